@@ -9,7 +9,7 @@ use longshore_model::{Answer, PermissionReply};
 use crate::client::{CallError, Client};
 
 /// Sub-agents can have sub-agents. From one that is deeper the way up is not looked for.
-const MAX_WAY_UP: usize = 8;
+const MAX_DEPTH: usize = 8;
 
 /// Rejects what the session and the sub-agents below it still ask. `known` are some of these, as a sub-agent can work in a
 /// session from elsewhere. Best effort: what is left does no harm until somebody answers it.
@@ -21,29 +21,29 @@ pub(crate) async fn asks(client: &Client, session: &Session, known: Vec<String>)
 
 async fn try_asks(client: &Client, session: &Session, known: Vec<String>) -> Result<(), CallError> {
     let directory = session.directory.as_str();
-    let mut below = Below::of(client, session, known);
+    let mut below = DescendantFilter::of(client, session, known);
     let reject = Answer::Permission { reply: PermissionReply::Reject, message: None };
     for ask in client.permissions(directory).await? {
         if below.contains(&ask.session).await? {
-            gone_is_fine(client.answer(directory, &ask.id, &reject).await)?;
+            missing_is_ok(client.answer(directory, &ask.id, &reject).await)?;
         }
     }
     for ask in client.questions(directory).await? {
         if below.contains(&ask.session).await? {
-            gone_is_fine(client.answer(directory, &ask.id, &Answer::RejectQuestion).await)?;
+            missing_is_ok(client.answer(directory, &ask.id, &Answer::RejectQuestion).await)?;
         }
     }
     Ok(())
 }
 
 /// The session and those below it.
-pub(crate) struct Below<'a> {
+pub(crate) struct DescendantFilter<'a> {
     client: &'a Client,
     directory: &'a str,
     known: HashMap<String, bool>,
 }
 
-impl<'a> Below<'a> {
+impl<'a> DescendantFilter<'a> {
     /// `known` are some of those below it.
     pub(crate) fn of(client: &'a Client, session: &'a Session, known: Vec<String>) -> Self {
         let all = known.into_iter().chain([session.id.as_str().to_owned()]);
@@ -59,7 +59,7 @@ impl<'a> Below<'a> {
                 found = *known;
                 break;
             }
-            if way.len() > MAX_WAY_UP {
+            if way.len() > MAX_DEPTH {
                 break;
             }
             match self.client.session(self.directory, at).await {
@@ -77,7 +77,7 @@ impl<'a> Below<'a> {
 }
 
 /// A rejection takes the other asks of the same session with it.
-fn gone_is_fine(rejected: Result<(), CallError>) -> Result<(), CallError> {
+fn missing_is_ok(rejected: Result<(), CallError>) -> Result<(), CallError> {
     match rejected {
         Err(CallError::NotFound) => Ok(()),
         rejected => rejected,

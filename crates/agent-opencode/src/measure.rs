@@ -33,7 +33,7 @@ impl Reading {
         for item in self.items.drain(..) {
             let Item::Event(body) = item else { continue };
             let Some(event) = event(body) else { continue };
-            if self.translator.take_in(&event).is_ok() {
+            if self.translator.handle(&event).is_ok() {
                 reports += self.translator.take().len();
             }
         }

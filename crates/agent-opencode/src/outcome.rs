@@ -29,7 +29,7 @@ pub(crate) struct Ending<'a> {
     /// Another prompt of the session was taken up.
     pub(crate) superseded: bool,
     /// The gateway asked OpenCode to stop.
-    pub(crate) aborted_by_us: bool,
+    pub(crate) aborted_by_gateway: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -44,7 +44,7 @@ pub(crate) struct Newest<'a> {
 
 /// What shows that a prompt arrived, when nothing shows how its turn ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Trace {
+pub(crate) enum PromptTrace {
     /// It is among the session's messages.
     Stored,
     /// OpenCode said that it took it, and it is not among the messages.
@@ -69,7 +69,7 @@ pub(crate) fn of(ending: &Ending<'_>) -> Outcome {
         return failed("OpenCode answered another prompt in this session instead of this one.");
     };
     if let Some(fault) = newest.fault {
-        return of_fault(fault, ending.aborted_by_us);
+        return from_fault(fault, ending.aborted_by_gateway);
     }
     match newest.finish {
         Some("stop") if newest.summary => {
@@ -79,7 +79,7 @@ pub(crate) fn of(ending: &Ending<'_>) -> Outcome {
         Some("length") => completed("The reply was cut at the model's length limit."),
         Some("content-filter") => failed("The model's provider blocked the reply with its content filter."),
         Some("error") => failed("The model ended its reply with an error."),
-        Some("tool-calls" | "unknown") | None if ending.aborted_by_us => stopped(true),
+        Some("tool-calls" | "unknown") | None if ending.aborted_by_gateway => stopped(true),
         Some("tool-calls") if ending.superseded => {
             failed("Another prompt in the same session made OpenCode drop the rest of this turn.")
         }
@@ -100,11 +100,11 @@ pub(crate) fn of(ending: &Ending<'_>) -> Outcome {
 }
 
 /// The outcome of a turn that is over while its messages do not say how it ended.
-pub(crate) fn unknown_fate(ending: &Ending<'_>, trace: Trace) -> Outcome {
+pub(crate) fn unknown_fate(ending: &Ending<'_>, trace: PromptTrace) -> Outcome {
     match ending.newest.and_then(|newest| newest.fault).or(ending.session_fault) {
-        Some(fault) => of_fault(fault, ending.aborted_by_us),
-        None if ending.aborted_by_us => stopped(true),
-        None if trace == Trace::Hidden => failed(
+        Some(fault) => from_fault(fault, ending.aborted_by_gateway),
+        None if ending.aborted_by_gateway => stopped(true),
+        None if trace == PromptTrace::Hidden => failed(
             "OpenCode does not show the messages of this session, so it is not known how the turn ended. Look at the \
              session before you send the message again.",
         ),
@@ -112,11 +112,11 @@ pub(crate) fn unknown_fate(ending: &Ending<'_>, trace: Trace) -> Outcome {
             "OpenCode stopped in the middle of the turn, for instance because it was restarted. What it had done by \
              then is done; the prompt is not sent again.",
         ),
-        None if trace == Trace::Stored => failed(
+        None if trace == PromptTrace::Stored => failed(
             "OpenCode has the prompt but never began to answer it, for instance because it was restarted. The \
              prompt is not sent again.",
         ),
-        None if trace == Trace::Accepted => failed("OpenCode took the prompt and shows no sign of it."),
+        None if trace == PromptTrace::Accepted => failed("OpenCode took the prompt and shows no sign of it."),
         None => failed(
             "It is not known whether OpenCode took the prompt; look at the session before you send it again.",
         ),
@@ -141,7 +141,7 @@ pub(crate) fn silent(waited: Duration) -> Outcome {
 }
 
 /// Something else answers in OpenCode's place, or OpenCode does not let the gateway in, for too long.
-pub(crate) fn strange(error: &Error, waited: Duration) -> Outcome {
+pub(crate) fn invalid_responses(error: &Error, waited: Duration) -> Outcome {
     failed(format!(
         "{error} It has been so for {} s, so the turn is not followed any more, and how it ended is not known. Look at the \
          session before you send the message again.",
@@ -158,7 +158,7 @@ pub(crate) fn endless(steps: usize) -> Outcome {
 }
 
 /// The same for a sub-agent. Nobody can send it a message, so one that lacks credentials has failed.
-pub(crate) fn of_sub_agent(outcome: Outcome) -> Outcome {
+pub(crate) fn for_sub_agent(outcome: Outcome) -> Outcome {
     match outcome {
         Outcome::AuthRequired(Failure { message, metadata }) => {
             let message = message.strip_suffix(TRY_AGAIN).unwrap_or(&message).to_owned();
@@ -174,7 +174,7 @@ pub(crate) fn never_began(error: &str) -> Outcome {
 }
 
 /// A sub-agent that nobody waits for and that goes on when its turn is over.
-pub(crate) fn left_at_work() -> Outcome {
+pub(crate) fn child_left_running() -> Outcome {
     failed("The turn ended while this sub-agent still worked. What it does from then on is not told.")
 }
 
@@ -209,9 +209,9 @@ pub(crate) fn refused(status: u16, message: &str) -> Outcome {
     })
 }
 
-fn of_fault(fault: &Fault, aborted_by_us: bool) -> Outcome {
+fn from_fault(fault: &Fault, aborted_by_gateway: bool) -> Outcome {
     if is_abort(fault) {
-        return stopped(aborted_by_us);
+        return stopped(aborted_by_gateway);
     }
     let status = fault.data.status_code.and_then(status_number);
     let detail = fault.data.message.as_deref().map(redact::public).filter(|text| !text.is_empty());

@@ -3,9 +3,9 @@
 //! It is attached before any prompt and always drained, because OpenCode keeps in memory whatever a slow reader
 //! does not take. It hands each event to the turn of its session and never waits for one: see [`routes`].
 
-mod pace;
+mod backoff;
 mod routes;
-mod strangers;
+mod invalid_alarm;
 mod watched;
 
 use std::collections::HashMap;
@@ -22,13 +22,13 @@ use longshore_model::{Error, ErrorKind, Result};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use self::pace::Pace;
-pub(crate) use self::pace::jittered;
-pub(crate) use self::routes::{Kin, Lease, MAX_CHILDREN, Routed};
-use self::routes::{Routes, Target, Visit};
-pub(crate) use self::strangers::Strangers;
-use self::watched::Watched;
-pub(crate) use self::watched::{Noticed, Noticing};
+use self::backoff::Backoff;
+pub(crate) use self::backoff::jittered;
+pub(crate) use self::routes::{ChildSession, Lease, MAX_CHILDREN, Routed};
+use self::routes::{Routes, Target, KeepAlive};
+pub(crate) use self::invalid_alarm::InvalidResponseAlarm;
+use self::watched::WatchedSessions;
+pub(crate) use self::watched::{WatchEvent, WatchQueue};
 use crate::api::{EventKind, Head};
 use crate::client::{CallError, Client};
 use crate::id::ServerClock;
@@ -57,7 +57,7 @@ pub(crate) struct Reader {
     routes: Mutex<Routes>,
     link: watch::Sender<Link>,
     /// A turn gave up its place.
-    left: Notify,
+    lease_dropped: Notify,
     metrics: Arc<Metrics>,
 }
 
@@ -70,7 +70,7 @@ struct Link {
     /// Another attempt will not help, unless somebody changes something.
     hopeless: bool,
     /// Since when the answers are strange.
-    strange_since: Option<Instant>,
+    invalid_since: Option<Instant>,
 }
 
 /// Why a connection ended.
@@ -107,7 +107,7 @@ impl Readers {
         let deadline = Instant::now() + patience;
         let visit = self.visit(directory);
         loop {
-            let mut left = pin!(visit.reader().left.notified());
+            let mut left = pin!(visit.reader().lease_dropped.notified());
             left.as_mut().enable();
             if let Some(lease) = Lease::open(Arc::clone(visit.reader()), session) {
                 return Some(lease);
@@ -117,9 +117,9 @@ impl Readers {
     }
 
     /// Registers a turn that runs already. While another one has the session it is told to ask for what it cannot hear.
-    pub(crate) fn lease_beside(self: &Arc<Self>, directory: &str, session: &str) -> Lease {
+    pub(crate) fn lease_or_wait(self: &Arc<Self>, directory: &str, session: &str) -> Lease {
         let mut readers = lock(&self.by_directory);
-        Lease::beside(self.reader(&mut readers, directory), session)
+        Lease::open_or_wait(self.reader(&mut readers, directory), session)
     }
 
     /// Waits until the events of a directory arrive: OpenCode is up, and past the moment after its start in which
@@ -129,9 +129,9 @@ impl Readers {
     }
 
     /// While somebody waits, the reader goes on trying.
-    fn visit(self: &Arc<Self>, directory: &str) -> Visit {
+    fn visit(self: &Arc<Self>, directory: &str) -> KeepAlive {
         let mut readers = lock(&self.by_directory);
-        Visit::open(self.reader(&mut readers, directory))
+        KeepAlive::open(self.reader(&mut readers, directory))
     }
 
     fn reader(self: &Arc<Self>, readers: &mut HashMap<String, Arc<Reader>>, directory: &str) -> Arc<Reader> {
@@ -140,7 +140,7 @@ impl Readers {
                 directory: directory.to_owned(),
                 routes: Mutex::new(Routes::new(Arc::clone(&self.metrics))),
                 link: watch::Sender::default(),
-                left: Notify::new(),
+                lease_dropped: Notify::new(),
                 metrics: Arc::clone(&self.metrics),
             });
             self.tasks.spawn("opencode-events", Arc::clone(self).follow(Arc::clone(&reader)));
@@ -150,12 +150,12 @@ impl Readers {
     }
 
     /// Watches the sessions of a directory that are named from now on. Call it once for each.
-    pub(crate) fn watch(self: &Arc<Self>, directory: &str) -> Noticing {
+    pub(crate) fn watch(self: &Arc<Self>, directory: &str) -> WatchQueue {
         let mut readers = lock(&self.by_directory);
         let reader = self.reader(&mut readers, directory);
-        let (watched, noticing) = Watched::new(Arc::clone(&reader));
+        let (watched, queue) = WatchedSessions::new(Arc::clone(&reader));
         reader.routes().watch(watched);
-        noticing
+        queue
     }
 
     /// Ends that. Gives the sessions that were watched, those first that were named first.
@@ -192,12 +192,12 @@ impl Readers {
     /// Keeps a directory's stream connected until nobody needs it.
     async fn follow(self: Arc<Self>, reader: Arc<Reader>) {
         let stop = self.tasks.stopping().clone();
-        let mut pace = Pace::default();
+        let mut backoff = Backoff::default();
         let mut was_connected = false;
         loop {
             let end = tokio::select! {
                 () = stop.cancelled() => return,
-                end = self.stream(&reader, &mut pace, &mut was_connected) => end,
+                end = self.stream(&reader, &mut backoff, &mut was_connected) => end,
             };
             reader.link.send_modify(|link| {
                 link.connected = false;
@@ -210,12 +210,12 @@ impl Readers {
                         cause,
                         CallError::Unauthorized | CallError::NoSuchPath | CallError::Garbled(_)
                     );
-                    let since = link.strange_since.take();
-                    link.strange_since = cause.is_strange().then(|| since.unwrap_or_else(Instant::now));
+                    let since = link.invalid_since.take();
+                    link.invalid_since = cause.is_strange().then(|| since.unwrap_or_else(Instant::now));
                     link.fault = Some(cause.into_error("open the event stream"));
                 } else {
                     tracing::debug!("the event stream ended");
-                    (link.fault, link.hopeless, link.strange_since) = (None, false, None);
+                    (link.fault, link.hopeless, link.invalid_since) = (None, false, None);
                 }
             });
             if self.retire(&reader) {
@@ -223,17 +223,17 @@ impl Readers {
             }
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = tokio::time::sleep(jittered(pace.next())) => {}
+                () = tokio::time::sleep(jittered(backoff.next())) => {}
             }
         }
     }
 
     /// One connection, from its opening to its end.
-    async fn stream(&self, reader: &Reader, pace: &mut Pace, was_connected: &mut bool) -> End {
-        let mut response = match self.client.events(&reader.directory, pace.patience()).await {
+    async fn stream(&self, reader: &Reader, backoff: &mut Backoff, was_connected: &mut bool) -> End {
+        let mut response = match self.client.events(&reader.directory, backoff.response_timeout()).await {
             Ok(response) => response,
             Err(cause @ CallError::NoAnswer) => {
-                pace.was_too_impatient();
+                backoff.timed_out();
                 return End::Failed(cause);
             }
             Err(cause) => return End::Failed(cause),
@@ -275,12 +275,12 @@ impl Readers {
                         reader.routes().missed();
                     }
                     Item::Event(body) => {
-                        let Some(body) = self.straight_to_its_turn(reader, is_connected, body) else {
+                        let Some(body) = self.route_skimmed(reader, is_connected, body) else {
                             continue;
                         };
                         if self.event(reader, body, is_connected) == Noted::Connected {
                             is_connected = true;
-                            pace.connected();
+                            backoff.connected();
                             if std::mem::replace(was_connected, true) {
                                 self.metrics.stream_retries.increment();
                             }
@@ -296,7 +296,7 @@ impl Readers {
 
     /// Hands an event over whose beginning says whose it is. Gives it back if that needs a closer look: it is in another
     /// form, nobody takes it who would notice what is wrong with it, or the reader itself has to know it.
-    fn straight_to_its_turn(&self, reader: &Reader, is_connected: bool, body: Bytes) -> Option<Bytes> {
+    fn route_skimmed(&self, reader: &Reader, is_connected: bool, body: Bytes) -> Option<Bytes> {
         let Some(skimmed) = skim::skim(&body).filter(|_| is_connected) else { return Some(body) };
         if skimmed.kind == EventKind::SessionUpdated {
             return Some(body);
@@ -440,8 +440,8 @@ impl Lease {
     }
 
     /// Whether what answers in OpenCode's place is strange.
-    pub(crate) fn strangers(&self) -> Strangers {
-        Strangers::at(self.reader().link.subscribe())
+    pub(crate) fn invalid_alarm(&self) -> InvalidResponseAlarm {
+        InvalidResponseAlarm::at(self.reader().link.subscribe())
     }
 }
 

@@ -101,10 +101,10 @@ async fn try_read(
         // OpenCode itself cannot read the messages of some sessions. Then the stream is all there is, and its asks.
         Err(cause) => {
             tracing::warn!(session = %session.id, %cause, "OpenCode does not show the messages of a session");
-            translator.no_list();
+            translator.messages_unavailable();
         }
     }
-    translator.asked_status(statuses.get(root));
+    translator.confirm_status(statuses.get(root));
     if depth == Depth::Messages && !translator.has_open_asks() {
         return Ok(Vec::new());
     }
@@ -115,7 +115,7 @@ async fn try_read(
     for child in found.iter().filter(|child| !followed.contains(&child.session)) {
         if let Some(since) = tree.since {
             let messages = known(client.infos_since(directory, &child.session, since).await)?;
-            translator.list_below(messages.iter().flatten().map(|message| &message.info));
+            translator.merge_child_messages(messages.iter().flatten().map(|message| &message.info));
         }
     }
     // A sub-agent can work in a session from elsewhere, or deeper than the tree was read.
@@ -127,7 +127,7 @@ async fn try_read(
     if busy || translator.has_open_asks() {
         let permissions = client.permissions(directory).await?;
         let questions = client.questions(directory).await?;
-        translator.open_asks(&permissions, &questions, &at_work);
+        translator.merge_asks(&permissions, &questions, &at_work);
     }
     fail_point::hit("reconcile.after");
     Ok(found)

@@ -37,13 +37,13 @@ enum Read {
     Whole,
     /// Its beginning.
     Beginning,
-    /// A piece of text of which all places are known.
-    Delta(Places),
+    /// A piece of text of which all offsets are known.
+    Delta(DeltaOffsets),
 }
 
 /// Where the fields of a piece of text are. What lies between them is always the same.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Places {
+struct DeltaOffsets {
     /// Where its message's id begins, and where that and its part's id end.
     message: u16,
     message_end: u16,
@@ -56,7 +56,7 @@ struct Places {
 pub(crate) struct Skimmed {
     pub(crate) kind: EventKind,
     session: Range<usize>,
-    delta: Option<Places>,
+    delta: Option<DeltaOffsets>,
 }
 
 impl Skimmed {
@@ -67,7 +67,7 @@ impl Skimmed {
 
     /// Every byte of it was looked at.
     pub(crate) fn is_whole(&self) -> bool {
-        self.delta.is_some_and(|places| !places.is_escaped)
+        self.delta.is_some_and(|offsets| !offsets.is_escaped)
     }
 
     pub(crate) fn event(self, body: Bytes) -> Event {
@@ -93,7 +93,7 @@ impl Event {
     pub(crate) fn is_json(&self) -> bool {
         match self.read {
             Read::Whole => true,
-            Read::Delta(places) if !places.is_escaped => true,
+            Read::Delta(offsets) if !offsets.is_escaped => true,
             _ => serde_json::from_slice::<IgnoredAny>(&self.body).is_ok(),
         }
     }
@@ -101,7 +101,7 @@ impl Event {
     /// The piece of text that it brings, if it is one.
     pub(crate) fn delta(&self) -> Option<serde_json::Result<PartDelta<'_>>> {
         match self.read {
-            Read::Delta(places) => Some(places.delta(&self.body)),
+            Read::Delta(offsets) => Some(offsets.delta(&self.body)),
             _ if self.kind == EventKind::PartDelta => {
                 let parsed = serde_json::from_slice::<Envelope<PartDelta<'_>>>(&self.body);
                 Some(parsed.map(|envelope| envelope.properties))
@@ -111,7 +111,7 @@ impl Event {
     }
 }
 
-impl Places {
+impl DeltaOffsets {
     fn delta(self, body: &[u8]) -> serde_json::Result<PartDelta<'_>> {
         let [message, message_end, part_end] =
             [self.message, self.message_end, self.part_end].map(usize::from);
@@ -141,11 +141,11 @@ pub(crate) fn skim(body: &[u8]) -> Option<Skimmed> {
         return Some(Skimmed { kind, session, delta: None });
     }
     // What is nearly one may still be one.
-    let delta = Some(places(body, at)?);
+    let delta = Some(offsets(body, at)?);
     Some(Skimmed { kind, session, delta })
 }
 
-fn places(body: &[u8], at: usize) -> Option<Places> {
+fn offsets(body: &[u8], at: usize) -> Option<DeltaOffsets> {
     let (message, at) = plain(body, after(body, at, MESSAGE)?)?;
     let (part, at) = plain(body, after(body, at, PART)?)?;
     let text = after(body, at, TEXT)?;
@@ -174,7 +174,7 @@ fn places(body: &[u8], at: usize) -> Option<Places> {
     if has_control(delta) || std::str::from_utf8(delta).is_err() {
         return None;
     }
-    Some(Places {
+    Some(DeltaOffsets {
         message: u16::try_from(message.start).ok()?,
         message_end: u16::try_from(message.end).ok()?,
         part_end: u16::try_from(part.end).ok()?,

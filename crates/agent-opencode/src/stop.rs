@@ -18,7 +18,7 @@ pub(crate) async fn turns(client: &Client, over: &[TurnRecord]) -> Result<Vec<Se
     for turn in over {
         by_directory.entry(&turn.session.directory).or_default().push(turn);
     }
-    let mut look = Look { client, may_run: Vec::new(), trouble: None };
+    let mut look = StopPass { client, may_run: Vec::new(), trouble: None };
     for (directory, turns) in by_directory {
         look.in_directory(directory, &turns).await;
     }
@@ -29,13 +29,13 @@ pub(crate) async fn turns(client: &Client, over: &[TurnRecord]) -> Result<Vec<Se
 }
 
 /// A look at all turns. What goes wrong with one keeps nobody from looking at the others.
-struct Look<'a> {
+struct StopPass<'a> {
     client: &'a Client,
     may_run: Vec<SessionId>,
     trouble: Option<CallError>,
 }
 
-impl Look<'_> {
+impl StopPass<'_> {
     async fn in_directory(&mut self, directory: &str, turns: &[&TurnRecord]) {
         // One answer is enough for all turns that have ended there, which is nearly always every one.
         let busy = match self.client.statuses(directory).await {
@@ -50,8 +50,8 @@ impl Look<'_> {
             match stop(self.client, turn).await {
                 // It was never prompted. The one before may be what kept it from that.
                 Ok(Work::Unknown) => continue,
-                Ok(Work::Theirs) => {}
-                Ok(Work::Ours | Work::Unclear) => self.may_run.push(turn.session.id.clone()),
+                Ok(Work::OtherPrompt) => {}
+                Ok(Work::ThisTurn | Work::Unclear) => self.may_run.push(turn.session.id.clone()),
                 Err(cause) => self.failed(cause, &[turn]),
             }
             seen.insert(&turn.session.id);
@@ -82,7 +82,7 @@ async fn stop(client: &Client, turn: &TurnRecord) -> Result<Work, CallError> {
         messages => messages?,
     };
     let work = work(&messages, &prompts);
-    if work == Work::Ours {
+    if work == Work::ThisTurn {
         tracing::info!(%session, "stopping a turn that is over here");
         client.abort(directory, session).await?;
         clear::asks(client, &turn.session, Vec::new()).await;
@@ -111,7 +111,7 @@ fn work(messages: &[StoredMessage], prompts: &[String]) -> Work {
             || goes_on_after_compaction(message, &ours, messages)
             || goes_on_after_subtask(message, &ours, messages);
         if !is_ours {
-            return Work::Theirs;
+            return Work::OtherPrompt;
         }
         ours.push(message);
     }
@@ -122,7 +122,7 @@ fn work(messages: &[StoredMessage], prompts: &[String]) -> Work {
     let answers_us =
         |step: &StoredMessage| ours.iter().any(|message| step.info.parent.as_ref() == Some(&message.info.id));
     match newest {
-        Some(step) if step.info.time.completed.is_none() && answers_us(step) => Work::Ours,
+        Some(step) if step.info.time.completed.is_none() && answers_us(step) => Work::ThisTurn,
         _ => Work::Unclear,
     }
 }
@@ -197,12 +197,12 @@ mod tests {
             work(&serde_json::from_value::<Vec<_>>(messages.into()).unwrap(), &prompts)
         };
         assert_eq!(messages[0]["parts"][0]["type"], "subtask");
-        assert_eq!(work_on(&messages), Work::Ours);
+        assert_eq!(work_on(&messages), Work::ThisTurn);
         let mut theirs = messages.clone();
         theirs[2]["parts"][0]["synthetic"] = false.into();
-        assert_eq!(work_on(&theirs), Work::Theirs);
+        assert_eq!(work_on(&theirs), Work::OtherPrompt);
         let mut no_command = messages;
         no_command[0]["parts"][0].as_object_mut().unwrap().remove("command");
-        assert_eq!(work_on(&no_command), Work::Theirs);
+        assert_eq!(work_on(&no_command), Work::OtherPrompt);
     }
 }

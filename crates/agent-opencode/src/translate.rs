@@ -10,7 +10,7 @@
 //! here only moves forward: a part that ended stays ended, a tool call never goes back, a message stays complete.
 
 mod asks;
-mod below;
+mod descendants;
 mod blocks;
 mod files;
 mod ledger;
@@ -31,10 +31,10 @@ use self::asks::Asks;
 use self::blocks::{Blocks, Source};
 pub(crate) use self::files::{ANY_TYPE, MAX_FILE_BYTES};
 use self::ledger::Ledger;
-use self::progress::Told;
+use self::progress::ReportedProgress;
 use self::prompts::Prompts;
-pub(crate) use self::prompts::{Fate, Unanswered};
-pub(crate) use self::tool::CallFacts;
+pub(crate) use self::prompts::{Delivery, Unanswered};
+pub(crate) use self::tool::CallState;
 pub(crate) use self::verdict::{Evidence, Verdict};
 use crate::api::{
     AskReplied, Envelope, EventKind, Fault, MessageUpdated, OfSession, Part, PartDelta, PartRemoved,
@@ -77,7 +77,7 @@ pub(crate) struct Translator {
     held_parts: Vec<Part>,
     asks: Asks,
     ledger: Ledger,
-    told: Told,
+    progress: ReportedProgress,
     activity: Activity,
     /// OpenCode waits before it tries a failed request again.
     retrying: bool,
@@ -87,28 +87,28 @@ pub(crate) struct Translator {
     refusal: Option<Fault>,
     /// OpenCode answers another prompt of this session already.
     superseded: bool,
-    heard: Heard,
+    completeness: Completeness,
     /// OpenCode cannot show its messages, so those that are not known may be anybody's.
     unlisted: bool,
 }
 
 /// How much is known of what OpenCode said.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Heard {
+enum Completeness {
     Everything,
     /// Events were missed, and the message list has not been read since.
     Gap,
     /// The same, and nobody knows but us.
     Dropped,
     /// Events were missed, and OpenCode refuses to show the message list.
-    Hidden,
+    Unavailable,
 }
 
 /// What a message is to this turn.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Role {
     /// The prompt, one that joined, or a user message with which OpenCode itself goes on; when it was written.
-    Ours(f64),
+    Prompt(f64),
     OtherUser(f64),
     /// An answer to one of ours; the index of its step.
     Step(usize),
@@ -127,21 +127,21 @@ struct Step {
     completed: Option<f64>,
     /// OpenCode's summary of the conversation, written for the model and not for the caller.
     summary: bool,
-    /// Nothing of it was heard since events were missed.
-    is_unheard: bool,
+    /// Nothing of it was completeness since events were missed.
+    unseen_since_gap: bool,
 }
 
 impl Translator {
     pub(crate) fn new(session: &str, prompt: &str) -> Self {
-        Self::answering(session, Prompts::of(prompt))
+        Self::with_prompts(session, Prompts::new(prompt))
     }
 
     /// The turn of a sub-agent that was called at this moment: its first user message since then is its prompt.
     pub(crate) fn called(session: &str, since: f64) -> Self {
-        Self::answering(session, Prompts::from(since))
+        Self::with_prompts(session, Prompts::for_sub_agent(since))
     }
 
-    fn answering(session: &str, prompts: Prompts) -> Self {
+    fn with_prompts(session: &str, prompts: Prompts) -> Self {
         Self {
             session: session.to_owned(),
             prompts,
@@ -154,13 +154,13 @@ impl Translator {
             held_parts: Vec::new(),
             asks: Asks::default(),
             ledger: Ledger::default(),
-            told: Told::default(),
+            progress: ReportedProgress::default(),
             activity: Activity::Unknown,
             retrying: false,
             fault: None,
             refusal: None,
             superseded: false,
-            heard: Heard::Everything,
+            completeness: Completeness::Complete,
             unlisted: false,
         }
     }
@@ -168,44 +168,44 @@ impl Translator {
     /// Takes up a turn again.
     pub(crate) fn resume(session: &str, prompt: &str, past: &Resume) -> Self {
         let blocks = Blocks::resume(&past.artifacts, &past.children);
-        let mut prompts = Prompts::of(prompt);
-        prompts.join(past.joined.iter().map(|prompt| (prompt.as_str(), Fate::Earlier)));
+        let mut prompts = Prompts::new(prompt);
+        prompts.join(past.joined.iter().map(|prompt| (prompt.as_str(), Delivery::BeforeRestart)));
         let asks = Asks::resume(&past.open_asks);
-        Self { blocks, asks, heard: Heard::Gap, ..Self::answering(session, prompts) }
+        Self { blocks, asks, completeness: Completeness::Gap, ..Self::with_prompts(session, prompts) }
     }
 
-    /// Takes up the turn of a sub-agent again. Unless its prompt is known, [`Self::called_at`] must follow.
-    pub(crate) fn resume_called(
+    /// Takes up the turn of a sub-agent again. Unless its prompt is known, [`Self::set_called_at`] must follow.
+    pub(crate) fn resume_sub_agent(
         session: &str,
         prompt: Option<&str>,
         artifacts: &[Artifact],
         children: &[ResumedChild],
     ) -> Self {
         let prompts = match prompt {
-            Some(prompt) => Prompts::from(f64::MIN).starting_with(prompt),
-            None => Prompts::from(f64::MAX),
+            Some(prompt) => Prompts::for_sub_agent(f64::MIN).starting_with(prompt),
+            None => Prompts::for_sub_agent(f64::MAX),
         };
         let blocks = Blocks::resume(artifacts, children);
-        Self { blocks, heard: Heard::Gap, ..Self::answering(session, prompts) }
+        Self { blocks, completeness: Completeness::Gap, ..Self::with_prompts(session, prompts) }
     }
 
     /// When the sub-agent was called.
-    pub(crate) fn called_at(&mut self, since: f64) {
+    pub(crate) fn set_called_at(&mut self, since: f64) {
         self.prompts.since(since);
     }
 
     /// When the sub-agent was called for its next turn.
-    pub(crate) fn called_again_at(&mut self, until: f64) {
+    pub(crate) fn set_next_call_at(&mut self, until: f64) {
         self.prompts.until(until);
     }
 
     /// What is known of the prompts that join the turn.
-    pub(crate) fn join<'a>(&mut self, joined: impl Iterator<Item = (&'a str, Fate)> + Clone) {
+    pub(crate) fn join<'a>(&mut self, joined: impl Iterator<Item = (&'a str, Delivery)> + Clone) {
         self.prompts.join(joined);
     }
 
     /// Takes in one event, as it came from the reader. See [`Self::event`].
-    pub(crate) fn take_in(&mut self, event: &Event) -> serde_json::Result<()> {
+    pub(crate) fn handle(&mut self, event: &Event) -> serde_json::Result<()> {
         match event.delta() {
             Some(delta) => {
                 self.delta(&delta?);
@@ -236,7 +236,7 @@ impl Translator {
             EventKind::MessageUpdated => {
                 let updated: MessageUpdated = properties(body)?;
                 if updated.session.is_some_and(|session| session != self.session) {
-                    self.message_below(&updated.info);
+                    self.merge_child_message(&updated.info);
                 } else {
                     self.register(&updated.info, Source::Stream);
                     self.advance(&updated.info);
@@ -260,8 +260,8 @@ impl Translator {
             }
             EventKind::Todos => {
                 let updated: TodosUpdated = properties(body)?;
-                let news = self.told.todos(&updated.todos);
-                self.say(news);
+                let news = self.progress.todos(&updated.todos);
+                self.emit(news);
             }
             EventKind::PermissionAsked => self.permission(&properties(body)?),
             EventKind::QuestionAsked => self.question(&properties(body)?),
@@ -269,10 +269,10 @@ impl Translator {
                 let replied: AskReplied = properties(body)?;
                 let rejected = kind == EventKind::AskRejected || replied.reply.as_deref() == Some("reject");
                 let news = self.asks.answered(&replied.request, rejected);
-                self.say(news);
+                self.emit(news);
             }
         }
-        self.tell_usage();
+        self.report_usage();
         Ok(())
     }
 
@@ -285,18 +285,18 @@ impl Translator {
 
     /// Events were lost. Text that was being written has a hole, so it waits for its final snapshot.
     pub(crate) fn gap(&mut self) {
-        self.heard = Heard::Gap;
+        self.completeness = Completeness::Gap;
         self.held_parts.clear();
         self.activity = Activity::Unknown;
         self.blocks.gap();
         for step in &mut self.steps {
-            step.is_unheard = true;
+            step.unseen_since_gap = true;
         }
     }
 
     /// Takes in the messages from the prompt on, as the message list has them.
     pub(crate) fn list(&mut self, messages: Vec<StoredMessage>) {
-        self.heard = Heard::Everything;
+        self.completeness = Completeness::Complete;
         for StoredMessage { info, parts } in messages {
             self.register(&info, Source::List);
             // Text without an end before the last start of the step belongs to an attempt that failed.
@@ -310,22 +310,22 @@ impl Translator {
             }
             self.advance(&info);
         }
-        self.tell_usage();
+        self.report_usage();
     }
 
     /// What OpenCode said when it was asked for the session's activity; `None` is idle. Call it after [`Self::list`].
-    pub(crate) fn asked_status(&mut self, status: Option<&Status>) {
+    pub(crate) fn confirm_status(&mut self, status: Option<&Status>) {
         self.activity = if status.is_some() { Activity::Busy } else { Activity::IdleConfirmed };
         let retry = status.filter(|status| status.kind == RETRY);
         self.retrying = retry.is_some();
-        let news = retry.and_then(|status| self.told.retry(status));
-        self.say(news);
+        let news = retry.and_then(|status| self.progress.retry(status));
+        self.emit(news);
     }
 
     /// The session's name.
     pub(crate) fn title(&mut self, title: Option<&str>) {
-        let news = self.told.title(&self.session, title);
-        self.say(news);
+        let news = self.progress.title(&self.session, title);
+        self.emit(news);
     }
 
     /// When OpenCode stored the prompt, or if it did not, the first that joined the turn.
@@ -350,35 +350,35 @@ impl Translator {
 
     /// Something had to be dropped; only the message list can tell what it was.
     pub(crate) fn must_reread(&self) -> bool {
-        self.heard == Heard::Dropped
+        self.completeness == Completeness::Dropped
     }
 
     /// The turn is over: ends the text blocks and the asks that OpenCode left open.
     pub(crate) fn close(&mut self) {
         self.blocks.close();
         let dropped = self.asks.drop_all();
-        self.say(dropped);
+        self.emit(dropped);
     }
 
-    fn say(&mut self, events: impl IntoIterator<Item = AgentEvent>) {
-        self.blocks.say(events);
+    fn emit(&mut self, events: impl IntoIterator<Item = AgentEvent>) {
+        self.blocks.emit(events);
     }
 
-    fn tell_usage(&mut self) {
+    fn report_usage(&mut self) {
         let news = self.ledger.news(self.prompt_created()).map(AgentEvent::Usage);
-        self.say(news);
+        self.emit(news);
     }
 
     /// OpenCode told that something went wrong.
     pub(crate) fn failed(&mut self, fault: Fault) {
         if outcome::is_abort(&fault) {
-            // Heard before the prompt, it is the end of the turn before.
+            // Completeness before the prompt, it is the end of the turn before.
             if self.prompts.began().is_some() {
                 self.fault.get_or_insert(fault);
             }
             return;
         }
-        if self.prompts.any_unseen() {
+        if self.prompts.any_not_shown() {
             self.refusal.get_or_insert_with(|| fault.clone());
         }
         self.fault.get_or_insert(fault);
@@ -397,8 +397,8 @@ impl Translator {
             "idle" => self.idle(),
             RETRY => {
                 self.activity = Activity::Busy;
-                let news = self.told.retry(status);
-                self.say(news);
+                let news = self.progress.retry(status);
+                self.emit(news);
                 // The failed attempt's text is not part of the answer: the next attempt starts it anew.
                 if let Some(id) = self.newest().map(|step| step.id.clone()) {
                     self.blocks.withdraw_open(&id);

@@ -5,15 +5,15 @@
 
 mod children;
 mod command;
-mod family;
+mod tree;
 mod joins;
 mod member;
 mod missed;
 mod readings;
 mod signals;
 mod start;
-mod strange;
-mod unused;
+mod invalid_responses;
+mod unprompted;
 mod watchdog;
 mod written;
 
@@ -28,20 +28,20 @@ use longshore_model::{AgentEvent, Outcome, SessionId};
 use tokio::time::{Instant, Sleep, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use self::family::Family;
+use self::tree::SessionTree;
 use self::joins::{Joiner, Joins};
-use self::missed::Missed;
+use self::missed::MissedEvents;
 use self::signals::Signal;
 pub(crate) use self::start::{PATIENCE, Starter, start};
-use self::strange::{LOOK_AFTER, Strange};
-pub(crate) use self::unused::Unused;
+use self::invalid_responses::{CHECK_AFTER, InvalidResponses};
+pub(crate) use self::unprompted::Unused;
 pub use self::watchdog::Watchdog;
 use self::watchdog::{Limits, Silence};
 use crate::api::EventKind;
 use crate::clear;
 use crate::client::Client;
 use crate::outcome;
-use crate::reader::{Lease, Routed, Strangers};
+use crate::reader::{Lease, Routed, InvalidResponseAlarm};
 use crate::reconcile::{self, Depth, Reading};
 use crate::translate::Evidence;
 
@@ -60,29 +60,29 @@ struct Driver {
     client: Client,
     session: Session,
     lease: Lease,
-    family: Family,
+    tree: SessionTree,
     events: queue::Sender<AgentEvent>,
     joins: Arc<Joins>,
     /// What the translator knows of the messages that join.
     joins_seen: u64,
     /// What is to be read before anything is said about the end.
     must_read: Option<Depth>,
-    missed: Missed,
+    missed: MissedEvents,
     limits: Limits,
     silence: Silence,
     given_up: Option<GivenUp>,
-    strange: Strange,
+    strange: InvalidResponses,
     /// The turn ends, and what is still asked for has time until then.
     ending: Option<Instant>,
     /// How long the agent's own reports wait for messages of sub-agents that OpenCode does not show.
     patience: Duration,
     /// Since when they wait: so far they were read, or came by the stream.
-    all_is_told: Instant,
+    caught_up_at: Instant,
     /// The turn was stopped, by a watchdog or somebody else.
     is_stopped: bool,
     written_files: bool,
     /// It was taken up again, and not all that was missed is told yet.
-    is_behind: bool,
+    is_catching_up: bool,
 }
 
 /// A watchdog stopped the turn. It is followed to its end, which is then told as this.
@@ -93,11 +93,11 @@ struct GivenUp {
 }
 
 /// Nobody listens to the turn any more.
-struct Unheard;
+struct ReceiverGone;
 
 /// What a step took in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Taken {
+enum Consumed {
     /// Pieces of text: they end nothing, and nobody comes into doubt by them.
     Text,
     Other,
@@ -105,7 +105,7 @@ enum Taken {
 
 impl Driver {
     /// Runs until the turn ends, nobody listens, or the gateway stops. OpenCode goes on in the latter cases.
-    async fn run(mut self: Box<Self>, joiner: Box<Joiner>, strangers: Strangers, stop: CancellationToken) {
+    async fn run(mut self: Box<Self>, joiner: Box<Joiner>, invalid_alarm: InvalidResponseAlarm, stop: CancellationToken) {
         let events = self.events.clone();
         // These have something to say rarely, and are asked only then: there are turns with a thousand events a second.
         let rare = async move {
@@ -118,19 +118,19 @@ impl Driver {
         let mut rare: FuturesUnordered<_> = std::iter::once(rare).collect();
         tokio::select! {
             biased;
-            _ = self.drive(strangers) => {}
+            _ = self.drive(invalid_alarm) => {}
             _ = rare.next() => {}
         }
     }
 
-    async fn drive(&mut self, strangers: Strangers) -> Result<(), Unheard> {
-        let look_after = LOOK_AFTER.min(self.limits.strange());
-        let mut signals = signals::signals(self.joins.news(), strangers, look_after);
+    async fn drive(&mut self, invalid_alarm: InvalidResponseAlarm) -> Result<(), ReceiverGone> {
+        let check_after = CHECK_AFTER.min(self.limits.strange());
+        let mut signals = signals::signals(self.joins.news(), invalid_alarm, check_after);
         // One for the whole turn: where something is due earlier it is set anew, and else when it rings.
         let mut alarm = pin!(sleep_until(Instant::now()));
         loop {
             if self.missed.take_due() {
-                self.family.must_read_all();
+                self.tree.must_read_all();
                 self.want(Depth::Everything);
             }
             let outcome = match self.catch_up().await? {
@@ -147,11 +147,11 @@ impl Driver {
                 return Box::pin(self.end(outcome)).await;
             }
             // A sub-agent may be in doubt now.
-            if self.family.next_to_read().is_none() {
-                if std::mem::take(&mut self.is_behind) {
+            if self.tree.next_to_read().is_none() {
+                if std::mem::take(&mut self.is_catching_up) {
                     self.send(None, AgentEvent::CaughtUp).await?;
                 }
-                while self.step(&mut signals, alarm.as_mut()).await == Taken::Text && self.is_at_ease() {
+                while self.step(&mut signals, alarm.as_mut()).await == Consumed::Text && self.can_stream_text() {
                     self.flush().await?;
                 }
             }
@@ -163,9 +163,9 @@ impl Driver {
         &mut self,
         signals: &mut (impl Stream<Item = Signal> + Unpin),
         mut alarm: Pin<&mut Sleep>,
-    ) -> Taken {
+    ) -> Consumed {
         let mut routed = loop {
-            if let Some(routed) = self.lease.next_now() {
+            if let Some(routed) = self.lease.try_next() {
                 break routed;
             }
             let due = self.due();
@@ -179,27 +179,27 @@ impl Driver {
                 routed = self.lease.next() => break routed,
                 signal = signals.next() => match signal {
                     // Nobody says what happens, so it is asked for.
-                    Some(Signal::Strangers) => {
+                    Some(Signal::InvalidResponses) => {
                         self.take(Routed::Reconnected);
-                        return Taken::Other;
+                        return Consumed::Other;
                     }
-                    _ => return Taken::Other,
+                    _ => return Consumed::Other,
                 },
                 () = alarm.as_mut(), if due.is_some() => {
                     if self.ring().await {
-                        return Taken::Other;
+                        return Consumed::Other;
                     }
                 }
             }
         };
-        self.silence.broken();
+        self.silence.reset();
         for _ in 1..MAX_TAKEN {
-            if self.take(routed) == Taken::Other {
-                return Taken::Other;
+            if self.take(routed) == Consumed::Other {
+                return Consumed::Other;
             }
-            match self.lease.next_now() {
+            match self.lease.try_next() {
                 Some(next) => routed = next,
-                None => return Taken::Text,
+                None => return Consumed::Text,
             }
         }
         self.take(routed)
@@ -207,7 +207,7 @@ impl Driver {
 
     /// When something is to be done though nothing comes.
     fn due(&self) -> Option<Instant> {
-        let dues = [self.missed.due(), self.family.due(), self.silent_until()];
+        let dues = [self.missed.due(), self.tree.due(), self.silent_until()];
         dues.into_iter().flatten().min()
     }
 
@@ -222,8 +222,8 @@ impl Driver {
         if is_due(self.missed.due()) {
             return true;
         }
-        if is_due(self.family.due()) {
-            if self.family.read_due() {
+        if is_due(self.tree.due()) {
+            if self.tree.read_due() {
                 self.want(Depth::Messages);
             }
             return true;
@@ -231,62 +231,62 @@ impl Driver {
         if !is_due(self.silent_until()) {
             return false;
         }
-        let is_watched = self.given_up.is_none() && !self.family.root.is_at_rest();
-        if is_watched && self.lease.is_connected() && !self.family.may_be_silent() {
+        let is_watched = self.given_up.is_none() && !self.tree.root.is_idle_or_failed();
+        if is_watched && self.lease.is_connected() && !self.tree.may_be_silent() {
             Box::pin(self.give_up(outcome::silent(self.silence.limit()))).await;
         }
-        self.silence.broken();
+        self.silence.reset();
         true
     }
 
     /// Nothing is in doubt and nothing is about to end, so text can be told as it comes.
-    fn is_at_ease(&self) -> bool {
+    fn can_stream_text(&self) -> bool {
         self.given_up.is_none()
             && self.must_read.is_none()
             && self.missed.due().is_none()
-            && self.family.next_to_read().is_none()
+            && self.tree.next_to_read().is_none()
     }
 
-    fn take(&mut self, routed: Routed) -> Taken {
-        let mut taken = Taken::Other;
+    fn take(&mut self, routed: Routed) -> Consumed {
+        let mut taken = Consumed::Other;
         match routed {
             Routed::Event { child, event } => {
                 if event.kind == EventKind::PartDelta {
-                    taken = Taken::Text;
+                    taken = Consumed::Text;
                 }
                 let understood = match &child {
                     None => {
-                        let root = &mut self.family.root.translator;
+                        let root = &mut self.tree.root.translator;
                         self.joins.tell(&mut self.joins_seen, root);
-                        root.take_in(&event)
+                        root.handle(&event)
                     }
-                    Some(child) => self.family.event(child, &event),
+                    Some(child) => self.tree.event(child, &event),
                 };
                 if let Err(cause) = understood {
                     let session = child.as_ref().map_or(&self.session.id, |child| &child.session);
                     skipped(session, event.kind, &cause);
                     if !event.is_json() {
-                        self.lease.was_no_event();
+                        self.lease.report_malformed();
                     }
                     self.miss();
-                    taken = Taken::Other;
+                    taken = Consumed::Other;
                 }
             }
             Routed::Missed => self.miss(),
             Routed::Reconnected | Routed::Lagged => {
-                self.family.gap();
-                self.family.must_read_all();
+                self.tree.gap();
+                self.tree.must_read_all();
                 self.want(Depth::Everything);
                 self.missed.asked();
             }
         }
-        if taken == Taken::Text {
+        if taken == Consumed::Text {
             return taken;
         }
-        self.joins.look_at(&self.family.root.translator);
-        if self.family.root.translator.must_ask() {
+        self.joins.look_at(&self.tree.root.translator);
+        if self.tree.root.translator.take_must_read_asks() {
             self.want(Depth::Everything);
-        } else if self.family.root.translator.must_reread() {
+        } else if self.tree.root.translator.must_reread() {
             self.want(Depth::Messages);
         }
         taken
@@ -294,7 +294,7 @@ impl Driver {
 
     /// An event could not be read. What comes after it is not taken for what follows on what was told.
     fn miss(&mut self) {
-        self.family.gap();
+        self.tree.gap();
         self.missed.note();
     }
 
@@ -303,18 +303,18 @@ impl Driver {
     }
 
     /// Tells what is new, and reads what must be read first. Gives an outcome when OpenCode no longer has the session.
-    async fn catch_up(&mut self) -> Result<Option<Outcome>, Unheard> {
+    async fn catch_up(&mut self) -> Result<Option<Outcome>, ReceiverGone> {
         // To tell may be to read: a sub-agent that is called again is asked how it ended before.
-        self.all_is_told = Instant::now();
+        self.caught_up_at = Instant::now();
         self.flush().await?;
-        if self.must_read.is_none() && self.family.next_to_read().is_none() {
+        if self.must_read.is_none() && self.tree.next_to_read().is_none() {
             return Ok(None);
         }
         // This needs much room, which a turn does not have to hold all the time.
-        Box::pin(self.read_and_tell()).await
+        Box::pin(self.read_and_report()).await
     }
 
-    async fn read_and_tell(&mut self) -> Result<Option<Outcome>, Unheard> {
+    async fn read_and_report(&mut self) -> Result<Option<Outcome>, ReceiverGone> {
         loop {
             self.flush().await?;
             if let Some(depth) = self.must_read.take() {
@@ -323,13 +323,13 @@ impl Driver {
                 }
                 self.flush().await?;
                 if depth == Depth::Everything {
-                    while let Some(at) = self.family.next_to_read() {
+                    while let Some(at) = self.tree.next_to_read() {
                         self.read_child(at).await;
                         self.flush().await?;
                     }
                     self.start_unnamed(false).await?;
                 }
-            } else if let Some(at) = self.family.next_to_read() {
+            } else if let Some(at) = self.tree.next_to_read() {
                 self.read_child(at).await;
             } else {
                 return Ok(None);
@@ -338,19 +338,19 @@ impl Driver {
     }
 
     /// Asks whether the turn is over.
-    async fn judge(&mut self) -> Result<Option<Outcome>, Unheard> {
-        if !self.family.children.is_empty() {
+    async fn judge(&mut self) -> Result<Option<Outcome>, ReceiverGone> {
+        if !self.tree.children.is_empty() {
             Box::pin(self.judge_children()).await?;
         }
         let is_stopped = self.is_stopped();
-        self.joins.tell(&mut self.joins_seen, &mut self.family.root.translator);
-        let outcome = self.family.root.judge(is_stopped);
+        self.joins.tell(&mut self.joins_seen, &mut self.tree.root.translator);
+        let outcome = self.tree.root.judge(is_stopped);
         if let Some(given_up) = &self.given_up {
             let is_over = outcome.is_some() || Instant::now() >= given_up.until;
             return Ok(is_over.then(|| given_up.outcome.clone()));
         }
         if outcome.is_none()
-            && let Some(outcome) = self.limits.reached(&self.family.root)
+            && let Some(outcome) = self.limits.reached(&self.tree.root)
         {
             tracing::warn!(session = %self.session.id, "a model that answers without end was stopped");
             Box::pin(self.give_up(outcome)).await;
@@ -362,16 +362,16 @@ impl Driver {
     /// Stops a turn that does not come to an end by itself.
     async fn give_up(&mut self, outcome: Outcome) {
         self.joins.shut().await;
-        self.joins.tell(&mut self.joins_seen, &mut self.family.root.translator);
+        self.joins.tell(&mut self.joins_seen, &mut self.tree.root.translator);
         self.is_stopped = true;
         let until = Instant::now() + LAST_WORDS;
         self.given_up = Some(GivenUp { outcome, until });
         self.abort(None, until).await;
     }
 
-    /// Stops what runs in a session of the family, within the time that is left for it.
+    /// Stops what runs in a session of the tree, within the time that is left for it.
     async fn abort(&self, member: Option<usize>, until: Instant) {
-        let session = self.family.session_of(member);
+        let session = self.tree.session_of(member);
         // When it fails twice, the next turn waits for the session to be idle, and says that it is busy.
         for _ in 0..2 {
             match timeout_at(until, self.client.abort(&self.session.directory, session.as_str())).await {
@@ -389,16 +389,16 @@ impl Driver {
 
     /// The gateway wanted the turn to stop.
     fn is_stopped(&self) -> bool {
-        self.is_stopped || self.lease.aborted_by_us()
+        self.is_stopped || self.lease.aborted_by_gateway()
     }
 
     /// Reads from OpenCode what the stream did not bring. While OpenCode does not answer, it waits.
     async fn reread(&mut self, depth: Depth) -> Option<Outcome> {
         let mut pause = FIRST_RETRY;
         loop {
-            self.joins.tell(&mut self.joins_seen, &mut self.family.root.translator);
-            let followed = self.family.live_sessions();
-            let root = &mut self.family.root.translator;
+            self.joins.tell(&mut self.joins_seen, &mut self.tree.root.translator);
+            let followed = self.tree.live_sessions();
+            let root = &mut self.tree.root.translator;
             let reading = reconcile::read(&self.client, &self.session, root, depth, &followed);
             let reading = match &self.given_up {
                 Some(given_up) => match timeout_at(given_up.until, reading).await {
@@ -409,19 +409,19 @@ impl Driver {
             };
             match reading {
                 Reading::Done(found) => {
-                    self.joins.look_at(&self.family.root.translator);
+                    self.joins.look_at(&self.tree.root.translator);
                     self.strange.over();
-                    self.all_is_told = Instant::now();
+                    self.caught_up_at = Instant::now();
                     for found in &found {
                         self.note_found(found);
                     }
-                    self.family.look_for_returns();
+                    self.tree.note_returned_calls();
                     return None;
                 }
                 Reading::Gone => {
-                    return Some(match self.family.root.translator.evidence() {
+                    return Some(match self.tree.root.translator.evidence() {
                         Evidence::None => outcome::session_gone(),
-                        _ => self.family.root.last_word(self.lease.aborted_by_us()),
+                        _ => self.tree.root.forced_outcome(self.lease.aborted_by_gateway()),
                     });
                 }
                 Reading::NoAnswer(cause) => {
@@ -429,7 +429,7 @@ impl Driver {
                     let limit = self.limits.strange();
                     if self.strange.is_too_long(&cause, limit) {
                         tracing::warn!(session = %self.session.id, %cause, "a turn is not followed any more");
-                        return Some(outcome::strange(&cause.into_error("tell how the turn stands"), limit));
+                        return Some(outcome::invalid_responses(&cause.into_error("tell how the turn stands"), limit));
                     }
                     let until = self.given_up.as_ref().map(|given_up| given_up.until);
                     let next = Instant::now() + pause;
@@ -441,51 +441,51 @@ impl Driver {
     }
 
     /// Tells all that is new.
-    async fn flush(&mut self) -> Result<(), Unheard> {
+    async fn flush(&mut self) -> Result<(), ReceiverGone> {
         // A turn that always finds room lets others have their turn too.
         tokio::task::coop::consume_budget().await;
-        for event in self.family.root.translator.take() {
+        for event in self.tree.root.translator.take() {
             // Mostly text, and there is room for it.
-            if let Some(event) = self.tell_now(event)? {
+            if let Some(event) = self.try_report_text(event)? {
                 Box::pin(self.tell(None, event)).await?;
             }
         }
-        if self.family.children.is_empty() {
+        if self.tree.children.is_empty() {
             return Ok(());
         }
         Box::pin(self.flush_children()).await
     }
 
-    async fn flush_children(&mut self) -> Result<(), Unheard> {
+    async fn flush_children(&mut self) -> Result<(), ReceiverGone> {
         let mut at = 0;
         // More may become known on the way.
-        while at < self.family.children.len() {
+        while at < self.tree.children.len() {
             self.flush_child(at).await?;
             at += 1;
         }
         Ok(())
     }
 
-    async fn end(&mut self, outcome: Outcome) -> Result<(), Unheard> {
+    async fn end(&mut self, outcome: Outcome) -> Result<(), ReceiverGone> {
         self.is_stopped |= matches!(outcome, Outcome::Canceled { .. });
-        self.begin_to_end();
-        self.finish_all().await?;
-        if self.is_stopped || self.family.has_stopped_child {
+        self.set_end_deadline();
+        self.finish_children().await?;
+        if self.is_stopped || self.tree.has_stopped_child {
             self.clear_asks().await;
         }
-        let root = &mut self.family.root.translator;
+        let root = &mut self.tree.root.translator;
         let outcome = if root.may_lack_text() { outcome::lacking_text(outcome) } else { outcome };
         root.close();
         let written = root.take_written();
         self.flush().await?;
-        self.hand_over(None, written).await?;
+        self.report_written_files(None, written).await?;
         self.send(None, AgentEvent::Ended(outcome)).await
     }
 
     /// Whoever stopped the turn left its asks in OpenCode's lists. They are rejected before the end is told, which lets the
     /// next turn begin.
     async fn clear_asks(&self) {
-        let known = self.family.children.iter().map(|child| child.session.as_str().to_owned());
+        let known = self.tree.children.iter().map(|child| child.session.as_str().to_owned());
         let client = self.client.for_ends();
         let clearing = clear::asks(&client, &self.session, known.collect());
         if timeout(LAST_WORDS, clearing).await.is_err() {

@@ -6,7 +6,7 @@
 mod content;
 mod decide;
 mod directories;
-mod failed;
+mod faults;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,22 +21,22 @@ use serde::Deserialize;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-use self::decide::{Decision, Heard, Scene};
-use self::directories::{Directories, Place};
-use self::failed::Failed;
+use self::decide::{Decision, Observation, WatchedSession};
+use self::directories::{Directories, WatchSlot};
+use self::faults::PromptFaults;
 use crate::api::{
     Envelope, EventKind, Fault, MessageUpdated, PartUpdated, SessionFailed, StatusChanged, StoredMessage,
 };
-use crate::clear::Below;
+use crate::clear::DescendantFilter;
 use crate::client::{CallError, Client};
-use crate::reader::{Noticed, Noticing, Readers};
+use crate::reader::{WatchEvent, WatchQueue, Readers};
 use crate::skim::Event;
 
 /// Stirrings that wait for the engine. At the bound whoever watches a directory waits, and its own queue fills.
 const MAX_EXTERNAL_TURNS: usize = 64;
 
 /// Sessions of which something is remembered. At the bound those are forgotten that are idle.
-const MAX_SCENES: usize = 1024;
+const MAX_SESSIONS: usize = 1024;
 
 /// Pause before OpenCode is asked again after it did not answer: doubled up to the last.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
@@ -50,7 +50,7 @@ pub(crate) struct Watch {
     tasks: Tasks,
     directories: Mutex<Directories>,
     metrics: Arc<Metrics>,
-    failed: Arc<Failed>,
+    failed: Arc<PromptFaults>,
     external_turns: mpsc::Sender<ExternalTurn>,
     /// Until somebody asks for it.
     taken_by: Mutex<Option<mpsc::Receiver<ExternalTurn>>>,
@@ -81,7 +81,7 @@ impl Watch {
         }
     }
 
-    /// Watches a session that was just made here, if somebody wants to hear of it. Nobody can be at work there, so OpenCode need
+    /// Watches a session that was just made here, if somebody wants to observe of it. Nobody can be at work there, so OpenCode need
     /// not be asked.
     pub(crate) fn made(&self, session: &Session) {
         if lock(&self.taken_by).is_none() {
@@ -98,14 +98,14 @@ impl Watch {
     fn add(&self, session: &Session, is_new: bool, now: u64) {
         let mut directories = lock(&self.directories);
         match directories.take(&session.directory, now, &self.readers) {
-            Place::Off => return,
-            Place::None => {
+            WatchSlot::Off => return,
+            WatchSlot::None => {
                 self.metrics.unwatched_sessions.increment();
                 return;
             }
-            Place::Old => {}
-            Place::New { noticing, is_at_work } => {
-                self.notice(session.directory.clone(), noticing, is_at_work);
+            WatchSlot::Old => {}
+            WatchSlot::New { queue, is_active } => {
+                self.notice(session.directory.clone(), queue, is_active);
             }
         }
         // Under the lock: otherwise the directory could be left before, and the session would not be among those remembered.
@@ -113,22 +113,22 @@ impl Watch {
         drop(directories);
     }
 
-    fn notice(&self, directory: String, noticing: Noticing, is_at_work: Arc<AtomicBool>) {
+    fn notice(&self, directory: String, queue: WatchQueue, is_active: Arc<AtomicBool>) {
         let watcher = Watcher {
             client: self.client.clone(),
             directory,
             failed: Arc::clone(&self.failed),
             external_turns: self.external_turns.clone(),
-            scenes: HashMap::new(),
-            is_at_work,
-            look_again: None,
+            sessions: HashMap::new(),
+            is_active,
+            recheck_at: None,
             pause: FIRST_RETRY,
         };
         let stop = self.tasks.stopping().clone();
         self.tasks.spawn("opencode-watch", async move {
             tokio::select! {
                 () = stop.cancelled() => {}
-                () = watcher.run(noticing) => {}
+                () = watcher.run(queue) => {}
             }
         });
     }
@@ -159,96 +159,96 @@ impl Watch {
 struct Watcher {
     client: Client,
     directory: String,
-    failed: Arc<Failed>,
+    failed: Arc<PromptFaults>,
     external_turns: mpsc::Sender<ExternalTurn>,
-    scenes: HashMap<String, Scene>,
+    sessions: HashMap<String, WatchedSession>,
     /// Something is going on here of which is not told yet, or may be: the directory is not to be left.
-    is_at_work: Arc<AtomicBool>,
+    is_active: Arc<AtomicBool>,
     /// OpenCode did not answer: then it is asked about everything once more.
-    look_again: Option<Instant>,
+    recheck_at: Option<Instant>,
     pause: Duration,
 }
 
 /// Nobody takes what stirs.
-struct Unheard;
+struct ReceiverGone;
 
 impl Watcher {
-    async fn run(mut self, mut noticing: Noticing) {
+    async fn run(mut self, mut queue: WatchQueue) {
         loop {
-            let due = self.look_again.unwrap_or_else(Instant::now);
+            let due = self.recheck_at.unwrap_or_else(Instant::now);
             let noticed = tokio::select! {
                 biased;
-                () = sleep_until(due), if self.look_again.is_some() => {
-                    self.look_again = None;
-                    Noticed::Look
+                () = sleep_until(due), if self.recheck_at.is_some() => {
+                    self.recheck_at = None;
+                    WatchEvent::Check
                 }
-                noticed = noticing.next() => match noticed {
+                noticed = queue.next() => match noticed {
                 Some(noticed) => noticed,
                 // The directory is not watched any more.
                 None => return,
             },
             };
             let taken = match noticed {
-                Noticed::Gap => {
-                    for scene in self.scenes.values_mut() {
-                        scene.forget();
+                WatchEvent::Gap => {
+                    for session_state in self.sessions.values_mut() {
+                        session_state.forget();
                     }
-                    self.look_at_all(&noticing).await
+                    self.check_all(&queue).await
                 }
-                Noticed::Look => self.look_at_all(&noticing).await,
-                Noticed::Left { session, is_at_rest } => {
+                WatchEvent::Check => self.check_all(&queue).await,
+                WatchEvent::TurnEnded { session, is_at_rest } => {
                     // What it did meanwhile was heard by the turn alone.
-                    if let Some(scene) = self.scenes.get_mut(&session) {
-                        scene.forget();
+                    if let Some(session_state) = self.sessions.get_mut(&session) {
+                        session_state.forget();
                     }
-                    if is_at_rest { Ok(Ok(())) } else { self.look_at(&session).await }
+                    if is_at_rest { Ok(Ok(())) } else { self.check(&session).await }
                 }
-                Noticed::Event { session, is_below, event } => {
-                    let decision = decide(self.scene(&session), is_below, &event);
+                WatchEvent::Event { session, is_below, event } => {
+                    let decision = decide(self.session_state(&session), is_below, &event);
                     match decision {
                         Ok(Decision::Nothing) => Ok(Ok(())),
-                        Ok(Decision::Stirs(prompt)) => {
+                        Ok(Decision::TurnStarted(prompt)) => {
                             if let Some(fault) = fault_in(&event) {
                                 self.failed.note(&prompt, fault);
                             }
-                            self.tell_of(&session, &prompt).await
+                            self.report_prompt(&session, &prompt).await
                         }
                         // What cannot be read may have been anything.
-                        Ok(Decision::Look) | Err(_) => self.look_at(&session).await,
+                        Ok(Decision::Check) | Err(_) => self.check(&session).await,
                     }
                 }
             };
             match taken {
                 Ok(Ok(())) => {}
-                Ok(Err(Unheard)) => return,
+                Ok(Err(ReceiverGone)) => return,
                 Err(cause) if !cause.is_transient() => {
                     tracing::warn!(%cause, "OpenCode does not show what somebody else does in a session");
                 }
                 Err(cause) => {
                     tracing::debug!(%cause, "OpenCode did not say what somebody else does in a session");
-                    self.look_again.get_or_insert(Instant::now() + self.pause);
+                    self.recheck_at.get_or_insert(Instant::now() + self.pause);
                     self.pause = (self.pause * 2).min(LAST_RETRY);
                 }
             }
             // Known before the next is asked for: until then what was taken counts as going on.
-            let is_at_work = self.look_again.is_some() || self.scenes.values().any(Scene::is_unsettled);
-            self.is_at_work.store(is_at_work, Ordering::Release);
+            let is_active = self.recheck_at.is_some() || self.sessions.values().any(WatchedSession::is_unreported);
+            self.is_active.store(is_active, Ordering::Release);
         }
     }
 
-    fn scene(&mut self, session: &str) -> &mut Scene {
-        if self.scenes.len() > MAX_SCENES {
-            self.scenes.retain(|_, scene| scene.is_busy());
+    fn session_state(&mut self, session: &str) -> &mut WatchedSession {
+        if self.sessions.len() > MAX_SESSIONS {
+            self.sessions.retain(|_, session_state| session_state.is_busy());
         }
-        self.scenes.entry(session.to_owned()).or_default()
+        self.sessions.entry(session.to_owned()).or_default()
     }
 
     /// Looks at every session that is busy without us.
-    async fn look_at_all(&mut self, noticing: &Noticing) -> Result<Result<(), Unheard>, CallError> {
+    async fn check_all(&mut self, queue: &WatchQueue) -> Result<Result<(), ReceiverGone>, CallError> {
         let busy = self.client.statuses(&self.directory).await?;
         let mut trouble = None;
-        for session in busy.keys().filter(|session| noticing.is_ours_to_watch(session)) {
-            match self.look_at(session).await {
+        for session in busy.keys().filter(|session| queue.is_watched_without_turn(session)) {
+            match self.check(session).await {
                 Ok(Ok(())) => {}
                 Ok(Err(unheard)) => return Ok(Err(unheard)),
                 // What goes wrong with one keeps nobody from looking at the others.
@@ -258,34 +258,34 @@ impl Watcher {
         if let Some(cause) = trouble {
             return Err(cause);
         }
-        (self.look_again, self.pause) = (None, FIRST_RETRY);
+        (self.recheck_at, self.pause) = (None, FIRST_RETRY);
         Ok(Ok(()))
     }
 
-    async fn look_at(&mut self, session: &str) -> Result<Result<(), Unheard>, CallError> {
+    async fn check(&mut self, session: &str) -> Result<Result<(), ReceiverGone>, CallError> {
         let Some(session) = self.named(session) else { return Ok(Ok(())) };
-        match gone_is_nothing(find(&self.client, &session).await)? {
+        match missing_as_none(find(&self.client, &session).await)? {
             Some(external_turn) => Ok(self.tell(external_turn).await),
             None => Ok(Ok(())),
         }
     }
 
     /// Tells of a turn that the events told of.
-    async fn tell_of(&mut self, session: &str, prompt: &str) -> Result<Result<(), Unheard>, CallError> {
+    async fn report_prompt(&mut self, session: &str, prompt: &str) -> Result<Result<(), ReceiverGone>, CallError> {
         let Some(session) = self.named(session) else { return Ok(Ok(())) };
         let said = self.client.stored_message(&self.directory, session.id.as_str(), prompt).await;
-        match gone_is_nothing(said.map(|said| external_turn(&session, &said)))? {
+        match missing_as_none(said.map(|said| external_turn(&session, &said)))? {
             Some(external_turn) => Ok(self.tell(external_turn).await),
             None => Ok(Ok(())),
         }
     }
 
-    async fn tell(&mut self, external_turn: ExternalTurn) -> Result<(), Unheard> {
-        if !self.scene(external_turn.session.id.as_str()).tell(external_turn.prompt.as_str()) {
+    async fn tell(&mut self, external_turn: ExternalTurn) -> Result<(), ReceiverGone> {
+        if !self.session_state(external_turn.session.id.as_str()).tell(external_turn.prompt.as_str()) {
             return Ok(());
         }
         tracing::info!(session = %external_turn.session.id, "somebody else prompts a session");
-        self.external_turns.send(external_turn).await.map_err(|_| Unheard)
+        self.external_turns.send(external_turn).await.map_err(|_| ReceiverGone)
     }
 
     fn named(&self, session: &str) -> Option<Session> {
@@ -304,23 +304,23 @@ fn fault_in(event: &Event) -> Option<Fault> {
     failed.ok()?.error
 }
 
-fn decide(scene: &mut Scene, is_below: bool, event: &Event) -> serde_json::Result<Decision> {
+fn decide(session_state: &mut WatchedSession, is_below: bool, event: &Event) -> serde_json::Result<Decision> {
     Ok(match event.kind {
-        EventKind::PermissionAsked | EventKind::QuestionAsked => scene.hear(Heard::Asked),
+        EventKind::PermissionAsked | EventKind::QuestionAsked => session_state.observe(Observation::Asked),
         _ if is_below => Decision::Nothing,
         EventKind::Status => {
             let StatusChanged { status } = properties(event)?;
-            scene.hear(if status.kind == "idle" { Heard::Idle } else { Heard::Busy })
+            session_state.observe(if status.kind == "idle" { Observation::Idle } else { Observation::Busy })
         }
-        EventKind::Idle => scene.hear(Heard::Idle),
-        EventKind::Error => scene.hear(Heard::Failed),
+        EventKind::Idle => session_state.observe(Observation::Idle),
+        EventKind::Error => session_state.observe(Observation::Error),
         EventKind::MessageUpdated => {
             let MessageUpdated { info, .. } = properties(event)?;
-            scene.hear(Heard::Message(&info))
+            session_state.observe(Observation::Message(&info))
         }
         EventKind::PartUpdated => {
             let PartUpdated { part } = properties(event)?;
-            scene.hear(Heard::Part(&part))
+            session_state.observe(Observation::Part(&part))
         }
         _ => Decision::Nothing,
     })
@@ -338,8 +338,8 @@ async fn find(client: &Client, session: &Session) -> Result<Option<ExternalTurn>
         return Ok(None);
     }
     let messages = client.newest_messages(directory, id).await?;
-    let Some(work) = decide::at_work(&messages) else { return Ok(None) };
-    if !work.is_genuine && !asks(client, session).await? {
+    let Some(work) = decide::current_work(&messages) else { return Ok(None) };
+    if !work.is_from_user && !asks(client, session).await? {
         return Ok(None);
     }
     match messages.iter().find(|message| message.info.id == work.prompt) {
@@ -350,7 +350,7 @@ async fn find(client: &Client, session: &Session) -> Result<Option<ExternalTurn>
 
 /// Whether the session, or a sub-agent below it, asks something.
 async fn asks(client: &Client, session: &Session) -> Result<bool, CallError> {
-    let mut below = Below::of(client, session, Vec::new());
+    let mut below = DescendantFilter::of(client, session, Vec::new());
     for ask in client.permissions(&session.directory).await? {
         if below.contains(&ask.session).await? {
             return Ok(true);
@@ -381,7 +381,7 @@ fn external_turn(session: &Session, said: &StoredMessage) -> Option<ExternalTurn
 }
 
 /// A session or a message that somebody deleted is no turn.
-fn gone_is_nothing<T>(found: Result<Option<T>, CallError>) -> Result<Option<T>, CallError> {
+fn missing_as_none<T>(found: Result<Option<T>, CallError>) -> Result<Option<T>, CallError> {
     match found {
         Err(CallError::NotFound | CallError::Invalid(_)) => Ok(None),
         found => found,

@@ -22,7 +22,7 @@ fn short(outcome: &Outcome) -> String {
 fn finish_reasons() {
     let ending =
         |finish| Ending { newest: Some(Newest { finish, ..Newest::default() }), ..Ending::default() };
-    let ours = |finish| Ending { aborted_by_us: true, ..ending(finish) };
+    let ours = |finish| Ending { aborted_by_gateway: true, ..ending(finish) };
     let superseded = |finish| Ending { superseded: true, ..ending(finish) };
     let failed_tool = Some(("bash", "The user rejected permission to use /bin/rm."));
     let rejected = Newest { finish: Some("tool-calls"), failed_tool, ..Newest::default() };
@@ -132,7 +132,7 @@ fn other_errors() {
         let ending = Ending { newest: Some(newest), ..Ending::default() };
         assert_eq!(short(&of(&ending)), expected);
         let ending = Ending { session_fault: Some(&fault), ..Ending::default() };
-        assert_eq!(short(&unknown_fate(&ending, Trace::Stored)), expected);
+        assert_eq!(short(&unknown_fate(&ending, PromptTrace::Stored)), expected);
     }
 }
 
@@ -159,17 +159,17 @@ fn opencodes_own_401_and_the_watchdogs_are_failures() {
 
 #[test]
 fn unknown_fates() {
-    let ours = Ending { aborted_by_us: true, ..Ending::default() };
+    let ours = Ending { aborted_by_gateway: true, ..Ending::default() };
     let newest = Newest { finish: Some("tool-calls"), ..Newest::default() };
     let began = Ending { newest: Some(newest), ..Ending::default() };
     let cases = [
-        (ours, Trace::Stored, "canceled: The turn was stopped."),
-        (ours, Trace::Hidden, "canceled: The turn was stopped."),
-        (began, Trace::Stored, "failed: OpenCode stopped in the middle of the turn"),
-        (began, Trace::Hidden, "failed: OpenCode does not show the messages"),
-        (Ending::default(), Trace::Stored, "failed: OpenCode has the prompt but never began"),
-        (Ending::default(), Trace::Accepted, "failed: OpenCode took the prompt and shows no sign of it."),
-        (Ending::default(), Trace::None, "failed: It is not known whether OpenCode took the prompt"),
+        (ours, PromptTrace::Stored, "canceled: The turn was stopped."),
+        (ours, PromptTrace::Hidden, "canceled: The turn was stopped."),
+        (began, PromptTrace::Stored, "failed: OpenCode stopped in the middle of the turn"),
+        (began, PromptTrace::Hidden, "failed: OpenCode does not show the messages"),
+        (Ending::default(), PromptTrace::Stored, "failed: OpenCode has the prompt but never began"),
+        (Ending::default(), PromptTrace::Accepted, "failed: OpenCode took the prompt and shows no sign of it."),
+        (Ending::default(), PromptTrace::None, "failed: It is not known whether OpenCode took the prompt"),
     ];
     for (ending, trace, expected) in cases {
         let outcome = short(&unknown_fate(&ending, trace));

@@ -20,9 +20,9 @@ use longshore_meter::label::Fate;
 use longshore_model::SessionId;
 
 pub(crate) use self::lease::Lease;
-pub(super) use self::lease::Visit;
+pub(super) use self::lease::KeepAlive;
 use super::Since;
-use super::watched::Watched;
+use super::watched::WatchedSessions;
 use crate::api::EventKind;
 use crate::skim::Event;
 
@@ -44,7 +44,7 @@ pub(super) struct Routes {
     /// How many wait for the connection without a turn.
     visits: usize,
     /// For as long as there is somebody who watches, the reader stays.
-    pub(super) watched: Option<Watched>,
+    pub(super) watched: Option<WatchedSessions>,
     unused_since: Option<Since>,
     metrics: Arc<Metrics>,
 }
@@ -52,26 +52,26 @@ pub(super) struct Routes {
 #[derive(Debug)]
 struct Below {
     root: String,
-    kin: Arc<Kin>,
+    child_session: Arc<ChildSession>,
 }
 
 /// A sub-agent's session.
 #[derive(Debug)]
-pub(crate) struct Kin {
+pub(crate) struct ChildSession {
     pub(crate) session: SessionId,
     /// The session that it was made for.
     pub(crate) parent: String,
     aborted: AtomicBool,
 }
 
-impl Kin {
+impl ChildSession {
     /// It is called, perhaps once more: whatever stopped it before is over.
     pub(crate) fn called(&self) {
         self.aborted.store(false, Ordering::Release);
     }
 
     /// Whether the gateway asked OpenCode to stop this sub-agent, since it was last called.
-    pub(crate) fn aborted_by_us(&self) -> bool {
+    pub(crate) fn aborted_by_gateway(&self) -> bool {
         self.aborted.load(Ordering::Acquire)
     }
 }
@@ -87,7 +87,7 @@ pub(super) struct Route {
 pub(crate) enum Routed {
     Event {
         /// `None`: of the turn's own session. So most events cost nothing more than their bytes.
-        child: Option<Arc<Kin>>,
+        child: Option<Arc<ChildSession>>,
         event: Event,
     },
     /// Here was something that could not be read. It may have been an event of the turn.
@@ -102,7 +102,7 @@ pub(crate) enum Routed {
 #[derive(Debug)]
 pub(super) struct Target<'a> {
     route: &'a Route,
-    child: Option<&'a Arc<Kin>>,
+    child: Option<&'a Arc<ChildSession>>,
     metrics: &'a Metrics,
 }
 
@@ -149,11 +149,11 @@ impl Routes {
         }
         let below = self.below.get(session)?;
         let route = self.by_session.get(&below.root)?;
-        Some(Target { route, child: Some(&below.kin), metrics })
+        Some(Target { route, child: Some(&below.child_session), metrics })
     }
 
     /// Remembers a sub-agent's session, if a turn runs at the root of its tree. Gives it if it was not known.
-    pub(super) fn add_child(&mut self, child: &str, parent: &str) -> Option<Arc<Kin>> {
+    pub(super) fn add_child(&mut self, child: &str, parent: &str) -> Option<Arc<ChildSession>> {
         if let Some(watched) = &mut self.watched {
             watched.add_child(child, parent);
         }
@@ -166,20 +166,20 @@ impl Routes {
             return None;
         }
         let (session, parent) = (SessionId::parse(child).ok()?, parent.to_owned());
-        let kin = Arc::new(Kin { session, parent, aborted: AtomicBool::new(false) });
-        let below = Below { root: root.to_owned(), kin: Arc::clone(&kin) };
+        let child_session = Arc::new(ChildSession { session, parent, aborted: AtomicBool::new(false) });
+        let below = Below { root: root.to_owned(), child_session: Arc::clone(&child_session) };
         self.below.insert(child.to_owned(), below);
-        Some(kin)
+        Some(child_session)
     }
 
-    pub(super) fn watch(&mut self, watched: Watched) {
+    pub(super) fn watch(&mut self, watched: WatchedSessions) {
         self.watched = Some(watched);
         self.unused_since = None;
     }
 
     /// Gives the sessions that were watched, those first that were named first.
     pub(super) fn unwatch(&mut self) -> Vec<String> {
-        let sessions = self.watched.take().map(Watched::into_sessions).unwrap_or_default();
+        let sessions = self.watched.take().map(WatchedSessions::into_sessions).unwrap_or_default();
         self.note_leaving();
         sessions
     }
@@ -188,7 +188,7 @@ impl Routes {
     pub(super) fn is_at_rest(&self) -> bool {
         self.by_session.is_empty()
             && self.visits == 0
-            && self.watched.as_ref().is_none_or(Watched::is_looked_at)
+            && self.watched.as_ref().is_none_or(WatchedSessions::is_drained)
     }
 
     /// Unless it is new, or a turn of ours has it, nobody knows what it is at.
@@ -218,7 +218,7 @@ impl Routes {
     pub(super) fn reconnected(&self) {
         self.gap();
         for route in self.by_session.values() {
-            route.look_again();
+            route.request_reread();
         }
     }
 
@@ -248,13 +248,13 @@ impl Routes {
             route.shared.aborted.store(true, Ordering::Release);
         }
         if let Some(below) = self.below.get(session) {
-            below.kin.aborted.store(true, Ordering::Release);
+            below.child_session.aborted.store(true, Ordering::Release);
         }
     }
 
     /// The sessions that work for this one, or for one that does.
     pub(super) fn below(&self, session: &str) -> Vec<String> {
-        let above = |at: &&str| self.below.get(*at).map(|below| below.kin.parent.as_str());
+        let above = |at: &&str| self.below.get(*at).map(|below| below.child_session.parent.as_str());
         let is_below = |child: &&String| {
             let line = std::iter::successors(above(&child.as_str()), above);
             line.take(MAX_CHILDREN).any(|parent| parent == session)
@@ -312,7 +312,7 @@ impl Route {
     }
 
     /// The turn is to ask for what it may have missed.
-    fn look_again(&self) {
+    fn request_reread(&self) {
         if !self.shared.lagging.load(Ordering::Acquire) && !self.push(Routed::Reconnected) {
             self.lag();
         }

@@ -28,7 +28,7 @@ const MAX_BELOW: usize = 4096;
 
 /// What happened where no turn of ours is.
 #[derive(Debug)]
-pub(crate) enum Noticed {
+pub(crate) enum WatchEvent {
     Event {
         /// The session that is watched.
         session: String,
@@ -49,40 +49,40 @@ pub(crate) enum Noticed {
 }
 
 #[derive(Debug)]
-pub(super) struct Watched {
+pub(super) struct WatchedSessions {
     /// With a number that grows each time one is named.
     sessions: HashMap<String, u64>,
     named: u64,
     /// Sub-agents' sessions, each with the session that is watched.
     below: HashMap<String, String>,
-    queue: queue::Sender<Noticed>,
+    queue: queue::Sender<WatchEvent>,
     shared: Arc<Shared>,
 }
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// Everything is dropped until [`Noticed::Gap`] is taken.
+    /// Everything is dropped until [`WatchEvent::Gap`] is taken.
     is_lagging: AtomicBool,
     /// One of these waits: another would say nothing new.
     has_gap: AtomicBool,
-    has_look: AtomicBool,
+    has_check: AtomicBool,
     queued_bytes: AtomicUsize,
     /// How many wait, the one among them that is taken and not looked at yet.
-    unseen: AtomicUsize,
+    pending: AtomicUsize,
 }
 
 /// Takes what happens in the sessions of a directory.
 #[derive(Debug)]
-pub(crate) struct Noticing {
+pub(crate) struct WatchQueue {
     reader: Arc<Reader>,
-    queue: queue::Receiver<Noticed>,
+    queue: queue::Receiver<WatchEvent>,
     shared: Arc<Shared>,
-    /// It counts among what is unseen until the next is asked for.
+    /// It counts among what is pending until the next is asked for.
     has_taken: bool,
 }
 
-impl Watched {
-    pub(super) fn new(reader: Arc<Reader>) -> (Self, Noticing) {
+impl WatchedSessions {
+    pub(super) fn new(reader: Arc<Reader>) -> (Self, WatchQueue) {
         let (sender, queue) = queue::channel(MAX_NOTICED + 1);
         let shared = Arc::new(Shared::default());
         let watched = Self {
@@ -92,7 +92,7 @@ impl Watched {
             queue: sender,
             shared: Arc::clone(&shared),
         };
-        (watched, Noticing { reader, queue, shared, has_taken: false })
+        (watched, WatchQueue { reader, queue, shared, has_taken: false })
     }
 
     /// Those first that were named first.
@@ -103,8 +103,8 @@ impl Watched {
     }
 
     /// Whether nothing waits, and what was taken is looked at.
-    pub(super) fn is_looked_at(&self) -> bool {
-        self.shared.unseen.load(Ordering::Acquire) == 0
+    pub(super) fn is_drained(&self) -> bool {
+        self.shared.pending.load(Ordering::Acquire) == 0
     }
 
     /// Says whether it was not watched before.
@@ -175,7 +175,7 @@ impl Watched {
         }
         let size = event.len();
         let queued = self.shared.queued_bytes.fetch_add(size, Ordering::Relaxed) + size;
-        let is_taken = queued <= MAX_NOTICED_BYTES && self.push(Noticed::Event { session, is_below, event });
+        let is_taken = queued <= MAX_NOTICED_BYTES && self.push(WatchEvent::Event { session, is_below, event });
         if !is_taken {
             self.shared.queued_bytes.fetch_sub(size, Ordering::Relaxed);
             self.lag();
@@ -187,41 +187,41 @@ impl Watched {
     /// A turn of ours is over.
     pub(super) fn left(&self, session: &str, is_at_rest: bool) {
         if self.contains(session) {
-            self.push_or_lag(Noticed::Left { session: session.to_owned(), is_at_rest });
+            self.push_or_lag(WatchEvent::TurnEnded { session: session.to_owned(), is_at_rest });
         }
     }
 
     /// Something was not heard.
     pub(super) fn gap(&self) {
         if !self.shared.has_gap.swap(true, Ordering::AcqRel) {
-            self.push_or_lag(Noticed::Gap);
+            self.push_or_lag(WatchEvent::Gap);
         }
     }
 
     /// Somebody may be at work in a session that was not watched.
     pub(super) fn look(&self) {
-        if !self.shared.has_look.swap(true, Ordering::AcqRel) {
-            self.push_or_lag(Noticed::Look);
+        if !self.shared.has_check.swap(true, Ordering::AcqRel) {
+            self.push_or_lag(WatchEvent::Check);
         }
     }
 
-    fn push_or_lag(&self, noticed: Noticed) {
+    fn push_or_lag(&self, noticed: WatchEvent) {
         if !self.shared.is_lagging.load(Ordering::Acquire) && !self.push(noticed) {
             self.lag();
         }
     }
 
     /// Says whether there was a place: the last one is for the mark of a lag.
-    fn push(&self, noticed: Noticed) -> bool {
+    fn push(&self, noticed: WatchEvent) -> bool {
         self.queue.capacity() > 1 && self.send(noticed)
     }
 
-    fn send(&self, noticed: Noticed) -> bool {
+    fn send(&self, noticed: WatchEvent) -> bool {
         // Counted first: whoever takes it counts it out.
-        self.shared.unseen.fetch_add(1, Ordering::Relaxed);
+        self.shared.pending.fetch_add(1, Ordering::Relaxed);
         let is_sent = self.queue.try_send(noticed).is_ok();
         if !is_sent {
-            self.shared.unseen.fetch_sub(1, Ordering::Relaxed);
+            self.shared.pending.fetch_sub(1, Ordering::Relaxed);
         }
         is_sent
     }
@@ -229,38 +229,38 @@ impl Watched {
     fn lag(&self) {
         if !self.shared.is_lagging.swap(true, Ordering::AcqRel) {
             // Without a place nobody listens any more.
-            self.send(Noticed::Gap);
+            self.send(WatchEvent::Gap);
         }
     }
 }
 
-impl Noticing {
+impl WatchQueue {
     /// The next thing to look at; the one before is looked at, and what came of that can be seen. `None`: the directory is not
     /// watched any more. Cancel safe.
-    pub(crate) async fn next(&mut self) -> Option<Noticed> {
+    pub(crate) async fn next(&mut self) -> Option<WatchEvent> {
         if std::mem::take(&mut self.has_taken) {
-            self.shared.unseen.fetch_sub(1, Ordering::Release);
+            self.shared.pending.fetch_sub(1, Ordering::Release);
         }
         let noticed = self.queue.recv().await?;
         self.has_taken = true;
         match &noticed {
-            Noticed::Event { event, .. } => {
+            WatchEvent::Event { event, .. } => {
                 self.shared.queued_bytes.fetch_sub(event.len(), Ordering::Relaxed);
             }
             // What comes from now on comes after the look.
-            Noticed::Gap => {
-                for mark in [&self.shared.is_lagging, &self.shared.has_gap, &self.shared.has_look] {
+            WatchEvent::Gap => {
+                for mark in [&self.shared.is_lagging, &self.shared.has_gap, &self.shared.has_check] {
                     mark.store(false, Ordering::Release);
                 }
             }
-            Noticed::Look => self.shared.has_look.store(false, Ordering::Release),
-            Noticed::Left { .. } => {}
+            WatchEvent::Check => self.shared.has_check.store(false, Ordering::Release),
+            WatchEvent::TurnEnded { .. } => {}
         }
         Some(noticed)
     }
 
     /// Whether it is watched, and no turn of ours has it.
-    pub(crate) fn is_ours_to_watch(&self, session: &str) -> bool {
+    pub(crate) fn is_watched_without_turn(&self, session: &str) -> bool {
         let routes = self.reader.routes();
         let is_watched = routes.watched.as_ref().is_some_and(|watched| watched.contains(session));
         is_watched && !routes.by_session.contains_key(session)
@@ -282,16 +282,16 @@ mod tests {
             directory: "/w".to_owned(),
             routes: std::sync::Mutex::new(Routes::new(Arc::clone(&metrics))),
             link: watch::Sender::<Link>::default(),
-            left: tokio::sync::Notify::new(),
+            lease_dropped: tokio::sync::Notify::new(),
             metrics,
         })
     }
 
-    fn watched(reader: &Arc<Reader>) -> Noticing {
-        let (watched, noticing) = Watched::new(Arc::clone(reader));
+    fn watched(reader: &Arc<Reader>) -> WatchQueue {
+        let (watched, queue) = WatchedSessions::new(Arc::clone(reader));
         reader.routes().watch(watched);
         reader.routes().watch_session("ses_1", true);
-        noticing
+        queue
     }
 
     fn notice(reader: &Reader, session: &str, kind: EventKind, body: &str) -> Fate {
@@ -307,7 +307,7 @@ mod tests {
     async fn at_its_bound_the_queue_loses_events_and_says_so_after_what_was_queued() {
         for (body, most) in [("{}".to_owned(), MAX_NOTICED), ("x".repeat(MAX_NOTICED_BYTES / 4), 4)] {
             let reader = reader();
-            let mut noticing = watched(&reader);
+            let mut queue = watched(&reader);
             for _ in 0..most {
                 assert_eq!(notice(&reader, "ses_1", EventKind::Status, &body), Fate::Routed);
             }
@@ -317,19 +317,19 @@ mod tests {
                 reader.routes().reconnected();
             }
             for _ in 0..most {
-                assert!(matches!(noticing.next().await, Some(Noticed::Event { .. })));
+                assert!(matches!(queue.next().await, Some(WatchEvent::Event { .. })));
                 assert_eq!(notice(&reader, "ses_1", EventKind::Status, &body), Fate::Dropped);
             }
-            assert!(matches!(noticing.next().await, Some(Noticed::Gap)));
+            assert!(matches!(queue.next().await, Some(WatchEvent::Gap)));
             assert_eq!(notice(&reader, "ses_1", EventKind::Status, &body), Fate::Routed);
-            assert!(matches!(noticing.next().await, Some(Noticed::Event { .. })));
+            assert!(matches!(queue.next().await, Some(WatchEvent::Event { .. })));
         }
     }
 
     #[tokio::test]
     async fn what_is_not_watched_is_foreign_and_of_sub_agents_only_asks_are_noticed() {
         let reader = reader();
-        let mut noticing = watched(&reader);
+        let mut queue = watched(&reader);
         reader.routes().add_child("ses_2", "ses_1");
         reader.routes().add_child("ses_3", "ses_2");
         reader.routes().add_child("ses_5", "ses_4");
@@ -339,8 +339,8 @@ mod tests {
         assert_eq!(notice(&reader, "ses_3", EventKind::Status, "{}"), Fate::Foreign);
         assert_eq!(notice(&reader, "ses_1", EventKind::PartDelta, "{}"), Fate::Foreign);
         assert_eq!(notice(&reader, "ses_3", EventKind::QuestionAsked, "{}"), Fate::Routed);
-        match noticing.next().await.unwrap() {
-            Noticed::Event { session, is_below: true, .. } => assert_eq!(session, "ses_1"),
+        match queue.next().await.unwrap() {
+            WatchEvent::Event { session, is_below: true, .. } => assert_eq!(session, "ses_1"),
             other => panic!("{other:?}"),
         }
     }
@@ -359,18 +359,18 @@ mod tests {
         ];
         for (kinds, is_at_rest) in ends {
             let reader = reader();
-            let mut noticing = watched(&reader);
+            let mut queue = watched(&reader);
             let lease = super::super::Lease::open(Arc::clone(&reader), "ses_1").unwrap();
-            assert!(!noticing.is_ours_to_watch("ses_1"));
+            assert!(!queue.is_watched_without_turn("ses_1"));
             for kind in kinds {
                 reader.routes().find("ses_1").unwrap().send(Event::parsed(*kind, "{}".into()));
             }
             drop(lease);
-            assert!(noticing.is_ours_to_watch("ses_1") && !noticing.is_ours_to_watch("ses_2"));
+            assert!(queue.is_watched_without_turn("ses_1") && !queue.is_watched_without_turn("ses_2"));
             // A reader is kept for as long as somebody watches.
             assert!(reader.routes().unused_since().is_none());
-            let left = noticing.next().await.unwrap();
-            let Noticed::Left { session, is_at_rest: was_at_rest } = left else { panic!("{left:?}") };
+            let left = queue.next().await.unwrap();
+            let WatchEvent::TurnEnded { session, is_at_rest: was_at_rest } = left else { panic!("{left:?}") };
             assert_eq!((session.as_str(), was_at_rest), ("ses_1", is_at_rest), "{kinds:?}");
         }
     }
@@ -378,17 +378,17 @@ mod tests {
     #[tokio::test]
     async fn what_is_taken_waits_until_it_was_looked_at() {
         let reader = reader();
-        let mut noticing = watched(&reader);
+        let mut queue = watched(&reader);
         assert!(reader.routes().is_at_rest());
         for _ in 0..2 {
             assert_eq!(notice(&reader, "ses_1", EventKind::Status, "{}"), Fate::Routed);
         }
         for _ in 0..2 {
             assert!(!reader.routes().is_at_rest());
-            assert!(matches!(noticing.next().await, Some(Noticed::Event { .. })));
+            assert!(matches!(queue.next().await, Some(WatchEvent::Event { .. })));
             assert!(!reader.routes().is_at_rest());
         }
-        assert!(noticing.next().now_or_never().is_none());
+        assert!(queue.next().now_or_never().is_none());
         assert!(reader.routes().is_at_rest());
         // What there is no place for is not waited for.
         for _ in 0..=MAX_NOTICED {
@@ -396,15 +396,15 @@ mod tests {
         }
         for _ in 0..=MAX_NOTICED {
             assert!(!reader.routes().is_at_rest());
-            noticing.next().await.unwrap();
+            queue.next().await.unwrap();
         }
-        assert!(noticing.next().now_or_never().is_none());
+        assert!(queue.next().now_or_never().is_none());
         assert!(reader.routes().is_at_rest());
     }
 
     #[test]
     fn one_session_too_many_makes_the_oldest_forgotten() {
-        let (mut watched, _noticing) = Watched::new(reader());
+        let (mut watched, _noticing) = WatchedSessions::new(reader());
         for number in 0..MAX_WATCHED {
             assert!(watched.add(&format!("ses_{number}")));
         }

@@ -7,11 +7,11 @@ use longshore_model::{AgentEvent, Ask, RequestId, Resolution};
 #[derive(Debug, Default)]
 pub(super) struct Asks {
     /// All that were told, in this life of the gateway or before.
-    told: HashSet<String>,
+    reported: HashSet<String>,
     /// Those that wait for an answer, in the order in which they were told.
     open: Vec<Open>,
     /// A sub-agent stopped while it asked: only OpenCode's lists tell whether it still does.
-    in_doubt: bool,
+    must_read_lists: bool,
 }
 
 #[derive(Debug)]
@@ -22,7 +22,7 @@ struct Open {
 }
 
 /// What OpenCode says about its asks when it is asked.
-pub(super) struct Listed<'a> {
+pub(super) struct ListedAsks<'a> {
     /// The asks in its lists, each with its session. Those of turns that were aborted stay in them for good.
     pub(super) asks: Vec<(&'a str, &'a str)>,
     /// The session and those of its sub-agents that are busy. Others wait for no answer.
@@ -35,9 +35,9 @@ impl Asks {
     /// The log says that these are open.
     pub(super) fn resume(open: &[RequestId]) -> Self {
         Self {
-            told: open.iter().map(|id| id.as_str().to_owned()).collect(),
+            reported: open.iter().map(|id| id.as_str().to_owned()).collect(),
             open: open.iter().map(|id| Open { id: id.clone(), session: None }).collect(),
-            in_doubt: false,
+            must_read_lists: false,
         }
     }
 
@@ -47,15 +47,15 @@ impl Asks {
 
     /// A sub-agent is idle.
     pub(super) fn stopped(&mut self, session: &str) {
-        self.in_doubt |= self.open.iter().any(|open| open.session.as_deref() == Some(session));
+        self.must_read_lists |= self.open.iter().any(|open| open.session.as_deref() == Some(session));
     }
 
-    pub(super) fn take_doubt(&mut self) -> bool {
-        std::mem::take(&mut self.in_doubt)
+    pub(super) fn take_must_read_lists(&mut self) -> bool {
+        std::mem::take(&mut self.must_read_lists)
     }
 
     pub(super) fn asked(&mut self, ask: Ask) -> Option<AgentEvent> {
-        self.told.insert(ask.request_id.as_str().to_owned()).then(|| {
+        self.reported.insert(ask.request_id.as_str().to_owned()).then(|| {
             let session = Some(ask.session.as_str().to_owned());
             self.open.push(Open { id: ask.request_id.clone(), session });
             AgentEvent::Asked(ask)
@@ -71,7 +71,7 @@ impl Asks {
     }
 
     /// Closes what is no longer open by OpenCode's lists.
-    pub(super) fn compare(&mut self, listed: &Listed<'_>) -> Vec<AgentEvent> {
+    pub(super) fn compare(&mut self, listed: &ListedAsks<'_>) -> Vec<AgentEvent> {
         self.close_where(|open| {
             let found = listed.asks.iter().find(|(id, _)| *id == open.id.as_str());
             match found {

@@ -7,7 +7,7 @@ use longshore_model::{AgentEvent, Artifact, ArtifactId, BlockKind, BlockRef, Mes
 
 use super::files::Files;
 use super::text::TextBlock;
-use super::tool::{self, CallFacts, ToolBlock};
+use super::tool::{self, CallState, ToolBlock};
 use crate::api::{Part, PartDelta};
 
 /// Bytes of text that may wait for their part. OpenCode sends a part before its text; what does not fit is dropped, and
@@ -89,7 +89,7 @@ impl Blocks {
     }
 
     /// Says something that is no change of a block.
-    pub(super) fn say(&mut self, events: impl IntoIterator<Item = AgentEvent>) {
+    pub(super) fn emit(&mut self, events: impl IntoIterator<Item = AgentEvent>) {
         self.out.extend(events);
     }
 
@@ -136,7 +136,7 @@ impl Blocks {
             "reasoning" => self.text(BlockKind::Reasoning, part, source),
             "tool" => {
                 self.tool(part);
-                self.files.of_tool(part, &mut self.out);
+                self.files.collect_from_tool(part, &mut self.out);
             }
             _ => {}
         }
@@ -199,10 +199,10 @@ impl Blocks {
         }
     }
 
-    /// Whether a message has a text without an end of which not everything was heard.
-    pub(super) fn any_unheard_in(&self, message: &str) -> bool {
+    /// Whether a message has a text without an end of which not everything was completeness.
+    pub(super) fn any_incomplete_in(&self, message: &str) -> bool {
         self.all.iter().any(|(_, block)| match block {
-            Block::Text(block) => block.is_in(message) && block.is_unheard(),
+            Block::Text(block) => block.is_in(message) && block.is_incomplete(),
             Block::Tool(_) => false,
         })
     }
@@ -222,7 +222,7 @@ impl Blocks {
     }
 
     /// How far a tool call is, if it is known.
-    pub(super) fn call(&self, call: &str) -> Option<CallFacts> {
+    pub(super) fn call(&self, call: &str) -> Option<CallState> {
         self.all.iter().find_map(|(_, block)| match block {
             Block::Tool(block) => block.facts(call),
             Block::Text(_) => None,
@@ -245,7 +245,7 @@ impl Blocks {
         let held = self.held_text.remove(&part.id).map(|held| held.text);
         self.held_bytes -= held.as_ref().map_or(0, String::len);
         if !self.by_part.contains_key(part.id.as_str()) {
-            let Some(block) = block_of(part, kind) else { return };
+            let Some(block) = block_ref(part, kind) else { return };
             self.add(&part.id, Block::Text(TextBlock::new(block)));
         }
         let Some(at) = self.by_part.get(part.id.as_str()) else { return };
@@ -263,9 +263,9 @@ impl Blocks {
     }
 
     fn tool(&mut self, part: &Part) {
-        let Some(call) = tool::call_of(part) else { return };
+        let Some(call) = tool::call_from(part) else { return };
         let Some(at) = self.by_part.get(part.id.as_str()) else {
-            let Some(block) = block_of(part, BlockKind::ToolCall) else { return };
+            let Some(block) = block_ref(part, BlockKind::ToolCall) else { return };
             let mut block = ToolBlock::opened(block, call, &mut self.out);
             block.began(part);
             return self.add(&part.id, Block::Tool(block));
@@ -278,7 +278,7 @@ impl Blocks {
 }
 
 /// `None` when OpenCode's name for the part is no identifier.
-fn block_of(part: &Part, kind: BlockKind) -> Option<BlockRef> {
+fn block_ref(part: &Part, kind: BlockKind) -> Option<BlockRef> {
     let id = ArtifactId::parse(&part.id).ok()?;
     Some(BlockRef { id, kind, message: MessageId::parse(&part.message).ok() })
 }

@@ -22,7 +22,7 @@ pub(crate) const ANY_TYPE: &str = "application/octet-stream";
 #[derive(Debug, Default)]
 pub(super) struct Files {
     /// The names of those that were told, in this life of the gateway or before.
-    told: HashSet<String>,
+    reported: HashSet<String>,
     /// Absolute paths, in the order in which they were first written.
     written: Vec<String>,
 }
@@ -30,12 +30,12 @@ pub(super) struct Files {
 impl Files {
     /// Whether a file was not told yet. From now on it was.
     pub(super) fn is_new(&mut self, id: &str) -> bool {
-        self.told.insert(id.to_owned())
+        self.reported.insert(id.to_owned())
     }
 
     /// Takes in a tool call: what it hands back, and what it says it wrote. A step's patch is no help: it has whatever
     /// changed in the worktree meanwhile, by anybody.
-    pub(super) fn of_tool(&mut self, part: &Part, out: &mut Vec<AgentEvent>) {
+    pub(super) fn collect_from_tool(&mut self, part: &Part, out: &mut Vec<AgentEvent>) {
         let Some(state) = part.state.as_ref().filter(|state| state.status == "completed") else { return };
         for (nth, attachment) in state.attachments.iter().enumerate() {
             let id = format!("{}.file.{nth}", part.id);

@@ -10,7 +10,7 @@ use crate::api::{Message, Part};
 pub(super) struct Ledger {
     /// In boxes: a map has room for three from its start, and most turns have one.
     by_message: HashMap<String, Box<Entry>>,
-    told: Usage,
+    reported: Usage,
     /// What was told does not count everything that was entered.
     is_stale: bool,
     /// Since when sub-agents' messages counted in what was told.
@@ -20,7 +20,7 @@ pub(super) struct Ledger {
 #[derive(Debug, Default)]
 struct Entry {
     /// When a sub-agent began the message. A sub-agent may have worked for an earlier turn as well.
-    created_below: Option<f64>,
+    child_created: Option<f64>,
     /// The message's own account. It has the tokens of the last step only, should there be several.
     message: Usage,
     /// Those of its steps, by part.
@@ -34,9 +34,9 @@ impl Ledger {
     }
 
     /// A message of a sub-agent.
-    pub(super) fn message_below(&mut self, info: &Message) {
+    pub(super) fn merge_child_message(&mut self, info: &Message) {
         if info.role != "user" {
-            self.enter(info).created_below = Some(info.time.created);
+            self.enter(info).child_created = Some(info.time.created);
         }
     }
 
@@ -57,12 +57,12 @@ impl Ledger {
         }
         self.since = since;
         let counts = |entry: &&Entry| {
-            entry.created_below.is_none_or(|created| since.is_some_and(|since| created >= since))
+            entry.child_created.is_none_or(|created| since.is_some_and(|since| created >= since))
         };
         let entries = self.by_message.values().map(Box::as_ref);
         let sum = entries.filter(counts).map(Entry::usage).fold(Usage::default(), Usage::plus);
-        (sum != self.told).then(|| {
-            self.told = sum;
+        (sum != self.reported).then(|| {
+            self.reported = sum;
             sum
         })
     }

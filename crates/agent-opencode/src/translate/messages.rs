@@ -1,7 +1,7 @@
 //! Which messages are of the turn, and what their parts are to it.
 
 use super::blocks::Source;
-use super::{Heard, MAX_HELD_PARTS, Role, Step, Translator, progress};
+use super::{Completeness, MAX_HELD_PARTS, Role, Step, Translator, progress};
 use crate::api::{Message, Part};
 use crate::outcome;
 
@@ -10,18 +10,18 @@ impl Translator {
     pub(super) fn register(&mut self, info: &Message, source: Source) {
         if let Some(role) = self.messages.get(&info.id) {
             if let (&Role::Step(at), Source::Stream) = (role, source) {
-                self.steps[at].is_unheard = false;
+                self.steps[at].unseen_since_gap =false;
             }
             return;
         }
         let role = if info.role == "user" {
             if self.prompts.stored(&info.id, info.time.created) {
                 // An error that came before was somebody else's.
-                self.refusal = self.refusal.take().filter(|_| self.prompts.any_unseen());
-                Role::Ours(info.time.created)
+                self.refusal = self.refusal.take().filter(|_| self.prompts.any_not_shown());
+                Role::Prompt(info.time.created)
             } else if self.follows_a_summary(info) {
                 self.continued += 1;
-                Role::Ours(info.time.created)
+                Role::Prompt(info.time.created)
             } else {
                 Role::OtherUser(info.time.created)
             }
@@ -39,7 +39,7 @@ impl Translator {
                 error: None,
                 completed: None,
                 summary: info.mode.as_deref() == Some("compaction"),
-                is_unheard: source == Source::List,
+                unseen_since_gap: source == Source::List,
             });
             Role::Step(self.steps.len() - 1)
         } else {
@@ -63,7 +63,7 @@ impl Translator {
     fn answered_by(&self, info: &Message) -> Option<f64> {
         let parent = info.parent.as_ref()?;
         match self.messages.get(parent) {
-            Some(&Role::Ours(created)) => Some(created),
+            Some(&Role::Prompt(created)) => Some(created),
             // Its own event was missed.
             None if self.prompts.contains(parent) => Some(info.time.created),
             _ => None,
@@ -95,34 +95,34 @@ impl Translator {
         match self.messages.get(message) {
             None => true,
             Some(&Role::Step(at)) => !self.steps[at].summary,
-            Some(Role::Ours(_) | Role::OtherUser(_) | Role::OtherAnswer) => false,
+            Some(Role::Prompt(_) | Role::OtherUser(_) | Role::OtherAnswer) => false,
         }
     }
 
     pub(super) fn part(&mut self, part: Part, source: Source) {
         match self.messages.get(&part.message) {
             None if self.held_parts.len() < MAX_HELD_PARTS => self.held_parts.push(part),
-            None if self.heard == Heard::Hidden => {}
-            None => self.heard = Heard::Dropped,
+            None if self.completeness == Completeness::Unavailable => {}
+            None => self.completeness = Completeness::Dropped,
             Some(&Role::OtherUser(created)) => {
                 if part.kind == "text" && !part.synthetic && self.prompts.written(&part.message, created) {
-                    self.messages.insert(part.message, Role::Ours(created));
+                    self.messages.insert(part.message, Role::Prompt(created));
                     return;
                 }
                 if part.kind == "text" && part.synthetic && self.follows_a_subtask(created) {
                     self.reported += 1;
-                    self.messages.insert(part.message, Role::Ours(created));
+                    self.messages.insert(part.message, Role::Prompt(created));
                     return;
                 }
                 // A compaction that somebody asked for is no part of this turn, nor is one that a later turn needs.
                 let needed = part.kind == "compaction" && part.auto;
                 if needed && self.prompt_created().is_some() && !self.superseded {
-                    self.messages.insert(part.message, Role::Ours(created));
+                    self.messages.insert(part.message, Role::Prompt(created));
                     // What the list tells of is over, or was told before the gateway was restarted.
-                    self.say((source == Source::Stream).then(progress::compaction));
+                    self.emit((source == Source::Stream).then(progress::compaction));
                 }
             }
-            Some(Role::Ours(_)) => {
+            Some(Role::Prompt(_)) => {
                 if part.kind == "subtask" && part.command.is_some() {
                     self.subtasks.insert(part.id);
                 }
@@ -132,9 +132,9 @@ impl Translator {
                     self.ledger.step(&part);
                 }
                 if source == Source::Stream {
-                    self.steps[at].is_unheard = false;
-                    let news = self.told.step(&part);
-                    self.say(news);
+                    self.steps[at].unseen_since_gap =false;
+                    let news = self.progress.step(&part);
+                    self.emit(news);
                 }
                 if !self.steps[at].summary {
                     self.blocks.part(&part, source);

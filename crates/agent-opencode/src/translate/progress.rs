@@ -12,7 +12,7 @@ use crate::redact;
 const NAMELESS: &str = "New session - ";
 
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct ReportedProgress {
     title: Option<String>,
     /// The starts and ends of steps, by part.
     steps: HashSet<String>,
@@ -20,7 +20,7 @@ pub(super) struct Told {
     todos: Option<Json>,
 }
 
-impl Told {
+impl ReportedProgress {
     pub(super) fn title(&mut self, session: &str, title: Option<&str>) -> Option<AgentEvent> {
         let title = title.filter(|title| !title.is_empty() && !is_placeholder(title))?;
         if self.title.as_deref() == Some(title) {

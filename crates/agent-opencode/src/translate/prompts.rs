@@ -5,15 +5,15 @@
 
 /// What is known of a prompt on its way to OpenCode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Fate {
+pub(crate) enum Delivery {
     /// It may yet be sent: the turn must not end before that is decided.
     Undecided,
     /// OpenCode said that it took it.
     Accepted,
     /// OpenCode may or may not have it.
-    Perhaps,
+    Unknown,
     /// Of before a restart of the gateway. If OpenCode does not have it, it was never sent.
-    Earlier,
+    BeforeRestart,
 }
 
 #[derive(Debug)]
@@ -31,7 +31,7 @@ struct Prompt {
     /// There is an answer to it, so OpenCode has it.
     is_answered: bool,
     /// `None`: the turn's own.
-    joined: Option<Fate>,
+    joined: Option<Delivery>,
 }
 
 /// When the user messages of a sub-agent's turn were written: from its call on, up to the next one of its session.
@@ -51,11 +51,11 @@ pub(crate) enum Unanswered {
     /// OpenCode took it and does not show it.
     Accepted,
     /// Nobody knows.
-    Perhaps,
+    Unknown,
 }
 
 impl Prompt {
-    fn new(id: &str, created: Option<f64>, joined: Option<Fate>) -> Self {
+    fn new(id: &str, created: Option<f64>, joined: Option<Delivery>) -> Self {
         Self { id: id.to_owned(), created, is_answered: false, joined }
     }
 }
@@ -115,9 +115,9 @@ impl Prompts {
     }
 
     /// Sets what is known of those that join in this life of the gateway.
-    pub(super) fn join<'a>(&mut self, joined: impl Iterator<Item = (&'a str, Fate)> + Clone) {
+    pub(super) fn join<'a>(&mut self, joined: impl Iterator<Item = (&'a str, Delivery)> + Clone) {
         self.all.retain(|prompt| {
-            let stays = prompt.created.is_some() || matches!(prompt.joined, None | Some(Fate::Earlier));
+            let stays = prompt.created.is_some() || matches!(prompt.joined, None | Some(Delivery::BeforeRestart));
             stays || joined.clone().any(|(id, _)| id == prompt.id)
         });
         for (id, fate) in joined {
@@ -148,14 +148,14 @@ impl Prompts {
     pub(super) fn written(&mut self, id: &str, created: f64) -> bool {
         let joins = self.takes(created) && self.first_created().is_some_and(|first| first < created);
         if joins {
-            self.all.push(Prompt::new(id, Some(created), Some(Fate::Accepted)));
+            self.all.push(Prompt::new(id, Some(created), Some(Delivery::Accepted)));
         }
         joins
     }
 
     /// Whether one of them may yet be sent.
-    pub(super) fn is_undecided(&self) -> bool {
-        self.all.iter().any(|prompt| prompt.created.is_none() && prompt.joined == Some(Fate::Undecided))
+    pub(super) fn any_undecided(&self) -> bool {
+        self.all.iter().any(|prompt| prompt.created.is_none() && prompt.joined == Some(Delivery::Undecided))
     }
 
     /// Notes that there is an answer to a prompt.
@@ -166,12 +166,12 @@ impl Prompts {
     }
 
     /// Whether OpenCode got one, or may get one, that it does not show.
-    pub(super) fn any_unseen(&self) -> bool {
-        self.unseen().any(|prompt| prompt.joined != Some(Fate::Earlier))
+    pub(super) fn any_not_shown(&self) -> bool {
+        self.unseen().any(|prompt| prompt.joined != Some(Delivery::BeforeRestart))
     }
 
     /// Whether there is exactly one that OpenCode took and does not show.
-    pub(super) fn one_is_lost(&self) -> bool {
+    pub(super) fn exactly_one_lost(&self) -> bool {
         self.lost().count() == 1
     }
 
@@ -182,8 +182,8 @@ impl Prompts {
             return Some(Unanswered::First);
         }
         let lost = self.lost().find_map(|prompt| match prompt.joined {
-            Some(Fate::Accepted) => Some(Unanswered::Accepted),
-            Some(Fate::Perhaps) => Some(Unanswered::Perhaps),
+            Some(Delivery::Accepted) => Some(Unanswered::Accepted),
+            Some(Delivery::Unknown) => Some(Unanswered::Unknown),
             _ => None,
         });
         let joined = self.all.iter().filter(|prompt| !is_own(prompt));
@@ -193,8 +193,8 @@ impl Prompts {
     }
 
     /// Whether one of before a restart of the gateway was never sent.
-    pub(super) fn one_was_never_sent(&self) -> bool {
-        self.all.iter().any(|prompt| prompt.joined == Some(Fate::Earlier) && prompt.created.is_none())
+    pub(super) fn any_never_sent(&self) -> bool {
+        self.all.iter().any(|prompt| prompt.joined == Some(Delivery::BeforeRestart) && prompt.created.is_none())
     }
 
     /// Those that OpenCode does not show.
@@ -206,7 +206,7 @@ impl Prompts {
 
     /// Those of them that were sent.
     fn lost(&self) -> impl Iterator<Item = &Prompt> {
-        self.unseen().filter(|prompt| !matches!(prompt.joined, Some(Fate::Undecided | Fate::Earlier)))
+        self.unseen().filter(|prompt| !matches!(prompt.joined, Some(Delivery::Undecided | Delivery::BeforeRestart)))
     }
 
     fn takes(&self, created: f64) -> bool {

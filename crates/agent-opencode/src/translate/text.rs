@@ -23,7 +23,7 @@ enum Phase {
     /// Every delta since the start of the part was seen, so the next one continues `sent`.
     Live,
     /// Some deltas were missed, so the next ones say nothing. The final snapshot will.
-    Deaf,
+    Incomplete,
     /// The final snapshot was seen.
     Ended,
     /// OpenCode gave it up.
@@ -32,7 +32,7 @@ enum Phase {
 
 impl TextBlock {
     pub(super) fn new(block: BlockRef) -> Self {
-        Self { block, sent: Sent::default(), phase: Phase::Deaf, end_is_known: false, is_followed: false }
+        Self { block, sent: Sent::default(), phase: Phase::Incomplete, end_is_known: false, is_followed: false }
     }
 
     /// A block of which the log has some text, all of it or none.
@@ -51,14 +51,14 @@ impl TextBlock {
         self.block.message.as_ref().is_some_and(|mine| mine.as_str() == message)
     }
 
-    /// More may have been written than was heard.
-    pub(super) fn is_unheard(&self) -> bool {
-        self.phase == Phase::Deaf && !self.is_followed
+    /// More may have been written than was completeness.
+    pub(super) fn is_incomplete(&self) -> bool {
+        self.phase == Phase::Incomplete && !self.is_followed
     }
 
     pub(super) fn gap(&mut self) {
         if self.phase == Phase::Live {
-            self.phase = Phase::Deaf;
+            self.phase = Phase::Incomplete;
         }
     }
 
@@ -79,7 +79,7 @@ impl TextBlock {
         // Shorter than what was sent: it is older, and the deltas after it may be older too.
         let older = self.sent.begins_with(text);
         if self.is_open() && !older {
-            self.become_text(text, out);
+            self.merge_text(text, out);
             self.phase = Phase::Live;
         }
     }
@@ -87,9 +87,9 @@ impl TextBlock {
     /// The final snapshot.
     pub(super) fn ended(&mut self, text: &str, out: &mut Vec<AgentEvent>) {
         if self.phase == Phase::Withdrawn {
-            self.phase = Phase::Deaf;
+            self.phase = Phase::Incomplete;
         }
-        self.become_text(text, out);
+        self.merge_text(text, out);
         self.end(out);
     }
 
@@ -114,14 +114,14 @@ impl TextBlock {
     /// Somebody deleted the part.
     pub(super) fn remove(&mut self, out: &mut Vec<AgentEvent>) {
         self.phase = Phase::Withdrawn;
-        self.become_text("", out);
+        self.merge_text("", out);
     }
 
     fn is_open(&self) -> bool {
-        matches!(self.phase, Phase::Live | Phase::Deaf)
+        matches!(self.phase, Phase::Live | Phase::Incomplete)
     }
 
-    fn become_text(&mut self, text: &str, out: &mut Vec<AgentEvent>) {
+    fn merge_text(&mut self, text: &str, out: &mut Vec<AgentEvent>) {
         let block = self.block.clone();
         match self.sent.rest_of(text) {
             Some("") => return,

@@ -16,7 +16,7 @@ pub(super) struct ToolBlock {
 
 /// How far a tool call is.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct CallFacts {
+pub(crate) struct CallState {
     pub(crate) started: Option<f64>,
     pub(crate) is_over: bool,
     pub(crate) error: Option<String>,
@@ -33,7 +33,7 @@ impl ToolBlock {
     /// it is no tool call of this gateway.
     pub(super) fn resumed(block: BlockRef, artifact: &Artifact) -> Option<Self> {
         let mut calls = artifact.parts.iter().filter_map(|part| match &part.content {
-            PartContent::Data(data) => serde_json::from_str::<Logged>(data.get()).ok()?.call(),
+            PartContent::Data(data) => serde_json::from_str::<LoggedCall>(data.get()).ok()?.call(),
             _ => None,
         });
         let mut call = calls.next()?;
@@ -56,8 +56,8 @@ impl ToolBlock {
     }
 
     /// How far it is, if it is this call.
-    pub(super) fn facts(&self, call: &str) -> Option<CallFacts> {
-        (self.call.call_id == call).then(|| CallFacts {
+    pub(super) fn facts(&self, call: &str) -> Option<CallState> {
+        (self.call.call_id == call).then(|| CallState {
             started: self.started,
             is_over: rank(self.call.status) == 2,
             error: self.call.error.clone(),
@@ -117,7 +117,7 @@ fn kept(call: &ToolCall) -> ToolCall {
 
 /// A tool call in the log.
 #[derive(Deserialize)]
-struct Logged {
+struct LoggedCall {
     call_id: String,
     tool: String,
     status: String,
@@ -127,7 +127,7 @@ struct Logged {
     error: Option<String>,
 }
 
-impl Logged {
+impl LoggedCall {
     fn call(self) -> Option<ToolCall> {
         let Self { call_id, tool, status, title, input, output, error } = self;
         let status = status_of(&status)?;
@@ -136,7 +136,7 @@ impl Logged {
 }
 
 /// The call that a tool part shows. `None` when the part is not whole.
-pub(super) fn call_of(part: &Part) -> Option<ToolCall> {
+pub(super) fn call_from(part: &Part) -> Option<ToolCall> {
     let state = part.state.as_ref()?;
     let status = status_of(&state.status)?;
     let output = match status {

@@ -2,9 +2,9 @@
 
 use longshore_model::Outcome;
 
-use super::{Activity, Heard, Role, Step, Translator, Unanswered};
+use super::{Activity, Completeness, Role, Step, Translator, Unanswered};
 use crate::api::Fault;
-use crate::outcome::{self, Ending, Newest, Trace, Unread};
+use crate::outcome::{self, Ending, Newest, PromptTrace, Unread};
 
 /// So many answers in a row that end without a finish reason are a runaway: OpenCode asks the model again each
 /// time, without limit and without pause. At the bound the turn is aborted and fails.
@@ -31,12 +31,12 @@ pub(crate) enum Evidence {
 impl Translator {
     /// The rule for the end of a turn. An idle session alone proves nothing: idle comes twice around an error, the
     /// first time before the message is final, and the second one may be that of the turn before.
-    pub(crate) fn verdict(&self, aborted_by_us: bool) -> Verdict {
-        match self.verdict_on_steps(aborted_by_us) {
-            Verdict::Over(_) | Verdict::Unsettled if self.prompts.is_undecided() => Verdict::Running,
+    pub(crate) fn verdict(&self, aborted_by_gateway: bool) -> Verdict {
+        match self.verdict_on_steps(aborted_by_gateway) {
+            Verdict::Over(_) | Verdict::Unsettled if self.prompts.any_undecided() => Verdict::Running,
             Verdict::Over(_) if self.unanswered().is_some() => Verdict::Unsettled,
-            Verdict::Over(outcome) if self.prompts.one_was_never_sent() => {
-                Verdict::Over(outcome::unread(outcome, Unread::Joined, None))
+            Verdict::Over(outcome) if self.prompts.any_never_sent() => {
+                Verdict::Over(outcome::with_unread(outcome, Unread::Joined, None))
             }
             verdict => verdict,
         }
@@ -55,7 +55,7 @@ impl Translator {
 
     /// Whether OpenCode refused the one prompt that it took and does not show.
     pub(crate) fn is_refused(&self) -> bool {
-        self.refusal().is_some() && self.prompts.one_is_lost()
+        self.refusal().is_some() && self.prompts.exactly_one_lost()
     }
 
     fn refusal(&self) -> Option<&Fault> {
@@ -65,8 +65,8 @@ impl Translator {
     }
 
     /// The verdict when nobody joined the turn.
-    fn verdict_on_steps(&self, aborted_by_us: bool) -> Verdict {
-        let over = || Verdict::Over(outcome::of(&self.ending(aborted_by_us)));
+    fn verdict_on_steps(&self, aborted_by_gateway: bool) -> Verdict {
+        let over = || Verdict::Over(outcome::from_ending(&self.ending(aborted_by_gateway)));
         let Some(newest) = self.newest() else {
             return match &self.fault {
                 _ if self.superseded => over(),
@@ -91,42 +91,42 @@ impl Translator {
     }
 
     /// The outcome when the messages never came to show one.
-    pub(crate) fn last_word(&self, aborted_by_us: bool, accepted: bool) -> Outcome {
+    pub(crate) fn forced_outcome(&self, aborted_by_gateway: bool, accepted: bool) -> Outcome {
         if let Some(unanswered) = self.unanswered()
-            && let Verdict::Over(outcome) = self.verdict_on_steps(aborted_by_us)
+            && let Verdict::Over(outcome) = self.verdict_on_steps(aborted_by_gateway)
         {
             let which = if unanswered == Unanswered::First { Unread::First } else { Unread::Joined };
-            return outcome::unread(outcome, which, self.refusal().filter(|_| self.is_refused()));
+            return outcome::with_unread(outcome, which, self.refusal().filter(|_| self.is_refused()));
         }
         let trace = match self.prompts.first_created() {
-            _ if self.is_blind() => Trace::Hidden,
-            Some(_) => Trace::Stored,
-            None if accepted => Trace::Accepted,
-            None => Trace::None,
+            _ if self.is_blind() => PromptTrace::Unavailable,
+            Some(_) => PromptTrace::Stored,
+            None if accepted => PromptTrace::Accepted,
+            None => PromptTrace::None,
         };
-        outcome::unknown_fate(&self.ending(aborted_by_us), trace)
+        outcome::unknown_fate(&self.ending(aborted_by_gateway), trace)
     }
 
-    /// Whether OpenCode may have written text that nobody heard and that it does not have any more. It keeps none before
+    /// Whether OpenCode may have written text that nobody completeness and that it does not have any more. It keeps none before
     /// the text's end. Ask it before [`Self::close`].
     pub(crate) fn may_lack_text(&self) -> bool {
         let is_cut_off =
             |step: &&Step| step.completed.is_none() || step.error.as_ref().is_some_and(outcome::is_abort);
         let mut cut_off = self.steps.iter().filter(is_cut_off);
-        self.heard != Heard::Everything
-            || cut_off.any(|step| self.blocks.any_unheard_in(&step.id) || self.may_have_begun_a_text(step))
+        self.completeness != Completeness::Complete
+            || cut_off.any(|step| self.blocks.any_incomplete_in(&step.id) || self.may_have_begun_a_text(step))
     }
 
-    /// Whether an OpenCode that was killed may have begun a text in the step that nobody heard of. While a tool runs it
+    /// Whether an OpenCode that was killed may have begun a text in the step that nobody completeness of. While a tool runs it
     /// writes none.
     fn may_have_begun_a_text(&self, step: &Step) -> bool {
         let mut at_tools = self.blocks.unfinished_calls();
-        step.completed.is_none() && step.is_unheard && !at_tools.any(|message| message == step.id)
+        step.completed.is_none() && step.unseen_since_gap && !at_tools.any(|message| message == step.id)
     }
 
     /// Something of the turn was missed, and OpenCode does not show it.
     fn is_blind(&self) -> bool {
-        self.heard == Heard::Hidden
+        self.completeness == Completeness::Unavailable
     }
 
     pub(crate) fn evidence(&self) -> Evidence {
@@ -169,13 +169,13 @@ impl Translator {
         self.retrying || self.blocks.unfinished_calls().any(runs)
     }
 
-    fn ending(&self, aborted_by_us: bool) -> Ending<'_> {
+    fn ending(&self, aborted_by_gateway: bool) -> Ending<'_> {
         let newest = self.newest().map(|step| Newest {
             finish: step.finish.as_deref(),
             fault: step.error.as_ref(),
             summary: step.summary,
             failed_tool: self.blocks.failed_tool(&step.id),
         });
-        Ending { newest, session_fault: self.fault.as_ref(), superseded: self.superseded, aborted_by_us }
+        Ending { newest, session_fault: self.fault.as_ref(), superseded: self.superseded, aborted_by_gateway }
     }
 }

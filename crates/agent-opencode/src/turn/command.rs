@@ -9,7 +9,7 @@ use longshore_model::Result;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
-use super::start::{Sent, is_known, is_of_the_way, refused, unsent};
+use super::start::{SendResult, has_message, is_proxy_error, refused, classify_failure};
 use crate::api::{Envelope, EventKind, MessageUpdated};
 use crate::client::{CallError, Client};
 use crate::reader::{Lease, Routed};
@@ -26,33 +26,33 @@ pub(super) struct Command<'a> {
 
 impl Command<'_> {
     /// Sends it, and waits until OpenCode refused it or has begun.
-    pub(super) async fn send(self, body: String, lease: &mut Lease, prompting: &Prompting) -> Result<Sent> {
+    pub(super) async fn send(self, body: String, lease: &mut Lease, prompting: &Prompting) -> Result<SendResult> {
         let answer = self.call(body, lease);
         let is_stored = |routed: &Routed| self.is_stored(routed);
         let answered = tokio::select! {
             biased;
             // Gone without a word: the gateway ends.
             answered = answer => answered.unwrap_or(Ok(())),
-            () = lease.look_for(is_stored) => Ok(()),
+            () = lease.peek_until(is_stored) => Ok(()),
             () = sleep(AT_ONCE) => Ok(()),
         };
         match answered {
-            Ok(()) => Ok(Sent::Accepted),
+            Ok(()) => Ok(SendResult::Accepted),
             Err(CallError::Refused { status, message }) if status < 500 => Ok(refused(status, &message)),
-            Err(cause @ CallError::Refused { status, .. }) if is_of_the_way(status) => {
-                unsent(cause, self.session, prompting)
+            Err(cause @ CallError::Refused { status, .. }) if is_proxy_error(status) => {
+                classify_failure(cause, self.session, prompting)
             }
             Err(cause @ (CallError::Refused { .. } | CallError::Garbled(_))) => {
-                let known = is_known(self.client, self.session, self.prompt).await;
+                let known = has_message(self.client, self.session, self.prompt).await;
                 match (cause, known) {
                     (CallError::Refused { status, message }, Some(false)) => Ok(refused(status, &message)),
-                    (CallError::Refused { .. }, _) | (_, Some(true)) => Ok(Sent::Perhaps),
+                    (CallError::Refused { .. }, _) | (_, Some(true)) => Ok(SendResult::Unknown),
                     // Whatever answered: OpenCode would answer at the end only, and have the message by then.
                     (cause, Some(false)) => Err(cause.into_error("send the prompt")),
-                    (cause, None) => unsent(cause, self.session, prompting),
+                    (cause, None) => classify_failure(cause, self.session, prompting),
                 }
             }
-            Err(cause) => unsent(cause, self.session, prompting),
+            Err(cause) => classify_failure(cause, self.session, prompting),
         }
     }
 

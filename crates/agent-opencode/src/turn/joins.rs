@@ -15,25 +15,25 @@ use tokio::time::timeout;
 
 use crate::client::{CallError, Client, Place};
 use crate::prompt::{Prompts, Saying};
-use crate::translate::{Fate, Translator};
+use crate::translate::{Delivery, Translator};
 
 /// How long a message waits for OpenCode to show the one that began the turn: OpenCode says at once that it takes a prompt, and
 /// stores it when it has loaded what it needs. Of two that it is given meanwhile, either may be stored first.
-const SHOWN: Duration = Duration::from_secs(30);
+const FIRST_PROMPT_WAIT: Duration = Duration::from_secs(30);
 
 /// The prompts that joined a turn, shared by its driver and its [`Joiner`].
 #[derive(Debug)]
 pub(super) struct Joins {
-    prompts: Mutex<Vec<(PromptId, Fate)>>,
+    prompts: Mutex<Vec<(PromptId, Delivery)>>,
     /// Counts the changes, so that the driver need not look at every event.
     version: AtomicU64,
     /// The same, for those who wait for one. One for all that is waited for: each costs more than all else here.
-    standing: watch::Sender<Standing>,
+    state: watch::Sender<JoinState>,
 }
 
 /// How it stands with a turn, for those who join it.
 #[derive(Clone, Copy, Default, Debug)]
-struct Standing {
+struct JoinState {
     version: u64,
     is_closed: bool,
     /// OpenCode shows the prompt that began the turn.
@@ -45,7 +45,7 @@ impl Joins {
         Arc::new(Self {
             prompts: Mutex::default(),
             version: AtomicU64::new(0),
-            standing: watch::Sender::default(),
+            state: watch::Sender::default(),
         })
     }
 
@@ -62,14 +62,14 @@ impl Joins {
     /// Lets messages join once OpenCode shows what began the turn.
     pub(super) fn look_at(&self, translator: &Translator) {
         let is_begun = translator.prompt_created().is_some();
-        self.standing.send_if_modified(|known| is_begun && !std::mem::replace(&mut known.is_begun, true));
+        self.state.send_if_modified(|known| is_begun && !std::mem::replace(&mut known.is_begun, true));
     }
 
     /// The changes from now on.
-    pub(super) fn news(&self) -> News {
-        let standing = self.standing.subscribe();
-        let seen = standing.borrow().version;
-        News { standing, seen }
+    pub(super) fn news(&self) -> JoinChanges {
+        let state = self.state.subscribe();
+        let seen = state.borrow().version;
+        JoinChanges { state, seen }
     }
 
     /// Nobody can join any more, unless somebody did since the version that was seen last.
@@ -77,7 +77,7 @@ impl Joins {
         let prompts = self.lock();
         let is_news = self.version.load(Ordering::Acquire) != seen;
         if !is_news {
-            self.standing.send_modify(|standing| standing.is_closed = true);
+            self.state.send_modify(|state| state.is_closed = true);
         }
         drop(prompts);
         !is_news
@@ -85,14 +85,14 @@ impl Joins {
 
     /// Nobody can join any more. Waits for a prompt that is being sent, so that nothing is sent after this.
     pub(super) async fn shut(&self) {
-        self.standing.send_modify(|standing| standing.is_closed = true);
+        self.state.send_modify(|state| state.is_closed = true);
         let mut news = self.news();
-        while self.lock().iter().any(|(_, fate)| *fate == Fate::Undecided) {
+        while self.lock().iter().any(|(_, fate)| *fate == Delivery::Undecided) {
             news.next().await;
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<(PromptId, Fate)>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<(PromptId, Delivery)>> {
         // Nothing that holds this lock can panic half-way through a change.
         self.prompts.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -100,16 +100,16 @@ impl Joins {
     /// Promises that the turn does not end without this prompt. Not once it is about to end.
     fn expect(&self, prompt: &PromptId) -> bool {
         let mut prompts = self.lock();
-        if self.standing.borrow().is_closed {
+        if self.state.borrow().is_closed {
             return false;
         }
-        prompts.push((prompt.clone(), Fate::Undecided));
+        prompts.push((prompt.clone(), Delivery::Undecided));
         self.note();
         true
     }
 
     /// `None`: it was not sent.
-    fn decide(&self, prompt: &PromptId, decided: Option<Fate>) {
+    fn decide(&self, prompt: &PromptId, decided: Option<Delivery>) {
         let mut prompts = self.lock();
         match decided {
             Some(decided) => {
@@ -124,22 +124,22 @@ impl Joins {
 
     fn note(&self) {
         let version = self.version.fetch_add(1, Ordering::AcqRel) + 1;
-        self.standing.send_modify(|standing| standing.version = version);
+        self.state.send_modify(|state| state.version = version);
     }
 }
 
 /// Changes of the prompts that join.
 #[derive(Debug)]
-pub(super) struct News {
-    standing: watch::Receiver<Standing>,
+pub(super) struct JoinChanges {
+    state: watch::Receiver<JoinState>,
     seen: u64,
 }
 
-impl News {
+impl JoinChanges {
     /// Waits for the next one. Cancel safe.
     pub(super) async fn next(&mut self) {
-        let news = self.standing.wait_for(|standing| standing.version != self.seen).await;
-        match news.map(|standing| standing.version) {
+        let news = self.state.wait_for(|state| state.version != self.seen).await;
+        match news.map(|state| state.version) {
             Ok(version) => self.seen = version,
             // Nobody is there who could join.
             Err(_) => std::future::pending().await,
@@ -173,17 +173,17 @@ impl Joiner {
         if !self.joins.expect(&prompt) {
             return;
         }
-        let (mut closed, mut begun) = (self.joins.standing.subscribe(), self.joins.standing.subscribe());
+        let (mut closed, mut begun) = (self.joins.state.subscribe(), self.joins.state.subscribe());
         let word = async {
             let word = go.await;
             // One that never shows is found missing by the driver.
-            let _ = timeout(SHOWN, begun.wait_for(|standing| standing.is_begun)).await;
+            let _ = timeout(FIRST_PROMPT_WAIT, begun.wait_for(|state| state.is_begun)).await;
             word
         };
         let may_go = expected.send(()).is_ok()
             && tokio::select! {
                 biased;
-                _ = closed.wait_for(|standing| standing.is_closed) => false,
+                _ = closed.wait_for(|state| state.is_closed) => false,
                 word = word => word.is_ok(),
             };
         if !may_go {
@@ -202,7 +202,7 @@ impl Joiner {
         // It was not sent yet, and whoever has the places may have them for long.
         let ready = tokio::select! {
             biased;
-            _ = closed.wait_for(|standing| standing.is_closed) => Err(too_late()),
+            _ = closed.wait_for(|state| state.is_closed) => Err(too_late()),
             ready = ready => ready,
         };
         let outcome = match ready {
@@ -215,16 +215,16 @@ impl Joiner {
     }
 
     /// An error means that OpenCode surely does not have it.
-    async fn send(&self, client: &Client, place: Place<'_>, body: String) -> Result<Fate> {
+    async fn send(&self, client: &Client, place: Place<'_>, body: String) -> Result<Delivery> {
         let (directory, session) = (self.session.directory.as_str(), self.session.id.as_str());
         match client.prompt(place, directory, session, body).await {
-            Ok(()) => Ok(Fate::Accepted),
+            Ok(()) => Ok(Delivery::Accepted),
             Err(cause @ CallError::Refused { status, .. }) if status < 500 => {
                 Err(cause.into_error("send the message"))
             }
             Err(cause @ (CallError::Cut(_) | CallError::Refused { .. })) => {
                 tracing::warn!(session = %self.session.id, %cause, "it is not known whether OpenCode took a message");
-                Ok(Fate::Perhaps)
+                Ok(Delivery::Unknown)
             }
             Err(cause) => Err(cause.into_error("send the message")),
         }

@@ -52,7 +52,7 @@ impl Member {
     }
 
     /// Its session is idle, or it failed, and it is not over yet.
-    pub(super) fn is_at_rest(&self) -> bool {
+    pub(super) fn is_idle_or_failed(&self) -> bool {
         self.settling.is_some() || self.translator.is_idle()
     }
 
@@ -66,8 +66,8 @@ impl Member {
     }
 
     /// Asks whether its turn is over.
-    pub(super) fn judge(&mut self, aborted_by_us: bool) -> Option<Outcome> {
-        match self.translator.verdict(aborted_by_us) {
+    pub(super) fn judge(&mut self, aborted_by_gateway: bool) -> Option<Outcome> {
+        match self.translator.verdict(aborted_by_gateway) {
             Verdict::Over(outcome) => return Some(outcome),
             Verdict::Running => self.settling = None,
             Verdict::Unsettled => {
@@ -78,7 +78,7 @@ impl Member {
                     next: Instant::now() + FIRST_PAUSE,
                 });
                 if settling.readings >= limit {
-                    return Some(self.last_word(aborted_by_us));
+                    return Some(self.forced_outcome(aborted_by_gateway));
                 }
             }
         }
@@ -86,8 +86,8 @@ impl Member {
     }
 
     /// How it ended, as far as is known.
-    pub(super) fn last_word(&self, aborted_by_us: bool) -> Outcome {
-        self.translator.last_word(aborted_by_us, self.accepted)
+    pub(super) fn forced_outcome(&self, aborted_by_gateway: bool) -> Outcome {
+        self.translator.forced_outcome(aborted_by_gateway, self.accepted)
     }
 
     fn most_readings(&self) -> u32 {

@@ -8,13 +8,13 @@ use tokio::time::Instant;
 const PACE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
-pub(super) struct Missed {
+pub(super) struct MissedEvents {
     /// When OpenCode is asked.
     due: Option<Instant>,
     last: Option<Instant>,
 }
 
-impl Missed {
+impl MissedEvents {
     pub(super) fn note(&mut self) {
         let now = Instant::now();
         let next = self.last.map_or(now, |last| now.max(last + PACE));
@@ -46,7 +46,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn many_are_one_question_a_second() {
-        let mut missed = Missed::default();
+        let mut missed = MissedEvents::default();
         let (mut asked, began) = (Vec::new(), Instant::now());
         for _ in 0..30 {
             missed.note();

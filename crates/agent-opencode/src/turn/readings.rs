@@ -12,21 +12,21 @@ use crate::translate::Verdict;
 impl Driver {
     /// Reads how a sub-agent stands.
     pub(super) async fn read_child(&mut self, at: usize) {
-        self.find_the_call(at);
-        let session = self.family.children[at].session.clone();
-        if let Some(reading) = self.child_reading(&session).await {
-            self.family.list(at, reading);
-            self.family.look_for_returns();
+        self.set_call_time(at);
+        let session = self.tree.children[at].session.clone();
+        if let Some(reading) = self.fetch_child(&session).await {
+            self.tree.list(at, reading);
+            self.tree.note_returned_calls();
         }
     }
 
     /// `None` when OpenCode does not show it, or does not answer for too long. Then what the stream told must do.
-    pub(super) async fn child_reading(&mut self, session: &SessionId) -> Option<ChildReading> {
-        let since = self.family.root.translator.prompt_created().unwrap_or(f64::MIN);
-        let until = self.readings_end();
+    pub(super) async fn fetch_child(&mut self, session: &SessionId) -> Option<ChildReading> {
+        let since = self.tree.root.translator.prompt_created().unwrap_or(f64::MIN);
+        let until = self.read_deadline();
         let is_hidden =
-            self.family.find(session.as_str()).is_some_and(|at| self.family.children[at].is_hidden);
-        let others_wait_until = self.all_is_told + if is_hidden { LAST_WORDS } else { self.patience };
+            self.tree.find(session.as_str()).is_some_and(|at| self.tree.children[at].is_hidden);
+        let others_wait_until = self.caught_up_at + if is_hidden { LAST_WORDS } else { self.patience };
         let mut pause = FIRST_RETRY;
         loop {
             let directory = &self.session.directory;
@@ -34,8 +34,8 @@ impl Driver {
             // Each is tried, whatever time the ones before it took.
             let cut = until.unwrap_or_else(|| others_wait_until.max(Instant::now() + LAST_WORDS));
             let reading = timeout_at(cut, reading).await.unwrap_or(Err(CallError::NoAnswer));
-            let at = self.family.find(session.as_str())?;
-            let child = &mut self.family.children[at];
+            let at = self.tree.find(session.as_str())?;
+            let child = &mut self.tree.children[at];
             let cause = match reading {
                 Ok(reading) => {
                     child.strange.over();
@@ -54,7 +54,7 @@ impl Driver {
                 let live = child.live_mut()?;
                 live.must_read = false;
                 live.member.is_gone |= matches!(cause, CallError::NotFound);
-                live.member.translator.no_list();
+                live.member.translator.messages_unavailable();
                 return None;
             }
             sleep_until(next).await;
@@ -63,23 +63,23 @@ impl Driver {
     }
 
     /// Until when sub-agents' messages are asked for, in any case. `None`: the turn goes on.
-    fn readings_end(&self) -> Option<Instant> {
+    fn read_deadline(&self) -> Option<Instant> {
         if let Some(ending) = self.ending {
             return Some(ending);
         }
         if let Some(given_up) = &self.given_up {
             return Some(given_up.until);
         }
-        if self.lease.aborted_by_us() {
+        if self.lease.aborted_by_gateway() {
             return Some(Instant::now() + LAST_WORDS);
         }
         // How the turn ended is known, and is to be told.
-        let verdict = self.family.root.translator.verdict(self.is_stopped());
+        let verdict = self.tree.root.translator.verdict(self.is_stopped());
         matches!(verdict, Verdict::Over(_)).then(|| Instant::now() + PATIENCE)
     }
 
     /// The turn ends: from now on its sub-agents' messages are asked for only so long.
-    pub(super) fn begin_to_end(&mut self) {
+    pub(super) fn set_end_deadline(&mut self) {
         let is_of_use = !self.is_stopped && !self.strange.is_on();
         self.ending = Some(Instant::now() + if is_of_use { PATIENCE } else { LAST_WORDS });
     }

@@ -13,12 +13,12 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Driver;
 use super::command::Command;
-use super::family::{Family, Live, State};
+use super::tree::{SessionTree, LiveChild, ChildState};
 use super::joins::{Joiner, Joins};
 use super::member::Member;
-use super::missed::Missed;
-use super::strange::Strange;
-use super::unused::Unused;
+use super::missed::MissedEvents;
+use super::invalid_responses::InvalidResponses;
+use super::unprompted::Unused;
 use super::watchdog::{Silence, Watchdog};
 use crate::api::EventKind;
 use crate::api::template::Template;
@@ -42,7 +42,7 @@ const BUSY_POLL: Duration = Duration::from_millis(500);
 
 /// How long a turn waits for a session that is watched. Then whoever is at work there is told of, which is only done where no
 /// turn of ours is, and the engine waits for that.
-const BUSY_WHERE_WATCHED: Duration = Duration::from_secs(3);
+const WATCHED_BUSY_WAIT: Duration = Duration::from_secs(3);
 
 /// What starting a turn needs.
 #[derive(Debug)]
@@ -64,10 +64,10 @@ pub(crate) struct Starter {
 }
 
 /// What is known of the prompt when the driver starts.
-pub(super) enum Sent {
+pub(super) enum SendResult {
     Accepted,
     /// It may or may not have arrived: OpenCode's messages tell.
-    Perhaps,
+    Unknown,
     /// With the reason for whoever ordered it.
     Refused(Outcome, Error),
 }
@@ -83,10 +83,10 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
     let idle_until = with.unused.take(&session.id);
     let patience = || {
         let is_watched = with.watch.watches(&session.directory);
-        if is_watched { BUSY_WHERE_WATCHED.min(with.timeout) } else { with.timeout }
+        if is_watched { WATCHED_BUSY_WAIT.min(with.timeout) } else { with.timeout }
     };
     let mut lease = if resume.is_some() {
-        with.readers.lease_beside(&session.directory, id)
+        with.readers.lease_or_wait(&session.directory, id)
     } else {
         with.readers.lease(&session.directory, id, patience()).await.ok_or_else(busy)?
     };
@@ -96,7 +96,7 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
         if let Some(fault) = with.watch.why_failed(name).filter(|_| is_adopted) {
             translator.failed(fault);
         }
-        (Sent::Perhaps, translator)
+        (SendResult::Unknown, translator)
     } else {
         // This can take a while. An idle session is not to be left to others meanwhile.
         let (order, is_note) = (order.as_ref(), false);
@@ -108,14 +108,14 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
             }
             _ => Template::default(),
         };
-        let place = place_while_idle(&for_start, patience(), &session, idle_until, &mut lease).await?;
+        let place = slot_while_idle(&for_start, patience(), &session, idle_until, &mut lease).await?;
         if let Some(order) = order {
             // It may have waited for long, and the files that it names may be others by now.
             let bounds = Bounds { root: &with.root, directory: &session.directory };
             bounds.check_order(order, template).await?;
         }
         // Whatever came until now belongs to an earlier turn.
-        lease.forget_the_past();
+        lease.discard_queued();
         prompting.mark();
         let sent = if let Some(Order::Command { .. }) = order {
             let call = Command { client: &for_start, tasks: &with.tasks, session: &session, prompt: name };
@@ -132,17 +132,17 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
     let (sender, events) = queue::channel(MAX_WAITING);
     let (steering, joining) = queue::channel(MAX_STEERING);
     let accepted = match sent {
-        Sent::Accepted => true,
-        Sent::Perhaps => false,
-        Sent::Refused(outcome, refusal) => {
+        SendResult::Accepted => true,
+        SendResult::Unknown => false,
+        SendResult::Refused(outcome, refusal) => {
             let ended = sender.try_send(AgentEvent::Ended(outcome));
             debug_assert!(ended.is_ok(), "the queue is new");
             return Ok(Turn { steering, events, refusal: Some(refusal) });
         }
     };
-    let mut family = Family::new(session.id.clone(), Member::new(translator, accepted));
+    let mut tree = SessionTree::new(session.id.clone(), Member::new(translator, accepted));
     if let Some(resume) = &resume {
-        take_up(&mut family, resume, &lease);
+        resume_children(&mut tree, resume, &lease);
     }
     let joins = Joins::new();
     let joiner = Box::new(Joiner {
@@ -152,60 +152,60 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
         steering: joining,
         joins: Arc::clone(&joins),
     });
-    let strangers = lease.strangers();
+    let invalid_alarm = lease.invalid_alarm();
     let driver = Box::new(Driver {
         client,
         session,
         lease,
-        family,
+        tree,
         events: sender,
         joins,
         joins_seen: 0,
         must_read: (!accepted).then_some(Depth::Everything),
-        missed: Missed::default(),
+        missed: MissedEvents::default(),
         limits,
         silence: Silence::new(limits.silence()),
         given_up: None,
-        strange: Strange::default(),
+        strange: InvalidResponses::default(),
         ending: None,
         patience: PATIENCE.min(with.timeout),
-        all_is_told: Instant::now(),
+        caught_up_at: Instant::now(),
         is_stopped: false,
         written_files: with.written_files,
-        is_behind: resume.is_some(),
+        is_catching_up: resume.is_some(),
     });
     // In a box: what spawns moves it more than once, and each time would have room for it.
-    let running = Box::pin(driver.run(joiner, strangers, with.tasks.stopping().clone()));
+    let running = Box::pin(driver.run(joiner, invalid_alarm, with.tasks.stopping().clone()));
     with.tasks.spawn("opencode-turn", running);
     Ok(Turn { steering, events, refusal: None })
 }
 
 /// The sub-agents that the log knows.
-fn take_up(family: &mut Family, resume: &Resume, lease: &Lease) {
+fn resume_children(tree: &mut SessionTree, resume: &Resume, lease: &Lease) {
     for known in &resume.children {
         if let Some(call) = &known.call {
-            family.note_call(&known.session, call, true);
+            tree.note_call(&known.session, call, true);
         }
-        let at = family.find(known.session.as_str()).unwrap_or_else(|| {
-            family.add(known.session.clone(), None, false);
-            family.children.len() - 1
+        let at = tree.find(known.session.as_str()).unwrap_or_else(|| {
+            tree.add(known.session.clone(), None, false);
+            tree.children.len() - 1
         });
-        let root = family.session_of(None).clone();
-        let child = &mut family.children[at];
+        let root = tree.session_of(None).clone();
+        let child = &mut tree.children[at];
         match &known.state {
             ResumedChildState::Over if child.live().is_some() => {}
-            ResumedChildState::Over => child.state = State::Over,
+            ResumedChildState::Over => child.state = ChildState::Over,
             ResumedChildState::Running { prompt, artifacts } => {
                 let prompt = prompt.as_ref().map(PromptId::as_str);
                 let session = known.session.as_str();
-                let translator = Translator::resume_called(session, prompt, artifacts, &resume.children);
+                let translator = Translator::resume_sub_agent(session, prompt, artifacts, &resume.children);
                 // Whoever called it: who it was is not in the log.
-                child.kin = lease.add_child(session, root.as_str());
-                child.state = State::Live(Box::new(Live {
+                child.child_session = lease.add_child(session, root.as_str());
+                child.state = ChildState::Live(Box::new(LiveChild {
                     is_working: prompt.is_some(),
                     is_resumed: true,
                     must_read: true,
-                    ..Live::new(translator, root, known.call.clone())
+                    ..LiveChild::new(translator, root, known.call.clone())
                 }));
             }
         }
@@ -213,7 +213,7 @@ fn take_up(family: &mut Family, resume: &Resume, lease: &Lease) {
 }
 
 /// A place for the prompt, with which the session was seen to be idle: who had to wait for one looks again.
-async fn place_while_idle<'a>(
+async fn slot_while_idle<'a>(
     client: &'a Client,
     patience: Duration,
     session: &Session,
@@ -237,7 +237,7 @@ async fn place_while_idle<'a>(
             return Ok(place);
         }
         let statuses = client.placed(&place).own_statuses(&session.directory).await;
-        if !statuses.map_err(not_seen)?.contains_key(session.id.as_str()) {
+        if !statuses.map_err(status_error)?.contains_key(session.id.as_str()) {
             return Ok(place);
         }
     }
@@ -251,7 +251,7 @@ async fn wait_until_idle(
 ) -> Result<()> {
     loop {
         let statuses = client.statuses(&session.directory).await;
-        if !statuses.map_err(not_seen)?.contains_key(session.id.as_str()) {
+        if !statuses.map_err(status_error)?.contains_key(session.id.as_str()) {
             return Ok(());
         }
         let idle = async {
@@ -262,7 +262,7 @@ async fn wait_until_idle(
                     Routed::Reconnected => true,
                     _ => false,
                 };
-                lease.unread(routed);
+                lease.discard(routed);
                 if is_idle {
                     break;
                 }
@@ -281,7 +281,7 @@ fn busy() -> Error {
     )
 }
 
-fn not_seen(cause: CallError) -> Error {
+fn status_error(cause: CallError) -> Error {
     cause.into_error("see whether the session is idle")
 }
 
@@ -294,43 +294,43 @@ struct Sending<'a> {
 
 impl Sending<'_> {
     /// `is_ordered`: somebody waits to hear whether OpenCode took it.
-    async fn send(self, place: Place<'_>, body: String, is_ordered: bool) -> Result<Sent> {
+    async fn send(self, place: Place<'_>, body: String, is_ordered: bool) -> Result<SendResult> {
         let Self { client, session, prompt, prompting } = self;
         fail_point::hit("prompt.before");
         let answered = client.prompt(place, &session.directory, session.id.as_str(), body).await;
         fail_point::hit("prompt.after");
         match answered {
-            Ok(()) => Ok(Sent::Accepted),
+            Ok(()) => Ok(SendResult::Accepted),
             Err(CallError::Refused { status, message }) if status < 500 => Ok(refused(status, &message)),
             Err(CallError::Refused { status, message })
                 if is_ordered
-                    && !is_of_the_way(status)
-                    && is_known(client, session, prompt).await == Some(false) =>
+                    && !is_proxy_error(status)
+                    && has_message(client, session, prompt).await == Some(false) =>
             {
                 Ok(refused(status, &message))
             }
-            Err(cause) => unsent(cause, session, prompting),
+            Err(cause) => classify_failure(cause, session, prompting),
         }
     }
 }
 
 /// What stands before OpenCode fails with 502 to 504, and then OpenCode may be about to take it.
-pub(super) fn is_of_the_way(status: u16) -> bool {
+pub(super) fn is_proxy_error(status: u16) -> bool {
     (502..=504).contains(&status)
 }
 
 /// Whether OpenCode has a message of it. `None`: it does not say.
-pub(super) async fn is_known(client: &Client, session: &Session, prompt: &str) -> Option<bool> {
+pub(super) async fn has_message(client: &Client, session: &Session, prompt: &str) -> Option<bool> {
     let (directory, session) = (session.directory.as_str(), session.id.as_str());
     let found = client.for_ends().messages_since(directory, session, &[prompt.to_owned()]).await;
     found.ok().map(|found| !found.is_empty())
 }
 
 /// What is known of a prompt that was not simply taken.
-pub(super) fn unsent(cause: CallError, session: &Session, prompting: &Prompting) -> Result<Sent> {
+pub(super) fn classify_failure(cause: CallError, session: &Session, prompting: &Prompting) -> Result<SendResult> {
     if let CallError::Cut(_) | CallError::Refused { .. } = cause {
         tracing::warn!(session = %session.id, %cause, "it is not known whether OpenCode took a prompt");
-        return Ok(Sent::Perhaps);
+        return Ok(SendResult::Unknown);
     }
     match &cause {
         CallError::Unreachable(_) => prompting.unmark(),
@@ -346,11 +346,11 @@ pub(super) fn unsent(cause: CallError, session: &Session, prompting: &Prompting)
     Err(cause.into_error("send the prompt"))
 }
 
-pub(super) fn refused(status: u16, message: &str) -> Sent {
+pub(super) fn refused(status: u16, message: &str) -> SendResult {
     let refusal = Error::new(
         ErrorKind::UpstreamHttpError,
         format!("OpenCode refused the order (status {status}): {message}"),
     )
     .detail(UPSTREAM_STATUS, status.to_string());
-    Sent::Refused(outcome::refused(status, message), come_again(refusal, status))
+    SendResult::Refused(outcome::refused(status, message), come_again(refusal, status))
 }

@@ -52,7 +52,7 @@ impl Limits {
 
     /// The end of a turn that is not over and whose model answers without end.
     pub(super) fn reached(&self, member: &Member) -> Option<Outcome> {
-        if self.is_adopted || member.is_at_rest() {
+        if self.is_adopted || member.is_idle_or_failed() {
             return None;
         }
         let turn = &member.translator;
@@ -74,7 +74,7 @@ impl Silence {
     }
 
     /// Something came, or there is a reason for the silence.
-    pub(super) fn broken(&mut self) {
+    pub(super) fn reset(&mut self) {
         self.since = Instant::now();
     }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use longshore_model::{AgentEvent, AgentFile, ArtifactId, BlockKind, BlockRef};
 use sha2::{Digest as _, Sha256};
 
-use super::{Driver, Unheard};
+use super::{Driver, ReceiverGone};
 use crate::disk;
 use crate::translate::{ANY_TYPE, MAX_FILE_BYTES, Translator};
 
@@ -40,7 +40,7 @@ const TYPES: &[(&str, &str)] = &[
 
 impl Driver {
     /// Tells the files that a member wrote, if it is wanted.
-    pub(super) async fn hand_over(&mut self, of: Option<usize>, paths: Vec<String>) -> Result<(), Unheard> {
+    pub(super) async fn report_written_files(&mut self, of: Option<usize>, paths: Vec<String>) -> Result<(), ReceiverGone> {
         if !self.written_files {
             return Ok(());
         }
@@ -52,7 +52,7 @@ impl Driver {
             if !self.translator_mut(of).is_some_and(|translator| translator.is_new_file(id.as_str())) {
                 continue;
             }
-            self.room_for_a_file().await?;
+            self.wait_for_file_slot().await?;
             let read = disk::read(directory, rest, MAX_FILE_BYTES as u64 + 1).await;
             match read {
                 Ok(bytes) if bytes.len() > MAX_FILE_BYTES => {
@@ -71,14 +71,14 @@ impl Driver {
     }
 
     /// Waits until the engine has taken all that it was told: no more than one file at a time waits for it.
-    pub(super) async fn room_for_a_file(&self) -> Result<(), Unheard> {
-        if self.events.emptied().await { Ok(()) } else { Err(Unheard) }
+    pub(super) async fn wait_for_file_slot(&self) -> Result<(), ReceiverGone> {
+        if self.events.emptied().await { Ok(()) } else { Err(ReceiverGone) }
     }
 
     fn translator_mut(&mut self, of: Option<usize>) -> Option<&mut Translator> {
         match of {
-            None => Some(&mut self.family.root.translator),
-            Some(at) => self.family.children[at].live_mut().map(|live| &mut live.member.translator),
+            None => Some(&mut self.tree.root.translator),
+            Some(at) => self.tree.children[at].live_mut().map(|live| &mut live.member.translator),
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::api;
 
 /// What was said: texts as they are, and of all else what it is. The content of files stays with OpenCode.
 pub(super) fn of(parts: &[api::Part]) -> Vec<Part> {
-    parts.iter().filter(|part| decide::is_genuine(part)).map(shown).collect()
+    parts.iter().filter(|part| decide::is_from_user(part)).map(shown).collect()
 }
 
 fn shown(part: &api::Part) -> Part {

@@ -16,10 +16,10 @@ use crate::api::{Message, Part, StoredMessage};
 
 /// What was heard of a session that no turn of ours has.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Heard<'a> {
+pub(crate) enum Observation<'a> {
     Busy,
     Idle,
-    Failed,
+    PromptFaults,
     Message(&'a Message),
     Part(&'a Part),
     /// The session asks, or a sub-agent below it.
@@ -37,73 +37,73 @@ pub(crate) enum Decision {
 
 /// What is known of one session.
 #[derive(Debug, Default)]
-pub(crate) struct Scene {
+pub(crate) struct WatchedSession {
     /// The newest message of a user.
-    said: Option<Said>,
+    newest: Option<UserMessage>,
     is_busy: bool,
     /// Something was answered since it became busy.
     is_answering: bool,
     /// What a look was made for: one is enough.
-    looked_for: Option<String>,
+    checked_for: Option<String>,
     /// What was decided already.
-    told: Option<String>,
+    reported: Option<String>,
     /// And that since it became busy.
-    is_told_of: bool,
+    is_reported: bool,
 }
 
 #[derive(Debug)]
-struct Said {
+struct UserMessage {
     id: String,
     created: f64,
     /// Somebody said something in it.
-    is_genuine: bool,
+    is_from_user: bool,
 }
 
-impl Scene {
-    pub(crate) fn hear(&mut self, heard: Heard<'_>) -> Decision {
+impl WatchedSession {
+    pub(crate) fn observe(&mut self, heard: Observation<'_>) -> Decision {
         match heard {
-            Heard::Busy => {
+            Observation::Busy => {
                 self.is_answering &= self.is_busy;
-                self.is_told_of &= self.is_busy;
+                self.is_reported &= self.is_busy;
                 self.is_busy = true;
                 Decision::Nothing
             }
-            Heard::Idle => {
+            Observation::Idle => {
                 (self.is_busy, self.is_answering) = (false, false);
                 Decision::Nothing
             }
-            Heard::Failed if self.is_busy && !self.is_answering => self.said(),
-            Heard::Failed => Decision::Nothing,
-            Heard::Message(message) if message.role == "user" => {
+            Observation::Error if self.is_busy && !self.is_answering => self.decide_on_newest(),
+            Observation::Error => Decision::Nothing,
+            Observation::Message(message) if message.role == "user" => {
                 // Older ones are changed late.
-                let is_newer = |said: &Said| said.id != message.id && said.created <= message.time.created;
-                if self.said.as_ref().is_none_or(is_newer) {
+                let is_newer = |said: &UserMessage| said.id != message.id && said.created <= message.time.created;
+                if self.newest.as_ref().is_none_or(is_newer) {
                     let (id, created) = (message.id.clone(), message.time.created);
-                    self.said = Some(Said { id, created, is_genuine: false });
+                    self.newest = Some(UserMessage { id, created, is_from_user: false });
                 }
                 Decision::Nothing
             }
-            Heard::Message(message) => self.answer(message),
-            Heard::Part(part) => {
-                if let Some(said) = self.said.as_mut().filter(|said| said.id == part.message) {
-                    said.is_genuine |= is_genuine(part);
+            Observation::Message(message) => self.answer(message),
+            Observation::Part(part) => {
+                if let Some(said) = self.newest.as_mut().filter(|said| said.id == part.message) {
+                    said.is_from_user |= is_from_user(part);
                 }
                 Decision::Nothing
             }
-            Heard::Asked => match &self.said {
-                Some(said) if self.told.as_ref() == Some(&said.id) => Decision::Nothing,
-                _ => Decision::Look,
+            Observation::Asked => match &self.newest {
+                Some(said) if self.reported.as_ref() == Some(&said.id) => Decision::Nothing,
+                _ => Decision::Check,
             },
         }
     }
 
     /// Notes that a turn is told of. Says whether it was not before.
     pub(crate) fn tell(&mut self, prompt: &str) -> bool {
-        let is_new = self.told.as_deref() != Some(prompt);
+        let is_new = self.reported.as_deref() != Some(prompt);
         if is_new {
-            self.told = Some(prompt.to_owned());
+            self.reported = Some(prompt.to_owned());
         }
-        self.is_told_of = true;
+        self.is_reported = true;
         is_new
     }
 
@@ -112,37 +112,37 @@ impl Scene {
     }
 
     /// Something runs that was not told of. What was is followed by whoever was told.
-    pub(crate) fn is_unsettled(&self) -> bool {
-        self.is_busy && !self.is_told_of
+    pub(crate) fn is_unreported(&self) -> bool {
+        self.is_busy && !self.is_reported
     }
 
     /// Events were missed: nothing is known but what was told.
     pub(crate) fn forget(&mut self) {
-        *self = Self { told: self.told.take(), ..Self::default() };
+        *self = Self { reported: self.reported.take(), ..Self::default() };
     }
 
     fn answer(&mut self, answer: &Message) -> Decision {
         let is_over = answer.time.completed.is_some() || answer.error.is_some();
         let Some(parent) = answer.parent.as_ref().filter(|_| !is_over) else { return Decision::Nothing };
         self.is_answering = true;
-        if self.told.as_ref() == Some(parent) {
+        if self.reported.as_ref() == Some(parent) {
             return Decision::Nothing;
         }
-        match &self.said {
-            Some(said) if said.id == *parent => self.said(),
+        match &self.newest {
+            Some(said) if said.id == *parent => self.decide_on_newest(),
             // Somebody said more meanwhile, or what it answers was not heard.
-            _ if self.looked_for.as_ref() == Some(parent) => Decision::Nothing,
+            _ if self.checked_for.as_ref() == Some(parent) => Decision::Nothing,
             _ => {
-                self.looked_for = Some(parent.clone());
-                Decision::Look
+                self.checked_for = Some(parent.clone());
+                Decision::Check
             }
         }
     }
 
-    fn said(&self) -> Decision {
-        match &self.said {
-            Some(said) if said.is_genuine && self.told.as_ref() != Some(&said.id) => {
-                Decision::Stirs(said.id.clone())
+    fn decide_on_newest(&self) -> Decision {
+        match &self.newest {
+            Some(said) if said.is_from_user && self.reported.as_ref() != Some(&said.id) => {
+                Decision::TurnStarted(said.id.clone())
             }
             _ => Decision::Nothing,
         }
@@ -154,11 +154,11 @@ impl Scene {
 pub(crate) struct Work<'a> {
     pub(crate) prompt: &'a str,
     /// Somebody said something. Else it is a turn only if it asks.
-    pub(crate) is_genuine: bool,
+    pub(crate) is_from_user: bool,
 }
 
 /// The same from the newest messages of a busy session, oldest first. `None`: it cannot be told yet.
-pub(crate) fn at_work(messages: &[StoredMessage]) -> Option<Work<'_>> {
+pub(crate) fn current_work(messages: &[StoredMessage]) -> Option<Work<'_>> {
     let said = |message: &&StoredMessage| message.info.role == "user";
     let newest = messages.iter().rfind(said);
     let answer = messages.iter().rfind(|message| message.info.role == "assistant");
@@ -182,7 +182,7 @@ pub(crate) fn at_work(messages: &[StoredMessage]) -> Option<Work<'_>> {
     };
     let Some(at) = messages.iter().position(|message| message.info.id == prompt) else {
         // It is older than what was read: a long turn, which somebody's words began.
-        return Some(Work { prompt, is_genuine: true });
+        return Some(Work { prompt, is_from_user: true });
     };
     // After a sub-agent that was called for a command OpenCode goes on with words of its own.
     let is_own = |message: &StoredMessage| {
@@ -193,11 +193,11 @@ pub(crate) fn at_work(messages: &[StoredMessage]) -> Option<Work<'_>> {
         message.parts.iter().any(|part| part.kind == "subtask" && part.command.is_some())
     };
     let began = before.filter(calls).unwrap_or(&messages[at]);
-    Some(Work { prompt: &began.info.id, is_genuine: began.parts.iter().any(is_genuine) })
+    Some(Work { prompt: &began.info.id, is_from_user: began.parts.iter().any(is_from_user) })
 }
 
 /// Somebody said this. All else is OpenCode's own.
-pub(crate) fn is_genuine(part: &Part) -> bool {
+pub(crate) fn is_from_user(part: &Part) -> bool {
     match part.kind.as_str() {
         "text" => !part.synthetic && !part.ignored,
         "file" | "agent" | "subtask" => true,

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::reader::{Noticing, Readers};
+use crate::reader::{WatchQueue, Readers};
 
 /// Sessions of directories that are not watched any more, of all of them together. Those that were left first are forgotten.
 const MAX_LEFT_SESSIONS: usize = 10_000;
@@ -29,12 +29,12 @@ pub(super) struct Directories {
 #[derive(Debug)]
 struct Slot {
     used: u64,
-    is_at_work: Arc<AtomicBool>,
+    is_active: Arc<AtomicBool>,
 }
 
 /// A directory's place.
 #[derive(Debug)]
-pub(super) enum Place {
+pub(super) enum WatchSlot {
     /// Nothing is watched here.
     Off,
     /// There is none for one more.
@@ -42,9 +42,9 @@ pub(super) enum Place {
     /// It had it before.
     Old,
     New {
-        noticing: Noticing,
+        queue: WatchQueue,
         /// To be set while the directory is not to be left.
-        is_at_work: Arc<AtomicBool>,
+        is_active: Arc<AtomicBool>,
     },
 }
 
@@ -63,22 +63,22 @@ impl Directories {
         self.watched.contains_key(directory)
     }
 
-    pub(super) fn take(&mut self, directory: &str, now: u64, readers: &Arc<Readers>) -> Place {
+    pub(super) fn take(&mut self, directory: &str, now: u64, readers: &Arc<Readers>) -> WatchSlot {
         if let Some(slot) = self.watched.get_mut(directory) {
             slot.used = now;
-            return Place::Old;
+            return WatchSlot::Old;
         }
         if self.most == 0 {
-            return Place::Off;
+            return WatchSlot::Off;
         }
         if !self.has_room(directory) && !self.make_room(now, readers) {
             self.note_full();
-            return Place::None;
+            return WatchSlot::None;
         }
         self.is_full = false;
-        let is_at_work = Arc::<AtomicBool>::default();
-        self.watched.insert(directory.to_owned(), Slot { used: now, is_at_work: Arc::clone(&is_at_work) });
-        let noticing = readers.watch(directory);
+        let is_active = Arc::<AtomicBool>::default();
+        self.watched.insert(directory.to_owned(), Slot { used: now, is_active: Arc::clone(&is_active) });
+        let queue = readers.watch(directory);
         if let Some(at) = self.left.iter().position(|(left, _)| left == directory)
             && let Some((_, sessions)) = self.left.remove(at)
         {
@@ -86,7 +86,7 @@ impl Directories {
                 readers.watch_session(directory, &session, false);
             }
         }
-        Place::New { noticing, is_at_work }
+        WatchSlot::New { queue, is_active }
     }
 
     pub(super) fn leave(&mut self, gone: &str, readers: &Readers) {
@@ -101,9 +101,9 @@ impl Directories {
 
     /// Whether nothing is going on there, as far as is known.
     pub(super) fn is_at_rest(&self, directory: &str, readers: &Readers) -> bool {
-        let is_at_work = |slot: &Slot| slot.is_at_work.load(Ordering::Acquire);
+        let is_active = |slot: &Slot| slot.is_active.load(Ordering::Acquire);
         // In this order: what waits no more was looked at, and that can be seen of the slot.
-        readers.is_at_rest(directory) && !self.watched.get(directory).is_some_and(is_at_work)
+        readers.is_at_rest(directory) && !self.watched.get(directory).is_some_and(is_active)
     }
 
     /// How many sessions of directories that were left are remembered.

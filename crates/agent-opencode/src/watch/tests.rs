@@ -156,14 +156,14 @@ impl Stage {
     }
 
     /// Waits until somebody is known to be at work there without us.
-    async fn is_at_work(&self, session: &Session) {
-        let is_at_work = || {
+    async fn is_active(&self, session: &Session) {
+        let is_active = || {
             let is_at_rest =
                 lock(&self.agent.watch.directories).is_at_rest(&session.directory, &self.agent.readers);
             !is_at_rest && self.agent.readers.is_at_rest(&session.directory)
         };
         let work = async {
-            while !is_at_work() {
+            while !is_active() {
                 tokio::task::yield_now().await;
             }
         };
@@ -230,7 +230,7 @@ async fn why_somebody_elses_prompt_could_not_be_answered_is_told() {
     stage.types(&other, "something else").await;
     assert_eq!(stage.next().await.session, other);
     let (_, outcome) = end(stage.adopt(&external_turn).await).await;
-    let Outcome::Failed(failure) = outcome else { panic!("{outcome:?}") };
+    let Outcome::PromptFaults(failure) = outcome else { panic!("{outcome:?}") };
     assert!(failure.message.contains("Model not found: scripted/no-such-model."), "{}", failure.message);
     stage.stop().await;
 }
@@ -295,7 +295,7 @@ async fn what_comes_in_the_middle_of_our_turn_is_told_when_that_is_over() {
     ours.open();
     theirs.reached().await;
     let (_, outcome) = end(turn.events).await;
-    assert!(matches!(outcome, Outcome::Completed { .. } | Outcome::Failed(_)), "{outcome:?}");
+    assert!(matches!(outcome, Outcome::Completed { .. } | Outcome::PromptFaults(_)), "{outcome:?}");
     let found = stage.next().await;
     assert_eq!(found.content, [longshore_model::Part::text("me too")]);
     assert_ne!(found.prompt, prompt);
@@ -459,7 +459,7 @@ async fn a_directory_where_something_is_going_on_is_not_left() {
     stage.hears(&busy).await;
     // Something runs of which nobody was told yet, in the session that a turn of ours has just left.
     stage.status(&busy, "busy").await;
-    stage.is_at_work(&busy).await;
+    stage.is_active(&busy).await;
     let last = stage.watched_in("a", "ses_last").await;
     stage.fake.queue(Script::new().text("done", 1));
     stage.types(&last, "something else there").await;
@@ -490,7 +490,7 @@ async fn what_ended_while_a_turn_of_ours_had_the_session_does_not_keep_its_direc
     let session = stage.watched_in("a", "ses_one").await;
     stage.hears(&session).await;
     stage.status(&session, "busy").await;
-    stage.is_at_work(&session).await;
+    stage.is_active(&session).await;
     let lease = stage.agent.readers.lease(&session.directory, session.id.as_str(), PATIENCE).await;
     let mut lease = lease.expect("nobody else has it");
     stage.emit("session.idle", &session, json!({})).await;

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-use super::lease::LOOK_BESIDE;
+use super::lease::WAITING_READ_INTERVAL;
 use super::*;
 use crate::api::EventKind;
 use crate::reader::Reader;
@@ -16,7 +16,7 @@ fn reader() -> Arc<Reader> {
         directory: "/w".to_owned(),
         routes: Mutex::new(Routes::new(Arc::clone(&metrics))),
         link: watch::Sender::default(),
-        left: tokio::sync::Notify::new(),
+        lease_dropped: tokio::sync::Notify::new(),
         metrics,
     })
 }
@@ -33,7 +33,7 @@ async fn now(lease: &mut Lease) -> Option<String> {
     let routed = timeout(Duration::from_millis(10), lease.next()).await.ok()?;
     Some(match routed {
         Routed::Event { child, event } => {
-            let of = child.map(|kin| format!("{} below {}: ", kin.session, kin.parent)).unwrap_or_default();
+            let of = child.map(|child_session| format!("{} below {}: ", child_session.session, child_session.parent)).unwrap_or_default();
             of + std::str::from_utf8(event.body()).unwrap()
         }
         Routed::Missed => "missed".to_owned(),
@@ -108,7 +108,7 @@ async fn a_reconnection_stands_in_the_queue_where_it_happened() {
     }
     send(&reader, "ses_1", EventKind::PartDelta, "forgotten");
     reader.routes().lag_all();
-    lease.forget_the_past();
+    lease.discard_queued();
     send(&reader, "ses_1", EventKind::PartDelta, "next");
     assert_eq!(now(&mut lease).await.as_deref(), Some("next"));
     assert_eq!(now(&mut lease).await, None);
@@ -121,13 +121,13 @@ async fn dropping_a_lease_gives_up_its_place_and_its_children_and_nobody_elses()
     let lease = Lease::open(Arc::clone(&reader), "ses_1").unwrap();
     reader.routes().add_child("ses_child", "ses_1");
     assert!(Lease::open(Arc::clone(&reader), "ses_1").is_none(), "it is not to be prompted now");
-    drop(Lease::beside(Arc::clone(&reader), "ses_1"));
+    drop(Lease::open_or_wait(Arc::clone(&reader), "ses_1"));
     assert!(reader.routes().unused_since().is_none());
     assert!(send(&reader, "ses_child", EventKind::QuestionAsked, "still heard"));
     reader.routes().note_abort("ses_child");
-    assert!(lease.kin("ses_child").unwrap().aborted_by_us() && !lease.aborted_by_us());
+    assert!(lease.child_session("ses_child").unwrap().aborted_by_gateway() && !lease.aborted_by_gateway());
     reader.routes().note_abort("ses_1");
-    assert!(lease.aborted_by_us());
+    assert!(lease.aborted_by_gateway());
     drop(lease);
     assert!(reader.routes().unused_since().is_some());
     assert!(!send(&reader, "ses_1", EventKind::Idle, "nobody"));
@@ -139,7 +139,7 @@ async fn a_turn_beside_another_is_to_ask_now_and_then_and_has_the_place_once_the
     let reader = reader();
     let mut first = Lease::open(Arc::clone(&reader), "ses_1").unwrap();
     let other = Lease::open(Arc::clone(&reader), "ses_2").unwrap();
-    let mut beside = Lease::beside(Arc::clone(&reader), "ses_1");
+    let mut beside = Lease::open_or_wait(Arc::clone(&reader), "ses_1");
     let begun = Instant::now();
     for times in 1..=2 {
         // Whoever waits is woken for other reasons meanwhile.
@@ -148,7 +148,7 @@ async fn a_turn_beside_another_is_to_ask_now_and_then_and_has_the_place_once_the
         }
         let waited = begun.elapsed();
         assert!(
-            waited >= LOOK_BESIDE * times && waited < LOOK_BESIDE * times + LOOK_BESIDE / 2,
+            waited >= WAITING_READ_INTERVAL * times && waited < WAITING_READ_INTERVAL * times + WAITING_READ_INTERVAL / 2,
             "{waited:?}"
         );
     }
@@ -199,7 +199,7 @@ async fn what_turns_out_to_be_no_event_is_told_to_all() {
     let mut one = Lease::open(Arc::clone(&reader), "ses_1").unwrap();
     let mut two = Lease::open(Arc::clone(&reader), "ses_2").unwrap();
     send_torn();
-    one.forget_the_past();
+    one.discard_queued();
     assert_eq!(now(&mut two).await.as_deref(), Some("missed"));
     send_torn();
     drop(one);

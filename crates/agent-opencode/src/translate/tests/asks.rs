@@ -167,7 +167,7 @@ fn a_turn_goes_on_while_it_asks() {
         while !asks.contains(&replay.next_event().unwrap()["type"].as_str().unwrap()) {}
         assert_eq!(replay.translator.verdict(false), Verdict::Running, "{name}");
         replay.translator.gap();
-        replay.translator.asked_status(Some(&busy()));
+        replay.translator.confirm_status(Some(&busy()));
         assert_eq!(replay.translator.verdict(false), Verdict::Running, "{name}, after a gap");
     }
 }
@@ -220,7 +220,7 @@ fn an_ask_of_a_turn_that_is_over_was_answered_if_opencode_went_on_and_dropped_if
         if completed {
             complete(&mut t, &error);
         }
-        t.asked_status(None);
+        t.confirm_status(None);
         let listed_asks = if listed { permissions(&[("per_1", "ses_1")]) } else { Vec::new() };
         t.open_asks(&listed_asks, &[], &HashSet::new());
         assert_eq!(told(&t.take()), [expected], "{listed} {completed} {error}");
@@ -245,7 +245,7 @@ fn a_turn_that_is_taken_up_again_tells_only_what_the_log_lacks() {
     ask(&mut t, "per_1", "ses_1");
     assert_eq!(told(&t.take()), [""; 0], "the log has it");
     feed(&mut t, "session.idle", &json!({"sessionID": "ses_child"}));
-    assert!(t.must_ask(), "the list told whose it is");
+    assert!(t.take_must_read_asks(), "the list told whose it is");
 }
 
 #[test]
@@ -258,10 +258,10 @@ fn an_idle_event_alone_drops_no_ask() {
     feed(&mut t, "session.idle", &json!({"sessionID": "ses_1"}));
     assert_eq!((told(&t.take()).len(), t.verdict(false)), (0, Verdict::Unsettled));
     feed(&mut t, "session.idle", &json!({"sessionID": "ses_other_child"}));
-    assert!(!t.must_ask());
+    assert!(!t.take_must_read_asks());
     feed(&mut t, "session.idle", &json!({"sessionID": "ses_child"}));
-    assert!(t.must_ask());
-    assert!(!t.must_ask(), "once is enough");
+    assert!(t.take_must_read_asks());
+    assert!(!t.take_must_read_asks(), "once is enough");
     let resolution = Resolution::RejectedElsewhere.as_str();
     feed(&mut t, "question.rejected", &json!({"sessionID": "ses_child", "requestID": "per_2"}));
     assert_eq!(told(&t.take()), [format!("per_2 {resolution}")]);

@@ -42,13 +42,13 @@ fn a_sub_agents_turn_has_the_messages_since_its_call_and_before_the_next() {
         (30, None, None, vec![]),
     ];
     for (since, until, prompt, expected) in cases {
-        let mut translator = Translator::called("ses_c", f64::from(since));
+        let mut translator = Translator::for_sub_agent("ses_c", f64::from(since));
         if let Some(until) = until {
-            translator.called_again_at(f64::from(until));
+            translator.set_next_call_at(f64::from(until));
         }
         assert_eq!(translator.prompt(), None);
         translator.list(decode(all.to_vec()));
-        translator.asked_status(None);
+        translator.confirm_status(None);
         assert_eq!(translator.prompt(), prompt, "{since}");
         assert_eq!(texts(&translator.take()), expected, "{since}");
         let over = matches!(translator.verdict(false), Verdict::Over(Outcome::Completed { remark: None }));
@@ -60,15 +60,15 @@ fn a_sub_agents_turn_has_the_messages_since_its_call_and_before_the_next() {
 fn a_sub_agent_is_taken_up_with_its_prompt_or_by_its_call() {
     let all = [user("msg_2", 10, "called"), answer("msg_3", "msg_2", 11, "one")];
     for prompt in [Some("msg_2"), None] {
-        let mut translator = Translator::resume_called("ses_c", prompt, &[], &[]);
+        let mut translator = Translator::resume_sub_agent("ses_c", prompt, &[], &[]);
         if prompt.is_none() {
             translator.list(decode(all.to_vec()));
             assert_eq!(translator.prompt(), None, "nobody knows since when");
-            translator = Translator::resume_called("ses_c", prompt, &[], &[]);
-            translator.called_at(10.0);
+            translator = Translator::resume_sub_agent("ses_c", prompt, &[], &[]);
+            translator.set_called_at(10.0);
         }
         translator.list(decode(all.to_vec()));
-        translator.asked_status(None);
+        translator.confirm_status(None);
         assert_eq!((translator.prompt(), translator.prompt_created()), (Some("msg_2"), Some(10.0)));
         assert_eq!(texts(&translator.take()), ["one"]);
         assert!(matches!(translator.verdict(false), Verdict::Over(_)));
@@ -106,11 +106,11 @@ fn a_call_is_known_by_its_name() {
     assert_eq!(translator.call("call_1"), None);
     let running = json!({"status": "running", "input": {"prompt": "x"}, "time": {"start": 5}});
     feed(&mut translator, "message.part.updated", &task(&running, "task"));
-    let facts = CallFacts { started: Some(5.0), is_over: false, error: None };
+    let facts = CallState { started: Some(5.0), is_over: false, error: None };
     assert_eq!(translator.call("call_1"), Some(facts));
     let error = json!({"status": "error", "error": "no", "time": {"start": 5, "end": 6}});
     feed(&mut translator, "message.part.updated", &task(&error, "task"));
-    let facts = CallFacts { started: Some(5.0), is_over: true, error: Some("no".to_owned()) };
+    let facts = CallState { started: Some(5.0), is_over: true, error: Some("no".to_owned()) };
     assert_eq!(translator.call("call_1"), Some(facts));
 }
 
@@ -152,7 +152,7 @@ fn the_recorded_sub_agents_are_called_before_they_are_prompted() {
         let called = called.unwrap_or_else(|| panic!("{name} calls nobody"));
         let child = called["state"]["metadata"]["sessionId"].as_str().unwrap();
         let start = called["state"]["time"]["start"].as_f64().unwrap();
-        let mut translator = Translator::called(child, start);
+        let mut translator = Translator::for_sub_agent(child, start);
         for event in recording.events().filter(|event| event["properties"]["sessionID"] == child) {
             if let Some(kind) = EventKind::parse(event["type"].as_str().unwrap()) {
                 translator.event(kind, event.to_string().as_bytes()).unwrap();

@@ -7,7 +7,7 @@ use super::merging::{feed, message, step};
 use super::replay::decode;
 use super::*;
 
-fn join(translator: &mut Translator, prompts: &[(&str, Fate)]) {
+fn join(translator: &mut Translator, prompts: &[(&str, Delivery)]) {
     translator.join(prompts.iter().copied());
 }
 
@@ -75,7 +75,7 @@ fn prompts_that_join_in_mid_text_and_in_mid_tool_are_one_turn() {
                 _ => {}
             }
             let known = prompts.iter().take(asked).enumerate().skip(1);
-            let fate = |nth: usize| if nth < answered { Fate::Accepted } else { Fate::Undecided };
+            let fate = |nth: usize| if nth < answered { Delivery::Accepted } else { Delivery::Undecided };
             translator.join(known.map(|(nth, id)| (id.as_str(), fate(nth))));
         }
         let (outcome, at) = outcome.unwrap_or_else(|| panic!("{name} has no end"));
@@ -102,12 +102,12 @@ fn prompts_that_join_in_mid_text_and_in_mid_tool_are_one_turn() {
 fn a_prompt_that_comes_at_the_very_end_keeps_the_turn_open() {
     let mut t = step();
     answer(&mut t, "msg_a", "msg_p", 2, "stop");
-    join(&mut t, &[("msg_b", Fate::Undecided)]);
+    join(&mut t, &[("msg_b", Delivery::Undecided)]);
     status(&mut t, "idle");
     assert_eq!(verdict(&t), "running", "it may yet be sent");
-    t.asked_status(None);
+    t.confirm_status(None);
     assert_eq!(verdict(&t), "running");
-    join(&mut t, &[("msg_b", Fate::Accepted)]);
+    join(&mut t, &[("msg_b", Delivery::Accepted)]);
     assert_eq!((verdict(&t).as_str(), t.unanswered()), ("unsettled", Some(Unanswered::Accepted)));
     user(&mut t, "msg_b", 10);
     assert_eq!((verdict(&t).as_str(), t.unanswered()), ("unsettled", Some(Unanswered::Stored)));
@@ -119,22 +119,22 @@ fn a_prompt_that_comes_at_the_very_end_keeps_the_turn_open() {
 }
 
 /// What happened, what is known, when OpenCode stored the prompt; the verdict, and the last word.
-type Case<'a> = (&'a str, &'a [(&'a str, Fate)], Option<u64>, &'a str, &'a str);
+type Case<'a> = (&'a str, &'a [(&'a str, Delivery)], Option<u64>, &'a str, &'a str);
 
 #[test]
 fn what_becomes_of_a_prompt_that_nobody_answers() {
     let remarked = format!("completed: {UNREAD}");
     let cases: [Case<'_>; 5] = [
-        ("taken, no sign of it", &[("msg_b", Fate::Accepted)], None, "unsettled", &remarked),
-        ("perhaps taken", &[("msg_b", Fate::Perhaps)], None, "unsettled", &remarked),
-        ("stored, no answer", &[("msg_b", Fate::Accepted)], Some(10), "unsettled", &remarked),
-        ("never sent, before a restart", &[("msg_b", Fate::Earlier)], None, &remarked, &remarked),
+        ("taken, no sign of it", &[("msg_b", Delivery::Accepted)], None, "unsettled", &remarked),
+        ("perhaps taken", &[("msg_b", Delivery::Unknown)], None, "unsettled", &remarked),
+        ("stored, no answer", &[("msg_b", Delivery::Accepted)], Some(10), "unsettled", &remarked),
+        ("never sent, before a restart", &[("msg_b", Delivery::BeforeRestart)], None, &remarked, &remarked),
         ("not sent after all", &[], None, "completed", "completed"),
     ];
-    for (what, fates, stored, expected, last_word) in cases {
+    for (what, fates, stored, expected, forced_outcome) in cases {
         let mut t = step();
         answer(&mut t, "msg_a", "msg_p", 2, "stop");
-        join(&mut t, &[("msg_b", Fate::Undecided)]);
+        join(&mut t, &[("msg_b", Delivery::Undecided)]);
         join(&mut t, fates);
         if let Some(created) = stored {
             user(&mut t, "msg_b", created);
@@ -142,7 +142,7 @@ fn what_becomes_of_a_prompt_that_nobody_answers() {
         status(&mut t, "idle");
         assert_eq!(verdict(&t), expected, "{what}");
         if expected == "unsettled" {
-            assert_eq!(short(&t.last_word(false, true)), last_word, "{what}");
+            assert_eq!(short(&t.forced_outcome(false, true)), forced_outcome, "{what}");
         }
     }
 }
@@ -151,7 +151,7 @@ fn what_becomes_of_a_prompt_that_nobody_answers() {
 #[test]
 fn only_the_newest_prompt_needs_an_answer() {
     let mut t = step();
-    join(&mut t, &[("msg_b", Fate::Accepted), ("msg_c", Fate::Accepted)]);
+    join(&mut t, &[("msg_b", Delivery::Accepted), ("msg_c", Delivery::Accepted)]);
     user(&mut t, "msg_b", 5);
     user(&mut t, "msg_c", 6);
     answer(&mut t, "msg_a", "msg_p", 2, "tool-calls");
@@ -166,7 +166,7 @@ fn only_the_newest_prompt_needs_an_answer() {
 #[test]
 fn somebody_elses_prompt_still_ends_the_turn() {
     let mut t = step();
-    join(&mut t, &[("msg_b", Fate::Accepted)]);
+    join(&mut t, &[("msg_b", Delivery::Accepted)]);
     user(&mut t, "msg_b", 5);
     user(&mut t, "msg_other", 6);
     answer(&mut t, "msg_a", "msg_p", 2, "tool-calls");
@@ -181,7 +181,7 @@ fn somebody_elses_prompt_still_ends_the_turn() {
 #[test]
 fn a_joined_prompt_is_known_by_its_answer_too() {
     let mut t = step();
-    join(&mut t, &[("msg_b", Fate::Accepted)]);
+    join(&mut t, &[("msg_b", Delivery::Accepted)]);
     answer(&mut t, "msg_c", "msg_b", 7, "stop");
     assert!(!t.superseded, "its own event was missed, and it is ours");
 }

@@ -78,7 +78,7 @@ fn what_was_dropped_and_cannot_be_read_is_said_to_be_unknown() {
     };
     drop_some(&mut translator);
     assert!(translator.must_reread());
-    translator.no_list();
+    translator.messages_unavailable();
     drop_some(&mut translator);
     assert!(!translator.must_reread());
     message(
@@ -87,9 +87,9 @@ fn what_was_dropped_and_cannot_be_read_is_said_to_be_unknown() {
         "msg_p",
         &json!({"finish": "tool-calls", "time": {"created": 2, "completed": 3}}),
     );
-    translator.asked_status(None);
+    translator.confirm_status(None);
     assert_eq!(translator.verdict(false), Verdict::Unsettled, "another step may have been dropped");
-    assert!(short(&translator.last_word(false, true)).contains("it is not known how the turn ended"));
+    assert!(short(&translator.forced_outcome(false, true)).contains("it is not known how the turn ended"));
 }
 
 fn tool(translator: &mut Translator, state: &Value) {
@@ -267,7 +267,7 @@ fn events_that_are_older_than_the_list_change_nothing() {
     end(&mut t, "prt_1", "abc");
     message(&mut t, "msg_a", "msg_p", &json!({}));
     assert_eq!(t.take(), []);
-    t.asked_status(None);
+    t.confirm_status(None);
     assert_eq!(t.verdict(false), Verdict::Over(Outcome::Completed { remark: None }));
 }
 

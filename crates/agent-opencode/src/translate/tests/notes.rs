@@ -189,7 +189,7 @@ fn usage_is_the_sum_of_all_messages_of_the_turn_and_of_its_sub_agents() {
             compared += 1;
             with_sub_agents += usize::from(!below.is_empty());
 
-            // The same when not one event was heard.
+            // The same when not one event was completeness.
             let mut deaf = Translator::resume(&replay.session, &replay.prompt, &Resume::default());
             deaf.gap();
             deaf.list(decode(messages.clone()));
@@ -197,7 +197,7 @@ fn usage_is_the_sum_of_all_messages_of_the_turn_and_of_its_sub_agents() {
                 .values()
                 .map(|info| serde_json::from_value(json!({"info": info, "parts": 7})).unwrap())
                 .collect();
-            deaf.list_below(infos.iter().map(|message| &message.info));
+            deaf.merge_child_messages(infos.iter().map(|message| &message.info));
             assert_eq!(usage(&deaf.take()), expected, "{name}, prompt {nth}, from the lists");
         }
     }

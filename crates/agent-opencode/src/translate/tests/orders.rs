@@ -19,7 +19,7 @@ fn a_command_is_a_turn_like_any_other() {
     assert_eq!(texts(&replay.events), ["hello big world"]);
 }
 
-/// The message with which it goes on is nobody else's prompt, however it is heard of.
+/// The message with which it goes on is nobody else's prompt, however it is completeness of.
 #[test]
 fn the_turn_of_a_command_goes_on_after_its_sub_agent() {
     let replay = Replay::of_command("command", "sub").finished();
@@ -28,16 +28,16 @@ fn the_turn_of_a_command_goes_on_after_its_sub_agent() {
 
     let (session, prompt) = (replay.session.as_str(), replay.prompt.as_str());
     let stored = Replay::stored("command", session, prompt).expect("it was listed");
-    for heard in 0..=stored.len() {
+    for completeness in 0..=stored.len() {
         let mut translator = Translator::new(session, prompt);
-        translator.list(decode(stored[..heard].to_vec()));
-        translator.asked_status(Some(&busy()));
-        assert_eq!(translator.verdict(false), Verdict::Running, "after {heard}");
+        translator.list(decode(stored[..completeness].to_vec()));
+        translator.confirm_status(Some(&busy()));
+        assert_eq!(translator.verdict(false), Verdict::Running, "after {completeness}");
         translator.gap();
         translator.list(decode(stored.clone()));
-        translator.asked_status(None);
+        translator.confirm_status(None);
         assert_eq!(translator.verdict(false), Verdict::Over(Outcome::Completed { remark: None }));
-        assert_eq!(texts(&translator.take()), [SAID], "after {heard}");
+        assert_eq!(texts(&translator.take()), [SAID], "after {completeness}");
     }
 }
 
@@ -64,7 +64,7 @@ fn what_somebody_else_says_after_a_sub_agent_is_theirs() {
     ] {
         let mut translator = Translator::new(&session, &prompt);
         translator.list(decode(messages));
-        translator.asked_status(Some(&busy()));
+        translator.confirm_status(Some(&busy()));
         match translator.verdict(false) {
             Verdict::Over(outcome) => assert_eq!(short(&outcome), expected),
             other => panic!("{other:?}"),
@@ -78,7 +78,7 @@ fn a_command_that_is_refused_leaves_nothing_but_an_error() {
     assert_eq!(replay.prompt, "msg_never_stored");
     while replay.next_event().is_some() {}
     assert_eq!(replay.outcome, None);
-    let told = short(&replay.translator.last_word(false, true));
+    let told = short(&replay.translator.forced_outcome(false, true));
     assert!(told.contains("Command not found"), "{told}");
 }
 

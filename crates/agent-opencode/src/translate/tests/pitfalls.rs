@@ -49,8 +49,8 @@ fn late_events_of_the_turn_before_end_nothing() {
     assert!(told.iter().all(|event| matches!(event, AgentEvent::Session(_))), "{told:?}");
     // Nor do they tell how this one ended, when nothing else does: nobody stopped it.
     assert_eq!(next.evidence(), Evidence::None);
-    let last_word = next.last_word(false, true);
-    assert!(matches!(last_word, Outcome::Failed(_)), "{last_word:?}");
+    let forced_outcome = next.forced_outcome(false, true);
+    assert!(matches!(forced_outcome, Outcome::Failed(_)), "{forced_outcome:?}");
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn text_of_a_killed_server_stays() {
     let messages = Replay::stored("restart_after_sigterm", &replay.session, &replay.prompt).unwrap();
     replay.translator.gap();
     replay.translator.list(decode(messages));
-    replay.translator.asked_status(None);
+    replay.translator.confirm_status(None);
     assert_eq!(replay.translator.verdict(false), Verdict::Unsettled);
     replay.close();
     let blocks = fold(&replay.events);
@@ -194,7 +194,7 @@ fn a_prompt_of_somebody_else_ends_this_turn_and_its_answer_is_not_ours() {
             info("msg_a1", "assistant", Some("msg_1"), 3, finish),
             info("msg_a2", "assistant", Some("msg_2"), 4, "stop"),
         ]));
-        translator.asked_status(Some(&busy()));
+        translator.confirm_status(Some(&busy()));
         let Verdict::Over(outcome) = translator.verdict(false) else { panic!("it is over") };
         assert_eq!(short(&outcome), expected);
         let texts: Vec<String> = fold(&translator.take()).into_iter().map(|block| block.text).collect();

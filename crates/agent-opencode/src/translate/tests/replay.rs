@@ -186,10 +186,10 @@ fn end_of(name: &str, nth: usize) -> (&'static str, String) {
     }
     let messages = Replay::stored(name, &replay.session, &replay.prompt).unwrap_or_default();
     replay.translator.list(decode(messages));
-    replay.translator.asked_status(None);
+    replay.translator.confirm_status(None);
     match replay.translator.verdict(false) {
         Verdict::Over(outcome) => ("reading", short(&outcome)),
-        _ => ("last word", short(&replay.translator.last_word(false, true))),
+        _ => ("last word", short(&replay.translator.forced_outcome(false, true))),
     }
 }
 

@@ -73,7 +73,7 @@ fn wherever_the_gateway_stopped_the_rest_is_told_and_nothing_twice() {
             let mut resumed = Translator::resume(&session, &prompt, &past(before));
             resumed.gap();
             resumed.list(decode(messages.clone()));
-            resumed.asked_status(None);
+            resumed.confirm_status(None);
             let after = resumed.take();
             let mut events = before.to_vec();
             // The end of the last block may be told again: the log does not say whether it was.
@@ -102,15 +102,15 @@ fn a_prompt_that_never_arrived_is_not_guessed_to_have_run() {
     let mut resumed = Translator::resume("ses_1", "msg_1", &Resume::default());
     resumed.gap();
     resumed.list(Vec::new());
-    resumed.asked_status(None);
+    resumed.confirm_status(None);
     assert_eq!(resumed.verdict(false), Verdict::Unsettled);
     assert_eq!(resumed.evidence(), Evidence::None);
     assert_eq!(
-        short(&resumed.last_word(false, false)),
+        short(&resumed.forced_outcome(false, false)),
         "failed: It is not known whether OpenCode took the prompt; look at the session before you send it again."
     );
     assert_eq!(
-        short(&resumed.last_word(false, true)),
+        short(&resumed.forced_outcome(false, true)),
         "failed: OpenCode took the prompt and shows no sign of it."
     );
 }
@@ -131,7 +131,7 @@ fn a_turn_that_still_runs_goes_on() {
         json!({"info": {"id": "msg_a", "role": "assistant", "parentID": live.prompt, "time": {"created": 2}},
             "parts": [{"id": block.id, "messageID": "msg_a", "type": "text", "text": "", "time": {"start": 1}}]}),
     ]));
-    resumed.asked_status(Some(&busy()));
+    resumed.confirm_status(Some(&busy()));
     assert_eq!(resumed.take(), []);
     assert_eq!(resumed.verdict(false), Verdict::Running);
 }
@@ -147,14 +147,14 @@ fn a_text_that_was_cut_off_is_told_as_a_loss_whatever_follows_it() {
                 kind: BlockKind::Text,
                 message: Some(MessageId::parse(message).unwrap()),
             };
-            artifacts.extend(logged(&[AgentEvent::Text { block, text: "heard".to_owned() }]));
+            artifacts.extend(logged(&[AgentEvent::Text { block, text: "completeness".to_owned() }]));
         }
         let joined = vec![PromptId::parse("msg_j").unwrap()];
         let past = Resume { artifacts, joined, ..Resume::default() };
         let mut resumed = Translator::resume("ses_1", "msg_p", &past);
         resumed.gap();
         let step = |id: &str, parent: &str, created: u32, part: Option<&str>| {
-            let text = |part: &str| json!({"id": part, "messageID": id, "type": "text", "text": "heard", "time": {"start": 1, "end": 2}});
+            let text = |part: &str| json!({"id": part, "messageID": id, "type": "text", "text": "completeness", "time": {"start": 1, "end": 2}});
             let mut time = json!({"created": created});
             if part.is_some() {
                 time["completed"] = created.into();

@@ -17,20 +17,20 @@ pub(super) struct Sent {
     /// All of it, or the first part of one that is longer. Empty once it is sealed.
     head: String,
     /// Of all of it, when that is not kept.
-    print: Option<Box<Print>>,
+    fingerprint: Option<Box<Fingerprint>>,
 }
 
 #[derive(Debug)]
-struct Print {
+struct Fingerprint {
     len: usize,
     hasher: DefaultHasher,
 }
 
-impl Print {
+impl Fingerprint {
     fn of(text: &str) -> Self {
-        let mut print = Self { len: 0, hasher: KEY.build_hasher() };
-        print.push(text);
-        print
+        let mut fingerprint = Self { len: 0, hasher: KEY.build_hasher() };
+        fingerprint.push(text);
+        fingerprint
     }
 
     fn push(&mut self, text: &str) {
@@ -42,13 +42,13 @@ impl Print {
 
 impl Sent {
     pub(super) fn push(&mut self, text: &str) {
-        match &mut self.print {
-            Some(print) => print.push(text),
+        match &mut self.fingerprint {
+            Some(fingerprint) => fingerprint.push(text),
             None if self.head.len() + text.len() <= HEAD => self.head.push_str(text),
             None => {
-                let mut print = Print::of(&self.head);
-                print.push(text);
-                self.print = Some(Box::new(print));
+                let mut fingerprint = Fingerprint::of(&self.head);
+                fingerprint.push(text);
+                self.fingerprint = Some(Box::new(fingerprint));
                 let room = text.floor_char_boundary(HEAD - self.head.len());
                 self.head.push_str(&text[..room]);
                 self.head.shrink_to_fit();
@@ -61,14 +61,14 @@ impl Sent {
     }
 
     fn len(&self) -> usize {
-        self.print.as_ref().map_or(self.head.len(), |print| print.len)
+        self.fingerprint.as_ref().map_or(self.head.len(), |fingerprint| fingerprint.len)
     }
 
     /// What a text has behind what was reported. `None`: it does not begin with that.
     pub(super) fn rest_of<'a>(&self, text: &'a str) -> Option<&'a str> {
-        let Some(print) = &self.print else { return text.strip_prefix(self.head.as_str()) };
-        let (mine, rest) = text.split_at_checked(print.len)?;
-        (Print::of(mine).hasher.finish() == print.hasher.finish()).then_some(rest)
+        let Some(fingerprint) = &self.fingerprint else { return text.strip_prefix(self.head.as_str()) };
+        let (mine, rest) = text.split_at_checked(fingerprint.len)?;
+        (Fingerprint::of(mine).hasher.finish() == fingerprint.hasher.finish()).then_some(rest)
     }
 
     /// Whether it begins with a text that is shorter, as far as is known: of one that is longer than what is kept only the
@@ -81,8 +81,8 @@ impl Sent {
 
     /// Nothing more is reported, unless it becomes another: only whether it is the same is of interest.
     pub(super) fn seal(&mut self) {
-        if self.print.is_none() && !self.head.is_empty() {
-            self.print = Some(Box::new(Print::of(&self.head)));
+        if self.fingerprint.is_none() && !self.head.is_empty() {
+            self.fingerprint = Some(Box::new(Fingerprint::of(&self.head)));
         }
         self.head = String::new();
     }
@@ -136,7 +136,7 @@ mod tests {
             sent.push(piece);
         }
         assert!(sent.head.capacity() <= 2 * HEAD, "{}", sent.head.capacity());
-        assert!(size_of::<Sent>() <= 32 && size_of::<Print>() <= 96);
+        assert!(size_of::<Sent>() <= 32 && size_of::<Fingerprint>() <= 96);
         let whole = piece.repeat(100_000);
         assert_eq!(sent.rest_of(&(whole.clone() + "more")), Some("more"));
         assert_eq!(sent.rest_of(&whole.replacen("four", "five", 1)), None);

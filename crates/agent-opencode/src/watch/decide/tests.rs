@@ -5,7 +5,7 @@ use super::*;
 
 /// Plays what is written in words: `user 1`, `text 1`, `own 1` (words of OpenCode's own), `mark 1`, `busy`, `answer 1`,
 /// `whole 1`, `error`, `idle`, `ask`. The number is that of the user's message, and when it was written.
-fn play(scene: &mut Scene, words: &str) -> Vec<String> {
+fn play(session_state: &mut WatchedSession, words: &str) -> Vec<String> {
     let mut decided = Vec::new();
     for word in words.split(", ") {
         let (what, number) = word.split_once(' ').unwrap_or((word, "0"));
@@ -22,25 +22,25 @@ fn play(scene: &mut Scene, words: &str) -> Vec<String> {
         };
         let info = json!({"id": user, "role": "user", "time": {"created": created}});
         let decision = match what {
-            "user" => scene.hear(Heard::Message(&serde_json::from_value(info).unwrap())),
-            "text" => scene.hear(Heard::Part(&part("text", false, false))),
-            "own" => scene.hear(Heard::Part(&part("text", true, false))),
-            "aside" => scene.hear(Heard::Part(&part("text", false, true))),
-            "mark" => scene.hear(Heard::Part(&part("compaction", false, false))),
-            "file" | "agent" | "subtask" => scene.hear(Heard::Part(&part(what, false, false))),
-            "busy" => scene.hear(Heard::Busy),
-            "idle" => scene.hear(Heard::Idle),
-            "error" => scene.hear(Heard::Failed),
-            "ask" => scene.hear(Heard::Asked),
-            "answer" => scene.hear(Heard::Message(&answer(None))),
-            "whole" => scene.hear(Heard::Message(&answer(Some(created + 1.0)))),
+            "user" => session_state.observe(Observation::Message(&serde_json::from_value(info).unwrap())),
+            "text" => session_state.observe(Observation::Part(&part("text", false, false))),
+            "own" => session_state.observe(Observation::Part(&part("text", true, false))),
+            "aside" => session_state.observe(Observation::Part(&part("text", false, true))),
+            "mark" => session_state.observe(Observation::Part(&part("compaction", false, false))),
+            "file" | "agent" | "subtask" => session_state.observe(Observation::Part(&part(what, false, false))),
+            "busy" => session_state.observe(Observation::Busy),
+            "idle" => session_state.observe(Observation::Idle),
+            "error" => session_state.observe(Observation::Error),
+            "ask" => session_state.observe(Observation::Asked),
+            "answer" => session_state.observe(Observation::Message(&answer(None))),
+            "whole" => session_state.observe(Observation::Message(&answer(Some(created + 1.0)))),
             other => panic!("{other}"),
         };
         match decision {
             Decision::Nothing => {}
-            Decision::Look => decided.push("look".to_owned()),
-            Decision::Stirs(prompt) => {
-                assert!(scene.tell(&prompt), "{prompt} is told once");
+            Decision::Check => decided.push("look".to_owned()),
+            Decision::TurnStarted(prompt) => {
+                assert!(session_state.tell(&prompt), "{prompt} is told once");
                 decided.push(prompt);
             }
         }
@@ -106,36 +106,36 @@ fn only_what_somebody_said_and_gets_an_answer_is_a_turn() {
         ("an error after the answer began", "user 1, text 1, busy, answer 1, error, idle, error", &["msg_1"]),
     ];
     for (name, words, expected) in cases {
-        assert_eq!(play(&mut Scene::default(), words), *expected, "{name}");
+        assert_eq!(play(&mut WatchedSession::default(), words), *expected, "{name}");
     }
 }
 
 #[test]
 fn what_was_told_is_not_told_again_after_a_gap() {
-    let mut scene = Scene::default();
-    assert_eq!(play(&mut scene, "user 1, text 1, busy, answer 1"), ["msg_1"]);
-    scene.forget();
-    assert_eq!(play(&mut scene, "answer 1, user 1, text 1, busy, answer 1, error, ask"), [] as [&str; 0]);
-    assert!(!scene.tell("msg_1") && scene.tell("msg_2"));
+    let mut session_state = WatchedSession::default();
+    assert_eq!(play(&mut session_state, "user 1, text 1, busy, answer 1"), ["msg_1"]);
+    session_state.forget();
+    assert_eq!(play(&mut session_state, "answer 1, user 1, text 1, busy, answer 1, error, ask"), [] as [&str; 0]);
+    assert!(!session_state.tell("msg_1") && session_state.tell("msg_2"));
 }
 
 /// What the real OpenCode said while somebody used it, session by session.
 fn recorded(name: &str) -> Vec<String> {
     let recording = Recording::load(name);
-    let mut scenes: std::collections::HashMap<String, Scene> = std::collections::HashMap::new();
+    let mut sessions: std::collections::HashMap<String, WatchedSession> = std::collections::HashMap::new();
     let mut told = Vec::new();
     for line in &recording.lines {
         let RecordedLine::Event(event) = line else { continue };
         let kind = event["type"].as_str().unwrap();
         let Some(kind) = crate::api::EventKind::parse(kind) else { continue };
         let session = event["properties"]["sessionID"].as_str().unwrap_or_default();
-        let scene = scenes.entry(session.to_owned()).or_default();
+        let session_state = sessions.entry(session.to_owned()).or_default();
         let event = crate::skim::Event::parsed(kind, event.to_string().into());
-        match super::super::decide(scene, false, &event).unwrap() {
+        match super::super::decide(session_state, false, &event).unwrap() {
             Decision::Nothing => {}
-            Decision::Look => told.push("look".to_owned()),
-            Decision::Stirs(prompt) => {
-                assert!(scene.tell(&prompt));
+            Decision::Check => told.push("look".to_owned()),
+            Decision::TurnStarted(prompt) => {
+                assert!(session_state.tell(&prompt));
                 told.push(prompt);
             }
         }
@@ -213,8 +213,8 @@ fn what_a_busy_session_is_at_is_seen_from_its_messages() {
     ];
     for (name, messages, expected) in cases {
         let messages: Vec<StoredMessage> = serde_json::from_value(messages.into()).unwrap();
-        let found = at_work(&messages).map(|work| (work.prompt.to_owned(), work.is_genuine));
-        let expected = expected.map(|(prompt, is_genuine): (&str, bool)| (prompt.to_owned(), is_genuine));
+        let found = current_work(&messages).map(|work| (work.prompt.to_owned(), work.is_from_user));
+        let expected = expected.map(|(prompt, is_from_user): (&str, bool)| (prompt.to_owned(), is_from_user));
         assert_eq!(found, expected, "{name}");
     }
 }

@@ -11,9 +11,9 @@ const MAX_FAILED: usize = 64;
 
 /// By the name of the prompt.
 #[derive(Debug, Default)]
-pub(super) struct Failed(Mutex<VecDeque<(String, Fault)>>);
+pub(super) struct PromptFaults(Mutex<VecDeque<(String, Fault)>>);
 
-impl Failed {
+impl PromptFaults {
     pub(super) fn note(&self, prompt: &str, fault: Fault) {
         let mut failed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if failed.len() >= MAX_FAILED {
@@ -34,7 +34,7 @@ mod tests {
 
     #[test]
     fn the_newest_are_remembered() {
-        let failed = Failed::default();
+        let failed = PromptFaults::default();
         for number in 0..=MAX_FAILED {
             failed.note(&format!("msg_{number}"), Fault { name: number.to_string(), ..Fault::default() });
         }

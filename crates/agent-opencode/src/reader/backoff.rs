@@ -18,25 +18,25 @@ const STEADY: Duration = Duration::from_secs(3);
 const FIRST_PATIENCE: Duration = Duration::from_secs(1);
 
 /// How long the next attempt to connect waits, before it and for the answer.
-pub(super) struct Pace {
+pub(super) struct Backoff {
     pause: Duration,
     patience: Duration,
     connected: Option<Instant>,
 }
 
-impl Default for Pace {
+impl Default for Backoff {
     fn default() -> Self {
         Self { pause: FIRST_PAUSE, patience: FIRST_PATIENCE, connected: None }
     }
 }
 
-impl Pace {
+impl Backoff {
     pub(super) fn patience(&self) -> Duration {
         self.patience
     }
 
     /// No answer came in time.
-    pub(super) fn was_too_impatient(&mut self) {
+    pub(super) fn timed_out(&mut self) {
         self.patience = self.patience.saturating_mul(2);
     }
 
@@ -68,11 +68,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn pauses_grow_until_a_connection_has_lasted() {
-        let mut pace = Pace::default();
+        let mut backoff = Backoff::default();
         let mut pause_after = async |life: Duration| {
-            pace.connected();
+            backoff.connected();
             tokio::time::advance(life).await;
-            pace.next().as_millis()
+            backoff.next().as_millis()
         };
         let mut short = Vec::new();
         for _ in 0..8 {
@@ -85,8 +85,8 @@ mod tests {
 
     #[test]
     fn attempts_that_fail_are_made_less_and_less_often() {
-        let mut pace = Pace::default();
-        let pauses: Vec<u128> = (0..4).map(|_| pace.next().as_millis()).collect();
+        let mut backoff = Backoff::default();
+        let pauses: Vec<u128> = (0..4).map(|_| backoff.next().as_millis()).collect();
         assert_eq!(pauses, [100, 200, 400, 800]);
     }
 }

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use longshore_model::{Ask, IdError};
 
-use super::asks::Listed;
-use super::{CallFacts, Heard, Role, Translator};
+use super::asks::ListedAsks;
+use super::{CallState, Completeness, Role, Translator};
 use crate::api::{AskedBy, Message, PermissionAsk, QuestionAsk};
 use crate::{ask, id, outcome};
 
@@ -21,8 +21,8 @@ impl Translator {
         let mut asks: Vec<(&str, &str)> =
             permissions.iter().map(|ask| (ask.id.as_str(), ask.session.as_str())).collect();
         asks.extend(questions.iter().map(|ask| (ask.id.as_str(), ask.session.as_str())));
-        let closed = self.asks.compare(&Listed { asks, at_work, finished: self.is_finished() });
-        self.say(closed);
+        let closed = self.asks.compare(&ListedAsks { asks, at_work, finished: self.is_finished() });
+        self.emit(closed);
         let is_open = |session: &str| at_work.contains(session);
         for ask in permissions {
             if is_open(&ask.session) && self.is_of_this_turn(&ask.session, ask.tool.as_ref()) {
@@ -37,9 +37,9 @@ impl Translator {
     }
 
     /// OpenCode does not show the session's messages, and will not.
-    pub(crate) fn no_list(&mut self) {
-        if self.heard != Heard::Everything {
-            self.heard = Heard::Hidden;
+    pub(crate) fn messages_unavailable(&mut self) {
+        if self.completeness != Completeness::Complete {
+            self.completeness = Completeness::Unavailable;
         }
         self.unlisted = true;
     }
@@ -50,25 +50,25 @@ impl Translator {
 
     /// Whether OpenCode's lists of asks must be read, because the stream does not tell whether one is still open. Says so
     /// once.
-    pub(crate) fn must_ask(&mut self) -> bool {
-        self.asks.take_doubt()
+    pub(crate) fn take_must_read_asks(&mut self) -> bool {
+        self.asks.take_must_read_lists()
     }
 
     /// How far a tool call of the turn is, if it is known.
-    pub(crate) fn call(&self, call: &str) -> Option<CallFacts> {
+    pub(crate) fn call(&self, call: &str) -> Option<CallState> {
         self.blocks.call(call)
     }
 
     /// Takes in messages of a sub-agent, as its message list has them.
-    pub(crate) fn list_below<'a>(&mut self, messages: impl Iterator<Item = &'a Message>) {
+    pub(crate) fn merge_child_messages<'a>(&mut self, messages: impl Iterator<Item = &'a Message>) {
         for info in messages {
-            self.message_below(info);
+            self.merge_child_message(info);
         }
-        self.tell_usage();
+        self.report_usage();
     }
 
-    pub(super) fn message_below(&mut self, info: &Message) {
-        self.ledger.message_below(info);
+    pub(super) fn merge_child_message(&mut self, info: &Message) {
+        self.ledger.merge_child_message(info);
     }
 
     pub(super) fn permission(&mut self, ask: &PermissionAsk) {
@@ -83,7 +83,7 @@ impl Translator {
         match ask {
             Ok(ask) => {
                 let news = self.asks.asked(ask);
-                self.say(news);
+                self.emit(news);
             }
             Err(cause) => {
                 tracing::warn!(session = self.session, %cause, "an ask whose name is no identifier was skipped");

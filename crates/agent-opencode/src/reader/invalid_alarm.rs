@@ -8,12 +8,12 @@ use tokio::time::{Instant, timeout_at};
 use super::Link;
 
 #[derive(Debug)]
-pub(crate) struct Strangers {
+pub(crate) struct InvalidResponseAlarm {
     link: watch::Receiver<Link>,
     told: Option<Instant>,
 }
 
-impl Strangers {
+impl InvalidResponseAlarm {
     pub(super) fn at(link: watch::Receiver<Link>) -> Self {
         Self { link, told: None }
     }
@@ -21,11 +21,11 @@ impl Strangers {
     /// Waits until it has been so for that long, and then for as long again each time.
     pub(crate) async fn stay(&mut self, long: Duration) {
         loop {
-            let strange = self.link.wait_for(|link| link.strange_since.is_some()).await;
-            let Ok(since) = strange.map(|link| link.strange_since) else { break };
+            let strange = self.link.wait_for(|link| link.invalid_since.is_some()).await;
+            let Ok(since) = strange.map(|link| link.invalid_since) else { break };
             let due = since.max(self.told).unwrap_or_else(Instant::now) + long;
             // In a box: every turn waits here, and few for this.
-            let gone = Box::pin(timeout_at(due, self.link.wait_for(|link| link.strange_since.is_none())));
+            let gone = Box::pin(timeout_at(due, self.link.wait_for(|link| link.invalid_since.is_none())));
             match gone.await {
                 Ok(Ok(_)) => {}
                 Ok(Err(_)) => break,

@@ -9,15 +9,15 @@ use crate::client::CallError;
 
 /// After so long without a proper answer to the reader of the stream, the turn asks for itself, and again each time that
 /// as much has passed. Other ways than the stream may work.
-pub(super) const LOOK_AFTER: Duration = Duration::from_secs(10);
+pub(super) const CHECK_AFTER: Duration = Duration::from_secs(10);
 
 /// Since when nothing but such answers came.
 #[derive(Debug, Default)]
-pub(super) struct Strange {
+pub(super) struct InvalidResponses {
     since: Option<Instant>,
 }
 
-impl Strange {
+impl InvalidResponses {
     /// Notes what came. Says whether it has been so for too long.
     pub(super) fn is_too_long(&mut self, cause: &CallError, limit: Duration) -> bool {
         if !cause.is_strange() {
@@ -44,7 +44,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn only_an_unbroken_row_counts() {
-        let mut strange = Strange::default();
+        let mut strange = InvalidResponses::default();
         let mut after = async |seconds: u64, cause: CallError| {
             tokio::time::advance(Duration::from_secs(seconds)).await;
             strange.is_too_long(&cause, LIMIT)

@@ -7,9 +7,9 @@ use longshore_model::{Outcome, SessionId};
 use tokio::time::Instant;
 
 use super::member::Member;
-use super::strange::Strange;
+use super::invalid_responses::InvalidResponses;
 use crate::api::EventKind;
-use crate::reader::{Kin, MAX_CHILDREN};
+use crate::reader::{ChildSession, MAX_CHILDREN};
 use crate::reconcile::ChildReading;
 use crate::skim::Event;
 use crate::translate::Translator;
@@ -20,7 +20,7 @@ const MAX_HELD: usize = 256;
 const MAX_HELD_BYTES: usize = 1024 * 1024;
 
 #[derive(Debug)]
-pub(super) struct Family {
+pub(super) struct SessionTree {
     session: SessionId,
     pub(super) root: Member,
     /// In the order in which they became known.
@@ -36,36 +36,36 @@ pub(super) struct Family {
 pub(super) struct Child {
     pub(super) session: SessionId,
     /// `None`: its events go to somebody else.
-    pub(super) kin: Option<Arc<Kin>>,
-    pub(super) state: State,
-    pub(super) strange: Strange,
+    pub(super) child_session: Option<Arc<ChildSession>>,
+    pub(super) state: ChildState,
+    pub(super) strange: InvalidResponses,
     /// OpenCode did not show its messages for too long, and has not since.
     pub(super) is_hidden: bool,
 }
 
 #[derive(Debug)]
-pub(super) enum State {
+pub(super) enum ChildState {
     /// No tool call has named it yet.
-    Unnamed(Held),
-    Live(Box<Live>),
+    Unnamed(HeldEvents),
+    LiveChild(Box<LiveChild>),
     /// Nothing more is told of it, unless it is called again.
     Over,
 }
 
 /// What came of a session that nobody has named yet.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct HeldEvents {
     pub(super) events: Vec<Event>,
     bytes: usize,
     /// Nothing is missing.
     pub(super) is_whole: bool,
     /// The calls were read once since it became known, and none named it.
-    pub(super) was_looked_for: bool,
+    pub(super) was_searched_for: bool,
 }
 
 /// A sub-agent at work.
 #[derive(Debug)]
-pub(super) struct Live {
+pub(super) struct LiveChild {
     pub(super) member: Member,
     pub(super) caller: SessionId,
     pub(super) call: Option<String>,
@@ -74,7 +74,7 @@ pub(super) struct Live {
     /// Its messages are to be read before anything is said about its end.
     pub(super) must_read: bool,
     /// The call that it works for is over.
-    pub(super) returned: Option<Returned>,
+    pub(super) returned: Option<ReturnedCall>,
     /// A watchdog stopped it: what it ended as.
     pub(super) given_up: Option<Outcome>,
     /// It was taken up again after a restart of the gateway.
@@ -83,19 +83,19 @@ pub(super) struct Live {
 
 /// How the call of a sub-agent ended.
 #[derive(Debug)]
-pub(super) struct Returned {
+pub(super) struct ReturnedCall {
     pub(super) error: Option<String>,
     /// The sub-agent's messages are read, or about to be, since then.
-    pub(super) is_looked_into: bool,
+    pub(super) read_requested: bool,
 }
 
-impl Returned {
+impl ReturnedCall {
     fn with(error: Option<String>) -> Self {
-        Self { error, is_looked_into: false }
+        Self { error, read_requested: false }
     }
 }
 
-impl Live {
+impl LiveChild {
     pub(super) fn new(translator: Translator, caller: SessionId, call: Option<String>) -> Self {
         Self {
             member: Member::new(translator, false),
@@ -110,9 +110,9 @@ impl Live {
     }
 }
 
-impl Held {
+impl HeldEvents {
     pub(super) fn new(is_whole: bool) -> Self {
-        Self { events: Vec::new(), bytes: 0, is_whole, was_looked_for: false }
+        Self { events: Vec::new(), bytes: 0, is_whole, was_searched_for: false }
     }
 
     fn push(&mut self, event: Event) {
@@ -126,21 +126,21 @@ impl Held {
 
     /// Something is missing, so that the rest is of no use.
     fn lose(&mut self) {
-        *self = Self { was_looked_for: self.was_looked_for, ..Self::new(false) };
+        *self = Self { was_searched_for: self.was_searched_for, ..Self::new(false) };
     }
 }
 
 impl Child {
-    pub(super) fn live(&self) -> Option<&Live> {
+    pub(super) fn live(&self) -> Option<&LiveChild> {
         match &self.state {
-            State::Live(live) => Some(live),
+            ChildState::Live(live) => Some(live),
             _ => None,
         }
     }
 
-    pub(super) fn live_mut(&mut self) -> Option<&mut Live> {
+    pub(super) fn live_mut(&mut self) -> Option<&mut LiveChild> {
         match &mut self.state {
-            State::Live(live) => Some(live),
+            ChildState::Live(live) => Some(live),
             _ => None,
         }
     }
@@ -148,13 +148,13 @@ impl Child {
     /// The session that called it, or that it was made for.
     fn above(&self) -> Option<&str> {
         match &self.state {
-            State::Live(live) => Some(live.caller.as_str()),
-            _ => self.kin.as_ref().map(|kin| kin.parent.as_str()),
+            ChildState::Live(live) => Some(live.caller.as_str()),
+            _ => self.child_session.as_ref().map(|child_session| child_session.parent.as_str()),
         }
     }
 }
 
-impl Family {
+impl SessionTree {
     pub(super) fn new(session: SessionId, root: Member) -> Self {
         Self { session, root, children: Vec::new(), calls: HashMap::new(), has_stopped_child: false }
     }
@@ -193,7 +193,7 @@ impl Family {
 
     /// Whether `session` is that of the member itself, or of one above it. A sub-agent that calls such a one is no caller of
     /// a sub-agent: it writes to somebody who waits for it.
-    pub(super) fn is_above(&self, member: Option<usize>, session: &SessionId) -> bool {
+    pub(super) fn is_self_or_ancestor(&self, member: Option<usize>, session: &SessionId) -> bool {
         *session == self.session || self.line(member).any(|at| self.children[at].session == *session)
     }
 
@@ -204,44 +204,44 @@ impl Family {
     }
 
     /// Takes in an event of a sub-agent.
-    pub(super) fn event(&mut self, kin: &Arc<Kin>, event: &Event) -> serde_json::Result<()> {
+    pub(super) fn event(&mut self, child_session: &Arc<ChildSession>, event: &Event) -> serde_json::Result<()> {
         let kind = event.kind;
         if kind.crosses_the_tree() {
-            self.root.translator.take_in(event)?;
+            self.root.translator.handle(event)?;
         }
         if kind.is_of_an_ask() {
             return Ok(());
         }
-        let at = self.find(kin.session.as_str()).unwrap_or_else(|| {
-            self.add(kin.session.clone(), Some(Arc::clone(kin)), true);
+        let at = self.find(child_session.session.as_str()).unwrap_or_else(|| {
+            self.add(child_session.session.clone(), Some(Arc::clone(child_session)), true);
             self.children.len() - 1
         });
         if kind == EventKind::MessageUpdated {
             let above: Vec<usize> = self.line(Some(at)).skip(1).collect();
             for at in above {
                 if let Some(live) = self.children[at].live_mut() {
-                    live.member.translator.take_in(event)?;
+                    live.member.translator.handle(event)?;
                 }
             }
         }
         match &mut self.children[at].state {
-            State::Unnamed(held) => held.push(event.clone()),
-            State::Live(live) => {
-                live.member.translator.take_in(event)?;
+            ChildState::Unnamed(held) => held.push(event.clone()),
+            ChildState::Live(live) => {
+                live.member.translator.handle(event)?;
                 live.must_read |= live.member.translator.must_reread();
             }
             // The last words of what is over. When it is called again, its messages are read.
-            State::Over => {}
+            ChildState::Over => {}
         }
         Ok(())
     }
 
-    pub(super) fn add(&mut self, session: SessionId, kin: Option<Arc<Kin>>, is_whole: bool) {
+    pub(super) fn add(&mut self, session: SessionId, child_session: Option<Arc<ChildSession>>, is_whole: bool) {
         self.children.push(Child {
             session,
-            kin,
-            state: State::Unnamed(Held::new(is_whole)),
-            strange: Strange::default(),
+            child_session,
+            state: ChildState::Unnamed(HeldEvents::new(is_whole)),
+            strange: InvalidResponses::default(),
             is_hidden: false,
         });
     }
@@ -251,9 +251,9 @@ impl Family {
         self.root.translator.gap();
         for child in &mut self.children {
             match &mut child.state {
-                State::Unnamed(held) => held.lose(),
-                State::Live(live) => live.member.translator.gap(),
-                State::Over => {}
+                ChildState::Unnamed(held) => held.lose(),
+                ChildState::Live(live) => live.member.translator.gap(),
+                ChildState::Over => {}
             }
         }
     }
@@ -269,15 +269,15 @@ impl Family {
     pub(super) fn list(&mut self, at: usize, reading: ChildReading) {
         let ChildReading { status, messages } = reading;
         let above: Vec<usize> = self.line(Some(at)).skip(1).collect();
-        self.root.translator.list_below(messages.iter().map(|message| &message.info));
+        self.root.translator.merge_child_messages(messages.iter().map(|message| &message.info));
         for at in above {
             if let Some(live) = self.children[at].live_mut() {
-                live.member.translator.list_below(messages.iter().map(|message| &message.info));
+                live.member.translator.merge_child_messages(messages.iter().map(|message| &message.info));
             }
         }
         if let Some(live) = self.children[at].live_mut() {
             live.member.translator.list(messages);
-            live.member.translator.asked_status(status.as_ref());
+            live.member.translator.confirm_status(status.as_ref());
             live.must_read = false;
         }
     }
@@ -288,30 +288,30 @@ impl Family {
         if let Some(live) = self.children[at].live_mut()
             && live.call.as_deref() == Some(call)
         {
-            live.returned.get_or_insert_with(|| Returned::with(error.map(str::to_owned)));
+            live.returned.get_or_insert_with(|| ReturnedCall::with(error.map(str::to_owned)));
         }
     }
 
     /// Looks whether the calls of the sub-agents are over. The stream says so itself; this is for after a reading.
-    pub(super) fn look_for_returns(&mut self) {
+    pub(super) fn note_returned_calls(&mut self) {
         for at in 0..self.children.len() {
             let Some(live) = self.children[at].live() else { continue };
             let Some(call) = live.call.clone().filter(|_| live.returned.is_none()) else { continue };
             let facts = self.call(&call);
             if let (Some(facts), Some(live)) = (facts, self.children[at].live_mut()) {
-                live.returned = facts.is_over.then(|| Returned::with(facts.error));
+                live.returned = facts.is_over.then(|| ReturnedCall::with(facts.error));
             }
         }
     }
 
     /// How far a call is, whoever made it.
-    pub(super) fn call(&self, call: &str) -> Option<crate::translate::CallFacts> {
+    pub(super) fn call(&self, call: &str) -> Option<crate::translate::CallState> {
         let below = self.children.iter().filter_map(Child::live).map(|live| &live.member.translator);
         std::iter::once(&self.root.translator).chain(below).find_map(|translator| translator.call(call))
     }
 
     /// A live sub-agent that has none itself, below this one or anywhere.
-    pub(super) fn last_of_line(&self, below: Option<usize>) -> Option<usize> {
+    pub(super) fn live_leaf(&self, below: Option<usize>) -> Option<usize> {
         let of = |session: &SessionId| {
             let called = |child: &Child| child.live().is_some_and(|live| live.caller == *session);
             self.children.iter().position(called)
