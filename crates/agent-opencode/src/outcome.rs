@@ -1,4 +1,4 @@
-//! How a turn ended: the one table from OpenCode's words to an [`Outcome`].
+//! How a turn ended: the one table from OpenCode's reports to an [`Outcome`].
 
 mod unread;
 
@@ -7,28 +7,27 @@ use std::time::Duration;
 use longshore_model::{Error, Failure, Json, Metadata, Outcome};
 use serde_json::json;
 
-pub(crate) use self::unread::{Unread, unread};
-
+pub(crate) use self::unread::{Unread, with_unread};
 use crate::api::Fault;
 use crate::redact;
 
-/// The model's provider does not know OpenCode, or not with these credentials.
+/// The model's provider refused OpenCode's credentials.
 const UNAUTHORIZED: &str = "UPSTREAM_UNAUTHORIZED";
 
-/// What helps then.
+/// The advice for that error.
 const TRY_AGAIN: &str =
     " Give OpenCode the credentials for it, then send a message on this task to try again.";
 
-/// All that decides about the outcome.
+/// Everything that decides the outcome.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ending<'a> {
     /// The newest message that answers the prompt.
     pub(crate) newest: Option<Newest<'a>>,
     /// The session's last error, whether or not it ended the turn.
     pub(crate) session_fault: Option<&'a Fault>,
-    /// Another prompt of the session was taken up.
+    /// OpenCode answers another prompt of the session.
     pub(crate) superseded: bool,
-    /// The gateway asked OpenCode to stop.
+    /// The gateway aborted the turn.
     pub(crate) aborted_by_gateway: bool,
 }
 
@@ -36,25 +35,25 @@ pub(crate) struct Ending<'a> {
 pub(crate) struct Newest<'a> {
     pub(crate) finish: Option<&'a str>,
     pub(crate) fault: Option<&'a Fault>,
-    /// It is OpenCode's own summary of the conversation.
+    /// The message is OpenCode's own summary of the conversation.
     pub(crate) summary: bool,
-    /// The name and the error of a tool call that failed in it.
+    /// The name and the error of a tool call that failed in the message.
     pub(crate) failed_tool: Option<(&'a str, &'a str)>,
 }
 
-/// What shows that a prompt arrived, when nothing shows how its turn ended.
+/// The evidence that a prompt arrived, when nothing shows how its turn ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PromptTrace {
-    /// It is among the session's messages.
+    /// The prompt is among the session's messages.
     Stored,
-    /// OpenCode said that it took it, and it is not among the messages.
+    /// OpenCode accepted the prompt, and the prompt is not among the messages.
     Accepted,
     None,
-    /// OpenCode does not show the messages, and not all events were heard.
-    Hidden,
+    /// OpenCode cannot list the messages, and some events were missed.
+    Unavailable,
 }
 
-/// Finish reasons after which OpenCode makes another step, if it is not stopped.
+/// Finish reasons after which OpenCode makes another step unless it is stopped.
 pub(crate) fn asks_for_another_step(finish: &str) -> bool {
     matches!(finish, "tool-calls" | "unknown")
 }
@@ -63,8 +62,8 @@ pub(crate) fn is_abort(fault: &Fault) -> bool {
     fault.name == "MessageAbortedError"
 }
 
-/// The outcome of a turn whose last message is final, or stays as it is because the session is idle.
-pub(crate) fn of(ending: &Ending<'_>) -> Outcome {
+/// The outcome of a turn whose last message is final, or stays unfinished because the session is idle.
+pub(crate) fn from_ending(ending: &Ending<'_>) -> Outcome {
     let Some(newest) = ending.newest else {
         return failed("OpenCode answered another prompt in this session instead of this one.");
     };
@@ -94,17 +93,17 @@ pub(crate) fn of(ending: &Ending<'_>) -> Outcome {
         Some(other) => {
             completed(&format!("The model ended its reply for the reason '{}'.", redact::public(other)))
         }
-        // Seen only when a turn is stopped in the pause before OpenCode tries a failed request again.
+        // This happens only when a turn is stopped in the pause before OpenCode retries a failed request.
         None => stopped(false),
     }
 }
 
-/// The outcome of a turn that is over while its messages do not say how it ended.
-pub(crate) fn unknown_fate(ending: &Ending<'_>, trace: PromptTrace) -> Outcome {
+/// The outcome of a turn that is over while its messages do not show how it ended.
+pub(crate) fn unknown_outcome(ending: &Ending<'_>, trace: PromptTrace) -> Outcome {
     match ending.newest.and_then(|newest| newest.fault).or(ending.session_fault) {
         Some(fault) => from_fault(fault, ending.aborted_by_gateway),
         None if ending.aborted_by_gateway => stopped(true),
-        None if trace == PromptTrace::Hidden => failed(
+        None if trace == PromptTrace::Unavailable => failed(
             "OpenCode does not show the messages of this session, so it is not known how the turn ended. Look at the \
              session before you send the message again.",
         ),
@@ -123,7 +122,7 @@ pub(crate) fn unknown_fate(ending: &Ending<'_>, trace: PromptTrace) -> Outcome {
     }
 }
 
-/// The model answers again and again without an end, and the turn was aborted for it.
+/// The turn was aborted because the model answers without end.
 pub(crate) fn runaway() -> Outcome {
     failed(
         "The model's replies ended without a finish reason again and again, so the turn was stopped. The model's \
@@ -131,7 +130,7 @@ pub(crate) fn runaway() -> Outcome {
     )
 }
 
-/// Nothing came from the model for so long that the turn was aborted.
+/// The turn was aborted because nothing came from the model for too long.
 pub(crate) fn silent(waited: Duration) -> Outcome {
     failed(format!(
         "Nothing came from the model for {} s, so the turn was stopped. What it had done by then is done. The model's \
@@ -140,7 +139,7 @@ pub(crate) fn silent(waited: Duration) -> Outcome {
     ))
 }
 
-/// Something else answers in OpenCode's place, or OpenCode does not let the gateway in, for too long.
+/// Another program responds at OpenCode's address, or OpenCode refuses the gateway, for too long.
 pub(crate) fn invalid_responses(error: &Error, waited: Duration) -> Outcome {
     failed(format!(
         "{error} It has been so for {} s, so the turn is not followed any more, and how it ended is not known. Look at the \
@@ -149,7 +148,7 @@ pub(crate) fn invalid_responses(error: &Error, waited: Duration) -> Outcome {
     ))
 }
 
-/// The model made so many steps that the turn was aborted.
+/// The turn was aborted because the model made too many steps.
 pub(crate) fn endless(steps: usize) -> Outcome {
     failed(format!(
         "The model did not come to an end within the {steps} steps that this gateway allows for a turn, so the turn was \
@@ -157,7 +156,7 @@ pub(crate) fn endless(steps: usize) -> Outcome {
     ))
 }
 
-/// The same for a sub-agent. Nobody can send it a message, so one that lacks credentials has failed.
+/// Converts an outcome for a sub-agent. A client cannot send it a message, so a sub-agent that lacks credentials has failed.
 pub(crate) fn for_sub_agent(outcome: Outcome) -> Outcome {
     match outcome {
         Outcome::AuthRequired(Failure { message, metadata }) => {
@@ -168,21 +167,21 @@ pub(crate) fn for_sub_agent(outcome: Outcome) -> Outcome {
     }
 }
 
-/// A sub-agent whose call failed before it did anything.
+/// The call of a sub-agent failed before the sub-agent did anything.
 pub(crate) fn never_began(error: &str) -> Outcome {
     failed(format!("The sub-agent did not begin: {}", redact::public(error)))
 }
 
-/// A sub-agent that nobody waits for and that goes on when its turn is over.
+/// A sub-agent still runs when its turn is over, and no agent waits for it.
 pub(crate) fn child_left_running() -> Outcome {
-    failed("The turn ended while this sub-agent still worked. What it does from then on is not told.")
+    failed("The turn ended while this sub-agent still worked. What it does from then on is not reported.")
 }
 
-/// The same, where OpenCode may have written text that nobody has.
+/// Adds that text may be missing: OpenCode may have written text that the gateway did not receive and OpenCode did not keep.
 pub(crate) fn lacking_text(outcome: Outcome) -> Outcome {
     const LOST: &str =
         " Text that OpenCode wrote and did not keep, while the gateway could not hear it, may be missing.";
-    let told = match outcome {
+    let outcome = match outcome {
         Outcome::Failed(Failure { message, metadata }) => {
             Outcome::Failed(Failure { message: message + LOST, metadata })
         }
@@ -190,10 +189,10 @@ pub(crate) fn lacking_text(outcome: Outcome) -> Outcome {
         Outcome::Completed { remark } => {
             Outcome::Completed { remark: Some((remark.unwrap_or_default() + LOST).trim_start().to_owned()) }
         }
-        // The one is prompted again, the other says so already.
+        // A task that waits for credentials is prompted again, and `Lacking` has the remark already.
         other @ (Outcome::AuthRequired(_) | Outcome::Lacking(_)) => return other,
     };
-    Outcome::Lacking(Box::new(told))
+    Outcome::Lacking(Box::new(outcome))
 }
 
 /// OpenCode no longer has the session.
@@ -244,7 +243,7 @@ fn from_fault(fault: &Fault, aborted_by_gateway: bool) -> Outcome {
     Outcome::AuthRequired(Failure { message, metadata: metadata(class, status) })
 }
 
-/// What a provider's status means, in words.
+/// The meaning of a provider's status.
 fn sentence(status: u16) -> &'static str {
     match status {
         400 => "The model's provider did not accept the request",

@@ -1,7 +1,8 @@
-//! Turns that somebody else begins in our sessions, such as in OpenCode's own interface.
+//! Finds external turns: turns that another client starts in the gateway's sessions, such as in OpenCode's own interface.
 //!
-//! The readers hand over what happens where no turn of ours is; [`decide`] says what that is. Where events were missed OpenCode
-//! is asked: at the beginning, after a gap, and when a turn of ours is over. What began and ended in a gap is not told.
+//! The readers hand over the events of sessions that no turn of the gateway holds; [`decide`] interprets them. Where events
+//! were missed, OpenCode is asked: at the beginning, after a gap, and when a turn of the gateway is over. A turn that began
+//! and ended in a gap is not reported.
 
 mod content;
 mod decide;
@@ -29,20 +30,20 @@ use crate::api::{
 };
 use crate::clear::DescendantFilter;
 use crate::client::{CallError, Client};
-use crate::reader::{WatchEvent, WatchQueue, Readers};
+use crate::reader::{Readers, WatchEvent, WatchQueue};
 use crate::skim::Event;
 
-/// Stirrings that wait for the engine. At the bound whoever watches a directory waits, and its own queue fills.
+/// External turns that wait for the engine. At the bound the watcher of a directory waits, and its own queue fills.
 const MAX_EXTERNAL_TURNS: usize = 64;
 
-/// Sessions of which something is remembered. At the bound those are forgotten that are idle.
+/// Maximum number of sessions whose state is remembered. Above it the idle ones are forgotten.
 const MAX_SESSIONS: usize = 1024;
 
-/// Pause before OpenCode is asked again after it did not answer: doubled up to the last.
+/// Pause before the next request after OpenCode did not respond: doubled from the first to the last.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LAST_RETRY: Duration = Duration::from_secs(30);
 
-/// Watches sessions.
+/// Watches sessions for external turns.
 #[derive(Debug)]
 pub(crate) struct Watch {
     client: Client,
@@ -52,28 +53,28 @@ pub(crate) struct Watch {
     metrics: Arc<Metrics>,
     failed: Arc<PromptFaults>,
     external_turns: mpsc::Sender<ExternalTurn>,
-    /// Until somebody asks for it.
-    taken_by: Mutex<Option<mpsc::Receiver<ExternalTurn>>>,
+    /// The receiver, until the engine takes it.
+    receiver: Mutex<Option<mpsc::Receiver<ExternalTurn>>>,
 }
 
 impl Watch {
-    /// `most`: in how many directories sessions are watched, the root among them. 0: nowhere.
+    /// `max_directories`: in how many directories sessions are watched, including the root. 0: nowhere.
     pub(crate) fn new(
         client: Client,
         readers: Arc<Readers>,
         tasks: Tasks,
         root: String,
-        most: usize,
+        max_directories: usize,
         metrics: Arc<Metrics>,
     ) -> Self {
-        let (external_turns, taken_by) = mpsc::channel(MAX_EXTERNAL_TURNS);
-        let (directories, taken_by) = (Mutex::new(Directories::new(root, most)), Mutex::new(Some(taken_by)));
-        let failed = Arc::default();
-        Self { client, readers, tasks, directories, metrics, failed, external_turns, taken_by }
+        let (external_turns, receiver) = mpsc::channel(MAX_EXTERNAL_TURNS);
+        let directories = Mutex::new(Directories::new(root, max_directories));
+        let (failed, receiver) = (Arc::default(), Mutex::new(Some(receiver)));
+        Self { client, readers, tasks, directories, metrics, failed, external_turns, receiver }
     }
 
-    /// See [`longshore_engine::port::Control::watch`]. The first are watched rather than those behind them, and all of them rather
-    /// than those that were named before, unless something is going on there.
+    /// See [`longshore_engine::port::Control::watch`]. Earlier sessions of the list take precedence over later ones, and all of
+    /// them over those of earlier calls, unless a turn runs there.
     pub(crate) fn watch(&self, sessions: Vec<Session>) {
         let now = lock(&self.directories).now();
         for session in sessions {
@@ -81,16 +82,16 @@ impl Watch {
         }
     }
 
-    /// Watches a session that was just made here, if somebody wants to observe of it. Nobody can be at work there, so OpenCode need
-    /// not be asked.
+    /// Watches a session that the gateway just created, if the engine receives external turns. The session cannot be busy yet,
+    /// so OpenCode need not be asked.
     pub(crate) fn made(&self, session: &Session) {
-        if lock(&self.taken_by).is_none() {
+        if lock(&self.receiver).is_none() {
             let now = lock(&self.directories).now();
             self.add(session, true, now);
         }
     }
 
-    /// What is below this directory is gone, and needs no place any more.
+    /// Stops watching the directories below this one, which are gone.
     pub(crate) fn leave(&self, directory: &str) {
         lock(&self.directories).leave(directory, &self.readers);
     }
@@ -98,22 +99,22 @@ impl Watch {
     fn add(&self, session: &Session, is_new: bool, now: u64) {
         let mut directories = lock(&self.directories);
         match directories.take(&session.directory, now, &self.readers) {
-            WatchSlot::Off => return,
-            WatchSlot::None => {
+            WatchSlot::Disabled => return,
+            WatchSlot::Full => {
                 self.metrics.unwatched_sessions.increment();
                 return;
             }
-            WatchSlot::Old => {}
+            WatchSlot::Existing => {}
             WatchSlot::New { queue, is_active } => {
-                self.notice(session.directory.clone(), queue, is_active);
+                self.spawn_watcher(session.directory.clone(), queue, is_active);
             }
         }
-        // Under the lock: otherwise the directory could be left before, and the session would not be among those remembered.
+        // Under the lock: otherwise the directory could be evicted first, and the session would not be remembered with it.
         self.readers.watch_session(&session.directory, session.id.as_str(), is_new);
         drop(directories);
     }
 
-    fn notice(&self, directory: String, queue: WatchQueue, is_active: Arc<AtomicBool>) {
+    fn spawn_watcher(&self, directory: String, queue: WatchQueue, is_active: Arc<AtomicBool>) {
         let watcher = Watcher {
             client: self.client.clone(),
             directory,
@@ -135,21 +136,21 @@ impl Watch {
 
     /// See [`longshore_engine::port::Control::external_turns`].
     pub(crate) fn external_turns(&self) -> mpsc::Receiver<ExternalTurn> {
-        lock(&self.taken_by).take().unwrap_or_else(|| mpsc::channel(1).1)
+        lock(&self.receiver).take().unwrap_or_else(|| mpsc::channel(1).1)
     }
 
     /// See [`longshore_engine::port::Control::external_turn`].
     pub(crate) async fn external_turn(&self, session: &Session) -> Result<Option<ExternalTurn>> {
-        let found = find(&self.client, session).await;
-        found.map_err(|cause| cause.into_error("see what the session is at work on"))
+        let found = find_external_turn(&self.client, session).await;
+        found.map_err(|cause| cause.into_error("find out what the session works on"))
     }
 
-    /// Why a prompt that was told could not be answered, if that is known.
+    /// Why a prompt of an external turn could not be answered, if that is known.
     pub(crate) fn why_failed(&self, prompt: &str) -> Option<Fault> {
-        self.failed.why(prompt)
+        self.failed.find(prompt)
     }
 
-    /// Whether turns that somebody else begins there are told.
+    /// Whether external turns in this directory are reported.
     pub(crate) fn watches(&self, directory: &str) -> bool {
         lock(&self.directories).contains(directory)
     }
@@ -162,49 +163,49 @@ struct Watcher {
     failed: Arc<PromptFaults>,
     external_turns: mpsc::Sender<ExternalTurn>,
     sessions: HashMap<String, WatchedSession>,
-    /// Something is going on here of which is not told yet, or may be: the directory is not to be left.
+    /// Whether a turn runs here that is not reported yet, or may run: then the directory must not be evicted.
     is_active: Arc<AtomicBool>,
-    /// OpenCode did not answer: then it is asked about everything once more.
+    /// When all sessions are checked again, because OpenCode did not respond.
     recheck_at: Option<Instant>,
     pause: Duration,
 }
 
-/// Nobody takes what stirs.
+/// The receiver of external turns is gone.
 struct ReceiverGone;
 
 impl Watcher {
     async fn run(mut self, mut queue: WatchQueue) {
         loop {
             let due = self.recheck_at.unwrap_or_else(Instant::now);
-            let noticed = tokio::select! {
+            let event = tokio::select! {
                 biased;
                 () = sleep_until(due), if self.recheck_at.is_some() => {
                     self.recheck_at = None;
                     WatchEvent::Check
                 }
-                noticed = queue.next() => match noticed {
-                Some(noticed) => noticed,
+                event = queue.next() => match event {
+                Some(event) => event,
                 // The directory is not watched any more.
                 None => return,
             },
             };
-            let taken = match noticed {
+            let taken = match event {
                 WatchEvent::Gap => {
                     for session_state in self.sessions.values_mut() {
-                        session_state.forget();
+                        session_state.reset();
                     }
                     self.check_all(&queue).await
                 }
                 WatchEvent::Check => self.check_all(&queue).await,
-                WatchEvent::TurnEnded { session, is_at_rest } => {
-                    // What it did meanwhile was heard by the turn alone.
+                WatchEvent::TurnEnded { session, is_idle } => {
+                    // Only the turn received the session's events meanwhile.
                     if let Some(session_state) = self.sessions.get_mut(&session) {
-                        session_state.forget();
+                        session_state.reset();
                     }
-                    if is_at_rest { Ok(Ok(())) } else { self.check(&session).await }
+                    if is_idle { Ok(Ok(())) } else { self.check(&session).await }
                 }
-                WatchEvent::Event { session, is_below, event } => {
-                    let decision = decide(self.session_state(&session), is_below, &event);
+                WatchEvent::Event { session, is_descendant, event } => {
+                    let decision = decide(self.session_state(&session), is_descendant, &event);
                     match decision {
                         Ok(Decision::Nothing) => Ok(Ok(())),
                         Ok(Decision::TurnStarted(prompt)) => {
@@ -213,7 +214,7 @@ impl Watcher {
                             }
                             self.report_prompt(&session, &prompt).await
                         }
-                        // What cannot be read may have been anything.
+                        // An event that cannot be parsed may have been important.
                         Ok(Decision::Check) | Err(_) => self.check(&session).await,
                     }
                 }
@@ -222,16 +223,17 @@ impl Watcher {
                 Ok(Ok(())) => {}
                 Ok(Err(ReceiverGone)) => return,
                 Err(cause) if !cause.is_transient() => {
-                    tracing::warn!(%cause, "OpenCode does not show what somebody else does in a session");
+                    tracing::warn!(%cause, "OpenCode does not show what other clients do in a session");
                 }
                 Err(cause) => {
-                    tracing::debug!(%cause, "OpenCode did not say what somebody else does in a session");
+                    tracing::debug!(%cause, "could not read from OpenCode what other clients do in a session");
                     self.recheck_at.get_or_insert(Instant::now() + self.pause);
                     self.pause = (self.pause * 2).min(LAST_RETRY);
                 }
             }
-            // Known before the next is asked for: until then what was taken counts as going on.
-            let is_active = self.recheck_at.is_some() || self.sessions.values().any(WatchedSession::is_unreported);
+            // Set before the next entry is requested: until then the current entry counts as pending.
+            let is_active =
+                self.recheck_at.is_some() || self.sessions.values().any(WatchedSession::is_unreported);
             self.is_active.store(is_active, Ordering::Release);
         }
     }
@@ -243,7 +245,7 @@ impl Watcher {
         self.sessions.entry(session.to_owned()).or_default()
     }
 
-    /// Looks at every session that is busy without us.
+    /// Checks every busy session that no turn of the gateway holds.
     async fn check_all(&mut self, queue: &WatchQueue) -> Result<Result<(), ReceiverGone>, CallError> {
         let busy = self.client.statuses(&self.directory).await?;
         let mut trouble = None;
@@ -251,7 +253,7 @@ impl Watcher {
             match self.check(session).await {
                 Ok(Ok(())) => {}
                 Ok(Err(unheard)) => return Ok(Err(unheard)),
-                // What goes wrong with one keeps nobody from looking at the others.
+                // A failure with one session does not keep the others from being checked.
                 Err(cause) => trouble = Some(cause),
             }
         }
@@ -263,32 +265,37 @@ impl Watcher {
     }
 
     async fn check(&mut self, session: &str) -> Result<Result<(), ReceiverGone>, CallError> {
-        let Some(session) = self.named(session) else { return Ok(Ok(())) };
-        match missing_as_none(find(&self.client, &session).await)? {
-            Some(external_turn) => Ok(self.tell(external_turn).await),
+        let Some(session) = self.parse_session(session) else { return Ok(Ok(())) };
+        match missing_as_none(find_external_turn(&self.client, &session).await)? {
+            Some(external_turn) => Ok(self.report(external_turn).await),
             None => Ok(Ok(())),
         }
     }
 
-    /// Tells of a turn that the events told of.
-    async fn report_prompt(&mut self, session: &str, prompt: &str) -> Result<Result<(), ReceiverGone>, CallError> {
-        let Some(session) = self.named(session) else { return Ok(Ok(())) };
-        let said = self.client.stored_message(&self.directory, session.id.as_str(), prompt).await;
-        match missing_as_none(said.map(|said| external_turn(&session, &said)))? {
-            Some(external_turn) => Ok(self.tell(external_turn).await),
+    /// Reports a turn that events have shown.
+    async fn report_prompt(
+        &mut self,
+        session: &str,
+        prompt: &str,
+    ) -> Result<Result<(), ReceiverGone>, CallError> {
+        let Some(session) = self.parse_session(session) else { return Ok(Ok(())) };
+        let message = self.client.stored_message(&self.directory, session.id.as_str(), prompt).await;
+        match missing_as_none(message.map(|message| external_turn(&session, &message)))? {
+            Some(external_turn) => Ok(self.report(external_turn).await),
             None => Ok(Ok(())),
         }
     }
 
-    async fn tell(&mut self, external_turn: ExternalTurn) -> Result<(), ReceiverGone> {
-        if !self.session_state(external_turn.session.id.as_str()).tell(external_turn.prompt.as_str()) {
+    async fn report(&mut self, external_turn: ExternalTurn) -> Result<(), ReceiverGone> {
+        if !self.session_state(external_turn.session.id.as_str()).mark_reported(external_turn.prompt.as_str())
+        {
             return Ok(());
         }
-        tracing::info!(session = %external_turn.session.id, "somebody else prompts a session");
+        tracing::info!(session = %external_turn.session.id, "another client prompted a session");
         self.external_turns.send(external_turn).await.map_err(|_| ReceiverGone)
     }
 
-    fn named(&self, session: &str) -> Option<Session> {
+    fn parse_session(&self, session: &str) -> Option<Session> {
         let id = SessionId::parse(session).ok()?;
         Some(Session { id, directory: self.directory.clone() })
     }
@@ -298,16 +305,20 @@ fn properties<'a, T: Deserialize<'a>>(event: &'a Event) -> serde_json::Result<T>
     serde_json::from_slice::<Envelope<T>>(event.body()).map(|envelope| envelope.properties)
 }
 
-/// What went wrong, if that is what the event tells.
+/// The error that the event reports, if it is an error event.
 fn fault_in(event: &Event) -> Option<Fault> {
     let failed = (event.kind == EventKind::Error).then(|| properties::<SessionFailed>(event))?;
     failed.ok()?.error
 }
 
-fn decide(session_state: &mut WatchedSession, is_below: bool, event: &Event) -> serde_json::Result<Decision> {
+fn decide(
+    session_state: &mut WatchedSession,
+    is_descendant: bool,
+    event: &Event,
+) -> serde_json::Result<Decision> {
     Ok(match event.kind {
         EventKind::PermissionAsked | EventKind::QuestionAsked => session_state.observe(Observation::Asked),
-        _ if is_below => Decision::Nothing,
+        _ if is_descendant => Decision::Nothing,
         EventKind::Status => {
             let StatusChanged { status } = properties(event)?;
             session_state.observe(if status.kind == "idle" { Observation::Idle } else { Observation::Busy })
@@ -326,38 +337,38 @@ fn decide(session_state: &mut WatchedSession, is_below: bool, event: &Event) -> 
     })
 }
 
-/// What a session is at work on without us, if it is a turn.
-async fn find(client: &Client, session: &Session) -> Result<Option<ExternalTurn>, CallError> {
+/// The external turn that runs in a session, if there is one.
+async fn find_external_turn(client: &Client, session: &Session) -> Result<Option<ExternalTurn>, CallError> {
     let (directory, id) = (session.directory.as_str(), session.id.as_str());
-    // The activity first: what is busy may be over when its messages are read, and then it is told all the same.
+    // The activity is read first: a busy session may be idle when its messages are read, and its turn is reported even so.
     if !client.statuses(directory).await?.contains_key(id) {
         return Ok(None);
     }
-    // Of one that is in a workspace of OpenCode its directory hears nothing: a task of it would never end.
+    // The directory's stream carries no events of a session in a workspace of OpenCode: its task would never end.
     if client.session(directory, id).await?.workspace.is_some() {
         return Ok(None);
     }
     let messages = client.newest_messages(directory, id).await?;
     let Some(work) = decide::current_work(&messages) else { return Ok(None) };
-    if !work.is_from_user && !asks(client, session).await? {
+    if !work.is_from_user && !has_open_ask(client, session).await? {
         return Ok(None);
     }
     match messages.iter().find(|message| message.info.id == work.prompt) {
-        Some(said) => Ok(external_turn(session, said)),
+        Some(message) => Ok(external_turn(session, message)),
         None => Ok(external_turn(session, &client.stored_message(directory, id, work.prompt).await?)),
     }
 }
 
-/// Whether the session, or a sub-agent below it, asks something.
-async fn asks(client: &Client, session: &Session) -> Result<bool, CallError> {
-    let mut below = DescendantFilter::of(client, session, Vec::new());
+/// Whether the session or a sub-agent below it has an open ask.
+async fn has_open_ask(client: &Client, session: &Session) -> Result<bool, CallError> {
+    let mut tree = DescendantFilter::new(client, session, Vec::new());
     for ask in client.permissions(&session.directory).await? {
-        if below.contains(&ask.session).await? {
+        if tree.contains(&ask.session).await? {
             return Ok(true);
         }
     }
     for ask in client.questions(&session.directory).await? {
-        if below.contains(&ask.session).await? {
+        if tree.contains(&ask.session).await? {
             return Ok(true);
         }
     }
@@ -369,18 +380,18 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// `None`: it has a name that is none.
-fn external_turn(session: &Session, said: &StoredMessage) -> Option<ExternalTurn> {
-    let prompt = PromptId::parse(&said.info.id).ok()?;
+/// `None`: the message's id is not a valid identifier.
+fn external_turn(session: &Session, message: &StoredMessage) -> Option<ExternalTurn> {
+    let prompt = PromptId::parse(&message.info.id).ok()?;
     #[expect(
         clippy::cast_possible_truncation,
-        reason = "milliseconds of the epoch, and any other moment is as good"
+        reason = "milliseconds since the epoch; a fraction does not matter"
     )]
-    let at = Timestamp(said.info.time.created as i64);
-    Some(ExternalTurn { session: session.clone(), prompt, content: content::of(&said.parts), at })
+    let at = Timestamp(message.info.time.created as i64);
+    Some(ExternalTurn { session: session.clone(), prompt, content: content::shown_parts(&message.parts), at })
 }
 
-/// A session or a message that somebody deleted is no turn.
+/// A session or a message that a user deleted is no turn.
 fn missing_as_none<T>(found: Result<Option<T>, CallError>) -> Result<Option<T>, CallError> {
     match found {
         Err(CallError::NotFound | CallError::Invalid(_)) => Ok(None),

@@ -1,53 +1,53 @@
-//! How often and how patiently a stream is opened.
+//! How often, and with which timeout, a stream is opened.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Pauses between attempts to connect: doubled from the first to the last, each shortened by up to a half at random
-/// so that many gateways do not come back at once.
+/// Pauses between attempts to connect: doubled from the first to the last, and each shortened at random by up to a half,
+/// so that many gateways do not reconnect at once.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LAST_PAUSE: Duration = Duration::from_secs(5);
 
-/// After a life of this length the pauses begin anew. A stream that ends sooner each time is that of an OpenCode which
-/// crashes after its start, and every time that it is back all its turns are read again.
+/// After a connection of this length the pauses start from the first again. If each stream ends sooner, OpenCode crashes
+/// after its start, and each reconnection makes all its turns read their state again.
 const STEADY: Duration = Duration::from_secs(3);
 
-/// How long OpenCode may take to open a stream. It never answers a request that comes while it starts, so the first
-/// attempts are short; each that got no answer makes the next twice as long, for an OpenCode that is only slow.
-const FIRST_PATIENCE: Duration = Duration::from_secs(1);
+/// How long OpenCode may take to open a stream. OpenCode never answers a request that arrives while it starts, so the first
+/// attempts are short. Each timeout doubles the next one, for an OpenCode that is only slow.
+const FIRST_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long the next attempt to connect waits, before it and for the answer.
+/// The pause before the next attempt to connect, and the timeout for its response.
 pub(super) struct Backoff {
     pause: Duration,
-    patience: Duration,
+    response_timeout: Duration,
     connected: Option<Instant>,
 }
 
 impl Default for Backoff {
     fn default() -> Self {
-        Self { pause: FIRST_PAUSE, patience: FIRST_PATIENCE, connected: None }
+        Self { pause: FIRST_PAUSE, response_timeout: FIRST_TIMEOUT, connected: None }
     }
 }
 
 impl Backoff {
-    pub(super) fn patience(&self) -> Duration {
-        self.patience
+    pub(super) fn response_timeout(&self) -> Duration {
+        self.response_timeout
     }
 
-    /// No answer came in time.
+    /// No response came in time.
     pub(super) fn timed_out(&mut self) {
-        self.patience = self.patience.saturating_mul(2);
+        self.response_timeout = self.response_timeout.saturating_mul(2);
     }
 
-    /// OpenCode speaks.
+    /// The first event of a connection arrived.
     pub(super) fn connected(&mut self) {
-        self.patience = FIRST_PATIENCE;
+        self.response_timeout = FIRST_TIMEOUT;
         self.connected = Some(Instant::now());
     }
 
-    /// The connection ended, or there was none: the pause before the next.
-    pub(super) fn next(&mut self) -> Duration {
+    /// The connection ended or failed: returns the pause before the next attempt.
+    pub(super) fn next_pause(&mut self) -> Duration {
         if self.connected.take().is_some_and(|since| since.elapsed() >= STEADY) {
             self.pause = FIRST_PAUSE;
         }
@@ -72,21 +72,21 @@ mod tests {
         let mut pause_after = async |life: Duration| {
             backoff.connected();
             tokio::time::advance(life).await;
-            backoff.next().as_millis()
+            backoff.next_pause().as_millis()
         };
         let mut short = Vec::new();
         for _ in 0..8 {
             short.push(pause_after(STEADY.mul_f64(0.99)).await);
         }
         assert_eq!(short, [100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000]);
-        assert_eq!(pause_after(STEADY).await, 100, "a single cut is made good at once");
+        assert_eq!(pause_after(STEADY).await, 100, "a single cut is repaired at once");
         assert_eq!(pause_after(STEADY).await, 100);
     }
 
     #[test]
-    fn attempts_that_fail_are_made_less_and_less_often() {
+    fn pauses_between_failed_attempts_grow() {
         let mut backoff = Backoff::default();
-        let pauses: Vec<u128> = (0..4).map(|_| backoff.next().as_millis()).collect();
+        let pauses: Vec<u128> = (0..4).map(|_| backoff.next_pause().as_millis()).collect();
         assert_eq!(pauses, [100, 200, 400, 800]);
     }
 }

@@ -1,4 +1,4 @@
-//! Tells a turn when there is no stream because what answers is strange: not OpenCode, or not for us.
+//! Signals a turn that the stream has failed for some time because the responses are not OpenCode's, or refuse the gateway.
 
 use std::time::Duration;
 
@@ -10,32 +10,32 @@ use super::Link;
 #[derive(Debug)]
 pub(crate) struct InvalidResponseAlarm {
     link: watch::Receiver<Link>,
-    told: Option<Instant>,
+    last_ring: Option<Instant>,
 }
 
 impl InvalidResponseAlarm {
     pub(super) fn at(link: watch::Receiver<Link>) -> Self {
-        Self { link, told: None }
+        Self { link, last_ring: None }
     }
 
-    /// Waits until it has been so for that long, and then for as long again each time.
-    pub(crate) async fn stay(&mut self, long: Duration) {
+    /// Waits until all responses have been invalid for the interval, and then for the same interval each time.
+    pub(crate) async fn ring_every(&mut self, interval: Duration) {
         loop {
-            let strange = self.link.wait_for(|link| link.invalid_since.is_some()).await;
-            let Ok(since) = strange.map(|link| link.invalid_since) else { break };
-            let due = since.max(self.told).unwrap_or_else(Instant::now) + long;
-            // In a box: every turn waits here, and few for this.
+            let failing = self.link.wait_for(|link| link.invalid_since.is_some()).await;
+            let Ok(since) = failing.map(|link| link.invalid_since) else { break };
+            let due = since.max(self.last_ring).unwrap_or_else(Instant::now) + interval;
+            // Boxed, because every turn waits here and few ever need this.
             let gone = Box::pin(timeout_at(due, self.link.wait_for(|link| link.invalid_since.is_none())));
             match gone.await {
                 Ok(Ok(_)) => {}
                 Ok(Err(_)) => break,
                 Err(_) => {
-                    self.told = Some(Instant::now());
+                    self.last_ring = Some(Instant::now());
                     return;
                 }
             }
         }
-        // There is no reader any more.
+        // The reader is gone.
         std::future::pending::<()>().await;
     }
 }

@@ -1,4 +1,4 @@
-//! What a turn hears of the sessions below its own, and what anybody in that tree asks.
+//! Events of the sessions below a turn's own session, and the asks of all sessions in that tree.
 
 use std::collections::HashSet;
 
@@ -10,56 +10,57 @@ use crate::api::{AskedBy, Message, PermissionAsk, QuestionAsk};
 use crate::{ask, id, outcome};
 
 impl Translator {
-    /// Takes in OpenCode's lists of asks. `at_work` are the session and those of its sub-agents that are busy: an idle
-    /// one asks nothing, and what the lists still hold of it was left by an abort. Call it after [`Self::list`].
-    pub(crate) fn open_asks(
+    /// Merges OpenCode's lists of asks. `busy` holds the busy sessions among the turn's session and its sub-agents: an idle
+    /// session asks nothing, and an ask that the lists still hold for it was left by an abort. Call it after
+    /// [`Self::merge_messages`].
+    pub(crate) fn merge_asks(
         &mut self,
         permissions: &[PermissionAsk],
         questions: &[QuestionAsk],
-        at_work: &HashSet<String>,
+        busy: &HashSet<String>,
     ) {
         let mut asks: Vec<(&str, &str)> =
             permissions.iter().map(|ask| (ask.id.as_str(), ask.session.as_str())).collect();
         asks.extend(questions.iter().map(|ask| (ask.id.as_str(), ask.session.as_str())));
-        let closed = self.asks.compare(&ListedAsks { asks, at_work, finished: self.is_finished() });
+        let closed = self.asks.close_unlisted(&ListedAsks { asks, busy, finished: self.is_finished() });
         self.emit(closed);
-        let is_open = |session: &str| at_work.contains(session);
+        let is_open = |session: &str| busy.contains(session);
         for ask in permissions {
-            if is_open(&ask.session) && self.is_of_this_turn(&ask.session, ask.tool.as_ref()) {
+            if is_open(&ask.session) && self.belongs_to_turn(&ask.session, ask.tool.as_ref()) {
                 self.permission(ask);
             }
         }
         for ask in questions {
-            if is_open(&ask.session) && self.is_of_this_turn(&ask.session, ask.tool.as_ref()) {
+            if is_open(&ask.session) && self.belongs_to_turn(&ask.session, ask.tool.as_ref()) {
                 self.question(ask);
             }
         }
     }
 
-    /// OpenCode does not show the session's messages, and will not.
+    /// OpenCode cannot list the session's messages, and a retry will not help.
     pub(crate) fn messages_unavailable(&mut self) {
         if self.completeness != Completeness::Complete {
             self.completeness = Completeness::Unavailable;
         }
-        self.unlisted = true;
+        self.is_list_unavailable = true;
     }
 
     pub(crate) fn has_open_asks(&self) -> bool {
         self.asks.any_open()
     }
 
-    /// Whether OpenCode's lists of asks must be read, because the stream does not tell whether one is still open. Says so
-    /// once.
+    /// Whether OpenCode's lists of asks must be read, because the stream does not show whether an ask is still open.
+    /// Returns true once.
     pub(crate) fn take_must_read_asks(&mut self) -> bool {
         self.asks.take_must_read_lists()
     }
 
-    /// How far a tool call of the turn is, if it is known.
+    /// The state of a tool call of the turn, if it is known.
     pub(crate) fn call(&self, call: &str) -> Option<CallState> {
         self.blocks.call(call)
     }
 
-    /// Takes in messages of a sub-agent, as its message list has them.
+    /// Merges messages of a sub-agent, as read from its message list.
     pub(crate) fn merge_child_messages<'a>(&mut self, messages: impl Iterator<Item = &'a Message>) {
         for info in messages {
             self.merge_child_message(info);
@@ -68,43 +69,43 @@ impl Translator {
     }
 
     pub(super) fn merge_child_message(&mut self, info: &Message) {
-        self.ledger.merge_child_message(info);
+        self.ledger.child_message(info);
     }
 
     pub(super) fn permission(&mut self, ask: &PermissionAsk) {
-        self.asked(ask::permission(ask, ask.session != self.session));
+        self.open_ask(ask::permission(ask, ask.session != self.session));
     }
 
     pub(super) fn question(&mut self, ask: &QuestionAsk) {
-        self.asked(ask::question(ask, ask.session != self.session));
+        self.open_ask(ask::question(ask, ask.session != self.session));
     }
 
-    fn asked(&mut self, ask: Result<Ask, IdError>) {
+    fn open_ask(&mut self, ask: Result<Ask, IdError>) {
         match ask {
             Ok(ask) => {
-                let news = self.asks.asked(ask);
-                self.emit(news);
+                let opened = self.asks.open(ask);
+                self.emit(opened);
             }
             Err(cause) => {
-                tracing::warn!(session = self.session, %cause, "an ask whose name is no identifier was skipped");
+                tracing::warn!(session = self.session, %cause, "skipped an ask whose id is not a valid identifier");
             }
         }
     }
 
-    fn is_of_this_turn(&self, session: &str, by: Option<&AskedBy>) -> bool {
+    fn belongs_to_turn(&self, session: &str, by: Option<&AskedBy>) -> bool {
         let Some(message) = by.and_then(|by| by.message.as_deref()) else { return true };
         if session != self.session {
-            // A sub-agent that an earlier turn left asking can be called again.
+            // An ask that an earlier turn left open can belong to a sub-agent that is called again now.
             return !self.prompt_created().is_some_and(|began| id::is_older(message, began));
         }
         match self.messages.get(message) {
             Some(role) => matches!(role, Role::Step(_)),
-            // Better one that an abort left than one that is lost.
-            None => self.unlisted,
+            // It is better to report an ask that an abort left over than to lose one.
+            None => self.is_list_unavailable,
         }
     }
 
-    /// Whether the newest step came to an end of its own.
+    /// Whether the newest step ended by itself.
     fn is_finished(&self) -> bool {
         self.newest().is_some_and(|step| {
             step.completed.is_some() && !step.error.as_ref().is_some_and(outcome::is_abort)

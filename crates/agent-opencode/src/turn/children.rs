@@ -1,7 +1,7 @@
 //! The sub-agents of a turn, from their call to their end.
 //!
-//! What the engine hears of one is always a start, then the prompt, then its reports, and one end. The start comes before
-//! the tool call that names it, so it is made where tool calls are told.
+//! The engine always receives a start, then the prompt, then the reports, and one end of a sub-agent. The start must come
+//! before the tool call that names the sub-agent, so starting happens where tool calls are reported.
 
 use longshore_model::{
     AgentEvent, ChildEvent, ChildStart, Outcome, PromptId, SessionId, ToolCall, ToolStatus,
@@ -9,7 +9,7 @@ use longshore_model::{
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::Instant;
 
-use super::tree::{LiveChild, ChildState};
+use super::tree::{ChildState, LiveChild};
 use super::{Driver, LAST_WORDS, ReceiverGone};
 use crate::api::StoredMessage;
 use crate::outcome;
@@ -18,16 +18,20 @@ use crate::reconcile::Found;
 use crate::translate::{Evidence, Translator};
 
 impl Driver {
-    /// Tells the engine an event of a member; of the root for `None`.
-    pub(super) async fn tell(&mut self, of: Option<usize>, event: AgentEvent) -> Result<(), ReceiverGone> {
+    /// Sends an event of a member to the engine; of the root for `None`.
+    pub(super) async fn report(
+        &mut self,
+        member: Option<usize>,
+        event: AgentEvent,
+    ) -> Result<(), ReceiverGone> {
         let (AgentEvent::Tool { .. } | AgentEvent::ToolOutput { .. }) = &event else {
-            return self.send(of, event).await;
+            return self.send(member, event).await;
         };
-        // A box, because a sub-agent's end may have to be told here, with tool calls of its own.
-        Box::pin(self.report_call(of, event)).await
+        // Boxed, because this may report a sub-agent's end, with tool calls of its own.
+        Box::pin(self.report_call(member, event)).await
     }
 
-    /// Tells an event of the root at once, if it takes nothing but room. Otherwise gives it back.
+    /// Sends a text event of the root at once if the queue has room. Otherwise gives the event back.
     pub(super) fn try_report_text(&self, event: AgentEvent) -> Result<Option<AgentEvent>, ReceiverGone> {
         if !matches!(event, AgentEvent::Text { .. }) {
             return Ok(Some(event));
@@ -39,28 +43,28 @@ impl Driver {
         }
     }
 
-    /// Tells what is new of a sub-agent. Nothing is told before its prompt is known.
+    /// Reports what is new of a sub-agent. Nothing is reported before its prompt is known.
     pub(super) async fn flush_child(&mut self, at: usize) -> Result<(), ReceiverGone> {
         let Some(live) = self.tree.children[at].live_mut() else { return Ok(()) };
-        if !live.is_working {
+        if !live.prompt_reported {
             let Some(prompt) = live.member.translator.prompt() else { return Ok(()) };
-            live.is_working = true;
+            live.prompt_reported = true;
             if let Ok(prompt) = PromptId::parse(prompt) {
                 self.send_child(at, ChildEvent::Working(prompt)).await?;
             }
         }
         let Some(live) = self.tree.children[at].live_mut() else { return Ok(()) };
         for event in live.member.translator.take() {
-            // Asks are told by the root.
+            // The root reports asks.
             if !matches!(event, AgentEvent::Asked(_) | AgentEvent::AskClosed { .. }) {
-                self.tell(Some(at), event).await?;
+                self.report(Some(at), event).await?;
             }
         }
         Ok(())
     }
 
-    /// Ends those sub-agents that are done.
-    pub(super) async fn judge_children(&mut self) -> Result<(), ReceiverGone> {
+    /// Ends the sub-agents that are done.
+    pub(super) async fn check_children(&mut self) -> Result<(), ReceiverGone> {
         for at in 0..self.tree.children.len() {
             let aborted_by_gateway = self.is_aborted(at);
             let Some(live) = self.tree.children[at].live_mut() else { continue };
@@ -74,7 +78,7 @@ impl Driver {
             } else if live.given_up.is_none()
                 && let Some(outcome) = self.limits.reached(&live.member)
             {
-                // It stays the caller's to go on without it.
+                // The calling agent decides whether it continues without the sub-agent.
                 live.given_up = Some(outcome);
                 self.abort(Some(at), Instant::now() + LAST_WORDS).await;
             } else if let Some(returned) = live.returned.as_mut().filter(|returned| !returned.read_requested)
@@ -86,7 +90,7 @@ impl Driver {
         Ok(())
     }
 
-    /// A sub-agent that was found by asking.
+    /// Registers a sub-agent that was found by reading OpenCode's sessions.
     pub(super) fn note_found(&mut self, found: &Found) {
         let Ok(session) = SessionId::parse(&found.session) else { return };
         let child_session = self.lease.add_child(&found.session, &found.parent);
@@ -105,7 +109,7 @@ impl Driver {
             ChildState::Live(live) => {
                 live.must_read = true;
                 live.member.translator.title(found.title.as_deref());
-                // The log does not say who called it.
+                // The log does not hold the caller.
                 if let Some(parent) = parent.filter(|_| live.is_resumed) {
                     live.caller = parent;
                 }
@@ -113,12 +117,12 @@ impl Driver {
         }
     }
 
-    /// Starts the sub-agents that no tool call has named, though the calls that OpenCode shows were all seen.
+    /// Starts the sub-agents that no tool call has named, although all calls that OpenCode shows were read.
     pub(super) async fn start_unnamed(&mut self, is_last_chance: bool) -> Result<(), ReceiverGone> {
         for at in 0..self.tree.children.len() {
             let child = &mut self.tree.children[at];
             let ChildState::Unnamed(held) = &mut child.state else { continue };
-            // The call may have been made after it was looked for.
+            // The call may have been made after the calls were read.
             if !std::mem::replace(&mut held.was_searched_for, true) && !is_last_chance {
                 continue;
             }
@@ -129,17 +133,18 @@ impl Driver {
             let child_session = self.tree.children[at].child_session.as_ref();
             let caller = child_session.and_then(|child_session| SessionId::parse(&child_session.parent).ok());
             let caller = caller.unwrap_or_else(|| self.tree.session_of(None).clone());
-            let live = LiveChild::new(Translator::for_sub_agent(session.as_str(), since), caller.clone(), None);
+            let live =
+                LiveChild::new(Translator::for_sub_agent(session.as_str(), since), caller.clone(), None);
             self.tree.children[at].state = ChildState::Live(Box::new(live));
             let start = ChildStart { caller, call: None, prompt, title: None };
             self.send_child(at, ChildEvent::Started(start)).await?;
-            self.tree.list(at, reading);
+            self.tree.merge_reading(at, reading);
             self.flush_child(at).await?;
         }
         Ok(())
     }
 
-    /// Ends all that are left.
+    /// Ends all sub-agents that are still live.
     pub(super) async fn finish_children(&mut self) -> Result<(), ReceiverGone> {
         self.start_unnamed(true).await?;
         while let Some(at) = self.tree.live_leaf(None) {
@@ -148,12 +153,16 @@ impl Driver {
         Ok(())
     }
 
-    async fn report_call(&mut self, of: Option<usize>, mut event: AgentEvent) -> Result<(), ReceiverGone> {
+    async fn report_call(
+        &mut self,
+        member: Option<usize>,
+        mut event: AgentEvent,
+    ) -> Result<(), ReceiverGone> {
         let (AgentEvent::Tool { call, .. } | AgentEvent::ToolOutput { call, .. }) = &mut event else {
             return Ok(());
         };
         if let Some(child) = call.child.clone()
-            && !self.ensure_child_started(of, &child, call).await?
+            && !self.ensure_child_started(member, &child, call).await?
         {
             call.child = None;
         }
@@ -163,14 +172,14 @@ impl Driver {
             }
             _ => None,
         };
-        self.send(of, event).await?;
+        self.send(member, event).await?;
         if let Some((child, call, error)) = over {
-            self.tree.returned(&child, &call, error.as_deref());
+            self.tree.call_returned(&child, &call, error.as_deref());
         }
         Ok(())
     }
 
-    /// Sees to it that the engine knows of a sub-agent before the call that names it. Says whether it has a turn for that
+    /// Makes the engine know a sub-agent before the tool call that names it. Returns whether the sub-agent has a turn for that
     /// call.
     async fn ensure_child_started(
         &mut self,
@@ -191,7 +200,7 @@ impl Driver {
         if let Some(at) = self.tree.find(child.as_str()) {
             if let Some(live) = self.tree.children[at].live_mut() {
                 if live.returned.is_none() {
-                    // Two calls at once for one sub-agent: it works for both, in the one turn that the first has.
+                    // Two calls run at once for one sub-agent: it works for both, in the turn of the first call.
                     self.tree.note_call(child, &call.call_id, false);
                     return Ok(false);
                 }
@@ -214,9 +223,9 @@ impl Driver {
         since: f64,
     ) -> Result<(), ReceiverGone> {
         self.tree.note_call(child, &call.call_id, true);
-        let unheard = self.lease.add_child(child.as_str(), caller.as_str());
-        let is_unheard = unheard.is_some();
-        let child_session = unheard.or_else(|| self.lease.child_session(child.as_str()));
+        let added = self.lease.add_child(child.as_str(), caller.as_str());
+        let is_new = added.is_some();
+        let child_session = added.or_else(|| self.lease.child_session(child.as_str()));
         if let Some(child_session) = &child_session {
             child_session.called();
         }
@@ -227,21 +236,21 @@ impl Driver {
         let mut translator = Translator::for_sub_agent(child.as_str(), since);
         let known = &mut self.tree.children[at];
         known.child_session = child_session;
-        let is_whole = match &mut known.state {
+        let is_complete = match &mut known.state {
             ChildState::Unnamed(held) => {
                 for event in held.events.drain(..) {
                     if let Err(cause) = translator.handle(&event) {
-                        super::skipped(child, event.kind, &cause);
+                        super::warn_skipped(child, event.kind, &cause);
                         translator.gap();
-                        held.is_whole = false;
+                        held.is_complete = false;
                     }
                 }
-                held.is_whole && known.child_session.is_some()
+                held.is_complete && known.child_session.is_some()
             }
             ChildState::Live(_) | ChildState::Over => false,
         };
         let mut live = LiveChild::new(translator, caller.clone(), Some(call.call_id.clone()));
-        live.must_read = is_unheard || !is_whole;
+        live.must_read = is_new || !is_complete;
         known.state = ChildState::Live(Box::new(live));
         let input = call.input.as_ref().map(longshore_model::Json::to_value).unwrap_or_default();
         let text = |key: &str| input[key].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
@@ -254,7 +263,7 @@ impl Driver {
         self.send_child(at, ChildEvent::Started(start)).await
     }
 
-    /// Ends a sub-agent: its messages are read once more, and what they show is the end.
+    /// Ends a sub-agent: reads its messages once more to find how it ended.
     async fn finish(&mut self, at: usize) -> Result<(), ReceiverGone> {
         let aborted_by_gateway = self.is_aborted(at);
         self.read_child(at).await;
@@ -272,7 +281,7 @@ impl Driver {
     }
 
     async fn end_child(&mut self, at: usize, outcome: Outcome) -> Result<(), ReceiverGone> {
-        // Its own sub-agents first.
+        // The sub-agent's own sub-agents end first.
         while let Some(below) = self.tree.live_leaf(Some(at)) {
             Box::pin(self.finish(below)).await?;
         }
@@ -291,7 +300,7 @@ impl Driver {
         Ok(())
     }
 
-    /// A sub-agent that the log knows without its prompt: that is its first message after the call.
+    /// Sets the call time of a resumed sub-agent whose prompt is not in the log: its prompt is the first message after that.
     pub(super) fn set_call_time(&mut self, at: usize) {
         let Some(live) = self.tree.children[at].live() else { return };
         if live.member.translator.prompt().is_some() || !live.is_resumed {
@@ -316,11 +325,15 @@ impl Driver {
         self.send(None, AgentEvent::Child { session, event: Box::new(event) }).await
     }
 
-    pub(super) async fn send(&mut self, of: Option<usize>, event: AgentEvent) -> Result<(), ReceiverGone> {
+    pub(super) async fn send(
+        &mut self,
+        member: Option<usize>,
+        event: AgentEvent,
+    ) -> Result<(), ReceiverGone> {
         if matches!(event, AgentEvent::File { .. }) {
             self.wait_for_file_slot().await?;
         }
-        let event = match of {
+        let event = match member {
             None => event,
             Some(at) => AgentEvent::Child {
                 session: self.tree.children[at].session.clone(),
@@ -331,7 +344,7 @@ impl Driver {
     }
 }
 
-/// The outcome, unless more is known: a watchdog stopped it, or its call failed before it did anything.
+/// The outcome of a sub-agent, with what else is known: a watchdog stopped it, or its call failed before it did anything.
 fn child_outcome(live: &mut LiveChild, outcome: Outcome) -> Outcome {
     if let Some(given_up) = live.given_up.take() {
         return given_up;
@@ -344,7 +357,7 @@ fn child_outcome(live: &mut LiveChild, outcome: Outcome) -> Outcome {
     }
 }
 
-/// The text of the first thing that was written to a sub-agent.
+/// The text of the first message to a sub-agent.
 fn first_prompt(messages: &[StoredMessage]) -> Option<String> {
     let first = messages.iter().find(|message| message.info.role == "user")?;
     let texts = first.parts.iter().filter(|part| part.kind == "text" && !part.synthetic);

@@ -1,4 +1,4 @@
-//! One of those whose turn is followed: the agent, or a sub-agent. What was heard of it, and whether it is done.
+//! One member of a turn's session tree: the agent, or a sub-agent. Tracks its events and decides when it is done.
 
 use std::time::Duration;
 
@@ -7,28 +7,28 @@ use tokio::time::Instant;
 
 use crate::translate::{Evidence, Translator, Unanswered, Verdict};
 
-/// Pauses between two readings of a session that is idle while its messages are not final: doubled from the first to
-/// the last.
+/// Pauses between two reads of a session that is idle while its messages are not final: doubled from the first to the
+/// last.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LAST_PAUSE: Duration = Duration::from_secs(2);
 
-/// How often such a session is read. OpenCode finishes a message 40 to 350 ms after it reports idle, later
-/// when the repository is large; after these readings (7 s) nobody works on it any more.
+/// How often such a session is read. OpenCode finishes a message 40 to 350 ms after it reports idle, and later in a large
+/// repository. After these reads (7 s) OpenCode does not work on it any more.
 const READINGS_OF_A_STOPPED_TURN: u32 = 8;
 
 /// The same after an error that came before any answer (2 s): OpenCode refused the prompt.
 const READINGS_OF_A_REFUSED_PROMPT: u32 = 5;
 
-/// The same when there is no sign at all of a prompt that OpenCode has taken (30 s): in a new directory it first loads
+/// The same when there is no sign of a prompt that OpenCode has accepted (30 s): in a new directory OpenCode first loads
 /// providers and plugins.
 const READINGS_OF_AN_ACCEPTED_PROMPT: u32 = 20;
 
 #[derive(Debug)]
 pub(super) struct Member {
     pub(super) translator: Translator,
-    /// OpenCode has said that it took the prompt, in this life of the gateway.
+    /// OpenCode accepted the prompt since the gateway started.
     pub(super) accepted: bool,
-    /// OpenCode no longer has its session.
+    /// OpenCode no longer has the session.
     pub(super) is_gone: bool,
     settling: Option<Settling>,
 }
@@ -46,17 +46,17 @@ impl Member {
         Self { translator, accepted, is_gone: false, settling: None }
     }
 
-    /// When its messages are to be read again.
+    /// When the messages must be read again.
     pub(super) fn due(&self) -> Option<Instant> {
         self.settling.as_ref().map(|settling| settling.next)
     }
 
-    /// Its session is idle, or it failed, and it is not over yet.
+    /// The session is idle or failed, and the turn is not over yet.
     pub(super) fn is_idle_or_failed(&self) -> bool {
         self.settling.is_some() || self.translator.is_idle()
     }
 
-    /// Its messages were read because they were due.
+    /// The messages were read because they were due.
     pub(super) fn was_read(&mut self) {
         if let Some(settling) = &mut self.settling {
             settling.readings += 1;
@@ -65,7 +65,7 @@ impl Member {
         }
     }
 
-    /// Asks whether its turn is over.
+    /// Checks whether the turn is over.
     pub(super) fn judge(&mut self, aborted_by_gateway: bool) -> Option<Outcome> {
         match self.translator.verdict(aborted_by_gateway) {
             Verdict::Over(outcome) => return Some(outcome),
@@ -85,7 +85,7 @@ impl Member {
         None
     }
 
-    /// How it ended, as far as is known.
+    /// The outcome if the messages never show one.
     pub(super) fn forced_outcome(&self, aborted_by_gateway: bool) -> Outcome {
         self.translator.forced_outcome(aborted_by_gateway, self.accepted)
     }

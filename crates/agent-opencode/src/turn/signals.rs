@@ -1,4 +1,4 @@
-//! What a turn hears of beside its events: rarely, so it is asked only when there is something to hear.
+//! Signals to a turn beside its events. They are rare, so they are polled only when woken.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use crate::reader::InvalidResponseAlarm;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Signal {
-    /// There is news of messages that join.
+    /// The prompts that join have changed.
     Joins,
-    /// What answers in OpenCode's place has been strange for long.
-    InvalidResponseAlarm,
+    /// The stream has had nothing but invalid responses for long.
+    InvalidResponses,
 }
 
-/// It never ends.
+/// The stream never ends.
 pub(super) fn signals(
     joins: JoinChanges,
     invalid_alarm: InvalidResponseAlarm,
@@ -25,10 +25,10 @@ pub(super) fn signals(
         let signal = tokio::select! {
             biased;
             () = joins.next() => Signal::Joins,
-            () = invalid_alarm.stay(check_after) => Signal::InvalidResponses,
+            () = invalid_alarm.ring_every(check_after) => Signal::InvalidResponses,
         };
         Some((signal, (joins, invalid_alarm)))
     });
-    // One that is polled only when it was woken.
+    // `select_all` polls a stream only when it was woken.
     stream::select_all([Box::pin(signals)])
 }

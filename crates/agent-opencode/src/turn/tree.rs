@@ -1,4 +1,4 @@
-//! The agent of a turn and its sub-agents, at any depth: who there is, who called whom, and who hears what.
+//! The agent of a turn and its sub-agents, at any depth: which sessions there are, who called whom, and who gets which event.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,16 +6,16 @@ use std::sync::Arc;
 use longshore_model::{Outcome, SessionId};
 use tokio::time::Instant;
 
-use super::member::Member;
 use super::invalid_responses::InvalidResponses;
+use super::member::Member;
 use crate::api::EventKind;
 use crate::reader::{ChildSession, MAX_CHILDREN};
 use crate::reconcile::ChildReading;
 use crate::skim::Event;
-use crate::translate::Translator;
+use crate::translate::{CallState, Translator};
 
-/// Events that may wait for the tool call that names their session. OpenCode sends that call first; what does not fit is
-/// dropped, and the messages are read instead.
+/// Events that may wait for the tool call that names their session. OpenCode sends that call first. Over the bound the
+/// events are dropped, and the messages are read instead.
 const MAX_HELD: usize = 256;
 const MAX_HELD_BYTES: usize = 1024 * 1024;
 
@@ -23,11 +23,11 @@ const MAX_HELD_BYTES: usize = 1024 * 1024;
 pub(super) struct SessionTree {
     session: SessionId,
     pub(super) root: Member,
-    /// In the order in which they became known.
+    /// In the order in which the sub-agents became known.
     pub(super) children: Vec<Child>,
-    /// The tool calls of sub-agents, each with the sub-agent's session, and whether it has a turn of its own for that call.
+    /// The tool calls of sub-agents by the sub-agent's session, and whether the sub-agent has a turn of its own for the call.
     calls: HashMap<(SessionId, String), bool>,
-    /// One of them was stopped, perhaps that one alone.
+    /// At least one sub-agent was stopped, perhaps without the rest of the turn.
     pub(super) has_stopped_child: bool,
 }
 
@@ -35,11 +35,11 @@ pub(super) struct SessionTree {
 #[derive(Debug)]
 pub(super) struct Child {
     pub(super) session: SessionId,
-    /// `None`: its events go to somebody else.
+    /// `None`: another turn receives its events.
     pub(super) child_session: Option<Arc<ChildSession>>,
     pub(super) state: ChildState,
-    pub(super) strange: InvalidResponses,
-    /// OpenCode did not show its messages for too long, and has not since.
+    pub(super) invalid_responses: InvalidResponses,
+    /// OpenCode did not show its messages for too long, and still does not.
     pub(super) is_hidden: bool,
 }
 
@@ -47,37 +47,37 @@ pub(super) struct Child {
 pub(super) enum ChildState {
     /// No tool call has named it yet.
     Unnamed(HeldEvents),
-    LiveChild(Box<LiveChild>),
-    /// Nothing more is told of it, unless it is called again.
+    Live(Box<LiveChild>),
+    /// Nothing more is reported about it, unless it is called again.
     Over,
 }
 
-/// What came of a session that nobody has named yet.
+/// Events of a session that no tool call has named yet.
 #[derive(Debug)]
 pub(super) struct HeldEvents {
     pub(super) events: Vec<Event>,
     bytes: usize,
-    /// Nothing is missing.
-    pub(super) is_whole: bool,
-    /// The calls were read once since it became known, and none named it.
+    /// No event is missing.
+    pub(super) is_complete: bool,
+    /// The tool calls were read once since the session became known, and none named it.
     pub(super) was_searched_for: bool,
 }
 
-/// A sub-agent at work.
+/// A running sub-agent.
 #[derive(Debug)]
 pub(super) struct LiveChild {
     pub(super) member: Member,
     pub(super) caller: SessionId,
     pub(super) call: Option<String>,
-    /// Its prompt was told.
-    pub(super) is_working: bool,
-    /// Its messages are to be read before anything is said about its end.
+    /// Its prompt was reported.
+    pub(super) prompt_reported: bool,
+    /// Its messages must be read before its end can be judged.
     pub(super) must_read: bool,
-    /// The call that it works for is over.
+    /// Set once the call that it works for is over.
     pub(super) returned: Option<ReturnedCall>,
-    /// A watchdog stopped it: what it ended as.
+    /// The outcome, if a watchdog stopped it.
     pub(super) given_up: Option<Outcome>,
-    /// It was taken up again after a restart of the gateway.
+    /// It was resumed after a restart of the gateway.
     pub(super) is_resumed: bool,
 }
 
@@ -85,7 +85,7 @@ pub(super) struct LiveChild {
 #[derive(Debug)]
 pub(super) struct ReturnedCall {
     pub(super) error: Option<String>,
-    /// The sub-agent's messages are read, or about to be, since then.
+    /// A read of the sub-agent's messages was requested since then.
     pub(super) read_requested: bool,
 }
 
@@ -101,7 +101,7 @@ impl LiveChild {
             member: Member::new(translator, false),
             caller,
             call,
-            is_working: false,
+            prompt_reported: false,
             must_read: false,
             returned: None,
             given_up: None,
@@ -111,21 +111,21 @@ impl LiveChild {
 }
 
 impl HeldEvents {
-    pub(super) fn new(is_whole: bool) -> Self {
-        Self { events: Vec::new(), bytes: 0, is_whole, was_searched_for: false }
+    pub(super) fn new(is_complete: bool) -> Self {
+        Self { events: Vec::new(), bytes: 0, is_complete, was_searched_for: false }
     }
 
     fn push(&mut self, event: Event) {
         if self.events.len() >= MAX_HELD || self.bytes + event.len() > MAX_HELD_BYTES {
-            self.lose();
-        } else if self.is_whole {
+            self.discard();
+        } else if self.is_complete {
             self.bytes += event.len();
             self.events.push(event);
         }
     }
 
-    /// Something is missing, so that the rest is of no use.
-    fn lose(&mut self) {
+    /// An event is missing, so the other events are of no use.
+    fn discard(&mut self) {
         *self = Self { was_searched_for: self.was_searched_for, ..Self::new(false) };
     }
 }
@@ -145,8 +145,8 @@ impl Child {
         }
     }
 
-    /// The session that called it, or that it was made for.
-    fn above(&self) -> Option<&str> {
+    /// The session that called it, or that it was created for.
+    fn parent_session(&self) -> Option<&str> {
         match &self.state {
             ChildState::Live(live) => Some(live.caller.as_str()),
             _ => self.child_session.as_ref().map(|child_session| child_session.parent.as_str()),
@@ -163,23 +163,23 @@ impl SessionTree {
         self.children.iter().position(|child| child.session.as_str() == session)
     }
 
-    /// Notes a call of a sub-agent.
+    /// Records a call of a sub-agent.
     pub(super) fn note_call(&mut self, child: &SessionId, call: &str, has_turn: bool) {
         self.calls.insert((child.clone(), call.to_owned()), has_turn);
     }
 
-    /// Whether a call is one for which the sub-agent has a turn of its own. `None`: it is new.
+    /// Whether the sub-agent has a turn of its own for a call. `None`: the call is new.
     pub(super) fn has_turn(&self, child: &SessionId, call: &str) -> Option<bool> {
         self.calls.get(&(child.clone(), call.to_owned())).copied()
     }
 
-    /// The sessions of the sub-agents at work.
+    /// The sessions of the running sub-agents.
     pub(super) fn live_sessions(&self) -> Vec<String> {
         let live = self.children.iter().filter(|child| child.live().is_some());
         live.map(|child| child.session.as_str().to_owned()).collect()
     }
 
-    /// The session of a member; the root's for `None`.
+    /// The session of a member; of the root for `None`.
     pub(super) fn session_of(&self, member: Option<usize>) -> &SessionId {
         member.map_or(&self.session, |at| &self.children[at].session)
     }
@@ -191,20 +191,24 @@ impl SessionTree {
         }
     }
 
-    /// Whether `session` is that of the member itself, or of one above it. A sub-agent that calls such a one is no caller of
-    /// a sub-agent: it writes to somebody who waits for it.
+    /// Whether `session` is the member's own session or an ancestor. A sub-agent that calls such a session does not start a
+    /// sub-agent: it writes to a session that waits for it.
     pub(super) fn is_self_or_ancestor(&self, member: Option<usize>, session: &SessionId) -> bool {
-        *session == self.session || self.line(member).any(|at| self.children[at].session == *session)
+        *session == self.session || self.lineage(member).any(|at| self.children[at].session == *session)
     }
 
-    /// The member if it is a sub-agent, then those above it up to the root.
-    fn line(&self, member: Option<usize>) -> impl Iterator<Item = usize> {
-        let next = |at: &usize| self.find(self.children[*at].above()?);
+    /// The member if it is a sub-agent, then its ancestors up to the root.
+    fn lineage(&self, member: Option<usize>) -> impl Iterator<Item = usize> {
+        let next = |at: &usize| self.find(self.children[*at].parent_session()?);
         std::iter::successors(member, next).take(MAX_CHILDREN)
     }
 
-    /// Takes in an event of a sub-agent.
-    pub(super) fn event(&mut self, child_session: &Arc<ChildSession>, event: &Event) -> serde_json::Result<()> {
+    /// Handles an event of a sub-agent.
+    pub(super) fn handle_event(
+        &mut self,
+        child_session: &Arc<ChildSession>,
+        event: &Event,
+    ) -> serde_json::Result<()> {
         let kind = event.kind;
         if kind.crosses_the_tree() {
             self.root.translator.handle(event)?;
@@ -217,8 +221,8 @@ impl SessionTree {
             self.children.len() - 1
         });
         if kind == EventKind::MessageUpdated {
-            let above: Vec<usize> = self.line(Some(at)).skip(1).collect();
-            for at in above {
+            let ancestors: Vec<usize> = self.lineage(Some(at)).skip(1).collect();
+            for at in ancestors {
                 if let Some(live) = self.children[at].live_mut() {
                     live.member.translator.handle(event)?;
                 }
@@ -230,18 +234,23 @@ impl SessionTree {
                 live.member.translator.handle(event)?;
                 live.must_read |= live.member.translator.must_reread();
             }
-            // The last words of what is over. When it is called again, its messages are read.
+            // The last events of a finished turn. If the sub-agent is called again, its messages are read.
             ChildState::Over => {}
         }
         Ok(())
     }
 
-    pub(super) fn add(&mut self, session: SessionId, child_session: Option<Arc<ChildSession>>, is_whole: bool) {
+    pub(super) fn add(
+        &mut self,
+        session: SessionId,
+        child_session: Option<Arc<ChildSession>>,
+        is_complete: bool,
+    ) {
         self.children.push(Child {
             session,
             child_session,
-            state: ChildState::Unnamed(HeldEvents::new(is_whole)),
-            strange: InvalidResponses::default(),
+            state: ChildState::Unnamed(HeldEvents::new(is_complete)),
+            invalid_responses: InvalidResponses::default(),
             is_hidden: false,
         });
     }
@@ -251,39 +260,39 @@ impl SessionTree {
         self.root.translator.gap();
         for child in &mut self.children {
             match &mut child.state {
-                ChildState::Unnamed(held) => held.lose(),
+                ChildState::Unnamed(held) => held.discard(),
                 ChildState::Live(live) => live.member.translator.gap(),
                 ChildState::Over => {}
             }
         }
     }
 
-    /// Sees to it that all sub-agents' messages are read.
+    /// Requires a read of all sub-agents' messages.
     pub(super) fn must_read_all(&mut self) {
         for live in self.children.iter_mut().filter_map(Child::live_mut) {
             live.must_read = true;
         }
     }
 
-    /// Takes in how a sub-agent stands.
-    pub(super) fn list(&mut self, at: usize, reading: ChildReading) {
+    /// Merges the state of a sub-agent that was read from OpenCode.
+    pub(super) fn merge_reading(&mut self, at: usize, reading: ChildReading) {
         let ChildReading { status, messages } = reading;
-        let above: Vec<usize> = self.line(Some(at)).skip(1).collect();
+        let ancestors: Vec<usize> = self.lineage(Some(at)).skip(1).collect();
         self.root.translator.merge_child_messages(messages.iter().map(|message| &message.info));
-        for at in above {
+        for at in ancestors {
             if let Some(live) = self.children[at].live_mut() {
                 live.member.translator.merge_child_messages(messages.iter().map(|message| &message.info));
             }
         }
         if let Some(live) = self.children[at].live_mut() {
-            live.member.translator.list(messages);
+            live.member.translator.merge_messages(messages);
             live.member.translator.confirm_status(status.as_ref());
             live.must_read = false;
         }
     }
 
-    /// A tool call of a sub-agent's caller is over.
-    pub(super) fn returned(&mut self, child: &SessionId, call: &str, error: Option<&str>) {
+    /// The tool call that a sub-agent works for is over.
+    pub(super) fn call_returned(&mut self, child: &SessionId, call: &str, error: Option<&str>) {
         let Some(at) = self.find(child.as_str()) else { return };
         if let Some(live) = self.children[at].live_mut()
             && live.call.as_deref() == Some(call)
@@ -292,50 +301,50 @@ impl SessionTree {
         }
     }
 
-    /// Looks whether the calls of the sub-agents are over. The stream says so itself; this is for after a reading.
+    /// Finds the calls of sub-agents that are over, after a read. The stream reports their end itself.
     pub(super) fn note_returned_calls(&mut self) {
         for at in 0..self.children.len() {
             let Some(live) = self.children[at].live() else { continue };
             let Some(call) = live.call.clone().filter(|_| live.returned.is_none()) else { continue };
-            let facts = self.call(&call);
-            if let (Some(facts), Some(live)) = (facts, self.children[at].live_mut()) {
-                live.returned = facts.is_over.then(|| ReturnedCall::with(facts.error));
+            let state = self.call(&call);
+            if let (Some(state), Some(live)) = (state, self.children[at].live_mut()) {
+                live.returned = state.is_over.then(|| ReturnedCall::with(state.error));
             }
         }
     }
 
-    /// How far a call is, whoever made it.
-    pub(super) fn call(&self, call: &str) -> Option<crate::translate::CallState> {
-        let below = self.children.iter().filter_map(Child::live).map(|live| &live.member.translator);
-        std::iter::once(&self.root.translator).chain(below).find_map(|translator| translator.call(call))
+    /// The state of a call of any member.
+    pub(super) fn call(&self, call: &str) -> Option<CallState> {
+        let children = self.children.iter().filter_map(Child::live).map(|live| &live.member.translator);
+        std::iter::once(&self.root.translator).chain(children).find_map(|translator| translator.call(call))
     }
 
-    /// A live sub-agent that has none itself, below this one or anywhere.
-    pub(super) fn live_leaf(&self, below: Option<usize>) -> Option<usize> {
-        let of = |session: &SessionId| {
+    /// A live sub-agent without live sub-agents of its own, below the given member or anywhere.
+    pub(super) fn live_leaf(&self, ancestor: Option<usize>) -> Option<usize> {
+        let called_by = |session: &SessionId| {
             let called = |child: &Child| child.live().is_some_and(|live| live.caller == *session);
             self.children.iter().position(called)
         };
-        let first = match below {
-            Some(at) => of(&self.children[at].session),
+        let first = match ancestor {
+            Some(at) => called_by(&self.children[at].session),
             None => self.children.iter().position(|child| child.live().is_some()),
         };
-        std::iter::successors(first, |at| of(&self.children[*at].session)).take(MAX_CHILDREN).last()
+        std::iter::successors(first, |at| called_by(&self.children[*at].session)).take(MAX_CHILDREN).last()
     }
 
-    /// A live sub-agent whose messages are to be read.
+    /// A live sub-agent whose messages must be read.
     pub(super) fn next_to_read(&self) -> Option<usize> {
         self.children.iter().position(|child| child.live().is_some_and(|live| live.must_read))
     }
 
-    /// When somebody's messages are to be read again.
+    /// When the messages of some member must be read again.
     pub(super) fn due(&self) -> Option<Instant> {
-        let below = self.children.iter().filter_map(Child::live).filter_map(|live| live.member.due());
-        below.chain(self.root.due()).min()
+        let children = self.children.iter().filter_map(Child::live).filter_map(|live| live.member.due());
+        children.chain(self.root.due()).min()
     }
 
-    /// Sees to it that those who are due are read. Says whether the root is.
-    pub(super) fn read_due(&mut self) -> bool {
+    /// Marks the members that are due for a read. Returns whether the root is.
+    pub(super) fn mark_due(&mut self) -> bool {
         let now = Instant::now();
         for live in self.children.iter_mut().filter_map(Child::live_mut) {
             if live.member.due().is_some_and(|due| due <= now) {
@@ -350,11 +359,10 @@ impl SessionTree {
         root
     }
 
-    /// Whether somebody has a reason to be silent.
+    /// Whether some member has a reason to be silent.
     pub(super) fn may_be_silent(&self) -> bool {
-        let below = self.children.iter().filter_map(Child::live);
         self.root.translator.has_open_asks()
             || self.root.translator.may_be_silent()
-            || below.into_iter().any(|live| live.member.translator.may_be_silent())
+            || self.children.iter().filter_map(Child::live).any(|live| live.member.translator.may_be_silent())
     }
 }

@@ -1,4 +1,4 @@
-//! What somebody said elsewhere, as a message of a task shows it.
+//! The content of an external prompt, as a message of its task shows it.
 
 use longshore_model::{Json, Part};
 use serde::Serialize;
@@ -6,8 +6,8 @@ use serde::Serialize;
 use super::decide;
 use crate::api;
 
-/// What was said: texts as they are, and of all else what it is. The content of files stays with OpenCode.
-pub(super) fn of(parts: &[api::Part]) -> Vec<Part> {
+/// Texts as they are; of other parts only a description. The content of files stays in OpenCode.
+pub(super) fn shown_parts(parts: &[api::Part]) -> Vec<Part> {
     parts.iter().filter(|part| decide::is_from_user(part)).map(shown).collect()
 }
 
