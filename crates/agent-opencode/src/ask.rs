@@ -92,17 +92,17 @@ pub(crate) fn question(ask: &QuestionAsk, of_sub_agent: bool) -> Result<Ask, IdE
             custom: question.custom,
         })
         .collect();
-    let words: Vec<String> = questions
+    let texts: Vec<String> = questions
         .iter()
         .map(|question| match question.options.as_slice() {
             [] => question.text.clone(),
             options => format!("{} ({})", question.text, options.join(", ")),
         })
         .collect();
-    let summary = if words.is_empty() {
+    let summary = if texts.is_empty() {
         format!("{who} asks a question.")
     } else {
-        format!("{who} asks: {}", words.join(" "))
+        format!("{who} asks: {}", texts.join(" "))
     };
     let details = QuestionDetails { questions: &ask.questions };
     Ok(Ask {

@@ -14,7 +14,9 @@ use crate::redact;
 /// The model's provider refused OpenCode's credentials.
 const UNAUTHORIZED: &str = "UPSTREAM_UNAUTHORIZED";
 
-/// The advice for that error.
+const EXECUTION_ERROR: &str = "UPSTREAM_EXECUTION_ERROR";
+
+/// The advice for [`UNAUTHORIZED`].
 const TRY_AGAIN: &str =
     " Give OpenCode the credentials for it, then send a message on this task to try again.";
 
@@ -204,7 +206,7 @@ pub(crate) fn session_gone() -> Outcome {
 pub(crate) fn refused(status: u16, message: &str) -> Outcome {
     Outcome::Failed(Failure {
         message: format!("OpenCode refused the prompt (status {status}): {message}"),
-        metadata: metadata(class(Some(status)), Some(status)),
+        metadata: metadata(by_status(status).0, Some(status)),
     })
 }
 
@@ -214,19 +216,15 @@ fn from_fault(fault: &Fault, aborted_by_gateway: bool) -> Outcome {
     }
     let status = fault.data.status_code.and_then(status_number);
     let detail = fault.data.message.as_deref().map(redact::public).filter(|text| !text.is_empty());
-    let (what, class) = match (fault.name.as_str(), status) {
+    let (class, what) = match (fault.name.as_str(), status) {
         ("ContentFilterError", _) => {
-            ("The model's provider blocked the reply with its content filter", "UPSTREAM_EXECUTION_ERROR")
+            (EXECUTION_ERROR, "The model's provider blocked the reply with its content filter")
         }
-        ("ContextOverflowError", _) => {
-            ("The conversation is too long for the model", "UPSTREAM_EXECUTION_ERROR")
-        }
-        ("MessageOutputLengthError", _) => {
-            ("The reply is longer than the model may write", "UPSTREAM_EXECUTION_ERROR")
-        }
-        ("ProviderAuthError", _) => (sentence(401), UNAUTHORIZED),
-        (_, Some(status)) => (sentence(status), self::class(Some(status))),
-        (_, None) => ("OpenCode could not complete the turn", "UPSTREAM_EXECUTION_ERROR"),
+        ("ContextOverflowError", _) => (EXECUTION_ERROR, "The conversation is too long for the model"),
+        ("MessageOutputLengthError", _) => (EXECUTION_ERROR, "The reply is longer than the model may write"),
+        ("ProviderAuthError", _) => by_status(401),
+        (_, Some(status)) => by_status(status),
+        (_, None) => (EXECUTION_ERROR, "OpenCode could not complete the turn"),
     };
     let status_text = status.map(|status| format!(" (status {status})")).unwrap_or_default();
     let mut message = match detail {
@@ -243,32 +241,20 @@ fn from_fault(fault: &Fault, aborted_by_gateway: bool) -> Outcome {
     Outcome::AuthRequired(Failure { message, metadata: metadata(class, status) })
 }
 
-/// The meaning of a provider's status.
-fn sentence(status: u16) -> &'static str {
+/// The error type in the metadata, and the meaning of a provider's status.
+fn by_status(status: u16) -> (&'static str, &'static str) {
     match status {
-        400 => "The model's provider did not accept the request",
-        401 => "The model's provider refused OpenCode's credentials",
-        403 => "The model's provider does not permit this request",
-        404 => "The model's provider does not have what was asked for",
-        429 => "The model's provider reports that its quota or rate limit is used up",
-        402..=499 => "The model's provider refused the request",
-        500..=599 => "The model's provider failed",
-        _ => "The model's provider gave an unexpected answer",
-    }
-}
-
-/// The error type in the metadata.
-fn class(status: Option<u16>) -> &'static str {
-    match status {
-        Some(400) => "UPSTREAM_BAD_REQUEST",
-        Some(401) => UNAUTHORIZED,
-        Some(403) => "UPSTREAM_PERMISSION_DENIED",
-        Some(404) => "UPSTREAM_RESOURCE_NOT_FOUND",
-        Some(429) => "UPSTREAM_QUOTA_EXCEEDED",
-        Some(402..=499) => "UPSTREAM_CLIENT_ERROR",
-        Some(500..=599) => "UPSTREAM_SERVER_ERROR",
-        Some(_) => "UPSTREAM_HTTP_ERROR",
-        None => "UPSTREAM_EXECUTION_ERROR",
+        400 => ("UPSTREAM_BAD_REQUEST", "The model's provider did not accept the request"),
+        401 => (UNAUTHORIZED, "The model's provider refused OpenCode's credentials"),
+        403 => ("UPSTREAM_PERMISSION_DENIED", "The model's provider does not permit this request"),
+        404 => ("UPSTREAM_RESOURCE_NOT_FOUND", "The model's provider does not have what was asked for"),
+        429 => {
+            let meaning = "The model's provider reports that its quota or rate limit is used up";
+            ("UPSTREAM_QUOTA_EXCEEDED", meaning)
+        }
+        402..=499 => ("UPSTREAM_CLIENT_ERROR", "The model's provider refused the request"),
+        500..=599 => ("UPSTREAM_SERVER_ERROR", "The model's provider failed"),
+        _ => ("UPSTREAM_HTTP_ERROR", "The model's provider gave an unexpected answer"),
     }
 }
 

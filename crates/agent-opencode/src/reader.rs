@@ -76,7 +76,7 @@ struct Link {
 /// Why a connection ended.
 enum End {
     /// No turn needs the connection any more.
-    Unused,
+    NotNeeded,
     Failed(CallError),
     Silent,
     /// OpenCode closed the connection, as it does when it stops or disposes of the directory.
@@ -116,7 +116,7 @@ impl Readers {
         }
     }
 
-    /// Registers a turn that runs already. While another turn holds the session, this one is told to read the state instead.
+    /// Registers a turn that runs already. While another turn holds the session, this one reads its state from OpenCode instead.
     pub(crate) fn lease_or_wait(self: &Arc<Self>, directory: &str, session: &str) -> Lease {
         let mut readers = lock(&self.by_directory);
         Lease::open_or_wait(self.reader(&mut readers, directory), session)
@@ -289,7 +289,7 @@ impl Readers {
                 }
             }
             if reader.routes().unused_since().is_some_and(|since| since.elapsed() > LINGER) {
-                return End::Unused;
+                return End::NotNeeded;
             }
         }
     }

@@ -203,9 +203,9 @@ mod tests {
         };
         assert_eq!(messages[0]["parts"][0]["type"], "subtask");
         assert_eq!(work_on(&messages), Work::ThisTurn);
-        let mut theirs = messages.clone();
-        theirs[2]["parts"][0]["synthetic"] = false.into();
-        assert_eq!(work_on(&theirs), Work::OtherPrompt);
+        let mut other_prompt = messages.clone();
+        other_prompt[2]["parts"][0]["synthetic"] = false.into();
+        assert_eq!(work_on(&other_prompt), Work::OtherPrompt);
         let mut no_command = messages;
         no_command[0]["parts"][0].as_object_mut().unwrap().remove("command");
         assert_eq!(work_on(&no_command), Work::OtherPrompt);

@@ -51,8 +51,9 @@ const MAX_HELD_PARTS: usize = 64;
 const RETRY: &str = "retry";
 
 /// What is known about the session's activity.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Activity {
+    #[default]
     Unknown,
     Busy,
     /// An idle event came. The last message may still be unfinished.
@@ -61,7 +62,7 @@ enum Activity {
     IdleConfirmed,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Translator {
     session: String,
     prompts: Prompts,
@@ -93,8 +94,9 @@ pub(crate) struct Translator {
 }
 
 /// Whether everything that OpenCode reported was received.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Completeness {
+    #[default]
     Complete,
     /// Events were missed, and the message list has not been read since.
     Gap,
@@ -142,27 +144,7 @@ impl Translator {
     }
 
     fn with_prompts(session: &str, prompts: Prompts) -> Self {
-        Self {
-            session: session.to_owned(),
-            prompts,
-            messages: HashMap::new(),
-            steps: Vec::new(),
-            continued: 0,
-            subtasks: HashSet::new(),
-            continued_subtasks: 0,
-            blocks: Blocks::default(),
-            held_parts: Vec::new(),
-            asks: Asks::default(),
-            ledger: Ledger::default(),
-            progress: ReportedProgress::default(),
-            activity: Activity::Unknown,
-            retrying: false,
-            fault: None,
-            refusal: None,
-            superseded: false,
-            completeness: Completeness::Complete,
-            is_list_unavailable: false,
-        }
+        Self { session: session.to_owned(), prompts, ..Self::default() }
     }
 
     /// Resumes a turn after a restart of the gateway.
@@ -218,10 +200,7 @@ impl Translator {
     /// Handles one event of the session, or an event of a sub-agent that concerns the whole tree.
     pub(crate) fn event(&mut self, kind: EventKind, body: &[u8]) -> serde_json::Result<()> {
         match kind {
-            EventKind::Status => {
-                let change: StatusChanged = properties(body)?;
-                self.status(&change.status);
-            }
+            EventKind::Status => self.status(&properties::<StatusChanged>(body)?.status),
             EventKind::Idle => {
                 let OfSession { session } = properties(body)?;
                 match session.filter(|session| *session != self.session) {
@@ -229,10 +208,7 @@ impl Translator {
                     None => self.idle(),
                 }
             }
-            EventKind::Error => {
-                let failed: SessionFailed = properties(body)?;
-                self.failed(failed.error.unwrap_or_default());
-            }
+            EventKind::Error => self.failed(properties::<SessionFailed>(body)?.error.unwrap_or_default()),
             EventKind::MessageUpdated => {
                 let updated: MessageUpdated = properties(body)?;
                 if updated.session.is_some_and(|session| session != self.session) {
@@ -242,21 +218,11 @@ impl Translator {
                     self.advance(&updated.info);
                 }
             }
-            EventKind::PartUpdated => {
-                let updated: PartUpdated = properties(body)?;
-                self.part(updated.part, Source::Stream);
-            }
-            EventKind::PartDelta => {
-                let delta: PartDelta<'_> = properties(body)?;
-                self.delta(&delta);
-            }
-            EventKind::PartRemoved => {
-                let removed: PartRemoved = properties(body)?;
-                self.blocks.remove(&removed.part);
-            }
+            EventKind::PartUpdated => self.part(properties::<PartUpdated>(body)?.part, Source::Stream),
+            EventKind::PartDelta => self.delta(&properties(body)?),
+            EventKind::PartRemoved => self.blocks.remove(&properties::<PartRemoved>(body)?.part),
             EventKind::SessionUpdated => {
-                let updated: SessionUpdated = properties(body)?;
-                self.title(updated.info.title.as_deref());
+                self.title(properties::<SessionUpdated>(body)?.info.title.as_deref())
             }
             EventKind::Todos => {
                 let updated: TodosUpdated = properties(body)?;

@@ -51,7 +51,7 @@ const FIRST_RETRY: Duration = Duration::from_millis(100);
 const LAST_RETRY: Duration = Duration::from_secs(5);
 
 /// How long a turn that was given up may take to stop. After that it ends without OpenCode's own report of the end.
-const LAST_WORDS: Duration = Duration::from_secs(5);
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Maximum number of text deltas that are consumed before they are reported. Deltas of one block become one report.
 const MAX_TEXT_BATCH: usize = 64;
@@ -94,7 +94,7 @@ struct GivenUp {
 }
 
 /// The receiver of the turn's events is gone.
-struct ReceiverGone;
+struct Closed;
 
 /// What [`Driver::consume`] handled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -129,7 +129,7 @@ impl Driver {
         }
     }
 
-    async fn drive(&mut self, invalid_alarm: InvalidResponseAlarm) -> Result<(), ReceiverGone> {
+    async fn drive(&mut self, invalid_alarm: InvalidResponseAlarm) -> Result<(), Closed> {
         let check_after = CHECK_AFTER.min(self.limits.invalid_responses());
         let mut signals = signals::signals(self.joins.changes(), invalid_alarm, check_after);
         // One timer for the whole turn. It is reset when something is due earlier, or when it has fired.
@@ -311,7 +311,7 @@ impl Driver {
     }
 
     /// Reports what is new, and reads what must be read. Returns an outcome when OpenCode no longer has the session.
-    async fn catch_up(&mut self) -> Result<Option<Outcome>, ReceiverGone> {
+    async fn catch_up(&mut self) -> Result<Option<Outcome>, Closed> {
         // Reporting may involve reading: before a sub-agent is called again, its previous end is read.
         self.caught_up_at = Instant::now();
         self.flush().await?;
@@ -322,7 +322,7 @@ impl Driver {
         Box::pin(self.read_and_report()).await
     }
 
-    async fn read_and_report(&mut self) -> Result<Option<Outcome>, ReceiverGone> {
+    async fn read_and_report(&mut self) -> Result<Option<Outcome>, Closed> {
         loop {
             self.flush().await?;
             if let Some(depth) = self.must_read.take() {
@@ -346,13 +346,13 @@ impl Driver {
     }
 
     /// Checks whether the turn is over.
-    async fn check_end(&mut self) -> Result<Option<Outcome>, ReceiverGone> {
+    async fn check_end(&mut self) -> Result<Option<Outcome>, Closed> {
         if !self.tree.children.is_empty() {
             Box::pin(self.check_children()).await?;
         }
         let is_stopped = self.is_stopped();
         self.joins.update_translator(&mut self.joins_seen, &mut self.tree.root.translator);
-        let outcome = self.tree.root.judge(is_stopped);
+        let outcome = self.tree.root.check_end(is_stopped);
         if let Some(given_up) = &self.given_up {
             let is_over = outcome.is_some() || Instant::now() >= given_up.until;
             return Ok(is_over.then(|| given_up.outcome.clone()));
@@ -372,7 +372,7 @@ impl Driver {
         self.joins.close_and_wait().await;
         self.joins.update_translator(&mut self.joins_seen, &mut self.tree.root.translator);
         self.is_stopped = true;
-        let until = Instant::now() + LAST_WORDS;
+        let until = Instant::now() + STOP_TIMEOUT;
         self.given_up = Some(GivenUp { outcome, until });
         self.abort(None, until).await;
     }
@@ -452,7 +452,7 @@ impl Driver {
     }
 
     /// Reports everything that is new.
-    async fn flush(&mut self) -> Result<(), ReceiverGone> {
+    async fn flush(&mut self) -> Result<(), Closed> {
         // Yields to other tasks even if the queue always has room.
         tokio::task::coop::consume_budget().await;
         for event in self.tree.root.translator.take() {
@@ -467,7 +467,7 @@ impl Driver {
         Box::pin(self.flush_children()).await
     }
 
-    async fn flush_children(&mut self) -> Result<(), ReceiverGone> {
+    async fn flush_children(&mut self) -> Result<(), Closed> {
         let mut at = 0;
         // More sub-agents may become known in this loop.
         while at < self.tree.children.len() {
@@ -477,7 +477,7 @@ impl Driver {
         Ok(())
     }
 
-    async fn end(&mut self, outcome: Outcome) -> Result<(), ReceiverGone> {
+    async fn end(&mut self, outcome: Outcome) -> Result<(), Closed> {
         self.is_stopped |= matches!(outcome, Outcome::Canceled { .. });
         self.set_end_deadline();
         self.finish_children().await?;
@@ -499,7 +499,7 @@ impl Driver {
         let known = self.tree.children.iter().map(|child| child.session.as_str().to_owned());
         let client = self.client.for_ends();
         let clearing = clear::asks(&client, &self.session, known.collect());
-        if timeout(LAST_WORDS, clearing).await.is_err() {
+        if timeout(STOP_TIMEOUT, clearing).await.is_err() {
             tracing::debug!(session = %self.session.id, "asks of a stopped turn may remain open in OpenCode");
         }
     }

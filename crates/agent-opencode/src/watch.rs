@@ -93,7 +93,7 @@ impl Watch {
 
     /// Stops watching the directories below this one, which are gone.
     pub(crate) fn leave(&self, directory: &str) {
-        lock(&self.directories).leave(directory, &self.readers);
+        lock(&self.directories).remove(directory, &self.readers);
     }
 
     fn add(&self, session: &Session, is_new: bool, now: u64) {
@@ -170,8 +170,18 @@ struct Watcher {
     pause: Duration,
 }
 
-/// The receiver of external turns is gone.
-struct ReceiverGone;
+/// Why an event of a watched session could not be handled.
+enum WatchError {
+    /// The receiver of external turns is gone.
+    ReceiverGone,
+    Call(CallError),
+}
+
+impl From<CallError> for WatchError {
+    fn from(cause: CallError) -> Self {
+        Self::Call(cause)
+    }
+}
 
 impl Watcher {
     async fn run(mut self, mut queue: WatchQueue) {
@@ -183,13 +193,13 @@ impl Watcher {
                     self.recheck_at = None;
                     WatchEvent::Check
                 }
-                event = queue.next() => match event {
-                Some(event) => event,
-                // The directory is not watched any more.
-                None => return,
-            },
+                event = queue.next() => {
+                    // `None`: the directory is not watched any more.
+                    let Some(event) = event else { return };
+                    event
+                }
             };
-            let taken = match event {
+            let handled = match event {
                 WatchEvent::Gap => {
                     for session_state in self.sessions.values_mut() {
                         session_state.reset();
@@ -202,12 +212,12 @@ impl Watcher {
                     if let Some(session_state) = self.sessions.get_mut(&session) {
                         session_state.reset();
                     }
-                    if is_idle { Ok(Ok(())) } else { self.check(&session).await }
+                    if is_idle { Ok(()) } else { self.check(&session).await }
                 }
                 WatchEvent::Event { session, is_descendant, event } => {
                     let decision = decide(self.session_state(&session), is_descendant, &event);
                     match decision {
-                        Ok(Decision::Nothing) => Ok(Ok(())),
+                        Ok(Decision::Nothing) => Ok(()),
                         Ok(Decision::TurnStarted(prompt)) => {
                             if let Some(fault) = fault_in(&event) {
                                 self.failed.note(&prompt, fault);
@@ -219,13 +229,13 @@ impl Watcher {
                     }
                 }
             };
-            match taken {
-                Ok(Ok(())) => {}
-                Ok(Err(ReceiverGone)) => return,
-                Err(cause) if !cause.is_transient() => {
+            match handled {
+                Ok(()) => {}
+                Err(WatchError::ReceiverGone) => return,
+                Err(WatchError::Call(cause)) if !cause.is_transient() => {
                     tracing::warn!(%cause, "OpenCode does not show what other clients do in a session");
                 }
-                Err(cause) => {
+                Err(WatchError::Call(cause)) => {
                     tracing::debug!(%cause, "could not read from OpenCode what other clients do in a session");
                     self.recheck_at.get_or_insert(Instant::now() + self.pause);
                     self.pause = (self.pause * 2).min(LAST_RETRY);
@@ -246,53 +256,44 @@ impl Watcher {
     }
 
     /// Checks every busy session that no turn of the gateway holds.
-    async fn check_all(&mut self, queue: &WatchQueue) -> Result<Result<(), ReceiverGone>, CallError> {
+    async fn check_all(&mut self, queue: &WatchQueue) -> Result<(), WatchError> {
         let busy = self.client.statuses(&self.directory).await?;
-        let mut trouble = None;
+        let mut failure = None;
         for session in busy.keys().filter(|session| queue.is_watched_without_turn(session)) {
             match self.check(session).await {
-                Ok(Ok(())) => {}
-                Ok(Err(unheard)) => return Ok(Err(unheard)),
                 // A failure with one session does not keep the others from being checked.
-                Err(cause) => trouble = Some(cause),
+                Err(WatchError::Call(cause)) => failure = Some(cause),
+                checked => checked?,
             }
         }
-        if let Some(cause) = trouble {
-            return Err(cause);
+        if let Some(cause) = failure {
+            return Err(cause.into());
         }
         (self.recheck_at, self.pause) = (None, FIRST_RETRY);
-        Ok(Ok(()))
+        Ok(())
     }
 
-    async fn check(&mut self, session: &str) -> Result<Result<(), ReceiverGone>, CallError> {
-        let Some(session) = self.parse_session(session) else { return Ok(Ok(())) };
-        match missing_as_none(find_external_turn(&self.client, &session).await)? {
-            Some(external_turn) => Ok(self.report(external_turn).await),
-            None => Ok(Ok(())),
-        }
+    async fn check(&mut self, session: &str) -> Result<(), WatchError> {
+        let Some(session) = self.parse_session(session) else { return Ok(()) };
+        let found = missing_as_none(find_external_turn(&self.client, &session).await)?;
+        self.report(found).await
     }
 
     /// Reports a turn that events have shown.
-    async fn report_prompt(
-        &mut self,
-        session: &str,
-        prompt: &str,
-    ) -> Result<Result<(), ReceiverGone>, CallError> {
-        let Some(session) = self.parse_session(session) else { return Ok(Ok(())) };
+    async fn report_prompt(&mut self, session: &str, prompt: &str) -> Result<(), WatchError> {
+        let Some(session) = self.parse_session(session) else { return Ok(()) };
         let message = self.client.stored_message(&self.directory, session.id.as_str(), prompt).await;
-        match missing_as_none(message.map(|message| external_turn(&session, &message)))? {
-            Some(external_turn) => Ok(self.report(external_turn).await),
-            None => Ok(Ok(())),
-        }
+        let found = missing_as_none(message.map(|message| external_turn(&session, &message)))?;
+        self.report(found).await
     }
 
-    async fn report(&mut self, external_turn: ExternalTurn) -> Result<(), ReceiverGone> {
-        if !self.session_state(external_turn.session.id.as_str()).mark_reported(external_turn.prompt.as_str())
-        {
+    async fn report(&mut self, found: Option<ExternalTurn>) -> Result<(), WatchError> {
+        let Some(turn) = found else { return Ok(()) };
+        if !self.session_state(turn.session.id.as_str()).mark_reported(turn.prompt.as_str()) {
             return Ok(());
         }
-        tracing::info!(session = %external_turn.session.id, "another client prompted a session");
-        self.external_turns.send(external_turn).await.map_err(|_| ReceiverGone)
+        tracing::info!(session = %turn.session.id, "another client prompted a session");
+        self.external_turns.send(turn).await.map_err(|_| WatchError::ReceiverGone)
     }
 
     fn parse_session(&self, session: &str) -> Option<Session> {

@@ -22,7 +22,7 @@ fn short(outcome: &Outcome) -> String {
 fn finish_reasons() {
     let ending =
         |finish| Ending { newest: Some(Newest { finish, ..Newest::default() }), ..Ending::default() };
-    let ours = |finish| Ending { aborted_by_gateway: true, ..ending(finish) };
+    let aborted = |finish| Ending { aborted_by_gateway: true, ..ending(finish) };
     let superseded = |finish| Ending { superseded: true, ..ending(finish) };
     let failed_tool = Some(("bash", "The user rejected permission to use /bin/rm."));
     let rejected = Newest { finish: Some("tool-calls"), failed_tool, ..Newest::default() };
@@ -59,10 +59,10 @@ fn finish_reasons() {
             "failed: OpenCode answered another prompt in this session instead of this one.",
         ),
         (ending(None), "canceled: The turn was stopped at OpenCode itself."),
-        (ours(None), "canceled: The turn was stopped."),
-        (ours(Some("tool-calls")), "canceled: The turn was stopped."),
+        (aborted(None), "canceled: The turn was stopped."),
+        (aborted(Some("tool-calls")), "canceled: The turn was stopped."),
         // The reply was whole before the abort came.
-        (ours(Some("stop")), "completed"),
+        (aborted(Some("stop")), "completed"),
     ];
     for (ending, expected) in cases {
         assert_eq!(short(&from_ending(&ending)), expected, "{ending:?}");
@@ -159,12 +159,12 @@ fn opencodes_own_401_and_the_watchdogs_are_failures() {
 
 #[test]
 fn unknown_fates() {
-    let ours = Ending { aborted_by_gateway: true, ..Ending::default() };
+    let aborted = Ending { aborted_by_gateway: true, ..Ending::default() };
     let newest = Newest { finish: Some("tool-calls"), ..Newest::default() };
     let began = Ending { newest: Some(newest), ..Ending::default() };
     let cases = [
-        (ours, PromptTrace::Stored, "canceled: The turn was stopped."),
-        (ours, PromptTrace::Unavailable, "canceled: The turn was stopped."),
+        (aborted, PromptTrace::Stored, "canceled: The turn was stopped."),
+        (aborted, PromptTrace::Unavailable, "canceled: The turn was stopped."),
         (began, PromptTrace::Stored, "failed: OpenCode stopped in the middle of the turn"),
         (began, PromptTrace::Unavailable, "failed: OpenCode does not show the messages"),
         (Ending::default(), PromptTrace::Stored, "failed: OpenCode has the prompt but never began"),

@@ -120,6 +120,21 @@ impl Blocks {
         (texts, &mut self.out)
     }
 
+    /// The text block of a part, and the buffer for its events.
+    fn text_of(&mut self, part: &str) -> Option<(&mut TextBlock, &mut Vec<AgentEvent>)> {
+        match &mut self.all[*self.by_part.get(part)?].1 {
+            Block::Text(block) => Some((block, &mut self.out)),
+            Block::Tool(_) => None,
+        }
+    }
+
+    fn tools(&self) -> impl DoubleEndedIterator<Item = &ToolBlock> {
+        self.all.iter().filter_map(|(_, block)| match block {
+            Block::Tool(block) => Some(block),
+            Block::Text(_) => None,
+        })
+    }
+
     /// Events were lost.
     pub(super) fn gap(&mut self) {
         self.held_text.clear();
@@ -159,8 +174,8 @@ impl Blocks {
 
     /// Keeps text of a part that may still arrive.
     pub(super) fn hold(&mut self, delta: &PartDelta<'_>) {
-        if let Some(Block::Text(block)) = self.by_part.get(&*delta.part).map(|at| &mut self.all[*at].1) {
-            block.append(&delta.delta, &mut self.out);
+        if let Some((block, out)) = self.text_of(&delta.part) {
+            block.append(&delta.delta, out);
         } else if self.held_bytes + delta.delta.len() <= MAX_HELD_BYTES {
             self.held_bytes += delta.delta.len();
             let held = self.held_text.entry(delta.part.clone().into_owned()).or_default();
@@ -177,10 +192,8 @@ impl Blocks {
 
     /// Withdraws an unfinished text, because the attempt that wrote it failed.
     pub(super) fn withdraw(&mut self, part: &str) {
-        if let Some(at) = self.by_part.get(part)
-            && let Block::Text(block) = &mut self.all[*at].1
-        {
-            block.withdraw(&mut self.out);
+        if let Some((block, out)) = self.text_of(part) {
+            block.withdraw(out);
         }
     }
 
@@ -192,10 +205,8 @@ impl Blocks {
 
     /// A user deleted the part.
     pub(super) fn remove(&mut self, part: &str) {
-        if let Some(at) = self.by_part.get(part)
-            && let Block::Text(block) = &mut self.all[*at].1
-        {
-            block.remove(&mut self.out);
+        if let Some((block, out)) = self.text_of(part) {
+            block.remove(out);
         }
     }
 
@@ -215,26 +226,17 @@ impl Blocks {
 
     /// The name and the error of the last failed tool call of a message.
     pub(super) fn failed_tool(&self, message: &str) -> Option<(&str, &str)> {
-        self.all.iter().rev().find_map(|(_, block)| match block {
-            Block::Tool(block) => block.failure_in(message),
-            Block::Text(_) => None,
-        })
+        self.tools().rev().find_map(|block| block.failure_in(message))
     }
 
     /// The state of a tool call, if it is known.
     pub(super) fn call(&self, call: &str) -> Option<CallState> {
-        self.all.iter().find_map(|(_, block)| match block {
-            Block::Tool(block) => block.state_of(call),
-            Block::Text(_) => None,
-        })
+        self.tools().find_map(|block| block.state_of(call))
     }
 
     /// The messages of the unfinished tool calls.
     pub(super) fn unfinished_calls(&self) -> impl Iterator<Item = &str> {
-        self.all.iter().filter_map(|(_, block)| match block {
-            Block::Tool(block) => block.unfinished_message(),
-            Block::Text(_) => None,
-        })
+        self.tools().filter_map(ToolBlock::unfinished_message)
     }
 
     pub(super) fn files(&mut self) -> &mut Files {
@@ -248,16 +250,15 @@ impl Blocks {
             let Some(block) = block_ref(part, kind) else { return };
             self.add(&part.id, Block::Text(TextBlock::new(block)));
         }
-        let Some(at) = self.by_part.get(part.id.as_str()) else { return };
-        let Block::Text(block) = &mut self.all[*at].1 else { return };
+        let Some((block, out)) = self.text_of(&part.id) else { return };
         let text = part.text.as_deref().unwrap_or_default();
         if part.time.as_ref().is_some_and(|time| time.end.is_some()) {
-            block.ended(text, &mut self.out);
+            block.ended(text, out);
         } else if source == Source::Stream {
-            block.open(text, &mut self.out);
+            block.open(text, out);
             // Text that came before its part is new only if the part's snapshot is empty.
             if let Some(held) = held.filter(|_| text.is_empty()) {
-                block.append(&held, &mut self.out);
+                block.append(&held, out);
             }
         }
     }

@@ -34,7 +34,7 @@ impl Files {
     }
 
     /// Collects the files that a tool call returns, and the paths that it says it wrote. The patch of a step is no
-    /// substitute: it holds every change in the worktree meanwhile, whoever made it.
+    /// substitute: it also holds the changes that others made in the worktree meanwhile.
     pub(super) fn collect_from_tool(&mut self, part: &Part, out: &mut Vec<AgentEvent>) {
         let Some(state) = part.state.as_ref().filter(|state| state.status == "completed") else { return };
         for (nth, attachment) in state.attachments.iter().enumerate() {

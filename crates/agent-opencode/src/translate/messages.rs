@@ -44,8 +44,8 @@ impl Translator {
             Role::Step(self.steps.len() - 1)
         } else {
             // An older answer belongs to the turn before, whose last changes may arrive late.
-            let ours = self.newest().map(|step| step.created).or(self.prompt_created());
-            self.superseded |= ours.is_some_and(|created| info.time.created > created);
+            let newest = self.newest().map(|step| step.created).or(self.prompt_created());
+            self.superseded |= newest.is_some_and(|created| info.time.created > created);
             Role::OtherAnswer
         };
         self.messages.insert(info.id.clone(), role);

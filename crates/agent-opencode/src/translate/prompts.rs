@@ -16,7 +16,7 @@ pub(crate) enum Delivery {
     BeforeRestart,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Prompts {
     /// The turn's own prompt, then the prompts that joined. Empty while a sub-agent's prompt is not known.
     all: Vec<Prompt>,

@@ -10,7 +10,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::Instant;
 
 use super::tree::{ChildState, LiveChild};
-use super::{Driver, LAST_WORDS, ReceiverGone};
+use super::{Closed, Driver, STOP_TIMEOUT};
 use crate::api::StoredMessage;
 use crate::outcome;
 use crate::reader::MAX_CHILDREN;
@@ -19,11 +19,7 @@ use crate::translate::{Evidence, Translator};
 
 impl Driver {
     /// Sends an event of a member to the engine; of the root for `None`.
-    pub(super) async fn report(
-        &mut self,
-        member: Option<usize>,
-        event: AgentEvent,
-    ) -> Result<(), ReceiverGone> {
+    pub(super) async fn report(&mut self, member: Option<usize>, event: AgentEvent) -> Result<(), Closed> {
         let (AgentEvent::Tool { .. } | AgentEvent::ToolOutput { .. }) = &event else {
             return self.send(member, event).await;
         };
@@ -32,19 +28,19 @@ impl Driver {
     }
 
     /// Sends a text event of the root at once if the queue has room. Otherwise gives the event back.
-    pub(super) fn try_report_text(&self, event: AgentEvent) -> Result<Option<AgentEvent>, ReceiverGone> {
+    pub(super) fn try_report_text(&self, event: AgentEvent) -> Result<Option<AgentEvent>, Closed> {
         if !matches!(event, AgentEvent::Text { .. }) {
             return Ok(Some(event));
         }
         match self.events.try_send(event) {
             Ok(()) => Ok(None),
             Err(TrySendError::Full(event)) => Ok(Some(event)),
-            Err(TrySendError::Closed(_)) => Err(ReceiverGone),
+            Err(TrySendError::Closed(_)) => Err(Closed),
         }
     }
 
     /// Reports what is new of a sub-agent. Nothing is reported before its prompt is known.
-    pub(super) async fn flush_child(&mut self, at: usize) -> Result<(), ReceiverGone> {
+    pub(super) async fn flush_child(&mut self, at: usize) -> Result<(), Closed> {
         let Some(live) = self.tree.children[at].live_mut() else { return Ok(()) };
         if !live.prompt_reported {
             let Some(prompt) = live.member.translator.prompt() else { return Ok(()) };
@@ -64,7 +60,7 @@ impl Driver {
     }
 
     /// Ends the sub-agents that are done.
-    pub(super) async fn check_children(&mut self) -> Result<(), ReceiverGone> {
+    pub(super) async fn check_children(&mut self) -> Result<(), Closed> {
         for at in 0..self.tree.children.len() {
             let aborted_by_gateway = self.is_aborted(at);
             let Some(live) = self.tree.children[at].live_mut() else { continue };
@@ -72,7 +68,7 @@ impl Driver {
                 self.finish(at).await?;
                 continue;
             }
-            if let Some(outcome) = live.member.judge(aborted_by_gateway) {
+            if let Some(outcome) = live.member.check_end(aborted_by_gateway) {
                 let outcome = child_outcome(live, outcome);
                 self.end_child(at, outcome).await?;
             } else if live.given_up.is_none()
@@ -80,7 +76,7 @@ impl Driver {
             {
                 // The calling agent decides whether it continues without the sub-agent.
                 live.given_up = Some(outcome);
-                self.abort(Some(at), Instant::now() + LAST_WORDS).await;
+                self.abort(Some(at), Instant::now() + STOP_TIMEOUT).await;
             } else if let Some(returned) = live.returned.as_mut().filter(|returned| !returned.read_requested)
             {
                 returned.read_requested = true;
@@ -118,7 +114,7 @@ impl Driver {
     }
 
     /// Starts the sub-agents that no tool call has named, although all calls that OpenCode shows were read.
-    pub(super) async fn start_unnamed(&mut self, is_last_chance: bool) -> Result<(), ReceiverGone> {
+    pub(super) async fn start_unnamed(&mut self, is_last_chance: bool) -> Result<(), Closed> {
         for at in 0..self.tree.children.len() {
             let child = &mut self.tree.children[at];
             let ChildState::Unnamed(held) = &mut child.state else { continue };
@@ -145,7 +141,7 @@ impl Driver {
     }
 
     /// Ends all sub-agents that are still live.
-    pub(super) async fn finish_children(&mut self) -> Result<(), ReceiverGone> {
+    pub(super) async fn finish_children(&mut self) -> Result<(), Closed> {
         self.start_unnamed(true).await?;
         while let Some(at) = self.tree.live_leaf(None) {
             self.finish(at).await?;
@@ -153,11 +149,7 @@ impl Driver {
         Ok(())
     }
 
-    async fn report_call(
-        &mut self,
-        member: Option<usize>,
-        mut event: AgentEvent,
-    ) -> Result<(), ReceiverGone> {
+    async fn report_call(&mut self, member: Option<usize>, mut event: AgentEvent) -> Result<(), Closed> {
         let (AgentEvent::Tool { call, .. } | AgentEvent::ToolOutput { call, .. }) = &mut event else {
             return Ok(());
         };
@@ -186,7 +178,7 @@ impl Driver {
         caller: Option<usize>,
         child: &SessionId,
         call: &ToolCall,
-    ) -> Result<bool, ReceiverGone> {
+    ) -> Result<bool, Closed> {
         if self.tree.is_self_or_ancestor(caller, child) {
             return Ok(false);
         }
@@ -221,7 +213,7 @@ impl Driver {
         caller: SessionId,
         call: &ToolCall,
         since: f64,
-    ) -> Result<(), ReceiverGone> {
+    ) -> Result<(), Closed> {
         self.tree.note_call(child, &call.call_id, true);
         let added = self.lease.add_child(child.as_str(), caller.as_str());
         let is_new = added.is_some();
@@ -264,12 +256,12 @@ impl Driver {
     }
 
     /// Ends a sub-agent: reads its messages once more to find how it ended.
-    async fn finish(&mut self, at: usize) -> Result<(), ReceiverGone> {
+    async fn finish(&mut self, at: usize) -> Result<(), Closed> {
         let aborted_by_gateway = self.is_aborted(at);
         self.read_child(at).await;
         self.flush_child(at).await?;
         let Some(live) = self.tree.children[at].live_mut() else { return Ok(()) };
-        let outcome = live.member.judge(aborted_by_gateway).unwrap_or_else(|| {
+        let outcome = live.member.check_end(aborted_by_gateway).unwrap_or_else(|| {
             if live.member.translator.is_busy() && !aborted_by_gateway {
                 outcome::child_left_running()
             } else {
@@ -280,10 +272,10 @@ impl Driver {
         Box::pin(self.end_child(at, outcome)).await
     }
 
-    async fn end_child(&mut self, at: usize, outcome: Outcome) -> Result<(), ReceiverGone> {
+    async fn end_child(&mut self, at: usize, outcome: Outcome) -> Result<(), Closed> {
         // The sub-agent's own sub-agents end first.
-        while let Some(below) = self.tree.live_leaf(Some(at)) {
-            Box::pin(self.finish(below)).await?;
+        while let Some(leaf) = self.tree.live_leaf(Some(at)) {
+            Box::pin(self.finish(leaf)).await?;
         }
         self.tree.has_stopped_child |= matches!(outcome, Outcome::Canceled { .. });
         let Some(live) = self.tree.children[at].live_mut() else { return Ok(()) };
@@ -320,16 +312,12 @@ impl Driver {
         self.is_stopped() || child_session.is_some_and(|child_session| child_session.aborted_by_gateway())
     }
 
-    async fn send_child(&mut self, at: usize, event: ChildEvent) -> Result<(), ReceiverGone> {
+    async fn send_child(&mut self, at: usize, event: ChildEvent) -> Result<(), Closed> {
         let session = self.tree.children[at].session.clone();
         self.send(None, AgentEvent::Child { session, event: Box::new(event) }).await
     }
 
-    pub(super) async fn send(
-        &mut self,
-        member: Option<usize>,
-        event: AgentEvent,
-    ) -> Result<(), ReceiverGone> {
+    pub(super) async fn send(&mut self, member: Option<usize>, event: AgentEvent) -> Result<(), Closed> {
         if matches!(event, AgentEvent::File { .. }) {
             self.wait_for_file_slot().await?;
         }
@@ -340,7 +328,7 @@ impl Driver {
                 event: Box::new(ChildEvent::Report(event)),
             },
         };
-        self.events.send(event).await.map_err(|_| ReceiverGone)
+        self.events.send(event).await.map_err(|_| Closed)
     }
 }
 

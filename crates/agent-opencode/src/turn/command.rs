@@ -15,7 +15,7 @@ use crate::client::{CallError, Client};
 use crate::reader::{Lease, Routed};
 
 /// OpenCode refuses a command within this time. A call without a response for so long has started a turn.
-const AT_ONCE: Duration = Duration::from_secs(2);
+const REFUSAL_WINDOW: Duration = Duration::from_secs(2);
 
 pub(super) struct Command<'a> {
     pub(super) client: &'a Client,
@@ -39,7 +39,7 @@ impl Command<'_> {
             // The sender is dropped without a result only when the gateway stops.
             answered = answer => answered.unwrap_or(Ok(())),
             () = lease.peek_until(is_stored) => Ok(()),
-            () = sleep(AT_ONCE) => Ok(()),
+            () = sleep(REFUSAL_WINDOW) => Ok(()),
         };
         match answered {
             Ok(()) => Ok(SendResult::Accepted),

@@ -86,9 +86,9 @@ impl Joins {
     /// Closes the turn to new messages. Waits for a prompt that is being sent, so that nothing is sent after this.
     pub(super) async fn close_and_wait(&self) {
         self.state.send_modify(|state| state.is_closed = true);
-        let mut news = self.changes();
+        let mut changes = self.changes();
         while self.lock().iter().any(|(_, fate)| *fate == Delivery::Undecided) {
-            news.next().await;
+            changes.next().await;
         }
     }
 
@@ -138,8 +138,8 @@ pub(super) struct JoinChanges {
 impl JoinChanges {
     /// Waits for the next change. Cancel safe.
     pub(super) async fn next(&mut self) {
-        let news = self.state.wait_for(|state| state.version != self.seen).await;
-        match news.map(|state| state.version) {
+        let changed = self.state.wait_for(|state| state.version != self.seen).await;
+        match changed.map(|state| state.version) {
             Ok(version) => self.seen = version,
             // The sender is gone, so no change can come.
             Err(_) => std::future::pending().await,

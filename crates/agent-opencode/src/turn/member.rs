@@ -14,14 +14,14 @@ const LAST_PAUSE: Duration = Duration::from_secs(2);
 
 /// How often such a session is read. OpenCode finishes a message 40 to 350 ms after it reports idle, and later in a large
 /// repository. After these reads (7 s) OpenCode does not work on it any more.
-const READINGS_OF_A_STOPPED_TURN: u32 = 8;
+const READS_OF_STOPPED_TURN: u32 = 8;
 
 /// The same after an error that came before any answer (2 s): OpenCode refused the prompt.
-const READINGS_OF_A_REFUSED_PROMPT: u32 = 5;
+const READS_OF_REFUSED_PROMPT: u32 = 5;
 
 /// The same when there is no sign of a prompt that OpenCode has accepted (30 s): in a new directory OpenCode first loads
 /// providers and plugins.
-const READINGS_OF_AN_ACCEPTED_PROMPT: u32 = 20;
+const READS_OF_ACCEPTED_PROMPT: u32 = 20;
 
 #[derive(Debug)]
 pub(super) struct Member {
@@ -36,7 +36,7 @@ pub(super) struct Member {
 /// The session is idle or failed, and the messages do not show the end.
 #[derive(Debug)]
 struct Settling {
-    readings: u32,
+    reads: u32,
     pause: Duration,
     next: Instant,
 }
@@ -59,25 +59,25 @@ impl Member {
     /// The messages were read because they were due.
     pub(super) fn was_read(&mut self) {
         if let Some(settling) = &mut self.settling {
-            settling.readings += 1;
+            settling.reads += 1;
             settling.next = Instant::now() + settling.pause;
             settling.pause = (settling.pause * 2).min(LAST_PAUSE);
         }
     }
 
     /// Checks whether the turn is over.
-    pub(super) fn judge(&mut self, aborted_by_gateway: bool) -> Option<Outcome> {
+    pub(super) fn check_end(&mut self, aborted_by_gateway: bool) -> Option<Outcome> {
         match self.translator.verdict(aborted_by_gateway) {
             Verdict::Over(outcome) => return Some(outcome),
             Verdict::Running => self.settling = None,
             Verdict::Unsettled => {
-                let limit = self.most_readings();
+                let limit = self.max_reads();
                 let settling = self.settling.get_or_insert_with(|| Settling {
-                    readings: 0,
+                    reads: 0,
                     pause: FIRST_PAUSE * 2,
                     next: Instant::now() + FIRST_PAUSE,
                 });
-                if settling.readings >= limit {
+                if settling.reads >= limit {
                     return Some(self.forced_outcome(aborted_by_gateway));
                 }
             }
@@ -90,17 +90,17 @@ impl Member {
         self.translator.forced_outcome(aborted_by_gateway, self.accepted)
     }
 
-    fn most_readings(&self) -> u32 {
+    fn max_reads(&self) -> u32 {
         match (self.translator.unanswered(), self.translator.evidence()) {
             (Some(Unanswered::First | Unanswered::Accepted), _) if self.translator.is_refused() => {
-                READINGS_OF_A_REFUSED_PROMPT
+                READS_OF_REFUSED_PROMPT
             }
-            (Some(Unanswered::Accepted), _) => READINGS_OF_AN_ACCEPTED_PROMPT,
-            (None, Evidence::Refused) => READINGS_OF_A_REFUSED_PROMPT,
+            (Some(Unanswered::Accepted), _) => READS_OF_ACCEPTED_PROMPT,
+            (None, Evidence::Refused) => READS_OF_REFUSED_PROMPT,
             (Some(Unanswered::First), _) | (None, Evidence::None) if self.accepted => {
-                READINGS_OF_AN_ACCEPTED_PROMPT
+                READS_OF_ACCEPTED_PROMPT
             }
-            _ => READINGS_OF_A_STOPPED_TURN,
+            _ => READS_OF_STOPPED_TURN,
         }
     }
 }

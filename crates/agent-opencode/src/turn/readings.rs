@@ -4,7 +4,7 @@
 use longshore_model::SessionId;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::{Driver, FIRST_RETRY, LAST_RETRY, LAST_WORDS, PATIENCE};
+use super::{Driver, FIRST_RETRY, LAST_RETRY, PATIENCE, STOP_TIMEOUT};
 use crate::client::CallError;
 use crate::reconcile::{self, ChildReading};
 use crate::translate::Verdict;
@@ -25,13 +25,13 @@ impl Driver {
         let since = self.tree.root.translator.prompt_created().unwrap_or(f64::MIN);
         let until = self.read_deadline();
         let is_hidden = self.tree.find(session.as_str()).is_some_and(|at| self.tree.children[at].is_hidden);
-        let others_wait_until = self.caught_up_at + if is_hidden { LAST_WORDS } else { self.patience };
+        let others_wait_until = self.caught_up_at + if is_hidden { STOP_TIMEOUT } else { self.patience };
         let mut pause = FIRST_RETRY;
         loop {
             let directory = &self.session.directory;
             let reading = reconcile::read_child(&self.client, directory, session.as_str(), since);
             // Each sub-agent gets a try, however long the ones before it took.
-            let cut = until.unwrap_or_else(|| others_wait_until.max(Instant::now() + LAST_WORDS));
+            let cut = until.unwrap_or_else(|| others_wait_until.max(Instant::now() + STOP_TIMEOUT));
             let reading = timeout_at(cut, reading).await.unwrap_or(Err(CallError::NoAnswer));
             let at = self.tree.find(session.as_str())?;
             let child = &mut self.tree.children[at];
@@ -70,7 +70,7 @@ impl Driver {
             return Some(given_up.until);
         }
         if self.lease.aborted_by_gateway() {
-            return Some(Instant::now() + LAST_WORDS);
+            return Some(Instant::now() + STOP_TIMEOUT);
         }
         // The end of the turn is known and must be reported.
         let verdict = self.tree.root.translator.verdict(self.is_stopped());
@@ -80,6 +80,6 @@ impl Driver {
     /// The turn ends: limits the time for reading its sub-agents' messages.
     pub(super) fn set_end_deadline(&mut self) {
         let may_succeed = !self.is_stopped && !self.invalid_responses.is_ongoing();
-        self.end_deadline = Some(Instant::now() + if may_succeed { PATIENCE } else { LAST_WORDS });
+        self.end_deadline = Some(Instant::now() + if may_succeed { PATIENCE } else { STOP_TIMEOUT });
     }
 }

@@ -17,12 +17,16 @@ pub struct Watchdog {
     pub max_steps: Option<usize>,
     /// How long a running turn may get only invalid responses: from another program at OpenCode's address, or because
     /// OpenCode's password changed. Long enough for an operator to repair it.
-    pub strange: Duration,
+    pub invalid_responses: Duration,
 }
 
 impl Default for Watchdog {
     fn default() -> Self {
-        Self { silence: Some(Duration::from_mins(5)), max_steps: Some(250), strange: Duration::from_mins(3) }
+        Self {
+            silence: Some(Duration::from_mins(5)),
+            max_steps: Some(250),
+            invalid_responses: Duration::from_mins(3),
+        }
     }
 }
 
@@ -46,7 +50,7 @@ impl Limits {
     }
 
     pub(super) fn invalid_responses(&self) -> Duration {
-        self.watchdog.strange
+        self.watchdog.invalid_responses
     }
 
     /// The outcome of an unfinished turn whose model answers without end.

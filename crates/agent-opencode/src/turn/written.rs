@@ -6,37 +6,9 @@ use std::path::Path;
 use longshore_model::{AgentEvent, AgentFile, ArtifactId, BlockKind, BlockRef};
 use sha2::{Digest as _, Sha256};
 
-use super::{Driver, ReceiverGone};
+use super::{Closed, Driver};
 use crate::disk;
 use crate::translate::{ANY_TYPE, MAX_FILE_BYTES, Translator};
-
-/// Media types by file extension. Other files have [`ANY_TYPE`].
-const TYPES: &[(&str, &str)] = &[
-    ("css", "text/css"),
-    ("csv", "text/csv"),
-    ("gif", "image/gif"),
-    ("htm", "text/html"),
-    ("html", "text/html"),
-    ("jpeg", "image/jpeg"),
-    ("jpg", "image/jpeg"),
-    ("js", "text/javascript"),
-    ("json", "application/json"),
-    ("md", "text/markdown"),
-    ("pdf", "application/pdf"),
-    ("png", "image/png"),
-    ("rs", "text/plain"),
-    ("py", "text/plain"),
-    ("sh", "text/plain"),
-    ("svg", "image/svg+xml"),
-    ("toml", "text/plain"),
-    ("ts", "text/plain"),
-    ("txt", "text/plain"),
-    ("webp", "image/webp"),
-    ("xml", "application/xml"),
-    ("yaml", "application/yaml"),
-    ("yml", "application/yaml"),
-    ("zip", "application/zip"),
-];
 
 impl Driver {
     /// Reports the files that a member wrote, if the operator enabled that.
@@ -44,7 +16,7 @@ impl Driver {
         &mut self,
         member: Option<usize>,
         paths: Vec<String>,
-    ) -> Result<(), ReceiverGone> {
+    ) -> Result<(), Closed> {
         if !self.written_files {
             return Ok(());
         }
@@ -78,8 +50,8 @@ impl Driver {
     }
 
     /// Waits until the engine has taken all events, so that at most one file waits in memory.
-    pub(super) async fn wait_for_file_slot(&self) -> Result<(), ReceiverGone> {
-        if self.events.emptied().await { Ok(()) } else { Err(ReceiverGone) }
+    pub(super) async fn wait_for_file_slot(&self) -> Result<(), Closed> {
+        if self.events.emptied().await { Ok(()) } else { Err(Closed) }
     }
 
     fn translator_mut(&mut self, member: Option<usize>) -> Option<&mut Translator> {
@@ -98,8 +70,26 @@ fn artifact_id(path: &str) -> ArtifactId {
     ArtifactId::parse(&id).expect("letters, digits and a dot")
 }
 
+/// The media type by the file's extension.
 fn media_type(name: &str) -> &'static str {
     let extension = Path::new(name).extension().and_then(|extension| extension.to_str()).unwrap_or_default();
-    let known = TYPES.iter().find(|(known, _)| extension.eq_ignore_ascii_case(known));
-    known.map_or(ANY_TYPE, |(_, media_type)| media_type)
+    match extension.to_ascii_lowercase().as_str() {
+        "css" => "text/css",
+        "csv" => "text/csv",
+        "gif" => "image/gif",
+        "htm" | "html" => "text/html",
+        "jpeg" | "jpg" => "image/jpeg",
+        "js" => "text/javascript",
+        "json" => "application/json",
+        "md" => "text/markdown",
+        "pdf" => "application/pdf",
+        "png" => "image/png",
+        "py" | "rs" | "sh" | "toml" | "ts" | "txt" => "text/plain",
+        "svg" => "image/svg+xml",
+        "webp" => "image/webp",
+        "xml" => "application/xml",
+        "yaml" | "yml" => "application/yaml",
+        "zip" => "application/zip",
+        _ => ANY_TYPE,
+    }
 }

@@ -60,8 +60,8 @@ struct UserMessage {
 }
 
 impl WatchedSession {
-    pub(crate) fn observe(&mut self, heard: Observation<'_>) -> Decision {
-        match heard {
+    pub(crate) fn observe(&mut self, observation: Observation<'_>) -> Decision {
+        match observation {
             Observation::Busy => {
                 self.is_answering &= self.is_busy;
                 self.is_reported &= self.is_busy;

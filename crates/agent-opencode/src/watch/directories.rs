@@ -89,7 +89,7 @@ impl Directories {
         WatchSlot::New { queue, is_active }
     }
 
-    pub(super) fn leave(&mut self, gone: &str, readers: &Readers) {
+    pub(super) fn remove(&mut self, gone: &str, readers: &Readers) {
         let is_gone = |directory: &str| directory != self.root && Path::new(directory).starts_with(gone);
         let watched: Vec<_> = self.watched.keys().filter(|directory| is_gone(directory)).cloned().collect();
         self.evicted.retain(|(directory, _)| !Path::new(directory).starts_with(gone));

@@ -279,23 +279,23 @@ async fn a_turn_that_began_without_events_is_found_by_a_check() {
 #[tokio::test]
 async fn an_external_prompt_during_a_turn_of_the_gateway_is_reported_after_that_turn() {
     let mut stage = Stage::new();
-    let (ours, theirs) = (Gate::new(), Gate::new());
-    stage.fake.queue(Script::new().text("ours", 1).hold(&ours));
-    stage.fake.queue(Script::new().text("theirs", 1).hold(&theirs));
+    let (own, external) = (Gate::new(), Gate::new());
+    stage.fake.queue(Script::new().text("ours", 1).hold(&own));
+    stage.fake.queue(Script::new().text("theirs", 1).hold(&external));
     let session = stage.watched("ses_shared").await;
     let prompt = stage.agent.new_prompt();
     let request = request(&session, prompt.clone());
     let turn = stage.agent.start_turn(request).await.unwrap();
-    ours.reached().await;
+    own.reached().await;
     stage.prompt_elsewhere(&session, "me too").await;
-    ours.open();
-    theirs.reached().await;
+    own.open();
+    external.reached().await;
     let (_, outcome) = end(turn.events).await;
     assert!(matches!(outcome, Outcome::Completed { .. } | Outcome::Failed(_)), "{outcome:?}");
     let found = stage.next().await;
     assert_eq!(found.content, [longshore_model::Part::text("me too")]);
     assert_ne!(found.prompt, prompt);
-    theirs.open();
+    external.open();
     stage.stop().await;
 }
 

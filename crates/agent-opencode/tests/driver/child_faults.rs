@@ -58,7 +58,7 @@ async fn a_fault_at_the_end_of_the_turn_is_retried() {
 /// Only this one list is invalid.
 #[tokio::test]
 async fn a_turn_ends_without_a_list_that_stays_invalid() {
-    let change = |config: &mut OpenCodeConfig| config.watchdog.strange = Duration::from_secs(1);
+    let change = |config: &mut OpenCodeConfig| config.watchdog.invalid_responses = Duration::from_secs(1);
     let bench = Bench::with(FakeOpenCode::start(), None, Duration::from_secs(5), change);
     let gate = Gate::new();
     let (session, _, turn, step) = start_root(&bench, &gate).await;

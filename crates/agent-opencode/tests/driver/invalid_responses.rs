@@ -7,7 +7,7 @@ use super::*;
 const LIMIT: Duration = Duration::from_secs(1);
 
 fn bench() -> Bench {
-    let change = |config: &mut OpenCodeConfig| config.watchdog.strange = LIMIT;
+    let change = |config: &mut OpenCodeConfig| config.watchdog.invalid_responses = LIMIT;
     Bench::with(FakeOpenCode::start(), None, Duration::from_secs(5), change)
 }
 

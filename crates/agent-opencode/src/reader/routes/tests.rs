@@ -57,7 +57,7 @@ async fn events_go_to_the_turn_of_their_session_and_of_sub_agents_to_the_turn_of
     assert!(send(&reader, "ses_2", EventKind::Idle, "b"));
     assert!(send(&reader, "ses_grandchild", EventKind::PermissionAsked, "c"));
     assert!(send(&reader, "ses_child", EventKind::PartDelta, "d"));
-    assert!(!send(&reader, "ses_other", EventKind::QuestionAsked, "nobody's child"));
+    assert!(!send(&reader, "ses_other", EventKind::QuestionAsked, "no turn"));
     assert_eq!(now(&mut one).await.as_deref(), Some("a"));
     assert_eq!(now(&mut one).await.as_deref(), Some("ses_grandchild below ses_child: c"));
     assert_eq!(now(&mut one).await.as_deref(), Some("ses_child below ses_1: d"));
@@ -124,14 +124,14 @@ async fn dropping_a_lease_gives_up_its_own_route_and_children_only() {
     assert!(Lease::open(Arc::clone(&reader), "ses_1").is_none(), "another turn holds the route");
     drop(Lease::open_or_wait(Arc::clone(&reader), "ses_1"));
     assert!(reader.routes().unused_since().is_none());
-    assert!(send(&reader, "ses_child", EventKind::QuestionAsked, "still heard"));
+    assert!(send(&reader, "ses_child", EventKind::QuestionAsked, "still routed"));
     reader.routes().note_abort("ses_child");
     assert!(lease.child_session("ses_child").unwrap().aborted_by_gateway() && !lease.aborted_by_gateway());
     reader.routes().note_abort("ses_1");
     assert!(lease.aborted_by_gateway());
     drop(lease);
     assert!(reader.routes().unused_since().is_some());
-    assert!(!send(&reader, "ses_1", EventKind::Idle, "nobody"));
+    assert!(!send(&reader, "ses_1", EventKind::Idle, "no turn"));
     assert!(reader.routes().descendants.is_empty());
 }
 
