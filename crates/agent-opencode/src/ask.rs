@@ -1,6 +1,6 @@
-//! Asks, in plain words for people and in OpenCode's own for programs.
+//! Asks, as sentences for people and as OpenCode's own fields for programs.
 //!
-//! Paths and commands stay in them: they are what the caller decides about.
+//! Paths and commands are not redacted: the caller decides about them.
 
 use std::borrow::Cow;
 
@@ -13,11 +13,11 @@ use serde::Serialize;
 use crate::api::{AskedBy, PermissionAsk, QuestionAsk};
 use crate::redact;
 
-/// What a tool says about its permission that helps to decide. Whatever else it says stays here.
-const TOLD_METADATA: [&str; 5] = ["command", "filepath", "parentDir", "url", "diff"];
+/// The metadata of a tool's permission that helps to decide. Other metadata is not shown.
+const SHOWN_METADATA: [&str; 5] = ["command", "filepath", "parentDir", "url", "diff"];
 
-/// The longest text of that kind, in characters, such as the diff of a large edit. The rest is cut; the tool call has it
-/// whole.
+/// Maximum length of such a text, in characters; the diff of a large edit is longer. The rest is cut; the tool call has the
+/// whole text.
 const MAX_METADATA_CHARS: usize = 4096;
 
 #[derive(Serialize)]
@@ -43,7 +43,7 @@ struct Tool<'a> {
     call_id: &'a str,
 }
 
-/// Fails when OpenCode's names are no identifiers: nobody could answer such an ask.
+/// Fails when OpenCode's ids are not valid identifiers: such an ask could not be answered.
 pub(crate) fn permission(ask: &PermissionAsk, of_sub_agent: bool) -> Result<Ask, IdError> {
     let who = who(of_sub_agent);
     let what = match ask.permission.as_str() {
@@ -66,7 +66,7 @@ pub(crate) fn permission(ask: &PermissionAsk, of_sub_agent: bool) -> Result<Ask,
         permission: &ask.permission,
         patterns: &ask.patterns,
         always: &ask.always,
-        metadata: told_metadata(&ask.metadata),
+        metadata: shown_metadata(&ask.metadata),
         tool: tool(ask.tool.as_ref()),
     };
     Ok(Ask {
@@ -92,17 +92,17 @@ pub(crate) fn question(ask: &QuestionAsk, of_sub_agent: bool) -> Result<Ask, IdE
             custom: question.custom,
         })
         .collect();
-    let words: Vec<String> = questions
+    let texts: Vec<String> = questions
         .iter()
         .map(|question| match question.options.as_slice() {
             [] => question.text.clone(),
             options => format!("{} ({})", question.text, options.join(", ")),
         })
         .collect();
-    let summary = if words.is_empty() {
+    let summary = if texts.is_empty() {
         format!("{who} asks a question.")
     } else {
-        format!("{who} asks: {}", words.join(" "))
+        format!("{who} asks: {}", texts.join(" "))
     };
     let details = QuestionDetails { questions: &ask.questions };
     Ok(Ask {
@@ -115,8 +115,8 @@ pub(crate) fn question(ask: &QuestionAsk, of_sub_agent: bool) -> Result<Ask, IdE
     })
 }
 
-/// The answer as OpenCode is to get it: one for each question. Refuses an answer of another kind, more answers than there
-/// are questions, and words of one's own where only an option will do.
+/// The answer in the form that OpenCode needs: one answer for each question. Refuses an answer of another kind, more answers
+/// than questions, and free text for a question that takes only its options.
 pub(crate) fn fitting<'a>(ask: &Ask, answer: &'a Answer) -> ModelResult<Cow<'a, Answer>> {
     if answer.kind() != ask.kind {
         return Err(Error::new(
@@ -126,7 +126,7 @@ pub(crate) fn fitting<'a>(ask: &Ask, answer: &'a Answer) -> ModelResult<Cow<'a, 
     }
     let Answer::Question { answers } = answer else { return Ok(Cow::Borrowed(answer)) };
     let asked = ask.questions.len();
-    // An ask whose questions nobody knows is OpenCode's to judge.
+    // OpenCode judges an ask whose questions the gateway does not know.
     if asked == 0 {
         return Ok(Cow::Borrowed(answer));
     }
@@ -149,7 +149,7 @@ pub(crate) fn fitting<'a>(ask: &Ask, answer: &'a Answer) -> ModelResult<Cow<'a, 
     if answers.len() == asked {
         return Ok(Cow::Borrowed(answer));
     }
-    // OpenCode tells the model that these were left open.
+    // OpenCode tells the model that these questions were left open.
     let mut answers = answers.clone();
     answers.resize(asked, Vec::new());
     Ok(Cow::Owned(Answer::Question { answers }))
@@ -164,12 +164,12 @@ fn tool(by: Option<&AskedBy>) -> Option<Tool<'_>> {
     Some(Tool { message_id: by.message.as_deref()?, call_id: by.call.as_deref()? })
 }
 
-fn told_metadata(metadata: &serde_json::Value) -> serde_json::Map<String, serde_json::Value> {
-    let told = TOLD_METADATA.into_iter().filter_map(|key| {
+fn shown_metadata(metadata: &serde_json::Value) -> serde_json::Map<String, serde_json::Value> {
+    let shown = SHOWN_METADATA.into_iter().filter_map(|key| {
         let text = metadata.get(key)?.as_str()?;
         Some((key.to_owned(), redact::cut_at(text, MAX_METADATA_CHARS).into()))
     });
-    told.collect()
+    shown.collect()
 }
 
 #[cfg(test)]
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ask_that_nobody_could_answer_is_none() {
+    fn an_ask_with_invalid_ids_is_refused() {
         for (id, session) in [("per 1", "ses_1"), ("per_1", ""), ("../x", "ses_1")] {
             let ask = serde_json::from_value(json!({"id": id, "sessionID": session})).unwrap();
             assert!(permission(&ask, false).is_err(), "{id:?} {session:?}");

@@ -1,5 +1,5 @@
-//! OpenCode keeps the open asks of a turn in its lists after the turn was aborted, for good, and rejecting one of them during
-//! a later turn ends that turn. So they are rejected right after the abort, while nothing runs in the session.
+//! OpenCode keeps the open asks of an aborted turn in its lists for good, and rejecting one of them during a later turn ends
+//! that turn. So the gateway rejects them right after the abort, while nothing runs in the session.
 
 use std::collections::HashMap;
 
@@ -8,76 +8,76 @@ use longshore_model::{Answer, PermissionReply};
 
 use crate::client::{CallError, Client};
 
-/// Sub-agents can have sub-agents. From one that is deeper the way up is not looked for.
-const MAX_WAY_UP: usize = 8;
+/// How many ancestors of a session are read. A deeper sub-agent is not found.
+const MAX_DEPTH: usize = 8;
 
-/// Rejects what the session and the sub-agents below it still ask. `known` are some of these, as a sub-agent can work in a
-/// session from elsewhere. Best effort: what is left does no harm until somebody answers it.
+/// Rejects the open asks of the session and of the sub-agents below it. `known` names some of these sub-agents, because a
+/// sub-agent can work in a session from elsewhere. Best effort: an ask that remains does no harm until it is answered.
 pub(crate) async fn asks(client: &Client, session: &Session, known: Vec<String>) {
-    if let Err(cause) = try_asks(client, session, known).await {
-        tracing::debug!(session = %session.id, %cause, "asks of an aborted turn may be left in OpenCode");
+    if let Err(cause) = try_reject_asks(client, session, known).await {
+        tracing::debug!(session = %session.id, %cause, "asks of an aborted turn may remain open in OpenCode");
     }
 }
 
-async fn try_asks(client: &Client, session: &Session, known: Vec<String>) -> Result<(), CallError> {
+async fn try_reject_asks(client: &Client, session: &Session, known: Vec<String>) -> Result<(), CallError> {
     let directory = session.directory.as_str();
-    let mut below = Below::of(client, session, known);
+    let mut tree = DescendantFilter::new(client, session, known);
     let reject = Answer::Permission { reply: PermissionReply::Reject, message: None };
     for ask in client.permissions(directory).await? {
-        if below.contains(&ask.session).await? {
-            gone_is_fine(client.answer(directory, &ask.id, &reject).await)?;
+        if tree.contains(&ask.session).await? {
+            missing_is_ok(client.answer(directory, &ask.id, &reject).await)?;
         }
     }
     for ask in client.questions(directory).await? {
-        if below.contains(&ask.session).await? {
-            gone_is_fine(client.answer(directory, &ask.id, &Answer::RejectQuestion).await)?;
+        if tree.contains(&ask.session).await? {
+            missing_is_ok(client.answer(directory, &ask.id, &Answer::RejectQuestion).await)?;
         }
     }
     Ok(())
 }
 
-/// The session and those below it.
-pub(crate) struct Below<'a> {
+/// Finds out whether a session is a given session or one of its descendants.
+pub(crate) struct DescendantFilter<'a> {
     client: &'a Client,
     directory: &'a str,
     known: HashMap<String, bool>,
 }
 
-impl<'a> Below<'a> {
-    /// `known` are some of those below it.
-    pub(crate) fn of(client: &'a Client, session: &'a Session, known: Vec<String>) -> Self {
+impl<'a> DescendantFilter<'a> {
+    /// `known` names some of the descendants.
+    pub(crate) fn new(client: &'a Client, session: &'a Session, known: Vec<String>) -> Self {
         let all = known.into_iter().chain([session.id.as_str().to_owned()]);
         let known = all.map(|session| (session, true)).collect();
         Self { client, directory: &session.directory, known }
     }
 
     pub(crate) async fn contains(&mut self, session: &str) -> Result<bool, CallError> {
-        let mut way = vec![session.to_owned()];
+        let mut ancestors = vec![session.to_owned()];
         let mut found = false;
-        while let Some(at) = way.last() {
+        while let Some(at) = ancestors.last() {
             if let Some(known) = self.known.get(at) {
                 found = *known;
                 break;
             }
-            if way.len() > MAX_WAY_UP {
+            if ancestors.len() > MAX_DEPTH {
                 break;
             }
             match self.client.session(self.directory, at).await {
                 Ok(api) => match api.parent {
-                    Some(parent) => way.push(parent),
+                    Some(parent) => ancestors.push(parent),
                     None => break,
                 },
                 Err(CallError::NotFound) => break,
                 Err(cause) => return Err(cause),
             }
         }
-        self.known.extend(way.into_iter().map(|session| (session, found)));
+        self.known.extend(ancestors.into_iter().map(|session| (session, found)));
         Ok(found)
     }
 }
 
-/// A rejection takes the other asks of the same session with it.
-fn gone_is_fine(rejected: Result<(), CallError>) -> Result<(), CallError> {
+/// Rejecting one ask also removes the other asks of the same session.
+fn missing_is_ok(rejected: Result<(), CallError>) -> Result<(), CallError> {
     match rejected {
         Err(CallError::NotFound) => Ok(()),
         rejected => rejected,

@@ -1,5 +1,4 @@
-//! For the benchmarks: the way from the bytes of the event stream to the reports of a turn, without sockets, queues and
-//! tasks. Nothing of the product calls it.
+//! For benchmarks only: decodes the bytes of an event stream into the reports of a turn, without sockets, queues and tasks.
 
 use bytes::Bytes;
 
@@ -8,7 +7,7 @@ use crate::skim::{self, Event};
 use crate::sse::{Decoder, Item, MAX_EVENT_BYTES};
 use crate::translate::Translator;
 
-/// The events of one session, as far as its turn is concerned.
+/// The event stream of one session, and the translator of its turn.
 #[derive(Debug)]
 pub struct Reading {
     decoder: Decoder,
@@ -26,14 +25,14 @@ impl Reading {
         }
     }
 
-    /// Takes bytes of the stream in, and gives how many reports came of them.
+    /// Decodes bytes of the stream. Returns the number of reports.
     pub fn push(&mut self, bytes: &[u8]) -> usize {
         let mut reports = 0;
         self.decoder.push(bytes, &mut self.items);
         for item in self.items.drain(..) {
             let Item::Event(body) = item else { continue };
             let Some(event) = event(body) else { continue };
-            if self.translator.take_in(&event).is_ok() {
+            if self.translator.handle(&event).is_ok() {
                 reports += self.translator.take().len();
             }
         }
@@ -41,7 +40,7 @@ impl Reading {
     }
 }
 
-/// As the reader makes it.
+/// Parses an event as the reader does.
 fn event(body: Bytes) -> Option<Event> {
     if let Some(skimmed) = skim::skim(&body) {
         return Some(skimmed.event(body));

@@ -1,4 +1,4 @@
-//! How a turn ended: the one table from OpenCode's words to an [`Outcome`].
+//! How a turn ended: the one table from OpenCode's reports to an [`Outcome`].
 
 mod unread;
 
@@ -7,54 +7,55 @@ use std::time::Duration;
 use longshore_model::{Error, Failure, Json, Metadata, Outcome};
 use serde_json::json;
 
-pub(crate) use self::unread::{Unread, unread};
-
+pub(crate) use self::unread::{Unread, with_unread};
 use crate::api::Fault;
 use crate::redact;
 
-/// The model's provider does not know OpenCode, or not with these credentials.
+/// The model's provider refused OpenCode's credentials.
 const UNAUTHORIZED: &str = "UPSTREAM_UNAUTHORIZED";
 
-/// What helps then.
+const EXECUTION_ERROR: &str = "UPSTREAM_EXECUTION_ERROR";
+
+/// The advice for [`UNAUTHORIZED`].
 const TRY_AGAIN: &str =
     " Give OpenCode the credentials for it, then send a message on this task to try again.";
 
-/// All that decides about the outcome.
+/// Everything that decides the outcome.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ending<'a> {
     /// The newest message that answers the prompt.
     pub(crate) newest: Option<Newest<'a>>,
     /// The session's last error, whether or not it ended the turn.
     pub(crate) session_fault: Option<&'a Fault>,
-    /// Another prompt of the session was taken up.
+    /// OpenCode answers another prompt of the session.
     pub(crate) superseded: bool,
-    /// The gateway asked OpenCode to stop.
-    pub(crate) aborted_by_us: bool,
+    /// The gateway aborted the turn.
+    pub(crate) aborted_by_gateway: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Newest<'a> {
     pub(crate) finish: Option<&'a str>,
     pub(crate) fault: Option<&'a Fault>,
-    /// It is OpenCode's own summary of the conversation.
+    /// The message is OpenCode's own summary of the conversation.
     pub(crate) summary: bool,
-    /// The name and the error of a tool call that failed in it.
+    /// The name and the error of a tool call that failed in the message.
     pub(crate) failed_tool: Option<(&'a str, &'a str)>,
 }
 
-/// What shows that a prompt arrived, when nothing shows how its turn ended.
+/// The evidence that a prompt arrived, when nothing shows how its turn ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Trace {
-    /// It is among the session's messages.
+pub(crate) enum PromptTrace {
+    /// The prompt is among the session's messages.
     Stored,
-    /// OpenCode said that it took it, and it is not among the messages.
+    /// OpenCode accepted the prompt, and the prompt is not among the messages.
     Accepted,
     None,
-    /// OpenCode does not show the messages, and not all events were heard.
-    Hidden,
+    /// OpenCode cannot list the messages, and some events were missed.
+    Unavailable,
 }
 
-/// Finish reasons after which OpenCode makes another step, if it is not stopped.
+/// Finish reasons after which OpenCode makes another step unless it is stopped.
 pub(crate) fn asks_for_another_step(finish: &str) -> bool {
     matches!(finish, "tool-calls" | "unknown")
 }
@@ -63,13 +64,13 @@ pub(crate) fn is_abort(fault: &Fault) -> bool {
     fault.name == "MessageAbortedError"
 }
 
-/// The outcome of a turn whose last message is final, or stays as it is because the session is idle.
-pub(crate) fn of(ending: &Ending<'_>) -> Outcome {
+/// The outcome of a turn whose last message is final, or stays unfinished because the session is idle.
+pub(crate) fn from_ending(ending: &Ending<'_>) -> Outcome {
     let Some(newest) = ending.newest else {
         return failed("OpenCode answered another prompt in this session instead of this one.");
     };
     if let Some(fault) = newest.fault {
-        return of_fault(fault, ending.aborted_by_us);
+        return from_fault(fault, ending.aborted_by_gateway);
     }
     match newest.finish {
         Some("stop") if newest.summary => {
@@ -79,7 +80,7 @@ pub(crate) fn of(ending: &Ending<'_>) -> Outcome {
         Some("length") => completed("The reply was cut at the model's length limit."),
         Some("content-filter") => failed("The model's provider blocked the reply with its content filter."),
         Some("error") => failed("The model ended its reply with an error."),
-        Some("tool-calls" | "unknown") | None if ending.aborted_by_us => stopped(true),
+        Some("tool-calls" | "unknown") | None if ending.aborted_by_gateway => stopped(true),
         Some("tool-calls") if ending.superseded => {
             failed("Another prompt in the same session made OpenCode drop the rest of this turn.")
         }
@@ -94,17 +95,17 @@ pub(crate) fn of(ending: &Ending<'_>) -> Outcome {
         Some(other) => {
             completed(&format!("The model ended its reply for the reason '{}'.", redact::public(other)))
         }
-        // Seen only when a turn is stopped in the pause before OpenCode tries a failed request again.
+        // This happens only when a turn is stopped in the pause before OpenCode retries a failed request.
         None => stopped(false),
     }
 }
 
-/// The outcome of a turn that is over while its messages do not say how it ended.
-pub(crate) fn unknown_fate(ending: &Ending<'_>, trace: Trace) -> Outcome {
+/// The outcome of a turn that is over while its messages do not show how it ended.
+pub(crate) fn unknown_outcome(ending: &Ending<'_>, trace: PromptTrace) -> Outcome {
     match ending.newest.and_then(|newest| newest.fault).or(ending.session_fault) {
-        Some(fault) => of_fault(fault, ending.aborted_by_us),
-        None if ending.aborted_by_us => stopped(true),
-        None if trace == Trace::Hidden => failed(
+        Some(fault) => from_fault(fault, ending.aborted_by_gateway),
+        None if ending.aborted_by_gateway => stopped(true),
+        None if trace == PromptTrace::Unavailable => failed(
             "OpenCode does not show the messages of this session, so it is not known how the turn ended. Look at the \
              session before you send the message again.",
         ),
@@ -112,18 +113,18 @@ pub(crate) fn unknown_fate(ending: &Ending<'_>, trace: Trace) -> Outcome {
             "OpenCode stopped in the middle of the turn, for instance because it was restarted. What it had done by \
              then is done; the prompt is not sent again.",
         ),
-        None if trace == Trace::Stored => failed(
+        None if trace == PromptTrace::Stored => failed(
             "OpenCode has the prompt but never began to answer it, for instance because it was restarted. The \
              prompt is not sent again.",
         ),
-        None if trace == Trace::Accepted => failed("OpenCode took the prompt and shows no sign of it."),
+        None if trace == PromptTrace::Accepted => failed("OpenCode took the prompt and shows no sign of it."),
         None => failed(
             "It is not known whether OpenCode took the prompt; look at the session before you send it again.",
         ),
     }
 }
 
-/// The model answers again and again without an end, and the turn was aborted for it.
+/// The turn was aborted because the model answers without end.
 pub(crate) fn runaway() -> Outcome {
     failed(
         "The model's replies ended without a finish reason again and again, so the turn was stopped. The model's \
@@ -131,7 +132,7 @@ pub(crate) fn runaway() -> Outcome {
     )
 }
 
-/// Nothing came from the model for so long that the turn was aborted.
+/// The turn was aborted because nothing came from the model for too long.
 pub(crate) fn silent(waited: Duration) -> Outcome {
     failed(format!(
         "Nothing came from the model for {} s, so the turn was stopped. What it had done by then is done. The model's \
@@ -140,8 +141,8 @@ pub(crate) fn silent(waited: Duration) -> Outcome {
     ))
 }
 
-/// Something else answers in OpenCode's place, or OpenCode does not let the gateway in, for too long.
-pub(crate) fn strange(error: &Error, waited: Duration) -> Outcome {
+/// Another program responds at OpenCode's address, or OpenCode refuses the gateway, for too long.
+pub(crate) fn invalid_responses(error: &Error, waited: Duration) -> Outcome {
     failed(format!(
         "{error} It has been so for {} s, so the turn is not followed any more, and how it ended is not known. Look at the \
          session before you send the message again.",
@@ -149,7 +150,7 @@ pub(crate) fn strange(error: &Error, waited: Duration) -> Outcome {
     ))
 }
 
-/// The model made so many steps that the turn was aborted.
+/// The turn was aborted because the model made too many steps.
 pub(crate) fn endless(steps: usize) -> Outcome {
     failed(format!(
         "The model did not come to an end within the {steps} steps that this gateway allows for a turn, so the turn was \
@@ -157,8 +158,8 @@ pub(crate) fn endless(steps: usize) -> Outcome {
     ))
 }
 
-/// The same for a sub-agent. Nobody can send it a message, so one that lacks credentials has failed.
-pub(crate) fn of_sub_agent(outcome: Outcome) -> Outcome {
+/// Converts an outcome for a sub-agent. A client cannot send it a message, so a sub-agent that lacks credentials has failed.
+pub(crate) fn for_sub_agent(outcome: Outcome) -> Outcome {
     match outcome {
         Outcome::AuthRequired(Failure { message, metadata }) => {
             let message = message.strip_suffix(TRY_AGAIN).unwrap_or(&message).to_owned();
@@ -168,21 +169,21 @@ pub(crate) fn of_sub_agent(outcome: Outcome) -> Outcome {
     }
 }
 
-/// A sub-agent whose call failed before it did anything.
+/// The call of a sub-agent failed before the sub-agent did anything.
 pub(crate) fn never_began(error: &str) -> Outcome {
     failed(format!("The sub-agent did not begin: {}", redact::public(error)))
 }
 
-/// A sub-agent that nobody waits for and that goes on when its turn is over.
-pub(crate) fn left_at_work() -> Outcome {
-    failed("The turn ended while this sub-agent still worked. What it does from then on is not told.")
+/// A sub-agent still runs when its turn is over, and no agent waits for it.
+pub(crate) fn child_left_running() -> Outcome {
+    failed("The turn ended while this sub-agent still worked. What it does from then on is not reported.")
 }
 
-/// The same, where OpenCode may have written text that nobody has.
+/// Adds that text may be missing: OpenCode may have written text that the gateway did not receive and OpenCode did not keep.
 pub(crate) fn lacking_text(outcome: Outcome) -> Outcome {
     const LOST: &str =
         " Text that OpenCode wrote and did not keep, while the gateway could not hear it, may be missing.";
-    let told = match outcome {
+    let outcome = match outcome {
         Outcome::Failed(Failure { message, metadata }) => {
             Outcome::Failed(Failure { message: message + LOST, metadata })
         }
@@ -190,10 +191,10 @@ pub(crate) fn lacking_text(outcome: Outcome) -> Outcome {
         Outcome::Completed { remark } => {
             Outcome::Completed { remark: Some((remark.unwrap_or_default() + LOST).trim_start().to_owned()) }
         }
-        // The one is prompted again, the other says so already.
+        // A task that waits for credentials is prompted again, and `Lacking` has the remark already.
         other @ (Outcome::AuthRequired(_) | Outcome::Lacking(_)) => return other,
     };
-    Outcome::Lacking(Box::new(told))
+    Outcome::Lacking(Box::new(outcome))
 }
 
 /// OpenCode no longer has the session.
@@ -205,29 +206,25 @@ pub(crate) fn session_gone() -> Outcome {
 pub(crate) fn refused(status: u16, message: &str) -> Outcome {
     Outcome::Failed(Failure {
         message: format!("OpenCode refused the prompt (status {status}): {message}"),
-        metadata: metadata(class(Some(status)), Some(status)),
+        metadata: metadata(by_status(status).0, Some(status)),
     })
 }
 
-fn of_fault(fault: &Fault, aborted_by_us: bool) -> Outcome {
+fn from_fault(fault: &Fault, aborted_by_gateway: bool) -> Outcome {
     if is_abort(fault) {
-        return stopped(aborted_by_us);
+        return stopped(aborted_by_gateway);
     }
     let status = fault.data.status_code.and_then(status_number);
     let detail = fault.data.message.as_deref().map(redact::public).filter(|text| !text.is_empty());
-    let (what, class) = match (fault.name.as_str(), status) {
+    let (class, what) = match (fault.name.as_str(), status) {
         ("ContentFilterError", _) => {
-            ("The model's provider blocked the reply with its content filter", "UPSTREAM_EXECUTION_ERROR")
+            (EXECUTION_ERROR, "The model's provider blocked the reply with its content filter")
         }
-        ("ContextOverflowError", _) => {
-            ("The conversation is too long for the model", "UPSTREAM_EXECUTION_ERROR")
-        }
-        ("MessageOutputLengthError", _) => {
-            ("The reply is longer than the model may write", "UPSTREAM_EXECUTION_ERROR")
-        }
-        ("ProviderAuthError", _) => (sentence(401), UNAUTHORIZED),
-        (_, Some(status)) => (sentence(status), self::class(Some(status))),
-        (_, None) => ("OpenCode could not complete the turn", "UPSTREAM_EXECUTION_ERROR"),
+        ("ContextOverflowError", _) => (EXECUTION_ERROR, "The conversation is too long for the model"),
+        ("MessageOutputLengthError", _) => (EXECUTION_ERROR, "The reply is longer than the model may write"),
+        ("ProviderAuthError", _) => by_status(401),
+        (_, Some(status)) => by_status(status),
+        (_, None) => (EXECUTION_ERROR, "OpenCode could not complete the turn"),
     };
     let status_text = status.map(|status| format!(" (status {status})")).unwrap_or_default();
     let mut message = match detail {
@@ -244,32 +241,20 @@ fn of_fault(fault: &Fault, aborted_by_us: bool) -> Outcome {
     Outcome::AuthRequired(Failure { message, metadata: metadata(class, status) })
 }
 
-/// What a provider's status means, in words.
-fn sentence(status: u16) -> &'static str {
+/// The error type in the metadata, and the meaning of a provider's status.
+fn by_status(status: u16) -> (&'static str, &'static str) {
     match status {
-        400 => "The model's provider did not accept the request",
-        401 => "The model's provider refused OpenCode's credentials",
-        403 => "The model's provider does not permit this request",
-        404 => "The model's provider does not have what was asked for",
-        429 => "The model's provider reports that its quota or rate limit is used up",
-        402..=499 => "The model's provider refused the request",
-        500..=599 => "The model's provider failed",
-        _ => "The model's provider gave an unexpected answer",
-    }
-}
-
-/// The error type in the metadata.
-fn class(status: Option<u16>) -> &'static str {
-    match status {
-        Some(400) => "UPSTREAM_BAD_REQUEST",
-        Some(401) => UNAUTHORIZED,
-        Some(403) => "UPSTREAM_PERMISSION_DENIED",
-        Some(404) => "UPSTREAM_RESOURCE_NOT_FOUND",
-        Some(429) => "UPSTREAM_QUOTA_EXCEEDED",
-        Some(402..=499) => "UPSTREAM_CLIENT_ERROR",
-        Some(500..=599) => "UPSTREAM_SERVER_ERROR",
-        Some(_) => "UPSTREAM_HTTP_ERROR",
-        None => "UPSTREAM_EXECUTION_ERROR",
+        400 => ("UPSTREAM_BAD_REQUEST", "The model's provider did not accept the request"),
+        401 => (UNAUTHORIZED, "The model's provider refused OpenCode's credentials"),
+        403 => ("UPSTREAM_PERMISSION_DENIED", "The model's provider does not permit this request"),
+        404 => ("UPSTREAM_RESOURCE_NOT_FOUND", "The model's provider does not have what was asked for"),
+        429 => {
+            let meaning = "The model's provider reports that its quota or rate limit is used up";
+            ("UPSTREAM_QUOTA_EXCEEDED", meaning)
+        }
+        402..=499 => ("UPSTREAM_CLIENT_ERROR", "The model's provider refused the request"),
+        500..=599 => ("UPSTREAM_SERVER_ERROR", "The model's provider failed"),
+        _ => ("UPSTREAM_HTTP_ERROR", "The model's provider gave an unexpected answer"),
     }
 }
 

@@ -1,11 +1,11 @@
 //! One reader of OpenCode's event stream per directory, shared by all turns there.
 //!
-//! It is attached before any prompt and always drained, because OpenCode keeps in memory whatever a slow reader
-//! does not take. It hands each event to the turn of its session and never waits for one: see [`routes`].
+//! A reader is attached before any prompt and always drained, because OpenCode buffers in memory what a slow reader does
+//! not take. The reader hands each event to the turn of its session and never waits for a turn: see [`routes`].
 
-mod pace;
+mod backoff;
+mod invalid_alarm;
 mod routes;
-mod strangers;
 mod watched;
 
 use std::collections::HashMap;
@@ -22,20 +22,20 @@ use longshore_model::{Error, ErrorKind, Result};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use self::pace::Pace;
-pub(crate) use self::pace::jittered;
-pub(crate) use self::routes::{Kin, Lease, MAX_CHILDREN, Routed};
-use self::routes::{Routes, Target, Visit};
-pub(crate) use self::strangers::Strangers;
-use self::watched::Watched;
-pub(crate) use self::watched::{Noticed, Noticing};
+use self::backoff::Backoff;
+pub(crate) use self::backoff::jittered;
+pub(crate) use self::invalid_alarm::InvalidResponseAlarm;
+pub(crate) use self::routes::{ChildSession, Lease, MAX_CHILDREN, Routed};
+use self::routes::{KeepAlive, Routes, Target};
+use self::watched::WatchedSessions;
+pub(crate) use self::watched::{WatchEvent, WatchQueue};
 use crate::api::{EventKind, Head};
 use crate::client::{CallError, Client};
 use crate::id::ServerClock;
 use crate::skim::{self, Event};
 use crate::sse::{Decoder, Item, MAX_EVENT_BYTES};
 
-/// A reader that nobody uses stays this long, so that the next turn finds it attached. Then it stops.
+/// How long an unused reader stays attached for the next turn. Then it stops.
 const LINGER: Duration = Duration::from_mins(2);
 
 /// All readers of one OpenCode.
@@ -45,7 +45,7 @@ pub(crate) struct Readers {
     clock: Arc<dyn Clock>,
     server_clock: Arc<ServerClock>,
     tasks: Tasks,
-    /// After this silence a connection is taken for dead and made anew.
+    /// After this silence a connection is considered dead and is replaced.
     silence: Duration,
     metrics: Arc<Metrics>,
     by_directory: Mutex<HashMap<String, Arc<Reader>>>,
@@ -56,8 +56,8 @@ pub(crate) struct Reader {
     directory: String,
     routes: Mutex<Routes>,
     link: watch::Sender<Link>,
-    /// A turn gave up its place.
-    left: Notify,
+    /// A turn dropped its lease.
+    lease_dropped: Notify,
     metrics: Arc<Metrics>,
 }
 
@@ -67,19 +67,19 @@ struct Link {
     connected: bool,
     /// Why the last attempt failed.
     fault: Option<Error>,
-    /// Another attempt will not help, unless somebody changes something.
+    /// A retry will not help unless the operator changes something.
     hopeless: bool,
-    /// Since when the answers are strange.
-    strange_since: Option<Instant>,
+    /// Since when every response was invalid: not from OpenCode, or a refusal of the gateway's credentials.
+    invalid_since: Option<Instant>,
 }
 
 /// Why a connection ended.
 enum End {
-    /// Nobody needs it any more.
-    Unused,
+    /// No turn needs the connection any more.
+    NotNeeded,
     Failed(CallError),
     Silent,
-    /// OpenCode closed it, as it does when it stops or disposes of the directory.
+    /// OpenCode closed the connection, as it does when it stops or disposes of the directory.
     Closed,
 }
 
@@ -96,8 +96,8 @@ impl Readers {
         Arc::new(Self { client, clock, server_clock, tasks, silence, metrics, by_directory })
     }
 
-    /// Registers a turn that is to be prompted with the reader of its directory, and starts the reader if need be. `None`: for so
-    /// long another turn had the session. One that has just ended leaves a moment after it said so.
+    /// Registers a turn that is about to be prompted with the reader of its directory, and starts the reader if necessary.
+    /// `None`: another turn held the session for the whole `patience`. A turn keeps its lease for a moment after it has ended.
     pub(crate) async fn lease(
         self: &Arc<Self>,
         directory: &str,
@@ -105,33 +105,33 @@ impl Readers {
         patience: Duration,
     ) -> Option<Lease> {
         let deadline = Instant::now() + patience;
-        let visit = self.visit(directory);
+        let keep_alive = self.keep_alive(directory);
         loop {
-            let mut left = pin!(visit.reader().left.notified());
+            let mut left = pin!(keep_alive.reader().lease_dropped.notified());
             left.as_mut().enable();
-            if let Some(lease) = Lease::open(Arc::clone(visit.reader()), session) {
+            if let Some(lease) = Lease::open(Arc::clone(keep_alive.reader()), session) {
                 return Some(lease);
             }
             timeout_at(deadline, left).await.ok()?;
         }
     }
 
-    /// Registers a turn that runs already. While another one has the session it is told to ask for what it cannot hear.
-    pub(crate) fn lease_beside(self: &Arc<Self>, directory: &str, session: &str) -> Lease {
+    /// Registers a turn that runs already. While another turn holds the session, this one reads its state from OpenCode instead.
+    pub(crate) fn lease_or_wait(self: &Arc<Self>, directory: &str, session: &str) -> Lease {
         let mut readers = lock(&self.by_directory);
-        Lease::beside(self.reader(&mut readers, directory), session)
+        Lease::open_or_wait(self.reader(&mut readers, directory), session)
     }
 
-    /// Waits until the events of a directory arrive: OpenCode is up, and past the moment after its start in which
-    /// it swallows requests.
+    /// Waits until the events of a directory arrive: OpenCode is up, and past the moment after its start in which it
+    /// swallows requests.
     pub(crate) async fn attached(self: &Arc<Self>, directory: &str, patience: Duration) -> Result<()> {
-        self.visit(directory).reader().connected(patience).await
+        self.keep_alive(directory).reader().connected(patience).await
     }
 
-    /// While somebody waits, the reader goes on trying.
-    fn visit(self: &Arc<Self>, directory: &str) -> Visit {
+    /// Keeps the reader trying to connect while the caller waits.
+    fn keep_alive(self: &Arc<Self>, directory: &str) -> KeepAlive {
         let mut readers = lock(&self.by_directory);
-        Visit::open(self.reader(&mut readers, directory))
+        KeepAlive::open(self.reader(&mut readers, directory))
     }
 
     fn reader(self: &Arc<Self>, readers: &mut HashMap<String, Arc<Reader>>, directory: &str) -> Arc<Reader> {
@@ -140,7 +140,7 @@ impl Readers {
                 directory: directory.to_owned(),
                 routes: Mutex::new(Routes::new(Arc::clone(&self.metrics))),
                 link: watch::Sender::default(),
-                left: Notify::new(),
+                lease_dropped: Notify::new(),
                 metrics: Arc::clone(&self.metrics),
             });
             self.tasks.spawn("opencode-events", Arc::clone(self).follow(Arc::clone(&reader)));
@@ -149,73 +149,73 @@ impl Readers {
         Arc::clone(reader)
     }
 
-    /// Watches the sessions of a directory that are named from now on. Call it once for each.
-    pub(crate) fn watch(self: &Arc<Self>, directory: &str) -> Noticing {
+    /// Starts to watch a directory. Sessions are added with [`Self::watch_session`]. Call it once for each directory.
+    pub(crate) fn watch(self: &Arc<Self>, directory: &str) -> WatchQueue {
         let mut readers = lock(&self.by_directory);
         let reader = self.reader(&mut readers, directory);
-        let (watched, noticing) = Watched::new(Arc::clone(&reader));
+        let (watched, queue) = WatchedSessions::new(Arc::clone(&reader));
         reader.routes().watch(watched);
-        noticing
+        queue
     }
 
-    /// Ends that. Gives the sessions that were watched, those first that were named first.
+    /// Stops watching a directory. Returns the watched sessions in the order in which they were named.
     pub(crate) fn unwatch(&self, directory: &str) -> Vec<String> {
         let readers = lock(&self.by_directory);
         readers.get(directory).map(|reader| reader.routes().unwatch()).unwrap_or_default()
     }
 
-    /// Whether no turn of ours runs in a directory that is watched, and nothing of what others do there waits to be looked at.
-    pub(crate) fn is_at_rest(&self, directory: &str) -> bool {
-        lock(&self.by_directory).get(directory).is_none_or(|reader| reader.routes().is_at_rest())
+    /// Whether the gateway runs no turn in a watched directory, and no event there waits to be handled.
+    pub(crate) fn is_idle(&self, directory: &str) -> bool {
+        lock(&self.by_directory).get(directory).is_none_or(|reader| reader.routes().is_idle())
     }
 
-    /// Watches one more session of a directory that is watched. One that is new was never busy.
+    /// Watches one more session of a watched directory. A new session has never been busy.
     pub(crate) fn watch_session(&self, directory: &str, session: &str, is_new: bool) {
         if let Some(reader) = lock(&self.by_directory).get(directory) {
             reader.routes().watch_session(session, is_new);
         }
     }
 
-    /// Notes that the gateway itself stops what runs in a session.
+    /// Notes that the gateway aborts a session.
     pub(crate) fn note_abort(&self, directory: &str, session: &str) {
         if let Some(reader) = lock(&self.by_directory).get(directory) {
             reader.routes().note_abort(session);
         }
     }
 
-    /// The sessions that are known to work for this one, at any depth.
+    /// The known sub-agent sessions of this session, at any depth.
     pub(crate) fn below(&self, directory: &str, session: &str) -> Vec<String> {
         let readers = lock(&self.by_directory);
-        readers.get(directory).map(|reader| reader.routes().below(session)).unwrap_or_default()
+        readers.get(directory).map(|reader| reader.routes().descendants(session)).unwrap_or_default()
     }
 
-    /// Keeps a directory's stream connected until nobody needs it.
+    /// Keeps a directory's stream connected until it is unused.
     async fn follow(self: Arc<Self>, reader: Arc<Reader>) {
         let stop = self.tasks.stopping().clone();
-        let mut pace = Pace::default();
+        let mut backoff = Backoff::default();
         let mut was_connected = false;
         loop {
             let end = tokio::select! {
                 () = stop.cancelled() => return,
-                end = self.stream(&reader, &mut pace, &mut was_connected) => end,
+                end = self.stream(&reader, &mut backoff, &mut was_connected) => end,
             };
             reader.link.send_modify(|link| {
                 link.connected = false;
                 if let End::Failed(cause) = end {
-                    // One line per outage, not one per attempt.
+                    // One log line per outage, not one per attempt.
                     if link.fault.is_none() {
-                        tracing::warn!(%cause, "no event stream from OpenCode");
+                        tracing::warn!(%cause, "cannot open the event stream of OpenCode");
                     }
                     link.hopeless = matches!(
                         cause,
                         CallError::Unauthorized | CallError::NoSuchPath | CallError::Garbled(_)
                     );
-                    let since = link.strange_since.take();
-                    link.strange_since = cause.is_strange().then(|| since.unwrap_or_else(Instant::now));
+                    let since = link.invalid_since.take();
+                    link.invalid_since = cause.is_strange().then(|| since.unwrap_or_else(Instant::now));
                     link.fault = Some(cause.into_error("open the event stream"));
                 } else {
                     tracing::debug!("the event stream ended");
-                    (link.fault, link.hopeless, link.strange_since) = (None, false, None);
+                    (link.fault, link.hopeless, link.invalid_since) = (None, false, None);
                 }
             });
             if self.retire(&reader) {
@@ -223,35 +223,35 @@ impl Readers {
             }
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = tokio::time::sleep(jittered(pace.next())) => {}
+                () = tokio::time::sleep(jittered(backoff.next_pause())) => {}
             }
         }
     }
 
-    /// One connection, from its opening to its end.
-    async fn stream(&self, reader: &Reader, pace: &mut Pace, was_connected: &mut bool) -> End {
-        let mut response = match self.client.events(&reader.directory, pace.patience()).await {
+    /// Runs one connection, from its opening to its end.
+    async fn stream(&self, reader: &Reader, backoff: &mut Backoff, was_connected: &mut bool) -> End {
+        let mut response = match self.client.events(&reader.directory, backoff.response_timeout()).await {
             Ok(response) => response,
             Err(cause @ CallError::NoAnswer) => {
-                pace.was_too_impatient();
+                backoff.timed_out();
                 return End::Failed(cause);
             }
             Err(cause) => return End::Failed(cause),
         };
         let (mut decoder, mut items) = (Decoder::new(MAX_EVENT_BYTES), Vec::new());
         let mut is_connected = false;
-        // One clock for the whole connection. When it rings, it is looked when something came last.
+        // One timer for the whole connection. When it fires, the time of the last chunk is checked.
         let mut silent = pin!(sleep(self.silence));
-        let mut heard = Instant::now();
+        let mut last_chunk = Instant::now();
         loop {
             let chunk = tokio::select! {
                 biased;
                 chunk = response.chunk() => chunk,
                 () = silent.as_mut() => {
-                    if heard.elapsed() >= self.silence {
+                    if last_chunk.elapsed() >= self.silence {
                         return End::Silent;
                     }
-                    silent.as_mut().reset(heard + self.silence);
+                    silent.as_mut().reset(last_chunk + self.silence);
                     continue;
                 }
             };
@@ -260,27 +260,27 @@ impl Readers {
                 Ok(None) => return End::Closed,
                 Ok(Some(chunk)) => chunk,
             };
-            heard = Instant::now();
+            last_chunk = Instant::now();
             decoder.push(&chunk, &mut items);
             for item in items.drain(..) {
                 match item {
                     Item::TooLong => {
-                        tracing::warn!("an event was too long and was skipped");
+                        tracing::warn!("skipped an event that was too long");
                         self.count(Fate::Unread);
                         reader.routes().lag_all();
                     }
                     Item::Unreadable => {
-                        tracing::warn!("a line of the event stream that is none was skipped");
+                        tracing::warn!("skipped a line that does not belong in an event stream");
                         self.count(Fate::Unread);
                         reader.routes().missed();
                     }
                     Item::Event(body) => {
-                        let Some(body) = self.straight_to_its_turn(reader, is_connected, body) else {
+                        let Some(body) = self.route_skimmed(reader, is_connected, body) else {
                             continue;
                         };
-                        if self.event(reader, body, is_connected) == Noted::Connected {
+                        if self.route_parsed(reader, body, is_connected) {
                             is_connected = true;
-                            pace.connected();
+                            backoff.connected();
                             if std::mem::replace(was_connected, true) {
                                 self.metrics.stream_retries.increment();
                             }
@@ -289,14 +289,14 @@ impl Readers {
                 }
             }
             if reader.routes().unused_since().is_some_and(|since| since.elapsed() > LINGER) {
-                return End::Unused;
+                return End::NotNeeded;
             }
         }
     }
 
-    /// Hands an event over whose beginning says whose it is. Gives it back if that needs a closer look: it is in another
-    /// form, nobody takes it who would notice what is wrong with it, or the reader itself has to know it.
-    fn straight_to_its_turn(&self, reader: &Reader, is_connected: bool, body: Bytes) -> Option<Bytes> {
+    /// Routes an event by its beginning, which names its kind and session. Gives the event back if it must be parsed: it has
+    /// an unusual form, no turn would notice that it is malformed, or the reader itself must know it.
+    fn route_skimmed(&self, reader: &Reader, is_connected: bool, body: Bytes) -> Option<Bytes> {
         let Some(skimmed) = skim::skim(&body).filter(|_| is_connected) else { return Some(body) };
         if skimmed.kind == EventKind::SessionUpdated {
             return Some(body);
@@ -309,7 +309,9 @@ impl Readers {
         let fate = match target {
             Some(target) => target.send(skimmed.event(body)),
             None => match skimmed.session(&body).and_then(|session| routes.watched_for(session)) {
-                Some((session, is_below)) => routes.notice(session, is_below, skimmed.event(body)),
+                Some((session, is_descendant)) => {
+                    routes.queue_watched(session, is_descendant, skimmed.event(body))
+                }
                 None => Fate::Foreign,
             },
         };
@@ -317,7 +319,8 @@ impl Readers {
         None
     }
 
-    fn event(&self, reader: &Reader, body: Bytes, is_connected: bool) -> Noted {
+    /// Parses an event and routes it. Returns whether it shows that the stream is now connected.
+    fn route_parsed(&self, reader: &Reader, body: Bytes, is_connected: bool) -> bool {
         let head: Head<'_> = match serde_json::from_slice(&body) {
             Ok(head) => head,
             Err(cause) => {
@@ -325,22 +328,21 @@ impl Readers {
                     bytes = body.len(),
                     line = cause.line(),
                     column = cause.column(),
-                    "an event that is no event of OpenCode was skipped"
+                    "skipped an event that is not valid"
                 );
-                // By the rules of event streams an empty one is none.
+                // An empty event is no event by the rules of event streams.
                 if !body.is_empty() {
                     self.count(Fate::Unread);
                     reader.routes().missed();
                 }
-                return Noted::Nothing;
+                return false;
             }
         };
-        let mut noted = Noted::Nothing;
-        // Any event will do, in case the first one could not be read.
-        if head.kind == "server.connected" || !is_connected {
+        // Any event shows that the stream is connected, in case the first one could not be parsed.
+        let connects = head.kind == "server.connected" || !is_connected;
+        if connects {
             reader.routes().reconnected();
             reader.link.send_modify(|link| *link = Link { connected: true, ..Link::default() });
-            noted = Noted::Connected;
         }
         match head.kind.as_ref() {
             "server.connected" | "server.heartbeat" => {
@@ -348,7 +350,7 @@ impl Readers {
                     self.server_clock.learn(&id.0, self.clock.now());
                 }
                 self.count(Fate::Foreign);
-                return noted;
+                return connects;
             }
             "session.created" | "session.updated" => {
                 let parent = head.properties.info.as_ref().and_then(|info| info.parent.as_ref());
@@ -361,18 +363,20 @@ impl Readers {
         let fate = match (EventKind::parse(&head.kind), &head.properties.session) {
             (Some(kind), Some(session)) => {
                 let routes = reader.routes();
-                // The head borrows the body, so the session is looked up first.
+                // The head borrows the body, so the session's route is found first.
                 let target = routes.find(&session.0);
                 let watched = if target.is_none() { routes.watched_for(&session.0) } else { None };
                 drop(head);
                 let event = Event::parsed(kind, body);
                 match (target, watched) {
                     (Some(target), _) => target.send(event),
-                    (None, Some((session, is_below))) => routes.notice(session, is_below, event),
+                    (None, Some((session, is_descendant))) => {
+                        routes.queue_watched(session, is_descendant, event)
+                    }
                     (None, None) => Fate::Foreign,
                 }
             }
-            // Errors can be of no session. Everything else that a turn looks at is of one.
+            // An error may have no session. Every other event that a turn uses has one.
             (None | Some(EventKind::Error), None) | (None, Some(_)) => Fate::Foreign,
             (Some(_), None) => {
                 reader.routes().missed();
@@ -380,14 +384,14 @@ impl Readers {
             }
         };
         self.count(fate);
-        noted
+        connects
     }
 
     fn count(&self, fate: Fate) {
         self.metrics.opencode_events.of(fate).increment();
     }
 
-    /// Takes a reader out of service if nobody uses it. A reader that was retired is never handed out again.
+    /// Removes a reader that is unused. A removed reader is never handed out again.
     fn retire(&self, reader: &Arc<Reader>) -> bool {
         let mut readers = lock(&self.by_directory);
         let unused = reader.routes().unused_since().is_some();
@@ -396,12 +400,6 @@ impl Readers {
         }
         unused
     }
-}
-
-#[derive(PartialEq, Eq)]
-enum Noted {
-    Connected,
-    Nothing,
 }
 
 impl Reader {
@@ -413,7 +411,7 @@ impl Reader {
         self.link.borrow().connected
     }
 
-    /// Waits until the stream is connected. Gives up at once when trying again cannot help.
+    /// Waits until the stream is connected. Fails at once when a retry cannot help.
     async fn connected(&self, patience: Duration) -> Result<()> {
         let mut link = self.link.subscribe();
         let waited = timeout(patience, link.wait_for(|link| link.connected || link.hopeless)).await;
@@ -439,11 +437,11 @@ impl Lease {
         self.reader().connected(patience).await
     }
 
-    /// Whether what answers in OpenCode's place is strange.
-    pub(crate) fn strangers(&self) -> Strangers {
-        Strangers::at(self.reader().link.subscribe())
+    /// Rings when the stream has had only invalid responses for some time.
+    pub(crate) fn invalid_alarm(&self) -> InvalidResponseAlarm {
+        InvalidResponseAlarm::at(self.reader().link.subscribe())
     }
 }
 
-/// When a reader lost its last user.
+/// When a reader became unused.
 type Since = Instant;

@@ -1,5 +1,5 @@
-//! Reads from OpenCode what its event stream did not bring, after a gap, at a doubtful end, and when a turn is taken
-//! up again. Nothing is guessed: what OpenCode does not say is not reported.
+//! Reads from OpenCode what its event stream did not bring: after a gap, at a doubtful end, and when a turn is resumed.
+//! Nothing is guessed: only what OpenCode shows is reported.
 
 use std::collections::HashSet;
 
@@ -16,9 +16,9 @@ const MAX_TREE_DEPTH: usize = 4;
 /// How much to read.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Depth {
-    /// The session's activity and its messages: enough when no event was lost.
+    /// The session's activity and its messages: enough if no event was lost.
     Messages,
-    /// Also the session's name, the sub-agents and what they used, and the open asks.
+    /// Also the session's title, the sub-agents and their usage, and the open asks.
     Everything,
 }
 
@@ -28,7 +28,7 @@ pub(crate) enum Reading {
     Done(Vec<Found>),
     /// OpenCode has no such session.
     Gone,
-    /// Ask again later.
+    /// OpenCode did not respond: read again later.
     NoAnswer(CallError),
 }
 
@@ -40,16 +40,16 @@ pub(crate) struct Found {
     pub(crate) title: Option<String>,
 }
 
-/// What OpenCode says of a sub-agent.
+/// The state of a sub-agent.
 #[derive(Debug)]
 pub(crate) struct ChildReading {
-    /// `None`: it is idle.
+    /// `None`: the sub-agent is idle.
     pub(crate) status: Option<Status>,
     pub(crate) messages: Vec<StoredMessage>,
 }
 
-/// Reads, and lets the translator make events of the news. Of sub-agents whose sessions are `followed` nothing is read here
-/// but whether they are at work: they have translators of their own.
+/// Reads the state of the session, and passes it to the translator. Of sub-agents whose sessions are `followed` only the
+/// activity is read here: they have translators of their own.
 pub(crate) async fn read(
     client: &Client,
     session: &Session,
@@ -62,20 +62,20 @@ pub(crate) async fn read(
         Err(CallError::NotFound) => Reading::Gone,
         Err(cause) if cause.is_transient() => Reading::NoAnswer(cause),
         Err(cause) => {
-            tracing::warn!(session = %session.id, %cause, "OpenCode does not show how a session stands");
+            tracing::warn!(session = %session.id, %cause, "OpenCode does not show the state of a session");
             Reading::Done(Vec::new())
         }
     }
 }
 
-/// Reads how a sub-agent stands, from this moment on.
+/// Reads the state of a sub-agent, with its messages since a time.
 pub(crate) async fn read_child(
     client: &Client,
     directory: &str,
     child: &str,
     since: f64,
 ) -> Result<ChildReading, CallError> {
-    // As for the root: the activity first.
+    // The activity first, as for the root.
     let status = client.statuses(directory).await?.get(child).cloned();
     let messages = client.messages_from(directory, child, since).await?;
     Ok(ChildReading { status, messages })
@@ -90,21 +90,21 @@ async fn try_read(
 ) -> Result<Vec<Found>, CallError> {
     fail_point::hit("reconcile.before");
     let (directory, root) = (session.directory.as_str(), session.id.as_str());
-    // The activity first: when it says idle, the messages that are read after it are the final ones.
+    // The activity first: when it is idle, the messages that are read after it are final.
     let statuses = client.statuses(directory).await?;
     let busy = statuses.contains_key(root);
     let prompts: Vec<String> = translator.prompts().map(str::to_owned).collect();
     match client.messages_since(directory, root, &prompts).await {
-        Ok(messages) => translator.list(messages),
+        Ok(messages) => translator.merge_messages(messages),
         Err(cause @ CallError::NotFound) => return Err(cause),
         Err(cause) if cause.is_transient() => return Err(cause),
-        // OpenCode itself cannot read the messages of some sessions. Then the stream is all there is, and its asks.
+        // OpenCode itself cannot list the messages of some sessions. Then the stream and the asks are the only sources.
         Err(cause) => {
             tracing::warn!(session = %session.id, %cause, "OpenCode does not show the messages of a session");
-            translator.no_list();
+            translator.messages_unavailable();
         }
     }
-    translator.asked_status(statuses.get(root));
+    translator.confirm_status(statuses.get(root));
     if depth == Depth::Messages && !translator.has_open_asks() {
         return Ok(Vec::new());
     }
@@ -114,20 +114,20 @@ async fn try_read(
     let found = tree.read(root).await?;
     for child in found.iter().filter(|child| !followed.contains(&child.session)) {
         if let Some(since) = tree.since {
-            let messages = known(client.infos_since(directory, &child.session, since).await)?;
-            translator.list_below(messages.iter().flatten().map(|message| &message.info));
+            let messages = none_if_deleted(client.infos_since(directory, &child.session, since).await)?;
+            translator.merge_child_messages(messages.iter().flatten().map(|message| &message.info));
         }
     }
     // A sub-agent can work in a session from elsewhere, or deeper than the tree was read.
-    let mut at_work: HashSet<String> =
+    let mut busy_sessions: HashSet<String> =
         found.iter().map(|child| &child.session).chain(followed).cloned().collect();
-    at_work.insert(root.to_owned());
-    // Nobody waits for a sub-agent of an idle session.
-    at_work.retain(|session| busy && statuses.contains_key(session));
+    busy_sessions.insert(root.to_owned());
+    // A sub-agent of an idle session has no caller that waits for it.
+    busy_sessions.retain(|session| busy && statuses.contains_key(session));
     if busy || translator.has_open_asks() {
         let permissions = client.permissions(directory).await?;
         let questions = client.questions(directory).await?;
-        translator.open_asks(&permissions, &questions, &at_work);
+        translator.merge_asks(&permissions, &questions, &busy_sessions);
     }
     fail_point::hit("reconcile.after");
     Ok(found)
@@ -138,22 +138,22 @@ struct Tree<'a> {
     client: &'a Client,
     directory: &'a str,
     statuses: &'a Statuses,
-    /// When the turn began. Sub-agents that rest since before that are of earlier turns.
+    /// When the turn began. Sub-agents without a change since then belong to earlier turns.
     since: Option<f64>,
 }
 
 impl Tree<'_> {
-    /// Those that work, or have worked, for the turn.
+    /// The sub-agents that work, or have worked, for the turn.
     async fn read(&self, root: &str) -> Result<Vec<Found>, CallError> {
         let mut found: Vec<Found> = Vec::new();
         let mut level = vec![root.to_owned()];
         for _ in 0..MAX_TREE_DEPTH {
             let mut next = Vec::new();
             for parent in level {
-                let children = known(self.client.children(self.directory, &parent).await)?;
+                let children = none_if_deleted(self.client.children(self.directory, &parent).await)?;
                 for child in children.unwrap_or_default() {
                     let is_new = !found.iter().any(|found| found.session == child.id);
-                    if is_new && self.is_of_this_turn(&child) {
+                    if is_new && self.belongs_to_turn(&child) {
                         next.push(child.id.clone());
                         found.push(Found { session: child.id, parent: parent.clone(), title: child.title });
                     }
@@ -164,14 +164,14 @@ impl Tree<'_> {
         Ok(found)
     }
 
-    fn is_of_this_turn(&self, child: &api::Session) -> bool {
-        let rests = child.time.updated.zip(self.since).is_some_and(|(updated, since)| updated < since);
-        !rests || self.statuses.contains_key(&child.id)
+    fn belongs_to_turn(&self, child: &api::Session) -> bool {
+        let is_older = child.time.updated.zip(self.since).is_some_and(|(updated, since)| updated < since);
+        !is_older || self.statuses.contains_key(&child.id)
     }
 }
 
-/// Somebody may delete a sub-agent's session at any time; that is not the end of the turn.
-fn known<T>(answer: Result<T, CallError>) -> Result<Option<T>, CallError> {
+/// A user may delete a sub-agent's session at any time; that does not end the turn.
+fn none_if_deleted<T>(answer: Result<T, CallError>) -> Result<Option<T>, CallError> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
         Err(CallError::NotFound) => Ok(None),

@@ -1,9 +1,9 @@
-//! Makes a text of OpenCode, or of the provider behind it, fit for a caller.
+//! Makes a text of OpenCode, or of the model's provider, fit for a caller.
 //!
-//! Errors carry stacks, paths of the server, addresses and headers of the model's provider. A caller may
-//! see what went wrong, not where it lives.
+//! Errors contain stack traces, server paths, URLs and request headers. A caller may see what went wrong, but not where the
+//! gateway, OpenCode and the provider run.
 
-/// The longest public text, in characters. The rest is cut and an ellipsis says so.
+/// Maximum length of a public text, in characters. A longer text is cut and ends with an ellipsis.
 pub(crate) const MAX_CHARS: usize = 512;
 
 const PATH: &str = "<redacted-path>";
@@ -28,10 +28,10 @@ const KEY_BEGINNINGS: [&str; 14] = [
     "eyJ",
 ];
 
-/// A key is at least this long; a shorter word with such a beginning is a word.
+/// Minimum length of a key; a shorter word with such a beginning is an ordinary word.
 const MIN_KEY_CHARS: usize = 12;
 
-/// Masks absolute paths, addresses and keys, drops a stack, takes the sentence out of a JSON error, and cuts at [`MAX_CHARS`].
+/// Masks absolute paths, URLs and keys, drops a stack trace, extracts the message of a JSON error, and cuts at [`MAX_CHARS`].
 pub(crate) fn public(text: &str) -> String {
     let sentence = sentence_of(text);
     let sentence = without_stack(&sentence);
@@ -49,7 +49,7 @@ pub(crate) fn cut(text: &str) -> String {
     cut_at(text, MAX_CHARS)
 }
 
-/// The same for another length.
+/// Cuts at `max_chars` characters and changes nothing else.
 pub(crate) fn cut_at(text: &str, max_chars: usize) -> String {
     match text.char_indices().nth(max_chars) {
         None => text.to_owned(),
@@ -57,7 +57,7 @@ pub(crate) fn cut_at(text: &str, max_chars: usize) -> String {
     }
 }
 
-/// Providers' error objects come as their JSON text; the sentence in them is all that helps a caller.
+/// A provider's error object arrives as JSON text; only the message in it helps a caller.
 fn sentence_of(text: &str) -> String {
     let found = serde_json::from_str::<serde_json::Value>(text).ok().and_then(|value| {
         let inner = value.get("error").unwrap_or(&value);
@@ -90,13 +90,13 @@ fn mask(word: &str, out: &mut String) {
     out.push_str(&word[start + tail.len()..]);
 }
 
-/// Masks the keys in a word, keeping what stands around them: `(key=sk-...)`.
+/// Masks the keys in a word, keeping the characters around them: `(key=sk-...)`.
 fn mask_keys(word: &str, out: &mut String) {
     let in_key = |c: char| c.is_ascii_alphanumeric() || "-_.*".contains(c);
     let mut rest = word;
     while let Some(start) = rest.find(in_key) {
         let end = rest[start..].find(|c| !in_key(c)).map_or(rest.len(), |length| start + length);
-        // A full stop behind a key ends the sentence.
+        // A full stop after a key ends the sentence.
         let run = rest[start..end].trim_end_matches('.');
         let masked =
             run.len() >= MIN_KEY_CHARS && KEY_BEGINNINGS.iter().any(|beginning| run.starts_with(beginning));
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_caller_sees() {
+    fn secrets_are_masked_and_other_text_is_kept() {
         let cases = [
             ("Incorrect API key provided", "Incorrect API key provided"),
             ("cannot open /home/me/project/a.rs: denied", "cannot open <redacted-path>: denied"),

@@ -1,9 +1,9 @@
-//! Events of OpenCode as a turn gets them, with as much of them read as the way to the turn needs.
+//! OpenCode's events on their way to a turn, parsed only as far as routing needs.
 //!
-//! Nearly all events are pieces of text, and OpenCode writes them in one form, without blanks and with the fields in one
-//! order. Such a one is taken apart here by looking for the quotes between its fields, and needs no parser at all. Of the
-//! others only the beginning is looked at: what they are and whose. Anything in another form is left to the parser, so the
-//! form decides only how long it takes.
+//! Nearly all events are text deltas, and OpenCode writes them in one form: without spaces and with the fields in one
+//! order. Such an event is split here by searching for the quotes between its fields, without a JSON parser. Of other events
+//! only the beginning is read: their kind and their session. An event in any other form goes to the parser, so the form
+//! affects only the speed.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -30,44 +30,44 @@ pub(crate) struct Event {
     read: Read,
 }
 
-/// How much of an event is known to be as it should be.
+/// How much of an event was checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Read {
-    /// A parser went over it.
+    /// The parser has read the whole event.
     Whole,
-    /// Its beginning.
+    /// Only the beginning was read.
     Beginning,
-    /// A piece of text of which all places are known.
-    Delta(Places),
+    /// A text delta whose field positions are known.
+    Delta(DeltaOffsets),
 }
 
-/// Where the fields of a piece of text are. What lies between them is always the same.
+/// Where the fields of a text delta are. The bytes between them are always the same.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Places {
-    /// Where its message's id begins, and where that and its part's id end.
+struct DeltaOffsets {
+    /// Where the message id begins, and where the message id and the part id end.
     message: u16,
     message_end: u16,
     part_end: u16,
     is_escaped: bool,
 }
 
-/// What the beginning of an event says.
+/// The beginning of an event.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct Skimmed {
     pub(crate) kind: EventKind,
     session: Range<usize>,
-    delta: Option<Places>,
+    delta: Option<DeltaOffsets>,
 }
 
 impl Skimmed {
-    /// Whose event it is.
+    /// The session that the event belongs to.
     pub(crate) fn session<'a>(&self, body: &'a [u8]) -> Option<&'a str> {
         std::str::from_utf8(body.get(self.session.clone())?).ok()
     }
 
-    /// Every byte of it was looked at.
+    /// Whether every byte of the event was checked.
     pub(crate) fn is_whole(&self) -> bool {
-        self.delta.is_some_and(|places| !places.is_escaped)
+        self.delta.is_some_and(|offsets| !offsets.is_escaped)
     }
 
     pub(crate) fn event(self, body: Bytes) -> Event {
@@ -76,7 +76,7 @@ impl Skimmed {
 }
 
 impl Event {
-    /// One that is known to be JSON.
+    /// An event that is known to be valid JSON.
     pub(crate) fn parsed(kind: EventKind, body: Bytes) -> Self {
         Self { kind, body, read: Read::Whole }
     }
@@ -89,19 +89,19 @@ impl Event {
         self.body.len()
     }
 
-    /// Whether it is JSON at all. One that is not may be what is left of two.
+    /// Whether the event is valid JSON. An event that is not may consist of the remains of two.
     pub(crate) fn is_json(&self) -> bool {
         match self.read {
             Read::Whole => true,
-            Read::Delta(places) if !places.is_escaped => true,
+            Read::Delta(offsets) if !offsets.is_escaped => true,
             _ => serde_json::from_slice::<IgnoredAny>(&self.body).is_ok(),
         }
     }
 
-    /// The piece of text that it brings, if it is one.
+    /// The text delta, if the event is one.
     pub(crate) fn delta(&self) -> Option<serde_json::Result<PartDelta<'_>>> {
         match self.read {
-            Read::Delta(places) => Some(places.delta(&self.body)),
+            Read::Delta(offsets) => Some(offsets.delta(&self.body)),
             _ if self.kind == EventKind::PartDelta => {
                 let parsed = serde_json::from_slice::<Envelope<PartDelta<'_>>>(&self.body);
                 Some(parsed.map(|envelope| envelope.properties))
@@ -111,13 +111,13 @@ impl Event {
     }
 }
 
-impl Places {
+impl DeltaOffsets {
     fn delta(self, body: &[u8]) -> serde_json::Result<PartDelta<'_>> {
         let [message, message_end, part_end] =
             [self.message, self.message_end, self.part_end].map(usize::from);
         let text = part_end + TEXT.len()..body.len() - END.len();
         let delta = if self.is_escaped {
-            // With its quotes.
+            // Includes the quotes.
             serde_json::from_slice(&body[text.start - 1..=text.end])?
         } else {
             Cow::Borrowed(utf8(&body[text])?)
@@ -131,24 +131,24 @@ impl Places {
     }
 }
 
-/// Looks at the beginning of an event. `None`: it has another form, or is none that a turn looks at.
+/// Reads the beginning of an event. `None`: it has an unusual form, or a kind that no turn uses.
 pub(crate) fn skim(body: &[u8]) -> Option<Skimmed> {
-    let (_, at) = plain(body, after(body, 0, ID)?)?;
-    let (kind, at) = plain(body, after(body, at, TYPE)?)?;
+    let (_, at) = plain_string(body, skip_literal(body, 0, ID)?)?;
+    let (kind, at) = plain_string(body, skip_literal(body, at, TYPE)?)?;
     let kind = EventKind::parse(std::str::from_utf8(&body[kind]).ok()?)?;
-    let (session, at) = plain(body, after(body, at, SESSION)?)?;
+    let (session, at) = plain_string(body, skip_literal(body, at, SESSION)?)?;
     if kind != EventKind::PartDelta {
         return Some(Skimmed { kind, session, delta: None });
     }
-    // What is nearly one may still be one.
-    let delta = Some(places(body, at)?);
+    // A delta in an unusual form goes to the parser.
+    let delta = Some(delta_offsets(body, at)?);
     Some(Skimmed { kind, session, delta })
 }
 
-fn places(body: &[u8], at: usize) -> Option<Places> {
-    let (message, at) = plain(body, after(body, at, MESSAGE)?)?;
-    let (part, at) = plain(body, after(body, at, PART)?)?;
-    let text = after(body, at, TEXT)?;
+fn delta_offsets(body: &[u8], at: usize) -> Option<DeltaOffsets> {
+    let (message, at) = plain_string(body, skip_literal(body, at, MESSAGE)?)?;
+    let (part, at) = plain_string(body, skip_literal(body, at, PART)?)?;
+    let text = skip_literal(body, at, TEXT)?;
     let end = body.len().checked_sub(END.len()).filter(|end| *end >= text)?;
     if &body[end..] != END {
         return None;
@@ -159,7 +159,7 @@ fn places(body: &[u8], at: usize) -> Option<Places> {
         Some(first) => {
             let mut at = first;
             loop {
-                // Each backslash takes the byte behind it with it.
+                // A backslash escapes the byte after it.
                 if delta[at] == b'"' || at + 1 >= delta.len() {
                     return None;
                 }
@@ -174,7 +174,7 @@ fn places(body: &[u8], at: usize) -> Option<Places> {
     if has_control(delta) || std::str::from_utf8(delta).is_err() {
         return None;
     }
-    Some(Places {
+    Some(DeltaOffsets {
         message: u16::try_from(message.start).ok()?,
         message_end: u16::try_from(message.end).ok()?,
         part_end: u16::try_from(part.end).ok()?,
@@ -182,14 +182,14 @@ fn places(body: &[u8], at: usize) -> Option<Places> {
     })
 }
 
-/// The place behind `expected`, if that is what is there.
-fn after(body: &[u8], at: usize, expected: &[u8]) -> Option<usize> {
+/// The position after `expected`, if `expected` is found at `at`.
+fn skip_literal(body: &[u8], at: usize, expected: &[u8]) -> Option<usize> {
     let end = at + expected.len();
     (body.get(at..end)? == expected).then_some(end)
 }
 
-/// A string without escapes that begins here, and where its closing quote is.
-fn plain(body: &[u8], at: usize) -> Option<(Range<usize>, usize)> {
+/// The string without escapes that begins here, and the position of its closing quote.
+fn plain_string(body: &[u8], at: usize) -> Option<(Range<usize>, usize)> {
     let text = body.get(at..)?;
     let end = memchr(b'"', text)?;
     let text = &text[..end];
@@ -198,12 +198,12 @@ fn plain(body: &[u8], at: usize) -> Option<(Range<usize>, usize)> {
     is_plain.then_some((at..at + end, at + end))
 }
 
-/// Whether there is a byte that no string of JSON has.
+/// Whether the text has a control character, which JSON does not allow in a string.
 fn has_control(text: &[u8]) -> bool {
     text.iter().min().is_some_and(|least| *least < b' ')
 }
 
-/// It was looked at before: this cannot fail.
+/// The text was checked before, so this cannot fail.
 fn utf8(text: &[u8]) -> serde_json::Result<&str> {
     std::str::from_utf8(text).map_err(serde::de::Error::custom)
 }

@@ -1,24 +1,24 @@
 //! Server-sent events: bytes in, the `data` of each event out.
 //!
-//! Written here because the cap per event must hold before the event is complete, and because OpenCode sends
-//! nothing but `data:` lines. Names, ids and retry hints are read over; by the rules of event streams any other line is
-//! too, but here it is told, because what it was before it was spoilt may matter.
+//! The decoder is written here because the cap per event must hold before the event is complete, and because OpenCode sends
+//! only `data:` lines. Names, ids and retry hints are ignored. By the rules of event streams any other line is ignored too,
+//! but here it is reported, because it may be a damaged event that matters.
 
 use bytes::Bytes;
 use memchr::{memchr, memchr2};
 
-/// The longest event that is kept, in bytes. A longer one is skipped and reported as [`Item::TooLong`], so that
-/// the turns can read from the message list what they did not get from the stream. The largest events carry the files of
-/// a prompt back to us, which no turn needs.
+/// The longest event that is kept, in bytes. A longer one is skipped and reported as [`Item::TooLong`], so that the turns
+/// can read from the message list what the stream did not bring. The largest events carry the files of a prompt back to the
+/// gateway, which no turn needs.
 pub(crate) const MAX_EVENT_BYTES: usize = 8 * 1024 * 1024;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Item {
     /// The data of one event.
     Event(Bytes),
-    /// An event was longer than the cap and is gone.
+    /// An event was longer than the cap and was dropped.
     TooLong,
-    /// A line that no event stream has. It may have been one of an event, before it was spoilt.
+    /// A line that no event stream has. It may be a damaged line of an event.
     Unreadable,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct Decoder {
     data: Option<Vec<u8>>,
     /// The last byte was a carriage return: a line feed that follows belongs to it.
     after_cr: bool,
-    /// The current event is over the cap and nothing of it is kept: the bytes of the current line so far.
+    /// Set while the current event is over the cap and is skipped: how many bytes the current line has so far.
     skipping: Option<usize>,
     at_start: bool,
 }
@@ -42,7 +42,7 @@ impl Decoder {
         Self { cap, partial: Vec::new(), data: None, after_cr: false, skipping: None, at_start: true }
     }
 
-    /// Feeds one chunk; every event that it completes is appended to `items`.
+    /// Feeds one chunk, and appends every event that it completes to `items`.
     pub(crate) fn push(&mut self, mut chunk: &[u8], items: &mut Vec<Item>) {
         while let Some(&first) = chunk.first() {
             if std::mem::take(&mut self.after_cr) && first == b'\n' {
@@ -90,7 +90,7 @@ impl Decoder {
             *line = 0;
             return;
         }
-        // The whole line counts, as it does when it comes in pieces: the cap must not depend on the chunks.
+        // The whole line counts, as it does when it arrives in pieces: the cap must not depend on the chunks.
         if self.data_len() + line.len() > self.cap {
             self.skip(0);
             return;
@@ -160,7 +160,7 @@ mod tests {
             (": comment\n\ndata: a\n\n", vec![event("a")]),
             ("event: x\nid: 7\nretry: 1\ndata: a\n\n", vec![event("a")]),
             ("database: x\n\n", vec![Item::Unreadable]),
-            // As much of a line as is left when its first bytes are spoilt or gone.
+            // The remains of a line whose first bytes are damaged or missing.
             ("\u{fffd}ata: a\n\n", vec![Item::Unreadable]),
             ("a: a\n\ndata: b\n\n", vec![Item::Unreadable, event("b")]),
             ("data: a\n{}\n\n", vec![Item::Unreadable, event("a")]),
@@ -168,7 +168,7 @@ mod tests {
             ("data\n\n", vec![event("")]),
             ("\u{feff}data: a\n\n", vec![event("a")]),
             ("\n\n\n", vec![]),
-            // Without the blank line an event is not complete: it is dropped when the stream ends.
+            // Without the blank line an event is not complete, and is dropped when the stream ends.
             ("data: a\n", vec![]),
             ("data: é\u{1f600}\n\n", vec![event("é\u{1f600}")]),
         ];

@@ -1,17 +1,17 @@
-//! OpenCode's events of one turn, made into [`AgentEvent`]s. Pure: no IO, no clock.
+//! Translates OpenCode's events of one turn into [`AgentEvent`]s. Pure: no IO, no clock.
 //!
 //! A turn is a prompt and the assistant messages that answer it (its *steps*). When OpenCode compacts the
-//! conversation in mid-turn, it writes user messages of its own and goes on answering those; they join the turn. It
-//! does so even after an answer that ended with `stop`, so that only an idle session ends a turn.
-//! Prompts that the gateway itself sends while the turn runs join it too. Everything else in the session, such as the
-//! prompt of somebody else, does not. A sub-agent's turn is one like any other, but that OpenCode writes its prompt.
+//! conversation during a turn, it writes user messages of its own and answers those; they belong to the turn. OpenCode
+//! does so even after an answer that ended with `stop`, so only an idle session ends a turn.
+//! Prompts that the gateway sends while the turn runs join the turn too. Everything else in the session, such as the
+//! prompt of another client of OpenCode, does not. A sub-agent's turn is the same, except that OpenCode writes its prompt.
 //!
-//! The stream and the message list say the same thing twice, and either may be ahead of the other. So all state
-//! here only moves forward: a part that ended stays ended, a tool call never goes back, a message stays complete.
+//! The stream and the message list report the same facts, and either may be ahead of the other. So all state here only
+//! moves forward: an ended part stays ended, a tool call never goes back, a complete message stays complete.
 
 mod asks;
-mod below;
 mod blocks;
+mod descendants;
 mod files;
 mod ledger;
 mod messages;
@@ -31,10 +31,10 @@ use self::asks::Asks;
 use self::blocks::{Blocks, Source};
 pub(crate) use self::files::{ANY_TYPE, MAX_FILE_BYTES};
 use self::ledger::Ledger;
-use self::progress::Told;
+use self::progress::ReportedProgress;
 use self::prompts::Prompts;
-pub(crate) use self::prompts::{Fate, Unanswered};
-pub(crate) use self::tool::CallFacts;
+pub(crate) use self::prompts::{Delivery, Unanswered};
+pub(crate) use self::tool::CallState;
 pub(crate) use self::verdict::{Evidence, Verdict};
 use crate::api::{
     AskReplied, Envelope, EventKind, Fault, MessageUpdated, OfSession, Part, PartDelta, PartRemoved,
@@ -43,74 +43,76 @@ use crate::api::{
 use crate::outcome;
 use crate::skim::Event;
 
-/// Parts that may wait for their message. OpenCode sends a message before its parts; what does not fit is dropped, and
-/// [`Translator::must_reread`] says so.
+/// Maximum number of parts that wait for their message. OpenCode sends a message before its parts. A part over the bound
+/// is dropped, and [`Translator::must_reread`] returns true.
 const MAX_HELD_PARTS: usize = 64;
 
-/// The status of a session that waits before it tries again.
+/// The status of a session that waits before OpenCode retries a failed request.
 const RETRY: &str = "retry";
 
-/// What is known of the session's activity.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// What is known about the session's activity.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Activity {
+    #[default]
     Unknown,
     Busy,
     /// An idle event came. The last message may still be unfinished.
     Idle,
-    /// OpenCode was asked, says idle, and the messages were read after that.
+    /// OpenCode's status list says idle, and the messages were read after that.
     IdleConfirmed,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Translator {
     session: String,
     prompts: Prompts,
     messages: HashMap<String, Role>,
     steps: Vec<Step>,
-    /// How many summaries OpenCode went on from.
+    /// How many summaries OpenCode continued from.
     continued: usize,
-    /// The parts of our prompts that call a sub-agent for a command.
+    /// The parts of the turn's prompts that call a sub-agent for a command.
     subtasks: HashSet<String>,
-    /// How many of those OpenCode went on from.
-    reported: usize,
+    /// How many of `subtasks` OpenCode continued from.
+    continued_subtasks: usize,
     blocks: Blocks,
     held_parts: Vec<Part>,
     asks: Asks,
     ledger: Ledger,
-    told: Told,
+    progress: ReportedProgress,
     activity: Activity,
-    /// OpenCode waits before it tries a failed request again.
+    /// OpenCode waits before it retries a failed request.
     retrying: bool,
-    /// The first error since the session was last busy; the ones after it repeat it with a stack.
+    /// The first error since the session last became busy. Later errors repeat it with a stack trace.
     fault: Option<Fault>,
-    /// The first error that came while OpenCode did not show a prompt that it was sent: it may have refused that one.
+    /// The first error that came while OpenCode did not show a prompt that it was sent. OpenCode may have refused that prompt.
     refusal: Option<Fault>,
-    /// OpenCode answers another prompt of this session already.
+    /// OpenCode already answers another prompt of this session.
     superseded: bool,
-    heard: Heard,
-    /// OpenCode cannot show its messages, so those that are not known may be anybody's.
-    unlisted: bool,
+    completeness: Completeness,
+    /// OpenCode cannot list the session's messages, so an unknown message may belong to any turn.
+    is_list_unavailable: bool,
 }
 
-/// How much is known of what OpenCode said.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Heard {
-    Everything,
+/// Whether everything that OpenCode reported was received.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Completeness {
+    #[default]
+    Complete,
     /// Events were missed, and the message list has not been read since.
     Gap,
-    /// The same, and nobody knows but us.
+    /// As [`Self::Gap`], but only the translator knows: it dropped parts at its own bound.
     Dropped,
     /// Events were missed, and OpenCode refuses to show the message list.
-    Hidden,
+    Unavailable,
 }
 
-/// What a message is to this turn.
+/// The role of a message in this turn.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Role {
-    /// The prompt, one that joined, or a user message with which OpenCode itself goes on; when it was written.
-    Ours(f64),
+    /// The turn's prompt, a prompt that joined, or a user message that OpenCode wrote to continue; with its creation time.
+    Prompt(f64),
     OtherUser(f64),
-    /// An answer to one of ours; the index of its step.
+    /// An answer to a [`Role::Prompt`]; the index of its step.
     Step(usize),
     OtherAnswer,
 }
@@ -119,93 +121,73 @@ enum Role {
 struct Step {
     id: String,
     created: f64,
-    /// When the message was written that it answers.
+    /// Creation time of the message that this step answers.
     answers: f64,
     finish: Option<String>,
     error: Option<Fault>,
-    /// When it became complete.
+    /// When the step became complete.
     completed: Option<f64>,
     /// OpenCode's summary of the conversation, written for the model and not for the caller.
     summary: bool,
-    /// Nothing of it was heard since events were missed.
-    is_unheard: bool,
+    /// The stream reported nothing about this step since events were missed.
+    unseen_since_gap: bool,
 }
 
 impl Translator {
     pub(crate) fn new(session: &str, prompt: &str) -> Self {
-        Self::answering(session, Prompts::of(prompt))
+        Self::with_prompts(session, Prompts::new(prompt))
     }
 
-    /// The turn of a sub-agent that was called at this moment: its first user message since then is its prompt.
-    pub(crate) fn called(session: &str, since: f64) -> Self {
-        Self::answering(session, Prompts::from(since))
+    /// The turn of a sub-agent that was called at this time. Its prompt is its first user message since then.
+    pub(crate) fn for_sub_agent(session: &str, called_at: f64) -> Self {
+        Self::with_prompts(session, Prompts::for_sub_agent(called_at))
     }
 
-    fn answering(session: &str, prompts: Prompts) -> Self {
-        Self {
-            session: session.to_owned(),
-            prompts,
-            messages: HashMap::new(),
-            steps: Vec::new(),
-            continued: 0,
-            subtasks: HashSet::new(),
-            reported: 0,
-            blocks: Blocks::default(),
-            held_parts: Vec::new(),
-            asks: Asks::default(),
-            ledger: Ledger::default(),
-            told: Told::default(),
-            activity: Activity::Unknown,
-            retrying: false,
-            fault: None,
-            refusal: None,
-            superseded: false,
-            heard: Heard::Everything,
-            unlisted: false,
-        }
+    fn with_prompts(session: &str, prompts: Prompts) -> Self {
+        Self { session: session.to_owned(), prompts, ..Self::default() }
     }
 
-    /// Takes up a turn again.
+    /// Resumes a turn after a restart of the gateway.
     pub(crate) fn resume(session: &str, prompt: &str, past: &Resume) -> Self {
         let blocks = Blocks::resume(&past.artifacts, &past.children);
-        let mut prompts = Prompts::of(prompt);
-        prompts.join(past.joined.iter().map(|prompt| (prompt.as_str(), Fate::Earlier)));
+        let mut prompts = Prompts::new(prompt);
+        prompts.join(past.joined.iter().map(|prompt| (prompt.as_str(), Delivery::BeforeRestart)));
         let asks = Asks::resume(&past.open_asks);
-        Self { blocks, asks, heard: Heard::Gap, ..Self::answering(session, prompts) }
+        Self { blocks, asks, completeness: Completeness::Gap, ..Self::with_prompts(session, prompts) }
     }
 
-    /// Takes up the turn of a sub-agent again. Unless its prompt is known, [`Self::called_at`] must follow.
-    pub(crate) fn resume_called(
+    /// Resumes the turn of a sub-agent. Unless its prompt is known, [`Self::set_called_at`] must follow.
+    pub(crate) fn resume_sub_agent(
         session: &str,
         prompt: Option<&str>,
         artifacts: &[Artifact],
         children: &[ResumedChild],
     ) -> Self {
         let prompts = match prompt {
-            Some(prompt) => Prompts::from(f64::MIN).starting_with(prompt),
-            None => Prompts::from(f64::MAX),
+            Some(prompt) => Prompts::for_sub_agent(f64::MIN).starting_with(prompt),
+            None => Prompts::for_sub_agent(f64::MAX),
         };
         let blocks = Blocks::resume(artifacts, children);
-        Self { blocks, heard: Heard::Gap, ..Self::answering(session, prompts) }
+        Self { blocks, completeness: Completeness::Gap, ..Self::with_prompts(session, prompts) }
     }
 
-    /// When the sub-agent was called.
-    pub(crate) fn called_at(&mut self, since: f64) {
-        self.prompts.since(since);
+    /// Sets when the sub-agent was called.
+    pub(crate) fn set_called_at(&mut self, called_at: f64) {
+        self.prompts.set_called_at(called_at);
     }
 
-    /// When the sub-agent was called for its next turn.
-    pub(crate) fn called_again_at(&mut self, until: f64) {
-        self.prompts.until(until);
+    /// Sets when the sub-agent was called for its next turn.
+    pub(crate) fn set_next_call_at(&mut self, next_call_at: f64) {
+        self.prompts.set_next_call_at(next_call_at);
     }
 
-    /// What is known of the prompts that join the turn.
-    pub(crate) fn join<'a>(&mut self, joined: impl Iterator<Item = (&'a str, Fate)> + Clone) {
+    /// Updates what is known about the prompts that join the turn.
+    pub(crate) fn join<'a>(&mut self, joined: impl Iterator<Item = (&'a str, Delivery)> + Clone) {
         self.prompts.join(joined);
     }
 
-    /// Takes in one event, as it came from the reader. See [`Self::event`].
-    pub(crate) fn take_in(&mut self, event: &Event) -> serde_json::Result<()> {
+    /// Handles one event from the reader. See [`Self::event`].
+    pub(crate) fn handle(&mut self, event: &Event) -> serde_json::Result<()> {
         match event.delta() {
             Some(delta) => {
                 self.delta(&delta?);
@@ -215,91 +197,75 @@ impl Translator {
         }
     }
 
-    /// Takes in one event of the session, or one of its sub-agents that crosses the tree.
+    /// Handles one event of the session, or an event of a sub-agent that concerns the whole tree.
     pub(crate) fn event(&mut self, kind: EventKind, body: &[u8]) -> serde_json::Result<()> {
         match kind {
-            EventKind::Status => {
-                let change: StatusChanged = properties(body)?;
-                self.status(&change.status);
-            }
+            EventKind::Status => self.status(&properties::<StatusChanged>(body)?.status),
             EventKind::Idle => {
                 let OfSession { session } = properties(body)?;
                 match session.filter(|session| *session != self.session) {
-                    Some(child) => self.asks.stopped(&child),
+                    Some(child) => self.asks.session_idle(&child),
                     None => self.idle(),
                 }
             }
-            EventKind::Error => {
-                let failed: SessionFailed = properties(body)?;
-                self.failed(failed.error.unwrap_or_default());
-            }
+            EventKind::Error => self.failed(properties::<SessionFailed>(body)?.error.unwrap_or_default()),
             EventKind::MessageUpdated => {
                 let updated: MessageUpdated = properties(body)?;
                 if updated.session.is_some_and(|session| session != self.session) {
-                    self.message_below(&updated.info);
+                    self.merge_child_message(&updated.info);
                 } else {
                     self.register(&updated.info, Source::Stream);
                     self.advance(&updated.info);
                 }
             }
-            EventKind::PartUpdated => {
-                let updated: PartUpdated = properties(body)?;
-                self.part(updated.part, Source::Stream);
-            }
-            EventKind::PartDelta => {
-                let delta: PartDelta<'_> = properties(body)?;
-                self.delta(&delta);
-            }
-            EventKind::PartRemoved => {
-                let removed: PartRemoved = properties(body)?;
-                self.blocks.remove(&removed.part);
-            }
+            EventKind::PartUpdated => self.part(properties::<PartUpdated>(body)?.part, Source::Stream),
+            EventKind::PartDelta => self.delta(&properties(body)?),
+            EventKind::PartRemoved => self.blocks.remove(&properties::<PartRemoved>(body)?.part),
             EventKind::SessionUpdated => {
-                let updated: SessionUpdated = properties(body)?;
-                self.title(updated.info.title.as_deref());
+                self.title(properties::<SessionUpdated>(body)?.info.title.as_deref())
             }
             EventKind::Todos => {
                 let updated: TodosUpdated = properties(body)?;
-                let news = self.told.todos(&updated.todos);
-                self.say(news);
+                let changed = self.progress.todos(&updated.todos);
+                self.emit(changed);
             }
             EventKind::PermissionAsked => self.permission(&properties(body)?),
             EventKind::QuestionAsked => self.question(&properties(body)?),
             EventKind::AskReplied | EventKind::AskRejected => {
                 let replied: AskReplied = properties(body)?;
                 let rejected = kind == EventKind::AskRejected || replied.reply.as_deref() == Some("reject");
-                let news = self.asks.answered(&replied.request, rejected);
-                self.say(news);
+                let closed = self.asks.close_answered(&replied.request, rejected);
+                self.emit(closed);
             }
         }
-        self.tell_usage();
+        self.report_usage();
         Ok(())
     }
 
-    /// It changes nothing but the text of a block, so nothing else need be looked at.
+    /// A delta changes only the text of a block, so nothing else needs a check.
     fn delta(&mut self, delta: &PartDelta<'_>) {
         if delta.field == "text" && !self.blocks.delta(delta) && self.may_be_output(&delta.message) {
             self.blocks.hold(delta);
         }
     }
 
-    /// Events were lost. Text that was being written has a hole, so it waits for its final snapshot.
+    /// Events were lost. A text that was being written has a hole, so it waits for its final snapshot.
     pub(crate) fn gap(&mut self) {
-        self.heard = Heard::Gap;
+        self.completeness = Completeness::Gap;
         self.held_parts.clear();
         self.activity = Activity::Unknown;
         self.blocks.gap();
         for step in &mut self.steps {
-            step.is_unheard = true;
+            step.unseen_since_gap = true;
         }
     }
 
-    /// Takes in the messages from the prompt on, as the message list has them.
-    pub(crate) fn list(&mut self, messages: Vec<StoredMessage>) {
-        self.heard = Heard::Everything;
+    /// Merges the messages from the prompt on, as read from the message list.
+    pub(crate) fn merge_messages(&mut self, messages: Vec<StoredMessage>) {
+        self.completeness = Completeness::Complete;
         for StoredMessage { info, parts } in messages {
             self.register(&info, Source::List);
-            // Text without an end before the last start of the step belongs to an attempt that failed.
+            // An unfinished text before the last start of the step belongs to a failed attempt.
             let last_start = parts.iter().rposition(|part| part.kind == "step-start").unwrap_or(0);
             for (at, part) in parts.into_iter().enumerate() {
                 let id = part.id.clone();
@@ -310,35 +276,35 @@ impl Translator {
             }
             self.advance(&info);
         }
-        self.tell_usage();
+        self.report_usage();
     }
 
-    /// What OpenCode said when it was asked for the session's activity; `None` is idle. Call it after [`Self::list`].
-    pub(crate) fn asked_status(&mut self, status: Option<&Status>) {
+    /// Sets the activity that OpenCode's status list shows; `None` is idle. Call it after [`Self::merge_messages`].
+    pub(crate) fn confirm_status(&mut self, status: Option<&Status>) {
         self.activity = if status.is_some() { Activity::Busy } else { Activity::IdleConfirmed };
         let retry = status.filter(|status| status.kind == RETRY);
         self.retrying = retry.is_some();
-        let news = retry.and_then(|status| self.told.retry(status));
-        self.say(news);
+        let changed = retry.and_then(|status| self.progress.retry(status));
+        self.emit(changed);
     }
 
-    /// The session's name.
+    /// Reports the session's title if it changed.
     pub(crate) fn title(&mut self, title: Option<&str>) {
-        let news = self.told.title(&self.session, title);
-        self.say(news);
+        let changed = self.progress.title(&self.session, title);
+        self.emit(changed);
     }
 
-    /// When OpenCode stored the prompt, or if it did not, the first that joined the turn.
+    /// When OpenCode stored the turn's prompt or, if it did not, the first prompt that joined the turn.
     pub(crate) fn prompt_created(&self) -> Option<f64> {
-        self.prompts.began()
+        self.prompts.started_at()
     }
 
-    /// The prompts of the turn, its own first.
+    /// The prompts of the turn; the turn's own prompt first.
     pub(crate) fn prompts(&self) -> impl Iterator<Item = &str> {
         self.prompts.ids()
     }
 
-    /// The prompt of the turn. `None`: that of a sub-agent which has not got it yet.
+    /// The turn's own prompt. `None`: a sub-agent that has not received its prompt yet.
     pub(crate) fn prompt(&self) -> Option<&str> {
         self.prompts.first()
     }
@@ -348,37 +314,37 @@ impl Translator {
         self.blocks.take()
     }
 
-    /// Something had to be dropped; only the message list can tell what it was.
+    /// The translator dropped something that only the message list can restore.
     pub(crate) fn must_reread(&self) -> bool {
-        self.heard == Heard::Dropped
+        self.completeness == Completeness::Dropped
     }
 
-    /// The turn is over: ends the text blocks and the asks that OpenCode left open.
+    /// The turn is over: ends the text blocks and closes the asks that OpenCode left open.
     pub(crate) fn close(&mut self) {
         self.blocks.close();
         let dropped = self.asks.drop_all();
-        self.say(dropped);
+        self.emit(dropped);
     }
 
-    fn say(&mut self, events: impl IntoIterator<Item = AgentEvent>) {
-        self.blocks.say(events);
+    fn emit(&mut self, events: impl IntoIterator<Item = AgentEvent>) {
+        self.blocks.emit(events);
     }
 
-    fn tell_usage(&mut self) {
-        let news = self.ledger.news(self.prompt_created()).map(AgentEvent::Usage);
-        self.say(news);
+    fn report_usage(&mut self) {
+        let changed = self.ledger.changed_total(self.prompt_created()).map(AgentEvent::Usage);
+        self.emit(changed);
     }
 
-    /// OpenCode told that something went wrong.
+    /// OpenCode reported an error of the session.
     pub(crate) fn failed(&mut self, fault: Fault) {
         if outcome::is_abort(&fault) {
-            // Heard before the prompt, it is the end of the turn before.
-            if self.prompts.began().is_some() {
+            // An abort before the prompt is stored ended the turn before this one.
+            if self.prompt_created().is_some() {
                 self.fault.get_or_insert(fault);
             }
             return;
         }
-        if self.prompts.any_unseen() {
+        if self.prompts.any_not_shown() {
             self.refusal.get_or_insert_with(|| fault.clone());
         }
         self.fault.get_or_insert(fault);
@@ -397,9 +363,9 @@ impl Translator {
             "idle" => self.idle(),
             RETRY => {
                 self.activity = Activity::Busy;
-                let news = self.told.retry(status);
-                self.say(news);
-                // The failed attempt's text is not part of the answer: the next attempt starts it anew.
+                let changed = self.progress.retry(status);
+                self.emit(changed);
+                // The text of the failed attempt is not part of the answer: the next attempt writes it from the start.
                 if let Some(id) = self.newest().map(|step| step.id.clone()) {
                     self.blocks.withdraw_open(&id);
                 }

@@ -1,19 +1,20 @@
-//! The driver of one turn: follows the events of the session and of its sub-agents until OpenCode says how the turn ended.
+//! The driver of one turn: follows the events of the session and of its sub-agents until OpenCode reports how the turn
+//! ended.
 //!
-//! The end comes from OpenCode's words, never from a timeout of ours, but for a model that is silent for too long. The
-//! other clocks here pace re-reading when a session is idle and its messages are not final yet.
+//! The end always comes from OpenCode, never from a timeout of the gateway, except for a model that is silent for too long.
+//! The other clocks here pace the re-reading of an idle session whose messages are not final yet.
 
 mod children;
 mod command;
-mod family;
+mod invalid_responses;
 mod joins;
 mod member;
 mod missed;
 mod readings;
 mod signals;
 mod start;
-mod strange;
-mod unused;
+mod tree;
+mod unprompted;
 mod watchdog;
 mod written;
 
@@ -28,86 +29,91 @@ use longshore_model::{AgentEvent, Outcome, SessionId};
 use tokio::time::{Instant, Sleep, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use self::family::Family;
+use self::invalid_responses::{CHECK_AFTER, InvalidResponses};
 use self::joins::{Joiner, Joins};
-use self::missed::Missed;
+use self::missed::MissedEvents;
 use self::signals::Signal;
 pub(crate) use self::start::{PATIENCE, Starter, start};
-use self::strange::{LOOK_AFTER, Strange};
-pub(crate) use self::unused::Unused;
+use self::tree::SessionTree;
+pub(crate) use self::unprompted::Unused;
 pub use self::watchdog::Watchdog;
 use self::watchdog::{Limits, Silence};
 use crate::api::EventKind;
 use crate::clear;
 use crate::client::Client;
 use crate::outcome;
-use crate::reader::{Lease, Routed, Strangers};
+use crate::reader::{InvalidResponseAlarm, Lease, Routed};
 use crate::reconcile::{self, Depth, Reading};
 use crate::translate::Evidence;
 
-/// Pause before OpenCode is asked again after it did not answer: doubled up to the last.
+/// Pause before the next request after OpenCode did not respond: doubled from the first to the last.
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 const LAST_RETRY: Duration = Duration::from_secs(5);
 
-/// How long a turn that was given up may take to stop. Then it ends without a last word of OpenCode.
-const LAST_WORDS: Duration = Duration::from_secs(5);
+/// How long a turn that was given up may take to stop. After that it ends without OpenCode's own report of the end.
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// So many pieces of text are taken in before they are told. They are one report then, if they are of one block.
-const MAX_TAKEN: usize = 64;
+/// Maximum number of text deltas that are consumed before they are reported. Deltas of one block become one report.
+const MAX_TEXT_BATCH: usize = 64;
 
 #[derive(Debug)]
 struct Driver {
     client: Client,
     session: Session,
     lease: Lease,
-    family: Family,
+    tree: SessionTree,
     events: queue::Sender<AgentEvent>,
     joins: Arc<Joins>,
-    /// What the translator knows of the messages that join.
+    /// The version of `joins` that the translator knows.
     joins_seen: u64,
-    /// What is to be read before anything is said about the end.
+    /// What must be read before the end of the turn can be judged.
     must_read: Option<Depth>,
-    missed: Missed,
+    missed: MissedEvents,
     limits: Limits,
     silence: Silence,
     given_up: Option<GivenUp>,
-    strange: Strange,
-    /// The turn ends, and what is still asked for has time until then.
-    ending: Option<Instant>,
+    invalid_responses: InvalidResponses,
+    /// Set when the turn ends: deadline for the requests that are still needed.
+    end_deadline: Option<Instant>,
     /// How long the agent's own reports wait for messages of sub-agents that OpenCode does not show.
     patience: Duration,
-    /// Since when they wait: so far they were read, or came by the stream.
-    all_is_told: Instant,
-    /// The turn was stopped, by a watchdog or somebody else.
+    /// When the reports last caught up. Reports that wait for a sub-agent's messages have waited since then.
+    caught_up_at: Instant,
+    /// The turn was stopped, by a watchdog or by a user.
     is_stopped: bool,
     written_files: bool,
-    /// It was taken up again, and not all that was missed is told yet.
-    is_behind: bool,
+    /// The turn was resumed, and not everything that was missed is reported yet.
+    is_catching_up: bool,
 }
 
-/// A watchdog stopped the turn. It is followed to its end, which is then told as this.
+/// A watchdog stopped the turn. The driver follows it to its end, and reports this outcome.
 #[derive(Debug)]
 struct GivenUp {
     outcome: Outcome,
     until: Instant,
 }
 
-/// Nobody listens to the turn any more.
-struct Unheard;
+/// The receiver of the turn's events is gone.
+struct Closed;
 
-/// What a step took in.
+/// What [`Driver::consume`] handled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Taken {
-    /// Pieces of text: they end nothing, and nobody comes into doubt by them.
+enum Consumed {
+    /// A text delta: it cannot end the turn or require a read.
     Text,
     Other,
 }
 
 impl Driver {
-    /// Runs until the turn ends, nobody listens, or the gateway stops. OpenCode goes on in the latter cases.
-    async fn run(mut self: Box<Self>, joiner: Box<Joiner>, strangers: Strangers, stop: CancellationToken) {
+    /// Runs until the turn ends, the receiver is gone, or the gateway stops. In the latter two cases OpenCode goes on.
+    async fn run(
+        mut self: Box<Self>,
+        joiner: Box<Joiner>,
+        invalid_alarm: InvalidResponseAlarm,
+        stop: CancellationToken,
+    ) {
         let events = self.events.clone();
-        // These have something to say rarely, and are asked only then: there are turns with a thousand events a second.
+        // These futures are rarely ready, so they are polled only when woken: some turns have a thousand events a second.
         let rare = async move {
             tokio::select! {
                 () = events.closed() => {}
@@ -118,54 +124,56 @@ impl Driver {
         let mut rare: FuturesUnordered<_> = std::iter::once(rare).collect();
         tokio::select! {
             biased;
-            _ = self.drive(strangers) => {}
+            _ = self.drive(invalid_alarm) => {}
             _ = rare.next() => {}
         }
     }
 
-    async fn drive(&mut self, strangers: Strangers) -> Result<(), Unheard> {
-        let look_after = LOOK_AFTER.min(self.limits.strange());
-        let mut signals = signals::signals(self.joins.news(), strangers, look_after);
-        // One for the whole turn: where something is due earlier it is set anew, and else when it rings.
+    async fn drive(&mut self, invalid_alarm: InvalidResponseAlarm) -> Result<(), Closed> {
+        let check_after = CHECK_AFTER.min(self.limits.invalid_responses());
+        let mut signals = signals::signals(self.joins.changes(), invalid_alarm, check_after);
+        // One timer for the whole turn. It is reset when something is due earlier, or when it has fired.
         let mut alarm = pin!(sleep_until(Instant::now()));
         loop {
             if self.missed.take_due() {
-                self.family.must_read_all();
-                self.want(Depth::Everything);
+                self.tree.must_read_all();
+                self.require_read(Depth::Everything);
             }
             let outcome = match self.catch_up().await? {
                 Some(outcome) => {
-                    // What is on its way to OpenCode is known before the end is told.
-                    self.joins.shut().await;
+                    // The fate of a prompt that is being sent must be known before the end is reported.
+                    self.joins.close_and_wait().await;
                     Some(outcome)
                 }
-                // What could not be read may belong before the end.
+                // Events that could not be read may belong before the end.
                 None if self.missed.due().is_some() && self.given_up.is_none() => None,
-                None => self.judge().await?,
+                None => self.check_end().await?,
             };
             if let Some(outcome) = outcome {
                 return Box::pin(self.end(outcome)).await;
             }
-            // A sub-agent may be in doubt now.
-            if self.family.next_to_read().is_none() {
-                if std::mem::take(&mut self.is_behind) {
+            // A sub-agent may need a read now.
+            if self.tree.next_to_read().is_none() {
+                if std::mem::take(&mut self.is_catching_up) {
                     self.send(None, AgentEvent::CaughtUp).await?;
                 }
-                while self.step(&mut signals, alarm.as_mut()).await == Taken::Text && self.is_at_ease() {
+                while self.consume_next(&mut signals, alarm.as_mut()).await == Consumed::Text
+                    && self.can_stream_text()
+                {
                     self.flush().await?;
                 }
             }
         }
     }
 
-    /// Waits for the next thing and takes it in, and whatever text waits behind it.
-    async fn step(
+    /// Waits for the next event or signal and consumes it, together with the text deltas that are queued behind it.
+    async fn consume_next(
         &mut self,
         signals: &mut (impl Stream<Item = Signal> + Unpin),
         mut alarm: Pin<&mut Sleep>,
-    ) -> Taken {
+    ) -> Consumed {
         let mut routed = loop {
-            if let Some(routed) = self.lease.next_now() {
+            if let Some(routed) = self.lease.try_next() {
                 break routed;
             }
             let due = self.due();
@@ -178,36 +186,36 @@ impl Driver {
                 biased;
                 routed = self.lease.next() => break routed,
                 signal = signals.next() => match signal {
-                    // Nobody says what happens, so it is asked for.
-                    Some(Signal::Strangers) => {
-                        self.take(Routed::Reconnected);
-                        return Taken::Other;
+                    // The stream is down, so the state is read instead.
+                    Some(Signal::InvalidResponses) => {
+                        self.consume(Routed::Reconnected);
+                        return Consumed::Other;
                     }
-                    _ => return Taken::Other,
+                    _ => return Consumed::Other,
                 },
                 () = alarm.as_mut(), if due.is_some() => {
-                    if self.ring().await {
-                        return Taken::Other;
+                    if self.handle_due().await {
+                        return Consumed::Other;
                     }
                 }
             }
         };
-        self.silence.broken();
-        for _ in 1..MAX_TAKEN {
-            if self.take(routed) == Taken::Other {
-                return Taken::Other;
+        self.silence.reset();
+        for _ in 1..MAX_TEXT_BATCH {
+            if self.consume(routed) == Consumed::Other {
+                return Consumed::Other;
             }
-            match self.lease.next_now() {
+            match self.lease.try_next() {
                 Some(next) => routed = next,
-                None => return Taken::Text,
+                None => return Consumed::Text,
             }
         }
-        self.take(routed)
+        self.consume(routed)
     }
 
-    /// When something is to be done though nothing comes.
+    /// When something must be done even if no event arrives.
     fn due(&self) -> Option<Instant> {
-        let dues = [self.missed.due(), self.family.due(), self.silent_until()];
+        let dues = [self.missed.due(), self.tree.due(), self.silent_until()];
         dues.into_iter().flatten().min()
     }
 
@@ -215,106 +223,106 @@ impl Driver {
         self.given_up.as_ref().map(|given_up| given_up.until).or(self.silence.due())
     }
 
-    /// Does what is due, if something is.
-    async fn ring(&mut self) -> bool {
+    /// Handles what is due. Returns whether anything was.
+    async fn handle_due(&mut self) -> bool {
         let now = Instant::now();
         let is_due = |due: Option<Instant>| due.is_some_and(|due| due <= now);
         if is_due(self.missed.due()) {
             return true;
         }
-        if is_due(self.family.due()) {
-            if self.family.read_due() {
-                self.want(Depth::Messages);
+        if is_due(self.tree.due()) {
+            if self.tree.mark_due() {
+                self.require_read(Depth::Messages);
             }
             return true;
         }
         if !is_due(self.silent_until()) {
             return false;
         }
-        let is_watched = self.given_up.is_none() && !self.family.root.is_at_rest();
-        if is_watched && self.lease.is_connected() && !self.family.may_be_silent() {
+        let is_watched = self.given_up.is_none() && !self.tree.root.is_idle_or_failed();
+        if is_watched && self.lease.is_connected() && !self.tree.may_be_silent() {
             Box::pin(self.give_up(outcome::silent(self.silence.limit()))).await;
         }
-        self.silence.broken();
+        self.silence.reset();
         true
     }
 
-    /// Nothing is in doubt and nothing is about to end, so text can be told as it comes.
-    fn is_at_ease(&self) -> bool {
+    /// Whether text can be reported as it arrives: nothing must be read, and the turn is not about to end.
+    fn can_stream_text(&self) -> bool {
         self.given_up.is_none()
             && self.must_read.is_none()
             && self.missed.due().is_none()
-            && self.family.next_to_read().is_none()
+            && self.tree.next_to_read().is_none()
     }
 
-    fn take(&mut self, routed: Routed) -> Taken {
-        let mut taken = Taken::Other;
+    fn consume(&mut self, routed: Routed) -> Consumed {
+        let mut consumed = Consumed::Other;
         match routed {
             Routed::Event { child, event } => {
                 if event.kind == EventKind::PartDelta {
-                    taken = Taken::Text;
+                    consumed = Consumed::Text;
                 }
                 let understood = match &child {
                     None => {
-                        let root = &mut self.family.root.translator;
-                        self.joins.tell(&mut self.joins_seen, root);
-                        root.take_in(&event)
+                        let root = &mut self.tree.root.translator;
+                        self.joins.update_translator(&mut self.joins_seen, root);
+                        root.handle(&event)
                     }
-                    Some(child) => self.family.event(child, &event),
+                    Some(child) => self.tree.handle_event(child, &event),
                 };
                 if let Err(cause) = understood {
                     let session = child.as_ref().map_or(&self.session.id, |child| &child.session);
-                    skipped(session, event.kind, &cause);
+                    warn_skipped(session, event.kind, &cause);
                     if !event.is_json() {
-                        self.lease.was_no_event();
+                        self.lease.report_malformed();
                     }
-                    self.miss();
-                    taken = Taken::Other;
+                    self.note_missed();
+                    consumed = Consumed::Other;
                 }
             }
-            Routed::Missed => self.miss(),
+            Routed::Missed => self.note_missed(),
             Routed::Reconnected | Routed::Lagged => {
-                self.family.gap();
-                self.family.must_read_all();
-                self.want(Depth::Everything);
-                self.missed.asked();
+                self.tree.gap();
+                self.tree.must_read_all();
+                self.require_read(Depth::Everything);
+                self.missed.note_read();
             }
         }
-        if taken == Taken::Text {
-            return taken;
+        if consumed == Consumed::Text {
+            return consumed;
         }
-        self.joins.look_at(&self.family.root.translator);
-        if self.family.root.translator.must_ask() {
-            self.want(Depth::Everything);
-        } else if self.family.root.translator.must_reread() {
-            self.want(Depth::Messages);
+        self.joins.note_begun(&self.tree.root.translator);
+        if self.tree.root.translator.take_must_read_asks() {
+            self.require_read(Depth::Everything);
+        } else if self.tree.root.translator.must_reread() {
+            self.require_read(Depth::Messages);
         }
-        taken
+        consumed
     }
 
-    /// An event could not be read. What comes after it is not taken for what follows on what was told.
-    fn miss(&mut self) {
-        self.family.gap();
+    /// An event could not be read. The events after it may not continue the text that was reported.
+    fn note_missed(&mut self) {
+        self.tree.gap();
         self.missed.note();
     }
 
-    fn want(&mut self, depth: Depth) {
+    fn require_read(&mut self, depth: Depth) {
         self.must_read = self.must_read.max(Some(depth));
     }
 
-    /// Tells what is new, and reads what must be read first. Gives an outcome when OpenCode no longer has the session.
-    async fn catch_up(&mut self) -> Result<Option<Outcome>, Unheard> {
-        // To tell may be to read: a sub-agent that is called again is asked how it ended before.
-        self.all_is_told = Instant::now();
+    /// Reports what is new, and reads what must be read. Returns an outcome when OpenCode no longer has the session.
+    async fn catch_up(&mut self) -> Result<Option<Outcome>, Closed> {
+        // Reporting may involve reading: before a sub-agent is called again, its previous end is read.
+        self.caught_up_at = Instant::now();
         self.flush().await?;
-        if self.must_read.is_none() && self.family.next_to_read().is_none() {
+        if self.must_read.is_none() && self.tree.next_to_read().is_none() {
             return Ok(None);
         }
-        // This needs much room, which a turn does not have to hold all the time.
-        Box::pin(self.read_and_tell()).await
+        // Boxed, because this future is large and a turn rarely needs it.
+        Box::pin(self.read_and_report()).await
     }
 
-    async fn read_and_tell(&mut self) -> Result<Option<Outcome>, Unheard> {
+    async fn read_and_report(&mut self) -> Result<Option<Outcome>, Closed> {
         loop {
             self.flush().await?;
             if let Some(depth) = self.must_read.take() {
@@ -323,13 +331,13 @@ impl Driver {
                 }
                 self.flush().await?;
                 if depth == Depth::Everything {
-                    while let Some(at) = self.family.next_to_read() {
+                    while let Some(at) = self.tree.next_to_read() {
                         self.read_child(at).await;
                         self.flush().await?;
                     }
                     self.start_unnamed(false).await?;
                 }
-            } else if let Some(at) = self.family.next_to_read() {
+            } else if let Some(at) = self.tree.next_to_read() {
                 self.read_child(at).await;
             } else {
                 return Ok(None);
@@ -337,68 +345,68 @@ impl Driver {
         }
     }
 
-    /// Asks whether the turn is over.
-    async fn judge(&mut self) -> Result<Option<Outcome>, Unheard> {
-        if !self.family.children.is_empty() {
-            Box::pin(self.judge_children()).await?;
+    /// Checks whether the turn is over.
+    async fn check_end(&mut self) -> Result<Option<Outcome>, Closed> {
+        if !self.tree.children.is_empty() {
+            Box::pin(self.check_children()).await?;
         }
         let is_stopped = self.is_stopped();
-        self.joins.tell(&mut self.joins_seen, &mut self.family.root.translator);
-        let outcome = self.family.root.judge(is_stopped);
+        self.joins.update_translator(&mut self.joins_seen, &mut self.tree.root.translator);
+        let outcome = self.tree.root.check_end(is_stopped);
         if let Some(given_up) = &self.given_up {
             let is_over = outcome.is_some() || Instant::now() >= given_up.until;
             return Ok(is_over.then(|| given_up.outcome.clone()));
         }
         if outcome.is_none()
-            && let Some(outcome) = self.limits.reached(&self.family.root)
+            && let Some(outcome) = self.limits.reached(&self.tree.root)
         {
-            tracing::warn!(session = %self.session.id, "a model that answers without end was stopped");
+            tracing::warn!(session = %self.session.id, "stopped a turn because its model does not finish");
             Box::pin(self.give_up(outcome)).await;
         }
-        // Somebody may have joined just now.
-        Ok(outcome.filter(|_| self.joins.close(self.joins_seen)))
+        // A message may have joined just now.
+        Ok(outcome.filter(|_| self.joins.close_if_unchanged(self.joins_seen)))
     }
 
-    /// Stops a turn that does not come to an end by itself.
+    /// Stops a turn that does not end by itself.
     async fn give_up(&mut self, outcome: Outcome) {
-        self.joins.shut().await;
-        self.joins.tell(&mut self.joins_seen, &mut self.family.root.translator);
+        self.joins.close_and_wait().await;
+        self.joins.update_translator(&mut self.joins_seen, &mut self.tree.root.translator);
         self.is_stopped = true;
-        let until = Instant::now() + LAST_WORDS;
+        let until = Instant::now() + STOP_TIMEOUT;
         self.given_up = Some(GivenUp { outcome, until });
         self.abort(None, until).await;
     }
 
-    /// Stops what runs in a session of the family, within the time that is left for it.
+    /// Aborts a session of the tree, before the deadline.
     async fn abort(&self, member: Option<usize>, until: Instant) {
-        let session = self.family.session_of(member);
-        // When it fails twice, the next turn waits for the session to be idle, and says that it is busy.
+        let session = self.tree.session_of(member);
+        // If both attempts fail, the next turn waits for the session to be idle, and reports that it is busy.
         for _ in 0..2 {
             match timeout_at(until, self.client.abort(&self.session.directory, session.as_str())).await {
                 Ok(Ok(())) => return,
                 Ok(Err(cause)) => {
-                    tracing::warn!(%session, %cause, "a turn that was given up could not be stopped");
+                    tracing::warn!(%session, %cause, "could not stop a turn that was given up");
                 }
                 Err(_) => {
-                    tracing::warn!(%session, "a turn that was given up could not be stopped in time");
+                    tracing::warn!(%session, "could not stop a turn that was given up in time");
                     return;
                 }
             }
         }
     }
 
-    /// The gateway wanted the turn to stop.
+    /// Whether the gateway stopped the turn.
     fn is_stopped(&self) -> bool {
-        self.is_stopped || self.lease.aborted_by_us()
+        self.is_stopped || self.lease.aborted_by_gateway()
     }
 
-    /// Reads from OpenCode what the stream did not bring. While OpenCode does not answer, it waits.
+    /// Reads from OpenCode what the stream did not bring. Retries while OpenCode does not respond.
     async fn reread(&mut self, depth: Depth) -> Option<Outcome> {
         let mut pause = FIRST_RETRY;
         loop {
-            self.joins.tell(&mut self.joins_seen, &mut self.family.root.translator);
-            let followed = self.family.live_sessions();
-            let root = &mut self.family.root.translator;
+            self.joins.update_translator(&mut self.joins_seen, &mut self.tree.root.translator);
+            let followed = self.tree.live_sessions();
+            let root = &mut self.tree.root.translator;
             let reading = reconcile::read(&self.client, &self.session, root, depth, &followed);
             let reading = match &self.given_up {
                 Some(given_up) => match timeout_at(given_up.until, reading).await {
@@ -409,27 +417,30 @@ impl Driver {
             };
             match reading {
                 Reading::Done(found) => {
-                    self.joins.look_at(&self.family.root.translator);
-                    self.strange.over();
-                    self.all_is_told = Instant::now();
+                    self.joins.note_begun(&self.tree.root.translator);
+                    self.invalid_responses.clear();
+                    self.caught_up_at = Instant::now();
                     for found in &found {
                         self.note_found(found);
                     }
-                    self.family.look_for_returns();
+                    self.tree.note_returned_calls();
                     return None;
                 }
                 Reading::Gone => {
-                    return Some(match self.family.root.translator.evidence() {
+                    return Some(match self.tree.root.translator.evidence() {
                         Evidence::None => outcome::session_gone(),
-                        _ => self.family.root.last_word(self.lease.aborted_by_us()),
+                        _ => self.tree.root.forced_outcome(self.lease.aborted_by_gateway()),
                     });
                 }
                 Reading::NoAnswer(cause) => {
-                    tracing::debug!(session = %self.session.id, %cause, "OpenCode did not say where the turn stands");
-                    let limit = self.limits.strange();
-                    if self.strange.is_too_long(&cause, limit) {
-                        tracing::warn!(session = %self.session.id, %cause, "a turn is not followed any more");
-                        return Some(outcome::strange(&cause.into_error("tell how the turn stands"), limit));
+                    tracing::debug!(session = %self.session.id, %cause, "could not read the state of a turn from OpenCode");
+                    let limit = self.limits.invalid_responses();
+                    if self.invalid_responses.exceed(&cause, limit) {
+                        tracing::warn!(session = %self.session.id, %cause, "stopped following a turn");
+                        return Some(outcome::invalid_responses(
+                            &cause.into_error("report the state of the turn"),
+                            limit,
+                        ));
                     }
                     let until = self.given_up.as_ref().map(|given_up| given_up.until);
                     let next = Instant::now() + pause;
@@ -440,64 +451,64 @@ impl Driver {
         }
     }
 
-    /// Tells all that is new.
-    async fn flush(&mut self) -> Result<(), Unheard> {
-        // A turn that always finds room lets others have their turn too.
+    /// Reports everything that is new.
+    async fn flush(&mut self) -> Result<(), Closed> {
+        // Yields to other tasks even if the queue always has room.
         tokio::task::coop::consume_budget().await;
-        for event in self.family.root.translator.take() {
-            // Mostly text, and there is room for it.
-            if let Some(event) = self.tell_now(event)? {
-                Box::pin(self.tell(None, event)).await?;
+        for event in self.tree.root.translator.take() {
+            // Mostly text, for which the queue has room.
+            if let Some(event) = self.try_report_text(event)? {
+                Box::pin(self.report(None, event)).await?;
             }
         }
-        if self.family.children.is_empty() {
+        if self.tree.children.is_empty() {
             return Ok(());
         }
         Box::pin(self.flush_children()).await
     }
 
-    async fn flush_children(&mut self) -> Result<(), Unheard> {
+    async fn flush_children(&mut self) -> Result<(), Closed> {
         let mut at = 0;
-        // More may become known on the way.
-        while at < self.family.children.len() {
+        // More sub-agents may become known in this loop.
+        while at < self.tree.children.len() {
             self.flush_child(at).await?;
             at += 1;
         }
         Ok(())
     }
 
-    async fn end(&mut self, outcome: Outcome) -> Result<(), Unheard> {
+    async fn end(&mut self, outcome: Outcome) -> Result<(), Closed> {
         self.is_stopped |= matches!(outcome, Outcome::Canceled { .. });
-        self.begin_to_end();
-        self.finish_all().await?;
-        if self.is_stopped || self.family.has_stopped_child {
+        self.set_end_deadline();
+        self.finish_children().await?;
+        if self.is_stopped || self.tree.has_stopped_child {
             self.clear_asks().await;
         }
-        let root = &mut self.family.root.translator;
+        let root = &mut self.tree.root.translator;
         let outcome = if root.may_lack_text() { outcome::lacking_text(outcome) } else { outcome };
         root.close();
         let written = root.take_written();
         self.flush().await?;
-        self.hand_over(None, written).await?;
+        self.report_written_files(None, written).await?;
         self.send(None, AgentEvent::Ended(outcome)).await
     }
 
-    /// Whoever stopped the turn left its asks in OpenCode's lists. They are rejected before the end is told, which lets the
-    /// next turn begin.
+    /// Rejects the asks that a stopped turn left in OpenCode's lists, before the end is reported and lets the next turn
+    /// begin.
     async fn clear_asks(&self) {
-        let known = self.family.children.iter().map(|child| child.session.as_str().to_owned());
+        let known = self.tree.children.iter().map(|child| child.session.as_str().to_owned());
         let client = self.client.for_ends();
         let clearing = clear::asks(&client, &self.session, known.collect());
-        if timeout(LAST_WORDS, clearing).await.is_err() {
-            tracing::debug!(session = %self.session.id, "asks of a stopped turn may be left in OpenCode");
+        if timeout(STOP_TIMEOUT, clearing).await.is_err() {
+            tracing::debug!(session = %self.session.id, "asks of a stopped turn may remain open in OpenCode");
         }
     }
 }
 
-fn skipped(session: &SessionId, kind: EventKind, cause: &serde_json::Error) {
+fn warn_skipped(session: &SessionId, kind: EventKind, cause: &serde_json::Error) {
     tracing::warn!(
         %session, ?kind, line = cause.line(), column = cause.column(),
-        "an event was not understood and was skipped"
+        "skipped an event that could not be parsed"
     );
 }
 
@@ -505,15 +516,15 @@ fn skipped(session: &SessionId, kind: EventKind, cause: &serde_json::Error) {
 mod tests {
     use super::*;
 
-    /// What a call of it gives.
-    fn size_of_its_future<A, B, C, D, F: Future>(_: impl Fn(A, B, C, D) -> F) -> usize {
+    /// The size of the future that a method returns.
+    fn size_of_future<A, B, C, D, F: Future>(_: impl Fn(A, B, C, D) -> F) -> usize {
         size_of::<F>()
     }
 
-    /// There is one for each turn that runs, for as long as it runs. What is rarely needed is in a box.
+    /// Each running turn holds one. State that is rarely needed is boxed.
     #[test]
     fn a_driver_is_small() {
-        let (driver, run) = (size_of::<Driver>(), size_of_its_future(Driver::run));
-        assert!(driver <= 1_536 && run <= 2_304, "{driver} bytes, and {run} to run it");
+        let (driver, run) = (size_of::<Driver>(), size_of_future(Driver::run));
+        assert!(driver <= 1_536 && run <= 2_304, "{driver} bytes, and {run} for its future");
     }
 }

@@ -1,12 +1,13 @@
-//! Turns that somebody else begins in our sessions, such as in OpenCode's own interface.
+//! Finds external turns: turns that another client starts in the gateway's sessions, such as in OpenCode's own interface.
 //!
-//! The readers hand over what happens where no turn of ours is; [`decide`] says what that is. Where events were missed OpenCode
-//! is asked: at the beginning, after a gap, and when a turn of ours is over. What began and ended in a gap is not told.
+//! The readers hand over the events of sessions that no turn of the gateway holds; [`decide`] interprets them. Where events
+//! were missed, OpenCode is asked: at the beginning, after a gap, and when a turn of the gateway is over. A turn that began
+//! and ended in a gap is not reported.
 
 mod content;
 mod decide;
 mod directories;
-mod failed;
+mod faults;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,28 +22,28 @@ use serde::Deserialize;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-use self::decide::{Decision, Heard, Scene};
-use self::directories::{Directories, Place};
-use self::failed::Failed;
+use self::decide::{Decision, Observation, WatchedSession};
+use self::directories::{Directories, WatchSlot};
+use self::faults::PromptFaults;
 use crate::api::{
     Envelope, EventKind, Fault, MessageUpdated, PartUpdated, SessionFailed, StatusChanged, StoredMessage,
 };
-use crate::clear::Below;
+use crate::clear::DescendantFilter;
 use crate::client::{CallError, Client};
-use crate::reader::{Noticed, Noticing, Readers};
+use crate::reader::{Readers, WatchEvent, WatchQueue};
 use crate::skim::Event;
 
-/// Stirrings that wait for the engine. At the bound whoever watches a directory waits, and its own queue fills.
+/// External turns that wait for the engine. At the bound the watcher of a directory waits, and its own queue fills.
 const MAX_EXTERNAL_TURNS: usize = 64;
 
-/// Sessions of which something is remembered. At the bound those are forgotten that are idle.
-const MAX_SCENES: usize = 1024;
+/// Maximum number of sessions whose state is remembered. Above it the idle ones are forgotten.
+const MAX_SESSIONS: usize = 1024;
 
-/// Pause before OpenCode is asked again after it did not answer: doubled up to the last.
+/// Pause before the next request after OpenCode did not respond: doubled from the first to the last.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LAST_RETRY: Duration = Duration::from_secs(30);
 
-/// Watches sessions.
+/// Watches sessions for external turns.
 #[derive(Debug)]
 pub(crate) struct Watch {
     client: Client,
@@ -50,30 +51,30 @@ pub(crate) struct Watch {
     tasks: Tasks,
     directories: Mutex<Directories>,
     metrics: Arc<Metrics>,
-    failed: Arc<Failed>,
+    failed: Arc<PromptFaults>,
     external_turns: mpsc::Sender<ExternalTurn>,
-    /// Until somebody asks for it.
-    taken_by: Mutex<Option<mpsc::Receiver<ExternalTurn>>>,
+    /// The receiver, until the engine takes it.
+    receiver: Mutex<Option<mpsc::Receiver<ExternalTurn>>>,
 }
 
 impl Watch {
-    /// `most`: in how many directories sessions are watched, the root among them. 0: nowhere.
+    /// `max_directories`: in how many directories sessions are watched, including the root. 0: nowhere.
     pub(crate) fn new(
         client: Client,
         readers: Arc<Readers>,
         tasks: Tasks,
         root: String,
-        most: usize,
+        max_directories: usize,
         metrics: Arc<Metrics>,
     ) -> Self {
-        let (external_turns, taken_by) = mpsc::channel(MAX_EXTERNAL_TURNS);
-        let (directories, taken_by) = (Mutex::new(Directories::new(root, most)), Mutex::new(Some(taken_by)));
-        let failed = Arc::default();
-        Self { client, readers, tasks, directories, metrics, failed, external_turns, taken_by }
+        let (external_turns, receiver) = mpsc::channel(MAX_EXTERNAL_TURNS);
+        let directories = Mutex::new(Directories::new(root, max_directories));
+        let (failed, receiver) = (Arc::default(), Mutex::new(Some(receiver)));
+        Self { client, readers, tasks, directories, metrics, failed, external_turns, receiver }
     }
 
-    /// See [`longshore_engine::port::Control::watch`]. The first are watched rather than those behind them, and all of them rather
-    /// than those that were named before, unless something is going on there.
+    /// See [`longshore_engine::port::Control::watch`]. Earlier sessions of the list take precedence over later ones, and all of
+    /// them over those of earlier calls, unless a turn runs there.
     pub(crate) fn watch(&self, sessions: Vec<Session>) {
         let now = lock(&self.directories).now();
         for session in sessions {
@@ -81,75 +82,75 @@ impl Watch {
         }
     }
 
-    /// Watches a session that was just made here, if somebody wants to hear of it. Nobody can be at work there, so OpenCode need
-    /// not be asked.
+    /// Watches a session that the gateway just created, if the engine receives external turns. The session cannot be busy yet,
+    /// so OpenCode need not be asked.
     pub(crate) fn made(&self, session: &Session) {
-        if lock(&self.taken_by).is_none() {
+        if lock(&self.receiver).is_none() {
             let now = lock(&self.directories).now();
             self.add(session, true, now);
         }
     }
 
-    /// What is below this directory is gone, and needs no place any more.
+    /// Stops watching the directories below this one, which are gone.
     pub(crate) fn leave(&self, directory: &str) {
-        lock(&self.directories).leave(directory, &self.readers);
+        lock(&self.directories).remove(directory, &self.readers);
     }
 
     fn add(&self, session: &Session, is_new: bool, now: u64) {
         let mut directories = lock(&self.directories);
         match directories.take(&session.directory, now, &self.readers) {
-            Place::Off => return,
-            Place::None => {
+            WatchSlot::Disabled => return,
+            WatchSlot::Full => {
                 self.metrics.unwatched_sessions.increment();
                 return;
             }
-            Place::Old => {}
-            Place::New { noticing, is_at_work } => {
-                self.notice(session.directory.clone(), noticing, is_at_work);
+            WatchSlot::Existing => {}
+            WatchSlot::New { queue, is_active } => {
+                self.spawn_watcher(session.directory.clone(), queue, is_active);
             }
         }
-        // Under the lock: otherwise the directory could be left before, and the session would not be among those remembered.
+        // Under the lock: otherwise the directory could be evicted first, and the session would not be remembered with it.
         self.readers.watch_session(&session.directory, session.id.as_str(), is_new);
         drop(directories);
     }
 
-    fn notice(&self, directory: String, noticing: Noticing, is_at_work: Arc<AtomicBool>) {
+    fn spawn_watcher(&self, directory: String, queue: WatchQueue, is_active: Arc<AtomicBool>) {
         let watcher = Watcher {
             client: self.client.clone(),
             directory,
             failed: Arc::clone(&self.failed),
             external_turns: self.external_turns.clone(),
-            scenes: HashMap::new(),
-            is_at_work,
-            look_again: None,
+            sessions: HashMap::new(),
+            is_active,
+            recheck_at: None,
             pause: FIRST_RETRY,
         };
         let stop = self.tasks.stopping().clone();
         self.tasks.spawn("opencode-watch", async move {
             tokio::select! {
                 () = stop.cancelled() => {}
-                () = watcher.run(noticing) => {}
+                () = watcher.run(queue) => {}
             }
         });
     }
 
     /// See [`longshore_engine::port::Control::external_turns`].
     pub(crate) fn external_turns(&self) -> mpsc::Receiver<ExternalTurn> {
-        lock(&self.taken_by).take().unwrap_or_else(|| mpsc::channel(1).1)
+        lock(&self.receiver).take().unwrap_or_else(|| mpsc::channel(1).1)
     }
 
     /// See [`longshore_engine::port::Control::external_turn`].
     pub(crate) async fn external_turn(&self, session: &Session) -> Result<Option<ExternalTurn>> {
-        let found = find(&self.client, session).await;
-        found.map_err(|cause| cause.into_error("see what the session is at work on"))
+        let found = find_external_turn(&self.client, session).await;
+        found.map_err(|cause| cause.into_error("find out what the session works on"))
     }
 
-    /// Why a prompt that was told could not be answered, if that is known.
+    /// Why a prompt of an external turn could not be answered, if that is known.
     pub(crate) fn why_failed(&self, prompt: &str) -> Option<Fault> {
-        self.failed.why(prompt)
+        self.failed.find(prompt)
     }
 
-    /// Whether turns that somebody else begins there are told.
+    /// Whether external turns in this directory are reported.
     pub(crate) fn watches(&self, directory: &str) -> bool {
         lock(&self.directories).contains(directory)
     }
@@ -159,136 +160,143 @@ impl Watch {
 struct Watcher {
     client: Client,
     directory: String,
-    failed: Arc<Failed>,
+    failed: Arc<PromptFaults>,
     external_turns: mpsc::Sender<ExternalTurn>,
-    scenes: HashMap<String, Scene>,
-    /// Something is going on here of which is not told yet, or may be: the directory is not to be left.
-    is_at_work: Arc<AtomicBool>,
-    /// OpenCode did not answer: then it is asked about everything once more.
-    look_again: Option<Instant>,
+    sessions: HashMap<String, WatchedSession>,
+    /// Whether a turn runs here that is not reported yet, or may run: then the directory must not be evicted.
+    is_active: Arc<AtomicBool>,
+    /// When all sessions are checked again, because OpenCode did not respond.
+    recheck_at: Option<Instant>,
     pause: Duration,
 }
 
-/// Nobody takes what stirs.
-struct Unheard;
+/// Why an event of a watched session could not be handled.
+enum WatchError {
+    /// The receiver of external turns is gone.
+    ReceiverGone,
+    Call(CallError),
+}
+
+impl From<CallError> for WatchError {
+    fn from(cause: CallError) -> Self {
+        Self::Call(cause)
+    }
+}
 
 impl Watcher {
-    async fn run(mut self, mut noticing: Noticing) {
+    async fn run(mut self, mut queue: WatchQueue) {
         loop {
-            let due = self.look_again.unwrap_or_else(Instant::now);
-            let noticed = tokio::select! {
+            let due = self.recheck_at.unwrap_or_else(Instant::now);
+            let event = tokio::select! {
                 biased;
-                () = sleep_until(due), if self.look_again.is_some() => {
-                    self.look_again = None;
-                    Noticed::Look
+                () = sleep_until(due), if self.recheck_at.is_some() => {
+                    self.recheck_at = None;
+                    WatchEvent::Check
                 }
-                noticed = noticing.next() => match noticed {
-                Some(noticed) => noticed,
-                // The directory is not watched any more.
-                None => return,
-            },
+                event = queue.next() => {
+                    // `None`: the directory is not watched any more.
+                    let Some(event) = event else { return };
+                    event
+                }
             };
-            let taken = match noticed {
-                Noticed::Gap => {
-                    for scene in self.scenes.values_mut() {
-                        scene.forget();
+            let handled = match event {
+                WatchEvent::Gap => {
+                    for session_state in self.sessions.values_mut() {
+                        session_state.reset();
                     }
-                    self.look_at_all(&noticing).await
+                    self.check_all(&queue).await
                 }
-                Noticed::Look => self.look_at_all(&noticing).await,
-                Noticed::Left { session, is_at_rest } => {
-                    // What it did meanwhile was heard by the turn alone.
-                    if let Some(scene) = self.scenes.get_mut(&session) {
-                        scene.forget();
+                WatchEvent::Check => self.check_all(&queue).await,
+                WatchEvent::TurnEnded { session, is_idle } => {
+                    // Only the turn received the session's events meanwhile.
+                    if let Some(session_state) = self.sessions.get_mut(&session) {
+                        session_state.reset();
                     }
-                    if is_at_rest { Ok(Ok(())) } else { self.look_at(&session).await }
+                    if is_idle { Ok(()) } else { self.check(&session).await }
                 }
-                Noticed::Event { session, is_below, event } => {
-                    let decision = decide(self.scene(&session), is_below, &event);
+                WatchEvent::Event { session, is_descendant, event } => {
+                    let decision = decide(self.session_state(&session), is_descendant, &event);
                     match decision {
-                        Ok(Decision::Nothing) => Ok(Ok(())),
-                        Ok(Decision::Stirs(prompt)) => {
+                        Ok(Decision::Nothing) => Ok(()),
+                        Ok(Decision::TurnStarted(prompt)) => {
                             if let Some(fault) = fault_in(&event) {
                                 self.failed.note(&prompt, fault);
                             }
-                            self.tell_of(&session, &prompt).await
+                            self.report_prompt(&session, &prompt).await
                         }
-                        // What cannot be read may have been anything.
-                        Ok(Decision::Look) | Err(_) => self.look_at(&session).await,
+                        // An event that cannot be parsed may have been important.
+                        Ok(Decision::Check) | Err(_) => self.check(&session).await,
                     }
                 }
             };
-            match taken {
-                Ok(Ok(())) => {}
-                Ok(Err(Unheard)) => return,
-                Err(cause) if !cause.is_transient() => {
-                    tracing::warn!(%cause, "OpenCode does not show what somebody else does in a session");
+            match handled {
+                Ok(()) => {}
+                Err(WatchError::ReceiverGone) => return,
+                Err(WatchError::Call(cause)) if !cause.is_transient() => {
+                    tracing::warn!(%cause, "OpenCode does not show what other clients do in a session");
                 }
-                Err(cause) => {
-                    tracing::debug!(%cause, "OpenCode did not say what somebody else does in a session");
-                    self.look_again.get_or_insert(Instant::now() + self.pause);
+                Err(WatchError::Call(cause)) => {
+                    tracing::debug!(%cause, "could not read from OpenCode what other clients do in a session");
+                    self.recheck_at.get_or_insert(Instant::now() + self.pause);
                     self.pause = (self.pause * 2).min(LAST_RETRY);
                 }
             }
-            // Known before the next is asked for: until then what was taken counts as going on.
-            let is_at_work = self.look_again.is_some() || self.scenes.values().any(Scene::is_unsettled);
-            self.is_at_work.store(is_at_work, Ordering::Release);
+            // Set before the next entry is requested: until then the current entry counts as pending.
+            let is_active =
+                self.recheck_at.is_some() || self.sessions.values().any(WatchedSession::is_unreported);
+            self.is_active.store(is_active, Ordering::Release);
         }
     }
 
-    fn scene(&mut self, session: &str) -> &mut Scene {
-        if self.scenes.len() > MAX_SCENES {
-            self.scenes.retain(|_, scene| scene.is_busy());
+    fn session_state(&mut self, session: &str) -> &mut WatchedSession {
+        if self.sessions.len() > MAX_SESSIONS {
+            self.sessions.retain(|_, session_state| session_state.is_busy());
         }
-        self.scenes.entry(session.to_owned()).or_default()
+        self.sessions.entry(session.to_owned()).or_default()
     }
 
-    /// Looks at every session that is busy without us.
-    async fn look_at_all(&mut self, noticing: &Noticing) -> Result<Result<(), Unheard>, CallError> {
+    /// Checks every busy session that no turn of the gateway holds.
+    async fn check_all(&mut self, queue: &WatchQueue) -> Result<(), WatchError> {
         let busy = self.client.statuses(&self.directory).await?;
-        let mut trouble = None;
-        for session in busy.keys().filter(|session| noticing.is_ours_to_watch(session)) {
-            match self.look_at(session).await {
-                Ok(Ok(())) => {}
-                Ok(Err(unheard)) => return Ok(Err(unheard)),
-                // What goes wrong with one keeps nobody from looking at the others.
-                Err(cause) => trouble = Some(cause),
+        let mut failure = None;
+        for session in busy.keys().filter(|session| queue.is_watched_without_turn(session)) {
+            match self.check(session).await {
+                // A failure with one session does not keep the others from being checked.
+                Err(WatchError::Call(cause)) => failure = Some(cause),
+                checked => checked?,
             }
         }
-        if let Some(cause) = trouble {
-            return Err(cause);
+        if let Some(cause) = failure {
+            return Err(cause.into());
         }
-        (self.look_again, self.pause) = (None, FIRST_RETRY);
-        Ok(Ok(()))
+        (self.recheck_at, self.pause) = (None, FIRST_RETRY);
+        Ok(())
     }
 
-    async fn look_at(&mut self, session: &str) -> Result<Result<(), Unheard>, CallError> {
-        let Some(session) = self.named(session) else { return Ok(Ok(())) };
-        match gone_is_nothing(find(&self.client, &session).await)? {
-            Some(external_turn) => Ok(self.tell(external_turn).await),
-            None => Ok(Ok(())),
-        }
+    async fn check(&mut self, session: &str) -> Result<(), WatchError> {
+        let Some(session) = self.parse_session(session) else { return Ok(()) };
+        let found = missing_as_none(find_external_turn(&self.client, &session).await)?;
+        self.report(found).await
     }
 
-    /// Tells of a turn that the events told of.
-    async fn tell_of(&mut self, session: &str, prompt: &str) -> Result<Result<(), Unheard>, CallError> {
-        let Some(session) = self.named(session) else { return Ok(Ok(())) };
-        let said = self.client.stored_message(&self.directory, session.id.as_str(), prompt).await;
-        match gone_is_nothing(said.map(|said| external_turn(&session, &said)))? {
-            Some(external_turn) => Ok(self.tell(external_turn).await),
-            None => Ok(Ok(())),
-        }
+    /// Reports a turn that events have shown.
+    async fn report_prompt(&mut self, session: &str, prompt: &str) -> Result<(), WatchError> {
+        let Some(session) = self.parse_session(session) else { return Ok(()) };
+        let message = self.client.stored_message(&self.directory, session.id.as_str(), prompt).await;
+        let found = missing_as_none(message.map(|message| external_turn(&session, &message)))?;
+        self.report(found).await
     }
 
-    async fn tell(&mut self, external_turn: ExternalTurn) -> Result<(), Unheard> {
-        if !self.scene(external_turn.session.id.as_str()).tell(external_turn.prompt.as_str()) {
+    async fn report(&mut self, found: Option<ExternalTurn>) -> Result<(), WatchError> {
+        let Some(turn) = found else { return Ok(()) };
+        if !self.session_state(turn.session.id.as_str()).mark_reported(turn.prompt.as_str()) {
             return Ok(());
         }
-        tracing::info!(session = %external_turn.session.id, "somebody else prompts a session");
-        self.external_turns.send(external_turn).await.map_err(|_| Unheard)
+        tracing::info!(session = %turn.session.id, "another client prompted a session");
+        self.external_turns.send(turn).await.map_err(|_| WatchError::ReceiverGone)
     }
 
-    fn named(&self, session: &str) -> Option<Session> {
+    fn parse_session(&self, session: &str) -> Option<Session> {
         let id = SessionId::parse(session).ok()?;
         Some(Session { id, directory: self.directory.clone() })
     }
@@ -298,66 +306,70 @@ fn properties<'a, T: Deserialize<'a>>(event: &'a Event) -> serde_json::Result<T>
     serde_json::from_slice::<Envelope<T>>(event.body()).map(|envelope| envelope.properties)
 }
 
-/// What went wrong, if that is what the event tells.
+/// The error that the event reports, if it is an error event.
 fn fault_in(event: &Event) -> Option<Fault> {
     let failed = (event.kind == EventKind::Error).then(|| properties::<SessionFailed>(event))?;
     failed.ok()?.error
 }
 
-fn decide(scene: &mut Scene, is_below: bool, event: &Event) -> serde_json::Result<Decision> {
+fn decide(
+    session_state: &mut WatchedSession,
+    is_descendant: bool,
+    event: &Event,
+) -> serde_json::Result<Decision> {
     Ok(match event.kind {
-        EventKind::PermissionAsked | EventKind::QuestionAsked => scene.hear(Heard::Asked),
-        _ if is_below => Decision::Nothing,
+        EventKind::PermissionAsked | EventKind::QuestionAsked => session_state.observe(Observation::Asked),
+        _ if is_descendant => Decision::Nothing,
         EventKind::Status => {
             let StatusChanged { status } = properties(event)?;
-            scene.hear(if status.kind == "idle" { Heard::Idle } else { Heard::Busy })
+            session_state.observe(if status.kind == "idle" { Observation::Idle } else { Observation::Busy })
         }
-        EventKind::Idle => scene.hear(Heard::Idle),
-        EventKind::Error => scene.hear(Heard::Failed),
+        EventKind::Idle => session_state.observe(Observation::Idle),
+        EventKind::Error => session_state.observe(Observation::Error),
         EventKind::MessageUpdated => {
             let MessageUpdated { info, .. } = properties(event)?;
-            scene.hear(Heard::Message(&info))
+            session_state.observe(Observation::Message(&info))
         }
         EventKind::PartUpdated => {
             let PartUpdated { part } = properties(event)?;
-            scene.hear(Heard::Part(&part))
+            session_state.observe(Observation::Part(&part))
         }
         _ => Decision::Nothing,
     })
 }
 
-/// What a session is at work on without us, if it is a turn.
-async fn find(client: &Client, session: &Session) -> Result<Option<ExternalTurn>, CallError> {
+/// The external turn that runs in a session, if there is one.
+async fn find_external_turn(client: &Client, session: &Session) -> Result<Option<ExternalTurn>, CallError> {
     let (directory, id) = (session.directory.as_str(), session.id.as_str());
-    // The activity first: what is busy may be over when its messages are read, and then it is told all the same.
+    // The activity is read first: a busy session may be idle when its messages are read, and its turn is reported even so.
     if !client.statuses(directory).await?.contains_key(id) {
         return Ok(None);
     }
-    // Of one that is in a workspace of OpenCode its directory hears nothing: a task of it would never end.
+    // The directory's stream carries no events of a session in a workspace of OpenCode: its task would never end.
     if client.session(directory, id).await?.workspace.is_some() {
         return Ok(None);
     }
     let messages = client.newest_messages(directory, id).await?;
-    let Some(work) = decide::at_work(&messages) else { return Ok(None) };
-    if !work.is_genuine && !asks(client, session).await? {
+    let Some(work) = decide::current_work(&messages) else { return Ok(None) };
+    if !work.is_from_user && !has_open_ask(client, session).await? {
         return Ok(None);
     }
     match messages.iter().find(|message| message.info.id == work.prompt) {
-        Some(said) => Ok(external_turn(session, said)),
+        Some(message) => Ok(external_turn(session, message)),
         None => Ok(external_turn(session, &client.stored_message(directory, id, work.prompt).await?)),
     }
 }
 
-/// Whether the session, or a sub-agent below it, asks something.
-async fn asks(client: &Client, session: &Session) -> Result<bool, CallError> {
-    let mut below = Below::of(client, session, Vec::new());
+/// Whether the session or a sub-agent below it has an open ask.
+async fn has_open_ask(client: &Client, session: &Session) -> Result<bool, CallError> {
+    let mut tree = DescendantFilter::new(client, session, Vec::new());
     for ask in client.permissions(&session.directory).await? {
-        if below.contains(&ask.session).await? {
+        if tree.contains(&ask.session).await? {
             return Ok(true);
         }
     }
     for ask in client.questions(&session.directory).await? {
-        if below.contains(&ask.session).await? {
+        if tree.contains(&ask.session).await? {
             return Ok(true);
         }
     }
@@ -369,19 +381,19 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// `None`: it has a name that is none.
-fn external_turn(session: &Session, said: &StoredMessage) -> Option<ExternalTurn> {
-    let prompt = PromptId::parse(&said.info.id).ok()?;
+/// `None`: the message's id is not a valid identifier.
+fn external_turn(session: &Session, message: &StoredMessage) -> Option<ExternalTurn> {
+    let prompt = PromptId::parse(&message.info.id).ok()?;
     #[expect(
         clippy::cast_possible_truncation,
-        reason = "milliseconds of the epoch, and any other moment is as good"
+        reason = "milliseconds since the epoch; a fraction does not matter"
     )]
-    let at = Timestamp(said.info.time.created as i64);
-    Some(ExternalTurn { session: session.clone(), prompt, content: content::of(&said.parts), at })
+    let at = Timestamp(message.info.time.created as i64);
+    Some(ExternalTurn { session: session.clone(), prompt, content: content::shown_parts(&message.parts), at })
 }
 
-/// A session or a message that somebody deleted is no turn.
-fn gone_is_nothing<T>(found: Result<Option<T>, CallError>) -> Result<Option<T>, CallError> {
+/// A session or a message that a user deleted is no turn.
+fn missing_as_none<T>(found: Result<Option<T>, CallError>) -> Result<Option<T>, CallError> {
     match found {
         Err(CallError::NotFound | CallError::Invalid(_)) => Ok(None),
         found => found,

@@ -22,7 +22,7 @@ fn short(outcome: &Outcome) -> String {
 fn finish_reasons() {
     let ending =
         |finish| Ending { newest: Some(Newest { finish, ..Newest::default() }), ..Ending::default() };
-    let ours = |finish| Ending { aborted_by_us: true, ..ending(finish) };
+    let aborted = |finish| Ending { aborted_by_gateway: true, ..ending(finish) };
     let superseded = |finish| Ending { superseded: true, ..ending(finish) };
     let failed_tool = Some(("bash", "The user rejected permission to use /bin/rm."));
     let rejected = Newest { finish: Some("tool-calls"), failed_tool, ..Newest::default() };
@@ -59,13 +59,13 @@ fn finish_reasons() {
             "failed: OpenCode answered another prompt in this session instead of this one.",
         ),
         (ending(None), "canceled: The turn was stopped at OpenCode itself."),
-        (ours(None), "canceled: The turn was stopped."),
-        (ours(Some("tool-calls")), "canceled: The turn was stopped."),
+        (aborted(None), "canceled: The turn was stopped."),
+        (aborted(Some("tool-calls")), "canceled: The turn was stopped."),
         // The reply was whole before the abort came.
-        (ours(Some("stop")), "completed"),
+        (aborted(Some("stop")), "completed"),
     ];
     for (ending, expected) in cases {
-        assert_eq!(short(&of(&ending)), expected, "{ending:?}");
+        assert_eq!(short(&from_ending(&ending)), expected, "{ending:?}");
     }
 }
 
@@ -86,7 +86,7 @@ fn provider_errors_by_status() {
         let fault = fault("APIError", "no luck at https://provider.example/v1", Some(status));
         let newest = Newest { fault: Some(&fault), ..Newest::default() };
         let ending = Ending { newest: Some(newest), ..Ending::default() };
-        let (failure, advice) = match of(&ending) {
+        let (failure, advice) = match from_ending(&ending) {
             Outcome::Failed(failure) if status != 401 => (failure, ""),
             Outcome::AuthRequired(failure) if status == 401 => (
                 failure,
@@ -130,13 +130,13 @@ fn other_errors() {
     for (fault, expected) in cases {
         let newest = Newest { fault: Some(&fault), ..Newest::default() };
         let ending = Ending { newest: Some(newest), ..Ending::default() };
-        assert_eq!(short(&of(&ending)), expected);
+        assert_eq!(short(&from_ending(&ending)), expected);
         let ending = Ending { session_fault: Some(&fault), ..Ending::default() };
-        assert_eq!(short(&unknown_fate(&ending, Trace::Stored)), expected);
+        assert_eq!(short(&unknown_outcome(&ending, PromptTrace::Stored)), expected);
     }
 }
 
-/// Only the model's provider makes a task wait for credentials: nobody can give OpenCode the gateway's password so.
+/// Only a refusal of the model's provider makes a task wait for credentials: a client cannot change the gateway's password.
 #[test]
 fn opencodes_own_401_and_the_watchdogs_are_failures() {
     let cases = [
@@ -159,26 +159,30 @@ fn opencodes_own_401_and_the_watchdogs_are_failures() {
 
 #[test]
 fn unknown_fates() {
-    let ours = Ending { aborted_by_us: true, ..Ending::default() };
+    let aborted = Ending { aborted_by_gateway: true, ..Ending::default() };
     let newest = Newest { finish: Some("tool-calls"), ..Newest::default() };
     let began = Ending { newest: Some(newest), ..Ending::default() };
     let cases = [
-        (ours, Trace::Stored, "canceled: The turn was stopped."),
-        (ours, Trace::Hidden, "canceled: The turn was stopped."),
-        (began, Trace::Stored, "failed: OpenCode stopped in the middle of the turn"),
-        (began, Trace::Hidden, "failed: OpenCode does not show the messages"),
-        (Ending::default(), Trace::Stored, "failed: OpenCode has the prompt but never began"),
-        (Ending::default(), Trace::Accepted, "failed: OpenCode took the prompt and shows no sign of it."),
-        (Ending::default(), Trace::None, "failed: It is not known whether OpenCode took the prompt"),
+        (aborted, PromptTrace::Stored, "canceled: The turn was stopped."),
+        (aborted, PromptTrace::Unavailable, "canceled: The turn was stopped."),
+        (began, PromptTrace::Stored, "failed: OpenCode stopped in the middle of the turn"),
+        (began, PromptTrace::Unavailable, "failed: OpenCode does not show the messages"),
+        (Ending::default(), PromptTrace::Stored, "failed: OpenCode has the prompt but never began"),
+        (
+            Ending::default(),
+            PromptTrace::Accepted,
+            "failed: OpenCode took the prompt and shows no sign of it.",
+        ),
+        (Ending::default(), PromptTrace::None, "failed: It is not known whether OpenCode took the prompt"),
     ];
     for (ending, trace, expected) in cases {
-        let outcome = short(&unknown_fate(&ending, trace));
+        let outcome = short(&unknown_outcome(&ending, trace));
         assert!(outcome.starts_with(expected), "{outcome}");
     }
 }
 
 #[test]
-fn lost_text_is_named_whatever_the_turn_ended_as() {
+fn lost_text_is_mentioned_in_every_outcome() {
     let lost =
         "Text that OpenCode wrote and did not keep, while the gateway could not hear it, may be missing.";
     let cases = [
@@ -186,18 +190,18 @@ fn lost_text_is_named_whatever_the_turn_ended_as() {
         (completed("Cut."), format!("lacking, completed: Cut. {lost}")),
         (failed("No."), format!("lacking, failed: No. {lost}")),
         (stopped(true), format!("lacking, canceled: The turn was stopped. {lost}")),
-        // It goes on.
+        // The task goes on.
         (Outcome::AuthRequired(Failure::new("No key.")), "auth required: No key.".to_owned()),
     ];
     for (outcome, expected) in cases {
-        let told = lacking_text(outcome);
-        assert_eq!(short(&told), expected);
-        assert_eq!(lacking_text(told.clone()), told, "it is said once");
+        let lacking = lacking_text(outcome);
+        assert_eq!(short(&lacking), expected);
+        assert_eq!(lacking_text(lacking.clone()), lacking, "mentioned once");
     }
 }
 
 #[test]
-fn a_message_that_was_not_read_is_told_whatever_the_turn_ended_as() {
+fn an_unread_message_is_mentioned_in_every_outcome() {
     let refusal = fault("UnknownError", "no picture at /tmp/x", None);
     let joined = "A message that joined this turn may not have been read; look at the session before you send it again.";
     let refused = "A message that joined this turn was not read, because OpenCode refused it: no picture at <redacted-path>";
@@ -218,9 +222,9 @@ fn a_message_that_was_not_read_is_told_whatever_the_turn_ended_as() {
         ),
     ];
     for (outcome, which, refusal, expected) in cases {
-        assert_eq!(short(&unread(outcome, which, refusal)), expected);
+        assert_eq!(short(&with_unread(outcome, which, refusal)), expected);
     }
-    let silent = short(&unread(completed(None), Unread::First, None));
+    let silent = short(&with_unread(completed(None), Unread::First, None));
     assert!(
         silent.starts_with("failed: OpenCode shows no sign of the message that began this turn"),
         "{silent}"

@@ -1,4 +1,4 @@
-//! The end of a turn of which a message was not read.
+//! The outcome of a turn that left a message unread.
 
 use longshore_model::{Failure, Outcome};
 
@@ -7,13 +7,13 @@ use crate::redact;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unread {
-    /// The one that the turn is about.
+    /// The message that began the turn.
     First,
     Joined,
 }
 
-/// What a turn ended as, when there is no answer to one of its messages. `refusal`: why OpenCode did not take it.
-pub(crate) fn unread(outcome: Outcome, which: Unread, refusal: Option<&Fault>) -> Outcome {
+/// Adds to an outcome that one of the turn's messages has no answer. `refusal`: why OpenCode refused the message.
+pub(crate) fn with_unread(outcome: Outcome, which: Unread, refusal: Option<&Fault>) -> Outcome {
     let why = refusal.map(|fault| {
         let why = fault.data.message.as_deref().map(redact::public);
         why.filter(|why| !why.is_empty()).unwrap_or_else(|| "it gave no reason.".to_owned())
@@ -45,6 +45,6 @@ pub(crate) fn unread(outcome: Outcome, which: Unread, refusal: Option<&Fault>) -
         Outcome::Failed(failure) => Outcome::Failed(failed(failure)),
         Outcome::AuthRequired(failure) => Outcome::AuthRequired(failed(failure)),
         Outcome::Canceled { reason } => Outcome::Canceled { reason: after(reason) },
-        Outcome::Lacking(outcome) => Outcome::Lacking(Box::new(unread(*outcome, which, refusal))),
+        Outcome::Lacking(outcome) => Outcome::Lacking(Box::new(with_unread(*outcome, which, refusal))),
     }
 }

@@ -1,12 +1,12 @@
 //! Which turn gets which event.
 //!
-//! A session has one place, and whoever has it keeps it to the end. A turn that is to be prompted takes none that another has.
-//! One that runs already, and finds another there, waits beside it: it asks OpenCode for what it cannot hear.
+//! A session has one route, and the turn that holds it keeps it to its end. A turn that is about to be prompted does not
+//! start while another turn holds the route. A turn that runs already waits for the route, and meanwhile reads from OpenCode
+//! what it cannot receive.
 //!
-//! A turn has a queue with two bounds. At either bound the reader does not wait: it drops the event, marks the turn
-//! as lagging and drops everything else for it until the turn has come to the mark, taken it away and re-read
-//! the message list. Everything is put into a queue under the lock of the routes, so that there is always a place left for
-//! that mark.
+//! A turn has a queue with two bounds. At either bound the reader does not wait: it drops the event, marks the turn as
+//! lagging and drops all its other events until the turn has reached the mark, removed it and re-read the message list.
+//! Events are queued under the lock of the routes, so that there is always a slot left for that mark.
 
 mod lease;
 
@@ -19,59 +19,59 @@ use longshore_meter::Metrics;
 use longshore_meter::label::Fate;
 use longshore_model::SessionId;
 
+pub(super) use self::lease::KeepAlive;
 pub(crate) use self::lease::Lease;
-pub(super) use self::lease::Visit;
 use super::Since;
-use super::watched::Watched;
+use super::watched::WatchedSessions;
 use crate::api::EventKind;
 use crate::skim::Event;
 
-/// Events that may wait for one turn: a few seconds of the fastest stream that OpenCode makes.
+/// Maximum number of events that wait for one turn: a few seconds of the fastest stream that OpenCode makes.
 const MAX_QUEUED: usize = 4096;
 
-/// Bytes that may wait for one turn. A running command's whole output comes again with every line of it.
+/// Maximum number of bytes that wait for one turn. OpenCode sends a running command's whole output again with every line.
 const MAX_QUEUED_BYTES: usize = 8 * 1024 * 1024;
 
-/// Sub-agent sessions that are remembered for one turn. Nothing is told of any more, but for their asks, which are found
+/// Maximum number of sub-agent sessions per turn. Further sub-agents are not reported, except for their asks, which are found
 /// when the turn reads the lists of open asks.
 pub(crate) const MAX_CHILDREN: usize = 1024;
 
 #[derive(Debug)]
 pub(super) struct Routes {
     pub(super) by_session: HashMap<String, Route>,
-    /// Sub-agents' sessions, each with the root session whose turn hears of it.
-    below: HashMap<String, Below>,
-    /// How many wait for the connection without a turn.
-    visits: usize,
-    /// For as long as there is somebody who watches, the reader stays.
-    pub(super) watched: Option<Watched>,
+    /// Sub-agents' sessions, each with the root session whose turn receives its events.
+    descendants: HashMap<String, Descendant>,
+    /// How many callers wait for the connection without a route.
+    keep_alives: usize,
+    /// While a directory is watched, its reader stays.
+    pub(super) watched: Option<WatchedSessions>,
     unused_since: Option<Since>,
     metrics: Arc<Metrics>,
 }
 
 #[derive(Debug)]
-struct Below {
+struct Descendant {
     root: String,
-    kin: Arc<Kin>,
+    child_session: Arc<ChildSession>,
 }
 
 /// A sub-agent's session.
 #[derive(Debug)]
-pub(crate) struct Kin {
+pub(crate) struct ChildSession {
     pub(crate) session: SessionId,
-    /// The session that it was made for.
+    /// The session that this one was created for.
     pub(crate) parent: String,
     aborted: AtomicBool,
 }
 
-impl Kin {
-    /// It is called, perhaps once more: whatever stopped it before is over.
+impl ChildSession {
+    /// The sub-agent is called, perhaps again: an earlier abort is over.
     pub(crate) fn called(&self) {
         self.aborted.store(false, Ordering::Release);
     }
 
-    /// Whether the gateway asked OpenCode to stop this sub-agent, since it was last called.
-    pub(crate) fn aborted_by_us(&self) -> bool {
+    /// Whether the gateway aborted this sub-agent since its last call.
+    pub(crate) fn aborted_by_gateway(&self) -> bool {
         self.aborted.load(Ordering::Acquire)
     }
 }
@@ -79,52 +79,52 @@ impl Kin {
 #[derive(Debug)]
 pub(super) struct Route {
     queue: queue::Sender<Routed>,
-    shared: Arc<Shared>,
+    shared: Arc<RouteState>,
 }
 
 /// What a turn takes from its queue.
 #[derive(Debug)]
 pub(crate) enum Routed {
     Event {
-        /// `None`: of the turn's own session. So most events cost nothing more than their bytes.
-        child: Option<Arc<Kin>>,
+        /// `None`: an event of the turn's own session. So most events need no reference count.
+        child: Option<Arc<ChildSession>>,
         event: Event,
     },
-    /// Here was something that could not be read. It may have been an event of the turn.
+    /// Something could not be parsed. It may have been an event of the turn.
     Missed,
     /// The stream was cut and is back: events may be missing before this point.
     Reconnected,
-    /// From here on events were dropped. Nobody but the queue sees this: the turn gets [`Self::Reconnected`].
+    /// From here on events were dropped. Only the queue holds this: the turn receives [`Self::Reconnected`].
     Lagged,
 }
 
-/// Where the events of a session go, as the routes stand.
+/// The route for the events of a session.
 #[derive(Debug)]
 pub(super) struct Target<'a> {
     route: &'a Route,
-    child: Option<&'a Arc<Kin>>,
+    child: Option<&'a Arc<ChildSession>>,
     metrics: &'a Metrics,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct RouteState {
     lagging: AtomicBool,
-    /// The last thing in the queue is [`Routed::Missed`]: another one would say nothing new.
+    /// The last entry of the queue is [`Routed::Missed`]: another one would add nothing.
     is_missed_last: AtomicBool,
     queued_bytes: AtomicUsize,
     aborted: AtomicBool,
-    /// The session itself is idle, and nothing that a turn does came behind that.
-    is_at_rest: AtomicBool,
+    /// The session is idle, and no event since then shows a new turn.
+    is_idle: AtomicBool,
 }
 
-impl Shared {
-    /// Something came of the session itself.
+impl RouteState {
+    /// Updates `is_idle` with an event of the session itself.
     fn note(&self, kind: EventKind) {
         match kind {
-            EventKind::Idle => self.is_at_rest.store(true, Ordering::Release),
-            // OpenCode sums a turn up behind its end. What somebody else says has parts too, and is worked on.
+            EventKind::Idle => self.is_idle.store(true, Ordering::Release),
+            // OpenCode updates the session and messages after a turn ended. A new prompt has parts too, and is worked on.
             EventKind::SessionUpdated | EventKind::MessageUpdated => {}
-            _ => self.is_at_rest.store(false, Ordering::Release),
+            _ => self.is_idle.store(false, Ordering::Release),
         }
     }
 }
@@ -133,80 +133,82 @@ impl Routes {
     pub(super) fn new(metrics: Arc<Metrics>) -> Self {
         Self {
             by_session: HashMap::new(),
-            below: HashMap::new(),
-            visits: 0,
+            descendants: HashMap::new(),
+            keep_alives: 0,
             watched: None,
             unused_since: Some(Since::now()),
             metrics,
         }
     }
 
-    /// The turn that is to get the events of this session, and the sub-agent whose session it is.
+    /// The turn that receives the events of this session, and the sub-agent whose session it is.
     pub(super) fn find(&self, session: &str) -> Option<Target<'_>> {
         let metrics = &*self.metrics;
         if let Some(route) = self.by_session.get(session) {
             return Some(Target { route, child: None, metrics });
         }
-        let below = self.below.get(session)?;
-        let route = self.by_session.get(&below.root)?;
-        Some(Target { route, child: Some(&below.kin), metrics })
+        let descendant = self.descendants.get(session)?;
+        let route = self.by_session.get(&descendant.root)?;
+        Some(Target { route, child: Some(&descendant.child_session), metrics })
     }
 
-    /// Remembers a sub-agent's session, if a turn runs at the root of its tree. Gives it if it was not known.
-    pub(super) fn add_child(&mut self, child: &str, parent: &str) -> Option<Arc<Kin>> {
+    /// Registers a sub-agent's session, if a turn holds the root of its tree. Returns it if it was unknown.
+    pub(super) fn add_child(&mut self, child: &str, parent: &str) -> Option<Arc<ChildSession>> {
         if let Some(watched) = &mut self.watched {
             watched.add_child(child, parent);
         }
-        if self.below.contains_key(child) {
+        if self.descendants.contains_key(child) {
             return None;
         }
-        let root = self.below.get(parent).map_or(parent, |below| &below.root);
-        let known = self.below.values().filter(|below| below.root == root).count();
+        let root = self.descendants.get(parent).map_or(parent, |descendant| &descendant.root);
+        let known = self.descendants.values().filter(|descendant| descendant.root == root).count();
         if !self.by_session.contains_key(root) || child == root || known >= MAX_CHILDREN {
             return None;
         }
         let (session, parent) = (SessionId::parse(child).ok()?, parent.to_owned());
-        let kin = Arc::new(Kin { session, parent, aborted: AtomicBool::new(false) });
-        let below = Below { root: root.to_owned(), kin: Arc::clone(&kin) };
-        self.below.insert(child.to_owned(), below);
-        Some(kin)
+        let child_session = Arc::new(ChildSession { session, parent, aborted: AtomicBool::new(false) });
+        let descendant = Descendant { root: root.to_owned(), child_session: Arc::clone(&child_session) };
+        self.descendants.insert(child.to_owned(), descendant);
+        Some(child_session)
     }
 
-    pub(super) fn watch(&mut self, watched: Watched) {
+    pub(super) fn watch(&mut self, watched: WatchedSessions) {
         self.watched = Some(watched);
         self.unused_since = None;
     }
 
-    /// Gives the sessions that were watched, those first that were named first.
+    /// Returns the watched sessions in the order in which they were named.
     pub(super) fn unwatch(&mut self) -> Vec<String> {
-        let sessions = self.watched.take().map(Watched::into_sessions).unwrap_or_default();
-        self.note_leaving();
+        let sessions = self.watched.take().map(WatchedSessions::into_sessions).unwrap_or_default();
+        self.note_if_unused();
         sessions
     }
 
-    /// No turn of ours runs or is about to, and everything that was noticed is looked at.
-    pub(super) fn is_at_rest(&self) -> bool {
+    /// Whether the gateway runs no turn and is about to start none, and every watch event was handled.
+    pub(super) fn is_idle(&self) -> bool {
         self.by_session.is_empty()
-            && self.visits == 0
-            && self.watched.as_ref().is_none_or(Watched::is_looked_at)
+            && self.keep_alives == 0
+            && self.watched.as_ref().is_none_or(WatchedSessions::is_drained)
     }
 
-    /// Unless it is new, or a turn of ours has it, nobody knows what it is at.
+    /// Unless the session is new or held by a turn of the gateway, its activity is unknown and must be checked.
     pub(super) fn watch_session(&mut self, session: &str, is_new: bool) {
         let Some(watched) = &mut self.watched else { return };
         if watched.add(session) && !is_new && !self.by_session.contains_key(session) {
-            watched.look();
+            watched.request_check();
         }
     }
 
-    /// The session that is watched for this one, and whether it is above it.
+    /// The watched session that this session belongs to, and whether this one is its descendant.
     pub(super) fn watched_for(&self, session: &str) -> Option<(String, bool)> {
-        let (session, is_below) = self.watched.as_ref()?.find(session)?;
-        Some((session.to_owned(), is_below))
+        let (session, is_descendant) = self.watched.as_ref()?.find(session)?;
+        Some((session.to_owned(), is_descendant))
     }
 
-    pub(super) fn notice(&self, session: String, is_below: bool, event: Event) -> Fate {
-        self.watched.as_ref().map_or(Fate::Foreign, |watched| watched.notice(session, is_below, event))
+    pub(super) fn queue_watched(&self, session: String, is_descendant: bool, event: Event) -> Fate {
+        self.watched
+            .as_ref()
+            .map_or(Fate::Foreign, |watched| watched.queue_event(session, is_descendant, event))
     }
 
     fn gap(&self) {
@@ -218,11 +220,11 @@ impl Routes {
     pub(super) fn reconnected(&self) {
         self.gap();
         for route in self.by_session.values() {
-            route.look_again();
+            route.request_reread();
         }
     }
 
-    /// Something could not be read, so nobody knows whose it was.
+    /// Something could not be parsed, so it may have been an event of any session.
     pub(super) fn missed(&self) {
         self.gap();
         for route in self.by_session.values() {
@@ -247,35 +249,35 @@ impl Routes {
         if let Some(route) = self.by_session.get(session) {
             route.shared.aborted.store(true, Ordering::Release);
         }
-        if let Some(below) = self.below.get(session) {
-            below.kin.aborted.store(true, Ordering::Release);
+        if let Some(descendant) = self.descendants.get(session) {
+            descendant.child_session.aborted.store(true, Ordering::Release);
         }
     }
 
-    /// The sessions that work for this one, or for one that does.
-    pub(super) fn below(&self, session: &str) -> Vec<String> {
-        let above = |at: &&str| self.below.get(*at).map(|below| below.kin.parent.as_str());
-        let is_below = |child: &&String| {
-            let line = std::iter::successors(above(&child.as_str()), above);
-            line.take(MAX_CHILDREN).any(|parent| parent == session)
+    /// The sub-agent sessions of this session, at any depth.
+    pub(super) fn descendants(&self, session: &str) -> Vec<String> {
+        let parent = |at: &&str| self.descendants.get(*at).map(|known| known.child_session.parent.as_str());
+        let is_descendant = |child: &&String| {
+            let ancestors = std::iter::successors(parent(&child.as_str()), parent);
+            ancestors.take(MAX_CHILDREN).any(|ancestor| ancestor == session)
         };
-        self.below.keys().filter(is_below).cloned().collect()
+        self.descendants.keys().filter(is_descendant).cloned().collect()
     }
 
-    /// Since when no turn is registered and nobody waits.
+    /// Since when there is no route, no waiting caller and no watch.
     pub(super) fn unused_since(&self) -> Option<Since> {
         self.unused_since
     }
 
-    fn note_leaving(&mut self) {
-        if self.by_session.is_empty() && self.visits == 0 && self.watched.is_none() {
+    fn note_if_unused(&mut self) {
+        if self.by_session.is_empty() && self.keep_alives == 0 && self.watched.is_none() {
             self.unused_since = Some(Since::now());
         }
     }
 }
 
 impl Target<'_> {
-    /// Whether the turn will read every event of this session, and notice one that is none.
+    /// Whether the turn will parse every event of this session, and so notice a malformed one.
     pub(super) fn reads_everything(&self) -> bool {
         self.child.is_none() && !self.route.shared.lagging.load(Ordering::Acquire)
     }
@@ -291,9 +293,9 @@ impl Target<'_> {
         }
         let size = event.len();
         let queued = shared.queued_bytes.fetch_add(size, Ordering::Relaxed) + size;
-        // An event that is over the bound alone still passes an empty queue.
+        // A single event over the bound still passes an empty queue.
         let full = queued > MAX_QUEUED_BYTES && queued != size;
-        // Counted first: whoever takes it counts it out.
+        // Incremented first, because the receiver decrements it.
         self.metrics.opencode_event_queue_depth.add(1);
         if full || !route.push(Routed::Event { child: self.child.cloned(), event }) {
             self.metrics.opencode_event_queue_depth.add(-1);
@@ -306,13 +308,13 @@ impl Target<'_> {
 }
 
 impl Route {
-    /// Says whether there was a place: the last one is for the mark of a lag.
+    /// Returns whether there was a slot. The last slot is reserved for the mark of a lag.
     fn push(&self, routed: Routed) -> bool {
         self.queue.capacity() > 1 && self.queue.try_send(routed).is_ok()
     }
 
-    /// The turn is to ask for what it may have missed.
-    fn look_again(&self) {
+    /// Makes the turn read what it may have missed.
+    fn request_reread(&self) {
         if !self.shared.lagging.load(Ordering::Acquire) && !self.push(Routed::Reconnected) {
             self.lag();
         }
@@ -320,7 +322,7 @@ impl Route {
 
     fn lag(&self) {
         if !self.shared.lagging.swap(true, Ordering::AcqRel) {
-            // Without a place there is a mark in the queue already, or nobody listens any more.
+            // Without a slot the queue already holds a mark, or its receiver is gone.
             let _ = self.queue.try_send(Routed::Lagged);
         }
     }

@@ -1,7 +1,7 @@
-//! Sessions that are watched while no turn of ours has them.
+//! Sessions that are watched while no turn of the gateway holds them.
 //!
-//! One queue for all of a directory, with two bounds. At either bound the reader does not wait: it leaves a mark and drops
-//! everything until that is taken. Whoever takes it asks OpenCode about all sessions there.
+//! A directory has one queue with two bounds. At either bound the reader does not wait: it leaves a mark and drops everything
+//! until the mark is taken. The receiver of the mark then asks OpenCode about all sessions of the directory.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,152 +14,152 @@ use super::Reader;
 use crate::api::EventKind;
 use crate::skim::Event;
 
-/// Events that may wait for whoever watches.
-const MAX_NOTICED: usize = 1024;
+/// Maximum number of queued events.
+const MAX_QUEUED: usize = 1024;
 
-/// Bytes of them.
-const MAX_NOTICED_BYTES: usize = 4 * 1024 * 1024;
+/// Maximum number of queued bytes.
+const MAX_QUEUED_BYTES: usize = 4 * 1024 * 1024;
 
-/// Sessions that are watched in one directory. For one more those are forgotten that were named longest ago.
+/// Maximum number of watched sessions in one directory. Above it the sessions are forgotten that were named longest ago.
 const MAX_WATCHED: usize = 10_000;
 
-/// Sub-agents' sessions that are remembered below those. At the bound all are forgotten, and OpenCode is asked.
-const MAX_BELOW: usize = 4096;
+/// Maximum number of sub-agents' sessions below them. At the bound all are forgotten, and OpenCode is asked.
+const MAX_DESCENDANTS: usize = 4096;
 
-/// What happened where no turn of ours is.
+/// What happened in a session that no turn of the gateway holds.
 #[derive(Debug)]
-pub(crate) enum Noticed {
+pub(crate) enum WatchEvent {
     Event {
-        /// The session that is watched.
+        /// The watched session.
         session: String,
-        /// It is of a sub-agent below it.
-        is_below: bool,
+        /// The event belongs to a sub-agent below the watched session.
+        is_descendant: bool,
         event: Event,
     },
-    /// A turn of ours is over that had this session: what is known of that is from before.
-    Left {
+    /// A turn of the gateway that held this session is over: what is known about the session is from before that turn.
+    TurnEnded {
         session: String,
-        /// Otherwise something may have come after it.
-        is_at_rest: bool,
+        /// Otherwise another prompt may have followed the turn.
+        is_idle: bool,
     },
-    /// Something was not heard.
+    /// Events were missed.
     Gap,
-    /// One that is watched from now on may be at work.
-    Look,
+    /// A session that is watched from now on may be busy.
+    Check,
 }
 
 #[derive(Debug)]
-pub(super) struct Watched {
-    /// With a number that grows each time one is named.
+pub(super) struct WatchedSessions {
+    /// Each with the number of the call that named it last.
     sessions: HashMap<String, u64>,
     named: u64,
-    /// Sub-agents' sessions, each with the session that is watched.
-    below: HashMap<String, String>,
-    queue: queue::Sender<Noticed>,
-    shared: Arc<Shared>,
+    /// Sub-agents' sessions, each with its watched session.
+    descendants: HashMap<String, String>,
+    queue: queue::Sender<WatchEvent>,
+    shared: Arc<QueueState>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
-    /// Everything is dropped until [`Noticed::Gap`] is taken.
+struct QueueState {
+    /// Everything is dropped until [`WatchEvent::Gap`] is taken.
     is_lagging: AtomicBool,
-    /// One of these waits: another would say nothing new.
+    /// The queue holds one of these already: another would add nothing.
     has_gap: AtomicBool,
-    has_look: AtomicBool,
+    has_check: AtomicBool,
     queued_bytes: AtomicUsize,
-    /// How many wait, the one among them that is taken and not looked at yet.
-    unseen: AtomicUsize,
+    /// How many entries are queued or being handled.
+    pending: AtomicUsize,
 }
 
-/// Takes what happens in the sessions of a directory.
+/// The receiver of the events in the watched sessions of a directory.
 #[derive(Debug)]
-pub(crate) struct Noticing {
+pub(crate) struct WatchQueue {
     reader: Arc<Reader>,
-    queue: queue::Receiver<Noticed>,
-    shared: Arc<Shared>,
-    /// It counts among what is unseen until the next is asked for.
+    queue: queue::Receiver<WatchEvent>,
+    shared: Arc<QueueState>,
+    /// The last entry counts as pending until the next one is requested.
     has_taken: bool,
 }
 
-impl Watched {
-    pub(super) fn new(reader: Arc<Reader>) -> (Self, Noticing) {
-        let (sender, queue) = queue::channel(MAX_NOTICED + 1);
-        let shared = Arc::new(Shared::default());
+impl WatchedSessions {
+    pub(super) fn new(reader: Arc<Reader>) -> (Self, WatchQueue) {
+        let (sender, queue) = queue::channel(MAX_QUEUED + 1);
+        let shared = Arc::new(QueueState::default());
         let watched = Self {
             sessions: HashMap::new(),
             named: 0,
-            below: HashMap::new(),
+            descendants: HashMap::new(),
             queue: sender,
             shared: Arc::clone(&shared),
         };
-        (watched, Noticing { reader, queue, shared, has_taken: false })
+        (watched, WatchQueue { reader, queue, shared, has_taken: false })
     }
 
-    /// Those first that were named first.
+    /// The sessions in the order in which they were named.
     pub(super) fn into_sessions(self) -> Vec<String> {
         let mut sessions: Vec<_> = self.sessions.into_iter().collect();
         sessions.sort_unstable_by_key(|(_, named)| *named);
         sessions.into_iter().map(|(session, _)| session).collect()
     }
 
-    /// Whether nothing waits, and what was taken is looked at.
-    pub(super) fn is_looked_at(&self) -> bool {
-        self.shared.unseen.load(Ordering::Acquire) == 0
+    /// Whether the queue is empty and the last entry was handled.
+    pub(super) fn is_drained(&self) -> bool {
+        self.shared.pending.load(Ordering::Acquire) == 0
     }
 
-    /// Says whether it was not watched before.
+    /// Returns whether the session was not watched before.
     pub(super) fn add(&mut self, session: &str) -> bool {
         self.named += 1;
         let is_new = self.sessions.insert(session.to_owned(), self.named).is_none();
         if self.sessions.len() > MAX_WATCHED {
-            self.forget_the_oldest();
+            self.forget_oldest();
         }
         is_new
     }
 
-    /// Many at once, so that not each one that comes has to look through all of them.
-    fn forget_the_oldest(&mut self) {
+    /// Forgets many sessions at once, so that not each new session causes a scan.
+    fn forget_oldest(&mut self) {
         let mut named: Vec<_> = self.sessions.values().copied().collect();
         let (_, first_kept, _) = named.select_nth_unstable(MAX_WATCHED / 8);
         self.sessions.retain(|_, named| *named >= *first_kept);
-        self.below.retain(|_, root| self.sessions.contains_key(root));
+        self.descendants.retain(|_, root| self.sessions.contains_key(root));
     }
 
     pub(super) fn contains(&self, session: &str) -> bool {
         self.sessions.contains_key(session)
     }
 
-    /// A session was made for another one.
+    /// A session was created for another one.
     pub(super) fn add_child(&mut self, child: &str, parent: &str) {
-        let root = self.below.get(parent).map_or(parent, String::as_str);
-        if !self.sessions.contains_key(root) || self.below.contains_key(child) {
+        let root = self.descendants.get(parent).map_or(parent, String::as_str);
+        if !self.sessions.contains_key(root) || self.descendants.contains_key(child) {
             return;
         }
         let root = root.to_owned();
-        if self.below.len() >= MAX_BELOW {
-            self.below.clear();
-            self.look();
+        if self.descendants.len() >= MAX_DESCENDANTS {
+            self.descendants.clear();
+            self.request_check();
         }
-        self.below.insert(child.to_owned(), root);
+        self.descendants.insert(child.to_owned(), root);
     }
 
-    /// The session that is watched for this one, and whether it is above it.
+    /// The watched session that this session belongs to, and whether this one is its descendant.
     pub(super) fn find(&self, session: &str) -> Option<(&str, bool)> {
         if let Some((session, _)) = self.sessions.get_key_value(session) {
             return Some((session, false));
         }
-        self.below.get(session).map(|root| (root.as_str(), true))
+        self.descendants.get(session).map(|root| (root.as_str(), true))
     }
 
-    /// Takes what may tell of a turn, or of an ask.
-    pub(super) fn notice(&self, session: String, is_below: bool, event: Event) -> Fate {
+    /// Queues an event if it may concern a turn or an ask.
+    pub(super) fn queue_event(&self, session: String, is_descendant: bool, event: Event) -> Fate {
         let wanted = match event.kind {
             EventKind::PermissionAsked | EventKind::QuestionAsked => true,
             EventKind::Status
             | EventKind::Idle
             | EventKind::Error
             | EventKind::MessageUpdated
-            | EventKind::PartUpdated => !is_below,
+            | EventKind::PartUpdated => !is_descendant,
             EventKind::PartDelta
             | EventKind::PartRemoved
             | EventKind::SessionUpdated
@@ -175,7 +175,8 @@ impl Watched {
         }
         let size = event.len();
         let queued = self.shared.queued_bytes.fetch_add(size, Ordering::Relaxed) + size;
-        let is_taken = queued <= MAX_NOTICED_BYTES && self.push(Noticed::Event { session, is_below, event });
+        let is_taken =
+            queued <= MAX_QUEUED_BYTES && self.push(WatchEvent::Event { session, is_descendant, event });
         if !is_taken {
             self.shared.queued_bytes.fetch_sub(size, Ordering::Relaxed);
             self.lag();
@@ -184,83 +185,83 @@ impl Watched {
         Fate::Routed
     }
 
-    /// A turn of ours is over.
-    pub(super) fn left(&self, session: &str, is_at_rest: bool) {
+    /// A turn of the gateway is over.
+    pub(super) fn turn_ended(&self, session: &str, is_idle: bool) {
         if self.contains(session) {
-            self.push_or_lag(Noticed::Left { session: session.to_owned(), is_at_rest });
+            self.push_or_lag(WatchEvent::TurnEnded { session: session.to_owned(), is_idle });
         }
     }
 
-    /// Something was not heard.
+    /// Events were missed.
     pub(super) fn gap(&self) {
         if !self.shared.has_gap.swap(true, Ordering::AcqRel) {
-            self.push_or_lag(Noticed::Gap);
+            self.push_or_lag(WatchEvent::Gap);
         }
     }
 
-    /// Somebody may be at work in a session that was not watched.
-    pub(super) fn look(&self) {
-        if !self.shared.has_look.swap(true, Ordering::AcqRel) {
-            self.push_or_lag(Noticed::Look);
+    /// A session that was not watched before may be busy.
+    pub(super) fn request_check(&self) {
+        if !self.shared.has_check.swap(true, Ordering::AcqRel) {
+            self.push_or_lag(WatchEvent::Check);
         }
     }
 
-    fn push_or_lag(&self, noticed: Noticed) {
-        if !self.shared.is_lagging.load(Ordering::Acquire) && !self.push(noticed) {
+    fn push_or_lag(&self, entry: WatchEvent) {
+        if !self.shared.is_lagging.load(Ordering::Acquire) && !self.push(entry) {
             self.lag();
         }
     }
 
-    /// Says whether there was a place: the last one is for the mark of a lag.
-    fn push(&self, noticed: Noticed) -> bool {
-        self.queue.capacity() > 1 && self.send(noticed)
+    /// Returns whether there was a slot. The last slot is reserved for the mark of a lag.
+    fn push(&self, entry: WatchEvent) -> bool {
+        self.queue.capacity() > 1 && self.send(entry)
     }
 
-    fn send(&self, noticed: Noticed) -> bool {
-        // Counted first: whoever takes it counts it out.
-        self.shared.unseen.fetch_add(1, Ordering::Relaxed);
-        let is_sent = self.queue.try_send(noticed).is_ok();
+    fn send(&self, entry: WatchEvent) -> bool {
+        // Incremented first, because the receiver decrements it.
+        self.shared.pending.fetch_add(1, Ordering::Relaxed);
+        let is_sent = self.queue.try_send(entry).is_ok();
         if !is_sent {
-            self.shared.unseen.fetch_sub(1, Ordering::Relaxed);
+            self.shared.pending.fetch_sub(1, Ordering::Relaxed);
         }
         is_sent
     }
 
     fn lag(&self) {
         if !self.shared.is_lagging.swap(true, Ordering::AcqRel) {
-            // Without a place nobody listens any more.
-            self.send(Noticed::Gap);
+            // Without a slot the receiver is gone.
+            self.send(WatchEvent::Gap);
         }
     }
 }
 
-impl Noticing {
-    /// The next thing to look at; the one before is looked at, and what came of that can be seen. `None`: the directory is not
-    /// watched any more. Cancel safe.
-    pub(crate) async fn next(&mut self) -> Option<Noticed> {
+impl WatchQueue {
+    /// The next entry. The previous entry counts as handled from now on. `None`: the directory is not watched any more.
+    /// Cancel safe.
+    pub(crate) async fn next(&mut self) -> Option<WatchEvent> {
         if std::mem::take(&mut self.has_taken) {
-            self.shared.unseen.fetch_sub(1, Ordering::Release);
+            self.shared.pending.fetch_sub(1, Ordering::Release);
         }
-        let noticed = self.queue.recv().await?;
+        let entry = self.queue.recv().await?;
         self.has_taken = true;
-        match &noticed {
-            Noticed::Event { event, .. } => {
+        match &entry {
+            WatchEvent::Event { event, .. } => {
                 self.shared.queued_bytes.fetch_sub(event.len(), Ordering::Relaxed);
             }
-            // What comes from now on comes after the look.
-            Noticed::Gap => {
-                for mark in [&self.shared.is_lagging, &self.shared.has_gap, &self.shared.has_look] {
+            // Events from now on come after the check that this entry causes.
+            WatchEvent::Gap => {
+                for mark in [&self.shared.is_lagging, &self.shared.has_gap, &self.shared.has_check] {
                     mark.store(false, Ordering::Release);
                 }
             }
-            Noticed::Look => self.shared.has_look.store(false, Ordering::Release),
-            Noticed::Left { .. } => {}
+            WatchEvent::Check => self.shared.has_check.store(false, Ordering::Release),
+            WatchEvent::TurnEnded { .. } => {}
         }
-        Some(noticed)
+        Some(entry)
     }
 
-    /// Whether it is watched, and no turn of ours has it.
-    pub(crate) fn is_ours_to_watch(&self, session: &str) -> bool {
+    /// Whether the session is watched and no turn of the gateway holds it.
+    pub(crate) fn is_watched_without_turn(&self, session: &str) -> bool {
         let routes = self.reader.routes();
         let is_watched = routes.watched.as_ref().is_some_and(|watched| watched.contains(session));
         is_watched && !routes.by_session.contains_key(session)
@@ -282,133 +283,133 @@ mod tests {
             directory: "/w".to_owned(),
             routes: std::sync::Mutex::new(Routes::new(Arc::clone(&metrics))),
             link: watch::Sender::<Link>::default(),
-            left: tokio::sync::Notify::new(),
+            lease_dropped: tokio::sync::Notify::new(),
             metrics,
         })
     }
 
-    fn watched(reader: &Arc<Reader>) -> Noticing {
-        let (watched, noticing) = Watched::new(Arc::clone(reader));
+    fn watched(reader: &Arc<Reader>) -> WatchQueue {
+        let (watched, queue) = WatchedSessions::new(Arc::clone(reader));
         reader.routes().watch(watched);
         reader.routes().watch_session("ses_1", true);
-        noticing
+        queue
     }
 
-    fn notice(reader: &Reader, session: &str, kind: EventKind, body: &str) -> Fate {
+    fn queue_event_of(reader: &Reader, session: &str, kind: EventKind, body: &str) -> Fate {
         let routes = reader.routes();
         let event = Event::parsed(kind, body.to_owned().into());
         match routes.watched_for(session) {
-            Some((session, is_below)) => routes.notice(session, is_below, event),
+            Some((session, is_descendant)) => routes.queue_watched(session, is_descendant, event),
             None => Fate::Foreign,
         }
     }
 
     #[tokio::test]
-    async fn at_its_bound_the_queue_loses_events_and_says_so_after_what_was_queued() {
-        for (body, most) in [("{}".to_owned(), MAX_NOTICED), ("x".repeat(MAX_NOTICED_BYTES / 4), 4)] {
+    async fn a_full_queue_drops_events_and_marks_the_gap_after_the_queued_ones() {
+        for (body, most) in [("{}".to_owned(), MAX_QUEUED), ("x".repeat(MAX_QUEUED_BYTES / 4), 4)] {
             let reader = reader();
-            let mut noticing = watched(&reader);
+            let mut queue = watched(&reader);
             for _ in 0..most {
-                assert_eq!(notice(&reader, "ses_1", EventKind::Status, &body), Fate::Routed);
+                assert_eq!(queue_event_of(&reader, "ses_1", EventKind::Status, &body), Fate::Routed);
             }
             for _ in 0..3 {
-                assert_eq!(notice(&reader, "ses_1", EventKind::Status, &body), Fate::Dropped);
-                reader.routes().watched.as_ref().unwrap().left("ses_1", true);
+                assert_eq!(queue_event_of(&reader, "ses_1", EventKind::Status, &body), Fate::Dropped);
+                reader.routes().watched.as_ref().unwrap().turn_ended("ses_1", true);
                 reader.routes().reconnected();
             }
             for _ in 0..most {
-                assert!(matches!(noticing.next().await, Some(Noticed::Event { .. })));
-                assert_eq!(notice(&reader, "ses_1", EventKind::Status, &body), Fate::Dropped);
+                assert!(matches!(queue.next().await, Some(WatchEvent::Event { .. })));
+                assert_eq!(queue_event_of(&reader, "ses_1", EventKind::Status, &body), Fate::Dropped);
             }
-            assert!(matches!(noticing.next().await, Some(Noticed::Gap)));
-            assert_eq!(notice(&reader, "ses_1", EventKind::Status, &body), Fate::Routed);
-            assert!(matches!(noticing.next().await, Some(Noticed::Event { .. })));
+            assert!(matches!(queue.next().await, Some(WatchEvent::Gap)));
+            assert_eq!(queue_event_of(&reader, "ses_1", EventKind::Status, &body), Fate::Routed);
+            assert!(matches!(queue.next().await, Some(WatchEvent::Event { .. })));
         }
     }
 
     #[tokio::test]
-    async fn what_is_not_watched_is_foreign_and_of_sub_agents_only_asks_are_noticed() {
+    async fn unwatched_sessions_are_ignored_and_of_sub_agents_only_asks_are_queued() {
         let reader = reader();
-        let mut noticing = watched(&reader);
+        let mut queue = watched(&reader);
         reader.routes().add_child("ses_2", "ses_1");
         reader.routes().add_child("ses_3", "ses_2");
         reader.routes().add_child("ses_5", "ses_4");
         for session in ["ses_4", "ses_5"] {
-            assert_eq!(notice(&reader, session, EventKind::PermissionAsked, "{}"), Fate::Foreign);
+            assert_eq!(queue_event_of(&reader, session, EventKind::PermissionAsked, "{}"), Fate::Foreign);
         }
-        assert_eq!(notice(&reader, "ses_3", EventKind::Status, "{}"), Fate::Foreign);
-        assert_eq!(notice(&reader, "ses_1", EventKind::PartDelta, "{}"), Fate::Foreign);
-        assert_eq!(notice(&reader, "ses_3", EventKind::QuestionAsked, "{}"), Fate::Routed);
-        match noticing.next().await.unwrap() {
-            Noticed::Event { session, is_below: true, .. } => assert_eq!(session, "ses_1"),
+        assert_eq!(queue_event_of(&reader, "ses_3", EventKind::Status, "{}"), Fate::Foreign);
+        assert_eq!(queue_event_of(&reader, "ses_1", EventKind::PartDelta, "{}"), Fate::Foreign);
+        assert_eq!(queue_event_of(&reader, "ses_3", EventKind::QuestionAsked, "{}"), Fate::Routed);
+        match queue.next().await.unwrap() {
+            WatchEvent::Event { session, is_descendant: true, .. } => assert_eq!(session, "ses_1"),
             other => panic!("{other:?}"),
         }
     }
 
     #[tokio::test]
-    async fn a_turn_of_ours_is_not_watched_and_is_looked_behind_unless_it_ended_at_rest() {
+    async fn a_session_is_checked_after_a_turn_unless_the_turn_ended_idle() {
         use EventKind::{Idle, MessageUpdated, PartUpdated, SessionUpdated, Status};
         let ends: [(&[EventKind], bool); 5] = [
             (&[MessageUpdated], false),
             (&[Idle], true),
-            // OpenCode writes its changes down behind a turn.
+            // OpenCode updates session and messages after a turn.
             (&[Idle, SessionUpdated, MessageUpdated], true),
-            // Somebody else prompts.
+            // Another client prompts.
             (&[Idle, MessageUpdated, PartUpdated], false),
             (&[Idle, Status], false),
         ];
-        for (kinds, is_at_rest) in ends {
+        for (kinds, is_idle) in ends {
             let reader = reader();
-            let mut noticing = watched(&reader);
+            let mut queue = watched(&reader);
             let lease = super::super::Lease::open(Arc::clone(&reader), "ses_1").unwrap();
-            assert!(!noticing.is_ours_to_watch("ses_1"));
+            assert!(!queue.is_watched_without_turn("ses_1"));
             for kind in kinds {
                 reader.routes().find("ses_1").unwrap().send(Event::parsed(*kind, "{}".into()));
             }
             drop(lease);
-            assert!(noticing.is_ours_to_watch("ses_1") && !noticing.is_ours_to_watch("ses_2"));
-            // A reader is kept for as long as somebody watches.
+            assert!(queue.is_watched_without_turn("ses_1") && !queue.is_watched_without_turn("ses_2"));
+            // A reader stays while its directory is watched.
             assert!(reader.routes().unused_since().is_none());
-            let left = noticing.next().await.unwrap();
-            let Noticed::Left { session, is_at_rest: was_at_rest } = left else { panic!("{left:?}") };
-            assert_eq!((session.as_str(), was_at_rest), ("ses_1", is_at_rest), "{kinds:?}");
+            let left = queue.next().await.unwrap();
+            let WatchEvent::TurnEnded { session, is_idle: was_at_rest } = left else { panic!("{left:?}") };
+            assert_eq!((session.as_str(), was_at_rest), ("ses_1", is_idle), "{kinds:?}");
         }
     }
 
     #[tokio::test]
-    async fn what_is_taken_waits_until_it_was_looked_at() {
+    async fn an_entry_is_pending_until_it_was_handled() {
         let reader = reader();
-        let mut noticing = watched(&reader);
-        assert!(reader.routes().is_at_rest());
+        let mut queue = watched(&reader);
+        assert!(reader.routes().is_idle());
         for _ in 0..2 {
-            assert_eq!(notice(&reader, "ses_1", EventKind::Status, "{}"), Fate::Routed);
+            assert_eq!(queue_event_of(&reader, "ses_1", EventKind::Status, "{}"), Fate::Routed);
         }
         for _ in 0..2 {
-            assert!(!reader.routes().is_at_rest());
-            assert!(matches!(noticing.next().await, Some(Noticed::Event { .. })));
-            assert!(!reader.routes().is_at_rest());
+            assert!(!reader.routes().is_idle());
+            assert!(matches!(queue.next().await, Some(WatchEvent::Event { .. })));
+            assert!(!reader.routes().is_idle());
         }
-        assert!(noticing.next().now_or_never().is_none());
-        assert!(reader.routes().is_at_rest());
-        // What there is no place for is not waited for.
-        for _ in 0..=MAX_NOTICED {
-            notice(&reader, "ses_1", EventKind::Status, "{}");
+        assert!(queue.next().now_or_never().is_none());
+        assert!(reader.routes().is_idle());
+        // Dropped events are not pending.
+        for _ in 0..=MAX_QUEUED {
+            queue_event_of(&reader, "ses_1", EventKind::Status, "{}");
         }
-        for _ in 0..=MAX_NOTICED {
-            assert!(!reader.routes().is_at_rest());
-            noticing.next().await.unwrap();
+        for _ in 0..=MAX_QUEUED {
+            assert!(!reader.routes().is_idle());
+            queue.next().await.unwrap();
         }
-        assert!(noticing.next().now_or_never().is_none());
-        assert!(reader.routes().is_at_rest());
+        assert!(queue.next().now_or_never().is_none());
+        assert!(reader.routes().is_idle());
     }
 
     #[test]
-    fn one_session_too_many_makes_the_oldest_forgotten() {
-        let (mut watched, _noticing) = Watched::new(reader());
+    fn above_the_bound_the_oldest_sessions_are_forgotten() {
+        let (mut watched, _noticing) = WatchedSessions::new(reader());
         for number in 0..MAX_WATCHED {
             assert!(watched.add(&format!("ses_{number}")));
         }
-        assert!(!watched.add("ses_0"), "it is named again");
+        assert!(!watched.add("ses_0"), "named again");
         for child in [0, 1] {
             watched.add_child(&format!("child_{child}"), &format!("ses_{child}"));
         }

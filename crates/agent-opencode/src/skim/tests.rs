@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::api::Head;
 
-/// What the parser reads in an event that a turn looks at: its kind, its session, and the piece of text that it brings.
+/// What the parser reads from an event: its kind, its session, and the fields of a delta.
 type Facts = (EventKind, String, Option<[String; 4]>);
 
 fn by_parser(body: &[u8]) -> Option<Facts> {
@@ -26,7 +26,7 @@ fn facts(event: &Event) -> Option<[String; 4]> {
     Some([&delta.message, &delta.part, &delta.field, &delta.delta].map(ToString::to_string))
 }
 
-/// Another order of the fields says the same.
+/// The same value with its fields in another order.
 fn shuffled(value: &Value, turn: usize) -> Value {
     match value {
         Value::Object(fields) => {
@@ -49,7 +49,7 @@ fn recorded_events_are_skimmed_as_they_are_parsed_in_any_order_of_their_fields()
             let text = event.to_string();
             let expected = by_parser(text.as_bytes());
             let found = by_skimming(text.as_bytes());
-            // Those that come most often are never left to the parser.
+            // The most frequent events are never left to the parser.
             let is_frequent = |facts: &Facts| match facts.0 {
                 EventKind::PartDelta => facts.2.as_ref().is_some_and(|[_, _, field, _]| field == "text"),
                 EventKind::PartUpdated | EventKind::MessageUpdated | EventKind::Status => true,
@@ -108,7 +108,7 @@ fn text_with_and_without_escapes() {
 }
 
 #[test]
-fn what_is_no_json_is_never_taken_for_a_whole_event() {
+fn malformed_json_is_never_taken_for_a_whole_event() {
     let good = delta("two\nlines");
     let spoilt = [
         good.replace(r"two\nlines", r"two\xlines"),
@@ -145,9 +145,9 @@ proptest! {
         prop_assert_eq!(by_skimming(body.as_bytes()).and_then(|facts| facts.2).map(|[_, _, _, delta]| delta), Some(text));
     }
 
-    /// A byte of it is another: either it is left to the parser, or both read the same.
+    /// One byte is changed: either the event is left to the parser, or both read the same.
     #[test]
-    fn a_spoilt_byte_is_noticed_by_both_or_by_none(
+    fn a_changed_byte_is_read_alike_by_skimming_and_by_the_parser(
         text in "[a-z \n\"\\\\é]{0,20}", at in any::<prop::sample::Index>(), byte in any::<u8>(),
     ) {
         let mut body = delta(&text).into_bytes();

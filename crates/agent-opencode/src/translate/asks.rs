@@ -1,4 +1,4 @@
-//! The asks of a turn and of its sub-agents: each is told once, and its end is.
+//! The asks of a turn and of its sub-agents. Each ask is reported once, and so is its end.
 
 use std::collections::HashSet;
 
@@ -6,38 +6,38 @@ use longshore_model::{AgentEvent, Ask, RequestId, Resolution};
 
 #[derive(Debug, Default)]
 pub(super) struct Asks {
-    /// All that were told, in this life of the gateway or before.
-    told: HashSet<String>,
-    /// Those that wait for an answer, in the order in which they were told.
+    /// All asks that were reported, also before a restart of the gateway.
+    reported: HashSet<String>,
+    /// The asks that wait for an answer, in the order in which they were reported.
     open: Vec<Open>,
-    /// A sub-agent stopped while it asked: only OpenCode's lists tell whether it still does.
-    in_doubt: bool,
+    /// A sub-agent stopped while it asked: only OpenCode's lists show whether the ask is still open.
+    must_read_lists: bool,
 }
 
 #[derive(Debug)]
 struct Open {
     id: RequestId,
-    /// The session that asks. `None`: it was told before the gateway was restarted.
+    /// The session that asks. `None`: the ask was reported before the gateway was restarted.
     session: Option<String>,
 }
 
-/// What OpenCode says about its asks when it is asked.
-pub(super) struct Listed<'a> {
-    /// The asks in its lists, each with its session. Those of turns that were aborted stay in them for good.
+/// The open asks, as OpenCode lists them.
+pub(super) struct ListedAsks<'a> {
+    /// The listed asks, each with its session. Asks of aborted turns stay in the lists for good.
     pub(super) asks: Vec<(&'a str, &'a str)>,
-    /// The session and those of its sub-agents that are busy. Others wait for no answer.
-    pub(super) at_work: &'a HashSet<String>,
-    /// The turn came to an end of its own, so an ask that is in no list any more was answered.
+    /// The busy sessions among the turn's session and its sub-agents. An idle session waits for no answer.
+    pub(super) busy: &'a HashSet<String>,
+    /// The turn ended by itself, so an ask that is no longer listed was answered.
     pub(super) finished: bool,
 }
 
 impl Asks {
-    /// The log says that these are open.
+    /// Restores the asks that are open according to the log.
     pub(super) fn resume(open: &[RequestId]) -> Self {
         Self {
-            told: open.iter().map(|id| id.as_str().to_owned()).collect(),
+            reported: open.iter().map(|id| id.as_str().to_owned()).collect(),
             open: open.iter().map(|id| Open { id: id.clone(), session: None }).collect(),
-            in_doubt: false,
+            must_read_lists: false,
         }
     }
 
@@ -45,42 +45,42 @@ impl Asks {
         !self.open.is_empty()
     }
 
-    /// A sub-agent is idle.
-    pub(super) fn stopped(&mut self, session: &str) {
-        self.in_doubt |= self.open.iter().any(|open| open.session.as_deref() == Some(session));
+    /// A sub-agent became idle.
+    pub(super) fn session_idle(&mut self, session: &str) {
+        self.must_read_lists |= self.open.iter().any(|open| open.session.as_deref() == Some(session));
     }
 
-    pub(super) fn take_doubt(&mut self) -> bool {
-        std::mem::take(&mut self.in_doubt)
+    pub(super) fn take_must_read_lists(&mut self) -> bool {
+        std::mem::take(&mut self.must_read_lists)
     }
 
-    pub(super) fn asked(&mut self, ask: Ask) -> Option<AgentEvent> {
-        self.told.insert(ask.request_id.as_str().to_owned()).then(|| {
+    pub(super) fn open(&mut self, ask: Ask) -> Option<AgentEvent> {
+        self.reported.insert(ask.request_id.as_str().to_owned()).then(|| {
             let session = Some(ask.session.as_str().to_owned());
             self.open.push(Open { id: ask.request_id.clone(), session });
             AgentEvent::Asked(ask)
         })
     }
 
-    /// Somebody answered, perhaps through the gateway: the engine knows what it did itself.
-    pub(super) fn answered(&mut self, id: &str, rejected: bool) -> Option<AgentEvent> {
+    /// Closes an ask that was answered, perhaps through the gateway: the engine knows which answers it sent itself.
+    pub(super) fn close_answered(&mut self, id: &str, rejected: bool) -> Option<AgentEvent> {
         let at = self.open.iter().position(|open| open.id.as_str() == id)?;
         let id = self.open.remove(at).id;
         let resolution = if rejected { Resolution::RejectedElsewhere } else { Resolution::Elsewhere };
         Some(AgentEvent::AskClosed { request_id: id, resolution })
     }
 
-    /// Closes what is no longer open by OpenCode's lists.
-    pub(super) fn compare(&mut self, listed: &Listed<'_>) -> Vec<AgentEvent> {
+    /// Closes the asks that are no longer open according to OpenCode's lists.
+    pub(super) fn close_unlisted(&mut self, listed: &ListedAsks<'_>) -> Vec<AgentEvent> {
         self.close_where(|open| {
             let found = listed.asks.iter().find(|(id, _)| *id == open.id.as_str());
             match found {
-                Some((_, session)) if listed.at_work.contains(*session) => {
+                Some((_, session)) if listed.busy.contains(*session) => {
                     open.session = Some((*session).to_owned());
                     None
                 }
-                None if listed.finished || !listed.at_work.is_empty() => Some(Resolution::Elsewhere),
-                // An abort left it in the list, or OpenCode itself was stopped and forgot it.
+                None if listed.finished || !listed.busy.is_empty() => Some(Resolution::Elsewhere),
+                // An abort left the ask in the list, or OpenCode itself was stopped and forgot it.
                 _ => Some(Resolution::Dropped),
             }
         })
@@ -91,9 +91,9 @@ impl Asks {
         self.close_where(|_| Some(Resolution::Dropped))
     }
 
-    fn close_where(&mut self, fate: impl Fn(&mut Open) -> Option<Resolution>) -> Vec<AgentEvent> {
+    fn close_where(&mut self, resolve: impl Fn(&mut Open) -> Option<Resolution>) -> Vec<AgentEvent> {
         let mut closed = Vec::new();
-        self.open.retain_mut(|open| match fate(open) {
+        self.open.retain_mut(|open| match resolve(open) {
             Some(resolution) => {
                 closed.push(AgentEvent::AskClosed { request_id: open.id.clone(), resolution });
                 false

@@ -1,4 +1,4 @@
-//! The parts of a turn's messages that a caller sees, by part id.
+//! The parts of a turn's messages that a client sees, by part id.
 
 use std::collections::HashMap;
 
@@ -7,14 +7,14 @@ use longshore_model::{AgentEvent, Artifact, ArtifactId, BlockKind, BlockRef, Mes
 
 use super::files::Files;
 use super::text::TextBlock;
-use super::tool::{self, CallFacts, ToolBlock};
+use super::tool::{self, CallState, ToolBlock};
 use crate::api::{Part, PartDelta};
 
-/// Bytes of text that may wait for their part. OpenCode sends a part before its text; what does not fit is dropped, and
+/// Bytes of text that may wait for their part. OpenCode sends a part before its text. Text over the bound is dropped and
 /// comes with the part's final snapshot.
 const MAX_HELD_BYTES: usize = 256 * 1024;
 
-/// Where a snapshot of a part comes from. The message list does not hold text that is still being written.
+/// The origin of a part's snapshot. The message list does not hold text that is still being written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Source {
     Stream,
@@ -23,10 +23,10 @@ pub(super) enum Source {
 
 #[derive(Debug, Default)]
 pub(super) struct Blocks {
-    /// In the order in which they came, each with its part.
+    /// In order of arrival, each with its part id.
     all: Vec<(Box<str>, Block)>,
     by_part: HashMap<Box<str>, usize>,
-    /// The one that the last piece of text was for. The next is for the same, mostly.
+    /// Index of the block that the last delta was for. The next delta is mostly for the same block.
     last: usize,
     held_text: HashMap<String, Held>,
     held_bytes: usize,
@@ -48,11 +48,11 @@ enum Block {
 }
 
 impl Blocks {
-    /// What the log holds already.
+    /// Restores the blocks that the log holds.
     pub(super) fn resume(artifacts: &[Artifact], children: &[ResumedChild]) -> Self {
         let mut this = Self::default();
-        // OpenCode ends one block before it starts the next. Only one that was killed leaves a message as it is, and goes on
-        // with the answer to the next.
+        // OpenCode ends a block before it starts the next one. Only an OpenCode that was killed leaves a block without an
+        // end, and then continues with the answer to the next prompt.
         let mut last_in: HashMap<Option<&MessageId>, usize> = HashMap::new();
         for (at, artifact) in artifacts.iter().enumerate() {
             last_in.insert(artifact.source_message.as_ref(), at);
@@ -72,14 +72,14 @@ impl Blocks {
                 BlockKind::ToolCall => match ToolBlock::resumed(block, artifact) {
                     Some(mut block) => {
                         for child in children {
-                            block.names(child.call.as_deref().unwrap_or_default(), &child.session);
+                            block.set_child(child.call.as_deref().unwrap_or_default(), &child.session);
                         }
                         Block::Tool(block)
                     }
                     None => continue,
                 },
                 BlockKind::File => {
-                    this.files.is_new(artifact.id.as_str());
+                    this.files.mark_reported(artifact.id.as_str());
                     continue;
                 }
             };
@@ -88,8 +88,8 @@ impl Blocks {
         this
     }
 
-    /// Says something that is no change of a block.
-    pub(super) fn say(&mut self, events: impl IntoIterator<Item = AgentEvent>) {
+    /// Emits events that do not change a block.
+    pub(super) fn emit(&mut self, events: impl IntoIterator<Item = AgentEvent>) {
         self.out.extend(events);
     }
 
@@ -98,26 +98,41 @@ impl Blocks {
     }
 
     fn add(&mut self, part: &str, block: Block) {
-        // A part of the log comes once. Should it come again, the later one counts.
+        // The log holds each part once. Should a part repeat, the later one counts.
         if let Some(at) = self.by_part.get(part) {
             self.all[*at].1 = block;
         } else {
             self.by_part.insert(part.into(), self.all.len());
             if self.all.is_empty() {
-                // Many turns have one.
+                // Many turns have exactly one block.
                 self.all.reserve_exact(1);
             }
             self.all.push((part.into(), block));
         }
     }
 
-    /// The texts, in the order in which they came, and where their changes are told.
+    /// The text blocks in order of arrival, and the buffer for their events.
     fn texts(&mut self) -> (impl Iterator<Item = &mut TextBlock>, &mut Vec<AgentEvent>) {
         let texts = self.all.iter_mut().filter_map(|(_, block)| match block {
             Block::Text(block) => Some(block),
             Block::Tool(_) => None,
         });
         (texts, &mut self.out)
+    }
+
+    /// The text block of a part, and the buffer for its events.
+    fn text_of(&mut self, part: &str) -> Option<(&mut TextBlock, &mut Vec<AgentEvent>)> {
+        match &mut self.all[*self.by_part.get(part)?].1 {
+            Block::Text(block) => Some((block, &mut self.out)),
+            Block::Tool(_) => None,
+        }
+    }
+
+    fn tools(&self) -> impl DoubleEndedIterator<Item = &ToolBlock> {
+        self.all.iter().filter_map(|(_, block)| match block {
+            Block::Tool(block) => Some(block),
+            Block::Text(_) => None,
+        })
     }
 
     /// Events were lost.
@@ -127,29 +142,29 @@ impl Blocks {
         self.texts().0.for_each(TextBlock::gap);
     }
 
-    /// A snapshot of a part of one of the turn's steps.
+    /// Handles a snapshot of a part of one of the turn's steps.
     pub(super) fn part(&mut self, part: &Part, source: Source) {
         match part.kind.as_str() {
-            // A second start in one message is a new attempt.
+            // A second start in one message is a new attempt of the step.
             "step-start" if source == Source::Stream => self.withdraw_open(&part.message),
             "text" => self.text(BlockKind::Text, part, source),
             "reasoning" => self.text(BlockKind::Reasoning, part, source),
             "tool" => {
                 self.tool(part);
-                self.files.of_tool(part, &mut self.out);
+                self.files.collect_from_tool(part, &mut self.out);
             }
             _ => {}
         }
     }
 
-    /// More text of a part that is known. Says whether it is.
+    /// Appends text to a known part. Returns whether the part is known.
     pub(super) fn delta(&mut self, delta: &PartDelta<'_>) -> bool {
         if self.all.get(self.last).is_none_or(|(part, _)| **part != *delta.part) {
             let Some(at) = self.by_part.get(&*delta.part) else { return false };
             self.last = *at;
         }
         match &mut self.all[self.last].1 {
-            // Its part was taken for output, so its message was.
+            // The part is output, so its message is.
             Block::Text(block) if block.is_in(&delta.message) => block.append(&delta.delta, &mut self.out),
             Block::Text(_) => return false,
             Block::Tool(_) => {}
@@ -157,10 +172,10 @@ impl Blocks {
         true
     }
 
-    /// More text of a part that may come yet.
+    /// Keeps text of a part that may still arrive.
     pub(super) fn hold(&mut self, delta: &PartDelta<'_>) {
-        if let Some(Block::Text(block)) = self.by_part.get(&*delta.part).map(|at| &mut self.all[*at].1) {
-            block.append(&delta.delta, &mut self.out);
+        if let Some((block, out)) = self.text_of(&delta.part) {
+            block.append(&delta.delta, out);
         } else if self.held_bytes + delta.delta.len() <= MAX_HELD_BYTES {
             self.held_bytes += delta.delta.len();
             let held = self.held_text.entry(delta.part.clone().into_owned()).or_default();
@@ -169,72 +184,59 @@ impl Blocks {
         }
     }
 
-    /// A message turned out to be none of the turn's output, so nobody waits for its text.
+    /// Drops the held text of a message that is no output of the turn.
     pub(super) fn drop_held(&mut self, message: &str) {
         self.held_text.retain(|_, held| held.message != message);
         self.held_bytes = self.held_text.values().map(|held| held.text.len()).sum();
     }
 
-    /// Gives up a text that has no end, because the attempt that wrote it failed.
+    /// Withdraws an unfinished text, because the attempt that wrote it failed.
     pub(super) fn withdraw(&mut self, part: &str) {
-        if let Some(at) = self.by_part.get(part)
-            && let Block::Text(block) = &mut self.all[*at].1
-        {
-            block.withdraw(&mut self.out);
+        if let Some((block, out)) = self.text_of(part) {
+            block.withdraw(out);
         }
     }
 
-    /// Gives up all texts of a message that have no end.
+    /// Withdraws all unfinished texts of a message.
     pub(super) fn withdraw_open(&mut self, message: &str) {
         let (texts, out) = self.texts();
         texts.filter(|block| block.is_in(message)).for_each(|block| block.withdraw(out));
     }
 
-    /// Somebody deleted the part.
+    /// A user deleted the part.
     pub(super) fn remove(&mut self, part: &str) {
-        if let Some(at) = self.by_part.get(part)
-            && let Block::Text(block) = &mut self.all[*at].1
-        {
-            block.remove(&mut self.out);
+        if let Some((block, out)) = self.text_of(part) {
+            block.remove(out);
         }
     }
 
-    /// Whether a message has a text without an end of which not everything was heard.
-    pub(super) fn any_unheard_in(&self, message: &str) -> bool {
+    /// Whether a message has an unfinished text of which some deltas were missed.
+    pub(super) fn any_incomplete_in(&self, message: &str) -> bool {
         self.all.iter().any(|(_, block)| match block {
-            Block::Text(block) => block.is_in(message) && block.is_unheard(),
+            Block::Text(block) => block.is_in(message) && block.is_incomplete(),
             Block::Tool(_) => false,
         })
     }
 
-    /// Ends the texts that OpenCode left open: after an abort or a kill they stay as they are.
+    /// Ends the texts that OpenCode left open. After an abort or a kill they stay as they are.
     pub(super) fn close(&mut self) {
         let (texts, out) = self.texts();
         texts.for_each(|block| block.end(out));
     }
 
-    /// The name and the error of the last tool call that failed in a message.
+    /// The name and the error of the last failed tool call of a message.
     pub(super) fn failed_tool(&self, message: &str) -> Option<(&str, &str)> {
-        self.all.iter().rev().find_map(|(_, block)| match block {
-            Block::Tool(block) => block.failure_in(message),
-            Block::Text(_) => None,
-        })
+        self.tools().rev().find_map(|block| block.failure_in(message))
     }
 
-    /// How far a tool call is, if it is known.
-    pub(super) fn call(&self, call: &str) -> Option<CallFacts> {
-        self.all.iter().find_map(|(_, block)| match block {
-            Block::Tool(block) => block.facts(call),
-            Block::Text(_) => None,
-        })
+    /// The state of a tool call, if it is known.
+    pub(super) fn call(&self, call: &str) -> Option<CallState> {
+        self.tools().find_map(|block| block.state_of(call))
     }
 
-    /// The messages of the tool calls that are not over.
+    /// The messages of the unfinished tool calls.
     pub(super) fn unfinished_calls(&self) -> impl Iterator<Item = &str> {
-        self.all.iter().filter_map(|(_, block)| match block {
-            Block::Tool(block) => block.unfinished_in(),
-            Block::Text(_) => None,
-        })
+        self.tools().filter_map(ToolBlock::unfinished_message)
     }
 
     pub(super) fn files(&mut self) -> &mut Files {
@@ -245,40 +247,39 @@ impl Blocks {
         let held = self.held_text.remove(&part.id).map(|held| held.text);
         self.held_bytes -= held.as_ref().map_or(0, String::len);
         if !self.by_part.contains_key(part.id.as_str()) {
-            let Some(block) = block_of(part, kind) else { return };
+            let Some(block) = block_ref(part, kind) else { return };
             self.add(&part.id, Block::Text(TextBlock::new(block)));
         }
-        let Some(at) = self.by_part.get(part.id.as_str()) else { return };
-        let Block::Text(block) = &mut self.all[*at].1 else { return };
+        let Some((block, out)) = self.text_of(&part.id) else { return };
         let text = part.text.as_deref().unwrap_or_default();
         if part.time.as_ref().is_some_and(|time| time.end.is_some()) {
-            block.ended(text, &mut self.out);
+            block.ended(text, out);
         } else if source == Source::Stream {
-            block.open(text, &mut self.out);
-            // Text that came before its part is new only when the part had none of it.
+            block.open(text, out);
+            // Text that came before its part is new only if the part's snapshot is empty.
             if let Some(held) = held.filter(|_| text.is_empty()) {
-                block.append(&held, &mut self.out);
+                block.append(&held, out);
             }
         }
     }
 
     fn tool(&mut self, part: &Part) {
-        let Some(call) = tool::call_of(part) else { return };
+        let Some(call) = tool::call_from(part) else { return };
         let Some(at) = self.by_part.get(part.id.as_str()) else {
-            let Some(block) = block_of(part, BlockKind::ToolCall) else { return };
+            let Some(block) = block_ref(part, BlockKind::ToolCall) else { return };
             let mut block = ToolBlock::opened(block, call, &mut self.out);
-            block.began(part);
+            block.note_start(part);
             return self.add(&part.id, Block::Tool(block));
         };
         if let Block::Tool(block) = &mut self.all[*at].1 {
-            block.began(part);
+            block.note_start(part);
             block.update(call, &mut self.out);
         }
     }
 }
 
-/// `None` when OpenCode's name for the part is no identifier.
-fn block_of(part: &Part, kind: BlockKind) -> Option<BlockRef> {
+/// `None` when the part's id is not a valid identifier.
+fn block_ref(part: &Part, kind: BlockKind) -> Option<BlockRef> {
     let id = ArtifactId::parse(&part.id).ok()?;
     Some(BlockRef { id, kind, message: MessageId::parse(&part.message).ok() })
 }

@@ -1,4 +1,4 @@
-//! The files of a turn: those that its tools hand back, and the names of those that it wrote.
+//! The files of a turn: those that its tools return, and the paths of those that it wrote.
 
 use std::collections::HashSet;
 
@@ -10,36 +10,36 @@ use percent_encoding::percent_decode_str;
 use super::Translator;
 use crate::api::{Attachment, Part};
 
-/// The largest file that is handed over. A larger one is left out.
+/// The largest file that is reported. A larger file is left out.
 pub(crate) const MAX_FILE_BYTES: usize = 25 * 1024 * 1024;
 
-/// Files that a turn wrote, of which the names are kept. Any more are left out.
+/// How many paths of written files are kept per turn. Further files are left out.
 pub(crate) const MAX_WRITTEN: usize = 100;
 
-/// For files whose type nobody names.
+/// The media type of a file whose type is unknown.
 pub(crate) const ANY_TYPE: &str = "application/octet-stream";
 
 #[derive(Debug, Default)]
 pub(super) struct Files {
-    /// The names of those that were told, in this life of the gateway or before.
-    told: HashSet<String>,
+    /// The ids of the files that were reported, also before a restart of the gateway.
+    reported: HashSet<String>,
     /// Absolute paths, in the order in which they were first written.
     written: Vec<String>,
 }
 
 impl Files {
-    /// Whether a file was not told yet. From now on it was.
-    pub(super) fn is_new(&mut self, id: &str) -> bool {
-        self.told.insert(id.to_owned())
+    /// Marks a file as reported. Returns whether it was not reported before.
+    pub(super) fn mark_reported(&mut self, id: &str) -> bool {
+        self.reported.insert(id.to_owned())
     }
 
-    /// Takes in a tool call: what it hands back, and what it says it wrote. A step's patch is no help: it has whatever
-    /// changed in the worktree meanwhile, by anybody.
-    pub(super) fn of_tool(&mut self, part: &Part, out: &mut Vec<AgentEvent>) {
+    /// Collects the files that a tool call returns, and the paths that it says it wrote. The patch of a step is no
+    /// substitute: it also holds the changes that others made in the worktree meanwhile.
+    pub(super) fn collect_from_tool(&mut self, part: &Part, out: &mut Vec<AgentEvent>) {
         let Some(state) = part.state.as_ref().filter(|state| state.status == "completed") else { return };
         for (nth, attachment) in state.attachments.iter().enumerate() {
             let id = format!("{}.file.{nth}", part.id);
-            if !self.is_new(&id) {
+            if !self.mark_reported(&id) {
                 continue;
             }
             match (ArtifactId::parse(&id), file(attachment)) {
@@ -56,12 +56,12 @@ impl Files {
             && let Some(metadata) = &state.metadata
         {
             for path in metadata.changed_files() {
-                self.wrote(path);
+                self.note_written(path);
             }
         }
     }
 
-    fn wrote(&mut self, path: &str) {
+    fn note_written(&mut self, path: &str) {
         if self.written.len() < MAX_WRITTEN && !self.written.iter().any(|known| known == path) {
             self.written.push(path.to_owned());
         }
@@ -69,26 +69,26 @@ impl Files {
 }
 
 impl Translator {
-    /// The files that the turn wrote, as OpenCode names them.
+    /// The paths that the turn wrote, as OpenCode names them.
     pub(crate) fn take_written(&mut self) -> Vec<String> {
         std::mem::take(&mut self.blocks.files().written)
     }
 
-    /// Whether a file was not told yet. From now on it was.
-    pub(crate) fn is_new_file(&mut self, id: &str) -> bool {
-        self.blocks.files().is_new(id)
+    /// Marks a file as reported. Returns whether it was not reported before.
+    pub(crate) fn mark_file_reported(&mut self, id: &str) -> bool {
+        self.blocks.files().mark_reported(id)
     }
 }
 
 fn file(attachment: &Attachment) -> Result<AgentFile, &'static str> {
-    let data = attachment.url.strip_prefix("data:").ok_or("it is no data of its own")?;
-    let (head, data) = data.split_once(',').ok_or("its data have no beginning")?;
+    let data = attachment.url.strip_prefix("data:").ok_or("its URL is not a data: URL")?;
+    let (head, data) = data.split_once(',').ok_or("its data: URL has no comma")?;
     let is_base64 = head.ends_with(";base64");
     if data.len() / 4 * 3 > MAX_FILE_BYTES && is_base64 {
         return Err("it is too large");
     }
     let bytes = if is_base64 {
-        STANDARD.decode(data).map_err(|_| "its data are damaged")?
+        STANDARD.decode(data).map_err(|_| "its data is not valid base64")?
     } else {
         percent_decode_str(data).collect()
     };

@@ -1,4 +1,4 @@
-//! What a turn has used: the sum over its steps, and over those of its sub-agents.
+//! The tokens that a turn used: the sum over its steps and over those of its sub-agents.
 
 use std::collections::HashMap;
 
@@ -8,22 +8,22 @@ use crate::api::{Message, Part};
 
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
-    /// In boxes: a map has room for three from its start, and most turns have one.
+    /// In boxes: a map allocates room for three entries at first, and most turns have one.
     by_message: HashMap<String, Box<Entry>>,
-    told: Usage,
-    /// What was told does not count everything that was entered.
+    reported: Usage,
+    /// Entries changed since the last report.
     is_stale: bool,
-    /// Since when sub-agents' messages counted in what was told.
+    /// From when sub-agents' messages counted in the last report.
     since: Option<f64>,
 }
 
 #[derive(Debug, Default)]
 struct Entry {
-    /// When a sub-agent began the message. A sub-agent may have worked for an earlier turn as well.
-    created_below: Option<f64>,
-    /// The message's own account. It has the tokens of the last step only, should there be several.
+    /// Creation time of a sub-agent's message. A sub-agent may have worked for an earlier turn as well.
+    child_created: Option<f64>,
+    /// The usage in the message itself. If the message has several steps, this covers only the last one.
     message: Usage,
-    /// Those of its steps, by part.
+    /// The usage of its steps, by part.
     steps: HashMap<String, Usage>,
 }
 
@@ -34,9 +34,9 @@ impl Ledger {
     }
 
     /// A message of a sub-agent.
-    pub(super) fn message_below(&mut self, info: &Message) {
+    pub(super) fn child_message(&mut self, info: &Message) {
         if info.role != "user" {
-            self.enter(info).created_below = Some(info.time.created);
+            self.enter(info).child_created = Some(info.time.created);
         }
     }
 
@@ -49,20 +49,20 @@ impl Ledger {
         }
     }
 
-    /// The sum, if it is another than the last time. Sub-agents' messages count from this moment on.
-    pub(super) fn news(&mut self, since: Option<f64>) -> Option<Usage> {
-        // Most events bring text, and a turn can have many messages.
+    /// The total, if it changed since the last report. Sub-agents' messages count from `since` on.
+    pub(super) fn changed_total(&mut self, since: Option<f64>) -> Option<Usage> {
+        // Most events are text and change no usage, and a turn can have many messages.
         if !std::mem::take(&mut self.is_stale) && self.since == since {
             return None;
         }
         self.since = since;
         let counts = |entry: &&Entry| {
-            entry.created_below.is_none_or(|created| since.is_some_and(|since| created >= since))
+            entry.child_created.is_none_or(|created| since.is_some_and(|since| created >= since))
         };
         let entries = self.by_message.values().map(Box::as_ref);
         let sum = entries.filter(counts).map(Entry::usage).fold(Usage::default(), Usage::plus);
-        (sum != self.told).then(|| {
-            self.told = sum;
+        (sum != self.reported).then(|| {
+            self.reported = sum;
             sum
         })
     }
@@ -71,7 +71,7 @@ impl Ledger {
         self.is_stale = true;
         let entry = self.by_message.entry(info.id.clone()).or_default();
         let usage = info.tokens.as_ref().map(|tokens| tokens.usage(info.cost)).unwrap_or_default();
-        // A message begins with nothing, and what is older may come later.
+        // A message starts without usage, and an older snapshot may arrive late.
         if usage.total >= entry.message.total {
             entry.message = usage;
         }

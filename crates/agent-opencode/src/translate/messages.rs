@@ -1,34 +1,34 @@
-//! Which messages are of the turn, and what their parts are to it.
+//! Which messages belong to the turn, and what their parts mean to it.
 
 use super::blocks::Source;
-use super::{Heard, MAX_HELD_PARTS, Role, Step, Translator, progress};
+use super::{Completeness, MAX_HELD_PARTS, Role, Step, Translator, progress};
 use crate::api::{Message, Part};
 use crate::outcome;
 
 impl Translator {
-    /// Notes what a message is to this turn.
+    /// Determines the role of a new message.
     pub(super) fn register(&mut self, info: &Message, source: Source) {
         if let Some(role) = self.messages.get(&info.id) {
             if let (&Role::Step(at), Source::Stream) = (role, source) {
-                self.steps[at].is_unheard = false;
+                self.steps[at].unseen_since_gap = false;
             }
             return;
         }
         let role = if info.role == "user" {
-            if self.prompts.stored(&info.id, info.time.created) {
-                // An error that came before was somebody else's.
-                self.refusal = self.refusal.take().filter(|_| self.prompts.any_unseen());
-                Role::Ours(info.time.created)
+            if self.prompts.note_stored(&info.id, info.time.created) {
+                // An earlier error was not about this prompt.
+                self.refusal = self.refusal.take().filter(|_| self.prompts.any_not_shown());
+                Role::Prompt(info.time.created)
             } else if self.follows_a_summary(info) {
                 self.continued += 1;
-                Role::Ours(info.time.created)
+                Role::Prompt(info.time.created)
             } else {
                 Role::OtherUser(info.time.created)
             }
         } else if let Some(answers) = self.answered_by(info) {
-            self.prompts.answered(info.parent.as_deref().unwrap_or_default());
+            self.prompts.note_answered(info.parent.as_deref().unwrap_or_default());
             if self.steps.is_empty() {
-                // Many turns have one.
+                // Many turns have exactly one step.
                 self.steps.reserve_exact(1);
             }
             self.steps.push(Step {
@@ -39,13 +39,13 @@ impl Translator {
                 error: None,
                 completed: None,
                 summary: info.mode.as_deref() == Some("compaction"),
-                is_unheard: source == Source::List,
+                unseen_since_gap: source == Source::List,
             });
             Role::Step(self.steps.len() - 1)
         } else {
-            // An older one is of the turn before, whose last changes may come late.
-            let ours = self.newest().map(|step| step.created).or(self.prompt_created());
-            self.superseded |= ours.is_some_and(|created| info.time.created > created);
+            // An older answer belongs to the turn before, whose last changes may arrive late.
+            let newest = self.newest().map(|step| step.created).or(self.prompt_created());
+            self.superseded |= newest.is_some_and(|created| info.time.created > created);
             Role::OtherAnswer
         };
         self.messages.insert(info.id.clone(), role);
@@ -59,18 +59,18 @@ impl Translator {
         }
     }
 
-    /// When the message was written that this one answers, if it is one of ours.
+    /// Creation time of the prompt of this turn that the message answers, if it answers one.
     fn answered_by(&self, info: &Message) -> Option<f64> {
         let parent = info.parent.as_ref()?;
         match self.messages.get(parent) {
-            Some(&Role::Ours(created)) => Some(created),
-            // Its own event was missed.
+            Some(&Role::Prompt(created)) => Some(created),
+            // The event of the prompt itself was missed.
             None if self.prompts.contains(parent) => Some(info.time.created),
             _ => None,
         }
     }
 
-    /// Takes over how far a message is.
+    /// Updates the step with the message's finish reason, error and completion.
     pub(super) fn advance(&mut self, info: &Message) {
         let Some(&Role::Step(at)) = self.messages.get(&info.id) else { return };
         self.ledger.message(info);
@@ -83,46 +83,47 @@ impl Translator {
         }
         if step.completed.is_none() && info.time.completed.is_some() {
             step.completed = info.time.completed;
-            // A text without an end in a complete message is of an attempt that failed. Not so after an abort.
+            // An unfinished text in a complete message belongs to a failed attempt, unless the message was aborted.
             if !step.error.as_ref().is_some_and(outcome::is_abort) {
                 self.blocks.withdraw_open(&info.id);
             }
         }
     }
 
-    /// Whether a message is, or may turn out to be, one whose text the caller sees.
+    /// Whether the text of a message is output of the turn, or may turn out to be.
     pub(super) fn may_be_output(&self, message: &str) -> bool {
         match self.messages.get(message) {
             None => true,
             Some(&Role::Step(at)) => !self.steps[at].summary,
-            Some(Role::Ours(_) | Role::OtherUser(_) | Role::OtherAnswer) => false,
+            Some(Role::Prompt(_) | Role::OtherUser(_) | Role::OtherAnswer) => false,
         }
     }
 
     pub(super) fn part(&mut self, part: Part, source: Source) {
         match self.messages.get(&part.message) {
             None if self.held_parts.len() < MAX_HELD_PARTS => self.held_parts.push(part),
-            None if self.heard == Heard::Hidden => {}
-            None => self.heard = Heard::Dropped,
+            None if self.completeness == Completeness::Unavailable => {}
+            None => self.completeness = Completeness::Dropped,
             Some(&Role::OtherUser(created)) => {
-                if part.kind == "text" && !part.synthetic && self.prompts.written(&part.message, created) {
-                    self.messages.insert(part.message, Role::Ours(created));
+                if part.kind == "text" && !part.synthetic && self.prompts.join_written(&part.message, created)
+                {
+                    self.messages.insert(part.message, Role::Prompt(created));
                     return;
                 }
                 if part.kind == "text" && part.synthetic && self.follows_a_subtask(created) {
-                    self.reported += 1;
-                    self.messages.insert(part.message, Role::Ours(created));
+                    self.continued_subtasks += 1;
+                    self.messages.insert(part.message, Role::Prompt(created));
                     return;
                 }
-                // A compaction that somebody asked for is no part of this turn, nor is one that a later turn needs.
+                // A compaction that a user asked for does not belong to this turn, nor does one that a later turn needs.
                 let needed = part.kind == "compaction" && part.auto;
                 if needed && self.prompt_created().is_some() && !self.superseded {
-                    self.messages.insert(part.message, Role::Ours(created));
-                    // What the list tells of is over, or was told before the gateway was restarted.
-                    self.say((source == Source::Stream).then(progress::compaction));
+                    self.messages.insert(part.message, Role::Prompt(created));
+                    // A compaction from the list is over, or was reported before the gateway was restarted.
+                    self.emit((source == Source::Stream).then(progress::compaction));
                 }
             }
-            Some(Role::Ours(_)) => {
+            Some(Role::Prompt(_)) => {
                 if part.kind == "subtask" && part.command.is_some() {
                     self.subtasks.insert(part.id);
                 }
@@ -132,21 +133,21 @@ impl Translator {
                     self.ledger.step(&part);
                 }
                 if source == Source::Stream {
-                    self.steps[at].is_unheard = false;
-                    let news = self.told.step(&part);
-                    self.say(news);
+                    self.steps[at].unseen_since_gap = false;
+                    let changed = self.progress.step(&part);
+                    self.emit(changed);
                 }
                 if !self.steps[at].summary {
                     self.blocks.part(&part, source);
                 }
             }
-            // What users wrote, and what was answered to others, is no output of this turn.
+            // Prompts, and answers to other prompts, are no output of this turn.
             Some(_) => {}
         }
     }
 
-    /// After its summary OpenCode goes on with one user message: "continue", or the prompt once more. Nothing marks the
-    /// latter. A prompt that somebody else sent in the meantime is older than the end of the summary.
+    /// After its summary OpenCode continues with one user message: "continue", or the prompt once more. The repeated prompt
+    /// has no mark. A prompt that another client sent in the meantime is older than the end of the summary.
     fn follows_a_summary(&self, info: &Message) -> bool {
         let summaries = self.steps.iter().filter(|step| step.summary).count();
         let waits = self.continued < summaries && !self.superseded;
@@ -154,17 +155,16 @@ impl Translator {
         newest.and_then(|step| step.completed).is_some_and(|completed| info.time.created >= completed)
     }
 
-    /// After a sub-agent that was called for a command OpenCode goes on with one user message, all in words of its own, and
-    /// answers that.
+    /// After a sub-agent that was called for a command, OpenCode continues with one synthetic user message and answers it.
     fn follows_a_subtask(&self, created: f64) -> bool {
-        let waits = self.reported < self.subtasks.len() && !self.superseded;
+        let waits = self.continued_subtasks < self.subtasks.len() && !self.superseded;
         let is_called = |step: &&Step| step.finish.as_deref() == Some("tool-calls") && step.error.is_none();
         let newest = self.newest().filter(|step| waits && is_called(step));
         newest.and_then(|step| step.completed).is_some_and(|completed| created >= completed)
     }
 
     pub(super) fn newest(&self) -> Option<&Step> {
-        // Not simply the last: after a gap an older one may be read from the list.
+        // Not simply the last one: after a gap an older step may be read from the list.
         self.steps.iter().max_by(|a, b| a.created.total_cmp(&b.created))
     }
 }

@@ -1,4 +1,4 @@
-//! Where a turn stands: its session's name, its steps, retries, compactions and todos. Only news is told.
+//! The progress of a turn: its session's title, its steps, retries, compactions and todos. Only changes are reported.
 
 use std::collections::HashSet;
 
@@ -8,11 +8,11 @@ use serde_json::json;
 use crate::api::{Part, Status, Todo};
 use crate::redact;
 
-/// How OpenCode names a session until it has a name; a time follows.
+/// The title that OpenCode gives a session at first; a timestamp follows.
 const NAMELESS: &str = "New session - ";
 
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct ReportedProgress {
     title: Option<String>,
     /// The starts and ends of steps, by part.
     steps: HashSet<String>,
@@ -20,7 +20,7 @@ pub(super) struct Told {
     todos: Option<Json>,
 }
 
-impl Told {
+impl ReportedProgress {
     pub(super) fn title(&mut self, session: &str, title: Option<&str>) -> Option<AgentEvent> {
         let title = title.filter(|title| !title.is_empty() && !is_placeholder(title))?;
         if self.title.as_deref() == Some(title) {
@@ -31,7 +31,7 @@ impl Told {
         Some(AgentEvent::Session(SessionNote { id, title: self.title.clone() }))
     }
 
-    /// The start or the end of a step, or nothing when the part is neither.
+    /// The start or the end of a step. `None` when the part is neither.
     pub(super) fn step(&mut self, part: &Part) -> Option<AgentEvent> {
         let kind = match part.kind.as_str() {
             "step-start" => ProgressKind::StepStarted,
@@ -81,7 +81,7 @@ fn progress(kind: ProgressKind, details: Json) -> AgentEvent {
     AgentEvent::Progress(Progress { kind, details: Some(details) })
 }
 
-/// Somebody may well call a session "New session - plans".
+/// Checks the timestamp too, because a user may call a session "New session - plans".
 fn is_placeholder(title: &str) -> bool {
     title.strip_prefix(NAMELESS).is_some_and(|time| {
         time.ends_with('Z') && time.bytes().all(|byte| byte.is_ascii_digit() || b"-:.TZ".contains(&byte))

@@ -1,21 +1,21 @@
-//! The translator on what the real OpenCode sent.
+//! Tests the translator on recordings of the real OpenCode.
 
 mod asks;
-mod called;
+mod commands;
 mod files;
 mod joining;
 mod merging;
-mod notes;
-mod orders;
 mod pitfalls;
+mod progress;
 mod replay;
 mod resuming;
+mod sub_agents;
 
 use longshore_model::{AgentEvent, BlockKind, Outcome};
 
 use super::*;
 
-/// An outcome in one line.
+/// A one-line description of an outcome.
 fn short(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Completed { remark: None } => "completed".to_owned(),
@@ -27,12 +27,12 @@ fn short(outcome: &Outcome) -> String {
     }
 }
 
-/// What OpenCode says of a session at work when it is asked.
+/// The status of a busy session.
 fn busy() -> Status {
     serde_json::from_str(r#"{"type": "busy"}"#).unwrap()
 }
 
-/// A block as somebody has it who takes in all events.
+/// A block after all events were applied.
 #[derive(Clone, PartialEq, Debug, Default)]
 struct Folded {
     id: String,
@@ -41,7 +41,7 @@ struct Folded {
     ended: bool,
 }
 
-/// What the events add up to, without the blocks that were withdrawn.
+/// Applies the events, and leaves out the blocks that were withdrawn.
 fn fold(events: &[AgentEvent]) -> Vec<Folded> {
     let mut blocks: Vec<Folded> = Vec::new();
     for event in events {

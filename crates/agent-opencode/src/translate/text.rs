@@ -1,20 +1,20 @@
-//! One text or reasoning part: its deltas and its snapshots, merged.
+//! One text or reasoning part: merges its deltas and its snapshots.
 
 mod sent;
 
 use longshore_model::{AgentEvent, Artifact, BlockRef};
 
-use self::sent::Sent;
+use self::sent::SentText;
 
 #[derive(Debug)]
 pub(super) struct TextBlock {
     block: BlockRef,
-    /// What was reported so far.
-    sent: Sent,
+    /// The text that was reported so far.
+    sent: SentText,
     phase: Phase,
-    /// The log says already that no more text will come, unless the text turns out to be another.
+    /// The log already has the end of this text, unless the text changes.
     end_is_known: bool,
-    /// The message goes on behind it, so the text came to its end.
+    /// Another block of the message follows, so the text is complete.
     is_followed: bool,
 }
 
@@ -22,27 +22,33 @@ pub(super) struct TextBlock {
 enum Phase {
     /// Every delta since the start of the part was seen, so the next one continues `sent`.
     Live,
-    /// Some deltas were missed, so the next ones say nothing. The final snapshot will.
-    Deaf,
+    /// Some deltas were missed, so the next ones are ignored. The final snapshot brings the whole text.
+    Incomplete,
     /// The final snapshot was seen.
     Ended,
-    /// OpenCode gave it up.
+    /// The attempt that wrote the text failed, or a user deleted it.
     Withdrawn,
 }
 
 impl TextBlock {
     pub(super) fn new(block: BlockRef) -> Self {
-        Self { block, sent: Sent::default(), phase: Phase::Deaf, end_is_known: false, is_followed: false }
+        Self {
+            block,
+            sent: SentText::default(),
+            phase: Phase::Incomplete,
+            end_is_known: false,
+            is_followed: false,
+        }
     }
 
-    /// A block of which the log has some text, all of it or none.
+    /// A block of which the log has all, some or none of the text.
     pub(super) fn resumed(
         block: BlockRef,
         artifact: &Artifact,
         end_is_known: bool,
         is_followed: bool,
     ) -> Self {
-        let mut sent = Sent::default();
+        let mut sent = SentText::default();
         artifact.parts.iter().filter_map(|part| part.as_text()).for_each(|text| sent.push(text));
         Self { sent, end_is_known, is_followed, ..Self::new(block) }
     }
@@ -51,14 +57,14 @@ impl TextBlock {
         self.block.message.as_ref().is_some_and(|mine| mine.as_str() == message)
     }
 
-    /// More may have been written than was heard.
-    pub(super) fn is_unheard(&self) -> bool {
-        self.phase == Phase::Deaf && !self.is_followed
+    /// Whether OpenCode may have written more than was received.
+    pub(super) fn is_incomplete(&self) -> bool {
+        self.phase == Phase::Incomplete && !self.is_followed
     }
 
     pub(super) fn gap(&mut self) {
         if self.phase == Phase::Live {
-            self.phase = Phase::Deaf;
+            self.phase = Phase::Incomplete;
         }
     }
 
@@ -67,7 +73,7 @@ impl TextBlock {
         if self.phase == Phase::Live && !delta.is_empty() {
             self.sent.push(delta);
             match out.last_mut() {
-                // It waits together with what came before, and is told together with it.
+                // The delta extends an event that still waits to be reported.
                 Some(AgentEvent::Text { block, text }) if *block == self.block => text.push_str(delta),
                 _ => out.push(AgentEvent::Text { block: self.block.clone(), text: delta.to_owned() }),
             }
@@ -76,10 +82,10 @@ impl TextBlock {
 
     /// A snapshot from the stream that is not final: the start of the part, or its text so far.
     pub(super) fn open(&mut self, text: &str, out: &mut Vec<AgentEvent>) {
-        // Shorter than what was sent: it is older, and the deltas after it may be older too.
+        // A snapshot shorter than the sent text is older, and the deltas after it may be older too.
         let older = self.sent.begins_with(text);
         if self.is_open() && !older {
-            self.become_text(text, out);
+            self.merge_text(text, out);
             self.phase = Phase::Live;
         }
     }
@@ -87,13 +93,13 @@ impl TextBlock {
     /// The final snapshot.
     pub(super) fn ended(&mut self, text: &str, out: &mut Vec<AgentEvent>) {
         if self.phase == Phase::Withdrawn {
-            self.phase = Phase::Deaf;
+            self.phase = Phase::Incomplete;
         }
-        self.become_text(text, out);
+        self.merge_text(text, out);
         self.end(out);
     }
 
-    /// No more text will come.
+    /// Ends the text.
     pub(super) fn end(&mut self, out: &mut Vec<AgentEvent>) {
         if self.is_open() {
             self.phase = Phase::Ended;
@@ -111,17 +117,17 @@ impl TextBlock {
         }
     }
 
-    /// Somebody deleted the part.
+    /// A user deleted the part.
     pub(super) fn remove(&mut self, out: &mut Vec<AgentEvent>) {
         self.phase = Phase::Withdrawn;
-        self.become_text("", out);
+        self.merge_text("", out);
     }
 
     fn is_open(&self) -> bool {
-        matches!(self.phase, Phase::Live | Phase::Deaf)
+        matches!(self.phase, Phase::Live | Phase::Incomplete)
     }
 
-    fn become_text(&mut self, text: &str, out: &mut Vec<AgentEvent>) {
+    fn merge_text(&mut self, text: &str, out: &mut Vec<AgentEvent>) {
         let block = self.block.clone();
         match self.sent.rest_of(text) {
             Some("") => return,
@@ -130,7 +136,7 @@ impl TextBlock {
                 out.push(AgentEvent::Text { block, text: suffix.to_owned() });
             }
             None => {
-                self.sent = Sent::default();
+                self.sent = SentText::default();
                 self.sent.push(text);
                 out.push(AgentEvent::TextReplaced { block, text: text.to_owned() });
             }

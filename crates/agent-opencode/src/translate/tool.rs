@@ -1,4 +1,4 @@
-//! One tool call: its states, and the output of a running one.
+//! One tool call: its states, and the output of a running call.
 
 use longshore_model::{AgentEvent, Artifact, BlockRef, Json, PartContent, SessionId, ToolCall, ToolStatus};
 use serde::Deserialize;
@@ -8,15 +8,15 @@ use crate::api::Part;
 #[derive(Debug)]
 pub(super) struct ToolBlock {
     block: BlockRef,
-    /// As it was last reported: with all its output while it runs.
+    /// The call as it was last reported; with all its output while it runs.
     call: ToolCall,
-    /// When it began.
+    /// When the call started.
     started: Option<f64>,
 }
 
-/// How far a tool call is.
+/// The state of a tool call.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct CallFacts {
+pub(crate) struct CallState {
     pub(crate) started: Option<f64>,
     pub(crate) is_over: bool,
     pub(crate) error: Option<String>,
@@ -24,64 +24,64 @@ pub(crate) struct CallFacts {
 
 impl ToolBlock {
     pub(super) fn opened(block: BlockRef, call: ToolCall, out: &mut Vec<AgentEvent>) -> Self {
-        let kept = kept(&call);
+        let kept = kept_state(&call);
         out.push(AgentEvent::Tool { block: block.clone(), call: Box::new(call) });
         Self { block, call: kept, started: None }
     }
 
-    /// A block as the log has it: the last whole state, and the output that was added to it part by part. `None` when
-    /// it is no tool call of this gateway.
+    /// Restores a block from the log: the last whole state, and the output that was appended to it. `None` when the
+    /// artifact holds no tool call.
     pub(super) fn resumed(block: BlockRef, artifact: &Artifact) -> Option<Self> {
         let mut calls = artifact.parts.iter().filter_map(|part| match &part.content {
-            PartContent::Data(data) => serde_json::from_str::<Logged>(data.get()).ok()?.call(),
+            PartContent::Data(data) => serde_json::from_str::<LoggedCall>(data.get()).ok()?.call(),
             _ => None,
         });
         let mut call = calls.next()?;
         for more in calls {
             call.output.get_or_insert_default().push_str(more.output.as_deref().unwrap_or_default());
         }
-        Some(Self { block, call: kept(&call), started: None })
+        Some(Self { block, call: kept_state(&call), started: None })
     }
 
-    /// The log does not say by which session a sub-agent was known to this call.
-    pub(super) fn names(&mut self, call: &str, child: &SessionId) {
+    /// Sets the sub-agent's session of a restored call. The log of the call does not hold it.
+    pub(super) fn set_child(&mut self, call: &str, child: &SessionId) {
         if self.call.call_id == call {
             self.call.child = Some(child.clone());
         }
     }
 
-    pub(super) fn began(&mut self, part: &Part) {
+    pub(super) fn note_start(&mut self, part: &Part) {
         let start = part.state.as_ref().and_then(|state| state.time.as_ref()).and_then(|time| time.start);
         self.started = self.started.or(start);
     }
 
-    /// How far it is, if it is this call.
-    pub(super) fn facts(&self, call: &str) -> Option<CallFacts> {
-        (self.call.call_id == call).then(|| CallFacts {
+    /// The state of the call, if it has this id.
+    pub(super) fn state_of(&self, call: &str) -> Option<CallState> {
+        (self.call.call_id == call).then(|| CallState {
             started: self.started,
             is_over: rank(self.call.status) == 2,
             error: self.call.error.clone(),
         })
     }
 
-    /// Its message, while it is not over. What a sub-agent does, its own calls tell.
-    pub(super) fn unfinished_in(&self) -> Option<&str> {
+    /// The call's message, while the call is not over. A call of a sub-agent does not count: the sub-agent's own calls do.
+    pub(super) fn unfinished_message(&self) -> Option<&str> {
         let works = rank(self.call.status) < 2 && self.call.child.is_none();
         let message = self.block.message.as_ref().filter(|_| works);
         message.map(longshore_model::MessageId::as_str)
     }
 
     pub(super) fn update(&mut self, call: ToolCall, out: &mut Vec<AgentEvent>) {
-        // A finished call stays as it is, and a repeated or older state is no news.
+        // A finished call stays as it is, and a repeated or older state changes nothing.
         if rank(self.call.status) == 2 || rank(call.status) < rank(self.call.status) || call == self.call {
             return;
         }
-        let before = std::mem::replace(&mut self.call, kept(&call));
+        let before = std::mem::replace(&mut self.call, kept_state(&call));
         let block = self.block.clone();
         out.push(match added_output(&before, &call) {
             Some(added) => {
                 let output = Some(added.to_owned());
-                // The rest was said before and is as it was.
+                // The rest was reported before and has not changed.
                 let call = ToolCall { output, title: None, input: None, ..call };
                 AgentEvent::ToolOutput { block, call: Box::new(call) }
             }
@@ -97,8 +97,8 @@ impl ToolBlock {
     }
 }
 
-/// What is needed of a call for the next of its states. After the last there is none, and its output may be large.
-fn kept(call: &ToolCall) -> ToolCall {
+/// The fields of a call that the next state is compared with. A finished call has no next state, and its output may be large.
+fn kept_state(call: &ToolCall) -> ToolCall {
     if rank(call.status) < 2 {
         return call.clone();
     }
@@ -115,9 +115,9 @@ fn kept(call: &ToolCall) -> ToolCall {
     }
 }
 
-/// A tool call in the log.
+/// A tool call as it is logged.
 #[derive(Deserialize)]
-struct Logged {
+struct LoggedCall {
     call_id: String,
     tool: String,
     status: String,
@@ -127,7 +127,7 @@ struct Logged {
     error: Option<String>,
 }
 
-impl Logged {
+impl LoggedCall {
     fn call(self) -> Option<ToolCall> {
         let Self { call_id, tool, status, title, input, output, error } = self;
         let status = status_of(&status)?;
@@ -135,8 +135,8 @@ impl Logged {
     }
 }
 
-/// The call that a tool part shows. `None` when the part is not whole.
-pub(super) fn call_of(part: &Part) -> Option<ToolCall> {
+/// The call that a tool part shows. `None` when the part is incomplete.
+pub(super) fn call_from(part: &Part) -> Option<ToolCall> {
     let state = part.state.as_ref()?;
     let status = status_of(&state.status)?;
     let output = match status {
@@ -157,14 +157,14 @@ pub(super) fn call_of(part: &Part) -> Option<ToolCall> {
     })
 }
 
-/// The sub-agent that a call started. Other tools may have a session in their metadata that is none of ours.
+/// The sub-agent that a call started. The metadata of other tools may name a session that is no sub-agent.
 fn child_of(part: &Part) -> Option<SessionId> {
     let metadata = part.state.as_ref()?.metadata.as_ref()?;
     let session = metadata.session.as_deref().filter(|_| part.tool.as_deref() == Some("task"))?;
     SessionId::parse(session).ok()
 }
 
-/// What a running call wrote since, when that is all that changed.
+/// The output that a running call added, when nothing else changed.
 fn added_output<'a>(before: &ToolCall, after: &'a ToolCall) -> Option<&'a str> {
     let same = before.status == ToolStatus::Running
         && after.status == ToolStatus::Running

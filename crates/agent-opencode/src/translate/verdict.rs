@@ -1,76 +1,77 @@
-//! Whether a turn is over, and how it ended.
+//! Decides whether a turn is over, and how it ended.
 
 use longshore_model::Outcome;
 
-use super::{Activity, Heard, Role, Step, Translator, Unanswered};
+use super::{Activity, Completeness, Role, Step, Translator, Unanswered};
 use crate::api::Fault;
-use crate::outcome::{self, Ending, Newest, Trace, Unread};
+use crate::outcome::{self, Ending, Newest, PromptTrace, Unread};
 
-/// So many answers in a row that end without a finish reason are a runaway: OpenCode asks the model again each
-/// time, without limit and without pause. At the bound the turn is aborted and fails.
+/// This many answers in a row without a finish reason are a runaway: OpenCode calls the model again each time, without
+/// limit and without pause. At this bound the turn is aborted and fails.
 pub(crate) const RUNAWAY_LIMIT: usize = 5;
 
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Verdict {
     Running,
-    /// The session is idle, or the run failed, but the messages do not show how the turn ended: read them again.
+    /// The session is idle or failed, but the messages do not show how the turn ended: read them again.
     Unsettled,
     Over(Outcome),
 }
 
-/// What there is to show that a prompt had any effect.
+/// The evidence that a prompt had an effect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Evidence {
     None,
     /// An error, and no answer.
     Refused,
-    /// An answer, whole or not.
+    /// An answer, complete or not.
     Began,
 }
 
 impl Translator {
-    /// The rule for the end of a turn. An idle session alone proves nothing: idle comes twice around an error, the
-    /// first time before the message is final, and the second one may be that of the turn before.
-    pub(crate) fn verdict(&self, aborted_by_us: bool) -> Verdict {
-        match self.verdict_on_steps(aborted_by_us) {
-            Verdict::Over(_) | Verdict::Unsettled if self.prompts.is_undecided() => Verdict::Running,
+    /// Decides whether the turn is over. An idle session alone proves nothing: around an error idle is reported twice, the
+    /// first time before the message is final, and an idle event may still be that of the turn before.
+    pub(crate) fn verdict(&self, aborted_by_gateway: bool) -> Verdict {
+        match self.verdict_on_steps(aborted_by_gateway) {
+            Verdict::Over(_) | Verdict::Unsettled if self.prompts.any_undecided() => Verdict::Running,
             Verdict::Over(_) if self.unanswered().is_some() => Verdict::Unsettled,
-            Verdict::Over(outcome) if self.prompts.one_was_never_sent() => {
-                Verdict::Over(outcome::unread(outcome, Unread::Joined, None))
+            Verdict::Over(outcome) if self.prompts.any_never_sent() => {
+                Verdict::Over(outcome::with_unread(outcome, Unread::Joined, None))
             }
             verdict => verdict,
         }
     }
 
-    /// The newest prompt that joined the turn, when there is no answer to it, or the first, when there are only answers to
-    /// others.
+    /// The newest prompt that joined the turn if it has no answer, or the turn's own prompt if only other prompts have
+    /// answers.
     pub(crate) fn unanswered(&self) -> Option<Unanswered> {
         let answered = self.newest().map(|step| step.answers);
         let unanswered = self.prompts.unanswered(answered);
-        // Where OpenCode answers somebody else by now, it will not come back to ours. And where it cannot show its
-        // messages, the first may well be among them.
-        let is_hidden = |what: &Unanswered| self.unlisted && *what == Unanswered::First;
-        unanswered.filter(|what| !self.superseded && !is_hidden(what))
+        // Once OpenCode answers another client's prompt, it does not come back to the prompts of this turn. And if OpenCode
+        // cannot list its messages, the first prompt may well be among them.
+        let is_hidden = |prompt: &Unanswered| self.is_list_unavailable && *prompt == Unanswered::First;
+        unanswered.filter(|prompt| !self.superseded && !is_hidden(prompt))
     }
 
-    /// Whether OpenCode refused the one prompt that it took and does not show.
+    /// Whether OpenCode refused the only prompt that it accepted and does not show.
     pub(crate) fn is_refused(&self) -> bool {
-        self.refusal().is_some() && self.prompts.one_is_lost()
+        self.refusal().is_some() && self.prompts.exactly_one_lost()
     }
 
     fn refusal(&self) -> Option<&Fault> {
-        let of_step = self.newest().and_then(|step| step.error.as_ref());
-        let is_other = |fault: &&Fault| of_step.is_none_or(|error| error.data.message != fault.data.message);
+        let step_error = self.newest().and_then(|step| step.error.as_ref());
+        let is_other =
+            |fault: &&Fault| step_error.is_none_or(|error| error.data.message != fault.data.message);
         self.refusal.as_ref().filter(is_other)
     }
 
-    /// The verdict when nobody joined the turn.
-    fn verdict_on_steps(&self, aborted_by_us: bool) -> Verdict {
-        let over = || Verdict::Over(outcome::of(&self.ending(aborted_by_us)));
+    /// The verdict without regard to prompts that joined.
+    fn verdict_on_steps(&self, aborted_by_gateway: bool) -> Verdict {
+        let over = || Verdict::Over(outcome::from_ending(&self.ending(aborted_by_gateway)));
         let Some(newest) = self.newest() else {
             return match &self.fault {
                 _ if self.superseded => over(),
-                // Also after an error, which may be that of a message that was to join.
+                // Also after an error, because the error may concern a prompt that was to join.
                 _ if self.activity == Activity::Busy => Verdict::Running,
                 None if !self.is_idle() => Verdict::Running,
                 _ => Verdict::Unsettled,
@@ -81,7 +82,7 @@ impl Translator {
             || newest.finish.as_deref().is_some_and(|finish| !outcome::asks_for_another_step(finish));
         match self.activity {
             _ if completed && self.superseded => over(),
-            // Where events are missing and cannot be read, a step that asks for another may have had one.
+            // If events are missing and cannot be read, a step that asks for another step may have had one.
             Activity::IdleConfirmed if completed && (is_final || !self.is_blind()) => over(),
             Activity::Idle if completed && is_final => over(),
             Activity::Idle | Activity::IdleConfirmed => Verdict::Unsettled,
@@ -90,43 +91,43 @@ impl Translator {
         }
     }
 
-    /// The outcome when the messages never came to show one.
-    pub(crate) fn last_word(&self, aborted_by_us: bool, accepted: bool) -> Outcome {
+    /// The outcome if the messages never show one.
+    pub(crate) fn forced_outcome(&self, aborted_by_gateway: bool, accepted: bool) -> Outcome {
         if let Some(unanswered) = self.unanswered()
-            && let Verdict::Over(outcome) = self.verdict_on_steps(aborted_by_us)
+            && let Verdict::Over(outcome) = self.verdict_on_steps(aborted_by_gateway)
         {
             let which = if unanswered == Unanswered::First { Unread::First } else { Unread::Joined };
-            return outcome::unread(outcome, which, self.refusal().filter(|_| self.is_refused()));
+            return outcome::with_unread(outcome, which, self.refusal().filter(|_| self.is_refused()));
         }
         let trace = match self.prompts.first_created() {
-            _ if self.is_blind() => Trace::Hidden,
-            Some(_) => Trace::Stored,
-            None if accepted => Trace::Accepted,
-            None => Trace::None,
+            _ if self.is_blind() => PromptTrace::Unavailable,
+            Some(_) => PromptTrace::Stored,
+            None if accepted => PromptTrace::Accepted,
+            None => PromptTrace::None,
         };
-        outcome::unknown_fate(&self.ending(aborted_by_us), trace)
+        outcome::unknown_outcome(&self.ending(aborted_by_gateway), trace)
     }
 
-    /// Whether OpenCode may have written text that nobody heard and that it does not have any more. It keeps none before
-    /// the text's end. Ask it before [`Self::close`].
+    /// Whether OpenCode may have written text that was never received and that OpenCode no longer has: it stores a text only
+    /// when the text ends. Call it before [`Self::close`].
     pub(crate) fn may_lack_text(&self) -> bool {
         let is_cut_off =
             |step: &&Step| step.completed.is_none() || step.error.as_ref().is_some_and(outcome::is_abort);
         let mut cut_off = self.steps.iter().filter(is_cut_off);
-        self.heard != Heard::Everything
-            || cut_off.any(|step| self.blocks.any_unheard_in(&step.id) || self.may_have_begun_a_text(step))
+        self.completeness != Completeness::Complete
+            || cut_off.any(|step| self.blocks.any_incomplete_in(&step.id) || self.may_have_begun_a_text(step))
     }
 
-    /// Whether an OpenCode that was killed may have begun a text in the step that nobody heard of. While a tool runs it
-    /// writes none.
+    /// Whether an OpenCode that was killed may have begun a text in the step without an event reaching the gateway. While a
+    /// tool runs, OpenCode writes no text.
     fn may_have_begun_a_text(&self, step: &Step) -> bool {
         let mut at_tools = self.blocks.unfinished_calls();
-        step.completed.is_none() && step.is_unheard && !at_tools.any(|message| message == step.id)
+        step.completed.is_none() && step.unseen_since_gap && !at_tools.any(|message| message == step.id)
     }
 
-    /// Something of the turn was missed, and OpenCode does not show it.
+    /// Events of the turn were missed, and OpenCode cannot list its messages.
     fn is_blind(&self) -> bool {
-        self.heard == Heard::Hidden
+        self.completeness == Completeness::Unavailable
     }
 
     pub(crate) fn evidence(&self) -> Evidence {
@@ -137,7 +138,7 @@ impl Translator {
         }
     }
 
-    /// The model answers without a finish reason, again and again.
+    /// Whether the model answers without a finish reason again and again.
     pub(crate) fn is_runaway(&self) -> bool {
         let endless = |step: &&Step| step.error.is_none() && step.finish.as_deref() == Some("unknown");
         // The newest step may have begun already.
@@ -145,7 +146,7 @@ impl Translator {
         complete.take_while(endless).count() >= RUNAWAY_LIMIT
     }
 
-    /// OpenCode says that the session is busy.
+    /// OpenCode reports the session as busy.
     pub(crate) fn is_busy(&self) -> bool {
         self.activity == Activity::Busy
     }
@@ -160,7 +161,7 @@ impl Translator {
         self.steps.len()
     }
 
-    /// Whether there is a reason for OpenCode to be silent: a tool runs, or it waits before it tries again.
+    /// Whether OpenCode has a reason to be silent: a tool runs, or OpenCode waits before a retry.
     pub(crate) fn may_be_silent(&self) -> bool {
         let runs = |message: &str| match self.messages.get(message) {
             Some(&Role::Step(at)) => self.steps[at].completed.is_none(),
@@ -169,13 +170,13 @@ impl Translator {
         self.retrying || self.blocks.unfinished_calls().any(runs)
     }
 
-    fn ending(&self, aborted_by_us: bool) -> Ending<'_> {
+    fn ending(&self, aborted_by_gateway: bool) -> Ending<'_> {
         let newest = self.newest().map(|step| Newest {
             finish: step.finish.as_deref(),
             fault: step.error.as_ref(),
             summary: step.summary,
             failed_tool: self.blocks.failed_tool(&step.id),
         });
-        Ending { newest, session_fault: self.fault.as_ref(), superseded: self.superseded, aborted_by_us }
+        Ending { newest, session_fault: self.fault.as_ref(), superseded: self.superseded, aborted_by_gateway }
     }
 }

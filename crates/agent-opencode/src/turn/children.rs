@@ -1,7 +1,7 @@
 //! The sub-agents of a turn, from their call to their end.
 //!
-//! What the engine hears of one is always a start, then the prompt, then its reports, and one end. The start comes before
-//! the tool call that names it, so it is made where tool calls are told.
+//! The engine always receives a start, then the prompt, then the reports, and one end of a sub-agent. The start must come
+//! before the tool call that names the sub-agent, so starting happens where tool calls are reported.
 
 use longshore_model::{
     AgentEvent, ChildEvent, ChildStart, Outcome, PromptId, SessionId, ToolCall, ToolStatus,
@@ -9,8 +9,8 @@ use longshore_model::{
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::Instant;
 
-use super::family::{Live, State};
-use super::{Driver, LAST_WORDS, Unheard};
+use super::tree::{ChildState, LiveChild};
+use super::{Closed, Driver, STOP_TIMEOUT};
 use crate::api::StoredMessage;
 use crate::outcome;
 use crate::reader::MAX_CHILDREN;
@@ -18,94 +18,94 @@ use crate::reconcile::Found;
 use crate::translate::{Evidence, Translator};
 
 impl Driver {
-    /// Tells the engine an event of a member; of the root for `None`.
-    pub(super) async fn tell(&mut self, of: Option<usize>, event: AgentEvent) -> Result<(), Unheard> {
+    /// Sends an event of a member to the engine; of the root for `None`.
+    pub(super) async fn report(&mut self, member: Option<usize>, event: AgentEvent) -> Result<(), Closed> {
         let (AgentEvent::Tool { .. } | AgentEvent::ToolOutput { .. }) = &event else {
-            return self.send(of, event).await;
+            return self.send(member, event).await;
         };
-        // A box, because a sub-agent's end may have to be told here, with tool calls of its own.
-        Box::pin(self.tell_of_a_call(of, event)).await
+        // Boxed, because this may report a sub-agent's end, with tool calls of its own.
+        Box::pin(self.report_call(member, event)).await
     }
 
-    /// Tells an event of the root at once, if it takes nothing but room. Otherwise gives it back.
-    pub(super) fn tell_now(&self, event: AgentEvent) -> Result<Option<AgentEvent>, Unheard> {
+    /// Sends a text event of the root at once if the queue has room. Otherwise gives the event back.
+    pub(super) fn try_report_text(&self, event: AgentEvent) -> Result<Option<AgentEvent>, Closed> {
         if !matches!(event, AgentEvent::Text { .. }) {
             return Ok(Some(event));
         }
         match self.events.try_send(event) {
             Ok(()) => Ok(None),
             Err(TrySendError::Full(event)) => Ok(Some(event)),
-            Err(TrySendError::Closed(_)) => Err(Unheard),
+            Err(TrySendError::Closed(_)) => Err(Closed),
         }
     }
 
-    /// Tells what is new of a sub-agent. Nothing is told before its prompt is known.
-    pub(super) async fn flush_child(&mut self, at: usize) -> Result<(), Unheard> {
-        let Some(live) = self.family.children[at].live_mut() else { return Ok(()) };
-        if !live.is_working {
+    /// Reports what is new of a sub-agent. Nothing is reported before its prompt is known.
+    pub(super) async fn flush_child(&mut self, at: usize) -> Result<(), Closed> {
+        let Some(live) = self.tree.children[at].live_mut() else { return Ok(()) };
+        if !live.prompt_reported {
             let Some(prompt) = live.member.translator.prompt() else { return Ok(()) };
-            live.is_working = true;
+            live.prompt_reported = true;
             if let Ok(prompt) = PromptId::parse(prompt) {
                 self.send_child(at, ChildEvent::Working(prompt)).await?;
             }
         }
-        let Some(live) = self.family.children[at].live_mut() else { return Ok(()) };
+        let Some(live) = self.tree.children[at].live_mut() else { return Ok(()) };
         for event in live.member.translator.take() {
-            // Asks are told by the root.
+            // The root reports asks.
             if !matches!(event, AgentEvent::Asked(_) | AgentEvent::AskClosed { .. }) {
-                self.tell(Some(at), event).await?;
+                self.report(Some(at), event).await?;
             }
         }
         Ok(())
     }
 
-    /// Ends those sub-agents that are done.
-    pub(super) async fn judge_children(&mut self) -> Result<(), Unheard> {
-        for at in 0..self.family.children.len() {
-            let aborted_by_us = self.is_aborted(at);
-            let Some(live) = self.family.children[at].live_mut() else { continue };
+    /// Ends the sub-agents that are done.
+    pub(super) async fn check_children(&mut self) -> Result<(), Closed> {
+        for at in 0..self.tree.children.len() {
+            let aborted_by_gateway = self.is_aborted(at);
+            let Some(live) = self.tree.children[at].live_mut() else { continue };
             if live.member.is_gone {
                 self.finish(at).await?;
                 continue;
             }
-            if let Some(outcome) = live.member.judge(aborted_by_us) {
-                let outcome = what_it_ended_as(live, outcome);
+            if let Some(outcome) = live.member.check_end(aborted_by_gateway) {
+                let outcome = child_outcome(live, outcome);
                 self.end_child(at, outcome).await?;
             } else if live.given_up.is_none()
                 && let Some(outcome) = self.limits.reached(&live.member)
             {
-                // It stays the caller's to go on without it.
+                // The calling agent decides whether it continues without the sub-agent.
                 live.given_up = Some(outcome);
-                self.abort(Some(at), Instant::now() + LAST_WORDS).await;
-            } else if let Some(returned) = live.returned.as_mut().filter(|returned| !returned.is_looked_into)
+                self.abort(Some(at), Instant::now() + STOP_TIMEOUT).await;
+            } else if let Some(returned) = live.returned.as_mut().filter(|returned| !returned.read_requested)
             {
-                returned.is_looked_into = true;
+                returned.read_requested = true;
                 live.must_read = true;
             }
         }
         Ok(())
     }
 
-    /// A sub-agent that was found by asking.
+    /// Registers a sub-agent that was found by reading OpenCode's sessions.
     pub(super) fn note_found(&mut self, found: &Found) {
         let Ok(session) = SessionId::parse(&found.session) else { return };
-        let kin = self.lease.add_child(&found.session, &found.parent);
-        let kin = kin.or_else(|| self.lease.kin(&found.session));
-        let Some(at) = self.family.find(&found.session) else {
-            if self.family.children.len() < MAX_CHILDREN {
-                self.family.add(session, kin, false);
+        let child_session = self.lease.add_child(&found.session, &found.parent);
+        let child_session = child_session.or_else(|| self.lease.child_session(&found.session));
+        let Some(at) = self.tree.find(&found.session) else {
+            if self.tree.children.len() < MAX_CHILDREN {
+                self.tree.add(session, child_session, false);
             }
             return;
         };
         let parent = SessionId::parse(&found.parent).ok();
-        let child = &mut self.family.children[at];
-        child.kin = kin.or(child.kin.take());
+        let child = &mut self.tree.children[at];
+        child.child_session = child_session.or(child.child_session.take());
         match &mut child.state {
-            State::Unnamed(_) | State::Over => {}
-            State::Live(live) => {
+            ChildState::Unnamed(_) | ChildState::Over => {}
+            ChildState::Live(live) => {
                 live.must_read = true;
                 live.member.translator.title(found.title.as_deref());
-                // The log does not say who called it.
+                // The log does not hold the caller.
                 if let Some(parent) = parent.filter(|_| live.is_resumed) {
                     live.caller = parent;
                 }
@@ -113,47 +113,48 @@ impl Driver {
         }
     }
 
-    /// Starts the sub-agents that no tool call has named, though the calls that OpenCode shows were all seen.
-    pub(super) async fn start_unnamed(&mut self, is_last_chance: bool) -> Result<(), Unheard> {
-        for at in 0..self.family.children.len() {
-            let child = &mut self.family.children[at];
-            let State::Unnamed(held) = &mut child.state else { continue };
-            // The call may have been made after it was looked for.
-            if !std::mem::replace(&mut held.was_looked_for, true) && !is_last_chance {
+    /// Starts the sub-agents that no tool call has named, although all calls that OpenCode shows were read.
+    pub(super) async fn start_unnamed(&mut self, is_last_chance: bool) -> Result<(), Closed> {
+        for at in 0..self.tree.children.len() {
+            let child = &mut self.tree.children[at];
+            let ChildState::Unnamed(held) = &mut child.state else { continue };
+            // The call may have been made after the calls were read.
+            if !std::mem::replace(&mut held.was_searched_for, true) && !is_last_chance {
                 continue;
             }
             let session = child.session.clone();
-            let Some(since) = self.family.root.translator.prompt_created() else { continue };
-            let Some(reading) = self.child_reading(&session).await else { continue };
+            let Some(since) = self.tree.root.translator.prompt_created() else { continue };
+            let Some(reading) = self.fetch_child(&session).await else { continue };
             let Some(prompt) = first_prompt(&reading.messages) else { continue };
-            let kin = self.family.children[at].kin.as_ref();
-            let caller = kin.and_then(|kin| SessionId::parse(&kin.parent).ok());
-            let caller = caller.unwrap_or_else(|| self.family.session_of(None).clone());
-            let live = Live::new(Translator::called(session.as_str(), since), caller.clone(), None);
-            self.family.children[at].state = State::Live(Box::new(live));
+            let child_session = self.tree.children[at].child_session.as_ref();
+            let caller = child_session.and_then(|child_session| SessionId::parse(&child_session.parent).ok());
+            let caller = caller.unwrap_or_else(|| self.tree.session_of(None).clone());
+            let live =
+                LiveChild::new(Translator::for_sub_agent(session.as_str(), since), caller.clone(), None);
+            self.tree.children[at].state = ChildState::Live(Box::new(live));
             let start = ChildStart { caller, call: None, prompt, title: None };
             self.send_child(at, ChildEvent::Started(start)).await?;
-            self.family.list(at, reading);
+            self.tree.merge_reading(at, reading);
             self.flush_child(at).await?;
         }
         Ok(())
     }
 
-    /// Ends all that are left.
-    pub(super) async fn finish_all(&mut self) -> Result<(), Unheard> {
+    /// Ends all sub-agents that are still live.
+    pub(super) async fn finish_children(&mut self) -> Result<(), Closed> {
         self.start_unnamed(true).await?;
-        while let Some(at) = self.family.last_of_line(None) {
+        while let Some(at) = self.tree.live_leaf(None) {
             self.finish(at).await?;
         }
         Ok(())
     }
 
-    async fn tell_of_a_call(&mut self, of: Option<usize>, mut event: AgentEvent) -> Result<(), Unheard> {
+    async fn report_call(&mut self, member: Option<usize>, mut event: AgentEvent) -> Result<(), Closed> {
         let (AgentEvent::Tool { call, .. } | AgentEvent::ToolOutput { call, .. }) = &mut event else {
             return Ok(());
         };
         if let Some(child) = call.child.clone()
-            && !self.has_told_turn(of, &child, call).await?
+            && !self.ensure_child_started(member, &child, call).await?
         {
             call.child = None;
         }
@@ -163,45 +164,45 @@ impl Driver {
             }
             _ => None,
         };
-        self.send(of, event).await?;
+        self.send(member, event).await?;
         if let Some((child, call, error)) = over {
-            self.family.returned(&child, &call, error.as_deref());
+            self.tree.call_returned(&child, &call, error.as_deref());
         }
         Ok(())
     }
 
-    /// Sees to it that the engine knows of a sub-agent before the call that names it. Says whether it has a turn for that
+    /// Makes the engine know a sub-agent before the tool call that names it. Returns whether the sub-agent has a turn for that
     /// call.
-    async fn has_told_turn(
+    async fn ensure_child_started(
         &mut self,
         caller: Option<usize>,
         child: &SessionId,
         call: &ToolCall,
-    ) -> Result<bool, Unheard> {
-        if self.family.is_above(caller, child) {
+    ) -> Result<bool, Closed> {
+        if self.tree.is_self_or_ancestor(caller, child) {
             return Ok(false);
         }
-        if let Some(has_turn) = self.family.has_turn(child, &call.call_id) {
+        if let Some(has_turn) = self.tree.has_turn(child, &call.call_id) {
             return Ok(has_turn);
         }
-        let translator = self.family.translator_of(caller);
+        let translator = self.tree.translator_of(caller);
         let facts = translator.and_then(|translator| translator.call(&call.call_id));
         let began = translator.and_then(Translator::prompt_created);
         let since = facts.and_then(|facts| facts.started).or(began).unwrap_or(f64::MIN);
-        if let Some(at) = self.family.find(child.as_str()) {
-            if let Some(live) = self.family.children[at].live_mut() {
+        if let Some(at) = self.tree.find(child.as_str()) {
+            if let Some(live) = self.tree.children[at].live_mut() {
                 if live.returned.is_none() {
-                    // Two calls at once for one sub-agent: it works for both, in the one turn that the first has.
-                    self.family.note_call(child, &call.call_id, false);
+                    // Two calls run at once for one sub-agent: it works for both, in the turn of the first call.
+                    self.tree.note_call(child, &call.call_id, false);
                     return Ok(false);
                 }
-                live.member.translator.called_again_at(since);
+                live.member.translator.set_next_call_at(since);
                 self.finish(at).await?;
             }
-        } else if self.family.children.len() >= MAX_CHILDREN {
+        } else if self.tree.children.len() >= MAX_CHILDREN {
             return Ok(false);
         }
-        let caller = self.family.session_of(caller).clone();
+        let caller = self.tree.session_of(caller).clone();
         self.start(child, caller, call, since).await?;
         Ok(true)
     }
@@ -212,37 +213,37 @@ impl Driver {
         caller: SessionId,
         call: &ToolCall,
         since: f64,
-    ) -> Result<(), Unheard> {
-        self.family.note_call(child, &call.call_id, true);
-        let unheard = self.lease.add_child(child.as_str(), caller.as_str());
-        let is_unheard = unheard.is_some();
-        let kin = unheard.or_else(|| self.lease.kin(child.as_str()));
-        if let Some(kin) = &kin {
-            kin.called();
+    ) -> Result<(), Closed> {
+        self.tree.note_call(child, &call.call_id, true);
+        let added = self.lease.add_child(child.as_str(), caller.as_str());
+        let is_new = added.is_some();
+        let child_session = added.or_else(|| self.lease.child_session(child.as_str()));
+        if let Some(child_session) = &child_session {
+            child_session.called();
         }
-        let at = self.family.find(child.as_str()).unwrap_or_else(|| {
-            self.family.add(child.clone(), None, true);
-            self.family.children.len() - 1
+        let at = self.tree.find(child.as_str()).unwrap_or_else(|| {
+            self.tree.add(child.clone(), None, true);
+            self.tree.children.len() - 1
         });
-        let mut translator = Translator::called(child.as_str(), since);
-        let known = &mut self.family.children[at];
-        known.kin = kin;
-        let is_whole = match &mut known.state {
-            State::Unnamed(held) => {
+        let mut translator = Translator::for_sub_agent(child.as_str(), since);
+        let known = &mut self.tree.children[at];
+        known.child_session = child_session;
+        let is_complete = match &mut known.state {
+            ChildState::Unnamed(held) => {
                 for event in held.events.drain(..) {
-                    if let Err(cause) = translator.take_in(&event) {
-                        super::skipped(child, event.kind, &cause);
+                    if let Err(cause) = translator.handle(&event) {
+                        super::warn_skipped(child, event.kind, &cause);
                         translator.gap();
-                        held.is_whole = false;
+                        held.is_complete = false;
                     }
                 }
-                held.is_whole && known.kin.is_some()
+                held.is_complete && known.child_session.is_some()
             }
-            State::Live(_) | State::Over => false,
+            ChildState::Live(_) | ChildState::Over => false,
         };
-        let mut live = Live::new(translator, caller.clone(), Some(call.call_id.clone()));
-        live.must_read = is_unheard || !is_whole;
-        known.state = State::Live(Box::new(live));
+        let mut live = LiveChild::new(translator, caller.clone(), Some(call.call_id.clone()));
+        live.must_read = is_new || !is_complete;
+        known.state = ChildState::Live(Box::new(live));
         let input = call.input.as_ref().map(longshore_model::Json::to_value).unwrap_or_default();
         let text = |key: &str| input[key].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
         let start = ChildStart {
@@ -254,85 +255,85 @@ impl Driver {
         self.send_child(at, ChildEvent::Started(start)).await
     }
 
-    /// Ends a sub-agent: its messages are read once more, and what they show is the end.
-    async fn finish(&mut self, at: usize) -> Result<(), Unheard> {
-        let aborted_by_us = self.is_aborted(at);
+    /// Ends a sub-agent: reads its messages once more to find how it ended.
+    async fn finish(&mut self, at: usize) -> Result<(), Closed> {
+        let aborted_by_gateway = self.is_aborted(at);
         self.read_child(at).await;
         self.flush_child(at).await?;
-        let Some(live) = self.family.children[at].live_mut() else { return Ok(()) };
-        let outcome = live.member.judge(aborted_by_us).unwrap_or_else(|| {
-            if live.member.translator.is_busy() && !aborted_by_us {
-                outcome::left_at_work()
+        let Some(live) = self.tree.children[at].live_mut() else { return Ok(()) };
+        let outcome = live.member.check_end(aborted_by_gateway).unwrap_or_else(|| {
+            if live.member.translator.is_busy() && !aborted_by_gateway {
+                outcome::child_left_running()
             } else {
-                live.member.last_word(aborted_by_us)
+                live.member.forced_outcome(aborted_by_gateway)
             }
         });
-        let outcome = what_it_ended_as(live, outcome);
+        let outcome = child_outcome(live, outcome);
         Box::pin(self.end_child(at, outcome)).await
     }
 
-    async fn end_child(&mut self, at: usize, outcome: Outcome) -> Result<(), Unheard> {
-        // Its own sub-agents first.
-        while let Some(below) = self.family.last_of_line(Some(at)) {
-            Box::pin(self.finish(below)).await?;
+    async fn end_child(&mut self, at: usize, outcome: Outcome) -> Result<(), Closed> {
+        // The sub-agent's own sub-agents end first.
+        while let Some(leaf) = self.tree.live_leaf(Some(at)) {
+            Box::pin(self.finish(leaf)).await?;
         }
-        self.family.has_stopped_child |= matches!(outcome, Outcome::Canceled { .. });
-        let Some(live) = self.family.children[at].live_mut() else { return Ok(()) };
+        self.tree.has_stopped_child |= matches!(outcome, Outcome::Canceled { .. });
+        let Some(live) = self.tree.children[at].live_mut() else { return Ok(()) };
         let translator = &mut live.member.translator;
         let is_lacking = translator.evidence() != Evidence::None && translator.may_lack_text();
         let outcome = if is_lacking { outcome::lacking_text(outcome) } else { outcome };
         translator.close();
         let written = translator.take_written();
         self.flush_child(at).await?;
-        self.hand_over(Some(at), written).await?;
+        self.report_written_files(Some(at), written).await?;
         let ended = AgentEvent::Ended(outcome);
         self.send_child(at, ChildEvent::Report(ended)).await?;
-        self.family.children[at].state = State::Over;
+        self.tree.children[at].state = ChildState::Over;
         Ok(())
     }
 
-    /// A sub-agent that the log knows without its prompt: that is its first message after the call.
-    pub(super) fn find_the_call(&mut self, at: usize) {
-        let Some(live) = self.family.children[at].live() else { return };
+    /// Sets the call time of a resumed sub-agent whose prompt is not in the log: its prompt is the first message after that.
+    pub(super) fn set_call_time(&mut self, at: usize) {
+        let Some(live) = self.tree.children[at].live() else { return };
         if live.member.translator.prompt().is_some() || !live.is_resumed {
             return;
         }
-        let call = live.call.as_deref().and_then(|call| self.family.call(call));
-        let began = self.family.root.translator.prompt_created();
+        let call = live.call.as_deref().and_then(|call| self.tree.call(call));
+        let began = self.tree.root.translator.prompt_created();
         if let Some(since) = call.and_then(|call| call.started).or(began)
-            && let Some(live) = self.family.children[at].live_mut()
+            && let Some(live) = self.tree.children[at].live_mut()
         {
-            live.member.translator.called_at(since);
+            live.member.translator.set_called_at(since);
         }
     }
 
     fn is_aborted(&self, at: usize) -> bool {
-        let kin = self.family.children[at].kin.as_ref();
-        self.is_stopped() || kin.is_some_and(|kin| kin.aborted_by_us())
+        let child_session = self.tree.children[at].child_session.as_ref();
+        self.is_stopped() || child_session.is_some_and(|child_session| child_session.aborted_by_gateway())
     }
 
-    async fn send_child(&mut self, at: usize, event: ChildEvent) -> Result<(), Unheard> {
-        let session = self.family.children[at].session.clone();
+    async fn send_child(&mut self, at: usize, event: ChildEvent) -> Result<(), Closed> {
+        let session = self.tree.children[at].session.clone();
         self.send(None, AgentEvent::Child { session, event: Box::new(event) }).await
     }
 
-    pub(super) async fn send(&mut self, of: Option<usize>, event: AgentEvent) -> Result<(), Unheard> {
+    pub(super) async fn send(&mut self, member: Option<usize>, event: AgentEvent) -> Result<(), Closed> {
         if matches!(event, AgentEvent::File { .. }) {
-            self.room_for_a_file().await?;
+            self.wait_for_file_slot().await?;
         }
-        let event = match of {
+        let event = match member {
             None => event,
             Some(at) => AgentEvent::Child {
-                session: self.family.children[at].session.clone(),
+                session: self.tree.children[at].session.clone(),
                 event: Box::new(ChildEvent::Report(event)),
             },
         };
-        self.events.send(event).await.map_err(|_| Unheard)
+        self.events.send(event).await.map_err(|_| Closed)
     }
 }
 
-/// The outcome, unless more is known: a watchdog stopped it, or its call failed before it did anything.
-fn what_it_ended_as(live: &mut Live, outcome: Outcome) -> Outcome {
+/// The outcome of a sub-agent, with what else is known: a watchdog stopped it, or its call failed before it did anything.
+fn child_outcome(live: &mut LiveChild, outcome: Outcome) -> Outcome {
     if let Some(given_up) = live.given_up.take() {
         return given_up;
     }
@@ -340,11 +341,11 @@ fn what_it_ended_as(live: &mut Live, outcome: Outcome) -> Outcome {
     let error = live.returned.as_ref().and_then(|returned| returned.error.as_deref());
     match (&outcome, error) {
         (Outcome::Failed(_), Some(error)) if !began => outcome::never_began(error),
-        _ => outcome::of_sub_agent(outcome),
+        _ => outcome::for_sub_agent(outcome),
     }
 }
 
-/// The text of the first thing that was written to a sub-agent.
+/// The text of the first message to a sub-agent.
 fn first_prompt(messages: &[StoredMessage]) -> Option<String> {
     let first = messages.iter().find(|message| message.info.role == "user")?;
     let texts = first.parts.iter().filter(|part| part.kind == "text" && !part.synthetic);

@@ -1,5 +1,5 @@
-//! A command of OpenCode's own that begins a turn. The call lasts as long as the turn does, so that it is made beside it, and what it
-//! says at once decides whether there is a turn at all.
+//! Starts a turn with one of OpenCode's own commands. The call lasts as long as the turn, so it runs in a task of its own. Its
+//! immediate result decides whether there is a turn at all.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use longshore_model::Result;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
-use super::start::{Sent, is_known, is_of_the_way, refused, unsent};
+use super::start::{SendResult, classify_failure, has_message, is_proxy_error, refused};
 use crate::api::{Envelope, EventKind, MessageUpdated};
 use crate::client::{CallError, Client};
 use crate::reader::{Lease, Routed};
 
-/// What OpenCode refuses it refuses within this time. A turn that says nothing for so long has begun.
-const AT_ONCE: Duration = Duration::from_secs(2);
+/// OpenCode refuses a command within this time. A call without a response for so long has started a turn.
+const REFUSAL_WINDOW: Duration = Duration::from_secs(2);
 
 pub(super) struct Command<'a> {
     pub(super) client: &'a Client,
@@ -25,66 +25,71 @@ pub(super) struct Command<'a> {
 }
 
 impl Command<'_> {
-    /// Sends it, and waits until OpenCode refused it or has begun.
-    pub(super) async fn send(self, body: String, lease: &mut Lease, prompting: &Prompting) -> Result<Sent> {
+    /// Sends the command, and waits until OpenCode refused it or began the turn.
+    pub(super) async fn send(
+        self,
+        body: String,
+        lease: &mut Lease,
+        prompting: &Prompting,
+    ) -> Result<SendResult> {
         let answer = self.call(body, lease);
         let is_stored = |routed: &Routed| self.is_stored(routed);
         let answered = tokio::select! {
             biased;
-            // Gone without a word: the gateway ends.
+            // The sender is dropped without a result only when the gateway stops.
             answered = answer => answered.unwrap_or(Ok(())),
-            () = lease.look_for(is_stored) => Ok(()),
-            () = sleep(AT_ONCE) => Ok(()),
+            () = lease.peek_until(is_stored) => Ok(()),
+            () = sleep(REFUSAL_WINDOW) => Ok(()),
         };
         match answered {
-            Ok(()) => Ok(Sent::Accepted),
+            Ok(()) => Ok(SendResult::Accepted),
             Err(CallError::Refused { status, message }) if status < 500 => Ok(refused(status, &message)),
-            Err(cause @ CallError::Refused { status, .. }) if is_of_the_way(status) => {
-                unsent(cause, self.session, prompting)
+            Err(cause @ CallError::Refused { status, .. }) if is_proxy_error(status) => {
+                classify_failure(cause, self.session, prompting)
             }
             Err(cause @ (CallError::Refused { .. } | CallError::Garbled(_))) => {
-                let known = is_known(self.client, self.session, self.prompt).await;
+                let known = has_message(self.client, self.session, self.prompt).await;
                 match (cause, known) {
                     (CallError::Refused { status, message }, Some(false)) => Ok(refused(status, &message)),
-                    (CallError::Refused { .. }, _) | (_, Some(true)) => Ok(Sent::Perhaps),
-                    // Whatever answered: OpenCode would answer at the end only, and have the message by then.
+                    (CallError::Refused { .. }, _) | (_, Some(true)) => Ok(SendResult::Unknown),
+                    // Something else responded: OpenCode responds only at the end, and has the message by then.
                     (cause, Some(false)) => Err(cause.into_error("send the prompt")),
-                    (cause, None) => unsent(cause, self.session, prompting),
+                    (cause, None) => classify_failure(cause, self.session, prompting),
                 }
             }
-            Err(cause) => unsent(cause, self.session, prompting),
+            Err(cause) => classify_failure(cause, self.session, prompting),
         }
     }
 
-    /// Makes the call beside the turn, for as long as that lasts.
+    /// Makes the call in a task of its own, which lasts as long as the turn.
     fn call(&self, body: String, lease: &Lease) -> oneshot::Receiver<Result<(), CallError>> {
         let (answer, answered) = oneshot::channel();
-        let (client, session, doubt) = (self.client.clone(), self.session.clone(), lease.doubt());
+        let (client, session, trigger) = (self.client.clone(), self.session.clone(), lease.reread_trigger());
         let stop = self.tasks.stopping().clone();
         self.tasks.spawn("opencode-command", async move {
             let over = async {
-                match &doubt {
-                    Some(doubt) => doubt.settled().await,
+                match &trigger {
+                    Some(trigger) => trigger.turn_ended().await,
                     None => std::future::pending().await,
                 }
             };
-            let said = tokio::select! {
-                said = client.command(&session.directory, session.id.as_str(), body) => said,
+            let result = tokio::select! {
+                result = client.command(&session.directory, session.id.as_str(), body) => result,
                 () = over => return,
                 () = stop.cancelled() => return,
             };
-            // The turn runs by now. What it did came by the event stream, if anything did.
-            if let Err(Err(cause)) = answer.send(said) {
-                tracing::warn!(session = %session.id, %cause, "a command of OpenCode ended without an answer");
-                if let Some(doubt) = &doubt {
-                    doubt.raise();
+            // The turn runs by now, and its effects came by the event stream, if there were any.
+            if let Err(Err(cause)) = answer.send(result) {
+                tracing::warn!(session = %session.id, %cause, "the call of an OpenCode command failed while its turn ran");
+                if let Some(trigger) = &trigger {
+                    trigger.request_reread();
                 }
             }
         });
         answered
     }
 
-    /// OpenCode tells of the message that the command became.
+    /// Whether the event is about the message that the command became.
     fn is_stored(&self, routed: &Routed) -> bool {
         let Routed::Event { child: None, event } = routed else { return false };
         if event.kind != EventKind::MessageUpdated {

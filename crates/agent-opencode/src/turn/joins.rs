@@ -1,7 +1,7 @@
 //! Messages that join a running turn.
 //!
-//! They are taken in beside the driver, not by it: the driver may wait for the engine or for OpenCode at that moment. The
-//! two meet in [`Joins`]. A turn closes it before it ends, and cannot while a message is on its way.
+//! A [`Joiner`] sends them beside the driver, because the driver may be waiting for the engine or for OpenCode. The two meet
+//! in [`Joins`]. A turn closes it before it ends, and cannot close it while a message is being sent.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,25 +15,25 @@ use tokio::time::timeout;
 
 use crate::client::{CallError, Client, Place};
 use crate::prompt::{Prompts, Saying};
-use crate::translate::{Fate, Translator};
+use crate::translate::{Delivery, Translator};
 
-/// How long a message waits for OpenCode to show the one that began the turn: OpenCode says at once that it takes a prompt, and
-/// stores it when it has loaded what it needs. Of two that it is given meanwhile, either may be stored first.
-const SHOWN: Duration = Duration::from_secs(30);
+/// How long a message waits until OpenCode shows the prompt that began the turn. OpenCode accepts a prompt at once and
+/// stores it after it has loaded what it needs. Of two prompts that it gets meanwhile, either may be stored first.
+const FIRST_PROMPT_WAIT: Duration = Duration::from_secs(30);
 
 /// The prompts that joined a turn, shared by its driver and its [`Joiner`].
 #[derive(Debug)]
 pub(super) struct Joins {
-    prompts: Mutex<Vec<(PromptId, Fate)>>,
-    /// Counts the changes, so that the driver need not look at every event.
+    prompts: Mutex<Vec<(PromptId, Delivery)>>,
+    /// Counts the changes, so that the driver can skip the lock on every event.
     version: AtomicU64,
-    /// The same, for those who wait for one. One for all that is waited for: each costs more than all else here.
-    standing: watch::Sender<Standing>,
+    /// For the tasks that wait for a change. One channel for all conditions, because a channel is the largest thing here.
+    state: watch::Sender<JoinState>,
 }
 
-/// How it stands with a turn, for those who join it.
+/// The state of a turn, for messages that join it.
 #[derive(Clone, Copy, Default, Debug)]
-struct Standing {
+struct JoinState {
     version: u64,
     is_closed: bool,
     /// OpenCode shows the prompt that began the turn.
@@ -45,12 +45,12 @@ impl Joins {
         Arc::new(Self {
             prompts: Mutex::default(),
             version: AtomicU64::new(0),
-            standing: watch::Sender::default(),
+            state: watch::Sender::default(),
         })
     }
 
-    /// Tells the translator of the prompts, if there is news since the version that was seen last.
-    pub(super) fn tell(&self, seen: &mut u64, translator: &mut Translator) {
+    /// Passes the prompts to the translator, if they changed since the version that it knows.
+    pub(super) fn update_translator(&self, seen: &mut u64, translator: &mut Translator) {
         if self.version.load(Ordering::Acquire) == *seen {
             return;
         }
@@ -59,57 +59,57 @@ impl Joins {
         translator.join(prompts.iter().map(|(prompt, fate)| (prompt.as_str(), *fate)));
     }
 
-    /// Lets messages join once OpenCode shows what began the turn.
-    pub(super) fn look_at(&self, translator: &Translator) {
+    /// Lets messages join once OpenCode shows the prompt that began the turn.
+    pub(super) fn note_begun(&self, translator: &Translator) {
         let is_begun = translator.prompt_created().is_some();
-        self.standing.send_if_modified(|known| is_begun && !std::mem::replace(&mut known.is_begun, true));
+        self.state.send_if_modified(|known| is_begun && !std::mem::replace(&mut known.is_begun, true));
     }
 
     /// The changes from now on.
-    pub(super) fn news(&self) -> News {
-        let standing = self.standing.subscribe();
-        let seen = standing.borrow().version;
-        News { standing, seen }
+    pub(super) fn changes(&self) -> JoinChanges {
+        let state = self.state.subscribe();
+        let seen = state.borrow().version;
+        JoinChanges { state, seen }
     }
 
-    /// Nobody can join any more, unless somebody did since the version that was seen last.
-    pub(super) fn close(&self, seen: u64) -> bool {
+    /// Closes the turn to new messages, unless one joined since the version that was seen last.
+    pub(super) fn close_if_unchanged(&self, seen: u64) -> bool {
         let prompts = self.lock();
         let is_news = self.version.load(Ordering::Acquire) != seen;
         if !is_news {
-            self.standing.send_modify(|standing| standing.is_closed = true);
+            self.state.send_modify(|state| state.is_closed = true);
         }
         drop(prompts);
         !is_news
     }
 
-    /// Nobody can join any more. Waits for a prompt that is being sent, so that nothing is sent after this.
-    pub(super) async fn shut(&self) {
-        self.standing.send_modify(|standing| standing.is_closed = true);
-        let mut news = self.news();
-        while self.lock().iter().any(|(_, fate)| *fate == Fate::Undecided) {
-            news.next().await;
+    /// Closes the turn to new messages. Waits for a prompt that is being sent, so that nothing is sent after this.
+    pub(super) async fn close_and_wait(&self) {
+        self.state.send_modify(|state| state.is_closed = true);
+        let mut changes = self.changes();
+        while self.lock().iter().any(|(_, fate)| *fate == Delivery::Undecided) {
+            changes.next().await;
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<(PromptId, Fate)>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<(PromptId, Delivery)>> {
         // Nothing that holds this lock can panic half-way through a change.
         self.prompts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Promises that the turn does not end without this prompt. Not once it is about to end.
-    fn expect(&self, prompt: &PromptId) -> bool {
+    /// Ensures that the turn does not end before this prompt is resolved. Returns false if the turn is about to end.
+    fn reserve(&self, prompt: &PromptId) -> bool {
         let mut prompts = self.lock();
-        if self.standing.borrow().is_closed {
+        if self.state.borrow().is_closed {
             return false;
         }
-        prompts.push((prompt.clone(), Fate::Undecided));
-        self.note();
+        prompts.push((prompt.clone(), Delivery::Undecided));
+        self.bump_version();
         true
     }
 
-    /// `None`: it was not sent.
-    fn decide(&self, prompt: &PromptId, decided: Option<Fate>) {
+    /// Sets the delivery of a reserved prompt. `None`: the prompt was not sent.
+    fn resolve(&self, prompt: &PromptId, decided: Option<Delivery>) {
         let mut prompts = self.lock();
         match decided {
             Some(decided) => {
@@ -119,35 +119,35 @@ impl Joins {
             }
             None => prompts.retain(|(known, _)| known != prompt),
         }
-        self.note();
+        self.bump_version();
     }
 
-    fn note(&self) {
+    fn bump_version(&self) {
         let version = self.version.fetch_add(1, Ordering::AcqRel) + 1;
-        self.standing.send_modify(|standing| standing.version = version);
+        self.state.send_modify(|state| state.version = version);
     }
 }
 
-/// Changes of the prompts that join.
+/// Waits for changes of the prompts that join.
 #[derive(Debug)]
-pub(super) struct News {
-    standing: watch::Receiver<Standing>,
+pub(super) struct JoinChanges {
+    state: watch::Receiver<JoinState>,
     seen: u64,
 }
 
-impl News {
-    /// Waits for the next one. Cancel safe.
+impl JoinChanges {
+    /// Waits for the next change. Cancel safe.
     pub(super) async fn next(&mut self) {
-        let news = self.standing.wait_for(|standing| standing.version != self.seen).await;
-        match news.map(|standing| standing.version) {
+        let changed = self.state.wait_for(|state| state.version != self.seen).await;
+        match changed.map(|state| state.version) {
             Ok(version) => self.seen = version,
-            // Nobody is there who could join.
+            // The sender is gone, so no change can come.
             Err(_) => std::future::pending().await,
         }
     }
 }
 
-/// Takes the messages from the engine and sends them to OpenCode, one after the other.
+/// Takes messages from the engine and sends them to OpenCode, one after the other.
 #[derive(Debug)]
 pub(super) struct Joiner {
     pub(super) client: Client,
@@ -161,7 +161,7 @@ impl Joiner {
     /// Runs for as long as the turn does.
     pub(super) async fn run(mut self: Box<Self>) {
         while let Some(steering) = self.steering.recv().await {
-            // In a box, because few turns are joined, and every one has room for what is not.
+            // Boxed, because few messages join turns, and every turn would hold the space otherwise.
             Box::pin(self.join(steering)).await;
         }
         // The engine will send no more. The turn goes on.
@@ -170,24 +170,24 @@ impl Joiner {
 
     async fn join(&self, steering: Box<Steering>) {
         let Steering { prompt, input, options, expected, go, sent, trace } = *steering;
-        if !self.joins.expect(&prompt) {
+        if !self.joins.reserve(&prompt) {
             return;
         }
-        let (mut closed, mut begun) = (self.joins.standing.subscribe(), self.joins.standing.subscribe());
-        let word = async {
-            let word = go.await;
-            // One that never shows is found missing by the driver.
-            let _ = timeout(SHOWN, begun.wait_for(|standing| standing.is_begun)).await;
-            word
+        let (mut closed, mut begun) = (self.joins.state.subscribe(), self.joins.state.subscribe());
+        let ready_to_go = async {
+            let confirmed = go.await;
+            // If the first prompt never shows, the driver finds it missing.
+            let _ = timeout(FIRST_PROMPT_WAIT, begun.wait_for(|state| state.is_begun)).await;
+            confirmed
         };
         let may_go = expected.send(()).is_ok()
             && tokio::select! {
                 biased;
-                _ = closed.wait_for(|standing| standing.is_closed) => false,
-                word = word => word.is_ok(),
+                _ = closed.wait_for(|state| state.is_closed) => false,
+                confirmed = ready_to_go => confirmed.is_ok(),
             };
         if !may_go {
-            self.joins.decide(&prompt, None);
+            self.joins.resolve(&prompt, None);
             let _ = sent.send(Err(too_late()));
             return;
         }
@@ -196,35 +196,35 @@ impl Joiner {
             let (prompt, order) = (prompt.as_str(), None);
             let saying = Saying { prompt, input: &input, options: &options, order, is_note: false };
             let body = self.prompts.body(&client, &self.session, saying).await?;
-            let place = client.place().await.map_err(|cause| cause.into_error("send the message"))?;
-            Ok((body, place))
+            let slot = client.place().await.map_err(|cause| cause.into_error("send the message"))?;
+            Ok((body, slot))
         };
-        // It was not sent yet, and whoever has the places may have them for long.
+        // The message was not sent yet, and the request slots may be taken for long.
         let ready = tokio::select! {
             biased;
-            _ = closed.wait_for(|standing| standing.is_closed) => Err(too_late()),
+            _ = closed.wait_for(|state| state.is_closed) => Err(too_late()),
             ready = ready => ready,
         };
         let outcome = match ready {
-            Ok((body, place)) => self.send(&client, place, body).await,
+            Ok((body, slot)) => self.send(&client, slot, body).await,
             Err(refused) => Err(refused),
         };
-        self.joins.decide(&prompt, outcome.as_ref().ok().copied());
-        // The engine may be gone by now, and finds the prompt in OpenCode's list when it comes back.
+        self.joins.resolve(&prompt, outcome.as_ref().ok().copied());
+        // The engine may be gone by now. After its restart it finds the prompt in OpenCode's list.
         let _ = sent.send(outcome.map(|_| ()));
     }
 
-    /// An error means that OpenCode surely does not have it.
-    async fn send(&self, client: &Client, place: Place<'_>, body: String) -> Result<Fate> {
+    /// An error means that OpenCode does not have the message for sure.
+    async fn send(&self, client: &Client, slot: Place<'_>, body: String) -> Result<Delivery> {
         let (directory, session) = (self.session.directory.as_str(), self.session.id.as_str());
-        match client.prompt(place, directory, session, body).await {
-            Ok(()) => Ok(Fate::Accepted),
+        match client.prompt(slot, directory, session, body).await {
+            Ok(()) => Ok(Delivery::Accepted),
             Err(cause @ CallError::Refused { status, .. }) if status < 500 => {
                 Err(cause.into_error("send the message"))
             }
             Err(cause @ (CallError::Cut(_) | CallError::Refused { .. })) => {
-                tracing::warn!(session = %self.session.id, %cause, "it is not known whether OpenCode took a message");
-                Ok(Fate::Perhaps)
+                tracing::warn!(session = %self.session.id, %cause, "it is unknown whether OpenCode accepted a message");
+                Ok(Delivery::Unknown)
             }
             Err(cause) => Err(cause.into_error("send the message")),
         }

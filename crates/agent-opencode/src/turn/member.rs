@@ -1,4 +1,4 @@
-//! One of those whose turn is followed: the agent, or a sub-agent. What was heard of it, and whether it is done.
+//! One member of a turn's session tree: the agent, or a sub-agent. Tracks its events and decides when it is done.
 
 use std::time::Duration;
 
@@ -7,28 +7,28 @@ use tokio::time::Instant;
 
 use crate::translate::{Evidence, Translator, Unanswered, Verdict};
 
-/// Pauses between two readings of a session that is idle while its messages are not final: doubled from the first to
-/// the last.
+/// Pauses between two reads of a session that is idle while its messages are not final: doubled from the first to the
+/// last.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LAST_PAUSE: Duration = Duration::from_secs(2);
 
-/// How often such a session is read. OpenCode finishes a message 40 to 350 ms after it reports idle, later
-/// when the repository is large; after these readings (7 s) nobody works on it any more.
-const READINGS_OF_A_STOPPED_TURN: u32 = 8;
+/// How often such a session is read. OpenCode finishes a message 40 to 350 ms after it reports idle, and later in a large
+/// repository. After these reads (7 s) OpenCode does not work on it any more.
+const READS_OF_STOPPED_TURN: u32 = 8;
 
 /// The same after an error that came before any answer (2 s): OpenCode refused the prompt.
-const READINGS_OF_A_REFUSED_PROMPT: u32 = 5;
+const READS_OF_REFUSED_PROMPT: u32 = 5;
 
-/// The same when there is no sign at all of a prompt that OpenCode has taken (30 s): in a new directory it first loads
+/// The same when there is no sign of a prompt that OpenCode has accepted (30 s): in a new directory OpenCode first loads
 /// providers and plugins.
-const READINGS_OF_AN_ACCEPTED_PROMPT: u32 = 20;
+const READS_OF_ACCEPTED_PROMPT: u32 = 20;
 
 #[derive(Debug)]
 pub(super) struct Member {
     pub(super) translator: Translator,
-    /// OpenCode has said that it took the prompt, in this life of the gateway.
+    /// OpenCode accepted the prompt since the gateway started.
     pub(super) accepted: bool,
-    /// OpenCode no longer has its session.
+    /// OpenCode no longer has the session.
     pub(super) is_gone: bool,
     settling: Option<Settling>,
 }
@@ -36,7 +36,7 @@ pub(super) struct Member {
 /// The session is idle or failed, and the messages do not show the end.
 #[derive(Debug)]
 struct Settling {
-    readings: u32,
+    reads: u32,
     pause: Duration,
     next: Instant,
 }
@@ -46,61 +46,61 @@ impl Member {
         Self { translator, accepted, is_gone: false, settling: None }
     }
 
-    /// When its messages are to be read again.
+    /// When the messages must be read again.
     pub(super) fn due(&self) -> Option<Instant> {
         self.settling.as_ref().map(|settling| settling.next)
     }
 
-    /// Its session is idle, or it failed, and it is not over yet.
-    pub(super) fn is_at_rest(&self) -> bool {
+    /// The session is idle or failed, and the turn is not over yet.
+    pub(super) fn is_idle_or_failed(&self) -> bool {
         self.settling.is_some() || self.translator.is_idle()
     }
 
-    /// Its messages were read because they were due.
+    /// The messages were read because they were due.
     pub(super) fn was_read(&mut self) {
         if let Some(settling) = &mut self.settling {
-            settling.readings += 1;
+            settling.reads += 1;
             settling.next = Instant::now() + settling.pause;
             settling.pause = (settling.pause * 2).min(LAST_PAUSE);
         }
     }
 
-    /// Asks whether its turn is over.
-    pub(super) fn judge(&mut self, aborted_by_us: bool) -> Option<Outcome> {
-        match self.translator.verdict(aborted_by_us) {
+    /// Checks whether the turn is over.
+    pub(super) fn check_end(&mut self, aborted_by_gateway: bool) -> Option<Outcome> {
+        match self.translator.verdict(aborted_by_gateway) {
             Verdict::Over(outcome) => return Some(outcome),
             Verdict::Running => self.settling = None,
             Verdict::Unsettled => {
-                let limit = self.most_readings();
+                let limit = self.max_reads();
                 let settling = self.settling.get_or_insert_with(|| Settling {
-                    readings: 0,
+                    reads: 0,
                     pause: FIRST_PAUSE * 2,
                     next: Instant::now() + FIRST_PAUSE,
                 });
-                if settling.readings >= limit {
-                    return Some(self.last_word(aborted_by_us));
+                if settling.reads >= limit {
+                    return Some(self.forced_outcome(aborted_by_gateway));
                 }
             }
         }
         None
     }
 
-    /// How it ended, as far as is known.
-    pub(super) fn last_word(&self, aborted_by_us: bool) -> Outcome {
-        self.translator.last_word(aborted_by_us, self.accepted)
+    /// The outcome if the messages never show one.
+    pub(super) fn forced_outcome(&self, aborted_by_gateway: bool) -> Outcome {
+        self.translator.forced_outcome(aborted_by_gateway, self.accepted)
     }
 
-    fn most_readings(&self) -> u32 {
+    fn max_reads(&self) -> u32 {
         match (self.translator.unanswered(), self.translator.evidence()) {
             (Some(Unanswered::First | Unanswered::Accepted), _) if self.translator.is_refused() => {
-                READINGS_OF_A_REFUSED_PROMPT
+                READS_OF_REFUSED_PROMPT
             }
-            (Some(Unanswered::Accepted), _) => READINGS_OF_AN_ACCEPTED_PROMPT,
-            (None, Evidence::Refused) => READINGS_OF_A_REFUSED_PROMPT,
+            (Some(Unanswered::Accepted), _) => READS_OF_ACCEPTED_PROMPT,
+            (None, Evidence::Refused) => READS_OF_REFUSED_PROMPT,
             (Some(Unanswered::First), _) | (None, Evidence::None) if self.accepted => {
-                READINGS_OF_AN_ACCEPTED_PROMPT
+                READS_OF_ACCEPTED_PROMPT
             }
-            _ => READINGS_OF_A_STOPPED_TURN,
+            _ => READS_OF_STOPPED_TURN,
         }
     }
 }

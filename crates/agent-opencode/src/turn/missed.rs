@@ -1,23 +1,23 @@
-//! Events that came and could not be read. Any of them may have been the one that matters, so OpenCode is asked what it told:
-//! at once, and then once a second at most, however many there are.
+//! Events that arrived and could not be parsed. Any of them may have been important, so the state is read from OpenCode:
+//! at once, and then at most once a second, however many such events arrive.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-const PACE: Duration = Duration::from_secs(1);
+const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
-pub(super) struct Missed {
-    /// When OpenCode is asked.
+pub(super) struct MissedEvents {
+    /// When the state must be read.
     due: Option<Instant>,
     last: Option<Instant>,
 }
 
-impl Missed {
+impl MissedEvents {
     pub(super) fn note(&mut self) {
         let now = Instant::now();
-        let next = self.last.map_or(now, |last| now.max(last + PACE));
+        let next = self.last.map_or(now, |last| now.max(last + MIN_INTERVAL));
         self.due.get_or_insert(next);
     }
 
@@ -25,17 +25,17 @@ impl Missed {
         self.due
     }
 
-    /// Whether OpenCode is to be asked now. Says so once.
+    /// Whether the state must be read now. Returns true once.
     pub(super) fn take_due(&mut self) -> bool {
         let is_due = self.due.is_some_and(|due| due <= Instant::now());
         if is_due {
-            self.asked();
+            self.note_read();
         }
         is_due
     }
 
-    /// OpenCode is asked for everything, for whatever reason.
-    pub(super) fn asked(&mut self) {
+    /// The whole state is being read, for whatever reason.
+    pub(super) fn note_read(&mut self) {
         *self = Self { due: None, last: Some(Instant::now()) };
     }
 }
@@ -45,8 +45,8 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn many_are_one_question_a_second() {
-        let mut missed = Missed::default();
+    async fn many_missed_events_cause_one_read_a_second() {
+        let mut missed = MissedEvents::default();
         let (mut asked, began) = (Vec::new(), Instant::now());
         for _ in 0..30 {
             missed.note();
@@ -56,7 +56,7 @@ mod tests {
             }
         }
         assert_eq!(asked, [100, 1_100, 2_100]);
-        // The last ones are not forgotten.
+        // The last events are not forgotten.
         assert_eq!(missed.due(), Some(began + Duration::from_millis(3_100)));
     }
 }

@@ -1,34 +1,34 @@
-//! What a turn hears of beside its events: rarely, so it is asked only when there is something to hear.
+//! Signals to a turn beside its events. They are rare, so they are polled only when woken.
 
 use std::time::Duration;
 
 use futures_util::stream::{self, Stream};
 
-use super::joins::News;
-use crate::reader::Strangers;
+use super::joins::JoinChanges;
+use crate::reader::InvalidResponseAlarm;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Signal {
-    /// There is news of messages that join.
+    /// The prompts that join have changed.
     Joins,
-    /// What answers in OpenCode's place has been strange for long.
-    Strangers,
+    /// The stream has had nothing but invalid responses for long.
+    InvalidResponses,
 }
 
-/// It never ends.
+/// The stream never ends.
 pub(super) fn signals(
-    joins: News,
-    strangers: Strangers,
-    look_after: Duration,
+    joins: JoinChanges,
+    invalid_alarm: InvalidResponseAlarm,
+    check_after: Duration,
 ) -> impl Stream<Item = Signal> + Unpin {
-    let signals = stream::unfold((joins, strangers), move |(mut joins, mut strangers)| async move {
+    let signals = stream::unfold((joins, invalid_alarm), move |(mut joins, mut invalid_alarm)| async move {
         let signal = tokio::select! {
             biased;
             () = joins.next() => Signal::Joins,
-            () = strangers.stay(look_after) => Signal::Strangers,
+            () = invalid_alarm.ring_every(check_after) => Signal::InvalidResponses,
         };
-        Some((signal, (joins, strangers)))
+        Some((signal, (joins, invalid_alarm)))
     });
-    // One that is polled only when it was woken.
+    // `select_all` polls a stream only when it was woken.
     stream::select_all([Box::pin(signals)])
 }

@@ -1,4 +1,4 @@
-//! The start of a turn: attach, wait for the session to be idle, prompt exactly once.
+//! Starts a turn: attaches to the stream, waits until the session is idle, prompts exactly once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,12 +13,12 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Driver;
 use super::command::Command;
-use super::family::{Family, Live, State};
+use super::invalid_responses::InvalidResponses;
 use super::joins::{Joiner, Joins};
 use super::member::Member;
-use super::missed::Missed;
-use super::strange::Strange;
-use super::unused::Unused;
+use super::missed::MissedEvents;
+use super::tree::{ChildState, LiveChild, SessionTree};
+use super::unprompted::Unused;
 use super::watchdog::{Silence, Watchdog};
 use crate::api::EventKind;
 use crate::api::template::Template;
@@ -34,59 +34,59 @@ use crate::watch::Watch;
 /// Events that wait for the engine. At the bound the driver of this turn waits, and its own queue fills.
 const MAX_WAITING: usize = 256;
 
-/// How long a turn, or a new session, waits for the event stream: long enough for a managed OpenCode to be started again.
+/// How long a turn or a new session waits for the event stream: long enough for a managed OpenCode to restart.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A busy session is asked again at least this often, in case its idle event was missed.
+/// A busy session is checked at least this often, in case its idle event was missed.
 const BUSY_POLL: Duration = Duration::from_millis(500);
 
-/// How long a turn waits for a session that is watched. Then whoever is at work there is told of, which is only done where no
-/// turn of ours is, and the engine waits for that.
-const BUSY_WHERE_WATCHED: Duration = Duration::from_secs(3);
+/// How long a turn waits for a busy session that is watched. After that the work there is reported as an external turn,
+/// which happens only where the gateway runs no turn, and the engine waits for that turn.
+const WATCHED_BUSY_WAIT: Duration = Duration::from_secs(3);
 
-/// What starting a turn needs.
+/// What is needed to start turns.
 #[derive(Debug)]
 pub(crate) struct Starter {
-    /// For turns that run.
+    /// For running turns.
     pub(crate) client: Client,
     pub(crate) for_starts: Client,
     pub(crate) readers: Arc<Readers>,
     pub(crate) tasks: Tasks,
     pub(crate) prompts: Arc<Prompts>,
-    /// The workspace root, resolved.
+    /// The workspace root; an absolute path without links.
     pub(crate) root: String,
     pub(crate) timeout: Duration,
     pub(crate) watchdog: Watchdog,
-    /// Hand over the files that a turn wrote.
+    /// Report the files that a turn wrote.
     pub(crate) written_files: bool,
     pub(crate) unused: Unused,
     pub(crate) watch: Arc<Watch>,
 }
 
-/// What is known of the prompt when the driver starts.
-pub(super) enum Sent {
+/// Whether OpenCode took the prompt.
+pub(super) enum SendResult {
     Accepted,
-    /// It may or may not have arrived: OpenCode's messages tell.
-    Perhaps,
-    /// With the reason for whoever ordered it.
+    /// The prompt may or may not have arrived; OpenCode's messages show it.
+    Unknown,
+    /// With the error for the sender of a native prompt.
     Refused(Outcome, Error),
 }
 
 pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> {
     let TurnRequest { session, prompt, input, options, order, is_adopted, resume, prompting, trace, .. } =
         request;
-    let limits = with.watchdog.over(is_adopted);
+    let limits = with.watchdog.limits(is_adopted);
     let for_start = with.for_starts.within(trace.clone());
     let client = with.client.within(trace);
     let (id, name) = (session.id.as_str(), prompt.as_str());
-    // Whatever becomes of this turn, the next looks at the session.
+    // Taken even if this turn fails, so that the next turn checks the session.
     let idle_until = with.unused.take(&session.id);
     let patience = || {
         let is_watched = with.watch.watches(&session.directory);
-        if is_watched { BUSY_WHERE_WATCHED.min(with.timeout) } else { with.timeout }
+        if is_watched { WATCHED_BUSY_WAIT.min(with.timeout) } else { with.timeout }
     };
     let mut lease = if resume.is_some() {
-        with.readers.lease_beside(&session.directory, id)
+        with.readers.lease_or_wait(&session.directory, id)
     } else {
         with.readers.lease(&session.directory, id, patience()).await.ok_or_else(busy)?
     };
@@ -96,9 +96,9 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
         if let Some(fault) = with.watch.why_failed(name).filter(|_| is_adopted) {
             translator.failed(fault);
         }
-        (Sent::Perhaps, translator)
+        (SendResult::Unknown, translator)
     } else {
-        // This can take a while. An idle session is not to be left to others meanwhile.
+        // This can take a while, so it is done before the session is found to be idle: another client could use it meanwhile.
         let (order, is_note) = (order.as_ref(), false);
         let saying = Saying { prompt: name, input: &input, options: &options, order, is_note };
         let body = with.prompts.body(&for_start, &session, saying).await?;
@@ -108,41 +108,41 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
             }
             _ => Template::default(),
         };
-        let place = place_while_idle(&for_start, patience(), &session, idle_until, &mut lease).await?;
+        let slot = slot_while_idle(&for_start, patience(), &session, idle_until, &mut lease).await?;
         if let Some(order) = order {
-            // It may have waited for long, and the files that it names may be others by now.
+            // The native prompt may have waited for long, and the files that it names may have changed.
             let bounds = Bounds { root: &with.root, directory: &session.directory };
             bounds.check_order(order, template).await?;
         }
-        // Whatever came until now belongs to an earlier turn.
-        lease.forget_the_past();
+        // All events until now belong to an earlier turn.
+        lease.discard_queued();
         prompting.mark();
         let sent = if let Some(Order::Command { .. }) = order {
             let call = Command { client: &for_start, tasks: &with.tasks, session: &session, prompt: name };
             let sent = Box::pin(call.send(body, &mut lease, &prompting)).await?;
-            drop(place);
+            drop(slot);
             sent
         } else {
             let sending =
                 Sending { client: &for_start, session: &session, prompt: name, prompting: &prompting };
-            sending.send(place, body, order.is_some()).await?
+            sending.send(slot, body, order.is_some()).await?
         };
         (sent, Translator::new(id, name))
     };
     let (sender, events) = queue::channel(MAX_WAITING);
     let (steering, joining) = queue::channel(MAX_STEERING);
     let accepted = match sent {
-        Sent::Accepted => true,
-        Sent::Perhaps => false,
-        Sent::Refused(outcome, refusal) => {
+        SendResult::Accepted => true,
+        SendResult::Unknown => false,
+        SendResult::Refused(outcome, refusal) => {
             let ended = sender.try_send(AgentEvent::Ended(outcome));
             debug_assert!(ended.is_ok(), "the queue is new");
             return Ok(Turn { steering, events, refusal: Some(refusal) });
         }
     };
-    let mut family = Family::new(session.id.clone(), Member::new(translator, accepted));
+    let mut tree = SessionTree::new(session.id.clone(), Member::new(translator, accepted));
     if let Some(resume) = &resume {
-        take_up(&mut family, resume, &lease);
+        resume_children(&mut tree, resume, &lease);
     }
     let joins = Joins::new();
     let joiner = Box::new(Joiner {
@@ -152,68 +152,68 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
         steering: joining,
         joins: Arc::clone(&joins),
     });
-    let strangers = lease.strangers();
+    let invalid_alarm = lease.invalid_alarm();
     let driver = Box::new(Driver {
         client,
         session,
         lease,
-        family,
+        tree,
         events: sender,
         joins,
         joins_seen: 0,
         must_read: (!accepted).then_some(Depth::Everything),
-        missed: Missed::default(),
+        missed: MissedEvents::default(),
         limits,
         silence: Silence::new(limits.silence()),
         given_up: None,
-        strange: Strange::default(),
-        ending: None,
+        invalid_responses: InvalidResponses::default(),
+        end_deadline: None,
         patience: PATIENCE.min(with.timeout),
-        all_is_told: Instant::now(),
+        caught_up_at: Instant::now(),
         is_stopped: false,
         written_files: with.written_files,
-        is_behind: resume.is_some(),
+        is_catching_up: resume.is_some(),
     });
-    // In a box: what spawns moves it more than once, and each time would have room for it.
-    let running = Box::pin(driver.run(joiner, strangers, with.tasks.stopping().clone()));
+    // Boxed, because spawning moves the future more than once, and each move would need the space.
+    let running = Box::pin(driver.run(joiner, invalid_alarm, with.tasks.stopping().clone()));
     with.tasks.spawn("opencode-turn", running);
     Ok(Turn { steering, events, refusal: None })
 }
 
-/// The sub-agents that the log knows.
-fn take_up(family: &mut Family, resume: &Resume, lease: &Lease) {
+/// Restores the sub-agents that the log knows.
+fn resume_children(tree: &mut SessionTree, resume: &Resume, lease: &Lease) {
     for known in &resume.children {
         if let Some(call) = &known.call {
-            family.note_call(&known.session, call, true);
+            tree.note_call(&known.session, call, true);
         }
-        let at = family.find(known.session.as_str()).unwrap_or_else(|| {
-            family.add(known.session.clone(), None, false);
-            family.children.len() - 1
+        let at = tree.find(known.session.as_str()).unwrap_or_else(|| {
+            tree.add(known.session.clone(), None, false);
+            tree.children.len() - 1
         });
-        let root = family.session_of(None).clone();
-        let child = &mut family.children[at];
+        let root = tree.session_of(None).clone();
+        let child = &mut tree.children[at];
         match &known.state {
             ResumedChildState::Over if child.live().is_some() => {}
-            ResumedChildState::Over => child.state = State::Over,
+            ResumedChildState::Over => child.state = ChildState::Over,
             ResumedChildState::Running { prompt, artifacts } => {
                 let prompt = prompt.as_ref().map(PromptId::as_str);
                 let session = known.session.as_str();
-                let translator = Translator::resume_called(session, prompt, artifacts, &resume.children);
-                // Whoever called it: who it was is not in the log.
-                child.kin = lease.add_child(session, root.as_str());
-                child.state = State::Live(Box::new(Live {
-                    is_working: prompt.is_some(),
+                let translator = Translator::resume_sub_agent(session, prompt, artifacts, &resume.children);
+                // The log does not hold the caller, so the root stands in for it.
+                child.child_session = lease.add_child(session, root.as_str());
+                child.state = ChildState::Live(Box::new(LiveChild {
+                    prompt_reported: prompt.is_some(),
                     is_resumed: true,
                     must_read: true,
-                    ..Live::new(translator, root, known.call.clone())
+                    ..LiveChild::new(translator, root, known.call.clone())
                 }));
             }
         }
     }
 }
 
-/// A place for the prompt, with which the session was seen to be idle: who had to wait for one looks again.
-async fn place_while_idle<'a>(
+/// Waits for a request slot for the prompt while the session is idle. After a wait for a slot the session is checked again.
+async fn slot_while_idle<'a>(
     client: &'a Client,
     patience: Duration,
     session: &Session,
@@ -226,19 +226,19 @@ async fn place_while_idle<'a>(
         if !is_surely_idle() {
             wait_until_idle(client, deadline, session, lease).await?;
         }
-        if let Some(place) = client.place_now() {
-            return Ok(place);
+        if let Some(slot) = client.place_now() {
+            return Ok(slot);
         }
         let begun = Instant::now();
-        let place = client.place().await.map_err(|cause| cause.into_error("send the prompt"))?;
-        // The patience is with the session, not with the gateway's own crowd.
+        let slot = client.place().await.map_err(|cause| cause.into_error("send the prompt"))?;
+        // The patience is for the busy session, not for the gateway's own queue for slots.
         deadline += begun.elapsed();
         if is_surely_idle() {
-            return Ok(place);
+            return Ok(slot);
         }
-        let statuses = client.placed(&place).own_statuses(&session.directory).await;
-        if !statuses.map_err(not_seen)?.contains_key(session.id.as_str()) {
-            return Ok(place);
+        let statuses = client.placed(&slot).own_statuses(&session.directory).await;
+        if !statuses.map_err(status_error)?.contains_key(session.id.as_str()) {
+            return Ok(slot);
         }
     }
 }
@@ -251,7 +251,7 @@ async fn wait_until_idle(
 ) -> Result<()> {
     loop {
         let statuses = client.statuses(&session.directory).await;
-        if !statuses.map_err(not_seen)?.contains_key(session.id.as_str()) {
+        if !statuses.map_err(status_error)?.contains_key(session.id.as_str()) {
             return Ok(());
         }
         let idle = async {
@@ -262,7 +262,7 @@ async fn wait_until_idle(
                     Routed::Reconnected => true,
                     _ => false,
                 };
-                lease.unread(routed);
+                lease.discard(routed);
                 if is_idle {
                     break;
                 }
@@ -281,7 +281,7 @@ fn busy() -> Error {
     )
 }
 
-fn not_seen(cause: CallError) -> Error {
+fn status_error(cause: CallError) -> Error {
     cause.into_error("see whether the session is idle")
 }
 
@@ -293,44 +293,48 @@ struct Sending<'a> {
 }
 
 impl Sending<'_> {
-    /// `is_ordered`: somebody waits to hear whether OpenCode took it.
-    async fn send(self, place: Place<'_>, body: String, is_ordered: bool) -> Result<Sent> {
+    /// `is_native`: the sender waits for whether OpenCode accepts the prompt.
+    async fn send(self, slot: Place<'_>, body: String, is_native: bool) -> Result<SendResult> {
         let Self { client, session, prompt, prompting } = self;
         fail_point::hit("prompt.before");
-        let answered = client.prompt(place, &session.directory, session.id.as_str(), body).await;
+        let answered = client.prompt(slot, &session.directory, session.id.as_str(), body).await;
         fail_point::hit("prompt.after");
         match answered {
-            Ok(()) => Ok(Sent::Accepted),
+            Ok(()) => Ok(SendResult::Accepted),
             Err(CallError::Refused { status, message }) if status < 500 => Ok(refused(status, &message)),
             Err(CallError::Refused { status, message })
-                if is_ordered
-                    && !is_of_the_way(status)
-                    && is_known(client, session, prompt).await == Some(false) =>
+                if is_native
+                    && !is_proxy_error(status)
+                    && has_message(client, session, prompt).await == Some(false) =>
             {
                 Ok(refused(status, &message))
             }
-            Err(cause) => unsent(cause, session, prompting),
+            Err(cause) => classify_failure(cause, session, prompting),
         }
     }
 }
 
-/// What stands before OpenCode fails with 502 to 504, and then OpenCode may be about to take it.
-pub(super) fn is_of_the_way(status: u16) -> bool {
+/// A proxy in front of OpenCode responds with 502 to 504. OpenCode may still receive the request then.
+pub(super) fn is_proxy_error(status: u16) -> bool {
     (502..=504).contains(&status)
 }
 
-/// Whether OpenCode has a message of it. `None`: it does not say.
-pub(super) async fn is_known(client: &Client, session: &Session, prompt: &str) -> Option<bool> {
+/// Whether OpenCode has a message with this id. `None`: OpenCode does not show it.
+pub(super) async fn has_message(client: &Client, session: &Session, prompt: &str) -> Option<bool> {
     let (directory, session) = (session.directory.as_str(), session.id.as_str());
     let found = client.for_ends().messages_since(directory, session, &[prompt.to_owned()]).await;
     found.ok().map(|found| !found.is_empty())
 }
 
-/// What is known of a prompt that was not simply taken.
-pub(super) fn unsent(cause: CallError, session: &Session, prompting: &Prompting) -> Result<Sent> {
+/// Classifies a failed request to prompt: the prompt may have arrived, or it surely did not.
+pub(super) fn classify_failure(
+    cause: CallError,
+    session: &Session,
+    prompting: &Prompting,
+) -> Result<SendResult> {
     if let CallError::Cut(_) | CallError::Refused { .. } = cause {
-        tracing::warn!(session = %session.id, %cause, "it is not known whether OpenCode took a prompt");
-        return Ok(Sent::Perhaps);
+        tracing::warn!(session = %session.id, %cause, "it is unknown whether OpenCode accepted a prompt");
+        return Ok(SendResult::Unknown);
     }
     match &cause {
         CallError::Unreachable(_) => prompting.unmark(),
@@ -346,11 +350,11 @@ pub(super) fn unsent(cause: CallError, session: &Session, prompting: &Prompting)
     Err(cause.into_error("send the prompt"))
 }
 
-pub(super) fn refused(status: u16, message: &str) -> Sent {
+pub(super) fn refused(status: u16, message: &str) -> SendResult {
     let refusal = Error::new(
         ErrorKind::UpstreamHttpError,
-        format!("OpenCode refused the order (status {status}): {message}"),
+        format!("OpenCode refused the prompt (status {status}): {message}"),
     )
     .detail(UPSTREAM_STATUS, status.to_string());
-    Sent::Refused(outcome::refused(status, message), come_again(refusal, status))
+    SendResult::Refused(outcome::refused(status, message), come_again(refusal, status))
 }

@@ -1,4 +1,4 @@
-//! When a turn is stopped because its model does nothing, or does not come to an end.
+//! Stops turns whose model is silent or does not finish.
 
 use std::time::Duration;
 
@@ -8,33 +8,36 @@ use tokio::time::Instant;
 use super::member::Member;
 use crate::outcome;
 
-/// When a turn is given up. `None`: never.
+/// When the gateway gives up a turn. `None`: never.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Watchdog {
-    /// So long nothing may come from the agent and its sub-agents, while no ask is open, no tool runs and no retry is
-    /// waited for.
+    /// Maximum silence of the agent and its sub-agents, while no ask is open, no tool runs and no retry is pending.
     pub silence: Option<Duration>,
-    /// So many assistant messages one turn may have.
+    /// Maximum number of assistant messages in a turn.
     pub max_steps: Option<usize>,
-    /// So long a running turn may get only answers that are none of OpenCode's, or none for us: from something else at its
-    /// address, or because of another password. Long enough for somebody to put it right.
-    pub strange: Duration,
+    /// How long a running turn may get only invalid responses: from another program at OpenCode's address, or because
+    /// OpenCode's password changed. Long enough for an operator to repair it.
+    pub invalid_responses: Duration,
 }
 
 impl Default for Watchdog {
     fn default() -> Self {
-        Self { silence: Some(Duration::from_mins(5)), max_steps: Some(250), strange: Duration::from_mins(3) }
+        Self {
+            silence: Some(Duration::from_mins(5)),
+            max_steps: Some(250),
+            invalid_responses: Duration::from_mins(3),
+        }
     }
 }
 
 impl Watchdog {
-    pub(super) fn over(self, is_adopted: bool) -> Limits {
+    pub(super) fn limits(self, is_adopted: bool) -> Limits {
         Limits { watchdog: self, is_adopted }
     }
 }
 
-/// What a watchdog may do about one turn. One that somebody else began is not ours to stop, whatever its model does: it is
-/// only followed for as long as it can be heard.
+/// The watchdog's limits for one turn. The gateway does not stop an adopted turn, whatever its model does, because another
+/// client started it: the gateway follows it as long as it can.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     watchdog: Watchdog,
@@ -46,13 +49,13 @@ impl Limits {
         self.watchdog.silence.filter(|_| !self.is_adopted)
     }
 
-    pub(super) fn strange(&self) -> Duration {
-        self.watchdog.strange
+    pub(super) fn invalid_responses(&self) -> Duration {
+        self.watchdog.invalid_responses
     }
 
-    /// The end of a turn that is not over and whose model answers without end.
+    /// The outcome of an unfinished turn whose model answers without end.
     pub(super) fn reached(&self, member: &Member) -> Option<Outcome> {
-        if self.is_adopted || member.is_at_rest() {
+        if self.is_adopted || member.is_idle_or_failed() {
             return None;
         }
         let turn = &member.translator;
@@ -61,7 +64,7 @@ impl Limits {
     }
 }
 
-/// How long it has been silent. Heartbeats of the event stream never get here.
+/// How long the turn has been silent. Heartbeats of the event stream do not count.
 #[derive(Debug)]
 pub(super) struct Silence {
     limit: Option<Duration>,
@@ -73,12 +76,12 @@ impl Silence {
         Self { limit, since: Instant::now() }
     }
 
-    /// Something came, or there is a reason for the silence.
-    pub(super) fn broken(&mut self) {
+    /// Something arrived, or there is a reason for the silence.
+    pub(super) fn reset(&mut self) {
         self.since = Instant::now();
     }
 
-    /// When it has lasted too long, unless it is broken before.
+    /// When the silence has lasted too long.
     pub(super) fn due(&self) -> Option<Instant> {
         self.since.checked_add(self.limit?)
     }

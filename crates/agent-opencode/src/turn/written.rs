@@ -1,4 +1,4 @@
-//! The files that a turn wrote, read when it ends.
+//! Reports the files that a turn wrote, when it ends.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -6,41 +6,17 @@ use std::path::Path;
 use longshore_model::{AgentEvent, AgentFile, ArtifactId, BlockKind, BlockRef};
 use sha2::{Digest as _, Sha256};
 
-use super::{Driver, Unheard};
+use super::{Closed, Driver};
 use crate::disk;
 use crate::translate::{ANY_TYPE, MAX_FILE_BYTES, Translator};
 
-/// Media types by the end of a file's name. Any other is [`ANY_TYPE`].
-const TYPES: &[(&str, &str)] = &[
-    ("css", "text/css"),
-    ("csv", "text/csv"),
-    ("gif", "image/gif"),
-    ("htm", "text/html"),
-    ("html", "text/html"),
-    ("jpeg", "image/jpeg"),
-    ("jpg", "image/jpeg"),
-    ("js", "text/javascript"),
-    ("json", "application/json"),
-    ("md", "text/markdown"),
-    ("pdf", "application/pdf"),
-    ("png", "image/png"),
-    ("rs", "text/plain"),
-    ("py", "text/plain"),
-    ("sh", "text/plain"),
-    ("svg", "image/svg+xml"),
-    ("toml", "text/plain"),
-    ("ts", "text/plain"),
-    ("txt", "text/plain"),
-    ("webp", "image/webp"),
-    ("xml", "application/xml"),
-    ("yaml", "application/yaml"),
-    ("yml", "application/yaml"),
-    ("zip", "application/zip"),
-];
-
 impl Driver {
-    /// Tells the files that a member wrote, if it is wanted.
-    pub(super) async fn hand_over(&mut self, of: Option<usize>, paths: Vec<String>) -> Result<(), Unheard> {
+    /// Reports the files that a member wrote, if the operator enabled that.
+    pub(super) async fn report_written_files(
+        &mut self,
+        member: Option<usize>,
+        paths: Vec<String>,
+    ) -> Result<(), Closed> {
         if !self.written_files {
             return Ok(());
         }
@@ -48,51 +24,72 @@ impl Driver {
             let found = disk::inside(Path::new(&self.session.directory), Path::new(&path)).await;
             let Some((directory, rest)) = found else { continue };
             let Some(name) = rest.to_str().map(str::to_owned) else { continue };
-            let id = name_of(&name);
-            if !self.translator_mut(of).is_some_and(|translator| translator.is_new_file(id.as_str())) {
+            let id = artifact_id(&name);
+            if !self
+                .translator_mut(member)
+                .is_some_and(|translator| translator.mark_file_reported(id.as_str()))
+            {
                 continue;
             }
-            self.room_for_a_file().await?;
+            self.wait_for_file_slot().await?;
             let read = disk::read(directory, rest, MAX_FILE_BYTES as u64 + 1).await;
             match read {
                 Ok(bytes) if bytes.len() > MAX_FILE_BYTES => {
-                    tracing::warn!(%id, "a file that a turn wrote is too large and was left out");
+                    tracing::warn!(%id, "left out a file that a turn wrote: it is too large");
                 }
                 Ok(bytes) => {
                     let media_type = media_type(&name).to_owned();
                     let file = AgentFile { name: Some(name), media_type, bytes: bytes.into() };
                     let block = BlockRef { id, kind: BlockKind::File, message: None };
-                    self.send(of, AgentEvent::File { block, file }).await?;
+                    self.send(member, AgentEvent::File { block, file }).await?;
                 }
-                Err(cause) => tracing::warn!(%id, %cause, "a file that a turn wrote was left out"),
+                Err(cause) => tracing::warn!(%id, %cause, "left out a file that a turn wrote"),
             }
         }
         Ok(())
     }
 
-    /// Waits until the engine has taken all that it was told: no more than one file at a time waits for it.
-    pub(super) async fn room_for_a_file(&self) -> Result<(), Unheard> {
-        if self.events.emptied().await { Ok(()) } else { Err(Unheard) }
+    /// Waits until the engine has taken all events, so that at most one file waits in memory.
+    pub(super) async fn wait_for_file_slot(&self) -> Result<(), Closed> {
+        if self.events.emptied().await { Ok(()) } else { Err(Closed) }
     }
 
-    fn translator_mut(&mut self, of: Option<usize>) -> Option<&mut Translator> {
-        match of {
-            None => Some(&mut self.family.root.translator),
-            Some(at) => self.family.children[at].live_mut().map(|live| &mut live.member.translator),
+    fn translator_mut(&mut self, member: Option<usize>) -> Option<&mut Translator> {
+        match member {
+            None => Some(&mut self.tree.root.translator),
+            Some(at) => self.tree.children[at].live_mut().map(|live| &mut live.member.translator),
         }
     }
 }
 
-fn name_of(path: &str) -> ArtifactId {
+fn artifact_id(path: &str) -> ArtifactId {
     let mut id = "written.".to_owned();
     for byte in &Sha256::digest(path)[..8] {
-        write!(id, "{byte:02x}").expect("a string takes all that is written to it");
+        write!(id, "{byte:02x}").expect("writing to a string cannot fail");
     }
     ArtifactId::parse(&id).expect("letters, digits and a dot")
 }
 
+/// The media type by the file's extension.
 fn media_type(name: &str) -> &'static str {
-    let end = Path::new(name).extension().and_then(|end| end.to_str()).unwrap_or_default();
-    let known = TYPES.iter().find(|(known, _)| end.eq_ignore_ascii_case(known));
-    known.map_or(ANY_TYPE, |(_, media_type)| media_type)
+    let extension = Path::new(name).extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+    match extension.to_ascii_lowercase().as_str() {
+        "css" => "text/css",
+        "csv" => "text/csv",
+        "gif" => "image/gif",
+        "htm" | "html" => "text/html",
+        "jpeg" | "jpg" => "image/jpeg",
+        "js" => "text/javascript",
+        "json" => "application/json",
+        "md" => "text/markdown",
+        "pdf" => "application/pdf",
+        "png" => "image/png",
+        "py" | "rs" | "sh" | "toml" | "ts" | "txt" => "text/plain",
+        "svg" => "image/svg+xml",
+        "webp" => "image/webp",
+        "xml" => "application/xml",
+        "yaml" | "yml" => "application/yaml",
+        "zip" => "application/zip",
+        _ => ANY_TYPE,
+    }
 }

@@ -1,47 +1,34 @@
-//! What somebody said elsewhere, as a message of a task shows it.
+//! The content of an external prompt, as a message of its task shows it.
 
 use longshore_model::{Json, Part};
-use serde::Serialize;
+use serde_json::json;
 
 use super::decide;
 use crate::api;
 
-/// What was said: texts as they are, and of all else what it is. The content of files stays with OpenCode.
-pub(super) fn of(parts: &[api::Part]) -> Vec<Part> {
-    parts.iter().filter(|part| decide::is_genuine(part)).map(shown).collect()
+/// Texts as they are; of other parts only a description. The content of files stays in OpenCode.
+pub(super) fn shown_parts(parts: &[api::Part]) -> Vec<Part> {
+    parts.iter().filter(|part| decide::is_from_user(part)).map(shown).collect()
 }
 
 fn shown(part: &api::Part) -> Part {
-    #[derive(Serialize)]
-    struct Shown<'a> {
-        #[serde(rename = "type")]
-        kind: &'a str,
-        #[serde(rename = "mediaType", skip_serializing_if = "Option::is_none")]
-        media_type: Option<&'a str>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        filename: Option<&'a str>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        name: Option<&'a str>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        agent: Option<&'a str>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        description: Option<&'a str>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        prompt: Option<&'a str>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        command: Option<&'a str>,
+    if part.kind == "text" {
+        return Part::text(part.text.clone().unwrap_or_default());
     }
-    match part.kind.as_str() {
-        "text" => Part::text(part.text.clone().unwrap_or_default()),
-        kind => Part::data(Json::of(&Shown {
-            kind,
-            media_type: part.mime.as_deref(),
-            filename: part.filename.as_deref(),
-            name: part.name.as_deref(),
-            agent: part.agent.as_deref(),
-            description: part.description.as_deref(),
-            prompt: part.prompt.as_deref(),
-            command: part.command.as_deref(),
-        })),
+    let mut shown = json!({"type": part.kind});
+    let fields = [
+        ("mediaType", &part.mime),
+        ("filename", &part.filename),
+        ("name", &part.name),
+        ("agent", &part.agent),
+        ("description", &part.description),
+        ("prompt", &part.prompt),
+        ("command", &part.command),
+    ];
+    for (name, value) in fields {
+        if let Some(value) = value {
+            shown[name] = value.as_str().into();
+        }
     }
+    Part::data(Json::of(&shown))
 }

@@ -1,109 +1,110 @@
-//! Whether what happens in a session without us is a turn that is to become a task. Pure: no IO, no clock.
+//! Decides whether the activity in a session is an external turn that is to become a task. Pure: no IO, no clock.
 //!
-//! Somebody who says something gets an answer, and that is a turn. OpenCode also writes messages of its own accord, or for
-//! somebody who wants no answer, and those are none. The orders in which it tells of them:
+//! A user's message that gets an answer is a turn. OpenCode also writes messages by itself, or for a client that wants no
+//! answer, and those are no turns. The event sequences of OpenCode:
 //!
-//! - a prompt: the user's message and its parts, busy, the answer to it; while it works on something else: the same without busy;
-//! - one that cannot be answered: the message and its parts, busy, an error; when not even a message is made: errors only;
-//! - one that is not to be answered: the message and its parts;
-//! - a shell: busy first, then a message that is all OpenCode's own, and its answer;
-//! - a summary: a message that is only a mark, busy, the answer; perhaps words of OpenCode's own, and their answer;
-//! - a fork: messages and answers that are whole already.
+//! - a prompt: the user's message and its parts, busy, the answer; while the session is busy already: the same without busy;
+//! - a prompt that cannot be answered: the message and its parts, busy, an error; if no message is created: errors only;
+//! - a prompt without a requested answer: the message and its parts;
+//! - a shell command: busy first, then a message that OpenCode wrote itself, and its answer;
+//! - a summary: a message that is only a marker, busy, the answer; perhaps a synthetic message, and its answer;
+//! - a fork: messages and answers that are complete already.
 //!
-//! What asks is looked at in any case: an ask is never without a task.
+//! A session that asks is checked in any case: no ask is ever without a task.
 
 use crate::api::{Message, Part, StoredMessage};
 
-/// What was heard of a session that no turn of ours has.
+/// An event of a watched session.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Heard<'a> {
+pub(crate) enum Observation<'a> {
     Busy,
     Idle,
-    Failed,
+    Error,
     Message(&'a Message),
     Part(&'a Part),
-    /// The session asks, or a sub-agent below it.
+    /// The session or a sub-agent below it asks.
     Asked,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Decision {
     Nothing,
-    /// The message of this name began a turn.
-    Stirs(String),
-    /// Only OpenCode can tell.
-    Look,
+    /// The message with this id began a turn.
+    TurnStarted(String),
+    /// Only OpenCode can decide: read the session.
+    Check,
 }
 
-/// What is known of one session.
+/// What is known about one watched session.
 #[derive(Debug, Default)]
-pub(crate) struct Scene {
+pub(crate) struct WatchedSession {
     /// The newest message of a user.
-    said: Option<Said>,
+    newest: Option<UserMessage>,
     is_busy: bool,
-    /// Something was answered since it became busy.
+    /// An answer began since the session became busy.
     is_answering: bool,
-    /// What a look was made for: one is enough.
-    looked_for: Option<String>,
-    /// What was decided already.
-    told: Option<String>,
-    /// And that since it became busy.
-    is_told_of: bool,
+    /// The prompt for which a check was made: one check is enough.
+    checked_for: Option<String>,
+    /// The prompt that was reported last.
+    reported: Option<String>,
+    /// A turn was reported since the session became busy.
+    is_reported: bool,
 }
 
 #[derive(Debug)]
-struct Said {
+struct UserMessage {
     id: String,
     created: f64,
-    /// Somebody said something in it.
-    is_genuine: bool,
+    /// The message has content of a user, not only of OpenCode.
+    is_from_user: bool,
 }
 
-impl Scene {
-    pub(crate) fn hear(&mut self, heard: Heard<'_>) -> Decision {
-        match heard {
-            Heard::Busy => {
+impl WatchedSession {
+    pub(crate) fn observe(&mut self, observation: Observation<'_>) -> Decision {
+        match observation {
+            Observation::Busy => {
                 self.is_answering &= self.is_busy;
-                self.is_told_of &= self.is_busy;
+                self.is_reported &= self.is_busy;
                 self.is_busy = true;
                 Decision::Nothing
             }
-            Heard::Idle => {
+            Observation::Idle => {
                 (self.is_busy, self.is_answering) = (false, false);
                 Decision::Nothing
             }
-            Heard::Failed if self.is_busy && !self.is_answering => self.said(),
-            Heard::Failed => Decision::Nothing,
-            Heard::Message(message) if message.role == "user" => {
-                // Older ones are changed late.
-                let is_newer = |said: &Said| said.id != message.id && said.created <= message.time.created;
-                if self.said.as_ref().is_none_or(is_newer) {
+            Observation::Error if self.is_busy && !self.is_answering => self.decide_on_newest(),
+            Observation::Error => Decision::Nothing,
+            Observation::Message(message) if message.role == "user" => {
+                // An older message may be updated late.
+                let is_newer =
+                    |newest: &UserMessage| newest.id != message.id && newest.created <= message.time.created;
+                if self.newest.as_ref().is_none_or(is_newer) {
                     let (id, created) = (message.id.clone(), message.time.created);
-                    self.said = Some(Said { id, created, is_genuine: false });
+                    self.newest = Some(UserMessage { id, created, is_from_user: false });
                 }
                 Decision::Nothing
             }
-            Heard::Message(message) => self.answer(message),
-            Heard::Part(part) => {
-                if let Some(said) = self.said.as_mut().filter(|said| said.id == part.message) {
-                    said.is_genuine |= is_genuine(part);
+            Observation::Message(message) => self.answer(message),
+            Observation::Part(part) => {
+                if let Some(newest) = self.newest.as_mut().filter(|newest| newest.id == part.message) {
+                    newest.is_from_user |= is_from_user(part);
                 }
                 Decision::Nothing
             }
-            Heard::Asked => match &self.said {
-                Some(said) if self.told.as_ref() == Some(&said.id) => Decision::Nothing,
-                _ => Decision::Look,
+            Observation::Asked => match &self.newest {
+                Some(newest) if self.reported.as_ref() == Some(&newest.id) => Decision::Nothing,
+                _ => Decision::Check,
             },
         }
     }
 
-    /// Notes that a turn is told of. Says whether it was not before.
-    pub(crate) fn tell(&mut self, prompt: &str) -> bool {
-        let is_new = self.told.as_deref() != Some(prompt);
+    /// Marks a turn as reported. Returns whether it was not reported before.
+    pub(crate) fn mark_reported(&mut self, prompt: &str) -> bool {
+        let is_new = self.reported.as_deref() != Some(prompt);
         if is_new {
-            self.told = Some(prompt.to_owned());
+            self.reported = Some(prompt.to_owned());
         }
-        self.is_told_of = true;
+        self.is_reported = true;
         is_new
     }
 
@@ -111,68 +112,68 @@ impl Scene {
         self.is_busy
     }
 
-    /// Something runs that was not told of. What was is followed by whoever was told.
-    pub(crate) fn is_unsettled(&self) -> bool {
-        self.is_busy && !self.is_told_of
+    /// Whether a turn runs that was not reported. A reported turn is followed by its own driver.
+    pub(crate) fn is_unreported(&self) -> bool {
+        self.is_busy && !self.is_reported
     }
 
-    /// Events were missed: nothing is known but what was told.
-    pub(crate) fn forget(&mut self) {
-        *self = Self { told: self.told.take(), ..Self::default() };
+    /// Events were missed: only what was reported is still known.
+    pub(crate) fn reset(&mut self) {
+        *self = Self { reported: self.reported.take(), ..Self::default() };
     }
 
     fn answer(&mut self, answer: &Message) -> Decision {
         let is_over = answer.time.completed.is_some() || answer.error.is_some();
         let Some(parent) = answer.parent.as_ref().filter(|_| !is_over) else { return Decision::Nothing };
         self.is_answering = true;
-        if self.told.as_ref() == Some(parent) {
+        if self.reported.as_ref() == Some(parent) {
             return Decision::Nothing;
         }
-        match &self.said {
-            Some(said) if said.id == *parent => self.said(),
-            // Somebody said more meanwhile, or what it answers was not heard.
-            _ if self.looked_for.as_ref() == Some(parent) => Decision::Nothing,
+        match &self.newest {
+            Some(newest) if newest.id == *parent => self.decide_on_newest(),
+            // A newer user message came meanwhile, or the event of the answered message was missed.
+            _ if self.checked_for.as_ref() == Some(parent) => Decision::Nothing,
             _ => {
-                self.looked_for = Some(parent.clone());
-                Decision::Look
+                self.checked_for = Some(parent.clone());
+                Decision::Check
             }
         }
     }
 
-    fn said(&self) -> Decision {
-        match &self.said {
-            Some(said) if said.is_genuine && self.told.as_ref() != Some(&said.id) => {
-                Decision::Stirs(said.id.clone())
+    fn decide_on_newest(&self) -> Decision {
+        match &self.newest {
+            Some(newest) if newest.is_from_user && self.reported.as_ref() != Some(&newest.id) => {
+                Decision::TurnStarted(newest.id.clone())
             }
             _ => Decision::Nothing,
         }
     }
 }
 
-/// What a busy session is at work on.
+/// The prompt that a busy session works on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Work<'a> {
     pub(crate) prompt: &'a str,
-    /// Somebody said something. Else it is a turn only if it asks.
-    pub(crate) is_genuine: bool,
+    /// The prompt has content of a user. Otherwise the work is a turn only if the session asks.
+    pub(crate) is_from_user: bool,
 }
 
-/// The same from the newest messages of a busy session, oldest first. `None`: it cannot be told yet.
-pub(crate) fn at_work(messages: &[StoredMessage]) -> Option<Work<'_>> {
-    let said = |message: &&StoredMessage| message.info.role == "user";
-    let newest = messages.iter().rfind(said);
+/// Finds the current prompt from the newest messages of a busy session, oldest first. `None`: it is unclear yet.
+pub(crate) fn current_work(messages: &[StoredMessage]) -> Option<Work<'_>> {
+    let is_user = |message: &&StoredMessage| message.info.role == "user";
+    let newest = messages.iter().rfind(is_user);
     let answer = messages.iter().rfind(|message| message.info.role == "assistant");
     let goes_on = |answer: &&StoredMessage| {
         let is_over = answer.info.time.completed.is_some() || answer.info.error.is_some();
         !is_over || answer.info.finish.as_deref().is_some_and(crate::outcome::asks_for_another_step)
     };
-    let is_newer = |said: &&StoredMessage| {
+    let is_newer = |message: &&StoredMessage| {
         answer.is_none_or(|answer| {
-            said.info.time.created > answer.info.time.created
-                && answer.info.parent != Some(said.info.id.clone())
+            message.info.time.created > answer.info.time.created
+                && answer.info.parent != Some(message.info.id.clone())
         })
     };
-    // One that came while something else is answered is taken up next.
+    // A prompt that came while another one is answered is next.
     let unfinished =
         answer.filter(|answer| answer.info.time.completed.is_none() && answer.info.error.is_none());
     let prompt = match (unfinished, newest.filter(is_newer)) {
@@ -181,23 +182,23 @@ pub(crate) fn at_work(messages: &[StoredMessage]) -> Option<Work<'_>> {
         (None, None) => answer.filter(goes_on)?.info.parent.as_deref()?,
     };
     let Some(at) = messages.iter().position(|message| message.info.id == prompt) else {
-        // It is older than what was read: a long turn, which somebody's words began.
-        return Some(Work { prompt, is_genuine: true });
+        // The prompt is older than the messages that were read: a long turn, which a user's message began.
+        return Some(Work { prompt, is_from_user: true });
     };
-    // After a sub-agent that was called for a command OpenCode goes on with words of its own.
+    // After a sub-agent that was called for a command, OpenCode continues with a synthetic message.
     let is_own = |message: &StoredMessage| {
         !message.parts.is_empty() && message.parts.iter().all(|part| part.synthetic)
     };
-    let before = messages[..at].iter().rfind(said).filter(|_| is_own(&messages[at]));
+    let before = messages[..at].iter().rfind(is_user).filter(|_| is_own(&messages[at]));
     let calls = |message: &&StoredMessage| {
         message.parts.iter().any(|part| part.kind == "subtask" && part.command.is_some())
     };
     let began = before.filter(calls).unwrap_or(&messages[at]);
-    Some(Work { prompt: &began.info.id, is_genuine: began.parts.iter().any(is_genuine) })
+    Some(Work { prompt: &began.info.id, is_from_user: began.parts.iter().any(is_from_user) })
 }
 
-/// Somebody said this. All else is OpenCode's own.
-pub(crate) fn is_genuine(part: &Part) -> bool {
+/// Whether a user wrote this part. All other parts are OpenCode's own.
+pub(crate) fn is_from_user(part: &Part) -> bool {
     match part.kind.as_str() {
         "text" => !part.synthetic && !part.ignored,
         "file" | "agent" | "subtask" => true,

@@ -1,4 +1,4 @@
-//! Sessions that are watched, on a fake OpenCode.
+//! Watched sessions on a fake OpenCode.
 
 use std::path::PathBuf;
 
@@ -53,7 +53,7 @@ impl Stage {
         Self { fake, agent, tasks, external_turns }
     }
 
-    /// A session that was not made here.
+    /// A session that the gateway did not create.
     fn session(&self, id: &str) -> Session {
         self.session_in("", id)
     }
@@ -67,7 +67,7 @@ impl Stage {
         Session { id: SessionId::parse(id).unwrap(), directory }
     }
 
-    /// Watches a session, and waits until everything in it is heard.
+    /// Watches a session, and waits until its events arrive.
     async fn watched(&self, id: &str) -> Session {
         self.watched_in("", id).await
     }
@@ -79,8 +79,8 @@ impl Stage {
         session
     }
 
-    /// Somebody else prompts it.
-    async fn types(&self, session: &Session, text: &str) -> u16 {
+    /// Another client prompts the session.
+    async fn prompt_elsewhere(&self, session: &Session, text: &str) -> u16 {
         let directory = crate::id::directory_value(&session.directory);
         let url = format!("{}/session/{}/prompt_async?directory={directory}", self.fake.url(), session.id);
         let body = json!({"parts": [{"type": "text", "text": text}]}).to_string();
@@ -113,61 +113,53 @@ impl Stage {
     }
 
     async fn next(&mut self) -> ExternalTurn {
-        timeout(PATIENCE, self.external_turns.recv()).await.expect("something stirs").expect("it is watched")
+        let next = timeout(PATIENCE, self.external_turns.recv()).await;
+        next.expect("an external turn is reported").expect("the session is watched")
     }
 
-    /// Takes up a turn as the engine does that found it.
+    /// Adopts an external turn, as the engine does.
     async fn adopt(&self, external_turn: &ExternalTurn) -> queue::Receiver<AgentEvent> {
-        let request = TurnRequest {
-            task: TaskId::parse("task-1").unwrap(),
-            session: external_turn.session.clone(),
-            prompt: external_turn.prompt.clone(),
-            input: Vec::new(),
-            options: PromptOptions::default(),
-            order: None,
-            is_adopted: true,
-            resume: Some(Resume::default()),
-            prompting: Prompting::default(),
-            trace: None,
-        };
+        let request = request(&external_turn.session, external_turn.prompt.clone());
+        let request =
+            TurnRequest { input: Vec::new(), is_adopted: true, resume: Some(Resume::default()), ..request };
         self.agent.start_turn(request).await.unwrap().events
     }
 
-    /// Waits until what there was to look at there is looked at.
-    async fn rests(&self, below: &str) {
+    /// Waits until the directory is idle and all its events were handled.
+    async fn until_idle(&self, below: &str) {
         let directory = format!("{}/{below}", self.fake.directory());
-        let is_at_rest = || lock(&self.agent.watch.directories).is_at_rest(&directory, &self.agent.readers);
-        let rest = async {
-            while !is_at_rest() {
+        let is_idle = || lock(&self.agent.watch.directories).is_idle(&directory, &self.agent.readers);
+        let idle = async {
+            while !is_idle() {
                 tokio::task::yield_now().await;
             }
         };
-        timeout(PATIENCE, rest).await.expect("nothing is going on there");
+        timeout(PATIENCE, idle).await.expect("no turn runs there");
     }
 
-    /// Waits until everything there is heard, and no turn of ours runs there. Something of others may go on.
-    async fn hears(&self, session: &Session) {
-        let heard = async {
-            while !self.agent.readers.is_at_rest(&session.directory) {
+    /// Waits until all events of the directory were handled and no turn of the gateway runs there. External turns may run.
+    async fn until_handled(&self, session: &Session) {
+        let handled = async {
+            while !self.agent.readers.is_idle(&session.directory) {
                 tokio::task::yield_now().await;
             }
         };
-        timeout(PATIENCE, heard).await.expect("everything is heard");
+        timeout(PATIENCE, handled).await.expect("all events are handled");
     }
 
-    /// Waits until somebody is known to be at work there without us.
-    async fn is_at_work(&self, session: &Session) {
-        let is_at_work = || {
-            let is_at_rest =
-                lock(&self.agent.watch.directories).is_at_rest(&session.directory, &self.agent.readers);
-            !is_at_rest && self.agent.readers.is_at_rest(&session.directory)
+    /// Waits until the session is known to be busy with an unreported turn.
+    async fn until_active(&self, session: &Session) {
+        let is_active = || {
+            let is_idle =
+                lock(&self.agent.watch.directories).is_idle(&session.directory, &self.agent.readers);
+            !is_idle && self.agent.readers.is_idle(&session.directory)
         };
-        let work = async {
-            while !is_at_work() {
+        let active = async {
+            while !is_active() {
                 tokio::task::yield_now().await;
             }
         };
-        timeout(PATIENCE, work).await.expect("something is going on there");
+        timeout(PATIENCE, active).await.expect("a turn runs there");
     }
 
     fn watches<const COUNT: usize>(&self, below: [&str; COUNT]) -> [bool; COUNT] {
@@ -179,10 +171,25 @@ impl Stage {
     }
 }
 
+fn request(session: &Session, prompt: PromptId) -> TurnRequest {
+    TurnRequest {
+        task: TaskId::parse("task-1").unwrap(),
+        session: session.clone(),
+        prompt,
+        input: vec![longshore_engine::port::Input::Text("go".to_owned())],
+        options: PromptOptions::default(),
+        order: None,
+        is_adopted: false,
+        resume: None,
+        prompting: Prompting::default(),
+        trace: None,
+    }
+}
+
 async fn end(mut events: queue::Receiver<AgentEvent>) -> (String, Outcome) {
     let mut text = String::new();
     loop {
-        match timeout(PATIENCE, events.recv()).await.expect("the turn goes on").expect("it ends") {
+        match timeout(PATIENCE, events.recv()).await.expect("the turn goes on").expect("the turn ends") {
             AgentEvent::Text { text: more, .. } => text.push_str(&more),
             AgentEvent::TextReplaced { text: all, .. } => text = all,
             AgentEvent::Ended(outcome) => return (text, outcome),
@@ -194,12 +201,12 @@ async fn end(mut events: queue::Receiver<AgentEvent>) -> (String, Outcome) {
 const COMPLETED: Outcome = Outcome::Completed { remark: None };
 
 #[tokio::test]
-async fn what_somebody_else_prompts_is_told_once_and_can_be_followed() {
+async fn an_external_prompt_is_reported_once_and_can_be_followed() {
     let mut stage = Stage::new();
     let gate = Gate::new();
     stage.fake.queue(Script::new().text("one ", 1).hold(&gate).text("two", 1));
     let session = stage.watched("ses_tui").await;
-    assert_eq!(stage.types(&session, "typed elsewhere").await, 204);
+    assert_eq!(stage.prompt_elsewhere(&session, "typed elsewhere").await, 204);
     let external_turn = stage.next().await;
     assert_eq!(external_turn.session, session);
     assert_eq!(external_turn.content, [longshore_model::Part::text("typed elsewhere")]);
@@ -207,27 +214,27 @@ async fn what_somebody_else_prompts_is_told_once_and_can_be_followed() {
     gate.reached().await;
     gate.open();
     assert_eq!(end(events).await, ("one two".to_owned(), COMPLETED));
-    assert_eq!(stage.fake.prompts().len(), 1, "it is never prompted again");
-    // The next one is another turn, and what was told before is not told again.
+    assert_eq!(stage.fake.prompts().len(), 1, "adopting does not prompt again");
+    // The next prompt is another turn, and the first turn is not reported again.
     stage.fake.queue(Script::new().text("three", 1));
-    stage.types(&session, "more").await;
+    stage.prompt_elsewhere(&session, "more").await;
     let next = stage.next().await;
     assert_eq!(next.content, [longshore_model::Part::text("more")]);
     assert_ne!(next.prompt, external_turn.prompt);
     stage.stop().await;
 }
 
-/// OpenCode tells the reason once, before anybody can follow the turn.
+/// OpenCode reports the error once, before a driver can follow the turn.
 #[tokio::test]
-async fn why_somebody_elses_prompt_could_not_be_answered_is_told() {
+async fn the_error_of_an_external_prompt_is_reported() {
     let mut stage = Stage::new();
     let (session, other) = (stage.watched("ses_tui").await, stage.watched("ses_other").await);
     let model = json!({"providerID": "scripted", "modelID": "no-such-model"});
     let body = json!({"parts": [{"type": "text", "text": "go"}], "model": model});
     stage.fake.typist(session.id.as_str()).prompts(body).await;
     let external_turn = stage.next().await;
-    // All of it was heard by then.
-    stage.types(&other, "something else").await;
+    // The error event was handled by the time that the next turn is reported.
+    stage.prompt_elsewhere(&other, "something else").await;
     assert_eq!(stage.next().await.session, other);
     let (_, outcome) = end(stage.adopt(&external_turn).await).await;
     let Outcome::Failed(failure) = outcome else { panic!("{outcome:?}") };
@@ -236,14 +243,14 @@ async fn why_somebody_elses_prompt_could_not_be_answered_is_told() {
 }
 
 #[tokio::test]
-async fn what_began_while_nobody_heard_is_found_by_asking() {
+async fn a_turn_that_began_without_events_is_found_by_a_check() {
     let mut stage = Stage::new();
     let (first, second) = (Gate::new(), Gate::new());
     stage.fake.queue(Script::new().text("one", 1).hold(&first));
     stage.fake.queue(Script::new().text("two", 1).hold(&second));
-    // Before it is watched, and while no events come.
+    // The first begins before its session is watched, the second while no events arrive.
     let session = stage.session("ses_before");
-    stage.types(&session, "early").await;
+    stage.prompt_elsewhere(&session, "early").await;
     first.reached().await;
     stage.watched("ses_before").await;
     let early = stage.next().await;
@@ -254,7 +261,7 @@ async fn what_began_while_nobody_heard_is_found_by_asking() {
 
     let other = stage.watched("ses_after").await;
     stage.fake.deliver(Delivery::HeartbeatsOnly);
-    stage.types(&other, "unheard").await;
+    stage.prompt_elsewhere(&other, "unheard").await;
     second.reached().await;
     stage.fake.deliver(Delivery::Live);
     stage.fake.end_streams();
@@ -270,62 +277,40 @@ async fn what_began_while_nobody_heard_is_found_by_asking() {
 }
 
 #[tokio::test]
-async fn what_comes_in_the_middle_of_our_turn_is_told_when_that_is_over() {
+async fn an_external_prompt_during_a_turn_of_the_gateway_is_reported_after_that_turn() {
     let mut stage = Stage::new();
-    let (ours, theirs) = (Gate::new(), Gate::new());
-    stage.fake.queue(Script::new().text("ours", 1).hold(&ours));
-    stage.fake.queue(Script::new().text("theirs", 1).hold(&theirs));
+    let (own, external) = (Gate::new(), Gate::new());
+    stage.fake.queue(Script::new().text("ours", 1).hold(&own));
+    stage.fake.queue(Script::new().text("theirs", 1).hold(&external));
     let session = stage.watched("ses_shared").await;
     let prompt = stage.agent.new_prompt();
-    let request = TurnRequest {
-        task: TaskId::parse("task-1").unwrap(),
-        session: session.clone(),
-        prompt: prompt.clone(),
-        input: vec![longshore_engine::port::Input::Text("go".to_owned())],
-        options: PromptOptions::default(),
-        order: None,
-        is_adopted: false,
-        resume: None,
-        prompting: Prompting::default(),
-        trace: None,
-    };
+    let request = request(&session, prompt.clone());
     let turn = stage.agent.start_turn(request).await.unwrap();
-    ours.reached().await;
-    stage.types(&session, "me too").await;
-    ours.open();
-    theirs.reached().await;
+    own.reached().await;
+    stage.prompt_elsewhere(&session, "me too").await;
+    own.open();
+    external.reached().await;
     let (_, outcome) = end(turn.events).await;
     assert!(matches!(outcome, Outcome::Completed { .. } | Outcome::Failed(_)), "{outcome:?}");
     let found = stage.next().await;
     assert_eq!(found.content, [longshore_model::Part::text("me too")]);
     assert_ne!(found.prompt, prompt);
-    theirs.open();
+    external.open();
     stage.stop().await;
 }
 
-/// A turn of ours that waits for its session hears what would be told otherwise, so it does not wait for long.
+/// A turn of the gateway that waits for its session holds the route, so it does not wait for long.
 #[tokio::test]
-async fn what_runs_when_a_turn_of_ours_wants_the_session_is_told() {
+async fn an_external_turn_that_blocks_a_turn_of_the_gateway_is_reported() {
     let mut stage = Stage::new();
     let (first, second) = (Gate::new(), Gate::new());
     stage.fake.queue(Script::new().text("one", 1).hold(&first).text("two", 1).hold(&second));
     let session = stage.session("ses_taken");
-    stage.types(&session, "theirs").await;
+    stage.prompt_elsewhere(&session, "theirs").await;
     first.reached().await;
     let prompt = stage.agent.new_prompt();
-    let request = TurnRequest {
-        task: TaskId::parse("task-1").unwrap(),
-        session: session.clone(),
-        prompt,
-        input: vec![longshore_engine::port::Input::Text("go".to_owned())],
-        options: PromptOptions::default(),
-        order: None,
-        is_adopted: false,
-        resume: None,
-        prompting: Prompting::default(),
-        trace: None,
-    };
-    // Its place is taken before the session is watched.
+    let request = request(&session, prompt);
+    // The turn claims the route before the session is watched.
     let starting = stage.agent.start_turn(request);
     let watching = async {
         stage.agent.readers.attached(&session.directory, PATIENCE).await.unwrap();
@@ -340,7 +325,7 @@ async fn what_runs_when_a_turn_of_ours_wants_the_session_is_told() {
     stage.stop().await;
 }
 
-/// Each is played in a session of its own, and the last is a prompt, so that it is known when all have been heard.
+/// Each case runs in its own session. The last is a prompt, which shows that all events before it were handled.
 #[tokio::test]
 async fn shells_summaries_and_notes_are_no_turns_unless_they_ask() {
     let mut stage = Stage::new();
@@ -354,7 +339,7 @@ async fn shells_summaries_and_notes_are_no_turns_unless_they_ask() {
         stage.message(session, &format!("{id}_answer"), answer).await;
     }
     stage.message(&quiet, "msg_note", json!({})).await;
-    stage.part(&quiet, "msg_note", json!({"type": "text", "text": "nobody is to answer"})).await;
+    stage.part(&quiet, "msg_note", json!({"type": "text", "text": "no answer requested"})).await;
     let ask = json!({"id": "per_1", "permission": "bash", "patterns": ["make"], "always": []});
     stage.emit("permission.asked", &asking, ask).await;
     let found = stage.next().await;
@@ -362,13 +347,13 @@ async fn shells_summaries_and_notes_are_no_turns_unless_they_ask() {
     assert_eq!(found.content, []);
     let last = stage.watched("ses_last").await;
     stage.fake.queue(Script::new().text("done", 1));
-    stage.types(&last, "go").await;
+    stage.prompt_elsewhere(&last, "go").await;
     assert_eq!(stage.next().await.session, last);
     stage.stop().await;
 }
 
 #[tokio::test]
-async fn an_ask_of_a_sub_agent_is_that_of_the_session_above_it() {
+async fn an_ask_of_a_sub_agent_reports_the_turn_of_its_root_session() {
     let mut stage = Stage::new();
     let root = stage.watched("ses_root").await;
     let child = Session { id: SessionId::parse("ses_child").unwrap(), ..root.clone() };
@@ -387,7 +372,7 @@ async fn an_ask_of_a_sub_agent_is_that_of_the_session_above_it() {
 }
 
 #[tokio::test]
-async fn only_so_many_directories_are_watched_and_the_root_always_is() {
+async fn the_number_of_watched_directories_is_bounded_and_always_includes_the_root() {
     for (most, expected) in [(0, [false, false, false]), (1, [true, false, false]), (2, [true, true, false])]
     {
         let stage = Stage::with(most);
@@ -395,7 +380,7 @@ async fn only_so_many_directories_are_watched_and_the_root_always_is() {
         let directories = [root.clone(), format!("{root}/a"), format!("{root}/b")];
         let sessions = directories.iter().rev().map(|directory| {
             let directory = directory.clone();
-            // The root comes last, and has its place all the same.
+            // The root is named last and is watched even so.
             Session { id: SessionId::parse("ses_1").unwrap(), directory }
         });
         let mut sessions: Vec<Session> = sessions.collect();
@@ -407,34 +392,34 @@ async fn only_so_many_directories_are_watched_and_the_root_always_is() {
 }
 
 #[tokio::test]
-async fn the_directory_that_was_not_used_for_longest_is_left_for_another() {
+async fn the_least_recently_used_directory_is_evicted_for_another() {
     let mut stage = Stage::with(3);
     let (one, _) = (stage.watched_in("a", "ses_one").await, stage.watched_in("b", "ses_two").await);
     let other = stage.watched_in("a", "ses_other").await;
     for directory in ["a", "b"] {
-        stage.rests(directory).await;
+        stage.until_idle(directory).await;
     }
     let three = stage.watched_in("c", "ses_three").await;
     assert_eq!(stage.watches(["a", "b", "c"]), [true, false, true]);
     stage.fake.queue(Script::new().text("done", 1));
-    stage.types(&three, "here").await;
+    stage.prompt_elsewhere(&three, "here").await;
     let external_turn = stage.next().await;
     assert_eq!(external_turn.session, three);
     assert_eq!(end(stage.adopt(&external_turn).await).await.1, COMPLETED);
     for directory in ["a", "c"] {
-        stage.rests(directory).await;
+        stage.until_idle(directory).await;
     }
-    // Whoever comes back to one that was left has it watched again, with all that were watched there before.
+    // When a session is named in an evicted directory, all its former sessions are watched again.
     stage.watched_in("b", "ses_more").await;
     assert_eq!(stage.watches(["a", "b", "c"]), [false, true, true]);
     for directory in ["b", "c"] {
-        stage.rests(directory).await;
+        stage.until_idle(directory).await;
     }
     stage.watched_in("a", "ses_new").await;
     assert_eq!(stage.watches(["a", "b", "c"]), [true, true, false]);
     for session in [one, other] {
         stage.fake.queue(Script::new().text("done", 1));
-        stage.types(&session, "still there?").await;
+        stage.prompt_elsewhere(&session, "still there?").await;
         assert_eq!(stage.next().await.session, session);
     }
     assert_eq!(stage.agent.watch.metrics.unwatched_sessions.get(), 0);
@@ -442,92 +427,92 @@ async fn the_directory_that_was_not_used_for_longest_is_left_for_another() {
 }
 
 #[tokio::test]
-async fn a_directory_where_something_is_going_on_is_not_left() {
+async fn a_directory_with_a_running_turn_is_not_evicted() {
     let mut stage = Stage::with(2);
     let gate = Gate::new();
     stage.fake.queue(Script::new().text("one", 1).hold(&gate));
     let busy = stage.watched_in("a", "ses_busy").await;
-    stage.types(&busy, "go").await;
+    stage.prompt_elsewhere(&busy, "go").await;
     let external_turn = stage.next().await;
     let events = stage.adopt(&external_turn).await;
-    // It is followed, so it is not left.
+    // A driver follows the turn, so the directory is not evicted.
     stage.watched_in("b", "ses_two").await;
     assert_eq!(stage.watches(["a", "b"]), [true, false]);
     assert_eq!(stage.agent.watch.metrics.unwatched_sessions.get(), 1);
     gate.open();
     assert_eq!(end(events).await.1, COMPLETED);
-    stage.hears(&busy).await;
-    // Something runs of which nobody was told yet, in the session that a turn of ours has just left.
+    stage.until_handled(&busy).await;
+    // An unreported turn runs in the session that a turn of the gateway has just left.
     stage.status(&busy, "busy").await;
-    stage.is_at_work(&busy).await;
+    stage.until_active(&busy).await;
     let last = stage.watched_in("a", "ses_last").await;
     stage.fake.queue(Script::new().text("done", 1));
-    stage.types(&last, "something else there").await;
+    stage.prompt_elsewhere(&last, "something else there").await;
     let external_turn = stage.next().await;
     let events = stage.adopt(&external_turn).await;
     assert_eq!(end(events).await.1, COMPLETED);
-    // It is not the turn of the other session that keeps the directory.
-    stage.hears(&last).await;
+    // The finished turn of the other session is not the reason that the directory stays.
+    stage.until_handled(&last).await;
     stage.watched_in("b", "ses_two").await;
     assert_eq!(stage.watches(["a", "b"]), [true, false]);
-    // It is over.
+    // The unreported turn ends.
     stage.status(&busy, "idle").await;
     stage.fake.queue(Script::new().text("done", 1));
-    stage.types(&last, "so that the end was heard").await;
+    stage.prompt_elsewhere(&last, "shows that the end was handled").await;
     let external_turn = stage.next().await;
     let events = stage.adopt(&external_turn).await;
     assert_eq!(end(events).await.1, COMPLETED);
-    stage.rests("a").await;
+    stage.until_idle("a").await;
     stage.watched_in("b", "ses_two").await;
     assert_eq!(stage.watches(["a", "b"]), [false, true]);
     stage.stop().await;
 }
 
-/// What the session did before was heard by the watcher, and that it ended by the turn only.
+/// The watcher received the start of the session's work, and only the turn received its end.
 #[tokio::test]
-async fn what_ended_while_a_turn_of_ours_had_the_session_does_not_keep_its_directory() {
+async fn work_that_ended_during_a_turn_of_the_gateway_does_not_keep_its_directory() {
     let stage = Stage::with(2);
     let session = stage.watched_in("a", "ses_one").await;
-    stage.hears(&session).await;
+    stage.until_handled(&session).await;
     stage.status(&session, "busy").await;
-    stage.is_at_work(&session).await;
+    stage.until_active(&session).await;
     let lease = stage.agent.readers.lease(&session.directory, session.id.as_str(), PATIENCE).await;
-    let mut lease = lease.expect("nobody else has it");
+    let mut lease = lease.expect("no other turn holds the session");
     stage.emit("session.idle", &session, json!({})).await;
     let is_idle =
         |routed: &Routed| matches!(routed, Routed::Event { event, .. } if event.kind == EventKind::Idle);
-    timeout(PATIENCE, lease.look_for(is_idle)).await.expect("it is idle");
-    let asked = stage.fake.log().len();
+    timeout(PATIENCE, lease.peek_until(is_idle)).await.expect("the session becomes idle");
+    let requests = stage.fake.log().len();
     drop(lease);
-    stage.rests("a").await;
-    assert_eq!(stage.fake.log().len(), asked, "nothing is to be asked behind a turn that ended at rest");
+    stage.until_idle("a").await;
+    assert_eq!(stage.fake.log().len(), requests, "no check is needed after a turn that ended idle");
     stage.watched_in("b", "ses_two").await;
     assert_eq!(stage.watches(["a", "b"]), [false, true]);
     stage.stop().await;
 }
 
 #[tokio::test]
-async fn a_directory_of_which_opencode_is_to_be_asked_again_is_not_left() {
+async fn a_directory_that_must_be_checked_again_is_not_evicted() {
     let stage = Stage::with(2);
     stage.fake.fault_always("GET", "/session/status", Fault::Status(503));
     let session = stage.watched_in("a", "ses_one").await;
-    stage.hears(&session).await;
+    stage.until_handled(&session).await;
     stage.watched_in("b", "ses_two").await;
     assert_eq!(stage.watches(["a", "b"]), [true, false]);
     stage.fake.clear_faults();
-    stage.rests("a").await;
+    stage.until_idle("a").await;
     stage.watched_in("b", "ses_two").await;
     assert_eq!(stage.watches(["a", "b"]), [false, true]);
     stage.stop().await;
 }
 
-/// Those who name sessions at the same time drive each other's directories out.
+/// Threads that name sessions at the same time evict each other's directories.
 #[tokio::test]
-async fn a_session_is_not_lost_when_its_directory_is_left_as_it_is_named() {
+async fn a_session_is_not_lost_when_its_directory_is_evicted_while_it_is_named() {
     const EACH: usize = 200;
     const BELOW: [&str; 4] = ["a", "b", "c", "d"];
     let stage = Stage::with(2);
-    // Nothing is to run but this.
+    // No other task may run.
     timeout(PATIENCE, stage.tasks.stop()).await.unwrap();
     let runtime = tokio::runtime::Handle::current();
     let begin = std::sync::Barrier::new(BELOW.len());
@@ -549,13 +534,13 @@ async fn a_session_is_not_lost_when_its_directory_is_left_as_it_is_named() {
     let watched = directories.map(|below| format!("{}/{below}", stage.fake.directory()));
     let watched: usize = watched.map(|directory| stage.agent.readers.unwatch(&directory).len()).sum();
     let unwatched = usize::try_from(stage.agent.watch.metrics.unwatched_sessions.get()).unwrap();
-    let left = lock(&stage.agent.watch.directories).left();
-    assert_eq!(watched + left + unwatched, BELOW.len() * EACH);
+    let evicted = lock(&stage.agent.watch.directories).evicted_sessions();
+    assert_eq!(watched + evicted + unwatched, BELOW.len() * EACH);
     stage.stop().await;
 }
 
 #[tokio::test]
-async fn a_directory_that_is_gone_needs_no_place() {
+async fn a_removed_directory_frees_its_slot() {
     let stage = Stage::with(3);
     for (below, id) in [("a", "ses_one"), ("a/deep", "ses_two")] {
         stage.watched_in(below, id).await;
@@ -563,16 +548,16 @@ async fn a_directory_that_is_gone_needs_no_place() {
     let gone = format!("{}/a", stage.fake.directory());
     stage.agent.watch.leave(&gone);
     assert_eq!(stage.watches(["a", "a/deep"]), [false, false]);
-    // The root is never left.
+    // The root is never removed.
     stage.watched("ses_root").await;
     stage.agent.watch.leave(stage.fake.directory());
     assert!(stage.agent.watch.watches(stage.fake.directory()));
     stage.stop().await;
 }
 
-/// Its directory hears nothing of it, so a task of it would never end.
+/// The directory's stream has no events of such a session, so its task would never end.
 #[tokio::test]
-async fn what_somebody_prompts_in_a_workspace_is_not_told() {
+async fn an_external_prompt_in_a_workspace_is_not_reported() {
     let mut stage = Stage::new();
     let directory = stage.fake.directory().to_owned();
     let info = json!({"id": "ses_inside", "slug": "calm-bay", "projectID": "9b4c0d", "directory": directory, "path": "",
@@ -581,22 +566,22 @@ async fn what_somebody_prompts_in_a_workspace_is_not_told() {
     let inside = Session { id: SessionId::parse("ses_inside").unwrap(), directory };
     let gate = Gate::new();
     stage.fake.queue(Script::new().text("one", 1).hold(&gate));
-    stage.types(&inside, "in a workspace").await;
+    stage.prompt_elsewhere(&inside, "in a workspace").await;
     gate.reached().await;
     stage.agent.watch.watch(vec![inside.clone()]);
-    // Both are found by the same look, the one in the workspace first.
-    let beside = stage.session("ses_zzz");
+    // One check finds both, the session in the workspace first.
+    let outside = stage.session("ses_zzz");
     stage.fake.queue(Script::new().text("two", 1).hold(&gate));
-    stage.types(&beside, "beside it").await;
-    stage.agent.watch.watch(vec![beside.clone()]);
-    assert_eq!(stage.next().await.session, beside);
+    stage.prompt_elsewhere(&outside, "beside it").await;
+    stage.agent.watch.watch(vec![outside.clone()]);
+    assert_eq!(stage.next().await.session, outside);
     assert_eq!(stage.agent.watch.external_turn(&inside).await.unwrap(), None);
     gate.open();
     stage.stop().await;
 }
 
 #[tokio::test]
-async fn what_stirs_is_given_to_one_only() {
+async fn external_turns_have_one_receiver() {
     let stage = Stage::new();
     assert!(stage.agent.watch.external_turns().recv().await.is_none());
     stage.stop().await;

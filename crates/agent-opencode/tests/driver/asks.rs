@@ -1,32 +1,19 @@
-//! Asks: answered through the gateway, elsewhere, or never.
+//! Asks that are answered through the gateway, elsewhere, or never.
 
-use longshore_model::{Answer, Ask, AskKind, ErrorKind, PermissionReply, RequestId, Resolution};
+use longshore_model::{AskKind, ErrorKind, RequestId, Resolution};
 use longshore_testkit::fake_opencode::{Cut, CutKind, Fault, Gate, Play, Tool, Turn as Script};
 use serde_json::{Value, json};
 
 use super::*;
 
-/// Asks and their ends, in order.
-fn told(events: &[AgentEvent]) -> Vec<String> {
-    let told = events.iter().filter_map(|event| match event {
+/// The asks and their ends, in order.
+fn reported(events: &[AgentEvent]) -> Vec<String> {
+    let reported = events.iter().filter_map(|event| match event {
         AgentEvent::Asked(ask) => Some(ask.summary.clone()),
         AgentEvent::AskClosed { resolution, .. } => Some(resolution.as_str().to_owned()),
         _ => None,
     });
-    told.collect()
-}
-
-/// Waits for the next ask.
-async fn asked(turn: &mut Turn) -> Ask {
-    let events = until(turn, |event| matches!(event, AgentEvent::Asked(_))).await;
-    match events.into_iter().next_back() {
-        Some(AgentEvent::Asked(ask)) => ask,
-        other => panic!("{other:?}"),
-    }
-}
-
-fn permission(reply: PermissionReply, message: Option<&str>) -> Answer {
-    Answer::Permission { reply, message: message.map(str::to_owned) }
+    reported.collect()
 }
 
 fn guarded() -> Script {
@@ -92,7 +79,7 @@ async fn answers_go_to_the_ask_in_the_directory_of_its_session() {
     for (name, answer, action, body, end) in cases {
         let bench = Bench::new();
         bench.fake.play(&Play::new(name));
-        // Not the directory where the server runs: there a request that names none would do as well.
+        // Not the directory where the server runs: a request without a directory would go there.
         let directory = format!("{}/inner", bench.fake.directory());
         std::fs::create_dir(&directory).unwrap();
         let session = NewSession { directory: directory.clone() };
@@ -108,13 +95,13 @@ async fn answers_go_to_the_ask_in_the_directory_of_its_session() {
         assert!(outcome(&events).starts_with(end), "{name}: {}", outcome(&events));
         let closed =
             if answer.resolution() == Resolution::Rejected { "rejected_elsewhere" } else { "elsewhere" };
-        assert_eq!(told(&events), [closed], "{name}");
+        assert_eq!(reported(&events), [closed], "{name}");
         bench.stop().await;
     }
 }
 
 #[tokio::test]
-async fn an_answer_that_nobody_waits_for_is_refused() {
+async fn an_answer_to_an_unknown_or_different_ask_is_refused() {
     let bench = Bench::new();
     let session = bench.session().await;
     let ask = |id: &str, kind| Ask {
@@ -125,14 +112,13 @@ async fn an_answer_that_nobody_waits_for_is_refused() {
         details: longshore_model::Json::of(&json!({})),
         questions: Vec::new(),
     };
-    let once = permission(PermissionReply::Once, None);
     let cases = [
-        (ask("per_gone", AskKind::Permission), once.clone(), ErrorKind::InterruptNotFound),
+        (ask("per_gone", AskKind::Permission), once(), ErrorKind::InterruptNotFound),
         (ask("que_gone", AskKind::Question), Answer::RejectQuestion, ErrorKind::InterruptNotFound),
         (ask("que_gone", AskKind::Question), answers(&[&["A"]]), ErrorKind::InterruptNotFound),
-        (ask("que_1", AskKind::Question), once.clone(), ErrorKind::InterruptTypeMismatch),
+        (ask("que_1", AskKind::Question), once(), ErrorKind::InterruptTypeMismatch),
         (ask("per_1", AskKind::Permission), Answer::RejectQuestion, ErrorKind::InterruptTypeMismatch),
-        (ask("..", AskKind::Permission), once.clone(), ErrorKind::InvalidParams),
+        (ask("..", AskKind::Permission), once(), ErrorKind::InvalidParams),
         (ask("ses_1", AskKind::Question), Answer::RejectQuestion, ErrorKind::InvalidParams),
     ];
     for (ask, answer, kind) in &cases {
@@ -143,13 +129,13 @@ async fn an_answer_that_nobody_waits_for_is_refused() {
         assert_eq!(sent, usize::from(*kind == ErrorKind::InterruptNotFound), "{ask:?}");
     }
     bench.fake.kill().await;
-    let error = bench.agent.reply(&session, &cases[0].0, &once).await.unwrap_err();
+    let error = bench.agent.reply(&session, &cases[0].0, &once()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::AgentUnavailable);
     bench.stop().await;
 }
 
 #[tokio::test]
-async fn an_answer_from_elsewhere_is_noticed() {
+async fn an_answer_from_another_client_closes_the_ask() {
     let cases = [
         ("permission_once", "The agent asks for permission to run: rm -f gone.txt"),
         ("task_permission", "A sub-agent asks for permission to run: rm -f child.txt"),
@@ -159,14 +145,14 @@ async fn an_answer_from_elsewhere_is_noticed() {
         let bench = Bench::new();
         bench.fake.play(&Play::new(name).foreign_replies());
         let events = bench.run("go").await;
-        assert_eq!(told(&events), [ask, "elsewhere"], "{name}");
+        assert_eq!(reported(&events), [ask, "elsewhere"], "{name}");
         assert_eq!(outcome(&events), "completed", "{name}");
         bench.stop().await;
     }
 }
 
 #[tokio::test]
-async fn an_abort_drops_the_ask_that_opencode_keeps() {
+async fn an_abort_drops_the_ask_that_opencode_still_lists() {
     let bench = Bench::new();
     bench.fake.queue(guarded());
     let session = bench.session().await;
@@ -174,20 +160,20 @@ async fn an_abort_drops_the_ask_that_opencode_keeps() {
     asked(&mut turn).await;
     bench.agent.abort(&session).await.unwrap();
     let events = all(turn).await;
-    assert_eq!(told(&events), ["dropped"]);
+    assert_eq!(reported(&events), ["dropped"]);
     assert_eq!(outcome(&events), "canceled: The turn was stopped.");
-    // The next turn does not take it for its own, though the list still has it.
+    // The next turn does not report it, although the list still has it.
     bench.fake.queue(Script::new().text("one two three", 3));
     bench.fake.cut_events(Cut { after: 6, how: CutKind::CleanEnd, lose: 0 });
     let (_, turn) = bench.start(&session, "go on").await.unwrap();
     let events = all(turn).await;
-    assert_eq!((told(&events).len(), text_of(&events).as_str()), (0, "one two three"));
+    assert_eq!((reported(&events).len(), text_of(&events).as_str()), (0, "one two three"));
     bench.stop().await;
 }
 
-/// Somebody else stops it. OpenCode would keep the ask, and a later answer to it would end whatever runs then.
+/// Another client stops the turn. OpenCode would keep the ask, and a later answer to it would end another turn.
 #[tokio::test]
-async fn an_abort_at_opencode_itself_leaves_no_ask_behind() {
+async fn an_abort_by_another_client_leaves_no_ask_behind() {
     let bench = Bench::new();
     bench.fake.queue(guarded());
     let session = bench.session().await;
@@ -196,8 +182,8 @@ async fn an_abort_at_opencode_itself_leaves_no_ask_behind() {
     let abort = format!("{}/session/{}/abort", bench.fake.url(), session.id);
     reqwest::Client::new().post(abort).send().await.expect("an answer");
     let end = until(&mut turn, |event| matches!(event, AgentEvent::Ended(_))).await;
-    assert_eq!(bench.fake.open_asks(), Vec::<String>::new(), "before the end is told");
-    assert_eq!(told(&end), ["dropped"]);
+    assert_eq!(bench.fake.open_asks(), Vec::<String>::new(), "before the end is reported");
+    assert_eq!(reported(&end), ["dropped"]);
     assert_eq!(outcome(&end), "canceled: The turn was stopped at OpenCode itself.");
     let rejected = bench.fake.requested("POST", "/reply", 1).await;
     assert!(rejected.path.contains(ask.request_id.as_str()), "{rejected:?}");
@@ -214,13 +200,13 @@ async fn a_kill_drops_the_ask_that_opencode_forgets() {
     bench.fake.kill().await;
     bench.fake.come_back();
     let events = all(turn).await;
-    assert_eq!(told(&events), ["dropped"]);
+    assert_eq!(reported(&events), ["dropped"]);
     assert!(outcome(&events).starts_with("failed: OpenCode stopped in the middle of the turn"));
     bench.stop().await;
 }
 
 #[tokio::test]
-async fn asks_survive_a_cut_of_the_stream_wherever_it_is() {
+async fn asks_survive_a_cut_of_the_stream_at_any_event() {
     // The ask is the eighth event of the turn, its answer the ninth.
     for (after, lose) in [(3, 0), (5, 3), (7, 0), (7, 1), (8, 0), (8, 1), (8, 3), (9, 2)] {
         let bench = Bench::new();
@@ -229,34 +215,33 @@ async fn asks_survive_a_cut_of_the_stream_wherever_it_is() {
         bench.fake.cut_events(Cut { after, how: CutKind::Reset, lose });
         let (_, mut turn) = bench.start(&session, "go").await.unwrap();
         let ask = asked(&mut turn).await;
-        let answer = permission(PermissionReply::Once, None);
-        bench.agent.reply(&session, &ask, &answer).await.unwrap();
+        bench.agent.reply(&session, &ask, &once()).await.unwrap();
         let events = all(turn).await;
         let what = format!("after {after}, {lose} lost");
-        assert_eq!(told(&events), ["elsewhere"], "{what}");
-        assert_eq!((outcome(&events).as_str(), text_of(&events).as_str()), ("completed", "done"), "{what}");
+        assert_eq!(reported(&events), ["elsewhere"], "{what}");
+        assert_eq!(result(&events), ended("completed", "done"), "{what}");
         bench.stop().await;
     }
 }
 
 #[tokio::test]
-async fn a_sub_agents_ask_that_was_made_in_a_gap_is_found() {
+async fn an_ask_of_a_sub_agent_that_was_made_in_a_gap_is_found() {
     let bench = Bench::new();
     bench.fake.play(&Play::new("task_permission"));
     let session = bench.session().await;
-    // All that the sub-agent said before it asked is lost, and that it exists.
+    // All events of the sub-agent before its ask are lost, including its creation.
     bench.fake.cut_events(Cut { after: 11, how: CutKind::CleanEnd, lose: 17 });
     let (_, mut turn) = bench.start(&session, "go").await.unwrap();
     let ask = asked(&mut turn).await;
     assert_ne!(ask.session, session.id);
-    bench.agent.reply(&session, &ask, &permission(PermissionReply::Once, None)).await.unwrap();
+    bench.agent.reply(&session, &ask, &once()).await.unwrap();
     let events = all(turn).await;
-    assert_eq!((told(&events), outcome(&events).as_str()), (vec!["elsewhere".to_owned()], "completed"));
+    assert_eq!((reported(&events), outcome(&events).as_str()), (vec!["elsewhere".to_owned()], "completed"));
     bench.stop().await;
 }
 
 #[tokio::test]
-async fn an_ask_is_found_though_opencode_cannot_show_its_messages() {
+async fn an_ask_is_found_even_if_opencode_cannot_list_the_messages() {
     let bench = Bench::new();
     bench.fake.queue(guarded());
     let session = bench.session().await;
@@ -264,9 +249,9 @@ async fn an_ask_is_found_though_opencode_cannot_show_its_messages() {
     bench.fake.cut_events(Cut { after: 2, how: CutKind::CleanEnd, lose: 6 });
     let (_, mut turn) = bench.start(&session, "go").await.unwrap();
     let ask = asked(&mut turn).await;
-    bench.agent.reply(&session, &ask, &permission(PermissionReply::Once, None)).await.unwrap();
+    bench.agent.reply(&session, &ask, &once()).await.unwrap();
     let events = all(turn).await;
-    assert_eq!((told(&events), text_of(&events).as_str()), (vec!["elsewhere".to_owned()], "done"));
+    assert_eq!((reported(&events), text_of(&events).as_str()), (vec!["elsewhere".to_owned()], "done"));
     bench.stop().await;
 }
 
@@ -292,16 +277,16 @@ async fn a_sub_agent_that_stops_drops_its_ask_while_the_turn_goes_on() {
     let (_, mut turn) = bench.start(&session, "go").await.unwrap();
     assert_eq!(asked(&mut turn).await.session.as_str(), child);
     let events = until(&mut turn, |event| matches!(event, AgentEvent::AskClosed { .. })).await;
-    assert_eq!(told(&events), ["dropped"]);
+    assert_eq!(reported(&events), ["dropped"]);
     gate.open();
     let events = all(turn).await;
-    assert_eq!((told(&events).len(), text_of(&events).as_str()), (0, "gone on"));
+    assert_eq!((reported(&events).len(), text_of(&events).as_str()), (0, "gone on"));
     bench.stop().await;
 }
 
 #[tokio::test]
-async fn a_turn_that_asks_is_taken_up_again() {
-    // What the log knows, whether the answer comes while nobody listens, and what is told after that.
+async fn a_turn_with_an_open_ask_is_resumed() {
+    // Whether the log has the ask, whether it is answered while no driver runs, and what is reported after that.
     let cases: [(bool, bool, &[&str]); 4] = [
         (true, false, &["elsewhere"]),
         (false, false, &[GUARDED, "elsewhere"]),
@@ -317,24 +302,22 @@ async fn a_turn_that_asks_is_taken_up_again() {
         let (prompt, mut turn) = bench.start(&session, "go").await.unwrap();
         let ask = asked(&mut turn).await;
         drop(turn);
-        let once = permission(PermissionReply::Once, None);
         if answered_meanwhile {
-            bench.agent.reply(&session, &ask, &once).await.unwrap();
+            bench.agent.reply(&session, &ask, &once()).await.unwrap();
             gate.reached().await;
         }
         let open_asks = if known { vec![ask.request_id.clone()] } else { Vec::new() };
-        let resume = Some(Resume { open_asks, ..Resume::default() });
-        let mut turn = bench.agent.start_turn(request(&session, &prompt, "go", resume)).await.unwrap();
-        // The turn has read the lists when it tells what it found in the messages.
+        let mut turn = bench.resume(&session, &prompt, Resume { open_asks, ..Resume::default() }).await;
+        // The turn has read the lists when it reports what it found in the messages.
         let mut events = until(&mut turn, |event| matches!(event, AgentEvent::Tool { .. })).await;
         if !answered_meanwhile {
-            bench.agent.reply(&session, &ask, &once).await.unwrap();
+            bench.agent.reply(&session, &ask, &once()).await.unwrap();
         }
         gate.open();
         events.extend(all(turn).await);
         let what = format!("known: {known}, answered meanwhile: {answered_meanwhile}");
-        assert_eq!(told(&events), expected, "{what}");
-        assert_eq!((outcome(&events).as_str(), text_of(&events).as_str()), ("completed", "done"), "{what}");
+        assert_eq!(reported(&events), expected, "{what}");
+        assert_eq!(result(&events), ended("completed", "done"), "{what}");
         assert_eq!(bench.fake.prompts().len(), 1, "{what}");
         bench.stop().await;
     }

@@ -1,24 +1,23 @@
-//! Sub-agents that are called in unusual ways: in a session from elsewhere, twice at once, or again after they were
-//! stopped.
+//! Unusual calls of sub-agents: in a session from elsewhere, twice at once, or again after a stop.
 
 use longshore_model::{ChildEvent, SessionId};
 use longshore_testkit::fake_opencode::Gate;
 use serde_json::json;
 
-use super::family::turns;
-use super::stage::{on_stage, stage};
+use super::child_turns::turns;
+use super::stage::{stage, start_root};
 use super::*;
 
-/// OpenCode takes any session that a model names, also one that is not below the caller's.
+/// OpenCode accepts any session that a model names, also one that is not below the caller's.
 #[tokio::test]
-async fn an_ask_of_a_session_from_elsewhere_stays_open_over_a_gap_and_goes_with_the_turn() {
+async fn an_ask_of_a_called_session_stays_open_over_a_gap_and_is_rejected_with_the_turn() {
     let bench = Bench::new();
     let gate = Gate::new();
-    let (session, _, mut turn, step) = on_stage(&bench, &gate).await;
+    let (session, _, mut turn, step) = start_root(&bench, &gate).await;
     let (stage, root) = (stage(&bench), session.id.as_str());
     bench.fake.add_session("ses_old", bench.fake.directory());
     stage.call(root, &step, "call_1", "ses_old", "running").await;
-    stage.user("ses_old", "msg_c", "told so").await;
+    stage.user("ses_old", "msg_c", "a job").await;
     stage.begin("ses_old", "msg_c1", "msg_c").await;
     let ask = json!({"id": "per_1", "permission": "bash", "patterns": ["rm"], "metadata": {}, "always": [],
         "tool": {"messageID": "msg_c1", "callID": "call_x"}});
@@ -28,7 +27,7 @@ async fn an_ask_of_a_session_from_elsewhere_stays_open_over_a_gap_and_goes_with_
     let before = reads(&bench);
     bench.fake.end_streams();
     bench.fake.requested("GET", "/question", before + 1).await;
-    // The turn tells this after whatever the lists made it tell.
+    // The turn reports this text after everything that the lists made it report.
     stage.text("ses_old", "msg_c1", "so far").await;
     let is_text = |event: &AgentEvent| {
         matches!(event, AgentEvent::Child { event, .. }
@@ -40,23 +39,20 @@ async fn an_ask_of_a_session_from_elsewhere_stays_open_over_a_gap_and_goes_with_
 
     assert_eq!(bench.fake.open_asks(), ["per_1"]);
     bench.agent.abort(&session).await.unwrap();
-    assert_eq!(bench.fake.open_asks(), [""; 0], "nothing is left for a later turn to stumble over");
+    assert_eq!(bench.fake.open_asks(), [""; 0], "no ask is left that could end a later turn");
     all(turn).await;
     bench.stop().await;
 }
 
-/// Somebody stops the sub-agent at OpenCode, and its caller goes on. OpenCode would keep the ask, and a later answer to it
-/// would end whatever runs then.
+/// Another client stops the sub-agent, and its caller goes on. OpenCode would keep the ask, and a later answer to it would
+/// end another turn.
 #[tokio::test]
-async fn a_sub_agent_that_is_stopped_at_opencode_itself_leaves_no_ask_behind() {
+async fn a_sub_agent_that_another_client_stops_leaves_no_ask_behind() {
     let bench = Bench::new();
     let gate = Gate::new();
-    let (session, _, mut turn, step) = on_stage(&bench, &gate).await;
+    let (session, _, mut turn, step) = start_root(&bench, &gate).await;
     let (stage, root) = (stage(&bench), session.id.as_str());
-    stage.create("ses_child", root).await;
-    stage.call(root, &step, "call_1", "ses_child", "running").await;
-    stage.user("ses_child", "msg_c", "told so").await;
-    stage.begin("ses_child", "msg_c1", "msg_c").await;
+    stage.start_answering_child(root, &step).await;
     let ask = json!({"id": "per_1", "permission": "bash", "patterns": ["rm"], "metadata": {}, "always": [],
         "tool": {"messageID": "msg_c1", "callID": "call_x"}});
     stage.emit("permission.asked", "ses_child", ask).await;
@@ -70,23 +66,20 @@ async fn a_sub_agent_that_is_stopped_at_opencode_itself_leaves_no_ask_behind() {
     gate.open();
     events.extend(until(&mut turn, |event| matches!(event, AgentEvent::Ended(_))).await);
     assert_eq!(outcome(&events), "completed");
-    assert_eq!(bench.fake.open_asks(), [""; 0], "before the end is told");
+    assert_eq!(bench.fake.open_asks(), [""; 0], "before the end is reported");
     let [child] = turns(&events, &[]).try_into().expect("one turn");
     assert_eq!(outcome(&child.reports), "canceled: The turn was stopped at OpenCode itself.");
     bench.stop().await;
 }
 
-/// A sub-agent that was stopped is called again, and this time somebody else ends it.
+/// A sub-agent that the gateway stopped is called again, and then it ends by itself.
 #[tokio::test]
 async fn a_stop_is_forgotten_when_the_sub_agent_is_called_again() {
     let bench = Bench::new();
     let gate = Gate::new();
-    let (session, _, mut turn, step) = on_stage(&bench, &gate).await;
+    let (session, _, mut turn, step) = start_root(&bench, &gate).await;
     let (stage, root) = (stage(&bench), session.id.as_str());
-    stage.create("ses_child", root).await;
-    stage.call(root, &step, "call_1", "ses_child", "running").await;
-    stage.user("ses_child", "msg_c", "told so").await;
-    stage.begin("ses_child", "msg_c1", "msg_c").await;
+    stage.start_answering_child(root, &step).await;
     let works = |event: &AgentEvent| matches!(event, AgentEvent::Child { event, .. } if matches!(&**event, ChildEvent::Working(_)));
     let mut events = until(&mut turn, works).await;
     let child = Session { id: SessionId::parse("ses_child").unwrap(), directory: session.directory.clone() };
@@ -95,7 +88,7 @@ async fn a_stop_is_forgotten_when_the_sub_agent_is_called_again() {
     stage.idle("ses_child").await;
     stage.call(root, &step, "call_1", "ses_child", "error").await;
     stage.call(root, &step, "call_2", "ses_child", "running").await;
-    stage.user("ses_child", "msg_d", "told so").await;
+    stage.user("ses_child", "msg_d", "a job").await;
     stage.begin("ses_child", "msg_d1", "msg_d").await;
     stage.finish("ses_child", "msg_d1", "msg_d", "tool-calls").await;
     stage.idle("ses_child").await;
@@ -108,18 +101,16 @@ async fn a_stop_is_forgotten_when_the_sub_agent_is_called_again() {
     bench.stop().await;
 }
 
-/// There is one task for the two, and it is that of the first call.
+/// Both calls share one task, which belongs to the first call.
 #[tokio::test]
 async fn the_second_of_two_calls_at_once_names_no_task() {
     let bench = Bench::new();
     let gate = Gate::new();
-    let (session, _, turn, step) = on_stage(&bench, &gate).await;
+    let (session, _, turn, step) = start_root(&bench, &gate).await;
     let (stage, root) = (stage(&bench), session.id.as_str());
-    stage.create("ses_child", root).await;
-    stage.call(root, &step, "call_1", "ses_child", "running").await;
-    stage.user("ses_child", "msg_c", "told so").await;
+    stage.start_child(root, &step).await;
     stage.call(root, &step, "call_2", "ses_child", "running").await;
-    stage.user("ses_child", "msg_d", "and so").await;
+    stage.user("ses_child", "msg_d", "another job").await;
     stage.begin("ses_child", "msg_d1", "msg_d").await;
     stage.text("ses_child", "msg_d1", "both").await;
     stage.finish("ses_child", "msg_d1", "msg_d", "stop").await;
@@ -130,7 +121,7 @@ async fn the_second_of_two_calls_at_once_names_no_task() {
     gate.open();
     let events = all(turn).await;
     let [child] = turns(&events, &[]).try_into().expect("one turn");
-    assert_eq!((outcome(&child.reports).as_str(), text_of(&child.reports).as_str()), ("completed", "both"));
+    assert_eq!(result(&child.reports), ended("completed", "both"));
     for event in &events {
         if let AgentEvent::Tool { call, .. } = event {
             assert_eq!(call.child.is_some(), call.call_id == "call_1", "{call:?}");

@@ -1,20 +1,17 @@
-//! OpenCode is away for a moment when a sub-agent's messages are asked for.
+//! OpenCode is unavailable for a moment when a sub-agent's messages are read.
 
 use longshore_model::ToolStatus;
 use longshore_testkit::fake_opencode::{Delivery, Fault, Gate};
 
-use super::family::{only, turns};
-use super::stage::{Stage, on_stage, stage};
+use super::child_turns::{only, turns};
+use super::stage::{Stage, stage, start_root};
 use super::*;
 
 const MESSAGES: &str = "/session/ses_child/message";
 
-/// A sub-agent at work, which then comes to its end without anybody hearing it.
-async fn unheard_end(bench: &Bench, stage: &Stage<'_>, root: &str, step: &str) {
-    stage.create("ses_child", root).await;
-    stage.call(root, step, "call_1", "ses_child", "running").await;
-    stage.user("ses_child", "msg_c", "told so").await;
-    stage.begin("ses_child", "msg_c1", "msg_c").await;
+/// A sub-agent that ends without an event reaching the gateway.
+async fn end_without_events(bench: &Bench, stage: &Stage<'_>, root: &str, step: &str) {
+    stage.start_answering_child(root, step).await;
     bench.fake.deliver(Delivery::HeartbeatsOnly);
     stage.text("ses_child", "msg_c1", "all of it").await;
     stage.finish("ses_child", "msg_c1", "msg_c", "stop").await;
@@ -24,19 +21,18 @@ async fn unheard_end(bench: &Bench, stage: &Stage<'_>, root: &str, step: &str) {
 
 fn check(events: &[AgentEvent]) {
     let child = only(events);
-    let (end, text) = (outcome(&child.reports), text_of(&child.reports));
-    assert_eq!((end.as_str(), text.as_str()), ("completed", "all of it"));
+    assert_eq!(result(&child.reports), ended("completed", "all of it"));
     assert_eq!(outcome(events), "completed");
 }
 
 #[tokio::test]
-async fn in_the_middle_of_the_turn() {
+async fn a_fault_during_the_turn_is_retried() {
     let bench = Bench::on(FakeOpenCode::start(), None, Duration::from_secs(30));
     let gate = Gate::new();
-    let (session, _, turn, step) = on_stage(&bench, &gate).await;
+    let (session, _, turn, step) = start_root(&bench, &gate).await;
     let stage = stage(&bench);
-    unheard_end(&bench, &stage, session.id.as_str(), &step).await;
-    // Three seconds and more.
+    end_without_events(&bench, &stage, session.id.as_str(), &step).await;
+    // The retries take more than three seconds.
     bench.fake.fault_times("GET", MESSAGES, Fault::Status(503), 5);
     bench.fake.end_streams();
     bench.fake.requested("GET", MESSAGES, 1).await;
@@ -47,81 +43,78 @@ async fn in_the_middle_of_the_turn() {
 }
 
 #[tokio::test]
-async fn when_the_turn_ends() {
+async fn a_fault_at_the_end_of_the_turn_is_retried() {
     let bench = Bench::new();
     let gate = Gate::new();
-    let (session, _, turn, step) = on_stage(&bench, &gate).await;
+    let (session, _, turn, step) = start_root(&bench, &gate).await;
     let stage = stage(&bench);
-    unheard_end(&bench, &stage, session.id.as_str(), &step).await;
+    end_without_events(&bench, &stage, session.id.as_str(), &step).await;
     bench.fake.fault_times("GET", MESSAGES, Fault::CutBefore, 2);
     gate.open();
     check(&all(turn).await);
     bench.stop().await;
 }
 
-/// Something is wrong with the one list only, and for good: the turn goes on without it.
+/// Only this one list is invalid.
 #[tokio::test]
-async fn for_good() {
-    let change = |config: &mut OpenCodeConfig| config.watchdog.strange = Duration::from_secs(1);
+async fn a_turn_ends_without_a_list_that_stays_invalid() {
+    let change = |config: &mut OpenCodeConfig| config.watchdog.invalid_responses = Duration::from_secs(1);
     let bench = Bench::with(FakeOpenCode::start(), None, Duration::from_secs(5), change);
     let gate = Gate::new();
-    let (session, _, turn, step) = on_stage(&bench, &gate).await;
+    let (session, _, turn, step) = start_root(&bench, &gate).await;
     let stage = stage(&bench);
-    unheard_end(&bench, &stage, session.id.as_str(), &step).await;
+    end_without_events(&bench, &stage, session.id.as_str(), &step).await;
     bench.fake.fault_always("GET", MESSAGES, Fault::Body("{\"no\": \"list\"}"));
     bench.fake.end_streams();
     gate.open();
     let events = all(turn).await;
-    let told = outcome(&only(&events).reports);
-    assert!(told.starts_with("failed: ") && told.ends_with("may be missing."), "{told}");
+    let end = outcome(&only(&events).reports);
+    assert!(end.starts_with("failed: ") && end.ends_with("may be missing."), "{end}");
     assert_eq!(outcome(&events), "completed");
     bench.stop().await;
 }
 
-/// The one list never comes, while all else goes on: the agent's own words and its end are told all the same.
+/// Only this one request gets no response.
 #[tokio::test]
-async fn without_an_answer() {
+async fn the_agents_own_reports_do_not_wait_for_ever_for_a_list_without_a_response() {
     for fault in [Fault::Hang, Fault::CutBefore] {
         let bench = Bench::on(FakeOpenCode::start(), None, Duration::from_secs(1));
         let gate = Gate::new();
-        let (session, _, mut turn, step) = on_stage(&bench, &gate).await;
+        let (session, _, mut turn, step) = start_root(&bench, &gate).await;
         let stage = stage(&bench);
-        unheard_end(&bench, &stage, session.id.as_str(), &step).await;
+        end_without_events(&bench, &stage, session.id.as_str(), &step).await;
         bench.fake.fault_always("GET", MESSAGES, fault);
         bench.fake.end_streams();
-        // For the agent and for the sub-agent.
+        // One request for the agent and one for the sub-agent.
         bench.fake.requested("GET", "/session/status", 2).await;
-        // While the turn still runs.
+        // The turn still runs.
         let root = session.id.as_str();
         stage.call(root, &step, "call_1", "ses_child", "completed").await;
         let is_over = |event: &AgentEvent| matches!(event, AgentEvent::Tool { call, .. } if call.status == ToolStatus::Completed);
         let mut events = until(&mut turn, is_over).await;
         gate.open();
         events.extend(all(turn).await);
-        let told = outcome(&only(&events).reports);
-        assert!(told.starts_with("failed: ") && told.ends_with("may be missing."), "{told}");
+        let end = outcome(&only(&events).reports);
+        assert!(end.starts_with("failed: ") && end.ends_with("may be missing."), "{end}");
         assert_eq!(outcome(&events), "completed");
         bench.stop().await;
     }
 }
 
-/// Long after the turn was last read: a sub-agent that its caller left at work is called again, and is asked for as
-/// patiently as any other.
+/// A sub-agent still runs after its call returned, is called again long after the last read, and its messages are read as
+/// patiently as any others.
 #[tokio::test]
-async fn long_after_the_last_reading() {
+async fn a_read_is_retried_as_patiently_long_after_the_last_one() {
     let patience = Duration::from_secs(2);
     let bench = Bench::on(FakeOpenCode::start(), None, patience);
     let gate = Gate::new();
-    let (session, _, mut turn, step) = on_stage(&bench, &gate).await;
+    let (session, _, mut turn, step) = start_root(&bench, &gate).await;
     let (stage, root) = (stage(&bench), session.id.as_str());
-    stage.create("ses_child", root).await;
-    stage.call(root, &step, "call_1", "ses_child", "running").await;
-    stage.user("ses_child", "msg_c", "told so").await;
-    stage.begin("ses_child", "msg_c1", "msg_c").await;
+    stage.start_answering_child(root, &step).await;
     stage.call(root, &step, "call_1", "ses_child", "error").await;
-    // Looked into, because it still works.
+    // The messages are read, because the sub-agent still runs.
     bench.fake.requested("GET", MESSAGES, 1).await;
-    // Only time makes the reading an old one.
+    // Only time makes this read an old one.
     tokio::time::sleep(patience + Duration::from_millis(500)).await;
     bench.fake.deliver(Delivery::HeartbeatsOnly);
     stage.text("ses_child", "msg_c1", "all of it").await;

@@ -1,10 +1,10 @@
-//! Sub-agents: their start, their reports and their end, over streams that break and gateways that restart.
+//! Sub-agents: their start, their reports and their end, with broken streams and restarts of the gateway.
 
-use longshore_model::{ChildEvent, PermissionReply};
+use longshore_model::ChildEvent;
 use longshore_testkit::fake_opencode::{Cut, CutKind, Delivery, Gate, Play};
 
-use super::family::{in_words, only, turns};
-use super::stage::{on_stage, stage};
+use super::child_turns::{check, only, turns};
+use super::stage::{stage, start_root};
 use super::*;
 
 const NEVER: usize = usize::MAX;
@@ -28,7 +28,7 @@ async fn recorded_sub_agents_have_turns_of_their_own() {
         let events = all(turn).await;
         assert_eq!(outcome(&events), root_end, "{name}");
         let child = only(&events);
-        assert_eq!(in_words(&child), (end.to_owned(), text.to_owned()), "{name}");
+        assert_eq!(result(&child.reports), ended(end, text), "{name}");
         let start = child.start.unwrap();
         assert_eq!(start.caller, session.id, "{name}");
         assert!(start.call.unwrap().starts_with("call_"), "{name}");
@@ -39,18 +39,18 @@ async fn recorded_sub_agents_have_turns_of_their_own() {
     }
 }
 
-/// Usage of the sub-agent alone, and of the turn with it.
+/// The usage of the sub-agent alone, and of the turn with it.
 #[tokio::test]
 async fn a_sub_agent_has_usage_of_its_own() {
     let bench = Bench::new();
     bench.fake.play(&Play::new("task"));
     let events = bench.run("go").await;
     let usage = |events: &[AgentEvent]| {
-        let told = events.iter().rev().find_map(|event| match event {
+        let usage = events.iter().rev().find_map(|event| match event {
             AgentEvent::Usage(usage) => Some(usage.total),
             _ => None,
         });
-        told.unwrap()
+        usage.unwrap()
     };
     let sum = |session: &str| -> u64 {
         let messages = bench.fake.messages(session);
@@ -65,7 +65,7 @@ async fn a_sub_agent_has_usage_of_its_own() {
 
 /// Wherever the stream is cut, also around the whole life of the sub-agent.
 #[tokio::test]
-async fn a_sub_agent_that_came_and_went_in_a_gap_is_told_whole() {
+async fn a_sub_agent_that_ran_in_a_gap_is_reported_whole() {
     let mut cuts: Vec<(usize, usize)> = vec![(NEVER, 0), (0, 0), (8, NEVER), (12, 45), (10, 60)];
     cuts.extend((9..60).step_by(5).flat_map(|after| [(after, 1), (after, 12)]));
     for (after, lose) in cuts {
@@ -77,20 +77,19 @@ async fn a_sub_agent_that_came_and_went_in_a_gap_is_told_whole() {
         let events = all(turn).await;
         let what = format!("after {after}, {lose} lost");
         let child = only(&events);
-        let expected = ("completed".to_owned(), "alpha b bravo c charlie delta e ".to_owned());
-        assert_eq!(in_words(&child), expected, "{what}");
+        let expected = ended("completed", "alpha b bravo c charlie delta e ");
+        assert_eq!(result(&child.reports), expected, "{what}");
         assert!(child.start.is_some_and(|start| start.call.is_some()), "{what}");
         assert_eq!(outcome(&events), "completed", "{what}");
-        // Taken up again by a gateway whose log has nothing of it.
-        let resume = Some(Resume::default());
-        let turn = bench.agent.start_turn(request(&session, &prompt, "go", resume)).await.unwrap();
-        assert_eq!(in_words(&only(&all(turn).await)), expected, "{what}");
+        // Resumed by a gateway whose log has nothing of the sub-agent.
+        let turn = bench.resume(&session, &prompt, Resume::default()).await;
+        assert_eq!(result(&only(&all(turn).await).reports), expected, "{what}");
         bench.stop().await;
     }
 }
 
 #[tokio::test]
-async fn sub_agents_of_sub_agents_know_who_called_them() {
+async fn sub_agents_of_sub_agents_name_their_callers() {
     for gap in [false, true] {
         sub_agents_of_sub_agents(gap).await;
     }
@@ -99,16 +98,13 @@ async fn sub_agents_of_sub_agents_know_who_called_them() {
 async fn sub_agents_of_sub_agents(gap: bool) {
     let bench = Bench::new();
     let gate = Gate::new();
-    let (session, _, turn, step) = on_stage(&bench, &gate).await;
+    let (session, _, turn, step) = start_root(&bench, &gate).await;
     let (stage, root) = (stage(&bench), session.id.as_str());
     if gap {
-        // Nobody hears it; the lists tell it all.
+        // No event arrives; the lists show everything.
         bench.fake.deliver(Delivery::HeartbeatsOnly);
     }
-    stage.create("ses_child", root).await;
-    stage.call(root, &step, "call_1", "ses_child", "running").await;
-    stage.user("ses_child", "msg_c", "told so").await;
-    stage.begin("ses_child", "msg_c1", "msg_c").await;
+    stage.start_answering_child(root, &step).await;
     stage.create("ses_grandchild", "ses_child").await;
     stage.call("ses_child", "msg_c1", "call_2", "ses_grandchild", "running").await;
     stage.work("ses_grandchild", "msg_g", "deep").await;
@@ -124,8 +120,8 @@ async fn sub_agents_of_sub_agents(gap: bool) {
     gate.open();
     let events = all(turn).await;
     let [child, grandchild] = turns(&events, &[]).try_into().expect("two turns");
-    assert_eq!(in_words(&child), ("completed".to_owned(), "shallow".to_owned()));
-    assert_eq!(in_words(&grandchild), ("completed".to_owned(), "deep".to_owned()));
+    assert_eq!(result(&child.reports), ended("completed", "shallow"));
+    assert_eq!(result(&grandchild.reports), ended("completed", "deep"));
     let starts = [child, grandchild].map(|turn| turn.start.expect("a start"));
     let callers: Vec<(&str, &str)> = starts
         .iter()
@@ -142,10 +138,10 @@ async fn a_sub_agent_that_is_called_again_has_another_turn() {
     for gap in [false, true] {
         let bench = Bench::new();
         let gate = Gate::new();
-        let (session, _, turn, step) = on_stage(&bench, &gate).await;
+        let (session, _, turn, step) = start_root(&bench, &gate).await;
         let (stage, root) = (stage(&bench), session.id.as_str());
         if gap {
-            // Nobody hears it; the lists tell it all.
+            // No event arrives; the lists show everything.
             bench.fake.deliver(Delivery::HeartbeatsOnly);
         }
         stage.create("ses_child", root).await;
@@ -153,7 +149,7 @@ async fn a_sub_agent_that_is_called_again_has_another_turn() {
             stage.call(root, &step, call, "ses_child", "running").await;
             stage.work("ses_child", prompt, text).await;
             stage.call(root, &step, call, "ses_child", "completed").await;
-            // Late, as from the real one.
+            // Late, as from the real OpenCode.
             stage.idle("ses_child").await;
         }
         if gap {
@@ -162,47 +158,43 @@ async fn a_sub_agent_that_is_called_again_has_another_turn() {
         }
         gate.open();
         let events = all(turn).await;
-        let told: Vec<_> = turns(&events, &[]).iter().map(in_words).collect();
-        let told: Vec<(&str, &str)> = told.iter().map(|(end, text)| (end.as_str(), text.as_str())).collect();
-        assert_eq!(told, [("completed", "first"), ("completed", "second")], "gap: {gap}");
+        let ends: Vec<_> = turns(&events, &[]).iter().map(|turn| result(&turn.reports)).collect();
+        assert_eq!(ends, [ended("completed", "first"), ended("completed", "second")], "gap: {gap}");
         bench.stop().await;
     }
 }
 
 #[tokio::test]
-async fn a_sub_agent_that_is_left_at_work_ends_before_the_turn() {
+async fn a_running_sub_agent_ends_before_its_aborted_turn() {
     let bench = Bench::new();
     let gate = Gate::new();
-    let (session, _, turn, step) = on_stage(&bench, &gate).await;
+    let (session, _, turn, step) = start_root(&bench, &gate).await;
     let (stage, root) = (stage(&bench), session.id.as_str());
-    stage.create("ses_child", root).await;
-    stage.call(root, &step, "call_1", "ses_child", "running").await;
-    stage.user("ses_child", "msg_c", "told so").await;
-    stage.begin("ses_child", "msg_c1", "msg_c").await;
+    stage.start_answering_child(root, &step).await;
     stage.text("ses_child", "msg_c1", "so far").await;
     bench.agent.abort(&session).await.unwrap();
     let events = all(turn).await;
     let stopped = "canceled: The turn was stopped.";
     assert_eq!(outcome(&events), stopped);
-    assert_eq!(in_words(&only(&events)), (stopped.to_owned(), "so far".to_owned()));
+    assert_eq!(result(&only(&events).reports), ended(stopped, "so far"));
     bench.stop().await;
 }
 
-/// OpenCode says first what the sub-agent does, and then who called it; or never.
+/// OpenCode sends the events of the sub-agent first, and the call that names it later or never.
 #[tokio::test]
 async fn a_sub_agent_is_not_lost_when_its_call_comes_late_or_never() {
     for (is_called, much) in [(true, false), (true, true), (false, false)] {
         let bench = Bench::new();
         let gate = Gate::new();
-        let (session, _, turn, step) = on_stage(&bench, &gate).await;
+        let (session, _, turn, step) = start_root(&bench, &gate).await;
         let (stage, root) = (stage(&bench), session.id.as_str());
         stage.create("ses_child", root).await;
         if is_called {
-            // The session is made for the call, and its first message after it; the news of the call is late.
+            // The session is created for the call, and its first message comes after it; the call's event is late.
             stage.clock.set(stage.clock.get() + 1);
         }
         let before = stage.clock.get();
-        stage.user("ses_child", "msg_c", "told so").await;
+        stage.user("ses_child", "msg_c", "a job").await;
         stage.begin("ses_child", "msg_c1", "msg_c").await;
         for _ in 0..if much { 300 } else { 1 } {
             stage.text("ses_child", "msg_c1", "early").await;
@@ -217,9 +209,9 @@ async fn a_sub_agent_is_not_lost_when_its_call_comes_late_or_never() {
         gate.open();
         let events = all(turn).await;
         let child = only(&events);
-        assert_eq!(in_words(&child), ("completed".to_owned(), "early".to_owned()), "{is_called} {much}");
+        assert_eq!(result(&child.reports), ended("completed", "early"), "{is_called} {much}");
         let start = child.start.unwrap();
-        let expected = if is_called { (Some("call_1"), "do call_1") } else { (None, "told so") };
+        let expected = if is_called { (Some("call_1"), "do call_1") } else { (None, "a job") };
         assert_eq!((start.call.as_deref(), start.prompt.as_str()), expected);
         assert_eq!((start.caller.as_str(), child.prompt.as_deref()), (root, Some("msg_c")));
         bench.stop().await;
@@ -227,15 +219,15 @@ async fn a_sub_agent_is_not_lost_when_its_call_comes_late_or_never() {
 }
 
 #[tokio::test]
-async fn a_call_that_fails_before_the_sub_agent_begins() {
+async fn a_call_that_fails_before_the_sub_agent_begins_ends_the_sub_agent() {
     let bench = Bench::new();
     let gate = Gate::new();
-    let (session, _, mut turn, step) = on_stage(&bench, &gate).await;
+    let (session, _, mut turn, step) = start_root(&bench, &gate).await;
     let (stage, root) = (stage(&bench), session.id.as_str());
     stage.create("ses_child", root).await;
     stage.call(root, &step, "call_1", "ses_child", "running").await;
     stage.call(root, &step, "call_1", "ses_child", "error").await;
-    // It is not the end of the turn that ends it.
+    // The sub-agent ends before the turn does.
     let ended = |event: &AgentEvent| {
         matches!(event, AgentEvent::Child { event, .. }
             if matches!(&**event, ChildEvent::Report(AgentEvent::Ended(_))))
@@ -249,12 +241,12 @@ async fn a_call_that_fails_before_the_sub_agent_begins() {
     bench.stop().await;
 }
 
-/// A sub-agent that writes to the session of its own caller calls nobody.
+/// A sub-agent that writes to the session of its own caller calls no sub-agent.
 #[tokio::test]
-async fn nobody_is_a_sub_agent_of_its_own_sub_agent() {
+async fn a_session_is_never_a_sub_agent_of_itself() {
     let bench = Bench::new();
     let gate = Gate::new();
-    let (session, _, turn, step) = on_stage(&bench, &gate).await;
+    let (session, _, turn, step) = start_root(&bench, &gate).await;
     let (stage, root) = (stage(&bench), session.id.as_str());
     stage.call(root, &step, "call_1", root, "running").await;
     stage.call(root, &step, "call_1", root, "completed").await;
@@ -264,58 +256,53 @@ async fn nobody_is_a_sub_agent_of_its_own_sub_agent() {
     bench.stop().await;
 }
 
-/// Asks of a sub-agent are the root's to tell.
 #[tokio::test]
-async fn a_sub_agents_ask_is_told_by_the_root_and_stops_nothing_else() {
+async fn an_ask_of_a_sub_agent_is_reported_by_the_root_and_stops_nothing_else() {
     let bench = Bench::new();
     bench.fake.play(&Play::new("task_permission"));
     let session = bench.session().await;
     let (_, mut turn) = bench.start(&session, "go").await.unwrap();
     let mut events = until(&mut turn, |event| matches!(event, AgentEvent::Asked(_))).await;
-    let Some(AgentEvent::Asked(ask)) = events.last().cloned() else { panic!("no ask") };
+    let ask = last_ask(&events);
     let child = turns(&events, &[]).remove(0);
     assert_eq!(ask.session.as_str(), child.session);
-    let once = longshore_model::Answer::Permission { reply: PermissionReply::Once, message: None };
-    bench.agent.reply(&session, &ask, &once).await.unwrap();
+    bench.agent.reply(&session, &ask, &once()).await.unwrap();
     while let Some(event) = next(&mut turn).await {
         events.push(event);
     }
-    family::check(&events, &[]);
-    assert_eq!(in_words(&only(&events)).0, "completed");
+    check(&events, &[]);
+    assert_eq!(outcome(&only(&events).reports), "completed");
     bench.stop().await;
 }
 
-/// A call can name any session, also one that was made for something else. OpenCode takes it.
+/// A call can name any session, also one that was created for something else. OpenCode accepts it.
 #[tokio::test]
-async fn a_session_of_somebody_else_can_be_called() {
+async fn an_unrelated_session_can_be_called() {
     let bench = Bench::new();
     let gate = Gate::new();
-    let (session, _, turn, step) = on_stage(&bench, &gate).await;
+    let (session, _, turn, step) = start_root(&bench, &gate).await;
     let (stage, root) = (stage(&bench), session.id.as_str());
     bench.fake.add_session("ses_old", bench.fake.directory());
-    stage.work("ses_old", "msg_o", "of long ago").await;
+    stage.work("ses_old", "msg_o", "old").await;
     stage.call(root, &step, "call_1", "ses_old", "running").await;
     stage.work("ses_old", "msg_c", "new").await;
     stage.call(root, &step, "call_1", "ses_old", "completed").await;
     gate.open();
     let events = all(turn).await;
     let child = only(&events);
-    assert_eq!(in_words(&child), ("completed".to_owned(), "new".to_owned()));
+    assert_eq!(result(&child.reports), ended("completed", "new"));
     assert_eq!(child.prompt.as_deref(), Some("msg_c"));
     bench.stop().await;
 }
 
-/// One that nobody waits for: the turn ends, and it does not.
+/// No agent waits for the sub-agent: the turn ends, and the sub-agent goes on.
 #[tokio::test]
-async fn a_sub_agent_that_goes_on_without_the_turn_is_not_said_to_be_done() {
+async fn a_sub_agent_that_outlives_its_turn_is_not_reported_as_done() {
     let bench = Bench::new();
     let gate = Gate::new();
-    let (session, _, turn, step) = on_stage(&bench, &gate).await;
+    let (session, _, turn, step) = start_root(&bench, &gate).await;
     let (stage, root) = (stage(&bench), session.id.as_str());
-    stage.create("ses_child", root).await;
-    stage.call(root, &step, "call_1", "ses_child", "running").await;
-    stage.user("ses_child", "msg_c", "told so").await;
-    stage.begin("ses_child", "msg_c1", "msg_c").await;
+    stage.start_answering_child(root, &step).await;
     stage.call(root, &step, "call_1", "ses_child", "completed").await;
     gate.open();
     let events = all(turn).await;
@@ -328,14 +315,12 @@ async fn a_sub_agent_that_goes_on_without_the_turn_is_not_said_to_be_done() {
 }
 
 #[tokio::test]
-async fn a_sub_agent_that_answers_without_end_is_stopped_and_its_caller_goes_on() {
+async fn a_runaway_sub_agent_is_stopped_and_its_caller_goes_on() {
     let bench = Bench::new();
     let gate = Gate::new();
-    let (session, _, turn, step) = on_stage(&bench, &gate).await;
+    let (session, _, turn, step) = start_root(&bench, &gate).await;
     let (stage, root) = (stage(&bench), session.id.as_str());
-    stage.create("ses_child", root).await;
-    stage.call(root, &step, "call_1", "ses_child", "running").await;
-    stage.user("ses_child", "msg_c", "told so").await;
+    stage.start_child(root, &step).await;
     for nth in 0..5 {
         let answer = format!("msg_c{nth}");
         stage.begin("ses_child", &answer, "msg_c").await;

@@ -1,4 +1,4 @@
-//! What breaks between the gateway and OpenCode.
+//! Faults between the gateway and OpenCode.
 
 use longshore_model::{Artifact, ErrorKind};
 use longshore_testkit::fake_opencode::{
@@ -9,10 +9,10 @@ use super::*;
 
 const WORDS: &str = "one two three four five six seven eight nine ten";
 
-const DOUBTFUL_PROMPT: &str =
+const UNKNOWN_PROMPT: &str =
     "failed: It is not known whether OpenCode took the prompt; look at the session before you send it again.";
 
-const UNSHOWN: &str = "failed: OpenCode does not show the messages of this session";
+const UNLISTED: &str = "failed: OpenCode does not show the messages of this session";
 
 #[tokio::test]
 async fn a_cut_of_the_stream_at_any_event_loses_nothing() {
@@ -44,61 +44,55 @@ async fn garbage_in_the_stream_is_skipped() {
     bench.fake.deliver(Delivery::WithGarbage);
     bench.fake.queue(Script::new().text(WORDS, 10));
     let events = bench.run("go").await;
-    assert_eq!((outcome(&events).as_str(), text_of(&events).as_str()), ("completed", WORDS));
+    assert_eq!(result(&events), ended("completed", WORDS));
     bench.stop().await;
 }
 
 /// As from an OpenCode that crashes right after each start.
 #[tokio::test]
-async fn a_stream_that_ends_at_once_each_time_is_opened_less_and_less_often() {
+async fn a_stream_that_ends_at_once_each_time_is_reopened_less_and_less_often() {
     let bench = Bench::new();
     let gate = Gate::new();
-    bench.fake.queue(Script::new().text("alpha ", 1).hold(&gate).text("bravo", 1));
-    let session = bench.session().await;
-    let (_, turn) = bench.start(&session, "go").await.unwrap();
-    gate.reached().await;
+    let (_, _, turn) =
+        bench.start_held(Script::new().text("alpha ", 1).hold(&gate).text("bravo", 1), &gate).await;
     let since = std::time::Instant::now();
     for nth in 2..=6 {
         bench.fake.end_streams();
         bench.fake.streams_opened(nth).await;
     }
-    // A half of 100, 200, 400, 800 and 1,600 ms.
+    // Half of 100, 200, 400, 800 and 1,600 ms.
     assert!(since.elapsed() > Duration::from_millis(1_500), "{:?}", since.elapsed());
     gate.open();
     let events = all(turn).await;
-    assert_eq!((outcome(&events).as_str(), text_of(&events).as_str()), ("completed", "alpha bravo"));
+    assert_eq!(result(&events), ended("completed", "alpha bravo"));
     bench.stop().await;
 }
 
-/// Nothing comes on the connection, and it does not end either.
+/// Nothing arrives on the connection, and it does not end either.
 #[tokio::test]
-async fn a_stream_that_stalls_is_made_anew_after_the_silence_that_was_set() {
+async fn a_stalled_stream_is_replaced_after_the_configured_silence() {
     let silence = Duration::from_millis(200);
     let bench = Bench::with(FakeOpenCode::start(), None, Duration::from_secs(5), |config| {
         config.stream_silence = silence;
     });
     let gate = Gate::new();
-    bench.fake.queue(Script::new().text("alpha ", 1).hold(&gate).text("bravo", 1));
-    let session = bench.session().await;
-    let (_, turn) = bench.start(&session, "go").await.unwrap();
-    gate.reached().await;
+    let (_, _, turn) =
+        bench.start_held(Script::new().text("alpha ", 1).hold(&gate).text("bravo", 1), &gate).await;
     bench.fake.stall_streams();
     let since = std::time::Instant::now();
     gate.open();
     let events = all(turn).await;
-    assert_eq!((outcome(&events).as_str(), text_of(&events).as_str()), ("completed", "alpha bravo"));
+    assert_eq!(result(&events), ended("completed", "alpha bravo"));
     assert!(since.elapsed() < Duration::from_secs(20), "{:?}", since.elapsed());
     bench.stop().await;
 }
 
 #[tokio::test]
-async fn a_kill_in_mid_turn_fails_it_and_keeps_the_text() {
+async fn a_kill_during_a_turn_fails_it_and_keeps_the_text() {
     let bench = Bench::new();
     let gate = Gate::new();
-    bench.fake.queue(Script::new().text("kept", 1).hold(&gate).text("never", 1));
-    let session = bench.session().await;
-    let (_, turn) = bench.start(&session, "go").await.unwrap();
-    gate.reached().await;
+    let (_, _, turn) =
+        bench.start_held(Script::new().text("kept", 1).hold(&gate).text("never", 1), &gate).await;
     bench.fake.kill().await;
     bench.fake.come_back();
     let events = all(turn).await;
@@ -116,10 +110,7 @@ async fn a_kill_in_mid_turn_fails_it_and_keeps_the_text() {
 async fn a_disposed_instance_cancels_the_turn() {
     let bench = Bench::new();
     let gate = Gate::new();
-    bench.fake.queue(Script::new().text("kept", 1).hold(&gate).silence());
-    let session = bench.session().await;
-    let (_, turn) = bench.start(&session, "go").await.unwrap();
-    gate.reached().await;
+    let (_, _, turn) = bench.start_held(Script::new().text("kept", 1).hold(&gate).silence(), &gate).await;
     gate.open();
     bench.fake.dispose_instance().await;
     assert_eq!(outcome(&all(turn).await), "canceled: The turn was stopped at OpenCode itself.");
@@ -127,11 +118,11 @@ async fn a_disposed_instance_cancels_the_turn() {
 }
 
 #[tokio::test]
-async fn a_prompt_whose_answer_is_lost_is_looked_up_and_not_sent_again() {
+async fn a_prompt_whose_response_is_lost_is_looked_up_and_not_sent_again() {
     let cases = [
         (Fault::CutAfter, "completed"),
-        (Fault::CutBefore, DOUBTFUL_PROMPT),
-        (Fault::Status(500), DOUBTFUL_PROMPT),
+        (Fault::CutBefore, UNKNOWN_PROMPT),
+        (Fault::Status(500), UNKNOWN_PROMPT),
         (Fault::Status(400), "failed: OpenCode refused the prompt (status 400)"),
     ];
     let check = async |(fault, end): (Fault, &str)| {
@@ -140,7 +131,7 @@ async fn a_prompt_whose_answer_is_lost_is_looked_up_and_not_sent_again() {
         bench.fake.fault_once("POST", "/prompt_async", fault.clone());
         let events = bench.run("go").await;
         assert!(outcome(&events).starts_with(end), "{fault:?}: {}", outcome(&events));
-        // The fake logs the prompts that it took. A second one would have been.
+        // The fake logs the prompts that it accepted, so a second one would show.
         let expected = usize::from(matches!(fault, Fault::CutAfter));
         assert_eq!(bench.fake.prompts().len(), expected, "{fault:?}");
         bench.stop().await;
@@ -149,27 +140,27 @@ async fn a_prompt_whose_answer_is_lost_is_looked_up_and_not_sent_again() {
 }
 
 #[tokio::test]
-async fn a_prompt_that_is_not_answered_in_time_is_looked_up() {
+async fn a_prompt_without_a_response_in_time_is_looked_up() {
     let bench = Bench::on(FakeOpenCode::start(), None, Duration::from_millis(500));
     bench.fake.queue(Script::new().text(WORDS, 3));
     bench.fake.fault_once("POST", "/prompt_async", Fault::Hang);
     let events = bench.run("go").await;
-    assert_eq!(outcome(&events), DOUBTFUL_PROMPT);
+    assert_eq!(outcome(&events), UNKNOWN_PROMPT);
     assert_eq!(bench.fake.prompts().len(), 0, "never a second prompt");
-    assert!(bench.fake.log().iter().any(|request| request.path.ends_with("/message")), "it was looked up");
+    assert!(bench.fake.log().iter().any(|request| request.path.ends_with("/message")), "no lookup");
     bench.stop().await;
 }
 
-/// Pitfall 15: after a prompt for JSON OpenCode refuses the message list of the session for good.
+/// Pitfall 15: after a prompt for JSON OpenCode can never list the messages of the session again.
 #[tokio::test]
-async fn a_message_list_that_is_refused_for_good_does_not_hold_up_the_turn() {
+async fn an_unavailable_message_list_does_not_block_the_turn() {
     let cuts = [
-        // Nothing is missing from the stream, so nothing is missing.
+        // The stream is complete.
         (None, "completed", Some(WORDS)),
-        // The end of the text brings what the gap took.
+        // The end of the text brings what was lost in the gap.
         (Some(Cut { after: 9, how: CutKind::Reset, lose: 0 }), "completed", Some(WORDS)),
-        // The gap took the end of the turn.
-        (Some(Cut { after: 9, how: CutKind::Reset, lose: usize::MAX }), UNSHOWN, None),
+        // The end of the turn was lost in the gap.
+        (Some(Cut { after: 9, how: CutKind::Reset, lose: usize::MAX }), UNLISTED, None),
     ];
     let check = async |(cut, end, text): (Option<Cut>, &str, Option<&str>)| {
         let bench = Bench::new();
@@ -190,23 +181,22 @@ async fn a_message_list_that_is_refused_for_good_does_not_hold_up_the_turn() {
     futures_util::future::join_all(cuts.into_iter().map(check)).await;
 }
 
-/// The same when the gateway was restarted: the stream does not tell of the past.
+/// The same after a restart of the gateway: the stream does not bring past events.
 #[tokio::test]
-async fn a_turn_whose_messages_are_refused_for_good_ends_when_it_is_taken_up_again() {
+async fn a_resumed_turn_with_an_unavailable_message_list_ends() {
     let bench = Bench::new();
     let session = bench.session().await;
     let (prompt, turn) = bench.start(&session, "go").await.unwrap();
     all(turn).await;
     bench.fake.fault_always("GET", "/message", Fault::Status(400));
-    let resume = Some(Resume::default());
-    let turn = bench.agent.start_turn(request(&session, &prompt, "go", resume)).await.unwrap();
+    let turn = bench.resume(&session, &prompt, Resume::default()).await;
     let events = all(turn).await;
-    assert!(outcome(&events).starts_with(UNSHOWN), "{}", outcome(&events));
+    assert!(outcome(&events).starts_with(UNLISTED), "{}", outcome(&events));
     bench.stop().await;
 }
 
 #[tokio::test]
-async fn refusals_before_the_prompt_say_what_is_wrong() {
+async fn errors_before_the_prompt_say_what_is_wrong() {
     let cases = [
         ("GET", "/event", Fault::Status(401), ErrorKind::AgentUnavailable, "user name or password"),
         ("GET", "/event", Fault::Html, ErrorKind::InvalidAgentResponse, "does not answer like OpenCode"),
@@ -239,12 +229,12 @@ async fn refusals_before_the_prompt_say_what_is_wrong() {
     ];
     for (method, path, fault, kind, text) in cases {
         let bench = Bench::new();
-        // The event stream is attached before anything else, so its fault shows before there is a session.
+        // The event stream is opened before anything else, so its fault shows before there is a session.
         let session = if path == "/event" { None } else { Some(bench.used_session().await) };
         bench.fake.fault_always(method, path, fault);
         let error = match session {
             Some(session) => bench.start(&session, "go").await.unwrap_err(),
-            None => bench.agent.open_session(anywhere(&bench)).await.unwrap_err(),
+            None => bench.agent.open_session(root(&bench)).await.unwrap_err(),
         };
         assert_eq!(error.kind(), kind, "{method} {path}: {error}");
         assert!(error.message().contains(text), "{method} {path}: {error}");
@@ -254,16 +244,13 @@ async fn refusals_before_the_prompt_say_what_is_wrong() {
 }
 
 #[tokio::test]
-async fn an_opencode_that_is_away_is_unavailable_and_found_again() {
+async fn an_opencode_that_is_down_is_unavailable_and_is_found_once_it_is_back() {
     let bench = Bench::on(FakeOpenCode::start(), None, Duration::from_millis(800));
     let session = bench.session().await;
     bench.fake.kill().await;
     let error = bench.start(&session, "go").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::AgentUnavailable);
-    assert_eq!(
-        bench.agent.open_session(anywhere(&bench)).await.unwrap_err().kind(),
-        ErrorKind::AgentUnavailable
-    );
+    assert_eq!(bench.agent.open_session(root(&bench)).await.unwrap_err().kind(), ErrorKind::AgentUnavailable);
     bench.fake.come_back();
     bench.fake.queue(Script::new().text(WORDS, 3));
     let (_, turn) = bench.start(&session, "go").await.unwrap();
@@ -271,44 +258,44 @@ async fn an_opencode_that_is_away_is_unavailable_and_found_again() {
     bench.stop().await;
 }
 
-/// Somebody begins a context while OpenCode is started again: nothing else keeps the reader of its directory alive.
+/// A context begins while OpenCode restarts: nothing else keeps the reader of its directory alive.
 #[tokio::test]
 async fn a_session_is_opened_when_opencode_comes_back() {
     let bench = Bench::on(FakeOpenCode::start(), None, Duration::from_secs(30));
     bench.session().await;
     bench.fake.kill().await;
-    let mut opening = bench.agent.open_session(anywhere(&bench));
-    // Several attempts to connect fail before it is back.
+    let mut opening = bench.agent.open_session(root(&bench));
+    // Several attempts to connect fail before OpenCode is back.
     let waiting = tokio::time::timeout(Duration::from_millis(500), &mut opening).await;
-    assert!(waiting.is_err(), "it is given up at once: {waiting:?}");
+    assert!(waiting.is_err(), "gave up at once: {waiting:?}");
     bench.fake.come_back();
     opening.await.expect("a session");
     bench.stop().await;
 }
 
 #[tokio::test]
-async fn the_password_is_sent_and_a_wrong_one_is_told() {
+async fn the_password_is_sent_and_a_wrong_one_is_reported() {
     let setup = Setup { password: Some(("opencode".to_owned(), "secret".to_owned())), ..Setup::default() };
     let bench = Bench::on(FakeOpenCode::start_with(setup.clone()), Some("secret"), Duration::from_secs(5));
     bench.fake.queue(Script::new().text(WORDS, 3));
     assert_eq!(text_of(&bench.run("go").await), WORDS);
     bench.stop().await;
     let bench = Bench::on(FakeOpenCode::start_with(setup), Some("wrong"), Duration::from_secs(5));
-    let error = bench.agent.open_session(anywhere(&bench)).await.unwrap_err();
+    let error = bench.agent.open_session(root(&bench)).await.unwrap_err();
     assert!(error.message().contains("user name or password"), "{error}");
     assert!(!error.message().contains("wrong") && !format!("{:?}", bench.agent).contains("wrong"));
     bench.stop().await;
 }
 
 #[tokio::test]
-async fn a_turn_is_taken_up_again_without_a_prompt() {
+async fn a_finished_turn_is_resumed_without_a_prompt() {
     for play in ["text_async", "tool_bash_slow", "cut_rst_partial"] {
         let bench = Bench::new();
         bench.fake.play(&Play::new(play));
         let session = bench.session().await;
         let (prompt, turn) = bench.start(&session, "go").await.unwrap();
         let whole = all(turn).await;
-        // The log holds the first text only.
+        // The log holds only the first text.
         let first = whole.iter().find_map(|event| match event {
             AgentEvent::Text { block, text } => Some(Artifact {
                 id: block.id.clone(),
@@ -324,8 +311,7 @@ async fn a_turn_is_taken_up_again_without_a_prompt() {
         });
         let artifacts: Vec<Artifact> = first.into_iter().collect();
         let known: String = artifacts.iter().filter_map(|artifact| artifact.parts[0].as_text()).collect();
-        let resume = Some(Resume { artifacts, ..Resume::default() });
-        let turn = bench.agent.start_turn(request(&session, &prompt, "go", resume)).await.unwrap();
+        let turn = bench.resume(&session, &prompt, Resume { artifacts, ..Resume::default() }).await;
         let rest = all(turn).await;
         assert_eq!(outcome(&rest), "completed", "{play}");
         let text =
@@ -337,27 +323,24 @@ async fn a_turn_is_taken_up_again_without_a_prompt() {
 }
 
 #[tokio::test]
-async fn a_turn_is_taken_up_again_while_it_runs() {
+async fn a_running_turn_is_resumed_without_a_prompt() {
     let bench = Bench::new();
     let gate = Gate::new();
-    bench.fake.queue(Script::new().text("before ", 2).hold(&gate).text("after", 2));
-    let session = bench.session().await;
-    let (prompt, turn) = bench.start(&session, "go").await.unwrap();
-    gate.reached().await;
+    let (session, prompt, turn) =
+        bench.start_held(Script::new().text("before ", 2).hold(&gate).text("after", 2), &gate).await;
     drop(turn);
-    let resume = Some(Resume::default());
-    let mut turn = bench.agent.start_turn(request(&session, &prompt, "go", resume)).await.unwrap();
+    let mut turn = bench.resume(&session, &prompt, Resume::default()).await;
     let first = next(&mut turn).await.unwrap();
     gate.open();
     let mut events = vec![first];
     events.extend(all(turn).await);
-    assert_eq!((outcome(&events).as_str(), text_of(&events).as_str()), ("completed", "before after"));
+    assert_eq!(result(&events), ended("completed", "before after"));
     assert_eq!(bench.fake.prompts().len(), 1);
     bench.stop().await;
 }
 
 #[tokio::test]
-async fn a_session_that_is_gone_is_told_before_the_prompt() {
+async fn a_deleted_session_is_reported_before_the_prompt() {
     let bench = Bench::new();
     let session = bench.session().await;
     bench.fake.forget_session(session.id.as_str());
@@ -367,7 +350,7 @@ async fn a_session_that_is_gone_is_told_before_the_prompt() {
 }
 
 #[tokio::test]
-async fn a_404_of_a_proxy_does_not_end_a_turn_that_is_taken_up_again() {
+async fn a_404_of_a_proxy_does_not_end_a_resumed_turn() {
     let bench = Bench::new();
     bench.fake.queue(Script::new().text(WORDS, 3));
     let session = bench.session().await;
@@ -375,24 +358,21 @@ async fn a_404_of_a_proxy_does_not_end_a_turn_that_is_taken_up_again() {
     all(turn).await;
     for path in ["/session/status", "/message"] {
         bench.fake.fault_once("GET", path, Fault::Status(404));
-        let resume = Some(Resume::default());
-        let turn = bench.agent.start_turn(request(&session, &prompt, "go", resume)).await.unwrap();
-        let events = all(turn).await;
-        assert_eq!((outcome(&events).as_str(), text_of(&events).as_str()), ("completed", WORDS), "{path}");
+        let turn = bench.resume(&session, &prompt, Resume::default()).await;
+        assert_eq!(result(&all(turn).await), ended("completed", WORDS), "{path}");
     }
     bench.stop().await;
 }
 
 #[tokio::test]
-async fn a_session_that_is_gone_fails_a_turn_that_is_taken_up_again() {
+async fn a_resumed_turn_fails_if_its_session_was_deleted() {
     let bench = Bench::new();
     let session = bench.session().await;
     bench.fake.forget_session(session.id.as_str());
     let prompt = bench.agent.new_prompt();
-    let turn =
-        bench.agent.start_turn(request(&session, &prompt, "go", Some(Resume::default()))).await.unwrap();
+    let turn = bench.resume(&session, &prompt, Resume::default()).await;
     let end = outcome(&all(turn).await);
     assert!(end.starts_with("failed: OpenCode no longer knows this session. Start a new context."), "{end}");
-    assert!(end.ends_with("may be missing."), "what was said before the restart is not known: {end}");
+    assert!(end.ends_with("may be missing."), "the text before the restart is unknown: {end}");
     bench.stop().await;
 }

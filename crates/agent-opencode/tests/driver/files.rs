@@ -6,11 +6,11 @@ use longshore_model::BlockKind;
 use longshore_testkit::fake_opencode::{Gate, Play};
 use serde_json::json;
 
-use super::stage::on_stage;
+use super::stage::start_root;
 use super::*;
 
-/// Files in words.
-fn told(events: &[AgentEvent]) -> Vec<(String, String, Vec<u8>)> {
+/// The reported files: name, media type and content.
+fn files(events: &[AgentEvent]) -> Vec<(String, String, Vec<u8>)> {
     let file = |event: &AgentEvent| match event {
         AgentEvent::File { block, file } => {
             assert_eq!(block.kind, BlockKind::File);
@@ -32,20 +32,20 @@ fn bench(written_files: bool) -> Bench {
 }
 
 #[tokio::test]
-async fn the_files_that_a_turn_wrote_come_before_its_end_if_they_are_wanted() {
+async fn written_files_are_reported_before_the_end_if_that_is_enabled() {
     let notes = ("notes.txt".to_owned(), "text/plain".to_owned(), b"written by a tool\n".to_vec());
-    for (wanted, expected) in [(true, vec![notes]), (false, vec![])] {
-        let bench = bench(wanted);
+    for (enabled, expected) in [(true, vec![notes]), (false, vec![])] {
+        let bench = bench(enabled);
         bench.fake.play(&Play::new("tool_write"));
         let session = bench.session().await;
         std::fs::write(bench.fake.workspace().join("notes.txt"), "written by a tool\n").unwrap();
         let (prompt, turn) = bench.start(&session, "go").await.unwrap();
         let events = all(turn).await;
-        assert_eq!(told(&events), expected);
-        if wanted {
+        assert_eq!(files(&events), expected);
+        if enabled {
             assert!(matches!(events[events.len() - 2], AgentEvent::File { .. }), "{events:?}");
         }
-        // Taken up again with the file in the log.
+        // Resumed with the file in the log.
         let artifacts = events.iter().filter_map(|event| match event {
             AgentEvent::File { block, .. } => Some(longshore_model::Artifact {
                 id: block.id.clone(),
@@ -59,15 +59,14 @@ async fn the_files_that_a_turn_wrote_come_before_its_end_if_they_are_wanted() {
             }),
             _ => None,
         });
-        let resume = Some(Resume { artifacts: artifacts.collect(), ..Resume::default() });
-        let turn = bench.agent.start_turn(request(&session, &prompt, "go", resume)).await.unwrap();
-        assert_eq!(told(&all(turn).await), []);
+        let past = Resume { artifacts: artifacts.collect(), ..Resume::default() };
+        assert_eq!(files(&all(bench.resume(&session, &prompt, past).await).await), []);
         bench.stop().await;
     }
 }
 
 #[tokio::test]
-async fn what_is_no_file_of_the_directory_is_left_out() {
+async fn paths_that_are_no_file_inside_the_directory_are_left_out() {
     let outside = tempfile::tempdir().unwrap();
     let secret = outside.path().join("secret");
     std::fs::write(&secret, "not yours").unwrap();
@@ -82,14 +81,14 @@ async fn what_is_no_file_of_the_directory_is_left_out() {
             _ => {}
         }
         let events = bench.run("go").await;
-        assert_eq!(told(&events), [], "{what}");
+        assert_eq!(files(&events), [], "{what}");
         assert_eq!(outcome(&events), "completed", "{what}");
         bench.stop().await;
     }
 }
 
-/// A tool call of the step that is on, which says that it wrote these.
-async fn wrote(bench: &Bench, session: &Session, step: &str, names: &[&str]) {
+/// Emits a tool call of the current step that reports these paths as written.
+async fn write_files(bench: &Bench, session: &Session, step: &str, names: &[&str]) {
     let path = |name: &&str| json!({"filePath": bench.fake.workspace().join(name).to_str().expect("UTF-8")});
     let files: Vec<_> = names.iter().map(path).collect();
     let state = json!({"status": "completed", "input": {}, "output": "", "metadata": {"files": files}});
@@ -98,25 +97,25 @@ async fn wrote(bench: &Bench, session: &Session, step: &str, names: &[&str]) {
     bench.fake.emit("message.part.updated", json!({"sessionID": session.id.as_str(), "part": part})).await;
 }
 
-/// They may be large, and many.
+/// Files may be large and many.
 #[tokio::test]
-async fn no_file_is_read_before_the_engine_took_the_one_before() {
+async fn a_file_is_read_only_after_the_engine_took_the_one_before() {
     let bench = bench(true);
     let gate = Gate::new();
-    let (session, _, mut turn, step) = on_stage(&bench, &gate).await;
+    let (session, _, mut turn, step) = start_root(&bench, &gate).await;
     let names = ["a", "b", "c"];
     for name in names {
         std::fs::write(bench.fake.workspace().join(name), "early").unwrap();
     }
-    wrote(&bench, &session, &step, &names).await;
+    write_files(&bench, &session, &step, &names).await;
     gate.open();
     let mut events = until(&mut turn, |event| matches!(event, AgentEvent::File { .. })).await;
-    // Nothing announces that nothing happens.
+    // There is no event to wait for when nothing happens.
     tokio::time::sleep(Duration::from_millis(300)).await;
     std::fs::write(bench.fake.workspace().join("c"), "late").unwrap();
     events.extend(all(turn).await);
-    let told: Vec<_> = told(&events).into_iter().map(|(name, _, bytes)| (name, bytes)).collect();
+    let found: Vec<_> = files(&events).into_iter().map(|(name, _, bytes)| (name, bytes)).collect();
     let expected = [("a", "early"), ("b", "early"), ("c", "late")];
-    assert_eq!(told, expected.map(|(name, text)| (name.to_owned(), text.as_bytes().to_vec())));
+    assert_eq!(found, expected.map(|(name, text)| (name.to_owned(), text.as_bytes().to_vec())));
     bench.stop().await;
 }

@@ -1,4 +1,4 @@
-//! Messages that join a turn that runs.
+//! Messages that join a running turn.
 
 use longshore_engine::port::Steering;
 use longshore_model::ErrorKind;
@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use super::*;
 
-/// What the engine holds of a message that joins.
+/// The engine's side of a message that joins.
 struct Joining {
     prompt: PromptId,
     expected: oneshot::Receiver<()>,
@@ -19,7 +19,7 @@ struct Joining {
 async fn offer(bench: &Bench, turn: &Turn, text: &str) -> Joining {
     let prompt = bench.agent.new_prompt();
     let (expected, is_expected) = oneshot::channel();
-    let (go, word) = oneshot::channel();
+    let (go, may_go) = oneshot::channel();
     let (sent, outcome) = oneshot::channel();
     let steering = Steering {
         prompt: prompt.clone(),
@@ -27,7 +27,7 @@ async fn offer(bench: &Bench, turn: &Turn, text: &str) -> Joining {
         options: PromptOptions::default(),
         trace: None,
         expected,
-        go: word,
+        go: may_go,
         sent,
     };
     turn.steering.send(Box::new(steering)).await.expect("the turn runs");
@@ -38,7 +38,7 @@ async fn soon<T>(what: oneshot::Receiver<T>) -> Option<T> {
     timeout(PATIENCE, what).await.expect("an answer").ok()
 }
 
-/// Offers a message and lets it go.
+/// Offers a message and lets it be sent.
 pub(crate) async fn join(bench: &Bench, turn: &Turn, text: &str) -> (PromptId, Option<Result<()>>) {
     let joining = offer(bench, turn, text).await;
     soon(joining.expected).await.expect("the turn goes on");
@@ -47,7 +47,7 @@ pub(crate) async fn join(bench: &Bench, turn: &Turn, text: &str) -> (PromptId, O
 }
 
 #[tokio::test]
-async fn recorded_messages_join_in_mid_text_and_in_mid_tool() {
+async fn recorded_messages_join_during_a_text_and_during_a_tool_call() {
     let cases = [
         ("two_prompts_one_session", "alpha b bravo c charlie delta e echo fo foxtrot"),
         ("prompt_during_tool", "alpha b bravo c charlie delta e "),
@@ -71,64 +71,55 @@ async fn recorded_messages_join_in_mid_text_and_in_mid_tool() {
         let answers = bench.fake.messages(session.id.as_str());
         let answers: Vec<&str> =
             answers.iter().filter_map(|message| message["info"]["parentID"].as_str()).collect();
-        assert_eq!(answers, ids, "{name}: each has an answer");
+        assert_eq!(answers, ids, "{name}: each prompt has an answer");
         bench.stop().await;
     }
 }
 
-/// OpenCode is done with the turn while the message is still with the engine.
+/// OpenCode ends the turn while the engine still holds the message.
 #[tokio::test]
-async fn a_message_that_is_expected_keeps_the_turn_open() {
+async fn an_expected_message_keeps_the_turn_open() {
     let bench = Bench::new();
     let gate = Gate::new();
-    bench.fake.queue(Script::new().text("one. ", 1).hold(&gate));
+    let (session, _, turn) = bench.start_held(Script::new().text("one. ", 1).hold(&gate), &gate).await;
     bench.fake.queue(Script::new().text("two.", 1));
-    let session = bench.session().await;
-    let (_, turn) = bench.start(&session, "go").await.unwrap();
-    gate.reached().await;
     let joining = offer(&bench, &turn, "more").await;
     soon(joining.expected).await.expect("the turn goes on");
     gate.open();
     bench.fake.quiet().await;
-    // The session is idle, and read as such.
+    // The session is idle, and the turn has seen that.
     bench.fake.emit("session.idle", serde_json::json!({"sessionID": session.id.as_str()})).await;
     joining.go.send(()).unwrap();
     soon(joining.sent).await.unwrap().unwrap();
     let events = all(turn).await;
-    assert_eq!((outcome(&events).as_str(), text_of(&events).as_str()), ("completed", "one. two."));
+    assert_eq!(result(&events), ended("completed", "one. two."));
     bench.stop().await;
 }
 
 #[tokio::test]
-async fn a_message_that_is_not_sent_after_all_holds_up_nothing() {
+async fn an_expected_message_that_is_not_sent_does_not_block_the_turn() {
     let bench = Bench::new();
     let gate = Gate::new();
-    bench.fake.queue(Script::new().text("one.", 1).hold(&gate));
-    let session = bench.session().await;
-    let (_, turn) = bench.start(&session, "go").await.unwrap();
-    gate.reached().await;
+    let (_, _, turn) = bench.start_held(Script::new().text("one.", 1).hold(&gate), &gate).await;
     let joining = offer(&bench, &turn, "more").await;
     soon(joining.expected).await.expect("the turn goes on");
     gate.open();
     drop(joining.go);
     let events = all(turn).await;
-    assert_eq!((outcome(&events).as_str(), text_of(&events).as_str()), ("completed", "one."));
+    assert_eq!(result(&events), ended("completed", "one."));
     assert_eq!(bench.fake.prompts().len(), 1);
     bench.stop().await;
 }
 
 #[tokio::test]
-async fn a_message_that_opencode_refuses_is_known_not_to_have_joined() {
+async fn a_message_that_opencode_refuses_has_not_joined() {
     for (fault, expected) in [
         (Fault::Status(400), ErrorKind::InvalidAgentResponse),
         (Fault::Status(401), ErrorKind::AgentUnavailable),
     ] {
         let bench = Bench::new();
         let gate = Gate::new();
-        bench.fake.queue(Script::new().text("one.", 1).hold(&gate));
-        let session = bench.session().await;
-        let (_, turn) = bench.start(&session, "go").await.unwrap();
-        gate.reached().await;
+        let (_, _, turn) = bench.start_held(Script::new().text("one.", 1).hold(&gate), &gate).await;
         bench.fake.fault_once("POST", "/prompt_async", fault);
         let (_, sent) = join(&bench, &turn, "more").await;
         assert_eq!(sent.unwrap().unwrap_err().kind(), expected);
@@ -138,9 +129,9 @@ async fn a_message_that_opencode_refuses_is_known_not_to_have_joined() {
     }
 }
 
-/// The connection breaks: OpenCode's messages tell whether it has the prompt.
+/// The connection breaks: OpenCode's messages show whether it has the prompt.
 #[tokio::test]
-async fn a_message_of_unknown_fate_is_looked_for() {
+async fn a_message_of_unknown_delivery_is_looked_up() {
     let unread = "completed: A message that joined this turn may not have been read; look at the session before \
                   you send it again.";
     for (fault, end, text) in
@@ -148,52 +139,46 @@ async fn a_message_of_unknown_fate_is_looked_for() {
     {
         let bench = Bench::new();
         let gate = Gate::new();
-        bench.fake.queue(Script::new().text("one. ", 1).hold(&gate));
+        let (_, _, turn) = bench.start_held(Script::new().text("one. ", 1).hold(&gate), &gate).await;
         bench.fake.queue(Script::new().text("two.", 1));
-        let session = bench.session().await;
-        let (_, turn) = bench.start(&session, "go").await.unwrap();
-        gate.reached().await;
         bench.fake.fault_once("POST", "/prompt_async", fault);
         let joining = offer(&bench, &turn, "more").await;
         soon(joining.expected).await.expect("the turn goes on");
         joining.go.send(()).unwrap();
         gate.open();
-        soon(joining.sent).await.unwrap().expect("it may have arrived");
+        soon(joining.sent).await.unwrap().expect("the message may have arrived");
         let events = all(turn).await;
-        assert_eq!((outcome(&events).as_str(), text_of(&events).as_str()), (end, text));
+        assert_eq!(result(&events), ended(end, text));
         bench.stop().await;
     }
 }
 
-/// OpenCode says at once that it takes a prompt, and stores it later; when it has just been started, much later. What comes
-/// meanwhile could be stored before it.
+/// OpenCode accepts a prompt at once and stores it later; after its start, much later. A message that arrives meanwhile could
+/// be stored first.
 #[tokio::test]
-async fn a_message_does_not_overtake_the_one_that_began_the_turn() {
+async fn a_message_does_not_overtake_the_prompt_that_began_the_turn() {
     let bench = Bench::new();
     let gate = Gate::new();
-    // Nothing tells that the first one is stored.
+    // No event shows that the first prompt is stored.
     bench.fake.deliver(Delivery::HeartbeatsOnly);
-    bench.fake.queue(Script::new().text("one. ", 1).hold(&gate));
+    let (_, _, turn) = bench.start_held(Script::new().text("one. ", 1).hold(&gate), &gate).await;
     bench.fake.queue(Script::new().text("two.", 1));
-    let session = bench.session().await;
-    let (_, turn) = bench.start(&session, "go").await.unwrap();
-    gate.reached().await;
     let joining = offer(&bench, &turn, "more").await;
     soon(joining.expected).await.expect("the turn goes on");
     joining.go.send(()).unwrap();
     let early = timeout(Duration::from_millis(500), bench.fake.requested("POST", "/prompt_async", 2)).await;
-    assert!(early.is_err(), "it was sent before OpenCode had the first");
+    assert!(early.is_err(), "sent before OpenCode had the first prompt");
     bench.fake.deliver(Delivery::Live);
     bench.fake.end_streams();
     soon(joining.sent).await.unwrap().unwrap();
     gate.open();
     let events = all(turn).await;
-    assert_eq!((outcome(&events).as_str(), text_of(&events).as_str()), ("completed", "one. two."));
+    assert_eq!(result(&events), ended("completed", "one. two."));
     bench.stop().await;
 }
 
 #[tokio::test]
-async fn nobody_joins_a_turn_that_is_over() {
+async fn a_finished_turn_takes_no_messages() {
     let bench = Bench::new();
     bench.fake.queue(Script::new().text("one.", 1));
     let session = bench.session().await;
@@ -204,17 +189,14 @@ async fn nobody_joins_a_turn_that_is_over() {
     bench.stop().await;
 }
 
-/// The engine takes no events while it waits for the driver's word, and the driver waits for the engine to take them.
+/// The engine takes no events while it waits for the driver's reply, and the driver waits for the engine to take events.
 #[tokio::test]
-async fn a_message_can_join_while_nobody_takes_the_events() {
+async fn a_message_can_join_while_the_engine_takes_no_events() {
     let bench = Bench::new();
     let gate = Gate::new();
     let much: Vec<String> = (0..2000).map(|nth| format!("{nth} ")).collect();
-    bench.fake.queue(Script::new().deltas(much.clone()).hold(&gate));
+    let (_, _, turn) = bench.start_held(Script::new().deltas(much.clone()).hold(&gate), &gate).await;
     bench.fake.queue(Script::new().text("two.", 1));
-    let session = bench.session().await;
-    let (_, turn) = bench.start(&session, "go").await.unwrap();
-    gate.reached().await;
     let joining = offer(&bench, &turn, "more").await;
     soon(joining.expected).await.expect("the turn goes on");
     joining.go.send(()).unwrap();
@@ -227,14 +209,11 @@ async fn a_message_can_join_while_nobody_takes_the_events() {
 }
 
 #[tokio::test]
-async fn a_turn_is_taken_up_with_the_messages_that_joined_it() {
+async fn a_turn_is_resumed_with_the_messages_that_joined_it() {
     let bench = Bench::new();
     let gate = Gate::new();
-    bench.fake.queue(Script::new().text("one. ", 1).hold(&gate));
+    let (session, prompt, turn) = bench.start_held(Script::new().text("one. ", 1).hold(&gate), &gate).await;
     bench.fake.queue(Script::new().text("two.", 1));
-    let session = bench.session().await;
-    let (prompt, turn) = bench.start(&session, "go").await.unwrap();
-    gate.reached().await;
     gate.open();
     let (joined, sent) = join(&bench, &turn, "more").await;
     sent.unwrap().unwrap();
@@ -243,8 +222,7 @@ async fn a_turn_is_taken_up_with_the_messages_that_joined_it() {
     let never_sent = bench.agent.new_prompt();
     let unread = "completed: A message that joined this turn may not have been read";
     for (joined, end) in [(vec![joined.clone()], "completed"), (vec![joined, never_sent], unread)] {
-        let resume = Some(Resume { joined, ..Resume::default() });
-        let turn = bench.agent.start_turn(request(&session, &prompt, "go", resume)).await.unwrap();
+        let turn = bench.resume(&session, &prompt, Resume { joined, ..Resume::default() }).await;
         let events = all(turn).await;
         assert!(outcome(&events).starts_with(end), "{}", outcome(&events));
         assert_eq!(text_of(&events), "one. two.");

@@ -1,4 +1,4 @@
-//! Text that OpenCode forgot before anybody had all of it: the end of the turn says so, and only then.
+//! Text that OpenCode lost before the gateway received all of it: then, and only then, the end of the turn mentions it.
 
 use longshore_testkit::fake_opencode::{Gate, Tool, Turn as Script};
 use serde_json::{Value, json};
@@ -12,42 +12,39 @@ fn before(gate: &Gate) -> Script {
     Script::new().text("kept ", 1).hold(gate)
 }
 
-/// A turn that stands in a text of its own making, without an end.
+/// A turn that stops in an unfinished text.
 async fn in_mid_text(bench: &Bench, gate: &Gate, script: Script) -> (Session, Turn, Value) {
-    bench.fake.queue(script);
-    let session = bench.session().await;
-    let (_, turn) = bench.start(&session, "go").await.expect("the turn starts");
-    gate.reached().await;
+    let (session, _, turn) = bench.start_held(script, gate).await;
     let messages = bench.fake.messages(session.id.as_str());
     let part = json!({"id": "prt_open", "messageID": messages.last().expect("a step")["info"]["id"],
         "sessionID": session.id.as_str(), "type": "text", "text": "", "time": {"start": 1}});
     bench.fake.emit("message.part.updated", json!({"sessionID": session.id.as_str(), "part": part})).await;
-    say(bench, &part, "heard").await;
+    append(bench, &part, "heard").await;
     (session, turn, part)
 }
 
-async fn say(bench: &Bench, part: &Value, text: &str) {
+async fn append(bench: &Bench, part: &Value, text: &str) {
     let delta = json!({"sessionID": part["sessionID"], "messageID": part["messageID"], "partID": part["id"],
         "field": "text", "delta": text});
     bench.fake.emit("message.part.delta", delta).await;
 }
 
-/// Whether the end says so for programs too.
+/// Whether the end marks the loss for programs too.
 fn is_lacking(events: &[AgentEvent]) -> bool {
     matches!(events.last(), Some(AgentEvent::Ended(Outcome::Lacking(_))))
 }
 
 #[tokio::test]
-async fn a_kill_in_the_middle_of_a_text_is_told_as_a_loss() {
+async fn a_kill_during_a_text_is_reported_as_a_loss() {
     let bench = Bench::new();
     let gate = Gate::new();
     let (_, mut turn, _) = in_mid_text(&bench, &gate, before(&gate).text("never", 1)).await;
-    let heard =
+    let received =
         until(&mut turn, |event| matches!(event, AgentEvent::Text { text, .. } if text == "heard")).await;
     bench.fake.kill().await;
     bench.fake.come_back();
     let rest = all(turn).await;
-    let events: Vec<AgentEvent> = heard.into_iter().chain(rest).collect();
+    let events: Vec<AgentEvent> = received.into_iter().chain(rest).collect();
     assert_eq!(text_of(&events), "kept heard");
     let end = outcome(&events);
     assert!(
@@ -59,7 +56,7 @@ async fn a_kill_in_the_middle_of_a_text_is_told_as_a_loss() {
 }
 
 #[tokio::test]
-async fn a_kill_while_a_tool_runs_loses_none() {
+async fn a_kill_while_a_tool_runs_loses_no_text() {
     let bench = Bench::new();
     bench.fake.queue(Script::new().text("kept", 1).guarded_tool(Tool::bash("make", "")).text("never", 1));
     let session = bench.session().await;
@@ -75,13 +72,11 @@ async fn a_kill_while_a_tool_runs_loses_none() {
 
 /// Between two texts OpenCode may have begun the next one after the stream ended and before it was killed.
 #[tokio::test]
-async fn a_kill_between_texts_may_have_lost_the_next() {
+async fn a_kill_between_two_texts_may_have_lost_the_second() {
     let bench = Bench::new();
     let gate = Gate::new();
-    bench.fake.queue(Script::new().text("kept", 1).hold(&gate).text("never", 1));
-    let session = bench.session().await;
-    let (_, turn) = bench.start(&session, "go").await.expect("the turn starts");
-    gate.reached().await;
+    let (_, _, turn) =
+        bench.start_held(Script::new().text("kept", 1).hold(&gate).text("never", 1), &gate).await;
     bench.fake.kill().await;
     bench.fake.come_back();
     let events = all(turn).await;
@@ -90,14 +85,14 @@ async fn a_kill_between_texts_may_have_lost_the_next() {
     bench.stop().await;
 }
 
-/// What was said while nobody listened comes with the text's end.
+/// The end of a text brings what was missed.
 #[tokio::test]
-async fn a_text_that_comes_to_its_end_is_whole() {
+async fn a_text_that_ends_after_a_gap_is_complete() {
     let bench = Bench::new();
     let gate = Gate::new();
     let (_, turn, mut part) = in_mid_text(&bench, &gate, before(&gate).text("never", 1)).await;
     bench.fake.end_streams();
-    say(&bench, &part, " unheard").await;
+    append(&bench, &part, " unheard").await;
     bench.fake.streams_opened(2).await;
     part["text"] = "heard unheard".into();
     part["time"]["end"] = 2.into();
@@ -109,14 +104,14 @@ async fn a_text_that_comes_to_its_end_is_whole() {
     bench.stop().await;
 }
 
-/// Somebody stops the turn at OpenCode, which then writes down what it had said.
+/// Another client stops the turn, and OpenCode then stores the text that it had.
 #[tokio::test]
-async fn an_abort_in_the_middle_of_a_text_loses_none() {
+async fn an_abort_during_a_text_loses_no_text() {
     let bench = Bench::new();
     let gate = Gate::new();
     let (_, turn, part) = in_mid_text(&bench, &gate, before(&gate).silence()).await;
     bench.fake.end_streams();
-    say(&bench, &part, " unheard").await;
+    append(&bench, &part, " unheard").await;
     bench.fake.streams_opened(2).await;
     gate.open();
     bench.fake.dispose_instance().await;
@@ -126,9 +121,9 @@ async fn an_abort_in_the_middle_of_a_text_loses_none() {
     bench.stop().await;
 }
 
-/// The gateway was away, and meanwhile somebody deleted the session.
+/// Events were missed, and meanwhile the session was deleted.
 #[tokio::test]
-async fn a_session_that_is_gone_may_have_said_more() {
+async fn a_deleted_session_may_have_lost_text() {
     let bench = Bench::new();
     let gate = Gate::new();
     let (session, turn, _) = in_mid_text(&bench, &gate, before(&gate).text("never", 1)).await;

@@ -1,24 +1,24 @@
-//! The driver over HTTP, against a fake OpenCode that plays what the real one sent.
+//! The driver over HTTP, against a fake OpenCode that plays recordings of the real one.
 
 mod adopted;
 mod asks;
 mod calls;
 mod child_faults;
+mod child_turns;
 mod children;
-mod family;
 mod faults;
 mod files;
-mod garbled;
+mod invalid_responses;
 mod joining;
-mod left_turns;
 mod lost_text;
-mod notes;
-mod orders;
+mod malformed_events;
+mod native_prompts;
+mod orphaned_turns;
 mod refused;
+mod resumed;
 mod sessions;
 mod stage;
-mod strangers;
-mod taken_up;
+mod titles_and_usage;
 mod turns;
 mod upstream;
 mod watchdog;
@@ -34,13 +34,15 @@ use longshore_engine::Tasks;
 use longshore_engine::port::{
     Agent, Input, NewSession, Prompting, Resume, Session, SystemClock, Turn, TurnRequest,
 };
-use longshore_model::{AgentEvent, Outcome, PromptId, PromptOptions, Result, SessionId, TaskId};
-use longshore_testkit::fake_opencode::FakeOpenCode;
+use longshore_model::{
+    AgentEvent, Answer, Ask, Outcome, PermissionReply, PromptId, PromptOptions, Result, SessionId, TaskId,
+};
+use longshore_testkit::fake_opencode::{FakeOpenCode, Gate, Turn as Script};
 
 /// Long enough for a loaded machine; no test waits for it unless it fails.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// A fake and a driver on it.
+/// A fake OpenCode and a driver connected to it.
 struct Bench {
     fake: FakeOpenCode,
     agent: OpenCode,
@@ -83,15 +85,15 @@ impl Bench {
         };
         change(&mut config);
         let agent =
-            OpenCode::new(config, Arc::new(SystemClock), tasks.clone()).expect("a good configuration");
+            OpenCode::new(config, Arc::new(SystemClock), tasks.clone()).expect("a valid configuration");
         Self { fake, agent, tasks }
     }
 
     async fn session(&self) -> Session {
-        self.agent.open_session(anywhere(self)).await.expect("a session")
+        self.agent.open_session(root(self)).await.expect("a session")
     }
 
-    /// A session in which somebody else may be at work.
+    /// A session in which another client may run a turn.
     async fn used_session(&self) -> Session {
         self.session().await;
         self.fake.add_session("ses_used", self.fake.directory());
@@ -107,20 +109,35 @@ impl Bench {
         Ok((prompt, turn))
     }
 
-    /// One whole turn in a new session.
+    /// Starts a turn in a new session, and waits until its script reaches the gate.
+    async fn start_held(&self, script: Script, gate: &Gate) -> (Session, PromptId, Turn) {
+        self.fake.queue(script);
+        let session = self.session().await;
+        let (prompt, turn) = self.start(&session, "go").await.expect("the turn starts");
+        gate.reached().await;
+        (session, prompt, turn)
+    }
+
+    /// Resumes a turn, as the engine does after a restart.
+    async fn resume(&self, session: &Session, prompt: &PromptId, past: Resume) -> Turn {
+        let request = request(session, prompt, "go", Some(past));
+        self.agent.start_turn(request).await.expect("the turn is resumed")
+    }
+
+    /// Runs one whole turn in a new session.
     async fn run(&self, text: &str) -> Vec<AgentEvent> {
         let session = self.session().await;
         let (_, turn) = self.start(&session, text).await.expect("the turn starts");
         all(turn).await
     }
 
-    /// Nothing is left behind when the gateway stops.
+    /// Checks that no task is left when the gateway stops.
     async fn stop(self) {
         tokio::time::timeout(PATIENCE, self.tasks.stop()).await.expect("all tasks stop");
     }
 }
 
-fn anywhere(bench: &Bench) -> NewSession {
+fn root(bench: &Bench) -> NewSession {
     NewSession { directory: bench.fake.directory().to_owned() }
 }
 
@@ -139,7 +156,7 @@ fn request(session: &Session, prompt: &PromptId, text: &str, resume: Option<Resu
     }
 }
 
-/// All events of a turn. Checks that it ends exactly once, and last.
+/// All events of a turn. Checks that the turn ends exactly once, and last.
 async fn all(mut turn: Turn) -> Vec<AgentEvent> {
     let mut events = Vec::new();
     while let Some(event) = next(&mut turn).await {
@@ -148,7 +165,7 @@ async fn all(mut turn: Turn) -> Vec<AgentEvent> {
     let ends = events.iter().filter(|event| matches!(event, AgentEvent::Ended(_))).count();
     assert_eq!(ends, 1, "{events:?}");
     assert!(matches!(events.last(), Some(AgentEvent::Ended(_))), "{events:?}");
-    family::check_rest(&events);
+    child_turns::check_rest(&events);
     events
 }
 
@@ -156,7 +173,7 @@ async fn next(turn: &mut Turn) -> Option<AgentEvent> {
     tokio::time::timeout(PATIENCE, turn.events.recv()).await.expect("the turn goes on")
 }
 
-/// The events of a turn up to the first one like this.
+/// The events of a turn up to the first one that matches.
 async fn until(turn: &mut Turn, found: impl Fn(&AgentEvent) -> bool) -> Vec<AgentEvent> {
     let mut events = Vec::new();
     while !events.last().is_some_and(&found) {
@@ -166,7 +183,28 @@ async fn until(turn: &mut Turn, found: impl Fn(&AgentEvent) -> bool) -> Vec<Agen
     events
 }
 
-/// The text that the events add up to, block by block.
+/// Waits for the next ask.
+async fn asked(turn: &mut Turn) -> Ask {
+    let events = until(turn, |event| matches!(event, AgentEvent::Asked(_))).await;
+    last_ask(&events)
+}
+
+fn last_ask(events: &[AgentEvent]) -> Ask {
+    match events.last() {
+        Some(AgentEvent::Asked(ask)) => ask.clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn permission(reply: PermissionReply, message: Option<&str>) -> Answer {
+    Answer::Permission { reply, message: message.map(str::to_owned) }
+}
+
+fn once() -> Answer {
+    permission(PermissionReply::Once, None)
+}
+
+/// The text of all blocks after the events were applied.
 fn text_of(events: &[AgentEvent]) -> String {
     let mut blocks: Vec<(&str, String)> = Vec::new();
     for event in events {
@@ -183,15 +221,23 @@ fn text_of(events: &[AgentEvent]) -> String {
     }
     blocks.into_iter().map(|(_, text)| text).collect()
 }
-
 fn outcome(events: &[AgentEvent]) -> String {
     match events.last() {
-        Some(AgentEvent::Ended(outcome)) => in_words(outcome),
+        Some(AgentEvent::Ended(outcome)) => described(outcome),
         other => panic!("no end: {other:?}"),
     }
 }
 
-fn in_words(outcome: &Outcome) -> String {
+/// The outcome and the text of a turn.
+fn result(events: &[AgentEvent]) -> (String, String) {
+    (outcome(events), text_of(events))
+}
+
+fn ended(outcome: &str, text: &str) -> (String, String) {
+    (outcome.to_owned(), text.to_owned())
+}
+
+fn described(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Completed { remark } => {
             remark.clone().map_or_else(|| "completed".to_owned(), |remark| format!("completed: {remark}"))
@@ -199,6 +245,6 @@ fn in_words(outcome: &Outcome) -> String {
         Outcome::Canceled { reason } => format!("canceled: {reason}"),
         Outcome::Failed(failure) => format!("failed: {}", failure.message),
         Outcome::AuthRequired(failure) => format!("auth required: {}", failure.message),
-        Outcome::Lacking(outcome) => in_words(outcome),
+        Outcome::Lacking(outcome) => described(outcome),
     }
 }

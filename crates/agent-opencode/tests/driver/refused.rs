@@ -1,4 +1,4 @@
-//! Prompts that OpenCode takes and then refuses: an error without a name comes, and nothing is stored.
+//! Prompts that OpenCode accepts and then refuses: an error event without a message id comes, and nothing is stored.
 
 use longshore_testkit::fake_opencode::{Delivery, Fault, Gate, Turn as Script};
 use serde_json::json;
@@ -11,9 +11,9 @@ async fn refuse(bench: &Bench, session: &Session) {
     bench.fake.emit("session.error", json!({"sessionID": session.id.as_str(), "error": error})).await;
 }
 
-/// A turn must not be taken for complete when only what joined it was answered.
+/// A turn is not complete if only a message that joined it was answered.
 #[tokio::test]
-async fn a_turn_whose_own_prompt_was_refused_says_so_though_another_joined_it() {
+async fn a_turn_whose_own_prompt_was_refused_fails_even_if_another_message_joined() {
     for gap in [false, true] {
         let bench = Bench::new();
         bench.fake.queue(Script::new().text("two.", 1));
@@ -34,19 +34,17 @@ async fn a_turn_whose_own_prompt_was_refused_says_so_though_another_joined_it() 
         let events = all(turn).await;
         let expected = "failed: OpenCode refused the message that began this turn, and answered only what joined it: \
                         ImageDecodeError: no picture";
-        assert_eq!((outcome(&events).as_str(), text_of(&events).as_str()), (expected, "two."), "gap: {gap}");
+        assert_eq!(result(&events), ended(expected, "two."), "gap: {gap}");
         bench.stop().await;
     }
 }
 
 #[tokio::test]
-async fn a_refused_message_does_not_hold_up_the_turn_that_it_was_to_join() {
+async fn a_refused_message_does_not_block_the_turn_that_it_was_to_join() {
     let bench = Bench::new();
     let gate = Gate::new();
-    bench.fake.queue(Script::new().text("one.", 1).hold(&gate).text("two.", 1));
-    let session = bench.session().await;
-    let (_, mut turn) = bench.start(&session, "go").await.unwrap();
-    gate.reached().await;
+    let (session, _, mut turn) =
+        bench.start_held(Script::new().text("one.", 1).hold(&gate).text("two.", 1), &gate).await;
     let mut events = until(&mut turn, |event| matches!(event, AgentEvent::Text { .. })).await;
     bench.fake.fault_once("POST", "/prompt_async", Fault::Status(204));
     let (_, sent) = join(&bench, &turn, "more").await;
@@ -59,25 +57,22 @@ async fn a_refused_message_does_not_hold_up_the_turn_that_it_was_to_join() {
     events.extend(all(turn).await);
     let expected = "completed: A message that joined this turn was not read, because OpenCode refused it: \
                     ImageDecodeError: no picture";
-    assert_eq!((outcome(&events).as_str(), text_of(&events).as_str()), (expected, "one.two."));
+    assert_eq!(result(&events), ended(expected, "one.two."));
     assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
     bench.stop().await;
 }
 
-/// OpenCode is at work on the prompt when the error of another message comes.
+/// OpenCode works on the prompt when the error of another message comes.
 #[tokio::test]
-async fn an_error_of_somebody_else_before_the_first_answer_ends_nothing() {
+async fn an_error_of_another_message_before_the_first_answer_does_not_end_the_turn() {
     let bench = Bench::new();
     let gate = Gate::new();
-    bench.fake.queue(Script::new().hold(&gate).text("one.", 1));
-    let session = bench.session().await;
-    let (_, turn) = bench.start(&session, "go").await.unwrap();
-    gate.reached().await;
+    let (session, _, turn) = bench.start_held(Script::new().hold(&gate).text("one.", 1), &gate).await;
     refuse(&bench, &session).await;
-    // Longer than a prompt that was refused is waited for.
+    // Longer than the wait for a refused prompt.
     tokio::time::sleep(Duration::from_secs(4)).await;
     gate.open();
     let events = all(turn).await;
-    assert_eq!((outcome(&events).as_str(), text_of(&events).as_str()), ("completed", "one."));
+    assert_eq!(result(&events), ended("completed", "one."));
     bench.stop().await;
 }

@@ -1,11 +1,11 @@
-//! Sessions and prompt names.
+//! Sessions and prompt ids.
 
 use longshore_testkit::fake_opencode::{Fault, Turn as Script};
 
 use super::*;
 
 #[tokio::test]
-async fn a_session_is_opened_where_it_is_asked_for() {
+async fn a_session_is_opened_in_the_requested_directory() {
     let bench = Bench::new();
     let default = bench.session().await;
     assert_eq!(default.directory, bench.fake.directory());
@@ -30,9 +30,9 @@ async fn a_directory_that_opencode_would_misread_is_refused() {
     bench.stop().await;
 }
 
-/// Somebody puts a link where the directory was when it was admitted.
+/// A link was put where the directory was when it was admitted.
 #[tokio::test]
-async fn a_session_that_opencode_opens_elsewhere_is_refused() {
+async fn a_session_that_opencode_opens_in_another_directory_is_refused() {
     let bench = Bench::new();
     let outside = tempfile::tempdir().unwrap();
     let inner = bench.fake.workspace().join("inner");
@@ -53,9 +53,9 @@ async fn aborting_an_idle_session_is_no_error() {
     bench.stop().await;
 }
 
-/// OpenCode answers 500 to an id of another form, as if it had failed.
+/// OpenCode responds with 500 to an id of another form, as if it had failed.
 #[tokio::test]
-async fn an_id_that_is_none_of_opencodes_is_refused_before_it_is_asked() {
+async fn an_id_that_is_not_opencodes_is_refused_without_a_request() {
     let bench = Bench::new();
     for id in ["abc", "msg_1"] {
         let id = longshore_model::SessionId::parse(id).unwrap();
@@ -66,25 +66,25 @@ async fn an_id_that_is_none_of_opencodes_is_refused_before_it_is_asked() {
         ];
         assert!(refused.iter().all(|error| error.kind() == longshore_model::ErrorKind::InvalidParams));
     }
-    let asked: Vec<String> = bench.fake.log().into_iter().map(|request| request.path).collect();
-    assert!(asked.iter().all(|path| ["/event", "/session/status"].contains(&path.as_str())), "{asked:?}");
+    let paths: Vec<String> = bench.fake.log().into_iter().map(|request| request.path).collect();
+    assert!(paths.iter().all(|path| ["/event", "/session/status"].contains(&path.as_str())), "{paths:?}");
     bench.stop().await;
 }
 
 #[tokio::test]
-async fn prompt_names_are_new_and_in_order() {
+async fn prompt_ids_are_unique_and_sorted() {
     let bench = Bench::new();
-    let names: Vec<PromptId> = (0..1000).map(|_| bench.agent.new_prompt()).collect();
-    assert!(names.is_sorted(), "each sorts after the one before");
-    assert!(names.windows(2).all(|pair| pair[0] != pair[1]));
+    let ids: Vec<PromptId> = (0..1000).map(|_| bench.agent.new_prompt()).collect();
+    assert!(ids.is_sorted(), "each sorts after the one before");
+    assert!(ids.windows(2).all(|pair| pair[0] != pair[1]));
     bench.stop().await;
 }
 
 #[tokio::test]
-async fn whether_opencode_can_work_is_asked_of_opencode() {
+async fn the_health_check_reports_opencodes_own_health() {
     let bench = Bench::new();
     bench.agent.check().await.unwrap();
-    for (fault, words) in [
+    for (fault, text) in [
         (Fault::Status(401), "user name or password"),
         (Fault::Status(503), "status 503"),
         (Fault::Status(404), "does not answer like OpenCode"),
@@ -93,7 +93,7 @@ async fn whether_opencode_can_work_is_asked_of_opencode() {
     ] {
         bench.fake.fault_once("GET", "/global/health", fault);
         let error = bench.agent.check().await.unwrap_err();
-        assert!(error.message().contains(words), "{words}: {error}");
+        assert!(error.message().contains(text), "{text}: {error}");
     }
     bench.fake.kill().await;
     let error = bench.agent.check().await.unwrap_err();

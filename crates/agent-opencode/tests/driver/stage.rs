@@ -1,4 +1,4 @@
-//! Sub-agents that a test plays by hand, in the middle of a turn.
+//! Sub-agents that a test plays event by event, during a turn.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -81,9 +81,22 @@ impl Stage<'_> {
         self.emit("message.part.updated", session, json!({"part": part})).await;
     }
 
+    /// A sub-agent `ses_child` that was called and prompted (`msg_c`) by the root's step.
+    pub(crate) async fn start_child(&self, root: &str, step: &str) {
+        self.create("ses_child", root).await;
+        self.call(root, step, "call_1", "ses_child", "running").await;
+        self.user("ses_child", "msg_c", "a job").await;
+    }
+
+    /// The same, with an unfinished answer (`msg_c1`).
+    pub(crate) async fn start_answering_child(&self, root: &str, step: &str) {
+        self.start_child(root, step).await;
+        self.begin("ses_child", "msg_c1", "msg_c").await;
+    }
+
     /// A whole turn of a sub-agent.
     pub(crate) async fn work(&self, session: &str, prompt: &str, text: &str) {
-        self.user(session, prompt, "told so").await;
+        self.user(session, prompt, "a job").await;
         let answer = format!("{prompt}_answer");
         self.begin(session, &answer, prompt).await;
         self.text(session, &answer, text).await;
@@ -92,18 +105,16 @@ impl Stage<'_> {
     }
 }
 
-/// A root turn that stands in its first step. Gives its message there.
-pub(crate) async fn on_stage(bench: &Bench, gate: &Gate) -> (Session, PromptId, Turn, String) {
-    bench.fake.queue(Script::new().text("Let us see. ", 1).hold(gate).text("Done.", 1));
-    let session = bench.session().await;
-    let (prompt, turn) = bench.start(&session, "go").await.expect("the turn starts");
-    gate.reached().await;
+/// Starts a root turn that stops in its first step. Returns the message of that step.
+pub(crate) async fn start_root(bench: &Bench, gate: &Gate) -> (Session, PromptId, Turn, String) {
+    let script = Script::new().text("Let us see. ", 1).hold(gate).text("Done.", 1);
+    let (session, prompt, turn) = bench.start_held(script, gate).await;
     let messages = bench.fake.messages(session.id.as_str());
     let step = messages.last().and_then(|step| step["info"]["id"].as_str()).expect("a step").to_owned();
     (session, prompt, turn, step)
 }
 
 pub(crate) fn stage(bench: &Bench) -> Stage<'_> {
-    // Later than anything that the fake's own script says.
+    // Later than all events of the fake's own script.
     Stage { bench, clock: Cell::new(4_000_000_000_000), calls: RefCell::default() }
 }

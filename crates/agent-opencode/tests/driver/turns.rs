@@ -1,4 +1,4 @@
-//! Turns that go their way, and how each ends.
+//! Turns without faults, and how each ends.
 
 use longshore_model::{ErrorKind, ToolStatus};
 use longshore_testkit::fake_opencode::{Gate, Play, Tool, Turn as Script};
@@ -7,7 +7,7 @@ use serde_json::json;
 use super::*;
 
 #[tokio::test]
-async fn recordings_end_as_the_real_one_did() {
+async fn recordings_end_as_the_real_turns_did() {
     let cases = [
         ("text_async", "completed", "alpha b bravo c charlie delta e echo fo foxtrot "),
         ("reasoning", "completed", ""),
@@ -41,8 +41,8 @@ async fn the_stream_is_attached_before_the_prompt_and_carries_the_directory() {
     let (prompt, turn) = bench.start(&session, "go").await.unwrap();
     assert_eq!(text_of(&all(turn).await), "hello");
     let log = bench.fake.log();
-    let place = |end: &str| log.iter().position(|request| request.path.ends_with(end)).unwrap();
-    assert!(place("/event") < place("/prompt_async"), "{log:?}");
+    let position = |end: &str| log.iter().position(|request| request.path.ends_with(end)).unwrap();
+    assert!(position("/event") < position("/prompt_async"), "{log:?}");
     let sent = &bench.fake.prompts()[0];
     assert_eq!(sent.body["messageID"], prompt.as_str());
     assert_eq!(sent.body["parts"], json!([{"type": "text", "text": "go"}]));
@@ -70,7 +70,7 @@ async fn turns_of_many_sessions_share_one_stream() {
 }
 
 #[tokio::test]
-async fn tools_are_told_whole() {
+async fn a_tool_call_is_reported_with_its_input_and_output() {
     let bench = Bench::new();
     bench.fake.queue(Script::new().tool(Tool::bash("ls", "README.md\n")).text("One file.", 1));
     let events = bench.run("go").await;
@@ -89,7 +89,7 @@ async fn tools_are_told_whole() {
 }
 
 #[tokio::test]
-async fn an_abort_of_ours_and_one_of_somebody_else() {
+async fn an_abort_by_the_gateway_and_one_by_another_client_cancel_the_turn() {
     let bench = Bench::new();
     bench.fake.play(&Play::new("abort_stream").only_prompts(&[0]));
     let session = bench.session().await;
@@ -106,7 +106,7 @@ async fn an_abort_of_ours_and_one_of_somebody_else() {
 }
 
 #[tokio::test]
-async fn a_rejected_ask_ends_the_turn_and_is_named() {
+async fn a_rejected_ask_ends_the_turn_and_is_mentioned() {
     let bench = Bench::new();
     bench.fake.play(&Play::new("permission_reject").foreign_replies());
     let events = bench.run("go").await;
@@ -132,7 +132,7 @@ async fn a_prompt_that_fails_before_the_run_ends_the_turn() {
 }
 
 #[tokio::test]
-async fn a_busy_session_is_waited_for_and_then_refused() {
+async fn a_turn_waits_for_a_busy_session_and_is_then_refused() {
     let bench = Bench::on(FakeOpenCode::start(), None, Duration::from_secs(2));
     let gate = Gate::new();
     bench.fake.queue(Script::new().text("first", 1).hold(&gate));
@@ -154,15 +154,12 @@ async fn a_busy_session_is_waited_for_and_then_refused() {
 }
 
 #[tokio::test]
-async fn a_turn_that_nobody_hears_ends_its_driver_and_not_the_agent() {
+async fn a_turn_without_a_receiver_ends_its_driver_and_not_the_agent() {
     let bench = Bench::new();
     let gate = Gate::new();
-    bench.fake.queue(Script::new().text("abc", 3).hold(&gate).text("def", 3));
-    let session = bench.session().await;
-    let (_, turn) = bench.start(&session, "go").await.unwrap();
-    gate.reached().await;
+    let (_, _, turn) = bench.start_held(Script::new().text("abc", 3).hold(&gate).text("def", 3), &gate).await;
     drop(turn);
-    // The reader stays; the driver goes.
+    // The reader stays; the driver ends.
     tokio::time::timeout(PATIENCE, async {
         while bench.tasks.running() > 1 {
             tokio::task::yield_now().await;

@@ -1,21 +1,21 @@
-//! How often OpenCode is called, and how many calls may be under way at once.
+//! How often OpenCode is called, and how many calls may run at once.
 
 use futures_util::FutureExt as _;
 use longshore_engine::port::{Admission, on_behalf_of};
-use longshore_model::{Answer, ErrorKind, PermissionReply, TraceContext};
+use longshore_model::{ErrorKind, TraceContext};
 use longshore_testkit::fake_opencode::{Fault, Gate, Tool, Turn as Script};
 
 use super::*;
 
-/// The calls so far, without the session's name.
+/// The calls so far, without the session id.
 fn calls(bench: &Bench) -> Vec<String> {
     let log = bench.fake.log();
     let last = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
     log.iter().map(|request| format!("{} {}", request.method, last(&request.path))).collect()
 }
 
-/// The event stream is opened once for all turns of a directory. A session that nobody can have used is not looked at; one
-/// that was used is: what an abort left may still run there, or somebody else's turn.
+/// The event stream is opened once for all turns of a directory. A session that no client can have used is not checked; a used
+/// session is, because an orphaned turn or another client's turn may run there.
 #[tokio::test]
 async fn a_turn_calls_opencode_no_more_often_than_it_must() {
     let bench = Bench::new();
@@ -31,9 +31,9 @@ async fn a_turn_calls_opencode_no_more_often_than_it_must() {
     bench.stop().await;
 }
 
-/// Each gets an answer that was asked for after it came.
+/// Each turn gets a response that was requested after the turn began.
 #[tokio::test]
-async fn many_turns_that_begin_at_once_share_the_look_at_the_busy_sessions() {
+async fn turns_that_begin_at_once_share_the_request_for_busy_sessions() {
     const TURNS: usize = 20;
     let bench = Bench::new();
     bench.session().await;
@@ -50,15 +50,15 @@ async fn many_turns_that_begin_at_once_share_the_look_at_the_busy_sessions() {
         assert_eq!(outcome(&all(turn).await), "completed");
     });
     futures_util::future::join_all(turns).await;
-    let looks = calls(&bench).iter().filter(|call| *call == "GET status").count();
-    assert!((1..=TURNS / 4).contains(&looks), "{looks} looks for {TURNS} turns");
+    let checks = calls(&bench).iter().filter(|call| *call == "GET status").count();
+    assert!((1..=TURNS / 4).contains(&checks), "{checks} requests for {TURNS} turns");
     assert_eq!(bench.fake.prompts().len(), TURNS);
     bench.stop().await;
 }
 
-/// All places are taken by calls that get no answer.
+/// All request slots are taken by calls that get no response.
 #[tokio::test]
-async fn a_crowd_refuses_those_who_were_promised_nothing_and_nobody_else() {
+async fn when_all_slots_are_taken_only_requests_without_a_reserved_slot_are_refused() {
     let limited = |config: &mut OpenCodeConfig| config.upstream_calls = 1;
     let bench = Bench::with(FakeOpenCode::start(), None, Duration::from_secs(5), limited);
     let gate = Gate::new();
@@ -71,14 +71,14 @@ async fn a_crowd_refuses_those_who_were_promised_nothing_and_nobody_else() {
     bench.fake.add_session("ses_other", bench.fake.directory());
     let (slow, other) = (SessionId::parse("ses_slow").unwrap(), SessionId::parse("ses_other").unwrap());
     let mut taken = bench.agent.find_session(&slow);
-    assert!((&mut taken).now_or_never().is_none(), "it takes the place and waits for an answer");
+    assert!((&mut taken).now_or_never().is_none(), "the call takes the slot and waits for a response");
     let refused = bench.agent.find_session(&other).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::UpstreamBackpressure);
     assert_eq!(refused.retry_after(), Some(Duration::from_secs(1)));
     assert!(!calls(&bench).iter().any(|call| call == "GET ses_other"));
 
-    // One who begins a turn waits, and one who leaves gives the place back.
-    let (begun, ()) = tokio::join!(bench.agent.open_session(anywhere(&bench)), async {
+    // A request that begins a turn waits, and a request that is dropped gives its slot back.
+    let (begun, ()) = tokio::join!(bench.agent.open_session(root(&bench)), async {
         bench.agent.abort(&session).await.unwrap();
         bench.agent.check().await.unwrap();
         drop(taken);
@@ -90,28 +90,28 @@ async fn a_crowd_refuses_those_who_were_promised_nothing_and_nobody_else() {
     bench.stop().await;
 }
 
-/// The only place goes to others between the look at the session and the prompt, and somebody says something there meanwhile.
+/// Another request takes the only slot between the check of the session and the prompt, and another client prompts meanwhile.
 #[tokio::test]
-async fn a_session_that_was_idle_before_its_turn_had_to_wait_is_looked_at_again() {
+async fn an_idle_session_is_checked_again_if_its_turn_had_to_wait() {
     let limited = |config: &mut OpenCodeConfig| config.upstream_calls = 1;
     let bench = Bench::with(FakeOpenCode::start(), None, PATIENCE, limited);
     let session = bench.used_session().await;
-    let (look, other) = (Gate::new(), Gate::new());
-    bench.fake.fault_once("GET", "/session/status", Fault::Hold(look.clone()));
+    let (check, other) = (Gate::new(), Gate::new());
+    bench.fake.fault_once("GET", "/session/status", Fault::Hold(check.clone()));
     bench.fake.fault_once("POST", "/session", Fault::Hold(other.clone()));
     bench.fake.queue(Script::new().text("some words", 1));
     let status = |kind: &str| serde_json::json!({"sessionID": session.id.as_str(), "status": {"type": kind}});
     let (begun, others, ()) = tokio::join!(
         bench.start(&session, "go"),
         async {
-            look.reached().await;
-            bench.agent.open_session(anywhere(&bench)).await
+            check.reached().await;
+            bench.agent.open_session(root(&bench)).await
         },
         async {
-            look.reached().await;
-            // By now the other one waits.
+            check.reached().await;
+            // By now the other request waits.
             tokio::task::yield_now().await;
-            look.open();
+            check.open();
             other.reached().await;
             bench.fake.emit("session.status", status("busy")).await;
             other.open();
@@ -129,7 +129,7 @@ async fn a_session_that_was_idle_before_its_turn_had_to_wait_is_looked_at_again(
     bench.stop().await;
 }
 
-/// But for the event stream, which is for all.
+/// Except for the event stream, which all requests share.
 #[tokio::test]
 async fn every_call_for_a_request_names_its_trace() {
     const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
@@ -141,21 +141,19 @@ async fn every_call_for_a_request_names_its_trace() {
         agent: Some("build".to_owned()),
         ..PromptOptions::default()
     };
-    let wishes = Admission { directory: None, workspace: None, current: None, options: &options };
+    let admission = Admission { directory: None, workspace: None, current: None, options: &options };
     let used = bench.used_session().await;
     let before = bench.fake.log().len();
     let calls = on_behalf_of(trace.clone(), async {
-        bench.agent.admit(wishes).await.unwrap();
+        bench.agent.admit(admission).await.unwrap();
         bench.agent.find_session(&used.id).await.unwrap().unwrap();
         assert!(!bench.agent.is_busy(&used).await.unwrap());
         let session = bench.session().await;
         let prompt = bench.agent.new_prompt();
         let turn = TurnRequest { trace: trace.clone(), ..request(&session, &prompt, "go", None) };
         let mut turn = bench.agent.start_turn(turn).await.unwrap();
-        let events = until(&mut turn, |event| matches!(event, AgentEvent::Asked(_))).await;
-        let Some(AgentEvent::Asked(ask)) = events.last().cloned() else { panic!("no ask") };
-        let once = Answer::Permission { reply: PermissionReply::Once, message: None };
-        bench.agent.reply(&session, &ask, &once).await.unwrap();
+        let ask = asked(&mut turn).await;
+        bench.agent.reply(&session, &ask, &once()).await.unwrap();
         bench.agent.abort(&session).await.unwrap();
         all(turn).await
     });
@@ -178,10 +176,8 @@ async fn calls_and_events_are_counted() {
     let counted = |config: &mut OpenCodeConfig| config.metrics = Arc::clone(&metrics);
     let bench = Bench::with(FakeOpenCode::start(), None, Duration::from_secs(5), counted);
     let gate = Gate::new();
-    bench.fake.queue(Script::new().text("some words", 3).hold(&gate).text("more", 1));
-    let session = bench.session().await;
-    let (_, turn) = bench.start(&session, "go").await.unwrap();
-    gate.reached().await;
+    let (_, _, turn) =
+        bench.start_held(Script::new().text("some words", 3).hold(&gate).text("more", 1), &gate).await;
     bench.fake.emit("message.part.delta", serde_json::json!({"sessionID": "ses_x"})).await;
     bench.fake.end_streams();
     bench.fake.streams_opened(2).await;

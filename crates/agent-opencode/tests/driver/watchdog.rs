@@ -1,11 +1,11 @@
-//! Turns that are given up.
+//! Turns that the watchdog stops.
 
-use longshore_model::PermissionReply;
 use longshore_testkit::fake_opencode::{Delivery, Fault, Gate, Play, Tool, Turn as Script};
 use serde_json::json;
 
+use super::child_turns::{only, turns};
 use super::joining::join;
-use super::stage::{on_stage, stage};
+use super::stage::{stage, start_root};
 use super::*;
 
 fn bench(silence: Option<Duration>, max_steps: Option<usize>) -> Bench {
@@ -18,7 +18,7 @@ fn bench(silence: Option<Duration>, max_steps: Option<usize>) -> Bench {
 const SHORT: Option<Duration> = Some(Duration::from_secs(3));
 
 #[tokio::test]
-async fn a_model_that_is_silent_is_given_up() {
+async fn a_turn_with_a_silent_model_is_stopped() {
     let bench = bench(SHORT, None);
     bench.fake.queue(Script::new().text("and then", 1).silence());
     let events = bench.run("go").await;
@@ -35,36 +35,34 @@ async fn a_model_that_is_silent_is_given_up() {
 
 /// The sub-agent's model is silent, and so is the turn that waits for it.
 #[tokio::test]
-async fn a_silent_sub_agent_is_silence_too() {
+async fn a_turn_with_a_silent_sub_agent_is_stopped() {
     let bench = bench(SHORT, None);
     let gate = Gate::new();
     bench.fake.play(&Play::new("task").hold_after("message.part.delta", 2, &gate));
     let events = bench.run("go").await;
     assert!(outcome(&events).starts_with("failed: Nothing came from the model"), "{}", outcome(&events));
-    let [child] = family::turns(&events, &[]).try_into().unwrap();
+    let [child] = turns(&events, &[]).try_into().unwrap();
     assert_eq!(outcome(&child.reports), "canceled: The turn was stopped.");
     assert_eq!(text_of(&child.reports), "alpha b bravo c ");
     bench.stop().await;
 }
 
 #[tokio::test]
-async fn an_open_ask_is_no_silence() {
+async fn an_open_ask_does_not_count_as_silence() {
     let bench = bench(Some(Duration::from_secs(2)), None);
     bench.fake.queue(Script::new().guarded_tool(Tool::bash("rm x", "")).text("done", 1));
     let session = bench.session().await;
     let (_, mut turn) = bench.start(&session, "go").await.unwrap();
-    let events = until(&mut turn, |event| matches!(event, AgentEvent::Asked(_))).await;
-    let Some(AgentEvent::Asked(ask)) = events.last().cloned() else { panic!("no ask") };
-    // Nothing announces that nothing happens: more than twice the limit passes.
+    let ask = asked(&mut turn).await;
+    // There is no event to wait for when nothing happens: more than twice the limit passes.
     tokio::time::sleep(Duration::from_millis(4500)).await;
-    let once = longshore_model::Answer::Permission { reply: PermissionReply::Once, message: None };
-    bench.agent.reply(&session, &ask, &once).await.unwrap();
+    bench.agent.reply(&session, &ask, &once()).await.unwrap();
     assert_eq!(outcome(&all(turn).await), "completed");
     bench.stop().await;
 }
 
 #[tokio::test]
-async fn a_turn_with_too_many_steps_is_given_up() {
+async fn a_turn_with_too_many_steps_is_stopped() {
     let steps = |count: usize| {
         let script = (0..count - 1).fold(Script::new(), |script, _| script.tool(Tool::bash("ls", "a\n")));
         script.text("done", 1)
@@ -79,46 +77,40 @@ async fn a_turn_with_too_many_steps_is_given_up() {
     }
 }
 
-/// The limit is for a model that goes on; this one is done.
+/// The limit is for a model that goes on; this model is done.
 #[tokio::test]
-async fn a_turn_that_came_to_its_end_in_a_gap_is_not_given_up() {
+async fn a_turn_that_ended_in_a_gap_is_not_stopped() {
     let bench = bench(None, Some(3));
     let gate = Gate::new();
     let script = Script::new().text("x", 1).hold(&gate);
     let script = (0..4).fold(script, |script, _| script.tool(Tool::bash("ls", "a\n")));
-    bench.fake.queue(script.text("done", 1));
-    let session = bench.session().await;
-    let (_, turn) = bench.start(&session, "go").await.unwrap();
-    gate.reached().await;
+    let (_, _, turn) = bench.start_held(script.text("done", 1), &gate).await;
     bench.fake.deliver(Delivery::HeartbeatsOnly);
     gate.open();
     bench.fake.quiet().await;
     bench.fake.deliver(Delivery::Live);
     bench.fake.end_streams();
     let events = all(turn).await;
-    assert_eq!((outcome(&events).as_str(), text_of(&events).as_str()), ("completed", "xdone"));
+    assert_eq!(result(&events), ended("completed", "xdone"));
     assert!(!bench.fake.log().iter().any(|request| request.path.ends_with("/abort")));
     bench.stop().await;
 }
 
-/// OpenCode waits before it tries again. The event that says so came before the gateway did, or in a gap.
+/// OpenCode waits before a retry. The event that says so came before the gateway started, or in a gap.
 #[tokio::test]
-async fn a_retry_that_was_only_read_of_is_no_silence() {
+async fn a_retry_that_is_known_only_from_a_read_does_not_count_as_silence() {
     for restart in [true, false] {
         let bench = bench(Some(Duration::from_secs(2)), None);
         let gate = Gate::new();
-        bench.fake.queue(Script::new().text("one", 1).hold(&gate).text("two", 1));
-        let session = bench.session().await;
-        let (prompt, mut turn) = bench.start(&session, "go").await.unwrap();
-        gate.reached().await;
+        let (session, prompt, mut turn) =
+            bench.start_held(Script::new().text("one", 1).hold(&gate).text("two", 1), &gate).await;
         let retry =
             json!({"type": "retry", "attempt": 1, "message": "rate limit", "next": 4_000_000_000_000_u64});
         bench.fake.deliver(Delivery::HeartbeatsOnly);
         bench.fake.emit("session.status", json!({"sessionID": session.id.as_str(), "status": retry})).await;
         bench.fake.deliver(Delivery::Live);
         if restart {
-            let resume = Some(Resume::default());
-            turn = bench.agent.start_turn(request(&session, &prompt, "go", resume)).await.unwrap();
+            turn = bench.resume(&session, &prompt, Resume::default()).await;
         } else {
             bench.fake.end_streams();
         }
@@ -131,9 +123,9 @@ async fn a_retry_that_was_only_read_of_is_no_silence() {
     }
 }
 
-/// The end of a retry is lost, and then nothing comes any more.
+/// The event that ends a retry is lost, and then nothing arrives any more.
 #[tokio::test]
-async fn a_retry_that_is_over_is_no_reason_for_silence() {
+async fn a_finished_retry_is_no_reason_for_silence() {
     let bench = bench(SHORT, None);
     bench.fake.queue(Script::new().text("and then", 1).silence());
     let session = bench.session().await;
@@ -151,15 +143,12 @@ async fn a_retry_that_is_over_is_no_reason_for_silence() {
     bench.stop().await;
 }
 
-/// The turn is done, and waits for a message that OpenCode took and does not show.
+/// The turn is done, and waits for a message that OpenCode accepted and does not show.
 #[tokio::test]
-async fn an_idle_session_is_not_silent() {
+async fn an_idle_session_does_not_count_as_silent() {
     let bench = bench(SHORT, None);
     let gate = Gate::new();
-    bench.fake.queue(Script::new().text("one.", 1).hold(&gate));
-    let session = bench.session().await;
-    let (_, turn) = bench.start(&session, "go").await.unwrap();
-    gate.reached().await;
+    let (_, _, turn) = bench.start_held(Script::new().text("one.", 1).hold(&gate), &gate).await;
     bench.fake.fault_once("POST", "/prompt_async", Fault::Status(204));
     let (_, sent) = join(&bench, &turn, "more").await;
     sent.unwrap().unwrap();
@@ -169,20 +158,20 @@ async fn an_idle_session_is_not_silent() {
     bench.stop().await;
 }
 
-/// OpenCode is up and does not say how the session stands.
+/// OpenCode is up and does not show the state of the session.
 #[tokio::test]
-async fn a_turn_that_was_given_up_ends_though_opencode_does_not_answer() {
+async fn a_stopped_turn_ends_even_if_opencode_does_not_respond() {
     let bench = bench(SHORT, None);
     bench.fake.queue(Script::new().text("and then", 1).silence());
     let session = bench.session().await;
     let (_, mut turn) = bench.start(&session, "go").await.unwrap();
     until(&mut turn, |event| matches!(event, AgentEvent::Text { .. })).await;
-    // The abort is tried again, and nobody hears what comes of it.
+    // The abort is retried, and its effect never arrives.
     bench.fake.fault_once("POST", "/abort", Fault::Status(503));
     bench.fake.fault_always("GET", "/session/status", Fault::Status(503));
     bench.fake.deliver(Delivery::HeartbeatsOnly);
     bench.fake.requested("POST", "/abort", 1).await;
-    // From now on its messages are to be read.
+    // From now on the messages must be read.
     bench.fake.end_streams();
     let given_up = tokio::time::Instant::now();
     let end = outcome(&all(turn).await);
@@ -191,17 +180,15 @@ async fn a_turn_that_was_given_up_ends_though_opencode_does_not_answer() {
     bench.stop().await;
 }
 
-/// The same for a sub-agent: what came in a gap is read before it is judged.
+/// The same for a sub-agent: what happened in a gap is read before the watchdog decides.
 #[tokio::test]
-async fn a_sub_agent_that_was_done_or_waited_in_a_gap_is_not_given_up() {
+async fn a_sub_agent_that_ended_or_retried_in_a_gap_is_not_stopped() {
     for is_done in [true, false] {
         let bench = bench(Some(Duration::from_secs(2)).filter(|_| !is_done), Some(3));
         let gate = Gate::new();
-        let (session, _, turn, step) = on_stage(&bench, &gate).await;
+        let (session, _, turn, step) = start_root(&bench, &gate).await;
         let (stage, root) = (stage(&bench), session.id.as_str());
-        stage.create("ses_child", root).await;
-        stage.call(root, &step, "call_1", "ses_child", "running").await;
-        stage.user("ses_child", "msg_c", "told so").await;
+        stage.start_child(root, &step).await;
         bench.fake.deliver(Delivery::HeartbeatsOnly);
         if is_done {
             for nth in 0..4 {
@@ -226,17 +213,15 @@ async fn a_sub_agent_that_was_done_or_waited_in_a_gap_is_not_given_up() {
         stage.call(root, &step, "call_1", "ses_child", "completed").await;
         gate.open();
         let events = all(turn).await;
-        let child = family::only(&events);
-        let expected = ("completed".to_owned(), "done".to_owned());
-        assert_eq!(family::in_words(&child), expected, "done: {is_done}");
+        assert_eq!(result(&only(&events).reports), ended("completed", "done"), "done: {is_done}");
         assert_eq!(outcome(&events), "completed", "done: {is_done}");
         bench.stop().await;
     }
 }
 
-/// The message was not sent, so that it can be refused; what waits for it would wait for whoever has the places.
+/// The message was not sent, so it can be refused. Waiting for its slot would mean waiting for the slots' owners.
 #[tokio::test]
-async fn a_message_that_waits_for_a_place_does_not_hold_up_the_end() {
+async fn a_message_that_waits_for_a_slot_does_not_delay_the_end() {
     let change = |config: &mut OpenCodeConfig| {
         config.watchdog = Watchdog { silence: SHORT, ..Watchdog::default() };
         config.upstream_calls = 1;
@@ -248,7 +233,7 @@ async fn a_message_that_waits_for_a_place_does_not_hold_up_the_end() {
     let (_, mut turn) = bench.start(&session, "go").await.unwrap();
     began.reached().await;
     bench.fake.fault_once("POST", "/session", Fault::Hold(held.clone()));
-    let (others, ended) = tokio::join!(bench.agent.open_session(anywhere(&bench)), async {
+    let (others, ended_events) = tokio::join!(bench.agent.open_session(root(&bench)), async {
         held.reached().await;
         let (_, sent) = join(&bench, &turn, "more").await;
         assert_eq!(sent.unwrap().unwrap_err().kind(), longshore_model::ErrorKind::AgentUnavailable);
@@ -258,7 +243,8 @@ async fn a_message_that_waits_for_a_place_does_not_hold_up_the_end() {
         ended
     });
     others.unwrap();
-    assert!(outcome(&ended).starts_with("failed: Nothing came from the model"), "{}", outcome(&ended));
+    let end = outcome(&ended_events);
+    assert!(end.starts_with("failed: Nothing came from the model"), "{end}");
     assert_eq!(bench.fake.prompts().len(), 1);
     bench.stop().await;
 }

@@ -1,4 +1,4 @@
-//! A turn's place at a reader, and what stands in for one until it has it.
+//! A turn's route at a reader, and the wait for it.
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -9,85 +9,86 @@ use std::time::Duration;
 use longshore_engine::queue;
 use tokio::time::{Instant, sleep_until};
 
-use super::{Kin, MAX_QUEUED, Route, Routed, Shared};
+use super::{ChildSession, MAX_QUEUED, Route, RouteState, Routed};
 use crate::reader::Reader;
 
-/// How often a turn that waits beside another is to ask how it stands.
-pub(super) const LOOK_BESIDE: Duration = Duration::from_secs(1);
+/// How often a turn that waits for its route reads its state from OpenCode.
+pub(super) const WAITING_READ_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What is looked at before its time while a command begins. Behind that nothing is looked at.
-const MAX_AHEAD: usize = 64;
+/// How many events are peeked at while a command begins. Later events are not peeked at.
+const MAX_PEEKED: usize = 64;
 
-/// A turn's place at a reader. Dropping it gives the place up.
+/// A turn's route at a reader. Dropping the lease gives up the route.
 #[derive(Debug)]
 pub(crate) struct Lease {
     reader: Arc<Reader>,
     session: String,
     queue: queue::Receiver<Routed>,
-    /// What was looked at before its time.
-    ahead: VecDeque<Routed>,
-    shared: Arc<Shared>,
-    /// Set while another turn of the session has the place.
-    beside: Option<Box<Beside>>,
+    /// Events that were peeked at and not consumed yet.
+    peeked: VecDeque<Routed>,
+    shared: Arc<RouteState>,
+    /// Set while another turn holds the session's route.
+    waiting: Option<Box<WaitingLease>>,
 }
 
-/// A turn that runs and has no place yet.
+/// The state of a running turn that has no route yet.
 #[derive(Debug)]
-struct Beside {
-    /// For its place.
+struct WaitingLease {
+    /// The sending end of the turn's queue, for its route.
     queue: queue::Sender<Routed>,
-    look_at: Instant,
-    /// The reader goes on though the other turn may leave first.
-    visit: Visit,
+    read_at: Instant,
+    /// Keeps the reader in service, because the other turn may leave first.
+    keep_alive: KeepAlive,
 }
 
-/// Lets somebody beside a turn have it look at its session.
+/// Lets another task make a turn read its state.
 #[derive(Debug)]
-pub(crate) struct Doubt {
+pub(crate) struct RereadTrigger {
     reader: Arc<Reader>,
     session: String,
     queue: queue::Sender<Routed>,
-    shared: Arc<Shared>,
+    shared: Arc<RouteState>,
 }
 
-impl Doubt {
-    /// The turn is to ask how it stands.
-    pub(crate) fn raise(&self) {
+impl RereadTrigger {
+    /// Makes the turn read its state.
+    pub(crate) fn request_reread(&self) {
         let routes = self.reader.routes();
         let route = routes.by_session.get(&self.session);
         if let Some(route) = route.filter(|route| Arc::ptr_eq(&route.shared, &self.shared)) {
-            route.look_again();
+            route.request_reread();
         }
     }
 
     /// Waits until the turn is over.
-    pub(crate) async fn settled(&self) {
+    pub(crate) async fn turn_ended(&self) {
         self.queue.closed().await;
     }
 }
 
 impl Lease {
-    /// For a turn that is to be prompted. `None`: another turn of the session has the place.
+    /// For a turn that is about to be prompted. `None`: another turn holds the session's route.
     pub(in crate::reader) fn open(reader: Arc<Reader>, session: &str) -> Option<Self> {
-        let lease = Self::beside(reader, session);
-        lease.beside.is_none().then_some(lease)
+        let lease = Self::open_or_wait(reader, session);
+        lease.waiting.is_none().then_some(lease)
     }
 
-    /// For a turn that runs already, beside another one if need be.
-    pub(in crate::reader) fn beside(reader: Arc<Reader>, session: &str) -> Self {
+    /// For a turn that runs already. If another turn holds the route, the lease waits for it.
+    pub(in crate::reader) fn open_or_wait(reader: Arc<Reader>, session: &str) -> Self {
         let (sender, queue) = queue::channel(MAX_QUEUED + 1);
-        let shared = Arc::new(Shared::default());
-        let (ahead, beside) = (VecDeque::new(), None);
-        let mut lease = Self { reader, session: session.to_owned(), queue, ahead, shared, beside };
-        if let Err(queue) = lease.take_place(sender) {
-            let (look_at, visit) = (Instant::now() + LOOK_BESIDE, Visit::open(Arc::clone(&lease.reader)));
-            lease.beside = Some(Box::new(Beside { queue, look_at, visit }));
+        let shared = Arc::new(RouteState::default());
+        let (peeked, waiting) = (VecDeque::new(), None);
+        let mut lease = Self { reader, session: session.to_owned(), queue, peeked, shared, waiting };
+        if let Err(queue) = lease.claim_route(sender) {
+            let (read_at, keep_alive) =
+                (Instant::now() + WAITING_READ_INTERVAL, KeepAlive::open(Arc::clone(&lease.reader)));
+            lease.waiting = Some(Box::new(WaitingLease { queue, read_at, keep_alive }));
         }
         lease
     }
 
-    /// Takes the place of the session, if nobody has it. Otherwise gives the other end of its queue back.
-    fn take_place(&self, queue: queue::Sender<Routed>) -> Result<(), queue::Sender<Routed>> {
+    /// Claims the session's route if it is free. Otherwise gives the sender back.
+    fn claim_route(&self, queue: queue::Sender<Routed>) -> Result<(), queue::Sender<Routed>> {
         let mut routes = self.reader.routes();
         if routes.by_session.contains_key(&self.session) {
             return Err(queue);
@@ -101,20 +102,20 @@ impl Lease {
         &self.reader
     }
 
-    /// The next thing to do. A lag is reported once everything that was queued before it is taken.
+    /// The next entry. A lag is reported after everything that was queued before it.
     pub(crate) async fn next(&mut self) -> Routed {
-        if let Some(routed) = self.ahead.pop_front() {
+        if let Some(routed) = self.peeked.pop_front() {
             return routed;
         }
         self.next_queued().await
     }
 
-    /// Looks at what comes, without taking it, until there is something like this.
-    pub(crate) async fn look_for(&mut self, found: impl Fn(&Routed) -> bool) {
-        while self.ahead.len() < MAX_AHEAD {
+    /// Peeks at the events, without consuming them, until one matches.
+    pub(crate) async fn peek_until(&mut self, found: impl Fn(&Routed) -> bool) {
+        while self.peeked.len() < MAX_PEEKED {
             let routed = self.next_queued().await;
             let is_found = found(&routed);
-            self.ahead.push_back(routed);
+            self.peeked.push_back(routed);
             if is_found {
                 return;
             }
@@ -122,11 +123,11 @@ impl Lease {
         std::future::pending::<()>().await;
     }
 
-    /// `None`: another turn of the session has the place.
-    pub(crate) fn doubt(&self) -> Option<Doubt> {
+    /// `None`: another turn holds the session's route.
+    pub(crate) fn reread_trigger(&self) -> Option<RereadTrigger> {
         let routes = self.reader.routes();
         let route = routes.by_session.get(&self.session)?;
-        Arc::ptr_eq(&route.shared, &self.shared).then(|| Doubt {
+        Arc::ptr_eq(&route.shared, &self.shared).then(|| RereadTrigger {
             reader: Arc::clone(&self.reader),
             session: self.session.clone(),
             queue: route.queue.clone(),
@@ -135,71 +136,73 @@ impl Lease {
     }
 
     async fn next_queued(&mut self) -> Routed {
-        if self.beside.is_some() {
-            // In a box, because hardly ever one waits.
-            Box::pin(self.wait_beside()).await;
+        if self.waiting.is_some() {
+            // Boxed, because a turn hardly ever waits.
+            Box::pin(self.wait_for_route()).await;
             return Routed::Reconnected;
         }
         match self.queue.recv().await {
             Some(routed) => self.taken(routed),
-            // The other end is in the place, which is given up with this lease only.
+            // The sender is in the route, which ends only with this lease.
             None => std::future::pending().await,
         }
     }
 
-    /// Waits until the place is free and taken, or until it is time to ask. Cancel safe.
-    async fn wait_beside(&mut self) {
+    /// Waits until the route is free and claimed, or until it is time to read the state. Cancel safe.
+    async fn wait_for_route(&mut self) {
         let reader = Arc::clone(&self.reader);
         loop {
-            let mut left = pin!(reader.left.notified());
+            let mut left = pin!(reader.lease_dropped.notified());
             left.as_mut().enable();
-            let Some(Beside { queue, mut look_at, visit }) = self.beside.take().map(|beside| *beside) else {
+            let Some(WaitingLease { queue, mut read_at, keep_alive }) =
+                self.waiting.take().map(|waiting| *waiting)
+            else {
                 return;
             };
-            let Err(queue) = self.take_place(queue) else { return };
+            let Err(queue) = self.claim_route(queue) else { return };
             let now = Instant::now();
-            let is_due = look_at <= now;
+            let is_due = read_at <= now;
             if is_due {
-                look_at = now + LOOK_BESIDE;
+                read_at = now + WAITING_READ_INTERVAL;
             }
-            self.beside = Some(Box::new(Beside { queue, look_at, visit }));
+            self.waiting = Some(Box::new(WaitingLease { queue, read_at, keep_alive }));
             if is_due {
                 return;
             }
             tokio::select! {
                 () = left => {}
-                () = sleep_until(look_at) => {}
+                () = sleep_until(read_at) => {}
             }
         }
     }
 
-    /// The same, if there is something now.
-    pub(crate) fn next_now(&mut self) -> Option<Routed> {
-        if let Some(routed) = self.ahead.pop_front() {
+    /// The next entry, if one is queued.
+    pub(crate) fn try_next(&mut self) -> Option<Routed> {
+        if let Some(routed) = self.peeked.pop_front() {
             return Some(routed);
         }
         let routed = self.queue.try_recv().ok()?;
         Some(self.taken(routed))
     }
 
-    /// Throws away what has arrived so far.
-    pub(crate) fn forget_the_past(&mut self) {
-        while let Some(routed) = self.next_now() {
-            self.unread(routed);
+    /// Discards everything that is queued.
+    pub(crate) fn discard_queued(&mut self) {
+        while let Some(routed) = self.try_next() {
+            self.discard(routed);
         }
     }
 
-    /// Something came that the turn does not read. If it is no event at all, it may have been anybody's.
-    pub(crate) fn unread(&self, routed: Routed) {
+    /// Discards an entry. If it is malformed, it may have been an event of any session.
+    pub(crate) fn discard(&self, routed: Routed) {
         if let Routed::Event { event, .. } = routed
             && !event.is_json()
         {
-            self.was_no_event();
+            self.report_malformed();
         }
     }
 
-    /// The turn got something that is no event at all, and may have been anybody's.
-    pub(crate) fn was_no_event(&self) {
+    /// Reports a malformed event to all turns, because it may have belonged to any of them.
+    pub(crate) fn report_malformed(&self) {
         self.reader.routes().missed();
     }
 
@@ -223,25 +226,26 @@ impl Lease {
         }
     }
 
-    /// Whether the gateway asked OpenCode to stop this turn.
-    pub(crate) fn aborted_by_us(&self) -> bool {
+    /// Whether the gateway aborted this turn.
+    pub(crate) fn aborted_by_gateway(&self) -> bool {
         self.shared.aborted.load(Ordering::Acquire)
     }
 
-    /// Adds a sub-agent's session that was found by asking, or in a tool call. Gives it if it was not known: then events
+    /// Registers a sub-agent's session that was found by a read or in a tool call. Returns it if it was unknown: then events
     /// of it were missed.
-    pub(crate) fn add_child(&self, child: &str, parent: &str) -> Option<Arc<Kin>> {
+    pub(crate) fn add_child(&self, child: &str, parent: &str) -> Option<Arc<ChildSession>> {
         self.reader.routes().add_child(child, parent)
     }
 
-    /// A sub-agent's session that is known.
-    pub(crate) fn kin(&self, child: &str) -> Option<Arc<Kin>> {
+    /// A registered sub-agent's session.
+    pub(crate) fn child_session(&self, child: &str) -> Option<Arc<ChildSession>> {
         let routes = self.reader.routes();
-        let below = routes.below.get(child).filter(|below| below.root == self.session)?;
-        Some(Arc::clone(&below.kin))
+        let descendant =
+            routes.descendants.get(child).filter(|descendant| descendant.root == self.session)?;
+        Some(Arc::clone(&descendant.child_session))
     }
 
-    /// Whether events can come at all.
+    /// Whether the stream is connected.
     pub(crate) fn is_connected(&self) -> bool {
         self.reader.is_connected()
     }
@@ -251,34 +255,34 @@ impl Drop for Lease {
     fn drop(&mut self) {
         let mut routes = self.reader.routes();
         let is_mine = |route: &Route| Arc::ptr_eq(&route.shared, &self.shared);
-        // It may have waited beside another turn of the session.
-        let had_place = routes.by_session.get(&self.session).is_some_and(is_mine);
-        if had_place {
+        // The lease may have waited for a route that another turn holds.
+        let had_route = routes.by_session.get(&self.session).is_some_and(is_mine);
+        if had_route {
             routes.by_session.remove(&self.session);
-            let is_at_rest = self.shared.is_at_rest.load(Ordering::Acquire);
+            let is_idle = self.shared.is_idle.load(Ordering::Acquire);
             if let Some(watched) = &routes.watched {
-                watched.left(&self.session, is_at_rest);
+                watched.turn_ended(&self.session, is_idle);
             }
-            routes.below.retain(|_, below| below.root != self.session);
-            routes.note_leaving();
+            routes.descendants.retain(|_, descendant| descendant.root != self.session);
+            routes.note_if_unused();
         }
         drop(routes);
-        if had_place {
-            self.reader.left.notify_waiters();
+        if had_route {
+            self.reader.lease_dropped.notify_waiters();
         }
-        // Nothing more comes. What did come was not read.
-        self.forget_the_past();
+        // No more events arrive. Those that did were not parsed.
+        self.discard_queued();
     }
 }
 
-/// Keeps a reader in service for somebody who has no place there yet. Dropping it ends that.
+/// Keeps a reader in service for a caller without a route. Dropping it ends that.
 #[derive(Debug)]
-pub(in crate::reader) struct Visit(Arc<Reader>);
+pub(in crate::reader) struct KeepAlive(Arc<Reader>);
 
-impl Visit {
+impl KeepAlive {
     pub(in crate::reader) fn open(reader: Arc<Reader>) -> Self {
         let mut routes = reader.routes();
-        routes.visits += 1;
+        routes.keep_alives += 1;
         routes.unused_since = None;
         drop(routes);
         Self(reader)
@@ -289,10 +293,10 @@ impl Visit {
     }
 }
 
-impl Drop for Visit {
+impl Drop for KeepAlive {
     fn drop(&mut self) {
         let mut routes = self.0.routes();
-        routes.visits -= 1;
-        routes.note_leaving();
+        routes.keep_alives -= 1;
+        routes.note_if_unused();
     }
 }

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-use super::lease::LOOK_BESIDE;
+use super::lease::WAITING_READ_INTERVAL;
 use super::*;
 use crate::api::EventKind;
 use crate::reader::Reader;
@@ -16,34 +16,35 @@ fn reader() -> Arc<Reader> {
         directory: "/w".to_owned(),
         routes: Mutex::new(Routes::new(Arc::clone(&metrics))),
         link: watch::Sender::default(),
-        left: tokio::sync::Notify::new(),
+        lease_dropped: tokio::sync::Notify::new(),
         metrics,
     })
 }
 
-/// Says whether it went to a turn.
+/// Returns whether the event went to a turn.
 fn send(reader: &Reader, session: &str, kind: EventKind, body: &str) -> bool {
     let routes = reader.routes();
     let event = Event::parsed(kind, Bytes::copy_from_slice(body.as_bytes()));
     routes.find(session).is_some_and(|target| target.send(event) == Fate::Routed)
 }
 
-/// What the lease has now, in words.
+/// A description of the lease's next entry.
 async fn now(lease: &mut Lease) -> Option<String> {
     let routed = timeout(Duration::from_millis(10), lease.next()).await.ok()?;
     Some(match routed {
         Routed::Event { child, event } => {
-            let of = child.map(|kin| format!("{} below {}: ", kin.session, kin.parent)).unwrap_or_default();
+            let of =
+                child.map(|child| format!("{} below {}: ", child.session, child.parent)).unwrap_or_default();
             of + std::str::from_utf8(event.body()).unwrap()
         }
         Routed::Missed => "missed".to_owned(),
         Routed::Reconnected => "reconnected".to_owned(),
-        Routed::Lagged => unreachable!("nobody but the queue sees it"),
+        Routed::Lagged => unreachable!("only the queue holds this"),
     })
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_go_to_the_turn_of_their_session_and_those_of_sub_agents_to_the_turn_of_their_root() {
+async fn events_go_to_the_turn_of_their_session_and_of_sub_agents_to_the_turn_of_their_root() {
     let reader = reader();
     let mut one = Lease::open(Arc::clone(&reader), "ses_1").unwrap();
     let mut two = Lease::open(Arc::clone(&reader), "ses_2").unwrap();
@@ -56,7 +57,7 @@ async fn events_go_to_the_turn_of_their_session_and_those_of_sub_agents_to_the_t
     assert!(send(&reader, "ses_2", EventKind::Idle, "b"));
     assert!(send(&reader, "ses_grandchild", EventKind::PermissionAsked, "c"));
     assert!(send(&reader, "ses_child", EventKind::PartDelta, "d"));
-    assert!(!send(&reader, "ses_other", EventKind::QuestionAsked, "nobody's child"));
+    assert!(!send(&reader, "ses_other", EventKind::QuestionAsked, "no turn"));
     assert_eq!(now(&mut one).await.as_deref(), Some("a"));
     assert_eq!(now(&mut one).await.as_deref(), Some("ses_grandchild below ses_child: c"));
     assert_eq!(now(&mut one).await.as_deref(), Some("ses_child below ses_1: d"));
@@ -65,7 +66,7 @@ async fn events_go_to_the_turn_of_their_session_and_those_of_sub_agents_to_the_t
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_at_its_bound_loses_events_and_is_told_after_what_was_queued() {
+async fn a_full_queue_drops_events_and_reports_it_after_the_queued_ones() {
     let long = "x".repeat(MAX_QUEUED_BYTES / 3);
     let cases: [(&str, usize, usize); 2] = [("x", MAX_QUEUED + 10, MAX_QUEUED), (&long, 5, 3)];
     for (body, sent, kept) in cases {
@@ -97,7 +98,7 @@ async fn one_event_over_the_byte_bound_passes_an_empty_queue() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reconnection_stands_in_the_queue_where_it_happened() {
+async fn a_reconnection_keeps_its_position_in_the_queue() {
     let reader = reader();
     let mut lease = Lease::open(Arc::clone(&reader), "ses_1").unwrap();
     send(&reader, "ses_1", EventKind::PartDelta, "before");
@@ -108,65 +109,66 @@ async fn a_reconnection_stands_in_the_queue_where_it_happened() {
     }
     send(&reader, "ses_1", EventKind::PartDelta, "forgotten");
     reader.routes().lag_all();
-    lease.forget_the_past();
+    lease.discard_queued();
     send(&reader, "ses_1", EventKind::PartDelta, "next");
     assert_eq!(now(&mut lease).await.as_deref(), Some("next"));
     assert_eq!(now(&mut lease).await, None);
 }
 
 #[tokio::test]
-async fn dropping_a_lease_gives_up_its_place_and_its_children_and_nobody_elses() {
+async fn dropping_a_lease_gives_up_its_own_route_and_children_only() {
     let reader = reader();
     assert!(reader.routes().unused_since().is_some());
     let lease = Lease::open(Arc::clone(&reader), "ses_1").unwrap();
     reader.routes().add_child("ses_child", "ses_1");
-    assert!(Lease::open(Arc::clone(&reader), "ses_1").is_none(), "it is not to be prompted now");
-    drop(Lease::beside(Arc::clone(&reader), "ses_1"));
+    assert!(Lease::open(Arc::clone(&reader), "ses_1").is_none(), "another turn holds the route");
+    drop(Lease::open_or_wait(Arc::clone(&reader), "ses_1"));
     assert!(reader.routes().unused_since().is_none());
-    assert!(send(&reader, "ses_child", EventKind::QuestionAsked, "still heard"));
+    assert!(send(&reader, "ses_child", EventKind::QuestionAsked, "still routed"));
     reader.routes().note_abort("ses_child");
-    assert!(lease.kin("ses_child").unwrap().aborted_by_us() && !lease.aborted_by_us());
+    assert!(lease.child_session("ses_child").unwrap().aborted_by_gateway() && !lease.aborted_by_gateway());
     reader.routes().note_abort("ses_1");
-    assert!(lease.aborted_by_us());
+    assert!(lease.aborted_by_gateway());
     drop(lease);
     assert!(reader.routes().unused_since().is_some());
-    assert!(!send(&reader, "ses_1", EventKind::Idle, "nobody"));
-    assert!(reader.routes().below.is_empty());
+    assert!(!send(&reader, "ses_1", EventKind::Idle, "no turn"));
+    assert!(reader.routes().descendants.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_beside_another_is_to_ask_now_and_then_and_has_the_place_once_the_other_is_gone() {
+async fn a_turn_without_a_route_reads_now_and_then_and_gets_the_route_once_it_is_free() {
     let reader = reader();
     let mut first = Lease::open(Arc::clone(&reader), "ses_1").unwrap();
     let other = Lease::open(Arc::clone(&reader), "ses_2").unwrap();
-    let mut beside = Lease::beside(Arc::clone(&reader), "ses_1");
+    let mut waiting = Lease::open_or_wait(Arc::clone(&reader), "ses_1");
     let begun = Instant::now();
     for times in 1..=2 {
-        // Whoever waits is woken for other reasons meanwhile.
-        while now(&mut beside).await.is_none() {
+        // The waiting lease is woken for other reasons meanwhile.
+        while now(&mut waiting).await.is_none() {
             drop(Lease::open(Arc::clone(&reader), "ses_3").unwrap());
         }
         let waited = begun.elapsed();
         assert!(
-            waited >= LOOK_BESIDE * times && waited < LOOK_BESIDE * times + LOOK_BESIDE / 2,
+            waited >= WAITING_READ_INTERVAL * times
+                && waited < WAITING_READ_INTERVAL * times + WAITING_READ_INTERVAL / 2,
             "{waited:?}"
         );
     }
     send(&reader, "ses_1", EventKind::PartDelta, "for the first");
     assert_eq!(now(&mut first).await.as_deref(), Some("for the first"));
-    assert_eq!(now(&mut beside).await, None);
+    assert_eq!(now(&mut waiting).await, None);
     drop(first);
     assert!(reader.routes().unused_since().is_none());
-    assert_eq!(now(&mut beside).await.as_deref(), Some("reconnected"), "what it did not hear is asked for");
+    assert_eq!(now(&mut waiting).await.as_deref(), Some("reconnected"), "the turn reads what it missed");
     assert!(send(&reader, "ses_1", EventKind::PartDelta, "for the second"));
-    assert_eq!(now(&mut beside).await.as_deref(), Some("for the second"));
-    assert_eq!(now(&mut beside).await, None);
-    drop((beside, other));
+    assert_eq!(now(&mut waiting).await.as_deref(), Some("for the second"));
+    assert_eq!(now(&mut waiting).await, None);
+    drop((waiting, other));
     assert!(reader.routes().unused_since().is_some());
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_could_not_be_read_is_told_in_its_place_and_not_twice_in_a_row() {
+async fn an_unreadable_event_is_reported_at_its_position_and_not_twice_in_a_row() {
     let reader = reader();
     let mut lease = Lease::open(Arc::clone(&reader), "ses_1").unwrap();
     let missed = || reader.routes().missed();
@@ -180,14 +182,14 @@ async fn what_could_not_be_read_is_told_in_its_place_and_not_twice_in_a_row() {
         assert_eq!(now(&mut lease).await.as_deref(), Some(expected));
     }
     assert_eq!(now(&mut lease).await, None);
-    // The turn has asked since then.
+    // The turn has read its state since then.
     missed();
     assert_eq!(now(&mut lease).await.as_deref(), Some("missed"));
 }
 
-/// Of an event that goes straight to its turn only the beginning was read. The rest may be what is left of another's.
+/// Only the beginning of a skimmed event was read. The rest may be the end of another turn's event.
 #[tokio::test(start_paused = true)]
-async fn what_turns_out_to_be_no_event_is_told_to_all() {
+async fn a_malformed_event_is_reported_to_all_turns() {
     let reader = reader();
     let torn = br#"{"id":"evt_1","type":"message.updated","properties":{"sessionID":"ses_1","info":{"#;
     let send_torn = || {
@@ -199,14 +201,14 @@ async fn what_turns_out_to_be_no_event_is_told_to_all() {
     let mut one = Lease::open(Arc::clone(&reader), "ses_1").unwrap();
     let mut two = Lease::open(Arc::clone(&reader), "ses_2").unwrap();
     send_torn();
-    one.forget_the_past();
+    one.discard_queued();
     assert_eq!(now(&mut two).await.as_deref(), Some("missed"));
     send_torn();
     drop(one);
-    assert_eq!(now(&mut two).await.as_deref(), Some("missed"), "the turn ended before it had read it");
+    assert_eq!(now(&mut two).await.as_deref(), Some("missed"), "the turn ended before it parsed the event");
     assert_eq!(reader.routes().metrics.opencode_event_queue_depth.get(), 0);
 
-    // Nobody notices what is wrong with an event of a sub-agent, nor with one that a turn is too late for.
+    // No turn would notice a malformed event of a sub-agent, or one that a lagging turn drops.
     let _one = Lease::open(Arc::clone(&reader), "ses_1").unwrap();
     reader.routes().add_child("ses_child", "ses_1");
     assert!(!reader.routes().find("ses_child").unwrap().reads_everything());
@@ -215,6 +217,6 @@ async fn what_turns_out_to_be_no_event_is_told_to_all() {
 }
 
 #[test]
-fn what_waits_in_a_queue_is_small() {
+fn a_queue_entry_is_small() {
     assert!(size_of::<Routed>() <= 56, "{}", size_of::<Routed>());
 }

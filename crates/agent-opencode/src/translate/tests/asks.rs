@@ -1,4 +1,4 @@
-//! Asks: told once, closed once, and never lost.
+//! Asks are reported once, closed once, and never lost.
 
 use std::collections::HashSet;
 
@@ -11,16 +11,16 @@ use super::replay::Replay;
 use super::*;
 use crate::api::{PermissionAsk, QuestionAsk};
 
-/// Asks and their ends, in order.
-fn told(events: &[AgentEvent]) -> Vec<String> {
-    let told = events.iter().filter_map(|event| match event {
+/// The asks and their ends, in order.
+fn reported(events: &[AgentEvent]) -> Vec<String> {
+    let reported = events.iter().filter_map(|event| match event {
         AgentEvent::Asked(ask) => Some(format!("{} asked", ask.request_id)),
         AgentEvent::AskClosed { request_id, resolution } => {
             Some(format!("{request_id} {}", resolution.as_str()))
         }
         _ => None,
     });
-    told.collect()
+    reported.collect()
 }
 
 fn permissions(asks: &[(&str, &str)]) -> Vec<PermissionAsk> {
@@ -35,7 +35,7 @@ fn ask(translator: &mut Translator, id: &str, session: &str) {
     feed(translator, "permission.asked", &json!({"id": id, "sessionID": session, "permission": "bash"}));
 }
 
-fn at_work(sessions: &[&str]) -> HashSet<String> {
+fn sessions(sessions: &[&str]) -> HashSet<String> {
     sessions.iter().map(|session| (*session).to_owned()).collect()
 }
 
@@ -49,7 +49,7 @@ fn complete(translator: &mut Translator, error: &Value) {
 }
 
 #[test]
-fn asks_of_the_agent_and_of_its_sub_agents_are_told_once() {
+fn asks_of_the_agent_and_of_its_sub_agents_are_reported_once() {
     let cases = [
         ("permission_once", vec!["The agent asks for permission to run: rm -f gone.txt"]),
         (
@@ -77,7 +77,7 @@ fn asks_of_the_agent_and_of_its_sub_agents_are_told_once() {
 }
 
 #[test]
-fn asks_that_an_abort_left_in_the_lists_are_not_told_again() {
+fn asks_that_an_abort_left_in_the_lists_are_not_reported_again() {
     let mut replay = Replay::of("question_abort", 0).finished();
     let ask = replay.events.iter().find_map(|event| match event {
         AgentEvent::Asked(ask) => Some(ask.request_id.clone()),
@@ -88,16 +88,16 @@ fn asks_that_an_abort_left_in_the_lists_are_not_told_again() {
         "tool": {"messageID": "msg_of_the_turn_before", "callID": "c"},
     }))
     .unwrap();
-    let busy = at_work(&[&replay.session]);
-    replay.translator.open_asks(&[], std::slice::from_ref(&left), &busy);
-    assert_eq!(replay.translator.take(), [], "it was told");
+    let busy = sessions(&[&replay.session]);
+    replay.translator.merge_asks(&[], std::slice::from_ref(&left), &busy);
+    assert_eq!(replay.translator.take(), [], "reported before");
     let mut next = Translator::new(&replay.session, "msg_next");
-    next.open_asks(&[], &[left], &busy);
-    assert_eq!(next.take(), [], "it is of another turn");
+    next.merge_asks(&[], &[left], &busy);
+    assert_eq!(next.take(), [], "belongs to another turn");
 }
 
 #[test]
-fn every_recorded_ask_is_closed_once_and_as_it_was() {
+fn every_recorded_ask_is_closed_once_with_its_real_resolution() {
     // How each ask of the recording ends; an abort leaves its ask in OpenCode's lists for good.
     let cases = [
         ("permission_once", 0, vec!["elsewhere"]),
@@ -117,19 +117,19 @@ fn every_recorded_ask_is_closed_once_and_as_it_was() {
     for (name, nth, ends) in cases {
         let mut replay = Replay::of(name, nth).finished();
         replay.close();
-        let asked: Vec<String> = told(&replay.events)
+        let asked: Vec<String> = reported(&replay.events)
             .iter()
-            .filter_map(|told| Some(told.strip_suffix(" asked")?.to_owned()))
+            .filter_map(|line| Some(line.strip_suffix(" asked")?.to_owned()))
             .collect();
         assert_eq!(asked.len(), ends.len(), "{name}");
         let mut expected: Vec<String> = asked.iter().map(|id| format!("{id} asked")).collect();
         expected.extend(asked.iter().zip(ends).map(|(id, end)| format!("{id} {end}")));
-        assert_eq!(told(&replay.events), expected, "{name}");
+        assert_eq!(reported(&replay.events), expected, "{name}");
     }
 }
 
 #[test]
-fn an_ask_says_who_asks_what_for_people_and_for_programs() {
+fn an_ask_names_its_session_and_details_for_people_and_for_programs() {
     let first = |name: &str| {
         let replay = Replay::of(name, 0).finished();
         let ask = replay.events.iter().find_map(|event| match event {
@@ -167,13 +167,13 @@ fn a_turn_goes_on_while_it_asks() {
         while !asks.contains(&replay.next_event().unwrap()["type"].as_str().unwrap()) {}
         assert_eq!(replay.translator.verdict(false), Verdict::Running, "{name}");
         replay.translator.gap();
-        replay.translator.asked_status(Some(&busy()));
+        replay.translator.confirm_status(Some(&busy()));
         assert_eq!(replay.translator.verdict(false), Verdict::Running, "{name}, after a gap");
     }
 }
 
 #[test]
-fn after_a_gap_the_lists_tell_what_is_new_and_what_is_gone() {
+fn after_a_gap_the_lists_show_which_asks_are_new_and_which_are_gone() {
     let mut t = step();
     ask(&mut t, "per_1", "ses_1");
     ask(&mut t, "per_2", "ses_child");
@@ -186,27 +186,27 @@ fn after_a_gap_the_lists_tell_what_is_new_and_what_is_gone() {
         ("per_4", "ses_1"),
         ("per_5", "ses_foreign"),
     ]);
-    t.open_asks(&listed, &[], &at_work(&["ses_1", "ses_child"]));
-    assert_eq!(told(&t.take()), ["per_1 elsewhere", "per_3 dropped", "per_4 asked"]);
+    t.merge_asks(&listed, &[], &sessions(&["ses_1", "ses_child"]));
+    assert_eq!(reported(&t.take()), ["per_1 elsewhere", "per_3 dropped", "per_4 asked"]);
     assert!(t.has_open_asks());
-    // The events about it come late, or again.
+    // The events about these asks arrive late, or again.
     ask(&mut t, "per_4", "ses_1");
     for id in ["per_1", "per_2", "per_2", "per_9"] {
         feed(&mut t, "permission.replied", &json!({"sessionID": "ses_1", "requestID": id, "reply": "once"}));
     }
-    assert_eq!(told(&t.take()), ["per_2 elsewhere"]);
+    assert_eq!(reported(&t.take()), ["per_2 elsewhere"]);
     listed.remove(0);
-    t.open_asks(&listed, &[], &at_work(&["ses_1"]));
-    assert_eq!(told(&t.take()), [""; 0]);
+    t.merge_asks(&listed, &[], &sessions(&["ses_1"]));
+    assert_eq!(reported(&t.take()), [""; 0]);
     t.close();
-    assert_eq!(told(&t.take()), ["per_4 dropped"]);
+    assert_eq!(reported(&t.take()), ["per_4 dropped"]);
     assert!(!t.has_open_asks());
 }
 
 #[test]
-fn an_ask_of_a_turn_that_is_over_was_answered_if_opencode_went_on_and_dropped_if_not() {
+fn an_ask_of_a_finished_turn_was_answered_if_the_turn_ended_by_itself_and_else_dropped() {
     let cases = [
-        // (in the list, the newest message is complete, its error) and what became of the ask.
+        // (in the list, the newest message is complete, its error), and the end of the ask.
         (true, true, json!(null), "per_1 dropped"),
         (true, true, json!("MessageAbortedError"), "per_1 dropped"),
         (false, true, json!(null), "per_1 elsewhere"),
@@ -220,15 +220,15 @@ fn an_ask_of_a_turn_that_is_over_was_answered_if_opencode_went_on_and_dropped_if
         if completed {
             complete(&mut t, &error);
         }
-        t.asked_status(None);
+        t.confirm_status(None);
         let listed_asks = if listed { permissions(&[("per_1", "ses_1")]) } else { Vec::new() };
-        t.open_asks(&listed_asks, &[], &HashSet::new());
-        assert_eq!(told(&t.take()), [expected], "{listed} {completed} {error}");
+        t.merge_asks(&listed_asks, &[], &HashSet::new());
+        assert_eq!(reported(&t.take()), [expected], "{listed} {completed} {error}");
     }
 }
 
 #[test]
-fn a_turn_that_is_taken_up_again_tells_only_what_the_log_lacks() {
+fn a_resumed_turn_reports_only_asks_that_the_log_lacks() {
     let known = ["per_1", "per_2", "per_3"].map(|id| RequestId::parse(id).unwrap());
     let mut t =
         Translator::resume("ses_1", "msg_p", &Resume { open_asks: known.to_vec(), ..Resume::default() });
@@ -240,12 +240,12 @@ fn a_turn_that_is_taken_up_again_tells_only_what_the_log_lacks() {
     super::merging::message(&mut t, "msg_a", "msg_p", &json!({}));
     assert!(t.has_open_asks());
     let listed = permissions(&[("per_1", "ses_1"), ("per_3", "ses_child"), ("per_4", "ses_child")]);
-    t.open_asks(&listed, &[], &at_work(&["ses_1", "ses_child"]));
-    assert_eq!(told(&t.take()), ["per_2 elsewhere", "per_4 asked"]);
+    t.merge_asks(&listed, &[], &sessions(&["ses_1", "ses_child"]));
+    assert_eq!(reported(&t.take()), ["per_2 elsewhere", "per_4 asked"]);
     ask(&mut t, "per_1", "ses_1");
-    assert_eq!(told(&t.take()), [""; 0], "the log has it");
+    assert_eq!(reported(&t.take()), [""; 0], "the log has it");
     feed(&mut t, "session.idle", &json!({"sessionID": "ses_child"}));
-    assert!(t.must_ask(), "the list told whose it is");
+    assert!(t.take_must_read_asks(), "the list named the session that asks");
 }
 
 #[test]
@@ -254,22 +254,22 @@ fn an_idle_event_alone_drops_no_ask() {
     ask(&mut t, "per_1", "ses_1");
     ask(&mut t, "per_2", "ses_child");
     t.take();
-    // The second idle of an aborted turn comes late, when the next turn may ask already.
+    // The second idle event of an aborted turn arrives late, when the next turn may ask already.
     feed(&mut t, "session.idle", &json!({"sessionID": "ses_1"}));
-    assert_eq!((told(&t.take()).len(), t.verdict(false)), (0, Verdict::Unsettled));
+    assert_eq!((reported(&t.take()).len(), t.verdict(false)), (0, Verdict::Unsettled));
     feed(&mut t, "session.idle", &json!({"sessionID": "ses_other_child"}));
-    assert!(!t.must_ask());
+    assert!(!t.take_must_read_asks());
     feed(&mut t, "session.idle", &json!({"sessionID": "ses_child"}));
-    assert!(t.must_ask());
-    assert!(!t.must_ask(), "once is enough");
+    assert!(t.take_must_read_asks());
+    assert!(!t.take_must_read_asks(), "returned once");
     let resolution = Resolution::RejectedElsewhere.as_str();
     feed(&mut t, "question.rejected", &json!({"sessionID": "ses_child", "requestID": "per_2"}));
-    assert_eq!(told(&t.take()), [format!("per_2 {resolution}")]);
+    assert_eq!(reported(&t.take()), [format!("per_2 {resolution}")]);
 }
 
 /// An abort left the ask of a sub-agent in the list, and a later turn calls the same sub-agent.
 #[test]
-fn an_ask_of_a_sub_agent_that_is_older_than_the_turn_is_not_told() {
+fn an_ask_of_a_sub_agent_that_is_older_than_the_turn_is_not_reported() {
     let mut t = Translator::new("ses_1", "msg_p");
     let began = 1_790_000_000_000_i64;
     let prompt = json!({"info": {"id": "msg_p", "role": "user", "time": {"created": began}}});
@@ -288,6 +288,6 @@ fn an_ask_of_a_sub_agent_that_is_older_than_the_turn_is_not_told() {
         ask("per_timeless", "msg_x"),
     ]);
     let listed: Vec<PermissionAsk> = serde_json::from_value(listed).unwrap();
-    t.open_asks(&listed, &[], &at_work(&["ses_1", "ses_child"]));
-    assert_eq!(told(&t.take()), ["per_newer asked", "per_timeless asked"]);
+    t.merge_asks(&listed, &[], &sessions(&["ses_1", "ses_child"]));
+    assert_eq!(reported(&t.take()), ["per_newer asked", "per_timeless asked"]);
 }

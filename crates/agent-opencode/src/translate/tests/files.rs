@@ -1,4 +1,4 @@
-//! Files that tools hand back, and the names of those that a turn wrote.
+//! Files that tools return, and the paths of those that a turn wrote.
 
 use longshore_engine::port::Resume;
 use longshore_model::{Artifact, ArtifactId, BlockKind, Part as ModelPart};
@@ -20,8 +20,8 @@ fn attached(url: &str) -> Value {
     json!({"attachments": [{"type": "file", "mime": "image/png", "url": url}]})
 }
 
-/// Files in words: their name, type and bytes.
-fn told(events: &[AgentEvent]) -> Vec<String> {
+/// The reported files: their id, type and bytes.
+fn files(events: &[AgentEvent]) -> Vec<String> {
     let file = |event: &AgentEvent| match event {
         AgentEvent::File { block, file } => {
             assert_eq!((block.kind, block.message.as_ref().unwrap().as_str()), (BlockKind::File, "msg_a"));
@@ -33,10 +33,10 @@ fn told(events: &[AgentEvent]) -> Vec<String> {
 }
 
 #[test]
-fn a_tools_files_come_once_and_after_its_call() {
+fn files_of_a_tool_are_reported_once_and_after_its_call() {
     let mut translator = step();
     tool(&mut translator, "read", "running", &json!({}));
-    let files = json!({"attachments": [
+    let attachments = json!({"attachments": [
         {"type": "file", "mime": "image/png", "url": "data:image/png;base64,AP8H"},
         {"type": "file", "url": "data:text/plain,a%20b"},
     ]});
@@ -44,29 +44,29 @@ fn a_tools_files_come_once_and_after_its_call() {
     for expected in
         [vec!["prt_t.file.0 image/png [0, 255, 7]", "prt_t.file.1 text/plain [97, 32, 98]"], vec![]]
     {
-        tool(&mut translator, "read", "completed", &files);
+        tool(&mut translator, "read", "completed", &attachments);
         let events = translator.take();
-        assert_eq!(told(&events), expected);
+        assert_eq!(files(&events), expected);
         assert!(events.is_empty() || matches!(events[0], AgentEvent::Tool { .. }), "{events:?}");
     }
 }
 
 #[test]
-fn files_that_are_none_are_left_out() {
+fn invalid_and_too_large_files_are_left_out() {
     let large = format!("data:image/png;base64,{}", "A".repeat((MAX_FILE_BYTES + 3) / 3 * 4));
     for url in ["https://example.org/x.png", "data:image/png;base64,%%%", "data:image/png", "", &large] {
         let mut translator = step();
         tool(&mut translator, "read", "completed", &attached(url));
-        assert_eq!(told(&translator.take()), [""; 0], "{}", &url[..url.len().min(40)]);
+        assert_eq!(files(&translator.take()), [""; 0], "{}", &url[..url.len().min(40)]);
     }
     let mut translator = step();
     tool(&mut translator, "read", "error", &attached("data:image/png;base64,AP8H"));
     tool(&mut translator, "read", "completed", &json!({"attachments": 7}));
-    assert_eq!(told(&translator.take()), [""; 0]);
+    assert_eq!(files(&translator.take()), [""; 0]);
 }
 
 #[test]
-fn a_file_that_the_log_has_is_not_told_again() {
+fn a_file_that_the_log_has_is_not_reported_again() {
     let artifact = |id: &str| Artifact {
         id: ArtifactId::parse(id).unwrap(),
         kind: BlockKind::File,
@@ -84,13 +84,13 @@ fn a_file_that_the_log_has_is_not_told_again() {
         feed(&mut translator, "message.updated", &prompt);
         message(&mut translator, "msg_a", "msg_p", &json!({}));
         tool(&mut translator, "read", "completed", &attached("data:image/png;base64,AP8H"));
-        assert_eq!(told(&translator.take()).len(), expected, "{logged}");
-        assert!(!translator.is_new_file(logged));
+        assert_eq!(files(&translator.take()).len(), expected, "{logged}");
+        assert!(!translator.mark_file_reported(logged));
     }
 }
 
 #[test]
-fn the_names_of_what_a_turn_wrote() {
+fn written_paths_come_from_the_tools_that_write() {
     let mut translator = step();
     tool(&mut translator, "write", "running", &json!({"metadata": {"filepath": "/w/not_yet"}}));
     let cases = [
@@ -107,7 +107,7 @@ fn the_names_of_what_a_turn_wrote() {
     for (name, metadata) in cases {
         tool(&mut translator, name, "completed", &json!({"metadata": metadata}));
     }
-    // A step's patch has what others wrote in the same worktree.
+    // The patch of a step also holds changes that others made in the same worktree.
     let patch = json!({"part": {"id": "prt_p", "messageID": "msg_a", "type": "patch", "hash": "x",
         "files": ["/w/b", "/w/of_somebody_else"]}});
     feed(&mut translator, "message.part.updated", &patch);

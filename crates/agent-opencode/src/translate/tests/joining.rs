@@ -7,7 +7,7 @@ use super::merging::{feed, message, step};
 use super::replay::decode;
 use super::*;
 
-fn join(translator: &mut Translator, prompts: &[(&str, Fate)]) {
+fn join(translator: &mut Translator, prompts: &[(&str, Delivery)]) {
     translator.join(prompts.iter().copied());
 }
 
@@ -37,9 +37,9 @@ fn verdict(translator: &Translator) -> String {
 const UNREAD: &str =
     "A message that joined this turn may not have been read; look at the session before you send it again.";
 
-/// The recordings in which somebody prompts a busy session, as one turn that the others join.
+/// The recordings in which a busy session is prompted, as one turn that the later prompts join.
 #[test]
-fn prompts_that_join_in_mid_text_and_in_mid_tool_are_one_turn() {
+fn prompts_that_join_during_a_text_or_a_tool_call_are_one_turn() {
     for (name, joined) in
         [("two_prompts_one_session", 1), ("prompt_during_tool", 1), ("many_prompts_queue", 4)]
     {
@@ -57,7 +57,7 @@ fn prompts_that_join_in_mid_text_and_in_mid_tool_are_one_turn() {
         let session = recording.session().unwrap()["id"].as_str().unwrap().to_owned();
         let mut translator = Translator::new(&session, &prompts[0]);
         let (mut asked, mut answered) = (0, 0);
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         let mut outcome = None;
         for line in &recording.lines {
             match line {
@@ -67,21 +67,21 @@ fn prompts_that_join_in_mid_text_and_in_mid_tool_are_one_turn() {
                     let kind = event["type"].as_str().unwrap_or_default();
                     let Some(kind) = EventKind::parse(kind) else { continue };
                     translator.event(kind, event.to_string().as_bytes()).unwrap();
-                    told.extend(translator.take());
+                    reported.extend(translator.take());
                     if let Verdict::Over(over) = translator.verdict(false) {
-                        outcome.get_or_insert((short(&over), told.len()));
+                        outcome.get_or_insert((short(&over), reported.len()));
                     }
                 }
                 _ => {}
             }
             let known = prompts.iter().take(asked).enumerate().skip(1);
-            let fate = |nth: usize| if nth < answered { Fate::Accepted } else { Fate::Undecided };
-            translator.join(known.map(|(nth, id)| (id.as_str(), fate(nth))));
+            let delivery = |nth: usize| if nth < answered { Delivery::Accepted } else { Delivery::Undecided };
+            translator.join(known.map(|(nth, id)| (id.as_str(), delivery(nth))));
         }
         let (outcome, at) = outcome.unwrap_or_else(|| panic!("{name} has no end"));
         assert_eq!(outcome, "completed", "{name}");
-        // Nothing that a caller sees comes after the end.
-        assert!(told[at..].iter().all(|event| !matches!(event, AgentEvent::Text { .. })), "{name}");
+        // No text comes after the end.
+        assert!(reported[at..].iter().all(|event| !matches!(event, AgentEvent::Text { .. })), "{name}");
         let (messages, _) = recording.final_messages(&session).unwrap();
         let stored = decode(messages.as_array().unwrap().clone());
         let answers = stored.iter().filter(|message| message.info.role == "assistant");
@@ -90,7 +90,7 @@ fn prompts_that_join_in_mid_text_and_in_mid_tool_are_one_turn() {
             .filter(|part| part.kind == "text")
             .filter_map(|part| part.text.as_deref())
             .collect();
-        let folded = fold(&told);
+        let folded = fold(&reported);
         let shown: Vec<&str> =
             folded.iter().filter(|block| block.kind == "text").map(|block| block.text.as_str()).collect();
         assert_eq!(shown, texts, "{name}");
@@ -102,12 +102,12 @@ fn prompts_that_join_in_mid_text_and_in_mid_tool_are_one_turn() {
 fn a_prompt_that_comes_at_the_very_end_keeps_the_turn_open() {
     let mut t = step();
     answer(&mut t, "msg_a", "msg_p", 2, "stop");
-    join(&mut t, &[("msg_b", Fate::Undecided)]);
+    join(&mut t, &[("msg_b", Delivery::Undecided)]);
     status(&mut t, "idle");
-    assert_eq!(verdict(&t), "running", "it may yet be sent");
-    t.asked_status(None);
+    assert_eq!(verdict(&t), "running", "the prompt may still be sent");
+    t.confirm_status(None);
     assert_eq!(verdict(&t), "running");
-    join(&mut t, &[("msg_b", Fate::Accepted)]);
+    join(&mut t, &[("msg_b", Delivery::Accepted)]);
     assert_eq!((verdict(&t).as_str(), t.unanswered()), ("unsettled", Some(Unanswered::Accepted)));
     user(&mut t, "msg_b", 10);
     assert_eq!((verdict(&t).as_str(), t.unanswered()), ("unsettled", Some(Unanswered::Stored)));
@@ -118,40 +118,40 @@ fn a_prompt_that_comes_at_the_very_end_keeps_the_turn_open() {
     assert_eq!(verdict(&t), "completed");
 }
 
-/// What happened, what is known, when OpenCode stored the prompt; the verdict, and the last word.
-type Case<'a> = (&'a str, &'a [(&'a str, Fate)], Option<u64>, &'a str, &'a str);
+/// A description, the delivery, when OpenCode stored the prompt; the verdict, and the outcome at the end of the wait.
+type Case<'a> = (&'a str, &'a [(&'a str, Delivery)], Option<u64>, &'a str, &'a str);
 
 #[test]
-fn what_becomes_of_a_prompt_that_nobody_answers() {
+fn a_joined_prompt_without_an_answer_keeps_the_turn_unsettled_and_is_mentioned() {
     let remarked = format!("completed: {UNREAD}");
     let cases: [Case<'_>; 5] = [
-        ("taken, no sign of it", &[("msg_b", Fate::Accepted)], None, "unsettled", &remarked),
-        ("perhaps taken", &[("msg_b", Fate::Perhaps)], None, "unsettled", &remarked),
-        ("stored, no answer", &[("msg_b", Fate::Accepted)], Some(10), "unsettled", &remarked),
-        ("never sent, before a restart", &[("msg_b", Fate::Earlier)], None, &remarked, &remarked),
+        ("accepted, not shown", &[("msg_b", Delivery::Accepted)], None, "unsettled", &remarked),
+        ("perhaps accepted", &[("msg_b", Delivery::Unknown)], None, "unsettled", &remarked),
+        ("stored, no answer", &[("msg_b", Delivery::Accepted)], Some(10), "unsettled", &remarked),
+        ("never sent, before a restart", &[("msg_b", Delivery::BeforeRestart)], None, &remarked, &remarked),
         ("not sent after all", &[], None, "completed", "completed"),
     ];
-    for (what, fates, stored, expected, last_word) in cases {
+    for (what, deliveries, stored, expected, forced_outcome) in cases {
         let mut t = step();
         answer(&mut t, "msg_a", "msg_p", 2, "stop");
-        join(&mut t, &[("msg_b", Fate::Undecided)]);
-        join(&mut t, fates);
+        join(&mut t, &[("msg_b", Delivery::Undecided)]);
+        join(&mut t, deliveries);
         if let Some(created) = stored {
             user(&mut t, "msg_b", created);
         }
         status(&mut t, "idle");
         assert_eq!(verdict(&t), expected, "{what}");
         if expected == "unsettled" {
-            assert_eq!(short(&t.last_word(false, true)), last_word, "{what}");
+            assert_eq!(short(&t.forced_outcome(false, true)), forced_outcome, "{what}");
         }
     }
 }
 
-/// Of several that come during one step only the newest is answered; the step that it cut short is none the worse.
+/// Of several prompts that arrive during one step only the newest is answered; the step that it cuts short does not fail.
 #[test]
 fn only_the_newest_prompt_needs_an_answer() {
     let mut t = step();
-    join(&mut t, &[("msg_b", Fate::Accepted), ("msg_c", Fate::Accepted)]);
+    join(&mut t, &[("msg_b", Delivery::Accepted), ("msg_c", Delivery::Accepted)]);
     user(&mut t, "msg_b", 5);
     user(&mut t, "msg_c", 6);
     answer(&mut t, "msg_a", "msg_p", 2, "tool-calls");
@@ -164,9 +164,9 @@ fn only_the_newest_prompt_needs_an_answer() {
 }
 
 #[test]
-fn somebody_elses_prompt_still_ends_the_turn() {
+fn a_prompt_of_another_client_still_ends_the_turn() {
     let mut t = step();
-    join(&mut t, &[("msg_b", Fate::Accepted)]);
+    join(&mut t, &[("msg_b", Delivery::Accepted)]);
     user(&mut t, "msg_b", 5);
     user(&mut t, "msg_other", 6);
     answer(&mut t, "msg_a", "msg_p", 2, "tool-calls");
@@ -179,9 +179,9 @@ fn somebody_elses_prompt_still_ends_the_turn() {
 }
 
 #[test]
-fn a_joined_prompt_is_known_by_its_answer_too() {
+fn an_answer_shows_that_a_joined_prompt_arrived() {
     let mut t = step();
-    join(&mut t, &[("msg_b", Fate::Accepted)]);
+    join(&mut t, &[("msg_b", Delivery::Accepted)]);
     answer(&mut t, "msg_c", "msg_b", 7, "stop");
-    assert!(!t.superseded, "its own event was missed, and it is ours");
+    assert!(!t.superseded, "the event of the joined prompt was missed");
 }

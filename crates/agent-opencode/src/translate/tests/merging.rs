@@ -1,4 +1,4 @@
-//! Snapshots and deltas of one part, in every order in which they may come.
+//! Snapshots and deltas of one part, in every order in which they may arrive.
 
 use longshore_model::{ArtifactId, BlockRef, MessageId};
 use serde_json::{Value, json};
@@ -45,9 +45,9 @@ fn delta(translator: &mut Translator, part: &str, delta: &str) {
     feed(translator, "message.part.delta", &properties);
 }
 
-/// What others write, before their message is known and after, leaves room for early text of this turn.
+/// The text of other turns, before their message is known and after, leaves room for early text of this turn.
 #[test]
-fn early_text_is_held_however_much_others_write() {
+fn early_text_is_held_however_much_text_other_turns_have() {
     let mut translator = step();
     let much = "x".repeat(256 * 1024);
     for (message_id, more) in [("msg_other", json!({})), ("msg_summary", json!({"mode": "compaction"}))] {
@@ -65,9 +65,9 @@ fn early_text_is_held_however_much_others_write() {
     assert_eq!(fold(&events).iter().map(|block| block.text.as_str()).collect::<Vec<_>>(), ["early"]);
 }
 
-/// A list that is refused for good is asked for once, and what was dropped is not taken for nothing.
+/// A list that OpenCode cannot show is read once, and what was dropped is not ignored.
 #[test]
-fn what_was_dropped_and_cannot_be_read_is_said_to_be_unknown() {
+fn the_outcome_is_unknown_if_dropped_parts_cannot_be_read() {
     let mut translator = step();
     let drop_some = |translator: &mut Translator| {
         for number in 0..=MAX_HELD_PARTS {
@@ -78,7 +78,7 @@ fn what_was_dropped_and_cannot_be_read_is_said_to_be_unknown() {
     };
     drop_some(&mut translator);
     assert!(translator.must_reread());
-    translator.no_list();
+    translator.messages_unavailable();
     drop_some(&mut translator);
     assert!(!translator.must_reread());
     message(
@@ -87,9 +87,9 @@ fn what_was_dropped_and_cannot_be_read_is_said_to_be_unknown() {
         "msg_p",
         &json!({"finish": "tool-calls", "time": {"created": 2, "completed": 3}}),
     );
-    translator.asked_status(None);
+    translator.confirm_status(None);
     assert_eq!(translator.verdict(false), Verdict::Unsettled, "another step may have been dropped");
-    assert!(short(&translator.last_word(false, true)).contains("it is not known how the turn ended"));
+    assert!(short(&translator.forced_outcome(false, true)).contains("it is not known how the turn ended"));
 }
 
 fn tool(translator: &mut Translator, state: &Value) {
@@ -101,7 +101,7 @@ fn listed(translator: &mut Translator, info: &Value, parts: &Value) {
     let mut answer = json!({"id": "msg_a", "parentID": "msg_p", "role": "assistant", "time": {"created": 2}});
     answer.as_object_mut().unwrap().extend(info.as_object().unwrap().clone());
     let prompt = json!({"info": {"id": "msg_p", "role": "user", "time": {"created": 1}}, "parts": []});
-    translator.list(replay::decode(vec![prompt, json!({"info": answer, "parts": parts})]));
+    translator.merge_messages(replay::decode(vec![prompt, json!({"info": answer, "parts": parts})]));
 }
 
 fn block(part: &str) -> BlockRef {
@@ -128,7 +128,7 @@ fn text_is_never_trimmed_and_the_final_snapshot_adds_what_is_missing() {
     delta(&mut t, "prt_1", " \n a ");
     end(&mut t, "prt_1", " \n a b\n\n");
     assert_eq!(t.take(), [text("prt_1", " \n a "), text("prt_1", "b\n\n"), ended("prt_1")]);
-    // Repeated, and late.
+    // Repeated and late events change nothing.
     end(&mut t, "prt_1", " \n a b\n\n");
     delta(&mut t, "prt_1", "x");
     start(&mut t, "prt_1", "");
@@ -145,14 +145,14 @@ fn a_final_snapshot_that_differs_replaces_the_text() {
 }
 
 #[test]
-fn deltas_that_come_before_their_part_wait_for_it() {
+fn deltas_that_arrive_before_their_part_wait_for_it() {
     let mut t = step();
     delta(&mut t, "prt_1", "a");
     delta(&mut t, "prt_1", "b");
     assert_eq!(t.take(), []);
     start(&mut t, "prt_1", "");
     delta(&mut t, "prt_1", "c");
-    // What waits together is told together.
+    // Deltas that wait together are reported together.
     assert_eq!(t.take(), [text("prt_1", "abc")]);
     delta(&mut t, "prt_1", "d");
     assert_eq!(t.take(), [text("prt_1", "d")]);
@@ -164,12 +164,12 @@ fn a_finished_call_keeps_nothing_of_its_output() {
     let output = "x".repeat(100_000);
     tool(&mut t, &json!({"status": "running", "input": {"command": "ls"}, "metadata": {"output": output}}));
     tool(&mut t, &json!({"status": "completed", "input": {"command": "ls"}, "output": output}));
-    let told = t.take();
+    let events = t.take();
     assert!(
-        matches!(told.last(), Some(AgentEvent::Tool { call, .. }) if call.output.as_ref() == Some(&output))
+        matches!(events.last(), Some(AgentEvent::Tool { call, .. }) if call.output.as_ref() == Some(&output))
     );
     assert!(format!("{t:?}").len() < 10_000);
-    // And what comes again is no news.
+    // A repeated state is not reported.
     tool(&mut t, &json!({"status": "completed", "input": {"command": "ls"}, "output": output}));
     assert_eq!(t.take(), []);
 }
@@ -186,7 +186,7 @@ fn waiting_deltas_are_bounded_and_the_snapshot_brings_their_text() {
 }
 
 #[test]
-fn parts_that_come_before_their_message_wait_for_it() {
+fn parts_that_arrive_before_their_message_wait_for_it() {
     let mut t = Translator::new(SESSION, "msg_p");
     start(&mut t, "prt_1", "");
     delta(&mut t, "prt_1", "a");
@@ -204,7 +204,7 @@ fn parts_that_come_before_their_message_wait_for_it() {
             json!({"id": "prt_9", "messageID": "msg_z", "type": "text", "text": "?", "time": {"start": 1}});
         feed(&mut t, "message.part.updated", &json!({"part": part}));
     }
-    assert!(t.must_reread(), "what does not fit must be read from the list");
+    assert!(t.must_reread(), "a dropped part must be read from the list");
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn after_a_gap_text_waits_for_its_final_snapshot() {
             {"id": "prt_2", "messageID": "msg_a", "type": "text", "text": "", "time": {"start": 1}},
         ]),
     );
-    // "b" was lost in the gap, so "c" cannot be told yet; of prt_2 nobody knows how much was lost.
+    // "b" was lost in the gap, so "c" cannot be reported yet. How much of prt_2 was lost is unknown.
     delta(&mut t, "prt_1", "c");
     delta(&mut t, "prt_2", "z");
     assert_eq!(t.take(), [text("prt_1", "a")]);
@@ -231,7 +231,7 @@ fn after_a_gap_text_waits_for_its_final_snapshot() {
 }
 
 #[test]
-fn a_part_that_starts_after_the_gap_is_live_though_the_list_has_it_too() {
+fn a_part_that_starts_after_the_gap_is_live_even_if_the_list_has_it() {
     let mut t = step();
     t.gap();
     listed(
@@ -267,12 +267,12 @@ fn events_that_are_older_than_the_list_change_nothing() {
     end(&mut t, "prt_1", "abc");
     message(&mut t, "msg_a", "msg_p", &json!({}));
     assert_eq!(t.take(), []);
-    t.asked_status(None);
+    t.confirm_status(None);
     assert_eq!(t.verdict(false), Verdict::Over(Outcome::Completed { remark: None }));
 }
 
 #[test]
-fn a_part_that_somebody_deletes_is_withdrawn() {
+fn a_part_that_a_user_deletes_is_withdrawn() {
     let mut t = step();
     end(&mut t, "prt_1", "abc");
     t.take();
@@ -281,7 +281,7 @@ fn a_part_that_somebody_deletes_is_withdrawn() {
 }
 
 #[test]
-fn running_output_is_told_as_what_was_added() {
+fn only_the_added_output_of_a_running_call_is_reported() {
     let mut t = step();
     let running = |output: &str| json!({"status": "running", "input": {"command": "x"}, "metadata": {"output": output}});
     tool(&mut t, &json!({"status": "pending", "input": {}, "raw": ""}));
@@ -291,7 +291,7 @@ fn running_output_is_told_as_what_was_added() {
     tool(&mut t, &running("one\ntwo\n"));
     tool(&mut t, &running("another\n"));
     tool(&mut t, &json!({"status": "completed", "input": {"command": "x"}, "output": "done", "title": "X"}));
-    let told: Vec<String> = t
+    let reported: Vec<String> = t
         .take()
         .iter()
         .map(|event| match event {
@@ -301,7 +301,7 @@ fn running_output_is_told_as_what_was_added() {
         })
         .collect();
     assert_eq!(
-        told,
+        reported,
         [
             "pending None",
             "running None",
@@ -334,7 +334,7 @@ fn a_runaway_is_many_answers_in_a_row_without_a_finish_reason() {
     }
     assert!(t.is_runaway());
     message(&mut t, "msg_f", "msg_p", &json!({}));
-    assert!(t.is_runaway(), "the next one has begun");
+    assert!(t.is_runaway(), "the next answer has begun");
 }
 
 const RUNAWAY: usize = super::super::verdict::RUNAWAY_LIMIT;

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::replay::{Replay, decode};
 use super::*;
 
-/// Plays until this event has been taken in.
+/// Plays until this event has been handled.
 fn until(replay: &mut Replay, found: impl Fn(&Value) -> bool) {
     while !found(&replay.next_event().expect("the recording has such an event")) {}
 }
@@ -15,7 +15,7 @@ fn is_idle(event: &Value) -> bool {
 }
 
 #[test]
-fn idle_comes_twice_on_error_and_ends_the_turn_once() {
+fn idle_is_reported_twice_on_error_and_ends_the_turn_once() {
     for name in ["bad_json", "abort_stream", "error_500_gives_up", "stall"] {
         let mut replay = Replay::of(name, 0);
         until(&mut replay, is_idle);
@@ -26,7 +26,7 @@ fn idle_comes_twice_on_error_and_ends_the_turn_once() {
 }
 
 #[test]
-fn no_idle_comes_when_the_prompt_fails_before_the_run() {
+fn no_idle_is_reported_when_the_prompt_fails_before_the_run() {
     let mut replay = Replay::of("error_model_not_found", 2);
     assert_eq!(replay.translator.verdict(false), Verdict::Running);
     until(&mut replay, |event| event["type"] == "session.error");
@@ -35,7 +35,7 @@ fn no_idle_comes_when_the_prompt_fails_before_the_run() {
 }
 
 #[test]
-fn late_events_of_the_turn_before_end_nothing() {
+fn late_events_of_the_turn_before_do_not_end_the_turn() {
     // The first idle of the aborted turn, and its last message, belong to the turn before this one.
     let mut before = Replay::of("abort_stream", 0);
     let mut next = Translator::new(&before.session, "msg_next");
@@ -44,13 +44,13 @@ fn late_events_of_the_turn_before_end_nothing() {
         next.event(kind, event.to_string().as_bytes()).unwrap();
         assert!(!matches!(next.verdict(false), Verdict::Over(_)), "{event}");
     }
-    // The session's name is the same for both.
-    let told = next.take();
-    assert!(told.iter().all(|event| matches!(event, AgentEvent::Session(_))), "{told:?}");
-    // Nor do they tell how this one ended, when nothing else does: nobody stopped it.
+    // Both turns have the session's title.
+    let reported = next.take();
+    assert!(reported.iter().all(|event| matches!(event, AgentEvent::Session(_))), "{reported:?}");
+    // They do not affect the outcome either: this turn was not stopped.
     assert_eq!(next.evidence(), Evidence::None);
-    let last_word = next.last_word(false, true);
-    assert!(matches!(last_word, Outcome::Failed(_)), "{last_word:?}");
+    let forced_outcome = next.forced_outcome(false, true);
+    assert!(matches!(forced_outcome, Outcome::Failed(_)), "{forced_outcome:?}");
 }
 
 #[test]
@@ -82,8 +82,8 @@ fn text_of_a_killed_server_stays() {
     assert_eq!(replay.outcome, None);
     let messages = Replay::stored("restart_after_sigterm", &replay.session, &replay.prompt).unwrap();
     replay.translator.gap();
-    replay.translator.list(decode(messages));
-    replay.translator.asked_status(None);
+    replay.translator.merge_messages(decode(messages));
+    replay.translator.confirm_status(None);
     assert_eq!(replay.translator.verdict(false), Verdict::Unsettled);
     replay.close();
     let blocks = fold(&replay.events);
@@ -91,7 +91,7 @@ fn text_of_a_killed_server_stays() {
 }
 
 #[test]
-fn the_users_own_words_never_come_back_as_output() {
+fn a_prompt_is_never_reported_as_output() {
     for name in ["text", "task", "title_generation", "auto_compact", "context_overflow"] {
         let replay = Replay::of(name, 0);
         let prompt = replay.prompt.clone();
@@ -107,7 +107,7 @@ fn the_users_own_words_never_come_back_as_output() {
 }
 
 #[test]
-fn a_compaction_in_mid_turn_goes_on_and_its_summary_is_not_output() {
+fn a_turn_continues_after_a_compaction_and_the_summary_is_not_output() {
     for name in ["auto_compact", "context_overflow"] {
         let replay = Replay::of(name, 0).finished();
         assert_eq!(replay.outcome, Some(Outcome::Completed { remark: None }), "{name}");
@@ -118,7 +118,7 @@ fn a_compaction_in_mid_turn_goes_on_and_its_summary_is_not_output() {
 }
 
 #[test]
-fn a_prompt_that_opencode_repeats_after_a_compaction_is_still_ours() {
+fn a_prompt_that_opencode_repeats_after_a_compaction_belongs_to_the_turn() {
     let replay = Replay::of("overflow_replays_prompt", 1).finished();
     assert_eq!(replay.outcome, Some(Outcome::Completed { remark: None }));
     let texts: Vec<String> = fold(&replay.events).into_iter().map(|block| block.text).collect();
@@ -129,7 +129,7 @@ fn a_prompt_that_opencode_repeats_after_a_compaction_is_still_ours() {
 fn a_stop_is_not_the_end_when_the_conversation_must_be_compacted() {
     let mut replay = Replay::of("stop_then_compact", 0);
     until(&mut replay, |event| event["properties"]["info"]["time"]["completed"].is_number());
-    assert_eq!(replay.translator.verdict(false), Verdict::Running, "it is complete and says stop");
+    assert_eq!(replay.translator.verdict(false), Verdict::Running, "complete with the reason stop");
     let replay = replay.finished();
     assert_eq!(replay.outcome, Some(Outcome::Completed { remark: None }));
     let texts: Vec<String> = fold(&replay.events).into_iter().map(|block| block.text).collect();
@@ -138,7 +138,7 @@ fn a_stop_is_not_the_end_when_the_conversation_must_be_compacted() {
 }
 
 #[test]
-fn a_prompt_of_somebody_else_during_a_compaction_is_not_ours() {
+fn a_prompt_of_another_client_during_a_compaction_does_not_belong_to_the_turn() {
     let message = |id: &str, role: &str, parent: Option<&str>, created: u32, mode: &str, part: Value| {
         let mut part = part;
         part["id"] = format!("prt_{id}").into();
@@ -146,16 +146,16 @@ fn a_prompt_of_somebody_else_during_a_compaction_is_not_ours() {
         serde_json::json!({"info": {"id": id, "role": role, "parentID": parent, "mode": mode, "finish": "stop",
             "time": {"created": created, "completed": created + 10}}, "parts": [part]})
     };
-    let said = |text: &str| serde_json::json!({"type": "text", "text": text, "time": {"end": 1}});
+    let text = |text: &str| serde_json::json!({"type": "text", "text": text, "time": {"end": 1}});
     let mut translator = Translator::new("ses_1", "msg_1");
-    translator.list(decode(vec![
-        message("msg_1", "user", None, 1, "", said("ours")),
+    translator.merge_messages(decode(vec![
+        message("msg_1", "user", None, 1, "", text("ours")),
         message("msg_c", "user", None, 20, "", serde_json::json!({"type": "compaction", "auto": true})),
-        message("msg_s", "assistant", Some("msg_c"), 21, "compaction", said("a summary")),
-        message("msg_x", "user", None, 25, "", said("theirs")),
-        message("msg_r", "user", None, 31, "", said("ours")),
-        message("msg_a", "assistant", Some("msg_r"), 32, "build", said("the answer")),
-        message("msg_y", "assistant", Some("msg_x"), 50, "build", said("another answer")),
+        message("msg_s", "assistant", Some("msg_c"), 21, "compaction", text("a summary")),
+        message("msg_x", "user", None, 25, "", text("theirs")),
+        message("msg_r", "user", None, 31, "", text("ours")),
+        message("msg_a", "assistant", Some("msg_r"), 32, "build", text("the answer")),
+        message("msg_y", "assistant", Some("msg_x"), 50, "build", text("another answer")),
     ]));
     let texts: Vec<String> = fold(&translator.take()).into_iter().map(|block| block.text).collect();
     assert_eq!(texts, ["the answer"]);
@@ -163,7 +163,7 @@ fn a_prompt_of_somebody_else_during_a_compaction_is_not_ours() {
 
 #[test]
 fn sub_agents_do_not_end_the_turn_of_their_root() {
-    // Its tool call tells the result.
+    // The tool call holds the result.
     let replay = Replay::of("task", 0).finished();
     let blocks = fold(&replay.events);
     assert!(
@@ -173,7 +173,7 @@ fn sub_agents_do_not_end_the_turn_of_their_root() {
 }
 
 #[test]
-fn a_prompt_of_somebody_else_ends_this_turn_and_its_answer_is_not_ours() {
+fn a_prompt_of_another_client_ends_this_turn_and_its_answer_is_not_output() {
     let info = |id: &str, role: &str, parent: Option<&str>, created: u32, finish: &str| {
         serde_json::json!({"info": {"id": id, "role": role, "parentID": parent, "finish": finish,
             "time": {"created": created, "completed": 99}}, "parts": [
@@ -188,13 +188,13 @@ fn a_prompt_of_somebody_else_ends_this_turn_and_its_answer_is_not_ours() {
     ];
     for (finish, expected) in cases {
         let mut translator = Translator::new("ses_1", "msg_1");
-        translator.list(decode(vec![
+        translator.merge_messages(decode(vec![
             info("msg_1", "user", None, 1, ""),
             info("msg_2", "user", None, 2, ""),
             info("msg_a1", "assistant", Some("msg_1"), 3, finish),
             info("msg_a2", "assistant", Some("msg_2"), 4, "stop"),
         ]));
-        translator.asked_status(Some(&busy()));
+        translator.confirm_status(Some(&busy()));
         let Verdict::Over(outcome) = translator.verdict(false) else { panic!("it is over") };
         assert_eq!(short(&outcome), expected);
         let texts: Vec<String> = fold(&translator.take()).into_iter().map(|block| block.text).collect();

@@ -1,4 +1,4 @@
-//! Whole recordings: what they end with, and that the text adds up to OpenCode's own message list.
+//! Whole recordings: how they end, and that the text equals OpenCode's own message list.
 
 use longshore_testkit::fake_opencode::{RecordedLine, Recording};
 use serde_json::Value;
@@ -11,7 +11,7 @@ pub(super) struct Replay {
     pub(super) prompt: String,
     pub(super) translator: Translator,
     pub(super) events: Vec<AgentEvent>,
-    /// Set when the stream alone told the end.
+    /// Set when the stream alone showed the end.
     pub(super) outcome: Option<Outcome>,
     /// Lines of the recording after the prompt, up to the end of the turn.
     rest: std::vec::IntoIter<RecordedLine>,
@@ -20,7 +20,7 @@ pub(super) struct Replay {
 }
 
 impl Replay {
-    /// Stands before the first event of the `nth` prompt, counted from 0.
+    /// Positioned before the first event of the `nth` prompt, counted from 0.
     pub(super) fn of(name: &str, nth: usize) -> Self {
         let mut seen = 0;
         let is_nth = |line: &RecordedLine| {
@@ -30,7 +30,7 @@ impl Replay {
         Self::from(name, is_nth, |line| line.prompt().is_some())
     }
 
-    /// Stands before the first event after this request, and ends before the next of its kind.
+    /// Positioned before the first event after this request; ends before the next request of its kind.
     pub(super) fn from(
         name: &str,
         is_first: impl FnMut(&RecordedLine) -> bool,
@@ -89,7 +89,7 @@ impl Replay {
             }
             self.translator
                 .event(kind, event.to_string().as_bytes())
-                .expect("a recorded event is understood");
+                .expect("a recorded event can be parsed");
             assert!(!self.translator.must_reread());
             self.events.extend(self.translator.take());
             if let Verdict::Over(outcome) = self.translator.verdict(false) {
@@ -116,7 +116,7 @@ impl Replay {
     }
 }
 
-/// The recordings whose prompts do not join a turn that runs.
+/// The recordings without prompts that join a running turn.
 pub(super) fn names() -> impl Iterator<Item = String> {
     let joining = ["two_prompts_one_session", "prompt_during_tool", "many_prompts_queue"];
     Recording::names().into_iter().filter(move |name| !joining.contains(&name.as_str()))
@@ -128,19 +128,19 @@ pub(super) fn decode(messages: Vec<Value>) -> Vec<StoredMessage> {
 
 /// The answers of a turn in the message list, summaries included.
 pub(super) fn answers<'a>(messages: &'a [Value], prompt: &str) -> Vec<&'a Value> {
-    let mut ours = vec![prompt.to_owned()];
+    let mut prompts = vec![prompt.to_owned()];
     let mut after_summary = false;
     let mut answers = Vec::new();
     for message in messages {
         let (info, parts) = (&message["info"], message["parts"].as_array().unwrap());
         if info["role"] == "user" {
             if after_summary || parts.iter().any(|part| part["auto"] == true) {
-                ours.push(info["id"].as_str().unwrap().to_owned());
+                prompts.push(info["id"].as_str().unwrap().to_owned());
             }
             continue;
         }
-        if !ours.iter().any(|id| info["parentID"] == id.as_str()) {
-            // From here on it is another turn.
+        if !prompts.iter().any(|id| info["parentID"] == id.as_str()) {
+            // Another turn begins here.
             break;
         }
         after_summary = info["summary"] == true;
@@ -149,7 +149,7 @@ pub(super) fn answers<'a>(messages: &'a [Value], prompt: &str) -> Vec<&'a Value>
     answers
 }
 
-/// What a reader of the list would show of a turn: the answers' finished blocks.
+/// The finished blocks of a turn's answers in the message list.
 pub(super) fn shown(messages: &[Value], prompt: &str) -> Vec<Folded> {
     let mut blocks = Vec::new();
     for message in answers(messages, prompt) {
@@ -178,18 +178,18 @@ pub(super) fn shown(messages: &[Value], prompt: &str) -> Vec<Folded> {
     blocks
 }
 
-/// How a turn ends: by the stream alone, after the messages were read again, or with the last word.
+/// How a turn ends: by the stream alone, after a read of the messages, or with the outcome at the end of the wait.
 fn end_of(name: &str, nth: usize) -> (&'static str, String) {
     let mut replay = Replay::of(name, nth).finished();
     if let Some(outcome) = &replay.outcome {
         return ("stream", short(outcome));
     }
     let messages = Replay::stored(name, &replay.session, &replay.prompt).unwrap_or_default();
-    replay.translator.list(decode(messages));
-    replay.translator.asked_status(None);
+    replay.translator.merge_messages(decode(messages));
+    replay.translator.confirm_status(None);
     match replay.translator.verdict(false) {
         Verdict::Over(outcome) => ("reading", short(&outcome)),
-        _ => ("last word", short(&replay.translator.last_word(false, true))),
+        _ => ("last word", short(&replay.translator.forced_outcome(false, true))),
     }
 }
 
@@ -305,7 +305,7 @@ fn every_recording_ends_as_expected() {
 }
 
 #[test]
-fn the_folded_text_is_that_of_the_message_list() {
+fn the_reported_text_equals_the_message_list() {
     let mut compared = 0;
     for name in names() {
         let prompts = Recording::load(&name).prompts().len();

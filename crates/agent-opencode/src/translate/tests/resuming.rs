@@ -1,4 +1,4 @@
-//! A turn that is taken up again: only what the log lacks is told.
+//! A resumed turn reports only what the log lacks.
 
 use longshore_engine::port::Resume;
 use longshore_model::{
@@ -59,7 +59,7 @@ fn tool_part(call: &longshore_model::ToolCall) -> ModelPart {
 }
 
 #[test]
-fn wherever_the_gateway_stopped_the_rest_is_told_and_nothing_twice() {
+fn wherever_the_gateway_stopped_only_the_rest_is_reported() {
     for name in
         ["text", "reasoning_then_tool", "tool_bash_slow", "cut_rst_partial", "auto_compact", "tool_pair"]
     {
@@ -72,14 +72,14 @@ fn wherever_the_gateway_stopped_the_rest_is_told_and_nothing_twice() {
             let before = &whole.events[..stop];
             let mut resumed = Translator::resume(&session, &prompt, &past(before));
             resumed.gap();
-            resumed.list(decode(messages.clone()));
-            resumed.asked_status(None);
+            resumed.merge_messages(decode(messages.clone()));
+            resumed.confirm_status(None);
             let after = resumed.take();
             let mut events = before.to_vec();
-            // The end of the last block may be told again: the log does not say whether it was.
+            // The end of the last block may be reported again: the log does not hold it.
             events.retain(|event| !matches!(event, AgentEvent::TextEnded { .. }));
-            let news = after.iter().filter(|event| !matches!(event, AgentEvent::TextEnded { .. }));
-            events.extend(news.cloned());
+            let new = after.iter().filter(|event| !matches!(event, AgentEvent::TextEnded { .. }));
+            events.extend(new.cloned());
             let mut folded = fold(&events);
             for block in &mut folded {
                 block.ended = true;
@@ -87,7 +87,7 @@ fn wherever_the_gateway_stopped_the_rest_is_told_and_nothing_twice() {
             assert_eq!(folded, expected, "{name}, stopped after {stop} events");
             assert!(matches!(resumed.verdict(false), Verdict::Over(_)), "{name}, {stop}");
             if stop == whole.events.len() {
-                // What was used is told whole each time.
+                // The whole usage is reported each time.
                 let again = |event: &&AgentEvent| {
                     !matches!(event, AgentEvent::TextEnded { .. } | AgentEvent::Usage(_))
                 };
@@ -98,26 +98,26 @@ fn wherever_the_gateway_stopped_the_rest_is_told_and_nothing_twice() {
 }
 
 #[test]
-fn a_prompt_that_never_arrived_is_not_guessed_to_have_run() {
+fn a_prompt_that_never_arrived_is_not_assumed_to_have_run() {
     let mut resumed = Translator::resume("ses_1", "msg_1", &Resume::default());
     resumed.gap();
-    resumed.list(Vec::new());
-    resumed.asked_status(None);
+    resumed.merge_messages(Vec::new());
+    resumed.confirm_status(None);
     assert_eq!(resumed.verdict(false), Verdict::Unsettled);
     assert_eq!(resumed.evidence(), Evidence::None);
     assert_eq!(
-        short(&resumed.last_word(false, false)),
+        short(&resumed.forced_outcome(false, false)),
         "failed: It is not known whether OpenCode took the prompt; look at the session before you send it again."
     );
     assert_eq!(
-        short(&resumed.last_word(false, true)),
+        short(&resumed.forced_outcome(false, true)),
         "failed: OpenCode took the prompt and shows no sign of it."
     );
 }
 
 #[test]
-fn a_turn_that_still_runs_goes_on() {
-    // mid_stream_get: the list was read in mid-stream, when the part was open and its text not stored.
+fn a_resumed_turn_that_still_runs_goes_on() {
+    // mid_stream_get: the list was read during the stream, when the part was open and its text not stored.
     let mut live = Replay::of("mid_stream_get", 0);
     let mut deltas = 0;
     while deltas < 3 {
@@ -126,19 +126,19 @@ fn a_turn_that_still_runs_goes_on() {
     let mut resumed = Translator::resume(&live.session, &live.prompt, &past(&live.events));
     let block = fold(&live.events).remove(0);
     resumed.gap();
-    resumed.list(decode(vec![
+    resumed.merge_messages(decode(vec![
         json!({"info": {"id": live.prompt, "role": "user", "time": {"created": 1}}, "parts": []}),
         json!({"info": {"id": "msg_a", "role": "assistant", "parentID": live.prompt, "time": {"created": 2}},
             "parts": [{"id": block.id, "messageID": "msg_a", "type": "text", "text": "", "time": {"start": 1}}]}),
     ]));
-    resumed.asked_status(Some(&busy()));
+    resumed.confirm_status(Some(&busy()));
     assert_eq!(resumed.take(), []);
     assert_eq!(resumed.verdict(false), Verdict::Running);
 }
 
-/// A kill cuts the answer to one message off, and the answer to the next is in the log behind it.
+/// A kill cuts off the answer to one message, and the log has the answer to the next one after it.
 #[test]
-fn a_text_that_was_cut_off_is_told_as_a_loss_whatever_follows_it() {
+fn a_text_that_was_cut_off_counts_as_lacking_even_if_another_answer_follows() {
     for (cut_off, is_lacking) in [(true, true), (false, false)] {
         let mut artifacts = Vec::new();
         for (message, part) in [("msg_a", "prt_a"), ("msg_b", "prt_b")] {
@@ -163,13 +163,13 @@ fn a_text_that_was_cut_off_is_told_as_a_loss_whatever_follows_it() {
                 "parts": part.into_iter().map(text).collect::<Vec<_>>()})
         };
         let prompt = |id: &str, created: u32| json!({"info": {"id": id, "role": "user", "time": {"created": created}}, "parts": []});
-        resumed.list(decode(vec![
+        resumed.merge_messages(decode(vec![
             prompt("msg_p", 1),
             step("msg_a", "msg_p", 2, (!cut_off).then_some("prt_a")),
             prompt("msg_j", 3),
             step("msg_b", "msg_j", 4, Some("prt_b")),
         ]));
-        assert_eq!(text_of(&resumed.take()), "", "told again");
+        assert_eq!(text_of(&resumed.take()), "", "nothing is reported again");
         assert_eq!(resumed.may_lack_text(), is_lacking, "cut off: {cut_off}");
     }
 }

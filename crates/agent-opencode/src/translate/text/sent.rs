@@ -1,54 +1,54 @@
-//! What was reported of a text, without keeping the text.
+//! Remembers which text was reported, without keeping the text.
 //!
-//! A snapshot of the text shows what is missing of it, so it must be known whether it begins with what was reported. For that
-//! the start of a text is kept, and a fingerprint of a longer one: the engine has the text itself.
+//! A snapshot of a text must be compared with the reported text to find what is missing. For that the start of a text is
+//! kept, and a fingerprint of a longer text. The engine has the text itself.
 
 use std::hash::{BuildHasher as _, DefaultHasher, Hasher as _, RandomState};
 use std::sync::LazyLock;
 
-/// So much of a text is kept.
+/// How many bytes of a text are kept.
 const HEAD: usize = 256;
 
-/// One for the process, with a key that nobody knows who writes texts.
+/// One random key per process, so that an author of texts cannot construct a collision.
 static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 #[derive(Debug, Default)]
-pub(super) struct Sent {
-    /// All of it, or the first part of one that is longer. Empty once it is sealed.
+pub(super) struct SentText {
+    /// The whole text, or the first [`HEAD`] bytes of a longer text. Empty once the text is sealed.
     head: String,
-    /// Of all of it, when that is not kept.
-    print: Option<Box<Print>>,
+    /// The fingerprint of the whole text, when `head` does not hold all of it.
+    fingerprint: Option<Box<Fingerprint>>,
 }
 
 #[derive(Debug)]
-struct Print {
+struct Fingerprint {
     len: usize,
     hasher: DefaultHasher,
 }
 
-impl Print {
+impl Fingerprint {
     fn of(text: &str) -> Self {
-        let mut print = Self { len: 0, hasher: KEY.build_hasher() };
-        print.push(text);
-        print
+        let mut fingerprint = Self { len: 0, hasher: KEY.build_hasher() };
+        fingerprint.push(text);
+        fingerprint
     }
 
     fn push(&mut self, text: &str) {
         self.len += text.len();
-        // Byte by byte the same, however it is cut: a test holds that.
+        // The hash does not depend on how the text is cut into pieces; a test checks that.
         self.hasher.write(text.as_bytes());
     }
 }
 
-impl Sent {
+impl SentText {
     pub(super) fn push(&mut self, text: &str) {
-        match &mut self.print {
-            Some(print) => print.push(text),
+        match &mut self.fingerprint {
+            Some(fingerprint) => fingerprint.push(text),
             None if self.head.len() + text.len() <= HEAD => self.head.push_str(text),
             None => {
-                let mut print = Print::of(&self.head);
-                print.push(text);
-                self.print = Some(Box::new(print));
+                let mut fingerprint = Fingerprint::of(&self.head);
+                fingerprint.push(text);
+                self.fingerprint = Some(Box::new(fingerprint));
                 let room = text.floor_char_boundary(HEAD - self.head.len());
                 self.head.push_str(&text[..room]);
                 self.head.shrink_to_fit();
@@ -61,28 +61,28 @@ impl Sent {
     }
 
     fn len(&self) -> usize {
-        self.print.as_ref().map_or(self.head.len(), |print| print.len)
+        self.fingerprint.as_ref().map_or(self.head.len(), |fingerprint| fingerprint.len)
     }
 
-    /// What a text has behind what was reported. `None`: it does not begin with that.
+    /// The part of `text` after the reported text. `None`: `text` does not start with the reported text.
     pub(super) fn rest_of<'a>(&self, text: &'a str) -> Option<&'a str> {
-        let Some(print) = &self.print else { return text.strip_prefix(self.head.as_str()) };
-        let (mine, rest) = text.split_at_checked(print.len)?;
-        (Print::of(mine).hasher.finish() == print.hasher.finish()).then_some(rest)
+        let Some(fingerprint) = &self.fingerprint else { return text.strip_prefix(self.head.as_str()) };
+        let (start, rest) = text.split_at_checked(fingerprint.len)?;
+        (Fingerprint::of(start).hasher.finish() == fingerprint.hasher.finish()).then_some(rest)
     }
 
-    /// Whether it begins with a text that is shorter, as far as is known: of one that is longer than what is kept only the
-    /// beginning is compared.
+    /// Whether the reported text starts with the shorter `text`, as far as is known: beyond the kept head, only the head is
+    /// compared.
     pub(super) fn begins_with(&self, text: &str) -> bool {
         let is_shorter = text.len() < self.len();
         is_shorter
             && (self.head.starts_with(text) || (text.len() > self.head.len() && text.starts_with(&self.head)))
     }
 
-    /// Nothing more is reported, unless it becomes another: only whether it is the same is of interest.
+    /// The text is final, so only equality matters from now on: drops the kept start.
     pub(super) fn seal(&mut self) {
-        if self.print.is_none() && !self.head.is_empty() {
-            self.print = Some(Box::new(Print::of(&self.head)));
+        if self.fingerprint.is_none() && !self.head.is_empty() {
+            self.fingerprint = Some(Box::new(Fingerprint::of(&self.head)));
         }
         self.head = String::new();
     }
@@ -94,10 +94,10 @@ mod tests {
 
     use super::*;
 
-    /// As it was when the whole text was kept.
+    /// Compares with the behaviour of a `String` that keeps the whole text.
     fn check(pieces: &[String], text: &str) {
         let whole: String = pieces.concat();
-        let mut sent = Sent::default();
+        let mut sent = SentText::default();
         for piece in pieces {
             sent.push(piece);
         }
@@ -115,7 +115,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_known_what_is_missing_however_the_text_came(
+        fn the_missing_text_is_found_however_the_text_was_cut(
             pieces in proptest::collection::vec("[a-cé\u{1f600}]{0,300}", 0..8),
             cut in any::<prop::sample::Index>(),
             more in "[a-c]{0,20}",
@@ -130,13 +130,13 @@ mod tests {
 
     #[test]
     fn a_long_text_is_not_kept() {
-        let mut sent = Sent::default();
+        let mut sent = SentText::default();
         let piece = "twenty-four bytes long. ";
         for _ in 0..100_000 {
             sent.push(piece);
         }
         assert!(sent.head.capacity() <= 2 * HEAD, "{}", sent.head.capacity());
-        assert!(size_of::<Sent>() <= 32 && size_of::<Print>() <= 96);
+        assert!(size_of::<SentText>() <= 32 && size_of::<Fingerprint>() <= 96);
         let whole = piece.repeat(100_000);
         assert_eq!(sent.rest_of(&(whole.clone() + "more")), Some("more"));
         assert_eq!(sent.rest_of(&whole.replacen("four", "five", 1)), None);

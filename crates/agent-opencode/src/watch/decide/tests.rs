@@ -3,12 +3,12 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// Plays what is written in words: `user 1`, `text 1`, `own 1` (words of OpenCode's own), `mark 1`, `busy`, `answer 1`,
-/// `whole 1`, `error`, `idle`, `ask`. The number is that of the user's message, and when it was written.
-fn play(scene: &mut Scene, words: &str) -> Vec<String> {
+/// Plays a script: `user 1`, `text 1`, `own 1` (a synthetic text), `mark 1`, `busy`, `answer 1`, `whole 1`, `error`, `idle`,
+/// `ask`. The number is that of the user's message, and its creation time.
+fn play(state: &mut WatchedSession, script: &str) -> Vec<String> {
     let mut decided = Vec::new();
-    for word in words.split(", ") {
-        let (what, number) = word.split_once(' ').unwrap_or((word, "0"));
+    for line in script.split(", ") {
+        let (what, number) = line.split_once(' ').unwrap_or((line, "0"));
         let user = format!("msg_{number}");
         let created: f64 = number.parse().unwrap();
         let part = |kind: &str, synthetic: bool, ignored: bool| -> Part {
@@ -21,35 +21,41 @@ fn play(scene: &mut Scene, words: &str) -> Vec<String> {
             serde_json::from_value(info).unwrap()
         };
         let info = json!({"id": user, "role": "user", "time": {"created": created}});
+        let mut observe = |observation: Observation<'_>| state.observe(observation);
         let decision = match what {
-            "user" => scene.hear(Heard::Message(&serde_json::from_value(info).unwrap())),
-            "text" => scene.hear(Heard::Part(&part("text", false, false))),
-            "own" => scene.hear(Heard::Part(&part("text", true, false))),
-            "aside" => scene.hear(Heard::Part(&part("text", false, true))),
-            "mark" => scene.hear(Heard::Part(&part("compaction", false, false))),
-            "file" | "agent" | "subtask" => scene.hear(Heard::Part(&part(what, false, false))),
-            "busy" => scene.hear(Heard::Busy),
-            "idle" => scene.hear(Heard::Idle),
-            "error" => scene.hear(Heard::Failed),
-            "ask" => scene.hear(Heard::Asked),
-            "answer" => scene.hear(Heard::Message(&answer(None))),
-            "whole" => scene.hear(Heard::Message(&answer(Some(created + 1.0)))),
+            "user" => observe(Observation::Message(&serde_json::from_value(info).unwrap())),
+            "text" => observe(Observation::Part(&part("text", false, false))),
+            "own" => observe(Observation::Part(&part("text", true, false))),
+            "aside" => observe(Observation::Part(&part("text", false, true))),
+            "mark" => observe(Observation::Part(&part("compaction", false, false))),
+            "file" | "agent" | "subtask" => observe(Observation::Part(&part(what, false, false))),
+            "busy" => observe(Observation::Busy),
+            "idle" => observe(Observation::Idle),
+            "error" => observe(Observation::Error),
+            "ask" => observe(Observation::Asked),
+            "answer" => observe(Observation::Message(&answer(None))),
+            "whole" => observe(Observation::Message(&answer(Some(created + 1.0)))),
             other => panic!("{other}"),
         };
-        match decision {
-            Decision::Nothing => {}
-            Decision::Look => decided.push("look".to_owned()),
-            Decision::Stirs(prompt) => {
-                assert!(scene.tell(&prompt), "{prompt} is told once");
-                decided.push(prompt);
-            }
-        }
+        decided.extend(described(state, decision));
     }
     decided
 }
 
+/// The prompt of a turn that is reported, or `check`.
+fn described(state: &mut WatchedSession, decision: Decision) -> Option<String> {
+    match decision {
+        Decision::Nothing => None,
+        Decision::Check => Some("check".to_owned()),
+        Decision::TurnStarted(prompt) => {
+            assert!(state.mark_reported(&prompt), "{prompt} is reported once");
+            Some(prompt)
+        }
+    }
+}
+
 #[test]
-fn only_what_somebody_said_and_gets_an_answer_is_a_turn() {
+fn only_a_users_message_that_gets_an_answer_is_a_turn() {
     let cases: &[(&str, &str, &[&str])] = &[
         ("a prompt", "user 1, text 1, busy, answer 1, busy, whole 1, idle", &["msg_1"]),
         ("with a file alone", "user 1, file 1, busy, answer 1", &["msg_1"]),
@@ -59,22 +65,22 @@ fn only_what_somebody_said_and_gets_an_answer_is_a_turn() {
             "user 1, subtask 1, busy, answer 1, whole 1, user 2, own 2, busy, answer 2",
             &["msg_1"],
         ),
-        ("whose model is not there", "user 1, text 1, busy, error, idle, error", &["msg_1"]),
-        ("whose agent is not there", "error, error", &[]),
-        ("not to be answered", "user 1, text 1", &[]),
+        ("a prompt whose model does not exist", "user 1, text 1, busy, error, idle, error", &["msg_1"]),
+        ("a prompt whose agent does not exist", "error, error", &[]),
+        ("a prompt without a requested answer", "user 1, text 1", &[]),
         (
-            "not to be answered, in mid-turn",
+            "a prompt without a requested answer, during a turn",
             "user 1, text 1, busy, answer 1, user 2, text 2, whole 1, answer 2",
             &["msg_1", "msg_2"],
         ),
-        ("not for the model", "user 1, aside 1, busy, answer 1", &[]),
+        ("a text that the model does not see", "user 1, aside 1, busy, answer 1", &[]),
         ("a shell", "busy, user 1, own 1, answer 1, whole 1, idle", &[]),
         (
-            "a shell after something that nobody is to answer",
+            "a shell after a prompt without a requested answer",
             "user 1, text 1, busy, user 2, own 2, answer 2, idle",
             &[],
         ),
-        ("a shell of which nothing comes", "busy, error, idle", &[]),
+        ("a shell without a message", "busy, error, idle", &[]),
         (
             "a prompt after a shell",
             "busy, user 1, own 1, answer 1, whole 1, idle, user 2, text 2, busy, answer 2",
@@ -82,22 +88,22 @@ fn only_what_somebody_said_and_gets_an_answer_is_a_turn() {
         ),
         ("a summary", "user 1, mark 1, busy, answer 1, whole 1, idle", &[]),
         (
-            "a summary that goes on",
+            "a summary after which OpenCode continues",
             "user 1, mark 1, busy, answer 1, whole 1, user 2, own 2, answer 2, idle",
             &[],
         ),
-        ("a shell that asks", "busy, user 1, own 1, answer 1, ask", &["look"]),
+        ("a shell that asks", "busy, user 1, own 1, answer 1, ask", &["check"]),
         (
-            "a summary that goes on and asks",
+            "a summary after which OpenCode continues and asks",
             "user 1, mark 1, busy, answer 1, whole 1, user 2, own 2, answer 2, ask",
-            &["look"],
+            &["check"],
         ),
-        ("an ask of a prompt that is known", "user 1, text 1, busy, answer 1, ask, ask", &["msg_1"]),
-        ("an ask out of nowhere", "ask", &["look"]),
+        ("an ask of a known prompt", "user 1, text 1, busy, answer 1, ask, ask", &["msg_1"]),
+        ("an ask without any other event", "ask", &["check"]),
         ("a fork", "user 1, text 1, whole 1, user 2, text 2, whole 2", &[]),
-        ("the late end of a turn of ours", "user 1, idle", &[]),
-        ("an old message that is changed late", "user 2, text 2, busy, user 1, answer 2", &["msg_2"]),
-        ("an answer to what was not heard", "busy, answer 7, answer 7", &["look"]),
+        ("the late end of a turn of the gateway", "user 1, idle", &[]),
+        ("an old message that is updated late", "user 2, text 2, busy, user 1, answer 2", &["msg_2"]),
+        ("an answer to a message that was missed", "busy, answer 7, answer 7", &["check"]),
         (
             "two prompts",
             "user 1, text 1, busy, answer 1, whole 1, idle, user 2, text 2, busy, answer 2",
@@ -105,46 +111,40 @@ fn only_what_somebody_said_and_gets_an_answer_is_a_turn() {
         ),
         ("an error after the answer began", "user 1, text 1, busy, answer 1, error, idle, error", &["msg_1"]),
     ];
-    for (name, words, expected) in cases {
-        assert_eq!(play(&mut Scene::default(), words), *expected, "{name}");
+    for (name, script, expected) in cases {
+        assert_eq!(play(&mut WatchedSession::default(), script), *expected, "{name}");
     }
 }
 
 #[test]
-fn what_was_told_is_not_told_again_after_a_gap() {
-    let mut scene = Scene::default();
-    assert_eq!(play(&mut scene, "user 1, text 1, busy, answer 1"), ["msg_1"]);
-    scene.forget();
-    assert_eq!(play(&mut scene, "answer 1, user 1, text 1, busy, answer 1, error, ask"), [] as [&str; 0]);
-    assert!(!scene.tell("msg_1") && scene.tell("msg_2"));
+fn a_reported_turn_is_not_reported_again_after_a_gap() {
+    let mut state = WatchedSession::default();
+    assert_eq!(play(&mut state, "user 1, text 1, busy, answer 1"), ["msg_1"]);
+    state.reset();
+    assert_eq!(play(&mut state, "answer 1, user 1, text 1, busy, answer 1, error, ask"), [] as [&str; 0]);
+    assert!(!state.mark_reported("msg_1") && state.mark_reported("msg_2"));
 }
 
-/// What the real OpenCode said while somebody used it, session by session.
+/// Plays the events of a recording, session by session.
 fn recorded(name: &str) -> Vec<String> {
     let recording = Recording::load(name);
-    let mut scenes: std::collections::HashMap<String, Scene> = std::collections::HashMap::new();
-    let mut told = Vec::new();
+    let mut sessions: std::collections::HashMap<String, WatchedSession> = std::collections::HashMap::new();
+    let mut decided = Vec::new();
     for line in &recording.lines {
         let RecordedLine::Event(event) = line else { continue };
         let kind = event["type"].as_str().unwrap();
         let Some(kind) = crate::api::EventKind::parse(kind) else { continue };
         let session = event["properties"]["sessionID"].as_str().unwrap_or_default();
-        let scene = scenes.entry(session.to_owned()).or_default();
+        let state = sessions.entry(session.to_owned()).or_default();
         let event = crate::skim::Event::parsed(kind, event.to_string().into());
-        match super::super::decide(scene, false, &event).unwrap() {
-            Decision::Nothing => {}
-            Decision::Look => told.push("look".to_owned()),
-            Decision::Stirs(prompt) => {
-                assert!(scene.tell(&prompt));
-                told.push(prompt);
-            }
-        }
+        let decision = super::super::decide(state, false, &event).unwrap();
+        decided.extend(described(state, decision));
     }
-    told
+    decided
 }
 
 #[test]
-fn recorded_turns_are_told_once_each_and_shells_are_not() {
+fn recorded_turns_are_reported_once_and_shells_are_not() {
     // A shell, and a prompt after it.
     assert_eq!(recorded("shell").len(), 1);
     // Two commands, and the sub-agent of the second, which has a session of its own.
@@ -173,8 +173,8 @@ fn message(id: &str, role: &str, created: u64, more: &Value, parts: &[Value]) ->
 }
 
 #[test]
-fn what_a_busy_session_is_at_is_seen_from_its_messages() {
-    let said =
+fn the_prompt_of_a_busy_session_is_found_in_its_messages() {
+    let user =
         |id: &str, at: u64| message(id, "user", at, &json!({}), &[json!({"type": "text", "text": "go"})]);
     let own = |id: &str, at: u64| {
         message(id, "user", at, &json!({}), &[json!({"type": "text", "synthetic": true})])
@@ -190,18 +190,22 @@ fn what_a_busy_session_is_at_is_seen_from_its_messages() {
         message("msg_b", "assistant", at, &more, &[])
     };
     let cases = [
-        ("nothing was said", vec![], None),
-        ("a prompt that is not answered yet", vec![said("1", 1)], Some(("1", true))),
-        ("one that is", vec![said("1", 1), open("1", 2)], Some(("1", true))),
-        ("between two steps", vec![said("1", 1), whole("1", 2, "tool-calls")], Some(("1", true))),
-        ("its end, and somebody begins", vec![said("1", 1), whole("1", 2, "stop")], None),
-        ("the next one", vec![said("1", 1), whole("1", 2, "stop"), said("2", 4)], Some(("2", true))),
-        ("another came in mid-turn", vec![said("1", 1), open("1", 2), said("2", 4)], Some(("1", true))),
-        ("and is next", vec![said("1", 1), whole("1", 2, "tool-calls"), said("2", 4)], Some(("2", true))),
+        ("no message", vec![], None),
+        ("a prompt without an answer yet", vec![user("1", 1)], Some(("1", true))),
+        ("a prompt that is being answered", vec![user("1", 1), open("1", 2)], Some(("1", true))),
+        ("between two steps", vec![user("1", 1), whole("1", 2, "tool-calls")], Some(("1", true))),
+        ("after the end", vec![user("1", 1), whole("1", 2, "stop")], None),
+        ("the next prompt", vec![user("1", 1), whole("1", 2, "stop"), user("2", 4)], Some(("2", true))),
+        ("another prompt during a step", vec![user("1", 1), open("1", 2), user("2", 4)], Some(("1", true))),
+        (
+            "another prompt after a step",
+            vec![user("1", 1), whole("1", 2, "tool-calls"), user("2", 4)],
+            Some(("2", true)),
+        ),
         ("a shell", vec![own("1", 1), open("1", 2)], Some(("1", false))),
         (
             "a summary",
-            vec![said("1", 1), whole("1", 2, "stop"), mark("2", 4), open("2", 5)],
+            vec![user("1", 1), whole("1", 2, "stop"), mark("2", 4), open("2", 5)],
             Some(("2", false)),
         ),
         (
@@ -209,12 +213,12 @@ fn what_a_busy_session_is_at_is_seen_from_its_messages() {
             vec![called("1", 1), whole("1", 2, "tool-calls"), own("2", 4), open("2", 5)],
             Some(("1", true)),
         ),
-        ("more than was read", vec![open("1", 2)], Some(("1", true))),
+        ("a prompt older than the messages", vec![open("1", 2)], Some(("1", true))),
     ];
     for (name, messages, expected) in cases {
         let messages: Vec<StoredMessage> = serde_json::from_value(messages.into()).unwrap();
-        let found = at_work(&messages).map(|work| (work.prompt.to_owned(), work.is_genuine));
-        let expected = expected.map(|(prompt, is_genuine): (&str, bool)| (prompt.to_owned(), is_genuine));
+        let found = current_work(&messages).map(|work| (work.prompt.to_owned(), work.is_from_user));
+        let expected = expected.map(|(prompt, is_from_user): (&str, bool)| (prompt.to_owned(), is_from_user));
         assert_eq!(found, expected, "{name}");
     }
 }

@@ -1,4 +1,4 @@
-//! The turns of sub-agents: which messages are theirs, and how a call names them.
+//! The turns of sub-agents: which messages belong to them, and how a tool call names them.
 
 use longshore_testkit::fake_opencode::Recording;
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ fn texts(events: &[AgentEvent]) -> Vec<String> {
     fold(events).into_iter().map(|block| block.text).collect()
 }
 
-/// A session that was called at 10 and again at 20, where somebody wrote something at 12.
+/// A session that was called at 10 and again at 20, and that a user wrote to at 12.
 #[test]
 fn a_sub_agents_turn_has_the_messages_since_its_call_and_before_the_next() {
     let all = [
@@ -31,7 +31,7 @@ fn a_sub_agents_turn_has_the_messages_since_its_call_and_before_the_next() {
         answer("msg_1", "msg_0", 2, "old"),
         user("msg_2", 10, "first call"),
         answer("msg_3", "msg_2", 11, "one"),
-        user("msg_4", 12, "somebody writes to it"),
+        user("msg_4", 12, "a user writes to it"),
         answer("msg_5", "msg_4", 13, "two"),
         user("msg_6", 20, "second call"),
         answer("msg_7", "msg_6", 21, "three"),
@@ -42,13 +42,13 @@ fn a_sub_agents_turn_has_the_messages_since_its_call_and_before_the_next() {
         (30, None, None, vec![]),
     ];
     for (since, until, prompt, expected) in cases {
-        let mut translator = Translator::called("ses_c", f64::from(since));
+        let mut translator = Translator::for_sub_agent("ses_c", f64::from(since));
         if let Some(until) = until {
-            translator.called_again_at(f64::from(until));
+            translator.set_next_call_at(f64::from(until));
         }
         assert_eq!(translator.prompt(), None);
-        translator.list(decode(all.to_vec()));
-        translator.asked_status(None);
+        translator.merge_messages(decode(all.to_vec()));
+        translator.confirm_status(None);
         assert_eq!(translator.prompt(), prompt, "{since}");
         assert_eq!(texts(&translator.take()), expected, "{since}");
         let over = matches!(translator.verdict(false), Verdict::Over(Outcome::Completed { remark: None }));
@@ -57,18 +57,18 @@ fn a_sub_agents_turn_has_the_messages_since_its_call_and_before_the_next() {
 }
 
 #[test]
-fn a_sub_agent_is_taken_up_with_its_prompt_or_by_its_call() {
+fn a_sub_agent_is_resumed_with_its_prompt_or_by_its_call() {
     let all = [user("msg_2", 10, "called"), answer("msg_3", "msg_2", 11, "one")];
     for prompt in [Some("msg_2"), None] {
-        let mut translator = Translator::resume_called("ses_c", prompt, &[], &[]);
+        let mut translator = Translator::resume_sub_agent("ses_c", prompt, &[], &[]);
         if prompt.is_none() {
-            translator.list(decode(all.to_vec()));
-            assert_eq!(translator.prompt(), None, "nobody knows since when");
-            translator = Translator::resume_called("ses_c", prompt, &[], &[]);
-            translator.called_at(10.0);
+            translator.merge_messages(decode(all.to_vec()));
+            assert_eq!(translator.prompt(), None, "the time of the call is unknown");
+            translator = Translator::resume_sub_agent("ses_c", prompt, &[], &[]);
+            translator.set_called_at(10.0);
         }
-        translator.list(decode(all.to_vec()));
-        translator.asked_status(None);
+        translator.merge_messages(decode(all.to_vec()));
+        translator.confirm_status(None);
         assert_eq!((translator.prompt(), translator.prompt_created()), (Some("msg_2"), Some(10.0)));
         assert_eq!(texts(&translator.take()), ["one"]);
         assert!(matches!(translator.verdict(false), Verdict::Over(_)));
@@ -81,7 +81,7 @@ fn task(state: &Value, tool: &str) -> Value {
 }
 
 #[test]
-fn a_task_names_its_session_once_it_has_one() {
+fn a_task_call_names_its_session_once_it_has_one() {
     let with = json!({"sessionId": "ses_c", "parentSessionId": "ses_1"});
     let cases = [
         (json!({"status": "pending", "input": {}}), "task", None),
@@ -94,29 +94,29 @@ fn a_task_names_its_session_once_it_has_one() {
     for (state, tool, expected) in cases {
         let mut translator = step();
         feed(&mut translator, "message.part.updated", &task(&state, tool));
-        let told = translator.take();
-        let [AgentEvent::Tool { call, .. }] = told.as_slice() else { panic!("{told:?}") };
+        let events = translator.take();
+        let [AgentEvent::Tool { call, .. }] = events.as_slice() else { panic!("{events:?}") };
         assert_eq!(call.child.as_ref().map(longshore_model::SessionId::as_str), expected, "{state}");
     }
 }
 
 #[test]
-fn a_call_is_known_by_its_name() {
+fn a_call_is_found_by_its_id() {
     let mut translator = step();
     assert_eq!(translator.call("call_1"), None);
     let running = json!({"status": "running", "input": {"prompt": "x"}, "time": {"start": 5}});
     feed(&mut translator, "message.part.updated", &task(&running, "task"));
-    let facts = CallFacts { started: Some(5.0), is_over: false, error: None };
-    assert_eq!(translator.call("call_1"), Some(facts));
+    let state = CallState { started: Some(5.0), is_over: false, error: None };
+    assert_eq!(translator.call("call_1"), Some(state));
     let error = json!({"status": "error", "error": "no", "time": {"start": 5, "end": 6}});
     feed(&mut translator, "message.part.updated", &task(&error, "task"));
-    let facts = CallFacts { started: Some(5.0), is_over: true, error: Some("no".to_owned()) };
-    assert_eq!(translator.call("call_1"), Some(facts));
+    let state = CallState { started: Some(5.0), is_over: true, error: Some("no".to_owned()) };
+    assert_eq!(translator.call("call_1"), Some(state));
 }
 
-/// What silence means: nothing while a tool runs or a retry is waited for. What a sub-agent does, it tells itself.
+/// The sub-agent's own session shows whether the sub-agent is active.
 #[test]
-fn reasons_to_be_silent() {
+fn a_running_tool_or_a_pending_retry_is_a_reason_to_be_silent() {
     let running = json!({"status": "running", "input": {"command": "sleep 9"}});
     let called = json!({"status": "running", "input": {}, "metadata": {"sessionId": "ses_c"}});
     let completed = json!({"status": "completed", "input": {}, "output": "x"});
@@ -131,7 +131,7 @@ fn reasons_to_be_silent() {
         assert!(!translator.may_be_silent());
         feed(&mut translator, "message.part.updated", &task(state, tool));
         assert_eq!(translator.may_be_silent(), expected, "{tool} {state}");
-        // A call that a killed OpenCode left behind in a step that is over runs no more.
+        // A call that a killed OpenCode left in a finished step does not run any more.
         message(&mut translator, "msg_a", "msg_p", &json!({"time": {"created": 2, "completed": 3}}));
         assert!(!translator.may_be_silent(), "{tool} {state}");
     }
@@ -149,10 +149,10 @@ fn the_recorded_sub_agents_are_called_before_they_are_prompted() {
         let part = |event: &Value| event["properties"]["part"].clone();
         let called =
             recording.events().map(part).find(|part| part["state"]["metadata"]["sessionId"].is_string());
-        let called = called.unwrap_or_else(|| panic!("{name} calls nobody"));
+        let called = called.unwrap_or_else(|| panic!("{name} calls no sub-agent"));
         let child = called["state"]["metadata"]["sessionId"].as_str().unwrap();
         let start = called["state"]["time"]["start"].as_f64().unwrap();
-        let mut translator = Translator::called(child, start);
+        let mut translator = Translator::for_sub_agent(child, start);
         for event in recording.events().filter(|event| event["properties"]["sessionID"] == child) {
             if let Some(kind) = EventKind::parse(event["type"].as_str().unwrap()) {
                 translator.event(kind, event.to_string().as_bytes()).unwrap();

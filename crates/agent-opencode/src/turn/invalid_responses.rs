@@ -1,5 +1,5 @@
-//! Answers that are none of OpenCode's, or that it always gives: it was replaced by something else, or has another
-//! password now. Time alone does not mend that, so they are not waited out for ever.
+//! Responses that do not come from OpenCode, or that OpenCode will always give: another program took its address, or its
+//! password changed. Waiting alone does not repair that, so a turn does not wait for ever.
 
 use std::time::Duration;
 
@@ -7,31 +7,31 @@ use tokio::time::Instant;
 
 use crate::client::CallError;
 
-/// After so long without a proper answer to the reader of the stream, the turn asks for itself, and again each time that
-/// as much has passed. Other ways than the stream may work.
-pub(super) const LOOK_AFTER: Duration = Duration::from_secs(10);
+/// After this time without a valid response to the reader of the stream, the turn sends requests itself, and again each time
+/// that this time has passed. Requests other than the stream may work.
+pub(super) const CHECK_AFTER: Duration = Duration::from_secs(10);
 
-/// Since when nothing but such answers came.
+/// Since when every response was invalid.
 #[derive(Debug, Default)]
-pub(super) struct Strange {
+pub(super) struct InvalidResponses {
     since: Option<Instant>,
 }
 
-impl Strange {
-    /// Notes what came. Says whether it has been so for too long.
-    pub(super) fn is_too_long(&mut self, cause: &CallError, limit: Duration) -> bool {
+impl InvalidResponses {
+    /// Records a failed request. Returns whether all responses have been invalid for longer than `limit`.
+    pub(super) fn exceed(&mut self, cause: &CallError, limit: Duration) -> bool {
         if !cause.is_strange() {
-            self.over();
+            self.clear();
             return false;
         }
         self.since.get_or_insert_with(Instant::now).elapsed() >= limit
     }
 
-    pub(super) fn over(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.since = None;
     }
 
-    pub(super) fn is_on(&self) -> bool {
+    pub(super) fn is_ongoing(&self) -> bool {
         self.since.is_some()
     }
 }
@@ -43,16 +43,16 @@ mod tests {
     const LIMIT: Duration = Duration::from_mins(3);
 
     #[tokio::test(start_paused = true)]
-    async fn only_an_unbroken_row_counts() {
-        let mut strange = Strange::default();
+    async fn only_an_unbroken_sequence_counts() {
+        let mut responses = InvalidResponses::default();
         let mut after = async |seconds: u64, cause: CallError| {
             tokio::time::advance(Duration::from_secs(seconds)).await;
-            strange.is_too_long(&cause, LIMIT)
+            responses.exceed(&cause, LIMIT)
         };
         let refused = |status: u16| CallError::Refused { status, message: String::new() };
         assert!(!after(0, CallError::Unauthorized).await);
         assert!(!after(179, CallError::Garbled("a web page".to_owned())).await);
-        // Nobody is there, or what stands before it says so.
+        // OpenCode does not respond, or a proxy says so.
         for away in [CallError::NoAnswer, refused(503)] {
             assert!(!after(1_000, away).await);
             assert!(!after(1_000, CallError::Unauthorized).await);

@@ -1,11 +1,11 @@
-//! Commands, and what OpenCode says on its own account after the sub-agent of one.
+//! Commands, and the synthetic message that OpenCode writes after the sub-agent of a command.
 
 use longshore_testkit::fake_opencode::RecordedLine;
 
 use super::replay::{Replay, decode};
 use super::*;
 
-const SAID: &str = "echo: Summarize the task tool output above and continue with your task.";
+const ANSWER: &str = "echo: Summarize the task tool output above and continue with your task.";
 
 fn texts(events: &[AgentEvent]) -> Vec<String> {
     let blocks = fold(events).into_iter();
@@ -19,36 +19,36 @@ fn a_command_is_a_turn_like_any_other() {
     assert_eq!(texts(&replay.events), ["hello big world"]);
 }
 
-/// The message with which it goes on is nobody else's prompt, however it is heard of.
+/// However it is received, the synthetic message with which OpenCode continues is not another client's prompt.
 #[test]
-fn the_turn_of_a_command_goes_on_after_its_sub_agent() {
+fn the_turn_of_a_command_continues_after_its_sub_agent() {
     let replay = Replay::of_command("command", "sub").finished();
     assert_eq!(replay.outcome.as_ref().map(short).as_deref(), Some("completed"));
-    assert_eq!(texts(&replay.events), [SAID]);
+    assert_eq!(texts(&replay.events), [ANSWER]);
 
     let (session, prompt) = (replay.session.as_str(), replay.prompt.as_str());
-    let stored = Replay::stored("command", session, prompt).expect("it was listed");
-    for heard in 0..=stored.len() {
+    let stored = Replay::stored("command", session, prompt).expect("the recording lists the session");
+    for received in 0..=stored.len() {
         let mut translator = Translator::new(session, prompt);
-        translator.list(decode(stored[..heard].to_vec()));
-        translator.asked_status(Some(&busy()));
-        assert_eq!(translator.verdict(false), Verdict::Running, "after {heard}");
+        translator.merge_messages(decode(stored[..received].to_vec()));
+        translator.confirm_status(Some(&busy()));
+        assert_eq!(translator.verdict(false), Verdict::Running, "after {received}");
         translator.gap();
-        translator.list(decode(stored.clone()));
-        translator.asked_status(None);
+        translator.merge_messages(decode(stored.clone()));
+        translator.confirm_status(None);
         assert_eq!(translator.verdict(false), Verdict::Over(Outcome::Completed { remark: None }));
-        assert_eq!(texts(&translator.take()), [SAID], "after {heard}");
+        assert_eq!(texts(&translator.take()), [ANSWER], "after {received}");
     }
 }
 
-/// Only one such message follows each call, and it is all OpenCode's own.
+/// Exactly one synthetic message follows each call of a sub-agent.
 #[test]
-fn what_somebody_else_says_after_a_sub_agent_is_theirs() {
+fn a_prompt_of_another_client_after_a_sub_agent_ends_the_turn() {
     let recorded = Replay::of_command("command", "sub");
     let (session, prompt) = (recorded.session.clone(), recorded.prompt.clone());
-    let stored = Replay::stored("command", &session, &prompt).expect("it was listed");
-    let mut theirs = stored.clone();
-    theirs[2]["parts"][0]["synthetic"] = false.into();
+    let stored = Replay::stored("command", &session, &prompt).expect("the recording lists the session");
+    let mut other_prompt = stored.clone();
+    other_prompt[2]["parts"][0]["synthetic"] = false.into();
     let mut twice = stored;
     let mut again = [twice[2].clone(), twice[3].clone()];
     for (at, id) in [(0, "msg_another"), (1, "msg_answer")] {
@@ -59,12 +59,15 @@ fn what_somebody_else_says_after_a_sub_agent_is_theirs() {
     again[1]["info"]["parentID"] = "msg_another".into();
     twice.extend(again);
     for (messages, expected) in [
-        (theirs, "failed: Another prompt in the same session made OpenCode drop the rest of this turn."),
+        (
+            other_prompt,
+            "failed: Another prompt in the same session made OpenCode drop the rest of this turn.",
+        ),
         (twice, "completed"),
     ] {
         let mut translator = Translator::new(&session, &prompt);
-        translator.list(decode(messages));
-        translator.asked_status(Some(&busy()));
+        translator.merge_messages(decode(messages));
+        translator.confirm_status(Some(&busy()));
         match translator.verdict(false) {
             Verdict::Over(outcome) => assert_eq!(short(&outcome), expected),
             other => panic!("{other:?}"),
@@ -73,17 +76,17 @@ fn what_somebody_else_says_after_a_sub_agent_is_theirs() {
 }
 
 #[test]
-fn a_command_that_is_refused_leaves_nothing_but_an_error() {
+fn a_refused_command_leaves_only_an_error() {
     let mut replay = Replay::of_command("command", "nope");
     assert_eq!(replay.prompt, "msg_never_stored");
     while replay.next_event().is_some() {}
     assert_eq!(replay.outcome, None);
-    let told = short(&replay.translator.last_word(false, true));
-    assert!(told.contains("Command not found"), "{told}");
+    let outcome = short(&replay.translator.forced_outcome(false, true));
+    assert!(outcome.contains("Command not found"), "{outcome}");
 }
 
 impl Replay {
-    /// Stands before the first event of a command.
+    /// Positioned before the first event of a command.
     fn of_command(name: &str, command: &str) -> Self {
         let is_command = |line: &RecordedLine| {
             matches!(line, RecordedLine::Request { path, body, .. }

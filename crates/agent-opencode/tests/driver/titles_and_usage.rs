@@ -1,4 +1,4 @@
-//! Names and usage, over streams that break.
+//! Titles and usage, with broken streams.
 
 use longshore_model::Usage;
 use longshore_testkit::fake_opencode::{Cut, CutKind, Play, Tool, Turn as Script};
@@ -13,7 +13,7 @@ fn usage(events: &[AgentEvent]) -> Option<Usage> {
     })
 }
 
-/// Tokens in and out of all messages that the fake has, of the session and of its sub-agents.
+/// The input and output tokens of all messages that the fake has, of the session and of its sub-agents.
 fn stored(fake: &FakeOpenCode) -> (u64, u64) {
     let sum = |key: &str| {
         let messages = fake.sessions().into_iter().flat_map(|session| fake.messages(&session));
@@ -23,7 +23,7 @@ fn stored(fake: &FakeOpenCode) -> (u64, u64) {
 }
 
 #[tokio::test]
-async fn usage_is_whole_wherever_the_stream_is_cut() {
+async fn usage_is_complete_wherever_the_stream_is_cut() {
     for play in ["task", "auto_compact"] {
         let never = usize::MAX;
         for (after, lose) in [(never, 0), (0, 0), (5, 40), (20, 30), (30, 5), (12, never), (40, never)] {
@@ -37,9 +37,8 @@ async fn usage_is_whole_wherever_the_stream_is_cut() {
             assert_eq!(outcome(&events), "completed", "{what}");
             let whole = usage(&events).expect("usage");
             assert_eq!((whole.input, whole.output), stored(&bench.fake), "{what}");
-            // Taken up again when all is over.
-            let resume = Some(Resume::default());
-            let turn = bench.agent.start_turn(request(&session, &prompt, "go", resume)).await.unwrap();
+            // Resumed after its end.
+            let turn = bench.resume(&session, &prompt, Resume::default()).await;
             assert_eq!(usage(&all(turn).await), Some(whole), "{what}");
             bench.stop().await;
         }
@@ -47,23 +46,23 @@ async fn usage_is_whole_wherever_the_stream_is_cut() {
 }
 
 #[tokio::test]
-async fn usage_is_that_of_the_turn_and_not_of_the_session() {
+async fn usage_covers_the_turn_and_not_the_session() {
     let bench = Bench::new();
     let session = bench.session().await;
     for _ in 0..2 {
         bench.fake.queue(Script::new().tool(Tool::bash("ls", "a")).text("done", 1));
         let (_, turn) = bench.start(&session, "go").await.unwrap();
         let events = all(turn).await;
-        let told = events.iter().filter(|event| matches!(event, AgentEvent::Usage(_))).count();
+        let reports = events.iter().filter(|event| matches!(event, AgentEvent::Usage(_))).count();
         let whole = usage(&events).unwrap();
-        assert_eq!((whole.input, whole.output, whole.total, told), (204, 20, 224, 2));
+        assert_eq!((whole.input, whole.output, whole.total, reports), (204, 20, 224, 2));
         assert_eq!(whole.cost.to_float().to_string(), "0.000244");
     }
     bench.stop().await;
 }
 
 #[tokio::test]
-async fn a_name_that_was_given_in_a_gap_is_told() {
+async fn a_title_that_was_set_in_a_gap_is_reported() {
     let bench = Bench::new();
     bench.fake.play(&Play::new("title_generation"));
     let session = bench.session().await;

@@ -1,4 +1,4 @@
-//! Orders: prompts and commands in OpenCode's own words.
+//! Native prompts: prompts and commands in OpenCode's own form.
 
 use std::collections::BTreeSet;
 
@@ -13,14 +13,14 @@ fn command(name: &str) -> Order {
     Order::Command { name: name.to_owned(), arguments: "all of it".to_owned() }
 }
 
-async fn ordered(bench: &Bench, session: &Session, prompt: &PromptId, order: Order) -> Result<Turn> {
+async fn start_native(bench: &Bench, session: &Session, prompt: &PromptId, order: Order) -> Result<Turn> {
     let input =
         if let Order::Prompt { .. } = order { vec![Input::Text("go".to_owned())] } else { Vec::new() };
     let request = request(session, prompt, "", None);
     bench.agent.start_turn(TurnRequest { input, order: Some(order), ..request }).await
 }
 
-/// The bodies of the commands so far.
+/// The bodies of the commands that were sent.
 fn commands(bench: &Bench) -> Vec<Value> {
     let log = bench.fake.log();
     let commands =
@@ -29,13 +29,13 @@ fn commands(bench: &Bench) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn a_prompt_goes_out_as_it_was_ordered_under_a_name_of_ours() {
+async fn a_native_prompt_is_sent_unchanged_with_an_id_of_the_gateway() {
     let bench = Bench::new();
     bench.fake.queue(Script::new().text("Done.", 1));
     let (session, prompt) = (bench.session().await, bench.agent.new_prompt());
     let parts = vec![OrderPart::Agent("plan".to_owned()), OrderPart::Content];
     let order = Order::Prompt { parts, withheld: BTreeSet::from(["bash".to_owned()]) };
-    let turn = ordered(&bench, &session, &prompt, order).await.unwrap();
+    let turn = start_native(&bench, &session, &prompt, order).await.unwrap();
     assert!(turn.refusal.is_none());
     assert_eq!(outcome(&all(turn).await), "completed");
     let expected = json!({"messageID": prompt.as_str(), "tools": {"bash": false},
@@ -45,11 +45,11 @@ async fn a_prompt_goes_out_as_it_was_ordered_under_a_name_of_ours() {
 }
 
 #[tokio::test]
-async fn an_order_that_is_refused_is_told_to_whoever_gave_it_and_ends_the_turn() {
+async fn a_refused_native_prompt_returns_an_error_and_ends_the_turn() {
     let prompt = || Order::Prompt { parts: vec![OrderPart::Content], withheld: BTreeSet::new() };
     let cases = [
         (prompt(), "/prompt_async", 400, Retry::Never),
-        // Its messages say that it has none of it.
+        // OpenCode's messages show that it does not have the prompt.
         (prompt(), "/prompt_async", 500, Retry::Later),
         (command("nope"), "/command", 400, Retry::Never),
         (command("nope"), "/command", 500, Retry::Later),
@@ -58,23 +58,23 @@ async fn an_order_that_is_refused_is_told_to_whoever_gave_it_and_ends_the_turn()
         let bench = Bench::new();
         let (session, prompt) = (bench.session().await, bench.agent.new_prompt());
         bench.fake.fault_once("POST", path, Fault::Status(status));
-        let turn = ordered(&bench, &session, &prompt, order).await.unwrap();
-        let refusal = turn.refusal.clone().expect("it was refused");
+        let turn = start_native(&bench, &session, &prompt, order).await.unwrap();
+        let refusal = turn.refusal.clone().expect("OpenCode refused it");
         assert_eq!(
             (refusal.kind(), refusal.retry()),
             (ErrorKind::UpstreamHttpError, retry),
             "{path} {status}"
         );
-        let told = ("upstreamStatus".to_owned(), status.to_string());
-        assert!(refusal.details().contains(&told), "{refusal:?}");
+        let detail = ("upstreamStatus".to_owned(), status.to_string());
+        assert!(refusal.details().contains(&detail), "{refusal:?}");
         assert!(outcome(&all(turn).await).starts_with("failed: "), "{path} {status}");
         bench.stop().await;
     }
 }
 
-/// The call itself is answered at the end only, and perhaps never.
+/// OpenCode responds to the call only at the end of the turn, and perhaps never.
 #[tokio::test]
-async fn a_command_is_followed_from_its_first_sign_to_its_end() {
+async fn a_command_is_followed_from_its_first_event_to_its_end() {
     let bench = Bench::new();
     let (session, prompt) = (bench.session().await, bench.agent.new_prompt());
     let called = Gate::new();
@@ -88,21 +88,21 @@ async fn a_command_is_followed_from_its_first_sign_to_its_end() {
         stage.text(id, answer, "Reviewed.").await;
         stage
     };
-    let (turn, stage) = tokio::join!(ordered(&bench, &session, &prompt, command("review")), play);
+    let (turn, stage) = tokio::join!(start_native(&bench, &session, &prompt, command("review")), play);
     let mut turn = turn.unwrap();
     assert!(turn.refusal.is_none());
     let mut events = until(&mut turn, |event| matches!(event, AgentEvent::Text { .. })).await;
     stage.finish(session.id.as_str(), "msg_zz_answer", prompt.as_str(), "stop").await;
     stage.idle(session.id.as_str()).await;
     events.extend(all(turn).await);
-    assert_eq!((outcome(&events).as_str(), text_of(&events).as_str()), ("completed", "Reviewed."));
+    assert_eq!(result(&events), ended("completed", "Reviewed."));
     bench.stop().await;
     called.open();
 }
 
-/// A failure of the call says nothing of a turn that OpenCode has.
+/// A failure of the call says nothing about a turn that OpenCode has.
 #[tokio::test]
-async fn a_command_that_opencode_has_is_followed_whatever_its_call_says() {
+async fn a_command_that_opencode_has_is_followed_even_if_its_call_fails() {
     let bench = Bench::new();
     let (session, prompt) = (bench.session().await, bench.agent.new_prompt());
     bench.fake.fault_once("POST", "/command", Fault::Status(502));
@@ -110,70 +110,70 @@ async fn a_command_that_opencode_has_is_followed_whatever_its_call_says() {
         "time": {"created": 1}});
     let stored = json!({"sessionID": session.id.as_str(), "info": info});
     bench.fake.emit("message.updated", stored).await;
-    let turn = ordered(&bench, &session, &prompt, command("review")).await.unwrap();
+    let turn = start_native(&bench, &session, &prompt, command("review")).await.unwrap();
     assert!(turn.refusal.is_none());
-    let told = outcome(&all(turn).await);
-    assert!(told.starts_with("failed: OpenCode has the prompt but never began to answer it"), "{told}");
+    let end = outcome(&all(turn).await);
+    assert!(end.starts_with("failed: OpenCode has the prompt but never began to answer it"), "{end}");
     bench.stop().await;
 }
 
 #[tokio::test]
-async fn a_command_that_fails_late_without_a_sign_ends_its_turn() {
+async fn a_command_whose_call_fails_late_without_any_event_ends_its_turn() {
     let bench = Bench::new();
     let (session, prompt) = (bench.session().await, bench.agent.new_prompt());
     bench.fake.fault_once("POST", "/command", Fault::Delay(Duration::from_millis(2_300)));
-    let turn = ordered(&bench, &session, &prompt, command("nope")).await.unwrap();
-    assert!(turn.refusal.is_none(), "it was not known yet");
-    let told = outcome(&all(turn).await);
-    assert!(told.starts_with("failed: "), "{told}");
+    let turn = start_native(&bench, &session, &prompt, command("nope")).await.unwrap();
+    assert!(turn.refusal.is_none(), "not known yet");
+    let end = outcome(&all(turn).await);
+    assert!(end.starts_with("failed: "), "{end}");
     let expected = json!({"messageID": prompt.as_str(), "command": "nope", "arguments": "all of it"});
     assert_eq!(commands(&bench), [expected]);
     bench.stop().await;
 }
 
 #[tokio::test]
-async fn a_command_that_surely_did_not_arrive_is_no_turn() {
+async fn a_command_that_surely_did_not_arrive_starts_no_turn() {
     let bench = Bench::new();
     let (session, prompt) = (bench.session().await, bench.agent.new_prompt());
     bench.fake.fault_once("POST", "/command", Fault::Html);
-    let refused = ordered(&bench, &session, &prompt, command("review")).await.unwrap_err();
+    let refused = start_native(&bench, &session, &prompt, command("review")).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::InvalidAgentResponse);
     bench.fake.forget_session(session.id.as_str());
-    let request = ordered(&bench, &session, &prompt, command("review")).await;
+    let request = start_native(&bench, &session, &prompt, command("review")).await;
     assert_eq!(request.unwrap_err().kind(), ErrorKind::SessionGone);
     bench.stop().await;
 }
 
-/// Nor is it known whether it did when OpenCode does not say what it has.
+/// OpenCode does not show whether it has the message.
 #[tokio::test]
-async fn a_command_that_may_have_arrived_says_so() {
+async fn a_command_that_may_have_arrived_returns_an_error_that_says_so() {
     let bench = Bench::new();
     let (session, prompt) = (bench.session().await, bench.agent.new_prompt());
     bench.fake.fault_once("POST", "/command", Fault::Html);
     bench.fake.fault_always("GET", "/message", Fault::Status(500));
-    let refused = ordered(&bench, &session, &prompt, command("review")).await.unwrap_err();
+    let refused = start_native(&bench, &session, &prompt, command("review")).await.unwrap_err();
     assert!(refused.may_be_done() && refused.message().contains("may have arrived"), "{refused:?}");
     bench.stop().await;
 }
 
-/// What stands before OpenCode gives up, and OpenCode does not.
+/// A proxy in front of OpenCode gives up, and OpenCode does not.
 #[tokio::test]
-async fn a_command_that_something_on_the_way_failed_is_not_told_as_refused() {
+async fn a_command_that_a_proxy_failed_is_not_reported_as_refused() {
     for status in [502, 503, 504] {
         let bench = Bench::new();
         let (session, prompt) = (bench.session().await, bench.agent.new_prompt());
         bench.fake.fault_once("POST", "/command", Fault::Status(status));
-        let turn = ordered(&bench, &session, &prompt, command("review")).await.unwrap();
+        let turn = start_native(&bench, &session, &prompt, command("review")).await.unwrap();
         assert!(turn.refusal.is_none(), "{status}");
-        let told = outcome(&all(turn).await);
-        assert!(told.starts_with("failed: "), "{told}");
+        let end = outcome(&all(turn).await);
+        assert!(end.starts_with("failed: "), "{end}");
         bench.stop().await;
     }
 }
 
-/// What says yes in other words than OpenCode's is not OpenCode, or did something else.
+/// A success in another form is not OpenCode's, or is about something else.
 #[tokio::test]
-async fn a_strange_yes_is_no_yes() {
+async fn a_success_response_of_another_form_is_an_error() {
     let prompt = || Order::Prompt { parts: vec![OrderPart::Content], withheld: BTreeSet::new() };
     let faults = [
         Fault::Html,
@@ -188,10 +188,10 @@ async fn a_strange_yes_is_no_yes() {
             let bench = Bench::new();
             let (session, prompt) = (bench.session().await, bench.agent.new_prompt());
             bench.fake.fault_once("POST", path, fault.clone());
-            let refused = ordered(&bench, &session, &prompt, order).await.unwrap_err();
+            let refused = start_native(&bench, &session, &prompt, order).await.unwrap_err();
             let about = format!("{path} {fault:?}: {refused:?}");
             assert_eq!(refused.kind(), ErrorKind::InvalidAgentResponse, "{about}");
-            // A prompt is answered before it is kept, a command afterwards, and OpenCode has no message of either.
+            // OpenCode responds to a prompt before it stores it, and to a command afterwards; it has no message of either.
             let may_have_it = path == "/prompt_async";
             assert_eq!(refused.message().contains("may have arrived"), may_have_it, "{about}");
             assert_eq!(refused.may_be_done(), may_have_it, "{about}");
@@ -200,9 +200,9 @@ async fn a_strange_yes_is_no_yes() {
     }
 }
 
-/// A link may lead elsewhere by the time that the turn begins, whatever it led to when the order came.
+/// A link may lead elsewhere by the time that the turn begins, whatever it led to when the request came.
 #[tokio::test]
-async fn no_turn_begins_with_a_file_that_is_elsewhere() {
+async fn no_turn_begins_with_a_file_outside_the_workspace() {
     let subtask = Subtask {
         prompt: "Read @link".to_owned(),
         description: "A look".to_owned(),
@@ -217,7 +217,7 @@ async fn no_turn_begins_with_a_file_that_is_elsewhere() {
         let outside = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink(outside.path(), bench.fake.workspace().join("link")).unwrap();
         let (session, prompt) = (bench.session().await, bench.agent.new_prompt());
-        let refused = ordered(&bench, &session, &prompt, order).await.unwrap_err();
+        let refused = start_native(&bench, &session, &prompt, order).await.unwrap_err();
         assert_eq!(refused.violations()[0].field, field);
         let log = bench.fake.log();
         assert!(log.iter().all(|it| it.method != "POST" || it.path.ends_with("/session")), "{log:?}");

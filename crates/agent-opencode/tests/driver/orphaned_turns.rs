@@ -1,4 +1,4 @@
-//! Turns that are over here, and go on in OpenCode.
+//! Orphaned turns: they are over in the gateway and still run in OpenCode.
 
 use longshore_engine::port::TurnRecord;
 use longshore_model::{ErrorKind, Retry};
@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// After everything that the fake wrote by itself.
+/// Later than everything that the fake wrote by itself.
 const LATER: u64 = 4_000_000_000_000;
 
-/// A turn that waits for an answer, and that nobody follows any more.
-async fn left(bench: &Bench) -> TurnRecord {
+/// A turn that waits for an answer and has no driver any more.
+async fn orphan(bench: &Bench) -> TurnRecord {
     bench.fake.queue(Script::new().text("May I? ", 1).guarded_tool(Tool::bash("make", "done\n")));
     let session = bench.session().await;
     let (prompt, mut turn) = bench.start(&session, "go").await.expect("the turn starts");
@@ -19,8 +19,8 @@ async fn left(bench: &Bench) -> TurnRecord {
     TurnRecord { session, prompt, joined: Vec::new() }
 }
 
-/// Stops them, and says whether there is nothing left to do.
-async fn are_quiet(bench: &Bench, over: &[TurnRecord]) -> bool {
+/// Stops the turns. Returns whether nothing is left to do.
+async fn stop_all(bench: &Bench, over: &[TurnRecord]) -> bool {
     bench.agent.stop_turns(over).await.expect("OpenCode answers").is_empty()
 }
 
@@ -29,14 +29,14 @@ fn aborts(bench: &Bench) -> usize {
 }
 
 #[tokio::test]
-async fn it_is_stopped_and_its_ask_is_gone() {
+async fn an_orphaned_turn_is_stopped_and_its_ask_is_rejected() {
     let bench = Bench::new();
-    let turn = left(&bench).await;
+    let turn = orphan(&bench).await;
     let over = [turn.clone()];
-    assert!(!are_quiet(&bench, &over).await, "it ran");
+    assert!(!stop_all(&bench, &over).await, "it ran");
     bench.fake.quiet().await;
     assert_eq!(bench.fake.open_asks(), [] as [&str; 0]);
-    assert!(are_quiet(&bench, &over).await, "it does not any more");
+    assert!(stop_all(&bench, &over).await, "it does not run any more");
     assert_eq!(aborts(&bench), 1);
     // The session takes the next turn.
     bench.fake.queue(Script::new().text("Next.", 1));
@@ -46,7 +46,7 @@ async fn it_is_stopped_and_its_ask_is_gone() {
 }
 
 #[tokio::test]
-async fn a_message_that_joined_it_belongs_to_it() {
+async fn a_message_that_joined_a_turn_belongs_to_it() {
     let bench = Bench::new();
     let (first, gate, session) = (Gate::new(), Gate::new(), bench.session().await);
     bench.fake.queue(Script::new().text("one", 1).hold(&first));
@@ -59,14 +59,14 @@ async fn a_message_that_joined_it_belongs_to_it() {
     gate.reached().await;
     let alone = TurnRecord { session, prompt, joined: Vec::new() };
     let whole = TurnRecord { joined: vec![joined], ..alone.clone() };
-    assert!(are_quiet(&bench, &[alone]).await, "somebody else's, as far as is known");
+    assert!(stop_all(&bench, &[alone]).await, "without `joined` it is another client's prompt");
     assert_eq!(aborts(&bench), 0);
-    assert!(!are_quiet(&bench, &[whole]).await);
+    assert!(!stop_all(&bench, &[whole]).await);
     bench.fake.quiet().await;
     bench.stop().await;
 }
 
-/// A message, as OpenCode stores it on its own account or for somebody who is not us.
+/// Stores a message that OpenCode wrote by itself or for another client.
 async fn store(bench: &Bench, turn: &TurnRecord, mut info: Value, mut part: Value) {
     let (session, message) = (turn.session.id.as_str(), info["id"].clone());
     info["sessionID"] = session.into();
@@ -76,11 +76,11 @@ async fn store(bench: &Bench, turn: &TurnRecord, mut info: Value, mut part: Valu
     bench.fake.emit("message.part.updated", json!({"sessionID": session, "part": part})).await;
 }
 
-async fn say(bench: &Bench, turn: &TurnRecord, message: &str, part: Value) {
+async fn user(bench: &Bench, turn: &TurnRecord, message: &str, part: Value) {
     store(bench, turn, json!({"id": message, "role": "user", "time": {"created": LATER}}), part).await;
 }
 
-/// The answer to a message, with what is known of its end.
+/// The answer to a message, with its completion and its error.
 async fn answer(bench: &Bench, turn: &TurnRecord, (message, parent): (&str, &str), end: Value) {
     let mut info = json!({"id": message, "role": "assistant", "parentID": parent, "mode": "compaction"});
     info["time"] = json!({"created": LATER});
@@ -93,8 +93,8 @@ async fn answer(bench: &Bench, turn: &TurnRecord, (message, parent): (&str, &str
     store(bench, turn, info, json!({"type": "text", "text": "..."})).await;
 }
 
-/// The step of the turn itself is over, as it is before anything else runs in its session.
-async fn end_its_step(bench: &Bench, turn: &TurnRecord) {
+/// Completes the step of the turn, which happens before anything else runs in its session.
+async fn complete_step(bench: &Bench, turn: &TurnRecord) {
     let prompt = turn.prompt.as_str();
     let messages = bench.fake.messages(turn.session.id.as_str());
     let steps = messages.iter().filter(|message| message["info"]["parentID"] == prompt);
@@ -109,9 +109,9 @@ async fn end_its_step(bench: &Bench, turn: &TurnRecord) {
 }
 
 #[tokio::test]
-async fn one_that_was_never_prompted_does_not_hide_the_one_before() {
+async fn a_turn_that_was_never_prompted_does_not_hide_the_one_before() {
     let bench = Bench::new();
-    let turn = left(&bench).await;
+    let turn = orphan(&bench).await;
     let idle = TurnRecord { session: bench.session().await, ..turn.clone() };
     let unsent = TurnRecord { prompt: bench.agent.new_prompt(), ..turn.clone() };
     let over = [idle, unsent, turn.clone()];
@@ -121,88 +121,88 @@ async fn one_that_was_never_prompted_does_not_hide_the_one_before() {
 }
 
 #[tokio::test]
-async fn what_somebody_else_does_there_is_left_alone() {
+async fn a_turn_of_another_client_is_left_alone() {
     let shell =
         json!({"type": "text", "text": "The following tool was executed by the user", "synthetic": true});
-    let theirs =
+    let parts =
         [json!({"type": "text", "text": "and this"}), json!({"type": "compaction", "auto": false}), shell];
-    for part in theirs {
+    for part in parts {
         let bench = Bench::new();
-        let turn = left(&bench).await;
-        say(&bench, &turn, "msg_theirs", part.clone()).await;
+        let turn = orphan(&bench).await;
+        user(&bench, &turn, "msg_theirs", part.clone()).await;
         answer(&bench, &turn, ("msg_zz", "msg_theirs"), json!({})).await;
-        assert!(are_quiet(&bench, &[turn]).await, "{part}");
+        assert!(stop_all(&bench, &[turn]).await, "{part}");
         assert_eq!(aborts(&bench), 0, "{part}");
         bench.stop().await;
     }
 }
 
 #[tokio::test]
-async fn what_opencode_says_to_itself_belongs_to_the_turn() {
-    let words = [
+async fn a_message_that_opencode_writes_by_itself_belongs_to_the_turn() {
+    let parts = [
         json!({"type": "text", "text": "Continue", "synthetic": true}),
         // Or the prompt once more.
         json!({"type": "text", "text": "go"}),
     ];
-    for words in words {
+    for part in parts {
         let bench = Bench::new();
-        let turn = left(&bench).await;
+        let turn = orphan(&bench).await;
         let over = [turn.clone()];
-        end_its_step(&bench, &turn).await;
-        say(&bench, &turn, "msg_x1", json!({"type": "compaction", "auto": true})).await;
-        assert!(!are_quiet(&bench, &over).await, "between two steps, to be asked again");
-        assert_eq!(aborts(&bench), 0, "nothing of it is known to run");
+        complete_step(&bench, &turn).await;
+        user(&bench, &turn, "msg_x1", json!({"type": "compaction", "auto": true})).await;
+        assert!(!stop_all(&bench, &over).await, "between two steps, so it must be checked again");
+        assert_eq!(aborts(&bench), 0, "nothing of the turn is known to run");
         answer(&bench, &turn, ("msg_x2", "msg_x1"), json!({"completed": LATER})).await;
-        say(&bench, &turn, "msg_x3", words.clone()).await;
+        user(&bench, &turn, "msg_x3", part.clone()).await;
         answer(&bench, &turn, ("msg_x4", "msg_x3"), json!({})).await;
-        assert!(!are_quiet(&bench, &over).await, "{words}");
-        assert_eq!(aborts(&bench), 1, "{words}");
+        assert!(!stop_all(&bench, &over).await, "{part}");
+        assert_eq!(aborts(&bench), 1, "{part}");
         bench.stop().await;
     }
 }
 
 #[tokio::test]
-async fn what_follows_a_compaction_that_came_to_nothing_is_somebody_elses() {
+async fn a_message_after_a_failed_compaction_belongs_to_another_client() {
     let bench = Bench::new();
-    let turn = left(&bench).await;
-    end_its_step(&bench, &turn).await;
-    say(&bench, &turn, "msg_x1", json!({"type": "compaction", "auto": true})).await;
+    let turn = orphan(&bench).await;
+    complete_step(&bench, &turn).await;
+    user(&bench, &turn, "msg_x1", json!({"type": "compaction", "auto": true})).await;
     let stopped = json!({"completed": LATER, "error": {"name": "MessageAbortedError"}});
     answer(&bench, &turn, ("msg_x2", "msg_x1"), stopped).await;
-    say(&bench, &turn, "msg_x3", json!({"type": "text", "text": "A shell", "synthetic": true})).await;
+    user(&bench, &turn, "msg_x3", json!({"type": "text", "text": "A shell", "synthetic": true})).await;
     answer(&bench, &turn, ("msg_x4", "msg_x3"), json!({})).await;
-    assert!(are_quiet(&bench, &[turn]).await);
+    assert!(stop_all(&bench, &[turn]).await);
     assert_eq!(aborts(&bench), 0);
     bench.stop().await;
 }
 
 #[tokio::test]
-async fn trouble_with_one_turn_keeps_nobody_from_the_others() {
+async fn a_failure_with_one_turn_does_not_keep_the_others_running() {
     for fault in [Fault::Status(400), Fault::Status(503)] {
         let bench = Bench::new();
-        let over = [left(&bench).await, left(&bench).await];
+        let over = [orphan(&bench).await, orphan(&bench).await];
         bench.fake.fault_once("GET", "/message", fault);
-        assert!(!are_quiet(&bench, &over).await);
-        assert_eq!(aborts(&bench), 1, "the other");
+        assert!(!stop_all(&bench, &over).await);
+        assert_eq!(aborts(&bench), 1, "the other turn");
         bench.stop().await;
     }
 }
 
 #[tokio::test]
-async fn trouble_with_one_directory_is_told_and_keeps_nobody_from_the_others() {
+async fn a_failure_in_one_directory_is_reported_and_does_not_affect_the_others() {
     let bench = Bench::new();
-    let turn = left(&bench).await;
+    let turn = orphan(&bench).await;
     let over = [turn.clone()];
     for fault in [Fault::CutBefore, Fault::Status(503), Fault::Html] {
         bench.fake.fault_once("POST", "/abort", fault);
-        assert!(!are_quiet(&bench, &over).await, "to be asked again");
+        assert!(!stop_all(&bench, &over).await, "must be checked again");
     }
     let elsewhere = TurnRecord {
         session: Session { id: turn.session.id.clone(), directory: "/elsewhere".to_owned() },
         ..turn.clone()
     };
     let gone = TurnRecord { prompt: bench.agent.new_prompt(), ..turn.clone() };
-    assert!(!are_quiet(&bench, &[elsewhere, gone, turn]).await);
+    assert!(!stop_all(&bench, &[elsewhere, gone, turn]).await);
     bench.fake.quiet().await;
     bench.fake.kill().await;
     let error = bench.agent.stop_turns(&over).await.unwrap_err();

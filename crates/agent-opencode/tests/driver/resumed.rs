@@ -1,13 +1,13 @@
-//! Turns with sub-agents that are taken up again after a restart of the gateway.
+//! Turns with sub-agents that are resumed after a restart of the gateway.
 
 use longshore_engine::port::{ResumedChild, ResumedChildState};
 use longshore_model::{ChildEvent, SessionId};
 use longshore_testkit::fake_opencode::{Gate, Play};
 
-use super::family::{logged, turns};
+use super::child_turns::{check, logged, turns};
 use super::*;
 
-/// What the log has of a turn and its sub-agent, as the engine gives it back.
+/// What the log has of a turn and its sub-agents, as the engine returns it.
 fn past(events: &[AgentEvent], with_prompt: bool) -> Resume {
     let mut children = Vec::new();
     for turn in turns(events, &[]) {
@@ -26,8 +26,8 @@ fn past(events: &[AgentEvent], with_prompt: bool) -> Resume {
 }
 
 #[tokio::test]
-async fn a_turn_is_taken_up_again_in_the_middle_of_a_sub_agent() {
-    // How much of the turn the log has, and whether it has the sub-agent's prompt.
+async fn a_turn_is_resumed_while_a_sub_agent_runs() {
+    // After how many texts the gateway stops, and whether the log has the sub-agent's prompt.
     for (nth, with_prompt) in [(1, true), (3, true), (1, false)] {
         let bench = Bench::new();
         let gate = Gate::new();
@@ -46,20 +46,18 @@ async fn a_turn_is_taken_up_again_in_the_middle_of_a_sub_agent() {
         drop(turn);
         let known = past(&before, with_prompt);
         let child = turns(&before, &[]).remove(0);
-        let resume = Some(known);
-        let mut turn = bench.agent.start_turn(request(&session, &prompt, "go", resume)).await.unwrap();
+        let mut turn = bench.resume(&session, &prompt, known).await;
         gate.open();
         let mut after = Vec::new();
         while let Some(event) = next(&mut turn).await {
             after.push(event);
         }
-        family::check(&after, &[&child.session]);
+        check(&after, &[&child.session]);
         let [rest] = turns(&after, &[&child.session]).try_into().unwrap();
-        assert_eq!(rest.prompt.is_none(), with_prompt, "told once");
+        assert_eq!(rest.prompt.is_none(), with_prompt, "reported once");
         let mut whole = child.reports;
         whole.extend(rest.reports);
-        let expected = ("completed".to_owned(), "alpha b bravo c charlie delta e ".to_owned());
-        assert_eq!((outcome(&whole), text_of(&whole)), expected, "{nth}");
+        assert_eq!(result(&whole), ended("completed", "alpha b bravo c charlie delta e "), "{nth}");
         assert_eq!(outcome(&after), "completed");
         assert_eq!(bench.fake.prompts().len(), 1);
         bench.stop().await;
@@ -67,15 +65,13 @@ async fn a_turn_is_taken_up_again_in_the_middle_of_a_sub_agent() {
 }
 
 #[tokio::test]
-async fn nothing_is_told_again_of_a_sub_agent_that_is_over() {
+async fn nothing_of_a_finished_sub_agent_is_reported_again() {
     let bench = Bench::new();
     bench.fake.play(&Play::new("task"));
     let session = bench.session().await;
     let (prompt, turn) = bench.start(&session, "go").await.unwrap();
     let events = all(turn).await;
-    let resume = Some(past(&events, true));
-    let turn = bench.agent.start_turn(request(&session, &prompt, "go", resume)).await.unwrap();
-    let again = all(turn).await;
+    let again = all(bench.resume(&session, &prompt, past(&events, true)).await).await;
     assert_eq!(turns(&again, &[]).len(), 0, "{again:?}");
     assert!(!again.iter().any(|event| matches!(event, AgentEvent::Tool { .. })), "{again:?}");
     // The gateway was stopped between the end of the call and the end of the sub-agent.
@@ -86,18 +82,18 @@ async fn nothing_is_told_again_of_a_sub_agent_that_is_over() {
         prompt: running.prompt.map(|prompt| PromptId::parse(&prompt).unwrap()),
         artifacts: logged(&running.reports),
     };
-    let mut turn = bench.agent.start_turn(request(&session, &prompt, "go", Some(resume))).await.unwrap();
+    let mut turn = bench.resume(&session, &prompt, resume).await;
     let mut again = Vec::new();
     while let Some(event) = next(&mut turn).await {
         again.push(event);
     }
     let [rest] = turns(&again, &[child.as_str()]).try_into().unwrap();
-    assert_eq!((outcome(&rest.reports), text_of(&rest.reports)), ("completed".to_owned(), String::new()));
+    assert_eq!(result(&rest.reports), ended("completed", ""));
     bench.stop().await;
 }
 
 #[tokio::test]
-async fn a_turn_that_is_taken_up_again_says_when_all_that_was_missed_is_told() {
+async fn a_resumed_turn_reports_once_that_it_has_caught_up() {
     let bench = Bench::new();
     let gate = Gate::new();
     bench.fake.play(&Play::new("text").hold_after("message.part.delta", 2, &gate));
@@ -105,18 +101,15 @@ async fn a_turn_that_is_taken_up_again_says_when_all_that_was_missed_is_told() {
     let (prompt, mut turn) = bench.start(&session, "go").await.unwrap();
     let before = until(&mut turn, |event| matches!(event, AgentEvent::Text { .. })).await;
     drop(turn);
-    let resume = Some(past(&before, true));
-    let mut turn = bench.agent.start_turn(request(&session, &prompt, "go", resume)).await.unwrap();
+    let mut turn = bench.resume(&session, &prompt, past(&before, true)).await;
     until(&mut turn, |event| *event == AgentEvent::CaughtUp).await;
     gate.open();
     let after = all(turn).await;
     assert_eq!(outcome(&after), "completed");
-    assert!(!after.contains(&AgentEvent::CaughtUp), "it was said before: {after:?}");
+    assert!(!after.contains(&AgentEvent::CaughtUp), "reported before: {after:?}");
 
-    // The turn is over by now: that is said instead.
-    let resume = Some(Resume::default());
-    let turn = bench.agent.start_turn(request(&session, &prompt, "go", resume)).await.unwrap();
-    let again = all(turn).await;
+    // The turn is over by now, and its end is reported instead.
+    let again = all(bench.resume(&session, &prompt, Resume::default()).await).await;
     assert_eq!((outcome(&again), text_of(&again).is_empty()), ("completed".to_owned(), false));
     assert!(!again.contains(&AgentEvent::CaughtUp), "{again:?}");
     bench.stop().await;

@@ -1,5 +1,5 @@
-//! Sessions that were made here and not prompted yet. Nothing runs in one of them, so nobody need ask OpenCode, which would
-//! answer with all sessions that are busy.
+//! Sessions that the gateway created and did not prompt yet. Nothing runs in such a session, so a turn need not ask OpenCode,
+//! which would respond with all busy sessions.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,10 +8,10 @@ use std::time::Duration;
 use longshore_model::SessionId;
 use tokio::time::Instant;
 
-/// So many are remembered. At the bound all are forgotten, and are looked at when their turns begin.
+/// How many sessions are remembered. At the bound all are forgotten, and are checked when their turns begin.
 const MAX_SESSIONS: usize = 4096;
 
-/// After so long somebody may have found the session in OpenCode's own list and said something there.
+/// After this time another client may have found the session in OpenCode's list and prompted it.
 const FRESH: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default)]
@@ -20,7 +20,7 @@ pub(crate) struct Unused {
 }
 
 impl Unused {
-    /// A session was made.
+    /// Remembers a session that was just created.
     pub(crate) fn note(&self, session: &SessionId) {
         let mut since = self.lock();
         if since.len() >= MAX_SESSIONS {
@@ -29,7 +29,7 @@ impl Unused {
         since.insert(session.clone(), Instant::now());
     }
 
-    /// Until when nothing can have been said in a session, if nothing was yet. The next one who asks is to look.
+    /// Until when the session is surely idle, if it was not prompted yet. Forgets the session.
     pub(super) fn take(&self, session: &SessionId) -> Option<Instant> {
         self.lock().remove(session).map(|since| since + FRESH)
     }
@@ -49,18 +49,22 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_session_is_unused_once_and_not_for_long() {
+    async fn a_session_is_surely_idle_once_and_for_a_short_time() {
         let unused = Unused::default();
         unused.note(&session(1));
         let made = Instant::now();
         tokio::time::advance(FRESH.mul_f64(0.99)).await;
-        assert_eq!(unused.take(&session(1)), Some(made + FRESH), "then somebody may have found it");
-        assert_eq!(unused.take(&session(1)), None, "it was used");
-        assert_eq!(unused.take(&session(3)), None, "it was not made here");
+        assert_eq!(
+            unused.take(&session(1)),
+            Some(made + FRESH),
+            "idle until another client may have found it"
+        );
+        assert_eq!(unused.take(&session(1)), None, "taken before");
+        assert_eq!(unused.take(&session(3)), None, "not created by the gateway");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn those_who_are_remembered_are_few() {
+    async fn the_number_of_remembered_sessions_is_bounded() {
         let unused = Unused::default();
         for number in 0..=MAX_SESSIONS {
             unused.note(&session(number));

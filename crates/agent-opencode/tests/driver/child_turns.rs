@@ -1,4 +1,4 @@
-//! What a turn tells of its sub-agents, sorted out.
+//! Sorts the events of a turn by its sub-agents.
 
 use longshore_model::{ChildEvent, ChildStart, ToolCall};
 
@@ -8,10 +8,10 @@ use super::*;
 #[derive(Debug)]
 pub(crate) struct ChildTurn {
     pub(crate) session: String,
-    /// `None`: it started before the gateway did.
+    /// `None`: the sub-agent started before the gateway.
     pub(crate) start: Option<ChildStart>,
     pub(crate) prompt: Option<String>,
-    /// Its reports, with the end as the last.
+    /// The reports, with the end as the last.
     pub(crate) reports: Vec<AgentEvent>,
 }
 
@@ -39,11 +39,11 @@ pub(crate) fn turns(events: &[AgentEvent], resumed: &[&str]) -> Vec<ChildTurn> {
                 turn.prompt = Some(prompt.as_str().to_owned());
             }
             (ChildEvent::Report(report), Some(turn)) => {
-                let is_the_roots = matches!(
+                let belongs_to_root = matches!(
                     report,
                     AgentEvent::Child { .. } | AgentEvent::Asked(_) | AgentEvent::AskClosed { .. }
                 );
-                assert!(!is_the_roots, "{report:?}");
+                assert!(!belongs_to_root, "{report:?}");
                 turn.reports.push(report.clone());
             }
             (event, _) => panic!("{event:?} of {session} is out of order in {events:#?}"),
@@ -52,18 +52,14 @@ pub(crate) fn turns(events: &[AgentEvent], resumed: &[&str]) -> Vec<ChildTurn> {
     turns
 }
 
-/// The one turn of a sub-agent.
+/// The only turn of a sub-agent.
 pub(crate) fn only(events: &[AgentEvent]) -> ChildTurn {
     let mut turns = turns(events, &[]);
     assert_eq!(turns.len(), 1, "{turns:#?}");
     turns.remove(0)
 }
 
-pub(crate) fn in_words(turn: &ChildTurn) -> (String, String) {
-    (outcome(&turn.reports), text_of(&turn.reports))
-}
-
-/// The same for the rest of a turn, of which some was taken before.
+/// The same as [`check`] for the rest of a turn whose first events were taken before.
 pub(crate) fn check_rest(events: &[AgentEvent]) {
     let mut starts: Vec<&str> = Vec::new();
     let mut earlier: Vec<&str> = Vec::new();
@@ -87,7 +83,7 @@ pub(crate) fn check_rest(events: &[AgentEvent]) {
     check_names(events, earlier);
 }
 
-/// Whatever happens: a sub-agent starts before the call that names it, and ends once, before the turn does.
+/// Checks that a sub-agent starts before the call that names it, and ends once, before the turn does.
 pub(crate) fn check(events: &[AgentEvent], resumed: &[&str]) {
     for turn in turns(events, resumed) {
         assert!(turn.is_over(), "{} has no end in {events:#?}", turn.session);

@@ -1,19 +1,19 @@
-//! Why somebody else's prompts could not be answered. OpenCode says so once, on its stream, and keeps no message of it: it is over
-//! before anybody can follow it.
+//! Why prompts of other clients could not be answered. OpenCode reports that once, on its stream, and stores no message of
+//! it: the turn is over before a driver can follow it.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
 use crate::api::Fault;
 
-/// So many are remembered, the newest: each is asked for as soon as its task is made.
+/// How many errors are remembered; each is needed as soon as its task is created.
 const MAX_FAILED: usize = 64;
 
-/// By the name of the prompt.
+/// Errors by prompt id, the newest last.
 #[derive(Debug, Default)]
-pub(super) struct Failed(Mutex<VecDeque<(String, Fault)>>);
+pub(super) struct PromptFaults(Mutex<VecDeque<(String, Fault)>>);
 
-impl Failed {
+impl PromptFaults {
     pub(super) fn note(&self, prompt: &str, fault: Fault) {
         let mut failed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if failed.len() >= MAX_FAILED {
@@ -22,7 +22,7 @@ impl Failed {
         failed.push_back((prompt.to_owned(), fault));
     }
 
-    pub(super) fn why(&self, prompt: &str) -> Option<Fault> {
+    pub(super) fn find(&self, prompt: &str) -> Option<Fault> {
         let failed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         failed.iter().rev().find(|(known, _)| known == prompt).map(|(_, fault)| fault.clone())
     }
@@ -33,12 +33,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_are_remembered() {
-        let failed = Failed::default();
+    fn the_newest_errors_are_remembered() {
+        let failed = PromptFaults::default();
         for number in 0..=MAX_FAILED {
             failed.note(&format!("msg_{number}"), Fault { name: number.to_string(), ..Fault::default() });
         }
-        assert_eq!(failed.why("msg_0"), None);
-        assert_eq!(failed.why("msg_1").map(|fault| fault.name).as_deref(), Some("1"));
+        assert_eq!(failed.find("msg_0"), None);
+        assert_eq!(failed.find("msg_1").map(|fault| fault.name).as_deref(), Some("1"));
     }
 }

@@ -1,4 +1,4 @@
-//! Names, steps, retries, compactions, todos, and what a turn used.
+//! Titles, steps, retries, compactions, todos, and the usage of a turn.
 
 use std::collections::HashMap;
 
@@ -12,32 +12,33 @@ use super::replay::{Replay, answers, decode, names};
 use super::*;
 use crate::api::StoredInfo;
 
-/// The progress that was told, details only.
+/// The details of the reported progress.
 fn progress(events: &[AgentEvent]) -> Vec<Value> {
-    let told = events.iter().filter_map(|event| match event {
+    let details = events.iter().filter_map(|event| match event {
         AgentEvent::Progress(progress) => progress.details.as_ref().map(longshore_model::Json::to_value),
         _ => None,
     });
-    told.collect()
+    details.collect()
 }
 
+/// The last reported usage.
 fn usage(events: &[AgentEvent]) -> Usage {
-    let told: Vec<Usage> = events
+    let reported: Vec<Usage> = events
         .iter()
         .filter_map(|event| match event {
             AgentEvent::Usage(usage) => Some(*usage),
             _ => None,
         })
         .collect();
-    assert!(told.windows(2).all(|pair| pair[0] != pair[1]), "told without a change: {told:?}");
-    told.last().copied().unwrap_or_default()
+    assert!(reported.windows(2).all(|pair| pair[0] != pair[1]), "reported without a change: {reported:?}");
+    reported.last().copied().unwrap_or_default()
 }
 
 #[test]
-fn a_session_is_named_once_and_its_placeholder_is_no_name() {
+fn a_title_is_reported_once_and_the_placeholder_is_not() {
     for (name, expected) in [("title_generation", "Title: text"), ("todo", "titled"), ("task", "titled")] {
         let replay = Replay::of(name, 0).finished();
-        let told: Vec<_> = replay
+        let titles: Vec<_> = replay
             .events
             .iter()
             .filter_map(|event| match event {
@@ -45,7 +46,7 @@ fn a_session_is_named_once_and_its_placeholder_is_no_name() {
                 _ => None,
             })
             .collect();
-        assert_eq!(told, [(replay.session.as_str(), Some(expected))], "{name}");
+        assert_eq!(titles, [(replay.session.as_str(), Some(expected))], "{name}");
     }
     let mut t = step();
     for title in ["New session - plans", "New session - plans", "Other", "", "New session - plans"] {
@@ -55,7 +56,7 @@ fn a_session_is_named_once_and_its_placeholder_is_no_name() {
 }
 
 #[test]
-fn steps_retries_compactions_and_todos_are_told_as_they_come() {
+fn steps_retries_compactions_and_todos_are_reported_in_order() {
     let start = json!("step-start");
     let finish = |reason: &str| json!(["step-finish", reason]);
     let todo = |one: &str, two: &str, three: &str| json!(["todo", one, two, three]);
@@ -95,9 +96,9 @@ fn steps_retries_compactions_and_todos_are_told_as_they_come() {
         ),
     ];
     for (name, expected) in cases {
-        let told = progress(&Replay::of(name, 0).finished().events);
+        let reported = progress(&Replay::of(name, 0).finished().events);
         let mut short = Vec::new();
-        for details in &told {
+        for details in &reported {
             let kind = &details["type"];
             short.push(match kind.as_str().unwrap() {
                 "step-start" | "step-finish" => {
@@ -124,7 +125,7 @@ fn steps_retries_compactions_and_todos_are_told_as_they_come() {
 }
 
 #[test]
-fn progress_that_says_the_same_again_is_not_told_and_providers_stay_unnamed() {
+fn unchanged_progress_is_not_reported_again_and_urls_of_providers_are_masked() {
     let mut t = step();
     let retry = json!({"status": {"type": "retry", "attempt": 2, "next": 1_794_713_968_495.5,
         "message": "no luck at https://provider.example/v1"}});
@@ -143,7 +144,7 @@ fn progress_that_says_the_same_again_is_not_told_and_providers_stay_unnamed() {
     assert_eq!(progress(&t.take()), expected);
 }
 
-/// Sums what messages say, as OpenCode's own program would.
+/// The sum over the messages' own accounts.
 fn sum<'a>(infos: impl Iterator<Item = &'a Value>) -> Usage {
     infos.fold(Usage::default(), |sum, info| {
         let tokens = &info["tokens"];
@@ -161,7 +162,7 @@ fn sum<'a>(infos: impl Iterator<Item = &'a Value>) -> Usage {
 }
 
 /// The sub-agents' answers as they were last updated, by session and message.
-fn below(name: &str, replay: &Replay) -> HashMap<(String, String), Value> {
+fn child_answers(name: &str, replay: &Replay) -> HashMap<(String, String), Value> {
     let mut found = HashMap::new();
     for line in Recording::load(name).lines {
         let RecordedLine::Event(event) = line else { continue };
@@ -183,29 +184,29 @@ fn usage_is_the_sum_of_all_messages_of_the_turn_and_of_its_sub_agents() {
             let replay = Replay::of(&name, nth).finished();
             let Some(messages) = Replay::stored(&name, &replay.session, &replay.prompt) else { continue };
             let answers = answers(&messages, &replay.prompt);
-            let below = below(&name, &replay);
-            let expected = sum(answers.iter().map(|message| &message["info"]).chain(below.values()));
+            let children = child_answers(&name, &replay);
+            let expected = sum(answers.iter().map(|message| &message["info"]).chain(children.values()));
             assert_eq!(usage(&replay.events), expected, "{name}, prompt {nth}");
             compared += 1;
-            with_sub_agents += usize::from(!below.is_empty());
+            with_sub_agents += usize::from(!children.is_empty());
 
-            // The same when not one event was heard.
-            let mut deaf = Translator::resume(&replay.session, &replay.prompt, &Resume::default());
-            deaf.gap();
-            deaf.list(decode(messages.clone()));
-            let infos: Vec<StoredInfo> = below
+            // The same if every event was missed.
+            let mut resumed = Translator::resume(&replay.session, &replay.prompt, &Resume::default());
+            resumed.gap();
+            resumed.merge_messages(decode(messages.clone()));
+            let infos: Vec<StoredInfo> = children
                 .values()
                 .map(|info| serde_json::from_value(json!({"info": info, "parts": 7})).unwrap())
                 .collect();
-            deaf.list_below(infos.iter().map(|message| &message.info));
-            assert_eq!(usage(&deaf.take()), expected, "{name}, prompt {nth}, from the lists");
+            resumed.merge_child_messages(infos.iter().map(|message| &message.info));
+            assert_eq!(usage(&resumed.take()), expected, "{name}, prompt {nth}, from the lists");
         }
     }
     assert!(compared > 40 && with_sub_agents >= 3, "{compared} compared, {with_sub_agents} with sub-agents");
 }
 
 #[test]
-fn usage_never_goes_back_and_leaves_out_what_sub_agents_did_for_earlier_turns() {
+fn usage_never_decreases_and_omits_what_sub_agents_used_for_earlier_turns() {
     let tokens =
         |input: u64| json!({"tokens": {"total": input + 1, "input": input, "output": 1}, "cost": 0.5});
     let child = |id: &str, created: u64, more: Value| {
@@ -216,12 +217,12 @@ fn usage_never_goes_back_and_leaves_out_what_sub_agents_did_for_earlier_turns() 
     };
     let mut t = step();
     message(&mut t, "msg_a", "msg_p", &tokens(10));
-    // The message began so; the event comes late.
+    // An early snapshot of the message arrives late.
     message(&mut t, "msg_a", "msg_p", &json!({"tokens": {"input": 0, "output": 0}, "cost": 0}));
     feed(&mut t, "message.updated", &child("msg_c", 3, tokens(100)));
     feed(&mut t, "message.updated", &child("msg_c", 3, tokens(100)));
     feed(&mut t, "message.updated", &child("msg_b", 0, tokens(1000)));
-    let told: Vec<(u64, u64, f64)> = t
+    let reported: Vec<(u64, u64, f64)> = t
         .take()
         .iter()
         .map(|event| match event {
@@ -229,6 +230,6 @@ fn usage_never_goes_back_and_leaves_out_what_sub_agents_did_for_earlier_turns() 
             other => panic!("{other:?}"),
         })
         .collect();
-    assert_eq!(told, [(10, 11, 0.5), (110, 112, 1.0)]);
-    assert_eq!(t.verdict(false), Verdict::Running, "a sub-agent's messages are not the turn's");
+    assert_eq!(reported, [(10, 11, 0.5), (110, 112, 1.0)]);
+    assert_eq!(t.verdict(false), Verdict::Running, "a sub-agent's messages do not end the turn");
 }

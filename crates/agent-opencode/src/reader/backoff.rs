@@ -1,0 +1,92 @@
+//! How often, and with which timeout, a stream is opened.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Pauses between attempts to connect: doubled from the first to the last, and each shortened at random by up to a half,
+/// so that many gateways do not reconnect at once.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LAST_PAUSE: Duration = Duration::from_secs(5);
+
+/// After a connection of this length the pauses start from the first again. If each stream ends sooner, OpenCode crashes
+/// after its start, and each reconnection makes all its turns read their state again.
+const STEADY: Duration = Duration::from_secs(3);
+
+/// How long OpenCode may take to open a stream. OpenCode never answers a request that arrives while it starts, so the first
+/// attempts are short. Each timeout doubles the next one, for an OpenCode that is only slow.
+const FIRST_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The pause before the next attempt to connect, and the timeout for its response.
+pub(super) struct Backoff {
+    pause: Duration,
+    response_timeout: Duration,
+    connected: Option<Instant>,
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self { pause: FIRST_PAUSE, response_timeout: FIRST_TIMEOUT, connected: None }
+    }
+}
+
+impl Backoff {
+    pub(super) fn response_timeout(&self) -> Duration {
+        self.response_timeout
+    }
+
+    /// No response came in time.
+    pub(super) fn timed_out(&mut self) {
+        self.response_timeout = self.response_timeout.saturating_mul(2);
+    }
+
+    /// The first event of a connection arrived.
+    pub(super) fn connected(&mut self) {
+        self.response_timeout = FIRST_TIMEOUT;
+        self.connected = Some(Instant::now());
+    }
+
+    /// The connection ended or failed: returns the pause before the next attempt.
+    pub(super) fn next_pause(&mut self) -> Duration {
+        if self.connected.take().is_some_and(|since| since.elapsed() >= STEADY) {
+            self.pause = FIRST_PAUSE;
+        }
+        let pause = self.pause;
+        self.pause = (pause * 2).min(LAST_PAUSE);
+        pause
+    }
+}
+
+/// A pause, shortened by up to a half at random.
+pub(crate) fn jittered(pause: Duration) -> Duration {
+    pause.mul_f64(rand::random_range(0.5..=1.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn pauses_grow_until_a_connection_has_lasted() {
+        let mut backoff = Backoff::default();
+        let mut pause_after = async |life: Duration| {
+            backoff.connected();
+            tokio::time::advance(life).await;
+            backoff.next_pause().as_millis()
+        };
+        let mut short = Vec::new();
+        for _ in 0..8 {
+            short.push(pause_after(STEADY.mul_f64(0.99)).await);
+        }
+        assert_eq!(short, [100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000]);
+        assert_eq!(pause_after(STEADY).await, 100, "a single cut is repaired at once");
+        assert_eq!(pause_after(STEADY).await, 100);
+    }
+
+    #[test]
+    fn pauses_between_failed_attempts_grow() {
+        let mut backoff = Backoff::default();
+        let pauses: Vec<u128> = (0..4).map(|_| backoff.next_pause().as_millis()).collect();
+        assert_eq!(pauses, [100, 200, 400, 800]);
+    }
+}

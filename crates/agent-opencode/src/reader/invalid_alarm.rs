@@ -1,0 +1,41 @@
+//! Signals a turn that the stream has failed for some time because the responses are not OpenCode's, or refuse the gateway.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+
+use super::Link;
+
+#[derive(Debug)]
+pub(crate) struct InvalidResponseAlarm {
+    link: watch::Receiver<Link>,
+    last_ring: Option<Instant>,
+}
+
+impl InvalidResponseAlarm {
+    pub(super) fn at(link: watch::Receiver<Link>) -> Self {
+        Self { link, last_ring: None }
+    }
+
+    /// Waits until all responses have been invalid for the interval, and then for the same interval each time.
+    pub(crate) async fn ring_every(&mut self, interval: Duration) {
+        loop {
+            let failing = self.link.wait_for(|link| link.invalid_since.is_some()).await;
+            let Ok(since) = failing.map(|link| link.invalid_since) else { break };
+            let due = since.max(self.last_ring).unwrap_or_else(Instant::now) + interval;
+            // Boxed, because every turn waits here and few ever need this.
+            let gone = Box::pin(timeout_at(due, self.link.wait_for(|link| link.invalid_since.is_none())));
+            match gone.await {
+                Ok(Ok(_)) => {}
+                Ok(Err(_)) => break,
+                Err(_) => {
+                    self.last_ring = Some(Instant::now());
+                    return;
+                }
+            }
+        }
+        // The reader is gone.
+        std::future::pending::<()>().await;
+    }
+}
