@@ -1,4 +1,4 @@
-//! `longshore backup`: a copy of a data directory, from which a gateway can be started.
+//! `longshore backup`: copies a data directory, so that a gateway can be started from the copy.
 
 use std::fs::{DirBuilder, File};
 use std::io;
@@ -13,19 +13,19 @@ use crate::config::plan::StorePlan;
 use crate::signals::Signals;
 use crate::{data_dir, output};
 
-/// How often the removal of a draft is tried, which somebody may still be writing.
+/// How often the removal of a draft is tried, because another thread may still be writing to it.
 const REMOVALS: u32 = 100;
 
-/// Copies the store and what belongs to it into a new directory. The gateway may run meanwhile. A signal ends it, and then
-/// the copying may go on for a moment, to nowhere: the runtime must not wait for it.
+/// Copies the store and its token into a new directory. The gateway may run meanwhile. After a signal the copying thread may
+/// continue for a moment without effect: the runtime must not wait for it.
 pub(crate) async fn backup(plan: &Plan, target: &Path) -> anyhow::Result<()> {
     let mut signals = Signals::catch().context("cannot catch signals")?;
     let StorePlan::Sqlite { path: store, .. } = &plan.store else {
         bail!("tasks are kept in memory only (--store memory), so there is nothing to back up");
     };
-    if !store.try_exists().with_context(|| format!("cannot look for the store {}", store.display()))? {
+    if !store.try_exists().with_context(|| format!("cannot access the store {}", store.display()))? {
         bail!(
-            "there is no store at {}; --workspace, --data-dir and --database say where it is",
+            "there is no store at {}; --workspace, --data-dir and --database select the store",
             store.display()
         );
     }
@@ -36,33 +36,33 @@ pub(crate) async fn backup(plan: &Plan, target: &Path) -> anyhow::Result<()> {
         biased;
         _ = signals.next() => {
             drop(draft);
-            bail!("it was told to end, and nothing is left of the backup");
+            bail!("ended by a signal; nothing is left of the backup");
         }
-        copied = copying => copied.context("the copying broke")?,
+        copied = copying => copied.context("the copying thread failed")?,
     };
     let copied = copied.with_context(|| format!("cannot copy the store {}", store.display()))?;
-    data_dir::copy_marks(&plan.data_dir, &draft.0)?;
-    draft.become_the_backup(target)?;
-    output::say(summary(&copied, target, *store != plan.data_dir.join("longshore.db")));
+    data_dir::copy_owner_files(&plan.data_dir, &draft.0)?;
+    draft.publish(target)?;
+    output::print(summary(&copied, target, *store != plan.data_dir.join("longshore.db")));
     Ok(())
 }
 
-/// What to do with it, too: a backup that nobody can use is none.
+/// Also says how to use the backup.
 fn summary(copied: &Backup, target: &Path, store_is_named: bool) -> String {
     let (target, kilobytes) = (target.display(), copied.bytes.div_ceil(1024));
     let database = if store_is_named { format!(" --database {target}/longshore.db") } else { String::new() };
     format!(
         "Backed up {} tasks with {} events ({kilobytes} kB) to {target}\n\
-         To serve it, end the gateway that it is a copy of, then: longshore serve --data-dir {target}{database}",
+         To serve it, stop the original gateway, then run: longshore serve --data-dir {target}{database}",
         copied.tasks, copied.events
     )
 }
 
-/// A backup that is being made. It is removed unless it becomes whole.
+/// An unfinished backup. It is removed when it is dropped, unless it was published.
 struct Draft(PathBuf);
 
 impl Draft {
-    /// Beside the target, so that it can become it in one step.
+    /// Creates the draft next to the target, so that one rename can publish it.
     fn make(target: &Path) -> anyhow::Result<Self> {
         let taken = target.symlink_metadata().map(drop);
         match taken {
@@ -70,23 +70,23 @@ impl Draft {
             Err(error) => return Err(error).with_context(|| format!("cannot use {}", target.display())),
             Ok(()) => bail!("{} is there already; choose a new name for the backup", target.display()),
         }
-        let Some(name) = target.file_name() else { bail!("{} is no name for a backup", target.display()) };
+        let Some(name) = target.file_name() else { bail!("{} cannot name a backup", target.display()) };
         let mut name = name.to_owned();
         name.push(format!(".part-{}", std::process::id()));
         let draft = target.with_file_name(name);
         DirBuilder::new()
             .mode(0o700)
             .create(&draft)
-            .with_context(|| format!("cannot make the directory {}", draft.display()))?;
+            .with_context(|| format!("cannot create the directory {}", draft.display()))?;
         Ok(Self(draft))
     }
 
-    /// From here on it is there, whole and on the disk.
-    fn become_the_backup(mut self, target: &Path) -> anyhow::Result<()> {
+    /// Makes the complete backup appear at the target, and syncs it to the disk.
+    fn publish(mut self, target: &Path) -> anyhow::Result<()> {
         let done = sync(&self.0).and_then(|()| std::fs::rename(&self.0, target));
-        done.with_context(|| format!("cannot put the backup at {}", target.display()))?;
+        done.with_context(|| format!("cannot move the backup to {}", target.display()))?;
         self.0.clear();
-        // A name alone has no parent.
+        // A bare name has an empty parent.
         let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty());
         sync(parent.unwrap_or(Path::new(".")))
             .with_context(|| format!("the backup {} may not survive a loss of power", target.display()))
@@ -95,7 +95,7 @@ impl Draft {
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        // Empty: it has become the backup.
+        // Empty: it was published.
         if self.0.as_os_str().is_empty() {
             return;
         }
@@ -113,7 +113,7 @@ impl Drop for Draft {
     }
 }
 
-/// The names in a directory are on the disk.
+/// Syncs the entries of a directory to the disk.
 fn sync(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }

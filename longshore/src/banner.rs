@@ -1,4 +1,4 @@
-//! What `longshore serve` shows when it is ready: where it is, how to get in, and a first request.
+//! The text that `longshore serve` prints when it is ready: its URLs, the token, and a first request.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -11,16 +11,16 @@ use crate::config::credentials::{Credential, Login};
 #[derive(Debug)]
 pub(crate) struct Banner<'a> {
     pub(crate) workspace: &'a Path,
-    /// Which OpenCode answers, in words.
+    /// A description of the OpenCode.
     pub(crate) agent: &'a str,
-    /// Where this machine reaches the gateway.
+    /// The URL for this machine.
     pub(crate) local_url: &'a str,
-    /// Where the card says that it is.
+    /// The URL in the card.
     pub(crate) public_url: &'a str,
-    /// The token that Longshore made, if no credential was configured.
+    /// The token that Longshore generated, if no credential was configured.
     pub(crate) token: Option<&'a SecretString>,
     pub(crate) credentials: &'a [Credential],
-    /// Makes the first request of each start a new one: the same message again would lead to the same task.
+    /// Different for each start: the same message again would return the task of the first one.
     pub(crate) message_id: &'a str,
 }
 
@@ -39,7 +39,7 @@ impl Banner<'_> {
         text
     }
 
-    /// One command that works when it is pasted, whatever the line breaks of the terminal.
+    /// One command that works when it is pasted, however the terminal wraps it.
     fn curl(&self) -> String {
         format!(
             "curl -sS {} {} -H 'A2A-Version: 1.0' -H 'Content-Type: application/json' -d '{}'\n",
@@ -52,7 +52,7 @@ impl Banner<'_> {
         )
     }
 
-    /// A secret that somebody configured is theirs to know: it is not shown.
+    /// A configured secret is not shown: its owner knows it.
     fn authorization(&self) -> String {
         match (self.token, self.credentials.first().map(|credential| &credential.login)) {
             (Some(token), _) => format!("-H 'Authorization: Bearer {}'", token.expose_secret()),
@@ -65,7 +65,7 @@ impl Banner<'_> {
     }
 }
 
-/// As one word of a shell, whatever is in it: the brackets of an IPv6 address are a pattern to some.
+/// One word for a shell, whatever the text contains: some shells take the brackets of an IPv6 address for a pattern.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
@@ -89,18 +89,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_with_a_token_of_our_own() {
+    fn the_banner_shows_a_generated_token() {
         let token = SecretString::from("t0ken");
         let text = banner(Some(&token), &[]).text();
         insta::assert_snapshot!(text.replace(env!("CARGO_PKG_VERSION"), "[version]"));
     }
 
     #[test]
-    fn a_word_of_a_shell_is_what_it_was() {
+    fn a_quoted_text_reaches_the_shell_unchanged() {
         for text in ["http://[::1]:8000/", "it's", "$HOME `id` \"x\" *", ""] {
             let script = format!("printf %s {}", quoted(text));
-            let said = std::process::Command::new("sh").arg("-c").arg(script).output().unwrap().stdout;
-            assert_eq!(String::from_utf8(said).unwrap(), text);
+            let printed = std::process::Command::new("sh").arg("-c").arg(script).output().unwrap().stdout;
+            assert_eq!(String::from_utf8(printed).unwrap(), text);
         }
     }
 

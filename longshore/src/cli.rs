@@ -1,4 +1,4 @@
-//! The command line. The flags of the settings come from the table, not from here.
+//! The command line. The flags of the settings come from the table of settings.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -10,18 +10,18 @@ use crate::config::Flags;
 use crate::config::setting::{Fallback, Kind, Setting};
 use crate::config::table;
 
-/// The OpenCode releases that the tests of this version ran with.
+/// The OpenCode releases that this version was tested with.
 pub const TESTED_OPENCODE: &[&str] = &["1.18.33"];
 
 const SECRETS: &str = "\
-Credentials (environment or file only, since a command line can be seen by others):
+Credentials (environment or file only, since other users can see a command line):
   A2A_BEARER_TOKEN             one bearer token, for the principal `default` [file: auth.bearer_token]
   A2A_STATIC_AUTH_CREDENTIALS  JSON list of credentials, each with its principal [file: auth.credentials]
   OPENCODE_AUTH_USERNAME       user name for --opencode-url [default: opencode] [file: opencode.auth_username]
   OPENCODE_AUTH_PASSWORD       password for --opencode-url [file: opencode.auth_password]
   OTEL_EXPORTER_OTLP_HEADERS   headers for --otlp-endpoint [file: trace.otlp_headers]
 
-  With no credential set, a bearer token is made on the first start, kept in the data directory and shown.
+  With no credential set, a bearer token is generated on the first start, kept in the data directory and shown.
 
 docs/configuration.md, or `longshore settings`, describes every setting.";
 
@@ -35,7 +35,7 @@ static VERSION: LazyLock<String> = LazyLock::new(|| {
     name = "longshore",
     version = VERSION.as_str(),
     arg_required_else_help = true,
-    after_help = "`longshore serve` in a project directory is all it takes. It shows a URL, a token and a first request."
+    after_help = "Run `longshore serve` in a project directory. It prints a URL, a token and a first request."
 )]
 pub struct Cli {
     #[command(subcommand)]
@@ -46,29 +46,29 @@ pub struct Cli {
 pub enum Subcommands {
     /// Serve an A2A agent for a directory.
     ///
-    /// Without --opencode-url, Longshore starts the `opencode` that is on the PATH, with its user's own
-    /// configuration and models, and looks after it. SIGTERM leaves it running for the next start;
+    /// Without --opencode-url, Longshore starts and supervises the `opencode` that is on the PATH, with its
+    /// user's own configuration and models. SIGTERM leaves it running for the next start;
     /// Ctrl-C and `longshore stop` end it.
     ///
-    /// Each setting can also stand in the environment or in longshore.toml, under the names shown.
-    /// Flags win over the environment, and the environment over the file.
+    /// Each setting can also be given in the environment or in longshore.toml, under the names shown.
+    /// Flags override the environment, and the environment overrides the file.
     #[command(after_long_help = SECRETS)]
     Serve(Serve),
-    /// Run the demo model alone: an OpenAI-compatible server that is scripted by the words of the prompt.
+    /// Run only the demo model: an OpenAI-compatible server that is scripted by the words of the prompt.
     DemoModel(DemoModel),
     /// End the OpenCode that an earlier `longshore serve` left running.
-    Stop(Place),
-    /// Show the token that Longshore made for a directory, making it first if need be.
-    Token(Place),
-    /// Copy the tasks of a directory to a new place, also while they are served.
+    Stop(DataDirOptions),
+    /// Print the token that Longshore generated for a directory. Generates it first if necessary.
+    Token(DataDirOptions),
+    /// Copy the tasks of a directory to a new directory, also while they are served.
     ///
-    /// TARGET becomes a directory with a copy of the store as of one moment, checked, and with the token: everything that a
-    /// client was told before the command began is in it. `longshore serve --data-dir TARGET` serves the copy. The
-    /// sessions of OpenCode are OpenCode's, and are not in it.
+    /// TARGET becomes a directory with the token and a checked copy of the store as of one moment: it contains everything that a
+    /// client received before the command began. `longshore serve --data-dir TARGET` serves the copy. The sessions of
+    /// OpenCode are not in it, because OpenCode keeps them itself.
     Backup(Backup),
     /// Print the reference of all settings, as Markdown.
     Settings,
-    /// Print the reference of the methods that can be called beside those of A2A, as Markdown.
+    /// Print the reference of the methods that Longshore offers besides those of A2A, as Markdown.
     Methods,
 }
 
@@ -81,16 +81,16 @@ pub struct Serve {
 }
 
 #[derive(Debug, Args)]
-pub struct Place {
+pub struct DataDirOptions {
     #[command(flatten)]
     pub config: ConfigFile,
     #[command(flatten)]
-    pub settings: PlaceFlags,
+    pub settings: DataDirFlags,
 }
 
 #[derive(Debug, Args)]
 pub struct Backup {
-    /// Where the copy goes. Nothing may be there yet.
+    /// The directory for the copy. It must not exist yet.
     pub target: PathBuf,
     #[command(flatten)]
     pub config: ConfigFile,
@@ -100,7 +100,7 @@ pub struct Backup {
 
 #[derive(Debug, Args)]
 pub struct DemoModel {
-    /// Where to listen.
+    /// The address to listen on.
     #[arg(long, default_value = "127.0.0.1")]
     pub host: IpAddr,
     /// The port to listen on; 0 takes a free one.
@@ -110,7 +110,7 @@ pub struct DemoModel {
 
 #[derive(Debug, Args)]
 pub struct ConfigFile {
-    /// The configuration file [default: longshore.toml, if it is there].
+    /// The configuration file [default: longshore.toml, if it exists].
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 }
@@ -119,11 +119,11 @@ pub struct ConfigFile {
 #[derive(Debug, Default)]
 pub struct SettingFlags(pub Flags);
 
-/// A flag for each setting that says which data directory is meant.
+/// A flag for each setting that selects the data directory.
 #[derive(Debug, Default)]
-pub struct PlaceFlags(pub Flags);
+pub struct DataDirFlags(pub Flags);
 
-/// A flag for each setting that says which store is meant.
+/// A flag for each setting that selects the store.
 #[derive(Debug, Default)]
 pub struct StoreFlags(pub Flags);
 
@@ -155,21 +155,21 @@ macro_rules! flags_from_table {
 }
 
 flags_from_table!(SettingFlags, table::ALL);
-flags_from_table!(PlaceFlags, table::PLACE);
+flags_from_table!(DataDirFlags, table::DATA_DIR_SETTINGS);
 flags_from_table!(StoreFlags, STORE);
 
 fn augment(command: Command, settings: &[&Setting]) -> Command {
     settings.iter().filter_map(|setting| argument(setting)).fold(command, Command::arg)
 }
 
-/// Values stay text here: every layer is checked in one place, with one kind of message.
+/// Values stay text here: one module checks the values of all sources, with the same error messages.
 fn argument(setting: &Setting) -> Option<Arg> {
     let flag = setting.flag?;
     let argument = Arg::new(setting.key)
         .long(flag)
         .help(setting.help)
         .long_help(long_help(setting))
-        .help_heading(setting.group.heading())
+        .help_heading(setting.group().heading())
         .value_name(setting.kind.placeholder());
     Some(match setting.kind {
         Kind::Switch => argument
@@ -182,7 +182,7 @@ fn argument(setting: &Setting) -> Option<Arg> {
     })
 }
 
-/// The help, and a line of its own for what can be given and under which name.
+/// The help text, and a line with the allowed values, the default and the other names of the setting.
 fn long_help(setting: &Setting) -> String {
     let mut facts = Vec::new();
     if let Kind::Choice(choices) = setting.kind {

@@ -14,7 +14,7 @@ use crate::data_dir::{self, DataDir};
 use crate::output;
 use crate::signals::Signals;
 
-/// `longshore demo-model`: until a signal.
+/// `longshore demo-model`: runs until a signal.
 pub(crate) async fn demo_model(options: &cli::DemoModel) -> anyhow::Result<()> {
     let mut signals = Signals::catch().context("cannot catch signals")?;
     let tasks = Tasks::new();
@@ -22,31 +22,31 @@ pub(crate) async fn demo_model(options: &cli::DemoModel) -> anyhow::Result<()> {
     let model = DemoModel::start(address, &tasks).await.with_context(|| {
         format!("cannot listen on {address}; choose another port with --port (0 takes a free one)")
     })?;
-    output::say(format_args!("The demo model listens on {}", model.base_url()));
+    output::print(format_args!("The demo model listens on {}", model.base_url()));
     signals.next().await;
     drop(model);
     tasks.stop().await;
     Ok(())
 }
 
-/// `longshore token`: the token alone, so that a shell can take it.
+/// `longshore token`: prints the token alone, so that a shell can use it.
 pub(crate) fn token(plan: &Plan) -> anyhow::Result<()> {
     if plan.credentials.is_some() {
-        output::warn("credentials are configured, so `longshore serve` does not take this token");
+        output::warn("credentials are configured, so `longshore serve` does not accept this token");
     }
-    output::say(data_dir::token(&plan.data_dir)?.expose_secret());
+    output::print(data_dir::token(&plan.data_dir)?.expose_secret());
     Ok(())
 }
 
-/// `longshore stop`: ends an OpenCode that was left running. That there is none is fine.
+/// `longshore stop`: ends an OpenCode that was left running, if there is one.
 pub(crate) async fn stop(plan: &Plan) -> anyhow::Result<()> {
-    // A gateway that runs would be left without its agent, so it is the gateway that must be ended.
+    // A running gateway would lose its agent, so the gateway must be stopped instead.
     let _data_dir = if plan.data_dir.is_dir() { Some(DataDir::take(&plan.data_dir)?) } else { None };
-    let said = match managed::stop(&plan.data_dir).await? {
+    let result = match managed::stop(&plan.data_dir).await? {
         0 => "No OpenCode was left running.".to_owned(),
         1 => "Ended OpenCode.".to_owned(),
-        processes => format!("Ended OpenCode and what it had started ({processes} processes)."),
+        processes => format!("Ended OpenCode and the processes that it had started ({processes} processes)."),
     };
-    output::say(said);
+    output::print(result);
     Ok(())
 }

@@ -1,9 +1,9 @@
-//! Configuration: flags, then environment, then `longshore.toml`, then defaults, become one checked [`Plan`].
+//! Configuration: flags, environment, `longshore.toml` and defaults, in this order, become one checked [`Plan`].
 //!
-//! [`table`] says what can be set. [`file`], [`environment`] and the command line each turn what they find
-//! into text under a setting's key; [`read`] picks the strongest and checks it; [`plan`] builds the plan, with what
-//! `declared` says about where the agent works.
-//! Nothing after this module looks at a flag, a variable or the file again.
+//! [`table`] lists the settings. [`file`], [`environment`] and the command line each provide text under a setting's key;
+//! [`read`] picks the value with the highest priority and checks it; [`plan`] builds the plan, with the declarations of
+//! `declared` about where the agent works.
+//! Code outside this module never reads a flag, a variable or the file.
 
 pub mod credentials;
 mod declared;
@@ -21,7 +21,7 @@ pub mod unsupported;
 
 mod callers;
 mod nearest;
-mod place;
+mod paths;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -30,37 +30,37 @@ pub use environment::Environment;
 pub use plan::Plan;
 pub use problem::{Problem, Problems};
 
-/// The file that is read when `--config` names no other.
+/// The file that is read without `--config`.
 pub const DEFAULT_FILE: &str = "longshore.toml";
 
-/// What the command line gave: text under the key of each setting that was named.
+/// The flags of the command line: text under the key of each setting.
 pub type Flags = BTreeMap<&'static str, String>;
 
-/// Everything that configuration depends on, so that tests can choose it.
+/// The current directory and the environment of the process, so that tests can choose them.
 #[derive(Clone, Debug)]
-pub struct Surroundings {
+pub struct ProcessContext {
     pub directory: PathBuf,
     pub environment: Environment,
 }
 
-impl Surroundings {
-    /// Those of this process.
-    pub fn of_process() -> std::io::Result<Self> {
+impl ProcessContext {
+    /// The context of this process.
+    pub fn read() -> std::io::Result<Self> {
         Ok(Self { directory: std::env::current_dir()?, environment: Environment::of_process() })
     }
 }
 
-/// A plan, and what its owner should know about it although it works.
+/// A plan, and warnings about it.
 #[derive(Debug)]
 pub struct Checked {
     pub plan: Plan,
     pub warnings: Vec<String>,
 }
 
-/// Reads all layers and checks them. Fails with every problem that was found, not only the first.
-pub fn load(flags: &Flags, config: Option<&Path>, surroundings: &Surroundings) -> Result<Checked, Problems> {
+/// Reads and checks all sources. Fails with every problem that was found, not only the first.
+pub fn load(flags: &Flags, config: Option<&Path>, context: &ProcessContext) -> Result<Checked, Problems> {
     let mut problems = Vec::new();
-    let file = match file::find(config, &surroundings.directory) {
+    let file = match file::find(config, &context.directory) {
         Ok(Some(found)) => file::parse(&found.name, &found.text, &mut problems),
         Ok(None) => file::FileSettings::new(),
         Err(problem) => {
@@ -68,10 +68,10 @@ pub fn load(flags: &Flags, config: Option<&Path>, surroundings: &Surroundings) -
             file::FileSettings::new()
         }
     };
-    let mut reader = read::Reader::new(flags, &surroundings.environment, &file, problems);
-    let plan = plan::build(&mut reader, surroundings);
+    let mut reader = read::Reader::new(flags, &context.environment, &file, problems);
+    let plan = plan::build(&mut reader, context);
     let (problems, mut warnings) = reader.finish();
-    warnings.extend(environment::warnings(&surroundings.environment));
+    warnings.extend(environment::warnings(&context.environment));
     match (plan, problems.is_empty()) {
         (Some(plan), true) => Ok(Checked { plan, warnings }),
         _ => Err(Problems(problems)),

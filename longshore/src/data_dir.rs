@@ -1,4 +1,4 @@
-//! The data directory: one gateway at a time, and nothing in it for other users' eyes.
+//! The data directory: used by one gateway at a time, with files that only the owner can read.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Seek as _, Write as _};
@@ -16,23 +16,23 @@ use crate::config::Plan;
 use crate::config::plan::AgentPlan;
 use crate::output;
 
-/// Nobody tells when a lock is free, so it is tried this often.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// How often the lock is tried: the kernel does not report when it becomes free.
+const RETRY_EVERY: Duration = Duration::from_millis(100);
 
-/// The letters of a token that Longshore makes: 43 of 62 hold 256 bits.
+/// The length of a generated token: 43 of 62 characters hold 256 bits.
 const TOKEN_LENGTH: usize = 43;
 
-/// A data directory that belongs to this process until the value is dropped.
+/// A data directory that this process holds locked until the value is dropped.
 #[derive(Debug)]
 pub(crate) struct DataDir {
     path: PathBuf,
-    /// The lock goes when the file is closed, however the process ends.
+    /// Closing the file releases the lock, however the process ends.
     _lock: File,
 }
 
 impl DataDir {
-    /// Makes the directory if need be, and takes it to serve the workspace of the plan from. While another process has it, the
-    /// plan says how long to wait. Fails when it is not for this plan, see [`Self::of`].
+    /// Creates the directory if necessary, and locks it for the workspace of the plan. If another process has it, waits as long
+    /// as the plan says. Fails when the directory was made for another plan, see [`Self::check_owner`].
     pub(crate) async fn take_for(plan: &Plan) -> anyhow::Result<Self> {
         let (path, patience) = (&plan.data_dir, plan.lock_wait);
         let lock = lock_file(path)?;
@@ -45,11 +45,11 @@ impl DataDir {
                     path.display()
                 );
             }
-            output::say(format_args!(
+            output::print(format_args!(
                 "Waiting up to {patience:?} for the gateway{} that uses the data directory ...",
                 holder(path)
             ));
-            if !is_free_within(patience, &lock, path).await? {
+            if !lock_within(patience, &lock, path).await? {
                 bail!(
                     "a gateway{} still uses the data directory {} after {patience:?}; end it first, or choose another \
                      directory with --data-dir",
@@ -58,13 +58,14 @@ impl DataDir {
                 );
             }
         }
-        Self::locked(lock, path).of(matches!(plan.agent, AgentPlan::Demo { .. }), &plan.workspace)
+        let demo = matches!(plan.agent, AgentPlan::Demo { .. });
+        Self::locked(lock, path).check_owner(demo, &plan.workspace)
     }
 
-    /// Fails when it was made by a demo and this is none, or the other way round: their sessions live in different OpenCode
-    /// homes. Fails when it was made for another workspace: the tasks and sessions in it, and an OpenCode that was left
-    /// running, belong there.
-    fn of(self, demo: bool, workspace: &Path) -> anyhow::Result<Self> {
+    /// Fails when the directory was made by a demo and this is none, or the other way round: their sessions are in different
+    /// OpenCode homes. Fails when it was made for another workspace: its tasks, its sessions, and an OpenCode that was left
+    /// running belong to that workspace.
+    fn check_owner(self, demo: bool, workspace: &Path) -> anyhow::Result<Self> {
         let path = &self.path;
         let kind = if demo { "demo" } else { "own" };
         let (kind_file, workspace_file) = (path.join("kind"), path.join("workspace"));
@@ -87,14 +88,14 @@ impl DataDir {
             write_private(&kind_file, kind).with_context(|| cannot_write(&kind_file))?;
         }
         if old_workspace.is_none() {
-            // The plan has only workspaces whose path is UTF-8, so nothing is lost.
+            // The plan accepts only a workspace whose path is UTF-8, so nothing is lost.
             write_private(&workspace_file, &workspace.to_string_lossy())
                 .with_context(|| cannot_write(&workspace_file))?;
         }
         Ok(self)
     }
 
-    /// Makes the directory if need be, and takes it. Fails when another process has it.
+    /// Creates the directory if necessary, and locks it. Fails when another process has it.
     pub(crate) fn take(path: &Path) -> anyhow::Result<Self> {
         let lock = lock_file(path)?;
         if !try_lock(&lock, path)? {
@@ -108,13 +109,13 @@ impl DataDir {
     }
 
     fn locked(mut lock: File, path: &Path) -> Self {
-        // Who holds it is told to whoever finds it locked; the lock itself does not depend on this text.
-        let told = lock
+        // The process id is only for error messages; the lock itself does not depend on it.
+        let written = lock
             .set_len(0)
             .and_then(|()| lock.rewind())
             .and_then(|()| writeln!(lock, "{}", std::process::id()));
-        if let Err(error) = told {
-            tracing::warn!(%error, "the lock of the data directory does not say who holds it");
+        if let Err(error) = written {
+            tracing::warn!(%error, "could not write the process id into the lock file of the data directory");
         }
         Self { path: path.to_owned(), _lock: lock }
     }
@@ -124,9 +125,9 @@ impl DataDir {
     }
 }
 
-/// The token of a data directory, made if there is none yet.
+/// The token of a data directory. Generated if there is none yet.
 pub(crate) fn token(path: &Path) -> anyhow::Result<SecretString> {
-    make(path)?;
+    create(path)?;
     let file = path.join("token");
     match std::fs::read_to_string(&file) {
         Ok(token) if !token.trim().is_empty() => return Ok(token.trim().into()),
@@ -140,8 +141,8 @@ pub(crate) fn token(path: &Path) -> anyhow::Result<SecretString> {
     Ok(token.into())
 }
 
-/// Copies to a new directory what says whose a data directory is, and who may call. What is not there is left out.
-pub(crate) fn copy_marks(from: &Path, to: &Path) -> anyhow::Result<()> {
+/// Copies the files with the owner and the token of a data directory to a new one. Missing files are left out.
+pub(crate) fn copy_owner_files(from: &Path, to: &Path) -> anyhow::Result<()> {
     for name in ["kind", "workspace", "token"] {
         if let Some(text) = read(&from.join(name))? {
             let file = to.join(name);
@@ -153,20 +154,20 @@ pub(crate) fn copy_marks(from: &Path, to: &Path) -> anyhow::Result<()> {
 
 fn cannot_write(file: &Path) -> String {
     format!(
-        "cannot write {}; the gateway needs a data directory that it owns, on a disk that has room and is not read-only \
-         (--data-dir chooses another one)",
+        "cannot write {}; the gateway needs a data directory that it owns, on a disk that is writable and has free space \
+         (choose another with --data-dir)",
         file.display()
     )
 }
 
-fn make(path: &Path) -> anyhow::Result<()> {
+fn create(path: &Path) -> anyhow::Result<()> {
     DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(path)
-        .with_context(|| format!("cannot make the data directory {}", path.display()))?;
+        .with_context(|| format!("cannot create the data directory {}", path.display()))?;
     let mode = path.metadata()?.permissions().mode() & 0o777;
-    // It may be a directory that others need, so it is left as it is. The files in it are private one by one.
+    // Others may need the directory, so its mode is not changed. The files in it are private anyway.
     if mode & 0o077 != 0 {
         output::warn(format_args!(
             "the data directory {} is open to other users (mode {mode:o}); `chmod 700` closes it",
@@ -176,7 +177,7 @@ fn make(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What [`write_private`] wrote; `None` when there is no such file.
+/// A text that [`write_private`] wrote; `None` when there is no such file.
 fn read(file: &Path) -> anyhow::Result<Option<String>> {
     match std::fs::read_to_string(file) {
         Ok(text) => Ok(Some(text.strip_suffix('\n').unwrap_or(&text).to_owned())),
@@ -185,10 +186,10 @@ fn read(file: &Path) -> anyhow::Result<Option<String>> {
     }
 }
 
-/// Writes all of the text or none, readable by the owner only.
+/// Writes the file atomically, readable by the owner only.
 fn write_private(path: &Path, text: &str) -> io::Result<()> {
     let draft = path.with_extension("new");
-    // A draft that a crash left behind could have other permissions.
+    // A draft that a crash left behind may have other permissions.
     match std::fs::remove_file(&draft) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -199,9 +200,9 @@ fn write_private(path: &Path, text: &str) -> io::Result<()> {
     std::fs::rename(draft, path)
 }
 
-/// The file that is locked. It and its directory are made if need be.
+/// Opens the file that is locked. Creates it and its directory if necessary.
 fn lock_file(path: &Path) -> anyhow::Result<File> {
-    make(path)?;
+    create(path)?;
     let file = path.join("lock");
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
@@ -217,11 +218,11 @@ fn try_lock(lock: &File, path: &Path) -> anyhow::Result<bool> {
     }
 }
 
-/// Tries again and again. It is ours when this says so.
-async fn is_free_within(patience: Duration, lock: &File, path: &Path) -> anyhow::Result<bool> {
+/// Tries again and again. Returns true once the lock is held.
+async fn lock_within(patience: Duration, lock: &File, path: &Path) -> anyhow::Result<bool> {
     let deadline = Instant::now() + patience;
     while Instant::now() < deadline {
-        tokio::time::sleep_until(deadline.min(Instant::now() + LOOK_AGAIN)).await;
+        tokio::time::sleep_until(deadline.min(Instant::now() + RETRY_EVERY)).await;
         if try_lock(lock, path)? {
             return Ok(true);
         }
@@ -229,7 +230,7 @@ async fn is_free_within(patience: Duration, lock: &File, path: &Path) -> anyhow:
     Ok(false)
 }
 
-/// Who has a data directory: " (process 123)", if the lock file says so.
+/// The process that holds a data directory, as " (process 123)", if the lock file names it.
 fn holder(path: &Path) -> String {
     match std::fs::read_to_string(path.join("lock")) {
         Ok(text) if text.trim().parse::<u32>().is_ok() => format!(" (process {})", text.trim()),
@@ -244,7 +245,7 @@ mod tests {
     use super::*;
 
     fn take_for(path: &Path, demo: bool, workspace: &Path) -> anyhow::Result<DataDir> {
-        DataDir::take(path)?.of(demo, workspace)
+        DataDir::take(path)?.check_owner(demo, workspace)
     }
 
     fn mode(path: &Path) -> u32 {
@@ -252,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn only_one_process_at_a_time_has_it() {
+    fn only_one_process_at_a_time_holds_a_data_directory() {
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join("data");
         let first = DataDir::take(&path).unwrap();
@@ -266,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn the_demo_and_the_users_own_opencode_do_not_share_one() {
+    fn the_demo_and_the_users_own_opencode_never_share_a_data_directory() {
         let parent = tempfile::tempdir().unwrap();
         for (demo, word) in [(true, "with"), (false, "without")] {
             let path = parent.path().join(word);
@@ -278,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn it_serves_the_workspace_that_it_was_made_for_and_no_other() {
+    fn a_data_directory_serves_only_the_workspace_that_it_was_made_for() {
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join("data");
         let ours = Path::new("/home/ada/ours \n");
@@ -298,17 +299,17 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_leaves_a_data_directory_as_it_is() {
+    fn a_refused_start_leaves_the_data_directory_unchanged() {
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join("data");
         drop(DataDir::take(&path).unwrap());
         write_private(&path.join("kind"), "demo").unwrap();
         take_for(&path, false, Path::new("/a")).unwrap_err();
-        assert!(!path.join("workspace").exists(), "a start that was refused took the directory");
+        assert!(!path.join("workspace").exists(), "a refused start wrote into the directory");
     }
 
     #[test]
-    fn a_token_is_made_once_and_kept_private() {
+    fn a_token_is_generated_once_and_kept_private() {
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join("data");
         let made = token(&path).unwrap();

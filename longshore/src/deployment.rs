@@ -1,4 +1,4 @@
-//! What clients are told about this gateway, true to its plan.
+//! The facts about this gateway that clients see, from the plan.
 
 use longshore_edge::contract::Deployment;
 
@@ -40,20 +40,20 @@ mod tests {
     use longshore_edge::{Exposure, Extension};
 
     use super::*;
-    use crate::config::{Flags, Surroundings, load};
+    use crate::config::{Flags, ProcessContext, load};
 
     fn deployment_of(variables: &[(&str, &str)]) -> (Deployment, String) {
         let directory = tempfile::tempdir().unwrap();
         let environment = variables.iter().copied().chain([("HOME", "/home/ada")]).collect();
         let directory = directory.path().canonicalize().unwrap();
-        let surroundings = Surroundings { directory: directory.clone(), environment };
-        let plan = load(&Flags::new(), None, &surroundings).unwrap().plan;
+        let context = ProcessContext { directory: directory.clone(), environment };
+        let plan = load(&Flags::new(), None, &context).unwrap().plan;
         (deployment(&plan, "https://agent.example.com/a/"), directory.to_str().unwrap().to_owned())
     }
 
     #[test]
-    fn everything_that_was_configured_is_told() {
-        let (told, workspace) = deployment_of(&[
+    fn the_deployment_shows_everything_that_was_configured() {
+        let (shown, workspace) = deployment_of(&[
             ("A2A_TITLE", "Agent"),
             ("A2A_DESCRIPTION", "Works."),
             ("A2A_VERSION", "3.2.1"),
@@ -109,16 +109,16 @@ mod tests {
             workspace_root: Some(workspace),
             ..Deployment::default()
         };
-        assert_eq!(told, expected);
+        assert_eq!(shown, expected);
     }
 
     #[test]
-    fn nothing_is_told_that_was_not_configured() {
-        let (told, workspace) = deployment_of(&[]);
-        assert!(!format!("{told:?}").contains(&workspace), "{told:?}");
-        // So what is shown of the documents of a default deployment is what one serves.
+    fn the_deployment_shows_nothing_that_was_not_configured() {
+        let (shown, workspace) = deployment_of(&[]);
+        assert!(!format!("{shown:?}").contains(&workspace), "{shown:?}");
+        // So tests of the documents can use the default deployment.
         let expected =
             Deployment { public_url: "https://agent.example.com/a".to_owned(), ..Deployment::default() };
-        assert_eq!(told, expected);
+        assert_eq!(shown, expected);
     }
 }

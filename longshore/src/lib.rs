@@ -1,6 +1,6 @@
 //! The `longshore` program: command line, configuration, wiring, telemetry and signals.
 //!
-//! This is the only crate that sees both a trait of the engine and what implements it.
+//! This is the only crate that sees both the traits of the engine and their implementations.
 
 pub mod cli;
 pub mod config;
@@ -25,13 +25,13 @@ use anyhow::Context as _;
 use clap::Parser as _;
 
 use cli::{Cli, ConfigFile, Subcommands};
-use config::{Checked, Flags, Plan, Problems, Surroundings};
+use config::{Checked, Flags, Plan, Problems, ProcessContext};
 
-/// The program was asked for something that it cannot do as asked: bad flags (clap's own code) or a bad configuration.
+/// The exit code for bad flags (clap uses the same) and for a bad configuration.
 const EXIT_USAGE: u8 = 2;
 
-/// As many threads as suit the machine.
-const AS_SUITS: usize = 0;
+/// Choose the number of threads by the number of cores.
+const AUTOMATIC: usize = 0;
 
 /// Runs the command that the process was started with.
 pub fn main() -> ExitCode {
@@ -51,34 +51,34 @@ fn run(command: Subcommands) -> anyhow::Result<()> {
             limits::raise_open_files();
             serve::serve(&plan, runtime(plan.listen.threads)?)
         }
-        Subcommands::DemoModel(options) => runtime(AS_SUITS)?.block_on(commands::demo_model(&options)),
+        Subcommands::DemoModel(options) => runtime(AUTOMATIC)?.block_on(commands::demo_model(&options)),
         Subcommands::Stop(options) => {
             let plan = plan(&options.settings.0, &options.config)?;
-            runtime(AS_SUITS)?.block_on(commands::stop(&plan))
+            runtime(AUTOMATIC)?.block_on(commands::stop(&plan))
         }
         Subcommands::Token(options) => commands::token(&plan(&options.settings.0, &options.config)?),
         Subcommands::Backup(options) => {
             let plan = plan(&options.settings.0, &options.config)?;
-            let runtime = runtime(AS_SUITS)?;
+            let runtime = runtime(AUTOMATIC)?;
             let done = runtime.block_on(backup::backup(&plan, &options.target));
             runtime.shutdown_background();
             done
         }
         Subcommands::Settings => {
-            output::say(config::reference::markdown().trim_end());
+            output::print(config::reference::markdown().trim_end());
             Ok(())
         }
         Subcommands::Methods => {
-            output::say(longshore_edge::methods_reference().trim_end());
+            output::print(longshore_edge::methods_reference().trim_end());
             Ok(())
         }
     }
 }
 
-/// Reads the configuration, says what its owner should know, and sets up the log that it asks for.
+/// Reads the configuration, prints its warnings, and starts the log that it configures.
 fn plan(flags: &Flags, file: &ConfigFile) -> anyhow::Result<Plan> {
-    let surroundings = Surroundings::of_process().context("cannot tell the current directory")?;
-    let Checked { plan, warnings } = config::load(flags, file.config.as_deref(), &surroundings)?;
+    let context = ProcessContext::read().context("cannot determine the current directory")?;
+    let Checked { plan, warnings } = config::load(flags, file.config.as_deref(), &context)?;
     for warning in warnings {
         output::warn(warning);
     }
@@ -87,7 +87,7 @@ fn plan(flags: &Flags, file: &ConfigFile) -> anyhow::Result<Plan> {
 }
 
 fn runtime(threads: usize) -> anyhow::Result<tokio::runtime::Runtime> {
-    let threads = if threads == AS_SUITS { half_of_the_cores() } else { threads };
+    let threads = if threads == AUTOMATIC { half_of_the_cores() } else { threads };
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads)
         .enable_all()
@@ -95,8 +95,8 @@ fn runtime(threads: usize) -> anyhow::Result<tokio::runtime::Runtime> {
         .context("cannot start the runtime")
 }
 
-/// An event goes from one task to the next, and two threads that pass it on wake each other up for it. So there are fewer
-/// than cores: the store has a thread that is about as busy as one of these, and the agent is a process beside.
+/// An event passes from task to task, and two threads that pass it on must wake each other. So there are fewer threads than
+/// cores: the store has a thread that is about as busy as one of these, and the agent is a separate process.
 fn half_of_the_cores() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2))
 }

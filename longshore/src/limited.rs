@@ -1,4 +1,4 @@
-//! The limits of the plan, as each part takes them. Parts say 0 where the plan says none.
+//! Converts the limits of the plan for the edge. The edge writes 0 where the plan has none.
 
 use std::net::IpAddr;
 
@@ -9,7 +9,7 @@ use crate::config::limits::{Counts, Limits};
 use crate::config::plan::Plan;
 use crate::config::table;
 
-/// For the edge, on a listener that only this machine reaches, or others too.
+/// The limits for an edge that listens on this address.
 pub(crate) fn edge_limits(plan: &Plan, listens_on: IpAddr, connections: usize) -> edge::Limits {
     let limits = &plan.limits;
     let is_counted = limits.counts.applies(is_loopback(listens_on));
@@ -28,19 +28,19 @@ pub(crate) fn edge_limits(plan: &Plan, listens_on: IpAddr, connections: usize) -
     }
 }
 
-/// What an operator should know about what is not counted.
-pub(crate) fn doubt(plan: &Plan, listens_on: IpAddr) -> Option<String> {
+/// A warning when requests are not counted although a proxy seems to forward them.
+pub(crate) fn warning(plan: &Plan, listens_on: IpAddr) -> Option<String> {
     let public_url = plan.listen.public_url.as_ref()?;
-    let is_of_this_machine = match public_url.host()? {
+    let is_local_url = match public_url.host()? {
         Host::Domain(name) => name == "localhost",
         Host::Ipv4(address) => address.is_loopback(),
         Host::Ipv6(address) => is_loopback(address.into()),
     };
     let is_automatic = plan.limits.counts == Counts::WhenOthersCanCall;
-    (is_automatic && is_loopback(listens_on) && !is_of_this_machine).then(|| {
+    (is_automatic && is_loopback(listens_on) && !is_local_url).then(|| {
         format!(
-            "requests and wrong credentials are not counted ({} is auto, and the gateway listens on this machine only), but the \
-             public URL {public_url} is not of this machine; behind a proxy set it to on, and let the proxy count wrong \
+            "requests and wrong credentials are not counted, because {} is auto and the gateway listens on this machine only; \
+             but the public URL {public_url} is not on this machine; behind a proxy set it to on, and let the proxy count wrong \
              credentials",
             table::RATE_LIMIT.key
         )
@@ -51,7 +51,7 @@ fn rate(count: usize, limits: &Limits) -> Rate {
     Rate { requests: u32::try_from(count).unwrap_or(u32::MAX), window: limits.window }
 }
 
-/// Only this machine reaches it.
+/// Whether only this machine can reach the address.
 fn is_loopback(address: IpAddr) -> bool {
     address.to_canonical().is_loopback()
 }
@@ -61,7 +61,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::config::{Flags, Surroundings, load};
+    use crate::config::{Flags, ProcessContext, load};
 
     type Variables<'a> = &'a [(&'a str, &'a str)];
 
@@ -69,7 +69,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let environment = variables.iter().copied().chain([("HOME", "/home/ada")]).collect();
         let directory = directory.path().canonicalize().unwrap();
-        load(&Flags::new(), None, &Surroundings { directory, environment }).unwrap().plan
+        load(&Flags::new(), None, &ProcessContext { directory, environment }).unwrap().plan
     }
 
     fn address(text: &str) -> IpAddr {
@@ -94,15 +94,15 @@ mod tests {
     }
 
     #[test]
-    fn a_gateway_that_looks_as_if_it_were_behind_a_proxy_says_what_it_does_not_count() {
+    fn a_gateway_that_seems_to_be_behind_a_proxy_warns_that_requests_are_not_counted() {
         let public = |url| ("A2A_PUBLIC_URL", url);
-        let said = "requests and wrong credentials are not counted (limits.rate_limit is auto, and the gateway listens on this \
-                    machine only), but the public URL https://agent.example.com/ is not of this machine; behind a proxy set it \
-                    to on, and let the proxy count wrong credentials";
+        let warned = "requests and wrong credentials are not counted, because limits.rate_limit is auto and the gateway \
+                      listens on this machine only; but the public URL https://agent.example.com/ is not on this machine; \
+                      behind a proxy set it to on, and let the proxy count wrong credentials";
         let url = public("https://agent.example.com");
         let cases: [(Variables<'_>, &str, Option<&str>); 9] = [
-            (&[url], "127.0.0.1", Some(said)),
-            (&[url], "::1", Some(said)),
+            (&[url], "127.0.0.1", Some(warned)),
+            (&[url], "::1", Some(warned)),
             (&[url], "0.0.0.0", None),
             (&[url, ("A2A_RATE_LIMIT_ENABLED", "on")], "127.0.0.1", None),
             (&[url, ("A2A_RATE_LIMIT_ENABLED", "off")], "127.0.0.1", None),
@@ -112,13 +112,13 @@ mod tests {
             (&[public("http://[::1]:8000")], "127.0.0.1", None),
         ];
         for (variables, listens_on, expected) in cases {
-            let found = doubt(&plan(variables), address(listens_on));
+            let found = warning(&plan(variables), address(listens_on));
             assert_eq!(found.as_deref(), expected, "{variables:?} {listens_on}");
         }
     }
 
     #[test]
-    fn the_edge_has_the_limits_that_were_set() {
+    fn the_edge_gets_the_configured_limits() {
         let given = plan(&[
             ("A2A_RATE_LIMIT_ENABLED", "true"),
             ("A2A_RATE_LIMIT_MAX_REQUESTS", "9999999999"),

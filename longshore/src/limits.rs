@@ -1,16 +1,16 @@
-//! What the operating system lets this process have.
+//! The limits that the operating system sets for this process.
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::config::table;
 
-/// Files that are no connection of a caller's: the store, its log, the runtime, and the connections to OpenCode.
+/// Files that are not connections of callers: the store, its log, the runtime, and the connections to OpenCode.
 const OWN_FILES: usize = 256;
 
-/// With fewer nobody could be served. A process that may open no more files than its own fails when it opens one more.
+/// The gateway could not serve with fewer. A process at the limit of its open files fails when it opens another.
 const FEWEST: usize = 64;
 
-/// Lets the process open as many files as it may. Many systems start with 1,024, and every stream is one.
+/// Raises the limit of open files to the maximum. Many systems start with 1,024, and every stream needs one.
 pub(crate) fn raise_open_files() {
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current == limit.maximum {
@@ -18,28 +18,28 @@ pub(crate) fn raise_open_files() {
     }
     limit.current = limit.maximum;
     if let Err(error) = setrlimit(Resource::Nofile, limit) {
-        tracing::warn!(%error, "the limit of open files stays as it is");
+        tracing::warn!(%error, "could not raise the limit of open files");
     }
 }
 
-/// How many files the process may open. `None`: any number.
+/// How many files the process may open. `None`: no limit.
 pub(crate) fn open_files() -> Option<usize> {
     getrlimit(Resource::Nofile).current.map(|files| usize::try_from(files).unwrap_or(usize::MAX))
 }
 
-/// How many connections there may be of those that are wished for, and what to say if that is fewer.
-pub(crate) fn connections(wished: Option<usize>, open_files: Option<usize>) -> (usize, Option<String>) {
+/// How many of the configured connections are possible, and a warning if these are fewer.
+pub(crate) fn connections(configured: Option<usize>, open_files: Option<usize>) -> (usize, Option<String>) {
     let most = open_files.map_or(usize::MAX, |files| files.saturating_sub(OWN_FILES).max(FEWEST));
-    match (wished, open_files) {
-        (Some(wished), Some(files)) if wished > most => {
+    match (configured, open_files) {
+        (Some(configured), Some(files)) if configured > most => {
             let warning = format!(
-                "at most {most} connections are taken at once, not {wished} ({}): this process may open {files} files only \
+                "at most {most} connections are taken at once, not {configured} ({}): this process may open {files} files only \
                  (ulimit -n), and needs {OWN_FILES} for itself",
                 table::CONNECTIONS.key
             );
             (most, Some(warning))
         }
-        (wished, _) => (wished.unwrap_or(most), None),
+        (configured, _) => (configured.unwrap_or(most), None),
     }
 }
 
@@ -48,20 +48,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_are_never_more_connections_than_files() {
+    fn there_are_never_more_connections_than_open_files() {
         let cases = [
             (Some(8192), Some(20_000), 8192, false),
             (Some(8192), Some(8448), 8192, false),
             (Some(8192), Some(4096), 3840, true),
             (Some(8192), Some(100), 64, true),
             (Some(8192), None, 8192, false),
-            // No limit of ours is that of the system, and nobody asked for more.
+            // Without a configured limit the system's limit applies, without a warning.
             (None, Some(4096), 3840, false),
             (None, None, usize::MAX, false),
         ];
-        for (wished, files, expected, is_said) in cases {
-            let (taken, warning) = connections(wished, files);
-            assert_eq!((taken, warning.is_some()), (expected, is_said), "{wished:?} {files:?}");
+        for (configured, files, expected, is_warned) in cases {
+            let (taken, warning) = connections(configured, files);
+            assert_eq!((taken, warning.is_some()), (expected, is_warned), "{configured:?} {files:?}");
         }
         let (_, warning) = connections(Some(8192), Some(4096));
         assert_eq!(

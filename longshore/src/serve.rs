@@ -1,4 +1,4 @@
-//! `longshore serve`: start, show, serve, end.
+//! `longshore serve`: starts the gateway, serves until a signal, and stops.
 
 use std::time::Duration;
 
@@ -14,41 +14,41 @@ use crate::data_dir::DataDir;
 use crate::output;
 use crate::signals::{Ended, Signals};
 use crate::upstream::Upstream;
-use crate::wire_up::{self, Gateway, Ground};
+use crate::wire_up::{self, Gateway, PreparedGateway};
 
-/// How long background tasks may take to end. What runs on then is cut off by the end of the process; the log holds
-/// everything that anybody has seen.
+/// How long background tasks may take to end. The end of the process cuts off the rest; the log of each task holds every event
+/// that a client has seen.
 const TASKS_GRACE: Duration = Duration::from_secs(5);
 
-/// How long a thread that looks up a name or reads a disk may take to come back. Nobody waits for its answer any more.
+/// How long a thread that resolves a host name or reads a disk may take to return. Nothing waits for its result any more.
 const THREADS_GRACE: Duration = Duration::from_secs(1);
 
-/// Serves until a signal. A second signal does not wait for open requests.
+/// Serves until a signal. After a second signal, open requests are not waited for.
 pub(crate) fn serve(plan: &Plan, runtime: Runtime) -> anyhow::Result<()> {
-    // Kept until nothing runs any more, so that at no time two gateways write to one store or manage one OpenCode.
-    let mut taken = None;
-    let served = runtime.block_on(start(plan, &mut taken));
+    // Held until nothing runs any more, so that two gateways never write to one store or manage one OpenCode.
+    let mut locked = None;
+    let served = runtime.block_on(start(plan, &mut locked));
     runtime.shutdown_timeout(THREADS_GRACE);
     served
 }
 
-/// From the first signal that is caught to the end of the agent.
-async fn start(plan: &Plan, taken: &mut Option<DataDir>) -> anyhow::Result<()> {
+/// From the installation of the signal handlers to the end of the agent.
+async fn start(plan: &Plan, locked: &mut Option<DataDir>) -> anyhow::Result<()> {
     let mut signals = Signals::catch().context("cannot catch signals")?;
     let data_dir = tokio::select! {
-        data_dir = DataDir::take_for(plan) => taken.insert(data_dir?),
+        data_dir = DataDir::take_for(plan) => locked.insert(data_dir?),
         _ = signals.next() => return Ok(()),
     };
-    let ground = wire_up::prepare(plan, data_dir).await?;
+    let prepared = wire_up::prepare(plan, data_dir).await?;
     let upstream = tokio::select! {
-        upstream = ground.start_agent(plan) => upstream?,
-        // An OpenCode that was about to start ends with the future that started it.
+        upstream = prepared.start_agent(plan) => upstream?,
+        // Dropping the future terminates an OpenCode that is still starting.
         ended = signals.next() => {
-            Upstream::give_up(plan, ended).await;
+            Upstream::abandon_start(plan, ended).await;
             return Ok(());
         }
     };
-    let served = run(plan, ground, &upstream, &mut signals).await;
+    let served = run(plan, prepared, &upstream, &mut signals).await;
     upstream.end(*served.as_ref().unwrap_or(&Ended::BySystem)).await;
     served.map(drop)
 }
@@ -56,20 +56,20 @@ async fn start(plan: &Plan, taken: &mut Option<DataDir>) -> anyhow::Result<()> {
 /// From the start of the engine to the end of its last task.
 async fn run(
     plan: &Plan,
-    ground: Ground,
+    prepared: PreparedGateway,
     upstream: &Upstream,
     signals: &mut Signals,
 ) -> anyhow::Result<Ended> {
-    let (tasks, telling) = (ground.tasks.clone(), ground.telling.clone());
+    let (tasks, reporting) = (prepared.tasks.clone(), prepared.reporting.clone());
     let gateway = tokio::select! {
-        gateway = ground.finish(plan, upstream) => gateway?,
-        // As after a crash: what was taken up is taken up again by the next start.
+        gateway = prepared.finish(plan, upstream) => gateway?,
+        // As after a crash: the next start resumes the unfinished tasks again.
         ended = signals.next() => {
             stop_tasks(&tasks).await;
             return Ok(ended);
         }
     };
-    output::say(banner(plan, &gateway, upstream));
+    output::print(banner(plan, &gateway, upstream));
     let Gateway { edge, listener, .. } = gateway;
 
     let shutdown = CancellationToken::new();
@@ -80,16 +80,16 @@ async fn run(
         served = &mut serving => return served.context("the listener failed").map(|()| Ended::BySystem),
     };
     shutdown.cancel();
-    let orderly = async {
+    let shut_down = async {
         serving.await.context("the listener failed")?;
         // The engine stops before its agent does, so that no task takes the end of the agent for a failure.
         stop_tasks(&tasks).await;
-        // What they did last is told, too.
-        stop_tasks(&telling).await;
+        // After the others, so that their last work is reported too.
+        stop_tasks(&reporting).await;
         Ok(ended)
     };
     tokio::select! {
-        done = orderly => done,
+        done = shut_down => done,
         again = signals.next() => {
             tracing::warn!("ended by a second signal, without waiting for open requests");
             Ok(ended.or(again))
@@ -98,7 +98,7 @@ async fn run(
 }
 
 fn banner(plan: &Plan, gateway: &Gateway, upstream: &Upstream) -> String {
-    let chance = Alphanumeric.sample_string(&mut rand::rng(), 8);
+    let random = Alphanumeric.sample_string(&mut rand::rng(), 8);
     Banner {
         workspace: &plan.workspace,
         agent: upstream.description(),
@@ -106,7 +106,7 @@ fn banner(plan: &Plan, gateway: &Gateway, upstream: &Upstream) -> String {
         public_url: &gateway.addresses.public,
         token: gateway.token.as_ref(),
         credentials: plan.credentials.as_deref().unwrap_or_default(),
-        message_id: &format!("hello-{chance}"),
+        message_id: &format!("hello-{random}"),
     }
     .text()
 }

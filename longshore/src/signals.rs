@@ -1,32 +1,31 @@
-//! How the process is told to end.
+//! The signals that end the process.
 
 use rustix::process::Signal as Number;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Makes a limit on the size of files a failure of the write that meets it. By itself it would end the process.
+/// Makes a write beyond the file size limit fail. By default the signal of that limit would end the process.
 pub(crate) fn survive_file_limit() -> std::io::Result<()> {
-    // Caught and not ignored: what is ignored stays so in the processes that this one starts. It stays caught when the
-    // listener is dropped.
+    // Caught and not ignored: child processes inherit an ignored signal. It stays caught when the listener is dropped.
     signal(SignalKind::from_raw(Number::XFSZ.as_raw())).map(drop)
 }
 
-/// Who asked, which decides what becomes of a managed OpenCode.
+/// Who ended the gateway. This decides what happens to a managed OpenCode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ended {
-    /// Ctrl-C: somebody is done with it all.
+    /// Ctrl-C: the user wants everything to end.
     ByPerson,
     /// SIGTERM or a closed terminal: a restart may follow.
     BySystem,
 }
 
 impl Ended {
-    /// Who asked, when somebody asked again. A person who is done with it all is, whatever else comes before or after.
+    /// Combines two signals: a person's wish to end everything counts, whatever signal comes before or after.
     pub(crate) fn or(self, again: Self) -> Self {
         if again == Self::ByPerson { again } else { self }
     }
 }
 
-/// The signals that end the process, caught from the moment that this is made.
+/// The signals that end the process, caught from the creation of this value on.
 #[derive(Debug)]
 pub(crate) struct Signals {
     interrupt: Signal,
@@ -44,7 +43,7 @@ impl Signals {
         })
     }
 
-    /// Waits for the next one.
+    /// Waits for the next signal.
     pub(crate) async fn next(&mut self) -> Ended {
         tokio::select! {
             _ = self.interrupt.recv() => Ended::ByPerson,
@@ -59,7 +58,7 @@ mod tests {
     use super::Ended::{ByPerson, BySystem};
 
     #[test]
-    fn a_person_is_heard_whatever_else_is_asked() {
+    fn ctrl_c_counts_whatever_other_signal_comes() {
         assert_eq!([BySystem.or(BySystem), BySystem.or(ByPerson)], [BySystem, ByPerson]);
         assert_eq!([ByPerson.or(BySystem), ByPerson.or(ByPerson)], [ByPerson, ByPerson]);
     }

@@ -1,4 +1,4 @@
-//! The log: to standard error, as much as the configuration asks for. Who changed what is always in it.
+//! The log on standard error, at the configured level. The audit lines are always in it.
 
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
@@ -8,10 +8,10 @@ use tracing_subscriber::{Layer as _, fmt};
 
 use crate::config::plan::{Log, LogLevel};
 
-/// The lines of the edge about calls that change something.
+/// The target of the edge's lines about calls that change something.
 const AUDIT: &str = "longshore::audit";
 
-/// Sets up the log of this process. A second call changes nothing.
+/// Starts the log of this process. A second call changes nothing.
 pub(crate) fn start(log: &Log) {
     let level = match log.level {
         LogLevel::Error => LevelFilter::ERROR,
@@ -26,7 +26,7 @@ pub(crate) fn start(log: &Log) {
     let _ = tracing_subscriber::registry().with(layer.with_filter(filter)).try_init();
 }
 
-/// Libraries never say more than a warning: at lower levels some of them print headers and bodies.
+/// Libraries log warnings and errors only: at lower levels some of them print headers and bodies.
 fn filter(level: LevelFilter) -> Targets {
     Targets::new()
         .with_default(level.min(LevelFilter::WARN))
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_changed_what_is_written_at_every_level() {
+    fn audit_lines_are_written_at_every_level() {
         for level in [LevelFilter::ERROR, LevelFilter::WARN, LevelFilter::INFO, LevelFilter::TRACE] {
             let filter = filter(level);
             assert!(filter.would_enable(AUDIT, &Level::INFO), "{level}");

@@ -24,46 +24,46 @@ use crate::config::plan::{AgentPlan, PromptDefaults};
 use crate::output;
 use crate::signals::Ended;
 
-/// An OpenCode that does not listen by then is ended, and the start fails. It takes 2 to 4 s on a quiet machine.
+/// An OpenCode that does not listen within this time is terminated, and the start fails. It takes 2 to 4 s on an idle machine.
 const START_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// An OpenCode that the engine can drive, and what must end with it.
+/// The OpenCode that the engine drives, and everything that must end with it.
 #[derive(Debug)]
 pub(crate) struct Upstream {
     agent: Arc<OpenCode>,
     description: String,
-    ending: Ending,
-    /// Answers until the end.
+    at_end: AtEnd,
+    /// Serves until it is dropped.
     _model: Option<DemoModel>,
 }
 
-/// What becomes of the OpenCode when the gateway ends.
+/// What happens to OpenCode when the gateway ends.
 #[derive(Debug)]
-enum Ending {
-    /// It is not ours.
+enum AtEnd {
+    /// Longshore did not start it.
     Leave,
-    /// Only a person ends it: after anything else it waits for the next start.
-    EndIfByPerson(PathBuf),
-    End(PathBuf),
+    /// Terminate it only if a person ended the gateway; otherwise leave it for the next start.
+    TerminateIfByPerson(PathBuf),
+    Terminate(PathBuf),
 }
 
-/// The OpenCode that was found, started or taken over.
-struct Found {
+/// The OpenCode that was attached, started or adopted.
+struct Connected {
     endpoint: Endpoint,
     description: String,
     model: Option<DemoModel>,
 }
 
 impl Upstream {
-    /// Finds, starts or takes over the OpenCode of the plan. Dropping the future ends one that is about to start.
+    /// Attaches to, starts or adopts the OpenCode of the plan. Dropping the future terminates an OpenCode that is still starting.
     pub(crate) async fn start(
         plan: &Plan,
         clock: &Arc<dyn Clock>,
         tasks: &Tasks,
         metrics: &Arc<Metrics>,
     ) -> anyhow::Result<Self> {
-        let found = match &plan.agent {
-            AgentPlan::Attached { base_url, username, password } => Found {
+        let connected = match &plan.agent {
+            AgentPlan::Attached { base_url, username, password } => Connected {
                 endpoint: Endpoint {
                     base_url: base_url.clone().into(),
                     username: username.clone(),
@@ -72,11 +72,11 @@ impl Upstream {
                 description: format!("OpenCode at {base_url}"),
                 model: None,
             },
-            AgentPlan::Managed { program } => own(plan, program, tasks).await?,
-            AgentPlan::Demo { program } => demo(plan, program, tasks).await?,
+            AgentPlan::Managed { program } => manage(managed_config(plan, program), tasks, None).await?,
+            AgentPlan::Demo { program } => manage_demo(plan, program, tasks).await?,
         };
         let config = OpenCodeConfig {
-            endpoint: found.endpoint,
+            endpoint: connected.endpoint,
             directory: plan.workspace.clone(),
             control_timeout: plan.turns.control_timeout,
             long_timeout: plan.turns.timeout,
@@ -94,48 +94,49 @@ impl Upstream {
             metrics: Arc::clone(metrics),
         };
         let agent = Arc::new(OpenCode::new(config, Arc::clone(clock), tasks.clone())?);
-        Ok(Self { agent, description: found.description, ending: Ending::of(plan), _model: found.model })
+        let (description, model) = (connected.description, connected.model);
+        Ok(Self { agent, description, at_end: AtEnd::new(plan), _model: model })
     }
 
     pub(crate) fn agent(&self) -> Arc<dyn Agent> {
         Arc::<OpenCode>::clone(&self.agent)
     }
 
-    /// What callers may look at and change beside turns.
+    /// For queries and commands besides turns.
     pub(crate) fn control(&self) -> Arc<dyn Control> {
         Arc::<OpenCode>::clone(&self.agent)
     }
 
-    /// Which OpenCode answers, for people.
+    /// Describes the OpenCode for people.
     pub(crate) fn description(&self) -> &str {
         &self.description
     }
 
-    /// Ends the OpenCode, or leaves it for the next start, as is right for it and for who asked.
+    /// Terminates OpenCode or leaves it for the next start, depending on the plan and on who ended the gateway.
     pub(crate) async fn end(self, ended: Ended) {
-        self.ending.carry_out(ended).await;
+        self.at_end.carry_out(ended).await;
     }
 
-    /// The same after a start that was given up, which may have been about to take over an OpenCode of an earlier one.
-    pub(crate) async fn give_up(plan: &Plan, ended: Ended) {
-        Ending::of(plan).carry_out(ended).await;
+    /// The same after a start that was abandoned. That start may have been about to adopt an OpenCode of an earlier run.
+    pub(crate) async fn abandon_start(plan: &Plan, ended: Ended) {
+        AtEnd::new(plan).carry_out(ended).await;
     }
 }
 
-impl Ending {
-    fn of(plan: &Plan) -> Self {
+impl AtEnd {
+    fn new(plan: &Plan) -> Self {
         match plan.agent {
             AgentPlan::Attached { .. } => Self::Leave,
-            AgentPlan::Managed { .. } => Self::EndIfByPerson(plan.data_dir.clone()),
-            AgentPlan::Demo { .. } => Self::End(plan.data_dir.clone()),
+            AgentPlan::Managed { .. } => Self::TerminateIfByPerson(plan.data_dir.clone()),
+            AgentPlan::Demo { .. } => Self::Terminate(plan.data_dir.clone()),
         }
     }
 
     async fn carry_out(self, ended: Ended) {
         let data_dir = match self {
-            Self::End(data_dir) => data_dir,
-            Self::EndIfByPerson(data_dir) if ended == Ended::ByPerson => data_dir,
-            Self::EndIfByPerson(_) => {
+            Self::Terminate(data_dir) => data_dir,
+            Self::TerminateIfByPerson(data_dir) if ended == Ended::ByPerson => data_dir,
+            Self::TerminateIfByPerson(_) => {
                 tracing::info!("left OpenCode running for the next start; `longshore stop` ends it");
                 return;
             }
@@ -143,46 +144,41 @@ impl Ending {
         };
         match managed::stop(&data_dir).await {
             Ok(processes) => tracing::info!(processes, "ended OpenCode"),
-            Err(error) => tracing::error!(%error, cause = ?error.cause(), "OpenCode could not be ended"),
+            Err(error) => tracing::error!(%error, cause = ?error.cause(), "could not end OpenCode"),
         }
     }
 }
 
-/// With the user's own configuration, models and credentials.
-async fn own(plan: &Plan, program: &Path, tasks: &Tasks) -> anyhow::Result<Found> {
-    manage(managed_config(plan, program), tasks, None).await
-}
-
-/// In a home of its own under the data directory, with the model that is built in.
-async fn demo(plan: &Plan, program: &Path, tasks: &Tasks) -> anyhow::Result<Found> {
+/// Starts OpenCode in its own home under the data directory, with the built-in model.
+async fn manage_demo(plan: &Plan, program: &Path, tasks: &Tasks) -> anyhow::Result<Connected> {
     let home = plan.data_dir.join("opencode-home");
     let model = demo_model(plan, &home, tasks).await?;
     let env = demo_home(&home, &model.base_url(), &search_path(program))
-        .with_context(|| format!("cannot make a home for OpenCode in {}", home.display()))?;
+        .with_context(|| format!("cannot create a home for OpenCode in {}", home.display()))?;
     let config = ManagedConfig { env, env_clear: true, ..managed_config(plan, program) };
     manage(config, tasks, Some(model)).await
 }
 
-/// A demo OpenCode that outlived a crash calls the model where it was: there, if that is free, the model listens again.
+/// A demo OpenCode that outlived a crash calls the model at its old address, so the model listens there again if it can.
 async fn demo_model(plan: &Plan, home: &Path, tasks: &Tasks) -> anyhow::Result<DemoModel> {
     if let Some(address) = last_model_address(home) {
         if let Ok(model) = DemoModel::start(address, tasks).await {
             return Ok(model);
         }
-        // Its model is gone for good, and so is the use of it.
+        // Without its model that OpenCode is of no use.
         managed::stop(&plan.data_dir).await?;
     }
     let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     DemoModel::start(anywhere, tasks).await.context("the demo model cannot listen on loopback")
 }
 
-async fn manage(config: ManagedConfig, tasks: &Tasks, model: Option<DemoModel>) -> anyhow::Result<Found> {
-    output::say("Starting OpenCode ...");
+async fn manage(config: ManagedConfig, tasks: &Tasks, model: Option<DemoModel>) -> anyhow::Result<Connected> {
+    output::print("Starting OpenCode ...");
     let log = config.data_dir.join("opencode.log");
     let managed = Managed::start(config).await.with_context(|| {
         format!(
-            "OpenCode could not be started. Install it (`npm install -g opencode-ai@{}`), name it with --opencode, or \
-             attach to one that runs with --opencode-url. If it did start, {} says why it ended",
+            "OpenCode could not be started. Install it (`npm install -g opencode-ai@{}`), give its path with --opencode, or \
+             attach to a running one with --opencode-url. If it did start, {} shows why it ended",
             TESTED_OPENCODE[0],
             log.display()
         )
@@ -201,12 +197,12 @@ async fn manage(config: ManagedConfig, tasks: &Tasks, model: Option<DemoModel>) 
     );
     let endpoint = managed.endpoint();
     tasks.spawn("opencode-state", report(managed.supervise(tasks)));
-    Ok(Found { endpoint, description, model })
+    Ok(Connected { endpoint, description, model })
 }
 
-/// Says in the log when OpenCode is down and when it is back, until nobody supervises it any more.
+/// Logs when OpenCode goes down and when it is back, until it is no longer supervised.
 ///
-/// Both are warnings, so that a log that tells of the one tells of the other too.
+/// Both are warnings, so that a log that shows one also shows the other.
 async fn report(mut state: watch::Receiver<State>) {
     let mut down = false;
     while state.changed().await.is_ok() {
@@ -236,12 +232,12 @@ fn managed_config(plan: &Plan, program: &Path) -> ManagedConfig {
     }
 }
 
-/// The PATH of the gateway, after the directory of the program: its `rg` may lie beside it.
+/// The PATH of the gateway, after the directory of the program: `rg` may be in that directory.
 fn search_path(program: &Path) -> OsString {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let beside = program.parent().filter(|parent| !parent.as_os_str().is_empty());
     let parts = beside.map(Path::to_owned).into_iter().chain(std::env::split_paths(&path));
-    // A directory whose name holds a colon cannot stand in a PATH.
+    // A directory whose name contains a colon cannot be in a PATH.
     std::env::join_paths(parts).unwrap_or(path)
 }
 

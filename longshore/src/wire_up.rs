@@ -1,4 +1,4 @@
-//! From the plan to a gateway that can serve: the one place that chooses implementations.
+//! Builds the gateway from the plan. Only this module chooses implementations.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -23,19 +23,19 @@ use crate::data_dir::{self, DataDir};
 use crate::upstream::Upstream;
 use crate::{deployment, limited, limits, output};
 
-/// A gateway, all but serving.
+/// A gateway that is ready to serve.
 #[derive(Debug)]
 pub(crate) struct Gateway {
     pub(crate) edge: Edge,
     pub(crate) listener: TcpListener,
     pub(crate) addresses: Addresses,
-    /// The token that Longshore made, if no credential was configured.
+    /// The token that Longshore generated, if no credential was configured.
     pub(crate) token: Option<SecretString>,
 }
 
-/// What is ready before the agent is: nothing here takes long, so that mistakes show at once.
+/// Everything that is ready before the agent starts. Nothing here takes long, so that mistakes show at once.
 #[derive(Debug)]
-pub(crate) struct Ground {
+pub(crate) struct PreparedGateway {
     listener: TcpListener,
     addresses: Addresses,
     credentials: Credentials,
@@ -46,30 +46,31 @@ pub(crate) struct Ground {
     edge_limits: edge::Limits,
     spans: Arc<dyn Spans>,
     pub(crate) tasks: Tasks,
-    /// Those that tell of the work of the others, and end after them.
-    pub(crate) telling: Tasks,
+    /// Tasks that report the work of the others, and end after them.
+    pub(crate) reporting: Tasks,
 }
 
-/// How the gateway is reached.
+/// The URLs of the gateway.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Addresses {
-    /// From this machine.
+    /// For this machine.
     pub(crate) local: String,
-    /// As the card says it.
+    /// As shown in the card.
     pub(crate) public: String,
 }
 
-/// Takes the port, and opens the store of the data directory, which must be ours until all that is made of this has ended.
+/// Binds the port, and opens the store of the data directory. The data directory must stay locked until everything that is
+/// built from the result has ended.
 ///
-/// From here on connections wait in the kernel's queue, so a client that comes while the agent starts is late, not refused.
-pub(crate) async fn prepare(plan: &Plan, data_dir: &DataDir) -> anyhow::Result<Ground> {
+/// From here on connections wait in the kernel's queue, so a client that connects while the agent starts waits instead of failing.
+pub(crate) async fn prepare(plan: &Plan, data_dir: &DataDir) -> anyhow::Result<PreparedGateway> {
     let listener = bind(&plan.listen.host, plan.listen.port).await?;
     let bound = listener.local_addr()?;
     let addresses = addresses(bound, plan);
-    let (connections, few) = limits::connections(plan.limits.connections, limits::open_files());
+    let (connections, lowered) = limits::connections(plan.limits.connections, limits::open_files());
     let edge_limits = limited::edge_limits(plan, bound.ip(), connections);
     let doubts = edge_limits.doubts(&addresses.public, bound);
-    for warning in doubts.into_iter().chain(limited::doubt(plan, bound.ip())).chain(few) {
+    for warning in doubts.into_iter().chain(limited::warning(plan, bound.ip())).chain(lowered) {
         output::warn(warning);
     }
     let token = match plan.credentials {
@@ -80,9 +81,9 @@ pub(crate) async fn prepare(plan: &Plan, data_dir: &DataDir) -> anyhow::Result<G
     let (clock, tasks) = (Arc::new(SystemClock), Tasks::new());
     let metrics = Arc::new(Metrics::new(env!("CARGO_PKG_VERSION")));
     let store = store(&plan.store, &metrics)?;
-    let telling = Tasks::new();
-    let spans = spans(plan, &metrics, &telling)?;
-    Ok(Ground {
+    let reporting = Tasks::new();
+    let spans = spans(plan, &metrics, &reporting)?;
+    Ok(PreparedGateway {
         listener,
         addresses,
         credentials,
@@ -93,17 +94,17 @@ pub(crate) async fn prepare(plan: &Plan, data_dir: &DataDir) -> anyhow::Result<G
         edge_limits,
         spans,
         tasks,
-        telling,
+        reporting,
     })
 }
 
-impl Ground {
-    /// Starts or attaches to the agent. This is the part that may take seconds.
+impl PreparedGateway {
+    /// Starts or attaches to the agent. This may take seconds.
     pub(crate) async fn start_agent(&self, plan: &Plan) -> anyhow::Result<Upstream> {
         Upstream::start(plan, &self.clock, &self.tasks, &self.metrics).await
     }
 
-    /// Puts the engine and the edge on top, and takes up the tasks that the last run left unfinished.
+    /// Adds the engine and the edge, and resumes the tasks that the last run left unfinished.
     pub(crate) async fn finish(self, plan: &Plan, upstream: &Upstream) -> anyhow::Result<Gateway> {
         let engine = Engine::new(EngineParts {
             store: self.store,
@@ -137,7 +138,7 @@ impl Ground {
             },
         })
         .with_spans(self.spans);
-        let recovered = engine.recover().await.context("cannot take up the tasks of the last run")?;
+        let recovered = engine.recover().await.context("cannot resume the tasks of the last run")?;
         if recovered > 0 {
             tracing::info!(tasks = recovered, "took up unfinished tasks");
         }
@@ -159,7 +160,7 @@ impl Ground {
     }
 }
 
-/// Whoever is to be told of turns. Nothing is sent yet: a collector that is away keeps nobody from starting.
+/// The exporter of traces. Nothing is sent yet: an unreachable collector does not prevent the start.
 fn spans(plan: &Plan, metrics: &Arc<Metrics>, tasks: &Tasks) -> anyhow::Result<Arc<dyn Spans>> {
     let Some(Traces { endpoint, headers, service_name, sample_ratio }) = plan.traces.clone() else {
         return Ok(Arc::new(NoSpans));
@@ -173,7 +174,7 @@ fn spans(plan: &Plan, metrics: &Arc<Metrics>, tasks: &Tasks) -> anyhow::Result<A
         agent: plan.prompt.agent.clone().unwrap_or_else(|| "opencode".to_owned()),
         model: plan.prompt.model.clone(),
     };
-    Ok(Otlp::start(config, metrics, tasks).context("traces cannot be told")?)
+    Ok(Otlp::start(config, metrics, tasks).context("cannot start the export of traces")?)
 }
 
 fn ask_config(plan: &Asks) -> AskConfig {

@@ -1,4 +1,4 @@
-//! Where OpenCode is, and the password that it has there.
+//! The address of OpenCode, and its password there.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,38 +7,38 @@ use std::sync::{Arc, PoisonError, RwLock};
 use secrecy::SecretString;
 use url::Url;
 
-/// The address of an OpenCode server. All clones are one: a managed OpenCode whose port was taken by somebody else while
-/// it was down moves to another, and whoever talks to it goes along.
+/// The address of an OpenCode server. All clones share it: when another program takes the port of a managed OpenCode while
+/// that is down, OpenCode moves to another port, and every user of the address follows.
 #[derive(Clone)]
-pub struct Address(Arc<RwLock<Place>>);
+pub struct Address(Arc<RwLock<Location>>);
 
-/// One is never seen with the password of another.
+/// A URL with its password. Both change together.
 #[derive(Clone)]
-pub(crate) struct Place {
+pub(crate) struct Location {
     pub(crate) url: Url,
-    /// `None`: it never moved, and has the password that it always had.
+    /// `None`: the server never moved, and has its configured password.
     pub(crate) password: Option<SecretString>,
 }
 
 impl Address {
     pub fn url(&self) -> Url {
-        self.place().url
+        self.location().url
     }
 
-    pub(crate) fn place(&self) -> Place {
+    pub(crate) fn location(&self) -> Location {
         // Nothing that holds the lock can panic half-way through a change.
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn move_to(&self, url: Url, password: SecretString) {
-        let place = Place { url, password: Some(password) };
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = place;
+        let location = Location { url, password: Some(password) };
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = location;
     }
 }
 
 impl From<Url> for Address {
     fn from(url: Url) -> Self {
-        Self(Arc::new(RwLock::new(Place { url, password: None })))
+        Self(Arc::new(RwLock::new(Location { url, password: None })))
     }
 }
 
@@ -52,7 +52,7 @@ impl FromStr for Address {
 
 impl fmt::Debug for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The rest may carry credentials of its own.
+        // The rest may contain credentials.
         f.debug_tuple("Address").field(&self.url().host_str()).finish()
     }
 }

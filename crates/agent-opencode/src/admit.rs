@@ -1,8 +1,8 @@
-//! Where callers may work: in the workspace, and in the worktrees and workspaces of its project.
+//! Decides where callers may work: in the workspace, and in the worktrees and workspaces of its project.
 //!
-//! A path is resolved before it is judged. One that is outside costs OpenCode no request, unless it looks like a worktree
-//! of the project here, and only OpenCode's own lists then say that it is one. All refusals of a directory read the same,
-//! so that they do not tell what exists outside.
+//! A path is resolved before it is judged. A path outside costs OpenCode no request, unless the disk shows a worktree of the
+//! project there; then OpenCode's own lists decide. All refusals of a directory read the same, so that they do not reveal
+//! which paths exist outside.
 
 mod repository;
 mod worktrees;
@@ -14,58 +14,60 @@ use longshore_engine::port::{Admission, Admitted};
 use longshore_model::{Error, PromptOptions, RequestedLocation, Result, WorkspaceId};
 
 pub(crate) use self::worktrees::last_segment;
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, Fields, Unverified};
 use crate::id;
 
 const DIRECTORY: &str = "metadata.opencode.directory";
 const WORKSPACE: &str = "metadata.opencode.workspace.id";
 
-/// Decides about what callers wish.
+/// Decides which requested directories, models and agents callers may use.
 #[derive(Debug)]
-pub(crate) struct Gate {
+pub(crate) struct AccessPolicy {
     pub(crate) catalog: Arc<Catalog>,
     /// The workspace root, resolved.
     pub(crate) root: String,
-    /// Callers may work elsewhere than in the root itself.
+    /// Callers may work outside the root itself.
     pub(crate) allow_override: bool,
     pub(crate) defaults: PromptOptions,
 }
 
-impl Gate {
-    pub(crate) async fn admit(&self, wishes: Admission<'_>) -> Result<Admitted> {
-        let directory = named(wishes.directory).map(|path| (path, DIRECTORY));
-        let directory = self.place(named(wishes.workspace), directory, wishes.current).await?;
-        self.catalog.check(&directory, wishes.options, &self.defaults).await?;
+impl AccessPolicy {
+    pub(crate) async fn admit(&self, requested: Admission<'_>) -> Result<Admitted> {
+        let directory = unless_blank(requested.directory).map(|path| (path, DIRECTORY));
+        let directory = self.resolve(unless_blank(requested.workspace), directory, requested.current).await?;
+        let (fields, unverified) = (Fields::OF_MESSAGE, Unverified::Accept);
+        self.catalog.check(&directory, requested.options, &self.defaults, fields, unverified).await?;
         Ok(Admitted { directory })
     }
 
-    /// Where something is to be looked at or done.
-    pub(crate) async fn place_of(&self, wish: &RequestedLocation) -> Result<String> {
-        let workspace = wish.workspace.as_ref().map(WorkspaceId::as_str);
-        let directory = wish.directory.as_ref();
-        let directory = directory.and_then(|wished| Some((named(Some(&wished.path))?, wished.field)));
-        self.place(workspace, directory, None).await
+    /// The directory in which a query or command runs.
+    pub(crate) async fn resolve_location(&self, requested: &RequestedLocation) -> Result<String> {
+        let workspace = requested.workspace.as_ref().map(WorkspaceId::as_str);
+        let directory = requested.directory.as_ref();
+        let directory =
+            directory.and_then(|directory| Some((unless_blank(Some(&directory.path))?, directory.field)));
+        self.resolve(workspace, directory, None).await
     }
 
-    /// Whether a session that works there may be used by callers.
+    /// Whether callers may use a session that works in this directory.
     pub(crate) async fn is_open_to_callers(&self, directory: &str) -> Result<bool> {
         if directory == self.root {
             return Ok(true);
         }
-        match resolved(Path::new(directory)).await {
-            Some(found) => self.is_in_bounds(&found).await,
+        match resolve_directory(Path::new(directory)).await {
+            Some(found) => self.is_allowed(&found).await,
             None => Ok(false),
         }
     }
 
-    /// `directory`: the path, and the parameter that had it.
-    async fn place(
+    /// `directory`: the path, and the name of the field that holds it.
+    async fn resolve(
         &self,
         workspace: Option<&str>,
         directory: Option<(&str, &str)>,
         current: Option<&str>,
     ) -> Result<String> {
-        // A workspace is looked at first, and then a directory is not.
+        // A workspace has priority over a directory.
         if let Some(workspace) = workspace {
             return self.workspace(workspace).await;
         }
@@ -75,47 +77,46 @@ impl Gate {
         }
     }
 
-    async fn directory(&self, wish: &str, field: &str) -> Result<String> {
-        if is_unspeakable(wish) {
+    async fn directory(&self, requested: &str, field: &str) -> Result<String> {
+        if is_unsafe_path(requested) {
             return Err(Error::invalid(
                 field,
-                "A directory's path cannot have control characters, nor a percent sign with two hexadecimal digits behind \
-                 it: OpenCode would read another path.",
+                "A directory's path must not contain control characters, nor a percent sign followed by two hexadecimal \
+                 digits: OpenCode would read it as another path.",
             ));
         }
-        let Some(found) = resolved(&Path::new(&self.root).join(wish)).await else {
-            return Err(self.out_of_bounds(field));
-        };
-        if !self.is_in_bounds(&found).await? {
-            return Err(self.out_of_bounds(field));
+        let found = resolve_directory(&Path::new(&self.root).join(requested)).await;
+        let Some(found) = found else { return Err(self.refusal(field)) };
+        if !self.is_allowed(&found).await? {
+            return Err(self.refusal(field));
         }
-        spoken(found, field)
+        into_text(found, field)
     }
 
-    /// The directory of a workspace of OpenCode. OpenCode made it, so it can be anywhere.
+    /// The directory of an OpenCode workspace. OpenCode created it, so it can be anywhere.
     async fn workspace(&self, id: &str) -> Result<String> {
         if !self.allow_override {
             return Err(Error::invalid(
                 WORKSPACE,
-                "This gateway works in its own workspace only; leave this out.",
+                "This gateway works in its own workspace only; leave this field out.",
             ));
         }
-        // OpenCode's ids have this form, and it is asked for no other.
+        // All ids of OpenCode have this form, so no other id needs a request.
         let found = if id.starts_with("wrk") { self.catalog.workspace(id).await? } else { None };
         let directory = match found.and_then(|workspace| workspace.directory) {
-            Some(directory) => resolved(Path::new(&directory)).await,
+            Some(directory) => resolve_directory(Path::new(&directory)).await,
             None => None,
         };
         let Some(directory) = directory else {
             return Err(Error::invalid(
                 WORKSPACE,
-                "OpenCode has no workspace of this name with a directory here; leave it out, or make one.",
+                "OpenCode has no workspace with this id and a directory on this machine; leave it out, or create one.",
             ));
         };
-        spoken(directory, WORKSPACE)
+        into_text(directory, WORKSPACE)
     }
 
-    async fn is_in_bounds(&self, found: &Path) -> Result<bool> {
+    async fn is_allowed(&self, found: &Path) -> Result<bool> {
         if found == Path::new(&self.root) {
             return Ok(true);
         }
@@ -128,9 +129,9 @@ impl Gate {
         let Some(worktree) = repository::worktree_of(Path::new(&self.root), found).await else {
             return self.is_in_workspace(found).await;
         };
-        for anew in [false, true] {
-            for listed in self.catalog.worktrees(anew).await?.iter() {
-                if resolved(Path::new(listed)).await.as_ref() == Some(&worktree) {
+        for refresh in [false, true] {
+            for listed in self.catalog.worktrees(refresh).await?.iter() {
+                if resolve_directory(Path::new(listed)).await.as_ref() == Some(&worktree) {
                     return Ok(true);
                 }
             }
@@ -138,12 +139,12 @@ impl Gate {
         Ok(false)
     }
 
-    /// OpenCode lists a workspace there. One that holds the root opens nothing but itself.
+    /// Whether OpenCode lists a workspace there. A workspace that contains the root allows only its own directory, nothing below.
     async fn is_in_workspace(&self, found: &Path) -> Result<bool> {
-        for anew in [false, true] {
-            let listed = self.catalog.workspaces(anew).await?;
+        for refresh in [false, true] {
+            let listed = self.catalog.workspaces(refresh).await?;
             for directory in listed.iter().filter_map(|workspace| workspace.directory.as_deref()) {
-                let Some(workspace) = resolved(Path::new(directory)).await else { continue };
+                let Some(workspace) = resolve_directory(Path::new(directory)).await else { continue };
                 let is_below =
                     found.starts_with(&workspace) && !Path::new(&self.root).starts_with(&workspace);
                 if found == workspace || is_below {
@@ -154,40 +155,39 @@ impl Gate {
         Ok(false)
     }
 
-    fn out_of_bounds(&self, field: &str) -> Error {
+    fn refusal(&self, field: &str) -> Error {
         let allowed = if self.allow_override {
             "The directory must exist, and be in the gateway's workspace or in a worktree or workspace of its project that \
              OpenCode lists."
         } else {
-            "This gateway works in the root of its workspace only; leave this out."
+            "This gateway works in the root of its workspace only; leave this field out."
         };
         Error::invalid(field, allowed)
     }
 }
 
-/// What a caller wrote, if it is more than blanks.
-fn named(wish: Option<&str>) -> Option<&str> {
-    wish.map(str::trim).filter(|wish| !wish.is_empty())
+fn unless_blank(text: Option<&str>) -> Option<&str> {
+    text.map(str::trim).filter(|text| !text.is_empty())
 }
 
-/// The real path of a directory that exists.
-async fn resolved(path: &Path) -> Option<PathBuf> {
+/// The resolved path of a directory that exists.
+async fn resolve_directory(path: &Path) -> Option<PathBuf> {
     let found = tokio::fs::canonicalize(path).await.ok()?;
     tokio::fs::metadata(&found).await.is_ok_and(|what| what.is_dir()).then_some(found)
 }
 
-/// What cannot be said to OpenCode, or in a line of a log.
-fn is_unspeakable(path: &str) -> bool {
+/// Whether a path can be sent neither to OpenCode nor to the log.
+fn is_unsafe_path(path: &str) -> bool {
     id::is_misread(path) || path.chars().any(char::is_control)
 }
 
-/// A link can lead to a path that cannot be said.
-fn spoken(path: PathBuf, field: &str) -> Result<String> {
-    let text = path.into_os_string().into_string().ok().filter(|path| !is_unspeakable(path));
+/// Fails for an unsafe path: a link can lead to one.
+fn into_text(path: PathBuf, field: &str) -> Result<String> {
+    let text = path.into_os_string().into_string().ok().filter(|path| !is_unsafe_path(path));
     text.ok_or_else(|| {
         Error::invalid(
             field,
-            "OpenCode cannot work in a directory with such a path; choose or rename another.",
+            "OpenCode cannot work in a directory with such a path; choose another, or rename it.",
         )
     })
 }

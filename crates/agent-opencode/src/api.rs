@@ -1,4 +1,4 @@
-//! What OpenCode sends, read leniently: unknown fields are skipped, most known ones may be missing.
+//! OpenCode's data types, read leniently: unknown fields are skipped, and most known ones may be missing.
 
 mod asks;
 mod catalog;
@@ -16,11 +16,13 @@ use serde_json::Number;
 use serde_json::value::RawValue;
 
 pub(crate) use self::asks::{AskReplied, AskedBy, PermissionAsk, Question, QuestionAsk};
-pub(crate) use self::catalog::{Agent, Config, Project, Provider, Providers, SessionModel, Takes, Workspace};
+pub(crate) use self::catalog::{
+    Agent, Config, FileKinds, Project, Provider, Providers, SessionModel, Workspace,
+};
 pub(crate) use self::tool::{Attachment, ToolMetadata, ToolTime};
 pub(crate) use self::usage::Tokens;
 
-/// The little of an event that decides where it goes.
+/// The part of an event that decides which turn receives it.
 #[derive(Deserialize, Debug)]
 pub(crate) struct Head<'a> {
     #[serde(borrow, default)]
@@ -39,7 +41,7 @@ pub(crate) struct HeadProperties<'a> {
     pub(crate) info: Option<HeadInfo<'a>>,
 }
 
-/// Of `session.created` and `session.updated`; for messages the parent is a message.
+/// In `session.created` and `session.updated`. For messages the parent is a message.
 #[derive(Deserialize, Debug)]
 pub(crate) struct HeadInfo<'a> {
     #[serde(borrow, default, rename = "parentID")]
@@ -50,7 +52,7 @@ pub(crate) struct HeadInfo<'a> {
 #[derive(Deserialize, Debug)]
 pub(crate) struct Text<'a>(#[serde(borrow)] pub(crate) Cow<'a, str>);
 
-/// The kinds of event that a turn looks at. All others are dropped by the reader.
+/// The kinds of event that a turn handles. The reader drops all others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum EventKind {
     Status,
@@ -64,9 +66,9 @@ pub(crate) enum EventKind {
     Todos,
     PermissionAsked,
     QuestionAsked,
-    /// A permission or a question was answered, by anyone; a permission perhaps with a no.
+    /// A permission request or a question was answered, by any client; a permission perhaps with a rejection.
     AskReplied,
-    /// A question was refused.
+    /// A question was rejected.
     AskRejected,
 }
 
@@ -90,13 +92,13 @@ impl EventKind {
         })
     }
 
-    /// Of an ask or its end. Those of a whole tree of sub-agents are its root's.
+    /// Whether the event concerns an ask. The asks of all sub-agents belong to the turn of the root session.
     pub(crate) fn is_of_an_ask(self) -> bool {
         matches!(self, Self::PermissionAsked | Self::QuestionAsked | Self::AskReplied | Self::AskRejected)
     }
 
-    /// Whether the turn of a root session wants this from its sub-agents too: their asks, what they use, and their end,
-    /// which ends their asks.
+    /// Whether the turn of the root session needs this event from the sessions of its sub-agents too: their asks, their token
+    /// usage, and their end, which also ends their asks.
     pub(crate) fn crosses_the_tree(self) -> bool {
         self.is_of_an_ask() || matches!(self, Self::MessageUpdated | Self::Idle)
     }
@@ -117,16 +119,16 @@ pub(crate) struct StatusChanged {
 pub(crate) struct Status {
     #[serde(rename = "type")]
     pub(crate) kind: String,
-    /// Of a retry: which one it is, why, and when (milliseconds of the epoch).
+    /// For a retry: its number, its reason, and its time (milliseconds since the epoch).
     #[serde(default)]
     pub(crate) attempt: Option<Number>,
-    #[serde(default, deserialize_with = "string_or_nothing")]
+    #[serde(default, deserialize_with = "if_valid")]
     pub(crate) message: Option<String>,
     #[serde(default)]
     pub(crate) next: Option<Number>,
 }
 
-/// Of an event that says nothing but whose it is.
+/// The properties of an event that only names its session.
 #[derive(Deserialize, Debug)]
 pub(crate) struct OfSession {
     #[serde(default, rename = "sessionID")]
@@ -153,7 +155,7 @@ pub(crate) struct Fault {
 
 #[derive(Deserialize, Debug, Clone, Default, PartialEq)]
 pub(crate) struct FaultData {
-    #[serde(default, deserialize_with = "string_or_nothing")]
+    #[serde(default, deserialize_with = "if_valid")]
     pub(crate) message: Option<String>,
     #[serde(default, rename = "statusCode")]
     pub(crate) status_code: Option<f64>,
@@ -194,7 +196,7 @@ pub(crate) struct MessageTime {
     pub(crate) completed: Option<f64>,
 }
 
-/// `GET /session/{id}/message`, one of them.
+/// An element of `GET /session/{id}/message`.
 #[derive(Deserialize, Debug)]
 pub(crate) struct StoredMessage {
     pub(crate) info: Message,
@@ -202,7 +204,7 @@ pub(crate) struct StoredMessage {
     pub(crate) parts: Vec<Part>,
 }
 
-/// The same without the content.
+/// The same without the content of the message.
 #[derive(Deserialize, Debug)]
 pub(crate) struct StoredInfo {
     pub(crate) info: Message,
@@ -230,34 +232,34 @@ pub(crate) struct Part {
     pub(crate) call: Option<String>,
     #[serde(default)]
     pub(crate) state: Option<ToolState>,
-    /// Of the user's text: OpenCode wrote it, not the user.
+    /// In a user's text: OpenCode wrote it, not the user.
     #[serde(default)]
     pub(crate) synthetic: bool,
-    /// Of the user's text: it is not for the model.
+    /// In a user's text: the model does not see it.
     #[serde(default)]
     pub(crate) ignored: bool,
-    /// Of a compaction: OpenCode itself found it necessary.
+    /// In a compaction: OpenCode itself started it.
     #[serde(default)]
     pub(crate) auto: bool,
-    /// Of a file.
-    #[serde(default, deserialize_with = "string_or_nothing")]
+    /// In a file.
+    #[serde(default, deserialize_with = "if_valid")]
     pub(crate) mime: Option<String>,
-    #[serde(default, deserialize_with = "string_or_nothing")]
+    #[serde(default, deserialize_with = "if_valid")]
     pub(crate) filename: Option<String>,
-    /// Of an agent that is called in.
-    #[serde(default, deserialize_with = "string_or_nothing")]
+    /// In a reference to an agent.
+    #[serde(default, deserialize_with = "if_valid")]
     pub(crate) name: Option<String>,
-    /// Of a subtask.
-    #[serde(default, deserialize_with = "string_or_nothing")]
+    /// In a subtask.
+    #[serde(default, deserialize_with = "if_valid")]
     pub(crate) agent: Option<String>,
-    #[serde(default, deserialize_with = "string_or_nothing")]
+    #[serde(default, deserialize_with = "if_valid")]
     pub(crate) description: Option<String>,
-    #[serde(default, deserialize_with = "string_or_nothing")]
+    #[serde(default, deserialize_with = "if_valid")]
     pub(crate) prompt: Option<String>,
-    /// Of a subtask: the command that it is for.
-    #[serde(default, deserialize_with = "string_or_nothing")]
+    /// In a subtask: the command that it runs.
+    #[serde(default, deserialize_with = "if_valid")]
     pub(crate) command: Option<String>,
-    /// Of the end of a step: why it ended, and what it used.
+    /// At the end of a step: why the step ended, and its token usage.
     #[serde(default)]
     pub(crate) reason: Option<String>,
     #[serde(default)]
@@ -279,15 +281,15 @@ pub(crate) struct ToolState {
     pub(crate) input: Option<Box<RawValue>>,
     #[serde(default)]
     pub(crate) title: Option<String>,
-    #[serde(default, deserialize_with = "string_or_nothing")]
+    #[serde(default, deserialize_with = "if_valid")]
     pub(crate) output: Option<String>,
-    #[serde(default, deserialize_with = "string_or_nothing")]
+    #[serde(default, deserialize_with = "if_valid")]
     pub(crate) error: Option<String>,
     #[serde(default)]
     pub(crate) metadata: Option<ToolMetadata>,
     #[serde(default)]
     pub(crate) time: Option<ToolTime>,
-    /// Files that the tool hands back.
+    /// Files that the tool returns.
     #[serde(default, deserialize_with = "tool::list_or_nothing")]
     pub(crate) attachments: Vec<Attachment>,
 }
@@ -336,15 +338,15 @@ pub(crate) struct Session {
     pub(crate) id: String,
     #[serde(default)]
     pub(crate) directory: Option<String>,
-    /// Set for the session of a sub-agent: that of its caller.
+    /// For the session of a sub-agent: the session that started it.
     #[serde(default, rename = "parentID")]
     pub(crate) parent: Option<String>,
     /// Set for a session that was opened in a workspace of OpenCode by the workspace's id.
     #[serde(default, rename = "workspaceID")]
     pub(crate) workspace: Option<String>,
-    #[serde(default, deserialize_with = "catalog::if_understood")]
+    #[serde(default, deserialize_with = "if_valid")]
     pub(crate) model: Option<SessionModel>,
-    #[serde(default, deserialize_with = "string_or_nothing")]
+    #[serde(default, deserialize_with = "if_valid")]
     pub(crate) title: Option<String>,
     #[serde(default)]
     pub(crate) time: SessionTime,
@@ -352,31 +354,31 @@ pub(crate) struct Session {
 
 #[derive(Deserialize, Debug, Default)]
 pub(crate) struct SessionTime {
-    /// When something last happened in it.
+    /// The time of the last change.
     #[serde(default)]
     pub(crate) updated: Option<f64>,
 }
 
-/// What OpenCode says about itself.
+/// OpenCode's report about itself.
 #[derive(Deserialize, Debug)]
 pub(crate) struct Health {
     pub(crate) healthy: bool,
 }
 
-/// The three shapes of an error body in one.
+/// The three forms of an error body in one.
 #[derive(Deserialize, Debug, Default)]
 pub(crate) struct ErrorBody {
     #[serde(default)]
     pub(crate) name: Option<String>,
     #[serde(default, rename = "_tag")]
     pub(crate) tag: Option<String>,
-    #[serde(default, deserialize_with = "string_or_nothing")]
+    #[serde(default, deserialize_with = "if_valid")]
     pub(crate) message: Option<String>,
     #[serde(default)]
     pub(crate) data: FaultData,
 }
 
-/// What was not set, for `null`: OpenCode writes that for what its operator left out.
+/// `null` becomes the default: OpenCode writes `null` for what its operator left out.
 fn default_for_null<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -385,16 +387,21 @@ where
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// Some fields are texts for one tool or provider and something else for another.
-fn string_or_nothing<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+/// `None` for a value of another type. Some fields are texts for one tool or provider and something else for another, and one
+/// such field must not make the whole object unreadable.
+fn if_valid<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
     #[derive(Deserialize)]
     #[serde(untagged)]
-    enum Loose {
-        Text(String),
+    enum Loose<T> {
+        Valid(T),
         Other(IgnoredAny),
     }
     Ok(match Loose::deserialize(deserializer)? {
-        Loose::Text(text) => Some(text),
+        Loose::Valid(value) => Some(value),
         Loose::Other(_) => None,
     })
 }

@@ -1,9 +1,9 @@
-//! What OpenCode has to offer, kept for a while: models, agents, commands, worktrees and workspaces.
+//! Caches what OpenCode offers: models, agents, commands, worktrees and workspaces.
 //!
-//! Models and agents are those of a directory: a project can bring its own.
+//! Models, agents and commands depend on the directory: a project can bring its own.
 
 mod cached;
-mod orders;
+mod names;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -13,28 +13,32 @@ use std::time::Duration;
 use longshore_engine::port::Session;
 use longshore_model::{Error, ErrorKind, ModelName, PromptOptions, Result};
 
-use self::cached::{Cached, PAUSE, patiently};
+use self::cached::{Cached, PAUSE, with_timeout};
+pub(crate) use self::names::Unverified;
 use crate::api::control::Command;
-use crate::api::{self, Takes, Workspace};
+use crate::api::{self, FileKinds, Workspace};
 use crate::client::{CallError, Client};
 
-/// How long models and agents are taken for what they were.
+/// How long cached models, agents and commands are used.
 const MAX_AGE: Duration = Duration::from_mins(1);
 
 /// The same for the project's worktrees and workspaces.
-const MAX_PLACES_AGE: Duration = Duration::from_secs(30);
+const MAX_WORKSPACES_AGE: Duration = Duration::from_secs(30);
 
-/// At so many directories all are forgotten, and read anew when they are needed.
+/// When this many directories are cached, all are forgotten, and read again when they are needed.
 const MAX_DIRECTORIES: usize = 100;
 
-/// So many names stand in a refusal.
-const NAMES: usize = 5;
+/// How many of the available names an error text lists.
+const LISTED_NAMES: usize = 5;
 
-/// Where a caller wrote what is looked up, for the refusal.
+/// The purpose of the calls here, for error texts. Completes "could not ...".
+const PURPOSE: &str = "look up what OpenCode offers";
+
+/// The request fields that hold the checked names, for error texts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fields<'a> {
     pub(crate) model: &'a str,
-    /// The same as the model where one field holds both.
+    /// The same as `model` where one field holds both.
     pub(crate) provider: &'a str,
     pub(crate) agent: &'a str,
     pub(crate) variant: &'a str,
@@ -50,39 +54,36 @@ impl Fields<'static> {
     };
 }
 
-/// The names of what OpenCode has.
 #[derive(Debug)]
 pub(crate) struct Catalog {
-    /// For those who wait to be admitted.
     client: Client,
-    /// The workspace root, whose project the worktrees and workspaces are of.
+    /// The workspace root. The worktrees and workspaces are those of its project.
     root: String,
     worktrees: Cached<Vec<String>>,
     workspaces: Cached<Vec<Workspace>>,
-    shelves: Mutex<HashMap<String, Arc<Shelf>>>,
+    directories: Mutex<HashMap<String, Arc<DirectoryCatalog>>>,
 }
 
-/// What a directory offers.
+/// What OpenCode offers in one directory.
 #[derive(Debug, Default)]
-struct Shelf {
+struct DirectoryCatalog {
     models: Cached<Models>,
     agents: Cached<Vec<api::Agent>>,
     commands: Cached<Vec<Command>>,
     default_model: Cached<Option<ModelName>>,
 }
 
-/// All models.
 #[derive(Debug)]
 struct Models {
     providers: BTreeMap<String, BTreeMap<String, Model>>,
-    /// The one that answers when nobody chose another.
+    /// The model that responds when none was chosen.
     default: Option<ModelName>,
 }
 
 #[derive(Debug, Default)]
 struct Model {
-    takes: Takes,
-    /// Empty: OpenCode says nothing about variants.
+    file_kinds: FileKinds,
+    /// Empty: OpenCode reports no variants.
     variants: Vec<String>,
 }
 
@@ -93,102 +94,69 @@ impl Catalog {
             root,
             worktrees: Cached::default(),
             workspaces: Cached::default(),
-            shelves: Mutex::default(),
+            directories: Mutex::default(),
         }
     }
 
-    /// Refuses a model, a variant or an agent that OpenCode does not have. What it does not say is not refused.
-    pub(crate) async fn check(
-        &self,
-        directory: &str,
-        wished: &PromptOptions,
-        defaults: &PromptOptions,
-    ) -> Result<()> {
-        if let Some(agent) = &wished.agent {
-            self.check_agent(directory, agent).await?;
-        }
-        let model = wished.model.as_ref();
-        // A variant is one of the model that will answer; the gateway's own choice of it is known too.
-        let for_variant = wished.variant.as_ref().and_then(|_| model.or(defaults.model.as_ref()));
-        let Some(model) = model.or(for_variant) else { return Ok(()) };
-        let variant = wished.variant.as_deref();
-        let mut refused = Ok(());
-        for max_age in [MAX_AGE, PAUSE] {
-            let Some(models) = self.models(&self.client, directory, max_age).await? else { return Ok(()) };
-            refused = models.check(model, wished.model.is_some(), variant, Fields::OF_MESSAGE);
-            if refused.is_ok() {
-                break;
-            }
-        }
-        refused
-    }
-
-    /// The kinds of file that the model takes that will answer a prompt with these options. Nothing is known: none.
-    pub(crate) async fn takes(
+    /// The kinds of file that the model accepts that will respond to a prompt with these options. None, if the model is unknown.
+    pub(crate) async fn accepted_files(
         &self,
         client: &Client,
         session: &Session,
         options: &PromptOptions,
-    ) -> Result<Takes> {
-        let Some(models) = self.models(client, &session.directory, MAX_AGE).await? else {
-            return Ok(Takes::default());
+    ) -> Result<FileKinds> {
+        let Some(models) = unless_failed(self.models(client, &session.directory, MAX_AGE).await)? else {
+            return Ok(FileKinds::default());
         };
-        let model = self.answering(client, session, options, &models).await?;
-        Ok(model.and_then(|model| Some(models.get(&model)?.takes)).unwrap_or_default())
+        let model = self.responding_model(client, session, options, &models).await?;
+        Ok(model.and_then(|model| Some(models.get(&model)?.file_kinds)).unwrap_or_default())
     }
 
-    /// The worktrees of the project, in OpenCode's words.
-    pub(crate) async fn worktrees(&self, anew: bool) -> Result<Arc<Vec<String>>> {
+    /// The worktrees of the project, as OpenCode spells them. `refresh`: only a very recent response will do.
+    pub(crate) async fn worktrees(&self, refresh: bool) -> Result<Arc<Vec<String>>> {
         let ask = |client: Client| async move {
             let mut found = match client.worktrees(&self.root).await {
-                // There is a repository here, so this is no way to say that it has none.
+                // The root is in a repository, so this error cannot mean that there are no worktrees.
                 Err(cause @ CallError::Refused { status: 500.., .. }) => return Err(cause),
                 listed => unless_absent(listed)?,
             };
             found.extend(client.project(&self.root).await?.sandboxes);
-            let workspaces = self.workspaces_now(client).await.unwrap_or_default();
+            let workspaces = self.read_workspaces(client).await.unwrap_or_default();
             found.extend(workspaces.into_iter().filter_map(|workspace| workspace.directory));
             Ok(found)
         };
-        let listed = self.worktrees.get_or_why(places_age(anew), &self.client, ask).await;
-        listed.map_err(|cause| unlisted(cause, "look up the project's worktrees"))
+        let listed = self.worktrees.get(workspaces_age(refresh), &self.client, ask).await;
+        listed.map_err(|cause| list_error(cause, "look up the project's worktrees"))
     }
 
-    /// The workspace of this id. `None`: there is none.
     pub(crate) async fn workspace(&self, id: &str) -> Result<Option<Workspace>> {
-        for anew in [false, true] {
-            if let Some(found) = self.workspaces(anew).await?.iter().find(|workspace| workspace.id == id) {
+        for refresh in [false, true] {
+            if let Some(found) = self.workspaces(refresh).await?.iter().find(|workspace| workspace.id == id) {
                 return Ok(Some(found.clone()));
             }
         }
         Ok(None)
     }
 
-    /// The workspaces of the project.
-    pub(crate) async fn workspaces(&self, anew: bool) -> Result<Arc<Vec<Workspace>>> {
-        let ask = |client| self.workspaces_now(client);
-        let listed = self.workspaces.get_or_why(places_age(anew), &self.client, ask).await;
-        listed.map_err(|cause| unlisted(cause, "look up the project's workspaces"))
+    /// The workspaces of the project. `refresh`: only a very recent response will do.
+    pub(crate) async fn workspaces(&self, refresh: bool) -> Result<Arc<Vec<Workspace>>> {
+        let ask = |client| self.read_workspaces(client);
+        let listed = self.workspaces.get(workspaces_age(refresh), &self.client, ask).await;
+        listed.map_err(|cause| list_error(cause, "look up the project's workspaces"))
     }
 
-    async fn workspaces_now(&self, client: Client) -> Result<Vec<Workspace>, CallError> {
+    async fn read_workspaces(&self, client: Client) -> Result<Vec<Workspace>, CallError> {
         unless_absent(client.workspaces(&self.root).await)
     }
 
-    async fn check_agent(&self, directory: &str, wished: &str) -> Result<()> {
-        let mut refused = Ok(());
-        for max_age in [MAX_AGE, PAUSE] {
-            let Some(agents) = self.agents(&self.client, directory, max_age).await? else { return Ok(()) };
-            refused = has_agent(&agents, wished, Fields::OF_MESSAGE.agent);
-            if refused.is_ok() {
-                break;
-            }
-        }
-        refused
+    /// The project's worktrees and workspaces have changed.
+    pub(crate) async fn forget_workspaces(&self) {
+        self.worktrees.forget().await;
+        self.workspaces.forget().await;
     }
 
-    /// The model that will answer, found as OpenCode finds it. `None`: OpenCode does not say.
-    async fn answering(
+    /// The model that will respond, chosen as OpenCode chooses it. `None`: OpenCode does not report it.
+    async fn responding_model(
         &self,
         client: &Client,
         session: &Session,
@@ -198,29 +166,40 @@ impl Catalog {
         if let Some(model) = &options.model {
             return Ok(Some(model.clone()));
         }
-        let Some(agents) = self.agents(client, &session.directory, MAX_AGE).await? else { return Ok(None) };
+        let Some(agents) = unless_failed(self.agents(client, &session.directory, MAX_AGE).await)? else {
+            return Ok(None);
+        };
         let agent = match &options.agent {
             Some(name) => agents.iter().find(|agent| agent.name == *name),
             None => agents.first(),
         };
         if let Some(model) = agent.and_then(|agent| agent.model.as_ref()) {
-            return Ok(Some(named(&model.provider, &model.model)));
+            return Ok(Some(model_name(&model.provider, &model.model)));
         }
-        // The session goes on with the model of its last prompt.
-        let place = client.place().await.map_err(|cause| cause.into_error("see what OpenCode has"))?;
+        // The session keeps the model of its last prompt.
+        let place = client.place().await.map_err(|cause| cause.into_error(PURPOSE))?;
         let placed = client.placed(&place);
-        let asked = patiently(placed.session(&session.directory, session.id.as_str())).await;
+        let asked = with_timeout(placed.session(&session.directory, session.id.as_str())).await;
         drop(place);
         let Ok(asked) = asked else { return Ok(None) };
         if let Some(model) = asked.model {
-            return Ok(Some(named(&model.provider, &model.model)));
+            return Ok(Some(model_name(&model.provider, &model.model)));
         }
+        let configured = unless_failed(self.configured_model(client, &session.directory).await)?;
+        Ok(configured.and_then(|configured| (*configured).clone().or_else(|| models.default.clone())))
+    }
+
+    /// The default model in the directory's configuration.
+    async fn configured_model(
+        &self,
+        client: &Client,
+        directory: &str,
+    ) -> Result<Arc<Option<ModelName>>, CallError> {
         let ask = |client: Client| async move {
-            let config = client.config(&session.directory).await?;
+            let config = client.config(directory).await?;
             Ok(config.model.as_deref().and_then(ModelName::parse))
         };
-        let default = self.shelf(&session.directory).default_model.get(MAX_AGE, client, ask).await?;
-        Ok(default.and_then(|default| (*default).clone().or_else(|| models.default.clone())))
+        self.directory(directory).default_model.get(MAX_AGE, client, ask).await
     }
 
     async fn models(
@@ -228,9 +207,9 @@ impl Catalog {
         client: &Client,
         directory: &str,
         max_age: Duration,
-    ) -> Result<Option<Arc<Models>>> {
+    ) -> Result<Arc<Models>, CallError> {
         let ask = |client: Client| async move { Ok(Models::from(client.providers(directory).await?)) };
-        self.shelf(directory).models.get(max_age, client, ask).await
+        self.directory(directory).models.get(max_age, client, ask).await
     }
 
     async fn agents(
@@ -238,17 +217,27 @@ impl Catalog {
         client: &Client,
         directory: &str,
         max_age: Duration,
-    ) -> Result<Option<Arc<Vec<api::Agent>>>> {
+    ) -> Result<Arc<Vec<api::Agent>>, CallError> {
         let ask = |client: Client| async move { client.agents(directory).await };
-        self.shelf(directory).agents.get(max_age, client, ask).await
+        self.directory(directory).agents.get(max_age, client, ask).await
     }
 
-    fn shelf(&self, directory: &str) -> Arc<Shelf> {
-        let mut shelves = self.shelves.lock().unwrap_or_else(PoisonError::into_inner);
-        if shelves.len() >= MAX_DIRECTORIES && !shelves.contains_key(directory) {
-            shelves.clear();
+    async fn commands(
+        &self,
+        client: &Client,
+        directory: &str,
+        max_age: Duration,
+    ) -> Result<Arc<Vec<Command>>, CallError> {
+        let ask = |client: Client| async move { client.commands(directory).await };
+        self.directory(directory).commands.get(max_age, client, ask).await
+    }
+
+    fn directory(&self, directory: &str) -> Arc<DirectoryCatalog> {
+        let mut directories = self.directories.lock().unwrap_or_else(PoisonError::into_inner);
+        if directories.len() >= MAX_DIRECTORIES && !directories.contains_key(directory) {
+            directories.clear();
         }
-        Arc::clone(shelves.entry(directory.to_owned()).or_default())
+        Arc::clone(directories.entry(directory.to_owned()).or_default())
     }
 }
 
@@ -257,17 +246,23 @@ impl Models {
         self.providers.get(&name.provider)?.get(&name.model)
     }
 
-    /// `wished`: the caller named the model itself.
-    fn check(&self, name: &ModelName, wished: bool, variant: Option<&str>, fields: Fields<'_>) -> Result<()> {
+    /// `requested`: the caller named the model itself.
+    fn check(
+        &self,
+        name: &ModelName,
+        requested: bool,
+        variant: Option<&str>,
+        fields: Fields<'_>,
+    ) -> Result<()> {
         let Some(models) = self.providers.get(&name.provider) else {
             let names = choices(self.providers.keys().map(String::as_str));
             let refusal = format!("OpenCode has no provider of this name{names}");
-            return if wished { Err(Error::invalid(fields.provider, refusal)) } else { Ok(()) };
+            return if requested { Err(Error::invalid(fields.provider, refusal)) } else { Ok(()) };
         };
         let Some(model) = models.get(&name.model) else {
             let names = choices(models.keys().map(String::as_str));
             let refusal = format!("OpenCode's provider '{}' has no model of this name{names}", name.provider);
-            return if wished { Err(Error::invalid(fields.model, refusal)) } else { Ok(()) };
+            return if requested { Err(Error::invalid(fields.model, refusal)) } else { Ok(()) };
         };
         let known = &model.variants;
         match variant {
@@ -286,34 +281,23 @@ impl From<api::Providers> for Models {
         let provider = |provider: api::Provider| {
             let models = provider.models.into_iter().map(|(name, model)| {
                 let variants = model.variants.unwrap_or_default().into_keys().collect();
-                (name, Model { takes: model.capabilities.input, variants })
+                (name, Model { file_kinds: model.capabilities.input, variants })
             });
             (provider.id, models.collect())
         };
         let first = listed.providers.first().map(|first| first.id.as_str());
-        let default = first.and_then(|first| Some(named(first, listed.default.get(first)?)));
+        let default = first.and_then(|first| Some(model_name(first, listed.default.get(first)?)));
         Self { default, providers: listed.providers.into_iter().map(provider).collect() }
     }
 }
 
-/// Refuses an agent that is not among these.
-fn has_agent(agents: &[api::Agent], wished: &str, field: &str) -> Result<()> {
-    if agents.iter().any(|agent| agent.name == wished) {
-        return Ok(());
-    }
-    let shown = |agent: &&api::Agent| !agent.hidden && agent.mode != "subagent";
-    let known: Vec<&str> = agents.iter().filter(shown).map(|agent| agent.name.as_str()).collect();
-    let names = choices(known.into_iter());
-    Err(Error::invalid(field, format!("OpenCode has no agent of this name{names}")))
-}
-
-/// The end of a refusal: what there is instead.
+/// The end of an error text: the available names.
 fn choices<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
     let count = names.len();
     if count == 0 {
         return "; it has none.".to_owned();
     }
-    let shown: Vec<&str> = names.take(NAMES).collect();
+    let shown: Vec<&str> = names.take(LISTED_NAMES).collect();
     let mut text = format!("; there is: {}", shown.join(", "));
     if count > shown.len() {
         let _ = write!(text, " and {} more", count - shown.len());
@@ -322,22 +306,31 @@ fn choices<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
     text
 }
 
-fn named(provider: &str, model: &str) -> ModelName {
+fn model_name(provider: &str, model: &str) -> ModelName {
     ModelName { provider: provider.to_owned(), model: model.to_owned() }
 }
 
-fn places_age(anew: bool) -> Duration {
-    if anew { PAUSE } else { MAX_PLACES_AGE }
+fn workspaces_age(refresh: bool) -> Duration {
+    if refresh { PAUSE } else { MAX_WORKSPACES_AGE }
 }
 
-/// Why it is not known what there is. An OpenCode that fails is one that is not there: whoever asked is to come again.
-fn unlisted(cause: CallError, doing: &str) -> Error {
+/// `None`: OpenCode does not respond. An error: the request could not be made for lack of a slot.
+fn unless_failed<T>(found: Result<Arc<T>, CallError>) -> Result<Option<Arc<T>>> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(cause @ CallError::Crowded { .. }) => Err(cause.into_error(PURPOSE)),
+        Err(_) => Ok(None),
+    }
+}
+
+/// The error when a list cannot be read. An OpenCode that fails counts as unavailable, so that callers retry later.
+fn list_error(cause: CallError, doing: &str) -> Error {
     let fails = matches!(cause, CallError::Refused { status: 500.., .. });
     let error = cause.into_error(doing);
     if fails { error.renamed(ErrorKind::AgentUnavailable) } else { error }
 }
 
-/// An OpenCode without worktrees or workspaces says so in its own ways.
+/// An OpenCode without worktrees or workspaces reports one of these errors.
 fn unless_absent<T: Default>(listed: Result<T, CallError>) -> Result<T, CallError> {
     match listed {
         Err(CallError::Refused { .. } | CallError::NoSuchPath | CallError::Garbled(_)) => Ok(T::default()),
@@ -353,14 +346,9 @@ mod tests {
     use super::*;
     use crate::Endpoint;
 
-    /// The wait of one who begins a turn is no answer of OpenCode.
     #[tokio::test(start_paused = true)]
-    async fn one_who_waits_for_a_place_keeps_nobody_waiting_and_speaks_for_nobody() {
-        let endpoint = Endpoint {
-            base_url: "http://host".parse().unwrap(),
-            username: "opencode".to_owned(),
-            password: None,
-        };
+    async fn a_long_wait_for_a_slot_neither_blocks_other_callers_nor_counts_as_a_failure() {
+        let endpoint = Endpoint::without_password("http://host");
         let client = Client::new(endpoint, Duration::from_mins(1), 1, Arc::default()).unwrap();
         let _held = client.place().await.unwrap();
         let catalog = Catalog::new(&client, "/w".to_owned());
@@ -368,9 +356,12 @@ mod tests {
         let options = PromptOptions { model: ModelName::parse("a/b"), ..PromptOptions::default() };
         let client = client.for_starts();
         let began = Instant::now();
-        let (started, ()) = tokio::join!(catalog.takes(&client, &session, &options), async {
+        let (started, ()) = tokio::join!(catalog.accepted_files(&client, &session, &options), async {
             for seconds in 1..20 {
-                let refused = catalog.check("/w", &options, &PromptOptions::default()).await.unwrap_err();
+                let none = PromptOptions::default();
+                let checked =
+                    catalog.check("/w", &options, &none, Fields::OF_MESSAGE, Unverified::Accept).await;
+                let refused = checked.unwrap_err();
                 assert_eq!(refused.kind(), ErrorKind::UpstreamBackpressure);
                 assert_eq!(began.elapsed(), Duration::from_secs(seconds));
             }

@@ -1,17 +1,17 @@
-//! What callers may look at and change in OpenCode beside turns: implements [`longshore_engine::port::Control`].
+//! What callers may query and change in OpenCode besides turns. Implements [`longshore_engine::port::Control`].
 //!
-//! OpenCode believes whatever it is told: it answers yes to what it does not have, writes into whichever session a message is
-//! in, and deletes whatever directory is named. So names are looked up before they are used, and what cannot be looked up is
-//! not done. Whatever changes something is called once.
+//! OpenCode does not check its input: it reports success for ids that it does not have, writes into whichever session holds a
+//! message, and deletes any directory that a request names. So the driver looks up every name before it uses it, and refuses
+//! a request whose names it cannot look up. A call that changes something is never repeated.
 
-mod act;
+mod commands;
 mod failure;
-mod look;
-mod order;
-mod places;
-mod ready;
+mod native_prompt;
+mod queries;
+mod readiness;
 pub(crate) mod references;
-mod told;
+mod results;
+mod workspaces;
 
 use longshore_engine::of_upstream;
 use longshore_engine::port::{BoxFuture, Control, ExternalTurn, Inhabited, Input, Known, Session};
@@ -21,36 +21,36 @@ use longshore_model::{
 };
 use tokio::sync::mpsc;
 
-pub(crate) use self::failure::Doing;
+pub(crate) use self::failure::{ForPurpose, Purpose};
 use crate::client::CallError;
 use crate::{OpenCode, id};
 
 impl Control for OpenCode {
-    fn place<'a>(&'a self, wish: &'a RequestedLocation) -> BoxFuture<'a, Result<String>> {
-        Box::pin(async move { self.gate.place_of(wish).await.map_err(of_upstream) })
+    fn place<'a>(&'a self, requested: &'a RequestedLocation) -> BoxFuture<'a, Result<String>> {
+        Box::pin(async move { self.access.resolve_location(requested).await.map_err(of_upstream) })
     }
 
     fn find<'a>(&'a self, id: &'a SessionId) -> BoxFuture<'a, Result<Option<Known>>> {
         Box::pin(async move {
-            // OpenCode answers such a name with an error of its own, and not that there is none.
+            // OpenCode answers such an id with an error of its own instead of "not found".
             if id::segment(id::Kind::Session, id.as_str()).is_err() {
                 return Ok(None);
             }
-            let doing = Doing::looking("look up the session").of(id);
-            let found = match self.for_callers.session(&self.gate.root, id.as_str()).await {
+            let purpose = Purpose::query("look up the session").in_session(id);
+            let found = match self.for_callers.session(&self.access.root, id.as_str()).await {
                 Err(CallError::NotFound) => return Ok(None),
-                found => found.map_err(|cause| cause.told(&doing))?,
+                found => found.for_purpose(purpose)?,
             };
-            let strange = |what: &str| CallError::Garbled(what.to_owned()).told(&doing);
-            let directory = found.directory.ok_or_else(|| strange("a session without a directory"))?;
-            // A parent that is not understood must not make this a session that nobody has.
+            let malformed = |what: &str| CallError::Garbled(what.to_owned()).into_control_error(purpose);
+            let directory = found.directory.ok_or_else(|| malformed("a session without a directory"))?;
+            // A session with an unreadable parent must not pass for a session without one.
             let parent = found.parent.as_deref().map(SessionId::parse).transpose();
             let workspace = found.workspace.as_deref().map(WorkspaceId::parse).transpose();
-            let is_open = self.gate.is_open_to_callers(&directory).await.map_err(of_upstream)?;
+            let is_open = self.access.is_open_to_callers(&directory).await.map_err(of_upstream)?;
             Ok(Some(Known {
                 session: Session { id: id.clone(), directory },
-                parent: parent.map_err(|_| strange("a session with a strange parent"))?,
-                workspace: workspace.map_err(|_| strange("a session with a strange workspace"))?,
+                parent: parent.map_err(|_| malformed("a session with a malformed parent"))?,
+                workspace: workspace.map_err(|_| malformed("a session with a malformed workspace"))?,
                 is_open,
             }))
         })
@@ -62,7 +62,7 @@ impl Control for OpenCode {
         session: Option<&'a Session>,
         look: &'a ControlQuery,
     ) -> BoxFuture<'a, Result<ControlResult>> {
-        Box::pin(self.looked(at, session, look))
+        Box::pin(self.answer_query(at, session, look))
     }
 
     fn act<'a>(
@@ -71,7 +71,7 @@ impl Control for OpenCode {
         session: Option<&'a Session>,
         act: &'a ControlCommand,
     ) -> BoxFuture<'a, Result<ControlResult>> {
-        Box::pin(self.acted(session, act))
+        Box::pin(self.run_command(session, act))
     }
 
     fn forks<'a>(
@@ -80,7 +80,7 @@ impl Control for OpenCode {
         before: Option<&'a MessageRef>,
         since: Timestamp,
     ) -> BoxFuture<'a, Result<Vec<Session>>> {
-        Box::pin(self.copies(session, before, since))
+        Box::pin(self.find_forks(session, before, since))
     }
 
     fn check_order<'a>(
@@ -90,7 +90,7 @@ impl Control for OpenCode {
         options: &'a PromptOptions,
         may_run: bool,
     ) -> BoxFuture<'a, Result<()>> {
-        Box::pin(self.check(session, order, options, may_run))
+        Box::pin(self.check_prompt(session, order, options, may_run))
     }
 
     fn note<'a>(
@@ -100,7 +100,7 @@ impl Control for OpenCode {
         input: &'a [Input],
         options: &'a PromptOptions,
     ) -> BoxFuture<'a, Result<()>> {
-        Box::pin(self.noted(session, order, input, options))
+        Box::pin(self.send_note(session, order, input, options))
     }
 
     fn worktree<'a>(&'a self, wanted: &'a WorktreeRef) -> BoxFuture<'a, Result<String>> {
@@ -113,8 +113,8 @@ impl Control for OpenCode {
 
     fn offers(&self) -> BoxFuture<'_, Result<Offers>> {
         Box::pin(async move {
-            let (agents, commands) = self.gate.catalog.offers().await?;
-            Ok(told::offers(&agents, &commands))
+            let (agents, commands) = self.access.catalog.offers().await?;
+            Ok(results::offers(&agents, &commands))
         })
     }
 
@@ -131,7 +131,7 @@ impl Control for OpenCode {
     }
 }
 
-/// Whatever is about a session comes with it.
-fn given(session: Option<&Session>) -> Result<&Session> {
-    session.ok_or_else(|| Error::internal("a look or an act of a session came without it"))
+/// The engine passes the session with every query and command that concerns one.
+fn required(session: Option<&Session>) -> Result<&Session> {
+    session.ok_or_else(|| Error::internal("a query or command about a session came without the session"))
 }

@@ -1,5 +1,5 @@
-//! Files on this machine, which others may change at any time: opened once, without following a link, and looked at
-//! through the open handle only.
+//! Reads files on this machine that others may change at any time. A file is opened once, without following links, and then
+//! inspected through the open handle only.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
-/// The path below a directory, links resolved. `None`: it is not there, or is not in it.
+/// Resolves the links of a path in a directory: the resolved directory, and the path below it. `None`: there is no such file in it.
 pub(crate) async fn inside(directory: &Path, path: &Path) -> Option<(PathBuf, PathBuf)> {
     let directory = tokio::fs::canonicalize(directory).await.ok()?;
     let path = tokio::fs::canonicalize(directory.join(path)).await.ok()?;
@@ -15,13 +15,13 @@ pub(crate) async fn inside(directory: &Path, path: &Path) -> Option<(PathBuf, Pa
     Some((directory, rest))
 }
 
-/// The content of a regular file, or its first `most` bytes. `rest` has no links in it: if it has some by now, somebody
-/// put them there since it was resolved, and nothing is read.
+/// The first `most` bytes of a regular file. `rest` was resolved and has no links: if it has one now, the link was put there
+/// later, and nothing is read.
 pub(crate) async fn read(directory: PathBuf, rest: PathBuf, most: u64) -> io::Result<Vec<u8>> {
     let read = move || {
         let file = open_below(&directory, &rest)?;
         if !file.metadata()?.is_file() {
-            return Err(io::Error::other("it is no regular file"));
+            return Err(io::Error::other("not a regular file"));
         }
         let mut bytes = Vec::new();
         file.take(most).read_to_end(&mut bytes)?;
@@ -30,22 +30,22 @@ pub(crate) async fn read(directory: PathBuf, rest: PathBuf, most: u64) -> io::Re
     tokio::task::spawn_blocking(read).await.map_err(io::Error::other)?
 }
 
-/// Goes down step by step, each step inside the directory that the one before has open.
+/// Opens each component of the path relative to the open handle of the one before.
 fn open_below(directory: &Path, rest: &Path) -> io::Result<File> {
     let step = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let mut names = Vec::new();
     for component in rest.components() {
         match component {
             Component::Normal(name) => names.push(name),
-            _ => return Err(io::Error::other("it is no resolved path")),
+            _ => return Err(io::Error::other("not a resolved path")),
         }
     }
-    let last = names.pop().ok_or_else(|| io::Error::other("it is no regular file"))?;
+    let last = names.pop().ok_or_else(|| io::Error::other("not a regular file"))?;
     let mut at = openat(CWD, directory, step | OFlags::DIRECTORY, Mode::empty())?;
     for name in names {
         at = openat(&at, name, step | OFlags::DIRECTORY, Mode::empty())?;
     }
-    // Not to wait for the other end of a pipe, nor to make a terminal ours.
+    // Without waiting for the writer of a pipe, and without making a terminal the controlling one.
     let file = openat(&at, last, step | OFlags::NONBLOCK | OFlags::NOCTTY, Mode::empty())?;
     Ok(file.into())
 }
@@ -58,10 +58,10 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn nothing_that_changes_after_a_path_was_resolved_leads_out_or_holds_up() {
+    async fn a_path_that_changes_after_it_was_resolved_neither_leads_outside_nor_blocks() {
         for what in ["the file", "a link", "a link above", "a pipe", "a directory"] {
-            let place = tempfile::tempdir().unwrap();
-            let (inside, outside) = (place.path().join("inside"), place.path().join("outside"));
+            let temp = tempfile::tempdir().unwrap();
+            let (inside, outside) = (temp.path().join("inside"), temp.path().join("outside"));
             fs::create_dir_all(inside.join("sub")).unwrap();
             fs::create_dir_all(&outside).unwrap();
             fs::write(inside.join("sub/file"), "inside").unwrap();
@@ -94,12 +94,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_outside_is_not_found() {
-        let place = tempfile::tempdir().unwrap();
-        let directory = place.path().join("inside");
+    async fn a_file_outside_the_directory_is_not_found() {
+        let temp = tempfile::tempdir().unwrap();
+        let directory = temp.path().join("inside");
         fs::create_dir_all(&directory).unwrap();
-        fs::write(place.path().join("secret"), "").unwrap();
-        symlink(place.path().join("secret"), directory.join("link")).unwrap();
+        fs::write(temp.path().join("secret"), "").unwrap();
+        symlink(temp.path().join("secret"), directory.join("link")).unwrap();
         fs::write(directory.join("file"), "").unwrap();
         for (path, is_inside) in [("file", true), ("link", false), ("../secret", false), ("none", false)] {
             assert_eq!(inside(&directory, Path::new(path)).await.is_some(), is_inside, "{path}");

@@ -9,7 +9,7 @@ use longshore_model::id::check_id;
 use longshore_model::{Error, ErrorKind, PromptId, Result, Timestamp, spelled};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// What may stand unescaped in a path segment or a query value.
+/// Characters that need no escape in a path segment or a query value.
 const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// The time in an id has 36 bits of milliseconds: it wraps every 795 days.
@@ -17,7 +17,7 @@ const TIME_BITS: u32 = 36;
 
 const RANDOM_LENGTH: usize = 14;
 
-/// What an id names. OpenCode answers 500 or HTML, not 404, to an id with a wrong prefix.
+/// The kind of object that an id names. OpenCode answers 500 or HTML, not 404, to an id with a wrong prefix.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Session,
@@ -57,40 +57,40 @@ pub(crate) fn query_value(value: &str) -> String {
     utf8_percent_encode(value, UNRESERVED).to_string()
 }
 
-/// A directory for the query. OpenCode decodes this one value twice, so a `%` in it is escaped twice.
+/// A directory for the query. OpenCode decodes this value twice, so a `%` in it is escaped twice.
 pub(crate) fn directory_value(directory: &str) -> String {
     query_value(&directory.replace('%', "%25"))
 }
 
-/// Whether OpenCode would work in another directory than this: it decodes the path of a session once more whenever it
-/// uses the session, so that `%41` becomes `A`.
+/// Whether OpenCode would work in another directory than this: OpenCode decodes the path of a session once more whenever it
+/// uses the session, so `%41` becomes `A`.
 pub(crate) fn is_misread(directory: &str) -> bool {
     let escape =
         |bytes: &[u8]| matches!(bytes, [b'%', a, b] if a.is_ascii_hexdigit() && b.is_ascii_hexdigit());
     directory.as_bytes().windows(3).any(escape)
 }
 
-/// How far OpenCode's clock is from ours, learnt from the ids of its events.
+/// The offset between OpenCode's clock and the local clock, learned from the ids of OpenCode's events.
 #[derive(Debug, Default)]
 pub(crate) struct ServerClock {
     offset_ms: AtomicI64,
 }
 
 impl ServerClock {
-    /// Takes the time out of an event id that has just arrived.
+    /// Learns the offset from the id of an event that has just arrived.
     pub(crate) fn learn(&self, event_id: &str, now: Timestamp) {
         if let Some(theirs) = time_of(event_id) {
             self.offset_ms.store(wrapped_difference(theirs, now.0), Ordering::Relaxed);
         }
     }
 
-    /// What OpenCode's clock said at a moment of ours, in milliseconds.
+    /// OpenCode's time at a local time, in milliseconds.
     pub(crate) fn at(&self, local: Timestamp) -> i64 {
         local.0.saturating_add(self.offset_ms.load(Ordering::Relaxed))
     }
 }
 
-/// Makes prompt ids. Each is larger than the one before, also within a millisecond.
+/// Makes prompt ids. Each is larger than the one before, even within a millisecond.
 #[derive(Debug, Default)]
 pub(crate) struct PromptIds {
     last: AtomicU64,
@@ -104,7 +104,7 @@ impl PromptIds {
         let last = self.last.update(Ordering::Relaxed, Ordering::Relaxed, advance);
         let digits = advance(last) & ((1 << 48) - 1);
         let random = random_base62();
-        PromptId::parse(&format!("msg_{digits:012x}{random}")).expect("letters and digits are an id")
+        PromptId::parse(&format!("msg_{digits:012x}{random}")).expect("letters and digits are a valid id")
     }
 }
 
@@ -121,14 +121,14 @@ fn time_of(id: &str) -> Option<i64> {
     i64::try_from(value >> 12).ok()
 }
 
-/// Whether an id was made before this moment (milliseconds of OpenCode's clock). One that tells no time was not.
+/// Whether an id was made before this time (milliseconds of OpenCode's clock). False for an id without a time.
 pub(crate) fn is_older(id: &str, than: f64) -> bool {
-    #[expect(clippy::cast_possible_truncation, reason = "a moment has no fraction that matters here")]
+    #[expect(clippy::cast_possible_truncation, reason = "fractions of a millisecond do not matter here")]
     let moment = than as i64;
     time_of(id).is_some_and(|time| wrapped_difference(time, moment) < 0)
 }
 
-/// `theirs - ours`, where `theirs` is known modulo 2^36 only: the smallest difference that fits.
+/// `theirs - ours`, where `theirs` is known only modulo 2^36: the smallest difference that fits.
 fn wrapped_difference(theirs: i64, ours: i64) -> i64 {
     let modulus = 1_i64 << TIME_BITS;
     let difference = (theirs - ours).rem_euclid(modulus);
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn segments() {
+    fn only_ids_of_the_right_kind_become_path_segments() {
         let cases: [(Kind, &str, Option<&str>); 9] = [
             (Kind::Session, "ses_e22b77bdcffeF3GEP0UDugtIeL", Some("ses_e22b77bdcffeF3GEP0UDugtIeL")),
             (Kind::Message, "msg_1dd4884320018BbK6iNarqlvpA", Some("msg_1dd4884320018BbK6iNarqlvpA")),
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn directories() {
+    fn directories_are_escaped_for_a_double_decode() {
         let cases = [
             ("/workspace", "%2Fworkspace"),
             ("/a b&c=d", "%2Fa%20b%26c%3Dd"),
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn the_servers_clock_is_learnt_from_its_events() {
+    fn the_servers_clock_is_learned_from_its_events() {
         let server_now = 1_794_713_879_602_i64;
         for local in [server_now, server_now - 3_600_000, server_now + 90_000, server_now - 1] {
             let clock = ServerClock::default();

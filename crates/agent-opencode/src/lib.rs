@@ -1,9 +1,9 @@
-//! Drives OpenCode over its HTTP API: implements [`longshore_engine::port::Agent`], and
+//! Drives OpenCode over its HTTP API. Implements [`longshore_engine::port::Agent`], and
 //! [`longshore_engine::port::Control`] in `control`.
 //!
-//! A prompt goes down through [`OpenCode`] and `turn::start`. Events come up from the one `reader` of the session's
-//! directory to the turn's driver, through the pure `translate`, to the engine. Where the stream has a gap,
-//! `reconcile` asks OpenCode for what is missing.
+//! [`OpenCode`] and `turn::start` send a prompt to OpenCode. Events come back from the one `reader` of the session's
+//! directory to the turn's driver, through the pure `translate`, to the engine. When the event stream has a gap,
+//! `reconcile` asks OpenCode for the missing events.
 
 mod address;
 mod admit;
@@ -45,7 +45,7 @@ use secrecy::SecretString;
 use tokio::time::{Instant, sleep};
 
 pub use crate::address::Address;
-use crate::admit::Gate;
+use crate::admit::AccessPolicy;
 use crate::catalog::Catalog;
 use crate::client::{CallError, Client};
 use crate::id::{PromptIds, ServerClock};
@@ -55,50 +55,50 @@ pub use crate::turn::Watchdog;
 use crate::turn::{Starter, Unused};
 use crate::watch::Watch;
 
-/// The pause after a session could not be opened because OpenCode just went away.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// The pause after a session could not be opened because OpenCode had just become unreachable.
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
 /// Where OpenCode is and how to use it.
 #[derive(Clone, Debug)]
 pub struct OpenCodeConfig {
     pub endpoint: Endpoint,
-    /// The workspace root: where sessions work that ask for no directory of their own.
+    /// The workspace root: the directory of sessions whose caller requested no other directory.
     pub directory: PathBuf,
     /// How long one call may take, and how long a turn waits for a busy session.
     pub control_timeout: Duration,
-    /// The same for calls that take as long as a model or a command takes. `None`: as long as it takes.
+    /// The same for calls that last as long as a model or a command runs. `None`: no limit.
     pub long_timeout: Option<Duration>,
-    /// How long the event stream may be silent before it is taken for dead and made anew. OpenCode sends a heartbeat every
-    /// 10 s.
+    /// How long the event stream may be silent before the gateway considers it dead and opens it again. OpenCode sends a
+    /// heartbeat every 10 s.
     pub stream_silence: Duration,
-    /// What every prompt asks for where its sender is silent. `None`: OpenCode's own choice.
+    /// Options of a prompt whose sender gave none. `None`: OpenCode chooses.
     pub defaults: PromptOptions,
     /// Callers may work in directories below the root, and in worktrees and workspaces of its project.
     pub allow_directory_override: bool,
     pub watchdog: Watchdog,
-    /// Hand over the files that a turn wrote, when it ends.
+    /// Attach the files that a turn wrote to the task when the turn ends.
     pub written_files: bool,
-    /// How many short calls may be under way at OpenCode at once; 0 is no limit. See [`UPSTREAM_CALLS`].
+    /// How many short calls to OpenCode may run at the same time; 0 means no limit. See [`UPSTREAM_CALLS`].
     pub upstream_calls: usize,
-    /// In how many directories it is watched what somebody else prompts, the root among them; 0 is nowhere. Each costs
-    /// OpenCode the memory of one that is in use. See [`WATCH_DIRECTORIES`].
+    /// The number of directories in which the gateway watches for prompts of other OpenCode clients, including the root; 0
+    /// means none. Each watched directory costs OpenCode as much memory as a directory in use. See [`WATCH_DIRECTORIES`].
     pub watch_directories: usize,
     pub metrics: Arc<Metrics>,
 }
 
-/// The usual number of short calls at once.
+/// The default number of short calls at the same time.
 pub const UPSTREAM_CALLS: usize = 32;
 
-/// The usual number of directories that are watched.
+/// The default number of watched directories.
 pub const WATCH_DIRECTORIES: usize = 16;
 
 /// The address of an OpenCode server and the credentials for it.
 #[derive(Clone)]
 pub struct Endpoint {
     pub base_url: Address,
-    /// `opencode`, unless the server was told otherwise.
+    /// `opencode`, unless the server was configured otherwise.
     pub username: String,
-    /// `None`: the server asks for none. One that moved has another, which its address knows.
+    /// `None`: the server asks for none. A server that moved has another password, which `base_url` holds.
     pub password: Option<SecretString>,
 }
 
@@ -106,11 +106,11 @@ pub struct Endpoint {
 #[derive(Debug)]
 pub struct OpenCode {
     client: Client,
-    /// For what a caller waits for before anything is promised.
+    /// For calls whose caller still waits for a response, so that a lack of capacity can be reported.
     for_callers: Client,
-    gate: Gate,
+    access: AccessPolicy,
     long_timeout: Option<Duration>,
-    /// The workspace root is on this machine, so that its paths are resolved before OpenCode gets them.
+    /// The workspace root exists on this machine, so its paths are resolved before OpenCode gets them.
     is_root_here: bool,
     clock: Arc<dyn Clock>,
     server_clock: Arc<ServerClock>,
@@ -122,13 +122,13 @@ pub struct OpenCode {
 
 impl OpenCode {
     pub fn new(config: OpenCodeConfig, clock: Arc<dyn Clock>, tasks: Tasks) -> Result<Self> {
-        // OpenCode goes by resolved paths. A directory that is not here is OpenCode's to judge.
+        // OpenCode uses resolved paths. Only OpenCode can judge a directory that is not on this machine.
         let root = std::fs::canonicalize(&config.directory);
         let is_root_here = root.is_ok();
         let root = root.unwrap_or(config.directory).into_os_string().into_string().map_err(|_| {
             Error::new(
                 ErrorKind::Internal,
-                "The workspace's path is no UTF-8 text; choose another workspace.",
+                "The path of the workspace is not valid UTF-8; choose another workspace.",
             )
         })?;
         let (calls, metrics) = (config.upstream_calls, Arc::clone(&config.metrics));
@@ -154,7 +154,7 @@ impl OpenCode {
         let catalog = Arc::new(Catalog::new(&client, root.clone()));
         let prompts = Prompts { catalog: Arc::clone(&catalog), defaults: config.defaults.clone() };
         Ok(Self {
-            gate: Gate {
+            access: AccessPolicy {
                 catalog,
                 root: root.clone(),
                 allow_override: config.allow_directory_override,
@@ -184,19 +184,16 @@ impl OpenCode {
             client,
         })
     }
-}
-
-impl OpenCode {
-    /// Waits for an OpenCode that is being started.
+    /// Opens a session. Waits for an OpenCode that is still starting.
     async fn create_session(&self, directory: &str) -> Result<api::Session> {
         let deadline = Instant::now() + turn::PATIENCE.min(self.starter.timeout);
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             self.readers.attached(directory, left).await?;
             match self.starter.for_starts.create_session(directory).await {
-                // It went away, and its event stream did not tell us yet. It did not get the request.
-                Err(CallError::Unreachable(_)) if Instant::now() + LOOK_AGAIN < deadline => {
-                    sleep(LOOK_AGAIN).await;
+                // OpenCode is gone and did not get the request; its event stream has not reported that yet.
+                Err(CallError::Unreachable(_)) if Instant::now() + RETRY_PAUSE < deadline => {
+                    sleep(RETRY_PAUSE).await;
                 }
                 made => return made.map_err(|cause| cause.into_error("open a session")),
             }
@@ -205,64 +202,65 @@ impl OpenCode {
 }
 
 impl Agent for OpenCode {
-    fn admit<'a>(&'a self, wishes: Admission<'a>) -> BoxFuture<'a, Result<Admitted>> {
-        Box::pin(self.gate.admit(wishes))
+    fn admit<'a>(&'a self, requested: Admission<'a>) -> BoxFuture<'a, Result<Admitted>> {
+        Box::pin(self.access.admit(requested))
     }
 
     fn find_session<'a>(&'a self, id: &'a SessionId) -> BoxFuture<'a, Result<Option<Session>>> {
         Box::pin(async move {
-            // OpenCode answers such a name with an error of its own, and not that there is none.
+            // OpenCode answers such an id with an error of its own instead of "not found".
             if id::segment(id::Kind::Session, id.as_str()).is_err() {
                 return Ok(None);
             }
-            let found = match self.for_callers.session(&self.gate.root, id.as_str()).await {
+            let found = match self.for_callers.session(&self.access.root, id.as_str()).await {
                 Err(CallError::NotFound) => return Ok(None),
                 found => found.map_err(|cause| cause.into_error("look up the session"))?,
             };
-            // A sub-agent's session is its caller's, and of one that belongs to a workspace the directory hears nothing.
+            // The session of a sub-agent belongs to its parent. The events of a session in an OpenCode workspace do not
+            // reach the stream of the directory.
             let Some(directory) = found.directory else { return Ok(None) };
             if found.parent.is_some() || found.workspace.is_some() {
                 return Ok(None);
             }
-            let open = self.gate.is_open_to_callers(&directory).await?;
+            let open = self.access.is_open_to_callers(&directory).await?;
             Ok(open.then(|| Session { id: id.clone(), directory }))
         })
     }
 
     fn is_busy<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<bool>> {
         Box::pin(async move {
-            // A session is busy for as long as a sub-agent works for it.
+            // A session counts as busy while one of its sub-agents works.
             let statuses = self.for_callers.statuses(&session.directory).await;
-            let statuses = statuses.map_err(|cause| cause.into_error("see whether the session is idle"))?;
+            let statuses = statuses.map_err(|cause| cause.into_error("check whether the session is idle"))?;
             Ok(statuses.contains_key(session.id.as_str()))
         })
     }
 
     fn open_session(&self, request: NewSession) -> BoxFuture<'_, Result<Session>> {
         Box::pin(async move {
-            let wanted = request.directory.as_str();
-            if id::is_misread(wanted) {
+            let requested = request.directory.as_str();
+            if id::is_misread(requested) {
                 return Err(Error::invalid(
                     "directory",
-                    "OpenCode cannot work in a directory whose path has a percent sign and two hexadecimal digits; \
+                    "OpenCode cannot work in a directory whose path has a percent sign followed by two hexadecimal digits; \
                      choose another.",
                 ));
             }
-            let made = self.create_session(wanted).await?;
+            let made = self.create_session(requested).await?;
             let id = SessionId::parse(&made.id).map_err(|cause| {
                 Error::new(
                     ErrorKind::InvalidAgentResponse,
-                    "OpenCode gave a session a name that is no identifier.",
+                    "OpenCode gave the new session an id that is not valid.",
                 )
                 .caused_by(cause)
             })?;
-            // OpenCode resolves links; its events and lists go by the resolved path.
-            let directory = made.directory.unwrap_or_else(|| wanted.to_owned());
-            // Where the root itself is, is its operator's choice.
-            if self.is_root_here && directory != wanted && wanted != self.gate.root {
+            // OpenCode resolves links; its events and lists use the resolved path.
+            let directory = made.directory.unwrap_or_else(|| requested.to_owned());
+            // The operator chose the root, so the root may be a link.
+            if self.is_root_here && directory != requested && requested != self.access.root {
                 return Err(Error::invalid(
                     "metadata.opencode.directory",
-                    "A link was put where this directory was when it was looked at; name the directory that it leads to, \
+                    "This directory was replaced by a link after it was checked; name the directory that the link points to, \
                      or choose another.",
                 ));
             }
@@ -293,9 +291,9 @@ impl Agent for OpenCode {
             answered.map_err(|cause| match cause {
                 CallError::NotFound => Error::new(
                     ErrorKind::InterruptNotFound,
-                    "OpenCode no longer asks this: it was answered elsewhere, or its turn is over.",
+                    "This request is no longer open in OpenCode: it was answered elsewhere, or its turn is over.",
                 ),
-                cause => cause.into_error("answer the ask"),
+                cause => cause.into_error("answer the request"),
             })
         })
     }
@@ -303,7 +301,7 @@ impl Agent for OpenCode {
     fn abort<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             self.readers.note_abort(&session.directory, session.id.as_str());
-            // Once it has stopped, nobody knows any more.
+            // Read the descendants first: once the session has stopped, they are no longer known.
             let below = self.readers.below(&session.directory, session.id.as_str());
             let aborted = self.client.abort(&session.directory, session.id.as_str()).await;
             aborted.map_err(|cause| cause.into_error("stop the turn"))?;
@@ -321,11 +319,19 @@ impl Agent for OpenCode {
             match self.client.is_healthy().await {
                 Ok(true) => Ok(()),
                 Ok(false) => {
-                    Err(Error::new(ErrorKind::AgentUnavailable, "OpenCode says that it is not healthy."))
+                    Err(Error::new(ErrorKind::AgentUnavailable, "OpenCode reports that it is not healthy."))
                 }
-                Err(cause) => Err(cause.into_error("see whether it is healthy")),
+                Err(cause) => Err(cause.into_error("check whether it is healthy")),
             }
         })
+    }
+}
+
+#[cfg(test)]
+impl Endpoint {
+    /// A server that asks for no password.
+    pub(crate) fn without_password(url: &str) -> Self {
+        Self { base_url: url.parse().unwrap(), username: "opencode".to_owned(), password: None }
     }
 }
 

@@ -1,25 +1,25 @@
-//! An `opencode serve` that Longshore starts, finds again, watches and ends.
+//! An `opencode serve` that Longshore starts, adopts, supervises and terminates.
 //!
-//! It outlives the gateway: it has a process group of its own, its output goes to a file, and what is needed to
-//! talk to it stands in a record in the data directory, all readable by the owner only. The next start adopts
-//! it if it is still the same process and answers; otherwise what is left of it is ended and a new one started.
+//! The process outlives the gateway: it has its own process group, its output goes to a file, and a record in the data directory
+//! holds what is needed to reach it. Only the owner can read these files. The next start adopts the process if it is still the
+//! same process and responds. Otherwise the gateway terminates what is left of it and starts a new one.
 //!
 //! | file | content |
 //! |---|---|
 //! | `managed.json` | port, password, process, marker, workspace, version |
-//! | `managed.lock` | held while one is started, adopted or ended |
-//! | `opencode.log` | its output since its last start; `opencode.log.1` that of the start before |
+//! | `managed.lock` | held while an OpenCode is started, adopted or terminated |
+//! | `opencode.log` | the output since the last start; `opencode.log.1` holds that of the start before |
 //!
 //! Processes are found through Linux's `/proc`.
 
-mod end;
 mod health;
 mod launch;
+mod liveness;
 mod lock;
 mod process;
 mod record;
 mod supervise;
-mod vigil;
+mod terminate;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -32,83 +32,83 @@ use longshore_model::{Error, ErrorKind, Result};
 use secrecy::SecretString;
 use tokio::process::Child;
 
+use self::liveness::LivenessCheck;
 use self::lock::Lock;
 use self::record::Record;
 pub use self::supervise::State;
-use self::vigil::Vigil;
 use crate::{Address, Endpoint};
 
-/// The user name that OpenCode expects when none is configured.
+/// The user name that OpenCode expects by default.
 const USERNAME: &str = "opencode";
 
-/// How long [`stop`] waits for a gateway that is just starting or ending OpenCode.
+/// How long [`stop`] waits for a gateway that is just starting or terminating OpenCode.
 const STOP_PATIENCE: Duration = Duration::from_secs(90);
 
 /// What to start, and where.
 #[derive(Clone, Debug)]
 pub struct ManagedConfig {
-    /// A path, or a name to be looked up on the `PATH`.
+    /// A path, or a name to look up on the `PATH`.
     pub program: PathBuf,
-    /// Where the record and the output go.
+    /// The directory for the record and the output.
     pub data_dir: PathBuf,
     /// The directory that OpenCode works in.
     pub workspace: PathBuf,
-    /// Set for OpenCode, beside or instead of the gateway's own environment.
+    /// Variables for OpenCode, in addition to the gateway's own environment. They override it.
     pub env: BTreeMap<OsString, OsString>,
     /// OpenCode gets `env` only.
     pub env_clear: bool,
-    /// An OpenCode that does not listen in this time is ended. It takes 2 to 4 s on a quiet machine.
+    /// An OpenCode that does not listen within this time is terminated. The start takes 2 to 4 s on an idle machine.
     pub start_timeout: Duration,
 }
 
-/// A running OpenCode. Dropping this does not end it.
+/// A running OpenCode. Dropping this does not terminate it.
 #[derive(Debug)]
 pub struct Managed {
     config: ManagedConfig,
     record: Record,
     address: Address,
-    vigil: Vigil,
-    /// None when it was adopted: it is no child of ours then.
+    liveness: LivenessCheck,
+    /// `None` for an adopted OpenCode, which is not a child of this process.
     child: Option<Child>,
 }
 
 impl Managed {
     /// Adopts the OpenCode of the data directory, or starts one.
     ///
-    /// Dropping the future ends an OpenCode that is about to start.
+    /// Dropping the future terminates an OpenCode that is still starting.
     pub async fn start(config: ManagedConfig) -> Result<Self> {
         std::fs::DirBuilder::new()
             .recursive(true)
             .mode(0o700)
             .create(&config.data_dir)
-            .map_err(|source| unavailable("The data directory cannot be made.").caused_by(source))?;
-        // Whoever holds the lock may wait for OpenCode as long as we would, and end another before that.
+            .map_err(|source| unavailable("The data directory cannot be created.").caused_by(source))?;
+        // The holder of the lock may wait for OpenCode as long as this start would, and terminate another one before that.
         let lock = Lock::take(&config.data_dir, config.start_timeout + STOP_PATIENCE).await?;
         if let Some(record) = Record::read(&config.data_dir) {
             if record.is_adoptable(&config.workspace).await {
-                tracing::info!(pid = record.pid(), "took over the OpenCode that was left running");
+                tracing::info!(pid = record.pid(), "adopted the OpenCode that was still running");
                 return Ok(Self::new(config, record, None));
             }
-            let ended = end::end(&record).await?;
+            let ended = terminate::terminate(&record).await?;
             if ended > 0 {
                 tracing::warn!(
                     processes = ended,
-                    "ended what was left of an OpenCode that cannot be taken over"
+                    "terminated the processes of an OpenCode that could not be adopted"
                 );
             }
             Record::remove(&config.data_dir)?;
         }
-        let (record, child) = launch::somewhere(&config).await?;
+        let (record, child) = launch::start_new(&config).await?;
         drop(lock);
         Ok(Self::new(config, record, Some(child)))
     }
 
     fn new(config: ManagedConfig, record: Record, child: Option<Child>) -> Self {
         let address = Address::from(record.base_url());
-        Self { config, record, address, vigil: Vigil::default(), child }
+        Self { config, record, address, liveness: LivenessCheck::default(), child }
     }
 
-    /// Where it is and how to log in. It holds for as long as somebody supervises it.
+    /// The address and the credentials. They stay valid while OpenCode is supervised.
     pub fn endpoint(&self) -> Endpoint {
         Endpoint {
             base_url: self.address.clone(),
@@ -121,27 +121,27 @@ impl Managed {
         self.record.pid()
     }
 
-    /// As OpenCode itself says it.
+    /// OpenCode's own version number.
     pub fn version(&self) -> &str {
         self.record.version.as_deref().unwrap_or_default()
     }
 
-    /// It was running already.
+    /// Whether OpenCode was already running.
     pub fn is_adopted(&self) -> bool {
         self.child.is_none()
     }
 }
 
-/// Ends the OpenCode of a data directory with every tool that it left running, and says how many processes that
-/// were. Nothing happens when there is none. It fails when the record cannot be read. A supervisor does not start it again
-/// (the command line refuses to stop it while a gateway runs).
+/// Terminates the OpenCode of a data directory with every tool that it left running, and returns the number of processes; 0 if
+/// there is none. Fails when the record cannot be read. A supervisor does not start OpenCode again afterwards (the command line
+/// refuses to stop OpenCode while a gateway runs).
 pub async fn stop(data_dir: &Path) -> Result<usize> {
     if !data_dir.is_dir() {
         return Ok(0);
     }
     let _lock = Lock::take(data_dir, STOP_PATIENCE).await?;
     let Some(record) = Record::load(data_dir)? else { return Ok(0) };
-    let ended = end::end(&record).await?;
+    let ended = terminate::terminate(&record).await?;
     Record::remove(data_dir)?;
     Ok(ended)
 }
@@ -150,7 +150,7 @@ fn unavailable(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::AgentUnavailable, message)
 }
 
-/// A secret that nobody guesses: 192 random bits.
+/// A password of 192 random bits.
 fn random_password() -> String {
     base64::prelude::BASE64_URL_SAFE_NO_PAD.encode(rand::random::<[u8; 24]>())
 }

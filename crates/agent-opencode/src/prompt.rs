@@ -1,11 +1,11 @@
-//! The body of a prompt.
+//! Builds the body of a prompt.
 //!
-//! A text file is handed over so that OpenCode shows its name and content to the model as if the model had read it. Other
-//! files go along when the model that will answer takes their kind; else the model is told what was sent.
+//! A text file is attached so that OpenCode shows its name and content to the model as if the model had read it. Another file
+//! is attached when the model that will respond accepts its kind; otherwise the model gets a description of the file.
 
 mod manifest;
 mod media;
-mod order;
+mod native;
 mod text;
 
 use std::borrow::Cow;
@@ -21,57 +21,53 @@ use serde::Serialize;
 use url::Url;
 
 use self::media::Medium;
-use crate::api::Takes;
+use crate::api::FileKinds;
 use crate::catalog::Catalog;
 use crate::client::Client;
 use crate::disk;
 
-/// The one type that OpenCode shows to a model as text.
+/// The only type that OpenCode shows to a model as text.
 const TEXT: &str = "text/plain";
 
-/// For text whose sender gave it no name.
+/// The name of a text file whose sender gave none.
 const NAMELESS: &str = "attachment.txt";
 
-/// Makes the bodies of prompts.
+/// Builds the bodies of prompts.
 #[derive(Debug)]
 pub(crate) struct Prompts {
     pub(crate) catalog: Arc<Catalog>,
-    /// What a prompt asks for where its sender is silent.
+    /// Options of a prompt whose sender gave none.
     pub(crate) defaults: PromptOptions,
 }
 
-/// What is said in a session, and how.
+/// The content of a prompt.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Saying<'a> {
-    /// A name of our own making. OpenCode writes into the message of that name, whosever session has it, so no name that
-    /// a caller chose gets here.
+    /// An id that the gateway made. OpenCode writes into the message with this id, in whichever session that is, so an id from a
+    /// caller must never get here.
     pub(crate) prompt: &'a str,
     pub(crate) input: &'a [Input],
     pub(crate) options: &'a PromptOptions,
-    /// `None`: the input is all.
+    /// `None`: the prompt has no more than the input.
     pub(crate) order: Option<&'a Order>,
-    /// Nobody is to answer it.
+    /// The prompt expects no response.
     pub(crate) is_note: bool,
 }
 
 impl Prompts {
-    /// What `POST /session/{id}/prompt_async` takes, or `…/command` if it is one, as JSON text. Asks OpenCode only about files
-    /// that a model may or may not take, and mostly knows the answer already. Fails only where it could not be asked.
-    pub(crate) async fn body(
-        &self,
-        client: &Client,
-        session: &Session,
-        saying: Saying<'_>,
-    ) -> Result<String> {
-        let options = &saying.options.or(&self.defaults);
-        let in_question = |input: &Input| matches!(input, Input::File(file) if Medium::of(file).is_some());
-        let takes = if saying.input.iter().any(in_question) {
-            self.catalog.takes(client, session, options).await?
+    /// The body for `POST /session/{id}/prompt_async`, or for `…/command` if the prompt is a command, as JSON text. Queries
+    /// OpenCode only about files that some models do not accept; the response is usually cached. Fails only when the query
+    /// could not be made.
+    pub(crate) async fn body(&self, client: &Client, session: &Session, draft: Saying<'_>) -> Result<String> {
+        let options = &draft.options.or(&self.defaults);
+        let may_be_rejected =
+            |input: &Input| matches!(input, Input::File(file) if Medium::find(file).is_some());
+        let accepted = if draft.input.iter().any(may_be_rejected) {
+            self.catalog.accepted_files(client, session, options).await?
         } else {
-            Takes::default()
+            FileKinds::default()
         };
-        let saying = Saying { options, ..saying };
-        Ok(body(Path::new(&session.directory), saying, takes).await)
+        Ok(body(Path::new(&session.directory), Saying { options, ..draft }, accepted).await)
     }
 }
 
@@ -88,7 +84,7 @@ struct Body<'a> {
     variant: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     system: Option<&'a str>,
-    /// Always `false`: OpenCode keeps it for the session, and `true` would lift what its operator forbids.
+    /// Always `false`: OpenCode keeps the values for the session, and `true` would allow what its operator forbids.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     tools: BTreeMap<&'a str, bool>,
     #[serde(rename = "noReply", skip_serializing_if = "std::ops::Not::not")]
@@ -103,8 +99,8 @@ struct Model<'a> {
     model: &'a str,
 }
 
-impl<'a> Model<'a> {
-    fn of(name: &'a ModelName) -> Self {
+impl<'a> From<&'a ModelName> for Model<'a> {
+    fn from(name: &'a ModelName) -> Self {
         Self { provider: &name.provider, model: &name.model }
     }
 }
@@ -135,51 +131,51 @@ enum PromptPart<'a> {
     },
 }
 
-async fn body(directory: &Path, saying: Saying<'_>, takes: Takes) -> String {
-    let Saying { prompt, input, options, order, is_note } = saying;
+async fn body(directory: &Path, draft: Saying<'_>, accepted: FileKinds) -> String {
+    let Saying { prompt, input, options, order: native, is_note } = draft;
     let mut parts = Vec::with_capacity(input.len());
-    // A command says nothing but its name and arguments: its history shows them as text.
-    let is_command = matches!(order, Some(Order::Command { .. }));
+    // A command has no texts besides its name and arguments: the text inputs only repeat these for the history.
+    let is_command = matches!(native, Some(Order::Command { .. }));
     for input in input.iter().filter(|input| !is_command || matches!(input, Input::File(_))) {
-        parts.push(part(input, directory, takes).await);
+        parts.push(part(input, directory, accepted).await);
     }
-    let withheld = match order {
+    let withheld = match native {
         None => None,
-        Some(Order::Prompt { parts: order, withheld }) => {
-            parts = order::arranged(order, parts);
+        Some(Order::Prompt { parts: native, withheld }) => {
+            parts = native::arrange(native, parts);
             Some(withheld)
         }
         Some(Order::Command { name, arguments }) => {
-            return order::command(prompt, name, arguments, parts, options);
+            return native::command(prompt, name, arguments, parts, options);
         }
     };
     let body = Body {
         message: prompt,
         parts,
         agent: options.agent.as_deref(),
-        model: options.model.as_ref().map(Model::of),
+        model: options.model.as_ref().map(Model::from),
         variant: options.variant.as_deref(),
         system: options.system.as_deref(),
         tools: withheld.into_iter().flatten().map(|tool| (tool.as_str(), false)).collect(),
         is_note,
     };
-    serde_json::to_string(&body).expect("texts are JSON")
+    serde_json::to_string(&body).expect("strings serialize to JSON")
 }
 
-async fn part<'a>(input: &'a Input, directory: &Path, takes: Takes) -> PromptPart<'a> {
+async fn part<'a>(input: &'a Input, directory: &Path, accepted: FileKinds) -> PromptPart<'a> {
     let file = match input {
         Input::Text(text) => return PromptPart::Text { text: text.as_str().into() },
         Input::File(file) => file,
     };
-    let attached = if file.is_text { attached_text(file).await } else { attached_medium(file, takes).await };
-    attached.unwrap_or_else(|| PromptPart::Text { text: manifest::of(file, directory).into() })
+    let attached = if file.is_text { attach_text(file).await } else { attach_medium(file, accepted).await };
+    attached.unwrap_or_else(|| PromptPart::Text { text: manifest::describe(file, directory).into() })
 }
 
-/// `None`: OpenCode could not show it to the model.
-async fn attached_text(file: &InputFile) -> Option<PromptPart<'_>> {
+/// `None`: OpenCode could not show the file to the model.
+async fn attach_text(file: &InputFile) -> Option<PromptPart<'_>> {
     let url = match &file.source {
-        FileSource::Workspace(path) if text::is_taken_for_binary(path).await => {
-            data(TEXT, &text::whole(path, file.content.as_ref()?).await?)
+        FileSource::Workspace(path) if text::looks_binary(path).await => {
+            data_url(TEXT, &text::unchanged_content(path, file.content.as_ref()?).await?)
         }
         _ => url(TEXT, &file.source)?,
     };
@@ -187,32 +183,32 @@ async fn attached_text(file: &InputFile) -> Option<PromptPart<'_>> {
     Some(PromptPart::File { mime: TEXT, url, filename: Some(name) })
 }
 
-/// `None`: the model could not make use of it, or OpenCode not send it.
-async fn attached_medium(file: &InputFile, takes: Takes) -> Option<PromptPart<'_>> {
-    let medium = Medium::of(file)?;
-    let goes = match &file.source {
-        FileSource::Inline(bytes) => medium.goes(takes, bytes),
-        FileSource::Workspace(path) => medium.goes(takes, &head(path, media::HEAD).await?),
+/// `None`: the model does not accept the file, or OpenCode cannot send it.
+async fn attach_medium(file: &InputFile, accepted: FileKinds) -> Option<PromptPart<'_>> {
+    let medium = Medium::find(file)?;
+    let is_accepted = match &file.source {
+        FileSource::Inline(bytes) => medium.accepts(accepted, bytes),
+        FileSource::Workspace(path) => medium.accepts(accepted, &head(path, media::HEAD).await?),
         FileSource::Remote(_) => false,
     };
-    let url = url(medium.name(), &file.source).filter(|_| goes)?;
+    let url = url(medium.name(), &file.source).filter(|_| is_accepted)?;
     Some(PromptPart::File { mime: medium.name(), url, filename: manifest::name(file) })
 }
 
 fn url(mime: &str, source: &FileSource) -> Option<String> {
     match source {
-        FileSource::Inline(bytes) => Some(data(mime, bytes)),
+        FileSource::Inline(bytes) => Some(data_url(mime, bytes)),
         FileSource::Workspace(path) => Url::from_file_path(path).ok().map(Into::into),
         // OpenCode shows nothing of a remote text, and a remote picture makes the prompt fail.
         FileSource::Remote(_) => None,
     }
 }
 
-fn data(mime: &str, bytes: &[u8]) -> String {
+fn data_url(mime: &str, bytes: &[u8]) -> String {
     format!("data:{mime};base64,{}", STANDARD.encode(bytes))
 }
 
-/// The first bytes of a file that the intake found in the workspace.
+/// The first bytes of a file in the workspace.
 async fn head(path: &Path, bytes: usize) -> Option<Vec<u8>> {
     let (directory, name) = (path.parent()?.to_owned(), path.file_name()?.into());
     disk::read(directory, name, bytes as u64).await.ok()

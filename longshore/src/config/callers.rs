@@ -1,9 +1,8 @@
-//! The names that say who calls from where: sites whose pages may call, and hosts that a call may be meant for.
+//! Parses the names of sites whose pages may call, and of hosts that a request may name.
 
 use url::{Host, Url};
 
-/// One site, as a browser names it in `Origin`: in small letters, without the port that its scheme has anyway. `None`: it is
-/// no site.
+/// A site in the form that browsers use in `Origin`: in lower case, without the default port of its scheme. `None`: not a site.
 pub(super) fn origin(written: &str) -> Option<String> {
     let written = written.trim().to_ascii_lowercase();
     if written == "null" {
@@ -20,11 +19,11 @@ pub(super) fn origin(written: &str) -> Option<String> {
     if matches!(scheme, "http" | "https") {
         return Some(Url::parse(&written).ok()?.origin().ascii_serialization());
     }
-    // An application's own, such as `vscode-webview://id`.
+    // The origin of an application, such as `vscode-webview://id`.
     host.is_ascii().then(|| format!("{scheme}://{host}"))
 }
 
-/// One host: a name or an address, with or without a port, or `*.` before a name for everything below it. `None`: it is none.
+/// A host: a name or an address, with or without a port, or `*.` before a name for every host below it. `None`: not a host.
 pub(super) fn host(written: &str) -> Option<String> {
     let written = written.trim().to_ascii_lowercase();
     if let Some(above) = written.strip_prefix("*.") {
@@ -40,7 +39,7 @@ fn shown(host: &Host, port: Option<u16>) -> String {
 }
 
 fn parsed(written: &str) -> Option<(Host, Option<u16>)> {
-    // An address of IPv6 may stand without its brackets, as nobody can mistake it.
+    // A bare IPv6 address is unambiguous, so its brackets may be missing.
     let bare = written.parse::<std::net::Ipv6Addr>().ok().map(|address| (Host::Ipv6(address), None));
     if bare.is_some() {
         return bare;
@@ -65,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_site_is_named_as_browsers_name_it() {
+    fn a_site_is_normalized_to_the_form_of_browsers() {
         let cases = [
             ("https://example.com", Some("https://example.com")),
             (" HTTPS://Example.com/ ", Some("https://example.com")),

@@ -1,4 +1,4 @@
-//! The list of credentials: `A2A_STATIC_AUTH_CREDENTIALS` as `opencode-a2a` has it, or `[[auth.credentials]]`.
+//! The list of credentials: `A2A_STATIC_AUTH_CREDENTIALS` in the form of `opencode-a2a`, or `[[auth.credentials]]`.
 
 use std::collections::BTreeMap;
 
@@ -11,18 +11,18 @@ use super::problem::Problem;
 use super::read::{Reader, Written};
 use super::table::CREDENTIALS;
 
-/// The principal of a bearer token that comes without one, and of the token that Longshore makes.
+/// The principal of a bearer token without a principal, and of the token that Longshore generates.
 /// It never changes, so that tasks stay visible when the token does.
 pub const DEFAULT_PRINCIPAL: &str = "default";
 
-/// One way in, who comes through it, and what opens there.
+/// A login with the rights of its caller.
 #[derive(Clone, Debug)]
 pub struct Credential {
     pub login: Login,
     pub rights: Rights,
 }
 
-/// What the caller presents, and who that makes it.
+/// What the caller sends, and its principal.
 #[derive(Clone, Debug)]
 pub enum Login {
     Bearer { token: SecretString, principal: String },
@@ -31,14 +31,14 @@ pub enum Login {
 }
 
 impl Credential {
-    /// The token of the gateway's owner: it opens everything.
+    /// The token of the gateway's owner, which has all rights.
     pub fn of_owner(token: SecretString) -> Self {
         let principal = DEFAULT_PRINCIPAL.to_owned();
         Self { login: Login::Bearer { token, principal }, rights: Rights::of_owner() }
     }
 
-    /// What the caller presents, and who that makes it.
-    fn claim(&self) -> ((&'static str, &str, &str), &str) {
+    /// What the caller sends (kind, user name, secret), and its principal.
+    fn identity(&self) -> ((&'static str, &str, &str), &str) {
         match &self.login {
             Login::Bearer { token, principal } => (("bearer token", "", token.expose_secret()), principal),
             Login::Basic { username, password } => {
@@ -59,7 +59,7 @@ impl Login {
     }
 }
 
-/// Every field that an entry may have.
+/// All fields of an entry.
 const FIELDS: [&str; 10] = [
     "scheme",
     "token",
@@ -78,7 +78,7 @@ pub fn read(reader: &mut Reader<'_>) -> Vec<Credential> {
     let Some(written) = reader.written(&CREDENTIALS) else { return Vec::new() };
     let list = match serde_json::from_str(&written.text) {
         Ok(Value::Array(list)) if !list.is_empty() => list,
-        // The text of a parse error could show a part of a secret, so it says only where.
+        // A parse error could show a part of a secret, so only its position is shown.
         Ok(_) => {
             reader.problem(Problem::rule(
                 &written.source,
@@ -88,7 +88,7 @@ pub fn read(reader: &mut Reader<'_>) -> Vec<Credential> {
             return Vec::new();
         }
         Err(error) => {
-            let reason = format!("is no JSON (line {}, column {})", error.line(), error.column());
+            let reason = format!("is not JSON (line {}, column {})", error.line(), error.column());
             reader.problem(Problem::rule(&written.source, &CREDENTIALS, reason));
             return Vec::new();
         }
@@ -105,33 +105,33 @@ pub fn read(reader: &mut Reader<'_>) -> Vec<Credential> {
         }
     }
     if disabled == list.len() {
-        let reason = "every entry is disabled; enable one, or remove the list to have a token made";
+        let reason = "every entry is disabled; enable one, or remove the list to have a token generated";
         reader.problem(Problem::rule(&written.source, &CREDENTIALS, reason));
     }
     credentials
 }
 
-/// Why it would not be known which of two credentials a caller presents.
+/// Why two credentials cannot be distinguished, if there are such.
 pub fn ambiguous(credentials: &[Credential]) -> Option<String> {
     let mut seen = BTreeMap::new();
     credentials.iter().find_map(|credential| {
-        let (presented, principal) = credential.claim();
+        let (presented, principal) = credential.identity();
         let (before, rights) = *seen.entry(presented).or_insert((principal, &credential.rights));
         let what = presented.0;
         if before != principal {
             Some(format!("two principals have the same {what}; each needs its own"))
         } else if *rights != credential.rights {
-            Some(format!("two entries have the same {what} and other rights; keep one of them"))
+            Some(format!("two entries have the same {what} but different rights; keep one of them"))
         } else {
             None
         }
     })
 }
 
-/// What an exposure may be written as.
+/// The allowed values of an exposure, for error messages.
 pub const EXPOSURES: &str = "must be none, all, or a list of raw_thinking, tool_trace";
 
-/// An exposure from its words. `None`: they say nothing, too much, or are unknown.
+/// An exposure from its words. `None`: no words, words that exclude each other, or unknown words.
 pub fn exposure<'a>(words: impl IntoIterator<Item = &'a str>) -> Option<Exposure> {
     let none = Exposure { raw_thinking: false, tool_trace: false };
     let words: Vec<String> =
@@ -152,24 +152,27 @@ fn is_disabled(entry: &Value) -> bool {
     entry.get("enabled") == Some(&Value::Bool(false))
 }
 
-/// One entry, while it is checked.
+/// An entry that is being checked.
 struct Entry<'r, 'a> {
     reader: &'r mut Reader<'a>,
     written: &'r Written,
     index: usize,
-    /// Whether nothing was wrong so far.
+    /// Whether no problem was found so far.
     ok: bool,
 }
 
 impl Entry<'_, '_> {
-    /// The credential, if every field of its scheme is there.
+    /// The credential, if every field of its scheme is present.
     fn credential(&mut self, value: &Value) -> Option<Credential> {
         let Value::Object(fields) = value else {
             self.wrong("", "must be a table of fields");
             return None;
         };
         for name in fields.keys().filter(|name| !FIELDS.contains(&name.as_str())) {
-            self.wrong(name, &format!("is no field of a credential; there are {}", FIELDS.join(", ")));
+            self.wrong(
+                name,
+                &format!("is not a field of a credential; the fields are {}", FIELDS.join(", ")),
+            );
         }
         if fields.get("enabled").is_some_and(|enabled| !enabled.is_boolean() && !enabled.is_null()) {
             self.wrong("enabled", "must be true or false");
@@ -193,7 +196,7 @@ impl Entry<'_, '_> {
         Some(Credential { login, rights: Rights { capabilities, exposure, credential_id } })
     }
 
-    /// `None`: those of the scheme, also for an empty list.
+    /// `None`: the capabilities of the scheme, also for an empty list.
     fn capabilities(&mut self, fields: &Map<String, Value>) -> Option<Capabilities> {
         let words = self.words(fields, "capabilities")?;
         let known: Option<Capabilities> = words.iter().map(|word| Capability::parse(word)).collect();
@@ -204,7 +207,7 @@ impl Entry<'_, '_> {
         known.filter(|_| !words.is_empty())
     }
 
-    /// `None`: as the gateway is configured.
+    /// `None`: the gateway's setting applies.
     fn exposure(&mut self, fields: &Map<String, Value>) -> Option<Exposure> {
         const FIELD: &str = "thinking_exposure";
 
@@ -216,7 +219,7 @@ impl Entry<'_, '_> {
         exposure
     }
 
-    /// A list of words, or the only one of them as a text.
+    /// A list of words, or a single word as a text.
     fn words(&mut self, fields: &Map<String, Value>, name: &str) -> Option<Vec<String>> {
         let list = match fields.get(name)? {
             Value::Null => return None,
@@ -245,7 +248,10 @@ impl Entry<'_, '_> {
         let (username, password) = (self.required(fields, "username"), self.required(fields, "password"));
         let username = username?;
         if username.contains(':') {
-            self.wrong("username", "must not hold a colon: the header could not be read back");
+            self.wrong(
+                "username",
+                "must not contain a colon: basic authentication separates the password with one",
+            );
         }
         Some(Login::Basic { username, password: password?.into() })
     }
@@ -272,7 +278,7 @@ impl Entry<'_, '_> {
         text
     }
 
-    /// A field as trimmed text. Empty counts as not given.
+    /// A field as trimmed text. An empty text counts as missing.
     fn text(&mut self, fields: &Map<String, Value>, name: &str) -> Option<String> {
         match fields.get(name) {
             None | Some(Value::Null) => None,

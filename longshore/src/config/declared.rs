@@ -1,4 +1,4 @@
-//! The declarations about where the agent works: their words, and the rules between them.
+//! The declarations about where the agent works: their values, and the rules between them.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -11,7 +11,7 @@ use super::problem::Problem;
 use super::read::Reader;
 use super::table;
 
-/// Reads them all. `None` only when a problem was added to the reader. Without a workspace the roots are not checked.
+/// Reads all declarations. `None` only when a problem was added to the reader. Without a workspace the roots are not checked.
 pub(super) fn read(reader: &mut Reader<'_>, here: &Path, workspace: Option<&Path>) -> Option<Environment> {
     let sandbox_mode = reader.choice(&table::SANDBOX_MODE).and_then(SandboxMode::parse);
     let filesystem_scope = reader.choice(&table::FILESYSTEM_SCOPE).and_then(FilesystemScope::parse);
@@ -41,7 +41,7 @@ pub(super) fn read(reader: &mut Reader<'_>, here: &Path, workspace: Option<&Path
     Some(environment)
 }
 
-/// Why the roots cannot be declared beside the scopes, if so.
+/// Why the roots contradict the scopes, if they do.
 fn contradiction(environment: &Environment, here: &Path, workspace: Option<&Path>) -> Option<String> {
     let roots = &environment.writable_roots;
     if environment.write_scope == WriteScope::None && !roots.is_empty() {
@@ -57,7 +57,7 @@ fn contradiction(environment: &Environment, here: &Path, workspace: Option<&Path
     Some(format!("{outside:?} is not in the workspace, and {} is workspace_only", scope.key))
 }
 
-/// Without links and dots. A directory need not be there: then its path is taken as it is written.
+/// The path without links and dots. A directory that does not exist is resolved by its path alone.
 fn resolved(here: &Path, root: &str) -> PathBuf {
     let path = here.join(root);
     path.canonicalize().unwrap_or_else(|_| {
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_words_of_the_settings_are_those_of_the_documents() {
+    fn the_choices_of_the_settings_are_those_of_the_documents() {
         fn words<T: Copy>(all: &[T], word: fn(T) -> &'static str) -> Vec<&'static str> {
             all.iter().map(|value| word(*value)).collect()
         }
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn roots_must_fit_the_scopes() {
+    fn writable_roots_must_fit_the_scopes() {
         let directory = tempfile::tempdir().unwrap();
         let here = directory.path().canonicalize().unwrap();
         let workspace = here.join("workspace");

@@ -1,4 +1,4 @@
-//! The environment as a map, so that tests need no real one.
+//! The environment as a map, so that tests need no real environment.
 
 use std::collections::BTreeMap;
 
@@ -8,19 +8,19 @@ use super::unsupported::NOT_SUPPORTED;
 
 /// The variables of a process.
 ///
-/// Names that could be settings are kept in capitals: `opencode-a2a` reads its variables in any case.
-/// The same name in capitals wins over one in another case.
+/// Names that could be settings are stored in upper case, because `opencode-a2a` ignores the case of its variables.
+/// A variable that is written in upper case has priority over one in another case.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Environment(BTreeMap<String, String>);
 
-/// What a variable of ours, or of the peer's, starts with.
+/// The prefixes of the variables of Longshore, `opencode-a2a` and OpenCode.
 const PREFIXES: [&str; 3] = ["A2A_", "LONGSHORE_", "OPENCODE_"];
 
-/// Set by Longshore itself for the OpenCode that it starts, and so for every tool in there.
+/// Longshore sets this variable for the OpenCode that it starts, and so for every tool of that OpenCode.
 const MANAGED_MARKER: &str = "LONGSHORE_MANAGED";
 
 impl Environment {
-    /// The variables of this process. One whose value is no text cannot be a setting, and is left out.
+    /// The variables of this process. A variable whose value is not UTF-8 cannot be a setting, and is left out.
     pub fn of_process() -> Self {
         std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
@@ -36,7 +36,7 @@ impl Environment {
     }
 }
 
-/// Names only: values may be secrets.
+/// Shows names only: values may be secrets.
 impl std::fmt::Debug for Environment {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_set().entries(self.0.keys()).finish()
@@ -63,9 +63,9 @@ impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Environment {
     }
 }
 
-/// What the owner of the environment should know: variables that have no effect.
+/// Warns about variables that have no effect.
 ///
-/// `OPENCODE_*` variables that are no setting of the peer belong to OpenCode itself and are left alone.
+/// `OPENCODE_*` variables that are not settings of `opencode-a2a` belong to OpenCode itself and are ignored.
 pub fn warnings(environment: &Environment) -> Vec<String> {
     let known = || table::ALL.iter().filter_map(|setting| setting.env);
     environment

@@ -1,4 +1,4 @@
-//! `longshore.toml`: each leaf becomes text under the key of its setting, with the line that it stands on.
+//! Reads `longshore.toml`: each value becomes text under the key of its setting, with its line number.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -21,14 +21,14 @@ pub struct FileValue {
     pub source: Source,
 }
 
-/// A file that was found: its name for messages, and what it holds.
+/// The name of a file, for messages, and its content.
 #[derive(Debug)]
 pub struct Found {
     pub name: String,
     pub text: String,
 }
 
-/// Reads the file that was named, or the default one if it is there.
+/// Reads the named file, or the default one if it exists.
 pub fn find(named: Option<&Path>, directory: &Path) -> Result<Option<Found>, Problem> {
     let path = named.unwrap_or(Path::new(DEFAULT_FILE));
     match std::fs::read_to_string(directory.join(path)) {
@@ -38,7 +38,7 @@ pub fn find(named: Option<&Path>, directory: &Path) -> Result<Option<Found>, Pro
     }
 }
 
-/// Takes the file apart. What is wrong with it is added to `problems`.
+/// Parses the file. Problems are added to `problems`.
 pub fn parse(name: &str, text: &str, problems: &mut Vec<Problem>) -> FileSettings {
     let (document, errors) = DeTable::parse_recoverable(text);
     let lines = Lines { name, text };
@@ -104,12 +104,12 @@ impl Walk<'_> {
     }
 }
 
-/// Whether settings live under this key.
+/// Whether there are settings under this key.
 fn is_section(key: &str) -> bool {
     table::ALL.iter().any(|setting| setting.key.strip_prefix(key).is_some_and(|rest| rest.starts_with('.')))
 }
 
-/// The value as the other layers would write it, if its type suits the setting.
+/// The value as text in the form of the other sources, if its type fits the setting.
 fn text(kind: Kind, value: &Spanned<DeValue<'_>>) -> Option<String> {
     match (kind, value.get_ref()) {
         (
@@ -124,7 +124,7 @@ fn text(kind: Kind, value: &Spanned<DeValue<'_>>) -> Option<String> {
             | Kind::SecondsOrNone
             | Kind::SecondsOrOff,
             DeValue::Integer(number),
-        ) => Some(decimal(number)),
+        ) => Some(number.as_str().to_owned()),
         (Kind::Ratio | Kind::Seconds | Kind::SecondsOrNone | Kind::SecondsOrOff, DeValue::Float(number)) => {
             Some(number.as_str().to_owned())
         }
@@ -148,12 +148,7 @@ fn text(kind: Kind, value: &Spanned<DeValue<'_>>) -> Option<String> {
     }
 }
 
-/// Numbers with another radix stay as they are written; the check then refuses them.
-fn decimal(number: &toml::de::DeInteger<'_>) -> String {
-    number.as_str().to_owned()
-}
-
-/// A list of credentials in the form that the environment has.
+/// A list of credentials in the form of the environment variable.
 fn json(value: &DeValue<'_>) -> serde_json::Value {
     match value {
         DeValue::String(text) => text.to_string().into(),

@@ -1,4 +1,4 @@
-//! How much callers may ask for.
+//! The limits for callers.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use super::table;
 /// `None` everywhere: no limit.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// When requests and wrong credentials are counted.
+    /// Whether requests and wrong credentials are counted.
     pub counts: Counts,
-    /// Of one caller in one window.
+    /// Per caller and window.
     pub requests: Option<usize>,
-    /// Of one address in one window.
+    /// Per address and window.
     pub failed_logins: Option<usize>,
     pub window: Duration,
     pub streams: Option<usize>,
@@ -33,7 +33,7 @@ pub struct Limits {
 pub enum Counts {
     Always,
     Never,
-    /// Unless only this machine can call.
+    /// Unless only this machine can reach the gateway.
     WhenOthersCanCall,
 }
 
@@ -47,7 +47,7 @@ impl Counts {
     }
 }
 
-/// Reads them all. `None` only when a problem was added to the reader.
+/// Reads all limits. `None` only when a problem was added to the reader.
 pub(super) fn read(reader: &mut Reader<'_>) -> Option<Limits> {
     let counts = reader.counts(&table::RATE_LIMIT);
     let window = reader.seconds(&table::RATE_WINDOW);

@@ -1,8 +1,8 @@
-//! "Did you mean": the known name that is closest to an unknown one.
+//! "Did you mean": the known name that is most similar to an unknown one.
 
-/// The nearest of `names`, if it is near enough that it was probably meant.
+/// The most similar of `names`, if it is similar enough to be what the user meant.
 pub(super) fn nearest<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // A third of the letters may be wrong: more than that is another word.
+    // A third of the letters may differ: with more it is another word.
     let limit = name.len().div_ceil(3);
     names
         .into_iter()
@@ -12,7 +12,7 @@ pub(super) fn nearest<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) 
         .map(|(_, candidate)| candidate)
 }
 
-/// Adds the suggestion to a sentence about an unknown name.
+/// A suggestion to append to a message about an unknown name.
 pub(super) fn did_you_mean<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> String {
     nearest(name, names).map_or_else(String::new, |known| format!("; did you mean {known}?"))
 }
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_name() {
+    fn only_a_similar_name_is_suggested() {
         let names = ["A2A_PORT", "A2A_HOST", "A2A_TITLE"];
         let cases = [
             ("A2A_PROT", Some("A2A_PORT")),

@@ -1,4 +1,4 @@
-//! The plan: what the gateway will do, every value checked and every doubt settled.
+//! The plan: what the gateway will do, with every value checked.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,18 +15,18 @@ use super::problem::Problem;
 use super::read::Reader;
 use super::setting::Setting;
 use super::traces::{self, Traces};
-use super::{Surroundings, callers, declared, place, table};
+use super::{ProcessContext, callers, declared, paths, table};
 
-/// See the module.
+/// The checked configuration.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub listen: Listen,
-    /// `None`: a token is made, kept in the data directory, and shown.
+    /// `None`: a token is generated, kept in the data directory, and shown.
     pub credentials: Option<Vec<Credential>>,
-    /// Absolute, with no symbolic link in it, and such that OpenCode can be told about it.
+    /// Absolute, without symbolic links, and with a path that OpenCode can handle.
     pub workspace: PathBuf,
     pub agent: AgentPlan,
-    /// After this silence a connection to OpenCode's event stream is made anew.
+    /// After this silence Longshore reconnects to OpenCode's event stream.
     pub stream_silence: Duration,
     pub prompt: PromptDefaults,
     pub allow_directory_override: bool,
@@ -38,17 +38,17 @@ pub struct Plan {
     pub required_extensions: Vec<Extension>,
     pub missing_version: MissingVersion,
     pub data_dir: PathBuf,
-    /// How long to wait for a data directory that another gateway has.
+    /// How long to wait for a data directory that another gateway uses.
     pub lock_wait: Duration,
     pub store: StorePlan,
     pub retention: Retention,
     pub card: CardTexts,
-    /// What callers are told about where the agent works.
+    /// The declarations to callers about where the agent works.
     pub environment: Environment,
     pub log: Log,
     /// `/metrics` is served.
     pub metrics: bool,
-    /// `None`: nobody is told of turns.
+    /// `None`: no traces are sent.
     pub traces: Option<Traces>,
 }
 
@@ -56,34 +56,34 @@ pub struct Plan {
 pub struct Listen {
     pub host: String,
     pub port: u16,
-    /// `None`: the address that the listener got.
+    /// `None`: the address of the listener.
     pub public_url: Option<Url>,
-    /// Sites whose pages may call, as browsers name them.
+    /// Sites whose pages may call, in the form that browsers use.
     pub allowed_origins: Vec<String>,
-    /// In small letters. Empty: requests may name any.
+    /// In lower case. Empty: requests may name any host.
     pub allowed_hosts: Vec<String>,
     /// 0: no limit.
     pub max_body_bytes: usize,
-    /// An answer of this length is compressed, and so are longer ones.
+    /// The minimum size of a response that is compressed.
     pub gzip_minimum: usize,
-    /// How long open requests may take to end when the gateway does.
+    /// How long open requests may take to end after SIGTERM.
     pub shutdown_grace: Duration,
-    /// Those that serve and follow. 0: as many as suit the machine.
+    /// 0: by the number of cores.
     pub threads: usize,
 }
 
-/// Which OpenCode.
+/// Which OpenCode to use.
 #[derive(Clone, Debug)]
 pub enum AgentPlan {
-    /// One that runs already.
+    /// A server that is already running.
     Attached { base_url: Url, username: String, password: Option<SecretString> },
-    /// One that Longshore starts, with the user's own configuration.
+    /// A server that Longshore starts, with the user's own configuration.
     Managed { program: PathBuf },
-    /// One that Longshore starts in a home of its own, with the demo model.
+    /// A server that Longshore starts in its own home, with the demo model.
     Demo { program: PathBuf },
 }
 
-/// What is added to every prompt.
+/// Options of every prompt whose sender gives none.
 #[derive(Clone, Debug, Default)]
 pub struct PromptDefaults {
     pub model: Option<String>,
@@ -92,7 +92,7 @@ pub struct PromptDefaults {
     pub variant: Option<String>,
 }
 
-/// What messages may hold.
+/// What messages may contain.
 #[derive(Clone, Debug)]
 pub struct Input {
     pub data_parts: bool,
@@ -104,7 +104,7 @@ pub struct Input {
     pub remote_hosts: Vec<String>,
 }
 
-/// What callers see of the answer.
+/// What callers see.
 #[derive(Clone, Debug)]
 pub struct Output {
     pub exposure: Exposure,
@@ -115,46 +115,46 @@ pub struct Output {
 #[derive(Clone, Debug)]
 pub struct Turns {
     pub control_timeout: Duration,
-    /// `None`: a turn may take as long as it likes.
+    /// `None`: no limit.
     pub timeout: Option<Duration>,
-    /// `None`: a model may be silent for as long as it likes.
+    /// `None`: no limit.
     pub silence: Option<Duration>,
-    /// `None`: a turn may have as many replies as it likes.
+    /// `None`: no limit.
     pub max_steps: Option<usize>,
-    /// `None`: for as long as they work there.
+    /// `None`: no limit.
     pub wait_for_others: Option<Duration>,
     pub cancel_abort_timeout: Duration,
     pub idempotency_window: Duration,
     pub asks: Asks,
 }
 
-/// What becomes of an ask that nobody answers.
+/// What happens to an ask that is not answered.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Asks {
-    /// `None`: it stays open for as long as its turn runs.
+    /// `None`: the ask stays open while its turn runs.
     pub time_to_live: Option<Duration>,
     pub tombstone: Duration,
-    /// A permission is given once at the deadline, instead of being rejected.
+    /// At the deadline a permission is granted once, instead of being rejected.
     pub grants_at_deadline: bool,
 }
 
-/// What callers may look at and change in OpenCode beside turns.
+/// What callers may query and change in OpenCode besides turns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ControlPlan {
     pub session_shell: bool,
     pub workspace_mutations: bool,
     pub session_guard: SessionGuard,
     pub claim_ttl: Duration,
-    /// 0: what is typed elsewhere is nobody's task.
+    /// 0: prompts of other clients never become tasks.
     pub watch_directories: usize,
 }
 
-/// How long what is over is kept.
+/// How long finished tasks are kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Retention {
-    /// The events of a task. `None`: for ever.
+    /// The events of a task. `None`: forever.
     pub fold_after: Option<Duration>,
-    /// The task itself. `None`: for ever.
+    /// The task itself. `None`: forever.
     pub keep_tasks: Option<Duration>,
 }
 
@@ -178,9 +178,9 @@ pub struct CardTexts {
 pub struct Log {
     pub level: LogLevel,
     pub json: bool,
-    /// The JSON of requests and answers is written too.
+    /// Also log the JSON of requests and responses.
     pub payloads: bool,
-    /// A longer one is left out. 0: none is too long.
+    /// Longer bodies are left out. 0: no limit.
     pub body_limit: usize,
 }
 
@@ -193,19 +193,12 @@ pub enum LogLevel {
     Trace,
 }
 
-impl Plan {
-    /// The file that holds the token that Longshore made.
-    pub fn token_file(&self) -> PathBuf {
-        self.data_dir.join("token")
-    }
-}
-
 /// Builds the plan. `None` only when a problem was added to the reader.
-pub(super) fn build(reader: &mut Reader<'_>, surroundings: &Surroundings) -> Option<Plan> {
+pub(super) fn build(reader: &mut Reader<'_>, context: &ProcessContext) -> Option<Plan> {
     let listen = listen(reader);
     let credentials = credentials(reader);
-    let workspace = workspace(reader, &surroundings.directory);
-    let agent = agent(reader, &surroundings.directory);
+    let workspace = workspace(reader, &context.directory);
+    let agent = agent(reader, &context.directory);
     let stream_silence = reader.seconds(&table::STREAM_SILENCE);
     let prompt = PromptDefaults {
         model: reader.model(&table::MODEL),
@@ -222,15 +215,15 @@ pub(super) fn build(reader: &mut Reader<'_>, surroundings: &Surroundings) -> Opt
     let required_extensions = required_extensions(reader);
     let missing_version = missing_version(reader);
     let demo = matches!(agent, Some(AgentPlan::Demo { .. }));
-    let data_dir = data_dir(reader, surroundings, workspace.as_deref(), demo);
+    let data_dir = data_dir(reader, context, workspace.as_deref(), demo);
     let lock_wait = reader.seconds(&table::LOCK_WAIT);
-    let store = store(reader, &surroundings.directory, data_dir.as_deref());
+    let store = store(reader, &context.directory, data_dir.as_deref());
     let retention = Retention {
         fold_after: reader.seconds_or_off(&table::FOLD_AFTER),
         keep_tasks: reader.seconds_or_off(&table::KEEP_TASKS),
     };
     let card = card(reader);
-    let environment = declared::read(reader, &surroundings.directory, workspace.as_deref());
+    let environment = declared::read(reader, &context.directory, workspace.as_deref());
     let log = log(reader);
     let metrics = reader.switch(&table::METRICS);
     let traces = traces::read(reader);
@@ -269,13 +262,13 @@ fn listen(reader: &mut Reader<'_>) -> Option<Listen> {
         reader,
         &table::ALLOWED_ORIGINS,
         callers::origin,
-        "is no site such as https://app.example.com or http://localhost:3000; name each one, without a path",
+        "is not a site such as https://app.example.com or http://localhost:3000; list each site, without a path",
     );
     let allowed_hosts = names(
         reader,
         &table::ALLOWED_HOSTS,
         callers::host,
-        "is no host such as example.com, example.com:8000, 127.0.0.1 or *.example.com",
+        "is not a host such as example.com, example.com:8000, 127.0.0.1 or *.example.com",
     );
     let max_body_bytes = reader.bytes(&table::MAX_BODY);
     let gzip_minimum = reader.bytes(&table::GZIP_MINIMUM);
@@ -294,20 +287,20 @@ fn listen(reader: &mut Reader<'_>) -> Option<Listen> {
     })
 }
 
-/// A list of names, each as `read` has it. The first that is none is a problem.
+/// A list of names in the form that `parse` returns. The first invalid name is a problem.
 fn names(
     reader: &mut Reader<'_>,
     setting: &Setting,
-    read: fn(&str) -> Option<String>,
-    otherwise: &str,
+    parse: fn(&str) -> Option<String>,
+    reason: &str,
 ) -> Vec<String> {
     let words = reader.list(setting);
-    if let Some(wrong) = words.iter().find(|word| read(word).is_none())
+    if let Some(wrong) = words.iter().find(|word| parse(word).is_none())
         && let Some(written) = reader.written(setting)
     {
-        reader.problem(Problem::rule(&written.source, setting, format!("{wrong:?} {otherwise}")));
+        reader.problem(Problem::rule(&written.source, setting, format!("{wrong:?} {reason}")));
     }
-    words.iter().filter_map(|word| read(word)).collect()
+    words.iter().filter_map(|word| parse(word)).collect()
 }
 
 fn credentials(reader: &mut Reader<'_>) -> Option<Vec<Credential>> {
@@ -327,7 +320,7 @@ fn workspace(reader: &mut Reader<'_>, here: &Path) -> Option<PathBuf> {
     let written = reader.written(&table::WORKSPACE);
     let directory = reader.path(&table::WORKSPACE).map_or_else(|| here.to_owned(), |path| here.join(path));
     let reason = match directory.canonicalize() {
-        Ok(directory) if directory.is_dir() => match place::unusable(&directory) {
+        Ok(directory) if directory.is_dir() => match paths::unusable(&directory) {
             None => return Some(directory),
             Some(reason) => format!("{} {reason}", directory.display()),
         },
@@ -377,7 +370,7 @@ fn agent(reader: &mut Reader<'_>, here: &Path) -> Option<AgentPlan> {
     Some(AgentPlan::Attached { base_url, username: username?, password })
 }
 
-/// A bare name is left for the PATH; anything else is a file, from where the gateway was started.
+/// A bare name is searched on the PATH; anything else is a file, relative to the directory where the gateway was started.
 fn program_path(here: &Path, program: PathBuf) -> PathBuf {
     if program.components().count() > 1 { here.join(program) } else { program }
 }
@@ -438,18 +431,11 @@ fn input(reader: &mut Reader<'_>) -> Option<Input> {
 }
 
 fn media_types(reader: &mut Reader<'_>, setting: &Setting) -> Vec<String> {
-    let types: Vec<String> =
-        reader.list(setting).into_iter().map(|media_type| media_type.to_ascii_lowercase()).collect();
-    let is_type = |media_type: &&String| {
-        media_type.split_once('/').is_some_and(|(kind, sort)| !kind.is_empty() && !sort.is_empty())
+    let parse = |media_type: &str| {
+        let (kind, subtype) = media_type.split_once('/')?;
+        (!kind.is_empty() && !subtype.is_empty()).then(|| media_type.to_ascii_lowercase())
     };
-    if let Some(wrong) = types.iter().find(|media_type| !is_type(media_type))
-        && let Some(written) = reader.written(setting)
-    {
-        let reason = format!("{wrong:?} is no media type such as text/x-log or video/*");
-        reader.problem(Problem::rule(&written.source, setting, reason));
-    }
-    types
+    names(reader, setting, parse, "is not a media type such as text/x-log or video/*")
 }
 
 fn output(reader: &mut Reader<'_>) -> Option<Output> {
@@ -473,7 +459,7 @@ fn required_extensions(reader: &mut Reader<'_>) -> Vec<Extension> {
     {
         let known: Vec<&str> = Extension::PUBLIC.iter().map(|extension| extension.uri()).collect();
         let reason = format!(
-            "{unknown:?} cannot be required of every caller; those that can are {}",
+            "{unknown:?} cannot be required of every caller; the extensions that can be required are {}",
             known.join(", ")
         );
         reader.problem(Problem::rule(&written.source, &table::REQUIRED_EXTENSIONS, reason));
@@ -501,16 +487,16 @@ fn asks(reader: &mut Reader<'_>) -> Option<Asks> {
 
 fn data_dir(
     reader: &mut Reader<'_>,
-    surroundings: &Surroundings,
+    context: &ProcessContext,
     workspace: Option<&Path>,
     demo: bool,
 ) -> Option<PathBuf> {
     if let Some(path) = reader.path(&table::DATA_DIR) {
-        return Some(surroundings.directory.join(path));
+        return Some(context.directory.join(path));
     }
-    let found = place::default_data_dir(&surroundings.environment, workspace?, demo);
+    let found = paths::default_data_dir(&context.environment, workspace?, demo);
     if found.is_none() {
-        let reason = "must be set: neither XDG_DATA_HOME nor HOME names a place for it";
+        let reason = "must be set: neither XDG_DATA_HOME nor HOME names a directory for it";
         reader.problem(Problem::rule(&super::problem::Source::Default, &table::DATA_DIR, reason));
     }
     found

@@ -1,4 +1,4 @@
-//! What is wrong with the configuration, and where it was written.
+//! Problems of the configuration, with their source.
 
 use std::fmt;
 
@@ -24,16 +24,16 @@ impl fmt::Display for Source {
     }
 }
 
-/// One thing to correct: one line that names the place, the key, and what is allowed.
+/// One problem: a line that names the source, the key and the allowed values.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Problem(pub String);
 
 impl Problem {
-    /// The value of `setting` at `source` is not allowed. The value itself is shown unless it is a secret.
+    /// The value of `setting` in `source` is not allowed. The value itself is shown unless it is a secret.
     pub fn value(source: &Source, setting: &Setting, value: &str) -> Self {
-        let at = place(source, setting);
+        let at = location(source, setting);
         let allowed = setting.kind.allowed();
-        // A URL with a user in it may hold a password, and one with a query a token.
+        // A URL with a user name may contain a password, and one with a query a token.
         let may_hold_a_secret = value.contains("://") && value.contains(['@', '?', '#']);
         if setting.kind.is_secret() || may_hold_a_secret {
             return Self(format!("{at}: the value is not allowed; it takes {allowed}"));
@@ -41,14 +41,14 @@ impl Problem {
         Self(format!("{at}: {value:?} is not allowed; it takes {allowed}"))
     }
 
-    /// `setting` is wrong for a reason that its kind cannot know.
+    /// The value of `setting` violates a rule that its kind does not know.
     pub fn rule(source: &Source, setting: &Setting, reason: impl fmt::Display) -> Self {
-        Self(format!("{}: {reason}", place(source, setting)))
+        Self(format!("{}: {reason}", location(source, setting)))
     }
 }
 
-/// The place and the key: `A2A_PORT (serve.port)`.
-fn place(source: &Source, setting: &Setting) -> String {
+/// The source and the key: `A2A_PORT (serve.port)`.
+fn location(source: &Source, setting: &Setting) -> String {
     format!("{source} ({})", setting.key)
 }
 
@@ -58,7 +58,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Everything that must be corrected before the gateway can start.
+/// All problems that must be solved before the gateway can start.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Problems(pub Vec<Problem>);
 

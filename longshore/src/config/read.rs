@@ -1,4 +1,4 @@
-//! Picks the strongest layer for each setting and checks its value against the setting's kind.
+//! Picks the source with the highest priority for each setting, and checks its value against the setting's kind.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -12,11 +12,11 @@ use super::file::FileSettings;
 use super::limits::Counts;
 use super::problem::{Problem, Source};
 use super::setting::{Fallback, Kind, LONGEST, MOST_THREADS, Setting};
-use super::{Flags, place, table};
+use super::{Flags, paths, table};
 
-/// Reads settings and collects what is wrong with them.
+/// Reads settings and collects problems.
 ///
-/// A reader never stops at a problem: it goes on with the default, so that all problems are shown at once.
+/// A reader never stops at a problem: it continues with the default, so that all problems are shown at once.
 #[derive(Debug)]
 pub struct Reader<'a> {
     flags: &'a Flags,
@@ -24,10 +24,10 @@ pub struct Reader<'a> {
     file: &'a FileSettings,
     problems: Vec<Problem>,
     warnings: Vec<String>,
-    asked: BTreeSet<&'static str>,
+    read_keys: BTreeSet<&'static str>,
 }
 
-/// A value as somebody wrote it.
+/// A value as it was written in its source.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Written {
     pub text: String,
@@ -41,16 +41,16 @@ impl<'a> Reader<'a> {
         file: &'a FileSettings,
         problems: Vec<Problem>,
     ) -> Self {
-        Self { flags, environment, file, problems, warnings: Vec::new(), asked: BTreeSet::new() }
+        Self { flags, environment, file, problems, warnings: Vec::new(), read_keys: BTreeSet::new() }
     }
 
     pub fn finish(self) -> (Vec<Problem>, Vec<String>) {
         (self.problems, self.warnings)
     }
 
-    /// The keys that were asked for, so that a test can tell whether every row of the table is used.
-    pub fn asked(&self) -> &BTreeSet<&'static str> {
-        &self.asked
+    /// The keys that were read, so that a test can check that every setting is used.
+    pub fn read_keys(&self) -> &BTreeSet<&'static str> {
+        &self.read_keys
     }
 
     pub fn problem(&mut self, problem: Problem) {
@@ -61,16 +61,16 @@ impl<'a> Reader<'a> {
         self.warnings.push(warning.into());
     }
 
-    /// What was written for a setting, in the strongest layer that has it. Defaults do not count.
+    /// The value of a setting in the source with the highest priority that has it. Defaults do not count.
     ///
     /// An empty variable counts as not set, as shells and container files write it.
     pub fn written(&mut self, setting: &Setting) -> Option<Written> {
-        self.asked.insert(setting.key);
+        self.read_keys.insert(setting.key);
         if let Some(text) = self.flags.get(setting.key) {
             let flag = setting.flag.unwrap_or(setting.key);
             return Some(Written { text: text.clone(), source: Source::Flag(flag) });
         }
-        // For this one the peer takes nothing at all for a value of its own: no limit.
+        // For this setting the Python peer gives the empty value a meaning: no limit.
         let empty_counts = setting.key == table::TURN_TIMEOUT.key;
         if let Some(name) = setting.env
             && let Some(text) = self.environment.get(name)
@@ -111,7 +111,7 @@ impl<'a> Reader<'a> {
     }
 
     pub fn database(&mut self, setting: &Setting) -> Option<PathBuf> {
-        self.parsed(setting, place::database_path)
+        self.parsed(setting, paths::database_path)
     }
 
     pub fn model(&mut self, setting: &Setting) -> Option<String> {
@@ -125,22 +125,22 @@ impl<'a> Reader<'a> {
         self.parsed(setting, |text| text.trim().parse().ok())
     }
 
-    /// More than none.
+    /// At least 1.
     pub fn size(&mut self, setting: &Setting) -> Option<u64> {
         self.parsed(setting, |text| text.trim().parse().ok().filter(|size| *size > 0))
     }
 
-    /// `None` stands for "no limit", too.
+    /// `None` also means "no limit".
     pub fn count(&mut self, setting: &Setting) -> Option<usize> {
         self.parsed(setting, |text| text.trim().parse().ok()).filter(|count| *count > 0)
     }
 
-    /// 0 is 0 here.
+    /// Here 0 means 0.
     pub fn count_or_none(&mut self, setting: &Setting) -> Option<usize> {
         self.parsed(setting, |text| text.trim().parse().ok())
     }
 
-    /// 0 is 0 here too.
+    /// Here 0 means 0 too.
     pub fn threads(&mut self, setting: &Setting) -> Option<usize> {
         self.parsed(setting, |text| text.trim().parse().ok().filter(|count| *count <= MOST_THREADS))
     }
@@ -149,7 +149,7 @@ impl<'a> Reader<'a> {
         self.parsed(setting, |text| text.trim().parse().ok().filter(|ratio| (0.0..=1.0).contains(ratio)))
     }
 
-    /// The words of a list, without the blank ones.
+    /// The entries of a list, without the blank ones.
     pub fn list(&mut self, setting: &Setting) -> Vec<String> {
         self.parsed(setting, parse_list).unwrap_or_default()
     }
@@ -161,7 +161,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// `None` stands for "no limit", too.
+    /// `None` also means "no limit".
     pub fn seconds_or_off(&mut self, setting: &Setting) -> Option<Duration> {
         self.parsed(setting, |text| {
             if text.trim().is_empty() { Some(Duration::ZERO) } else { parse_seconds(text.trim()) }
@@ -180,7 +180,7 @@ impl<'a> Reader<'a> {
         self.parsed(setting, parse_switch).unwrap_or(false)
     }
 
-    /// What a switch takes, or `auto`.
+    /// A switch, or `auto`.
     pub fn counts(&mut self, setting: &Setting) -> Option<Counts> {
         self.parsed(setting, |text| {
             if text.trim().eq_ignore_ascii_case("auto") {
@@ -190,7 +190,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// The written value or the default, checked. A value that fails the check is a problem, and `None`.
+    /// The value or the default, checked. A value that fails the check is a problem, and gives `None`.
     fn parsed<T>(&mut self, setting: &Setting, parse: impl Fn(&str) -> Option<T>) -> Option<T> {
         let Some(written) = self.written(setting) else {
             let Fallback::Value(text) = setting.fallback else { return None };
@@ -226,7 +226,7 @@ fn parse_list(text: &str) -> Option<Vec<String>> {
     Some(words.filter(|word| !word.is_empty()).collect())
 }
 
-/// An IPv6 address may stand in brackets; the brackets go. Everything else must be able to be a host.
+/// A host name or an IP address. The brackets of an IPv6 address are removed.
 fn parse_host(text: &str) -> Option<String> {
     let text = text.trim();
     let text = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
@@ -235,12 +235,12 @@ fn parse_host(text: &str) -> Option<String> {
     }
     let name = !text.is_empty()
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_'));
-    // Digits and dots alone are an address with a mistake in it, not a name.
+    // Digits and dots alone are an incorrect address, not a name.
     let address = text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
     (name && !address).then(|| text.to_owned())
 }
 
-/// A URL without credentials in it: those have settings of their own, and a URL ends up in logs and cards.
+/// A URL without credentials: these have their own settings, and a URL appears in logs and cards.
 fn parse_url(text: &str) -> Option<Url> {
     let url = Url::parse(text.trim()).ok()?;
     let plain = url.username().is_empty() && url.password().is_none();

@@ -1,41 +1,62 @@
-//! What one setting is: its names in each layer, what it takes, and what it is for.
+//! The description of one setting: its names in each source, its kind, and its help text.
 
 use std::borrow::Cow;
 use std::time::Duration;
 
-/// The longest time that can be set. More is refused: a time that is added to now must stay one that clocks can hold.
+/// The longest duration that can be set. Longer ones are refused, because the time that they are added to must stay in the range
+/// of a clock.
 pub const LONGEST: Duration = Duration::from_hours(366 * 24);
 
-/// More threads than any machine has cores are a slip of the pen.
+/// More threads than any machine has cores are a typing error.
 pub const MOST_THREADS: usize = 1024;
 
-/// One thing that can be set.
+/// One setting.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
-    /// Its name in `longshore.toml`, dotted. Also its name everywhere inside.
+    /// The dotted name in `longshore.toml`, which also identifies the setting in the code.
     pub key: &'static str,
-    /// Its flag, without the dashes. Secrets have none: other users of the machine can see a command line.
+    /// The flag, without the dashes. Secrets have none: other users of the machine can see a command line.
     pub flag: Option<&'static str>,
     pub env: Option<&'static str>,
-    pub group: Group,
     pub kind: Kind,
     pub fallback: Fallback,
     /// Sentences. The first is shown in lists.
     pub help: &'static str,
 }
 
-/// What happens when nobody sets it.
+impl Setting {
+    /// The heading of the setting, by the section of its key.
+    pub fn group(&self) -> Group {
+        match self.key.split_once('.').map_or(self.key, |(section, _)| section) {
+            "serve" | "protocol" => Group::Listener,
+            "auth" => Group::Auth,
+            "opencode" => Group::OpenCode,
+            "turns" => Group::Turns,
+            "control" => Group::Control,
+            "limits" => Group::Limits,
+            "input" => Group::Input,
+            "output" => Group::Output,
+            "data" => Group::Data,
+            "card" => Group::Card,
+            "environment" => Group::Environment,
+            "log" | "metrics" | "trace" => Group::Log,
+            section => unreachable!("the section {section} has no group"),
+        }
+    }
+}
+
+/// The value when the setting is not given.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fallback {
     /// This value.
     Value(&'static str),
-    /// A value that depends on other things, in words.
+    /// A value that depends on other things, described in words.
     Computed(&'static str),
     /// Nothing.
     Nothing,
 }
 
-/// The headings of the help text and of the reference page, in their order.
+/// The headings of the help text and of the reference page, in this order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Group {
     Listener,
@@ -76,7 +97,7 @@ impl Group {
             Self::Turns => "Turns and timeouts",
             Self::Control => "Sessions, worktrees and workspaces of OpenCode",
             Self::Limits => "Limits",
-            Self::Input => "What messages may hold",
+            Self::Input => "What messages may contain",
             Self::Output => "What callers see",
             Self::Data => "Data",
             Self::Card => "Agent card",
@@ -86,44 +107,44 @@ impl Group {
     }
 }
 
-/// What a setting takes.
+/// The type of a setting's value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     Text,
-    /// Text that is never shown again.
+    /// Text that is never printed.
     Secret,
     Host,
     Port,
-    /// `http` or `https`, with a host. Paths are put behind it, so nothing may follow its own path.
+    /// `http` or `https`, with a host. Paths are appended to it, so it must have no query and no fragment.
     BaseUrl,
-    /// `http` or `https`, with a host, for people to follow.
+    /// `http` or `https`, with a host, for people to open.
     Link,
     Path,
-    /// A path, or the peer's way to write one: a URL of `SQLAlchemy` for SQLite.
+    /// A path, or an SQLite URL of `SQLAlchemy` as `opencode-a2a` uses it.
     Database,
     /// `provider/model`.
     Model,
-    /// A whole number of bytes; 0 takes the limit away.
+    /// A whole number of bytes; 0 means no limit.
     Bytes,
-    /// A whole number of bytes from which on something is done; 0: always.
+    /// A whole number of bytes from which on something is done; 0 means always.
     Threshold,
     /// A whole number of bytes, more than 0.
     Size,
-    /// A whole number; 0 takes the limit away.
+    /// A whole number; 0 means no limit.
     Count,
-    /// A whole number; 0 is none at all.
+    /// A whole number; 0 means none at all.
     CountOrNone,
-    /// A whole number up to [`MOST_THREADS`]; 0: as many as suit the machine.
+    /// A whole number up to [`MOST_THREADS`]; 0 means by the number of cores.
     Threads,
     /// A number from 0 to 1.
     Ratio,
-    /// Words with commas between them, or a JSON array of texts.
+    /// Words separated by commas, or a JSON array of strings.
     List,
     /// Seconds, more than 0.
     Seconds,
-    /// Seconds; 0 is allowed and means no time at all.
+    /// Seconds; 0 means no time at all.
     SecondsOrNone,
-    /// Seconds; 0 takes the limit away.
+    /// Seconds; 0 means no limit.
     SecondsOrOff,
     Choice(&'static [&'static str]),
     Switch,
@@ -132,7 +153,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// What is allowed, to end the sentence "takes ...".
+    /// The allowed values, to complete the sentence "allowed: ...".
     pub fn allowed(self) -> Cow<'static, str> {
         match self {
             Self::Text | Self::Secret => "a text that is not empty".into(),
@@ -153,10 +174,10 @@ impl Kind {
             Self::Count => "a whole number (0: no limit)".into(),
             Self::CountOrNone => "a whole number (0: none)".into(),
             Self::Threads => {
-                format!("a whole number up to {MOST_THREADS} (0: as many as suit the machine)").into()
+                format!("a whole number up to {MOST_THREADS} (0: by the number of cores)").into()
             }
             Self::Ratio => "a number from 0 to 1".into(),
-            Self::List => "a list: words with commas between them, or a JSON array of texts".into(),
+            Self::List => "a list: words separated by commas, or a JSON array of strings".into(),
             Self::Seconds => format!("a number of seconds above 0, {}", at_most()).into(),
             Self::SecondsOrNone => format!("a number of seconds, 0 or more, {}", at_most()).into(),
             Self::SecondsOrOff => {
@@ -168,7 +189,7 @@ impl Kind {
         }
     }
 
-    /// The word that stands for the value in the help text.
+    /// The placeholder of the value in the help text.
     pub fn placeholder(self) -> &'static str {
         match self {
             Self::Text => "TEXT",

@@ -1,4 +1,4 @@
-//! Every setting. Flags, help, checks and `docs/configuration.md` all come from these rows.
+//! Every setting. Flags, help, checks and `docs/configuration.md` are generated from these rows.
 
 mod content;
 mod control;
@@ -121,8 +121,8 @@ pub const ALL: &[&Setting] = &[
     &SAMPLE_RATIO,
 ];
 
-/// The settings that say which data directory is meant, for the commands that only look into it.
-pub const PLACE: &[&Setting] = &[&DATA_DIR, &WORKSPACE, &DEMO];
+/// The settings that select the data directory, for the commands that use nothing else.
+pub const DATA_DIR_SETTINGS: &[&Setting] = &[&DATA_DIR, &WORKSPACE, &DEMO];
 
 pub fn by_key(key: &str) -> Option<&'static Setting> {
     ALL.iter().copied().find(|setting| setting.key == key)

@@ -1,4 +1,4 @@
-//! From layers to the plan: what wins, what is refused and in which words.
+//! From the sources to the plan: priorities, refusals and their texts.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -20,15 +20,15 @@ use super::*;
 mod limits;
 mod traces;
 
-/// One configuration, as its owner would write it.
+/// The sources of one configuration.
 #[derive(Default)]
-struct Given<'a> {
+struct Sources<'a> {
     flags: &'a [(&'static str, &'a str)],
     variables: &'a [(&'a str, &'a str)],
     file: &'a str,
 }
 
-impl Given<'_> {
+impl Sources<'_> {
     fn load(&self) -> Result<Checked, Problems> {
         let directory = tempfile::tempdir().unwrap();
         if !self.file.is_empty() {
@@ -36,9 +36,9 @@ impl Given<'_> {
         }
         let home = ("HOME", "/home/ada");
         let environment = self.variables.iter().copied().chain([home]).collect();
-        let surroundings = Surroundings { directory: directory.path().canonicalize().unwrap(), environment };
+        let context = ProcessContext { directory: directory.path().canonicalize().unwrap(), environment };
         let flags = self.flags.iter().map(|(key, text)| (*key, (*text).to_owned())).collect();
-        load(&flags, None, &surroundings)
+        load(&flags, None, &context)
     }
 
     fn plan(&self) -> Plan {
@@ -54,16 +54,16 @@ impl Given<'_> {
 }
 
 fn variables(variables: &[(&str, &str)]) -> Vec<String> {
-    Given { variables, ..Given::default() }.problems()
+    Sources { variables, ..Sources::default() }.problems()
 }
 
 fn file(file: &str) -> Vec<String> {
-    Given { file, ..Given::default() }.problems()
+    Sources { file, ..Sources::default() }.problems()
 }
 
 #[test]
 fn with_nothing_set_the_plan_is_the_documented_default() {
-    let plan = Given::default().plan();
+    let plan = Sources::default().plan();
     assert_eq!((plan.listen.host.as_str(), plan.listen.port), ("127.0.0.1", 8000));
     assert_eq!((plan.listen.max_body_bytes, plan.listen.gzip_minimum), (10_485_760, 8192));
     assert_eq!((plan.listen.shutdown_grace, plan.lock_wait), (Duration::from_secs(10), Duration::ZERO));
@@ -92,7 +92,7 @@ fn with_nothing_set_the_plan_is_the_documented_default() {
 }
 
 #[test]
-fn what_callers_may_do_beside_turns_is_read() {
+fn the_control_settings_are_read() {
     let variables: &[_] = &[
         ("A2A_ENABLE_SESSION_SHELL", "true"),
         ("A2A_ENABLE_WORKSPACE_MUTATIONS", "1"),
@@ -107,41 +107,41 @@ fn what_callers_may_do_beside_turns_is_read() {
         claim_ttl: Duration::from_millis(2500),
         watch_directories: 0,
     };
-    assert_eq!(Given { variables, ..Given::default() }.plan().control, expected);
+    assert_eq!(Sources { variables, ..Sources::default() }.plan().control, expected);
     for guard in SessionGuard::ALL {
         let variables: &[_] = &[("LONGSHORE_SESSION_GUARD", guard.as_str())];
-        assert_eq!(Given { variables, ..Given::default() }.plan().control.session_guard, guard);
+        assert_eq!(Sources { variables, ..Sources::default() }.plan().control.session_guard, guard);
     }
     let file = "[control]\nclaim_ttl = 0\nwatch_directories = -1\nsession_guard = \"all\"\n";
-    assert_eq!(Given { file, ..Given::default() }.problems().len(), 3);
+    assert_eq!(Sources { file, ..Sources::default() }.problems().len(), 3);
 }
 
 #[test]
-fn a_flag_wins_over_a_variable_and_a_variable_over_the_file() {
+fn a_flag_overrides_a_variable_and_a_variable_overrides_the_file() {
     let flags: &[_] = &[("serve.port", "1")];
     let variables: &[_] = &[("A2A_PORT", "2"), ("A2A_HOST", "0.0.0.0")];
     let file = "[serve]\nport = 3\nhost = \"::1\"\n[card]\ntitle = \"From the file\"\n";
-    let plan = Given { flags, variables, file }.plan();
+    let plan = Sources { flags, variables, file }.plan();
     assert_eq!(plan.listen.port, 1);
     assert_eq!(plan.listen.host, "0.0.0.0");
     assert_eq!(plan.card.title, "From the file");
 }
 
 #[test]
-fn every_row_of_the_table_is_read_and_every_default_is_allowed() {
+fn every_setting_is_read_and_every_default_is_allowed() {
     let (flags, environment, file) =
         (Flags::new(), [("HOME", "/home/ada")].into_iter().collect(), file::FileSettings::new());
     let mut reader = read::Reader::new(&flags, &environment, &file, Vec::new());
-    let surroundings =
-        Surroundings { directory: std::env::current_dir().unwrap(), environment: environment.clone() };
-    assert!(plan::build(&mut reader, &surroundings).is_some());
+    let context =
+        ProcessContext { directory: std::env::current_dir().unwrap(), environment: environment.clone() };
+    assert!(plan::build(&mut reader, &context).is_some());
     let rows: BTreeSet<&str> = table::ALL.iter().map(|setting| setting.key).collect();
-    assert_eq!(rows.len(), table::ALL.len(), "two rows have one key");
-    assert_eq!(*reader.asked(), rows);
+    assert_eq!(rows.len(), table::ALL.len(), "two settings have the same key");
+    assert_eq!(*reader.read_keys(), rows);
 }
 
 #[test]
-fn no_name_is_used_twice_and_none_is_both_supported_and_not() {
+fn no_name_is_used_twice_and_none_is_both_supported_and_unsupported() {
     let names: Vec<&str> =
         table::ALL.iter().filter_map(|setting| setting.env).chain(NOT_SUPPORTED.iter().copied()).collect();
     assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len());
@@ -150,7 +150,7 @@ fn no_name_is_used_twice_and_none_is_both_supported_and_not() {
 }
 
 #[test]
-fn a_bad_value_is_refused_with_its_place_its_key_and_what_is_allowed() {
+fn a_bad_value_is_refused_with_its_source_its_key_and_the_allowed_values() {
     let cases: [(&[(&str, &str)], &str); 18] = [
         (
             &[("A2A_HTTP_GZIP_MINIMUM_SIZE", "-1")],
@@ -232,7 +232,7 @@ fn a_bad_value_is_refused_with_its_place_its_key_and_what_is_allowed() {
 
 #[test]
 fn all_problems_are_shown_at_once() {
-    let problems = Given {
+    let problems = Sources {
         flags: &[("serve.port", "none")],
         variables: &[("A2A_LOG_LEVEL", "loud")],
         file: "[serve]\nprot = 1\n",
@@ -273,17 +273,17 @@ fn the_file_is_refused_with_the_line_and_the_key() {
 }
 
 #[test]
-fn a_file_that_was_named_must_be_there() {
-    let surroundings = Surroundings {
+fn a_named_file_must_exist() {
+    let context = ProcessContext {
         directory: std::env::current_dir().unwrap(),
         environment: [("HOME", "/home/ada")].into_iter().collect(),
     };
-    let problems = load(&Flags::new(), Some(Path::new("no-such.toml")), &surroundings).unwrap_err();
+    let problems = load(&Flags::new(), Some(Path::new("no-such.toml")), &context).unwrap_err();
     assert!(problems.0[0].0.starts_with("no-such.toml: cannot be read"), "{problems}");
 }
 
 #[test]
-fn variables_that_have_no_effect_are_said() {
+fn variables_without_effect_cause_a_warning() {
     let given = &[
         ("A2A_PROT", "1"),
         ("A2A_CLIENT_CACHE_MAXSIZE", "9"),
@@ -293,7 +293,7 @@ fn variables_that_have_no_effect_are_said() {
         ("LONGSHORE_MANAGED", "as a tool of a managed OpenCode has it"),
         ("a2a_title", "In small letters"),
     ];
-    let checked = Given { variables: given, ..Given::default() }.load().unwrap();
+    let checked = Sources { variables: given, ..Sources::default() }.load().unwrap();
     assert_eq!(checked.plan.card.title, "In small letters");
     assert_eq!(
         checked.warnings,
@@ -307,7 +307,7 @@ fn variables_that_have_no_effect_are_said() {
 }
 
 #[test]
-fn settings_that_another_one_makes_idle_are_said() {
+fn settings_without_effect_beside_another_cause_a_warning() {
     let cases: [(&[(&str, &str)], &str); 4] = [
         (&[("OPENCODE_AUTH_PASSWORD", "p")], "OPENCODE_AUTH_PASSWORD (opencode.auth_password) has no effect"),
         (
@@ -324,7 +324,7 @@ fn settings_that_another_one_makes_idle_are_said() {
         ),
     ];
     for (variables, expected) in cases {
-        let warnings = Given { variables, ..Given::default() }.load().unwrap().warnings;
+        let warnings = Sources { variables, ..Sources::default() }.load().unwrap().warnings;
         assert_eq!(warnings.len(), 1, "{warnings:?}");
         assert!(warnings[0].starts_with(expected), "{warnings:?}");
     }
@@ -333,60 +333,60 @@ fn settings_that_another_one_makes_idle_are_said() {
 #[test]
 fn no_limit_and_no_time_are_different_things() {
     let off = |text| {
-        Given { variables: &[("OPENCODE_TIMEOUT_STREAM", text)], ..Given::default() }.plan().turns.timeout
+        Sources { variables: &[("OPENCODE_TIMEOUT_STREAM", text)], ..Sources::default() }.plan().turns.timeout
     };
     assert_eq!((off("0"), off(""), off("1.5")), (None, None, Some(Duration::from_millis(1500))));
-    let none = Given { variables: &[("A2A_CANCEL_ABORT_TIMEOUT_SECONDS", "0")], ..Given::default() };
+    let none = Sources { variables: &[("A2A_CANCEL_ABORT_TIMEOUT_SECONDS", "0")], ..Sources::default() };
     assert_eq!(none.plan().turns.cancel_abort_timeout, Duration::ZERO);
 }
 
 #[test]
 fn an_empty_variable_counts_as_not_set() {
     let given = &[("A2A_PORT", ""), ("A2A_BEARER_TOKEN", " "), ("OPENCODE_BASE_URL", "")];
-    let plan = Given { variables: given, ..Given::default() }.plan();
+    let plan = Sources { variables: given, ..Sources::default() }.plan();
     assert_eq!(plan.listen.port, 8000);
     assert!(plan.credentials.is_none());
     assert!(matches!(plan.agent, AgentPlan::Managed { .. }));
-    // Only one has nothing at all for a value of its own.
-    let times = |given: Given<'_>| {
-        let plan = given.plan();
+    // Only one setting gives the empty value a meaning.
+    let times = |sources: Sources<'_>| {
+        let plan = sources.plan();
         format!("{:?} {:?} {:?}", plan.limits, plan.turns, plan.retention)
     };
-    let expected = times(Given::default());
+    let expected = times(Sources::default());
     let of_seconds = table::ALL.iter().filter(|setting| setting.kind == Kind::SecondsOrOff);
     for setting in of_seconds.filter(|setting| setting.key != table::TURN_TIMEOUT.key) {
-        let empty = Given { variables: &[(setting.env.unwrap(), "")], ..Given::default() };
+        let empty = Sources { variables: &[(setting.env.unwrap(), "")], ..Sources::default() };
         assert_eq!(times(empty), expected, "{}", setting.key);
     }
 }
 
 #[test]
-fn the_peers_store_settings_work() {
+fn the_store_settings_of_the_python_peer_work() {
     let given = &[
         ("A2A_TASK_STORE_BACKEND", "database"),
         ("A2A_TASK_STORE_DATABASE_URL", "sqlite+aiosqlite:////d/x.db"),
     ];
-    let plan = Given { variables: given, ..Given::default() }.plan();
+    let plan = Sources { variables: given, ..Sources::default() }.plan();
     assert_eq!(plan.store, StorePlan::Sqlite { path: "/d/x.db".into(), survives_power_loss: false });
 }
 
 #[test]
-fn what_is_over_is_kept_as_long_as_it_says() {
+fn retention_is_read() {
     let given = &[("LONGSHORE_FOLD_AFTER", "0"), ("LONGSHORE_KEEP_TASKS", "86400")];
-    let plan = Given { variables: given, ..Given::default() }.plan();
+    let plan = Sources { variables: given, ..Sources::default() }.plan();
     let kept = (plan.retention.fold_after, plan.retention.keep_tasks);
     assert_eq!(kept, (None, Some(Duration::from_hours(24))));
 }
 
 #[test]
-fn the_demo_has_a_data_directory_of_its_own_and_no_attached_opencode() {
-    let demo = Given { flags: &[("opencode.demo", "true")], ..Given::default() }.plan();
+fn the_demo_has_its_own_data_directory_and_cannot_attach_to_an_opencode() {
+    let demo = Sources { flags: &[("opencode.demo", "true")], ..Sources::default() }.plan();
     assert!(matches!(demo.agent, AgentPlan::Demo { .. }));
     assert!(demo.data_dir.display().to_string().ends_with("-demo"));
-    let both = Given {
+    let both = Sources {
         flags: &[("opencode.demo", "true")],
         variables: &[("OPENCODE_BASE_URL", "http://127.0.0.1:4096")],
-        ..Given::default()
+        ..Sources::default()
     };
     let problems = both.problems();
     assert_eq!(problems.len(), 1);
@@ -401,13 +401,13 @@ fn a_workspace_must_be_a_directory() {
 }
 
 #[test]
-fn a_workspace_that_opencode_cannot_be_told_about_is_refused() {
+fn a_workspace_whose_path_opencode_cannot_handle_is_refused() {
     let parent = tempfile::tempdir().unwrap();
     let check = |name: &OsStr, expected: Option<&str>| {
         let workspace = parent.path().join(name);
         std::fs::create_dir_all(&workspace).unwrap();
         let environment = [("HOME", "/home/ada")].into_iter().collect();
-        let loaded = load(&Flags::new(), None, &Surroundings { directory: workspace, environment });
+        let loaded = load(&Flags::new(), None, &ProcessContext { directory: workspace, environment });
         match (loaded, expected) {
             (Ok(checked), None) => {
                 assert_eq!(checked.plan.workspace.file_name(), Some(name));
@@ -426,11 +426,11 @@ fn a_workspace_that_opencode_cannot_be_told_about_is_refused() {
 }
 
 #[test]
-fn the_longest_times_can_be_added_to_now() {
+fn the_longest_durations_can_be_added_to_now() {
     let longest = LONGEST.as_secs().to_string();
     let variables = [table::TIMEOUT, table::TURN_TIMEOUT, table::CANCEL_TIMEOUT, table::IDEMPOTENCY]
         .map(|setting| (setting.env.expect("a time can be set in the environment"), longest.as_str()));
-    let turns = Given { variables: &variables, ..Given::default() }.plan().turns;
+    let turns = Sources { variables: &variables, ..Sources::default() }.plan().turns;
     for time in
         [turns.control_timeout, turns.timeout.unwrap(), turns.cancel_abort_timeout, turns.idempotency_window]
     {
@@ -440,9 +440,9 @@ fn the_longest_times_can_be_added_to_now() {
 }
 
 #[test]
-fn a_link_for_people_may_lead_into_a_page() {
+fn a_link_for_people_may_have_a_query_and_a_fragment() {
     let link = "https://docs.example.com/agent?lang=en#use";
-    let plan = Given { variables: &[("A2A_DOCUMENTATION_URL", link)], ..Given::default() }.plan();
+    let plan = Sources { variables: &[("A2A_DOCUMENTATION_URL", link)], ..Sources::default() }.plan();
     assert_eq!(plan.card.documentation_url.unwrap().as_str(), link);
 }
 
@@ -460,7 +460,7 @@ fn described(plan: &Plan) -> Vec<(&'static str, &str, &str)> {
 }
 
 #[test]
-fn credentials_come_from_the_token_and_from_the_list() {
+fn credentials_come_from_the_token_and_the_list() {
     let list = r#"[
         {"scheme": "bearer", "token": " t1 ", "principal": "ci"},
         {"scheme": "basic", "username": "ada", "password": "p:w", "enabled": true},
@@ -468,7 +468,7 @@ fn credentials_come_from_the_token_and_from_the_list() {
         {"scheme": "api_key", "key": "k1", "principal": "bot", "token": null}
     ]"#;
     let given = &[("A2A_BEARER_TOKEN", "t0"), ("A2A_STATIC_AUTH_CREDENTIALS", list)];
-    let plan = Given { variables: given, ..Given::default() }.plan();
+    let plan = Sources { variables: given, ..Sources::default() }.plan();
     assert_eq!(
         described(&plan),
         [
@@ -479,11 +479,11 @@ fn credentials_come_from_the_token_and_from_the_list() {
         ]
     );
     let file = "[[auth.credentials]]\nscheme = \"api_key\"\nkey = \"k\"\nprincipal = \"bot\"\n";
-    assert_eq!(described(&Given { file, ..Given::default() }.plan()), [("api_key", "bot", "k")]);
+    assert_eq!(described(&Sources { file, ..Sources::default() }.plan()), [("api_key", "bot", "k")]);
 }
 
 #[test]
-fn a_credential_has_the_rights_that_are_written_or_those_of_its_scheme() {
+fn a_credential_has_its_own_rights_or_those_of_its_scheme() {
     use Capability::{Operator, SessionClaim, SessionShell, WorkspaceMutation};
 
     let rights = |capabilities: &[Capability], exposure: Option<(bool, bool)>, id: Option<&str>| Rights {
@@ -526,23 +526,24 @@ fn a_credential_has_the_rights_that_are_written_or_those_of_its_scheme() {
     ];
     for (fields, expected) in cases {
         let list = format!("[{{{fields}}}]");
-        let plan = Given { variables: &[("A2A_STATIC_AUTH_CREDENTIALS", &list)], ..Given::default() }.plan();
+        let plan =
+            Sources { variables: &[("A2A_STATIC_AUTH_CREDENTIALS", &list)], ..Sources::default() }.plan();
         assert_eq!(plan.credentials.unwrap()[0].rights, expected, "{fields}");
     }
     let file = "[[auth.credentials]]\nscheme = \"bearer\"\ntoken = \"t\"\nprincipal = \"p\"\n\
                 capabilities = [\"session_claim\"]\nthinking_exposure = [\"tool_trace\"]\ncredential_id = \"x\"\n";
-    let plan = Given { file, ..Given::default() }.plan();
+    let plan = Sources { file, ..Sources::default() }.plan();
     assert_eq!(plan.credentials.unwrap()[0].rights, rights(&[SessionClaim], Some((false, true)), Some("x")));
-    let owner = Given { variables: &[("A2A_BEARER_TOKEN", "t0")], ..Given::default() }.plan();
+    let owner = Sources { variables: &[("A2A_BEARER_TOKEN", "t0")], ..Sources::default() }.plan();
     assert_eq!(owner.credentials.unwrap()[0].rights, rights(&Capability::ALL, None, None));
 }
 
 #[test]
-fn a_wrong_credential_is_refused_without_showing_it() {
+fn a_wrong_credential_is_refused_without_showing_its_secret() {
     let cases = [
         ("{}", "(auth.credentials): must be a list with at least one entry"),
         ("[]", "(auth.credentials): must be a list with at least one entry"),
-        ("[{\"s3cret\"", "(auth.credentials): is no JSON (line 1, column 10)"),
+        ("[{\"s3cret\"", "(auth.credentials): is not JSON (line 1, column 10)"),
         ("[\"s3cret\"]", "(auth.credentials[0]): must be a table of fields"),
         (r#"[{"token": "s3cret"}]"#, "(auth.credentials[0].scheme): is required"),
         (r#"[{"scheme": "s3cret"}]"#, "(auth.credentials[0].scheme): must be bearer, basic or api_key"),
@@ -561,12 +562,12 @@ fn a_wrong_credential_is_refused_without_showing_it() {
         ),
         (
             r#"[{"scheme": "bearer", "tokne": "s3cret", "token": "s3cret", "principal": "p"}]"#,
-            "(auth.credentials[0].tokne): is no field of a credential; there are scheme, token, key, username, \
+            "(auth.credentials[0].tokne): is not a field of a credential; the fields are scheme, token, key, username, \
              password, principal, credential_id, capabilities, thinking_exposure, enabled",
         ),
         (
             r#"[{"scheme": "bearer", "token": "s3cret", "principal": "p", "enabled": false}]"#,
-            "(auth.credentials): every entry is disabled; enable one, or remove the list to have a token made",
+            "(auth.credentials): every entry is disabled; enable one, or remove the list to have a token generated",
         ),
         (
             r#"[{"scheme": "bearer", "token": "s3cret", "principal": "p"},
@@ -576,7 +577,7 @@ fn a_wrong_credential_is_refused_without_showing_it() {
         (
             r#"[{"scheme": "bearer", "token": "s3cret", "principal": "p"},
                 {"scheme": "bearer", "token": "s3cret", "principal": "p", "capabilities": ["operator"]}]"#,
-            "(auth.credentials): two entries have the same bearer token and other rights; keep one of them",
+            "(auth.credentials): two entries have the same bearer token but different rights; keep one of them",
         ),
         (
             r#"[{"scheme": "bearer", "token": "s3cret", "principal": "p"},
@@ -606,7 +607,7 @@ fn a_wrong_credential_is_refused_without_showing_it() {
 }
 
 #[test]
-fn nothing_that_can_be_printed_holds_a_secret() {
+fn no_secret_can_be_printed() {
     let given = &[
         ("A2A_BEARER_TOKEN", "s3cret"),
         ("OPENCODE_BASE_URL", "http://127.0.0.1:1"),
@@ -614,7 +615,7 @@ fn nothing_that_can_be_printed_holds_a_secret() {
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318"),
         ("OTEL_EXPORTER_OTLP_HEADERS", "api-key=s3cret"),
     ];
-    let checked = Given { variables: given, ..Given::default() }.load().unwrap();
+    let checked = Sources { variables: given, ..Sources::default() }.load().unwrap();
     assert!(!format!("{checked:?}").contains("s3cret"));
     let environment: Environment = given.iter().copied().collect();
     for name in ["OPENCODE_BASE_URL", "A2A_TASK_STORE_DATABASE_URL"] {
@@ -629,14 +630,14 @@ fn nothing_that_can_be_printed_holds_a_secret() {
 fn the_reference_page_is_up_to_date() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/configuration.md");
     let committed = std::fs::read_to_string(page).unwrap_or_default();
-    assert!(committed == reference::markdown(), "docs/configuration.md is stale: run `make docs`");
+    assert!(committed == reference::markdown(), "docs/configuration.md is outdated: run `make docs`");
 }
 
 #[test]
 fn the_example_file_is_accepted() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../longshore.example.toml");
     let text = std::fs::read_to_string(path).unwrap();
-    // Every line that is commented out is a setting, too: each must be known.
+    // Each commented-out line is a setting too, and must be known.
     let all: String = text
         .lines()
         .map(|line| {

@@ -1,4 +1,4 @@
-//! Who is told of turns and tools.
+//! The export of traces.
 
 use longshore_otlp::Headers;
 use secrecy::ExposeSecret as _;
@@ -17,7 +17,7 @@ pub struct Traces {
     pub sample_ratio: f64,
 }
 
-/// `None`: nobody, or a problem was added to the reader.
+/// `None`: no collector is configured, or a problem was added to the reader.
 pub(super) fn read(reader: &mut Reader<'_>) -> Option<Traces> {
     let endpoint = reader.url(&table::OTLP_ENDPOINT);
     let headers = headers(reader);
@@ -37,7 +37,7 @@ fn headers(reader: &mut Reader<'_>) -> Option<Headers> {
     if headers.is_none()
         && let Some(written) = reader.written(&table::OTLP_HEADERS)
     {
-        let reason = "is no list of headers such as api-key=...,x-tenant=...";
+        let reason = "is not a list of headers such as api-key=...,x-tenant=...";
         reader.problem(Problem::rule(&written.source, &table::OTLP_HEADERS, reason));
     }
     headers

@@ -1,6 +1,6 @@
-//! What the peer has and this version has not.
+//! Settings of `opencode-a2a` that this version does not support.
 
-/// Variables of `opencode-a2a` whose meaning this version does not have. Setting one is said, not ignored.
+/// Variables of `opencode-a2a` that have no effect in this version. Setting one causes a warning.
 pub const NOT_SUPPORTED: &[&str] = &[
     "A2A_CLIENT_ALLOWED_HOSTS",
     "A2A_CLIENT_ALLOW_PRIVATE_HOSTS",

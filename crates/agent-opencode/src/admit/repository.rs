@@ -1,13 +1,13 @@
-//! What the disk says about worktrees of a repository. It decides nothing alone: anybody can write such files.
+//! What the disk shows about the worktrees of a repository. This decides nothing alone: anybody can write such files.
 
 use std::path::{Path, PathBuf};
 
 use tokio::io::AsyncReadExt as _;
 
-/// The files that git keeps for this are one line. More is not read.
+/// The files that git keeps for this have one line. No more is read.
 const MAX_BYTES: u64 = 4096;
 
-/// The worktree that holds the directory, if it claims to be one of the repository that holds the root. Both paths are
+/// The worktree that contains the directory, if it claims to belong to the repository that contains the root. Both paths are
 /// resolved.
 pub(super) async fn worktree_of(root: &Path, directory: &Path) -> Option<PathBuf> {
     let claimed = checkout(directory).await?;
@@ -24,8 +24,8 @@ pub(super) async fn branch(directory: &Path) -> Option<String> {
     (!branch.is_empty() && !branch.contains(char::is_control)).then(|| branch.to_owned())
 }
 
-/// Whether the files of a commit have been put into exactly this directory, as far as git tells: it writes its index then, and
-/// holds a lock meanwhile.
+/// Whether git has written the files of a commit into exactly this directory: git then writes its index, and holds a lock
+/// meanwhile.
 pub(super) async fn is_checked_out(directory: &Path) -> bool {
     let Some(checkout) = checkout(directory).await.filter(|checkout| checkout.top == directory) else {
         return false;
@@ -39,12 +39,12 @@ pub(super) async fn is_checked_out(directory: &Path) -> bool {
 struct Checkout {
     top: PathBuf,
     git_directory: PathBuf,
-    /// It holds the repository itself.
+    /// The checkout contains the repository itself.
     is_main: bool,
 }
 
 impl Checkout {
-    /// Where the repository is, for all its checkouts the same.
+    /// The git directory that all checkouts of the repository share.
     async fn shared_git_directory(&self) -> Option<PathBuf> {
         match line(&self.git_directory.join("commondir")).await {
             Some(shared) if !self.is_main => {
@@ -55,7 +55,7 @@ impl Checkout {
     }
 }
 
-/// The nearest checkout that holds the directory.
+/// The nearest checkout that contains the directory.
 async fn checkout(directory: &Path) -> Option<Checkout> {
     for top in directory.ancestors() {
         let entry = top.join(".git");
@@ -73,7 +73,7 @@ async fn checkout(directory: &Path) -> Option<Checkout> {
     None
 }
 
-/// The text of a file of one line. A pipe or a device is no such file: reading one could take for ever.
+/// The text of a one-line file. A pipe or a device is refused: reading one could take forever.
 async fn line(path: &Path) -> Option<String> {
     if !tokio::fs::metadata(path).await.is_ok_and(|what| what.is_file()) {
         return None;
@@ -90,17 +90,17 @@ mod tests {
 
     use super::*;
 
-    /// A repository with a worktree, a second repository, and files that only look like it.
+    /// A repository with a worktree, a second repository, and files that only look similar.
     #[tokio::test]
-    async fn a_worktree_is_one_of_the_roots_own_repository() {
-        let place = tempfile::tempdir().unwrap();
-        let place = fs::canonicalize(place.path()).unwrap();
+    async fn only_a_worktree_of_the_roots_own_repository_is_found() {
+        let temp = tempfile::tempdir().unwrap();
+        let top = fs::canonicalize(temp.path()).unwrap();
         let write = |path: &str, text: &str| {
-            let path = place.join(path);
+            let path = top.join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         };
-        let git = |name: &str| format!("gitdir: {}/{name}\n", place.join("main/.git").display());
+        let git = |name: &str| format!("gitdir: {}/{name}\n", top.join("main/.git").display());
         write("main/.git/worktrees/side/commondir", "../..\n");
         write("main/.git/worktrees/other/commondir", "../..\n");
         write("main/sub/file", "");
@@ -109,19 +109,16 @@ mod tests {
         write("relative/.git", "gitdir: ../main/.git/worktrees/side\n");
         write("other/.git", &git("worktrees/other"));
         write("stranger/.git/HEAD", "");
-        write("submodule/.git", &format!("gitdir: {}\n", place.join("stranger/.git").display()));
+        write("submodule/.git", &format!("gitdir: {}\n", top.join("stranger/.git").display()));
         write("away/.git", "gitdir: /\n");
         write("gone/.git", &git("worktrees/gone"));
         write("prefix/.git-lookalike/HEAD", "");
-        write(
-            "sibling/.git",
-            &format!("gitdir: {}\n", place.join("main/.git/../../stranger/.git").display()),
-        );
+        write("sibling/.git", &format!("gitdir: {}\n", top.join("main/.git/../../stranger/.git").display()));
         write("nonsense/.git", "side");
         write("plain/file", "");
         rustix::fs::mknodat(
             rustix::fs::CWD,
-            place.join("plain/.git"),
+            top.join("plain/.git"),
             rustix::fs::FileType::Fifo,
             rustix::fs::Mode::RUSR,
             0,
@@ -148,8 +145,8 @@ mod tests {
             ("stranger", "side", None),
         ];
         for (root, directory, expected) in cases {
-            let found = worktree_of(&place.join(root), &place.join(directory)).await;
-            assert_eq!(found, expected.map(|name| place.join(name)), "{root} {directory}");
+            let found = worktree_of(&top.join(root), &top.join(directory)).await;
+            assert_eq!(found, expected.map(|name| top.join(name)), "{root} {directory}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What OpenCode asks, as events and lists carry it.
+//! Permission requests and questions of OpenCode, as events and lists contain them.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,10 +11,10 @@ pub(crate) struct PermissionAsk {
     pub(crate) permission: String,
     #[serde(default)]
     pub(crate) patterns: Vec<String>,
-    /// What `always` would allow from then on.
+    /// The patterns that the reply `always` would allow from then on.
     #[serde(default)]
     pub(crate) always: Vec<String>,
-    /// Whatever the tool says about it.
+    /// Details from the tool.
     #[serde(default)]
     pub(crate) metadata: serde_json::Value,
     #[serde(default)]
@@ -42,7 +42,7 @@ pub(crate) struct Question {
     pub(crate) options: Vec<QuestionOption>,
     #[serde(default)]
     pub(crate) multiple: bool,
-    /// An answer in other words than those of the options is welcome, unless OpenCode says otherwise.
+    /// Whether a free-text answer is allowed besides the options. OpenCode allows it by default.
     #[serde(default = "yes")]
     pub(crate) custom: bool,
 }
@@ -68,7 +68,7 @@ pub(crate) struct AskedBy {
 pub(crate) struct AskReplied {
     #[serde(rename = "requestID")]
     pub(crate) request: String,
-    /// Of a permission: `once`, `always` or `reject`.
+    /// For a permission: `once`, `always` or `reject`.
     #[serde(default)]
     pub(crate) reply: Option<String>,
 }

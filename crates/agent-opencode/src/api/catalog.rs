@@ -1,19 +1,19 @@
-//! What OpenCode has to offer: models, agents, worktrees and workspaces.
+//! What OpenCode offers: models, agents, worktrees and workspaces.
 //!
-//! Its answers about providers and its configuration hold keys. Nothing is read here but what is needed.
+//! OpenCode's responses about providers and configuration contain keys. Only the needed fields are read.
 
 use std::collections::BTreeMap;
 
+use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde::{Deserialize, Deserializer};
 
-use super::{default_for_null, string_or_nothing};
+use super::{default_for_null, if_valid};
 
 /// `GET /config/providers`.
 #[derive(Deserialize, Debug)]
 pub(crate) struct Providers {
     pub(crate) providers: Vec<Provider>,
-    /// Each provider's own choice among its models.
+    /// The default model of each provider.
     #[serde(default, deserialize_with = "default_for_null")]
     pub(crate) default: BTreeMap<String, String>,
 }
@@ -37,12 +37,12 @@ pub(crate) struct Model {
 #[derive(Deserialize, Debug, Default)]
 pub(crate) struct Capabilities {
     #[serde(default, deserialize_with = "default_for_null")]
-    pub(crate) input: Takes,
+    pub(crate) input: FileKinds,
 }
 
-/// The kinds of file that a model takes. Films are not among them: no provider's package can send one.
+/// The kinds of file that a model accepts. Videos are not among them: no provider's package can send one.
 #[derive(Deserialize, Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Takes {
+pub(crate) struct FileKinds {
     #[serde(default, deserialize_with = "default_for_null")]
     pub(crate) image: bool,
     #[serde(default, deserialize_with = "default_for_null")]
@@ -51,20 +51,20 @@ pub(crate) struct Takes {
     pub(crate) pdf: bool,
 }
 
-/// `GET /agent`, one of them. The first is the one that answers when none is named.
+/// An element of `GET /agent`. The first agent responds when none is named.
 #[derive(Deserialize, Debug)]
 pub(crate) struct Agent {
     pub(crate) name: String,
-    /// `subagent`: meant to be called by another one.
+    /// `subagent`: only other agents call it.
     #[serde(default, deserialize_with = "default_for_null")]
     pub(crate) mode: String,
-    #[serde(default, deserialize_with = "string_or_nothing")]
+    #[serde(default, deserialize_with = "if_valid")]
     pub(crate) description: Option<String>,
     /// For OpenCode's own use.
     #[serde(default, deserialize_with = "default_for_null")]
     pub(crate) hidden: bool,
-    /// It has a model of its own.
-    #[serde(default, deserialize_with = "if_understood")]
+    /// The agent's own model.
+    #[serde(default, deserialize_with = "if_valid")]
     pub(crate) model: Option<AgentModel>,
 }
 
@@ -74,24 +74,6 @@ pub(crate) struct AgentModel {
     pub(crate) provider: String,
     #[serde(rename = "modelID")]
     pub(crate) model: String,
-}
-
-/// What can be read so, and nothing otherwise: a session is not lost for a model of another shape.
-pub(super) fn if_understood<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
-where
-    D: Deserializer<'de>,
-    T: Deserialize<'de>,
-{
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Loose<T> {
-        Understood(T),
-        Other(IgnoredAny),
-    }
-    Ok(match Loose::deserialize(deserializer)? {
-        Loose::Understood(value) => Some(value),
-        Loose::Other(_) => None,
-    })
 }
 
 /// The model of a session's last prompt.
@@ -106,16 +88,16 @@ pub(crate) struct SessionModel {
 /// `GET /config`.
 #[derive(Deserialize, Debug)]
 pub(crate) struct Config {
-    /// Written `provider/model`.
-    #[serde(default, deserialize_with = "string_or_nothing")]
+    /// In the form `provider/model`.
+    #[serde(default, deserialize_with = "if_valid")]
     pub(crate) model: Option<String>,
 }
 
-/// `GET /experimental/workspace`, one of them.
+/// An element of `GET /experimental/workspace`.
 #[derive(Deserialize, Debug, Clone)]
 pub(crate) struct Workspace {
     pub(crate) id: String,
-    /// A workspace elsewhere has none.
+    /// Missing for a workspace on another machine.
     #[serde(default)]
     pub(crate) directory: Option<String>,
 }
@@ -133,9 +115,9 @@ mod tests {
     use super::super::control::Command;
     use super::*;
 
-    /// From OpenCode's answers, shortened.
+    /// From OpenCode's responses, shortened.
     #[test]
-    fn what_an_operator_left_out_is_null_and_not_set() {
+    fn a_value_that_the_operator_left_out_is_null_and_read_as_the_default() {
         let agents = r#"[{"name": "build", "description": "The default agent.", "mode": "primary", "native": true, "options": {}},
             {"name": "code-reviewer", "description": "R", "mode": "all", "native": false, "hidden": null, "topP": null,
                 "temperature": null, "color": null, "variant": null, "options": {}, "steps": null}]"#;

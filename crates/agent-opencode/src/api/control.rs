@@ -1,16 +1,15 @@
-//! What OpenCode answers to callers who look at its sessions and places, or change them.
+//! OpenCode's responses to callers who query or change its sessions, workspaces and worktrees.
 //!
-//! Only what they may see is read. Its answers about providers hold keys, and those about commands whole prompts.
+//! Only what callers may see is read. Responses about providers contain keys, and responses about commands whole prompts.
 
 use std::collections::BTreeMap;
 
-use serde::de::IgnoredAny;
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use serde_json::Number;
 
-use super::catalog::{SessionModel, if_understood};
+use super::catalog::SessionModel;
 use super::template::Template;
-use super::{Fault, default_for_null, string_or_nothing};
+use super::{Fault, default_for_null, if_valid};
 
 #[derive(Deserialize, Debug)]
 pub(crate) struct Session {
@@ -31,8 +30,8 @@ pub(crate) struct Session {
     pub(crate) share: Option<Share>,
     #[serde(default)]
     pub(crate) revert: Option<Revert>,
-    /// That of its last prompt.
-    #[serde(default, deserialize_with = "if_understood")]
+    /// The model of its last prompt.
+    #[serde(default, deserialize_with = "if_valid")]
     pub(crate) model: Option<SessionModel>,
     #[serde(default, deserialize_with = "default_for_null")]
     pub(crate) time: Times,
@@ -55,7 +54,7 @@ pub(crate) struct Revert {
     pub(crate) diff: Option<String>,
 }
 
-/// Of sessions, projects and messages: milliseconds of the epoch.
+/// Times of sessions, projects and messages, in milliseconds since the epoch.
 #[derive(Deserialize, Debug, Default)]
 pub(crate) struct Times {
     #[serde(default)]
@@ -89,7 +88,7 @@ pub(crate) struct FileDiff {
 }
 
 impl FileDiff {
-    /// How much there is to tell of it, in bytes.
+    /// The size of its texts in bytes.
     pub(crate) fn size(&self) -> usize {
         self.file.len() + self.patch.as_ref().map_or(0, String::len)
     }
@@ -108,7 +107,7 @@ pub(crate) struct MessageInfo {
     pub(crate) role: String,
     #[serde(default, deserialize_with = "default_for_null")]
     pub(crate) time: Times,
-    #[serde(default, deserialize_with = "if_understood")]
+    #[serde(default, deserialize_with = "if_valid")]
     pub(crate) error: Option<Fault>,
 }
 
@@ -117,43 +116,43 @@ pub(crate) struct Part {
     pub(crate) id: String,
     #[serde(rename = "type")]
     pub(crate) kind: String,
-    #[serde(default, deserialize_with = "string_or_nothing")]
+    #[serde(default, deserialize_with = "if_valid")]
     pub(crate) text: Option<String>,
     /// OpenCode wrote it, not the user.
     #[serde(default, deserialize_with = "default_for_null")]
     pub(crate) synthetic: bool,
-    /// The model is not shown it.
+    /// The model does not see it.
     #[serde(default, deserialize_with = "default_for_null")]
     pub(crate) ignored: bool,
-    #[serde(default, deserialize_with = "if_understood")]
+    #[serde(default, deserialize_with = "if_valid")]
     pub(crate) state: Option<ToolState>,
 }
 
 #[derive(Deserialize, Debug)]
 pub(crate) struct ToolState {
-    #[serde(default, deserialize_with = "string_or_nothing")]
+    #[serde(default, deserialize_with = "if_valid")]
     pub(crate) output: Option<String>,
-    #[serde(default, deserialize_with = "string_or_nothing")]
+    #[serde(default, deserialize_with = "if_valid")]
     pub(crate) error: Option<String>,
 }
 
 /// A message without its content.
 #[derive(Deserialize, Debug)]
-pub(crate) struct Heading {
+pub(crate) struct MessageHead {
     pub(crate) info: MessageInfo,
 }
 
-/// A message, read for what its turn changed.
+/// A message with the changes that its turn made.
 #[derive(Deserialize, Debug)]
-pub(crate) struct Changed {
-    pub(crate) info: ChangedInfo,
+pub(crate) struct MessageChanges {
+    pub(crate) info: MessageChangesInfo,
 }
 
 #[derive(Deserialize, Debug)]
-pub(crate) struct ChangedInfo {
+pub(crate) struct MessageChangesInfo {
     pub(crate) id: String,
-    /// Of a user's message. One of the agent has a word of another kind here.
-    #[serde(default, deserialize_with = "if_understood")]
+    /// Only in a user's message. In a message of the agent the field has another type.
+    #[serde(default, deserialize_with = "if_valid")]
     pub(crate) summary: Option<Summary>,
 }
 
@@ -191,7 +190,7 @@ pub(crate) struct Model {
     #[serde(default, deserialize_with = "default_for_null")]
     pub(crate) limit: Limits,
     #[serde(default, deserialize_with = "default_for_null")]
-    pub(crate) capabilities: Abilities,
+    pub(crate) capabilities: Capabilities,
 }
 
 #[derive(Deserialize, Debug, Default)]
@@ -203,7 +202,7 @@ pub(crate) struct Limits {
 }
 
 #[derive(Deserialize, Debug, Default)]
-pub(crate) struct Abilities {
+pub(crate) struct Capabilities {
     #[serde(default)]
     pub(crate) reasoning: Option<bool>,
     #[serde(default)]
@@ -240,12 +239,12 @@ pub(crate) struct Workspace {
     pub(crate) directory: Option<String>,
     #[serde(default, rename = "projectID")]
     pub(crate) project: Option<String>,
-    /// One that was never used has a word here.
-    #[serde(default, rename = "timeUsed", deserialize_with = "number_or_nothing")]
+    /// A text if the workspace was never used.
+    #[serde(default, rename = "timeUsed", deserialize_with = "if_valid")]
     pub(crate) used: Option<Number>,
 }
 
-/// The answer to one who makes a worktree.
+/// The response to the creation of a worktree.
 #[derive(Deserialize, Debug)]
 pub(crate) struct Worktree {
     pub(crate) name: String,
@@ -254,15 +253,15 @@ pub(crate) struct Worktree {
     pub(crate) directory: String,
 }
 
-/// `GET /command`, one of them.
+/// An element of `GET /command`.
 #[derive(Deserialize, Debug)]
 pub(crate) struct Command {
     pub(crate) name: String,
-    #[serde(default, deserialize_with = "string_or_nothing")]
+    #[serde(default, deserialize_with = "if_valid")]
     source: Option<String>,
     #[serde(default)]
     template: Template,
-    #[serde(default, deserialize_with = "string_or_nothing")]
+    #[serde(default, deserialize_with = "if_valid")]
     pub(crate) description: Option<String>,
     #[serde(default)]
     pub(crate) agent: Option<String>,
@@ -271,14 +270,14 @@ pub(crate) struct Command {
 }
 
 impl Command {
-    /// What it does with its arguments. The template of an MCP server's prompt is whatever that server says when it is asked for it,
-    /// also where OpenCode tells one.
+    /// What the command does with its arguments. An MCP server makes the template of its prompts on each request, so a template
+    /// that OpenCode reports for such a prompt says nothing.
     pub(crate) fn template(&self) -> Template {
         if self.source.as_deref() == Some("mcp") { Template::default() } else { self.template }
     }
 }
 
-/// `GET /global/event`, one of them.
+/// An event of `GET /global/event`.
 #[derive(Deserialize, Debug)]
 pub(crate) struct GlobalEvent {
     #[serde(default)]
@@ -290,25 +289,12 @@ pub(crate) struct GlobalEvent {
 pub(crate) struct GlobalPayload {
     #[serde(rename = "type")]
     pub(crate) kind: String,
-    #[serde(default, deserialize_with = "if_understood")]
+    #[serde(default, deserialize_with = "if_valid")]
     pub(crate) properties: Option<GlobalProperties>,
 }
 
 #[derive(Deserialize, Debug)]
 pub(crate) struct GlobalProperties {
-    #[serde(default, deserialize_with = "string_or_nothing")]
+    #[serde(default, deserialize_with = "if_valid")]
     pub(crate) message: Option<String>,
-}
-
-fn number_or_nothing<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Number>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Loose {
-        Number(Number),
-        Other(IgnoredAny),
-    }
-    Ok(match Loose::deserialize(deserializer)? {
-        Loose::Number(number) => Some(number),
-        Loose::Other(_) => None,
-    })
 }

@@ -1,20 +1,20 @@
-//! What the template of a command does with what callers give it.
+//! What the template of a command does with the caller's arguments.
 //!
-//! OpenCode puts the arguments in the place of `$ARGUMENTS`, `$1`, `$2` …, then runs each !`...` in a shell, then reads each file
-//! that is named as `@path`. It asks nobody for either.
+//! OpenCode puts the arguments in place of `$ARGUMENTS`, `$1`, `$2` …, then runs each !`...` in a shell, then reads each file
+//! that is named as `@path`. It asks for no permission for either.
 
 use serde::{Deserialize, Deserializer};
 
-/// The template itself is a whole prompt of somebody's, and is not kept.
+/// The text of the template is a whole prompt of its author, and is not kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Template {
-    /// They become part of what is run.
+    /// The arguments become part of a shell command.
     pub(crate) runs_arguments: bool,
-    /// They become part of the name of a file.
+    /// The arguments become part of a file name.
     pub(crate) reads_arguments: bool,
 }
 
-/// What is not known may do anything.
+/// An unknown template may do anything.
 impl Default for Template {
     fn default() -> Self {
         Self { runs_arguments: true, reads_arguments: true }
@@ -22,15 +22,15 @@ impl Default for Template {
 }
 
 impl Template {
-    fn of(text: &str) -> Self {
+    fn parse(text: &str) -> Self {
         let runs_arguments = text.match_indices('!').any(|(at, _)| {
             let rest = &text[at + 1..];
             let run = rest.strip_prefix('`').and_then(|run| run.split('`').next());
-            takes_at_once(rest) || run.is_some_and(takes)
+            starts_with_argument(rest) || run.is_some_and(has_argument)
         });
         let reads_arguments = text.match_indices('@').any(|(at, _)| {
             let name = text[at + 1..].split(|end: char| end.is_whitespace() || matches!(end, '`' | ','));
-            name.into_iter().next().is_some_and(takes)
+            name.into_iter().next().is_some_and(has_argument)
         });
         Self { runs_arguments, reads_arguments }
     }
@@ -38,17 +38,17 @@ impl Template {
 
 impl<'de> Deserialize<'de> for Template {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // That of an MCP server's prompt is not told: the server makes it anew each time.
-        let text = super::string_or_nothing(deserializer)?;
-        Ok(text.as_deref().map_or_else(Self::default, Self::of))
+        // OpenCode reports no template for the prompt of an MCP server: the server makes it on each request.
+        let text: Option<String> = super::if_valid(deserializer)?;
+        Ok(text.as_deref().map_or_else(Self::default, Self::parse))
     }
 }
 
-fn takes(text: &str) -> bool {
-    text.match_indices('$').any(|(at, _)| takes_at_once(&text[at..]))
+fn has_argument(text: &str) -> bool {
+    text.match_indices('$').any(|(at, _)| starts_with_argument(&text[at..]))
 }
 
-fn takes_at_once(text: &str) -> bool {
+fn starts_with_argument(text: &str) -> bool {
     let name = text.strip_prefix('$');
     name.is_some_and(|name| {
         name.starts_with("ARGUMENTS") || name.starts_with(|first: char| first.is_ascii_digit())
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_known_what_runs_and_what_reads_its_arguments() {
+    fn a_template_shows_whether_it_runs_or_reads_its_arguments() {
         for (text, runs, reads) in [
             ("Review $ARGUMENTS", false, false),
             ("!`git status` and then $1, `$2`", false, false),
@@ -73,7 +73,7 @@ mod tests {
             ("@src `$1`", false, false),
         ] {
             let expected = Template { runs_arguments: runs, reads_arguments: reads };
-            assert_eq!(Template::of(text), expected, "{text}");
+            assert_eq!(Template::parse(text), expected, "{text}");
         }
         let odd: Template = serde_json::from_str("{}").unwrap();
         assert_eq!(odd, Template::default());

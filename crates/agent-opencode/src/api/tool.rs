@@ -1,25 +1,24 @@
-//! What a tool says about its call beside its output, each tool in its own words.
+//! What a tool reports about its call besides its output. Each tool has its own fields.
 
-use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 
-use super::string_or_nothing;
+use super::if_valid;
 
 #[derive(Deserialize, Debug, Default)]
 pub(crate) struct ToolMetadata {
     /// All output so far, while the tool runs.
-    #[serde(default, deserialize_with = "string_or_nothing")]
+    #[serde(default, deserialize_with = "if_valid")]
     pub(crate) output: Option<String>,
-    /// Of `task`: the sub-agent's session.
-    #[serde(default, rename = "sessionId", deserialize_with = "string_or_nothing")]
+    /// For `task`: the sub-agent's session.
+    #[serde(default, rename = "sessionId", deserialize_with = "if_valid")]
     pub(crate) session: Option<String>,
-    /// Of `write`: the file, as an absolute path.
-    #[serde(default, rename = "filepath", deserialize_with = "string_or_nothing")]
+    /// For `write`: the file, as an absolute path.
+    #[serde(default, rename = "filepath", deserialize_with = "if_valid")]
     written: Option<String>,
-    /// Of `edit`.
+    /// For `edit`.
     #[serde(default, rename = "filediff")]
     edited: serde_json::Value,
-    /// Of `apply_patch`.
+    /// For `apply_patch`.
     #[serde(default, rename = "files")]
     patched: serde_json::Value,
 }
@@ -35,34 +34,25 @@ impl ToolMetadata {
 
 #[derive(Deserialize, Debug)]
 pub(crate) struct ToolTime {
-    /// When the call began, in milliseconds of the epoch.
+    /// When the call began, in milliseconds since the epoch.
     #[serde(default)]
     pub(crate) start: Option<f64>,
 }
 
-/// A file that a tool hands back.
+/// A file that a tool returns.
 #[derive(Deserialize, Debug)]
 pub(crate) struct Attachment {
     #[serde(default)]
     pub(crate) mime: String,
     #[serde(default)]
     pub(crate) url: String,
-    #[serde(default, deserialize_with = "string_or_nothing")]
+    #[serde(default, deserialize_with = "if_valid")]
     pub(crate) filename: Option<String>,
 }
 
-/// A list, or nothing when it is none of the expected kind.
+/// A list, or an empty one when the value has another type.
 pub(super) fn list_or_nothing<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<Vec<T>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Loose<T> {
-        List(Vec<T>),
-        Other(IgnoredAny),
-    }
-    Ok(match Loose::deserialize(deserializer)? {
-        Loose::List(list) => list,
-        Loose::Other(_) => Vec::new(),
-    })
+    super::if_valid(deserializer).map(Option::unwrap_or_default)
 }

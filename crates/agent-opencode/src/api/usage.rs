@@ -1,12 +1,11 @@
-//! What a step used, as OpenCode counts it.
+//! The token usage of a step, as OpenCode counts it.
 
 use longshore_model::{Cost, Usage};
-use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 
 #[derive(Deserialize, Debug, Clone, Default)]
 pub(crate) struct Tokens {
-    /// Missing when the model's provider does not say.
+    /// Missing when the model's provider does not report it.
     #[serde(default, deserialize_with = "count")]
     total: u64,
     #[serde(default, deserialize_with = "count")]
@@ -30,7 +29,7 @@ struct CacheTokens {
 impl Tokens {
     pub(crate) fn usage(&self, cost: f64) -> Usage {
         let Self { total, input, output, reasoning, cache } = self;
-        // OpenCode counts a token in one place only: what was read from a cache is no input.
+        // OpenCode counts each token once: a token that was read from a cache is not also input.
         let parts = [input, output, reasoning, &cache.read, &cache.write];
         let sum = parts.into_iter().fold(0_u64, |sum, part| sum.saturating_add(*part));
         Usage {
@@ -45,24 +44,15 @@ impl Tokens {
     }
 }
 
-/// A number of money. Where a provider gives no numbers, OpenCode's own come out as `null`.
+/// An amount of money. OpenCode writes `null` where a provider gives no numbers.
 pub(super) fn amount<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Loose {
-        Number(f64),
-        Other(IgnoredAny),
-    }
-    Ok(match Loose::deserialize(deserializer)? {
-        Loose::Number(number) => number,
-        Loose::Other(_) => 0.0,
-    })
+    super::if_valid(deserializer).map(Option::unwrap_or_default)
 }
 
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "a float to integer cast saturates, and a negative count is none"
+    reason = "a float to integer cast saturates, and a negative count is treated as 0"
 )]
 fn count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     amount(deserializer).map(|number| number as u64)
@@ -73,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_are_read_leniently_and_the_total_is_made_up_only_when_missing() {
+    fn counts_are_read_leniently_and_a_missing_total_is_computed() {
         let cases = [
             (
                 r#"{"total":112,"input":102,"output":0,"reasoning":20,"cache":{"write":0,"read":0}}"#,

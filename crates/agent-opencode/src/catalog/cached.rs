@@ -1,22 +1,20 @@
-//! An answer of OpenCode that is kept for a while.
+//! Caches a response of OpenCode for a while.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_model::Result as ModelResult;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
 use crate::client::{CallError, Client};
 
-/// OpenCode is not asked again sooner: not after it did not answer, and not for what it just did not have.
+/// The minimum time between two requests: after a failure, and after a response that lacked the searched name.
 pub(crate) const PAUSE: Duration = Duration::from_secs(5);
 
-/// How long OpenCode has for one answer. In a new directory it first loads providers and plugins, which takes it seconds.
+/// How long OpenCode may take to respond. In a new directory it first loads providers and plugins, which takes seconds.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The last answer. Of several callers that need a new one, one asks and the others wait for it.
+/// The last response. When several callers need a new one, one sends the request and the others wait for it.
 #[derive(Debug)]
 pub(crate) struct Cached<T> {
     state: Mutex<State<T>>,
@@ -35,28 +33,11 @@ impl<T> Default for Cached<T> {
 }
 
 impl<T> Cached<T> {
-    /// An answer that is not older than this. `None`: OpenCode does not answer, now or a moment ago. Fails only where it could
-    /// not be asked.
-    pub(crate) async fn get<F>(
-        &self,
-        max_age: Duration,
-        client: &Client,
-        ask: impl FnOnce(Client) -> F,
-    ) -> ModelResult<Option<Arc<T>>>
-    where
-        F: Future<Output = Result<T, CallError>>,
-    {
-        match self.get_or_why(max_age, client, ask).await {
-            Ok(answer) => Ok(Some(answer)),
-            Err(cause @ CallError::Crowded { .. }) => Err(cause.into_error("see what OpenCode has")),
-            Err(_) => Ok(None),
-        }
-    }
-
-    /// An answer that is not older than this, or why OpenCode gives none, now or a moment ago.
+    /// Returns a response that is not older than `max_age`, or the error of a request that failed now or a moment ago.
     ///
-    /// Who asks has a place for it first: to wait for one takes as long as each may wait, and keeps nobody else waiting.
-    pub(crate) async fn get_or_why<F>(
+    /// A caller acquires a slot before it sends the request. While it waits for the slot, other callers are not blocked: each
+    /// may wait for a different time.
+    pub(crate) async fn get<F>(
         &self,
         max_age: Duration,
         client: &Client,
@@ -66,26 +47,26 @@ impl<T> Cached<T> {
         F: Future<Output = Result<T, CallError>>,
     {
         loop {
-            // Whoever asks now speaks for this one too.
+            // While another caller's request runs, wait here for its response.
             let mut state = self.state.lock().await;
-            if let ControlFlow::Break(known) = state.known(max_age) {
+            if let Some(known) = state.known(max_age) {
                 return known;
             }
             if let Some(place) = client.place_now() {
-                return state.note(patiently(ask(client.placed(&place))).await);
+                return state.note(with_timeout(ask(client.placed(&place))).await);
             }
             drop(state);
             let place = client.place().await?;
-            // Somebody else came first: there is no need to hold a place meanwhile.
+            // Another caller was faster: release the slot and wait for its response.
             let Ok(mut state) = self.state.try_lock() else { continue };
             return match state.known(max_age) {
-                ControlFlow::Break(known) => known,
-                ControlFlow::Continue(()) => state.note(patiently(ask(client.placed(&place))).await),
+                Some(known) => known,
+                None => state.note(with_timeout(ask(client.placed(&place))).await),
             };
         }
     }
 
-    /// What was answered is no longer so.
+    /// Discards the response, because it is outdated.
     pub(crate) async fn forget(&self) {
         let mut state = self.state.lock().await;
         (state.answer, state.failed) = (None, None);
@@ -93,12 +74,12 @@ impl<T> Cached<T> {
 }
 
 impl<T> State<T> {
-    /// Breaks with what is to be said without asking, if anything is.
-    fn known(&self, max_age: Duration) -> ControlFlow<Result<Arc<T>, CallError>> {
+    /// The cached result, if it can still be used.
+    fn known(&self, max_age: Duration) -> Option<Result<Arc<T>, CallError>> {
         match (&self.answer, &self.failed) {
-            (Some((at, answer)), _) if at.elapsed() < max_age => ControlFlow::Break(Ok(Arc::clone(answer))),
-            (_, Some((at, cause))) if at.elapsed() < PAUSE => ControlFlow::Break(Err(cause.clone())),
-            _ => ControlFlow::Continue(()),
+            (Some((at, answer)), _) if at.elapsed() < max_age => Some(Ok(Arc::clone(answer))),
+            (_, Some((at, cause))) if at.elapsed() < PAUSE => Some(Err(cause.clone())),
+            _ => None,
         }
     }
 
@@ -111,7 +92,7 @@ impl<T> State<T> {
                 Ok(answer)
             }
             Err(cause) => {
-                tracing::debug!(%cause, "OpenCode did not say what it has");
+                tracing::debug!(%cause, "OpenCode did not report what it offers");
                 self.failed = Some((Instant::now(), cause.clone()));
                 Err(cause)
             }
@@ -119,8 +100,8 @@ impl<T> State<T> {
     }
 }
 
-/// Gives OpenCode some time for an answer.
-pub(crate) async fn patiently<T>(ask: impl Future<Output = Result<T, CallError>>) -> Result<T, CallError> {
+/// Limits the time for a response.
+pub(crate) async fn with_timeout<T>(ask: impl Future<Output = Result<T, CallError>>) -> Result<T, CallError> {
     timeout(PATIENCE, ask).await.unwrap_or(Err(CallError::NoAnswer))
 }
 
@@ -133,60 +114,56 @@ mod tests {
     use super::*;
     use crate::Endpoint;
 
-    /// Of one place.
+    /// A client with one slot.
     fn client() -> Client {
-        let endpoint = Endpoint {
-            base_url: "http://host".parse().unwrap(),
-            username: "opencode".to_owned(),
-            password: None,
-        };
+        let endpoint = Endpoint::without_password("http://host");
         Client::new(endpoint, Duration::from_mins(1), 1, Arc::default()).unwrap()
     }
 
-    /// Each look: after how long, the greatest age, what OpenCode would answer, and what comes of it.
+    /// Each row: seconds since the last request, maximum age, OpenCode's response, the result, and the number of requests so far.
     #[tokio::test(start_paused = true)]
-    async fn answers_are_kept_and_failures_are_not_repeated_at_once() {
+    async fn responses_are_cached_and_failures_are_not_retried_at_once() {
         let (cached, client) = (Cached::default(), client());
         let asked = Cell::new(0);
-        let looks = [
+        let rows = [
             (0, 60, Some("a"), Some("a"), 1),
             (59, 60, Some("b"), Some("a"), 1),
             (1, 60, Some("b"), Some("b"), 2),
-            // Somebody misses something in it.
+            // The cached response lacks a name.
             (4, 5, Some("c"), Some("b"), 2),
             (1, 5, Some("c"), Some("c"), 3),
-            // OpenCode goes away.
+            // OpenCode becomes unreachable.
             (61, 60, None, None, 4),
             (4, 60, Some("d"), None, 4),
             (1, 60, Some("d"), Some("d"), 5),
         ];
-        for (step, (pause, age, answer, expected, calls)) in looks.into_iter().enumerate() {
+        for (step, (pause, age, answer, expected, calls)) in rows.into_iter().enumerate() {
             tokio::time::advance(Duration::from_secs(pause)).await;
             let ask = async {
                 asked.set(asked.get() + 1);
                 answer.ok_or(CallError::NoAnswer)
             };
-            let got = cached.get(Duration::from_secs(age), &client, |_| ask).await.unwrap();
-            assert_eq!((got.as_deref().copied(), asked.get()), (expected, calls), "look {step}");
+            let got = cached.get(Duration::from_secs(age), &client, |_| ask).await.ok();
+            assert_eq!((got.as_deref().copied(), asked.get()), (expected, calls), "row {step}");
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_who_could_not_ask_does_not_keep_others_from_asking() {
+    async fn a_caller_without_a_slot_does_not_keep_others_from_asking() {
         let cached = Cached::default();
         let age = Duration::from_mins(1);
         let client = client();
         let held = client.place().await.unwrap();
         let refused = cached.get(age, &client.for_callers(), |_| async { Ok("b") }).await.unwrap_err();
-        assert_eq!(refused.kind(), longshore_model::ErrorKind::UpstreamBackpressure);
+        assert!(matches!(refused, CallError::Crowded { .. }), "{refused}");
         drop(held);
         let got = cached.get(age, &client.for_callers(), |_| async { Ok("a") }).await.unwrap();
-        assert_eq!(got.as_deref(), Some(&"a"));
+        assert_eq!(*got, "a");
     }
 
-    /// They do not take up the places meanwhile, and one who leaves in the middle of asking is no answer.
+    /// The waiting callers hold no slots, and a caller that is dropped during its request leaves no response.
     #[tokio::test(start_paused = true)]
-    async fn those_who_come_while_somebody_asks_wait_for_the_answer_without_a_place() {
+    async fn callers_wait_for_a_running_request_without_a_slot() {
         let (cached, client) = (Cached::default(), client());
         let age = Duration::from_mins(1);
         let mut first = Box::pin(cached.get(age, &client, |_| std::future::pending()));
@@ -195,11 +172,11 @@ mod tests {
         let mut third = Box::pin(cached.get(age, &client, |_| async { Ok("b") }));
         assert!(second.as_mut().now_or_never().is_none());
         assert!(third.as_mut().now_or_never().is_none());
-        assert!(client.place_now().is_none(), "the first one has the only place");
+        assert!(client.place_now().is_none(), "the first caller has the only slot");
         drop(first);
         let (second, third) = tokio::join!(second, third);
         let (second, third) = (second.unwrap(), third.unwrap());
-        assert!(second.is_some() && second == third, "{second:?} {third:?}");
+        assert_eq!(second, third);
         assert!(client.place_now().is_some());
     }
 }

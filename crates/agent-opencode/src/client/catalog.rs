@@ -1,41 +1,38 @@
-//! Calls that ask OpenCode what it has to offer.
+//! Reads what OpenCode offers.
 
 use longshore_meter::label::Call;
-use reqwest::Method;
 use serde::de::DeserializeOwned;
 
-use super::{Client, Result, of_a_directory};
+use super::{Client, Result, without_session};
 use crate::api::{Agent, Config, Project, Providers, Workspace};
 
 impl Client {
     pub(crate) async fn providers(&self, directory: &str) -> Result<Providers> {
-        self.look_up("config/providers", directory).await
+        self.get_catalog("config/providers", directory).await
     }
 
     pub(crate) async fn agents(&self, directory: &str) -> Result<Vec<Agent>> {
-        self.look_up("agent", directory).await
+        self.get_catalog("agent", directory).await
     }
 
     pub(crate) async fn config(&self, directory: &str) -> Result<Config> {
-        self.look_up("config", directory).await
+        self.get_catalog("config", directory).await
     }
 
     /// The worktrees that OpenCode made for the project of this directory.
     pub(crate) async fn worktrees(&self, directory: &str) -> Result<Vec<String>> {
-        self.look_up("experimental/worktree", directory).await
+        self.get_catalog("experimental/worktree", directory).await
     }
 
     pub(crate) async fn workspaces(&self, directory: &str) -> Result<Vec<Workspace>> {
-        self.look_up("experimental/workspace", directory).await
+        self.get_catalog("experimental/workspace", directory).await
     }
 
     pub(crate) async fn project(&self, directory: &str) -> Result<Project> {
-        self.look_up("project/current", directory).await
+        self.get_catalog("project/current", directory).await
     }
 
-    async fn look_up<T: DeserializeOwned>(&self, path: &str, directory: &str) -> Result<T> {
-        self.json(Call::Catalog, self.request(Method::GET, path, directory, "")?)
-            .await
-            .map_err(of_a_directory)
+    pub(super) async fn get_catalog<T: DeserializeOwned>(&self, path: &str, directory: &str) -> Result<T> {
+        self.get(Call::Catalog, path, directory, "").await.map_err(without_session)
     }
 }

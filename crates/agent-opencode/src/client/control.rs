@@ -1,35 +1,36 @@
-//! Calls for callers who look at OpenCode's sessions and places, or change them.
+//! Calls for callers who query or change OpenCode's sessions, workspaces and worktrees.
 //!
-//! Nothing that changes something is tried twice.
+//! A call that changes something is never repeated.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use longshore_meter::label::{Call, Limit};
+use longshore_meter::label::Call;
 use longshore_model::{Json, ModelName, NewWorkspace, Page, SessionQuery, WorkspaceId};
-use reqwest::header::{ACCEPT, CONTENT_TYPE};
-use reqwest::{Method, Response, StatusCode};
+use reqwest::header::CONTENT_TYPE;
+use reqwest::{Method, Response};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
+use super::messages::{Paged, message_path};
 use super::{
-    CallError, Client, Paged, Place, Result, content_type, decode, of_a_directory, refusal, taken, understood,
+    CallError, Client, Place, Result, check_accepted, decode, readable, session_path, without_session,
 };
 use crate::api::control::{
-    Changed, Command, FileDiff, Heading, Message, MessageInfo, Project, Providers, Session, Todo, Workspace,
-    Worktree,
+    Command, FileDiff, Message, MessageChanges, MessageHead, MessageInfo, Project, Providers, Session, Todo,
+    Workspace, Worktree,
 };
 use crate::id::{Kind, query_value, segment};
 
-/// So many sessions of a project are looked through, where none may be missed. Of one that has more that is not known.
+/// How many sessions of a project are read where none may be missed. A project with more is refused.
 const MAX_SESSIONS: usize = 50_000;
 
-/// What all turns of a session changed is told if it is no more than this. What one turn changed is told up to the bound of any
-/// answer.
+/// The changes of a whole session are returned up to this size. The changes of one turn are limited only by the size of a
+/// response.
 const MAX_DIFF_BYTES: usize = 16 * 1024 * 1024;
 
-/// What is looked at.
+/// Queries.
 impl Client {
     pub(crate) async fn sessions(&self, directory: &str, query: &SessionQuery) -> Result<Vec<Session>> {
         let mut more = format!("&limit={}", query.limit);
@@ -42,44 +43,42 @@ impl Client {
         if let Some(search) = &query.search {
             let _ = write!(more, "&search={}", query_value(search));
         }
-        self.look(Call::Control, "session", directory, &more).await.map(understood).map_err(of_a_directory)
+        self.get(Call::Control, "session", directory, &more).await.map(readable).map_err(without_session)
     }
 
-    /// Those of all directories of the project, without one missing.
+    /// The sessions of all directories of the project. Fails when the list may be incomplete.
     pub(crate) async fn project_sessions(&self, directory: &str) -> Result<Vec<super::Session>> {
         let more = format!("&scope=project&limit={MAX_SESSIONS}");
         let listed: Vec<super::Session> =
-            self.look(Call::Control, "session", directory, &more).await.map_err(of_a_directory)?;
+            self.get(Call::Control, "session", directory, &more).await.map_err(without_session)?;
         if listed.len() < MAX_SESSIONS { Ok(listed) } else { Err(CallError::TooLong) }
     }
 
     pub(crate) async fn whole_session(&self, directory: &str, session: &str) -> Result<Session> {
         let path = format!("session/{}", segment(Kind::Session, session)?);
-        self.look(Call::Session, &path, directory, "").await
+        self.get(Call::Session, &path, directory, "").await
     }
 
     pub(crate) async fn whole_children(&self, directory: &str, session: &str) -> Result<Vec<Session>> {
-        let path = format!("session/{}/children", segment(Kind::Session, session)?);
-        self.look(Call::Children, &path, directory, "").await.map(understood)
+        let path = session_path(session, "children")?;
+        self.get(Call::Children, &path, directory, "").await.map(readable)
     }
 
     pub(crate) async fn todos(&self, directory: &str, session: &str) -> Result<Vec<Todo>> {
-        let path = format!("session/{}/todo", segment(Kind::Session, session)?);
-        self.look(Call::Control, &path, directory, "").await.map(understood)
+        self.get(Call::Control, &session_path(session, "todo")?, directory, "").await.map(readable)
     }
 
-    /// What the turn of one message changed: nothing, if there is no such message. A session that is not there is told as a failure
-    /// of OpenCode.
+    /// The changes of the turn that a message began: none, if there is no such message. For a session that does not exist,
+    /// OpenCode reports an internal error.
     pub(crate) async fn diff(&self, directory: &str, session: &str, message: &str) -> Result<Vec<FileDiff>> {
-        let path = format!("session/{}/diff", segment(Kind::Session, session)?);
         let more = format!("&messageID={}", segment(Kind::Message, message)?);
-        self.look(Call::Control, &path, directory, &more).await.map(understood)
+        self.get(Call::Control, &session_path(session, "diff")?, directory, &more).await.map(readable)
     }
 
-    /// What all turns changed, oldest first, each with the message that began it: all of it, or nothing if it is too much.
+    /// The changes of all turns, oldest first, each with the message that began the turn. Fails when they are too large.
     pub(crate) async fn diffs(&self, directory: &str, session: &str) -> Result<Vec<(String, Vec<FileDiff>)>> {
         let (mut newer, mut bytes) = (Vec::new(), 0);
-        let read = self.pages(directory, session, |page: Vec<Changed>| {
+        let read = self.pages(directory, session, |page: Vec<MessageChanges>| {
             for message in page.into_iter().rev() {
                 if let Some(summary) = message.info.summary.filter(|summary| !summary.diffs.is_empty()) {
                     bytes += summary.diffs.iter().map(FileDiff::size).sum::<usize>();
@@ -95,10 +94,10 @@ impl Client {
         Ok(newer)
     }
 
-    /// What is known of all messages but their content, oldest first.
-    pub(crate) async fn said(&self, directory: &str, session: &str) -> Result<Vec<MessageInfo>> {
+    /// All messages without their content, oldest first.
+    pub(crate) async fn message_infos(&self, directory: &str, session: &str) -> Result<Vec<MessageInfo>> {
         let mut newer = Vec::new();
-        let read = self.pages(directory, session, |page: Vec<Heading>| {
+        let read = self.pages(directory, session, |page: Vec<MessageHead>| {
             newer.extend(page.into_iter().rev().map(|message| message.info));
             false
         });
@@ -109,83 +108,59 @@ impl Client {
         Ok(newer)
     }
 
-    /// One page of messages, oldest first, and where older ones begin. It is shorter than wished if it would be too large to be
-    /// read.
+    /// One page of messages, oldest first, and the cursor of the next older page. The page has fewer messages than requested
+    /// if it would be too large to read.
     pub(crate) async fn message_page(
         &self,
         directory: &str,
         session: &str,
         page: &Page,
     ) -> Result<(Vec<Message>, Option<String>)> {
-        let path = format!("session/{}/message", segment(Kind::Session, session)?);
-        let before = page.before.as_deref().map(|before| format!("&before={}", query_value(before)));
-        let before = before.unwrap_or_default();
-        let mut limit = page.limit;
-        loop {
-            let request = self.request(Method::GET, &path, directory, &format!("&limit={limit}{before}"))?;
-            let _place = self.place().await?;
-            let _time = self.time(Call::Messages);
-            let response = request.timeout(self.shared.timeout).send().await?;
-            let cursor = response.headers().get("x-next-cursor").and_then(|value| value.to_str().ok());
-            let cursor = cursor.map(str::to_owned);
-            match decode(response, self.shared.max_body).await {
-                Err(CallError::TooLong) if limit > 1 => limit /= 2,
-                listed => return Ok((understood(listed?), cursor)),
-            }
-        }
+        let mut limit = page.limit as usize;
+        let (listed, next) = self.page(directory, session, page.before.as_deref(), &mut limit).await?;
+        Ok((readable(listed), next))
     }
 
     pub(crate) async fn message(&self, directory: &str, session: &str, message: &str) -> Result<Message> {
-        let (session, message) = (segment(Kind::Session, session)?, segment(Kind::Message, message)?);
-        self.look(Call::Messages, &format!("session/{session}/message/{message}"), directory, "").await
+        self.get(Call::Messages, &message_path(session, message)?, directory, "").await
     }
 
-    /// All providers that OpenCode knows, also those that it has no credentials for.
+    /// All providers that OpenCode knows, also those without credentials.
     pub(crate) async fn all_providers(&self, directory: &str) -> Result<Providers> {
-        self.look(Call::Catalog, "provider", directory, "").await.map_err(of_a_directory)
+        self.get_catalog("provider", directory).await
     }
 
     pub(crate) async fn commands(&self, directory: &str) -> Result<Vec<Command>> {
-        self.look(Call::Catalog, "command", directory, "").await.map_err(of_a_directory)
+        self.get_catalog("command", directory).await
     }
 
     pub(crate) async fn projects(&self, directory: &str) -> Result<Vec<Project>> {
-        self.look(Call::Catalog, "project", directory, "").await.map_err(of_a_directory)
+        self.get_catalog("project", directory).await
     }
 
     pub(crate) async fn whole_project(&self, directory: &str) -> Result<Project> {
-        self.look(Call::Catalog, "project/current", directory, "").await.map_err(of_a_directory)
+        self.get_catalog("project/current", directory).await
     }
 
     pub(crate) async fn whole_workspaces(&self, directory: &str) -> Result<Vec<Workspace>> {
-        self.look(Call::Catalog, "experimental/workspace", directory, "").await.map_err(of_a_directory)
-    }
-
-    async fn look<T: DeserializeOwned>(
-        &self,
-        call: Call,
-        path: &str,
-        directory: &str,
-        more: &str,
-    ) -> Result<T> {
-        self.json(call, self.request(Method::GET, path, directory, more)?).await
+        self.get_catalog("experimental/workspace", directory).await
     }
 }
 
-/// What is changed in sessions.
+/// Changes of sessions.
 impl Client {
-    /// A copy of the session, with the messages before this one or all.
+    /// Copies the session, with the messages before this one or with all.
     pub(crate) async fn fork(&self, directory: &str, session: &str, before: Option<&str>) -> Result<Session> {
         let body = before.map_or_else(|| json!({}), |message| json!({"messageID": message}));
-        self.change(Method::POST, &of_session(session, "fork")?, directory, Some(body.to_string())).await
+        self.change(Method::POST, &session_path(session, "fork")?, directory, Some(body.to_string())).await
     }
 
     pub(crate) async fn share(&self, directory: &str, session: &str) -> Result<Session> {
-        self.change(Method::POST, &of_session(session, "share")?, directory, None).await
+        self.change(Method::POST, &session_path(session, "share")?, directory, None).await
     }
 
     pub(crate) async fn unshare(&self, directory: &str, session: &str) -> Result<Session> {
-        self.change(Method::DELETE, &of_session(session, "share")?, directory, None).await
+        self.change(Method::DELETE, &session_path(session, "share")?, directory, None).await
     }
 
     pub(crate) async fn revert(
@@ -200,14 +175,14 @@ impl Client {
             segment(Kind::Part, part)?;
             body["partID"] = part.into();
         }
-        self.change(Method::POST, &of_session(session, "revert")?, directory, Some(body.to_string())).await
+        self.change(Method::POST, &session_path(session, "revert")?, directory, Some(body.to_string())).await
     }
 
     pub(crate) async fn unrevert(&self, directory: &str, session: &str) -> Result<Session> {
-        self.change(Method::POST, &of_session(session, "unrevert")?, directory, None).await
+        self.change(Method::POST, &session_path(session, "unrevert")?, directory, None).await
     }
 
-    /// Returns when the model has summarized, and with `auto` when it has gone on as well.
+    /// Returns when the model has summarized the session, and with `auto` when it has also continued.
     pub(crate) async fn summarize(
         &self,
         directory: &str,
@@ -217,7 +192,7 @@ impl Client {
         limit: Option<Duration>,
     ) -> Result<bool> {
         let body = json!({"providerID": model.provider, "modelID": model.model, "auto": auto});
-        self.change_at_length(&of_session(session, "summarize")?, directory, &body, limit).await
+        self.change_slowly(&session_path(session, "summarize")?, directory, &body, limit).await
     }
 
     /// Returns when the command has ended.
@@ -234,20 +209,20 @@ impl Client {
         if let Some(model) = model {
             body["model"] = json!({"providerID": model.provider, "modelID": model.model});
         }
-        self.change_at_length(&of_session(session, "shell")?, directory, &body, limit).await
+        self.change_slowly(&session_path(session, "shell")?, directory, &body, limit).await
     }
 
-    /// Says something in a session that nobody is to answer. The body says so.
+    /// Adds a message to a session that expects no response. The body says so.
     pub(crate) async fn note(&self, directory: &str, session: &str, body: String) -> Result<()> {
-        let request = self.request(Method::POST, &of_session(session, "prompt_async")?, directory, "")?;
+        let request = self.request(Method::POST, &session_path(session, "prompt_async")?, directory, "")?;
         let _place = self.place().await?;
         let _time = self.time(Call::Control);
         let request = request.header(CONTENT_TYPE, "application/json").body(body);
-        taken(request.timeout(self.shared.timeout).send().await?).await
+        check_accepted(request.timeout(self.shared.timeout).send().await?).await
     }
 }
 
-/// What is changed in the project of a directory.
+/// Changes of the project of a directory.
 impl Client {
     /// Returns before the workspace can be used.
     pub(crate) async fn create_workspace(&self, directory: &str, new: &NewWorkspace) -> Result<Workspace> {
@@ -266,19 +241,19 @@ impl Client {
             branch: new.branch.as_deref(),
             extra: new.extra.as_ref(),
         };
-        let body = serde_json::to_string(&body).expect("texts are JSON");
+        let body = serde_json::to_string(&body).expect("strings serialize to JSON");
         let made = self.change(Method::POST, "experimental/workspace", directory, Some(body)).await;
-        made.map_err(of_a_directory)
+        made.map_err(without_session)
     }
 
-    /// `None`: there was none.
+    /// `None`: there was no such workspace.
     pub(crate) async fn remove_workspace(
         &self,
         directory: &str,
         workspace: &str,
     ) -> Result<Option<Workspace>> {
         let path = format!("experimental/workspace/{}", segment(Kind::Workspace, workspace)?);
-        self.change(Method::DELETE, &path, directory, None).await.map_err(of_a_directory)
+        self.change(Method::DELETE, &path, directory, None).await.map_err(without_session)
     }
 
     /// Returns before the worktree can be used.
@@ -297,51 +272,35 @@ impl Client {
         }
         let made =
             self.change(Method::POST, "experimental/worktree", directory, Some(body.to_string())).await;
-        made.map_err(of_a_directory)
+        made.map_err(without_session)
     }
 
-    /// OpenCode deletes whatever directory it is told here.
+    /// OpenCode deletes any directory that is passed here.
     pub(crate) async fn remove_worktree(&self, directory: &str, worktree: &str) -> Result<bool> {
         let body = json!({"directory": worktree});
         let removed =
             self.change(Method::DELETE, "experimental/worktree", directory, Some(body.to_string())).await;
-        removed.map_err(of_a_directory)
+        removed.map_err(without_session)
     }
 
-    /// Whatever was not committed there is gone.
+    /// Discards all uncommitted changes in the worktree.
     pub(crate) async fn reset_worktree(&self, directory: &str, worktree: &str) -> Result<bool> {
         let body = json!({"directory": worktree});
         let reset =
             self.change(Method::POST, "experimental/worktree/reset", directory, Some(body.to_string())).await;
-        reset.map_err(of_a_directory)
+        reset.map_err(without_session)
     }
 
-    /// Opens the stream of events of all directories. Only the head of the answer is bounded in time.
+    /// Opens the event stream of all directories. Only the response head has a time limit.
     pub(crate) async fn global_events(&self, patience: Duration) -> Result<Response> {
-        let request = self.call(Method::GET, "global/event")?.header(ACCEPT, "text/event-stream");
-        let _time = self.time(Call::Events);
-        let answer = tokio::time::timeout(patience.min(self.shared.timeout), request.send()).await;
-        let response = answer.map_err(|_| CallError::NoAnswer)??;
-        match response.status() {
-            StatusCode::OK if content_type(response.headers()).starts_with("text/event-stream") => {
-                Ok(response)
-            }
-            StatusCode::OK => Err(CallError::Garbled("the event stream is no event stream".to_owned())),
-            _ => Err(of_a_directory(refusal(response).await)),
-        }
+        self.event_stream(self.call(Method::GET, "global/event")?, patience).await
     }
-}
 
-impl Client {
-    /// A place for something that takes as long as a model or a command takes. It would keep one of the short calls from all
-    /// others, so it only waits until there is one, and then has a place among its like.
-    pub(crate) async fn long_place(&self) -> Result<Place<'_>> {
+    /// A slot for a call that lasts as long as a model or a command runs. Such a call would keep a short slot from all others,
+    /// so it waits until a short slot is free, and then takes a long slot.
+    pub(crate) async fn long_slot(&self) -> Result<Place<'_>> {
         drop(self.place().await?);
-        let long = &self.shared.long_places;
-        long.take(self.waits).await.ok_or_else(|| {
-            self.shared.metrics.refused.of(Limit::UpstreamCalls).increment();
-            CallError::Crowded { calls: long.count() }
-        })
+        self.acquire(&self.shared.long_slots).await
     }
 
     async fn change<T: DeserializeOwned>(
@@ -358,8 +317,8 @@ impl Client {
         self.json(Call::Control, request).await
     }
 
-    /// For a call that takes as long as a model or a command takes.
-    async fn change_at_length<T: DeserializeOwned>(
+    /// For a call that lasts as long as a model or a command runs.
+    async fn change_slowly<T: DeserializeOwned>(
         &self,
         path: &str,
         directory: &str,
@@ -371,12 +330,8 @@ impl Client {
         if let Some(limit) = limit {
             request = request.timeout(limit);
         }
-        let _place = self.long_place().await?;
+        let _slot = self.long_slot().await?;
         let _time = self.time(Call::Control);
         decode(request.send().await?, self.shared.max_body).await
     }
-}
-
-fn of_session(session: &str, what: &str) -> Result<String> {
-    Ok(format!("session/{}/{what}", segment(Kind::Session, session)?))
 }

@@ -6,34 +6,35 @@ use std::sync::Arc;
 use longshore_engine::UPSTREAM_STATUS;
 use longshore_model::{Error, ErrorKind};
 
-use super::places::BRIEFLY;
+use super::slots::SHORT_WAIT;
 
-/// Why a call gave no result.
+/// Why a call to OpenCode failed.
 #[derive(Clone, Debug)]
 pub(crate) enum CallError {
-    /// No connection: OpenCode did not get the request.
+    /// No connection: OpenCode did not receive the request.
     Unreachable(Arc<reqwest::Error>),
-    /// The connection broke or nothing came in time: OpenCode may have got the request.
+    /// The connection broke or timed out: OpenCode may have received the request.
     Cut(Arc<reqwest::Error>),
-    /// Nothing came in time, as from an OpenCode that is just being started.
+    /// No response came in time, as from an OpenCode that is just starting.
     NoAnswer,
-    /// OpenCode does not accept our password.
+    /// OpenCode does not accept the gateway's password.
     Unauthorized,
-    /// OpenCode knows no such thing, and says so in its own words.
+    /// OpenCode itself reports that it does not have the session or the ask.
     NotFound,
-    /// OpenCode has the session, and no such message in it.
+    /// OpenCode has the session, but not the message.
     NoMessage,
-    /// Nothing answers there, says somebody who may not be OpenCode, or OpenCode where no session was asked about.
+    /// Status 404 that says nothing about a session: from a server that may not be OpenCode, or to a call that names no session.
     NoSuchPath,
-    /// OpenCode said no. The text is fit for a caller.
+    /// OpenCode refused. The text may be shown to a caller.
     Refused { status: u16, message: String },
+    /// A response that OpenCode does not send, such as a page of its web interface.
     /// Not what OpenCode answers, such as the page of its web interface.
     Garbled(String),
-    /// An answer that is larger than what is read.
+    /// The response is larger than the gateway reads.
     TooLong,
-    /// The request cannot be made, such as for an id that is none.
+    /// The request cannot be built, for example because an id is not valid.
     Invalid(Error),
-    /// As many calls as may be were under way all the time, so this one was not made.
+    /// The call was not made: as many calls as allowed were running all the time.
     Crowded { calls: usize },
 }
 
@@ -80,11 +81,11 @@ impl CallError {
             )
             .detail("limit", "upstream_calls")
             .detail("max", calls.to_string())
-            .after(BRIEFLY),
+            .after(SHORT_WAIT),
         }
     }
 
-    /// Whether the call may yet succeed when it is made again.
+    /// Whether the call may succeed when it is repeated.
     pub(crate) fn is_transient(&self) -> bool {
         match self {
             Self::Unreachable(_)
@@ -99,11 +100,11 @@ impl CallError {
         }
     }
 
-    /// Whether somebody is there who does not give what OpenCode gives us, so that it takes more than time to mend it.
+    /// Whether the server responds unlike OpenCode, or rejects the gateway, so that waiting alone does not help.
     pub(crate) fn is_strange(&self) -> bool {
         match self {
             Self::Unauthorized | Self::NoSuchPath | Self::Garbled(_) => true,
-            // What stands before an OpenCode that is away says so with 502 to 504.
+            // A proxy in front of an unreachable OpenCode answers with 502 to 504.
             Self::Refused { status, .. } => *status >= 500 && !(502..=504).contains(status),
             Self::Unreachable(_)
             | Self::Cut(_)
@@ -127,7 +128,7 @@ impl fmt::Display for CallError {
             Self::NotFound | Self::NoMessage | Self::NoSuchPath => f.write_str("status 404"),
             Self::Refused { status, .. } => write!(f, "status {status}"),
             Self::Garbled(what) => f.write_str(what),
-            Self::TooLong => f.write_str("an answer that is too long"),
+            Self::TooLong => f.write_str("a response that is too long"),
             Self::Invalid(error) => error.fmt(f),
             Self::Crowded { .. } => f.write_str("too many calls at once"),
         }

@@ -1,7 +1,7 @@
-//! Which sessions are busy: OpenCode answers with all of a directory, so those who ask at the same time share an answer.
+//! Queries which sessions are busy. OpenCode responds with all sessions of a directory, so concurrent callers share a response.
 //!
-//! An answer is shared only by those who asked before it was asked for. What was under way already may tell how it was before,
-//! and whoever reads idle takes the messages that it reads next for the last ones.
+//! A caller gets only a response whose request was sent after the caller arrived. A request that was already running may report
+//! an older state, and a caller that reads "idle" takes the messages that it reads next for the last ones.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,63 +13,64 @@ use tokio::time::timeout;
 use super::{CallError, Result};
 use crate::api::Statuses;
 
-/// At so many directories all are forgotten. Who waits at one goes on waiting there.
+/// When this many directories are known, all are forgotten. Callers that already wait keep waiting.
 const MAX_DIRECTORIES: usize = 100;
 
-/// Nobody waits longer for an answer to somebody else: an OpenCode that starts swallows a request, and answers the next.
+/// How long a caller waits for the response to another caller's request. An OpenCode that is starting swallows one request and
+/// answers the next.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-type Answer = Result<Arc<Statuses>>;
+type Response = Result<Arc<Statuses>>;
 
 #[derive(Debug, Default)]
-pub(super) struct Desks {
-    by_directory: Mutex<HashMap<String, Arc<Desk>>>,
+pub(super) struct StatusQueries {
+    by_directory: Mutex<HashMap<String, Arc<DirectoryQueries>>>,
 }
 
-/// Where those wait who ask about one directory.
+/// The queries about one directory.
 #[derive(Debug, Default)]
-struct Desk {
-    /// The number of the last question that was asked.
-    asked: AtomicU64,
-    /// The last answer, and the number of its question. Held by the one who asks.
-    answer: tokio::sync::Mutex<Option<(u64, Answer)>>,
+struct DirectoryQueries {
+    /// The number of the last request that was sent.
+    sent: AtomicU64,
+    /// The last response and the number of its request. Locked by the caller that sends a request.
+    response: tokio::sync::Mutex<Option<(u64, Response)>>,
 }
 
-impl Desks {
-    /// Gives the answer to a question that was asked after this was called.
-    pub(super) async fn ask<F>(&self, directory: &str, ask: impl Fn() -> F) -> Answer
+impl StatusQueries {
+    /// Returns the response to a request that was sent after this call began.
+    pub(super) async fn query<F>(&self, directory: &str, send: impl Fn() -> F) -> Response
     where
         F: Future<Output = Result<Statuses>>,
     {
-        let desk = self.desk(directory);
-        let before = desk.asked.load(Ordering::Acquire);
-        let Ok(mut last) = timeout(PATIENCE, desk.answer.lock()).await else {
-            return ask().await.map(Arc::new);
+        let queries = self.of_directory(directory);
+        let before = queries.sent.load(Ordering::Acquire);
+        let Ok(mut last) = timeout(PATIENCE, queries.response.lock()).await else {
+            return send().await.map(Arc::new);
         };
-        if let Some((number, answer)) = &*last
+        if let Some((number, response)) = &*last
             && *number > before
         {
-            return answer.clone();
+            return response.clone();
         }
-        let number = desk.asked.fetch_add(1, Ordering::AcqRel) + 1;
-        let answer = ask().await.map(Arc::new);
-        // One who would not wait for a place speaks for nobody else.
-        if !matches!(answer, Err(CallError::Crowded { .. })) {
-            *last = Some((number, answer.clone()));
+        let number = queries.sent.fetch_add(1, Ordering::AcqRel) + 1;
+        let response = send().await.map(Arc::new);
+        // A lack of slots concerns only this caller: others may wait longer for one.
+        if !matches!(response, Err(CallError::Crowded { .. })) {
+            *last = Some((number, response.clone()));
         }
-        answer
+        response
     }
 
-    fn desk(&self, directory: &str) -> Arc<Desk> {
+    fn of_directory(&self, directory: &str) -> Arc<DirectoryQueries> {
         // Nothing that holds the lock can panic half-way through a change.
-        let mut desks = self.by_directory.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(desk) = desks.get(directory) {
-            return Arc::clone(desk);
+        let mut directories = self.by_directory.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(queries) = directories.get(directory) {
+            return Arc::clone(queries);
         }
-        if desks.len() >= MAX_DIRECTORIES {
-            desks.clear();
+        if directories.len() >= MAX_DIRECTORIES {
+            directories.clear();
         }
-        Arc::clone(desks.entry(directory.to_owned()).or_default())
+        Arc::clone(directories.entry(directory.to_owned()).or_default())
     }
 }
 
@@ -82,7 +83,7 @@ mod tests {
 
     use super::*;
 
-    /// OpenCode, which answers when it is told to, with the number of the question as the one busy session.
+    /// An OpenCode that responds only when it is allowed to, with the number of the request as the one busy session.
     struct Slow {
         asked: Cell<u32>,
         may_answer: Semaphore,
@@ -105,24 +106,24 @@ mod tests {
         }
     }
 
-    fn number(answer: &Answer) -> String {
-        match answer {
+    fn number(response: &Response) -> String {
+        match response {
             Ok(statuses) => statuses.keys().cloned().collect(),
             Err(cause) => cause.to_string(),
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn those_who_ask_meanwhile_share_the_next_answer_and_not_the_one_under_way() {
-        let (slow, desks) = (Slow::new(), Desks::default());
-        let ask = || Box::pin(desks.ask("/w", || slow.answer()));
+    async fn callers_that_arrive_meanwhile_share_the_next_response_and_not_the_running_one() {
+        let (slow, queries) = (Slow::new(), StatusQueries::default());
+        let ask = || Box::pin(queries.query("/w", || slow.answer()));
         let mut first = ask();
         assert!(first.as_mut().now_or_never().is_none());
         let mut others: Vec<_> = (0..5).map(|_| ask()).collect();
         for other in &mut others {
             assert!(other.as_mut().now_or_never().is_none());
         }
-        let mut elsewhere = Box::pin(desks.ask("/x", || async { Ok(Statuses::new()) }));
+        let mut elsewhere = Box::pin(queries.query("/x", || async { Ok(Statuses::new()) }));
         assert!(elsewhere.as_mut().now_or_never().is_some());
         assert_eq!(slow.asked.get(), 1);
         slow.may_answer.add_permits(2);
@@ -131,7 +132,7 @@ mod tests {
             assert_eq!(number(&other.await), "2");
         }
         assert_eq!(slow.asked.get(), 2);
-        // A failure is shared as well: nobody waits for one after the other.
+        // A failure is shared as well, so that callers do not wait for one failure after the other.
         let (mut one, mut two, mut three) = (ask(), ask(), ask());
         for asking in [&mut one, &mut two, &mut three] {
             assert!(asking.as_mut().now_or_never().is_none());
@@ -144,9 +145,9 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_leaves_leaves_the_question_to_the_next() {
-        let (slow, desks) = (Slow::new(), Desks::default());
-        let ask = || Box::pin(desks.ask("/w", || slow.answer()));
+    async fn a_caller_that_is_dropped_leaves_the_request_to_the_next() {
+        let (slow, queries) = (Slow::new(), StatusQueries::default());
+        let ask = || Box::pin(queries.query("/w", || slow.answer()));
         let (mut first, mut second) = (ask(), ask());
         assert!(first.as_mut().now_or_never().is_none());
         assert!(second.as_mut().now_or_never().is_none());
@@ -157,13 +158,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_question_that_is_swallowed_holds_nobody_else_up_for_long() {
-        let (slow, desks) = (Slow::new(), Desks::default());
-        let mut swallowed = Box::pin(desks.ask("/w", std::future::pending));
+    async fn a_swallowed_request_delays_other_callers_only_briefly() {
+        let (slow, queries) = (Slow::new(), StatusQueries::default());
+        let mut swallowed = Box::pin(queries.query("/w", std::future::pending));
         assert!(swallowed.as_mut().now_or_never().is_none());
         slow.may_answer.add_permits(1);
         let began = tokio::time::Instant::now();
-        assert_eq!(number(&desks.ask("/w", || slow.answer()).await), "1");
+        assert_eq!(number(&queries.query("/w", || slow.answer()).await), "1");
         assert_eq!(began.elapsed(), PATIENCE);
     }
 }

@@ -3,12 +3,12 @@ use serde_json::json;
 
 use super::*;
 
-fn client(endpoint: Endpoint) -> Client {
-    Client::new(endpoint, Duration::from_secs(20), 32, Arc::default()).unwrap()
+fn client(url: &str) -> Client {
+    Client::new(Endpoint::without_password(url), Duration::from_secs(20), 32, Arc::default()).unwrap()
 }
 
 #[test]
-fn the_three_shapes_of_an_error_body() {
+fn the_message_is_read_from_each_form_of_an_error_body() {
     let cases = [
         (
             r#"{"name":"NotFoundError","data":{"message":"Session not found: ses_1"}}"#,
@@ -23,12 +23,12 @@ fn the_three_shapes_of_an_error_body() {
         ("{}", ""),
     ];
     for (body, expected) in cases {
-        assert_eq!(message_of(serde_json::from_str(body).unwrap()), expected, "{body}");
+        assert_eq!(error_message(serde_json::from_str(body).unwrap()), expected, "{body}");
     }
 }
 
 #[tokio::test]
-async fn only_opencodes_own_words_are_taken_from_a_refusal() {
+async fn only_texts_of_opencode_itself_are_taken_from_a_refusal() {
     const JSON: &str = "application/json";
     const HTML: &str = "text/html";
     let not_found = r#"{"name":"NotFoundError","data":{"message":"Session not found: ses_1"}}"#;
@@ -43,43 +43,41 @@ async fn only_opencodes_own_words_are_taken_from_a_refusal() {
         (404, JSON, r#"{"name":7}"#, "NoSuchPath"),
         (404, JSON, "", "NoSuchPath"),
         (401, HTML, page, "Unauthorized"),
-        (502, HTML, page, "Refused { status: 502, message: \"it gave no reason\" }"),
+        (502, HTML, page, "Refused { status: 502, message: \"OpenCode gave no reason\" }"),
         (
             502,
             "text/plain",
             "upstream proxy.internal",
-            "Refused { status: 502, message: \"it gave no reason\" }",
+            "Refused { status: 502, message: \"OpenCode gave no reason\" }",
         ),
         (400, JSON, r#"{"_tag":"BadRequest"}"#, "Refused { status: 400, message: \"BadRequest\" }"),
-        (400, JSON, "nonsense", "Refused { status: 400, message: \"it gave no reason\" }"),
+        (400, JSON, "nonsense", "Refused { status: 400, message: \"OpenCode gave no reason\" }"),
     ];
     for (status, kind, body, expected) in cases {
         let response = http::Response::builder().status(status).header(CONTENT_TYPE, kind).body(body);
-        let cause = refusal(response.unwrap().into()).await;
+        let cause = read_refusal(response.unwrap().into()).await;
         assert_eq!(format!("{cause:?}"), expected, "{status} {kind} {body}");
     }
 }
 
-/// It may be OpenCode's own, and then the session or the ask is gone; or not, and then the address is wrong.
+/// A complete 404 of OpenCode means that the session or the ask is gone; any other 404 means that the address is wrong.
 #[tokio::test]
-async fn a_not_found_that_breaks_off_is_neither() {
+async fn a_not_found_that_breaks_off_counts_as_a_broken_connection() {
     for (status, expected) in [(404, true), (400, false)] {
         let pieces =
             [Ok(r#"{"_tag":"Permission"#), Err(std::io::Error::from(std::io::ErrorKind::BrokenPipe))];
         let body = reqwest::Body::wrap_stream(futures_util::stream::iter(pieces));
         let response = http::Response::builder().status(status).header(CONTENT_TYPE, "application/json");
-        let cause = refusal(response.body(body).unwrap().into()).await;
+        let cause = read_refusal(response.body(body).unwrap().into()).await;
         assert_eq!(matches!(cause, CallError::Cut(_)), expected, "{cause:?}");
     }
 }
 
-/// 7 messages of which only 2 fit into an answer, and then none at all.
+/// Only two of seven messages fit into a response; later not even one does.
 #[tokio::test]
-async fn a_page_that_is_too_long_is_read_in_smaller_ones() {
+async fn a_page_that_is_too_long_is_requested_in_smaller_ones() {
     let fake = FakeOpenCode::start();
-    let endpoint =
-        Endpoint { base_url: fake.url().parse().unwrap(), username: "opencode".to_owned(), password: None };
-    let mut client = client(endpoint);
+    let mut client = client(&fake.url());
     let limit = |client: &mut Client, most| Arc::get_mut(&mut client.shared).unwrap().max_body = most;
     fake.add_session("ses_1", fake.directory());
     for number in 1..8 {
@@ -100,38 +98,31 @@ async fn a_page_that_is_too_long_is_read_in_smaller_ones() {
 }
 
 #[test]
-fn one_odd_ask_does_not_hide_the_others() {
+fn one_malformed_ask_does_not_hide_the_others() {
     let list = r#"[{"id":7},{"id":"per_1","sessionID":"ses_1","permission":"bash"},null,"per_2"]"#;
-    let asks: Vec<PermissionAsk> = understood(serde_json::from_str(list).unwrap());
+    let asks: Vec<PermissionAsk> = readable(serde_json::from_str(list).unwrap());
     let ids: Vec<&str> = asks.iter().map(|ask| ask.id.as_str()).collect();
     assert_eq!(ids, ["per_1"]);
 }
 
 #[test]
-fn addresses() {
+fn a_request_keeps_the_path_of_the_base_address() {
     let cases = [
         ("http://127.0.0.1:4096", "http://127.0.0.1:4096/session/status?directory=%2Fw%20x"),
         ("http://127.0.0.1:4096/", "http://127.0.0.1:4096/session/status?directory=%2Fw%20x"),
         ("https://host/open/code/", "https://host/open/code/session/status?directory=%2Fw%20x"),
     ];
     for (base, expected) in cases {
-        let endpoint =
-            Endpoint { base_url: base.parse().unwrap(), username: "opencode".to_owned(), password: None };
-        let client = client(endpoint);
+        let client = client(base);
         let request = client.request(Method::GET, "session/status", "/w x", "").unwrap().build().unwrap();
         assert_eq!(request.url().as_str(), expected);
     }
 }
 
 #[test]
-fn a_call_names_the_span_that_it_belongs_to() {
+fn a_call_carries_the_trace_that_it_belongs_to() {
     let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-    let endpoint = Endpoint {
-        base_url: "http://host".parse().unwrap(),
-        username: "opencode".to_owned(),
-        password: None,
-    };
-    let plain = client(endpoint);
+    let plain = client("http://host");
     let headers = |client: &Client| {
         let request = client.request(Method::GET, "session", "/w", "").unwrap().build().unwrap();
         let header = |name| request.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
@@ -146,12 +137,8 @@ fn a_call_names_the_span_that_it_belongs_to() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_without_a_place_is_refused_and_counted() {
-    let endpoint = Endpoint {
-        base_url: "http://host".parse().unwrap(),
-        username: "opencode".to_owned(),
-        password: None,
-    };
+async fn a_call_without_a_slot_is_refused_and_counted() {
+    let endpoint = Endpoint::without_password("http://host");
     let metrics = Arc::new(Metrics::default());
     let client = Client::new(endpoint, Duration::from_secs(7), 1, Arc::clone(&metrics)).unwrap();
     let held = client.place().await.unwrap();

@@ -1,56 +1,60 @@
-//! Why a call that was made for a caller gave no result, in the words of the control surface.
+//! Errors of calls that are made for a caller of the control methods.
 
 use std::time::Duration;
 
 use longshore_engine::{UPSTREAM_STATUS, come_again};
-use longshore_model::{Error, ErrorKind, SessionId};
+use longshore_model::{Error, ErrorKind, Result, SessionId};
 
 use crate::client::CallError;
 
-/// Whoever was refused for a moment comes again after this.
-const AGAIN: Duration = Duration::from_secs(1);
+/// A caller whom OpenCode refused for the moment may retry after this time.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// For those whose change OpenCode may have made without saying so.
-const PERHAPS: &str = " It may have been done all the same: look before you try again.";
+/// Follows an error after which OpenCode may have made the change anyway.
+const MAYBE_DONE: &str = " OpenCode may have made the change anyway: check before you try again.";
 
-/// What a call is for.
+/// The purpose of a call, for its error text.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Doing<'a> {
+pub(crate) struct Purpose<'a> {
     /// Completes "could not ...".
     what: &'a str,
     session: Option<&'a SessionId>,
     changes: bool,
 }
 
-impl<'a> Doing<'a> {
-    pub(crate) const fn looking(what: &'a str) -> Self {
+impl<'a> Purpose<'a> {
+    pub(crate) const fn query(what: &'a str) -> Self {
         Self { what, session: None, changes: false }
     }
 
-    /// It is not to be done twice.
-    pub(crate) const fn changing(what: &'a str) -> Self {
+    /// A change, which must not be made twice.
+    pub(crate) const fn change(what: &'a str) -> Self {
         Self { what, session: None, changes: true }
     }
 
-    /// It is about this session.
-    pub(crate) const fn of(self, session: &'a SessionId) -> Self {
+    /// The call concerns this session.
+    pub(crate) const fn in_session(self, session: &'a SessionId) -> Self {
         Self { session: Some(session), ..self }
     }
 }
 
-impl CallError {
-    /// The error for a caller of the control surface.
-    pub(crate) fn told(self, doing: &Doing<'_>) -> Error {
-        let may_be_done = doing.changes && self.may_be_done();
-        let error = self.worded(doing);
-        if may_be_done { error.perhaps_done() } else { error }
-    }
+/// Turns the error of a call into the error for its caller.
+pub(crate) trait ForPurpose<T> {
+    fn for_purpose(self, purpose: Purpose<'_>) -> Result<T>;
+}
 
-    /// Whether OpenCode may have done what it was asked for.
+impl<T> ForPurpose<T> for Result<T, CallError> {
+    fn for_purpose(self, purpose: Purpose<'_>) -> Result<T> {
+        self.map_err(|cause| cause.into_control_error(purpose))
+    }
+}
+
+impl CallError {
+    /// Whether OpenCode may have made the change.
     fn may_be_done(&self) -> bool {
         match self {
             Self::Cut(_) | Self::NoAnswer | Self::Garbled(_) | Self::TooLong => true,
-            // Something on the way to OpenCode gave up, and OpenCode may not have.
+            // A proxy in front of OpenCode gave up; OpenCode itself may have gone on.
             Self::Refused { status, .. } => (502..=504).contains(status),
             Self::Unreachable(_)
             | Self::Unauthorized
@@ -62,13 +66,15 @@ impl CallError {
         }
     }
 
-    fn worded(self, doing: &Doing<'_>) -> Error {
-        let what = doing.what;
-        let perhaps = if doing.changes && self.may_be_done() { PERHAPS } else { "" };
-        match self {
+    /// The error for a caller of the control methods.
+    pub(crate) fn into_control_error(self, purpose: Purpose<'_>) -> Error {
+        let what = purpose.what;
+        let may_be_done = purpose.changes && self.may_be_done();
+        let maybe_done = if may_be_done { MAYBE_DONE } else { "" };
+        let error = match self {
             Self::Unreachable(cause) => unreachable(what).caused_by(cause),
-            Self::Cut(cause) => cut(doing).caused_by(cause),
-            Self::NoAnswer => cut(doing),
+            Self::Cut(cause) => cut(purpose).caused_by(cause),
+            Self::NoAnswer => cut(purpose),
             Self::Unauthorized => refused(
                 401,
                 format!(
@@ -77,10 +83,10 @@ impl CallError {
                 ),
             )
             .lasting(),
-            Self::NotFound => match doing.session {
+            Self::NotFound => match purpose.session {
                 Some(session) => Error::new(
                     ErrorKind::SessionNotFound,
-                    format!("OpenCode has no session {session}; opencode.sessions.list tells which there are."),
+                    format!("OpenCode has no session {session}; opencode.sessions.list lists the sessions."),
                 )
                 .detail("sessionId", session.as_str()),
                 None => refused(404, format!("OpenCode would not {what} (status 404).")),
@@ -91,31 +97,32 @@ impl CallError {
             ),
             Self::Refused { status, message } => {
                 let text = format!("OpenCode would not {what} (status {status}): {message}");
-                let text = if perhaps.is_empty() { text } else { format!("{}.{perhaps}", text.trim_end_matches('.')) };
+                let text = if maybe_done.is_empty() { text } else { format!("{}.{maybe_done}", text.trim_end_matches('.')) };
                 come_again(refused(status, text).detail("detail", message), status)
             }
             Self::Garbled(sort) => Error::new(
                 ErrorKind::UpstreamPayloadError,
                 format!(
-                    "OpenCode's answer cannot be read ({sort}), so the gateway could not {what}.{perhaps} The operator of \
+                    "OpenCode's answer cannot be read ({sort}), so the gateway could not {what}.{maybe_done} The operator of \
                      the gateway must check the address and OpenCode's version."
                 ),
             )
             .detail("detail", sort),
             Self::TooLong => {
-                too_long(&format!("OpenCode's answer is too long, so the gateway could not {what}.{perhaps}"))
+                too_long(&format!("OpenCode's answer is too long, so the gateway could not {what}.{maybe_done}"))
             }
             cause @ (Self::Invalid(_) | Self::Crowded { .. }) => cause.into_error(what),
-        }
+        };
+        if may_be_done { error.perhaps_done() } else { error }
     }
 }
 
-/// OpenCode's answer says that it did something else than it was asked for.
+/// OpenCode's response shows that it did something other than requested.
 pub(crate) fn unexpected(text: &str) -> Error {
     Error::new(ErrorKind::UpstreamPayloadError, text)
 }
 
-/// There is more than can be read or told.
+/// A response is larger than the gateway reads or returns.
 pub(crate) fn too_long(text: &str) -> Error {
     Error::new(ErrorKind::UpstreamPayloadError, text).detail("detail", "too long")
 }
@@ -129,17 +136,20 @@ fn unreachable(what: &str) -> Error {
         ErrorKind::UpstreamUnreachable,
         format!("OpenCode cannot be reached, so the gateway could not {what}. Try again later."),
     )
-    .after(AGAIN)
+    .after(RETRY_AFTER)
 }
 
-/// OpenCode may have got the request.
-fn cut(doing: &Doing<'_>) -> Error {
-    if !doing.changes {
-        return unreachable(doing.what);
+/// OpenCode may have received the request.
+fn cut(purpose: Purpose<'_>) -> Error {
+    if !purpose.changes {
+        return unreachable(purpose.what);
     }
     Error::new(
         ErrorKind::UpstreamUnreachable,
-        format!("OpenCode gave no whole answer when the gateway was to {}.{PERHAPS}", doing.what),
+        format!(
+            "The response of OpenCode was cut off, so the gateway could not {}.{MAYBE_DONE}",
+            purpose.what
+        ),
     )
 }
 
@@ -149,17 +159,17 @@ mod tests {
 
     use super::*;
 
-    /// What is told, with the status and whether to come again.
-    fn row(cause: CallError, doing: &Doing<'_>) -> (&'static str, Option<String>, bool, bool) {
-        let error = cause.told(doing);
+    /// The kind of error, the upstream status, whether a retry may help, and whether the change may have been made.
+    fn row(cause: CallError, purpose: Purpose<'_>) -> (&'static str, Option<String>, bool, bool) {
+        let error = cause.into_control_error(purpose);
         let status = error.fact(UPSTREAM_STATUS).map(str::to_owned);
-        let perhaps = error.message().contains(PERHAPS.trim());
-        assert_eq!(error.may_be_done(), perhaps);
-        (error.kind().label(), status, error.retry() == Retry::Later, perhaps)
+        let maybe_done = error.message().contains(MAYBE_DONE.trim());
+        assert_eq!(error.may_be_done(), maybe_done);
+        (error.kind().label(), status, error.retry() == Retry::Later, maybe_done)
     }
 
     #[test]
-    fn each_failure_has_its_kind_and_only_lost_changes_may_have_been_done() {
+    fn each_failure_has_its_kind_and_only_interrupted_changes_may_have_been_made() {
         let session = SessionId::parse("ses_1").unwrap();
         let refused = |status| CallError::Refused { status, message: "no".to_owned() };
         let status = |status: u16| Some(status.to_string());
@@ -178,17 +188,17 @@ mod tests {
             (CallError::Crowded { calls: 1 }, ("UPSTREAM_BACKPRESSURE", None, true, false)),
         ];
         for (cause, expected) in cases {
-            let said = cause.to_string();
-            let changed = row(cause.clone(), &Doing::changing("fork the session").of(&session));
-            assert_eq!(changed, expected, "{said}");
-            let looked = row(cause, &Doing::looking("look").of(&session));
-            assert_eq!(looked, (expected.0, expected.1, expected.2, false), "{said}");
+            let text = cause.to_string();
+            let changed = row(cause.clone(), Purpose::change("fork the session").in_session(&session));
+            assert_eq!(changed, expected, "{text}");
+            let queried = row(cause, Purpose::query("look").in_session(&session));
+            assert_eq!(queried, (expected.0, expected.1, expected.2, false), "{text}");
         }
-        let nobody = row(CallError::NotFound, &Doing::looking("list"));
+        let without_session = row(CallError::NotFound, Purpose::query("list"));
         assert_eq!(
-            nobody,
+            without_session,
             ("UPSTREAM_HTTP_ERROR", status(404), false, false),
-            "there is no session to be missed"
+            "the call names no session that could be missing"
         );
     }
 }

@@ -1,7 +1,7 @@
 //! Files that a text names as `@path`.
 //!
-//! In the arguments of a command and in what a sub-agent is to do, OpenCode reads them wherever they are on the machine, and asks
-//! nobody. So they must be where the files of a message may be. What it makes of a text is read here as it reads it.
+//! In the arguments of a command and in the prompt of a subtask, OpenCode reads such files anywhere on the machine without
+//! asking for permission. So they must be where the files of a message may be. The parser here follows OpenCode's.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
@@ -13,37 +13,37 @@ use crate::api::template::Template;
 /// How many files one text may name. More are refused.
 const MAX_REFERENCES: usize = 100;
 
-/// Where a request has the arguments of a command.
+/// The field with the arguments of a command.
 const ARGUMENTS: &str = "request.arguments";
 
-/// Refuses arguments of a command that would be run, or may be.
-pub(super) fn check_unrun(template: Template, arguments: &str) -> Result<()> {
+/// Refuses arguments of a command that OpenCode would run, or may run, in a shell.
+pub(super) fn check_not_run(template: Template, arguments: &str) -> Result<()> {
     if !template.runs_arguments || arguments.trim().is_empty() {
         return Ok(());
     }
-    let text = "OpenCode may run what is given to this command in a shell, which needs the capability session_shell where the \
-        shell is switched on; call it without arguments.";
+    let text = "OpenCode may run the arguments of this command in a shell. That needs the capability session_shell, on a \
+        gateway where the shell is enabled; call the command without arguments.";
     Err(Error::invalid(ARGUMENTS, text))
 }
 
-/// Where files may be.
+/// The directories in which files may be.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds<'a> {
     pub(crate) root: &'a str,
-    /// Of the session.
+    /// The directory of the session.
     pub(crate) directory: &'a str,
 }
 
 impl Bounds<'_> {
-    /// Refuses an order that names a file elsewhere. What a link leads to can change while the order waits, so this is looked at
-    /// again when its turn begins.
-    pub(crate) async fn check_order(self, order: &Order, template: Template) -> Result<()> {
-        match order {
+    /// Refuses a native prompt that names a file elsewhere. A link can change while the prompt waits, so the check is repeated
+    /// when the turn begins.
+    pub(crate) async fn check_order(self, native: &Order, template: Template) -> Result<()> {
+        match native {
             Order::Command { arguments, .. } => self.check_arguments(template, arguments).await,
             Order::Prompt { parts, .. } => {
-                for (place, part) in parts.iter().enumerate() {
+                for (position, part) in parts.iter().enumerate() {
                     if let OrderPart::Subtask(subtask) = part {
-                        self.check(&subtask.prompt, &format!("request.parts[{place}].prompt")).await?;
+                        self.check(&subtask.prompt, &format!("request.parts[{position}].prompt")).await?;
                     }
                 }
                 Ok(())
@@ -71,18 +71,18 @@ impl Bounds<'_> {
             return Err(Error::invalid(field, text));
         }
         for name in named {
-            if !self.has(name).await {
-                // Whether there is such a file is not told.
+            if !self.allows(name).await {
+                // The text does not reveal whether the file exists.
                 return Err(Error::invalid(
                     field,
-                    "OpenCode reads what @ names; it must be in the workspace, and its path without ~ and ..",
+                    "OpenCode reads files named with @; they must be in the workspace, and their paths without ~ and ..",
                 ));
             }
         }
         Ok(())
     }
 
-    async fn has(self, name: &str) -> bool {
+    async fn allows(self, name: &str) -> bool {
         let path = Path::new(name);
         let (root, directory) = (Path::new(self.root), Path::new(self.directory));
         let is_below = |path: &Path| path.starts_with(root) || path.starts_with(directory);
@@ -92,11 +92,11 @@ impl Bounds<'_> {
         if path.is_absolute() && !is_below(path) {
             return false;
         }
-        // OpenCode begins at the top of the repository, which can be any directory above, also that of the whole machine.
-        let mut places: Vec<PathBuf> = directory.ancestors().map(|above| above.join(path)).collect();
-        places.dedup();
-        for place in places {
-            if let Ok(found) = tokio::fs::canonicalize(&place).await
+        // OpenCode starts at the top of the repository, which can be any directory above, even the root of the file system.
+        let mut candidates: Vec<PathBuf> = directory.ancestors().map(|above| above.join(path)).collect();
+        candidates.dedup();
+        for candidate in candidates {
+            if let Ok(found) = tokio::fs::canonicalize(&candidate).await
                 && !is_below(&found)
             {
                 return false;
@@ -106,7 +106,7 @@ impl Bounds<'_> {
     }
 }
 
-/// What stands behind each `@` that begins a word, as far as OpenCode reads it.
+/// The text after each `@` that begins a word, as far as OpenCode reads it.
 fn references(text: &str) -> BTreeSet<&str> {
     let begins = text.match_indices('@').filter(|(at, _)| {
         let before = text[..*at].chars().next_back();
@@ -115,7 +115,7 @@ fn references(text: &str) -> BTreeSet<&str> {
     begins.map(|(at, _)| reference(&text[at + 1..])).filter(|name| !name.is_empty()).collect()
 }
 
-/// It ends at a blank, a backtick or a comma, and at a dot that nothing follows, but for the first.
+/// A reference ends at a blank, a backtick, a comma, or a dot that is followed by nothing or another dot, except a leading dot.
 fn reference(rest: &str) -> &str {
     let end = rest.find(|end: char| is_blank(end) || matches!(end, '`' | ','));
     let word = &rest[..end.unwrap_or(rest.len())];
@@ -125,7 +125,7 @@ fn reference(rest: &str) -> &str {
     &word[..end.unwrap_or(word.len())]
 }
 
-/// As JavaScript has it.
+/// JavaScript's definition of white space.
 fn is_blank(letter: char) -> bool {
     letter == '\u{feff}' || (letter.is_whitespace() && letter != '\u{85}')
 }
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reference_is_what_opencode_takes_for_one() {
+    fn a_reference_is_parsed_as_opencode_parses_it() {
         for (text, expected) in [
             ("look at @src/main.rs, and @./a.b.", vec!["./a.b", "src/main.rs"]),
             ("mail me@example.org or `@x`", vec![]),
@@ -149,8 +149,8 @@ mod tests {
 
     #[tokio::test]
     async fn only_files_below_the_workspace_may_be_named() {
-        let place = tempfile::tempdir().unwrap();
-        let top = std::fs::canonicalize(place.path()).unwrap();
+        let temp = tempfile::tempdir().unwrap();
+        let top = std::fs::canonicalize(temp.path()).unwrap();
         let (root, work) = (top.join("root"), top.join("root/work"));
         std::fs::create_dir_all(&work).unwrap();
         for file in ["outside.txt", "root/inside.txt", "root/work/own.txt"] {
@@ -173,21 +173,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn arguments_are_neither_run_nor_read_from_elsewhere() {
-        let place = tempfile::tempdir().unwrap();
-        let root = std::fs::canonicalize(place.path()).unwrap();
+    async fn arguments_are_neither_run_nor_read_from_outside_the_workspace() {
+        let temp = tempfile::tempdir().unwrap();
+        let root = std::fs::canonicalize(temp.path()).unwrap();
         let root = root.to_str().unwrap();
         let bounds = Bounds { root, directory: root };
         let plain = Template { runs_arguments: false, reads_arguments: false };
         let runs = Template { runs_arguments: true, ..plain };
         let reads = Template { reads_arguments: true, ..plain };
         for template in [plain, reads] {
-            check_unrun(template, "main").expect("it is not run");
+            check_not_run(template, "main").expect("the arguments are not run");
         }
-        // Of what is not known, everything is to be expected.
+        // An unknown template may do anything.
         for template in [runs, Template::default()] {
-            check_unrun(template, " ").expect("nothing to run");
-            let error = check_unrun(template, "main").expect_err("it would be run");
+            check_not_run(template, " ").expect("nothing to run");
+            let error = check_not_run(template, "main").expect_err("the arguments would be run");
             assert_eq!(error.violations()[0].field, ARGUMENTS);
         }
         for template in [reads, Template::default()] {
@@ -196,6 +196,6 @@ mod tests {
                 bounds.check_arguments(template, arguments).await.expect_err(arguments);
             }
         }
-        bounds.check_arguments(plain, "/etc/passwd").await.expect("only words");
+        bounds.check_arguments(plain, "/etc/passwd").await.expect("arguments that are only text");
     }
 }

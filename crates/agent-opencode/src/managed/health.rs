@@ -1,4 +1,4 @@
-//! Asks a managed OpenCode whether it is well.
+//! Checks the health of a managed OpenCode.
 
 use std::io;
 use std::time::Duration;
@@ -9,17 +9,16 @@ use tokio::time::Instant;
 
 use super::USERNAME;
 
-/// One try. OpenCode answers in milliseconds, or, when its one thread is busy, within a second or two.
+/// The timeout of one try. OpenCode responds in milliseconds, or, when its one thread is busy, within a second or two.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Tries, each on a connection of its own: OpenCode never answers a request that came just before it was ready.
+/// The number of tries, each on its own connection: OpenCode never responds to a request that came just before it was ready.
 const TRIES: u32 = 3;
 
-/// How long one whose process lives may leave tries without an answer: it is busy, and whoever gives it up ends its
-/// turns.
+/// How long a living process may leave tries without a response: it is busy, and terminating it would end its turns.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A longer answer is none of OpenCode's.
+/// OpenCode's response is never longer than this.
 const MAX_BODY: usize = 64 * 1024;
 
 #[derive(Deserialize)]
@@ -29,30 +28,30 @@ struct Health {
 }
 
 #[derive(Debug)]
-pub(super) enum Unwell {
+pub(super) enum HealthError {
     Call(reqwest::Error),
-    /// It answered, but not as OpenCode does with the right password.
-    Answer(u16),
+    /// A response, but not that of OpenCode to the right password.
+    Response(u16),
 }
 
-/// Its version, if it says that it is healthy.
+/// OpenCode's version, if it reports that it is healthy.
 pub(super) async fn version(
     port: u16,
     password: &str,
     is_alive: impl Fn() -> bool,
-) -> Result<String, Unwell> {
+) -> Result<String, HealthError> {
     version_within(port, password, is_alive, TIMEOUT, PATIENCE).await
 }
 
-/// Whether it gives any answer at all in this time. What keeps the gateway itself from asking is not held against it.
-pub(super) async fn answers(port: u16, password: &str, timeout: Duration) -> bool {
+/// Whether OpenCode gives any response within this time. An error of the gateway's own counts as a response.
+pub(super) async fn responds(port: u16, password: &str, timeout: Duration) -> bool {
     match ask(port, password, timeout).await {
-        Err(Unwell::Call(cause)) => !(cause.is_timeout() || is_refusal(&cause)),
-        Ok(_) | Err(Unwell::Answer(_)) => true,
+        Err(HealthError::Call(cause)) => !(cause.is_timeout() || is_refusal(&cause)),
+        Ok(_) | Err(HealthError::Response(_)) => true,
     }
 }
 
-/// Nobody listens, or whoever listened is gone.
+/// Nothing listens on the port, or the listener is gone.
 fn is_refusal(cause: &reqwest::Error) -> bool {
     let causes = std::iter::successors(Some(cause as &dyn std::error::Error), |cause| cause.source());
     causes.filter_map(|cause| cause.downcast_ref::<io::Error>()).any(|cause| {
@@ -66,53 +65,56 @@ async fn version_within(
     is_alive: impl Fn() -> bool,
     timeout: Duration,
     patience: Duration,
-) -> Result<String, Unwell> {
+) -> Result<String, HealthError> {
     let deadline = Instant::now() + patience;
     let mut tries = 0;
     loop {
         tries += 1;
         match ask(port, password, timeout).await {
-            Err(Unwell::Call(_)) if tries < TRIES => {}
-            Err(Unwell::Call(cause)) if cause.is_timeout() && Instant::now() < deadline && is_alive() => {}
+            Err(HealthError::Call(_)) if tries < TRIES => {}
+            Err(HealthError::Call(cause))
+                if cause.is_timeout() && Instant::now() < deadline && is_alive() => {}
             other => return other,
         }
     }
 }
 
-async fn ask(port: u16, password: &str, timeout: Duration) -> Result<String, Unwell> {
-    // A proxy has no business between us and loopback.
-    let client = reqwest::Client::builder().no_proxy().timeout(timeout).build().map_err(Unwell::Call)?;
+async fn ask(port: u16, password: &str, timeout: Duration) -> Result<String, HealthError> {
+    // Requests to the loopback address must not go through a proxy.
+    let client = reqwest::Client::builder().no_proxy().timeout(timeout).build().map_err(HealthError::Call)?;
     let request =
         client.get(format!("http://127.0.0.1:{port}/global/health")).basic_auth(USERNAME, Some(password));
-    let mut response = request.send().await.map_err(Unwell::Call)?;
+    let mut response = request.send().await.map_err(HealthError::Call)?;
     let status = response.status().as_u16();
     let mut body = BytesMut::new();
-    while let Some(bytes) = response.chunk().await.map_err(Unwell::Call)? {
+    while let Some(bytes) = response.chunk().await.map_err(HealthError::Call)? {
         body.extend_from_slice(&bytes);
         if body.len() > MAX_BODY {
-            return Err(Unwell::Answer(status));
+            return Err(HealthError::Response(status));
         }
     }
     match serde_json::from_slice::<Health>(&body) {
         Ok(health) if status == 200 && health.healthy => Ok(health.version),
-        _ => Err(Unwell::Answer(status)),
+        _ => Err(HealthError::Response(status)),
     }
 }
 
-impl std::fmt::Display for Unwell {
+impl std::fmt::Display for HealthError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Call(_) => f.write_str("OpenCode does not answer"),
-            Self::Answer(status) => write!(f, "OpenCode does not say that it is healthy (HTTP {status})"),
+            Self::Call(_) => f.write_str("OpenCode does not respond"),
+            Self::Response(status) => {
+                write!(f, "OpenCode does not report that it is healthy (HTTP {status})")
+            }
         }
     }
 }
 
-impl std::error::Error for Unwell {
+impl std::error::Error for HealthError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Call(error) => Some(error),
-            Self::Answer(_) => None,
+            Self::Response(_) => None,
         }
     }
 }
@@ -125,7 +127,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn any_answer_is_one_and_none_is_none() {
+    async fn any_response_counts_and_a_timeout_or_a_closed_port_does_not() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let refusing = async {
@@ -133,15 +135,15 @@ mod tests {
             assert_ne!(socket.read(&mut [0; 4096]).await.unwrap(), 0);
             socket.write_all(b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n").await.unwrap();
         };
-        let (answered, ()) = tokio::join!(answers(port, "wrong", Duration::from_secs(30)), refusing);
+        let (answered, ()) = tokio::join!(responds(port, "wrong", Duration::from_secs(30)), refusing);
         assert!(answered);
-        assert!(!answers(port, "wrong", Duration::from_millis(100)).await, "nobody reads the question");
+        assert!(!responds(port, "wrong", Duration::from_millis(100)).await, "the request is never read");
         drop(listener);
-        assert!(!answers(port, "wrong", Duration::from_secs(30)).await, "nobody listens");
+        assert!(!responds(port, "wrong", Duration::from_secs(30)).await, "the port is closed");
     }
 
     #[tokio::test]
-    async fn one_that_lives_and_is_busy_is_waited_for() {
+    async fn a_busy_process_gets_more_time_only_while_it_lives() {
         for (is_alive, expected) in [(true, Some("1.2.3")), (false, None)] {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let port = listener.local_addr().unwrap().port();
@@ -161,7 +163,7 @@ mod tests {
             let (timeout, patience) = (Duration::from_millis(300), Duration::from_mins(1));
             let version = tokio::select! {
                 version = version_within(port, "secret", || is_alive, timeout, patience) => version,
-                () = busy => unreachable!("it goes on for ever"),
+                () = busy => unreachable!("the server never ends"),
             };
             assert_eq!(version.ok().as_deref(), expected, "alive: {is_alive}");
         }

@@ -15,49 +15,53 @@ use tokio::io::AsyncReadExt;
 use tokio::process::{Child, Command};
 use tokio::time::Instant;
 
-use super::health::{self, Unwell};
+use super::health::{self, HealthError};
 use super::process::{MARKER, Process};
 use super::record::Record;
 use super::{ManagedConfig, random_password, unavailable};
 
-/// What OpenCode prints when it answers requests. One that comes earlier is never answered.
+/// OpenCode prints this when it starts to answer requests. It never answers a request that came earlier.
 const READY: &str = "opencode server listening on ";
 
-/// Ports that are tried when others are quicker to take the one that was just free.
-const PORTS: usize = 3;
+/// How many ports are tried when other programs take the free port first.
+const MAX_PORTS: usize = 3;
 
-/// How often its output is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(25);
+/// How often the output is read.
+const CHECK_EVERY: Duration = Duration::from_millis(25);
 
-/// The line that says that it listens stands at the beginning of the output; more than this is not searched for it.
+/// The line with the port is near the beginning of the output; no more than this is searched.
 const MAX_OUTPUT: u64 = 256 * 1024;
 
-/// How much of the output goes to our log when it does not start.
+/// How much of the output is logged when OpenCode does not start.
 const TAIL: usize = 2_000;
 
-/// Starts one on a free port, with a password of its own.
-pub(super) async fn somewhere(config: &ManagedConfig) -> Result<(Record, Child)> {
+/// Starts an OpenCode on a free port, with a new password.
+pub(super) async fn start_new(config: &ManagedConfig) -> Result<(Record, Child)> {
     let mut tries = 0;
     loop {
         tries += 1;
-        // OpenCode takes port 4096 when it is given 0, and everybody would guess that.
-        let port = a_free_port()?;
+        // Given port 0, OpenCode would take port 4096, which anybody could guess.
+        let port = free_port()?;
         let record = Record::new(port, random_password(), &config.workspace);
         match launch(config, record).await {
-            Err(Failure::Exited(..)) if tries < PORTS && is_taken(port) => {}
+            Err(Failure::Exited(..)) if tries < MAX_PORTS && is_taken(port) => {}
             result => return result.map_err(|failure| failure.into_error(config)),
         }
     }
 }
 
-/// Starts one in the place of another that has ended: on the same port with the same password, unless somebody has the port
-/// now. Whoever that is may have heard the password since, from those who looked for OpenCode there, so it is no good any more.
-pub(super) async fn again(config: &ManagedConfig, mut record: Record) -> Result<(Record, Child)> {
+/// Starts OpenCode again after it has ended: on the same port with the same password, unless another program has the port now.
+/// That program may have received the password from clients that looked for OpenCode there, so the password changes too.
+pub(super) async fn restart(config: &ManagedConfig, mut record: Record) -> Result<(Record, Child)> {
     if is_taken(record.port) {
         let taken = record.port;
-        record.port = a_free_port()?;
+        record.port = free_port()?;
         record.password = random_password();
-        tracing::warn!(taken, port = record.port, "somebody else has OpenCode's port now; it gets another");
+        tracing::warn!(
+            taken,
+            port = record.port,
+            "another program took OpenCode's port; OpenCode gets a new one"
+        );
     }
     launch(config, record).await.map_err(|failure| failure.into_error(config))
 }
@@ -68,12 +72,12 @@ enum Failure {
     Io(io::Error),
     Exited(ExitStatus, String),
     TimedOut(String),
-    Unwell(Unwell),
+    Unhealthy(HealthError),
     Record(Error),
 }
 
-/// A process that is killed unless it gets ready.
-struct Unready(Option<Pid>);
+/// Kills a process when dropped, unless the process became ready.
+struct KillUnlessReady(Option<Pid>);
 
 async fn launch(config: &ManagedConfig, mut record: Record) -> std::result::Result<(Record, Child), Failure> {
     if !config.workspace.is_dir() {
@@ -81,8 +85,8 @@ async fn launch(config: &ManagedConfig, mut record: Record) -> std::result::Resu
     }
     let deadline = Instant::now() + config.start_timeout;
     let log = log_file(&config.data_dir);
-    let output = fresh(&log).map_err(Failure::Io)?;
-    // Before it runs: whatever happens next, the marker leads to it.
+    let output = new_log_file(&log).map_err(Failure::Io)?;
+    // Before OpenCode runs: whatever happens next, the marker in the record identifies the process.
     record.write(&config.data_dir).map_err(Failure::Record)?;
     fail_point::hit("managed.recorded");
     let mut child = command(config, &record, output).map_err(Failure::Io)?.spawn().map_err(|error| {
@@ -93,29 +97,29 @@ async fn launch(config: &ManagedConfig, mut record: Record) -> std::result::Resu
     })?;
     fail_point::hit("managed.spawned");
     let pid = child.id().ok_or_else(|| Failure::Io(io::ErrorKind::NotFound.into()))?;
-    let mut guard = Unready(i32::try_from(pid).ok().and_then(Pid::from_raw));
+    let mut guard = KillUnlessReady(i32::try_from(pid).ok().and_then(Pid::from_raw));
     if let Some(process) = Process::find(pid) {
-        record.started(process);
+        record.set_process(process);
         record.write(&config.data_dir).map_err(Failure::Record)?;
     }
 
     let port = tokio::select! {
-        // First, so that one that ended is not waited for.
+        // First, so that nothing waits for a process that has ended.
         biased;
         status = child.wait() => {
             guard.0 = None;
             return Err(Failure::Exited(status.map_err(Failure::Io)?, tail(&log).await));
         }
-        port = listening(&log) => port,
+        port = wait_for_port(&log) => port,
         () = tokio::time::sleep_until(deadline) => return Err(Failure::TimedOut(tail(&log).await)),
     };
     record.port = port;
-    let version = health::version(port, &record.password, || record.living().is_some()).await;
-    record.version = Some(version.map_err(Failure::Unwell)?);
+    let version = health::version(port, &record.password, || record.running_process().is_some()).await;
+    record.version = Some(version.map_err(Failure::Unhealthy)?);
     record.write(&config.data_dir).map_err(Failure::Record)?;
     fail_point::hit("managed.ready");
     guard.0 = None;
-    tracing::info!(pid, port, version = record.version, "OpenCode listens");
+    tracing::info!(pid, port, version = record.version, "OpenCode is listening");
     Ok((record, child))
 }
 
@@ -127,28 +131,29 @@ fn command(config: &ManagedConfig, record: &Record, output: File) -> io::Result<
         .stdin(Stdio::null())
         .stderr(output.try_clone()?)
         .stdout(output)
-        // Neither Ctrl-C on our terminal nor our end shall reach it.
+        // Neither Ctrl-C on the gateway's terminal nor the gateway's end may reach OpenCode.
         .process_group(0)
         .kill_on_drop(false);
     if config.env_clear {
         command.env_clear();
     } else {
-        // The gateway's own credentials are nothing for a program that runs a model's commands.
-        for (name, _) in std::env::vars_os().filter(|(name, _)| is_ours(&name.to_string_lossy())) {
+        // OpenCode runs commands of a model, so it must not see the gateway's own credentials.
+        for (name, _) in std::env::vars_os().filter(|(name, _)| is_gateway_variable(&name.to_string_lossy()))
+        {
             command.env_remove(name);
         }
     }
     command
         .envs(&config.env)
-        // It would change the name that we log in with.
+        // This would change the user name that the gateway logs in with.
         .env_remove("OPENCODE_SERVER_USERNAME")
         .env("OPENCODE_SERVER_PASSWORD", &record.password)
         .env(MARKER, &record.marker);
     Ok(command)
 }
 
-/// In any case, as the configuration reads them.
-fn is_ours(variable: &str) -> bool {
+/// Ignores case, as the configuration does.
+fn is_gateway_variable(variable: &str) -> bool {
     let capitals = variable.to_ascii_uppercase();
     capitals.starts_with("A2A_")
         || matches!(
@@ -157,8 +162,8 @@ fn is_ours(variable: &str) -> bool {
         )
 }
 
-/// Waits for the line that says that it listens, and reads the port from it.
-async fn listening(log: &Path) -> u16 {
+/// Waits for OpenCode's ready line, and reads the port from it.
+async fn wait_for_port(log: &Path) -> u16 {
     loop {
         let output = read(log).await;
         let complete = output.rsplit_once('\n').map_or("", |(complete, _)| complete);
@@ -169,7 +174,7 @@ async fn listening(log: &Path) -> u16 {
         if let Some(port) = port {
             return port;
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(CHECK_EVERY).await;
     }
 }
 
@@ -190,8 +195,8 @@ async fn tail(log: &Path) -> String {
     output[start..].trim().to_owned()
 }
 
-/// An empty file for its output, for the owner's eyes only. The output of the start before is kept once.
-fn fresh(log: &Path) -> io::Result<File> {
+/// Creates an empty file for the output, readable by the owner only. The output of the previous start is kept once.
+fn new_log_file(log: &Path) -> io::Result<File> {
     match std::fs::rename(log, log.with_extension("log.1")) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -203,7 +208,7 @@ fn log_file(data_dir: &Path) -> PathBuf {
     data_dir.join("opencode.log")
 }
 
-fn a_free_port() -> Result<u16> {
+fn free_port() -> Result<u16> {
     let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
     free.map(|address| address.port())
         .map_err(|source| unavailable("There is no free port for OpenCode.").caused_by(source))
@@ -213,12 +218,12 @@ fn is_taken(port: u16) -> bool {
     TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).is_err()
 }
 
-impl Drop for Unready {
+impl Drop for KillUnlessReady {
     fn drop(&mut self) {
         if let Some(pid) = self.0
             && let Err(error) = rustix::process::kill_process_group(pid, Signal::KILL)
         {
-            tracing::debug!(%error, "an OpenCode that did not get ready was gone already");
+            tracing::debug!(%error, "an OpenCode that did not become ready was already gone");
         }
     }
 }
@@ -227,29 +232,29 @@ impl Failure {
     fn into_error(self, config: &ManagedConfig) -> Error {
         match self {
             Self::NoProgram(source) => {
-                // The name is what the user gave; where it lies is nobody's business.
+                // The name comes from the user's configuration; the directory of the program is not shown.
                 let name = config.program.file_name().unwrap_or(config.program.as_os_str()).to_string_lossy();
                 unavailable(format!(
-                    "OpenCode cannot be started: there is no program `{name}` that can be run. Install it with `npm \
-                     install -g opencode-ai`, or say with --opencode where it is, or set OPENCODE_BASE_URL to use one \
-                     that runs already."
+                    "OpenCode cannot be started: there is no executable program `{name}`. Install it with `npm \
+                     install -g opencode-ai`, or give its path with --opencode, or set OPENCODE_BASE_URL to use an \
+                     OpenCode that is already running."
                 ))
                 .caused_by(source)
             }
             Self::NoWorkspace => {
-                unavailable("OpenCode cannot be started: the workspace is no directory. Choose one that is.")
+                unavailable("OpenCode cannot be started: the workspace is not a directory. Choose a directory.")
             }
             Self::Io(source) => unavailable("OpenCode cannot be started.").caused_by(source),
             Self::Exited(status, output) => unavailable(format!(
-                "OpenCode ended while it started ({status}). Its output is in opencode.log in the data directory."
+                "OpenCode ended during its start ({status}). Its output is in opencode.log in the data directory."
             ))
-            .caused_by(format!("it said: {output}")),
+            .caused_by(format!("its output: {output}")),
             Self::TimedOut(output) => unavailable(format!(
                 "OpenCode did not listen within {} s. Its output is in opencode.log in the data directory.",
                 config.start_timeout.as_secs()
             ))
-            .caused_by(format!("it said: {output}")),
-            Self::Unwell(source) => unavailable(format!("OpenCode started, but is not well: {source}.")).caused_by(source),
+            .caused_by(format!("its output: {output}")),
+            Self::Unhealthy(source) => unavailable(format!("OpenCode started, but is not healthy: {source}.")).caused_by(source),
             Self::Record(error) => error,
         }
     }
@@ -260,14 +265,14 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_port_is_read_from_a_whole_line_only() {
+    async fn the_port_is_read_from_a_complete_line_only() {
         let dir = tempfile::tempdir().unwrap();
         let log = log_file(dir.path());
         let check = async |text: &str, expected: Option<u16>| {
             std::fs::write(&log, text).unwrap();
-            // A port is there at the first look; that there is none shows only by waiting for it.
-            let patience = if expected.is_some() { Duration::from_secs(30) } else { LOOK_EVERY * 4 };
-            let port = tokio::time::timeout(patience, listening(&log)).await.ok();
+            // A port is found at once; only a timeout can show that there is none.
+            let patience = if expected.is_some() { Duration::from_secs(30) } else { CHECK_EVERY * 4 };
+            let port = tokio::time::timeout(patience, wait_for_port(&log)).await.ok();
             assert_eq!(port, expected, "{text:?}");
         };
         check("", None).await;
@@ -278,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn the_gateways_own_credentials_are_told_from_opencodes_variables() {
+    fn the_gateways_own_variables_are_distinguished_from_opencodes() {
         for (name, expected) in [
             ("A2A_BEARER_TOKEN", true),
             ("A2A_STATIC_AUTH_CREDENTIALS", true),
@@ -293,7 +298,7 @@ mod tests {
             ("opencode_config", false),
             ("PATH", false),
         ] {
-            assert_eq!(is_ours(name), expected, "{name}");
+            assert_eq!(is_gateway_variable(name), expected, "{name}");
         }
     }
 }

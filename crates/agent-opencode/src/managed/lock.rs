@@ -1,4 +1,4 @@
-//! One at a time: starting, adopting, restarting and ending the OpenCode of a data directory.
+//! A lock, so that only one process at a time starts, adopts, restarts or terminates the OpenCode of a data directory.
 
 use std::fs::{File, TryLockError};
 use std::os::unix::fs::OpenOptionsExt;
@@ -8,17 +8,17 @@ use std::time::Duration;
 use longshore_model::Result;
 use tokio::time::Instant;
 
-/// How often it is tried again.
+/// How often the lock is tried.
 const TRY_EVERY: Duration = Duration::from_millis(50);
 
-/// Held until it is dropped, or its process ends.
+/// Held until it is dropped, or the process ends.
 #[derive(Debug)]
 pub(super) struct Lock {
     _file: File,
 }
 
 impl Lock {
-    /// Waits for the lock, but no longer than `patience`.
+    /// Waits for the lock for at most `patience`.
     pub(super) async fn take(data_dir: &Path, patience: Duration) -> Result<Self> {
         let deadline = Instant::now() + patience;
         let broken = |source: std::io::Error| {
@@ -38,8 +38,8 @@ impl Lock {
                 Err(TryLockError::Error(source)) => return Err(broken(source)),
                 Err(TryLockError::WouldBlock) if Instant::now() >= deadline => {
                     return Err(super::unavailable(
-                        "Another Longshore is starting or ending the OpenCode of this data directory and does not \
-                         come to an end. End it, or use another data directory.",
+                        "Another Longshore has been starting or stopping the OpenCode of this data directory for too long. \
+                         End that process, or use another data directory.",
                     ));
                 }
                 Err(TryLockError::WouldBlock) => tokio::time::sleep(TRY_EVERY).await,

@@ -1,14 +1,14 @@
-//! Processes as `/proc` shows them: which one is it, is it alive, and who descends from it.
+//! Processes in `/proc`: their identity, whether they are alive, and their descendants.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use rustix::process::{Pid, Signal};
 use serde::{Deserialize, Serialize};
 
-/// The variable by which OpenCode and whatever it starts are known. Its value is different for each OpenCode.
+/// The environment variable that marks OpenCode and all processes that it starts. Its value is different for each OpenCode.
 pub(super) const MARKER: &str = "LONGSHORE_MANAGED";
 
-/// A process. The kernel gives its number to another one day, but not with the same start time.
+/// A process. The kernel reuses process ids, but not with the same start time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub(super) struct Process {
     pub(super) pid: u32,
@@ -16,7 +16,7 @@ pub(super) struct Process {
     pub(super) start_time: u64,
 }
 
-/// What one line of `/proc/PID/stat` tells.
+/// The fields of `/proc/PID/stat`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Stat {
     process: Process,
@@ -34,7 +34,7 @@ impl Process {
         Self::find(self.pid) == Some(self)
     }
 
-    /// Sends the signal, if this is still the process that it was. One that is gone already needs none.
+    /// Sends the signal, if this is still the same process.
     pub(super) fn signal(self, signal: Signal) {
         let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else { return };
         if self.is_alive()
@@ -45,14 +45,13 @@ impl Process {
     }
 }
 
-/// Names this run of the machine.
+/// Identifies the current boot of the machine.
 pub(super) fn boot_id() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
-/// `root` with all its descendants, and every process with the marker with all of its: the living ones, without
-/// ourselves.
-pub(super) fn family(root: Option<Process>, marker: &str) -> BTreeSet<Process> {
+/// The living processes among `root`, the processes with the marker, and all their descendants; without this process itself.
+pub(super) fn process_tree(root: Option<Process>, marker: &str) -> BTreeSet<Process> {
     let stats: Vec<Stat> = all().filter(|stat| !stat.is_dead).collect();
     let mut children: BTreeMap<u32, Vec<Process>> = BTreeMap::new();
     for stat in &stats {
@@ -63,13 +62,13 @@ pub(super) fn family(root: Option<Process>, marker: &str) -> BTreeSet<Process> {
         .map(|stat| stat.process)
         .filter(|process| Some(*process) == root || has_marker(process.pid, marker))
         .collect();
-    let mut family = BTreeSet::new();
+    let mut tree = BTreeSet::new();
     while let Some(process) = waiting.pop() {
-        if process.pid != std::process::id() && family.insert(process) {
+        if process.pid != std::process::id() && tree.insert(process) {
             waiting.extend(children.get(&process.pid).into_iter().flatten());
         }
     }
-    family
+    tree
 }
 
 impl Stat {
@@ -79,12 +78,12 @@ impl Stat {
     }
 
     fn parse(pid: u32, text: &str) -> Option<Self> {
-        // The second field is the name in parentheses, and may itself hold spaces and parentheses.
+        // The second field is the name in parentheses, which may itself contain spaces and parentheses.
         let (_, rest) = text.rsplit_once(')')?;
         let mut fields = rest.split_whitespace();
         let state = fields.next()?;
         let parent = fields.next()?.parse().ok()?;
-        // The start time is field 22 of the line; two more were just taken.
+        // The start time is field 22; the fields up to the fourth are consumed.
         let start_time = fields.nth(17)?.parse().ok()?;
         Some(Self { process: Process { pid, start_time }, parent, is_dead: matches!(state, "Z" | "X" | "x") })
     }
@@ -98,8 +97,8 @@ fn all() -> impl Iterator<Item = Stat> {
         .filter_map(Stat::read)
 }
 
-/// Whether the process was started with the marker in its environment. Those of other users cannot be read, and
-/// are none of ours.
+/// Whether the process has the marker in its environment. The processes of other users cannot be read, and never descend from
+/// this OpenCode.
 fn has_marker(pid: u32, marker: &str) -> bool {
     let wanted = format!("{MARKER}={marker}");
     std::fs::read(format!("/proc/{pid}/environ"))
@@ -111,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_of_a_process_does_not_confuse_the_rest_of_its_line() {
+    fn a_process_name_does_not_confuse_the_other_fields() {
         let check = |name: &str, state: &str, is_dead: bool| {
             let line = format!(
                 "42 ({name}) {state} 7 42 42 0 -1 4194304 1 0 0 0 158 29 0 0 20 0 7 0 111337 760 1\n"
@@ -129,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_known_by_number_and_start_time() {
+    fn a_process_is_identified_by_id_and_start_time() {
         let me = Process::find(std::process::id()).unwrap();
         assert!(me.is_alive());
         assert!(!Process { start_time: me.start_time + 1, ..me }.is_alive());
@@ -137,8 +136,8 @@ mod tests {
     }
 
     #[test]
-    fn we_are_never_in_the_family() {
+    fn this_process_is_never_in_the_tree() {
         let me = Process::find(std::process::id()).unwrap();
-        assert!(!family(Some(me), "no such marker").contains(&me));
+        assert!(!process_tree(Some(me), "no such marker").contains(&me));
     }
 }

@@ -1,4 +1,4 @@
-//! What the next start must know about a running OpenCode.
+//! What the next start of the gateway must know about a running OpenCode.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -16,18 +16,18 @@ use super::process::{self, Process};
 pub(super) struct Record {
     pub(super) port: u16,
     pub(super) password: String,
-    /// What OpenCode and its tools have in their environment, so that they are found wherever they went.
+    /// A value in the environment of OpenCode and its tools, so that they can be found.
     pub(super) marker: String,
-    /// Where it was started; its sessions belong there.
+    /// The directory that OpenCode was started in. Its sessions belong there.
     pub(super) workspace: PathBuf,
-    /// None until it has been started.
+    /// `None` until OpenCode has been started.
     #[serde(flatten)]
     process: Option<Identity>,
-    /// None until it answers.
+    /// `None` until OpenCode responds.
     pub(super) version: Option<String>,
 }
 
-/// A process that cannot be mistaken for another that got its number later, not even after a restart of the machine.
+/// Identifies a process even after its id was reused, or after a restart of the machine.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 struct Identity {
     #[serde(flatten)]
@@ -47,7 +47,7 @@ impl Record {
         }
     }
 
-    /// The record of a data directory, if there is one that can be read.
+    /// The record of a data directory, if there is a readable one.
     pub(super) fn read(data_dir: &Path) -> Option<Self> {
         Self::load(data_dir).unwrap_or_else(|error| {
             tracing::warn!(cause = ?error.cause(), "{error}");
@@ -55,12 +55,12 @@ impl Record {
         })
     }
 
-    /// The record of a data directory. Fails when there is one and it cannot be read.
+    /// The record of a data directory. Fails when there is one that cannot be read.
     pub(super) fn load(data_dir: &Path) -> Result<Option<Self>> {
         let unreadable = || {
             super::unavailable(
-                "The record of the managed OpenCode, managed.json in the data directory, cannot be read, so it is not \
-                 known whether one is left running. Look for `opencode serve` by hand, end it and delete the file.",
+                "The record of the managed OpenCode, managed.json in the data directory, cannot be read, so the gateway cannot \
+                 know whether an OpenCode is still running. Look for `opencode serve` by hand, end it and delete the file.",
             )
         };
         match std::fs::read(file(data_dir)) {
@@ -72,12 +72,12 @@ impl Record {
         }
     }
 
-    /// Writes all or nothing, for the owner's eyes only.
+    /// Writes the file atomically, readable by the owner only.
     pub(super) fn write(&self, data_dir: &Path) -> Result<()> {
         let text = serde_json::to_vec_pretty(self).map_err(Error::internal)?;
         let draft = data_dir.join("managed.json.draft");
         let written = (|| {
-            // One that was left by a crash may have other rights.
+            // A draft that was left by a crash may have other permissions.
             ignore_absent(std::fs::remove_file(&draft))?;
             let mut output =
                 std::fs::File::options().write(true).create_new(true).mode(0o600).open(&draft)?;
@@ -95,8 +95,8 @@ impl Record {
         ignore_absent(std::fs::remove_file(file(data_dir))).map_err(Error::internal)
     }
 
-    /// Takes down which process it is now.
-    pub(super) fn started(&mut self, process: Process) {
+    /// Records the process that was just started.
+    pub(super) fn set_process(&mut self, process: Process) {
         self.process = Some(Identity { process, boot: process::boot_id() });
         self.version = None;
     }
@@ -106,17 +106,17 @@ impl Record {
     }
 
     /// The process, if it still runs.
-    pub(super) fn living(&self) -> Option<Process> {
+    pub(super) fn running_process(&self) -> Option<Process> {
         let identity = self.process.as_ref()?;
         (identity.boot == process::boot_id() && identity.process.is_alive()).then_some(identity.process)
     }
 
-    /// Whether it runs, answers, and belongs to this workspace.
+    /// Whether OpenCode runs, responds, and belongs to this workspace.
     pub(super) async fn is_adoptable(&self, workspace: &Path) -> bool {
         self.workspace == workspace
-            && self.living().is_some()
+            && self.running_process().is_some()
             && self.version.is_some()
-            && health::version(self.port, &self.password, || self.living().is_some()).await.is_ok()
+            && health::version(self.port, &self.password, || self.running_process().is_some()).await.is_ok()
     }
 
     pub(super) fn base_url(&self) -> Url {

@@ -1,12 +1,12 @@
 //! Keeps a managed OpenCode running.
 //!
-//! When it ends, whatever it left running is ended too, and it is started again with the same port and password, so
-//! that whoever talks to it need not notice more than a broken connection. One that does not answer any more is ended for
-//! that. When somebody else has the port by then, it gets another, with another password, and its address says so to all who
-//! have it. The first restart waits 250 ms, each further one twice as long as the one before, up to 15 s; after a life of
-//! 20 s the waits begin anew. Each wait is shortened by up to a half at random, so that those that died together do not all
-//! start together.
-//! It is not started again when its record is gone: somebody stopped it.
+//! When OpenCode ends, the supervisor terminates whatever it left running, and starts it again with the same port and password,
+//! so that its users notice no more than a broken connection. The supervisor also terminates an OpenCode that no longer responds.
+//! If another program has the port by then, OpenCode gets another port and another password, and its [`crate::Address`] passes
+//! both to all users. The first restart waits 250 ms, each further one twice as long, up to 15 s; after OpenCode has run for 20 s
+//! the waits start again at 250 ms. Each wait is shortened by up to a half at random, so that several OpenCodes that ended
+//! together do not all start together.
+//! OpenCode is not restarted when its record is gone: then it was stopped on purpose.
 
 use std::time::Duration;
 
@@ -18,36 +18,36 @@ use tokio::time::Instant;
 
 use super::lock::Lock;
 use super::record::Record;
-use super::{Managed, STOP_PATIENCE, end, launch};
+use super::{Managed, STOP_PATIENCE, launch, terminate};
 use crate::reader::jittered;
 
 const FIRST_WAIT: Duration = Duration::from_millis(250);
 const LONGEST_WAIT: Duration = Duration::from_secs(15);
 
-/// One that ran so long did not end because of how it was started: that shows within seconds.
+/// An OpenCode that ran this long did not end because of its start: such an error shows within seconds.
 const STEADY: Duration = Duration::from_secs(20);
 
-/// How often we look whether an adopted one, which is no child of ours, still runs.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How often the supervisor checks whether an adopted OpenCode, which is not its child, still runs.
+const CHECK_EVERY: Duration = Duration::from_millis(500);
 
-/// How a supervised OpenCode is, for health reports.
+/// The state of a supervised OpenCode, for health reports.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum State {
     Running {
         pid: u32,
         version: String,
     },
-    /// It ended, or does not answer, and is started again after a wait. `reason` is fit for anybody's eyes.
+    /// OpenCode ended, or does not respond, and is restarted after a wait. `reason` may be shown to anybody.
     Down {
         restarts: u32,
         reason: String,
     },
-    /// Somebody stopped it. It stays so.
+    /// OpenCode was stopped on purpose, and stays stopped.
     Stopped,
 }
 
 impl Managed {
-    /// Starts it again whenever it ends, until it is stopped or the gateway ends, which leaves it running.
+    /// Restarts OpenCode whenever it ends, until it is stopped or the gateway ends, which leaves it running.
     pub fn supervise(self, tasks: &Tasks) -> watch::Receiver<State> {
         let (sender, receiver) = watch::channel(self.state());
         let stopping = tasks.stopping().clone();
@@ -61,25 +61,29 @@ impl Managed {
     }
 
     async fn keep_running(mut self, state: &watch::Sender<State>) {
-        let mut wait = Wait::default();
+        let mut backoff = Backoff::default();
         let mut restarts = 0;
         loop {
             let since = Instant::now();
-            let mut reason = match self.down().await {
+            let mut reason = match self.until_down().await {
                 Down::Ended => {
                     tracing::warn!(pid = self.pid(), "OpenCode ended");
                     "OpenCode ended unexpectedly and is being started again.".to_owned()
                 }
                 Down::Silent => {
-                    let silence = self.vigil.silence;
-                    tracing::error!(pid = self.pid(), ?silence, "OpenCode does not answer and is ended");
-                    "OpenCode does not answer and is being started again.".to_owned()
+                    let silence = self.liveness.silence;
+                    tracing::error!(
+                        pid = self.pid(),
+                        ?silence,
+                        "OpenCode does not respond and is terminated"
+                    );
+                    "OpenCode does not respond and is being started again.".to_owned()
                 }
             };
-            wait.after_a_life_of(since.elapsed());
+            backoff.reset_after(since.elapsed());
             loop {
                 state.send_replace(State::Down { restarts, reason });
-                tokio::time::sleep(wait.next()).await;
+                tokio::time::sleep(backoff.next()).await;
                 restarts += 1;
                 match self.restart().await {
                     Ok(true) => break,
@@ -102,12 +106,12 @@ impl Managed {
         State::Running { pid: self.pid().unwrap_or_default(), version: self.version().to_owned() }
     }
 
-    /// Waits until it is of no use any more.
-    async fn down(&mut self) -> Down {
-        let (vigil, port, password) = (self.vigil, self.record.port, self.record.password.clone());
+    /// Waits until OpenCode has ended or no longer responds.
+    async fn until_down(&mut self) -> Down {
+        let (liveness, port, password) = (self.liveness, self.record.port, self.record.password.clone());
         tokio::select! {
             () = self.ended() => Down::Ended,
-            () = vigil.until_silent(port, &password) => Down::Silent,
+            () = liveness.until_silent(port, &password) => Down::Silent,
         }
     }
 
@@ -115,25 +119,25 @@ impl Managed {
         if let Some(child) = &mut self.child {
             match child.wait().await {
                 Ok(status) => tracing::debug!(%status, "the OpenCode process ended"),
-                Err(error) => tracing::warn!(%error, "the OpenCode process cannot be waited for"),
+                Err(error) => tracing::warn!(%error, "the gateway cannot wait for the OpenCode process"),
             }
         }
-        while self.record.living().is_some() {
-            tokio::time::sleep(LOOK_EVERY).await;
+        while self.record.running_process().is_some() {
+            tokio::time::sleep(CHECK_EVERY).await;
         }
     }
 
-    /// False when it shall not run any more.
+    /// Returns false when OpenCode was stopped on purpose.
     async fn restart(&mut self) -> Result<bool> {
         let _lock = Lock::take(&self.config.data_dir, STOP_PATIENCE).await?;
         match Record::load(&self.config.data_dir) {
             Ok(Some(record)) if record.marker == self.record.marker => {}
             Ok(_) => return Ok(false),
-            // Whoever stops it removes the record. One that is damaged is written anew.
+            // A deliberate stop removes the record. A damaged record is written again.
             Err(error) => tracing::warn!(cause = ?error.cause(), "{error}"),
         }
-        end::end(&self.record).await?;
-        let (record, child) = launch::again(&self.config, self.record.clone()).await?;
+        terminate::terminate(&self.record).await?;
+        let (record, child) = launch::restart(&self.config, self.record.clone()).await?;
         self.address.move_to(record.base_url(), SecretString::from(record.password.clone()));
         self.record = record;
         self.child = Some(child);
@@ -146,18 +150,18 @@ enum Down {
     Silent,
 }
 
-/// The waits between restarts.
+/// The growing waits between restarts.
 #[derive(Debug)]
-struct Wait(Duration);
+struct Backoff(Duration);
 
-impl Default for Wait {
+impl Default for Backoff {
     fn default() -> Self {
         Self(FIRST_WAIT)
     }
 }
 
-impl Wait {
-    fn after_a_life_of(&mut self, life: Duration) {
+impl Backoff {
+    fn reset_after(&mut self, life: Duration) {
         if life >= STEADY {
             *self = Self::default();
         }
@@ -177,8 +181,8 @@ mod tests {
     #[test]
     fn waits_double_up_to_the_longest_and_differ() {
         let waits = || {
-            let mut wait = Wait::default();
-            let waits: Vec<u128> = (0..8).map(|_| wait.next().as_micros()).collect();
+            let mut backoff = Backoff::default();
+            let waits: Vec<u128> = (0..8).map(|_| backoff.next().as_micros()).collect();
             for (wait, longest) in waits.iter().zip([250, 500, 1_000, 2_000, 4_000, 8_000, 15_000, 15_000]) {
                 assert!(*wait <= longest * 1_000 && wait * 2 >= longest * 1_000, "{wait} of {longest}");
             }
@@ -188,14 +192,14 @@ mod tests {
     }
 
     #[test]
-    fn waits_begin_anew_after_a_life_that_was_long_enough() {
-        let mut wait = Wait::default();
+    fn waits_start_again_after_a_long_run() {
+        let mut backoff = Backoff::default();
         for life in [0, 5, 19].map(Duration::from_secs) {
-            wait.next();
-            wait.after_a_life_of(life);
+            backoff.next();
+            backoff.reset_after(life);
         }
-        assert_eq!(wait.0, FIRST_WAIT * 8);
-        wait.after_a_life_of(STEADY);
-        assert_eq!(wait.0, FIRST_WAIT);
+        assert_eq!(backoff.0, FIRST_WAIT * 8);
+        backoff.reset_after(STEADY);
+        assert_eq!(backoff.0, FIRST_WAIT);
     }
 }

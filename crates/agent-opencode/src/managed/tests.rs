@@ -1,4 +1,4 @@
-//! The life of a managed OpenCode, with a small program in its place.
+//! The life cycle of a managed OpenCode, with a small program in place of OpenCode.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -9,19 +9,19 @@ use tempfile::TempDir;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use super::liveness::LivenessCheck;
 use super::process::Process;
-use super::vigil::Vigil;
 use super::*;
 
 /// Nothing here takes this long.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A data directory and a workspace; what runs there is ended with it.
-struct Bench {
+/// A data directory and a workspace. Dropping it kills the processes of the test.
+struct Fixture {
     dir: TempDir,
 }
 
-impl Bench {
+impl Fixture {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("workspace")).unwrap();
@@ -32,7 +32,7 @@ impl Bench {
         self.dir.path().join("data")
     }
 
-    /// A configuration whose program behaves as the words say.
+    /// A configuration whose program behaves as the words in `FAKE_OPENCODE` say.
     fn config(&self, words: &str) -> ManagedConfig {
         ManagedConfig {
             program: concat!(env!("CARGO_MANIFEST_DIR"), "/src/managed/fake_opencode.py").into(),
@@ -69,11 +69,11 @@ impl Bench {
     }
 }
 
-/// A test that fails must not leave anything running.
-impl Drop for Bench {
+/// A failing test must not leave processes running.
+impl Drop for Fixture {
     fn drop(&mut self) {
         if let Some(record) = Record::read(&self.data_dir()) {
-            for process in process::family(record.living(), &record.marker) {
+            for process in process::process_tree(record.running_process(), &record.marker) {
                 process.signal(Signal::KILL);
             }
         }
@@ -81,7 +81,7 @@ impl Drop for Bench {
 }
 
 fn process(managed: &Managed) -> Process {
-    Process::find(managed.pid().unwrap()).expect("it runs")
+    Process::find(managed.pid().unwrap()).expect("OpenCode runs")
 }
 
 async fn gone(process: Process) {
@@ -91,17 +91,17 @@ async fn gone(process: Process) {
         }
     })
     .await
-    .expect("the process runs on");
+    .expect("the process still runs");
 }
 
 async fn until(states: &mut watch::Receiver<State>, wanted: impl FnMut(&State) -> bool) -> State {
-    timeout(PATIENCE, states.wait_for(wanted)).await.expect("the state does not come").unwrap().clone()
+    timeout(PATIENCE, states.wait_for(wanted)).await.expect("the state does not occur").unwrap().clone()
 }
 
 #[tokio::test]
-async fn it_is_started_in_a_group_of_its_own_and_its_files_are_private() {
-    let bench = Bench::new();
-    let managed = bench.start("").await;
+async fn opencode_gets_its_own_process_group_and_its_files_are_private() {
+    let fixture = Fixture::new();
+    let managed = fixture.start("").await;
     assert!(!managed.is_adopted());
     assert_eq!(managed.version(), "0.0.0-fake");
     let pid = managed.pid().unwrap();
@@ -110,7 +110,7 @@ async fn it_is_started_in_a_group_of_its_own_and_its_files_are_private() {
     assert_eq!(u32::try_from(group.as_raw_nonzero().get()).unwrap(), pid);
 
     let endpoint = managed.endpoint();
-    let record = bench.record();
+    let record = fixture.record();
     assert_eq!(record["pid"], pid);
     assert_eq!(record["port"], endpoint.base_url.url().port().unwrap());
     assert_eq!(record["password"], endpoint.password.as_ref().unwrap().expose_secret());
@@ -121,27 +121,27 @@ async fn it_is_started_in_a_group_of_its_own_and_its_files_are_private() {
         "the password can be logged"
     );
     for file in ["managed.json", "managed.lock", "opencode.log"] {
-        let mode = bench.data_dir().join(file).metadata().unwrap().permissions().mode();
+        let mode = fixture.data_dir().join(file).metadata().unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600, "{file}");
     }
-    assert!(bench.output().contains("some words before"));
-    assert_eq!(stop(&bench.data_dir()).await.unwrap(), 1);
+    assert!(fixture.output().contains("some words before"));
+    assert_eq!(stop(&fixture.data_dir()).await.unwrap(), 1);
 }
 
 #[tokio::test]
-async fn nothing_is_asked_before_it_says_that_it_listens() {
-    let bench = Bench::new();
-    bench.start("early").await;
-    assert!(!bench.output().contains("EARLY"), "{}", bench.output());
+async fn no_request_is_sent_before_opencode_reports_that_it_listens() {
+    let fixture = Fixture::new();
+    fixture.start("early").await;
+    assert!(!fixture.output().contains("EARLY"), "{}", fixture.output());
 }
 
 #[tokio::test]
-async fn the_next_start_adopts_it() {
-    let bench = Bench::new();
-    let first = bench.start("").await;
+async fn the_next_start_adopts_a_running_opencode() {
+    let fixture = Fixture::new();
+    let first = fixture.start("").await;
     let (pid, endpoint) = (first.pid(), first.endpoint());
     drop(first);
-    let second = bench.start("exit").await;
+    let second = fixture.start("exit").await;
     assert!(second.is_adopted());
     assert_eq!(second.pid(), pid);
     assert_eq!(second.version(), "0.0.0-fake");
@@ -153,127 +153,127 @@ async fn the_next_start_adopts_it() {
 }
 
 #[tokio::test]
-async fn one_that_cannot_be_adopted_is_ended_and_replaced() {
+async fn an_opencode_that_cannot_be_adopted_is_terminated_and_replaced() {
     for (what, change) in [
         ("another password", (|record| record["password"] = "other".into()) as fn(&mut serde_json::Value)),
         ("another workspace", |record| record["workspace"] = "/elsewhere".into()),
-        ("it never got ready", |record| record["version"] = serde_json::Value::Null),
+        ("a start that never finished", |record| record["version"] = serde_json::Value::Null),
     ] {
-        let bench = Bench::new();
-        let old = process(&bench.start("tool").await);
-        let tool = bench.tool();
-        bench.change_record(change);
-        let managed = bench.start("").await;
+        let fixture = Fixture::new();
+        let old = process(&fixture.start("tool").await);
+        let tool = fixture.tool();
+        fixture.change_record(change);
+        let managed = fixture.start("").await;
         assert!(!managed.is_adopted(), "{what}");
         assert_ne!(process(&managed), old, "{what}");
-        assert!(!old.is_alive() && !tool.is_alive(), "{what}: the old one runs on");
+        assert!(!old.is_alive() && !tool.is_alive(), "{what}: the old process still runs");
     }
 }
 
 #[tokio::test]
-async fn a_process_that_got_the_number_of_an_old_one_is_left_alone() {
-    let bench = Bench::new();
-    let old = process(&bench.start("").await);
-    stop(&bench.data_dir()).await.unwrap();
+async fn a_foreign_process_with_a_reused_id_is_left_alone() {
+    let fixture = Fixture::new();
+    let old = process(&fixture.start("").await);
+    stop(&fixture.data_dir()).await.unwrap();
     gone(old).await;
-    let mut stranger = tokio::process::Command::new("sleep").arg("1000").kill_on_drop(true).spawn().unwrap();
-    let number = Process::find(stranger.id().unwrap()).unwrap();
+    let mut foreign = tokio::process::Command::new("sleep").arg("1000").kill_on_drop(true).spawn().unwrap();
+    let reused = Process::find(foreign.id().unwrap()).unwrap();
 
     for change in [
-        // The number was given to another process.
-        (|record, number| record["start_time"] = (number.start_time - 1).into())
+        // Another process got the id.
+        (|record, reused| record["start_time"] = (reused.start_time - 1).into())
             as fn(&mut serde_json::Value, Process),
-        // Everything is as it was, but the machine was started anew in between.
+        // The id and the start time are the same, but the machine was restarted in between.
         |record, _| record["boot"] = "another".into(),
     ] {
-        let managed = bench.start("").await;
+        let managed = fixture.start("").await;
         let real = process(&managed);
-        bench.change_record(|record| {
-            record["pid"] = number.pid.into();
-            record["start_time"] = number.start_time.into();
-            change(record, number);
+        fixture.change_record(|record| {
+            record["pid"] = reused.pid.into();
+            record["start_time"] = reused.start_time.into();
+            change(record, reused);
         });
-        let replacement = bench.start("").await;
+        let replacement = fixture.start("").await;
         assert!(!replacement.is_adopted());
-        assert!(!real.is_alive(), "the marker leads to what was really started");
-        assert_eq!(stop(&bench.data_dir()).await.unwrap(), 1);
-        assert!(stranger.try_wait().unwrap().is_none(), "a stranger was killed");
+        assert!(!real.is_alive(), "the marker identifies the real process");
+        assert_eq!(stop(&fixture.data_dir()).await.unwrap(), 1);
+        assert!(foreign.try_wait().unwrap().is_none(), "a foreign process was killed");
     }
-    stranger.kill().await.unwrap();
+    foreign.kill().await.unwrap();
 }
 
 #[tokio::test]
-async fn stop_ends_it_and_the_tools_that_it_left_running() {
+async fn stop_terminates_opencode_and_the_tools_that_it_left_running() {
     for words in ["tool", "orphan", "tool stubborn"] {
-        let bench = Bench::new();
-        let opencode = process(&bench.start(words).await);
-        let tool = bench.tool();
-        assert_eq!(stop(&bench.data_dir()).await.unwrap(), 2, "{words}");
+        let fixture = Fixture::new();
+        let opencode = process(&fixture.start(words).await);
+        let tool = fixture.tool();
+        assert_eq!(stop(&fixture.data_dir()).await.unwrap(), 2, "{words}");
         assert!(!opencode.is_alive() && !tool.is_alive(), "{words}");
-        assert!(!bench.data_dir().join("managed.json").exists());
-        assert_eq!(stop(&bench.data_dir()).await.unwrap(), 0, "a second stop has nothing to do");
+        assert!(!fixture.data_dir().join("managed.json").exists());
+        assert_eq!(stop(&fixture.data_dir()).await.unwrap(), 0, "a second stop has nothing to do");
     }
 }
 
 #[tokio::test]
-async fn stop_says_when_the_record_is_unreadable() {
-    let bench = Bench::new();
-    let opencode = process(&bench.start("").await);
-    let file = bench.data_dir().join("managed.json");
+async fn stop_fails_when_the_record_is_unreadable() {
+    let fixture = Fixture::new();
+    let opencode = process(&fixture.start("").await);
+    let file = fixture.data_dir().join("managed.json");
     let record = std::fs::read(&file).unwrap();
     for damaged in [&record[..record.len() / 2], b"", b"{\"port\":\"x\"}"] {
         std::fs::write(&file, damaged).unwrap();
-        let stopped = stop(&bench.data_dir()).await;
+        let stopped = stop(&fixture.data_dir()).await;
         let left = std::fs::read(&file);
-        // Now, so that a test that fails leaves nothing running.
+        // Restored before the assertions, so that a failing test leaves nothing running.
         std::fs::write(&file, &record).unwrap();
         let error = stopped.unwrap_err();
         assert!(error.message().contains("managed.json"), "{error}");
-        assert!(!error.message().contains('/'), "a path is told: {error}");
-        assert_eq!(left.unwrap(), damaged, "what is left of the record is kept");
+        assert!(!error.message().contains('/'), "the error shows a path: {error}");
+        assert_eq!(left.unwrap(), damaged, "the damaged record is kept");
     }
     assert!(opencode.is_alive());
-    assert_eq!(stop(&bench.data_dir()).await.unwrap(), 1);
+    assert_eq!(stop(&fixture.data_dir()).await.unwrap(), 1);
 }
 
 #[tokio::test]
-async fn one_whose_record_was_damaged_is_started_again() {
-    let bench = Bench::new();
+async fn an_opencode_with_a_damaged_record_is_restarted() {
+    let fixture = Fixture::new();
     let tasks = Tasks::new();
-    let managed = bench.start("").await;
+    let managed = fixture.start("").await;
     let opencode = process(&managed);
     let mut states = managed.supervise(&tasks);
-    std::fs::write(bench.data_dir().join("managed.json"), "{").unwrap();
+    std::fs::write(fixture.data_dir().join("managed.json"), "{").unwrap();
     opencode.signal(Signal::KILL);
     until(&mut states, |state| matches!(state, State::Down { .. })).await;
     let state = until(&mut states, |state| !matches!(state, State::Down { .. })).await;
     assert!(matches!(state, State::Running { .. }), "{state:?}");
-    assert!(bench.record()["pid"].is_number(), "the record is written anew");
+    assert!(fixture.record()["pid"].is_number(), "the record is written again");
     tasks.stop().await;
 }
 
 #[tokio::test]
-async fn stop_ends_the_tools_of_one_that_is_gone_already() {
-    let bench = Bench::new();
-    let managed = bench.start("tool").await;
-    let tool = bench.tool();
+async fn stop_terminates_the_tools_of_an_opencode_that_has_already_ended() {
+    let fixture = Fixture::new();
+    let managed = fixture.start("tool").await;
+    let tool = fixture.tool();
     let opencode = process(&managed);
     opencode.signal(Signal::KILL);
     gone(opencode).await;
     assert!(tool.is_alive());
-    assert_eq!(stop(&bench.data_dir()).await.unwrap(), 1);
+    assert_eq!(stop(&fixture.data_dir()).await.unwrap(), 1);
     assert!(!tool.is_alive());
 }
 
 #[tokio::test]
-async fn one_that_is_killed_is_started_again_in_its_place() {
-    let bench = Bench::new();
-    // Both as a child and as one that was adopted.
+async fn a_killed_opencode_is_restarted_with_the_same_address() {
+    let fixture = Fixture::new();
+    // As a child, and as an adopted process.
     for is_adopted in [false, true] {
-        let managed = bench.start("tool").await;
+        let managed = fixture.start("tool").await;
         assert_eq!(managed.is_adopted(), is_adopted);
         let (endpoint, first) = (managed.endpoint(), process(&managed));
-        let tool = bench.tool();
+        let tool = fixture.tool();
         let gateway = Tasks::new();
         let mut states = managed.supervise(&gateway);
         first.signal(Signal::KILL);
@@ -283,10 +283,10 @@ async fn one_that_is_killed_is_started_again_in_its_place() {
         let State::Running { pid, version } = state else { unreachable!() };
         assert_ne!(pid, first.pid);
         assert_eq!(version, "0.0.0-fake");
-        assert_eq!(bench.record()["pid"], pid);
-        assert_eq!(bench.record()["port"], endpoint.base_url.url().port().unwrap());
-        assert_eq!(bench.record()["password"], endpoint.password.unwrap().expose_secret());
-        assert!(!tool.is_alive(), "the tool of the one that was killed runs on");
+        assert_eq!(fixture.record()["pid"], pid);
+        assert_eq!(fixture.record()["port"], endpoint.base_url.url().port().unwrap());
+        assert_eq!(fixture.record()["password"], endpoint.password.unwrap().expose_secret());
+        assert!(!tool.is_alive(), "the tool of the killed OpenCode still runs");
 
         gateway.stop().await;
         assert!(Process::find(pid).is_some(), "the end of the gateway ended OpenCode");
@@ -294,40 +294,40 @@ async fn one_that_is_killed_is_started_again_in_its_place() {
 }
 
 #[tokio::test]
-async fn one_that_was_stopped_is_not_started_again() {
-    let bench = Bench::new();
+async fn a_stopped_opencode_is_not_restarted() {
+    let fixture = Fixture::new();
     let tasks = Tasks::new();
-    let mut states = bench.start("").await.supervise(&tasks);
-    stop(&bench.data_dir()).await.unwrap();
+    let mut states = fixture.start("").await.supervise(&tasks);
+    stop(&fixture.data_dir()).await.unwrap();
     until(&mut states, |state| *state == State::Stopped).await;
-    assert!(!bench.data_dir().join("managed.json").exists());
+    assert!(!fixture.data_dir().join("managed.json").exists());
     timeout(PATIENCE, tasks.stop()).await.expect("the supervisor does not end");
 }
 
 #[tokio::test]
 async fn a_restart_that_fails_is_tried_again() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let tasks = Tasks::new();
-    let mut managed = bench.start("").await;
+    let mut managed = fixture.start("").await;
     let opencode = process(&managed);
-    let program = std::mem::replace(&mut managed.config.program, bench.dir.path().join("later"));
+    let program = std::mem::replace(&mut managed.config.program, fixture.dir.path().join("later"));
     let mut states = managed.supervise(&tasks);
     opencode.signal(Signal::KILL);
     let state =
         until(&mut states, |state| matches!(state, State::Down { restarts, .. } if *restarts > 0)).await;
     let State::Down { reason, .. } = state else { unreachable!() };
-    assert!(reason.contains("no program `later`"), "{reason}");
-    std::os::unix::fs::symlink(program, bench.dir.path().join("later")).unwrap();
+    assert!(reason.contains("no executable program `later`"), "{reason}");
+    std::os::unix::fs::symlink(program, fixture.dir.path().join("later")).unwrap();
     until(&mut states, |state| matches!(state, State::Running { .. })).await;
     tasks.stop().await;
 }
 
 #[tokio::test]
-async fn one_that_lives_and_does_not_answer_is_ended_and_started_again() {
-    let bench = Bench::new();
+async fn an_opencode_that_does_not_respond_is_terminated_and_restarted() {
+    let fixture = Fixture::new();
     let tasks = Tasks::new();
-    let mut managed = bench.start("").await;
-    managed.vigil = Vigil {
+    let mut managed = fixture.start("").await;
+    managed.liveness = LivenessCheck {
         every: Duration::from_millis(50),
         timeout: Duration::from_millis(200),
         silence: Duration::from_secs(1),
@@ -337,97 +337,103 @@ async fn one_that_lives_and_does_not_answer_is_ended_and_started_again() {
     opencode.signal(Signal::STOP);
     let state = until(&mut states, |state| matches!(state, State::Down { .. })).await;
     let State::Down { reason, .. } = state else { unreachable!() };
-    assert!(reason.contains("does not answer"), "{reason}");
+    assert!(reason.contains("does not respond"), "{reason}");
     until(&mut states, |state| matches!(state, State::Running { pid, .. } if *pid != opencode.pid)).await;
     assert!(!opencode.is_alive());
     tasks.stop().await;
 }
 
-/// Whoever has the port now keeps it, and does not get our requests.
+/// The program that has the port now keeps it, and gets no requests of the gateway.
 #[tokio::test]
-async fn one_whose_port_was_taken_moves_to_another() {
-    let bench = Bench::new();
+async fn an_opencode_whose_port_was_taken_moves_to_another_port() {
+    let fixture = Fixture::new();
     let tasks = Tasks::new();
-    let mut managed = bench.start("").await;
+    let mut managed = fixture.start("").await;
     let (opencode, endpoint) = (process(&managed), managed.endpoint());
-    let (before, known) = (endpoint.base_url.url(), bench.record()["password"].clone());
-    let program = std::mem::replace(&mut managed.config.program, bench.dir.path().join("later"));
+    let (before, known) = (endpoint.base_url.url(), fixture.record()["password"].clone());
+    let program = std::mem::replace(&mut managed.config.program, fixture.dir.path().join("later"));
     let mut states = managed.supervise(&tasks);
     opencode.signal(Signal::KILL);
     until(&mut states, |state| matches!(state, State::Down { restarts, .. } if *restarts > 0)).await;
     let _other = std::net::TcpListener::bind(("127.0.0.1", before.port().unwrap())).unwrap();
-    std::os::unix::fs::symlink(program, bench.dir.path().join("later")).unwrap();
+    std::os::unix::fs::symlink(program, fixture.dir.path().join("later")).unwrap();
     until(&mut states, |state| matches!(state, State::Running { .. })).await;
     let after = endpoint.base_url.url();
     assert_ne!(after, before);
-    assert_eq!(bench.record()["port"], after.port().unwrap());
-    assert_ne!(bench.record()["password"], known, "whoever has the old port may have heard the old password");
+    assert_eq!(fixture.record()["port"], after.port().unwrap());
+    assert_ne!(
+        fixture.record()["password"],
+        known,
+        "the program on the old port may have received the old password"
+    );
     let client = crate::client::Client::new(endpoint, PATIENCE, 0, std::sync::Arc::default()).unwrap();
-    assert!(client.is_healthy().await.is_ok_and(|is_healthy| is_healthy), "it is reached with the new one");
+    assert!(client.is_healthy().await.is_ok_and(|is_healthy| is_healthy), "the client uses the new address");
     tasks.stop().await;
-    assert!(bench.start("").await.is_adopted(), "the next start finds it there");
+    assert!(fixture.start("").await.is_adopted(), "the next start adopts it at the new address");
 }
 
 #[tokio::test]
-async fn failures_say_what_to_do_and_leave_nothing_behind() {
+async fn a_failed_start_reports_what_to_do_and_leaves_nothing_running() {
     let missing = |config: &mut ManagedConfig| config.program = "no-such-opencode".into();
     let no_workspace = |config: &mut ManagedConfig| config.workspace.push("absent");
     let impatient = |config: &mut ManagedConfig| config.start_timeout = Duration::from_millis(700);
     for (words, change, expected) in [
-        ("", missing as fn(&mut ManagedConfig), "no program `no-such-opencode`"),
+        ("", missing as fn(&mut ManagedConfig), "no executable program `no-such-opencode`"),
         ("", no_workspace, "workspace"),
-        ("exit", |_| {}, "ended while it started (exit status: 1)"),
+        ("exit", |_| {}, "ended during its start (exit status: 1)"),
         ("mute", impatient, "did not listen"),
     ] {
-        let bench = Bench::new();
-        let mut config = bench.config(words);
+        let fixture = Fixture::new();
+        let mut config = fixture.config(words);
         change(&mut config);
         let error = Managed::start(config).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::AgentUnavailable, "{words}");
         assert!(error.message().contains(expected), "{words}: {error}");
-        assert!(!error.message().contains('/'), "a path is told: {error}");
+        assert!(!error.message().contains('/'), "the error shows a path: {error}");
         if words == "exit" {
             assert!(error.cause().unwrap().to_string().contains("ServeError"));
         }
-        if let Some(record) = Record::read(&bench.data_dir()) {
+        if let Some(record) = Record::read(&fixture.data_dir()) {
             timeout(PATIENCE, async {
-                while !process::family(None, &record.marker).is_empty() {
+                while !process::process_tree(None, &record.marker).is_empty() {
                     tokio::task::yield_now().await;
                 }
             })
             .await
-            .expect("something was left running");
+            .expect("a process was left running");
         }
-        // The next start is not disturbed.
-        assert!(!bench.start("").await.is_adopted());
+        // The next start works.
+        assert!(!fixture.start("").await.is_adopted());
     }
 }
 
 #[tokio::test]
-async fn giving_up_a_start_ends_what_was_about_to_start() {
-    let bench = Bench::new();
+async fn dropping_a_start_terminates_the_starting_process() {
+    let fixture = Fixture::new();
     let started = async {
         loop {
-            if let Some(process) = Record::read(&bench.data_dir()).and_then(|record| record.living()) {
+            if let Some(process) =
+                Record::read(&fixture.data_dir()).and_then(|record| record.running_process())
+            {
                 return process;
             }
             tokio::task::yield_now().await;
         }
     };
     let process = tokio::select! {
-        result = Managed::start(bench.config("mute")) => panic!("it never gets ready: {result:?}"),
-        process = timeout(PATIENCE, started) => process.expect("it is not started"),
+        result = Managed::start(fixture.config("mute")) => panic!("it never becomes ready: {result:?}"),
+        process = timeout(PATIENCE, started) => process.expect("the process is not started"),
     };
     gone(process).await;
 }
 
 #[tokio::test]
-async fn the_output_of_the_start_before_is_kept_once() {
-    let bench = Bench::new();
+async fn the_output_of_the_previous_start_is_kept_once() {
+    let fixture = Fixture::new();
     for words in ["exit", "exit", "exit"] {
-        Managed::start(bench.config(words)).await.unwrap_err();
+        Managed::start(fixture.config(words)).await.unwrap_err();
     }
-    let mut files: Vec<_> = std::fs::read_dir(bench.data_dir())
+    let mut files: Vec<_> = std::fs::read_dir(fixture.data_dir())
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .filter(|name| name.starts_with("opencode"))

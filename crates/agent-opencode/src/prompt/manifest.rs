@@ -1,4 +1,4 @@
-//! What a model is told of a file that it cannot take: a block of lines, one fact each.
+//! Describes a file to a model that does not accept it: a block of lines with one fact each.
 
 use std::fmt::Write as _;
 use std::path::{Component, Path, PathBuf};
@@ -10,7 +10,7 @@ use crate::redact;
 /// The longest value of a line, in characters. The rest is cut.
 const MAX_CHARS: usize = 1024;
 
-pub(super) fn of(file: &InputFile, directory: &Path) -> String {
+pub(super) fn describe(file: &InputFile, directory: &Path) -> String {
     let source = match &file.source {
         FileSource::Inline(_) => "inline".to_owned(),
         FileSource::Workspace(path) => relative(path, directory).to_string_lossy().into_owned(),
@@ -37,7 +37,7 @@ pub(super) fn of(file: &InputFile, directory: &Path) -> String {
     text
 }
 
-/// The file's name: its sender's, or else its own. No directory, and fit to stand in a line.
+/// The file's name: the sender's, or else its own. Without a directory and without line breaks.
 pub(super) fn name(file: &InputFile) -> Option<String> {
     let own = match &file.source {
         FileSource::Workspace(path) => path.file_name().map(|name| name.to_string_lossy()),
@@ -49,13 +49,13 @@ pub(super) fn name(file: &InputFile) -> Option<String> {
     (!name.is_empty()).then(|| name.to_owned())
 }
 
-/// Nobody writes a line of their own into the block.
+/// Prevents a value from adding lines of its own to the block.
 fn one_line(text: &str) -> String {
     let breaks = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
     redact::cut_at(text.replace(breaks, " ").trim(), MAX_CHARS)
 }
 
-/// The way from a directory to a file. Both paths are resolved.
+/// The path from a directory to a file. Both are resolved.
 fn relative(path: &Path, directory: &Path) -> PathBuf {
     let shared = path.components().zip(directory.components()).take_while(|(a, b)| a == b).count();
     let up = directory.components().skip(shared).map(|_| Component::ParentDir);

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::*;
 
-const NOTHING: Takes = Takes { image: false, audio: false, pdf: false };
-const ALL: Takes = Takes { image: true, audio: true, pdf: true };
+const NOTHING: FileKinds = FileKinds { image: false, audio: false, pdf: false };
+const ALL: FileKinds = FileKinds { image: true, audio: true, pdf: true };
 const HASH: &str = "00ff0000000000000000000000000000000000000000000000000000000000a1";
 
 fn facts(bytes: u64) -> ContentFacts {
@@ -30,54 +30,59 @@ fn inline(media_type: &str) -> InputFile {
     file(media_type, FileSource::Inline(vec![0, 255, 7]))
 }
 
-async fn said(input: &[Input], options: &PromptOptions, order: Option<&Order>, takes: Takes) -> Value {
-    let saying = Saying { prompt: "msg_1", input, options, order, is_note: false };
-    let body = body(Path::new("/w/here"), saying, takes).await;
+async fn prompt_body(
+    input: &[Input],
+    options: &PromptOptions,
+    native: Option<&Order>,
+    accepted: FileKinds,
+) -> Value {
+    let draft = Saying { prompt: "msg_1", input, options, order: native, is_note: false };
+    let body = body(Path::new("/w/here"), draft, accepted).await;
     let body: Value = serde_json::from_str(&body).unwrap();
     assert_eq!(body["messageID"], "msg_1");
     body
 }
 
-async fn made(input: &[Input], takes: Takes) -> Vec<Value> {
-    let body = said(input, &PromptOptions::default(), None, takes).await;
+async fn parts(input: &[Input], accepted: FileKinds) -> Vec<Value> {
+    let body = prompt_body(input, &PromptOptions::default(), None, accepted).await;
     body["parts"].as_array().unwrap().clone()
 }
 
-async fn of_file(file: &InputFile, takes: Takes) -> Value {
-    made(&[Input::File(file.clone())], takes).await.remove(0)
+async fn file_part(file: &InputFile, accepted: FileKinds) -> Value {
+    parts(&[Input::File(file.clone())], accepted).await.remove(0)
 }
 
 #[tokio::test]
-async fn text_goes_as_it_is_and_in_order() {
+async fn text_is_sent_unchanged_and_in_order() {
     let input = [Input::Text(" as it is \n".to_owned()), Input::Text("{\"n\":1700000000000}".to_owned())];
     let expected = [
         json!({"type": "text", "text": " as it is \n"}),
         json!({"type": "text", "text": "{\"n\":1700000000000}"}),
     ];
-    assert_eq!(made(&input, NOTHING).await, expected);
+    assert_eq!(parts(&input, NOTHING).await, expected);
 }
 
-/// OpenCode shows only `text/plain` to a model, and takes the type from the part.
+/// OpenCode shows only `text/plain` to a model, and accepted the type from the part.
 #[tokio::test]
-async fn text_files_are_plain_text_whatever_they_are() {
+async fn every_text_file_is_sent_as_plain_text() {
     let mut csv = inline("text/csv");
     csv.source = FileSource::Inline(b"a,b".to_vec());
     csv.name = Some("up/../a \"b\"\n.csv".to_owned());
     let expected = json!({"type": "file", "mime": "text/plain", "url": "data:text/plain;base64,YSxi",
         "filename": "a \"b\" .csv"});
-    assert_eq!(of_file(&csv, NOTHING).await, expected);
+    assert_eq!(file_part(&csv, NOTHING).await, expected);
     for nameless in [None, Some(" \n".to_owned()), Some("a/".to_owned())] {
         csv.name = nameless;
-        assert_eq!(of_file(&csv, NOTHING).await["filename"], "attachment.txt");
+        assert_eq!(file_part(&csv, NOTHING).await["filename"], "attachment.txt");
     }
     let mut kept = file("text/x-rust", FileSource::Workspace(PathBuf::from("/w/here/a 100%25 ?#.rs")));
     kept.name = None;
     let expected = json!({"type": "file", "mime": "text/plain", "url": "file:///w/here/a%20100%2525%20%3F%23.rs",
         "filename": "a 100%25 ?#.rs"});
-    assert_eq!(of_file(&kept, NOTHING).await, expected);
+    assert_eq!(file_part(&kept, NOTHING).await, expected);
 }
 
-/// What files of each type begin with.
+/// The first bytes of files of each type.
 const PNG: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR";
 const JPEG: &[u8] = b"\xff\xd8\xff\xe0\0\x10JFIF";
 const WEBP: &[u8] = b"RIFF\x24\0\0\0WEBPVP8 ";
@@ -85,35 +90,35 @@ const WAV: &[u8] = b"RIFF\x24\0\0\0WAVEfmt ";
 const PDF: &[u8] = b"%PDF-1.7\n";
 
 #[tokio::test]
-async fn media_goes_along_only_when_the_model_takes_its_kind() {
-    let image = Takes { image: true, ..NOTHING };
-    let audio = Takes { audio: true, ..NOTHING };
-    let pdf = Takes { pdf: true, ..NOTHING };
-    // Declared type, content, what the model takes; the type that OpenCode is told.
-    let cases: &[(&str, &[u8], Takes, Option<&str>)] = &[
+async fn media_is_attached_only_when_the_model_accepts_its_kind() {
+    let image = FileKinds { image: true, ..NOTHING };
+    let audio = FileKinds { audio: true, ..NOTHING };
+    let pdf = FileKinds { pdf: true, ..NOTHING };
+    // Declared type, content, kinds that the model accepts; the type in the prompt.
+    let cases: &[(&str, &[u8], FileKinds, Option<&str>)] = &[
         ("image/png", PNG, image, Some("image/png")),
         ("IMAGE/PNG; q=1", PNG, image, Some("image/png")),
-        ("image/png", PNG, Takes { image: false, ..ALL }, None),
+        ("image/png", PNG, FileKinds { image: false, ..ALL }, None),
         ("image/jpeg", JPEG, image, Some("image/jpeg")),
         ("image/jpg", JPEG, image, Some("image/jpeg")),
         ("image/gif", b"GIF87a\x01", image, Some("image/gif")),
         ("image/gif", b"GIF89a\x01", image, Some("image/gif")),
         ("image/webp", WEBP, image, Some("image/webp")),
         ("audio/wav", WAV, audio, Some("audio/wav")),
-        ("audio/wav", WAV, Takes { audio: false, ..ALL }, None),
+        ("audio/wav", WAV, FileKinds { audio: false, ..ALL }, None),
         ("audio/x-wav", WAV, audio, Some("audio/wav")),
         ("audio/wave", WAV, audio, Some("audio/wav")),
         ("audio/mpeg", b"ID3\x04", audio, Some("audio/mpeg")),
         ("audio/mp3", b"\xff\xfb\x90", audio, Some("audio/mpeg")),
         ("application/pdf", PDF, pdf, Some("application/pdf")),
-        ("application/pdf", PDF, Takes { pdf: false, ..ALL }, None),
-        // OpenCode would store these, and no prompt of the session would work any more.
+        ("application/pdf", PDF, FileKinds { pdf: false, ..ALL }, None),
+        // OpenCode would store these, and then every prompt of the session would fail.
         ("audio/ogg", b"OggS", ALL, None),
         ("audio/flac", b"fLaC", ALL, None),
         ("video/mp4", b"\0\0\0\x18ftypisom", ALL, None),
         ("application/octet-stream", PNG, ALL, None),
         ("application/json", b"{}", ALL, None),
-        // It would drop the prompt with these.
+        // OpenCode would drop the prompt with these.
         ("image/svg+xml", b"<svg/>", ALL, None),
         ("image/tiff", b"II*\0", ALL, None),
         ("image/bmp", b"BM", ALL, None),
@@ -128,10 +133,10 @@ async fn media_goes_along_only_when_the_model_takes_its_kind() {
         ("audio/mpeg", b"\xff", ALL, None),
         ("application/pdf", b"<html>", ALL, None),
     ];
-    let place = tempfile::tempdir().unwrap();
-    for (media_type, content, takes, expected) in cases {
+    let temp = tempfile::tempdir().unwrap();
+    for (media_type, content, accepted, expected) in cases {
         let sent = file(media_type, FileSource::Inline(content.to_vec()));
-        let path = place.path().join("kept");
+        let path = temp.path().join("kept");
         std::fs::write(&path, content).unwrap();
         let kept = file(media_type, FileSource::Workspace(path.clone()));
         let urls = expected.map(|mime| {
@@ -139,46 +144,46 @@ async fn media_goes_along_only_when_the_model_takes_its_kind() {
             [sent, Url::from_file_path(&path).unwrap().into()]
         });
         for (nth, file) in [sent, kept].iter().enumerate() {
-            let part = of_file(file, *takes).await;
+            let part = file_part(file, *accepted).await;
             match (expected, &urls) {
                 (Some(mime), Some(urls)) => {
                     let url = &urls[nth];
                     let expected = json!({"type": "file", "mime": mime, "url": url, "filename": "dot.png"});
                     assert_eq!(part, expected);
                 }
-                _ => assert_eq!(part["type"], "text", "{media_type} {content:?} {takes:?}"),
+                _ => assert_eq!(part["type"], "text", "{media_type} {content:?} {accepted:?}"),
             }
         }
     }
-    let gone = file("image/png", FileSource::Workspace(place.path().join("gone.png")));
+    let gone = file("image/png", FileSource::Workspace(temp.path().join("gone.png")));
     let remote = file("image/png", FileSource::Remote("https://example.org/a.png".to_owned()));
     for refused in [gone, remote] {
-        assert_eq!(of_file(&refused, ALL).await["type"], "text", "{refused:?}");
+        assert_eq!(file_part(&refused, ALL).await["type"], "text", "{refused:?}");
     }
 }
 
-/// OpenCode goes by the name, and by the bytes, and would send a picture or nothing at all.
+/// OpenCode accepted these files for binary by name or bytes, and would send a picture or nothing at all.
 #[tokio::test]
-async fn text_that_opencode_would_not_read_is_sent_as_what_it_holds() {
-    let place = tempfile::tempdir().unwrap();
-    let mostly_odd = "\u{1}\u{2}\u{3}ab";
+async fn the_content_of_a_text_file_that_opencode_would_not_read_is_sent_inline() {
+    let temp = tempfile::tempdir().unwrap();
+    let mostly_control = "\u{1}\u{2}\u{3}ab";
     let cases = [
         ("notes.txt", "plain", true),
-        ("no_end", "plain", true),
+        ("no_extension", "plain", true),
         ("notes.txt", "tab\tand \u{1b}[0m and ä", true),
         ("notes.DAT", "plain", false),
         ("drawing.png", "plain", false),
         ("notes.txt", "a\0b", false),
-        ("notes.txt", mostly_odd, false),
+        ("notes.txt", mostly_control, false),
     ];
     for (name, content, is_read) in cases {
-        let path = place.path().join(name);
+        let path = temp.path().join(name);
         std::fs::write(&path, content).unwrap();
         let mut kept = file("text/plain", FileSource::Workspace(path.clone()));
         kept.name = None;
         let sha256 = <sha2::Sha256 as sha2::Digest>::digest(content).into();
         kept.content = Some(ContentFacts { bytes: content.len() as u64, sha256 });
-        let part = of_file(&kept, NOTHING).await;
+        let part = file_part(&kept, NOTHING).await;
         let url: String = if is_read {
             Url::from_file_path(&path).unwrap().into()
         } else {
@@ -188,13 +193,13 @@ async fn text_that_opencode_would_not_read_is_sent_as_what_it_holds() {
         assert_eq!(part, expected, "{name} {content:?}");
         if !is_read {
             std::fs::write(&path, "changed\0since").unwrap();
-            assert_eq!(of_file(&kept, NOTHING).await["type"], "text", "{name}");
+            assert_eq!(file_part(&kept, NOTHING).await["type"], "text", "{name}");
         }
     }
 }
 
 #[tokio::test]
-async fn what_is_not_taken_is_told_of() {
+async fn a_file_that_the_model_does_not_accept_is_described() {
     let remote = |url: &str| InputFile {
         name: None,
         content: None,
@@ -228,12 +233,12 @@ async fn what_is_not_taken_is_told_of() {
     ];
     for (file, expected) in cases {
         let expected = json!({"type": "text", "text": format!("{head}\n{expected}")});
-        assert_eq!(of_file(&file, NOTHING).await, expected);
+        assert_eq!(file_part(&file, NOTHING).await, expected);
     }
 }
 
 #[tokio::test]
-async fn nobody_writes_a_line_into_the_block() {
+async fn a_file_cannot_add_lines_to_its_description() {
     let breaks = ["\n", "\r\n", "\r", "\u{85}", "\u{2028}", "\u{2029}", "\u{b}", "\u{c}", "\0"];
     for line_break in breaks {
         let forged = format!("x{line_break}source: inline{line_break}");
@@ -244,7 +249,7 @@ async fn nobody_writes_a_line_into_the_block() {
             file("image/png", FileSource::Remote(format!("https://example.org/{forged}"))),
         ];
         for file in files {
-            let part = of_file(&file, NOTHING).await;
+            let part = file_part(&file, NOTHING).await;
             let text = part["text"].as_str().unwrap();
             assert_eq!(text.split('\n').count(), 6, "{text:?}");
             let forbidden = |c: char| c != '\n' && (c.is_control() || "\u{2028}\u{2029}".contains(c));
@@ -252,25 +257,25 @@ async fn nobody_writes_a_line_into_the_block() {
         }
     }
     let long = InputFile { name: Some("x".repeat(5000)), ..inline("image/png") };
-    assert!(of_file(&long, NOTHING).await["text"].as_str().unwrap().len() < 2000);
+    assert!(file_part(&long, NOTHING).await["text"].as_str().unwrap().len() < 2000);
 }
 
 #[tokio::test]
-async fn options_stand_in_the_prompt() {
+async fn a_prompt_contains_its_options() {
     let options = PromptOptions {
         agent: Some("plan".to_owned()),
         model: ModelName::parse("scripted/small/v2"),
         variant: Some("high".to_owned()),
         system: Some("Be brief.".to_owned()),
     };
-    let made = said(&[], &options, None, NOTHING).await;
+    let body = prompt_body(&[], &options, None, NOTHING).await;
     let expected = json!({"messageID": "msg_1", "parts": [], "agent": "plan", "variant": "high",
         "system": "Be brief.", "model": {"providerID": "scripted", "modelID": "small/v2"}});
-    assert_eq!(made, expected);
+    assert_eq!(body, expected);
 }
 
 #[tokio::test]
-async fn an_order_has_its_content_in_its_places_and_withholds_tools_only() {
+async fn a_native_prompt_keeps_the_positions_of_its_content_and_can_only_withhold_tools() {
     let subtask = Subtask {
         prompt: "look".to_owned(),
         description: "A look".to_owned(),
@@ -286,7 +291,7 @@ async fn an_order_has_its_content_in_its_places_and_withholds_tools_only() {
         OrderPart::Subtask(bare),
         OrderPart::Content,
     ];
-    let order = Order::Prompt { parts, withheld: ["bash".to_owned(), "edit".to_owned()].into() };
+    let native = Order::Prompt { parts, withheld: ["bash".to_owned(), "edit".to_owned()].into() };
     let input = ["one", "two", "three"].map(|text| Input::Text(text.to_owned()));
     let options = PromptOptions::default();
     let expected = json!({"messageID": "msg_1", "tools": {"bash": false, "edit": false}, "parts": [
@@ -298,16 +303,16 @@ async fn an_order_has_its_content_in_its_places_and_withholds_tools_only() {
         {"type": "text", "text": "two"},
         {"type": "text", "text": "three"},
     ]});
-    assert_eq!(said(&input, &options, Some(&order), NOTHING).await, expected);
-    let saying =
-        Saying { prompt: "msg_1", input: &[], options: &options, order: Some(&order), is_note: true };
-    let note: Value = serde_json::from_str(&body(Path::new("/w"), saying, NOTHING).await).unwrap();
+    assert_eq!(prompt_body(&input, &options, Some(&native), NOTHING).await, expected);
+    let draft =
+        Saying { prompt: "msg_1", input: &[], options: &options, order: Some(&native), is_note: true };
+    let note: Value = serde_json::from_str(&body(Path::new("/w"), draft, NOTHING).await).unwrap();
     assert_eq!(note["noReply"], true);
 }
 
 #[tokio::test]
-async fn a_command_names_its_model_in_one_text_and_has_only_files_for_parts() {
-    let order = Order::Command { name: "review".to_owned(), arguments: "this one".to_owned() };
+async fn a_command_names_its_model_as_one_text_and_has_only_files_as_parts() {
+    let native = Order::Command { name: "review".to_owned(), arguments: "this one".to_owned() };
     let mut csv = inline("text/csv");
     csv.source = FileSource::Inline(b"a,b".to_vec());
     let options = PromptOptions {
@@ -320,10 +325,10 @@ async fn a_command_names_its_model_in_one_text_and_has_only_files_for_parts() {
         "variant": "high", "model": "scripted/small/v2", "parts": [{"type": "file", "mime": "text/plain",
             "url": "data:text/plain;base64,YSxi", "filename": "dot.png"}]});
     let input = [Input::Text("/review this one".to_owned()), Input::File(csv)];
-    assert_eq!(said(&input, &options, Some(&order), NOTHING).await, expected);
+    assert_eq!(prompt_body(&input, &options, Some(&native), NOTHING).await, expected);
     let picture = [Input::File(inline("image/png"))];
-    let made = said(&picture, &PromptOptions::default(), Some(&order), NOTHING).await;
-    let arguments = made["arguments"].as_str().unwrap();
+    let body = prompt_body(&picture, &PromptOptions::default(), Some(&native), NOTHING).await;
+    let arguments = body["arguments"].as_str().unwrap();
     assert!(arguments.starts_with("this one\n") && arguments.contains("dot.png"), "{arguments:?}");
-    assert_eq!(made.get("parts"), None);
+    assert_eq!(body.get("parts"), None);
 }

@@ -1,4 +1,4 @@
-//! What callers may wish for, over HTTP, against a fake OpenCode that writes down what it is asked.
+//! Admission of what callers request, over HTTP, against a fake OpenCode that records its requests.
 
 mod directories;
 mod models;
@@ -16,16 +16,16 @@ use longshore_engine::port::{Admission, Agent, Session, SystemClock};
 use longshore_model::{Error, ErrorKind, ModelName, PromptOptions, SessionId};
 use longshore_testkit::fake_opencode::{FakeOpenCode, PROVIDER_KEY};
 
-/// A fake and a driver on it.
-struct Bench {
+/// A fake OpenCode and a driver that uses it.
+struct Fixture {
     fake: FakeOpenCode,
     agent: OpenCode,
-    /// Where the fake has its workspace, and room beside it.
+    /// A directory outside the fake's workspace.
     beside: tempfile::TempDir,
     tasks: Tasks,
 }
 
-impl Bench {
+impl Fixture {
     fn new() -> Self {
         Self::with(true, PromptOptions::default())
     }
@@ -66,13 +66,12 @@ impl Bench {
         beside.join(name).to_str().expect("temporary paths are text").to_owned()
     }
 
-    /// A worktree of the root's repository, as git makes it.
+    /// Creates a worktree of the root's repository, as git does.
     fn make_worktree(&self, directory: &str) {
         let git = self.inside(".git/worktrees/side");
         make(&git);
         make(directory);
-        std::fs::write(format!("{directory}/.git"), format!("gitdir: {git}\n"))
-            .expect("a file can be written");
+        std::fs::write(format!("{directory}/.git"), format!("gitdir: {git}\n")).expect("a writable file");
     }
 
     async fn admit(
@@ -93,7 +92,7 @@ impl Bench {
         self.admit(None, None, options).await
     }
 
-    /// The paths that were asked for since the last time.
+    /// The requested paths since the last call.
     fn asked(&self, seen: &mut usize) -> Vec<String> {
         let log = self.fake.log();
         let new = log[*seen..].iter().map(|request| request.path.clone()).collect();
@@ -106,12 +105,12 @@ impl Bench {
     }
 }
 
-/// What a refusal says, and of which field. It never shows a path of the machine or a key.
-fn refusal(bench: &Bench, refused: Result<String, Error>) -> (String, String) {
+/// The field and the text of a refusal. A refusal never shows a path of the machine or a key.
+fn refusal(fixture: &Fixture, refused: Result<String, Error>) -> (String, String) {
     let error = refused.expect_err("this is refused");
     assert_eq!(error.kind(), ErrorKind::InvalidParams, "{error}");
     let shown = format!("{error:?}");
-    for secret in [bench.fake.directory(), &bench.outside(""), PROVIDER_KEY] {
+    for secret in [fixture.fake.directory(), &fixture.outside(""), PROVIDER_KEY] {
         assert!(!shown.contains(secret), "{shown}");
     }
     let [violation] = error.violations() else { panic!("one field: {error:?}") };
@@ -119,7 +118,7 @@ fn refusal(bench: &Bench, refused: Result<String, Error>) -> (String, String) {
 }
 
 fn make(directory: &str) {
-    std::fs::create_dir_all(directory).expect("a directory can be made");
+    std::fs::create_dir_all(directory).expect("a directory can be created");
 }
 
 fn model(name: &str) -> PromptOptions {

@@ -18,20 +18,20 @@ fn variant(name: &str, options: PromptOptions) -> PromptOptions {
 }
 
 #[tokio::test]
-async fn what_opencode_has_is_admitted_and_what_it_has_not_is_refused_with_what_there_is() {
-    let bench = Bench::new();
+async fn known_names_are_admitted_and_unknown_ones_are_refused_with_the_available_names() {
+    let fixture = Fixture::new();
     for name in ["scripted/scripted", "scripted/vendor/deep"] {
-        bench.with_options(&model(name)).await.unwrap();
+        fixture.with_options(&model(name)).await.unwrap();
     }
-    bench.with_options(&variant("high", model("scripted/scripted"))).await.unwrap();
-    // OpenCode lists no variants for it, and none is known of the model that will answer.
-    bench.with_options(&variant("high", model("scripted/vision"))).await.unwrap();
-    bench.with_options(&variant("high", PromptOptions::default())).await.unwrap();
+    fixture.with_options(&variant("high", model("scripted/scripted"))).await.unwrap();
+    // OpenCode lists no variants for this model, and for the next prompt the model is not known at all.
+    fixture.with_options(&variant("high", model("scripted/vision"))).await.unwrap();
+    fixture.with_options(&variant("high", PromptOptions::default())).await.unwrap();
     for name in ["build", "plan", "explore", "title"] {
-        bench.with_options(&agent(name)).await.unwrap();
+        fixture.with_options(&agent(name)).await.unwrap();
     }
     let mut seen = 0;
-    assert_eq!(bench.asked(&mut seen), ["/config/providers", "/agent"], "each once for all");
+    assert_eq!(fixture.asked(&mut seen), ["/config/providers", "/agent"], "each list is read once");
     let cases = [
         (
             model("nobody/scripted"),
@@ -55,77 +55,77 @@ async fn what_opencode_has_is_admitted_and_what_it_has_not_is_refused_with_what_
     ];
     for (options, expected) in cases {
         for _ in 0..2 {
-            let (field, said) = refusal(&bench, bench.with_options(&options).await);
+            let (field, said) = refusal(&fixture, fixture.with_options(&options).await);
             assert_eq!((field.as_str(), said.as_str()), expected);
         }
     }
-    assert_eq!(bench.asked(&mut seen), <[&str; 0]>::default(), "the catalogue was just read");
-    bench.stop().await;
+    assert_eq!(fixture.asked(&mut seen), <[&str; 0]>::default(), "the catalogue was just read");
+    fixture.stop().await;
 }
 
 #[tokio::test]
-async fn a_refused_directory_comes_before_the_model() {
-    let bench = Bench::new();
-    let refused = bench.admit(Some("/etc"), None, &model("nobody/nothing")).await;
-    assert_eq!(refusal(&bench, refused).0, "metadata.opencode.directory");
-    assert_eq!(bench.asked(&mut 0), ["/experimental/workspace"]);
-    bench.stop().await;
+async fn a_directory_is_checked_before_the_model() {
+    let fixture = Fixture::new();
+    let refused = fixture.admit(Some("/etc"), None, &model("nobody/nothing")).await;
+    assert_eq!(refusal(&fixture, refused).0, "metadata.opencode.directory");
+    assert_eq!(fixture.asked(&mut 0), ["/experimental/workspace"]);
+    fixture.stop().await;
 }
 
 #[tokio::test]
-async fn a_long_list_is_cut() {
-    let bench = Bench::new();
-    bench.fake.project(|project| {
+async fn a_long_list_of_names_is_cut() {
+    let fixture = Fixture::new();
+    fixture.fake.project(|project| {
         let one = project.models[0].clone();
         project.models =
             (0..30).map(|number| Model { name: format!("m{number:02}"), ..one.clone() }).collect();
     });
-    let (_, said) = refusal(&bench, bench.with_options(&model("scripted/none")).await);
+    let (_, said) = refusal(&fixture, fixture.with_options(&model("scripted/none")).await);
     let expected = "OpenCode's provider 'scripted' has no model of this name; there is: m00, m01, m02, m03, m04 and 25 more.";
     assert_eq!(said, expected);
-    bench.stop().await;
+    fixture.stop().await;
 }
 
 /// A directory can have a configuration of its own.
 #[tokio::test]
-async fn models_are_those_of_the_directory() {
-    let bench = Bench::new();
-    make(&bench.inside("in"));
-    bench.admit(Some("in"), None, &model("scripted/vision")).await.unwrap();
-    bench.with_options(&model("scripted/vision")).await.unwrap();
-    let asked: Vec<String> = bench.fake.log().into_iter().map(|request| request.directory).collect();
-    assert_eq!(asked, [bench.inside("in"), bench.fake.directory().to_owned()]);
-    bench.stop().await;
+async fn models_depend_on_the_directory() {
+    let fixture = Fixture::new();
+    make(&fixture.inside("in"));
+    fixture.admit(Some("in"), None, &model("scripted/vision")).await.unwrap();
+    fixture.with_options(&model("scripted/vision")).await.unwrap();
+    let asked: Vec<String> = fixture.fake.log().into_iter().map(|request| request.directory).collect();
+    assert_eq!(asked, [fixture.inside("in"), fixture.fake.directory().to_owned()]);
+    fixture.stop().await;
 }
 
 #[tokio::test]
-async fn a_variant_is_one_of_the_gateways_own_model_too() {
-    let bench = Bench::with(true, model("scripted/scripted"));
-    bench.with_options(&variant("low", PromptOptions::default())).await.unwrap();
-    let refused = bench.with_options(&variant("huge", PromptOptions::default())).await;
-    assert_eq!(refusal(&bench, refused).0, "metadata.opencode.variant");
-    bench.stop().await;
-    // What the operator configured is not the caller's fault.
-    let bench = Bench::with(true, model("nobody/nothing"));
-    bench.with_options(&variant("huge", PromptOptions::default())).await.unwrap();
-    bench.stop().await;
+async fn a_variant_is_checked_against_the_default_model_too() {
+    let fixture = Fixture::with(true, model("scripted/scripted"));
+    fixture.with_options(&variant("low", PromptOptions::default())).await.unwrap();
+    let refused = fixture.with_options(&variant("huge", PromptOptions::default())).await;
+    assert_eq!(refusal(&fixture, refused).0, "metadata.opencode.variant");
+    fixture.stop().await;
+    // The operator's configuration is not the caller's mistake.
+    let fixture = Fixture::with(true, model("nobody/nothing"));
+    fixture.with_options(&variant("huge", PromptOptions::default())).await.unwrap();
+    fixture.stop().await;
 }
 
 #[tokio::test]
-async fn an_opencode_that_does_not_answer_refuses_nothing() {
+async fn without_a_response_of_opencode_nothing_is_refused() {
     for fault in [Fault::Status(500), Fault::Html, Fault::CutBefore, Fault::Body("7"), Fault::Status(401)] {
-        let bench = Bench::new();
-        bench.fake.fault_always("GET", "", fault.clone());
+        let fixture = Fixture::new();
+        fixture.fake.fault_always("GET", "", fault.clone());
         for _ in 0..3 {
-            bench.with_options(&model("nobody/nothing")).await.unwrap();
-            bench.with_options(&agent("nobody")).await.unwrap();
+            fixture.with_options(&model("nobody/nothing")).await.unwrap();
+            fixture.with_options(&agent("nobody")).await.unwrap();
         }
-        bench.stop().await;
+        fixture.stop().await;
     }
-    let bench = Bench::new();
-    bench.fake.kill().await;
-    assert_eq!(bench.with_options(&model("nobody/nothing")).await.unwrap(), bench.fake.directory());
-    bench.stop().await;
+    let fixture = Fixture::new();
+    fixture.fake.kill().await;
+    assert_eq!(fixture.with_options(&model("nobody/nothing")).await.unwrap(), fixture.fake.directory());
+    fixture.stop().await;
 }
 
 fn dot() -> InputFile {
@@ -142,11 +142,11 @@ fn picture() -> Input {
     Input::File(dot())
 }
 
-/// What a test changes of the fake before it begins.
-type Change<'a> = &'a dyn Fn(&Bench);
+/// What a test changes in the fake before it starts.
+type Change<'a> = &'a dyn Fn(&Fixture);
 
-impl Bench {
-    /// The parts of a prompt with this input, as OpenCode gets them.
+impl Fixture {
+    /// The parts of a prompt with this input, as OpenCode receives them.
     async fn prompted(&self, session: &Session, input: Vec<Input>, options: PromptOptions) -> Vec<Value> {
         self.fake.queue(Turn::new().text("ok", 1));
         let before = self.fake.prompts().len();
@@ -178,28 +178,31 @@ impl Bench {
     }
 }
 
-/// Who answers: the model that the caller names, else the agent's, else the session's last, else the configured one, else
-/// the first provider's own choice.
+/// The responding model is: the model that the caller names, else the agent's, else the session's last, else the configured
+/// one, else the default of the first provider.
 #[tokio::test]
-async fn a_picture_goes_along_when_the_model_that_answers_takes_pictures() {
-    let plan_sees =
-        |bench: &Bench| bench.fake.project(|project| project.agents[2].model = Some("vision".to_owned()));
-    let default_sees =
-        |bench: &Bench| bench.fake.project(|project| project.agents[0].model = Some("vision".to_owned()));
-    let configured =
-        |bench: &Bench| bench.fake.project(|project| project.model = Some("scripted/vision".to_owned()));
-    let unconfigured = |bench: &Bench| {
-        bench.fake.project(|project| {
+async fn a_picture_is_attached_when_the_responding_model_accepts_pictures() {
+    let plan_sees = |fixture: &Fixture| {
+        fixture.fake.project(|project| project.agents[2].model = Some("vision".to_owned()))
+    };
+    let default_sees = |fixture: &Fixture| {
+        fixture.fake.project(|project| project.agents[0].model = Some("vision".to_owned()))
+    };
+    let configured = |fixture: &Fixture| {
+        fixture.fake.project(|project| project.model = Some("scripted/vision".to_owned()))
+    };
+    let unconfigured = |fixture: &Fixture| {
+        fixture.fake.project(|project| {
             project.model = None;
             project.models.retain(|model| model.name != "vendor/deep");
         });
     };
-    let last_used = |bench: &Bench| {
-        let (id, directory) = ("ses_seen", bench.fake.directory());
+    let last_used = |fixture: &Fixture| {
+        let (id, directory) = ("ses_seen", fixture.fake.directory());
         let model = serde_json::json!({"id": "vision", "providerID": "scripted", "variant": "default"});
-        bench.fake.add_session_like(serde_json::json!({"id": id, "directory": directory, "model": model}));
+        fixture.fake.add_session_like(serde_json::json!({"id": id, "directory": directory, "model": model}));
     };
-    let nothing = |_: &Bench| {};
+    let nothing = |_: &Fixture| {};
     let cases: [(&str, Change<'_>, PromptOptions, bool); 9] = [
         ("the caller's", &nothing, model("scripted/vision"), true),
         (
@@ -217,46 +220,46 @@ async fn a_picture_goes_along_when_the_model_that_answers_takes_pictures() {
         ("one that is not known", &nothing, model("nobody/nothing"), false),
     ];
     for (who, change, options, goes) in cases {
-        let bench = Bench::new();
-        change(&bench);
-        let mut session = bench.session().await;
+        let fixture = Fixture::new();
+        change(&fixture);
+        let mut session = fixture.session().await;
         if who == "the session's last" {
             session.id = SessionId::parse("ses_seen").unwrap();
         }
-        let parts = bench.prompted(&session, vec![picture()], options).await;
+        let parts = fixture.prompted(&session, vec![picture()], options).await;
         assert_eq!(parts[0]["type"] == "file", goes, "{who}: {parts:?}");
-        bench.stop().await;
+        fixture.stop().await;
     }
 }
 
 #[tokio::test]
-async fn text_needs_no_look_up_and_pictures_need_one_for_many_turns() {
-    let bench = Bench::new();
-    let session = bench.session().await;
+async fn text_needs_no_lookup_and_pictures_need_one_for_many_turns() {
+    let fixture = Fixture::new();
+    let session = fixture.session().await;
     let text = Input::Text("hi".to_owned());
     let plain = Input::File(InputFile { media_type: "text/plain".to_owned(), is_text: true, ..dot() });
-    bench.prompted(&session, vec![text.clone(), plain], model("scripted/vision")).await;
-    assert_eq!(bench.looked_up(), <[&str; 0]>::default());
+    fixture.prompted(&session, vec![text.clone(), plain], model("scripted/vision")).await;
+    assert_eq!(fixture.looked_up(), <[&str; 0]>::default());
     for _ in 0..3 {
-        let parts = bench.prompted(&session, vec![text.clone(), picture()], model("scripted/vision")).await;
+        let parts = fixture.prompted(&session, vec![text.clone(), picture()], model("scripted/vision")).await;
         assert_eq!(parts[1]["type"], "file");
     }
-    assert_eq!(bench.looked_up(), ["/config/providers"]);
-    // An idle session is not left to others while its prompt is made.
-    let asked: Vec<String> = bench.fake.log().into_iter().map(|request| request.path).collect();
+    assert_eq!(fixture.looked_up(), ["/config/providers"]);
+    // The session's status is read last, so that no other client can use the idle session while the prompt is built.
+    let asked: Vec<String> = fixture.fake.log().into_iter().map(|request| request.path).collect();
     let at = |path: &str| asked.iter().rposition(|asked| asked.ends_with(path));
     assert!(at("/session/status") > at("/config/providers"), "{asked:?}");
     let prompt = at("/prompt_async").unwrap();
     assert_eq!(asked[prompt - 1], "/session/status", "{asked:?}");
-    bench.stop().await;
+    fixture.stop().await;
 }
 
 #[tokio::test]
-async fn a_picture_for_an_opencode_that_does_not_say_what_its_models_take_is_told_of() {
-    let bench = Bench::new();
-    bench.fake.fault_always("GET", "/config/providers", Fault::Status(500));
-    let session = bench.session().await;
-    let parts = bench.prompted(&session, vec![picture()], model("scripted/vision")).await;
+async fn a_picture_is_described_when_opencode_does_not_report_what_its_models_accept() {
+    let fixture = Fixture::new();
+    fixture.fake.fault_always("GET", "/config/providers", Fault::Status(500));
+    let session = fixture.session().await;
+    let parts = fixture.prompted(&session, vec![picture()], model("scripted/vision")).await;
     assert_eq!(parts[0]["type"], "text");
     assert!(
         parts[0]["text"]
@@ -264,5 +267,5 @@ async fn a_picture_for_an_opencode_that_does_not_say_what_its_models_take_is_tol
             .unwrap()
             .contains("\nfilename: dot.png\nmediaType: image/png\nbyteSize: 3\n")
     );
-    bench.stop().await;
+    fixture.stop().await;
 }

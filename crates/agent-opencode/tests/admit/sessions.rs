@@ -1,4 +1,4 @@
-//! Sessions that were not made here, and what an abort leaves behind.
+//! Sessions that other clients made, and the asks that an abort leaves open.
 
 use longshore_model::{Answer, Ask, AskKind, Json, Question, RequestId};
 use longshore_testkit::fake_opencode::Fault;
@@ -11,74 +11,74 @@ fn id(id: &str) -> SessionId {
 }
 
 #[tokio::test]
-async fn only_a_root_session_in_bounds_is_found() {
-    let bench = Bench::new();
-    let (root, worktree) = (bench.fake.directory().to_owned(), bench.outside("side"));
-    bench.make_worktree(&worktree);
-    make(&bench.inside("in"));
-    make(&bench.outside("there"));
-    bench.fake.project(|project| project.worktrees.push(worktree.clone()));
+async fn only_a_root_session_in_an_allowed_directory_is_found() {
+    let fixture = Fixture::new();
+    let (root, worktree) = (fixture.fake.directory().to_owned(), fixture.outside("side"));
+    fixture.make_worktree(&worktree);
+    make(&fixture.inside("in"));
+    make(&fixture.outside("there"));
+    fixture.fake.project(|project| project.worktrees.push(worktree.clone()));
     let sessions = [
         ("ses_root", json!({"directory": root}), true),
-        ("ses_in", json!({"directory": bench.inside("in")}), true),
+        ("ses_in", json!({"directory": fixture.inside("in")}), true),
         ("ses_worktree", json!({"directory": worktree}), true),
-        ("ses_outside", json!({"directory": bench.outside("there")}), false),
-        ("ses_gone", json!({"directory": bench.inside("gone")}), false),
+        ("ses_outside", json!({"directory": fixture.outside("there")}), false),
+        ("ses_gone", json!({"directory": fixture.inside("gone")}), false),
         ("ses_nowhere", json!({}), false),
         ("ses_child", json!({"directory": root, "parentID": "ses_root"}), false),
-        // The event stream of its directory would tell nothing of it.
+        // Its events do not reach the event stream of its directory.
         ("ses_workspace", json!({"directory": worktree, "workspaceID": "wrk_1"}), false),
     ];
     for (name, mut info, found) in sessions {
         info["id"] = name.into();
         let directory = info["directory"].as_str().unwrap_or_default().to_owned();
-        bench.fake.add_session_like(info);
-        let session = bench.agent.find_session(&id(name)).await.unwrap();
+        fixture.fake.add_session_like(info);
+        let session = fixture.agent.find_session(&id(name)).await.unwrap();
         let expected = found.then(|| Session { id: id(name), directory });
         assert_eq!(session, expected, "{name}");
     }
-    assert_eq!(bench.agent.find_session(&id("ses_unknown")).await.unwrap(), None);
-    let before = bench.fake.log().len();
+    assert_eq!(fixture.agent.find_session(&id("ses_unknown")).await.unwrap(), None);
+    let before = fixture.fake.log().len();
     for other in ["abc", "msg_1", "ses:../x"] {
         let Ok(id) = SessionId::parse(other) else { continue };
-        assert_eq!(bench.agent.find_session(&id).await.unwrap(), None, "{other}");
+        assert_eq!(fixture.agent.find_session(&id).await.unwrap(), None, "{other}");
     }
-    assert!(bench.fake.log()[before..].iter().all(|request| request.path.starts_with("/session/ses")));
-    bench.fake.kill().await;
-    let error = bench.agent.find_session(&id("ses_root")).await.unwrap_err();
+    assert!(fixture.fake.log()[before..].iter().all(|request| request.path.starts_with("/session/ses")));
+    fixture.fake.kill().await;
+    let error = fixture.agent.find_session(&id("ses_root")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::AgentUnavailable);
-    bench.stop().await;
+    fixture.stop().await;
 }
 
 #[tokio::test]
-async fn with_the_override_off_a_session_elsewhere_is_not_found() {
-    let bench = Bench::with(false, PromptOptions::default());
-    make(&bench.inside("in"));
-    bench.fake.add_session("ses_in", &bench.inside("in"));
-    bench.fake.add_session("ses_root", bench.fake.directory());
-    assert_eq!(bench.agent.find_session(&id("ses_in")).await.unwrap(), None);
-    assert!(bench.agent.find_session(&id("ses_root")).await.unwrap().is_some());
-    bench.stop().await;
+async fn with_the_override_off_a_session_outside_the_root_is_not_found() {
+    let fixture = Fixture::with(false, PromptOptions::default());
+    make(&fixture.inside("in"));
+    fixture.fake.add_session("ses_in", &fixture.inside("in"));
+    fixture.fake.add_session("ses_root", fixture.fake.directory());
+    assert_eq!(fixture.agent.find_session(&id("ses_in")).await.unwrap(), None);
+    assert!(fixture.agent.find_session(&id("ses_root")).await.unwrap().is_some());
+    fixture.stop().await;
 }
 
 #[tokio::test]
-async fn a_session_is_busy_while_anything_runs_in_it() {
-    let bench = Bench::new();
-    make(&bench.inside("in"));
-    bench.fake.add_session("ses_1", &bench.inside("in"));
-    let session = Session { id: id("ses_1"), directory: bench.inside("in") };
+async fn a_session_is_busy_while_it_is_not_idle() {
+    let fixture = Fixture::new();
+    make(&fixture.inside("in"));
+    fixture.fake.add_session("ses_1", &fixture.inside("in"));
+    let session = Session { id: id("ses_1"), directory: fixture.inside("in") };
     for (status, busy) in [("busy", true), ("idle", false), ("retry", true)] {
-        bench.fake.emit("session.status", json!({"sessionID": "ses_1", "status": {"type": status}})).await;
-        assert_eq!(bench.agent.is_busy(&session).await.unwrap(), busy, "{status}");
+        fixture.fake.emit("session.status", json!({"sessionID": "ses_1", "status": {"type": status}})).await;
+        assert_eq!(fixture.agent.is_busy(&session).await.unwrap(), busy, "{status}");
     }
-    bench.stop().await;
+    fixture.stop().await;
 }
 
-/// OpenCode keeps them for good otherwise, and a rejection during a later turn would end that turn.
+/// Otherwise OpenCode keeps them forever, and a rejection during a later turn would end that turn.
 #[tokio::test]
-async fn an_abort_clears_what_the_session_and_its_sub_agents_asked_and_nothing_else() {
-    let bench = Bench::new();
-    let directory = bench.fake.directory().to_owned();
+async fn an_abort_rejects_the_asks_of_the_session_and_its_sub_agents_and_no_others() {
+    let fixture = Fixture::new();
+    let directory = fixture.fake.directory().to_owned();
     let sessions = [
         ("ses_1", None),
         ("ses_2", Some("ses_1")),
@@ -87,7 +87,7 @@ async fn an_abort_clears_what_the_session_and_its_sub_agents_asked_and_nothing_e
         ("ses_8", Some("ses_9")),
     ];
     for (name, parent) in sessions {
-        bench.fake.add_session_like(json!({"id": name, "directory": directory, "parentID": parent}));
+        fixture.fake.add_session_like(json!({"id": name, "directory": directory, "parentID": parent}));
     }
     for (ask, session) in [
         ("per_1", "ses_1"),
@@ -96,17 +96,17 @@ async fn an_abort_clears_what_the_session_and_its_sub_agents_asked_and_nothing_e
         ("per_9", "ses_9"),
         ("per_7", "ses_gone"),
     ] {
-        bench
+        fixture
             .fake
             .emit("permission.asked", json!({"id": ask, "sessionID": session, "permission": "bash"}))
             .await;
     }
     for (ask, session) in [("que_1", "ses_2"), ("que_9", "ses_9")] {
-        bench.fake.emit("question.asked", json!({"id": ask, "sessionID": session, "questions": []})).await;
+        fixture.fake.emit("question.asked", json!({"id": ask, "sessionID": session, "questions": []})).await;
     }
-    bench.agent.abort(&Session { id: id("ses_1"), directory }).await.unwrap();
-    assert_eq!(bench.fake.open_asks(), ["per_8", "per_9", "per_7", "que_9"]);
-    let rejected: Vec<(String, serde_json::Value)> = bench
+    fixture.agent.abort(&Session { id: id("ses_1"), directory }).await.unwrap();
+    assert_eq!(fixture.fake.open_asks(), ["per_8", "per_9", "per_7", "que_9"]);
+    let rejected: Vec<(String, serde_json::Value)> = fixture
         .fake
         .log()
         .into_iter()
@@ -120,17 +120,17 @@ async fn an_abort_clears_what_the_session_and_its_sub_agents_asked_and_nothing_e
         ("/question/que_1/reject", json!({})),
     ];
     assert_eq!(rejected, expected.map(|(path, body)| (path.to_owned(), body)));
-    bench.stop().await;
+    fixture.stop().await;
 }
 
 #[tokio::test]
-async fn an_abort_succeeds_whatever_becomes_of_the_asks() {
-    let bench = Bench::new();
-    let session = Session { id: id("ses_1"), directory: bench.fake.directory().to_owned() };
-    bench.fake.add_session("ses_1", bench.fake.directory());
-    bench.fake.fault_always("GET", "/permission", Fault::Status(500));
-    bench.agent.abort(&session).await.unwrap();
-    bench.stop().await;
+async fn an_abort_succeeds_even_if_the_asks_cannot_be_read() {
+    let fixture = Fixture::new();
+    let session = Session { id: id("ses_1"), directory: fixture.fake.directory().to_owned() };
+    fixture.fake.add_session("ses_1", fixture.fake.directory());
+    fixture.fake.fault_always("GET", "/permission", Fault::Status(500));
+    fixture.agent.abort(&session).await.unwrap();
+    fixture.stop().await;
 }
 
 fn question(name: &str, custom: [bool; 2]) -> Ask {
@@ -151,10 +151,10 @@ fn question(name: &str, custom: [bool; 2]) -> Ask {
 }
 
 #[tokio::test]
-async fn answers_fit_their_questions_before_opencode_gets_them() {
-    let bench = Bench::new();
-    let session = Session { id: id("ses_1"), directory: bench.fake.directory().to_owned() };
-    bench.fake.add_session("ses_1", bench.fake.directory());
+async fn answers_are_checked_against_their_questions_before_opencode_gets_them() {
+    let fixture = Fixture::new();
+    let session = Session { id: id("ses_1"), directory: fixture.fake.directory().to_owned() };
+    fixture.fake.add_session("ses_1", fixture.fake.directory());
     let cases = [
         (vec![vec!["Red"], vec!["Green", "Red"]], Ok(json!([["Red"], ["Green", "Red"]]))),
         (vec![vec!["Red"], vec![]], Ok(json!([["Red"], []]))),
@@ -169,14 +169,14 @@ async fn answers_fit_their_questions_before_opencode_gets_them() {
     ];
     for (number, (answers, expected)) in cases.into_iter().enumerate() {
         let name = format!("que_{number}");
-        bench.fake.emit("question.asked", json!({"id": name, "sessionID": "ses_1", "questions": []})).await;
-        let before = bench.fake.log().len();
+        fixture.fake.emit("question.asked", json!({"id": name, "sessionID": "ses_1", "questions": []})).await;
+        let before = fixture.fake.log().len();
         let answers =
             answers.into_iter().map(|words| words.into_iter().map(str::to_owned).collect()).collect();
         let answer = Answer::Question { answers };
-        let replied = bench.agent.reply(&session, &question(&name, [true, false]), &answer).await;
+        let replied = fixture.agent.reply(&session, &question(&name, [true, false]), &answer).await;
         let sent: Vec<_> =
-            bench.fake.log()[before..].iter().map(|request| request.body["answers"].clone()).collect();
+            fixture.fake.log()[before..].iter().map(|request| request.body["answers"].clone()).collect();
         match expected {
             Ok(expected) => assert_eq!((replied.is_ok(), sent), (true, vec![expected])),
             Err((field, said)) => {
@@ -188,5 +188,5 @@ async fn answers_fit_their_questions_before_opencode_gets_them() {
             }
         }
     }
-    bench.stop().await;
+    fixture.stop().await;
 }

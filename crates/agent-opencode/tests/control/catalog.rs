@@ -1,4 +1,4 @@
-//! Providers, models, projects and places; agents and commands by their names.
+//! Providers, models, projects, worktrees and workspaces; agents and commands by their names.
 
 use std::collections::BTreeSet;
 
@@ -8,14 +8,14 @@ use longshore_testkit::fake_opencode::Fault;
 use super::*;
 
 #[tokio::test]
-async fn providers_and_models_are_told_without_a_key() {
-    let bench = Bench::new();
-    insta::assert_debug_snapshot!("providers", bench.look(None, &ControlQuery::Providers).await.unwrap());
+async fn providers_and_models_are_listed_without_keys() {
+    let fixture = Fixture::new();
+    insta::assert_debug_snapshot!("providers", fixture.query(None, &ControlQuery::Providers).await.unwrap());
     let models = async |provider: Option<&str>| {
-        let look = ControlQuery::Models { provider: provider.map(str::to_owned) };
-        match bench.look(None, &look).await.unwrap() {
+        let query = ControlQuery::Models { provider: provider.map(str::to_owned) };
+        match fixture.query(None, &query).await.unwrap() {
             ControlResult::Models(models) => models.items,
-            told => panic!("models: {told:?}"),
+            result => panic!("models: {result:?}"),
         }
     };
     let all = models(None).await;
@@ -28,92 +28,95 @@ async fn providers_and_models_are_told_without_a_key() {
     assert!(!scripted.is_empty() && scripted.len() < all.len(), "{all:?}");
     assert!(scripted.iter().all(|model| model.provider == "scripted"));
     assert_eq!(models(Some("nobody")).await, []);
-    bench.stop().await;
+    fixture.stop().await;
 }
 
 #[tokio::test]
-async fn where_a_project_is_is_told_of_the_own_one_only() {
-    let bench = Bench::new();
-    bench.fake.project(|project| {
+async fn only_the_gateways_own_project_is_listed_with_its_directory() {
+    let fixture = Fixture::new();
+    fixture.fake.project(|project| {
         project.elsewhere.push("/srv/others".to_owned());
         project.sandboxes.push("/srv/copy".to_owned());
     });
-    let told = bench.look(None, &ControlQuery::Projects).await.unwrap();
-    let ControlResult::Projects(projects) = told else { panic!("projects: {told:?}") };
+    let result = fixture.query(None, &ControlQuery::Projects).await.unwrap();
+    let ControlResult::Projects(projects) = result else { panic!("projects: {result:?}") };
     assert!(projects.len() > 1, "{projects:?}");
     for project in &projects {
         let is_own = project.id == "9b4c0d";
-        assert_eq!(project.worktree.as_deref(), is_own.then_some(bench.root()), "{project:?}");
-        assert!(project.sandboxes.is_empty(), "a copy is no worktree: {project:?}");
+        assert_eq!(project.worktree.as_deref(), is_own.then_some(fixture.root()), "{project:?}");
+        assert!(project.sandboxes.is_empty(), "a copy is not a worktree: {project:?}");
     }
-    let told = bench.look(None, &ControlQuery::Project).await.unwrap();
-    let ControlResult::Project(current) = told else { panic!("a project: {told:?}") };
-    assert_eq!((current.id.as_str(), current.worktree.as_deref()), ("9b4c0d", Some(bench.root())));
-    bench.stop().await;
+    let result = fixture.query(None, &ControlQuery::Project).await.unwrap();
+    let ControlResult::Project(current) = result else { panic!("a project: {result:?}") };
+    assert_eq!((current.id.as_str(), current.worktree.as_deref()), ("9b4c0d", Some(fixture.root())));
+    fixture.stop().await;
 }
 
-/// O1: OpenCode lists them as mere paths. Among them is whatever it ever saw: clones, and what is gone.
+/// O1: OpenCode lists plain paths, among them every directory that it ever saw: clones, and directories that are gone.
 #[tokio::test]
-async fn worktrees_are_told_by_name_with_the_branch_that_is_on_the_disk() {
-    let bench = Bench::new();
-    let place = tempfile::tempdir().unwrap();
-    let place = std::fs::canonicalize(place.path()).unwrap();
-    let git = std::path::Path::new(bench.root()).join(".git/worktrees/feature-one");
+async fn worktrees_are_listed_by_name_with_the_branch_on_the_disk() {
+    let fixture = Fixture::new();
+    let temp = tempfile::tempdir().unwrap();
+    let temp = std::fs::canonicalize(temp.path()).unwrap();
+    let git = std::path::Path::new(fixture.root()).join(".git/worktrees/feature-one");
     std::fs::create_dir_all(&git).unwrap();
     std::fs::write(git.join("HEAD"), "ref: refs/heads/opencode/feature-one\n").unwrap();
-    std::fs::create_dir_all(place.join("feature-one/deep")).unwrap();
-    std::fs::write(place.join("feature-one/.git"), format!("gitdir: {}\n", git.display())).unwrap();
-    let at = |name: &str| place.join(name).to_str().unwrap().to_owned();
-    std::fs::create_dir_all(place.join("clone/.git")).unwrap();
+    std::fs::create_dir_all(temp.join("feature-one/deep")).unwrap();
+    std::fs::write(temp.join("feature-one/.git"), format!("gitdir: {}\n", git.display())).unwrap();
+    let at = |name: &str| temp.join(name).to_str().unwrap().to_owned();
+    std::fs::create_dir_all(temp.join("clone/.git")).unwrap();
     let (own, deep, gone, clone) = (at("feature-one"), at("feature-one/deep"), at("gone"), at("clone"));
-    let listed = vec![clone, own.clone(), deep, gone, bench.root().to_owned()];
-    bench.fake.project(|project| {
+    let listed = vec![clone, own.clone(), deep, gone, fixture.root().to_owned()];
+    fixture.fake.project(|project| {
         project.worktrees.clone_from(&listed);
         project.sandboxes.clone_from(&listed);
     });
-    let told = bench.look(None, &ControlQuery::Worktrees).await.unwrap();
+    let result = fixture.query(None, &ControlQuery::Worktrees).await.unwrap();
     let worktree = |name: &str, branch: Option<&str>, directory: &str| Worktree {
         name: name.to_owned(),
         branch: branch.map(str::to_owned),
         directory: directory.to_owned(),
     };
     let branch = Some("opencode/feature-one");
-    assert_eq!(told, ControlResult::Worktrees(vec![worktree("feature-one", branch, &own)]));
-    let told = bench.look(None, &ControlQuery::Project).await.unwrap();
+    assert_eq!(result, ControlResult::Worktrees(vec![worktree("feature-one", branch, &own)]));
+    let result = fixture.query(None, &ControlQuery::Project).await.unwrap();
     assert!(
-        matches!(&told, ControlResult::Project(project) if project.sandboxes == [own.clone()]),
-        "{told:?}"
+        matches!(&result, ControlResult::Project(project) if project.sandboxes == [own.clone()]),
+        "{result:?}"
     );
-    let told = bench.look(None, &ControlQuery::Projects).await.unwrap();
-    assert!(matches!(&told, ControlResult::Projects(all) if all[0].sandboxes == [own.clone()]), "{told:?}");
-    bench.fake.project(|project| project.workspaces.push(("wrk_1".to_owned(), own.clone())));
-    let told = bench.look(None, &ControlQuery::Workspaces).await.unwrap();
-    let ControlResult::Workspaces(workspaces) = told else { panic!("workspaces: {told:?}") };
+    let result = fixture.query(None, &ControlQuery::Projects).await.unwrap();
+    assert!(
+        matches!(&result, ControlResult::Projects(all) if all[0].sandboxes == [own.clone()]),
+        "{result:?}"
+    );
+    fixture.fake.project(|project| project.workspaces.push(("wrk_1".to_owned(), own.clone())));
+    let result = fixture.query(None, &ControlQuery::Workspaces).await.unwrap();
+    let ControlResult::Workspaces(workspaces) = result else { panic!("workspaces: {result:?}") };
     let [workspace] = workspaces.as_slice() else { panic!("one: {workspaces:?}") };
     assert_eq!((workspace.id.as_str(), workspace.directory.as_deref()), ("wrk_1", Some(own.as_str())));
-    bench.stop().await;
+    fixture.stop().await;
 }
 
 #[tokio::test]
 async fn agents_and_commands_are_offered_by_name() {
-    let bench = Bench::new();
-    bench.fake.project(|project| {
+    let fixture = Fixture::new();
+    fixture.fake.project(|project| {
         let odd = project.commands[0].clone();
         project.commands.push(longshore_testkit::fake_opencode::Command { name: "a\nb".to_owned(), ..odd });
     });
-    let offers = bench.agent.offers().await.unwrap();
+    let offers = fixture.agent.offers().await.unwrap();
     check_shown(&format!("{offers:?}"));
     insta::assert_debug_snapshot!(offers);
-    bench.fake.fault_always("GET", "/command", Fault::Html);
-    assert_eq!(bench.agent.offers().await.unwrap(), offers, "it is known for a while");
-    bench.stop().await;
+    fixture.fake.fault_always("GET", "/command", Fault::Html);
+    assert_eq!(fixture.agent.offers().await.unwrap(), offers, "the offers are cached for a while");
+    fixture.stop().await;
 }
 
-/// OpenCode takes an order whatever it names, and then fails, or has a session that no prompt works in any more.
+/// OpenCode accepts a native prompt with any names, and then fails, or leaves a session in which no prompt works any more.
 #[tokio::test]
-async fn an_order_is_refused_by_the_field_that_names_what_is_not_there() {
-    let bench = Bench::new();
-    let session = bench.session("ses_a");
+async fn a_native_prompt_is_refused_by_the_field_with_the_unknown_name() {
+    let fixture = Fixture::new();
+    let session = fixture.session("ses_a");
     let model = |name: &str| ModelName::parse(name);
     let options = |change: fn(&mut PromptOptions)| {
         let mut options = PromptOptions::default();
@@ -124,8 +127,8 @@ async fn an_order_is_refused_by_the_field_that_names_what_is_not_there() {
     let command = |name: &str| Order::Command { name: name.to_owned(), arguments: String::new() };
     let subtask = |agent: &str, model: Option<ModelName>| {
         OrderPart::Subtask(Subtask {
-            prompt: "look".to_owned(),
-            description: "A look".to_owned(),
+            prompt: "query".to_owned(),
+            description: "A query".to_owned(),
             agent: agent.to_owned(),
             model,
             command: None,
@@ -170,29 +173,29 @@ async fn an_order_is_refused_by_the_field_that_names_what_is_not_there() {
         ),
     ];
     for (order, options, expected) in cases {
-        let checked = bench.agent.check_order(&session, &order, &options, false).await;
+        let checked = fixture.agent.check_order(&session, &order, &options, false).await;
         match expected {
             None => checked.unwrap_or_else(|error| panic!("{order:?}: {error}")),
             Some(field) => assert_eq!(refused_field(checked), field, "{order:?}"),
         }
     }
-    bench.stop().await;
+    fixture.stop().await;
 }
 
 #[tokio::test]
-async fn an_order_whose_names_cannot_be_looked_up_is_not_passed_on() {
+async fn a_native_prompt_whose_names_cannot_be_checked_is_refused() {
     for (fault, expected) in [
         (Fault::Status(500), ErrorKind::UpstreamHttpError),
         (Fault::Html, ErrorKind::UpstreamPayloadError),
         (Fault::CutBefore, ErrorKind::UpstreamUnreachable),
     ] {
-        let bench = Bench::new();
-        let session = bench.session("ses_a");
-        bench.fake.fault_always("GET", "/command", fault);
+        let fixture = Fixture::new();
+        let session = fixture.session("ses_a");
+        fixture.fake.fault_always("GET", "/command", fault);
         let order = Order::Command { name: "review".to_owned(), arguments: String::new() };
-        let refused = bench.agent.check_order(&session, &order, &PromptOptions::default(), false).await;
+        let refused = fixture.agent.check_order(&session, &order, &PromptOptions::default(), false).await;
         let refused = refused.unwrap_err();
         assert_eq!(refused.kind(), expected, "{refused:?}");
-        bench.stop().await;
+        fixture.stop().await;
     }
 }

@@ -1,12 +1,12 @@
-//! What goes wrong on the way to OpenCode and back.
+//! Failures of calls to OpenCode.
 
 use longshore_model::{Page, Retry, SessionQuery};
 use longshore_testkit::fake_opencode::{Fault, Gate};
 
 use super::*;
 
-/// Every look, and the end of the path that it asks for.
-fn looks(session: &SessionId) -> Vec<(ControlQuery, &'static str)> {
+/// Every query, with the end of the path that it requests.
+fn queries(session: &SessionId) -> Vec<(ControlQuery, &'static str)> {
     let session = || session.clone();
     let query = SessionQuery { limit: 1, roots: None, start: None, search: None };
     vec![
@@ -28,15 +28,15 @@ fn looks(session: &SessionId) -> Vec<(ControlQuery, &'static str)> {
     ]
 }
 
-/// O10: whatever comes back is told for what it is.
+/// O10.
 #[tokio::test]
-async fn each_way_to_fail_has_its_kind_for_every_look() {
-    let bench = Bench::new();
-    let session = bench.session("ses_a");
-    bench.message(&session, "msg_1", json!({}), &[]).await;
+async fn each_failure_of_a_query_has_its_kind() {
+    let fixture = Fixture::new();
+    let session = fixture.session("ses_a");
+    fixture.message(&session, "msg_1", json!({}), &[]).await;
     let not_found = r#"{"name":"NotFoundError","data":{"message":"Session not found: ses_a"}}"#;
-    for (look, path) in looks(&session.id) {
-        let missing = match look.session() {
+    for (query, path) in queries(&session.id) {
+        let missing = match query.session() {
             Some(_) => (ErrorKind::SessionNotFound, None),
             None => (ErrorKind::UpstreamHttpError, Some("404")),
         };
@@ -46,7 +46,7 @@ async fn each_way_to_fail_has_its_kind_for_every_look() {
             (Fault::Status(429), (ErrorKind::UpstreamHttpError, Some("429"))),
             (Fault::Status(400), (ErrorKind::UpstreamHttpError, Some("400"))),
             (Fault::Status(401), (ErrorKind::UpstreamHttpError, Some("401"))),
-            // A page of something on the way says nothing about a session.
+            // A page of a proxy says nothing about a session.
             (Fault::Answer(404, "{}"), (ErrorKind::UpstreamHttpError, Some("404"))),
             (Fault::Answer(404, not_found), missing),
             (Fault::Html, (ErrorKind::UpstreamPayloadError, None)),
@@ -57,19 +57,19 @@ async fn each_way_to_fail_has_its_kind_for_every_look() {
             (Fault::CutBefore, (ErrorKind::UpstreamUnreachable, None)),
         ];
         for (fault, expected) in cases {
-            let said = format!("{look:?} {fault:?}");
-            bench.fake.fault_once("GET", path, fault);
-            let failed = bench.look(Some(&session), &look).await.expect_err(&said);
-            assert_eq!((failed.kind(), fact(&failed, "upstreamStatus")), expected, "{said}: {failed}");
+            let case = format!("{query:?} {fault:?}");
+            fixture.fake.fault_once("GET", path, fault);
+            let failed = fixture.query(Some(&session), &query).await.expect_err(&case);
+            assert_eq!((failed.kind(), fact(&failed, "upstreamStatus")), expected, "{case}: {failed}");
             let status = expected.1.and_then(|status| status.parse::<u16>().ok()).unwrap_or_default();
             let passes = failed.kind() == ErrorKind::UpstreamUnreachable || matches!(status, 429 | 500..);
-            assert_eq!(failed.retry() == Retry::Later, passes, "{said}");
-            assert_eq!(failed.retry_after().is_some(), passes, "{said}");
+            assert_eq!(failed.retry() == Retry::Later, passes, "{case}");
+            assert_eq!(failed.retry_after().is_some(), passes, "{case}");
         }
-        bench.look(Some(&session), &look).await.unwrap_or_else(|error| panic!("{look:?}: {error}"));
+        fixture.query(Some(&session), &query).await.unwrap_or_else(|error| panic!("{query:?}: {error}"));
     }
-    // What is a list for one is none for another.
-    for (path, body, look) in [
+    // Bodies of the wrong form for the query at this index.
+    for (path, body, query) in [
         ("/session", "{}", 1),
         ("/todo", "{}", 4),
         ("/session/ses_a", "[]", 2),
@@ -80,39 +80,39 @@ async fn each_way_to_fail_has_its_kind_for_every_look() {
         ("/experimental/workspace", r#"[{"id":"a b"}]"#, 13),
         ("/experimental/worktree", "[{}]", 14),
     ] {
-        bench.fake.fault_once("GET", path, Fault::Body(body));
-        let failed = bench.look(Some(&session), &looks(&session.id)[look].0).await.unwrap_err();
+        fixture.fake.fault_once("GET", path, Fault::Body(body));
+        let failed = fixture.query(Some(&session), &queries(&session.id)[query].0).await.unwrap_err();
         assert_eq!(failed.kind(), ErrorKind::UpstreamPayloadError, "{path} {body}: {failed}");
     }
-    bench.fake.kill().await;
-    for (look, _) in looks(&session.id) {
-        let failed = bench.look(Some(&session), &look).await.unwrap_err();
-        assert_eq!(failed.kind(), ErrorKind::UpstreamUnreachable, "{look:?}: {failed}");
+    fixture.fake.kill().await;
+    for (query, _) in queries(&session.id) {
+        let failed = fixture.query(Some(&session), &query).await.unwrap_err();
+        assert_eq!(failed.kind(), ErrorKind::UpstreamUnreachable, "{query:?}: {failed}");
     }
-    bench.stop().await;
+    fixture.stop().await;
 }
 
 #[tokio::test]
-async fn a_crowd_is_refused_before_opencode_hears_of_it() {
-    let bench = Bench::with(|config| config.upstream_calls = 1);
-    let session = bench.session("ses_a");
+async fn queries_beyond_the_call_limit_are_refused_without_a_request() {
+    let fixture = Fixture::with(|config| config.upstream_calls = 1);
+    let session = fixture.session("ses_a");
     let gate = Gate::new();
-    bench.fake.fault_once("GET", "/project", Fault::Hold(gate.clone()));
-    let held = bench.look(None, &ControlQuery::Projects);
+    fixture.fake.fault_once("GET", "/project", Fault::Hold(gate.clone()));
+    let held = fixture.query(None, &ControlQuery::Projects);
     let others = async {
         gate.reached().await;
-        let before = bench.fake.arrived().len();
-        let all = looks(&session.id);
-        let refused = all.iter().map(|(look, _)| bench.look(Some(&session), look));
+        let before = fixture.fake.arrived().len();
+        let all = queries(&session.id);
+        let refused = all.iter().map(|(query, _)| fixture.query(Some(&session), query));
         for refused in futures_util::future::join_all(refused).await {
             let refused = refused.unwrap_err();
             assert_eq!(refused.kind(), ErrorKind::UpstreamBackpressure, "{refused}");
             assert_eq!((refused.retry(), fact(&refused, "max")), (Retry::Later, Some("1")), "{refused}");
         }
-        assert_eq!(bench.fake.arrived().len(), before);
+        assert_eq!(fixture.fake.arrived().len(), before);
         gate.open();
     };
     let (held, ()) = tokio::join!(held, others);
     held.unwrap();
-    bench.stop().await;
+    fixture.stop().await;
 }

@@ -1,11 +1,11 @@
-//! What callers look at and change beside turns, over HTTP, against a fake OpenCode with the real one's weaknesses.
+//! Queries and commands of callers besides turns, over HTTP, against a fake OpenCode with the weaknesses of the real one.
 
-mod acts;
 mod catalog;
+mod commands;
 mod failures;
-mod finding;
-mod looks;
-mod places;
+mod lookup;
+mod queries;
+mod workspaces;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,14 +23,14 @@ use longshore_model::{
 use longshore_testkit::fake_opencode::{FakeOpenCode, PRIVATE_PROMPT, PROVIDER_KEY};
 use serde_json::{Value, json};
 
-/// A fake and a driver on it.
-struct Bench {
+/// A fake OpenCode and a driver that uses it.
+struct Fixture {
     fake: FakeOpenCode,
     agent: OpenCode,
     tasks: Tasks,
 }
 
-impl Bench {
+impl Fixture {
     fn new() -> Self {
         Self::with(|_| {})
     }
@@ -65,12 +65,12 @@ impl Bench {
         self.fake.directory()
     }
 
-    /// A session that was made by somebody, in the root.
+    /// A session in the root.
     fn session(&self, id: &str) -> Session {
         self.session_like(id, &json!({}))
     }
 
-    /// The same with more to it.
+    /// A session with additional fields.
     fn session_like(&self, id: &str, more: &Value) -> Session {
         let mut info = json!({
             "id": id, "slug": "calm-bay", "projectID": "9b4c0d", "directory": self.root(), "path": "", "title": id,
@@ -84,7 +84,7 @@ impl Bench {
         Session { id: SessionId::parse(id).expect("an id"), directory }
     }
 
-    /// A message that is there already.
+    /// Adds a message to a session.
     async fn message(&self, session: &Session, id: &str, info: Value, parts: &[Value]) {
         let mut whole =
             json!({"id": id, "sessionID": session.id.as_str(), "role": "user", "time": {"created": 5}});
@@ -93,28 +93,28 @@ impl Bench {
         }
         let sid = session.id.as_str();
         self.fake.emit("message.updated", json!({"sessionID": sid, "info": whole})).await;
-        for (place, part) in parts.iter().enumerate() {
+        for (position, part) in parts.iter().enumerate() {
             let mut part = part.clone();
-            part["id"] = format!("prt_{id}_{place}").into();
+            part["id"] = format!("prt_{id}_{position}").into();
             part["messageID"] = id.into();
             part["sessionID"] = sid.into();
             self.fake.emit("message.part.updated", json!({"sessionID": sid, "part": part})).await;
         }
     }
 
-    async fn look(&self, session: Option<&Session>, look: &ControlQuery) -> Result<ControlResult> {
-        let told = self.agent.look(self.root(), session, look).await;
-        check_shown(&format!("{told:?}"));
-        told
+    async fn query(&self, session: Option<&Session>, query: &ControlQuery) -> Result<ControlResult> {
+        let result = self.agent.look(self.root(), session, query).await;
+        check_shown(&format!("{result:?}"));
+        result
     }
 
-    async fn act(&self, session: Option<&Session>, act: &ControlCommand) -> Result<ControlResult> {
-        let told = self.agent.act(self.root(), session, act).await;
-        check_shown(&format!("{told:?}"));
-        told
+    async fn run(&self, session: Option<&Session>, command: &ControlCommand) -> Result<ControlResult> {
+        let result = self.agent.act(self.root(), session, command).await;
+        check_shown(&format!("{result:?}"));
+        result
     }
 
-    /// Method, path and query of what was asked since the last time, without the directory.
+    /// Method, path and query of the requests since the last call, without the directory.
     fn asked(&self, seen: &mut usize) -> Vec<String> {
         let log = self.fake.log();
         let line = |request: &longshore_testkit::fake_opencode::LoggedRequest| {
@@ -132,7 +132,7 @@ impl Bench {
     }
 }
 
-/// Keys of providers and the prompts of agents and commands are told nobody.
+/// Keys of providers and the prompts of agents and commands are never returned.
 fn check_shown(shown: &str) {
     for secret in [PROVIDER_KEY, PRIVATE_PROMPT] {
         assert!(!shown.contains(secret), "{shown}");

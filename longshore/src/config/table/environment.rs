@@ -1,23 +1,21 @@
-//! What the operator declares about where the agent works. Clients are told; Longshore enforces none of it.
+//! Declarations of the operator about where the agent works. Clients see them; Longshore does not enforce them.
 
 use super::super::setting::Fallback::{Nothing, Value};
-use super::super::setting::{Group, Kind, Setting};
+use super::super::setting::{Kind, Setting};
 
 pub const SANDBOX_MODE: Setting = Setting {
     key: "environment.sandbox_mode",
     flag: Some("sandbox-mode"),
     env: Some("A2A_SANDBOX_MODE"),
-    group: Group::Environment,
     kind: Kind::Choice(&["unknown", "read-only", "workspace-write", "danger-full-access", "custom"]),
     fallback: Value("unknown"),
-    help: "How the agent is confined.",
+    help: "The sandbox of the agent.",
 };
 
 pub const FILESYSTEM_SCOPE: Setting = Setting {
     key: "environment.filesystem_scope",
     flag: Some("filesystem-scope"),
     env: Some("A2A_SANDBOX_FILESYSTEM_SCOPE"),
-    group: Group::Environment,
     kind: Kind::Choice(&[
         "unknown",
         "workspace_only",
@@ -26,45 +24,42 @@ pub const FILESYSTEM_SCOPE: Setting = Setting {
         "custom",
     ]),
     fallback: Value("unknown"),
-    help: "Which files the agent can reach.",
+    help: "Which files the agent can access.",
 };
 
 pub const WRITABLE_ROOTS: Setting = Setting {
     key: "environment.writable_roots",
     flag: Some("writable-roots"),
     env: Some("A2A_SANDBOX_WRITABLE_ROOTS"),
-    group: Group::Environment,
     kind: Kind::List,
     fallback: Nothing,
-    help: "Directories that the agent can write to. Callers see them as they are written here. They must be in the workspace \
-           when one of the scopes is workspace_only, and there can be none when nothing can be written.",
+    help: "Directories that the agent can write to. Callers see them exactly as written here. They must be in the \
+           workspace when environment.filesystem_scope or environment.write_scope is workspace_only, and the list must \
+           be empty when environment.write_scope is none.",
 };
 
 pub const NETWORK_ACCESS: Setting = Setting {
     key: "environment.network_access",
     flag: Some("network-access"),
     env: Some("A2A_NETWORK_ACCESS"),
-    group: Group::Environment,
     kind: Kind::Choice(&["unknown", "disabled", "enabled", "restricted", "custom"]),
     fallback: Value("unknown"),
-    help: "Whether the agent can reach the network.",
+    help: "Whether the agent can access the network.",
 };
 
 pub const ALLOWED_DOMAINS: Setting = Setting {
     key: "environment.allowed_domains",
     flag: Some("allowed-domains"),
     env: Some("A2A_NETWORK_ALLOWED_DOMAINS"),
-    group: Group::Environment,
     kind: Kind::List,
     fallback: Nothing,
-    help: "The domains that the agent can reach.",
+    help: "The domains that the agent can access.",
 };
 
 pub const APPROVAL_POLICY: Setting = Setting {
     key: "environment.approval_policy",
     flag: Some("approval-policy"),
     env: Some("A2A_APPROVAL_POLICY"),
-    group: Group::Environment,
     kind: Kind::Choice(&["unknown", "never", "on-request", "on-failure", "untrusted", "custom"]),
     fallback: Value("unknown"),
     help: "When the agent asks for permission.",
@@ -74,17 +69,15 @@ pub const ESCALATION_BEHAVIOR: Setting = Setting {
     key: "environment.escalation_behavior",
     flag: Some("escalation-behavior"),
     env: Some("A2A_APPROVAL_ESCALATION_BEHAVIOR"),
-    group: Group::Environment,
     kind: Kind::Choice(&["unknown", "manual", "automatic", "unsupported", "custom"]),
     fallback: Value("unknown"),
-    help: "Who decides about what the agent asks for.",
+    help: "Who decides about the agent's permission requests.",
 };
 
 pub const WRITE_SCOPE: Setting = Setting {
     key: "environment.write_scope",
     flag: Some("write-scope"),
     env: Some("A2A_WRITE_ACCESS_SCOPE"),
-    group: Group::Environment,
     kind: Kind::Choice(&[
         "unknown",
         "none",
@@ -101,8 +94,7 @@ pub const OUTSIDE_WORKSPACE: Setting = Setting {
     key: "environment.outside_workspace",
     flag: Some("outside-workspace"),
     env: Some("A2A_WRITE_ACCESS_OUTSIDE_WORKSPACE"),
-    group: Group::Environment,
     kind: Kind::Choice(&["unknown", "allowed", "disallowed", "custom"]),
     fallback: Value("unknown"),
-    help: "Whether the agent can write outside of the workspace.",
+    help: "Whether the agent can write outside the workspace.",
 };

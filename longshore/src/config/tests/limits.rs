@@ -1,4 +1,4 @@
-//! The limits, who may call, and what an operator sees: each from every layer.
+//! The limits, the allowed callers, log and metrics, each from every source.
 
 use longshore_edge::Extension;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::config::limits::Counts;
 use crate::config::setting::{Fallback, Kind, Setting};
 
-/// A row, a value for it other than its default, and what becomes of it.
+/// A setting, a value other than its default, how to read it from the plan, and the result.
 type Row = (&'static Setting, &'static str, fn(&Plan) -> String, &'static str);
 
 const ROWS: &[Row] = &[
@@ -65,13 +65,13 @@ const ROWS: &[Row] = &[
 ];
 
 #[test]
-fn each_is_read_from_every_layer() {
-    let of_group = table::ALL.iter().filter(|setting| setting.group == setting::Group::Limits);
-    for setting in of_group {
-        assert!(ROWS.iter().any(|row| row.0.key == setting.key), "{} is not tried", setting.key);
+fn each_setting_is_read_from_every_source() {
+    let limits = table::ALL.iter().filter(|setting| setting.group() == setting::Group::Limits);
+    for setting in limits {
+        assert!(ROWS.iter().any(|row| row.0.key == setting.key), "{} is not tested", setting.key);
     }
     for (setting, text, read, expected) in ROWS {
-        assert_ne!(read(&Given::default().plan()), *expected, "{}: this is the default", setting.key);
+        assert_ne!(read(&Sources::default().plan()), *expected, "{}: this is the default", setting.key);
         let flags = &[(setting.key, *text)];
         let variables = &[(setting.env.unwrap(), *text)];
         let (section, name) = setting.key.split_once('.').unwrap();
@@ -79,9 +79,9 @@ fn each_is_read_from_every_layer() {
         let value = if is_text { format!("{text:?}") } else { (*text).to_owned() };
         let file = format!("[{section}]\n{name} = {value}\n");
         let layers = [
-            Given { flags, ..Given::default() },
-            Given { variables, ..Given::default() },
-            Given { file: &file, ..Given::default() },
+            Sources { flags, ..Sources::default() },
+            Sources { variables, ..Sources::default() },
+            Sources { file: &file, ..Sources::default() },
         ];
         for layer in layers {
             assert_eq!(read(&layer.plan()), *expected, "{}", setting.key);
@@ -90,10 +90,10 @@ fn each_is_read_from_every_layer() {
 }
 
 #[test]
-fn a_limit_that_is_zero_is_none_and_its_help_says_so() {
-    for (setting, _, read, _) in ROWS.iter().filter(|row| row.0.group == setting::Group::Limits) {
+fn a_limit_of_zero_means_no_limit_and_its_help_says_so() {
+    for (setting, _, read, _) in ROWS.iter().filter(|row| row.0.group() == setting::Group::Limits) {
         if matches!(setting.kind, Kind::Count | Kind::Bytes | Kind::SecondsOrOff) {
-            let plan = Given { variables: &[(setting.env.unwrap(), "0")], ..Given::default() }.plan();
+            let plan = Sources { variables: &[(setting.env.unwrap(), "0")], ..Sources::default() }.plan();
             assert_eq!(read(&plan), "None", "{}", setting.key);
             assert!(setting.kind.allowed().contains("0: no limit"), "{}", setting.key);
         }
@@ -101,8 +101,8 @@ fn a_limit_that_is_zero_is_none_and_its_help_says_so() {
 }
 
 #[test]
-fn the_defaults_are_those_of_the_parts_that_keep_them() {
-    let limits = Given::default().plan().limits;
+fn the_defaults_are_those_of_the_crates_that_enforce_them() {
+    let limits = Sources::default().plan().limits;
     let edge = longshore_edge::Limits::RATE;
     assert_eq!((limits.requests, limits.window), (Some(edge.requests as usize), edge.window));
     let edge = longshore_edge::Limits::FAILED_LOGINS;
@@ -123,9 +123,9 @@ fn the_defaults_are_those_of_the_parts_that_keep_them() {
 }
 
 #[test]
-fn what_is_counted_depends_on_who_can_call_unless_somebody_says() {
+fn counting_depends_on_who_can_call_unless_it_is_configured() {
     let counts = |text| {
-        Given { variables: &[("A2A_RATE_LIMIT_ENABLED", text)], ..Given::default() }.plan().limits.counts
+        Sources { variables: &[("A2A_RATE_LIMIT_ENABLED", text)], ..Sources::default() }.plan().limits.counts
     };
     for (text, expected, only_here, elsewhere) in [
         ("", Counts::WhenOthersCanCall, false, true),
@@ -144,18 +144,18 @@ fn what_is_counted_depends_on_who_can_call_unless_somebody_says() {
     }
     for (file, expected) in [("true", Counts::Always), ("false", Counts::Never), ("\"off\"", Counts::Never)] {
         let file = format!("[limits]\nrate_limit = {file}\n");
-        assert_eq!(Given { file: &file, ..Given::default() }.plan().limits.counts, expected, "{file}");
+        assert_eq!(Sources { file: &file, ..Sources::default() }.plan().limits.counts, expected, "{file}");
     }
 }
 
 #[test]
 fn a_silent_turn_fails_before_its_stream_is_cut() {
-    let plan = Given::default().plan();
+    let plan = Sources::default().plan();
     assert!(plan.limits.stream_idle > plan.turns.silence, "the help of limits.stream_idle says so");
 }
 
 #[test]
-fn a_bad_value_is_refused_in_clear_words() {
+fn a_bad_value_is_refused_with_the_allowed_values() {
     let cases = [
         (
             ("A2A_RATE_LIMIT_ENABLED", "perhaps"),
@@ -183,11 +183,11 @@ fn a_bad_value_is_refused_in_clear_words() {
         ),
         (
             ("A2A_ALLOWED_ORIGINS", "https://example.com, *"),
-            "A2A_ALLOWED_ORIGINS (serve.allowed_origins): \"*\" is no site such as https://app.example.com or http://localhost:3000; name each one, without a path",
+            "A2A_ALLOWED_ORIGINS (serve.allowed_origins): \"*\" is not a site such as https://app.example.com or http://localhost:3000; list each site, without a path",
         ),
         (
             ("A2A_ALLOWED_HOSTS", "https://example.com"),
-            "A2A_ALLOWED_HOSTS (serve.allowed_hosts): \"https://example.com\" is no host such as example.com, example.com:8000, 127.0.0.1 or *.example.com",
+            "A2A_ALLOWED_HOSTS (serve.allowed_hosts): \"https://example.com\" is not a host such as example.com, example.com:8000, 127.0.0.1 or *.example.com",
         ),
         (
             ("A2A_METRICS_ENABLED", "perhaps"),
@@ -209,14 +209,14 @@ fn a_bad_value_is_refused_in_clear_words() {
     );
 }
 
-/// The example file shows them all, each with its default.
+/// The example file lists all limits, each with its default.
 #[test]
 fn the_example_file_shows_every_limit() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../longshore.example.toml");
     let text = std::fs::read_to_string(path).unwrap();
     let (_, section) = text.split_once("\n[limits]\n").unwrap();
     let (section, _) = section.split_once("\n\n").unwrap();
-    for setting in table::ALL.iter().filter(|setting| setting.group == setting::Group::Limits) {
+    for setting in table::ALL.iter().filter(|setting| setting.group() == setting::Group::Limits) {
         let Fallback::Value(value) = setting.fallback else { panic!("{} has no default", setting.key) };
         let name = setting.key.trim_start_matches("limits.");
         let shown = [format!("# {name} = {value}"), format!("# {name} = {value:?}")];
@@ -224,12 +224,12 @@ fn the_example_file_shows_every_limit() {
     }
 }
 
-/// A client that knows nothing but A2A would be locked out by what only those activate who know OpenCode.
+/// A client that knows only A2A would be locked out if an extension for OpenCode were required.
 #[test]
-fn only_what_the_public_card_has_can_be_required() {
+fn only_extensions_of_the_public_card_can_be_required() {
     for known in Extension::PUBLIC {
         let given = [("LONGSHORE_REQUIRED_EXTENSIONS", known.uri())];
-        assert_eq!(Given { variables: &given, ..Given::default() }.plan().required_extensions, [known]);
+        assert_eq!(Sources { variables: &given, ..Sources::default() }.plan().required_extensions, [known]);
     }
     for special in [
         Extension::SessionManagement,

@@ -1,4 +1,4 @@
-//! Who is told of turns.
+//! The export of traces.
 
 use longshore_otlp::Headers;
 
@@ -7,22 +7,22 @@ use super::*;
 const ENDPOINT: (&str, &str) = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318/otlp");
 
 #[test]
-fn nobody_is_told_unless_a_collector_is_named() {
-    assert!(Given::default().plan().traces.is_none());
+fn no_traces_are_sent_without_an_endpoint() {
+    assert!(Sources::default().plan().traces.is_none());
     let others: &[_] = &[("OTEL_EXPORTER_OTLP_HEADERS", "a=b"), ("OTEL_SERVICE_NAME", "x")];
-    assert!(Given { variables: others, ..Given::default() }.plan().traces.is_none());
+    assert!(Sources { variables: others, ..Sources::default() }.plan().traces.is_none());
 }
 
 #[test]
-fn a_collector_is_told_all_of_it_by_the_name_of_the_gateway() {
-    let traces = Given { variables: &[ENDPOINT], ..Given::default() }.plan().traces.unwrap();
+fn by_default_all_turns_are_sent_under_the_name_longshore() {
+    let traces = Sources { variables: &[ENDPOINT], ..Sources::default() }.plan().traces.unwrap();
     assert_eq!(traces.endpoint.as_str(), "http://127.0.0.1:4318/otlp");
     assert_eq!(traces.headers, Headers::default());
     assert_eq!((traces.service_name.as_str(), traces.sample_ratio.to_bits()), ("longshore", 1_f64.to_bits()));
 }
 
 #[test]
-fn what_it_is_told_is_set_in_every_layer() {
+fn the_trace_settings_are_read_from_every_source() {
     let variables: &[_] = &[
         ENDPOINT,
         ("OTEL_EXPORTER_OTLP_HEADERS", "api-key=s3cret"),
@@ -31,15 +31,15 @@ fn what_it_is_told_is_set_in_every_layer() {
     ];
     let file = "[trace]\notlp_endpoint = \"http://127.0.0.1:4318/otlp\"\notlp_headers = \"api-key=s3cret\"\n\
                 service_name = \"harbour\"\nsample_ratio = 0.25\n";
-    for given in [Given { variables, ..Given::default() }, Given { file, ..Given::default() }] {
-        let traces = given.plan().traces.unwrap();
+    for sources in [Sources { variables, ..Sources::default() }, Sources { file, ..Sources::default() }] {
+        let traces = sources.plan().traces.unwrap();
         assert_eq!(Some(traces.headers), Headers::parse("api-key=s3cret"));
         let set = (traces.service_name.as_str(), traces.sample_ratio.to_bits());
         assert_eq!(set, ("harbour", 0.25_f64.to_bits()));
     }
     for whole in ["0", "1"] {
         let file = format!("[trace]\notlp_endpoint = \"http://host\"\nsample_ratio = {whole}\n");
-        let traces = Given { file: &file, ..Given::default() }.plan().traces.unwrap();
+        let traces = Sources { file: &file, ..Sources::default() }.plan().traces.unwrap();
         assert_eq!(traces.sample_ratio.to_string(), whole);
     }
 }
@@ -51,6 +51,6 @@ fn a_wrong_value_is_refused_and_a_secret_is_not_shown() {
     for wrong in ["NaN", "-0.1", "half"] {
         assert_eq!(variables(&[("LONGSHORE_TRACE_SAMPLE_RATIO", wrong)]).len(), 1, "{wrong}");
     }
-    let headers = "OTEL_EXPORTER_OTLP_HEADERS (trace.otlp_headers): is no list of headers such as api-key=...,x-tenant=...";
+    let headers = "OTEL_EXPORTER_OTLP_HEADERS (trace.otlp_headers): is not a list of headers such as api-key=...,x-tenant=...";
     assert_eq!(variables(&[ENDPOINT, ("OTEL_EXPORTER_OTLP_HEADERS", "s3cret")]), [headers]);
 }

@@ -1,16 +1,15 @@
-//! Orders in OpenCode's own words: what is called in beside the content, and commands.
+//! Native prompts: prompts with agents and subtasks besides their content, and commands.
 
 use longshore_model::{OrderPart, PromptOptions};
 use serde::Serialize;
 
 use super::{Model, PromptPart};
 
-/// The parts of an order, each piece of content in its place. What the order has no place for comes last: nothing that was
-/// said is dropped.
-pub(super) fn arranged<'a>(order: &'a [OrderPart], content: Vec<PromptPart<'a>>) -> Vec<PromptPart<'a>> {
+/// The parts of a native prompt, with the content at its positions. Content without a position comes last: none is dropped.
+pub(super) fn arrange<'a>(native: &'a [OrderPart], content: Vec<PromptPart<'a>>) -> Vec<PromptPart<'a>> {
     let mut content = content.into_iter();
-    let mut parts = Vec::with_capacity(order.len());
-    for part in order {
+    let mut parts = Vec::with_capacity(native.len());
+    for part in native {
         match part {
             OrderPart::Content => parts.extend(content.next()),
             OrderPart::Agent(name) => parts.push(PromptPart::Agent { name }),
@@ -18,7 +17,7 @@ pub(super) fn arranged<'a>(order: &'a [OrderPart], content: Vec<PromptPart<'a>>)
                 prompt: &subtask.prompt,
                 description: &subtask.description,
                 agent: &subtask.agent,
-                model: subtask.model.as_ref().map(Model::of),
+                model: subtask.model.as_ref().map(Model::from),
                 command: subtask.command.as_deref(),
             }),
         }
@@ -35,7 +34,7 @@ struct Body<'a> {
     arguments: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     agent: Option<&'a str>,
-    /// Unlike that of a prompt it is one text.
+    /// Unlike in a prompt, provider and model are one text.
     #[serde(skip_serializing_if = "Option::is_none")]
     model: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -44,8 +43,8 @@ struct Body<'a> {
     parts: Vec<PromptPart<'a>>,
 }
 
-/// What `POST /session/{id}/command` takes. It has no place for texts but its arguments: what the model is told of a file that it
-/// cannot be given stands there.
+/// The body for `POST /session/{id}/command`. A command has no texts but its arguments: the description of a file that the model
+/// cannot accept is appended there.
 pub(super) fn command(
     prompt: &str,
     name: &str,
@@ -61,7 +60,7 @@ pub(super) fn command(
                 if !arguments.is_empty() {
                     arguments.push('\n');
                 }
-                // A name of a file is no file to be read, and nothing to be run.
+                // A file name must be neither run nor read as a reference.
                 arguments.push_str(&text.replace(['`', '@'], "_"));
             }
             file => parts.push(file),
@@ -76,5 +75,5 @@ pub(super) fn command(
         variant: options.variant.as_deref(),
         parts,
     };
-    serde_json::to_string(&body).expect("texts are JSON")
+    serde_json::to_string(&body).expect("strings serialize to JSON")
 }

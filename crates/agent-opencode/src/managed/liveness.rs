@@ -1,4 +1,4 @@
-//! Notices an OpenCode whose process lives and which does not answer any more.
+//! Detects an OpenCode whose process lives but no longer responds.
 
 use std::time::Duration;
 
@@ -6,21 +6,20 @@ use tokio::time::{Instant, sleep};
 
 use super::health;
 
-/// Fewer questions without an answer than this say nothing, however long they took: it may have been the gateway that
-/// could do nothing meanwhile.
-const QUESTIONS: u32 = 4;
+/// Fewer failed checks than this prove nothing, however long they took: the gateway itself may have been suspended.
+const MIN_FAILURES: u32 = 4;
 
-/// How one that runs is watched.
+/// How a running OpenCode is checked.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Vigil {
+pub(super) struct LivenessCheck {
     pub(super) every: Duration,
-    /// How long one answer may take.
+    /// How long one response may take.
     pub(super) timeout: Duration,
-    /// So long it may be silent. Whoever ends it ends its turns, and its one thread may be busy for a good while.
+    /// How long OpenCode may be silent. Terminating it ends its turns, and its one thread may be busy for a while.
     pub(super) silence: Duration,
 }
 
-impl Default for Vigil {
+impl Default for LivenessCheck {
     fn default() -> Self {
         Self {
             every: Duration::from_secs(10),
@@ -30,37 +29,37 @@ impl Default for Vigil {
     }
 }
 
-impl Vigil {
-    /// Waits until it has not answered for too long.
+impl LivenessCheck {
+    /// Waits until OpenCode has been silent for too long.
     pub(super) async fn until_silent(self, port: u16, password: &str) {
-        let mut unanswered = Unanswered::default();
+        let mut failures = Failures::default();
         loop {
             sleep(self.every).await;
             let asked = Instant::now();
-            let answers = health::answers(port, password, self.timeout).await;
-            if unanswered.is_too_much(asked, answers, self.silence) {
+            let answers = health::responds(port, password, self.timeout).await;
+            if failures.are_too_many(asked, answers, self.silence) {
                 return;
             }
         }
     }
 }
 
-/// The questions since the last answer.
+/// The failed checks since the last response.
 #[derive(Debug, Default)]
-struct Unanswered {
+struct Failures {
     since: Option<Instant>,
     count: u32,
 }
 
-impl Unanswered {
-    fn is_too_much(&mut self, asked: Instant, answers: bool, silence: Duration) -> bool {
+impl Failures {
+    fn are_too_many(&mut self, asked: Instant, answers: bool, silence: Duration) -> bool {
         if answers {
             *self = Self::default();
             return false;
         }
         self.count += 1;
         let since = *self.since.get_or_insert(asked);
-        self.count >= QUESTIONS && since.elapsed() >= silence
+        self.count >= MIN_FAILURES && since.elapsed() >= silence
     }
 }
 
@@ -71,17 +70,17 @@ mod tests {
     const SILENCE: Duration = Duration::from_mins(2);
 
     #[tokio::test(start_paused = true)]
-    async fn only_a_long_silence_is_too_much() {
-        let mut unanswered = Unanswered::default();
+    async fn only_a_long_silence_counts() {
+        let mut failures = Failures::default();
         let mut ask = async |answers: bool| {
             let asked = Instant::now();
             tokio::time::advance(Duration::from_secs(25)).await;
-            unanswered.is_too_much(asked, answers, SILENCE)
+            failures.are_too_many(asked, answers, SILENCE)
         };
         for _ in 0..4 {
             assert!(!ask(false).await);
         }
-        // It was busy.
+        // OpenCode was busy.
         assert!(!ask(true).await);
         for _ in 0..4 {
             assert!(!ask(false).await);
@@ -90,11 +89,11 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_gateway_that_stood_still_blames_nobody() {
-        let mut unanswered = Unanswered::default();
+    async fn a_suspended_gateway_does_not_count_as_silence_of_opencode() {
+        let mut failures = Failures::default();
         let asked = Instant::now();
         tokio::time::advance(SILENCE * 10).await;
-        assert!(!unanswered.is_too_much(asked, false, SILENCE));
-        assert!(!unanswered.is_too_much(Instant::now(), true, SILENCE));
+        assert!(!failures.are_too_many(asked, false, SILENCE));
+        assert!(!failures.are_too_many(Instant::now(), true, SILENCE));
     }
 }

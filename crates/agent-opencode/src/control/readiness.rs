@@ -1,7 +1,7 @@
-//! When a worktree that OpenCode makes can be used.
+//! Waits until a worktree that OpenCode creates can be used.
 //!
-//! OpenCode answers at once, and puts the files there afterwards. It tells of the end only on its stream of all directories, and
-//! that stream loses what happens in its first moments. So it is listened to before OpenCode is told to begin.
+//! OpenCode responds at once and writes the files afterwards. It reports the end only on its global event stream, and
+//! that stream loses the events of its first moments. So the driver opens the stream before it sends the request.
 
 use std::time::Duration;
 
@@ -13,49 +13,49 @@ use crate::client::{CallError, Client};
 use crate::redact;
 use crate::sse::{Decoder, Item, MAX_EVENT_BYTES};
 
-/// How long the stream has to begin.
+/// How long the stream may take to open.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long a stream that has begun yet loses what happens.
-const SETTLES: Duration = Duration::from_millis(500);
+/// How long a stream that has just opened still loses events.
+const SETTLE_TIME: Duration = Duration::from_millis(500);
 
-/// How long a worktree has to become usable.
+/// How long a worktree may take to become usable.
 const LIMIT: Duration = Duration::from_mins(1);
 
-/// How often the disk is looked at when something may not have been heard.
-const LOOK_AGAIN: Duration = Duration::from_millis(250);
+/// How often the disk is checked when an event may have been missed.
+const CHECK_EVERY: Duration = Duration::from_millis(250);
 
-/// What became of it.
+/// The outcome.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) enum Readiness {
     Ready,
-    /// Why, fit for a caller.
+    /// The reason, which may be shown to a caller.
     Failed(String),
-    /// Nothing was heard in time.
+    /// No event came in time.
     Unknown,
 }
 
-/// Listens to OpenCode.
+/// Reads OpenCode's global event stream.
 #[derive(Debug)]
-pub(super) struct Listening {
+pub(super) struct ReadinessEvents {
     client: Client,
     stream: Response,
     decoder: Decoder,
-    heard: std::vec::IntoIter<Item>,
-    /// Something may have been said that was not heard.
+    pending: std::vec::IntoIter<Item>,
+    /// An event may have been missed.
     has_gap: bool,
     is_over: bool,
-    /// Of what is waited for, from when it is waited for.
+    /// Set when the wait for a worktree begins.
     deadline: Option<Instant>,
 }
 
-impl Listening {
-    /// Returns when nothing is lost any more.
-    pub(super) async fn begin(client: &Client) -> Result<Self, CallError> {
+impl ReadinessEvents {
+    /// Returns when the stream no longer loses events.
+    pub(super) async fn open(client: &Client) -> Result<Self, CallError> {
         let stream = client.global_events(PATIENCE).await?;
-        let mut listening = Self::to(client.clone(), stream);
+        let mut events = Self::reading(client.clone(), stream);
         let connected = async {
-            while let Some(event) = listening.next().await {
+            while let Some(event) = events.next().await {
                 if event.payload.kind == "server.connected" {
                     return Ok(());
                 }
@@ -63,58 +63,58 @@ impl Listening {
             Err(CallError::NoAnswer)
         };
         timeout(PATIENCE, connected).await.unwrap_or(Err(CallError::NoAnswer))?;
-        sleep(SETTLES).await;
-        Ok(listening)
+        sleep(SETTLE_TIME).await;
+        Ok(events)
     }
 
-    fn to(client: Client, stream: Response) -> Self {
+    fn reading(client: Client, stream: Response) -> Self {
         Self {
             client,
             stream,
             decoder: Decoder::new(MAX_EVENT_BYTES),
-            heard: Vec::new().into_iter(),
+            pending: Vec::new().into_iter(),
             has_gap: false,
             is_over: false,
             deadline: None,
         }
     }
 
-    /// Listens once more to an OpenCode whose stream has ended. What was said meanwhile is lost, and the disk has to tell.
-    async fn listen_again(&mut self) {
-        if let Ok(stream) = self.client.global_events(LOOK_AGAIN).await {
+    /// Opens the stream again after it has ended. Events in between are lost, so the disk has to show the outcome.
+    async fn reopen(&mut self) {
+        if let Ok(stream) = self.client.global_events(CHECK_EVERY).await {
             (self.stream, self.decoder) = (stream, Decoder::new(MAX_EVENT_BYTES));
-            (self.heard, self.is_over) = (Vec::new().into_iter(), false);
+            (self.pending, self.is_over) = (Vec::new().into_iter(), false);
         }
     }
 
-    /// What is said about the worktree in this directory. `None`: nothing yet, and something may not have been heard, so that it is
-    /// time to look at the disk.
-    pub(super) async fn hear(&mut self, directory: &str) -> Option<Readiness> {
+    /// Waits for an event about the worktree in this directory. `None`: no such event yet, but one may have been missed, so the
+    /// caller should check the disk.
+    pub(super) async fn next_outcome(&mut self, directory: &str) -> Option<Readiness> {
         let deadline = *self.deadline.get_or_insert_with(|| Instant::now() + LIMIT);
         if self.is_over {
-            self.listen_again().await;
+            self.reopen().await;
         }
-        let until = if self.has_gap { deadline.min(Instant::now() + LOOK_AGAIN) } else { deadline };
+        let until = if self.has_gap { deadline.min(Instant::now() + CHECK_EVERY) } else { deadline };
         let knew_of_gap = self.has_gap;
-        let said = async {
+        let outcome = async {
             while let Some(event) = self.next().await {
-                let said = readiness(event, directory);
-                if said.is_some() || self.has_gap != knew_of_gap {
-                    return said;
+                let outcome = readiness(event, directory);
+                if outcome.is_some() || self.has_gap != knew_of_gap {
+                    return outcome;
                 }
             }
             if knew_of_gap { std::future::pending().await } else { None }
         };
-        match timeout_at(until, said).await {
-            Ok(said) => said,
+        match timeout_at(until, outcome).await {
+            Ok(outcome) => outcome,
             Err(_) => (Instant::now() >= deadline).then_some(Readiness::Unknown),
         }
     }
 
-    /// The next event that can be read. `None`: there is none any more.
+    /// The next readable event. `None`: the stream has ended.
     async fn next(&mut self) -> Option<GlobalEvent> {
         while !self.is_over {
-            for item in self.heard.by_ref() {
+            for item in self.pending.by_ref() {
                 let event = match item {
                     Item::Event(data) => serde_json::from_slice(&data).ok(),
                     Item::TooLong | Item::Unreadable => None,
@@ -130,13 +130,13 @@ impl Listening {
             };
             let mut items = Vec::new();
             self.decoder.push(&chunk, &mut items);
-            self.heard = items.into_iter();
+            self.pending = items.into_iter();
         }
         None
     }
 }
 
-/// What an event says about the worktree in this directory, if anything.
+/// The outcome that an event reports for the worktree in this directory.
 fn readiness(event: GlobalEvent, directory: &str) -> Option<Readiness> {
     if event.directory.as_deref() != Some(directory) {
         return None;
@@ -160,46 +160,43 @@ mod tests {
     use super::*;
     use crate::Endpoint;
 
-    fn listening_to(base_url: &str) -> Listening {
-        let (base_url, username) = (base_url.parse().unwrap(), "opencode".to_owned());
-        let endpoint = Endpoint { base_url, username, password: None };
-        let client = Client::new(endpoint, LIMIT, 1, Arc::default()).unwrap();
-        // It has ended already.
-        Listening::to(client, Response::from(http::Response::new("")))
+    fn ended_stream(base_url: &str) -> ReadinessEvents {
+        let client = Client::new(Endpoint::without_password(base_url), LIMIT, 1, Arc::default()).unwrap();
+        ReadinessEvents::reading(client, Response::from(http::Response::new("")))
     }
 
-    /// What fails from then on is heard.
+    /// Later failures are received on the new stream.
     #[tokio::test]
     async fn a_stream_that_ended_is_opened_again() {
         let fake = FakeOpenCode::start();
-        let mut listening = listening_to(&fake.url());
-        assert_eq!(listening.hear("/data/new").await, None);
-        while listening.is_over {
-            assert_eq!(listening.hear("/data/new").await, None);
+        let mut events = ended_stream(&fake.url());
+        assert_eq!(events.next_outcome("/data/new").await, None);
+        while events.is_over {
+            assert_eq!(events.next_outcome("/data/new").await, None);
         }
         fake.global_streams_opened(1).await;
     }
 
-    /// The stream has ended, OpenCode is away, and the disk never shows it.
+    /// The stream has ended, OpenCode is unreachable, and the worktree never appears on the disk.
     #[tokio::test(start_paused = true)]
-    async fn what_is_never_said_is_not_waited_for_longer_than_its_time() {
-        // A port that nobody has.
-        let mut listening = listening_to("http://127.0.0.1:1");
-        let (began, mut looks) = (Instant::now(), 0);
-        let said = loop {
-            match listening.hear("/data/lost").await {
-                Some(said) => break said,
-                None => looks += 1,
+    async fn a_wait_without_any_event_ends_at_its_time_limit() {
+        // Nothing listens on this port.
+        let mut events = ended_stream("http://127.0.0.1:1");
+        let (began, mut checks) = (Instant::now(), 0);
+        let outcome = loop {
+            match events.next_outcome("/data/lost").await {
+                Some(outcome) => break outcome,
+                None => checks += 1,
             }
         };
-        assert_eq!(said, Readiness::Unknown);
+        assert_eq!(outcome, Readiness::Unknown);
         let took = began.elapsed();
         assert!((LIMIT..LIMIT + PATIENCE).contains(&took), "{took:?}");
-        assert!(looks > 60, "the disk was looked at {looks} times");
+        assert!(checks > 60, "the disk was checked {checks} times");
     }
 
     #[test]
-    fn what_is_said_of_a_worktree() {
+    fn only_events_about_the_worktree_report_readiness() {
         // From the recordings, with the directory shortened.
         let ready = r#"{"directory": "/data/feature-one", "project": "7bb4", "payload": {"type": "worktree.ready",
             "properties": {"name": "feature-one", "branch": "opencode/feature-one"}, "id": "evt_1"}}"#;

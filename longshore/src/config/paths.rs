@@ -1,4 +1,4 @@
-//! Where things are kept when nobody says where.
+//! Default paths, and checks of configured ones.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -7,10 +7,10 @@ use sha2::{Digest, Sha256};
 
 use super::environment::Environment;
 
-/// The data directory of a workspace: readable in a listing, and one of its own for each workspace.
+/// The default data directory of a workspace: readable in a listing, and different for each workspace.
 ///
-/// The demo has another one, since its sessions live in another OpenCode home.
-/// `None`: the environment names no place for a user's data.
+/// The demo has another one, because its sessions are in another OpenCode home.
+/// `None`: the environment names no directory for a user's data.
 pub(super) fn default_data_dir(environment: &Environment, workspace: &Path, demo: bool) -> Option<PathBuf> {
     let absolute = |name: &str| environment.get(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let base = match absolute("XDG_DATA_HOME") {
@@ -26,11 +26,11 @@ fn directory_name(workspace: &Path, demo: bool) -> String {
     let mut name: String = last
         .chars()
         .map(|c| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_') { c } else { '-' })
-        // Long enough to recognise, short enough for every file system.
+        // Long enough to recognize, short enough for every file system.
         .take(40)
         .collect();
     name.push('-');
-    // Six bytes tell the workspaces of one user apart; this is no secret.
+    // Six bytes distinguish the workspaces of one user; this is not a secret.
     for byte in &Sha256::digest(workspace.as_os_str().as_encoded_bytes())[..6] {
         let _ = write!(name, "{byte:02x}");
     }
@@ -40,10 +40,10 @@ fn directory_name(workspace: &Path, demo: bool) -> String {
     name
 }
 
-/// Why OpenCode cannot be asked to work in a directory, if so: it is told by a header, which it decodes once more.
+/// Why OpenCode cannot work in a directory, if it cannot: OpenCode decodes percent signs in the path.
 pub(super) fn unusable(directory: &Path) -> Option<&'static str> {
     let Some(text) = directory.to_str() else {
-        return Some("is not UTF-8, so OpenCode cannot be told about it; choose another directory");
+        return Some("is not UTF-8, which OpenCode cannot handle; choose another directory");
     };
     let escape =
         |bytes: &[u8]| matches!(bytes, [b'%', a, b] if a.is_ascii_hexdigit() && b.is_ascii_hexdigit());
@@ -52,9 +52,9 @@ pub(super) fn unusable(directory: &Path) -> Option<&'static str> {
     )
 }
 
-/// The file of an SQLite database, written as a path or as the peer writes it.
+/// The path of an SQLite database, given as a path or in the form of `opencode-a2a`.
 ///
-/// In a URL of `SQLAlchemy` three slashes are followed by a relative path, four begin an absolute one.
+/// In a URL of `SQLAlchemy`, three slashes precede a relative path and four an absolute one.
 pub(super) fn database_path(text: &str) -> Option<PathBuf> {
     let text = text.trim();
     let path = match text.split_once("://") {
@@ -62,7 +62,7 @@ pub(super) fn database_path(text: &str) -> Option<PathBuf> {
         Some(("sqlite" | "sqlite+aiosqlite", rest)) => rest.strip_prefix('/')?,
         Some(_) => return None,
     };
-    // No options, and nothing that SQLite would take for a database in memory: `data.store` says that.
+    // No options, and no in-memory database: that is the setting `data.store`.
     let plain = !path.is_empty()
         && !path.contains(['?', '#'])
         && !path.starts_with(':')
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_a_users_data_is() {
+    fn the_data_directory_follows_xdg_and_home() {
         type Variables = &'static [(&'static str, &'static str)];
         let workspace = Path::new("/home/ada/my project");
         let name = directory_name(workspace, false);
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn each_workspace_and_the_demo_have_their_own() {
+    fn each_workspace_and_the_demo_have_their_own_data_directory() {
         let names = [
             directory_name(Path::new("/a/x"), false),
             directory_name(Path::new("/b/x"), false),
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn database_files() {
+    fn only_sqlite_files_are_accepted_as_databases() {
         let cases = [
             ("tasks.db", Some("tasks.db")),
             ("/var/lib/tasks.db", Some("/var/lib/tasks.db")),

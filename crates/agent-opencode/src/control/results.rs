@@ -1,4 +1,4 @@
-//! OpenCode's answers as callers are told them.
+//! Converts OpenCode's responses into results for callers.
 
 use longshore_engine::port::MAX_OFFERS;
 use longshore_model::{
@@ -13,7 +13,7 @@ use crate::api::{Agent, Fault, Statuses};
 use crate::client::CallError;
 use crate::redact;
 
-/// The longest name that is offered. What is longer is no name that somebody would write.
+/// The longest name that is offered. A longer one is not a name that a person would write.
 const MAX_NAME: usize = 128;
 
 pub(super) fn statuses(found: &Statuses) -> Vec<SessionStatus> {
@@ -26,9 +26,9 @@ pub(super) fn statuses(found: &Statuses) -> Vec<SessionStatus> {
             next: moment(status.next.as_ref()),
         })
     };
-    let mut told: Vec<SessionStatus> = found.iter().filter_map(status).collect();
-    told.sort_unstable_by(|one, other| one.session.cmp(&other.session));
-    told
+    let mut statuses: Vec<SessionStatus> = found.iter().filter_map(status).collect();
+    statuses.sort_unstable_by(|one, other| one.session.cmp(&other.session));
+    statuses
 }
 
 pub(super) fn session(found: api::Session) -> Result<SessionInfo, CallError> {
@@ -41,7 +41,7 @@ pub(super) fn session(found: api::Session) -> Result<SessionInfo, CallError> {
         })
     };
     Ok(SessionInfo {
-        id: SessionId::parse(&found.id).map_err(|_| nameless("a session"))?,
+        id: SessionId::parse(&found.id).map_err(|_| invalid_id("a session"))?,
         title: found.title,
         project: found.project,
         directory: found.directory,
@@ -55,29 +55,33 @@ pub(super) fn session(found: api::Session) -> Result<SessionInfo, CallError> {
     })
 }
 
-/// One without a name that can be told is left out.
+/// Leaves out sessions without a valid id.
 pub(super) fn sessions(found: Vec<api::Session>) -> Vec<SessionInfo> {
     found.into_iter().filter_map(|found| session(found).ok()).collect()
 }
 
-/// That somebody said something.
+/// The role and creation time of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Said<'a> {
+pub(super) struct MessageStamp<'a> {
     pub(super) role: &'a str,
     pub(super) at: Option<Timestamp>,
 }
 
-pub(super) fn said(found: &[api::MessageInfo]) -> Vec<Said<'_>> {
-    found.iter().map(|said| Said { role: &said.role, at: moment(said.time.created.as_ref()) }).collect()
+pub(super) fn stamps(found: &[api::MessageInfo]) -> Vec<MessageStamp<'_>> {
+    found
+        .iter()
+        .map(|info| MessageStamp { role: &info.role, at: moment(info.time.created.as_ref()) })
+        .collect()
 }
 
 pub(super) fn todos(found: Vec<api::Todo>) -> Vec<Todo> {
-    let told = |todo: api::Todo| Todo { content: todo.content, status: todo.status, priority: todo.priority };
-    found.into_iter().map(told).collect()
+    let convert =
+        |todo: api::Todo| Todo { content: todo.content, status: todo.status, priority: todo.priority };
+    found.into_iter().map(convert).collect()
 }
 
 pub(super) fn diffs(message: Option<&MessageRef>, found: Vec<api::FileDiff>) -> Vec<FileDiff> {
-    let told = |diff: api::FileDiff| FileDiff {
+    let convert = |diff: api::FileDiff| FileDiff {
         file: diff.file,
         patch: diff.patch,
         status: diff.status,
@@ -85,17 +89,17 @@ pub(super) fn diffs(message: Option<&MessageRef>, found: Vec<api::FileDiff>) -> 
         deletions: count(diff.deletions.as_ref()).unwrap_or_default(),
         message: message.cloned(),
     };
-    found.into_iter().map(told).collect()
+    found.into_iter().map(convert).collect()
 }
 
-/// What was said in a message: its text as it is, without what OpenCode wrote there for the model or for itself.
+/// The text of a message, without the parts that OpenCode wrote for the model or for itself.
 pub(super) fn message(of: &SessionId, found: &api::Message) -> Result<StoredMessage, CallError> {
-    let said = |part: &&api::Part| part.kind == "text" && !part.synthetic && !part.ignored;
-    let text = found.parts.iter().filter(said).filter_map(|part| part.text.as_deref()).collect();
+    let is_visible = |part: &&api::Part| part.kind == "text" && !part.synthetic && !part.ignored;
+    let text = found.parts.iter().filter(is_visible).filter_map(|part| part.text.as_deref()).collect();
     stored(of, &found.info, text)
 }
 
-/// What a command of the shell printed. OpenCode keeps it as the result of a tool.
+/// The output of a shell command. OpenCode stores it as the result of a tool.
 pub(super) fn printed(of: &SessionId, found: &api::Message) -> Result<StoredMessage, CallError> {
     let states = found.parts.iter().filter_map(|part| part.state.as_ref());
     let text = states.filter_map(|state| state.output.as_deref().or(state.error.as_deref())).collect();
@@ -105,7 +109,7 @@ pub(super) fn printed(of: &SessionId, found: &api::Message) -> Result<StoredMess
 fn stored(of: &SessionId, info: &api::MessageInfo, text: String) -> Result<StoredMessage, CallError> {
     let why = |fault: &Fault| redact::public(fault.data.message.as_deref().unwrap_or(&fault.name));
     Ok(StoredMessage {
-        id: MessageRef::parse(&info.id).map_err(|_| nameless("a message"))?,
+        id: MessageRef::parse(&info.id).map_err(|_| invalid_id("a message"))?,
         session: of.clone(),
         role: if info.role == "user" { Role::User } else { Role::Agent },
         text,
@@ -114,10 +118,10 @@ fn stored(of: &SessionId, info: &api::MessageInfo, text: String) -> Result<Store
     })
 }
 
-/// Nothing of a provider's settings is read, so that no key can be told.
+/// A provider's settings are never read, so no key can be returned.
 pub(super) fn providers(found: api::Providers) -> Catalog<ProviderInfo> {
     let api::Providers { all, default, connected } = found;
-    let told = |provider: api::Provider| ProviderInfo {
+    let convert = |provider: api::Provider| ProviderInfo {
         name: provider.name.unwrap_or_else(|| provider.id.clone()),
         connected: connected.contains(&provider.id),
         model_count: provider.models.len() as u64,
@@ -125,11 +129,11 @@ pub(super) fn providers(found: api::Providers) -> Catalog<ProviderInfo> {
         default_model: default.get(&provider.id).cloned(),
         id: provider.id,
     };
-    let items = all.into_iter().map(told).collect();
+    let items = all.into_iter().map(convert).collect();
     Catalog { items, default_by_provider: default, connected }
 }
 
-/// `of`: only those of one provider.
+/// `of`: only the models of this provider.
 pub(super) fn models(found: api::Providers, of: Option<&str>) -> Catalog<ModelInfo> {
     let api::Providers { all, default, connected } = found;
     let mut items = Vec::new();
@@ -153,19 +157,19 @@ pub(super) fn models(found: api::Providers, of: Option<&str>) -> Catalog<ModelIn
     Catalog { items, default_by_provider: default, connected }
 }
 
-/// Where projects are is told of the one that holds the root only.
+/// Only the project that holds the root is returned with its directories.
 pub(super) fn projects(found: Vec<api::Project>, root: &str) -> Vec<Project> {
     let reach = |project: &api::Project| {
-        let places = project.worktree.iter().chain(&project.sandboxes);
-        places.filter(|place| is_within(root, place)).map(String::len).max()
+        let directories = project.worktree.iter().chain(&project.sandboxes);
+        directories.filter(|directory| is_within(root, directory)).map(String::len).max()
     };
     let nearest = found.iter().filter_map(reach).max();
-    let told = |found: api::Project| {
+    let convert = |found: api::Project| {
         let is_own = nearest.is_some() && reach(&found) == nearest;
-        let told = project(found);
-        if is_own { told } else { Project { worktree: None, sandboxes: Vec::new(), ..told } }
+        let all = project(found);
+        if is_own { all } else { Project { worktree: None, sandboxes: Vec::new(), ..all } }
     };
-    found.into_iter().map(told).collect()
+    found.into_iter().map(convert).collect()
 }
 
 pub(super) fn project(found: api::Project) -> Project {
@@ -183,7 +187,7 @@ pub(super) fn project(found: api::Project) -> Project {
 
 pub(super) fn workspace(found: api::Workspace) -> Result<Workspace, CallError> {
     Ok(Workspace {
-        id: WorkspaceId::parse(&found.id).map_err(|_| nameless("a workspace"))?,
+        id: WorkspaceId::parse(&found.id).map_err(|_| invalid_id("a workspace"))?,
         kind: found.kind,
         name: found.name,
         branch: found.branch,
@@ -197,7 +201,7 @@ pub(super) fn worktree(made: api::Worktree) -> Worktree {
     Worktree { name: made.name, branch: made.branch, directory: made.directory }
 }
 
-/// Agents that OpenCode keeps for itself are left out, and whatever has no name that can be written.
+/// Leaves out the agents that OpenCode keeps for itself, and names that a person could not write.
 pub(super) fn offers(agents: &[Agent], commands: &[api::Command]) -> Offers {
     let can_be_named =
         |name: &str| !name.trim().is_empty() && name.len() <= MAX_NAME && !name.chars().any(char::is_control);
@@ -225,17 +229,17 @@ pub(super) fn offers(agents: &[Agent], commands: &[api::Command]) -> Offers {
     }
 }
 
-fn is_within(directory: &str, place: &str) -> bool {
-    std::path::Path::new(directory).starts_with(place)
+fn is_within(path: &str, directory: &str) -> bool {
+    std::path::Path::new(path).starts_with(directory)
 }
 
-fn nameless(what: &str) -> CallError {
-    CallError::Garbled(format!("{what} whose name is no identifier"))
+fn invalid_id(what: &str) -> CallError {
+    CallError::Garbled(format!("{what} whose id is not valid"))
 }
 
 fn moment(number: Option<&Number>) -> Option<Timestamp> {
     let number = number?;
-    #[expect(clippy::cast_possible_truncation, reason = "a moment has no fraction that matters here")]
+    #[expect(clippy::cast_possible_truncation, reason = "fractions of a millisecond do not matter here")]
     let whole = || number.as_f64().map(|number| number as i64);
     number.as_i64().or_else(whole).map(Timestamp)
 }
@@ -245,7 +249,7 @@ fn count(number: Option<&Number>) -> Option<u64> {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "a count is a whole number, and not below 0"
+        reason = "a count is a whole number and never negative"
     )]
     let whole = || number.as_f64().filter(|number| *number >= 0.0).map(|number| number as u64);
     number.as_u64().or_else(whole)

@@ -1,0 +1,92 @@
+//! Native prompts: checks the names in them, and sends those that expect no response.
+
+use longshore_engine::of_upstream;
+use longshore_engine::port::{Agent as _, Input, Session};
+use longshore_model::{Error, Order, OrderPart, PromptOptions, Result, Subtask};
+
+use super::references::{self, Bounds};
+use super::{ForPurpose as _, Purpose};
+use crate::OpenCode;
+use crate::api::template::Template;
+use crate::catalog::{Fields, Unverified};
+use crate::prompt::Saying;
+
+impl Fields<'static> {
+    /// Of a native prompt.
+    pub(super) const OF_NATIVE_PROMPT: Self = Self {
+        model: "request.model",
+        provider: "request.model",
+        agent: "request.agent",
+        variant: "request.variant",
+    };
+}
+
+impl OpenCode {
+    pub(super) async fn check_prompt(
+        &self,
+        session: &Session,
+        native: &Order,
+        options: &PromptOptions,
+        may_run: bool,
+    ) -> Result<()> {
+        let (catalog, at) = (&self.access.catalog, session.directory.as_str());
+        let bounds = Bounds { root: &self.access.root, directory: at };
+        let (defaults, fields) = (&self.access.defaults, Fields::OF_NATIVE_PROMPT);
+        catalog.check(at, options, defaults, fields, Unverified::Refuse).await?;
+        match native {
+            Order::Command { name, arguments } => {
+                let template = catalog.check_command(at, name, "request.command").await?;
+                if !may_run {
+                    references::check_not_run(template, arguments)?;
+                }
+                bounds.check_order(native, template).await
+            }
+            Order::Prompt { parts, .. } => {
+                for (position, part) in parts.iter().enumerate() {
+                    match part {
+                        OrderPart::Content => {}
+                        OrderPart::Agent(name) => {
+                            let field = format!("request.parts[{position}].name");
+                            catalog.check_agent(at, name, &field, Unverified::Refuse).await?;
+                        }
+                        OrderPart::Subtask(subtask) => self.check_subtask(at, position, subtask).await?,
+                    }
+                }
+                bounds.check_order(native, Template::default()).await
+            }
+        }
+    }
+
+    async fn check_subtask(&self, at: &str, position: usize, subtask: &Subtask) -> Result<()> {
+        let field = |name: &str| format!("request.parts[{position}].{name}");
+        let (model, agent) = (field("model"), field("agent"));
+        let named = PromptOptions {
+            model: subtask.model.clone(),
+            agent: Some(subtask.agent.clone()),
+            ..PromptOptions::default()
+        };
+        let fields = Fields { model: &model, provider: &model, agent: &agent, variant: &model };
+        let none = PromptOptions::default();
+        self.access.catalog.check(at, &named, &none, fields, Unverified::Refuse).await
+    }
+
+    /// OpenCode keeps the options of a note for the session's next prompts, the model too. So they are checked first.
+    pub(super) async fn send_note(
+        &self,
+        session: &Session,
+        native: &Order,
+        input: &[Input],
+        options: &PromptOptions,
+    ) -> Result<()> {
+        if matches!(native, Order::Command { .. }) {
+            return Err(Error::internal("a command always expects a response, so it cannot be a note"));
+        }
+        self.check_prompt(session, native, options, false).await?;
+        let prompt = self.new_prompt();
+        let draft = Saying { prompt: prompt.as_str(), input, options, order: Some(native), is_note: true };
+        let body = self.starter.prompts.body(&self.for_callers, session, draft).await;
+        let body = body.map_err(of_upstream)?;
+        let noted = self.for_callers.note(&session.directory, session.id.as_str(), body).await;
+        noted.for_purpose(Purpose::change("add the note to the session").in_session(&session.id))
+    }
+}

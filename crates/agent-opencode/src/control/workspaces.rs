@@ -1,0 +1,211 @@
+//! Commands that change the project's workspaces and worktrees.
+
+use std::collections::HashMap;
+
+use longshore_engine::port::{Inhabitant, Inhabited, Session};
+use longshore_model::{
+    ControlResult, Error, ErrorKind, NewWorkspace, NewWorktree, Result, SessionId, WorkspaceId, WorktreeRef,
+};
+
+use super::readiness::{Readiness, ReadinessEvents};
+use super::{ForPurpose as _, Purpose, failure, results};
+use crate::OpenCode;
+use crate::api;
+use crate::client::CallError;
+
+/// The kind of workspace that is a worktree: OpenCode reports when such a workspace is ready.
+const WORKTREE: &str = "worktree";
+
+impl OpenCode {
+    pub(super) async fn create_workspace(&self, new: &NewWorkspace) -> Result<ControlResult> {
+        let (client, root) = (&self.for_callers, self.access.root.as_str());
+        if let Some(id) = &new.id {
+            let listed = client.whole_workspaces(root).await;
+            let listed = listed.for_purpose(Purpose::query("list the workspaces"))?;
+            if listed.iter().any(|workspace| workspace.id == id.as_str()) {
+                return Err(Error::invalid(
+                    "request.id",
+                    "OpenCode already has a workspace with this id; choose another.",
+                ));
+            }
+        }
+        let purpose = Purpose::change("create the workspace");
+        let _slot = client.long_slot().await.for_purpose(purpose)?;
+        let events = if new.kind == WORKTREE { Some(self.subscribe().await?) } else { None };
+        let made = client.create_workspace(root, new).await.and_then(results::workspace);
+        // Also after a failure: OpenCode may have created the workspace nevertheless.
+        self.access.catalog.forget_workspaces().await;
+        let made = made.for_purpose(purpose)?;
+        if let (Some(events), Some(directory)) = (events, &made.directory) {
+            self.wait_until_ready(events, directory, "workspace").await?;
+        }
+        Ok(ControlResult::Workspace(Some(made)))
+    }
+
+    pub(super) async fn remove_workspace(&self, id: &WorkspaceId) -> Result<ControlResult> {
+        let Some(found) = self.own_workspace(id).await? else { return Ok(ControlResult::Workspace(None)) };
+        let directory = match &found.directory {
+            Some(directory) => Some(resolved(directory).await),
+            None => None,
+        };
+        let removed = self.for_callers.remove_workspace(&self.access.root, id.as_str()).await;
+        let removed = removed.and_then(|removed| removed.map(results::workspace).transpose());
+        self.access.catalog.forget_workspaces().await;
+        if let (Ok(Some(_)), Some(directory)) = (&removed, &directory) {
+            self.watch.leave(directory);
+        }
+        Ok(ControlResult::Workspace(removed.for_purpose(Purpose::change("remove the workspace"))?))
+    }
+
+    /// What is lost with a workspace: OpenCode deletes its sessions and their descendants.
+    pub(super) async fn removable_workspace(&self, id: &WorkspaceId) -> Result<Option<Inhabited>> {
+        let Some(found) = self.own_workspace(id).await? else { return Ok(None) };
+        let directory = match found.directory {
+            Some(directory) => Some(resolved(&directory).await),
+            None => None,
+        };
+        // A session can belong to a workspace and work elsewhere, so the sessions of all directories are searched.
+        let purpose = Purpose::query("read which sessions are in the workspace");
+        let all = self.for_callers.project_sessions(&self.access.root).await;
+        let all = all.for_purpose(purpose)?;
+        let sessions = inhabitants(&all, id.as_str()).for_purpose(purpose)?;
+        Ok(Some(Inhabited { directory, sessions }))
+    }
+
+    /// A workspace of the project that may be removed. OpenCode itself would remove a workspace of any project. `None`: the
+    /// project has no workspace with this id.
+    async fn own_workspace(&self, id: &WorkspaceId) -> Result<Option<api::control::Workspace>> {
+        let listed = self.for_callers.whole_workspaces(&self.access.root).await;
+        let listed = listed.for_purpose(Purpose::query("list the workspaces"))?;
+        let found = listed.into_iter().find(|workspace| workspace.id == id.as_str());
+        if let Some(directory) = found.as_ref().and_then(|found| found.directory.as_ref())
+            && self.access.contains_root(directory).await
+        {
+            return Err(Error::invalid(
+                "workspace_id",
+                "The gateway itself works in this workspace, so the workspace cannot be removed.",
+            ));
+        }
+        Ok(found)
+    }
+
+    pub(super) async fn create_worktree(&self, new: &NewWorktree) -> Result<ControlResult> {
+        let (client, root) = (&self.for_callers, self.access.root.as_str());
+        let purpose = Purpose::change("create the worktree");
+        let _slot = client.long_slot().await.for_purpose(purpose)?;
+        let events = self.subscribe().await?;
+        let made = client.create_worktree(root, new.name.as_deref(), new.start_command.as_deref()).await;
+        self.access.catalog.forget_workspaces().await;
+        let made = results::worktree(made.for_purpose(purpose)?);
+        self.wait_until_ready(events, &made.directory, "worktree").await?;
+        Ok(ControlResult::Worktree(made))
+    }
+
+    pub(super) async fn remove_worktree(&self, wanted: &WorktreeRef) -> Result<ControlResult> {
+        let listed = self.list_worktrees().await?;
+        let directory = self.access.worktree(wanted, &listed).await?;
+        let here = resolved(directory).await;
+        let removed = self.for_callers.remove_worktree(&self.access.root, directory).await;
+        self.access.catalog.forget_workspaces().await;
+        if let Ok(true) = removed {
+            self.watch.leave(&here);
+        }
+        Ok(ControlResult::Ok(removed.for_purpose(Purpose::change("remove the worktree"))?))
+    }
+
+    pub(super) async fn reset_worktree(&self, wanted: &WorktreeRef) -> Result<ControlResult> {
+        let listed = self.list_worktrees().await?;
+        let directory = self.access.worktree(wanted, &listed).await?;
+        let reset = self.for_callers.reset_worktree(&self.access.root, directory).await;
+        self.access.catalog.forget_workspaces().await;
+        Ok(ControlResult::Ok(reset.for_purpose(Purpose::change("reset the worktree"))?))
+    }
+
+    /// The directory of a worktree, resolved like the directories of sessions.
+    pub(super) async fn removable_worktree(&self, wanted: &WorktreeRef) -> Result<String> {
+        let listed = self.list_worktrees().await?;
+        Ok(resolved(self.access.worktree(wanted, &listed).await?).await)
+    }
+
+    /// The worktrees that OpenCode lists now.
+    async fn list_worktrees(&self) -> Result<Vec<String>> {
+        let listed = self.for_callers.worktrees(&self.access.root).await;
+        listed.for_purpose(Purpose::query("list the worktrees"))
+    }
+
+    /// Opens the stream of readiness events. When this fails, nothing has been changed yet.
+    async fn subscribe(&self) -> Result<ReadinessEvents> {
+        let events = ReadinessEvents::open(&self.for_callers).await;
+        events.for_purpose(Purpose::query("subscribe to OpenCode's events"))
+    }
+
+    async fn wait_until_ready(&self, mut events: ReadinessEvents, directory: &str, what: &str) -> Result<()> {
+        let readiness = loop {
+            match events.next_outcome(directory).await {
+                Some(readiness) => break readiness,
+                None if self.is_checked_out(directory).await => break Readiness::Ready,
+                None => {}
+            }
+        };
+        match readiness {
+            Readiness::Ready => Ok(()),
+            Readiness::Failed(why) => Err(failure::unexpected(&format!(
+                "OpenCode created the {what}, but could not make it ready: {}",
+                if why.is_empty() { "OpenCode gave no reason." } else { &why }
+            ))
+            .detail("detail", why)),
+            Readiness::Unknown => Err(Error::new(
+                ErrorKind::UpstreamUnreachable,
+                format!(
+                    "OpenCode created the {what}, but did not report in time that it is ready. The {what} exists: check the \
+                     list before you create another."
+                ),
+            )),
+        }
+    }
+
+    /// Whether a worktree exists with its files, as far as the disk and OpenCode's list show.
+    async fn is_checked_out(&self, directory: &str) -> bool {
+        let is_on_disk = !self.is_root_here || self.access.is_checked_out(directory).await;
+        is_on_disk
+            && self.list_worktrees().await.is_ok_and(|listed| listed.iter().any(|one| one == directory))
+    }
+}
+
+/// A directory in the spelling of sessions. A directory that is not on this machine stays as it is.
+async fn resolved(directory: &str) -> String {
+    let resolved = tokio::fs::canonicalize(directory).await.ok();
+    let resolved = resolved.and_then(|path| path.into_os_string().into_string().ok());
+    resolved.unwrap_or_else(|| directory.to_owned())
+}
+
+/// The sessions of a workspace, and all their descendants.
+fn inhabitants(all: &[api::Session], workspace: &str) -> Result<Vec<Inhabitant>, CallError> {
+    let mut below: HashMap<&str, Vec<&api::Session>> = HashMap::new();
+    for session in all {
+        if let Some(parent) = &session.parent {
+            below.entry(parent).or_default().push(session);
+        }
+    }
+    let is_inside = |session: &&api::Session| session.workspace.as_deref() == Some(workspace);
+    let mut going: Vec<&api::Session> = all.iter().filter(is_inside).collect();
+    let mut found = Vec::new();
+    // Each session's children leave the map once they are visited, so a cycle of parents ends.
+    while let Some(session) = going.pop() {
+        found.push(inhabitant(session)?);
+        let children = below.remove(session.id.as_str()).unwrap_or_default();
+        going.extend(children.into_iter().filter(|child| !is_inside(child)));
+    }
+    Ok(found)
+}
+
+/// An unreadable session is an error: it must not be overlooked.
+fn inhabitant(session: &api::Session) -> Result<Inhabitant, CallError> {
+    let malformed = |_| CallError::Garbled("a session with a malformed name".to_owned());
+    let parent = session.parent.as_deref().map(SessionId::parse).transpose().map_err(malformed)?;
+    let directory = session.directory.clone();
+    let directory =
+        directory.ok_or_else(|| CallError::Garbled("a session without a directory".to_owned()))?;
+    let id = SessionId::parse(&session.id).map_err(malformed)?;
+    Ok(Inhabitant { session: Session { id, directory }, parent })
+}
