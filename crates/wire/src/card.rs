@@ -1,4 +1,4 @@
-//! The agent card: the same facts for every line, in the fields of one line or of both.
+//! The agent card: the same facts for every version, in the fields of one line or of both.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::v1::card::API_KEY_HEADER;
 
 /// Whose fields a card has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Lines {
+pub(crate) enum CardVersions {
     V1,
     V03,
     /// 0.3, with security schemes that readers of ProtoJSON take too.
@@ -20,7 +20,7 @@ pub(crate) enum Lines {
     Both,
 }
 
-impl Lines {
+impl CardVersions {
     fn has_v1(self) -> bool {
         matches!(self, Self::V1 | Self::Both)
     }
@@ -31,54 +31,54 @@ impl Lines {
 }
 
 /// The same card always gives the same bytes.
-pub(crate) fn encode(card: &Card, lines: Lines) -> Bytes {
+pub(crate) fn encode(card: &Card, versions: CardVersions) -> Bytes {
     let mut out = Vec::with_capacity(4096);
     let mut object = ObjectWriter::begin(&mut out);
     object.text("name", &card.name);
     object.text("description", &card.description);
-    if lines.has_v03() {
+    if versions.has_v03() {
         write_transports(&mut object, card);
     }
-    if lines.has_v1() {
-        write_interfaces(&mut object, card, lines);
+    if versions.has_v1() {
+        write_interfaces(&mut object, card, versions);
     }
     object.text("version", &card.version);
     object.some_text("documentationUrl", card.documentation_url.as_deref());
     object.object("capabilities", |object| {
         object.boolean("streaming", card.streaming);
         object.boolean("pushNotifications", false);
-        if !lines.has_v1() {
+        if !versions.has_v1() {
             // History is kept, but not as a list of the states that a task went through.
             object.boolean("stateTransitionHistory", false);
         }
-        write_extensions(object, &card.extensions, lines);
-        if lines.has_v1() {
+        write_extensions(object, &card.extensions, versions);
+        if versions.has_v1() {
             object.boolean("extendedAgentCard", card.extended);
         }
     });
-    write_security(&mut object, &card.schemes, lines);
+    write_security(&mut object, &card.schemes, versions);
     object.texts("defaultInputModes", &card.input_modes);
     object.texts("defaultOutputModes", &card.output_modes);
     object.array("skills", &card.skills, write_skill);
-    if lines.has_v03() {
+    if versions.has_v03() {
         object.boolean("supportsAuthenticatedExtendedCard", card.extended);
     }
     object.end();
     out.into()
 }
 
-/// The bindings of a line, the preferred one first: as clients of each line know it from its first servers.
-pub(crate) fn bindings(line: ProtocolVersion) -> [Binding; 2] {
-    match line {
+/// The bindings of a version, the preferred one first: as clients of each version know it from its first servers.
+pub(crate) fn bindings(version: ProtocolVersion) -> [Binding; 2] {
+    match version {
         ProtocolVersion::V1 => [Binding::JsonRpc, Binding::Rest],
         ProtocolVersion::V03 => [Binding::Rest, Binding::JsonRpc],
     }
 }
 
-/// The interfaces of a card in the order of a line.
-fn interfaces(card: &Card, line: ProtocolVersion) -> impl Iterator<Item = &Interface> {
+/// The interfaces of a card in the order of a version.
+fn interfaces(card: &Card, version: ProtocolVersion) -> impl Iterator<Item = &Interface> {
     let of = |binding| card.interfaces.iter().filter(move |interface| interface.binding == binding);
-    bindings(line).into_iter().flat_map(of)
+    bindings(version).into_iter().flat_map(of)
 }
 
 /// Where 0.3 is served, the preferred place first.
@@ -96,12 +96,12 @@ fn write_transports(object: &mut ObjectWriter<'_>, card: &Card) {
     });
 }
 
-/// Where a 1.0 client finds which line. It takes the first entry that it can speak, so its own line comes first.
-fn write_interfaces(object: &mut ObjectWriter<'_>, card: &Card, lines: Lines) {
+/// Where a 1.0 client finds which version. It takes the first entry that it can speak, so its own version comes first.
+fn write_interfaces(object: &mut ObjectWriter<'_>, card: &Card, versions: CardVersions) {
     let told: &[ProtocolVersion] =
-        if lines.has_v03() { &[ProtocolVersion::V1, ProtocolVersion::V03] } else { &[ProtocolVersion::V1] };
+        if versions.has_v03() { &[ProtocolVersion::V1, ProtocolVersion::V03] } else { &[ProtocolVersion::V1] };
     let all =
-        told.iter().flat_map(|line| interfaces(card, *line).map(|interface| (interface, line.version())));
+        told.iter().flat_map(|version| interfaces(card, *version).map(|interface| (interface, version.version())));
     object.array("supportedInterfaces", all, |out, (interface, version)| {
         let mut object = ObjectWriter::begin(out);
         object.text("url", &interface.url);
@@ -118,11 +118,11 @@ fn binding_name(binding: Binding) -> &'static str {
     }
 }
 
-/// On a card for both lines an extension stands under the names of both.
-fn write_extensions(object: &mut ObjectWriter<'_>, extensions: &[CardExtension], lines: Lines) {
-    let is_for_v1 = lines.has_v1();
+/// On a card for both versions an extension stands under the names of both.
+fn write_extensions(object: &mut ObjectWriter<'_>, extensions: &[CardExtension], versions: CardVersions) {
+    let is_for_v1 = versions.has_v1();
     let newer = extensions.iter().filter(|_| is_for_v1).cloned();
-    let older = extensions.iter().filter(|_| lines.has_v03()).map(as_of_v03);
+    let older = extensions.iter().filter(|_| versions.has_v03()).map(as_of_v03);
     let older = older.filter(|entry| !is_for_v1 || extensions.iter().all(|newer| newer.uri != entry.uri));
     object.some_array("extensions", newer.chain(older), |out, extension| {
         write_extension(out, &extension, !is_for_v1);
@@ -143,7 +143,7 @@ fn write_extension(out: &mut Vec<u8>, extension: &CardExtension, is_printed_fals
 }
 
 /// Any one of the schemes lets a caller in, so each is a requirement of its own.
-fn write_security(object: &mut ObjectWriter<'_>, schemes: &[AuthScheme], lines: Lines) {
+fn write_security(object: &mut ObjectWriter<'_>, schemes: &[AuthScheme], versions: CardVersions) {
     // Two tokens of one scheme are still one scheme.
     let schemes: BTreeSet<AuthScheme> = schemes.iter().copied().collect();
     if schemes.is_empty() {
@@ -153,16 +153,16 @@ fn write_security(object: &mut ObjectWriter<'_>, schemes: &[AuthScheme], lines: 
         for scheme in &schemes {
             object.object(scheme_name(*scheme), |object| {
                 // A reader of one line does not look at what the other has in the same object.
-                if lines != Lines::V03 {
+                if versions != CardVersions::V03 {
                     write_scheme(object, *scheme);
                 }
-                if lines.has_v03() {
+                if versions.has_v03() {
                     write_old_scheme(object, *scheme);
                 }
             });
         }
     });
-    if lines.has_v1() {
+    if versions.has_v1() {
         object.array("securityRequirements", &schemes, |out, scheme| {
             let mut requirement = ObjectWriter::begin(out);
             requirement.object("schemes", |object| {
@@ -171,7 +171,7 @@ fn write_security(object: &mut ObjectWriter<'_>, schemes: &[AuthScheme], lines: 
             requirement.end();
         });
     }
-    if lines.has_v03() {
+    if versions.has_v03() {
         object.array("security", &schemes, |out, scheme| {
             let mut requirement = ObjectWriter::begin(out);
             requirement.texts(scheme_name(*scheme), [""; 0]);
@@ -191,7 +191,7 @@ pub(crate) fn scheme_name(scheme: AuthScheme) -> &'static str {
 
 /// The fields of a scheme in 0.3, which are those of `OpenAPI`.
 pub(crate) fn scheme_fields(scheme: AuthScheme) -> &'static [(&'static str, &'static str)] {
-    // In lower case: that is how clients of the line compare it, and the standard has it in either.
+    // In lower case: that is how clients of the version compare it, and the standard has it in either.
     match scheme {
         AuthScheme::Bearer => &[
             ("type", "http"),

@@ -1,7 +1,7 @@
 //! The extensions of A2A that are spoken here: their URIs, and which of them a caller has activated.
 //!
-//! Both lines of A2A use the same extensions under different URIs. Every URI that was ever in use is understood; answers
-//! name the one that the caller used, errors the one of the 1.0 line, the card those of the lines that it is for.
+//! Both versions of A2A use the same extensions under different URIs. Every URI that was ever in use is understood; answers
+//! name the one that the caller used, errors the one of the 1.0 version, the card those of the versions that it is for.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -18,7 +18,7 @@ pub use declaration::{declared, declared_exposure, mark_required};
 /// The header in which a caller names the extensions that it wants, and an answer those that it got.
 pub const HEADER: &str = "A2A-Extensions";
 
-/// What callers of the 0.3 line call it.
+/// What callers of the 0.3 version call it.
 pub const OLD_HEADER: &str = "X-A2A-Extensions";
 
 /// An extension. The order is that of the card.
@@ -49,7 +49,7 @@ struct Row {
     oldest: Option<&'static str>,
 }
 
-/// Where the 0.3 line documents its extensions.
+/// Where the 0.3 version documents its extensions.
 const DOCUMENT: &str =
     "https://github.com/Intelligent-Internet/opencode-a2a/blob/main/docs/extension-specifications.md";
 
@@ -133,12 +133,12 @@ impl Extension {
     pub const PUBLIC: [Self; 4] =
         [Self::SessionBinding, Self::ModelSelection, Self::StreamHints, Self::InteractiveInterrupt];
 
-    /// The URI of the 1.0 line.
+    /// The URI of the 1.0 version.
     pub fn uri(self) -> &'static str {
         TABLE[self as usize].uri
     }
 
-    /// The URI of the 0.3 line. What that line never had goes by the same name on both.
+    /// The URI of the 0.3 version. What that version never had goes by the same name on both.
     pub fn uri_v03(self) -> Cow<'static, str> {
         match TABLE[self as usize].fragments.first() {
             Some(fragment) => Cow::Owned(format!("{DOCUMENT}{fragment}")),
@@ -169,7 +169,7 @@ pub struct Activated(u16);
 impl Activated {
     pub const NONE: Self = Self(0);
 
-    /// As on the 0.3 line, where nobody has to ask.
+    /// As on the 0.3 version, where nobody has to ask.
     pub const ALL: Self = Self((1 << TABLE.len()) - 1);
 
     /// From the values of the header: lists with commas, in as many headers as the caller likes. What is unknown is

@@ -1,4 +1,4 @@
-//! The JSON-RPC 2.0 envelope. Both lines of A2A use it as it is here.
+//! The JSON-RPC 2.0 envelope. Both versions of A2A use it as it is here.
 
 use std::borrow::Cow;
 
@@ -69,7 +69,7 @@ pub fn result(id: &Id, result: &[u8]) -> Bytes {
     answer(id, result.len(), |object| object.key("result").extend_from_slice(result))
 }
 
-/// The refusal of a request, as the 1.0 line shapes it. That of the 0.3 line is [`crate::v03::error::jsonrpc`].
+/// The refusal of a request, as the 1.0 version shapes it. That of the 0.3 version is [`crate::v03::error::jsonrpc`].
 pub fn error(id: &Id, error: &Error) -> Bytes {
     answer(id, 320, |object| object.object("error", |object| v1::error::write_jsonrpc(object, error)))
 }
@@ -78,15 +78,15 @@ pub fn error(id: &Id, error: &Error) -> Bytes {
 pub fn unknown_method<'a>(
     name: &str,
     supported: impl IntoIterator<Item = &'a str> + Clone,
-    line: ProtocolVersion,
+    version: ProtocolVersion,
 ) -> Error {
     // The caller's own word, short enough for a message.
     const LONGEST: usize = 64;
     let shown: String = name.chars().filter(|c| !c.is_control()).take(LONGEST).collect();
-    let hint = hint_at_other_line(name, line);
+    let hint = hint_at_other_version(name, version);
     let mut text = format!("Unsupported method: {shown}");
     // Clients of 0.3 know the text as it is, and find the rest in the data.
-    if line == ProtocolVersion::V1 {
+    if version == ProtocolVersion::V1 {
         let served = supported.clone().into_iter().collect::<Vec<_>>().join(", ");
         text.push_str(". ");
         if let Some(hint) = &hint {
@@ -100,18 +100,18 @@ pub fn unknown_method<'a>(
     let error = Error::new(ErrorKind::MethodNotFound, text)
         .detail("method", shown)
         .detail("supportedMethods", text_of_list(supported))
-        .detail("protocolVersion", line.version());
+        .detail("protocolVersion", version.version());
     match hint {
-        Some(hint) if line == ProtocolVersion::V03 => error.detail("hint", hint),
+        Some(hint) if version == ProtocolVersion::V03 => error.detail("hint", hint),
         _ => error,
     }
 }
 
-/// What to do for a method that another line has than that of the request.
-fn hint_at_other_line(name: &str, line: ProtocolVersion) -> Option<String> {
-    let mut others = ProtocolVersion::ALL.into_iter().filter(|other| *other != line);
+/// What to do for a method that another version has than that of the request.
+fn hint_at_other_version(name: &str, version: ProtocolVersion) -> Option<String> {
+    let mut others = ProtocolVersion::ALL.into_iter().filter(|other| *other != version);
     let other = others.find(|other| surface::core_methods(*other).contains(&name))?;
-    let (own, base, other) = (line.version(), line.base(), other.version());
+    let (own, base, other) = (version.version(), version.base(), other.version());
     Some(format!(
         "It is a method of A2A {other}: send A2A-Version: {other}, and not under {base}, where only {own} is served."
     ))

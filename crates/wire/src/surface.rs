@@ -1,4 +1,4 @@
-//! Everything that can be called: one table of the operations in both lines and bindings, and one of all other paths.
+//! Everything that can be called: one table of the operations in both versions and bindings, and one of all other paths.
 //!
 //! Cards, contracts and the `OpenAPI` document are made from these tables and from those of the extensions, so a document
 //! cannot say what the tables do not.
@@ -31,7 +31,7 @@ impl ProtocolVersion {
         }
     }
 
-    /// The path under which only this line is served.
+    /// The path under which only this version is served.
     pub fn base(self) -> &'static str {
         match self {
             Self::V1 => "/a2a/1.0",
@@ -87,15 +87,15 @@ pub struct Operation {
 
 impl Operation {
     /// The JSON-RPC method.
-    pub fn jsonrpc(&self, line: ProtocolVersion) -> &'static str {
-        match line {
+    pub fn jsonrpc(&self, version: ProtocolVersion) -> &'static str {
+        match version {
             ProtocolVersion::V1 => self.method.as_str(),
             ProtocolVersion::V03 => v03::method::name(self.method),
         }
     }
 
-    pub fn rest(&self, line: ProtocolVersion) -> &'static [Endpoint] {
-        match line {
+    pub fn rest(&self, version: ProtocolVersion) -> &'static [Endpoint] {
+        match version {
             ProtocolVersion::V1 => self.rest,
             ProtocolVersion::V03 => self.old_rest,
         }
@@ -319,26 +319,26 @@ pub const ROUTES: [Route; 8] = [
     },
 ];
 
-/// The operations of a line, by their JSON-RPC names.
-pub fn core_methods(line: ProtocolVersion) -> Vec<&'static str> {
-    OPERATIONS.iter().map(|operation| operation.jsonrpc(line)).collect()
+/// The operations of a version, by their JSON-RPC names.
+pub fn core_methods(version: ProtocolVersion) -> Vec<&'static str> {
+    OPERATIONS.iter().map(|operation| operation.jsonrpc(version)).collect()
 }
 
-/// The methods of the extensions that are served: the same in both lines.
+/// The methods of the extensions that are served: the same in both versions.
 pub fn extension_methods(deployment: &Deployment) -> Vec<&'static str> {
     methods::on(deployment).map(|method| method.name).collect()
 }
 
-/// Every JSON-RPC method of a line that is answered, those of the extensions last.
-pub fn supported_methods(line: ProtocolVersion, deployment: &Deployment) -> Vec<&'static str> {
-    let mut methods = core_methods(line);
+/// Every JSON-RPC method of a version that is answered, those of the extensions last.
+pub fn supported_methods(version: ProtocolVersion, deployment: &Deployment) -> Vec<&'static str> {
+    let mut methods = core_methods(version);
     methods.extend(extension_methods(deployment));
     methods
 }
 
-/// The REST endpoints of a line. A path that takes GET may take HEAD too, which is not listed apart.
-pub fn endpoints(line: ProtocolVersion) -> Vec<Endpoint> {
-    let all = OPERATIONS.iter().flat_map(|operation| operation.rest(line).iter().copied());
+/// The REST endpoints of a version. A path that takes GET may take HEAD too, which is not listed apart.
+pub fn endpoints(version: ProtocolVersion) -> Vec<Endpoint> {
+    let all = OPERATIONS.iter().flat_map(|operation| operation.rest(version).iter().copied());
     all.filter(|endpoint| endpoint.verb != Verb::Head).collect()
 }
 
@@ -354,16 +354,16 @@ mod tests {
         let mut table = String::new();
         for operation in &OPERATIONS {
             writeln!(table, "{}", operation.method.as_str()).unwrap();
-            for line in ProtocolVersion::ALL {
-                let name = operation.jsonrpc(line);
-                let rest: Vec<String> = operation.rest(line).iter().map(ToString::to_string).collect();
-                writeln!(table, "  {} {name}; {}", line.version(), rest.join(", ")).unwrap();
+            for version in ProtocolVersion::ALL {
+                let name = operation.jsonrpc(version);
+                let rest: Vec<String> = operation.rest(version).iter().map(ToString::to_string).collect();
+                writeln!(table, "  {} {name}; {}", version.version(), rest.join(", ")).unwrap();
             }
         }
         for Route { path, verbs, access, line, .. } in &ROUTES {
             let verbs: Vec<&str> = verbs.iter().map(|verb| verb.as_str()).collect();
-            let line = line.map_or("both", ProtocolVersion::version);
-            writeln!(table, "{} {path} {access:?} {line}", verbs.join(", ")).unwrap();
+            let version = line.map_or("both", ProtocolVersion::version);
+            writeln!(table, "{} {path} {access:?} {version}", verbs.join(", ")).unwrap();
         }
         insta::assert_snapshot!(table);
     }
@@ -380,10 +380,10 @@ mod tests {
     fn no_name_and_no_endpoint_means_two_things() {
         let mut names = HashSet::new();
         let mut endpoints = HashSet::new();
-        for line in ProtocolVersion::ALL {
+        for version in ProtocolVersion::ALL {
             for operation in &OPERATIONS {
-                assert!(names.insert(operation.jsonrpc(line)), "{operation:?}");
-                assert!(operation.rest(line).iter().all(|endpoint| endpoints.insert(*endpoint)));
+                assert!(names.insert(operation.jsonrpc(version)), "{operation:?}");
+                assert!(operation.rest(version).iter().all(|endpoint| endpoints.insert(*endpoint)));
             }
         }
         assert!(methods::all().all(|method| names.insert(method.name)));

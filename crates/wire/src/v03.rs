@@ -18,7 +18,7 @@ mod properties;
 
 use crate::spelling::Spelling;
 
-/// As the card and the header `A2A-Version` spell this line.
+/// As the card and the header `A2A-Version` spell this version.
 pub const VERSION: &str = "0.3";
 
 /// The two shapes of 0.3.

@@ -58,10 +58,10 @@ impl Deployment {
         self.control && self.workspace_mutations && !self.environment.is_read_only()
     }
 
-    /// The line that is meant when a request says nothing, as a client of `line` has to know it.
-    pub(super) fn default_line(&self, line: ProtocolVersion, base: Base) -> ProtocolVersion {
+    /// The version that is meant when a request says nothing, as a client of `line` has to know it.
+    pub(super) fn default_version(&self, version: ProtocolVersion, base: Base) -> ProtocolVersion {
         match (base, self.missing_version) {
-            (Base::ProtocolVersion, _) | (Base::Root, MissingVersion::ByRequest) => line,
+            (Base::ProtocolVersion, _) | (Base::Root, MissingVersion::ByRequest) => version,
             (Base::Root, MissingVersion::V03) => ProtocolVersion::V03,
         }
     }

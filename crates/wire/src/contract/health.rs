@@ -32,7 +32,7 @@ impl HealthFacts {
 }
 
 /// The answer of `/health`.
-pub fn health(deployment: &Deployment, line: ProtocolVersion, facts: &HealthFacts) -> Bytes {
+pub fn health(deployment: &Deployment, version: ProtocolVersion, facts: &HealthFacts) -> Bytes {
     let document = json!({
         "status": if facts.is_ready() { "ok" } else { "unavailable" },
         "service": "longshore",
@@ -42,7 +42,7 @@ pub fn health(deployment: &Deployment, line: ProtocolVersion, facts: &HealthFact
         "ready": facts.is_ready(),
         "stopping": facts.stopping,
         "parts": {"opencode": part(&facts.opencode), "store": part(&facts.store)},
-        "profile": profile(deployment, line),
+        "profile": profile(deployment, version),
     });
     document.to_string().into()
 }

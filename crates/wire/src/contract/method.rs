@@ -63,14 +63,14 @@ fn switched(extension: Extension) -> impl Iterator<Item = (&'static str, Switch)
 /// How each method of an extension is called.
 pub(super) fn contracts(
     deployment: &Deployment,
-    line: ProtocolVersion,
+    version: ProtocolVersion,
     extension: Extension,
 ) -> Map<String, Value> {
-    let contract = |method: &Method| (method.name.to_owned(), contract(deployment, line, method));
+    let contract = |method: &Method| (method.name.to_owned(), contract(deployment, version, method));
     of(deployment, extension).map(contract).collect()
 }
 
-fn contract(deployment: &Deployment, line: ProtocolVersion, method: &Method) -> Value {
+fn contract(deployment: &Deployment, version: ProtocolVersion, method: &Method) -> Value {
     let mut names = Names::default();
     for param in method.params {
         names.add("", param, true, deployment);
@@ -86,7 +86,7 @@ fn contract(deployment: &Deployment, line: ProtocolVersion, method: &Method) -> 
         params.insert("unsupported".to_owned(), json!(methods::OTHER_PAGING));
     }
     let mut result = json!({"fields": method.result.fields()});
-    if let Some(items_type) = method.result.items_type(line) {
+    if let Some(items_type) = method.result.items_type(version) {
         result["items_type"] = json!(items_type);
     }
     let mut contract = json!({"params": params, "result": result, "notification_response_status": 204});
@@ -179,9 +179,9 @@ fn subtask_support() -> Value {
     })
 }
 
-/// The code of an error and the word that clients go by, in the spelling of a line.
-pub(crate) fn code(line: ProtocolVersion, kind: ErrorKind) -> (i32, &'static str) {
-    match line {
+/// The code of an error and the word that clients go by, in the spelling of a version.
+pub(crate) fn code(version: ProtocolVersion, kind: ErrorKind) -> (i32, &'static str) {
+    match version {
         ProtocolVersion::V1 => {
             let row = v1::error::row(kind);
             (row.code, row.reason)
@@ -193,12 +193,12 @@ pub(crate) fn code(line: ProtocolVersion, kind: ErrorKind) -> (i32, &'static str
     }
 }
 
-pub(super) fn error(line: ProtocolVersion, kind: ErrorKind) -> Value {
-    let (code, word) = code(line, kind);
+pub(super) fn error(version: ProtocolVersion, kind: ErrorKind) -> Value {
+    let (code, word) = code(version, kind);
     json!({"code": code, "type": word})
 }
 
 /// The codes of these kinds, by their words.
-pub(super) fn codes(line: ProtocolVersion, kinds: &[ErrorKind]) -> Map<String, Value> {
-    kinds.iter().map(|kind| code(line, *kind)).map(|(code, word)| (word.to_owned(), json!(code))).collect()
+pub(super) fn codes(version: ProtocolVersion, kinds: &[ErrorKind]) -> Map<String, Value> {
+    kinds.iter().map(|kind| code(version, *kind)).map(|(code, word)| (word.to_owned(), json!(code))).collect()
 }

@@ -21,22 +21,22 @@ use crate::extension::{Extension, as_of_v03, declared, declared_exposure};
 use crate::methods::{Answer, Item};
 use crate::surface::ProtocolVersion;
 
-/// What stands on the public card too, in the names of the line. `None`: nothing.
-pub(super) fn slim(deployment: &Deployment, line: ProtocolVersion, extension: Extension) -> Option<Value> {
-    declaration(deployment, line, extension)?.params.map(|params| params.to_value())
+/// What stands on the public card too, in the names of the version. `None`: nothing.
+pub(super) fn slim(deployment: &Deployment, version: ProtocolVersion, extension: Extension) -> Option<Value> {
+    declaration(deployment, version, extension)?.params.map(|params| params.to_value())
 }
 
-/// The entry of the public card, in the names of the line. `None`: there is nothing to declare.
+/// The entry of the public card, in the names of the version. `None`: there is nothing to declare.
 pub(super) fn declaration(
     deployment: &Deployment,
-    line: ProtocolVersion,
+    version: ProtocolVersion,
     extension: Extension,
 ) -> Option<CardExtension> {
     let entry = match extension {
         Extension::ThinkingExposure => declared_exposure(deployment.exposure)?,
         _ => declared(&[extension]).pop()?,
     };
-    Some(match line {
+    Some(match version {
         ProtocolVersion::V1 => entry,
         ProtocolVersion::V03 => as_of_v03(&entry),
     })
@@ -45,7 +45,7 @@ pub(super) fn declaration(
 /// `offers`: what the agent has by name, where that is known and told.
 pub(super) fn full(
     deployment: &Deployment,
-    line: ProtocolVersion,
+    version: ProtocolVersion,
     base: Base,
     extension: Extension,
     offers: Option<&Offers>,
@@ -53,19 +53,19 @@ pub(super) fn full(
     let own = match extension {
         Extension::SessionBinding => session_binding(deployment),
         Extension::ModelSelection => model_selection(),
-        Extension::StreamHints => stream_hints(line),
-        Extension::InteractiveInterrupt => interactive_interrupt(deployment, line),
-        Extension::SessionManagement => session_management::params(deployment, line, offers),
-        Extension::ProviderDiscovery => provider_discovery::params(deployment, line),
-        Extension::WorkspaceControl => workspace_control::params(deployment, line),
-        Extension::InterruptRecovery => interrupt_recovery(deployment, line),
-        Extension::CompatibilityProfile => return Some(compatibility_profile(deployment, line, base)),
-        Extension::WireContract => return Some(wire_contract(deployment, line, base)),
+        Extension::StreamHints => stream_hints(version),
+        Extension::InteractiveInterrupt => interactive_interrupt(deployment, version),
+        Extension::SessionManagement => session_management::params(deployment, version, offers),
+        Extension::ProviderDiscovery => provider_discovery::params(deployment, version),
+        Extension::WorkspaceControl => workspace_control::params(deployment, version),
+        Extension::InterruptRecovery => interrupt_recovery(deployment, version),
+        Extension::CompatibilityProfile => return Some(compatibility_profile(deployment, version, base)),
+        Extension::WireContract => return Some(wire_contract(deployment, version, base)),
         Extension::ArtifactMetadata => artifact_metadata(),
         // Nothing more is to be said of it.
-        Extension::ThinkingExposure => return slim(deployment, line, extension),
+        Extension::ThinkingExposure => return slim(deployment, version, extension),
     };
-    let mut params = slim(deployment, line, extension).unwrap_or_else(|| json!({}));
+    let mut params = slim(deployment, version, extension).unwrap_or_else(|| json!({}));
     merge(&mut params, own);
     let has_profile = matches!(
         extension,
@@ -78,7 +78,7 @@ pub(super) fn full(
             | Extension::InterruptRecovery
     );
     if has_profile {
-        params["profile"] = profile::summary(deployment, line);
+        params["profile"] = profile::summary(deployment, version);
     }
     Some(params)
 }
@@ -134,7 +134,7 @@ fn model_selection() -> Value {
     })
 }
 
-fn stream_hints(line: ProtocolVersion) -> Value {
+fn stream_hints(version: ProtocolVersion) -> Value {
     let text = json!({"part_kind": "text", "payload": "artifact.parts[].text"});
     let mut hints = json!({
         "status_metadata_field": "metadata.shared.stream",
@@ -163,8 +163,8 @@ fn stream_hints(line: ProtocolVersion) -> Value {
         "gap_metadata_field": "metadata.longshore.gap",
         "gap_fields": fields("metadata.longshore.gap", &["requested", "first", "head", "requested_epoch", "head_epoch"]),
     });
-    if line == ProtocolVersion::V03 {
-        // Clients of that line look for it here.
+    if version == ProtocolVersion::V03 {
+        // Clients of that version look for it here.
         hints["interrupt_fields"] = json!(fields("metadata.shared.interrupt", &["outcome"]));
     }
     hints
@@ -174,34 +174,34 @@ const INTERRUPT_FIELDS: [&str; 6] = ["request_id", "type", "phase", "details", "
 
 /// What a method can end in, beside bad parameters: these kinds, that too many come, that the gateway stops or its store is down,
 /// and on the line where methods are gated that their extension was not activated.
-fn errors(line: ProtocolVersion, kinds: &[ErrorKind], data_fields: &[&str]) -> Value {
+fn errors(version: ProtocolVersion, kinds: &[ErrorKind], data_fields: &[&str]) -> Value {
     let mut kinds = kinds.to_vec();
     kinds.retain(|kind| *kind != ErrorKind::TooManyRequests);
     kinds.extend([ErrorKind::TooManyRequests, ErrorKind::Unavailable]);
-    let mut fields = vec![if line == ProtocolVersion::V1 { "reason" } else { "type" }.to_owned()];
-    fields.extend(data_fields.iter().map(|name| data_field(line, name)));
-    if line == ProtocolVersion::V1 {
+    let mut fields = vec![if version == ProtocolVersion::V1 { "reason" } else { "type" }.to_owned()];
+    fields.extend(data_fields.iter().map(|name| data_field(version, name)));
+    if version == ProtocolVersion::V1 {
         kinds.push(ErrorKind::ExtensionNotActivated);
         let names = ["method", "requiredExtensions", "requestedExtensions"];
-        fields.extend(names.map(|name| data_field(line, name)));
+        fields.extend(names.map(|name| data_field(version, name)));
     }
     let mut seen = HashSet::new();
     fields.retain(|field| seen.insert(field.clone()));
-    let words: Vec<&str> = kinds.iter().map(|kind| method::code(line, *kind).1).collect();
+    let words: Vec<&str> = kinds.iter().map(|kind| method::code(version, *kind).1).collect();
     json!({
-        "business_codes": method::codes(line, &kinds),
+        "business_codes": method::codes(version, &kinds),
         "error_types": words,
         "error_data_fields": fields,
-        "invalid_params_data_fields": match line {
+        "invalid_params_data_fields": match version {
             ProtocolVersion::V1 => json!(["fieldViolations[].field", "fieldViolations[].description"]),
             ProtocolVersion::V03 => json!(["type", "field"]),
         },
     })
 }
 
-/// Where an error of a line tells a fact.
-fn data_field(line: ProtocolVersion, name: &str) -> String {
-    match line {
+/// Where an error of a version tells a fact.
+fn data_field(version: ProtocolVersion, name: &str) -> String {
+    match version {
         ProtocolVersion::V1 => format!("metadata.{name}"),
         ProtocolVersion::V03 => {
             let mut field = String::new();
@@ -228,7 +228,7 @@ fn kinds_of(deployment: &Deployment, extension: Extension) -> Vec<ErrorKind> {
 }
 
 /// The errors of the methods of an extension.
-fn errors_of(deployment: &Deployment, line: ProtocolVersion, extension: Extension) -> Value {
+fn errors_of(deployment: &Deployment, version: ProtocolVersion, extension: Extension) -> Value {
     let kinds = kinds_of(deployment, extension);
     let mut data_fields = vec!["method", "upstreamStatus", "detail"];
     // What is about no session in particular does not say which is in the way.
@@ -238,16 +238,16 @@ fn errors_of(deployment: &Deployment, line: ProtocolVersion, extension: Extensio
     if kinds.contains(&ErrorKind::AuthorizationForbidden) {
         data_fields.extend(["capability", "credentialId"]);
     }
-    let mut errors = errors(line, &kinds, &data_fields);
+    let mut errors = errors(version, &kinds, &data_fields);
     let mut more = Vec::new();
-    if line == ProtocolVersion::V03 {
+    if version == ProtocolVersion::V03 {
         more.push("fields");
     }
     if method::of(deployment, extension).any(|method| method.paged) {
         more.extend(["max", "supported", "unsupported"]);
     }
     if let Some(fields) = errors["invalid_params_data_fields"].as_array_mut() {
-        fields.extend(more.into_iter().map(|name| Value::from(data_field(line, name))));
+        fields.extend(more.into_iter().map(|name| Value::from(data_field(version, name))));
     }
     errors
 }
@@ -267,23 +267,23 @@ fn routing_fields() -> Value {
 }
 
 /// The fields of an item, each with its place in the items of a result.
-fn item_fields(item: Item, line: ProtocolVersion) -> Map<String, Value> {
-    placed_fields("items[]", item, line)
+fn item_fields(item: Item, version: ProtocolVersion) -> Map<String, Value> {
+    placed_fields("items[]", item, version)
 }
 
-fn placed_fields(place: &str, item: Item, line: ProtocolVersion) -> Map<String, Value> {
-    let names: Vec<&str> = item.fields_of(line).map(|field| field.name).collect();
+fn placed_fields(place: &str, item: Item, version: ProtocolVersion) -> Map<String, Value> {
+    let names: Vec<&str> = item.fields_of(version).map(|field| field.name).collect();
     fields(place, &names)
 }
 
-fn interactive_interrupt(deployment: &Deployment, line: ProtocolVersion) -> Value {
+fn interactive_interrupt(deployment: &Deployment, version: ProtocolVersion) -> Value {
     let kinds = kinds_of(deployment, Extension::InteractiveInterrupt);
     let data_fields =
         ["requestId", "expectedInterruptType", "actualInterruptType", "method", "upstreamStatus", "detail"];
     let replies = PermissionReply::ALL.map(PermissionReply::as_str);
     let mut params = json!({
         "interrupt_fields": fields("metadata.shared.interrupt", &INTERRUPT_FIELDS),
-        "method_contracts": method::contracts(deployment, line, Extension::InteractiveInterrupt),
+        "method_contracts": method::contracts(deployment, version, Extension::InteractiveInterrupt),
         "permission_reply_values": replies,
         "question_reply_contract": {
             "answers": "One list of texts for each question, in order: the labels that are chosen, or own words.",
@@ -295,17 +295,17 @@ fn interactive_interrupt(deployment: &Deployment, line: ProtocolVersion) -> Valu
         &mut params,
         json!({
             "success_result_fields": Answer::Answered.fields(),
-            "errors": errors(line, &kinds, &data_fields),
+            "errors": errors(version, &kinds, &data_fields),
             "notes": ["The metadata is accepted and not needed: an ask is found by its request_id alone."],
         }),
     );
     params
 }
 
-fn interrupt_recovery(deployment: &Deployment, line: ProtocolVersion) -> Value {
+fn interrupt_recovery(deployment: &Deployment, version: ProtocolVersion) -> Value {
     json!({
         "methods": method::names(deployment, Extension::InterruptRecovery),
-        "method_contracts": method::contracts(deployment, line, Extension::InterruptRecovery),
+        "method_contracts": method::contracts(deployment, version, Extension::InterruptRecovery),
         "supported_metadata": [],
         "provider_private_metadata": [],
         "recovery_scope": {
@@ -313,8 +313,8 @@ fn interrupt_recovery(deployment: &Deployment, line: ProtocolVersion) -> Value {
             "identity_scope": "current_authenticated_caller",
             "empty_result_when_identity_unavailable": true,
         },
-        "item_fields": placed_fields("result.items[]", Item::Interrupt, line),
-        "errors": errors(line, &[], &[]),
+        "item_fields": placed_fields("result.items[]", Item::Interrupt, version),
+        "errors": errors(version, &[], &[]),
         "notes": [
             "The lists hold what the caller's own tasks have asked, those of sub-agents included.",
             "They outlive a restart of the gateway.",

@@ -8,19 +8,19 @@ use crate::methods::Switch;
 use crate::surface::ProtocolVersion;
 
 /// With `protocol_version`, as health and the contracts have it.
-pub fn profile(deployment: &Deployment, line: ProtocolVersion) -> Value {
-    let mut profile = summary(deployment, line);
-    profile["protocol_version"] = json!(line.version());
+pub fn profile(deployment: &Deployment, version: ProtocolVersion) -> Value {
+    let mut profile = summary(deployment, version);
+    profile["protocol_version"] = json!(version.version());
     profile
 }
 
 /// As the extensions have it.
-pub(super) fn summary(deployment: &Deployment, line: ProtocolVersion) -> Value {
+pub(super) fn summary(deployment: &Deployment, version: ProtocolVersion) -> Value {
     let mut services = json!({
         "streaming": {"enabled": true, "availability": "always"},
         "health_endpoint": {"enabled": true, "availability": "always"},
     });
-    if line == ProtocolVersion::V1 {
+    if version == ProtocolVersion::V1 {
         let mut metrics = switched(deployment.metrics, "A2A_METRICS_ENABLED");
         metrics["path"] = json!(METRICS);
         metrics["authentication"] = json!("required");

@@ -93,12 +93,12 @@ fn pretty(value: &Value) -> String {
 #[test]
 fn the_documents_of_every_line() {
     for (name, deployment) in both() {
-        for line in ProtocolVersion::ALL {
-            let version = line.version();
+        for version in ProtocolVersion::ALL {
+            let version = version.version();
             let documents = [
-                ("profile", profile(&deployment, line)),
-                ("compatibility", compatibility_profile(&deployment, line, Base::Root)),
-                ("wire_contract", wire_contract(&deployment, line, Base::Root)),
+                ("profile", profile(&deployment, version)),
+                ("compatibility", compatibility_profile(&deployment, version, Base::Root)),
+                ("wire_contract", wire_contract(&deployment, version, Base::Root)),
             ];
             for (document, value) in documents {
                 insta::assert_snapshot!(format!("{name}_{version}_{document}"), pretty(&value));
@@ -111,19 +111,19 @@ fn the_documents_of_every_line() {
 fn the_cards() {
     for (name, deployment) in both() {
         for (audience, word) in [(Audience::Anonymous, "public"), (Audience::Authenticated, "extended")] {
-            let of = |line| match audience {
-                Audience::Anonymous => card(&deployment, line, audience, Base::Root),
-                Audience::Authenticated => extended_card(&deployment, line, Base::Root, &offers()),
+            let of = |version| match audience {
+                Audience::Anonymous => card(&deployment, version, audience, Base::Root),
+                Audience::Authenticated => extended_card(&deployment, version, Base::Root, &offers()),
             };
             let new = v1::card::encode(&of(ProtocolVersion::V1));
             let merged = v03::card::merged(&merged_card(&deployment, audience));
             let old = |dialect| v03::card::encode(&of(ProtocolVersion::V03), dialect);
-            // The public card is served in a form for both lines, the extended one by 0.3 in two spellings.
+            // The public card is served in a form for both versions, the extended one by 0.3 in two spellings.
             let third = match audience {
                 Audience::Anonymous => ("merged", merged.clone()),
                 Audience::Authenticated => ("0.3_rest", old(v03::Dialect::Rest)),
             };
-            for (lines, bytes) in [("1.0", new.clone()), ("0.3", old(v03::Dialect::Rpc)), third] {
+            for (versions, bytes) in [("1.0", new.clone()), ("0.3", old(v03::Dialect::Rpc)), third] {
                 let value: Value = serde_json::from_slice(&bytes).unwrap();
                 insta::assert_snapshot!(format!("{name}_{lines}_{word}_card"), pretty(&value));
             }
@@ -146,9 +146,9 @@ fn health_of_every_line() {
     let ill = HealthFacts { opencode: down, store: Part::Up, stopping: false };
     let well = HealthFacts { opencode: Part::Up, store: Part::Up, stopping: false };
     for ((name, deployment), facts) in both().into_iter().zip([well, ill]) {
-        for line in ProtocolVersion::ALL {
-            let value: Value = serde_json::from_slice(&health(&deployment, line, &facts)).unwrap();
-            insta::assert_snapshot!(format!("{name}_{}_health", line.version()), pretty(&value));
+        for version in ProtocolVersion::ALL {
+            let value: Value = serde_json::from_slice(&health(&deployment, version, &facts)).unwrap();
+            insta::assert_snapshot!(format!("{name}_{}_health", version.version()), pretty(&value));
         }
     }
 }
@@ -156,12 +156,12 @@ fn health_of_every_line() {
 #[test]
 fn a_card_under_a_base_names_the_base() {
     let deployment = full();
-    for (line, base, url) in [
+    for (version, base, url) in [
         (ProtocolVersion::V1, Base::Root, "https://agent.example.com/a"),
         (ProtocolVersion::V1, Base::ProtocolVersion, "https://agent.example.com/a/a2a/1.0"),
         (ProtocolVersion::V03, Base::ProtocolVersion, "https://agent.example.com/a/a2a/0.3"),
     ] {
-        let card = card(&deployment, line, Audience::Anonymous, base);
+        let card = card(&deployment, version, Audience::Anonymous, base);
         assert!(card.interfaces.iter().all(|interface| interface.url == url), "{:?}", card.interfaces);
     }
 }
@@ -170,18 +170,18 @@ fn a_card_under_a_base_names_the_base() {
 #[test]
 fn the_contracts_under_a_base_know_one_line_only() {
     let deployment = full();
-    for line in ProtocolVersion::ALL {
-        let version = line.version();
+    for version in ProtocolVersion::ALL {
+        let version = version.version();
         let documents = [
-            ("compatibility", compatibility_profile(&deployment, line, Base::ProtocolVersion)),
-            ("wire_contract", wire_contract(&deployment, line, Base::ProtocolVersion)),
+            ("compatibility", compatibility_profile(&deployment, version, Base::ProtocolVersion)),
+            ("wire_contract", wire_contract(&deployment, version, Base::ProtocolVersion)),
         ];
         for (document, value) in documents {
             insta::assert_snapshot!(format!("full_{version}_base_{document}"), pretty(&value));
         }
         // And so do the cards that hold them.
         for deployment in [&deployment, &Deployment::default()] {
-            let card = card(deployment, line, Audience::Authenticated, Base::ProtocolVersion);
+            let card = card(deployment, version, Audience::Authenticated, Base::ProtocolVersion);
             let params = card.extensions.iter().filter_map(|entry| Some(entry.params.as_ref()?.to_value()));
             let told: Vec<Value> =
                 params.filter(|params| params.get("supported_protocol_versions").is_some()).collect();
@@ -204,8 +204,8 @@ fn the_contracts_under_a_base_know_one_line_only() {
 
 #[test]
 fn both_lines_declare_the_same_extensions() {
-    let [one, other] = ProtocolVersion::ALL.map(|line| {
-        let entries = extensions(&full(), line, Audience::Authenticated, Base::Root);
+    let [one, other] = ProtocolVersion::ALL.map(|version| {
+        let entries = extensions(&full(), version, Audience::Authenticated, Base::Root);
         entries.into_iter().map(|entry| Extension::parse(&entry.uri).unwrap()).collect::<Vec<_>>()
     });
     assert_eq!(one, other);
@@ -214,9 +214,9 @@ fn both_lines_declare_the_same_extensions() {
 #[test]
 fn the_public_says_nothing_that_the_extended_takes_back() {
     for (_, deployment) in both() {
-        for line in ProtocolVersion::ALL {
-            let extended = extensions(&deployment, line, Audience::Authenticated, Base::Root);
-            for public in extensions(&deployment, line, Audience::Anonymous, Base::Root) {
+        for version in ProtocolVersion::ALL {
+            let extended = extensions(&deployment, version, Audience::Authenticated, Base::Root);
+            for public in extensions(&deployment, version, Audience::Anonymous, Base::Root) {
                 let full = extended.iter().find(|entry| entry.uri == public.uri).unwrap();
                 let Some(slim) = &public.params else { continue };
                 assert!(
@@ -241,9 +241,9 @@ fn contains(all: &Value, some: &Value) -> bool {
 #[test]
 fn numbers_are_integers_and_nobody_learns_the_root_who_is_not_to() {
     let hidden = Deployment { workspace_root: None, ..full() };
-    for line in ProtocolVersion::ALL {
+    for version in ProtocolVersion::ALL {
         for document in
-            [compatibility_profile(&hidden, line, Base::Root), wire_contract(&hidden, line, Base::Root)]
+            [compatibility_profile(&hidden, version, Base::Root), wire_contract(&hidden, version, Base::Root)]
         {
             let text = document.to_string();
             assert!(!text.contains("/srv/harbour"), "{text}");
@@ -273,8 +273,8 @@ fn what_would_write_is_off_where_nothing_can_be_written() {
         assert_eq!(deployment.has_session_shell(), is_on);
         assert_eq!(deployment.has_workspace_mutations(), is_on);
         let availability = if is_on { "enabled" } else { "disabled" };
-        for line in ProtocolVersion::ALL {
-            let features = &profile(&deployment, line)["runtime_features"];
+        for version in ProtocolVersion::ALL {
+            let features = &profile(&deployment, version)["runtime_features"];
             for switch in [
                 ("session_shell", "A2A_ENABLE_SESSION_SHELL"),
                 ("workspace_mutations", "A2A_ENABLE_WORKSPACE_MUTATIONS"),
@@ -288,22 +288,22 @@ fn what_would_write_is_off_where_nothing_can_be_written() {
 
 #[test]
 fn an_unknown_method_is_told_what_there_is() {
-    for line in ProtocolVersion::ALL {
-        let error = unsupported_method(line, "tasks/pur\nge", &plain());
+    for version in ProtocolVersion::ALL {
+        let error = unsupported_method(version, "tasks/pur\nge", &plain());
         assert_eq!(error.kind(), ErrorKind::MethodNotFound);
         let detail = |name: &str| error.details().iter().find(|(key, _)| key == name).unwrap().1.clone();
         assert_eq!(detail("method"), "tasks/purge");
-        assert_eq!(detail("protocolVersion"), line.version());
+        assert_eq!(detail("protocolVersion"), version.version());
         let methods: Vec<String> = serde_json::from_str(&detail("supportedMethods")).unwrap();
-        assert_eq!(methods, surface::supported_methods(line, &plain()));
+        assert_eq!(methods, surface::supported_methods(version, &plain()));
 
         let id = Id::Number("7".to_owned());
-        let bytes = match line {
+        let bytes = match version {
             ProtocolVersion::V1 => jsonrpc::error(&id, &error),
             ProtocolVersion::V03 => v03::error::jsonrpc(&id, &error),
         };
         let value: Value = serde_json::from_slice(&bytes).unwrap();
-        insta::assert_snapshot!(format!("{}_unsupported_method", line.version()), pretty(&value));
+        insta::assert_snapshot!(format!("{}_unsupported_method", version.version()), pretty(&value));
     }
 }
 
@@ -316,8 +316,8 @@ fn every_method_of_the_contract_is_read() {
         assert!(is_core != crate::methods::find(name).is_some(), "{name}");
     }
     // And what an extension declares can be activated by the URI under which it is declared.
-    for line in ProtocolVersion::ALL {
-        for entry in extensions(&full(), line, Audience::Authenticated, Base::Root) {
+    for version in ProtocolVersion::ALL {
+        for entry in extensions(&full(), version, Audience::Authenticated, Base::Root) {
             assert_ne!(Activated::of_header([entry.uri.as_str()]), Activated::NONE, "{}", entry.uri);
         }
     }
@@ -325,9 +325,9 @@ fn every_method_of_the_contract_is_read() {
 
 #[test]
 fn only_callers_of_the_line_that_is_gated_must_activate_what_is_required() {
-    let required = |line, audience| -> Vec<Extension> {
+    let required = |version, audience| -> Vec<Extension> {
         let entries =
-            extensions(&full(), line, audience, Base::Root).into_iter().filter(|entry| entry.required);
+            extensions(&full(), version, audience, Base::Root).into_iter().filter(|entry| entry.required);
         entries.map(|entry| Extension::parse(&entry.uri).unwrap()).collect()
     };
     for audience in [Audience::Anonymous, Audience::Authenticated] {

@@ -45,7 +45,7 @@ pub fn declared_exposure(exposure: Exposure) -> Option<CardExtension> {
     Some(entry)
 }
 
-/// The entry as the 0.3 line has it: under another name, and with the parameters that are others there.
+/// The entry as the 0.3 version has it: under another name, and with the parameters that are others there.
 pub(crate) fn as_of_v03(entry: &CardExtension) -> CardExtension {
     let mut entry = entry.clone();
     let Some(extension) = Extension::parse(&entry.uri) else { return entry };
@@ -139,7 +139,7 @@ fn old_model_selection(params: &mut ObjectWriter<'_>) {
     params.texts("applies_to_methods", methods.map(v03::method::name));
 }
 
-/// The line tells all of this without being asked, so this is where it declares it.
+/// The version tells all of this without being asked, so this is where it declares it.
 fn old_stream_hints(params: &mut ObjectWriter<'_>) {
     params.text("interrupt_metadata_field", "metadata.shared.interrupt");
     params.text("session_metadata_field", "metadata.shared.session");

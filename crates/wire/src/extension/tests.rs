@@ -48,7 +48,7 @@ fn headers_are_lists_in_lists() {
     for (values, expected) in cases {
         let activated = Activated::of_header(values.iter().copied());
         assert_eq!(activated, expected.iter().copied().collect(), "{values:?}");
-        // In the order of the card, each once, by the name of the 1.0 line where nobody used another.
+        // In the order of the card, each once, by the name of the 1.0 version where nobody used another.
         let echoed: Vec<&str> = expected.iter().map(|extension| extension.uri()).collect();
         assert_eq!(activated.to_header([]).unwrap_or_default(), echoed.join(","), "{values:?}");
     }

@@ -155,7 +155,7 @@ fn written(bytes: Bytes) -> String {
 #[test]
 fn whoever_calls_a_method_of_the_other_line_is_told_so() {
     let old = unknown_method("GetTask", ["tasks/get"], ProtocolVersion::V03);
-    // The text is what clients of that line know.
+    // The text is what clients of that version know.
     assert_eq!(old.message(), "Unsupported method: GetTask");
     let hint =
         "It is a method of A2A 1.0: send A2A-Version: 1.0, and not under /a2a/0.3, where only 0.3 is served.";
@@ -173,16 +173,16 @@ fn whoever_calls_a_method_of_the_other_line_is_told_so() {
 #[test]
 fn a_method_that_nobody_serves_is_answered_with_those_that_are() {
     let long = "Unsupported method: no/such. A2A 1.0 has these here: message/send, tasks/get.";
-    for (line, text) in [(ProtocolVersion::V1, long), (ProtocolVersion::V03, "Unsupported method: no/such")] {
-        let error = unknown_method("no\n/such", ["message/send", "tasks/get"], line);
+    for (version, text) in [(ProtocolVersion::V1, long), (ProtocolVersion::V03, "Unsupported method: no/such")] {
+        let error = unknown_method("no\n/such", ["message/send", "tasks/get"], version);
         assert_eq!(error.kind(), ErrorKind::MethodNotFound);
         assert_eq!(error.message(), text);
         let expected = [
             ("method", "no/such"),
             ("supportedMethods", r#"["message/send","tasks/get"]"#),
-            ("protocolVersion", line.version()),
+            ("protocolVersion", version.version()),
         ];
         assert_eq!(error.details(), expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
-        assert!(unknown_method(&"x".repeat(9999), [], line).message().len() < 200);
+        assert!(unknown_method(&"x".repeat(9999), [], version).message().len() < 200);
     }
 }

@@ -27,7 +27,7 @@ pub const CONTEXT_PREFIX: &str = spelled::CONTEXT_OF_SESSION;
 
 impl Method {
     /// The result of a call. Fails only for what this method never tells.
-    pub fn answer(&self, told: &ControlResult, line: ProtocolVersion) -> Result<Bytes> {
+    pub fn answer(&self, told: &ControlResult, version: ProtocolVersion) -> Result<Bytes> {
         let mut out = Vec::with_capacity(256);
         let mut object = ObjectWriter::begin(&mut out);
         match (self.result, told) {
@@ -35,10 +35,10 @@ impl Method {
                 session::write_statuses(&mut object, statuses);
             }
             (Answer::Items(Item::Task), ControlResult::Sessions(sessions)) => {
-                object.array("items", sessions, |out, told| session::write_task(out, told, line));
+                object.array("items", sessions, |out, told| session::write_task(out, told, version));
             }
             (Answer::Item(Item::Task), ControlResult::Session(told)) => {
-                session::write_task(object.key("item"), told, line);
+                session::write_task(object.key("item"), told, version);
             }
             (Answer::Item(Item::SessionSummary), ControlResult::Session(told)) => {
                 session::write_summary(object.key("item"), told);
@@ -50,17 +50,17 @@ impl Method {
                 object.array("items", diffs, session::write_diff);
             }
             (Answer::Page(Item::Message), ControlResult::Messages { items, next }) => {
-                object.array("items", items, |out, told| session::write_message(out, told, line));
+                object.array("items", items, |out, told| session::write_message(out, told, version));
                 match next {
                     Some(next) => object.text("next_cursor", next),
                     None => object.null("next_cursor"),
                 }
             }
             (Answer::Item(Item::Message), ControlResult::Message(told)) => {
-                session::write_message(object.key("item"), told, line);
+                session::write_message(object.key("item"), told, version);
             }
             (Answer::ItemOfTask(Item::Message), ControlResult::Answered { message, begun }) => {
-                session::write_message(object.key("item"), message, line);
+                session::write_message(object.key("item"), message, version);
                 write_begun(&mut object, begun);
             }
             (Answer::Done | Answer::Begun, ControlResult::Done { session, ok, begun }) => {
@@ -78,26 +78,26 @@ impl Method {
                 catalog::write(&mut object, catalog, catalog::write_model);
             }
             (Answer::Items(Item::Project), ControlResult::Projects(projects)) => {
-                object.array("items", projects, |out, told| place::write_project(out, told, line));
+                object.array("items", projects, |out, told| place::write_project(out, told, version));
             }
             (Answer::Item(Item::Project), ControlResult::Project(told)) => {
-                place::write_project(object.key("item"), told, line);
+                place::write_project(object.key("item"), told, version);
             }
             (Answer::Items(Item::Workspace), ControlResult::Workspaces(workspaces)) => {
-                object.array("items", workspaces, |out, told| place::write_workspace(out, told, line));
+                object.array("items", workspaces, |out, told| place::write_workspace(out, told, version));
             }
             (
                 Answer::Item(Item::Workspace) | Answer::ItemOrNull(Item::Workspace),
                 ControlResult::Workspace(Some(told)),
             ) => {
-                place::write_workspace(object.key("item"), told, line);
+                place::write_workspace(object.key("item"), told, version);
             }
             (Answer::ItemOrNull(Item::Workspace), ControlResult::Workspace(None)) => object.null("item"),
             (Answer::Items(Item::Worktree), ControlResult::Worktrees(worktrees)) => {
-                object.array("items", worktrees, |out, told| place::write_listed_worktree(out, told, line));
+                object.array("items", worktrees, |out, told| place::write_listed_worktree(out, told, version));
             }
             (Answer::Item(Item::Worktree), ControlResult::Worktree(told)) => {
-                place::write_worktree(object.key("item"), told, line);
+                place::write_worktree(object.key("item"), told, version);
             }
             // Not what it was: that may be the caller's words.
             _ => return Err(Error::internal(format!("{} was told what is not its result", self.name))),
@@ -113,8 +113,8 @@ fn write_begun(object: &mut ObjectWriter<'_>, begun: &Begun) {
 }
 
 /// The methods are of JSON-RPC only.
-fn spelling(line: ProtocolVersion) -> &'static Spelling {
-    match line {
+fn spelling(version: ProtocolVersion) -> &'static Spelling {
+    match version {
         ProtocolVersion::V1 => &v1::SPELLING,
         ProtocolVersion::V03 => Dialect::Rpc.spelling(),
     }

@@ -50,14 +50,14 @@ impl Method {
 
     /// The call of these parameters, a JSON object. In order: the extension must be activated, every parameter be known, and
     /// its value be good. Whether it is switched on, and for whom, is for others to say.
-    pub fn read(&self, line: ProtocolVersion, params: &str, activated: Activated) -> Result<Call> {
-        self.read_with_need(line, params, activated).map(|(call, _)| call)
+    pub fn read(&self, version: ProtocolVersion, params: &str, activated: Activated) -> Result<Call> {
+        self.read_with_need(version, params, activated).map(|(call, _)| call)
     }
 
     /// The same, with what these parameters need beside what the method does.
     pub fn read_with_need(
         &self,
-        line: ProtocolVersion,
+        version: ProtocolVersion,
         params: &str,
         activated: Activated,
     ) -> Result<(Call, Option<Need>)> {
@@ -65,13 +65,13 @@ impl Method {
         let raw: &RawValue = serde_json::from_str(params).map_err(|error| {
             Error::new(ErrorKind::InvalidParams, "The parameters must be a JSON object.").caused_by(error)
         })?;
-        self.read_members(line, raw).map_err(Fault::into_params_error)
+        self.read_members(version, raw).map_err(Fault::into_params_error)
     }
 
-    fn read_members(&self, line: ProtocolVersion, params: &RawValue) -> Read<(Call, Option<Need>)> {
+    fn read_members(&self, version: ProtocolVersion, params: &RawValue) -> Read<(Call, Option<Need>)> {
         let mut members = args::plain(params)?;
         if self.paged {
-            if line == ProtocolVersion::V03 {
+            if version == ProtocolVersion::V03 {
                 merge_query(&mut members)?;
             }
             refuse_other_paging(&members)?;

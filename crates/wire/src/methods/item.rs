@@ -11,7 +11,7 @@ pub struct Field {
     /// Else it is left out where there is nothing to say.
     pub always: bool,
     /// The only line that has it.
-    pub line: Option<ProtocolVersion>,
+    pub version: Option<ProtocolVersion>,
     pub help: &'static str,
 }
 
@@ -35,16 +35,16 @@ pub enum Shape {
 }
 
 const fn always(name: &'static str, shape: Shape, help: &'static str) -> Field {
-    Field { name, shape, always: true, line: None, help }
+    Field { name, shape, always: true, version: None, help }
 }
 
 const fn sometimes(name: &'static str, shape: Shape, help: &'static str) -> Field {
-    Field { name, shape, always: false, line: None, help }
+    Field { name, shape, always: false, version: None, help }
 }
 
 /// Only on 0.3, which tells of places what OpenCode tells.
 const fn older(field: Field) -> Field {
-    Field { line: Some(ProtocolVersion::V03), ..field }
+    Field { version: Some(ProtocolVersion::V03), ..field }
 }
 
 impl Item {
@@ -116,9 +116,9 @@ impl Item {
         }
     }
 
-    /// The fields that a line has.
-    pub fn fields_of(self, line: ProtocolVersion) -> impl Iterator<Item = &'static Field> {
-        self.fields().iter().filter(move |field| field.line.is_none_or(|only| only == line))
+    /// The fields that a version has.
+    pub fn fields_of(self, version: ProtocolVersion) -> impl Iterator<Item = &'static Field> {
+        self.fields().iter().filter(move |field| field.version.is_none_or(|only| only == version))
     }
 }
 
@@ -152,9 +152,9 @@ impl Answer {
     }
 
     /// The same with the number of them, as the contracts write it.
-    pub fn items_type(self, line: ProtocolVersion) -> Option<String> {
+    pub fn items_type(self, version: ProtocolVersion) -> Option<String> {
         let name = self.item().map(Item::name);
-        match (self, line) {
+        match (self, version) {
             (Self::Flag, _) => Some("boolean".to_owned()),
             (Self::Items(Item::Worktree), ProtocolVersion::V03) => Some("string[]".to_owned()),
             (Self::Items(_) | Self::Page(_) | Self::Catalog(_), _) => name.map(|name| format!("{name}[]")),

@@ -87,7 +87,7 @@ pub enum Kind {
     },
     /// One of these.
     Word(&'static [&'static str]),
-    /// The name of something that will be on the disk: a line with no slash, which does not begin with a dash or a dot.
+    /// The name of something that will be on the disk: a version with no slash, which does not begin with a dash or a dot.
     FileName {
         max: usize,
     },
@@ -123,7 +123,7 @@ pub enum Kind {
         max: usize,
         may_be_empty: bool,
     },
-    /// An object with any names, each a line of at most [`MAX_NAME`] bytes.
+    /// An object with any names, each a version of at most [`MAX_NAME`] bytes.
     Map {
         of: &'static Self,
         max: usize,

@@ -268,8 +268,8 @@ fn field_row(page: &mut String, place: &str, field: &Field) {
         Shape::Facts | Shape::Object(_) => "an object".to_owned(),
     };
     let optional = if field.always { "" } else { ", if there is one" };
-    let line = field.line.map_or_else(String::new, |line| format!(", on {} only", line.version()));
-    let _ = writeln!(page, "| `{name}` | {is}{optional}{line} | {} |", field.help);
+    let version = field.version.map_or_else(String::new, |version| format!(", on {} only", version.version()));
+    let _ = writeln!(page, "| `{name}` | {is}{optional}{version} | {} |", field.help);
     if let Shape::Object(fields) = field.shape {
         for field in fields {
             field_row(page, &format!("{name}."), field);

@@ -136,7 +136,7 @@ fn metadata(routed: bool) -> Value {
 }
 
 /// The name of the schema of a result: methods whose results have the same shape share it.
-pub(crate) fn result_name(answer: Answer, line: ProtocolVersion) -> String {
+pub(crate) fn result_name(answer: Answer, version: ProtocolVersion) -> String {
     let name = match answer {
         Answer::Items(Item::Interrupt) => "InterruptList".to_owned(),
         Answer::Items(item) => format!("{}List", item.name()),
@@ -151,7 +151,7 @@ pub(crate) fn result_name(answer: Answer, line: ProtocolVersion) -> String {
         Answer::Answered => "InterruptAnswered".to_owned(),
     };
     let differs = result(answer, ProtocolVersion::V1) != result(answer, ProtocolVersion::V03);
-    if line == ProtocolVersion::V03 && differs { older(&name) } else { name }
+    if version == ProtocolVersion::V03 && differs { older(&name) } else { name }
 }
 
 fn older(name: &str) -> String {
@@ -159,10 +159,10 @@ fn older(name: &str) -> String {
 }
 
 /// The result of a method.
-pub(crate) fn result(answer: Answer, line: ProtocolVersion) -> Value {
+pub(crate) fn result(answer: Answer, version: ProtocolVersion) -> Value {
     let items = |item| {
-        let is_bare = item == Item::Worktree && line == ProtocolVersion::V03;
-        let items = if is_bare { json!({"type": "string"}) } else { reference(&item_name(item, line)) };
+        let is_bare = item == Item::Worktree && version == ProtocolVersion::V03;
+        let items = if is_bare { json!({"type": "string"}) } else { reference(&item_name(item, version)) };
         json!({"type": "array", "items": items})
     };
     let (description, fields) = match answer {
@@ -177,14 +177,14 @@ pub(crate) fn result(answer: Answer, line: ProtocolVersion) -> Value {
             let fields = json!({"items": items(item), "default_by_provider": defaults, "connected": texts});
             (item.help(), fields)
         }
-        Answer::Item(item) => (item.help(), json!({"item": reference(&item_name(item, line))})),
+        Answer::Item(item) => (item.help(), json!({"item": reference(&item_name(item, version))})),
         Answer::ItemOrNull(item) => {
-            let item_or_null = json!({"anyOf": [reference(&item_name(item, line)), {"type": "null"}]});
+            let item_or_null = json!({"anyOf": [reference(&item_name(item, version)), {"type": "null"}]});
             (item.help(), json!({"item": item_or_null}))
         }
         Answer::ItemOfTask(item) => (
             "The last answer of a turn, and the task that it was.",
-            json!({"item": reference(&item_name(item, line)), "task_id": reference("Id"), "context_id": reference("Id")}),
+            json!({"item": reference(&item_name(item, version)), "task_id": reference("Id"), "context_id": reference("Id")}),
         ),
         Answer::Flag => ("Whether it was done.", json!({"ok": {"type": "boolean"}})),
         Answer::Done => (
@@ -212,27 +212,27 @@ pub(crate) fn result(answer: Answer, line: ProtocolVersion) -> Value {
 }
 
 /// The name of the schema of an item.
-pub(crate) fn item_name(item: Item, line: ProtocolVersion) -> String {
+pub(crate) fn item_name(item: Item, version: ProtocolVersion) -> String {
     let differs =
-        matches!(item, Item::Task | Item::Message) || item.fields().iter().any(|field| field.line.is_some());
-    if line == ProtocolVersion::V03 && differs { older(item.name()) } else { item.name().to_owned() }
+        matches!(item, Item::Task | Item::Message) || item.fields().iter().any(|field| field.version.is_some());
+    if version == ProtocolVersion::V03 && differs { older(item.name()) } else { item.name().to_owned() }
 }
 
 /// An item. `None`: it is one of A2A's own.
-pub(crate) fn item(item: Item, line: ProtocolVersion) -> Option<Value> {
+pub(crate) fn item(item: Item, version: ProtocolVersion) -> Option<Value> {
     if item.fields().is_empty() {
         return None;
     }
-    let mut schema = of_fields(item.fields(), line);
+    let mut schema = of_fields(item.fields(), version);
     schema["description"] = json!(item.help());
     Some(schema)
 }
 
-fn of_fields(fields: &[Field], line: ProtocolVersion) -> Value {
-    let seen = || fields.iter().filter(|field| field.line.is_none_or(|only| only == line));
+fn of_fields(fields: &[Field], version: ProtocolVersion) -> Value {
+    let seen = || fields.iter().filter(|field| field.version.is_none_or(|only| only == version));
     let required: Vec<&str> = seen().filter(|field| field.always).map(|field| field.name).collect();
     let described = |field: &Field| {
-        let mut schema = of_shape(&field.shape, line);
+        let mut schema = of_shape(&field.shape, version);
         schema["description"] = json!(field.help);
         (field.name.to_owned(), schema)
     };
@@ -244,7 +244,7 @@ fn of_fields(fields: &[Field], line: ProtocolVersion) -> Value {
     schema
 }
 
-fn of_shape(shape: &Shape, line: ProtocolVersion) -> Value {
+fn of_shape(shape: &Shape, version: ProtocolVersion) -> Value {
     match shape {
         Shape::Id => reference("Id"),
         Shape::Text => json!({"type": "string"}),
@@ -255,6 +255,6 @@ fn of_shape(shape: &Shape, line: ProtocolVersion) -> Value {
         Shape::Words(words) => json!({"enum": words}),
         Shape::Deadline => json!({"type": ["number", "null"]}),
         Shape::Facts => json!({"type": "object", "additionalProperties": true}),
-        Shape::Object(fields) => of_fields(fields, line),
+        Shape::Object(fields) => of_fields(fields, version),
     }
 }

@@ -46,8 +46,8 @@ fn text_message(dialect: Dialect, id: &str, text: &str) -> Value {
 /// Bodies of calls.
 pub(super) fn calls(deployment: &Deployment) -> Map<String, Value> {
     let mut examples = Map::new();
-    for line in ProtocolVersion::ALL {
-        let (dialect, word) = match line {
+    for version in ProtocolVersion::ALL {
+        let (dialect, word) = match version {
             ProtocolVersion::V1 => (Dialect::V1, "v1"),
             ProtocolVersion::V03 => (Dialect::V03Rpc, "v03"),
         };
@@ -61,7 +61,7 @@ pub(super) fn calls(deployment: &Deployment) -> Map<String, Value> {
                 Method::ListTasks => json!({"pageSize": 20}),
                 _ => continue,
             };
-            let value = call(operation.jsonrpc(line), &params);
+            let value = call(operation.jsonrpc(version), &params);
             let name = format!("{word}_{}", operation.method.as_str());
             examples.extend([entry(&name, operation.summary, &value)]);
         }

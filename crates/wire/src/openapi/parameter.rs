@@ -16,12 +16,12 @@ pub(super) fn of_path(path: &str) -> Vec<Value> {
         .collect()
 }
 
-/// What every operation of a line by REST takes. A caller must send what a request is refused without.
-pub(super) fn of_operation(deployment: &Deployment, method: Method, line: ProtocolVersion) -> Vec<Value> {
-    let (mut version, mut extensions) = (version(&[line]), extensions());
-    if line == ProtocolVersion::V1 {
+/// What every operation of a version by REST takes. A caller must send what a request is refused without.
+pub(super) fn of_operation(deployment: &Deployment, method: Method, version: ProtocolVersion) -> Vec<Value> {
+    let (mut version, mut extensions) = (version(&[version]), extensions());
+    if version == ProtocolVersion::V1 {
         if deployment.missing_version == MissingVersion::V03 {
-            // Under the base of the line it is not, but a parameter cannot say so.
+            // Under the base of the version it is not, but a parameter cannot say so.
             version["required"] = json!(true);
         }
         if !deployment.required_extensions.is_empty() && method != Method::GetExtendedAgentCard {
@@ -73,8 +73,8 @@ pub(super) fn range() -> Value {
 }
 
 /// A patch number may follow, which means nothing.
-pub(super) fn version(lines: &[ProtocolVersion]) -> Value {
-    let versions: Vec<&str> = lines.iter().map(|line| line.version()).collect();
+pub(super) fn version(versions: &[ProtocolVersion]) -> Value {
+    let versions: Vec<&str> = versions.iter().map(|version| version.version()).collect();
     json!({
         "name": "A2A-Version",
         "in": "header",

@@ -16,22 +16,22 @@ const OF_EITHER_LINE: [u16; 6] = [401, 403, 404, 429, 500, 503];
 /// What anybody can be refused with: by where the request comes from, and, if it is counted, by how many came before.
 pub(super) const OF_ANY_PATH: [u16; 2] = [403, 429];
 
-/// The shared answers: the errors of each line by their status.
+/// The shared answers: the errors of each version by their status.
 pub(super) fn all() -> Map<String, Value> {
     let mut responses = Map::new();
-    for line in ProtocolVersion::ALL {
-        for (status, words) in rows(line) {
+    for version in ProtocolVersion::ALL {
+        for (status, words) in rows(version) {
             let mut description = format!("One of {}.", words.join(", "));
-            let mut response = json(line, &reference(schema(line)));
+            let mut response = json(version, &reference(schema(version)));
             if OF_EITHER_LINE.contains(&status) {
                 description.push_str(" In the shape of the line that the request names.");
-                response = of_either_line();
+                response = of_either_version();
             }
             response["description"] = json!(description);
             if let Some(name) = header_of(status) {
                 response["headers"] = headers(&[name]);
             }
-            responses.insert(name(line, status), response);
+            responses.insert(name(version, status), response);
         }
     }
     let mut rpc = plain_json(&reference("JsonRpcError"));
@@ -54,20 +54,20 @@ fn header_of(status: u16) -> Option<&'static str> {
     }
 }
 
-fn of_either_line() -> Value {
+fn of_either_version() -> Value {
     let mut response = json(ProtocolVersion::V1, &reference(schema(ProtocolVersion::V1)));
     response["content"]["application/json"]["schema"] =
-        json!({"anyOf": ProtocolVersion::ALL.map(|line| reference(schema(line)))});
+        json!({"anyOf": ProtocolVersion::ALL.map(|version| reference(schema(version)))});
     response
 }
 
-/// The errors that an operation of a line can end in.
-pub(super) fn errors(line: ProtocolVersion) -> Map<String, Value> {
-    rows(line).into_keys().map(|status| (status.to_string(), error(line, status))).collect()
+/// The errors that an operation of a version can end in.
+pub(super) fn errors(version: ProtocolVersion) -> Map<String, Value> {
+    rows(version).into_keys().map(|status| (status.to_string(), error(version, status))).collect()
 }
 
-pub(super) fn error(line: ProtocolVersion, status: u16) -> Value {
-    shared(&name(line, status))
+pub(super) fn error(version: ProtocolVersion, status: u16) -> Value {
+    shared(&name(version, status))
 }
 
 fn shared(name: &str) -> Value {
@@ -86,11 +86,11 @@ const OF_METHODS: [ErrorKind; 7] = [
 ];
 
 /// The words of the errors, by status. A path that takes other verbs is another operation, so 405 is none of any.
-fn rows(line: ProtocolVersion) -> BTreeMap<u16, Vec<&'static str>> {
+fn rows(version: ProtocolVersion) -> BTreeMap<u16, Vec<&'static str>> {
     let mut rows: BTreeMap<u16, Vec<&str>> = BTreeMap::new();
     let is_told = |kind: &ErrorKind| *kind != ErrorKind::VerbNotAllowed && !OF_METHODS.contains(kind);
     for kind in ErrorKind::ALL.into_iter().filter(is_told) {
-        let (status, word) = match line {
+        let (status, word) = match version {
             ProtocolVersion::V1 => (v1::error::row(kind).http, v1::error::row(kind).reason),
             ProtocolVersion::V03 => (v03::error::row(kind).http, v03::error::row(kind).word),
         };
@@ -99,21 +99,21 @@ fn rows(line: ProtocolVersion) -> BTreeMap<u16, Vec<&'static str>> {
     rows
 }
 
-fn name(line: ProtocolVersion, status: u16) -> String {
-    match line {
+fn name(version: ProtocolVersion, status: u16) -> String {
+    match version {
         ProtocolVersion::V1 => format!("Error{status}"),
         ProtocolVersion::V03 => format!("V03Error{status}"),
     }
 }
 
-fn schema(line: ProtocolVersion) -> &'static str {
-    match line {
+fn schema(version: ProtocolVersion) -> &'static str {
+    match version {
         ProtocolVersion::V1 => "RestError",
         ProtocolVersion::V03 => "V03RestError",
     }
 }
 
-const LINE: &str = "A2A-Version";
+const VERSION: &str = "A2A-Version";
 const TRACE: &str = "traceparent";
 const RETRY_AFTER: &str = "Retry-After";
 const CHALLENGE: &str = "WWW-Authenticate";
@@ -127,7 +127,7 @@ const CONTENT_DISPOSITION: &str = "Content-Disposition";
 /// The shared headers. Where an answer has one, it always has it, unless nobody can say when to come back.
 pub(super) fn all_headers() -> Map<String, Value> {
     let described = [
-        (LINE, "The line of A2A in whose shape this is."),
+        (VERSION, "The line of A2A in whose shape this is."),
         (TRACE, "The trace that the request belongs to: its own, or a new one."),
         (RETRY_AFTER, "After how many seconds to come back."),
         (CHALLENGE, "The schemes that are taken."),
@@ -140,7 +140,7 @@ pub(super) fn all_headers() -> Map<String, Value> {
     ];
     let header = |(name, description): (&str, &str)| {
         let mut schema = json!({"type": "string"});
-        if name == LINE {
+        if name == VERSION {
             schema["enum"] = json!(ProtocolVersion::ALL.map(ProtocolVersion::version));
         }
         if name == RETRY_AFTER {
@@ -161,17 +161,17 @@ fn headers(names: &[&str]) -> Value {
 pub(super) fn say_what_all_say(answers: &mut Value) {
     for answer in answers.as_object_mut().into_iter().flat_map(Map::values_mut) {
         if answer.get("$ref").is_none() {
-            for name in [LINE, TRACE] {
+            for name in [VERSION, TRACE] {
                 answer["headers"][name] = headers(&[name])[name].take();
             }
         }
     }
 }
 
-/// JSON of a line, under the media types that it has.
-pub(super) fn json(line: ProtocolVersion, schema: &Value) -> Value {
+/// JSON of a version, under the media types that it has.
+pub(super) fn json(version: ProtocolVersion, schema: &Value) -> Value {
     let mut response = plain_json(schema);
-    if line == ProtocolVersion::V1 {
+    if version == ProtocolVersion::V1 {
         response["content"]["application/a2a+json"] = json!({"schema": schema});
     }
     response
@@ -201,8 +201,8 @@ fn stream(schema: &Value) -> Value {
 pub(super) fn rpc() -> Map<String, Value> {
     let mut content = plain_json(&reference("JsonRpcResponse"));
     let mut data: Vec<Value> = Vec::new();
-    for line in ProtocolVersion::ALL {
-        let name = match line {
+    for version in ProtocolVersion::ALL {
+        let name = match version {
             ProtocolVersion::V1 => "StreamResponse",
             ProtocolVersion::V03 => "V03StreamResponse",
         };

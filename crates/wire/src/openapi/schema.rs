@@ -17,12 +17,12 @@ pub(super) use content::Dialect;
 pub(super) use request::{history_length, list_fields};
 
 /// Every schema of these lines, by its name. There are more than a document may need.
-pub(super) fn all(deployment: &Deployment, lines: &[ProtocolVersion]) -> Map<String, Value> {
+pub(super) fn all(deployment: &Deployment, versions: &[ProtocolVersion]) -> Map<String, Value> {
     let mut schemas = Map::new();
     for add in [metadata::add, error::add, card::add, service::add] {
         add(&mut schemas);
     }
-    rpc::add(&mut schemas, deployment, lines);
+    rpc::add(&mut schemas, deployment, versions);
     for dialect in Dialect::ALL {
         content::add(&mut schemas, dialect);
         request::add(&mut schemas, dialect);

@@ -57,9 +57,9 @@ fn the_documents() {
 #[test]
 fn every_endpoint_is_a_path_and_every_path_an_endpoint() {
     let mut expected: HashSet<String> = HashSet::new();
-    for line in ProtocolVersion::ALL {
+    for version in ProtocolVersion::ALL {
         expected
-            .extend(OPERATIONS.iter().flat_map(|operation| operation.rest(line)).map(ToString::to_string));
+            .extend(OPERATIONS.iter().flat_map(|operation| operation.rest(version)).map(ToString::to_string));
     }
     for route in &ROUTES {
         let endpoints = route.verbs.iter().map(|verb| Endpoint { verb: *verb, path: route.path });
@@ -238,10 +238,10 @@ fn every_result_is_as_it_says() {
         let call = &document["components"]["schemas"][format!("{}Call", methods::pascal_case(method.key))];
         assert_eq!(call["properties"]["method"]["const"], method.name);
         for told in [told::full(method), told::sparse(method)].into_iter().flatten() {
-            for line in ProtocolVersion::ALL {
-                let result = method.answer(&told, line).unwrap();
+            for version in ProtocolVersion::ALL {
+                let result = method.answer(&told, version).unwrap();
                 let value: Value = serde_json::from_slice(&result).unwrap();
-                let schema = &call["x-a2a-result"][line.version()];
+                let schema = &call["x-a2a-result"][version.version()];
                 check::check(document, schema, &value).unwrap_or_else(|why| panic!("{}: {why}", method.name));
                 holds(document, "JsonRpcResponse", &jsonrpc::result(&Id::Null, &result)).unwrap();
                 // The card names the same fields.
@@ -257,11 +257,11 @@ fn every_result_is_as_it_says() {
 fn every_field_of_an_item_is_written() {
     for method in methods::all() {
         let (Some(told), Some(item)) = (told::full(method), method.result.item()) else { continue };
-        for line in ProtocolVersion::ALL {
-            let value: Value = serde_json::from_slice(&method.answer(&told, line).unwrap()).unwrap();
+        for version in ProtocolVersion::ALL {
+            let value: Value = serde_json::from_slice(&method.answer(&told, version).unwrap()).unwrap();
             let Some(written) = value.get("item").unwrap_or(&value["items"][0]).as_object() else { continue };
-            for field in item.fields_of(line) {
-                assert!(written.contains_key(field.name), "{} {} {line:?}", method.name, field.name);
+            for field in item.fields_of(version) {
+                assert!(written.contains_key(field.name), "{} {} {version:?}", method.name, field.name);
             }
         }
     }

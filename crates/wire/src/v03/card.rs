@@ -1,25 +1,25 @@
-//! The agent card of 0.3, and the one for clients of both lines.
+//! The agent card of 0.3, and the one for clients of both versions.
 
 use bytes::Bytes;
 use longshore_model::card::Card;
 
 use super::Dialect;
-use crate::card::{self, Lines};
+use crate::card::{self, CardVersions};
 
-/// The card of this line alone. As the answer of REST its security schemes also have the shape of ProtoJSON, which some
+/// The card of this version alone. As the answer of REST its security schemes also have the shape of ProtoJSON, which some
 /// clients look for there.
 pub fn encode(card: &Card, dialect: Dialect) -> Bytes {
-    let lines = match dialect {
-        Dialect::Rpc => Lines::V03,
-        Dialect::Rest => Lines::V03Rest,
+    let versions = match dialect {
+        Dialect::Rpc => CardVersions::V03,
+        Dialect::Rest => CardVersions::V03Rest,
     };
-    card::encode(card, lines)
+    card::encode(card, versions)
 }
 
-/// One card that clients of both lines take: each finds its own fields, and those of the other beside them. Only readers
+/// One card that clients of both versions take: each finds its own fields, and those of the other beside them. Only readers
 /// who refuse what they do not know need the card of their line alone.
 pub fn merged(card: &Card) -> Bytes {
-    card::encode(card, Lines::Both)
+    card::encode(card, CardVersions::Both)
 }
 
 #[cfg(test)]

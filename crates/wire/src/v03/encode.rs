@@ -76,7 +76,7 @@ fn ungated(view: View) -> View {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Status {
     AsItIs,
-    /// Also the agent's answer, where there is one and nothing else is said: clients of this line look for it there.
+    /// Also the agent's answer, where there is one and nothing else is said: clients of this version look for it there.
     Answer,
 }
 

@@ -1,6 +1,6 @@
 //! The error table of 0.3, and the two shapes in which an error travels: both flat, with a word that says what it is.
 //!
-//! The numbers of HTTP are those that the line had when it ended. The words and numbers of what A2A does not name are those
+//! The numbers of HTTP are those that the version had when it ended. The words and numbers of what A2A does not name are those
 //! of `opencode-a2a`, whose clients look at the word: several share the number of another error.
 
 use std::borrow::Cow;

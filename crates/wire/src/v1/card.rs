@@ -1,16 +1,16 @@
-//! The agent card of 1.0, with nothing of other lines in it: strict readers refuse unknown fields.
+//! The agent card of 1.0, with nothing of other versions in it: strict readers refuse unknown fields.
 
 use bytes::Bytes;
 use longshore_model::card::Card;
 
-use crate::card::{self, Lines};
+use crate::card::{self, CardVersions};
 
 /// The header that carries an API key.
 pub const API_KEY_HEADER: &str = "X-API-Key";
 
 /// The same card always gives the same bytes, so that its hash can serve as an entity tag.
 pub fn encode(card: &Card) -> Bytes {
-    card::encode(card, Lines::V1)
+    card::encode(card, CardVersions::V1)
 }
 
 #[cfg(test)]

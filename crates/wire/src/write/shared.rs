@@ -31,7 +31,7 @@ pub(crate) struct Shared<'a> {
     place: Option<Place<'a>>,
     /// What the block is that a part belongs to, when that is all there is to tell.
     part_of: Option<BlockKind>,
-    /// What made a status be told, in the word of the 0.3 line, which alone has one.
+    /// What made a status be told, in the word of the 0.3 version, which alone has one.
     source: Option<&'static str>,
 }
 

@@ -12,15 +12,15 @@ const SWITCHED: [&str; 6] = [
 ];
 
 /// All that a document says about methods, as a deployment serves them.
-fn documents(deployment: &Deployment, line: ProtocolVersion) -> [Value; 4] {
-    let entries = extensions(deployment, line, Audience::Authenticated, Base::Root);
+fn documents(deployment: &Deployment, version: ProtocolVersion) -> [Value; 4] {
+    let entries = extensions(deployment, version, Audience::Authenticated, Base::Root);
     let params = |extension: Extension| {
         let mut found = entries.iter().filter(|entry| Extension::parse(&entry.uri) == Some(extension));
         found.next().and_then(|entry| Some(entry.params.as_ref()?.to_value())).unwrap_or_default()
     };
     [
-        wire_contract(deployment, line, Base::Root),
-        compatibility_profile(deployment, line, Base::Root),
+        wire_contract(deployment, version, Base::Root),
+        compatibility_profile(deployment, version, Base::Root),
         params(Extension::SessionManagement),
         params(Extension::WorkspaceControl),
     ]
@@ -36,10 +36,10 @@ fn holds(names: &Value, name: &str) -> bool {
 
 #[test]
 fn a_switch_changes_every_document_at_once() {
-    for line in ProtocolVersion::ALL {
+    for version in ProtocolVersion::ALL {
         for is_on in [false, true] {
             let deployment = Deployment { session_shell: is_on, workspace_mutations: is_on, ..plain() };
-            let [contract, profile, sessions, workspace] = documents(&deployment, line);
+            let [contract, profile, sessions, workspace] = documents(&deployment, version);
             for name in SWITCHED {
                 let of_extension = if name.contains("sessions") { &sessions } else { &workspace };
                 for served in [
@@ -59,14 +59,14 @@ fn a_switch_changes_every_document_at_once() {
                 let flag = &of_extension["control_method_flags"][name];
                 assert_eq!(flag["config_key"], retention["toggle"], "{name}");
             }
-            let skills = card(&deployment, line, Audience::Authenticated, Base::Root).skills;
+            let skills = card(&deployment, version, Audience::Authenticated, Base::Root).skills;
             let examples: String = skills.into_iter().flat_map(|skill| skill.examples).collect();
             assert!(SWITCHED.iter().all(|name| examples.contains(name) == is_on), "{examples}");
         }
         // A shell in a new worktree takes both.
         let without_shell = Deployment { workspace_mutations: true, ..plain() };
         for (deployment, is_told) in [(without_shell, false), (full(), true)] {
-            let [_, _, _, workspace] = documents(&deployment, line);
+            let [_, _, _, workspace] = documents(&deployment, version);
             let optional = &workspace["method_contracts"]["opencode.worktrees.create"]["params"]["optional"];
             assert_eq!(holds(optional, "request.startCommand"), is_told);
         }
@@ -76,9 +76,9 @@ fn a_switch_changes_every_document_at_once() {
 #[test]
 fn an_agent_that_cannot_be_controlled_has_no_methods_for_that() {
     let deployment = Deployment { control: false, ..full() };
-    for line in ProtocolVersion::ALL {
-        let card = extended_card(&deployment, line, Base::Root, &offers());
-        let text = format!("{card:?} {:?}", documents(&deployment, line));
+    for version in ProtocolVersion::ALL {
+        let card = extended_card(&deployment, version, Base::Root, &offers());
+        let text = format!("{card:?} {:?}", documents(&deployment, version));
         for word in [
             "opencode.sessions.",
             "opencode.providers",
@@ -88,7 +88,7 @@ fn an_agent_that_cannot_be_controlled_has_no_methods_for_that() {
         ] {
             assert!(!text.contains(word), "{word}");
         }
-        let features = &profile(&deployment, line)["runtime_features"];
+        let features = &profile(&deployment, version)["runtime_features"];
         for feature in [&features["session_shell"], &features["workspace_mutations"]] {
             assert_eq!(*feature, json!({"enabled": false, "availability": "not_available"}));
         }
@@ -97,8 +97,8 @@ fn an_agent_that_cannot_be_controlled_has_no_methods_for_that() {
 
 #[test]
 fn every_row_is_in_the_documents_once_and_as_it_is() {
-    for line in ProtocolVersion::ALL {
-        let entries = extensions(&full(), line, Audience::Authenticated, Base::Root);
+    for version in ProtocolVersion::ALL {
+        let entries = extensions(&full(), version, Audience::Authenticated, Base::Root);
         let mut told = HashSet::new();
         for entry in entries {
             let extension = Extension::parse(&entry.uri).unwrap();
@@ -111,7 +111,7 @@ fn every_row_is_in_the_documents_once_and_as_it_is() {
                 assert_eq!(contract["result"]["fields"], json!(method.result.fields()));
                 let codes = &params["errors"]["business_codes"];
                 for kind in method.errors {
-                    let (code, word) = crate::contract::method::code(line, *kind);
+                    let (code, word) = crate::contract::method::code(version, *kind);
                     assert_eq!(codes[word], code, "{name} {word}");
                 }
                 for (path, switch) in method.needs_of_params() {
@@ -147,18 +147,18 @@ fn what_is_offered_is_told_to_callers_only_and_cut_when_it_is_long() {
 
 #[test]
 fn a_method_that_is_off_says_what_would_switch_it_on() {
-    for line in ProtocolVersion::ALL {
+    for version in ProtocolVersion::ALL {
         let deployment = plain();
         let method = crate::methods::find("opencode.sessions.shell").unwrap();
-        let error = disabled_method(line, method, &deployment);
+        let error = disabled_method(version, method, &deployment);
         assert_eq!(error.kind(), ErrorKind::MethodDisabled);
         let id = Id::Number("7".to_owned());
-        let bytes = match line {
+        let bytes = match version {
             ProtocolVersion::V1 => jsonrpc::error(&id, &error),
             ProtocolVersion::V03 => v03::error::jsonrpc(&id, &error),
         };
         let value: Value = serde_json::from_slice(&bytes).unwrap();
         assert_eq!(value["error"]["code"], -32601);
-        insta::assert_snapshot!(format!("{}_disabled_method", line.version()), pretty(&value));
+        insta::assert_snapshot!(format!("{}_disabled_method", version.version()), pretty(&value));
     }
 }

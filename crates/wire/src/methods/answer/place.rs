@@ -7,12 +7,12 @@ use super::session::write_millis;
 use crate::json::{ObjectWriter, write_text};
 use crate::surface::ProtocolVersion;
 
-pub(super) fn write_project(out: &mut Vec<u8>, told: &Project, line: ProtocolVersion) {
+pub(super) fn write_project(out: &mut Vec<u8>, told: &Project, version: ProtocolVersion) {
     let mut item = ObjectWriter::begin(out);
     item.text("id", &told.id);
     item.some_text("name", told.name.as_deref());
     item.some_text("vcs", told.vcs.as_deref());
-    if line == ProtocolVersion::V03 {
+    if version == ProtocolVersion::V03 {
         item.some_text("worktree", told.worktree.as_deref());
         item.texts("sandboxes", &told.sandboxes);
         item.object("time", |time| {
@@ -24,13 +24,13 @@ pub(super) fn write_project(out: &mut Vec<u8>, told: &Project, line: ProtocolVer
     item.end();
 }
 
-pub(super) fn write_workspace(out: &mut Vec<u8>, told: &Workspace, line: ProtocolVersion) {
+pub(super) fn write_workspace(out: &mut Vec<u8>, told: &Workspace, version: ProtocolVersion) {
     let mut item = ObjectWriter::begin(out);
     item.text("id", told.id.as_str());
     item.some_text("type", told.kind.as_deref());
     item.some_text("name", told.name.as_deref());
     item.some_text("branch", told.branch.as_deref());
-    if line == ProtocolVersion::V03 {
+    if version == ProtocolVersion::V03 {
         item.some_text("directory", told.directory.as_deref());
         item.some_text("projectID", told.project.as_deref());
         write_millis(&mut item, "timeUsed", told.used);
@@ -39,19 +39,19 @@ pub(super) fn write_workspace(out: &mut Vec<u8>, told: &Workspace, line: Protoco
 }
 
 /// On 0.3 a list of worktrees is one of directories.
-pub(super) fn write_listed_worktree(out: &mut Vec<u8>, told: &Worktree, line: ProtocolVersion) {
-    match line {
-        ProtocolVersion::V1 => write_worktree(out, told, line),
+pub(super) fn write_listed_worktree(out: &mut Vec<u8>, told: &Worktree, version: ProtocolVersion) {
+    match version {
+        ProtocolVersion::V1 => write_worktree(out, told, version),
         ProtocolVersion::V03 => write_text(out, &told.directory),
     }
 }
 
-pub(super) fn write_worktree(out: &mut Vec<u8>, told: &Worktree, line: ProtocolVersion) {
+pub(super) fn write_worktree(out: &mut Vec<u8>, told: &Worktree, version: ProtocolVersion) {
     let Worktree { name, branch, directory } = told;
     let mut item = ObjectWriter::begin(out);
     item.text("name", name);
     item.some_text("branch", branch.as_deref());
-    if line == ProtocolVersion::V03 {
+    if version == ProtocolVersion::V03 {
         item.text("directory", directory);
     }
     item.end();

@@ -31,8 +31,8 @@ pub(super) fn write_statuses(object: &mut ObjectWriter<'_>, statuses: &[SessionS
 }
 
 /// A session is a task that nothing is awaited from: what happens in it now is told by its status, or by tasks of their own.
-pub(super) fn write_task(out: &mut Vec<u8>, told: &SessionInfo, line: ProtocolVersion) {
-    let spelling = spelling(line);
+pub(super) fn write_task(out: &mut Vec<u8>, told: &SessionInfo, version: ProtocolVersion) {
+    let spelling = spelling(version);
     let mut task = ObjectWriter::begin(out);
     write_kind(&mut task, "task", spelling);
     task.text("id", told.id.as_str());
@@ -50,8 +50,8 @@ pub(super) fn write_task(out: &mut Vec<u8>, told: &SessionInfo, line: ProtocolVe
     task.end();
 }
 
-pub(super) fn write_message(out: &mut Vec<u8>, told: &StoredMessage, line: ProtocolVersion) {
-    let spelling = spelling(line);
+pub(super) fn write_message(out: &mut Vec<u8>, told: &StoredMessage, version: ProtocolVersion) {
+    let spelling = spelling(version);
     let StoredMessage { id, session, role, text, created: _, error } = told;
     let mut message = ObjectWriter::begin(out);
     write_kind(&mut message, "message", spelling);

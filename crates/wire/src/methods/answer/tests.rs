@@ -1,4 +1,4 @@
-//! What is told, in both lines.
+//! What is told, in both versions.
 
 use std::fmt::Write as _;
 
@@ -15,8 +15,8 @@ pub(crate) mod sample;
 
 use sample::{full, sparse};
 
-fn answer(name: &str, told: &ControlResult, line: ProtocolVersion) -> Value {
-    serde_json::from_slice(&find(name).unwrap().answer(told, line).unwrap()).unwrap()
+fn answer(name: &str, told: &ControlResult, version: ProtocolVersion) -> Value {
+    serde_json::from_slice(&find(name).unwrap().answer(told, version).unwrap()).unwrap()
 }
 
 #[test]
@@ -24,7 +24,7 @@ fn every_method_in_both_lines() {
     let mut text = String::new();
     for method in all() {
         for told in [full(method), sparse(method)].into_iter().flatten() {
-            let [new, old] = ProtocolVersion::ALL.map(|line| answer(method.name, &told, line));
+            let [new, old] = ProtocolVersion::ALL.map(|version| answer(method.name, &told, version));
             writeln!(text, "{} {:#}", method.name, new).unwrap();
             if old != new {
                 writeln!(text, "0.3 {old:#}").unwrap();

@@ -129,7 +129,7 @@ fn good_calls() {
     for (name, params) in GOOD {
         let name = whole(name);
         for params in *params {
-            let read = |line| method(&name).read(line, params, Activated::ALL).expect(params);
+            let read = |version| method(&name).read(version, params, Activated::ALL).expect(params);
             assert_eq!(read(ProtocolVersion::V1), read(ProtocolVersion::V03), "{params}");
             let Call::Control(request) = read(ProtocolVersion::V1) else { panic!("{name}") };
             let params: String = params.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -158,8 +158,8 @@ fn arguments_that_would_be_run_need_what_a_shell_needs() {
         ("", false),
     ] {
         let params = serde_json::json!({"session_id": "ses_1", "request": {"command": "review", "arguments": arguments}});
-        for line in [ProtocolVersion::V1, ProtocolVersion::V03] {
-            let read = command.read_with_need(line, &params.to_string(), Activated::ALL);
+        for version in [ProtocolVersion::V1, ProtocolVersion::V03] {
+            let read = command.read_with_need(version, &params.to_string(), Activated::ALL);
             let field = "request.arguments".to_owned();
             let expected = is_run.then_some(Need { field, switch: Switch::SessionShell });
             assert_eq!(read.unwrap().1, expected, "{arguments}");
@@ -215,8 +215,8 @@ fn what_else_must_be_switched_on_is_as_the_table_says() {
     );
 }
 
-fn refused(name: &str, line: ProtocolVersion, params: &str) -> Error {
-    method(&whole(name)).read(line, params, Activated::ALL).expect_err(params)
+fn refused(name: &str, version: ProtocolVersion, params: &str) -> Error {
+    method(&whole(name)).read(version, params, Activated::ALL).expect_err(params)
 }
 
 fn fields(error: &Error) -> Vec<&str> {
@@ -335,12 +335,12 @@ fn bad_parameters_are_named() {
 #[test]
 fn pages_are_asked_for_in_one_way() {
     for name in ["cursor", "page", "size"] {
-        for (line, params) in [
+        for (version, params) in [
             (ProtocolVersion::V1, format!(r#"{{"{name}":1,"nonsense":1}}"#)),
             (ProtocolVersion::V03, format!(r#"{{"query":{{"{name}":1}}}}"#)),
         ] {
-            let error = refused("list", line, &params);
-            let path = if line == ProtocolVersion::V1 { name.to_owned() } else { format!("query.{name}") };
+            let error = refused("list", version, &params);
+            let path = if version == ProtocolVersion::V1 { name.to_owned() } else { format!("query.{name}") };
             assert_eq!(fields(&error), [path], "{params}");
         }
     }

@@ -22,7 +22,7 @@ fn good_parameters_are_read_on_both_lines() {
     for method in all() {
         let tried = runner(128).run(&arbitrary::some(method.params), |params| {
             let params = params.to_string();
-            let [one, other] = ProtocolVersion::ALL.map(|line| method.read(line, &params, Activated::ALL));
+            let [one, other] = ProtocolVersion::ALL.map(|version| method.read(version, &params, Activated::ALL));
             prop_assert_eq!(one.unwrap(), other.unwrap(), "{} {}", method.name, params);
             Ok(())
         });
@@ -37,10 +37,10 @@ fn each_wrong_parameter_is_told_by_its_path_on_both_lines() {
         let tried = runner(3).run(&arbitrary::full(method.params), |params| {
             for change in arbitrary::changes(method.params, &params) {
                 let changed = change.apply(&params).to_string();
-                for line in ProtocolVersion::ALL {
-                    let read = method.read(line, &changed, Activated::ALL);
+                for version in ProtocolVersion::ALL {
+                    let read = method.read(version, &changed, Activated::ALL);
                     // Long texts say nothing in a message.
-                    let about = || format!("{} {line:?} {:.300}", method.name, changed);
+                    let about = || format!("{} {version:?} {:.300}", method.name, changed);
                     let Some(path) = &change.breaks else {
                         kept.set(kept.get() + 1);
                         prop_assert!(read.is_ok(), "{} {:?}", about(), read);

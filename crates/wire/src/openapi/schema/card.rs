@@ -108,7 +108,7 @@ pub(super) fn add(schemas: &mut Map<String, Value>) {
     );
 }
 
-/// The shapes of both lines may stand side by side.
+/// The shapes of both versions may stand side by side.
 fn scheme() -> Value {
     let text = json!({"type": "string"});
     json!({

@@ -285,7 +285,7 @@ fn what_a_sender_waits_for_is_a_matter_of_the_dialect() {
         (r#"{"blocking":false}"#, true, true),
         (r#"{"returnImmediately":true}"#, true, true),
         (r#"{"returnImmediately":false}"#, false, false),
-        // The word of the line counts.
+        // The word of the version counts.
         (r#"{"returnImmediately":false,"blocking":false}"#, true, true),
     ] {
         for (dialect, expected) in [(Rpc, rpc), (Rest, rest)] {
