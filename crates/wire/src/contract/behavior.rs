@@ -1,4 +1,4 @@
-//! What the versions leave open, or do differently, and what is done here.
+//! Behaviour that the specifications leave open or define differently, and what this gateway does.
 
 use longshore_model::ErrorKind;
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use super::method;
 use crate::surface::{OPERATIONS, ProtocolVersion};
 use crate::v1::method::Method;
 
-/// How an operation behaves when it is repeated, after a cut, and on a task that is over already.
+/// How an operation behaves when it is repeated, after a lost connection, and on a task that is already over.
 pub fn service_behaviors(version: ProtocolVersion) -> Value {
     let mut methods = match version {
         ProtocolVersion::V03 => json!({
@@ -78,7 +78,7 @@ pub fn service_behaviors(version: ProtocolVersion) -> Value {
     json!({"classification": "service-level-semantic-enhancement", "methods": methods})
 }
 
-/// How a reader goes on where it was cut.
+/// How a reader resumes after a lost connection.
 fn resume() -> Value {
     json!({"header": "Last-Event-ID", "behavior": "replay_missed_events_then_follow"})
 }

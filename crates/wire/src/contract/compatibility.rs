@@ -35,7 +35,7 @@ pub(super) fn core(version: ProtocolVersion) -> Value {
 pub(super) fn protocol_compatibility(deployment: &Deployment, version: ProtocolVersion, base: Base) -> Value {
     let default = deployment.default_version(version, base);
     let entry = |version: ProtocolVersion| {
-        let (features, gaps) = told(version);
+        let (features, gaps) = features_and_gaps(version);
         let value = json!({
             "enabled": true,
             "default": version == default,
@@ -56,8 +56,8 @@ pub(super) fn protocol_compatibility(deployment: &Deployment, version: ProtocolV
     })
 }
 
-/// What a version can do here, and what of it is missing.
-fn told(version: ProtocolVersion) -> (&'static [&'static str], &'static [&'static str]) {
+/// What this gateway supports of a version, and what is missing.
+fn features_and_gaps(version: ProtocolVersion) -> (&'static [&'static str], &'static [&'static str]) {
     match version {
         ProtocolVersion::V1 => (
             &[
@@ -97,7 +97,7 @@ fn extension_retention(deployment: &Deployment, version: ProtocolVersion) -> Map
             | Extension::SessionManagement
             | Extension::ProviderDiscovery => ("jsonrpc-extension", "stable"),
             Extension::WorkspaceControl => ("jsonrpc-extension", "mixed"),
-            // They are about the documents.
+            // These two describe the documents themselves.
             Extension::CompatibilityProfile | Extension::WireContract => return None,
         };
         let mut row = json!({"surface": surface, "availability": "always", "retention": retention});

@@ -1,6 +1,6 @@
-//! The parameters of each extension in full, as the extended card has them.
+//! The full parameters of each extension, for the extended card.
 //!
-//! The public card has the short ones of [`crate::extension::declared`]; what stands here goes on from those.
+//! They extend the short parameters of the public card, [`crate::extension::declared`].
 
 mod provider_discovery;
 mod session_management;
@@ -20,13 +20,14 @@ use super::{method, profile};
 use crate::extension::{Extension, as_of_v03, declared, declared_exposure};
 use crate::methods::{Answer, Item};
 use crate::surface::ProtocolVersion;
+use crate::v03::error::snake_case;
 
-/// What stands on the public card too, in the names of the version. `None`: nothing.
+/// The parameters of the public card, in the names of the version. `None`: there are none.
 pub(super) fn slim(deployment: &Deployment, version: ProtocolVersion, extension: Extension) -> Option<Value> {
     declaration(deployment, version, extension)?.params.map(|params| params.to_value())
 }
 
-/// The entry of the public card, in the names of the version. `None`: there is nothing to declare.
+/// The entry of the public card, in the names of the version. `None`: there is none.
 pub(super) fn declaration(
     deployment: &Deployment,
     version: ProtocolVersion,
@@ -42,7 +43,7 @@ pub(super) fn declaration(
     })
 }
 
-/// `offers`: what the agent has by name, where that is known and told.
+/// `offers`: the agents and commands of OpenCode, if they are known and may be shown.
 pub(super) fn full(
     deployment: &Deployment,
     version: ProtocolVersion,
@@ -62,7 +63,7 @@ pub(super) fn full(
         Extension::CompatibilityProfile => return Some(compatibility_profile(deployment, version, base)),
         Extension::WireContract => return Some(wire_contract(deployment, version, base)),
         Extension::ArtifactMetadata => artifact_metadata(),
-        // Nothing more is to be said of it.
+        // The public card has all of these parameters.
         Extension::ThinkingExposure => return slim(deployment, version, extension),
     };
     let mut params = slim(deployment, version, extension).unwrap_or_else(|| json!({}));
@@ -83,7 +84,7 @@ pub(super) fn full(
     Some(params)
 }
 
-/// Adds to an object, inside its objects too.
+/// Adds the fields of one object to another, recursively.
 fn merge(into: &mut Value, from: Value) {
     match (into, from) {
         (Value::Object(into), Value::Object(from)) => {
@@ -95,12 +96,12 @@ fn merge(into: &mut Value, from: Value) {
     }
 }
 
-fn fields(place: &str, names: &[&str]) -> Map<String, Value> {
-    names.iter().map(|name| ((*name).to_owned(), json!(format!("{place}.{name}")))).collect()
+fn fields(path: &str, names: &[&str]) -> Map<String, Value> {
+    names.iter().map(|name| ((*name).to_owned(), json!(format!("{path}.{name}")))).collect()
 }
 
 fn session_binding(deployment: &Deployment) -> Value {
-    let place = if deployment.directory_override {
+    let directory = if deployment.directory_override {
         "metadata.opencode.workspace.id counts before metadata.opencode.directory. A directory must be the root of the \
          workspace, below it, or a worktree of the project."
     } else {
@@ -116,7 +117,7 @@ fn session_binding(deployment: &Deployment) -> Value {
              decides, and a new context has a new session.",
             "A session belongs to the caller that it was made for. One that belongs to nobody can be claimed with the \
              capability session_claim.",
-            place,
+            directory,
             "message_fields need no activation. delivery says what becomes of a message for a busy session, queue if \
              nothing is said; cwd is another name of opencode.directory.",
         ],
@@ -158,13 +159,13 @@ fn stream_hints(version: ProtocolVersion) -> Value {
             "cache_tokens": fields("metadata.shared.usage.cache_tokens", &["read_tokens", "write_tokens"]),
         },
         "parent_fields": fields("metadata.shared.parent", &["task_id", "call_id", "depth"]),
-        // In the task that a stream begins with, when the log does not have the event that its reader saw last, or not
-        // all that followed it.
+        // For the task at the start of a stream, if the log lacks the last event that the reader has seen, or events
+        // after it.
         "gap_metadata_field": "metadata.longshore.gap",
         "gap_fields": fields("metadata.longshore.gap", &["requested", "first", "head", "requested_epoch", "head_epoch"]),
     });
     if version == ProtocolVersion::V03 {
-        // Clients of that version look for it here.
+        // Clients of 0.3 expect this field here.
         hints["interrupt_fields"] = json!(fields("metadata.shared.interrupt", &["outcome"]));
     }
     hints
@@ -172,8 +173,8 @@ fn stream_hints(version: ProtocolVersion) -> Value {
 
 const INTERRUPT_FIELDS: [&str; 6] = ["request_id", "type", "phase", "details", "resolution", "outcome"];
 
-/// What a method can end in, beside bad parameters: these kinds, that too many come, that the gateway stops or its store is down,
-/// and on the line where methods are gated that their extension was not activated.
+/// The errors of a method besides bad parameters: these kinds, too many requests, a gateway that stops or whose store is down,
+/// and in 1.0 an extension that was not activated.
 fn errors(version: ProtocolVersion, kinds: &[ErrorKind], data_fields: &[&str]) -> Value {
     let mut kinds = kinds.to_vec();
     kinds.retain(|kind| *kind != ErrorKind::TooManyRequests);
@@ -199,27 +200,18 @@ fn errors(version: ProtocolVersion, kinds: &[ErrorKind], data_fields: &[&str]) -
     })
 }
 
-/// Where an error of a version tells a fact.
+/// The path of an error detail in a version.
 fn data_field(version: ProtocolVersion, name: &str) -> String {
     match version {
         ProtocolVersion::V1 => format!("metadata.{name}"),
-        ProtocolVersion::V03 => {
-            let mut field = String::new();
-            for letter in name.chars() {
-                if letter.is_ascii_uppercase() {
-                    field.push('_');
-                }
-                field.push(letter.to_ascii_lowercase());
-            }
-            field
-        }
+        ProtocolVersion::V03 => snake_case(name),
     }
 }
 
-/// The kinds of errors of the methods of an extension, each once.
+/// The kinds of errors of the methods of an extension, without repetition.
 fn kinds_of(deployment: &Deployment, extension: Extension) -> Vec<ErrorKind> {
     let mut kinds = Vec::new();
-    for kind in method::of(deployment, extension).flat_map(|method| method.errors) {
+    for kind in method::of_extension(deployment, extension).flat_map(|method| method.errors) {
         if !kinds.contains(kind) {
             kinds.push(*kind);
         }
@@ -231,7 +223,7 @@ fn kinds_of(deployment: &Deployment, extension: Extension) -> Vec<ErrorKind> {
 fn errors_of(deployment: &Deployment, version: ProtocolVersion, extension: Extension) -> Value {
     let kinds = kinds_of(deployment, extension);
     let mut data_fields = vec!["method", "upstreamStatus", "detail"];
-    // What is about no session in particular does not say which is in the way.
+    // Only methods about one session name the session in their errors.
     if kinds.contains(&ErrorKind::SessionNotFound) {
         data_fields.insert(0, "sessionId");
     }
@@ -243,7 +235,7 @@ fn errors_of(deployment: &Deployment, version: ProtocolVersion, extension: Exten
     if version == ProtocolVersion::V03 {
         more.push("fields");
     }
-    if method::of(deployment, extension).any(|method| method.paged) {
+    if method::of_extension(deployment, extension).any(|method| method.paged) {
         more.extend(["max", "supported", "unsupported"]);
     }
     if let Some(fields) = errors["invalid_params_data_fields"].as_array_mut() {
@@ -252,7 +244,7 @@ fn errors_of(deployment: &Deployment, version: ProtocolVersion, extension: Exten
     errors
 }
 
-/// Where methods look for the place of what they are about.
+/// Adds the metadata fields by which a caller chooses the directory or workspace of a method.
 fn routing(params: &mut Value) {
     let metadata = json!(["opencode.directory", "opencode.workspace.id"]);
     params["supported_metadata"] = metadata.clone();
@@ -266,14 +258,14 @@ fn routing_fields() -> Value {
     })
 }
 
-/// The fields of an item, each with its place in the items of a result.
+/// The fields of an item, each with its path in the items of a result.
 fn item_fields(item: Item, version: ProtocolVersion) -> Map<String, Value> {
     placed_fields("items[]", item, version)
 }
 
-fn placed_fields(place: &str, item: Item, version: ProtocolVersion) -> Map<String, Value> {
+fn placed_fields(path: &str, item: Item, version: ProtocolVersion) -> Map<String, Value> {
     let names: Vec<&str> = item.fields_of(version).map(|field| field.name).collect();
-    fields(place, &names)
+    fields(path, &names)
 }
 
 fn interactive_interrupt(deployment: &Deployment, version: ProtocolVersion) -> Value {

@@ -1,4 +1,4 @@
-//! The wire contract: what is answered, by name, and what is told about a method that is not.
+//! The wire contract: the names of everything that is served, and the errors for methods that are not.
 
 use longshore_model::card::Binding;
 use longshore_model::{Error, ErrorKind};
@@ -52,13 +52,13 @@ fn transport(version: ProtocolVersion, binding: Binding) -> &'static str {
     }
 }
 
-/// What could be called here, and what would have to be switched on for that.
+/// The methods that are switched off, each with the setting that switches it on.
 fn conditional_methods(deployment: &Deployment) -> Map<String, Value> {
     let entry = |(method, switch): (&methods::Method, Switch)| {
         let entry = json!({"reason": "disabled_by_configuration", "toggle": switch.toggle()});
         (method.name.to_owned(), entry)
     };
-    methods::off(deployment).map(entry).collect()
+    methods::disabled(deployment).map(entry).collect()
 }
 
 fn method_error(version: ProtocolVersion, kind: ErrorKind, more: &[&str]) -> Value {
@@ -77,12 +77,12 @@ fn method_error(version: ProtocolVersion, kind: ErrorKind, more: &[&str]) -> Val
     json!({"code": code, "type": word, "data_fields": fields})
 }
 
-/// What a caller is told who names a method that the version does not have.
+/// The error for a method that the version does not have.
 pub fn unsupported_method(version: ProtocolVersion, name: &str, deployment: &Deployment) -> Error {
     jsonrpc::unknown_method(name, surface::supported_methods(version, deployment), version)
 }
 
-/// What a caller is told who names a method that could be switched on.
+/// The error for a method that is switched off.
 pub fn disabled_method(version: ProtocolVersion, method: &methods::Method, deployment: &Deployment) -> Error {
     let switch = method.switch.map(Switch::toggle);
     let text = match switch {

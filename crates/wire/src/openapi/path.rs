@@ -1,4 +1,4 @@
-//! Paths, and what each verb does there.
+//! Paths, and the operation of each verb.
 
 use serde_json::{Map, Value, json};
 
@@ -21,7 +21,7 @@ pub(super) fn all(deployment: &Deployment, audience: Audience) -> Map<String, Va
                 let operation = of_route(deployment, route, *verb);
                 add(&mut paths, Endpoint { verb: *verb, path: route.path }, operation);
             }
-            paths[route.path]["servers"] = servers(deployment, lines_of(route));
+            paths[route.path]["servers"] = servers(deployment, versions_of(route));
         }
     }
     if audience == Audience::Anonymous {
@@ -46,7 +46,7 @@ fn add(paths: &mut Map<String, Value>, endpoint: Endpoint, operation: Value) {
     item[endpoint.verb.as_str().to_ascii_lowercase()] = operation;
 }
 
-/// The root, and the bases of the versions.
+/// The URLs of the root and of the bases of these versions.
 fn servers(deployment: &Deployment, versions: &[ProtocolVersion]) -> Value {
     let url = deployment.public_url.trim_end_matches('/');
     let mut servers = vec![json!({"url": url})];
@@ -54,8 +54,8 @@ fn servers(deployment: &Deployment, versions: &[ProtocolVersion]) -> Value {
     Value::from(servers)
 }
 
-/// The versions under whose bases a route is served too.
-fn lines_of(route: &Route) -> &[ProtocolVersion] {
+/// The versions below whose bases a route is served too.
+fn versions_of(route: &Route) -> &[ProtocolVersion] {
     match (route.served, &route.line) {
         (Served::Rpc | Served::Card, Some(version)) => std::slice::from_ref(version),
         (Served::Rpc | Served::Card, None) => &ProtocolVersion::ALL,
@@ -68,10 +68,8 @@ pub(super) fn tags(audience: Audience) -> Vec<Value> {
     if audience == Audience::Authenticated {
         tags.push(json!({"name": RPC, "description": "All operations of both lines, and the methods of extensions."}));
         for version in ProtocolVersion::ALL {
-            let version = version.version();
-            tags.push(
-                json!({"name": tag(version), "description": format!("The HTTP+JSON binding of A2A {version}.")}),
-            );
+            let description = format!("The HTTP+JSON binding of A2A {}.", version.version());
+            tags.push(json!({"name": tag(version), "description": description}));
         }
     }
     tags
@@ -126,13 +124,13 @@ fn of_operation(
     entry
 }
 
-/// A path of its own for each endpoint of an operation makes its name longer.
+/// The id of an operation. An operation with several endpoints has a longer id for each.
 fn operation_id(operation: &Operation, version: ProtocolVersion, endpoint: Endpoint) -> String {
-    let line_word = match version {
+    let version_word = match version {
         ProtocolVersion::V1 => "v1",
         ProtocolVersion::V03 => "v03",
     };
-    let mut id = format!("{line_word}_{}", operation.method.as_str());
+    let mut id = format!("{version_word}_{}", operation.method.as_str());
     let endpoints = operation.rest(version);
     if endpoints.len() > 1 {
         id = format!("{id}_{}", endpoint.verb.as_str().to_ascii_lowercase());
@@ -152,7 +150,7 @@ fn answer(operation: &Operation, version: ProtocolVersion, dialect: Dialect, ver
     }
     let name = match operation.method {
         Method::SendMessage => "SendMessageResponse",
-        // The proto file of 0.3 has no list, so its REST writes tasks as its JSON-RPC does.
+        // The proto file of 0.3 has no list, so REST writes tasks in the format of JSON-RPC.
         Method::ListTasks if version == ProtocolVersion::V03 => {
             return ok(response::json(version, &Dialect::V03Rpc.reference("TaskPage")));
         }
@@ -184,7 +182,7 @@ fn body(operation: &Operation, dialect: Dialect, verb: Verb) -> Option<Value> {
     }
     let (schema, is_required) = match operation.method {
         Method::SendMessage | Method::SendStreamingMessage => (dialect.reference("SendMessageRequest"), true),
-        // Empty, or an object that is not looked at but for the id of the path.
+        // The body is empty, or an object of which only the id is compared with that of the path.
         _ => (json!({"type": "object", "additionalProperties": true}), false),
     };
     let mut media = json!({"application/json": {"schema": schema}});
@@ -238,7 +236,7 @@ fn of_route(deployment: &Deployment, route: &Route, verb: Verb) -> Value {
         Served::Metrics => response::metrics(verb),
         Served::Alive => ok(json!({"description": "It runs."})),
     };
-    // What is for everybody is not counted.
+    // Requests that need no credential are not counted by the rate limiter.
     let is_counted = route.access != Access::Anybody;
     for status in response::OF_ANY_PATH.into_iter().filter(|status| is_counted || *status != 429) {
         responses.entry(status.to_string()).or_insert_with(|| response::error(ProtocolVersion::V1, status));
@@ -246,9 +244,9 @@ fn of_route(deployment: &Deployment, route: &Route, verb: Verb) -> Value {
     match route.access {
         Access::Anybody => entry["security"] = json!([]),
         Access::Graded => {
-            let mut ways = vec![json!({})];
-            ways.extend(security(deployment));
-            entry["security"] = json!(ways);
+            let mut alternatives = vec![json!({})];
+            alternatives.extend(security(deployment));
+            entry["security"] = json!(alternatives);
         }
         Access::Credential => {}
     }

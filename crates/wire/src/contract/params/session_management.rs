@@ -57,9 +57,9 @@ pub(super) fn params(deployment: &Deployment, version: ProtocolVersion, offers: 
     params
 }
 
-/// The same for all methods that page.
+/// The paging of all methods that page; it is the same for all.
 fn pagination(deployment: &Deployment) -> Value {
-    let paged = || method::of(deployment, EXTENSION).filter(|method| method.paged);
+    let paged = || method::of_extension(deployment, EXTENSION).filter(|method| method.paged);
     let names = |methods: &mut dyn Iterator<Item = &'static Method>| -> Vec<&'static str> {
         methods.map(|method| method.name).collect()
     };

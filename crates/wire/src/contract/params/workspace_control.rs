@@ -42,7 +42,7 @@ pub(super) fn params(deployment: &Deployment, version: ProtocolVersion) -> Value
     params
 }
 
-/// Of all methods, also of those that are not served.
+/// The stability of all methods, including those that are not served.
 fn stability() -> Map<String, Value> {
     let methods = methods::all().filter(|method| method.extension == EXTENSION);
     let words = methods.map(|method| {

@@ -1,4 +1,4 @@
-//! Each field in either metadata, and the exact fault of what is no wish.
+//! Each option in either metadata object, and the exact error of each invalid value.
 
 use longshore_model::{Delivery, ErrorKind, Result, SendMessage, SendOptions};
 
@@ -10,10 +10,10 @@ fn sent(request: &str, message: &str) -> Result<SendMessage> {
     ))
 }
 
-/// The value of a field that a wish has.
+/// Reads the value of a field from the options.
 type Get = fn(&SendOptions) -> Option<String>;
 
-/// A field, as an object in which `@` stands for its value, and what it makes of "…1" and "…2".
+/// A field: its path, an object in which `@` stands for its value, and how to read the value back.
 const FIELDS: [(&str, &str, Get); 9] = [
     ("shared.session.id", r#"{"shared":{"session":{"id":@}}}"#, |w| {
         w.session.as_ref().map(ToString::to_string)
@@ -52,10 +52,10 @@ fn each_field_is_read_from_the_request_or_else_from_the_message() {
             if is_half_of_model(field) {
                 let error = sent(&of(blank), &one).expect_err(field);
                 assert_eq!(error.violations()[0].field, format!("metadata.{field}"));
-                assert!(error.message().contains("is required beside"), "{error}");
+                assert!(error.message().contains("is required together with"), "{error}");
             } else {
-                assert_eq!(read(&of(blank), &one), first, "{field}: {blank} is no value");
-                assert_eq!(read(&of(blank), "null"), None, "{field}: {blank} is no value");
+                assert_eq!(read(&of(blank), &one), first, "{field}: {blank} counts as absent");
+                assert_eq!(read(&of(blank), "null"), None, "{field}: {blank} counts as absent");
             }
         }
     }
@@ -69,13 +69,13 @@ fn refused(request: &str, message: &str, path: &str) -> String {
 }
 
 #[test]
-fn a_field_of_another_type_is_refused_wherever_it_stands() {
+fn a_field_of_the_wrong_type_is_refused_in_either_object() {
     let good = r#"{"shared":{"session":{"id":"s"},"model":{"providerID":"p","modelID":"m"}},"opencode":{"directory":"d","workspace":{"id":"wrk"},"agent":"a","variant":"v","system":"s"}}"#;
     for (field, shape, _) in FIELDS {
         for value in ["7", "true", "[]", "{}", r#"["x"]"#] {
             let json = shape.replace('@', value);
             assert_eq!(refused(&json, "null", &format!("metadata.{field}")), "must be a string", "{json}");
-            // Also where the other has the last word.
+            // Also if the other object overrides the field.
             refused(good, &json, &format!("message.metadata.{field}"));
         }
     }
@@ -95,14 +95,14 @@ fn a_field_of_another_type_is_refused_wherever_it_stands() {
 }
 
 #[test]
-fn text_has_a_length_and_no_control_characters() {
+fn text_has_a_maximal_length_and_no_control_characters() {
     for (field, shape, _) in FIELDS {
         let (is_id, is_system) =
             (field.ends_with("session.id") || field.ends_with("workspace.id"), field == "opencode.system");
         let of = |text: &str| shape.replace('@', &serde_json::to_string(text).unwrap());
         let path = format!("metadata.{field}");
         let limit = if is_system { 64 * 1024 } else { 1024 };
-        // Bytes count, not characters.
+        // The limit is in bytes, not in characters.
         let (longest, longer) = ("é".repeat(limit / 2), format!("a{}", "é".repeat(limit / 2)));
         if !is_id {
             assert!(sent(&of(&longest), "null").is_ok(), "{field}");
@@ -122,7 +122,7 @@ fn text_has_a_length_and_no_control_characters() {
 }
 
 #[test]
-fn identifiers_keep_the_rule_of_identifiers() {
+fn ids_must_be_valid() {
     for (field, shape, prefix) in [
         ("shared.session.id", r#"{"shared":{"session":{"id":"@"}}}"#, "ses"),
         ("opencode.workspace.id", r#"{"opencode":{"workspace":{"id":"@"}}}"#, "wrk"),
@@ -138,7 +138,7 @@ fn identifiers_keep_the_rule_of_identifiers() {
 }
 
 #[test]
-fn a_model_has_two_halves() {
+fn a_model_needs_both_halves() {
     let model = |json: &str| format!(r#"{{"shared":{{"model":{json}}}}}"#);
     for (json, missing) in [
         (r#"{"providerID":"p"}"#, "modelID"),
@@ -147,7 +147,7 @@ fn a_model_has_two_halves() {
         (r#"{"providerID":"p","modelID":null}"#, "modelID"),
     ] {
         refused(&model(json), "null", &format!("metadata.shared.model.{missing}"));
-        // Half of one and half of another are still two halves.
+        // Halves from two objects are not combined.
         refused(
             &model(json),
             &model(r#"{"providerID":"q","modelID":"n"}"#),
@@ -158,28 +158,28 @@ fn a_model_has_two_halves() {
         sent(&model("{}"), &model(r#"{"providerID":"","modelID":""}"#)).unwrap().wishes,
         SendOptions::default()
     );
-    // A model's own name may hold anything.
-    let wishes = sent(&model(r#"{"providerID":"p","modelID":"a/b:c é"}"#), "null").unwrap().wishes;
-    assert_eq!(wishes.prompt.model.unwrap().model, "a/b:c é");
+    // The name of a model may contain any character.
+    let options = sent(&model(r#"{"providerID":"p","modelID":"a/b:c é"}"#), "null").unwrap().wishes;
+    assert_eq!(options.prompt.model.unwrap().model, "a/b:c é");
 }
 
 #[test]
 fn a_directory_has_two_names() {
-    let said = |directory: &str, cwd: &str| {
+    let metadata = |directory: &str, cwd: &str| {
         format!(r#"{{"opencode":{{"directory":"{directory}"}},"iac_code":{{"cwd":"{cwd}"}}}}"#)
     };
     for (request, message, expected) in [
-        (said("/a", "/a"), "null".to_owned(), "/a"),
-        (said("/a", ""), said("", "/b"), "/a"),
-        (said("", "/a"), said("/b", ""), "/a"),
-        (said("", ""), said("/b", " "), "/b"),
-        (said("", " "), said("", "/b"), "/b"),
+        (metadata("/a", "/a"), "null".to_owned(), "/a"),
+        (metadata("/a", ""), metadata("", "/b"), "/a"),
+        (metadata("", "/a"), metadata("/b", ""), "/a"),
+        (metadata("", ""), metadata("/b", " "), "/b"),
+        (metadata("", " "), metadata("", "/b"), "/b"),
     ] {
-        let wishes = sent(&request, &message).unwrap().wishes;
-        assert_eq!(wishes.directory.as_deref(), Some(expected), "{request} {message}");
+        let options = sent(&request, &message).unwrap().wishes;
+        assert_eq!(options.directory.as_deref(), Some(expected), "{request} {message}");
     }
-    refused(&said("/a", "/b"), "null", "metadata.iac_code.cwd");
-    refused(&said("/a", "/a"), &said("/a", "/a/"), "message.metadata.iac_code.cwd");
+    refused(&metadata("/a", "/b"), "null", "metadata.iac_code.cwd");
+    refused(&metadata("/a", "/a"), &metadata("/a", "/a/"), "message.metadata.iac_code.cwd");
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn a_delivery_is_one_of_three_words() {
 }
 
 #[test]
-fn only_plain_text_is_a_format() {
+fn the_only_format_is_text() {
     let format = |json: &str| format!(r#"{{"opencode":{{"format":{json}}}}}"#);
     for json in ["null", r#"{"type":"text"}"#, r#"{"type":"text","more":1}"#] {
         assert_eq!(sent(&format(json), "null").unwrap().wishes, SendOptions::default(), "{json}");

@@ -1,59 +1,59 @@
-//! Parameters for property tests, made from the table: good ones, and every change that the table has a word about.
+//! Generates parameters for property tests from the table: valid ones, and every change that the table permits or forbids.
 //!
-//! Left to tests of their own: the `query` of 0.3, and models that are written as texts where they are changed.
+//! Two things have tests of their own: the `query` of 0.3, and models that are written as text.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Map, Value, json};
 
-use super::param::{IdKind, Kind, MAX_BRANCH, MAX_CURSOR, MAX_LINE, MAX_NAME, MODEL, Param, Variant};
+use crate::methods::{IdKind, Kind, MAX_BRANCH, MAX_CURSOR, MAX_LINE, MAX_NAME, MODEL, Param, Variant};
 
-/// A step on the way to a value.
+/// A step on the path to a value.
 #[derive(Clone, Debug)]
 enum Step {
     Key(String),
     Index(usize),
 }
 
-/// One change to good parameters.
+/// One change to valid parameters.
 #[derive(Clone, Debug)]
 pub(crate) struct Change {
     at: Vec<Step>,
-    /// `None`: what stands there is taken away.
+    /// `None`: the value is removed.
     pub(crate) put: Option<Value>,
-    /// The field that is wrong then. `None`: they are still good.
+    /// The field that is invalid after the change. `None`: the parameters stay valid.
     pub(crate) breaks: Option<String>,
 }
 
 impl Change {
     pub(crate) fn apply(&self, params: &Value) -> Value {
         let mut changed = params.clone();
-        let (last, way) = self.at.split_last().expect("a change is somewhere");
+        let (last, path) = self.at.split_last().expect("a change has a path");
         let mut here = &mut changed;
-        for step in way {
+        for step in path {
             here = match step {
                 Step::Key(key) => here.get_mut(key),
                 Step::Index(index) => here.get_mut(index),
             }
-            .expect("the way is there");
+            .expect("the path exists");
         }
         match (last, &self.put) {
             (Step::Key(key), Some(value)) => here[key.as_str()] = value.clone(),
             (Step::Index(index), Some(value)) => here[*index] = value.clone(),
             (Step::Key(key), None) => drop(here.as_object_mut().and_then(|object| object.shift_remove(key))),
-            (Step::Index(_), None) => panic!("elements are not taken away"),
+            (Step::Index(_), None) => panic!("elements are not removed"),
         }
         changed
     }
 }
 
-/// Good parameters with any of what can be left out.
-pub(super) fn some(fields: &'static [Param]) -> BoxedStrategy<Value> {
+/// Valid parameters with some of the optional ones.
+pub(crate) fn some(fields: &'static [Param]) -> BoxedStrategy<Value> {
     object(fields, false)
 }
 
-/// Good parameters with everything that can be there.
+/// Valid parameters with all optional ones.
 pub(crate) fn full(fields: &'static [Param]) -> BoxedStrategy<Value> {
     object(fields, true)
 }
@@ -62,7 +62,7 @@ fn object(fields: &'static [Param], is_full: bool) -> BoxedStrategy<Value> {
     let values: Vec<BoxedStrategy<Option<Value>>> = fields
         .iter()
         .map(|field| {
-            let good = good(&field.kind, is_full);
+            let good = valid(&field.kind, is_full);
             if is_full || field.required {
                 good.prop_map(Some).boxed()
             } else {
@@ -75,7 +75,7 @@ fn object(fields: &'static [Param], is_full: bool) -> BoxedStrategy<Value> {
         for (field, value) in fields.iter().zip(values) {
             built.extend(value.map(|value| (field.name.to_owned(), value)));
         }
-        // What goes together is left out together.
+        // A parameter that needs another one is left out together with it.
         for field in fields {
             let is_alone = field.with.is_some_and(|other| built.get(other).is_none_or(Value::is_null));
             if is_alone {
@@ -87,7 +87,7 @@ fn object(fields: &'static [Param], is_full: bool) -> BoxedStrategy<Value> {
     values.prop_map(built).boxed()
 }
 
-fn good(kind: &'static Kind, is_full: bool) -> BoxedStrategy<Value> {
+fn valid(kind: &'static Kind, is_full: bool) -> BoxedStrategy<Value> {
     let text = |pattern: &str| {
         proptest::string::string_regex(pattern).expect("a pattern").prop_map(Value::from).boxed()
     };
@@ -124,25 +124,25 @@ fn good(kind: &'static Kind, is_full: bool) -> BoxedStrategy<Value> {
         Kind::Object(fields) => object(fields, is_full),
         Kind::OneOf(fields) => {
             let one = |field: &'static Param| {
-                good(&field.kind, is_full).prop_map(|value| json!({field.name: value})).boxed()
+                valid(&field.kind, is_full).prop_map(|value| json!({field.name: value})).boxed()
             };
             proptest::strategy::Union::new(fields.iter().map(one)).boxed()
         }
         Kind::Tagged(variants) => {
             proptest::strategy::Union::new(variants.iter().map(|variant| tagged(variant, is_full))).boxed()
         }
-        // One of each type, so that each is changed.
+        // One of each type, so that each type is changed.
         Kind::List { of: Kind::Tagged(variants), .. } if is_full => {
             let each: Vec<_> = variants.iter().map(|variant| tagged(variant, true)).collect();
             each.prop_map(Value::from).boxed()
         }
         Kind::List { of, may_be_empty, .. } => {
             let least = usize::from(is_full || !may_be_empty);
-            vec(good(of, is_full), least..3).prop_map(Value::from).boxed()
+            vec(valid(of, is_full), least..3).prop_map(Value::from).boxed()
         }
         Kind::Map { of, .. } => {
             let least = usize::from(is_full);
-            let pairs = vec(("[a-z*_]{1,8}", good(of, is_full)), least..3);
+            let pairs = vec(("[a-z*_]{1,8}", valid(of, is_full)), least..3);
             pairs.prop_map(|pairs| Value::Object(pairs.into_iter().collect())).boxed()
         }
         Kind::ModelRef if is_full => object(MODEL, true),
@@ -161,7 +161,7 @@ fn tagged(variant: &'static Variant, is_full: bool) -> BoxedStrategy<Value> {
     object(variant.fields, is_full).prop_map(with_tag).boxed()
 }
 
-/// Every change to these full parameters that says something about the table.
+/// Every change to these full parameters for which the table has a rule.
 pub(crate) fn changes(fields: &'static [Param], params: &Value) -> Vec<Change> {
     let mut changes = Changes { all: Vec::new(), at: Vec::new() };
     changes.of_object(fields, params);
@@ -187,7 +187,7 @@ impl Changes {
         self.push(Some(value), None);
     }
 
-    /// The path as callers are told it.
+    /// The path as error messages show it.
     fn path(&self) -> String {
         self.at.iter().fold(String::new(), |path, step| match step {
             Step::Index(index) => format!("{path}[{index}]"),
@@ -196,9 +196,9 @@ impl Changes {
         })
     }
 
-    fn below(&mut self, key: &str, look: impl FnOnce(&mut Self)) {
+    fn below(&mut self, key: &str, visit: impl FnOnce(&mut Self)) {
         self.at.push(Step::Key(key.to_owned()));
-        look(self);
+        visit(self);
         self.at.pop();
     }
 
@@ -292,7 +292,7 @@ impl Changes {
         }
     }
 
-    /// Texts that are just short enough, and just too long. Very large bounds have a test of their own.
+    /// A text of the maximal length, and one that is too long. Very large limits have a test of their own.
     fn lengths(&mut self, prefix: &str, max: usize) {
         const LARGEST: usize = 2 * 1024 * 1024;
         if max <= LARGEST {
@@ -331,24 +331,24 @@ impl Changes {
         self.below("shared", |here| here.wrong(json!("x")));
         self.below("opencode", |here| {
             here.wrong(json!([]));
-            // What is not read may be anything.
-            let told = |here: &mut Self, value: Value| {
+            // Fields that are not read may have any value.
+            let unread_or_wrong = |here: &mut Self, value: Value| {
                 if is_routed { here.wrong(value) } else { here.right(value) }
             };
             here.below("directory", |here| {
                 for value in [json!(7), json!("a\nb"), json!("a".repeat(MAX_LINE + 1))] {
-                    told(here, value);
+                    unread_or_wrong(here, value);
                 }
                 here.right(json!("a".repeat(MAX_LINE)));
                 here.right(json!(" "));
             });
             here.below("workspace", |here| {
-                told(here, json!(7));
+                unread_or_wrong(here, json!(7));
                 here.below("id", |here| {
                     for value in
                         [json!(7), json!("mine"), json!("wrk_/.."), json!(format!("wrk{}", "a".repeat(126)))]
                     {
-                        told(here, value);
+                        unread_or_wrong(here, value);
                     }
                     here.right(json!(""));
                 });
@@ -358,7 +358,7 @@ impl Changes {
 
     fn of_one_of(&mut self, fields: &'static [Param], value: &Value) {
         self.unknown_name();
-        let first = fields.first().expect("there is something to choose").name;
+        let first = fields.first().expect("there is at least one alternative").name;
         self.below(first, |here| {
             let here_path = here.path();
             here.at.pop();
@@ -369,7 +369,7 @@ impl Changes {
             let Some(value) = value.get(field.name) else { continue };
             self.below(field.name, |here| here.of(&field.kind, value));
             for other in fields.iter().filter(|other| other.name != field.name) {
-                // The second of two, in the order of the table, is one too many.
+                // The later of two, in the order of the table, is the one that is refused.
                 let order = |name: &str| fields.iter().position(|field| field.name == name);
                 let later = if order(other.name) > order(field.name) { other.name } else { field.name };
                 let mut breaks = String::new();
@@ -387,13 +387,13 @@ impl Changes {
                 here.wrong(wrong);
             }
         });
-        let variant = variants.iter().find(|variant| value["type"] == variant.tag).expect("a good value");
+        let variant = variants.iter().find(|variant| value["type"] == variant.tag).expect("a valid value");
         self.of_object(variant.fields, value);
     }
 
     fn of_list(&mut self, of: &'static Kind, max: usize, may_be_empty: bool, value: &Value) {
-        let elements = value.as_array().expect("a good value");
-        let first = elements.first().expect("full values have something in each list");
+        let elements = value.as_array().expect("a valid value");
+        let first = elements.first().expect("full values have an element in each list");
         self.right(Value::from(vec![first.clone(); max]));
         self.wrong(Value::from(vec![first.clone(); max + 1]));
         let empty = Value::Array(Vec::new());
@@ -411,8 +411,8 @@ impl Changes {
     }
 
     fn of_map(&mut self, of: &'static Kind, max: usize, value: &Value) {
-        let members = value.as_object().expect("a good value");
-        let (name, first) = members.iter().next().expect("full values have something in each map");
+        let members = value.as_object().expect("a valid value");
+        let (name, first) = members.iter().next().expect("full values have a member in each map");
         let many = |count: usize| {
             Value::Object((0..count).map(|index| (format!("tool{index}"), first.clone())).collect())
         };
@@ -424,7 +424,7 @@ impl Changes {
         });
         self.below(&"a".repeat(MAX_NAME), |here| here.right(first.clone()));
         self.below(" ", |here| here.wrong(first.clone()));
-        // Of a long name only the beginning is repeated.
+        // Error messages contain only the beginning of a long name.
         let mut shown = String::new();
         self.below(&"a".repeat(MAX_NAME), |here| shown = here.path());
         self.below(&"a".repeat(MAX_NAME + 1), |here| here.push(Some(first.clone()), Some(shown)));
@@ -447,7 +447,7 @@ impl Changes {
     }
 }
 
-/// Whether the kind is written so, as far as the type of JSON goes.
+/// Whether a value of this JSON type may be valid for the kind.
 fn takes(kind: &Kind, value: &Value) -> bool {
     match kind {
         Kind::Id(_)
@@ -461,7 +461,7 @@ fn takes(kind: &Kind, value: &Value) -> bool {
         | Kind::Directory
         | Kind::Reply => false,
         Kind::Text { .. } => value.is_string(),
-        // Whether the number is in bounds is asked elsewhere.
+        // Another test checks whether the number is within its limits.
         Kind::Int { .. } => value.is_i64(),
         Kind::Flag | Kind::Off => value.is_boolean(),
         Kind::Metadata { .. }

@@ -1,12 +1,10 @@
-//! Model values for property tests. Every value here is one that the gateway could hold: ids keep the rule for ids, parts
-//! are never missing, and optional text is not empty.
+//! Model values for property tests. The gateway could hold every one of them: ids are valid, there is at least one part, and
+//! optional text is not empty.
 //!
-//! Plain values hold what every reader is told, so they read back whole. Noted ones hold everything else too.
-
-use std::slice;
+//! Plain values contain only what every client sees, so they read back unchanged. Noted values contain all fields.
 
 use longshore_model::{
-    Artifact, ArtifactId, ArtifactUpdate, AskKind, BlockKind, ContextId, Cost, Entry, Epoch, EventId,
+    Artifact, ArtifactId, ArtifactUpdate, AskKind, BlockKind, ContextId, Cost, Entry, Epoch,
     InterruptNote, InterruptPhase, Json, Message, MessageId, Metadata, Notes, OutputModes, Parent, Part,
     PartContent, Progress, ProgressKind, PromptOptions, RequestId, Resolution, Role, Seq, SessionId,
     SessionNote, StatusUpdate, Task, TaskEvent, TaskId, TaskOptions, TaskState, TaskStatus, Timestamp, Usage,
@@ -16,10 +14,6 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::Value;
-
-use crate::v1::encode::{self, Gap, View};
-
-pub(crate) mod damage;
 
 /// Any text, control characters and line breaks included.
 pub(crate) fn text() -> impl Strategy<Value = String> {
@@ -181,7 +175,7 @@ pub(crate) fn blocks() -> impl Strategy<Value = Task> {
     })
 }
 
-/// A task and the same with notes.
+/// A task, and the same task with notes.
 pub(crate) fn noted_task() -> impl Strategy<Value = (Task, Task)> {
     let beside = (option::of(session_note()), option::of(usage()), vec(interrupt_note(), 0..3));
     let child = (option::of(parent()), prompt_options());
@@ -197,7 +191,7 @@ pub(crate) fn noted_task() -> impl Strategy<Value = (Task, Task)> {
     )
 }
 
-/// An event and the same with notes.
+/// An event, and the same event with notes.
 pub(crate) fn noted_entry() -> impl Strategy<Value = (Entry, Entry)> {
     let child = (option::of(parent()), prompt_options());
     (entry(), notes(), option::of(message()), child, block()).prop_map(
@@ -215,7 +209,7 @@ pub(crate) fn noted_entry() -> impl Strategy<Value = (Entry, Entry)> {
     )
 }
 
-/// What callers can make use of: sometimes anything, sometimes nothing that there is.
+/// The output modes of a caller: sometimes any, sometimes none that occurs.
 pub(crate) fn output_modes() -> impl Strategy<Value = OutputModes> {
     let modes =
         ["text/plain", "application/json", "application/octet-stream", "image/*", "text/*", "x/y", "*/*"];
@@ -272,7 +266,7 @@ fn interrupt_note() -> impl Strategy<Value = InterruptNote> {
     })
 }
 
-/// What a block is, and the message that it belongs to.
+/// The kind of a block, and the message that it belongs to.
 fn block() -> impl Strategy<Value = (BlockKind, Option<MessageId>)> {
     let kind = select(vec![BlockKind::Text, BlockKind::Reasoning, BlockKind::ToolCall, BlockKind::File]);
     (kind, option::of(message_id()))
@@ -284,22 +278,4 @@ fn object() -> impl Strategy<Value = Json> {
 
 fn object_of(inner: impl Strategy<Value = Value>) -> impl Strategy<Value = Value> {
     vec((text(), inner), 0..3).prop_map(|fields| Value::Object(fields.into_iter().collect()))
-}
-
-proptest! {
-    #[test]
-    fn who_activated_nothing_is_told_no_notes(
-        (task, noted_task) in noted_task(), (entry, noted_entry) in noted_entry(), gap in any::<bool>(),
-    ) {
-        let view = View::default();
-        let gap = gap.then_some(Gap { requested: EventId::new(Seq(1), Epoch(2)), first: Seq(3), head: EventId::new(Seq(5), Epoch(4)) });
-        prop_assert_eq!(encode::task(&noted_task, view), encode::task(&task, view));
-        prop_assert_eq!(encode::stream_task(&noted_task, view, gap), encode::stream_task(&task, view, gap));
-        let pages = [&noted_task, &task].map(|task| encode::list_response(slice::from_ref(task), view, "", 1, 1));
-        prop_assert_eq!(&pages[0], &pages[1]);
-        let anything = OutputModes::default();
-        let frames = [&noted_entry, &entry]
-            .map(|entry| encode::stream_entry(&task.id, &task.context_id, entry, view, &anything));
-        prop_assert_eq!(&frames[0], &frames[1]);
-    }
 }

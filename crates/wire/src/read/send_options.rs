@@ -1,7 +1,7 @@
-//! What a caller asks of the gateway in metadata. Everything else in there is carried, not read.
+//! The options for the gateway in the metadata of a send. All other metadata is passed on unread.
 //!
-//! The request's metadata counts before the message's, field by field, and blank text is no text. Both are checked: what
-//! is wrong in one is told even where the other has the last word.
+//! The options in the request's metadata win over those in the message's, field by field. Blank text counts as absent. Both
+//! objects are checked: an error in one is reported even if the other overrides the field.
 
 use longshore_model::id::check_id;
 use longshore_model::{Delivery, Metadata, ModelName, PromptOptions, SendOptions, SessionId};
@@ -14,12 +14,12 @@ use crate::json::{Fault, Object, Read, text};
 #[cfg(test)]
 mod tests;
 
-/// The longest text of a field. What the gateway keeps, it keeps for as long as the task; so a longer one is refused.
+/// The longest text of a field. Longer ones are refused, because the gateway stores the text as long as the task.
 const MAX_BYTES: usize = 1024;
-/// The same for instructions to the agent.
+/// The longest system prompt.
 const MAX_SYSTEM_BYTES: usize = 64 * 1024;
 
-pub(super) fn wishes(request: Option<&Metadata>, message: Option<&Metadata>) -> Read<SendOptions> {
+pub(super) fn read(request: Option<&Metadata>, message: Option<&Metadata>) -> Read<SendOptions> {
     let [first, second] = both(request, message)?;
     Ok(SendOptions {
         session: first.session.or(second.session),
@@ -30,34 +30,34 @@ pub(super) fn wishes(request: Option<&Metadata>, message: Option<&Metadata>) -> 
     })
 }
 
-/// The fields in use that belong to extensions, by their paths. Metadata that cannot be read has been refused before.
+/// The paths of the fields in use that belong to extensions. Invalid metadata has been refused before.
 pub(crate) fn gated_fields(
     request: Option<&Metadata>,
     message: Option<&Metadata>,
 ) -> Vec<(String, Extension)> {
     let Ok(sources) = both(request, message) else { return Vec::new() };
     let mut fields = Vec::new();
-    for (said, place) in sources.iter().zip(["metadata", "message.metadata"]) {
-        let has_model = said.prompt.model.is_some();
-        // Not the alias of the directory: those who use it know nothing of these extensions.
+    for (options, path) in sources.iter().zip(["metadata", "message.metadata"]) {
+        let has_model = options.prompt.model.is_some();
+        // The alias `cwd` of the directory is not listed: the clients that use it do not know these extensions.
         for (is_used, field, extension) in [
-            (said.session.is_some(), "shared.session.id", Extension::SessionBinding),
-            (said.directory.is_some(), "opencode.directory", Extension::SessionBinding),
-            (said.workspace.is_some(), "opencode.workspace.id", Extension::SessionBinding),
+            (options.session.is_some(), "shared.session.id", Extension::SessionBinding),
+            (options.directory.is_some(), "opencode.directory", Extension::SessionBinding),
+            (options.workspace.is_some(), "opencode.workspace.id", Extension::SessionBinding),
             (has_model, "shared.model.providerID", Extension::ModelSelection),
             (has_model, "shared.model.modelID", Extension::ModelSelection),
         ] {
             if is_used {
-                fields.push((format!("{place}.{field}"), extension));
+                fields.push((format!("{path}.{field}"), extension));
             }
         }
     }
     fields
 }
 
-/// What one metadata object says.
+/// The options in one metadata object.
 #[derive(Default)]
-struct Said {
+struct MetadataOptions {
     session: Option<SessionId>,
     directory: Option<String>,
     /// Another name for the directory.
@@ -67,34 +67,35 @@ struct Said {
     prompt: PromptOptions,
 }
 
-fn both(request: Option<&Metadata>, message: Option<&Metadata>) -> Read<[Said; 2]> {
+fn both(request: Option<&Metadata>, message: Option<&Metadata>) -> Read<[MetadataOptions; 2]> {
     Ok([
-        said(request).map_err(|fault| fault.under("metadata"))?,
-        said(message).map_err(|fault| fault.under("metadata").under("message"))?,
+        MetadataOptions::read(request).map_err(|fault| fault.under("metadata"))?,
+        MetadataOptions::read(message).map_err(|fault| fault.under("metadata").under("message"))?,
     ])
 }
 
-fn said(metadata: Option<&Metadata>) -> Read<Said> {
-    let mut said = Said::default();
-    let Some(metadata) = metadata else { return Ok(said) };
-    let metadata = Object::read(metadata.json().raw(), &["shared", "opencode", "iac_code"])?;
-    metadata.optional("shared", |raw| said.read_shared(raw))?;
-    metadata.optional("opencode", |raw| said.read_opencode(raw))?;
-    metadata.optional("iac_code", |raw| {
-        let object = Object::read(raw, &["cwd"])?;
-        said.cwd = field(&object, "cwd", line)?;
-        let is_other = said.cwd.is_some() && said.directory.is_some() && said.cwd != said.directory;
-        if is_other {
-            return Err(
-                Fault::new("is not the same as opencode.directory; leave one of them out").under("cwd")
-            );
-        }
-        Ok(())
-    })?;
-    Ok(said)
-}
+impl MetadataOptions {
+    fn read(metadata: Option<&Metadata>) -> Read<Self> {
+        let mut options = Self::default();
+        let Some(metadata) = metadata else { return Ok(options) };
+        let metadata = Object::read(metadata.json().raw(), &["shared", "opencode", "iac_code"])?;
+        metadata.optional("shared", |raw| options.read_shared(raw))?;
+        metadata.optional("opencode", |raw| options.read_opencode(raw))?;
+        metadata.optional("iac_code", |raw| {
+            let object = Object::read(raw, &["cwd"])?;
+            options.cwd = field(&object, "cwd", line)?;
+            let differs =
+                options.cwd.is_some() && options.directory.is_some() && options.cwd != options.directory;
+            if differs {
+                return Err(
+                    Fault::new("is not the same as opencode.directory; leave one of them out").under("cwd")
+                );
+            }
+            Ok(())
+        })?;
+        Ok(options)
+    }
 
-impl Said {
     fn read_shared(&mut self, raw: &RawValue) -> Read<()> {
         let shared = Object::read(raw, &["session", "model", "delivery"])?;
         self.session = field(&shared, "session", |raw| {
@@ -122,16 +123,16 @@ impl Said {
     }
 }
 
-/// A field that may be absent, be `null`, or say nothing.
+/// Reads a field that may be absent, `null` or blank.
 fn field<T>(object: &Object<'_>, name: &str, read: impl Fn(&RawValue) -> Read<Option<T>>) -> Read<Option<T>> {
     Ok(object.optional(name, read)?.flatten())
 }
 
-/// Both halves come from one object: halves of two different models make no third.
+/// Both halves must come from one object: halves of two models do not name a third.
 fn model(raw: &RawValue) -> Read<Option<ModelName>> {
     let object = Object::read(raw, &["providerID", "modelID"])?;
     let missing = |half: &str, other: &str| {
-        Err(Fault::new(format!("is required beside {other}: a model is named by both")).under(half))
+        Err(Fault::new(format!("is required together with {other}: a model is named by both")).under(half))
     };
     match (field(&object, "providerID", line)?, field(&object, "modelID", line)?) {
         (Some(provider), Some(model)) => Ok(Some(ModelName { provider, model })),
@@ -157,22 +158,23 @@ fn workspace_id(text: String) -> Read<String> {
     }
 }
 
-/// OpenCode takes a schema and then cannot list the messages of its session any more.
+/// OpenCode accepts a JSON schema, but then cannot list the messages of that session any more.
 fn format(raw: &RawValue) -> Read<()> {
     Object::read(raw, &["type"])?.required("type", |raw| match text(raw)?.as_str() {
         "text" => Ok(()),
         "json_schema" => Err(Fault::new(
-            "json_schema is not taken: OpenCode cannot read such a session back; ask for JSON in the message's text",
+            "json_schema is not supported: OpenCode cannot read such a session back; ask for JSON in the message's text",
         )),
         _ => Err(Fault::new("must be text")),
     })
 }
 
+/// Text of one line.
 fn line(raw: &RawValue) -> Read<Option<String>> {
     checked(raw, MAX_BYTES, "must have at most 1024 bytes", |_| false)
 }
 
-/// Text of many lines.
+/// Text of any number of lines.
 fn lines(raw: &RawValue) -> Read<Option<String>> {
     checked(raw, MAX_SYSTEM_BYTES, "must have at most 65536 bytes", |c| matches!(c, '\n' | '\r' | '\t'))
 }

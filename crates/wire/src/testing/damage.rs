@@ -1,4 +1,4 @@
-//! JSON that was good once.
+//! Random damage to valid JSON.
 
 use proptest::prelude::*;
 
@@ -12,22 +12,22 @@ pub(crate) enum Damage {
 
 impl Damage {
     pub(crate) fn apply(&self, bytes: &mut Vec<u8>) {
-        let place = |index: &prop::sample::Index, bytes: &[u8]| index.index(bytes.len() + 1);
+        let position = |index: &prop::sample::Index, bytes: &[u8]| index.index(bytes.len() + 1);
         match self {
             Self::Replace(at, byte) => {
-                let at = place(at, bytes);
+                let at = position(at, bytes);
                 bytes.splice(at..(at + 1).min(bytes.len()), [*byte]);
             }
             Self::Remove(at, count) => {
-                let at = place(at, bytes);
+                let at = position(at, bytes);
                 bytes.drain(at..(at + count).min(bytes.len()));
             }
             Self::Insert(at, token) => {
-                let at = place(at, bytes);
+                let at = position(at, bytes);
                 bytes.splice(at..at, token.bytes());
             }
             Self::Repeat(from, to) => {
-                let (from, to) = (place(from, bytes), place(to, bytes));
+                let (from, to) = (position(from, bytes), position(to, bytes));
                 let piece = bytes[from.min(to)..from.max(to)].to_vec();
                 bytes.splice(to..to, piece);
             }
