@@ -22,7 +22,7 @@ pub(crate) fn write(out: &mut Vec<u8>, bytes: &[u8]) {
     out.resize(start + bytes.len().div_ceil(3) * 4, 0);
     let written = LENIENT_STANDARD
         .encode_slice(bytes, &mut out[start..])
-            .expect("the buffer has four characters for every three bytes");
+        .expect("the buffer has four characters for every three bytes");
     out.truncate(start + written);
 }
 

@@ -98,10 +98,14 @@ fn write_transports(object: &mut ObjectWriter<'_>, card: &Card) {
 
 /// Where a 1.0 client finds each version. The client takes the first entry that it can speak, so 1.0 comes first.
 fn write_interfaces(object: &mut ObjectWriter<'_>, card: &Card, versions: CardVersions) {
-    let listed: &[ProtocolVersion] =
-        if versions.has_v03() { &[ProtocolVersion::V1, ProtocolVersion::V03] } else { &[ProtocolVersion::V1] };
-    let all =
-        listed.iter().flat_map(|version| interfaces(card, *version).map(|interface| (interface, version.version())));
+    let listed: &[ProtocolVersion] = if versions.has_v03() {
+        &[ProtocolVersion::V1, ProtocolVersion::V03]
+    } else {
+        &[ProtocolVersion::V1]
+    };
+    let all = listed
+        .iter()
+        .flat_map(|version| interfaces(card, *version).map(|interface| (interface, version.version())));
     object.array("supportedInterfaces", all, |out, (interface, version)| {
         let mut object = ObjectWriter::begin(out);
         object.text("url", &interface.url);

@@ -20,10 +20,10 @@ mod sessions;
 mod workspace;
 
 pub(crate) use call::OTHER_PAGING;
-#[cfg(test)]
-pub(crate) use param::MODEL;
 pub use call::{Call, Need};
 pub use item::{Field, FieldType};
+#[cfg(test)]
+pub(crate) use param::MODEL;
 pub use param::{
     IdKind, Kind, MAX_BRANCH, MAX_CURSOR, MAX_INT, MAX_LINE, MAX_LINES, MAX_NAME, Param, Variant,
 };

@@ -17,7 +17,10 @@ fn the_table_is_in_the_order_of_the_enum_and_every_uri_is_unique() {
         }
     }
     assert_eq!(uris.len(), 12 + 11 + 8);
-    assert!(Extension::PUBLIC.is_sorted_by_key(|extension| *extension as usize), "PUBLIC is in the order of the table");
+    assert!(
+        Extension::PUBLIC.is_sorted_by_key(|extension| *extension as usize),
+        "PUBLIC is in the order of the table"
+    );
 }
 
 #[test]

@@ -173,7 +173,9 @@ fn the_error_for_a_method_of_the_other_version_says_so() {
 #[test]
 fn the_error_for_an_unknown_method_lists_the_supported_ones() {
     let long = "Unsupported method: no/such. A2A 1.0 has these here: message/send, tasks/get.";
-    for (version, text) in [(ProtocolVersion::V1, long), (ProtocolVersion::V03, "Unsupported method: no/such")] {
+    for (version, text) in
+        [(ProtocolVersion::V1, long), (ProtocolVersion::V03, "Unsupported method: no/such")]
+    {
         let error = unknown_method("no\n/such", ["message/send", "tasks/get"], version);
         assert_eq!(error.kind(), ErrorKind::MethodNotFound);
         assert_eq!(error.message(), text);

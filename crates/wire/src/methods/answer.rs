@@ -5,9 +5,9 @@
 
 mod catalog;
 mod session;
-mod workspace;
 #[cfg(test)]
 mod tests;
+mod workspace;
 
 #[cfg(test)]
 pub(crate) use tests::sample as samples;
@@ -94,7 +94,9 @@ impl Method {
             }
             (Answer::ItemOrNull(Item::Workspace), ControlResult::Workspace(None)) => object.null("item"),
             (Answer::Items(Item::Worktree), ControlResult::Worktrees(worktrees)) => {
-                object.array("items", worktrees, |out, info| workspace::write_listed_worktree(out, info, version));
+                object.array("items", worktrees, |out, info| {
+                    workspace::write_listed_worktree(out, info, version)
+                });
             }
             (Answer::Item(Item::Worktree), ControlResult::Worktree(info)) => {
                 workspace::write_worktree(object.key("item"), info, version);

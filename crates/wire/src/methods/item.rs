@@ -271,5 +271,9 @@ const INTERRUPT: &[Field] = &[
     always("task_id", FieldType::Id, "The task that waits."),
     always("context_id", FieldType::Id, "Its context."),
     always("details", FieldType::Facts, "What the agent says about it."),
-    always("expires_at", FieldType::Deadline, "Until when, in seconds since 1970. Null: there is no deadline."),
+    always(
+        "expires_at",
+        FieldType::Deadline,
+        "Until when, in seconds since 1970. Null: there is no deadline.",
+    ),
 ];

@@ -4,7 +4,7 @@ use longshore_model::ControlQuery;
 
 use super::build;
 use super::param::{METADATA, NAME, Param};
-use super::row::{Answer, Effect, Item, Method, DIRECTORY_QUERY, Stability, UPSTREAM, Upstream};
+use super::row::{Answer, DIRECTORY_QUERY, Effect, Item, Method, Stability, UPSTREAM, Upstream};
 use crate::extension::Extension;
 
 const CATALOG: Method = Method {
@@ -37,7 +37,9 @@ pub(super) static METHODS: [Method; 2] = [
         summary: "The models of all providers, or of one.",
         params: &[Param::optional("provider_id", NAME, "Only the models of this provider."), METADATA],
         result: Answer::Catalog(Item::Model),
-        build: |args| build::query(args, ControlQuery::Models { provider: build::owned(args, "provider_id") }),
+        build: |args| {
+            build::query(args, ControlQuery::Models { provider: build::owned(args, "provider_id") })
+        },
         ..CATALOG
     },
 ];

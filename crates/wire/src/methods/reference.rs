@@ -21,8 +21,8 @@ These JSON-RPC methods exist in addition to the operations of A2A. Both protocol
 `/` with `{\"jsonrpc\": \"2.0\", \"id\": 1, \"method\": …, \"params\": {…}}`.
 
 A call without an `id` is a notification. The gateway answers it with 204 and no body. It carries out a notification that
-changes something, and ignores one that only reads. Methods that wait for a model or a program are answered at once, all
-others when they are done.
+changes something, and ignores one that only reads. If the method waits for a model or a program, the answer comes at once,
+otherwise when the method is done.
 
 A gateway serves the methods that its card names. A method that is switched off is refused with `METHOD_DISABLED`, any other
 one as an unknown method.
@@ -92,7 +92,7 @@ fn section(page: &mut String, method: &Method) {
     let effect = match method.effect {
         Effect::Read => "Only reads.",
         Effect::Mutate => "Changes something. Each call is audited.",
-        Effect::Control => "Starts work of the agent. Each call is audited.",
+        Effect::Control => "Makes the agent work. Each call is audited.",
     };
     let _ = writeln!(page, "- {effect}");
     if let Some(switch) = method.switch {
@@ -274,12 +274,15 @@ fn field_row(page: &mut String, prefix: &str, field: &Field) {
         FieldType::Count => "a whole number".to_owned(),
         FieldType::Millis => "milliseconds since 1970".to_owned(),
         FieldType::Texts => "a list of texts".to_owned(),
-        FieldType::Words(words) => words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(" or "),
+        FieldType::Words(words) => {
+            words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(" or ")
+        }
         FieldType::Deadline => "a number or null".to_owned(),
         FieldType::Facts | FieldType::Object(_) => "an object".to_owned(),
     };
     let optional = if field.always { "" } else { ", optional" };
-    let version = field.version.map_or_else(String::new, |version| format!(", on {} only", version.version()));
+    let version =
+        field.version.map_or_else(String::new, |version| format!(", on {} only", version.version()));
     let _ = writeln!(page, "| `{name}` | {type_name}{optional}{version} | {} |", field.help);
     if let FieldType::Object(fields) = field.field_type {
         for field in fields {

@@ -214,8 +214,8 @@ pub(crate) fn result(answer: Answer, version: ProtocolVersion) -> Value {
 
 /// The name of the schema of an item.
 pub(crate) fn item_name(item: Item, version: ProtocolVersion) -> String {
-    let differs =
-        matches!(item, Item::Task | Item::Message) || item.fields().iter().any(|field| field.version.is_some());
+    let differs = matches!(item, Item::Task | Item::Message)
+        || item.fields().iter().any(|field| field.version.is_some());
     if version == ProtocolVersion::V03 && differs { older(item.name()) } else { item.name().to_owned() }
 }
 

@@ -8,8 +8,8 @@ use super::param::{
     SESSION_DIRECTORY, SESSION_ID, Variant,
 };
 use super::row::{
-    Answer, DIRECTORY_QUERY, Effect, IDLE_SESSION, Item, Method, SESSION, Stability, Switch, TURN, TURN_OR_NOTE,
-    UPSTREAM, Upstream,
+    Answer, DIRECTORY_QUERY, Effect, IDLE_SESSION, Item, Method, SESSION, Stability, Switch, TURN,
+    TURN_OR_NOTE, UPSTREAM, Upstream,
 };
 use crate::extension::Extension;
 

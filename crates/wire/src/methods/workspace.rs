@@ -4,7 +4,7 @@ use longshore_model::{ControlCommand, ControlQuery, ErrorKind};
 
 use super::build;
 use super::param::{IdKind, Kind, LINES, NAME, Param};
-use super::row::{Answer, Effect, Item, Method, DIRECTORY_QUERY, Stability, Switch, UPSTREAM, Upstream};
+use super::row::{Answer, DIRECTORY_QUERY, Effect, Item, Method, Stability, Switch, UPSTREAM, Upstream};
 use crate::extension::Extension;
 
 /// The largest `extra` of a new workspace.

@@ -141,7 +141,12 @@ fn operation_id(operation: &Operation, version: ProtocolVersion, endpoint: Endpo
     id
 }
 
-fn answer(operation: &Operation, version: ProtocolVersion, dialect: Dialect, verb: Verb) -> Map<String, Value> {
+fn answer(
+    operation: &Operation,
+    version: ProtocolVersion,
+    dialect: Dialect,
+    verb: Verb,
+) -> Map<String, Value> {
     if operation.refused.is_some() {
         return Map::new();
     }

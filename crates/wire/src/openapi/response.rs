@@ -37,7 +37,7 @@ pub(super) fn all() -> Map<String, Value> {
     let mut rpc = plain_json(&reference("JsonRpcError"));
     rpc["description"] = json!("HTTP itself refuses, or a handler broke.");
     for status in [401, 429] {
-            let mut error = rpc.clone();
+        let mut error = rpc.clone();
         error["headers"] = headers(header_of(status).as_slice());
         responses.insert(format!("RpcError{status}"), error);
     }

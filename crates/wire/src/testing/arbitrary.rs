@@ -4,10 +4,10 @@
 //! Plain values contain only what every client sees, so they read back unchanged. Noted values contain all fields.
 
 use longshore_model::{
-    Artifact, ArtifactId, ArtifactUpdate, AskKind, BlockKind, ContextId, Cost, Entry, Epoch,
-    InterruptNote, InterruptPhase, Json, Message, MessageId, Metadata, Notes, OutputModes, Parent, Part,
-    PartContent, Progress, ProgressKind, PromptOptions, RequestId, Resolution, Role, Seq, SessionId,
-    SessionNote, StatusUpdate, Task, TaskEvent, TaskId, TaskOptions, TaskState, TaskStatus, Timestamp, Usage,
+    Artifact, ArtifactId, ArtifactUpdate, AskKind, BlockKind, ContextId, Cost, Entry, Epoch, InterruptNote,
+    InterruptPhase, Json, Message, MessageId, Metadata, Notes, OutputModes, Parent, Part, PartContent,
+    Progress, ProgressKind, PromptOptions, RequestId, Resolution, Role, Seq, SessionId, SessionNote,
+    StatusUpdate, Task, TaskEvent, TaskId, TaskOptions, TaskState, TaskStatus, Timestamp, Usage,
 };
 use proptest::collection::vec;
 use proptest::option;

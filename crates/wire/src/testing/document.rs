@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 /// A value that fits into this width stays on one line.
-const WIDTH: usize = 110;
+const WIDTH: usize = 130;
 
 /// A document as pretty-printed JSON, with short objects and arrays on one line.
 pub(crate) fn print(document: &Value) -> String {
@@ -24,9 +24,9 @@ pub(crate) fn changes(from: &Value, to: &Value) -> String {
 }
 
 /// Replaces each part of a document that equals one of the known documents by its name.
-pub(crate) fn elide(document: &mut Value, known: &[(&str, Value)]) {
+pub(crate) fn elide(document: &mut Value, known: &[(impl AsRef<str>, Value)]) {
     if let Some((name, _)) = known.iter().find(|(_, value)| value == document) {
-        *document = Value::from(format!("<{name}>"));
+        *document = Value::from(format!("<{}>", name.as_ref()));
         return;
     }
     match document {
@@ -36,13 +36,23 @@ pub(crate) fn elide(document: &mut Value, known: &[(&str, Value)]) {
     }
 }
 
+/// Replaces texts, also within others and in keys.
+pub(crate) fn replace(document: &mut Value, texts: &[(String, String)]) {
+    let mut json = document.to_string();
+    for (from, to) in texts {
+        json = json.replace(from, to);
+    }
+    *document = serde_json::from_str(&json).unwrap();
+}
+
 /// `used`: the number of characters on the line so far.
 fn write_value(out: &mut String, value: &Value, indent: usize, used: usize) {
     let compact = value.to_string();
     match value {
         _ if used + compact.len() <= WIDTH => out.push_str(&compact),
         Value::Object(fields) => {
-            let entries = fields.iter().map(|(key, value)| (format!("{}: ", Value::from(key.as_str())), value));
+            let entries =
+                fields.iter().map(|(key, value)| (format!("{}: ", Value::from(key.as_str())), value));
             write_block(out, ['{', '}'], indent, entries);
         }
         Value::Array(items) => {
@@ -58,14 +68,35 @@ fn write_block<'a>(
     indent: usize,
     entries: impl Iterator<Item = (String, &'a Value)>,
 ) {
+    let inner = indent + 2;
+    let mut column = WIDTH;
     out.push(open);
     for (index, (key, value)) in entries.enumerate() {
         let comma = if index > 0 { "," } else { "" };
-        let inner = indent + 2;
-        write!(out, "{comma}\n{:inner$}{key}", "").unwrap();
-        write_value(out, value, inner, inner + key.len());
+        let short = Some(format!("{comma} {key}{value}")).filter(|_| is_name(value));
+        match short.filter(|short| column + short.len() <= WIDTH) {
+            Some(short) => {
+                column += short.len();
+                out.push_str(&short);
+            }
+            None => {
+                write!(out, "{comma}\n{:inner$}{key}", "").unwrap();
+                write_value(out, value, inner, inner + key.len());
+                column = if is_name(value) { inner + key.len() + value.to_string().len() } else { WIDTH };
+            }
+        }
     }
     write!(out, "\n{:indent$}{close}", "").unwrap();
+}
+
+/// Names and references share a line with others.
+fn is_name(value: &Value) -> bool {
+    match value {
+        Value::Object(fields) => fields.len() == 1 && fields.contains_key("$ref"),
+        Value::String(text) => !text.contains(' '),
+        Value::Array(_) => false,
+        _ => true,
+    }
 }
 
 fn compare(out: &mut String, path: &str, from: &Value, to: &Value) {
@@ -93,7 +124,8 @@ fn compare_lists(out: &mut String, path: &str, from: &[Value], to: &[Value]) {
     let is_unique = |names: &[String]| names.iter().collect::<HashSet<_>>().len() == names.len();
     let kept_of_old = old.iter().filter(|name| new.contains(name));
     let kept_of_new = new.iter().filter(|name| old.contains(name));
-    if !is_unique(&old) || !is_unique(&new) || !kept_of_old.eq(kept_of_new) {
+    let has_common = kept_of_new.clone().next().is_some();
+    if !has_common || !is_unique(&old) || !is_unique(&new) || !kept_of_old.eq(kept_of_new) {
         return write_change(out, '~', path, &Value::from(to));
     }
     for (index, _) in old.iter().enumerate().filter(|(_, name)| !new.contains(name)) {
@@ -140,7 +172,8 @@ mod tests {
     fn every_kind_of_change_is_printed() {
         let from = json!({"same": 1, "gone": {"a": 1}, "list": ["a", "b"], "named": [{"id": "x", "n": 1}], "order": [1, 2]});
         let to = json!({"same": 1, "list": ["b", "c"], "named": [{"id": "x", "n": 2}], "order": [2, 1], "a/b": null});
-        let expected = "- gone\n- list[0]\n+ list[1]: \"c\"\n~ named[x].n: 2\n~ order: [2,1]\n+ [a/b]: null\n";
+        let expected =
+            "- gone\n- list[0]\n+ list[1]: \"c\"\n~ named[x].n: 2\n~ order: [2,1]\n+ [a/b]: null\n";
         assert_eq!(changes(&from, &to), expected);
         assert_eq!(changes(&from, &from), "(no difference)\n");
     }
@@ -154,8 +187,11 @@ mod tests {
 
     #[test]
     fn only_long_values_take_several_lines() {
-        let long = "x".repeat(WIDTH);
-        let printed = print(&json!({"short": {"a": [1, 2]}, "long": [long]}));
-        assert_eq!(printed, format!("{{\n  \"short\": {{\"a\":[1,2]}},\n  \"long\": [\n    \"{long}\"\n  ]\n}}"));
+        let long = "x y".repeat(WIDTH);
+        let printed = print(&json!({"short": {"a": [1, 2]}, "names": ["n", "m", long]}));
+        let expected = format!(
+            "{{\n  \"short\": {{\"a\":[1,2]}},\n  \"names\": [\n    \"n\", \"m\",\n    \"{long}\"\n  ]\n}}"
+        );
+        assert_eq!(printed, expected);
     }
 }

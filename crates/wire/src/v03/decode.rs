@@ -2,9 +2,7 @@
 //!
 //! Old clients mix the formats of 0.3 and 1.0, so every field that is unambiguous is understood in either format.
 
-use longshore_model::{
-    GetTask, ListTasks, Result, SendConfig, SendMessage, Task,
-};
+use longshore_model::{GetTask, ListTasks, Result, SendConfig, SendMessage, Task};
 use serde_json::value::RawValue;
 
 use super::Dialect;

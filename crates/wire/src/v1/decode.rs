@@ -1,8 +1,6 @@
 //! Reads requests of 1.0 (JSON-RPC params, REST bodies, query strings) into commands, and responses as a client does.
 
-use longshore_model::{
-    ListTasks, Result, SendConfig, SendMessage, Task,
-};
+use longshore_model::{ListTasks, Result, SendConfig, SendMessage, Task};
 use serde_json::value::RawValue;
 
 use super::SPELLING;

@@ -14,10 +14,10 @@ use serde_json::{Number, Value};
 use super::decode::{self, StreamEvent};
 use super::encode::{self, View};
 use super::extension::check_wishes;
-use crate::testing::damage::damage;
 use crate::extension::Activated;
 use crate::jsonrpc;
 use crate::testing::arbitrary;
+use crate::testing::damage::damage;
 
 mod extensions;
 mod output;

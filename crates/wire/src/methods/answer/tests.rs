@@ -88,7 +88,8 @@ fn through<T: Serialize + DeserializeOwned>(ours: &Value) {
 
 #[test]
 fn an_empty_message_has_a_part() {
-    let Some(ControlResult::Message(mut result)) = full(find("opencode.sessions.messages.get").unwrap()) else {
+    let Some(ControlResult::Message(mut result)) = full(find("opencode.sessions.messages.get").unwrap())
+    else {
         unreachable!()
     };
     result.text = String::new();

@@ -22,7 +22,8 @@ fn valid_parameters_are_read_in_both_versions() {
     for method in all() {
         let outcome = runner(128).run(&params::some(method.params), |params| {
             let params = params.to_string();
-            let [one, other] = ProtocolVersion::ALL.map(|version| method.read(version, &params, Activated::ALL));
+            let [one, other] =
+                ProtocolVersion::ALL.map(|version| method.read(version, &params, Activated::ALL));
             prop_assert_eq!(one.unwrap(), other.unwrap(), "{} {}", method.name, params);
             Ok(())
         });

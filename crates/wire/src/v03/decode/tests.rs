@@ -8,7 +8,6 @@ use super::Dialect::{Rest, Rpc};
 use super::*;
 use crate::v1::decode::tests::{fault, query};
 
-
 fn with_parts(dialect: Dialect, parts: &str) -> Result<SendMessage> {
     let (role, key) = match dialect {
         Rpc => ("user", "parts"),
@@ -183,7 +182,11 @@ fn bytes_that_were_encoded_twice_are_decoded_twice() {
         );
         let rpc = with_parts(Rpc, &parts.replace("fileWithBytes", "bytes")).unwrap();
         let once = crate::base64::decode(twice).unwrap();
-        assert_eq!(rpc.message.parts[0].content, PartContent::Raw(once), "on JSON-RPC no client encodes twice");
+        assert_eq!(
+            rpc.message.parts[0].content,
+            PartContent::Raw(once),
+            "on JSON-RPC no client encodes twice"
+        );
     }
 }
 

@@ -166,8 +166,7 @@ impl Stream {
         write_event(&mut out, "artifact-update", "artifactUpdate", self.dialect, |object| {
             write_names(object, ["taskId", "contextId"], position.task, position.context);
             let shared = Shared::of_block(&update.artifact, Some(position), Activated::ALL);
-            let kinds =
-                PartKinds::for_artifact(task, self.view, self.dialect).with_block(&update.artifact);
+            let kinds = PartKinds::for_artifact(task, self.view, self.dialect).with_block(&update.artifact);
             write_stream(object.key("artifact"), task, self.view, self.dialect, kinds, &shared);
             write_chunk(object, false, false, update, &task.terms.output);
         });

@@ -17,7 +17,10 @@ pub(crate) fn written(bytes: Bytes) -> String {
 /// The frame of an event that every client sees.
 fn frame_of(entry: &Entry, view: View) -> String {
     let (task, anything) = (bare_task(), OutputModes::default());
-    written(stream_entry(&task.id, &task.context_id, entry, view, &anything).expect("every client sees the event"))
+    written(
+        stream_entry(&task.id, &task.context_id, entry, view, &anything)
+            .expect("every client sees the event"),
+    )
 }
 
 pub(crate) fn metadata(json: &str) -> Metadata {
