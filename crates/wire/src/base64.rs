@@ -1,17 +1,17 @@
-//! Bytes in JSON.
+//! Base64, in which JSON carries bytes.
 
 use base64::Engine as _;
 use base64::alphabet::{STANDARD, URL_SAFE};
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
-/// Reads either alphabet, padded or not, as ProtoJSON asks. `None` when the text is neither.
+/// Reads either alphabet, padded or not, as ProtoJSON demands. `None` when the text is neither.
 pub(crate) fn decode(text: &str) -> Option<Vec<u8>> {
     let url_safe = text.bytes().any(|byte| matches!(byte, b'-' | b'_'));
     let engine = if url_safe { &LENIENT_URL_SAFE } else { &LENIENT_STANDARD };
     engine.decode(text).ok()
 }
 
-/// Reads what [`write`] would write, and nothing else.
+/// Reads only what [`write`] would write.
 pub(crate) fn decode_strict(text: &str) -> Option<Vec<u8>> {
     STRICT_STANDARD.decode(text).ok()
 }
@@ -22,7 +22,7 @@ pub(crate) fn write(out: &mut Vec<u8>, bytes: &[u8]) {
     out.resize(start + bytes.len().div_ceil(3) * 4, 0);
     let written = LENIENT_STANDARD
         .encode_slice(bytes, &mut out[start..])
-        .expect("three bytes take four characters, and there is room for them");
+        .expect("the buffer has four characters for every three bytes");
     out.truncate(start + written);
 }
 
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_alphabets_with_and_without_padding() {
+    fn either_alphabet_is_read_with_and_without_padding() {
         for (text, expected) in [
             ("+/8=", Some(vec![0xfb, 0xff])),
             ("+/8", Some(vec![0xfb, 0xff])),
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn strictly_only_as_it_is_written() {
+    fn strict_decoding_takes_only_what_write_produces() {
         assert_eq!(decode_strict("+/8="), Some(vec![0xfb, 0xff]));
         for text in ["+/8", "-_8=", "+/9=", "+/8==", " +/8="] {
             assert_eq!(decode_strict(text), None, "{text}");
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn written_in_the_standard_alphabet_after_what_is_there() {
+    fn write_appends_the_standard_alphabet() {
         for (bytes, expected) in
             [(&b""[..], "x"), (b"\xfb\xff", "x+/8="), (b"hi", "xaGk="), (b"abc", "xYWJj")]
         {

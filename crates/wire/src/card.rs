@@ -1,4 +1,4 @@
-//! The agent card: the same facts for every line, in the fields of one line or of both.
+//! Writes the agent card: the same facts for both versions, in the fields of one version or of both.
 
 use std::collections::BTreeSet;
 
@@ -10,17 +10,17 @@ use crate::json::ObjectWriter;
 use crate::surface::ProtocolVersion;
 use crate::v1::card::API_KEY_HEADER;
 
-/// Whose fields a card has.
+/// The versions whose fields a card has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Lines {
+pub(crate) enum CardVersions {
     V1,
     V03,
-    /// 0.3, with security schemes that readers of ProtoJSON take too.
+    /// 0.3, with security schemes that readers of ProtoJSON understand too.
     V03Rest,
     Both,
 }
 
-impl Lines {
+impl CardVersions {
     fn has_v1(self) -> bool {
         matches!(self, Self::V1 | Self::Both)
     }
@@ -30,58 +30,58 @@ impl Lines {
     }
 }
 
-/// The same card always gives the same bytes.
-pub(crate) fn encode(card: &Card, lines: Lines) -> Bytes {
+/// Writes a card. The same card always gives the same bytes.
+pub(crate) fn encode(card: &Card, versions: CardVersions) -> Bytes {
     let mut out = Vec::with_capacity(4096);
     let mut object = ObjectWriter::begin(&mut out);
     object.text("name", &card.name);
     object.text("description", &card.description);
-    if lines.has_v03() {
+    if versions.has_v03() {
         write_transports(&mut object, card);
     }
-    if lines.has_v1() {
-        write_interfaces(&mut object, card, lines);
+    if versions.has_v1() {
+        write_interfaces(&mut object, card, versions);
     }
     object.text("version", &card.version);
     object.some_text("documentationUrl", card.documentation_url.as_deref());
     object.object("capabilities", |object| {
         object.boolean("streaming", card.streaming);
         object.boolean("pushNotifications", false);
-        if !lines.has_v1() {
-            // History is kept, but not as a list of the states that a task went through.
+        if !versions.has_v1() {
+            // The gateway keeps the history of a task, but not as a list of its states.
             object.boolean("stateTransitionHistory", false);
         }
-        write_extensions(object, &card.extensions, lines);
-        if lines.has_v1() {
+        write_extensions(object, &card.extensions, versions);
+        if versions.has_v1() {
             object.boolean("extendedAgentCard", card.extended);
         }
     });
-    write_security(&mut object, &card.schemes, lines);
+    write_security(&mut object, &card.schemes, versions);
     object.texts("defaultInputModes", &card.input_modes);
     object.texts("defaultOutputModes", &card.output_modes);
     object.array("skills", &card.skills, write_skill);
-    if lines.has_v03() {
+    if versions.has_v03() {
         object.boolean("supportsAuthenticatedExtendedCard", card.extended);
     }
     object.end();
     out.into()
 }
 
-/// The bindings of a line, the preferred one first: as clients of each line know it from its first servers.
-pub(crate) fn bindings(line: ProtocolVersion) -> [Binding; 2] {
-    match line {
+/// The bindings of a version, the preferred one first. Each version has the order that its first servers had.
+pub(crate) fn bindings(version: ProtocolVersion) -> [Binding; 2] {
+    match version {
         ProtocolVersion::V1 => [Binding::JsonRpc, Binding::Rest],
         ProtocolVersion::V03 => [Binding::Rest, Binding::JsonRpc],
     }
 }
 
-/// The interfaces of a card in the order of a line.
-fn interfaces(card: &Card, line: ProtocolVersion) -> impl Iterator<Item = &Interface> {
-    let of = |binding| card.interfaces.iter().filter(move |interface| interface.binding == binding);
-    bindings(line).into_iter().flat_map(of)
+/// The interfaces of a card in the order of a version.
+fn interfaces(card: &Card, version: ProtocolVersion) -> impl Iterator<Item = &Interface> {
+    let with = |binding| card.interfaces.iter().filter(move |interface| interface.binding == binding);
+    bindings(version).into_iter().flat_map(with)
 }
 
-/// Where 0.3 is served, the preferred place first.
+/// Where 0.3 is served, the preferred interface first.
 fn write_transports(object: &mut ObjectWriter<'_>, card: &Card) {
     object.text("protocolVersion", "0.3.0");
     if let Some(preferred) = interfaces(card, ProtocolVersion::V03).next() {
@@ -96,12 +96,16 @@ fn write_transports(object: &mut ObjectWriter<'_>, card: &Card) {
     });
 }
 
-/// Where a 1.0 client finds which line. It takes the first entry that it can speak, so its own line comes first.
-fn write_interfaces(object: &mut ObjectWriter<'_>, card: &Card, lines: Lines) {
-    let told: &[ProtocolVersion] =
-        if lines.has_v03() { &[ProtocolVersion::V1, ProtocolVersion::V03] } else { &[ProtocolVersion::V1] };
-    let all =
-        told.iter().flat_map(|line| interfaces(card, *line).map(|interface| (interface, line.version())));
+/// Where a 1.0 client finds each version. The client takes the first entry that it can speak, so 1.0 comes first.
+fn write_interfaces(object: &mut ObjectWriter<'_>, card: &Card, versions: CardVersions) {
+    let listed: &[ProtocolVersion] = if versions.has_v03() {
+        &[ProtocolVersion::V1, ProtocolVersion::V03]
+    } else {
+        &[ProtocolVersion::V1]
+    };
+    let all = listed
+        .iter()
+        .flat_map(|version| interfaces(card, *version).map(|interface| (interface, version.version())));
     object.array("supportedInterfaces", all, |out, (interface, version)| {
         let mut object = ObjectWriter::begin(out);
         object.text("url", &interface.url);
@@ -118,22 +122,22 @@ fn binding_name(binding: Binding) -> &'static str {
     }
 }
 
-/// On a card for both lines an extension stands under the names of both.
-fn write_extensions(object: &mut ObjectWriter<'_>, extensions: &[CardExtension], lines: Lines) {
-    let is_for_v1 = lines.has_v1();
+/// Writes the extensions. A card for both versions lists each extension under its URIs in both.
+fn write_extensions(object: &mut ObjectWriter<'_>, extensions: &[CardExtension], versions: CardVersions) {
+    let is_for_v1 = versions.has_v1();
     let newer = extensions.iter().filter(|_| is_for_v1).cloned();
-    let older = extensions.iter().filter(|_| lines.has_v03()).map(as_of_v03);
+    let older = extensions.iter().filter(|_| versions.has_v03()).map(as_of_v03);
     let older = older.filter(|entry| !is_for_v1 || extensions.iter().all(|newer| newer.uri != entry.uri));
     object.some_array("extensions", newer.chain(older), |out, extension| {
         write_extension(out, &extension, !is_for_v1);
     });
 }
 
-fn write_extension(out: &mut Vec<u8>, extension: &CardExtension, is_printed_false: bool) {
+fn write_extension(out: &mut Vec<u8>, extension: &CardExtension, writes_false: bool) {
     let mut object = ObjectWriter::begin(out);
     object.text("uri", &extension.uri);
     object.some_text("description", Some(&extension.description));
-    if extension.required || is_printed_false {
+    if extension.required || writes_false {
         object.boolean("required", extension.required);
     }
     if let Some(params) = &extension.params {
@@ -142,9 +146,9 @@ fn write_extension(out: &mut Vec<u8>, extension: &CardExtension, is_printed_fals
     object.end();
 }
 
-/// Any one of the schemes lets a caller in, so each is a requirement of its own.
-fn write_security(object: &mut ObjectWriter<'_>, schemes: &[AuthScheme], lines: Lines) {
-    // Two tokens of one scheme are still one scheme.
+/// Writes the security schemes. Each is a requirement of its own, because one of them is enough.
+fn write_security(object: &mut ObjectWriter<'_>, schemes: &[AuthScheme], versions: CardVersions) {
+    // Two credentials of one scheme are still one scheme.
     let schemes: BTreeSet<AuthScheme> = schemes.iter().copied().collect();
     if schemes.is_empty() {
         return;
@@ -152,17 +156,17 @@ fn write_security(object: &mut ObjectWriter<'_>, schemes: &[AuthScheme], lines: 
     object.object("securitySchemes", |object| {
         for scheme in &schemes {
             object.object(scheme_name(*scheme), |object| {
-                // A reader of one line does not look at what the other has in the same object.
-                if lines != Lines::V03 {
+                // A reader of one version ignores the fields of the other in the same object.
+                if versions != CardVersions::V03 {
                     write_scheme(object, *scheme);
                 }
-                if lines.has_v03() {
+                if versions.has_v03() {
                     write_old_scheme(object, *scheme);
                 }
             });
         }
     });
-    if lines.has_v1() {
+    if versions.has_v1() {
         object.array("securityRequirements", &schemes, |out, scheme| {
             let mut requirement = ObjectWriter::begin(out);
             requirement.object("schemes", |object| {
@@ -171,7 +175,7 @@ fn write_security(object: &mut ObjectWriter<'_>, schemes: &[AuthScheme], lines: 
             requirement.end();
         });
     }
-    if lines.has_v03() {
+    if versions.has_v03() {
         object.array("security", &schemes, |out, scheme| {
             let mut requirement = ObjectWriter::begin(out);
             requirement.texts(scheme_name(*scheme), [""; 0]);
@@ -180,7 +184,7 @@ fn write_security(object: &mut ObjectWriter<'_>, schemes: &[AuthScheme], lines: 
     }
 }
 
-/// What documents call the scheme.
+/// The name of the scheme in the documents.
 pub(crate) fn scheme_name(scheme: AuthScheme) -> &'static str {
     match scheme {
         AuthScheme::Bearer => "bearerAuth",
@@ -191,7 +195,7 @@ pub(crate) fn scheme_name(scheme: AuthScheme) -> &'static str {
 
 /// The fields of a scheme in 0.3, which are those of `OpenAPI`.
 pub(crate) fn scheme_fields(scheme: AuthScheme) -> &'static [(&'static str, &'static str)] {
-    // In lower case: that is how clients of the line compare it, and the standard has it in either.
+    // The scheme is in lower case because the clients of 0.3 compare it so. The standard permits either case.
     match scheme {
         AuthScheme::Bearer => &[
             ("type", "http"),
@@ -219,7 +223,7 @@ fn write_old_scheme(object: &mut ObjectWriter<'_>, scheme: AuthScheme) {
     }
 }
 
-/// As 1.0 has it: the kind names the object, and some fields have other names.
+/// The scheme as 1.0 writes it: the kind names the object, and some fields have other names.
 fn write_scheme(object: &mut ObjectWriter<'_>, scheme: AuthScheme) {
     let kind = match scheme {
         AuthScheme::Bearer | AuthScheme::Basic => "httpAuthSecurityScheme",
@@ -260,7 +264,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::extension::{Extension, declared};
 
-    /// A card with everything.
+    /// A card in which every field is set.
     pub(crate) fn card() -> Card {
         Card {
             name: "Longshore".to_owned(),

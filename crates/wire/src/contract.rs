@@ -1,8 +1,8 @@
-//! What clients learn about a deployment from documents: cards, profile, contracts, health.
+//! The documents that describe a deployment to clients: cards, profile, contracts, health.
 //!
-//! Each is made from the facts of a [`Deployment`], from [`crate::surface`] and from the tables of the extensions and
-//! errors, in the names of one line. They are made once, at the start, so they are built as values and not written to bytes
-//! by hand.
+//! Each is built from the facts of a [`Deployment`], from [`crate::surface`] and from the tables of the extensions and errors,
+//! in the names of one protocol version. Documents are built once, at the start, so they are JSON values instead of
+//! hand-written bytes.
 
 mod behavior;
 mod card;

@@ -1,7 +1,7 @@
-//! The extensions of A2A that are spoken here: their URIs, and which of them a caller has activated.
+//! The supported extensions of A2A: their URIs, and which of them a caller has activated.
 //!
-//! Both lines of A2A use the same extensions under different URIs. Every URI that was ever in use is understood; answers
-//! name the one that the caller used, errors the one of the 1.0 line, the card those of the lines that it is for.
+//! Both versions of A2A use the same extensions under different URIs. The gateway understands every URI that was ever in use.
+//! A response names the URI that the caller used, an error the URI of 1.0, and a card the URIs of the versions that it is for.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,13 +15,13 @@ mod declaration;
 pub(crate) use declaration::as_of_v03;
 pub use declaration::{declared, declared_exposure, mark_required};
 
-/// The header in which a caller names the extensions that it wants, and an answer those that it got.
+/// The header in which a request names the extensions that it wants, and a response those that are active.
 pub const HEADER: &str = "A2A-Extensions";
 
-/// What callers of the 0.3 line call it.
+/// The name of [`HEADER`] in 0.3.
 pub const OLD_HEADER: &str = "X-A2A-Extensions";
 
-/// An extension. The order is that of the card.
+/// An extension. The variants are in the order of the card.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Extension {
@@ -43,13 +43,13 @@ pub enum Extension {
 struct Row {
     extension: Extension,
     uri: &'static str,
-    /// Behind [`DOCUMENT`].
+    /// Appended to [`DOCUMENT`].
     fragments: &'static [&'static str],
-    /// Before there was a document.
+    /// The URI from the time before the document existed.
     oldest: Option<&'static str>,
 }
 
-/// Where the 0.3 line documents its extensions.
+/// The document that describes the extensions of 0.3.
 const DOCUMENT: &str =
     "https://github.com/Intelligent-Internet/opencode-a2a/blob/main/docs/extension-specifications.md";
 
@@ -129,16 +129,16 @@ const TABLE: [Row; 12] = [
 ];
 
 impl Extension {
-    /// Those that every public card has: what is served to everybody.
+    /// The extensions of every public card.
     pub const PUBLIC: [Self; 4] =
         [Self::SessionBinding, Self::ModelSelection, Self::StreamHints, Self::InteractiveInterrupt];
 
-    /// The URI of the 1.0 line.
+    /// The URI in 1.0.
     pub fn uri(self) -> &'static str {
         TABLE[self as usize].uri
     }
 
-    /// The URI of the 0.3 line. What that line never had goes by the same name on both.
+    /// The URI in 0.3. An extension that 0.3 never had keeps the URI of 1.0.
     pub fn uri_v03(self) -> Cow<'static, str> {
         match TABLE[self as usize].fragments.first() {
             Some(fragment) => Cow::Owned(format!("{DOCUMENT}{fragment}")),
@@ -146,7 +146,7 @@ impl Extension {
         }
     }
 
-    /// The extension of a URI of any line.
+    /// The extension of a URI, in any version.
     pub fn parse(uri: &str) -> Option<Self> {
         let fragment = uri.strip_prefix(DOCUMENT);
         let is_named = |row: &&Row| {
@@ -169,21 +169,21 @@ pub struct Activated(u16);
 impl Activated {
     pub const NONE: Self = Self(0);
 
-    /// As on the 0.3 line, where nobody has to ask.
+    /// All extensions. In 0.3 they are always active, because a 0.3 client does not have to ask for them.
     pub const ALL: Self = Self((1 << TABLE.len()) - 1);
 
-    /// From the values of the header: lists with commas, in as many headers as the caller likes. What is unknown is
-    /// ignored, as the specification asks.
+    /// Reads the values of the header: comma-separated lists, in any number of headers. Unknown extensions are ignored, as
+    /// the specification demands.
     pub fn of_header<'a>(values: impl IntoIterator<Item = &'a str>) -> Self {
         named(values).map(|(extension, _)| extension).collect()
     }
 
-    /// As a value of the header, in the order of the card, each by the name that the caller used first in these values of
-    /// the same header. `None`: there is nothing to say.
-    pub fn to_header<'a>(self, asked: impl IntoIterator<Item = &'a str>) -> Option<String> {
-        let asked: Vec<(Extension, &str)> = named(asked).collect();
+    /// The value of the response header, in the order of the card. Each extension gets the URI that the caller used first in
+    /// `requested`, the values of the request header. `None`: no extension is active.
+    pub fn to_header<'a>(self, requested: impl IntoIterator<Item = &'a str>) -> Option<String> {
+        let requested: Vec<(Extension, &str)> = named(requested).collect();
         let name = |extension: Extension| {
-            asked.iter().find(|(named, _)| *named == extension).map_or(extension.uri(), |(_, uri)| uri)
+            requested.iter().find(|(named, _)| *named == extension).map_or(extension.uri(), |(_, uri)| uri)
         };
         let uris: Vec<&str> = self.iter().map(name).collect();
         (!uris.is_empty()).then(|| uris.join(","))
@@ -193,23 +193,23 @@ impl Activated {
         self.0 & extension.bit() != 0
     }
 
-    /// What both have.
+    /// The activated extensions that are in this list.
     #[must_use]
     pub fn among(self, extensions: &[Extension]) -> Self {
         Self(self.0 & extensions.iter().copied().collect::<Self>().0)
     }
 
-    /// Shows `metadata.shared.session`.
+    /// Whether the caller sees `metadata.shared.session`.
     pub fn shows_session(self) -> bool {
         self.contains(Extension::SessionBinding)
     }
 
-    /// Shows `metadata.shared.stream`, `.progress`, `.usage` and `.parent`.
+    /// Whether the caller sees `metadata.shared.stream`, `.progress`, `.usage` and `.parent`.
     pub fn shows_stream(self) -> bool {
         self.contains(Extension::StreamHints)
     }
 
-    /// Shows `metadata.shared.interrupt`.
+    /// Whether the caller sees `metadata.shared.interrupt`.
     pub fn shows_interrupt(self) -> bool {
         self.contains(Extension::InteractiveInterrupt)
     }
@@ -219,7 +219,7 @@ impl Activated {
     }
 }
 
-/// The extensions in values of the header, each with its URI there.
+/// The extensions in values of the header, each with the URI that stands there.
 fn named<'a>(values: impl IntoIterator<Item = &'a str>) -> impl Iterator<Item = (Extension, &'a str)> {
     let uris = values.into_iter().flat_map(|value| value.split(',')).map(str::trim);
     uris.filter_map(|uri| Some((Extension::parse(uri)?, uri)))
@@ -237,17 +237,17 @@ impl fmt::Debug for Activated {
     }
 }
 
-/// What of an agent's inner life a reader is shown. What is off never leaves the log.
+/// Which internals of an agent a client may see. The rest never leaves the log.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Exposure {
-    /// Its reasoning.
+    /// The agent's reasoning.
     pub raw_thinking: bool,
-    /// The tools that it calls, with what goes in and comes out.
+    /// The agent's tool calls, with their inputs and outputs.
     pub tool_trace: bool,
 }
 
 impl Exposure {
-    /// What both let through.
+    /// What both permit.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {
@@ -263,7 +263,7 @@ impl Default for Exposure {
     }
 }
 
-/// Refuses a caller that has not activated all that this gateway requires.
+/// Refuses a caller that has not activated all extensions that this gateway requires.
 pub fn check_required(activated: Activated, required: &[Extension]) -> Result<()> {
     let missing: Vec<Extension> =
         required.iter().copied().filter(|extension| !activated.contains(*extension)).collect();
@@ -275,7 +275,7 @@ pub fn check_required(activated: Activated, required: &[Extension]) -> Result<()
     Err(naming(Error::new(ErrorKind::ExtensionRequired, text), &missing, activated))
 }
 
-/// The error, with the extensions that would have been needed and those that were activated, for machines.
+/// Adds the missing and the activated extensions to an error, as details for programs.
 pub(crate) fn naming(error: Error, missing: &[Extension], activated: Activated) -> Error {
     let uris = missing.iter().map(|extension| extension.uri());
     error
@@ -284,7 +284,7 @@ pub(crate) fn naming(error: Error, missing: &[Extension], activated: Activated) 
         .detail("header", HEADER)
 }
 
-/// As a value of the header.
+/// The extensions as a value of the header.
 pub(crate) fn listed(extensions: &[Extension]) -> String {
     extensions.iter().map(|extension| extension.uri()).collect::<Vec<_>>().join(",")
 }

@@ -1,4 +1,4 @@
-//! JSON as this crate reads and writes it: one level at a time, with the path of whatever is wrong.
+//! JSON as this crate reads and writes it: one level at a time, with the path of each error.
 
 mod carried;
 mod fault;

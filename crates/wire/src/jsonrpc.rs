@@ -1,4 +1,4 @@
-//! The JSON-RPC 2.0 envelope. Both lines of A2A use it as it is here.
+//! The JSON-RPC 2.0 envelope, which both versions of A2A use.
 
 use std::borrow::Cow;
 
@@ -16,11 +16,11 @@ mod tests;
 /// Longer ids are refused: an id is repeated in every event of a stream.
 pub const MAX_ID_LENGTH: usize = 1024;
 
-/// What a caller calls its request. Goes back as it came.
+/// The id of a request. The response repeats it unchanged.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Id {
     Null,
-    /// The digits of an integer, however many.
+    /// The digits of an integer of any length.
     Number(String),
     String(String),
 }
@@ -28,19 +28,19 @@ pub enum Id {
 /// One request.
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
-    /// `None`: a notification, whose caller wants no answer.
+    /// `None`: a notification, whose caller expects no response.
     pub id: Option<Id>,
     pub method: Cow<'a, str>,
-    /// An object, when there is one.
+    /// If present, a JSON object.
     pub params: Option<&'a RawValue>,
 }
 
-/// No request, and what to answer.
+/// A body that is not a valid request, and the error to respond with.
 #[derive(Clone, Debug)]
 pub struct Rejected {
-    /// Null when it could not be read.
+    /// Null if the id could not be read.
     pub id: Id,
-    /// What was called, if that could be read. The answer is for clients that call things so.
+    /// The method name, if it could be read. It shows which version the client speaks, and so the format of the error.
     pub method: Option<String>,
     pub error: Error,
 }
@@ -56,7 +56,7 @@ pub fn parse(body: &[u8]) -> Result<Request<'_>, Rejected> {
     Ok(Request { id, method, params })
 }
 
-/// Whether this is a request of JSON-RPC, right or wrong in all else.
+/// Whether the body looks like a JSON-RPC request, valid or not.
 pub fn is_request(body: &str) -> bool {
     let Ok(envelope) = Object::parse(body, &["jsonrpc", "method"]) else { return false };
     ["jsonrpc", "method"]
@@ -64,29 +64,29 @@ pub fn is_request(body: &str) -> bool {
         .all(|name| envelope.raw(name).is_some_and(|raw| text_of(raw.get()).is_some()))
 }
 
-/// The answer to a request. `result` is JSON already.
+/// The response to a request. `result` is JSON already.
 pub fn result(id: &Id, result: &[u8]) -> Bytes {
     answer(id, result.len(), |object| object.key("result").extend_from_slice(result))
 }
 
-/// The refusal of a request, as the 1.0 line shapes it. That of the 0.3 line is [`crate::v03::error::jsonrpc`].
+/// The error response in the format of 1.0. The format of 0.3 is in [`crate::v03::error::jsonrpc`].
 pub fn error(id: &Id, error: &Error) -> Bytes {
     answer(id, 320, |object| object.object("error", |object| v1::error::write_jsonrpc(object, error)))
 }
 
-/// A method that nobody serves on this line. `supported`: all that are served there.
+/// The error for a method that this version does not have. `supported`: all methods that it has.
 pub fn unknown_method<'a>(
     name: &str,
     supported: impl IntoIterator<Item = &'a str> + Clone,
-    line: ProtocolVersion,
+    version: ProtocolVersion,
 ) -> Error {
-    // The caller's own word, short enough for a message.
+    // The caller's own text, short enough for a message.
     const LONGEST: usize = 64;
     let shown: String = name.chars().filter(|c| !c.is_control()).take(LONGEST).collect();
-    let hint = hint_at_other_line(name, line);
+    let hint = hint_at_other_version(name, version);
     let mut text = format!("Unsupported method: {shown}");
-    // Clients of 0.3 know the text as it is, and find the rest in the data.
-    if line == ProtocolVersion::V1 {
+    // Clients of 0.3 know exactly this text. They get the rest as error data.
+    if version == ProtocolVersion::V1 {
         let served = supported.clone().into_iter().collect::<Vec<_>>().join(", ");
         text.push_str(". ");
         if let Some(hint) = &hint {
@@ -100,18 +100,18 @@ pub fn unknown_method<'a>(
     let error = Error::new(ErrorKind::MethodNotFound, text)
         .detail("method", shown)
         .detail("supportedMethods", text_of_list(supported))
-        .detail("protocolVersion", line.version());
+        .detail("protocolVersion", version.version());
     match hint {
-        Some(hint) if line == ProtocolVersion::V03 => error.detail("hint", hint),
+        Some(hint) if version == ProtocolVersion::V03 => error.detail("hint", hint),
         _ => error,
     }
 }
 
-/// What to do for a method that another line has than that of the request.
-fn hint_at_other_line(name: &str, line: ProtocolVersion) -> Option<String> {
-    let mut others = ProtocolVersion::ALL.into_iter().filter(|other| *other != line);
+/// Advice for a method that only the other version has.
+fn hint_at_other_version(name: &str, version: ProtocolVersion) -> Option<String> {
+    let mut others = ProtocolVersion::ALL.into_iter().filter(|other| *other != version);
     let other = others.find(|other| surface::core_methods(*other).contains(&name))?;
-    let (own, base, other) = (line.version(), line.base(), other.version());
+    let (own, base, other) = (version.version(), version.base(), other.version());
     Some(format!(
         "It is a method of A2A {other}: send A2A-Version: {other}, and not under {base}, where only {own} is served."
     ))

@@ -1,9 +1,9 @@
-//! The spellings of A2A: bytes in, model commands out; model values in, bytes out.
+//! Converts between the bytes of A2A and the gateway's own model: requests into commands, model values into responses.
 //!
-//! Nothing here opens a socket, reads a clock or keeps state. Input is read as ProtoJSON allows it to be written
-//! (camelCase and `snake_case`, enum names and numbers, both base64 alphabets, `null` for nothing); output is
-//! canonical, compact and on one line. What the gateway only carries (metadata, data parts) stays the text that
-//! came in, so no number loses a digit on the way.
+//! Nothing here opens a socket, reads a clock or keeps state. The readers accept everything that ProtoJSON permits
+//! (camelCase and `snake_case`, enum names and numbers, both base64 alphabets, `null` for an absent value). The writers
+//! produce canonical, compact JSON on one line. Content that the gateway only passes on (metadata, data parts) keeps the
+//! text that came in, so no number loses a digit.
 
 mod base64;
 mod card;
@@ -23,4 +23,4 @@ pub mod v1;
 mod write;
 
 #[cfg(test)]
-mod arbitrary;
+mod testing;

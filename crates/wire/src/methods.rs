@@ -1,7 +1,8 @@
-//! The one table of the methods that extensions add to JSON-RPC: what each is called, takes, gives, needs and does.
+//! The one table of the methods that extensions add to JSON-RPC: the name, parameters, result, required capability and effect
+//! of each.
 //!
-//! Routing and reading, the card, the contract documents, the `OpenAPI` and the reference page are made from it, so that a method
-//! is one row here and its work elsewhere.
+//! Routing, reading, the card, the contract documents, the `OpenAPI` document and the reference page are generated from this
+//! table, so a method is one row here and its implementation elsewhere.
 
 pub mod answer;
 mod args;
@@ -20,7 +21,9 @@ mod workspace;
 
 pub(crate) use call::OTHER_PAGING;
 pub use call::{Call, Need};
-pub use item::{Field, Shape};
+pub use item::{Field, FieldType};
+#[cfg(test)]
+pub(crate) use param::MODEL;
 pub use param::{
     IdKind, Kind, MAX_BRANCH, MAX_CURSOR, MAX_INT, MAX_LINE, MAX_LINES, MAX_NAME, Param, Variant,
 };
@@ -35,18 +38,18 @@ pub fn all() -> impl Iterator<Item = &'static Method> + Clone {
         .flatten()
 }
 
-/// Those that a deployment serves.
-pub fn on(deployment: &Deployment) -> impl Iterator<Item = &'static Method> + Clone {
+/// The methods that a deployment serves.
+pub fn enabled(deployment: &Deployment) -> impl Iterator<Item = &'static Method> + Clone {
     all().filter(move |method| method.is_on(deployment))
 }
 
-/// Those that a deployment has and does not serve, each with what would switch it on.
-pub fn off(deployment: &Deployment) -> impl Iterator<Item = (&'static Method, Switch)> {
+/// The methods that a deployment has but does not serve, each with the switch that enables it.
+pub fn disabled(deployment: &Deployment) -> impl Iterator<Item = (&'static Method, Switch)> {
     let missing = all().filter(move |method| method.is_there(deployment) && !method.is_on(deployment));
     missing.filter_map(|method| Some((method, method.switch?)))
 }
 
-/// The key of a method as the name of a type.
+/// The key of a method in the form of a type name.
 pub(crate) fn pascal_case(key: &str) -> String {
     let capital = |word: &str| word[..1].to_ascii_uppercase() + &word[1..];
     key.split('_').map(capital).collect()
@@ -57,7 +60,5 @@ pub fn find(name: &str) -> Option<&'static Method> {
     all().find(|method| method.name == name)
 }
 
-#[cfg(test)]
-pub(crate) mod arbitrary;
 #[cfg(test)]
 mod tests;

@@ -1,8 +1,8 @@
-//! The `OpenAPI` 3.1 document: every path and every shape of this deployment, made from [`crate::surface`] and the tables of
-//! errors and extensions.
+//! The `OpenAPI` 3.1 document: every path and every schema of this deployment, generated from [`crate::surface`] and the tables
+//! of errors and extensions.
 //!
-//! Who has no credential gets the part that the public card shows: where the cards are, whether the gateway lives, how to show
-//! a credential, and the public extensions.
+//! Readers without a credential get the part that the public card shows: the paths of the cards and of the liveness check, how
+//! to authenticate, and the public extensions.
 
 use std::collections::BTreeSet;
 
@@ -33,7 +33,7 @@ fn value(deployment: &Deployment, audience: Audience) -> Value {
     let mut paths = path::all(deployment, audience);
     for item in paths.values_mut().filter_map(Value::as_object_mut) {
         for answers in item.values_mut().filter_map(|operation| operation.get_mut("responses")) {
-            response::say_what_all_say(answers);
+            response::add_common_headers(answers);
         }
     }
     let mut document = json!({
@@ -44,12 +44,12 @@ fn value(deployment: &Deployment, audience: Audience) -> Value {
         "paths": paths,
     });
     let mut components = Map::new();
-    // Responses hold schemas, so they are looked through for names too.
+    // Responses contain schemas, so references to schemas are collected from them too.
     let mut responses = response::all();
     keep_used(&mut responses, "responses", &[&document["paths"]]);
-    let mut schemas = schema::all(deployment, &ProtocolVersion::ALL);
+    let mut schemas = schema::all(deployment);
     let mut named = Value::Object(responses);
-    response::say_what_all_say(&mut named);
+    response::add_common_headers(&mut named);
     keep_used(&mut schemas, "schemas", &[&document["paths"], &named]);
     components.insert("schemas".to_owned(), Value::Object(schemas));
     let mut headers = response::all_headers();
@@ -59,7 +59,7 @@ fn value(deployment: &Deployment, audience: Audience) -> Value {
     components.insert("securitySchemes".to_owned(), Value::Object(schemes(deployment)));
     document["security"] = json!(security(deployment));
     if audience == Audience::Anonymous {
-        // Callers find all of them at the path of JSON-RPC, which is not in this part.
+        // Callers with a credential find all contracts at the path of JSON-RPC, which this part does not contain.
         let contracts = extension::contracts(deployment, audience);
         document["x-a2a-extension-contracts"] = Value::Object(contracts);
     }
@@ -69,13 +69,14 @@ fn value(deployment: &Deployment, audience: Audience) -> Value {
 
 fn info(deployment: &Deployment) -> Value {
     let versions = ProtocolVersion::ALL.map(ProtocolVersion::version);
-    let bases = ProtocolVersion::ALL.map(|line| format!("only {} under {}", line.version(), line.base()));
+    let bases =
+        ProtocolVersion::ALL.map(|version| format!("only {} under {}", version.version(), version.base()));
     let description =
         format!("{} A2A {}; {}.", deployment.description, versions.join(" and "), bases.join(", "));
     json!({"title": deployment.title, "version": deployment.version, "description": description})
 }
 
-/// The schemes in use, under the names that they have on the card.
+/// The authentication schemes in use.
 fn used(deployment: &Deployment) -> BTreeSet<AuthScheme> {
     deployment.schemes.iter().copied().collect()
 }
@@ -87,18 +88,18 @@ fn schemes(deployment: &Deployment) -> Map<String, Value> {
     used(deployment).into_iter().map(|used| (scheme_name(used).to_owned(), json!(scheme(used)))).collect()
 }
 
-/// Any one of the schemes lets a caller in.
+/// Each scheme is an alternative of its own.
 fn security(deployment: &Deployment) -> Vec<Value> {
     used(deployment).into_iter().map(|scheme| json!({scheme_name(scheme): []})).collect()
 }
 
-/// Drops the components of a kind that nothing refers to, from these places or from each other.
-fn keep_used(components: &mut Map<String, Value>, kind: &str, places: &[&Value]) {
+/// Removes the components of a kind that neither these documents nor other used components refer to.
+fn keep_used(components: &mut Map<String, Value>, kind: &str, documents: &[&Value]) {
     let prefix = format!("#/components/{kind}/");
     let mut used = BTreeSet::new();
     let mut waiting = Vec::new();
-    for place in places {
-        references(place, &prefix, &mut waiting);
+    for document in documents {
+        references(document, &prefix, &mut waiting);
     }
     while let Some(name) = waiting.pop() {
         if let Some(component) = components.get(&name)

@@ -1,4 +1,4 @@
-//! Output modes: which parts a caller can make use of, and as what it is given the others.
+//! Output modes: which parts a caller accepts, and what it gets instead of the others.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,10 +12,10 @@ use crate::json::{text_of, text_of_list};
 #[cfg(test)]
 mod tests;
 
-/// What an agent says is text, and what else it has to give can be told as text: a caller must take that.
+/// Every caller must accept text: the agent's words are text, and all other output has a text form.
 const REQUIRED: &str = "text/plain";
 
-/// Refuses a caller that cannot make use of what an agent says, before anything is done for it.
+/// Refuses a caller that does not accept text, before the request has any effect.
 pub fn check_output_modes(modes: &OutputModes) -> Result<()> {
     if modes.accepts(REQUIRED) {
         return Ok(());
@@ -30,11 +30,11 @@ pub fn check_output_modes(modes: &OutputModes) -> Result<()> {
         .detail("requiredOutputModes", text_of_list([REQUIRED])))
 }
 
-/// What becomes of a part.
+/// How a part is delivered to a caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fate {
     Kept,
-    /// Its data is told as text.
+    /// The data of the part is written as text.
     AsText,
     Dropped,
 }
@@ -57,19 +57,19 @@ pub(crate) fn fate(part: &Part, modes: &OutputModes) -> Fate {
     }
 }
 
-/// Whether anything of this is left for the caller.
+/// Whether the caller accepts any of these parts.
 pub(crate) fn leaves_any(parts: &[Part], modes: &OutputModes) -> bool {
     modes.is_unrestricted() || parts.iter().any(|part| fate(part, modes) != Fate::Dropped)
 }
 
-/// A value as text: compact, its keys sorted, all of it ASCII. Numbers keep their digits.
+/// A JSON value as text: compact, with sorted keys, in ASCII. Numbers keep their digits.
 pub(crate) fn data_as_text(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     write_value(&mut out, json, MAX_DEPTH);
     out
 }
 
-/// What is nested deeper keeps the order of its keys.
+/// Objects that are nested deeper keep the order of their keys.
 const MAX_DEPTH: usize = 128;
 
 fn write_value(out: &mut String, json: &str, depth: usize) {
@@ -113,10 +113,10 @@ fn write_all<T>(
 }
 
 fn write_string(out: &mut String, text: &str) {
-    write_ascii(out, &serde_json::to_string(text).expect("a string prints as JSON"));
+    write_ascii(out, &serde_json::to_string(text).expect("a string has a JSON form"));
 }
 
-/// JSON text with escapes for what is not ASCII, which stands in strings only.
+/// Writes JSON text with escapes for everything that is not ASCII. Such characters stand in strings only.
 fn write_ascii(out: &mut String, json: &str) {
     let mut units = [0; 2];
     for character in json.chars() {
@@ -125,7 +125,7 @@ fn write_ascii(out: &mut String, json: &str) {
             continue;
         }
         for unit in character.encode_utf16(&mut units) {
-            write!(out, "\\u{unit:04x}").expect("memory takes it");
+            write!(out, "\\u{unit:04x}").expect("writing to memory does not fail");
         }
     }
 }

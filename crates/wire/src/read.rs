@@ -1,12 +1,12 @@
-//! What is read alike on both lines: requests into commands, and answers as a client reads them.
+//! The readers that both versions share: requests into commands, and responses as a client of A2A reads them.
 //!
-//! Unknown fields are ignored, as the specification asks. A fault names its field as the caller spelled it.
+//! Unknown fields are ignored, as the specification demands. A fault names its field as the caller spelled it.
 
 pub(crate) mod answer;
 pub(crate) mod message;
 pub(crate) mod query;
 pub(crate) mod request;
-pub(crate) mod wishes;
+pub(crate) mod send_options;
 
 use longshore_model::IdError;
 

@@ -1,29 +1,29 @@
-//! What the dialects of A2A spell differently, so that the rest is read and written by the same code.
+//! What the dialects of A2A spell differently. All other code that reads and writes is shared between them.
 
 use longshore_model::{BlockKind, Part, Role, TaskState};
 use serde_json::value::RawValue;
 
 use crate::json::Read;
 
-/// The words and shapes of one dialect.
+/// The names and formats of one dialect.
 pub(crate) struct Spelling {
     pub(crate) role_name: fn(Role) -> &'static str,
     pub(crate) state_name: fn(TaskState) -> &'static str,
     pub(crate) role: fn(&RawValue) -> Read<Named<Role>>,
     pub(crate) state: fn(&RawValue) -> Read<Named<TaskState>>,
-    /// A state of a query string, where a number has no type of its own.
+    /// Reads a state from a query string, where a number is text too.
     pub(crate) state_from_text: fn(&str) -> Read<Named<TaskState>>,
     pub(crate) read_part: fn(&RawValue) -> Read<Part>,
     pub(crate) write_part: fn(&mut Vec<u8>, PartView<'_>),
-    /// Under which names the parts of a message may stand. The first is the one that is written.
+    /// The names that the parts of a message may have. The writer uses the first.
     pub(crate) parts: &'static [&'static str],
-    /// Messages, tasks and events say what they are.
+    /// Whether messages, tasks and events have a `kind` field.
     pub(crate) has_kinds: bool,
-    /// Messages can name other tasks.
+    /// Whether messages can name other tasks.
     pub(crate) has_references: bool,
 }
 
-/// What an enum value says: one of ours, or the zero that stands for nothing.
+/// The value of an enum field: one that the model knows, or the zero value that means "unspecified".
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Named<T> {
     Unspecified,
@@ -39,12 +39,12 @@ impl<T> Named<T> {
     }
 }
 
-/// A part as one reader is to see it.
+/// A part as one client is to see it.
 #[derive(Clone, Copy)]
 pub(crate) struct PartView<'a> {
     pub(crate) part: &'a Part,
-    /// Its data is told as text.
+    /// Whether the data of the part is written as text.
     pub(crate) as_text: bool,
-    /// What the block is that it belongs to, where a part has to tell that itself.
+    /// The kind of the block that the part belongs to, in dialects where each part carries it.
     pub(crate) block: Option<BlockKind>,
 }

@@ -1,7 +1,7 @@
-//! Everything that can be called: one table of the operations in both lines and bindings, and one of all other paths.
+//! Everything that a client can call: one table of the operations in both versions and bindings, and one of all other paths.
 //!
-//! Cards, contracts and the `OpenAPI` document are made from these tables and from those of the extensions, so a document
-//! cannot say what the tables do not.
+//! Cards, contracts and the `OpenAPI` document are generated from these tables and from those of the extensions, so a document
+//! cannot claim anything that the tables do not contain.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use crate::methods;
 use crate::v1::method::Method;
 use crate::v03;
 
-/// A line of A2A.
+/// A version of the A2A protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub enum ProtocolVersion {
     V1,
@@ -23,7 +23,7 @@ impl ProtocolVersion {
     /// The newest first.
     pub const ALL: [Self; 2] = [Self::V1, Self::V03];
 
-    /// As `A2A-Version` and the documents spell it.
+    /// The version as `A2A-Version` and the documents spell it.
     pub fn version(self) -> &'static str {
         match self {
             Self::V1 => "1.0",
@@ -31,7 +31,7 @@ impl ProtocolVersion {
         }
     }
 
-    /// The path under which only this line is served.
+    /// The path under which only this version is served.
     pub fn base(self) -> &'static str {
         match self {
             Self::V1 => "/a2a/1.0",
@@ -59,7 +59,7 @@ impl Verb {
     }
 }
 
-/// A verb and a path. What differs from request to request stands in braces.
+/// An HTTP verb and a path. Variable path segments stand in braces.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Endpoint {
     pub verb: Verb,
@@ -72,14 +72,14 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// An operation of A2A, in every spelling.
+/// An operation of A2A, with its names and endpoints in both versions.
 #[derive(Debug)]
 pub struct Operation {
     pub method: Method,
     pub summary: &'static str,
-    /// The answer is a stream of events.
+    /// Whether the response is a stream of events.
     pub streams: bool,
-    /// It is known and does nothing yet: every call is refused with this.
+    /// The error that refuses every call of an operation that is known but not implemented.
     pub refused: Option<ErrorKind>,
     rest: &'static [Endpoint],
     old_rest: &'static [Endpoint],
@@ -87,15 +87,15 @@ pub struct Operation {
 
 impl Operation {
     /// The JSON-RPC method.
-    pub fn jsonrpc(&self, line: ProtocolVersion) -> &'static str {
-        match line {
+    pub fn jsonrpc(&self, version: ProtocolVersion) -> &'static str {
+        match version {
             ProtocolVersion::V1 => self.method.as_str(),
             ProtocolVersion::V03 => v03::method::name(self.method),
         }
     }
 
-    pub fn rest(&self, line: ProtocolVersion) -> &'static [Endpoint] {
-        match line {
+    pub fn rest(&self, version: ProtocolVersion) -> &'static [Endpoint] {
+        match version {
             ProtocolVersion::V1 => self.rest,
             ProtocolVersion::V03 => self.old_rest,
         }
@@ -197,7 +197,7 @@ pub const OPERATIONS: [Operation; 11] = [
         summary: "Streams a task: what it is now, and what becomes of it.",
         streams: true,
         refused: None,
-        // The table of the specification says POST, its protocol buffers say GET, and there are clients of both.
+        // The table of the specification says POST, its protocol buffers say GET, and there are clients for both.
         rest: &[get("/tasks/{id}:subscribe"), post("/tasks/{id}:subscribe")],
         old_rest: &[get("/v1/tasks/{id}:subscribe"), post("/v1/tasks/{id}:subscribe")],
     },
@@ -216,16 +216,16 @@ pub const OPERATIONS: [Operation; 11] = [
     },
 ];
 
-/// Who gets an answer.
+/// Who may call an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
     Anybody,
-    /// Anybody; a caller with a credential gets more.
+    /// Anybody, but a caller with a credential gets a longer document.
     Graded,
     Credential,
 }
 
-/// What a path that is no operation's own serves.
+/// What a path outside of the operations serves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Served {
     Rpc,
@@ -233,25 +233,25 @@ pub enum Served {
     File,
     Health,
     OpenApi,
-    /// What the gateway counts, where that is switched on.
+    /// The metrics of the gateway, if metrics are switched on.
     Metrics,
-    /// An empty answer: the gateway runs.
+    /// An empty response that shows that the gateway runs.
     Alive,
 }
 
-/// A path that is no operation's own.
+/// A path outside of the operations.
 #[derive(Debug)]
 pub struct Route {
     pub path: &'static str,
     pub verbs: &'static [Verb],
     pub access: Access,
-    /// The only line that has it.
+    /// The only version that has this path. `None`: both have it.
     pub line: Option<ProtocolVersion>,
     pub served: Served,
     pub summary: &'static str,
 }
 
-/// Every operation needs a credential, whatever its binding.
+/// The paths outside of the operations. Every operation needs a credential in every binding.
 pub const ROUTES: [Route; 8] = [
     Route {
         path: "/",
@@ -319,26 +319,26 @@ pub const ROUTES: [Route; 8] = [
     },
 ];
 
-/// The operations of a line, by their JSON-RPC names.
-pub fn core_methods(line: ProtocolVersion) -> Vec<&'static str> {
-    OPERATIONS.iter().map(|operation| operation.jsonrpc(line)).collect()
+/// The operations of a version, by their JSON-RPC names.
+pub fn core_methods(version: ProtocolVersion) -> Vec<&'static str> {
+    OPERATIONS.iter().map(|operation| operation.jsonrpc(version)).collect()
 }
 
-/// The methods of the extensions that are served: the same in both lines.
+/// The methods of the extensions that are served. They are the same in both versions.
 pub fn extension_methods(deployment: &Deployment) -> Vec<&'static str> {
-    methods::on(deployment).map(|method| method.name).collect()
+    methods::enabled(deployment).map(|method| method.name).collect()
 }
 
-/// Every JSON-RPC method of a line that is answered, those of the extensions last.
-pub fn supported_methods(line: ProtocolVersion, deployment: &Deployment) -> Vec<&'static str> {
-    let mut methods = core_methods(line);
+/// Every JSON-RPC method that is served in a version. The methods of the extensions come last.
+pub fn supported_methods(version: ProtocolVersion, deployment: &Deployment) -> Vec<&'static str> {
+    let mut methods = core_methods(version);
     methods.extend(extension_methods(deployment));
     methods
 }
 
-/// The REST endpoints of a line. A path that takes GET may take HEAD too, which is not listed apart.
-pub fn endpoints(line: ProtocolVersion) -> Vec<Endpoint> {
-    let all = OPERATIONS.iter().flat_map(|operation| operation.rest(line).iter().copied());
+/// The REST endpoints of a version. HEAD is not listed, although a path with GET may support it.
+pub fn endpoints(version: ProtocolVersion) -> Vec<Endpoint> {
+    let all = OPERATIONS.iter().flat_map(|operation| operation.rest(version).iter().copied());
     all.filter(|endpoint| endpoint.verb != Verb::Head).collect()
 }
 
@@ -354,16 +354,16 @@ mod tests {
         let mut table = String::new();
         for operation in &OPERATIONS {
             writeln!(table, "{}", operation.method.as_str()).unwrap();
-            for line in ProtocolVersion::ALL {
-                let name = operation.jsonrpc(line);
-                let rest: Vec<String> = operation.rest(line).iter().map(ToString::to_string).collect();
-                writeln!(table, "  {} {name}; {}", line.version(), rest.join(", ")).unwrap();
+            for version in ProtocolVersion::ALL {
+                let name = operation.jsonrpc(version);
+                let rest: Vec<String> = operation.rest(version).iter().map(ToString::to_string).collect();
+                writeln!(table, "  {} {name}; {}", version.version(), rest.join(", ")).unwrap();
             }
         }
         for Route { path, verbs, access, line, .. } in &ROUTES {
             let verbs: Vec<&str> = verbs.iter().map(|verb| verb.as_str()).collect();
-            let line = line.map_or("both", ProtocolVersion::version);
-            writeln!(table, "{} {path} {access:?} {line}", verbs.join(", ")).unwrap();
+            let version = line.map_or("both", ProtocolVersion::version);
+            writeln!(table, "{} {path} {access:?} {version}", verbs.join(", ")).unwrap();
         }
         insta::assert_snapshot!(table);
     }
@@ -377,13 +377,13 @@ mod tests {
     }
 
     #[test]
-    fn no_name_and_no_endpoint_means_two_things() {
+    fn every_name_and_endpoint_is_unique() {
         let mut names = HashSet::new();
         let mut endpoints = HashSet::new();
-        for line in ProtocolVersion::ALL {
+        for version in ProtocolVersion::ALL {
             for operation in &OPERATIONS {
-                assert!(names.insert(operation.jsonrpc(line)), "{operation:?}");
-                assert!(operation.rest(line).iter().all(|endpoint| endpoints.insert(*endpoint)));
+                assert!(names.insert(operation.jsonrpc(version)), "{operation:?}");
+                assert!(operation.rest(version).iter().all(|endpoint| endpoints.insert(*endpoint)));
             }
         }
         assert!(methods::all().all(|method| names.insert(method.name)));

@@ -1,10 +1,12 @@
-//! Moments on the wire: RFC 3339, written in UTC with milliseconds.
-
+//! Timestamps in RFC 3339, written in UTC with milliseconds.
+//!
+//! The reader is stricter than a general date library (no blank instead of the `T`, no `+0100`), and takes any number of
+//! digits of a second. The tests compare both directions with the `jiff` crate.
 use longshore_model::Timestamp;
 
 const DAY: i64 = 86_400_000;
-/// 0001-01-01T00:00:00.000Z and 9999-12-31T23:59:59.999Z, the range of a protobuf timestamp. What lies outside is
-/// written as the nearer end, since it has no spelling.
+/// 0001-01-01T00:00:00.000Z and 9999-12-31T23:59:59.999Z, the range of a protobuf timestamp. RFC 3339 cannot express a
+/// time outside of this range, so the nearer end is written instead.
 const EARLIEST: i64 = -62_135_596_800_000;
 const LATEST: i64 = 253_402_300_799_999;
 
@@ -24,7 +26,7 @@ pub(crate) fn write(out: &mut Vec<u8>, at: Timestamp) {
     out.extend_from_slice(&text);
 }
 
-/// A moment as somebody wrote it: the millisecond at or before it, and whether there is more behind it.
+/// A point in time as a client wrote it: the last millisecond that is not after it, and whether that millisecond is exact.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Moment {
     pub(crate) floor: Timestamp,
@@ -51,14 +53,14 @@ pub(crate) fn parse(text: &str) -> Option<Moment> {
     let day = number(&[*d0, *d1]).filter(|day| (1..=days_in_month(year, month)).contains(day))?;
     let hour = number(&[*h0, *h1]).filter(|hour| *hour < 24)?;
     let minute = number(&[*mi0, *mi1]).filter(|minute| *minute < 60)?;
-    // A leap second is legal; it counts as the second after it.
+    // RFC 3339 permits a leap second; it counts as the second after it.
     let second = number(&[*s0, *s1]).filter(|second| *second <= 60)?;
     let (millis, is_exact, zone) = fraction(rest)?;
     let local = days(year, month, day) * DAY + hour * 3_600_000 + minute * 60_000 + second * 1000 + millis;
     Some(Moment { floor: Timestamp(local - offset(zone)?), is_exact })
 }
 
-/// Milliseconds, whether they are all of the fraction, and what follows it.
+/// The milliseconds, whether they are the whole fraction, and the text after the fraction.
 fn fraction(text: &[u8]) -> Option<(i64, bool, &[u8])> {
     let [b'.', rest @ ..] = text else { return Some((0, true, text)) };
     let length = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -92,16 +94,16 @@ fn number(digits: &[u8]) -> Option<i64> {
         .try_fold(0, |number, digit| digit.is_ascii_digit().then(|| number * 10 + i64::from(digit - b'0')))
 }
 
-/// Fills `place` with the decimal digits of a number that fits.
-fn put(place: &mut [u8], mut number: i64) {
-    for digit in place.iter_mut().rev() {
+/// Fills `target` with the decimal digits of a number that fits.
+fn put(target: &mut [u8], mut number: i64) {
+    for digit in target.iter_mut().rev() {
         *digit = b'0' + u8::try_from(number % 10).expect("a digit is below ten");
         number /= 10;
     }
 }
 
-// The calendar repeats every 400 years, which are 146 097 days. Years are counted from March, so that the leap day is
-// the last of its year and month lengths follow one line: the months of such a year begin at day (153 m + 2) / 5.
+// The calendar repeats every 400 years, which are 146 097 days. Years are counted from March, so that the leap day is the
+// last day of its year and one formula gives the start of each month: month m of such a year begins at day (153 m + 2) / 5.
 
 const DAYS_PER_ERA: i64 = 146_097;
 /// From 0000-03-01 to 1970-01-01.
@@ -112,7 +114,7 @@ fn civil(days: i64) -> (i64, i64, i64) {
     let days = days + DAYS_BEFORE_EPOCH;
     let era = days.div_euclid(DAYS_PER_ERA);
     let of_era = days.rem_euclid(DAYS_PER_ERA);
-    // Take out the leap days before dividing by the length of a common year; the era's last day is its own exception.
+    // Remove the leap days before dividing by the length of a common year. The last day of the era is a special case.
     let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
     let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let march_month = (5 * of_year + 2) / 153;
@@ -121,7 +123,7 @@ fn civil(days: i64) -> (i64, i64, i64) {
     (era * 400 + year_of_era + i64::from(month <= 2), month, day)
 }
 
-/// Days since 1970 of a date that exists.
+/// Days from 1970-01-01 to a valid date.
 fn days(year: i64, month: i64, day: i64) -> i64 {
     let march_year = year - i64::from(month <= 2);
     let march_month = (month + 9) % 12;
@@ -148,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_are_written_in_utc_with_milliseconds() {
+    fn timestamps_are_written_in_utc_with_milliseconds() {
         for (at, expected) in [
             (0, "1970-01-01T00:00:00.000Z"),
             (-1, "1969-12-31T23:59:59.999Z"),
@@ -163,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rfc_3339_is_refused() {
+    fn only_rfc_3339_is_read() {
         for (text, expected) in [
             ("1970-01-01T00:00:01Z", Some((1000, true))),
             ("1970-01-01t00:00:00.5z", Some((500, true))),
@@ -199,7 +201,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_independent_calendar_agrees(at in EARLIEST..=LATEST) {
+        fn jiff_reads_what_is_written(at in EARLIEST..=LATEST) {
             let text = written(at);
             let theirs: jiff::Timestamp = text.parse().unwrap();
             prop_assert_eq!(theirs.as_millisecond(), at);
@@ -207,7 +209,7 @@ mod tests {
         }
 
         #[test]
-        fn offsets_agree_too(at in 0..=LATEST / 2, hours in -23..=23_i64, minutes in 0..=59_i64) {
+        fn jiff_agrees_about_offsets(at in 0..=LATEST / 2, hours in -23..=23_i64, minutes in 0..=59_i64) {
             let sign = if hours < 0 { '-' } else { '+' };
             let text = format!(
                 "{}{sign}{:02}:{minutes:02}", written(at).trim_end_matches('Z'), hours.abs()

@@ -1,9 +1,9 @@
-//! A2A 0.3. Its JSON-RPC and its REST have the same meaning and different shapes: one encoder and one decoder, with the
+//! A2A 0.3. Its JSON-RPC and its REST have the same meaning in different formats: one encoder and one decoder, with the
 //! dialect as a parameter.
 //!
-//! What 0.3 cannot say is lost on the way out, and only that: a task has one stream artifact for all blocks, of a tool
-//! call the last state is told, data is an object, and only files have a media type and a name. No chunk of the stream
-//! artifact is called its last one: the last is known to be so only when the task is over, and then nothing is left to say.
+//! Only what 0.3 cannot express is lost in the output. A task has one stream artifact for all blocks. Only the last state of
+//! a tool call is written. Data is an object. Only files have a media type and a name. No chunk of the stream artifact is
+//! marked as its last: that is known only when the task is over, and then there is nothing left to send.
 
 pub mod card;
 pub mod decode;
@@ -18,15 +18,12 @@ mod properties;
 
 use crate::spelling::Spelling;
 
-/// As the card and the header `A2A-Version` spell this line.
-pub const VERSION: &str = "0.3";
-
-/// The two shapes of 0.3.
+/// The two formats of 0.3.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Dialect {
-    /// JSON-RPC: objects say their `kind`, enums are words.
+    /// JSON-RPC: objects have a `kind`, enums are words.
     Rpc,
-    /// REST: ProtoJSON of `a2a.v1`. The parts of a message stand under `content`.
+    /// REST: ProtoJSON of `a2a.v1`. The parts of a message are in `content`.
     Rest,
 }
 
@@ -54,7 +51,7 @@ const RPC: Spelling = Spelling {
     has_references: true,
 };
 
-/// Readers of ProtoJSON may refuse a field that they do not know, so nothing else is written.
+/// Readers of ProtoJSON may refuse unknown fields, so no other fields are written.
 const REST: Spelling = Spelling {
     role_name: crate::v1::role_name,
     state_name: names::state_enum,

@@ -1,6 +1,6 @@
-//! What is written alike on both lines: straight from the model to bytes, nothing is copied on the way.
+//! The writers that both versions share: from the model to bytes, without copies in between.
 //!
-//! Required fields are always there, optional ones only when they say something.
+//! Required fields are always written, optional ones only if they have a value.
 
 pub(crate) mod gap;
 pub(crate) mod merge;
@@ -20,16 +20,16 @@ use crate::output::{Fate, fate, leaves_any};
 use crate::spelling::{PartView, Spelling};
 use crate::time;
 
-/// How much of a task the caller asked to see, and what it can make use of.
+/// How much of a task a caller asked for, and what it may see.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct View {
-    /// At most so many of the newest messages. `None`: all of them. 0: no `history` at all.
+    /// The number of newest messages to write. `None`: all of them. 0: no `history` at all.
     pub history_length: Option<u32>,
-    /// Without: no `artifacts` key, not even an empty one.
+    /// If false, there is no `artifacts` key, not even an empty one.
     pub artifacts: bool,
-    /// What is told in `metadata.shared`. Nothing activated: nothing at all.
+    /// The extensions whose fields are in `metadata.shared`. Without any there is no `metadata.shared`.
     pub activated: Activated,
-    /// What it may see of the agent's inner life. Blocks that it may not see are not there for it.
+    /// Which internals of the agent the caller may see. All other blocks are left out.
     pub exposure: Exposure,
 }
 
@@ -44,18 +44,18 @@ impl Default for View {
     }
 }
 
-/// Events that a reader asked for and the log no longer has.
+/// Events that a reader asked for and that the log no longer has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Gap {
-    /// The last event that the reader says it saw.
+    /// The last event that the reader says it has received.
     pub requested: EventId,
-    /// The first event that is still there.
+    /// The first event that the log still has.
     pub first: Seq,
-    /// The event that the snapshot stands at.
+    /// The event that the snapshot includes as its last.
     pub head: EventId,
 }
 
-/// The name, the place and the status of a task, which is open already.
+/// Writes the ids and the status of a task into an open object.
 pub(crate) fn write_task_head(object: &mut ObjectWriter<'_>, task: &Task, spelling: &Spelling) {
     write_names(object, ["id", "contextId"], &task.id, &task.context_id);
     object.object("status", |status| write_status(status, &task.status, &task.terms.output, spelling));
@@ -72,14 +72,14 @@ pub(crate) fn write_task_tail(
     let history = seen_history(task, view).iter().filter(|message| leaves_any(&message.parts, output));
     object.some_array("history", history, |out, message| write_message(out, message, output, spelling));
     let shared = Shared::of_task(task, view.activated);
-    let metadata = negotiation::noted(task.metadata.as_ref(), output);
+    let metadata = negotiation::annotated(task.metadata.as_ref(), output);
     match gap {
-        Some(gap) => shared.write(object, Some(&gap::noted(metadata.as_deref(), gap))),
+        Some(gap) => shared.write(object, Some(&gap::annotated(metadata.as_deref(), gap))),
         None => shared.write(object, metadata.as_deref()),
     }
 }
 
-/// A task as its first event tells it.
+/// Writes a task as it is after its first event.
 pub(crate) fn write_submitted(
     object: &mut ObjectWriter<'_>,
     task: &TaskId,
@@ -97,10 +97,10 @@ pub(crate) fn write_submitted(
         object.array("history", [message], |out, message| write_message(out, message, output, spelling));
     }
     let shared = Shared::of_submitted(parent.as_deref(), view.activated);
-    shared.write(object, negotiation::noted(None, output).as_deref());
+    shared.write(object, negotiation::annotated(None, output).as_deref());
 }
 
-/// A page of a list. All four fields are always there, `nextPageToken` as "" on the last page.
+/// Writes a page of a list. All four fields are always there; `nextPageToken` is "" on the last page.
 pub(crate) fn write_page(
     out: &mut Vec<u8>,
     tasks: &[Task],
@@ -113,7 +113,7 @@ pub(crate) fn write_page(
     page.array("tasks", tasks, write);
     page.text("nextPageToken", next_page_token);
     page.number("pageSize", page_size);
-    // An int32 on the wire.
+    // The field is an int32 in the protocol.
     page.number("totalSize", i32::try_from(total).unwrap_or(i32::MAX));
     page.end();
 }
@@ -136,12 +136,12 @@ pub(crate) fn seen_history(task: &Task, view: View) -> &[Message] {
     &task.history[task.history.len().saturating_sub(limit)..]
 }
 
-/// Whether a view does not see the message that made a task.
+/// Whether a view hides the message that created a task.
 pub(crate) fn hides_first_message(parent: Option<&Parent>, view: View) -> bool {
     view.history_length == Some(0) || hides_prompt(parent, view.exposure)
 }
 
-/// What a sub-agent was told to do is the input of a tool call of the task above it.
+/// The prompt of a sub-agent is the input of a tool call in the parent task, so it is hidden together with tool calls.
 fn hides_prompt(parent: Option<&Parent>, exposure: Exposure) -> bool {
     parent.is_some() && !exposure.tool_trace
 }
@@ -235,7 +235,7 @@ pub(crate) fn write_parts(
     });
 }
 
-/// The parts that are left for the caller, and whether a part is told as text.
+/// The parts that the caller accepts, and whether each is written as text.
 pub(crate) fn seen_parts<'a>(
     parts: &'a [Part],
     output: &'a OutputModes,
@@ -244,14 +244,14 @@ pub(crate) fn seen_parts<'a>(
     fates.filter(|(_, fate)| *fate != Fate::Dropped).map(|(part, fate)| (part, fate == Fate::AsText))
 }
 
-/// File bytes, as a string in base64.
+/// Writes bytes as a string in base64.
 pub(crate) fn write_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.push(b'"');
     base64::write(out, bytes);
     out.push(b'"');
 }
 
-/// What an object is, where the dialect has it say so.
+/// Writes the kind of an object, in dialects that have the field.
 pub(crate) fn write_kind(object: &mut ObjectWriter<'_>, kind: &str, spelling: &Spelling) {
     if spelling.has_kinds {
         object.text("kind", kind);
@@ -270,7 +270,7 @@ pub(crate) fn write_extensions(object: &mut ObjectWriter<'_>, extensions: &[Stri
     }
 }
 
-/// About how many bytes a task takes, so that a long one is not copied while its buffer grows. Text dominates.
+/// The approximate size of a task in bytes, so that the buffer of a long one is not copied while it grows. Text dominates.
 pub(crate) fn size_of_task(task: &Task, view: View) -> usize {
     let parts = |parts: &[Part]| parts.iter().map(size_of_part).sum::<usize>();
     let history = seen_history(task, view).iter().map(|message| 160 + parts(&message.parts)).sum::<usize>();

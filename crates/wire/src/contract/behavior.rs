@@ -1,4 +1,4 @@
-//! What the lines leave open, or do differently, and what is done here.
+//! Behaviour that the specifications leave open or define differently, and what this gateway does.
 
 use longshore_model::ErrorKind;
 use serde_json::{Value, json};
@@ -7,9 +7,9 @@ use super::method;
 use crate::surface::{OPERATIONS, ProtocolVersion};
 use crate::v1::method::Method;
 
-/// How an operation behaves when it is repeated, after a cut, and on a task that is over already.
-pub fn service_behaviors(line: ProtocolVersion) -> Value {
-    let mut methods = match line {
+/// How an operation behaves when it is repeated, after a lost connection, and on a task that is already over.
+pub fn service_behaviors(version: ProtocolVersion) -> Value {
+    let mut methods = match version {
         ProtocolVersion::V03 => json!({
             "tasks/cancel": {
                 "baseline": "core",
@@ -41,7 +41,7 @@ pub fn service_behaviors(line: ProtocolVersion) -> Value {
                     "already_canceled": {
                         "behavior": "reject",
                         "returns_current_state": null,
-                        "error": method::error(line, ErrorKind::TaskNotCancelable),
+                        "error": method::error(version, ErrorKind::TaskNotCancelable),
                     },
                 },
             },
@@ -51,7 +51,7 @@ pub fn service_behaviors(line: ProtocolVersion) -> Value {
                 "resume": resume(),
                 "terminal_state_behavior": {
                     "behavior": "reject",
-                    "error": method::error(line, ErrorKind::UnsupportedOperation),
+                    "error": method::error(version, ErrorKind::UnsupportedOperation),
                     "with_last_event_id": {
                         "behavior": "replay_missed_events_then_close",
                         "delivery": "events_after_last_event_id",
@@ -63,7 +63,7 @@ pub fn service_behaviors(line: ProtocolVersion) -> Value {
     };
     let is_send = |method| matches!(method, Method::SendMessage | Method::SendStreamingMessage);
     for operation in OPERATIONS.iter().filter(|operation| is_send(operation.method)) {
-        methods[operation.jsonrpc(line)] = json!({
+        methods[operation.jsonrpc(version)] = json!({
             "baseline": "core",
             "retention": "stable",
             "idempotency": {
@@ -78,7 +78,7 @@ pub fn service_behaviors(line: ProtocolVersion) -> Value {
     json!({"classification": "service-level-semantic-enhancement", "methods": methods})
 }
 
-/// How a reader goes on where it was cut.
+/// How a reader resumes after a lost connection.
 fn resume() -> Value {
     json!({"header": "Last-Event-ID", "behavior": "replay_missed_events_then_follow"})
 }

@@ -19,47 +19,47 @@ pub enum Audience {
     Authenticated,
 }
 
-/// Where a document is served, and so which URL and which lines it names.
+/// The path below which a document is served. It decides which URL and which versions the document names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Base {
-    /// Where all lines are served.
+    /// The root, which serves all versions.
     Root,
-    /// Where only the line of the document is served.
+    /// A path that serves only the version of the document.
     ProtocolVersion,
 }
 
 impl Base {
-    /// The lines that are served there, for a document of `line`.
-    pub(super) fn lines(self, line: ProtocolVersion) -> Vec<ProtocolVersion> {
+    /// The versions that are served below this path, for a document of `version`.
+    pub(super) fn versions(self, version: ProtocolVersion) -> Vec<ProtocolVersion> {
         match self {
             Self::Root => ProtocolVersion::ALL.to_vec(),
-            Self::ProtocolVersion => vec![line],
+            Self::ProtocolVersion => vec![version],
         }
     }
 }
 
-/// The card of one line. It has no spelling yet: see `v1::card`.
-pub fn card(deployment: &Deployment, line: ProtocolVersion, audience: Audience, base: Base) -> Card {
-    card_of(deployment, line, audience, base, None)
+/// The card of one version, not yet encoded: see `v1::card`.
+pub fn card(deployment: &Deployment, version: ProtocolVersion, audience: Audience, base: Base) -> Card {
+    card_of(deployment, version, audience, base, None)
 }
 
-/// The extended card of one line, with what the agent has to offer by name.
-pub fn extended_card(deployment: &Deployment, line: ProtocolVersion, base: Base, offers: &Offers) -> Card {
-    // Nobody could name them where the agent cannot be controlled.
+/// The extended card of one version, with the agents and commands of OpenCode by name.
+pub fn extended_card(deployment: &Deployment, version: ProtocolVersion, base: Base, offers: &Offers) -> Card {
+    // Without control methods a caller cannot use the agents and commands.
     let offers = Some(offers).filter(|_| deployment.control);
-    card_of(deployment, line, Audience::Authenticated, base, offers)
+    card_of(deployment, version, Audience::Authenticated, base, offers)
 }
 
 fn card_of(
     deployment: &Deployment,
-    line: ProtocolVersion,
+    version: ProtocolVersion,
     audience: Audience,
     base: Base,
     offers: Option<&Offers>,
 ) -> Card {
     let path = match base {
         Base::Root => "",
-        Base::ProtocolVersion => line.base(),
+        Base::ProtocolVersion => version.base(),
     };
     let url = format!("{}{path}", deployment.url());
     Card {
@@ -67,10 +67,10 @@ fn card_of(
         description: description(deployment, audience),
         version: deployment.version.clone(),
         documentation_url: deployment.documentation_url.clone(),
-        interfaces: bindings(line).map(|binding| Interface { url: url.clone(), binding }).to_vec(),
+        interfaces: bindings(version).map(|binding| Interface { url: url.clone(), binding }).to_vec(),
         streaming: true,
         extended: true,
-        extensions: extensions_with(deployment, line, audience, base, offers),
+        extensions: extensions_with(deployment, version, audience, base, offers),
         schemes: deployment.schemes.clone(),
         input_modes: deployment.input_modes(),
         output_modes: OUTPUT_MODES.map(str::to_owned).to_vec(),
@@ -78,12 +78,12 @@ fn card_of(
     }
 }
 
-/// The card of the root, for clients of every line: each finds the extensions under the names and with the parameters of its
-/// own. See `v03::card::merged`.
+/// The card of the root, for clients of both versions: it lists each extension with the URI and the parameters of both.
+/// See `v03::card::merged`.
 pub fn merged_card(deployment: &Deployment, audience: Audience) -> Card {
     let mut merged = card(deployment, ProtocolVersion::V1, audience, Base::Root);
     for entry in extensions(deployment, ProtocolVersion::V03, audience, Base::Root) {
-        // What has one name only is listed once.
+        // An extension with one URI for both versions is listed once.
         if merged.extensions.iter().all(|known| known.uri != entry.uri) {
             merged.extensions.push(entry);
         }
@@ -115,20 +115,20 @@ fn description(deployment: &Deployment, audience: Audience) -> String {
     text
 }
 
-/// The extensions that are served, in the order of the card, under the URIs and with the names of a line. The public ones
-/// have the short parameters for everybody, and all have the full ones for callers with a credential.
+/// The extensions that are served, in the order of the card, with the URIs and names of a version. For anonymous readers these
+/// are the public ones with short parameters, for callers with a credential all of them with full parameters.
 pub fn extensions(
     deployment: &Deployment,
-    line: ProtocolVersion,
+    version: ProtocolVersion,
     audience: Audience,
     base: Base,
 ) -> Vec<CardExtension> {
-    extensions_with(deployment, line, audience, base, None)
+    extensions_with(deployment, version, audience, base, None)
 }
 
 fn extensions_with(
     deployment: &Deployment,
-    line: ProtocolVersion,
+    version: ProtocolVersion,
     audience: Audience,
     base: Base,
     offers: Option<&Offers>,
@@ -136,12 +136,12 @@ fn extensions_with(
     let required = &deployment.required_extensions;
     let is_seen = |extension: &Extension| audience == Audience::Authenticated || is_public(*extension);
     let entry = |extension| {
-        let mut entry = params::declaration(deployment, line, extension)?;
-        // On the older line all count as activated, so there is nothing to require.
-        entry.required = line == ProtocolVersion::V1 && required.contains(&extension);
+        let mut entry = params::declaration(deployment, version, extension)?;
+        // In 0.3 all extensions count as activated, so there is nothing to require.
+        entry.required = version == ProtocolVersion::V1 && required.contains(&extension);
         if audience == Audience::Authenticated {
             entry.params =
-                params::full(deployment, line, base, extension, offers).map(|params| Json::of(&params));
+                params::full(deployment, version, base, extension, offers).map(|params| Json::of(&params));
         }
         Some(entry)
     };
@@ -153,15 +153,15 @@ fn is_public(extension: Extension) -> bool {
         || matches!(extension, Extension::ThinkingExposure | Extension::ArtifactMetadata)
 }
 
-/// The URI of a line.
-pub(super) fn uri(extension: Extension, line: ProtocolVersion) -> Cow<'static, str> {
-    match line {
+/// The URI of an extension in a version.
+pub(super) fn uri(extension: Extension, version: ProtocolVersion) -> Cow<'static, str> {
+    match version {
         ProtocolVersion::V1 => Cow::Borrowed(extension.uri()),
         ProtocolVersion::V03 => extension.uri_v03(),
     }
 }
 
-/// Those that are served, in the order of the card. No other can be required: the configuration refuses that.
+/// The extensions that are served, in the order of the card. The configuration refuses to require any other.
 pub(super) fn declared_extensions(deployment: &Deployment) -> Vec<Extension> {
     let nothing = Exposure { raw_thinking: false, tool_trace: false };
     let is_served = |extension: Extension| match extension {

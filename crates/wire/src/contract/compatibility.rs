@@ -1,4 +1,4 @@
-//! The compatibility profile: which lines, methods and extensions there are, and how far a client may rely on them.
+//! The compatibility profile: which versions, methods and extensions there are, and how far a client may rely on them.
 
 use serde_json::{Map, Value, json};
 
@@ -10,55 +10,55 @@ use crate::extension::Extension;
 use crate::methods::{self, Stability};
 use crate::surface::{self, OPERATIONS, ProtocolVersion};
 
-pub fn compatibility_profile(deployment: &Deployment, line: ProtocolVersion, base: Base) -> Value {
-    let mut document = profile(deployment, line);
-    document["default_protocol_version"] = json!(deployment.default_line(line, base).version());
-    document["supported_protocol_versions"] = json!(versions(line, base));
-    document["protocol_compatibility"] = protocol_compatibility(deployment, line, base);
-    document["core"] = core(line);
-    document["extension_retention"] = Value::Object(extension_retention(deployment, line));
-    document["method_retention"] = Value::Object(method_retention(deployment, line));
-    document["service_behaviors"] = service_behaviors(line);
-    document["consumer_guidance"] = json!(guidance(line, base));
+pub fn compatibility_profile(deployment: &Deployment, version: ProtocolVersion, base: Base) -> Value {
+    let mut document = profile(deployment, version);
+    document["default_protocol_version"] = json!(deployment.default_version(version, base).version());
+    document["supported_protocol_versions"] = json!(versions(version, base));
+    document["protocol_compatibility"] = protocol_compatibility(deployment, version, base);
+    document["core"] = core(version);
+    document["extension_retention"] = Value::Object(extension_retention(deployment, version));
+    document["method_retention"] = Value::Object(method_retention(deployment, version));
+    document["service_behaviors"] = service_behaviors(version);
+    document["consumer_guidance"] = json!(guidance(version, base));
     document
 }
 
-pub(super) fn versions(line: ProtocolVersion, base: Base) -> Vec<&'static str> {
-    base.lines(line).into_iter().map(ProtocolVersion::version).collect()
+pub(super) fn versions(version: ProtocolVersion, base: Base) -> Vec<&'static str> {
+    base.versions(version).into_iter().map(ProtocolVersion::version).collect()
 }
 
-pub(super) fn core(line: ProtocolVersion) -> Value {
-    let endpoints: Vec<String> = surface::endpoints(line).iter().map(ToString::to_string).collect();
-    json!({"jsonrpc_methods": surface::core_methods(line), "http_endpoints": endpoints})
+pub(super) fn core(version: ProtocolVersion) -> Value {
+    let endpoints: Vec<String> = surface::endpoints(version).iter().map(ToString::to_string).collect();
+    json!({"jsonrpc_methods": surface::core_methods(version), "http_endpoints": endpoints})
 }
 
-pub(super) fn protocol_compatibility(deployment: &Deployment, line: ProtocolVersion, base: Base) -> Value {
-    let default = deployment.default_line(line, base);
-    let entry = |line: ProtocolVersion| {
-        let (features, gaps) = told(line);
+pub(super) fn protocol_compatibility(deployment: &Deployment, version: ProtocolVersion, base: Base) -> Value {
+    let default = deployment.default_version(version, base);
+    let entry = |version: ProtocolVersion| {
+        let (features, gaps) = features_and_gaps(version);
         let value = json!({
             "enabled": true,
-            "default": line == default,
+            "default": version == default,
             "status": "supported",
             "supported_features": features,
             "known_gaps": gaps,
         });
-        (line.version().to_owned(), value)
+        (version.version().to_owned(), value)
     };
     json!({
         "default_protocol_version": default.version(),
-        "supported_protocol_versions": versions(line, base),
+        "supported_protocol_versions": versions(version, base),
         "missing_version": match (base, deployment.missing_version) {
             (Base::Root, MissingVersion::ByRequest) => "line_of_method_or_path",
             _ => default.version(),
         },
-        "versions": base.lines(line).into_iter().map(entry).collect::<Map<_, _>>(),
+        "versions": base.versions(version).into_iter().map(entry).collect::<Map<_, _>>(),
     })
 }
 
-/// What a line can do here, and what of it is missing.
-fn told(line: ProtocolVersion) -> (&'static [&'static str], &'static [&'static str]) {
-    match line {
+/// What this gateway supports of a version, and what is missing.
+fn features_and_gaps(version: ProtocolVersion) -> (&'static [&'static str], &'static [&'static str]) {
+    match version {
         ProtocolVersion::V1 => (
             &[
                 "All operations over JSON-RPC and HTTP+JSON.",
@@ -84,7 +84,7 @@ fn told(line: ProtocolVersion) -> (&'static [&'static str], &'static [&'static s
     }
 }
 
-fn extension_retention(deployment: &Deployment, line: ProtocolVersion) -> Map<String, Value> {
+fn extension_retention(deployment: &Deployment, version: ProtocolVersion) -> Map<String, Value> {
     let declared = declared_extensions(deployment);
     let rows = declared.into_iter().filter_map(|extension| {
         let (surface, retention) = match extension {
@@ -97,7 +97,7 @@ fn extension_retention(deployment: &Deployment, line: ProtocolVersion) -> Map<St
             | Extension::SessionManagement
             | Extension::ProviderDiscovery => ("jsonrpc-extension", "stable"),
             Extension::WorkspaceControl => ("jsonrpc-extension", "mixed"),
-            // They are about the documents.
+            // These two describe the documents themselves.
             Extension::CompatibilityProfile | Extension::WireContract => return None,
         };
         let mut row = json!({"surface": surface, "availability": "always", "retention": retention});
@@ -105,19 +105,19 @@ fn extension_retention(deployment: &Deployment, line: ProtocolVersion) -> Map<St
         if extension == Extension::WorkspaceControl {
             row["upstream_stability"] = json!("mixed");
         }
-        Some((uri(extension, line).into_owned(), row))
+        Some((uri(extension, version).into_owned(), row))
     });
     rows.collect()
 }
 
-fn method_retention(deployment: &Deployment, line: ProtocolVersion) -> Map<String, Value> {
+fn method_retention(deployment: &Deployment, version: ProtocolVersion) -> Map<String, Value> {
     let core = OPERATIONS.iter().map(|operation| {
         let mut row = json!({"surface": "core", "availability": "always", "retention": "required"});
         if let Some(kind) = operation.refused {
             row["availability"] = json!("disabled");
-            row["error"] = method::error(line, kind);
+            row["error"] = method::error(version, kind);
         }
-        (operation.jsonrpc(line).to_owned(), row)
+        (operation.jsonrpc(version).to_owned(), row)
     });
     let extensions = methods::all().filter(|method| method.is_there(deployment)).map(|method| {
         let availability = match (method.switch, method.is_on(deployment)) {
@@ -134,7 +134,7 @@ fn method_retention(deployment: &Deployment, line: ProtocolVersion) -> Map<Strin
             "surface": "extension",
             "availability": availability,
             "retention": retention,
-            "extension_uri": uri(method.extension, line),
+            "extension_uri": uri(method.extension, version),
         });
         if let Some(switch) = method.switch {
             row["toggle"] = json!(switch.toggle());
@@ -155,7 +155,7 @@ fn add_scope(row: &mut Value, extension: Extension) {
     }
 }
 
-fn guidance(line: ProtocolVersion, base: Base) -> Vec<String> {
+fn guidance(version: ProtocolVersion, base: Base) -> Vec<String> {
     let on_version = match base {
         Base::Root => {
             "Send A2A-Version with every request. Without it the method or the path decides, unless this deployment says \
@@ -163,7 +163,7 @@ fn guidance(line: ProtocolVersion, base: Base) -> Vec<String> {
                 .to_owned()
         }
         Base::ProtocolVersion => {
-            let version = line.version();
+            let version = version.version();
             format!("Only A2A {version} is served here; a request that names another version is refused.")
         }
     };

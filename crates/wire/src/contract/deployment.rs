@@ -1,4 +1,4 @@
-//! The facts that the documents depend on.
+//! The facts on which the documents depend.
 
 use longshore_model::card::{AuthScheme, INPUT_MODES};
 
@@ -7,11 +7,11 @@ use super::environment::Environment;
 use crate::extension::{Exposure, Extension};
 use crate::surface::ProtocolVersion;
 
-/// The name and the words of an agent whose operator gave it none.
+/// The name and the description of an agent whose operator configured none.
 pub const DEFAULT_TITLE: &str = "Longshore";
 pub const DEFAULT_DESCRIPTION: &str = "A coding agent (OpenCode) that works in one directory.";
 
-/// What was configured, as far as callers may know it.
+/// The configuration, as far as callers may know it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of the configuration")]
 pub struct Deployment {
@@ -22,30 +22,30 @@ pub struct Deployment {
     pub public_url: String,
     pub documentation_url: Option<String>,
     pub missing_version: MissingVersion,
-    /// What credentials are taken, in any order and as often as they come.
+    /// The accepted kinds of credentials, in any order and possibly repeated.
     pub schemes: Vec<AuthScheme>,
-    /// The media types that messages may hold beside those that always may.
+    /// Media types that messages may contain in addition to the standard ones.
     pub more_input_modes: Vec<String>,
-    /// How much of the agent's thinking callers see whose credential does not say.
+    /// Which internals of the agent a caller sees whose credential has no setting of its own.
     pub exposure: Exposure,
-    /// Every operation must activate these.
+    /// The extensions that a request must activate.
     pub required_extensions: Vec<Extension>,
-    /// Callers may choose a directory below the root of the workspace.
+    /// Whether callers may choose a directory below the root of the workspace.
     pub directory_override: bool,
-    /// Callers who know the agent can look at it and steer it: there are methods for that.
+    /// Whether there are methods with which callers inspect and control OpenCode.
     pub control: bool,
-    /// Callers who may can run shell commands in sessions.
+    /// Whether callers with the capability can run shell commands in sessions.
     pub session_shell: bool,
-    /// Callers who may can change workspaces and worktrees.
+    /// Whether callers with the capability can change workspaces and worktrees.
     pub workspace_mutations: bool,
-    /// What the gateway counts can be read at `/metrics`.
+    /// Whether `/metrics` is served.
     pub metrics: bool,
     pub environment: Environment,
     pub project: Option<String>,
-    /// The agent of OpenCode that is used when a caller names none.
+    /// The OpenCode agent for messages that name none.
     pub agent: Option<String>,
     pub variant: Option<String>,
-    /// `None`: callers are not to know it.
+    /// `None`: callers may not see it.
     pub workspace_root: Option<String>,
 }
 
@@ -58,15 +58,15 @@ impl Deployment {
         self.control && self.workspace_mutations && !self.environment.is_read_only()
     }
 
-    /// The line that is meant when a request says nothing, as a client of `line` has to know it.
-    pub(super) fn default_line(&self, line: ProtocolVersion, base: Base) -> ProtocolVersion {
+    /// The version of a request without `A2A-Version`, as a client of `version` has to know it.
+    pub(super) fn default_version(&self, version: ProtocolVersion, base: Base) -> ProtocolVersion {
         match (base, self.missing_version) {
-            (Base::ProtocolVersion, _) | (Base::Root, MissingVersion::ByRequest) => line,
+            (Base::ProtocolVersion, _) | (Base::Root, MissingVersion::ByRequest) => version,
             (Base::Root, MissingVersion::V03) => ProtocolVersion::V03,
         }
     }
 
-    /// What streams hold, in words.
+    /// The content of streams, in words.
     pub(super) fn streamed(&self) -> &'static str {
         match (self.exposure.raw_thinking, self.exposure.tool_trace) {
             (true, true) => "text, reasoning and tool calls",
@@ -76,7 +76,7 @@ impl Deployment {
         }
     }
 
-    /// The media types that messages may hold, each once.
+    /// The media types that messages may contain, without repetition.
     pub(super) fn input_modes(&self) -> Vec<String> {
         let mut modes = INPUT_MODES.map(str::to_owned).to_vec();
         for mode in &self.more_input_modes {
@@ -119,12 +119,12 @@ impl Default for Deployment {
     }
 }
 
-/// What line a request is of that has no `A2A-Version`.
+/// The version of a request without `A2A-Version`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum MissingVersion {
-    /// The one that has its method or path.
+    /// The version that has the method or the path.
     #[default]
     ByRequest,
-    /// Always 0.3, as the specification of 1.0 has it.
+    /// Always 0.3, as the specification of 1.0 demands.
     V03,
 }

@@ -1,6 +1,6 @@
-//! What the operator declares about where the agent works. The gateway repeats it; it enforces none of it.
+//! What the operator declares about the environment of the agent. The gateway repeats these declarations, and enforces none.
 
-/// An enum of declared words. The first is what holds when nothing is declared.
+/// An enum of words. The first is the default.
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident { $first:ident = $first_word:literal, $($variant:ident = $word:literal),* $(,)? }) => {
         $(#[$doc])*
@@ -101,7 +101,7 @@ words!(
     }
 );
 
-/// All declarations.
+/// All declarations of the operator.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Environment {
     pub sandbox_mode: SandboxMode,
@@ -118,7 +118,7 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// Nothing can be written, so whatever would write is off, whichever way it is switched.
+    /// Whether nothing can be written. Then every feature that writes is off, even if it is switched on.
     pub fn is_read_only(&self) -> bool {
         self.sandbox_mode == SandboxMode::ReadOnly || self.write_scope == WriteScope::None
     }

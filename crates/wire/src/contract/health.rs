@@ -1,4 +1,4 @@
-//! Health: what works and what does not, with the profile.
+//! The health document: which parts work, and the profile.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -7,42 +7,42 @@ use super::deployment::Deployment;
 use super::profile;
 use crate::surface::ProtocolVersion;
 
-/// A part of the gateway that can fail by itself.
+/// A part of the gateway that can fail independently.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Part {
     Up,
-    /// It does not work, in words that callers may read: no path, no secret.
+    /// The part does not work. The text is for callers: it contains no path and no secret.
     Down(String),
 }
 
-/// What was found just now.
+/// The current state of the gateway.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HealthFacts {
     pub opencode: Part,
     pub store: Part,
-    /// It is about to stop, and takes nothing new.
+    /// Whether the gateway is shutting down and accepts no new work.
     pub stopping: bool,
 }
 
 impl HealthFacts {
-    /// New work can be taken.
+    /// Whether new work is accepted.
     pub fn is_ready(&self) -> bool {
         !self.stopping && self.opencode == Part::Up && self.store == Part::Up
     }
 }
 
-/// The answer of `/health`.
-pub fn health(deployment: &Deployment, line: ProtocolVersion, facts: &HealthFacts) -> Bytes {
+/// The response of `/health`.
+pub fn health(deployment: &Deployment, version: ProtocolVersion, facts: &HealthFacts) -> Bytes {
     let document = json!({
         "status": if facts.is_ready() { "ok" } else { "unavailable" },
         "service": "longshore",
         "version": deployment.version,
-        // Who can answer this lives.
+        // A gateway that can respond is alive.
         "live": true,
         "ready": facts.is_ready(),
         "stopping": facts.stopping,
         "parts": {"opencode": part(&facts.opencode), "store": part(&facts.store)},
-        "profile": profile(deployment, line),
+        "profile": profile(deployment, version),
     });
     document.to_string().into()
 }
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_says_what_is_down() {
+    fn health_names_the_part_that_is_down() {
         let down = || Part::Down("It does not answer.".to_owned());
         for (opencode, store, stopping, status, ready) in [
             (Part::Up, Part::Up, false, "ok", true),

@@ -1,4 +1,4 @@
-//! What a contract says about a method of an extension, and about an error.
+//! The contract of a method of an extension, and of an error.
 
 use longshore_model::ErrorKind;
 use serde_json::{Map, Value, json};
@@ -10,43 +10,46 @@ use crate::surface::ProtocolVersion;
 use crate::{v1, v03};
 
 /// The methods of an extension that are served.
-pub(super) fn of(deployment: &Deployment, extension: Extension) -> impl Iterator<Item = &'static Method> {
-    methods::on(deployment).filter(move |method| method.extension == extension)
+pub(super) fn of_extension(
+    deployment: &Deployment,
+    extension: Extension,
+) -> impl Iterator<Item = &'static Method> {
+    methods::enabled(deployment).filter(move |method| method.extension == extension)
 }
 
-/// The methods of an extension, by the keys of the card.
+/// The names of the methods of an extension, by the keys of the card.
 pub(super) fn names(deployment: &Deployment, extension: Extension) -> Map<String, Value> {
-    of(deployment, extension).map(named).collect()
+    of_extension(deployment, extension).map(named).collect()
 }
 
-/// Those that do this to the agent.
+/// The names of the methods with this effect on the agent.
 pub(super) fn names_by_effect(
     deployment: &Deployment,
     extension: Extension,
     effect: Effect,
 ) -> Map<String, Value> {
-    of(deployment, extension).filter(|method| method.effect == effect).map(named).collect()
+    of_extension(deployment, extension).filter(|method| method.effect == effect).map(named).collect()
 }
 
 fn named(method: &Method) -> (String, Value) {
     (method.key.to_owned(), json!(method.name))
 }
 
-/// The methods of an extension that have a switch, whether it is on or not. There are clients that take nothing else in an
-/// entry.
+/// The methods of an extension that have a switch, whether it is on or off. Entries have these two fields only, because some
+/// clients refuse others.
 pub(super) fn flags(extension: Extension) -> Map<String, Value> {
     let flag = |switch: Switch| json!({"enabled_by_default": false, "config_key": switch.toggle()});
     switched(extension).map(|(name, switch)| (name.to_owned(), flag(switch))).collect()
 }
 
-/// What the credential must have of those who call them.
+/// The capabilities that a credential needs for the methods with a switch.
 pub(super) fn capabilities(extension: Extension) -> Map<String, Value> {
     switched(extension).map(|(name, switch)| (name.to_owned(), json!(switch.capability().as_str()))).collect()
 }
 
-/// The same for parameters of those that are served, where they need more than their method. What is switched off nobody can give.
+/// The capabilities that parameters of served methods need in addition. Parameters that are switched off are left out.
 pub(super) fn parameter_capabilities(deployment: &Deployment, extension: Extension) -> Map<String, Value> {
-    let needs = of(deployment, extension).filter_map(|method| {
+    let needs = of_extension(deployment, extension).filter_map(|method| {
         let needs = method.needs_of_params().into_iter().filter(|(_, switch)| switch.is_on(deployment));
         let words: Map<String, Value> =
             needs.map(|(path, switch)| (path, json!(switch.capability().as_str()))).collect();
@@ -60,17 +63,17 @@ fn switched(extension: Extension) -> impl Iterator<Item = (&'static str, Switch)
     methods.filter_map(|method| Some((method.name, method.switch?)))
 }
 
-/// How each method of an extension is called.
+/// The contract of each served method of an extension.
 pub(super) fn contracts(
     deployment: &Deployment,
-    line: ProtocolVersion,
+    version: ProtocolVersion,
     extension: Extension,
 ) -> Map<String, Value> {
-    let contract = |method: &Method| (method.name.to_owned(), contract(deployment, line, method));
-    of(deployment, extension).map(contract).collect()
+    let contract = |method: &Method| (method.name.to_owned(), contract(deployment, version, method));
+    of_extension(deployment, extension).map(contract).collect()
 }
 
-fn contract(deployment: &Deployment, line: ProtocolVersion, method: &Method) -> Value {
+fn contract(deployment: &Deployment, version: ProtocolVersion, method: &Method) -> Value {
     let mut names = Names::default();
     for param in method.params {
         names.add("", param, true, deployment);
@@ -86,7 +89,7 @@ fn contract(deployment: &Deployment, line: ProtocolVersion, method: &Method) -> 
         params.insert("unsupported".to_owned(), json!(methods::OTHER_PAGING));
     }
     let mut result = json!({"fields": method.result.fields()});
-    if let Some(items_type) = method.result.items_type(line) {
+    if let Some(items_type) = method.result.items_type(version) {
         result["items_type"] = json!(items_type);
     }
     let mut contract = json!({"params": params, "result": result, "notification_response_status": 204});
@@ -99,7 +102,7 @@ fn contract(deployment: &Deployment, line: ProtocolVersion, method: &Method) -> 
     contract
 }
 
-/// The names of parameters, those of the fields of an object behind its own.
+/// The paths of parameters: a field of an object follows the name of the object.
 #[derive(Default)]
 struct Names {
     required: Vec<String>,
@@ -108,16 +111,16 @@ struct Names {
 }
 
 impl Names {
-    /// `needed`: what it stands in cannot be left out.
-    fn add(&mut self, place: &str, param: &Param, needed: bool, deployment: &Deployment) {
+    /// `needed`: whether the enclosing object is required.
+    fn add(&mut self, prefix: &str, param: &Param, needed: bool, deployment: &Deployment) {
         if param.switch.is_some_and(|switch| !switch.is_on(deployment)) {
             return;
         }
-        let name = format!("{place}{}", param.name);
+        let name = format!("{prefix}{}", param.name);
         let needed = needed && param.required;
         match param.kind {
-            // What stands in a part of a prompt is told apart, and nobody has to look into a model.
-            Kind::Object(fields) if place.is_empty() => {
+            // Only the first level is expanded: the parts of a prompt have their own entry, and a model is one value.
+            Kind::Object(fields) if prefix.is_empty() => {
                 for field in fields {
                     self.add(&format!("{name}."), field, needed, deployment);
                 }
@@ -179,9 +182,9 @@ fn subtask_support() -> Value {
     })
 }
 
-/// The code of an error and the word that clients go by, in the spelling of a line.
-pub(crate) fn code(line: ProtocolVersion, kind: ErrorKind) -> (i32, &'static str) {
-    match line {
+/// The code of an error and the word that clients check, in a version.
+pub(crate) fn code(version: ProtocolVersion, kind: ErrorKind) -> (i32, &'static str) {
+    match version {
         ProtocolVersion::V1 => {
             let row = v1::error::row(kind);
             (row.code, row.reason)
@@ -193,12 +196,12 @@ pub(crate) fn code(line: ProtocolVersion, kind: ErrorKind) -> (i32, &'static str
     }
 }
 
-pub(super) fn error(line: ProtocolVersion, kind: ErrorKind) -> Value {
-    let (code, word) = code(line, kind);
+pub(super) fn error(version: ProtocolVersion, kind: ErrorKind) -> Value {
+    let (code, word) = code(version, kind);
     json!({"code": code, "type": word})
 }
 
 /// The codes of these kinds, by their words.
-pub(super) fn codes(line: ProtocolVersion, kinds: &[ErrorKind]) -> Map<String, Value> {
-    kinds.iter().map(|kind| code(line, *kind)).map(|(code, word)| (word.to_owned(), json!(code))).collect()
+pub(super) fn codes(version: ProtocolVersion, kinds: &[ErrorKind]) -> Map<String, Value> {
+    kinds.iter().map(|kind| code(version, *kind)).map(|(code, word)| (word.to_owned(), json!(code))).collect()
 }

@@ -1,12 +1,12 @@
-//! What OpenCode has by name, as the extended card tells it: agents and commands. Never what they are told to do.
+//! The agents and commands of OpenCode in the extended card. Their prompts are never shown.
 
 use longshore_model::card::Skill;
 use longshore_model::{OfferedAgent, OfferedCommand, Offers};
 
-/// The longest description that is told whole.
+/// Longer descriptions are cut.
 const MAX_DESCRIPTION: usize = 1024;
 
-/// A description fit for the card. `None`: there is nothing to say.
+/// A description for the card. `None`: there is none.
 pub(super) fn description(text: Option<&str>) -> Option<String> {
     let text = text.map(str::trim).filter(|text| !text.is_empty())?;
     if text.len() <= MAX_DESCRIPTION {
@@ -17,7 +17,7 @@ pub(super) fn description(text: Option<&str>) -> Option<String> {
     Some(cut)
 }
 
-/// The agents and commands as skills, so that clients which know nothing of OpenCode see them too.
+/// The agents and commands as skills, so that clients without knowledge of OpenCode see them too.
 pub(super) fn skills(offers: &Offers) -> Vec<Skill> {
     offers.agents.iter().map(agent).chain(offers.commands.iter().map(command)).collect()
 }

@@ -1,6 +1,6 @@
-//! The parameters of each extension in full, as the extended card has them.
+//! The full parameters of each extension, for the extended card.
 //!
-//! The public card has the short ones of [`crate::extension::declared`]; what stands here goes on from those.
+//! They extend the short parameters of the public card, [`crate::extension::declared`].
 
 mod provider_discovery;
 mod session_management;
@@ -20,32 +20,33 @@ use super::{method, profile};
 use crate::extension::{Extension, as_of_v03, declared, declared_exposure};
 use crate::methods::{Answer, Item};
 use crate::surface::ProtocolVersion;
+use crate::v03::error::snake_case;
 
-/// What stands on the public card too, in the names of the line. `None`: nothing.
-pub(super) fn slim(deployment: &Deployment, line: ProtocolVersion, extension: Extension) -> Option<Value> {
-    declaration(deployment, line, extension)?.params.map(|params| params.to_value())
+/// The parameters of the public card, in the names of the version. `None`: there are none.
+pub(super) fn slim(deployment: &Deployment, version: ProtocolVersion, extension: Extension) -> Option<Value> {
+    declaration(deployment, version, extension)?.params.map(|params| params.to_value())
 }
 
-/// The entry of the public card, in the names of the line. `None`: there is nothing to declare.
+/// The entry of the public card, in the names of the version. `None`: there is none.
 pub(super) fn declaration(
     deployment: &Deployment,
-    line: ProtocolVersion,
+    version: ProtocolVersion,
     extension: Extension,
 ) -> Option<CardExtension> {
     let entry = match extension {
         Extension::ThinkingExposure => declared_exposure(deployment.exposure)?,
         _ => declared(&[extension]).pop()?,
     };
-    Some(match line {
+    Some(match version {
         ProtocolVersion::V1 => entry,
         ProtocolVersion::V03 => as_of_v03(&entry),
     })
 }
 
-/// `offers`: what the agent has by name, where that is known and told.
+/// `offers`: the agents and commands of OpenCode, if they are known and may be shown.
 pub(super) fn full(
     deployment: &Deployment,
-    line: ProtocolVersion,
+    version: ProtocolVersion,
     base: Base,
     extension: Extension,
     offers: Option<&Offers>,
@@ -53,19 +54,19 @@ pub(super) fn full(
     let own = match extension {
         Extension::SessionBinding => session_binding(deployment),
         Extension::ModelSelection => model_selection(),
-        Extension::StreamHints => stream_hints(line),
-        Extension::InteractiveInterrupt => interactive_interrupt(deployment, line),
-        Extension::SessionManagement => session_management::params(deployment, line, offers),
-        Extension::ProviderDiscovery => provider_discovery::params(deployment, line),
-        Extension::WorkspaceControl => workspace_control::params(deployment, line),
-        Extension::InterruptRecovery => interrupt_recovery(deployment, line),
-        Extension::CompatibilityProfile => return Some(compatibility_profile(deployment, line, base)),
-        Extension::WireContract => return Some(wire_contract(deployment, line, base)),
+        Extension::StreamHints => stream_hints(version),
+        Extension::InteractiveInterrupt => interactive_interrupt(deployment, version),
+        Extension::SessionManagement => session_management::params(deployment, version, offers),
+        Extension::ProviderDiscovery => provider_discovery::params(deployment, version),
+        Extension::WorkspaceControl => workspace_control::params(deployment, version),
+        Extension::InterruptRecovery => interrupt_recovery(deployment, version),
+        Extension::CompatibilityProfile => return Some(compatibility_profile(deployment, version, base)),
+        Extension::WireContract => return Some(wire_contract(deployment, version, base)),
         Extension::ArtifactMetadata => artifact_metadata(),
-        // Nothing more is to be said of it.
-        Extension::ThinkingExposure => return slim(deployment, line, extension),
+        // The public card has all of these parameters.
+        Extension::ThinkingExposure => return slim(deployment, version, extension),
     };
-    let mut params = slim(deployment, line, extension).unwrap_or_else(|| json!({}));
+    let mut params = slim(deployment, version, extension).unwrap_or_else(|| json!({}));
     merge(&mut params, own);
     let has_profile = matches!(
         extension,
@@ -78,12 +79,12 @@ pub(super) fn full(
             | Extension::InterruptRecovery
     );
     if has_profile {
-        params["profile"] = profile::summary(deployment, line);
+        params["profile"] = profile::summary(deployment, version);
     }
     Some(params)
 }
 
-/// Adds to an object, inside its objects too.
+/// Adds the fields of one object to another, recursively.
 fn merge(into: &mut Value, from: Value) {
     match (into, from) {
         (Value::Object(into), Value::Object(from)) => {
@@ -95,12 +96,12 @@ fn merge(into: &mut Value, from: Value) {
     }
 }
 
-fn fields(place: &str, names: &[&str]) -> Map<String, Value> {
-    names.iter().map(|name| ((*name).to_owned(), json!(format!("{place}.{name}")))).collect()
+fn fields(path: &str, names: &[&str]) -> Map<String, Value> {
+    names.iter().map(|name| ((*name).to_owned(), json!(format!("{path}.{name}")))).collect()
 }
 
 fn session_binding(deployment: &Deployment) -> Value {
-    let place = if deployment.directory_override {
+    let directory = if deployment.directory_override {
         "metadata.opencode.workspace.id counts before metadata.opencode.directory. A directory must be the root of the \
          workspace, below it, or a worktree of the project."
     } else {
@@ -116,7 +117,7 @@ fn session_binding(deployment: &Deployment) -> Value {
              decides, and a new context has a new session.",
             "A session belongs to the caller that it was made for. One that belongs to nobody can be claimed with the \
              capability session_claim.",
-            place,
+            directory,
             "message_fields need no activation. delivery says what becomes of a message for a busy session, queue if \
              nothing is said; cwd is another name of opencode.directory.",
         ],
@@ -134,7 +135,7 @@ fn model_selection() -> Value {
     })
 }
 
-fn stream_hints(line: ProtocolVersion) -> Value {
+fn stream_hints(version: ProtocolVersion) -> Value {
     let text = json!({"part_kind": "text", "payload": "artifact.parts[].text"});
     let mut hints = json!({
         "status_metadata_field": "metadata.shared.stream",
@@ -158,13 +159,13 @@ fn stream_hints(line: ProtocolVersion) -> Value {
             "cache_tokens": fields("metadata.shared.usage.cache_tokens", &["read_tokens", "write_tokens"]),
         },
         "parent_fields": fields("metadata.shared.parent", &["task_id", "call_id", "depth"]),
-        // In the task that a stream begins with, when the log does not have the event that its reader saw last, or not
-        // all that followed it.
+        // For the task at the start of a stream, if the log lacks the last event that the reader has seen, or events
+        // after it.
         "gap_metadata_field": "metadata.longshore.gap",
         "gap_fields": fields("metadata.longshore.gap", &["requested", "first", "head", "requested_epoch", "head_epoch"]),
     });
-    if line == ProtocolVersion::V03 {
-        // Clients of that line look for it here.
+    if version == ProtocolVersion::V03 {
+        // Clients of 0.3 expect this field here.
         hints["interrupt_fields"] = json!(fields("metadata.shared.interrupt", &["outcome"]));
     }
     hints
@@ -172,54 +173,45 @@ fn stream_hints(line: ProtocolVersion) -> Value {
 
 const INTERRUPT_FIELDS: [&str; 6] = ["request_id", "type", "phase", "details", "resolution", "outcome"];
 
-/// What a method can end in, beside bad parameters: these kinds, that too many come, that the gateway stops or its store is down,
-/// and on the line where methods are gated that their extension was not activated.
-fn errors(line: ProtocolVersion, kinds: &[ErrorKind], data_fields: &[&str]) -> Value {
+/// The errors of a method besides bad parameters: these kinds, too many requests, a gateway that stops or whose store is down,
+/// and in 1.0 an extension that was not activated.
+fn errors(version: ProtocolVersion, kinds: &[ErrorKind], data_fields: &[&str]) -> Value {
     let mut kinds = kinds.to_vec();
     kinds.retain(|kind| *kind != ErrorKind::TooManyRequests);
     kinds.extend([ErrorKind::TooManyRequests, ErrorKind::Unavailable]);
-    let mut fields = vec![if line == ProtocolVersion::V1 { "reason" } else { "type" }.to_owned()];
-    fields.extend(data_fields.iter().map(|name| data_field(line, name)));
-    if line == ProtocolVersion::V1 {
+    let mut fields = vec![if version == ProtocolVersion::V1 { "reason" } else { "type" }.to_owned()];
+    fields.extend(data_fields.iter().map(|name| data_field(version, name)));
+    if version == ProtocolVersion::V1 {
         kinds.push(ErrorKind::ExtensionNotActivated);
         let names = ["method", "requiredExtensions", "requestedExtensions"];
-        fields.extend(names.map(|name| data_field(line, name)));
+        fields.extend(names.map(|name| data_field(version, name)));
     }
     let mut seen = HashSet::new();
     fields.retain(|field| seen.insert(field.clone()));
-    let words: Vec<&str> = kinds.iter().map(|kind| method::code(line, *kind).1).collect();
+    let words: Vec<&str> = kinds.iter().map(|kind| method::code(version, *kind).1).collect();
     json!({
-        "business_codes": method::codes(line, &kinds),
+        "business_codes": method::codes(version, &kinds),
         "error_types": words,
         "error_data_fields": fields,
-        "invalid_params_data_fields": match line {
+        "invalid_params_data_fields": match version {
             ProtocolVersion::V1 => json!(["fieldViolations[].field", "fieldViolations[].description"]),
             ProtocolVersion::V03 => json!(["type", "field"]),
         },
     })
 }
 
-/// Where an error of a line tells a fact.
-fn data_field(line: ProtocolVersion, name: &str) -> String {
-    match line {
+/// The path of an error detail in a version.
+fn data_field(version: ProtocolVersion, name: &str) -> String {
+    match version {
         ProtocolVersion::V1 => format!("metadata.{name}"),
-        ProtocolVersion::V03 => {
-            let mut field = String::new();
-            for letter in name.chars() {
-                if letter.is_ascii_uppercase() {
-                    field.push('_');
-                }
-                field.push(letter.to_ascii_lowercase());
-            }
-            field
-        }
+        ProtocolVersion::V03 => snake_case(name),
     }
 }
 
-/// The kinds of errors of the methods of an extension, each once.
+/// The kinds of errors of the methods of an extension, without repetition.
 fn kinds_of(deployment: &Deployment, extension: Extension) -> Vec<ErrorKind> {
     let mut kinds = Vec::new();
-    for kind in method::of(deployment, extension).flat_map(|method| method.errors) {
+    for kind in method::of_extension(deployment, extension).flat_map(|method| method.errors) {
         if !kinds.contains(kind) {
             kinds.push(*kind);
         }
@@ -228,31 +220,31 @@ fn kinds_of(deployment: &Deployment, extension: Extension) -> Vec<ErrorKind> {
 }
 
 /// The errors of the methods of an extension.
-fn errors_of(deployment: &Deployment, line: ProtocolVersion, extension: Extension) -> Value {
+fn errors_of(deployment: &Deployment, version: ProtocolVersion, extension: Extension) -> Value {
     let kinds = kinds_of(deployment, extension);
     let mut data_fields = vec!["method", "upstreamStatus", "detail"];
-    // What is about no session in particular does not say which is in the way.
+    // Only methods about one session name the session in their errors.
     if kinds.contains(&ErrorKind::SessionNotFound) {
         data_fields.insert(0, "sessionId");
     }
     if kinds.contains(&ErrorKind::AuthorizationForbidden) {
         data_fields.extend(["capability", "credentialId"]);
     }
-    let mut errors = errors(line, &kinds, &data_fields);
+    let mut errors = errors(version, &kinds, &data_fields);
     let mut more = Vec::new();
-    if line == ProtocolVersion::V03 {
+    if version == ProtocolVersion::V03 {
         more.push("fields");
     }
-    if method::of(deployment, extension).any(|method| method.paged) {
+    if method::of_extension(deployment, extension).any(|method| method.paged) {
         more.extend(["max", "supported", "unsupported"]);
     }
     if let Some(fields) = errors["invalid_params_data_fields"].as_array_mut() {
-        fields.extend(more.into_iter().map(|name| Value::from(data_field(line, name))));
+        fields.extend(more.into_iter().map(|name| Value::from(data_field(version, name))));
     }
     errors
 }
 
-/// Where methods look for the place of what they are about.
+/// Adds the metadata fields by which a caller chooses the directory or workspace of a method.
 fn routing(params: &mut Value) {
     let metadata = json!(["opencode.directory", "opencode.workspace.id"]);
     params["supported_metadata"] = metadata.clone();
@@ -266,24 +258,24 @@ fn routing_fields() -> Value {
     })
 }
 
-/// The fields of an item, each with its place in the items of a result.
-fn item_fields(item: Item, line: ProtocolVersion) -> Map<String, Value> {
-    placed_fields("items[]", item, line)
+/// The fields of an item, each with its path in the items of a result.
+fn item_fields(item: Item, version: ProtocolVersion) -> Map<String, Value> {
+    placed_fields("items[]", item, version)
 }
 
-fn placed_fields(place: &str, item: Item, line: ProtocolVersion) -> Map<String, Value> {
-    let names: Vec<&str> = item.fields_of(line).map(|field| field.name).collect();
-    fields(place, &names)
+fn placed_fields(path: &str, item: Item, version: ProtocolVersion) -> Map<String, Value> {
+    let names: Vec<&str> = item.fields_of(version).map(|field| field.name).collect();
+    fields(path, &names)
 }
 
-fn interactive_interrupt(deployment: &Deployment, line: ProtocolVersion) -> Value {
+fn interactive_interrupt(deployment: &Deployment, version: ProtocolVersion) -> Value {
     let kinds = kinds_of(deployment, Extension::InteractiveInterrupt);
     let data_fields =
         ["requestId", "expectedInterruptType", "actualInterruptType", "method", "upstreamStatus", "detail"];
     let replies = PermissionReply::ALL.map(PermissionReply::as_str);
     let mut params = json!({
         "interrupt_fields": fields("metadata.shared.interrupt", &INTERRUPT_FIELDS),
-        "method_contracts": method::contracts(deployment, line, Extension::InteractiveInterrupt),
+        "method_contracts": method::contracts(deployment, version, Extension::InteractiveInterrupt),
         "permission_reply_values": replies,
         "question_reply_contract": {
             "answers": "One list of texts for each question, in order: the labels that are chosen, or own words.",
@@ -295,17 +287,17 @@ fn interactive_interrupt(deployment: &Deployment, line: ProtocolVersion) -> Valu
         &mut params,
         json!({
             "success_result_fields": Answer::Answered.fields(),
-            "errors": errors(line, &kinds, &data_fields),
+            "errors": errors(version, &kinds, &data_fields),
             "notes": ["The metadata is accepted and not needed: an ask is found by its request_id alone."],
         }),
     );
     params
 }
 
-fn interrupt_recovery(deployment: &Deployment, line: ProtocolVersion) -> Value {
+fn interrupt_recovery(deployment: &Deployment, version: ProtocolVersion) -> Value {
     json!({
         "methods": method::names(deployment, Extension::InterruptRecovery),
-        "method_contracts": method::contracts(deployment, line, Extension::InterruptRecovery),
+        "method_contracts": method::contracts(deployment, version, Extension::InterruptRecovery),
         "supported_metadata": [],
         "provider_private_metadata": [],
         "recovery_scope": {
@@ -313,8 +305,8 @@ fn interrupt_recovery(deployment: &Deployment, line: ProtocolVersion) -> Value {
             "identity_scope": "current_authenticated_caller",
             "empty_result_when_identity_unavailable": true,
         },
-        "item_fields": placed_fields("result.items[]", Item::Interrupt, line),
-        "errors": errors(line, &[], &[]),
+        "item_fields": placed_fields("result.items[]", Item::Interrupt, version),
+        "errors": errors(version, &[], &[]),
         "notes": [
             "The lists hold what the caller's own tasks have asked, those of sub-agents included.",
             "They outlive a restart of the gateway.",

@@ -1,4 +1,4 @@
-//! The profile: what kind of deployment this is, and what is switched on. It stands in every other document.
+//! The profile: what kind of deployment this is, and which features are on. All other documents contain it.
 
 use serde_json::{Map, Value, json};
 
@@ -7,20 +7,20 @@ use super::environment::Environment;
 use crate::methods::Switch;
 use crate::surface::ProtocolVersion;
 
-/// With `protocol_version`, as health and the contracts have it.
-pub fn profile(deployment: &Deployment, line: ProtocolVersion) -> Value {
-    let mut profile = summary(deployment, line);
-    profile["protocol_version"] = json!(line.version());
+/// The profile with `protocol_version`, for health and the contracts.
+pub fn profile(deployment: &Deployment, version: ProtocolVersion) -> Value {
+    let mut profile = summary(deployment, version);
+    profile["protocol_version"] = json!(version.version());
     profile
 }
 
-/// As the extensions have it.
-pub(super) fn summary(deployment: &Deployment, line: ProtocolVersion) -> Value {
+/// The profile for the parameters of extensions.
+pub(super) fn summary(deployment: &Deployment, version: ProtocolVersion) -> Value {
     let mut services = json!({
         "streaming": {"enabled": true, "availability": "always"},
         "health_endpoint": {"enabled": true, "availability": "always"},
     });
-    if line == ProtocolVersion::V1 {
+    if version == ProtocolVersion::V1 {
         let mut metrics = switched(deployment.metrics, "A2A_METRICS_ENABLED");
         metrics["path"] = json!(METRICS);
         metrics["authentication"] = json!("required");
@@ -30,7 +30,7 @@ pub(super) fn summary(deployment: &Deployment, line: ProtocolVersion) -> Value {
         if deployment.directory_override { "workspace_root_or_descendant" } else { "workspace_root_only" };
     let mut profile = json!({
         "profile_id": "opencode-a2a-single-tenant-coding-v1",
-        // Tasks, contexts and sessions belong to their callers; the files that the agent works on belong to all of them.
+        // Tasks, contexts and sessions belong to their callers. The files in the workspace are shared by all callers.
         "deployment": {
             "id": "single_tenant_shared_workspace",
             "single_tenant": true,
@@ -46,7 +46,7 @@ pub(super) fn summary(deployment: &Deployment, line: ProtocolVersion) -> Value {
             "workspace_binding": {
                 "enabled": deployment.directory_override,
                 "metadata_field": "metadata.opencode.workspace.id",
-                // The id is resolved here.
+                // The gateway resolves the id to a directory.
                 "upstream_query_param": "directory",
                 "precedence": "prefer_workspace_else_directory",
             },
@@ -70,7 +70,7 @@ fn switched(is_on: bool, toggle: &str) -> Value {
     json!({"enabled": is_on, "availability": availability, "toggle": toggle})
 }
 
-/// What a switch says, where there are methods for it.
+/// The state of a switch, if the methods behind it exist.
 fn controlled(deployment: &Deployment, switch: Switch) -> Value {
     if deployment.control {
         switched(switch.is_on(deployment), switch.toggle())

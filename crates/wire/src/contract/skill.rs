@@ -16,11 +16,11 @@ struct Row {
     name: &'static str,
     description: &'static str,
     tags: &'static [&'static str],
-    /// Empty: those of the card.
+    /// Empty: the modes of the card.
     input_modes: &'static [&'static str],
     output_modes: &'static [&'static str],
     is_public: bool,
-    /// Whose methods are its examples.
+    /// The extension whose methods are the examples of the skill.
     extension: Option<Extension>,
     examples: &'static [&'static str],
 }
@@ -108,7 +108,7 @@ const TABLE: [Row; 6] = [
 
 const CHAT: &str = "opencode.chat";
 
-/// The examples are on the extended card only.
+/// The skills of the card. Only the extended card has examples.
 pub(super) fn skills(deployment: &Deployment, audience: Audience, offers: Option<&Offers>) -> Vec<Skill> {
     let declared = declared_extensions(deployment);
     let is_seen = |row: &&Row| {
@@ -144,11 +144,11 @@ pub(super) fn skills(deployment: &Deployment, audience: Audience, offers: Option
     skills
 }
 
-/// What each method that is served does.
+/// The summary of each served method.
 fn of_methods(deployment: &Deployment, extension: Extension) -> impl Iterator<Item = String> {
     let example = |method: &Method| {
         let summary = method.summary.trim_end_matches('.');
         format!("{summary} (method {}).", method.name)
     };
-    method::of(deployment, extension).map(example)
+    method::of_extension(deployment, extension).map(example)
 }

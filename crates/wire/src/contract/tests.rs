@@ -1,21 +1,24 @@
-//! The documents as they are read, for a deployment with nothing configured and for one with everything.
+//! The documents of a deployment with the default configuration, and of one in which everything is configured.
 
 use std::collections::HashSet;
+use std::fmt::Write as _;
 
 use a2a_pb::protojson::AgentCard;
 use longshore_model::card::AuthScheme;
 use longshore_model::{ErrorKind, OfferedAgent, OfferedCommand, Offers};
 use serde_json::{Value, json};
 
+use super::card::uri;
 use super::*;
 use crate::extension::{Activated, Exposure, Extension};
 use crate::jsonrpc::{self, Id};
 use crate::surface::{self, ProtocolVersion};
+use crate::testing::document::{changes, elide, print, replace};
 use crate::{v1, v03};
 
 mod control;
 
-/// A deployment that says everything that can be said.
+/// A deployment in which every setting differs from the default.
 pub(crate) fn full() -> Deployment {
     Deployment {
         title: "Harbour".to_owned(),
@@ -51,7 +54,7 @@ pub(crate) fn full() -> Deployment {
     }
 }
 
-/// A deployment of OpenCode with nothing configured.
+/// A deployment of OpenCode with the default configuration.
 pub(crate) fn plain() -> Deployment {
     Deployment { control: true, ..Deployment::default() }
 }
@@ -60,7 +63,7 @@ fn both() -> [(&'static str, Deployment); 2] {
     [("default", plain()), ("full", full())]
 }
 
-/// What an agent may have to offer.
+/// Agents and commands of OpenCode.
 fn offers() -> Offers {
     let agent = |name: &str, mode: Option<&str>, description: Option<&str>| OfferedAgent {
         name: name.to_owned(),
@@ -86,113 +89,161 @@ fn offers() -> Offers {
     }
 }
 
-fn pretty(value: &Value) -> String {
-    serde_json::to_string_pretty(value).unwrap()
+/// Every document of a version at one base. Documents that contain others have only their names, so that each text is in the
+/// snapshots once.
+fn documents(
+    deployment: &Deployment,
+    version: ProtocolVersion,
+    base: Base,
+    facts: &HealthFacts,
+) -> Vec<(&'static str, Value)> {
+    let compatibility = compatibility_profile(deployment, version, base);
+    let contract = wire_contract(deployment, version, base);
+    let full_profile = profile(deployment, version);
+    let summary = profile::summary(deployment, version);
+    let value = |bytes: &[u8]| -> Value { serde_json::from_slice(bytes).unwrap() };
+    let public = card(deployment, version, Audience::Anonymous, base);
+    let extended = extended_card(deployment, version, base, &offers());
+    let mut documents = vec![
+        ("profile", full_profile.clone()),
+        ("compatibility", compatibility.clone()),
+        ("wire contract", contract.clone()),
+        ("health", value(&health(deployment, version, facts))),
+    ];
+    match version {
+        ProtocolVersion::V1 => {
+            documents.push(("public card", value(&v1::card::encode(&public))));
+            documents.push(("extended card", value(&v1::card::encode(&extended))));
+            let merged = merged_card(deployment, Audience::Anonymous);
+            documents.push(("merged public card", value(&v03::card::merged(&merged))));
+        }
+        ProtocolVersion::V03 => {
+            documents.push(("public card", value(&v03::card::encode(&public, v03::Dialect::Rpc))));
+            documents.push(("extended card", value(&v03::card::encode(&extended, v03::Dialect::Rpc))));
+            documents.push(("REST extended card", value(&v03::card::encode(&extended, v03::Dialect::Rest))));
+        }
+    }
+    let known = [
+        ("compatibility", compatibility),
+        ("wire contract", contract),
+        ("profile with protocol_version", full_profile),
+        ("profile", summary),
+    ];
+    for (name, document) in &mut documents {
+        if !matches!(*name, "compatibility" | "profile") {
+            let known: Vec<_> = known.iter().filter(|(other, _)| other != name).cloned().collect();
+            elide(document, &known);
+        }
+    }
+    documents
 }
 
+/// The differences between documents, each under its name.
+fn all_changes(from: &[(&str, Value)], to: &[(&str, Value)]) -> String {
+    let mut text = String::new();
+    for ((_, from), (name, to)) in from.iter().zip(to) {
+        let _ = writeln!(text, "## {name}\n\n{}", changes(from, to));
+    }
+    text
+}
+
+/// The documents with the names of extensions instead of their URIs, which differ between the versions.
+fn without_uris(documents: &[(&'static str, Value)], version: ProtocolVersion) -> Vec<(&'static str, Value)> {
+    let uris: Vec<(String, String)> = Activated::ALL
+        .iter()
+        .map(|extension| (uri(extension, version).into_owned(), format!("<{extension:?}>")))
+        .collect();
+    let mut documents = documents.to_vec();
+    documents.iter_mut().for_each(|(_, document)| replace(document, &uris));
+    documents
+}
+
+/// The documents of 1.0 in the default deployment are in the snapshots in full, all others as differences.
 #[test]
-fn the_documents_of_every_line() {
-    for (name, deployment) in both() {
-        for line in ProtocolVersion::ALL {
-            let version = line.version();
-            let documents = [
-                ("profile", profile(&deployment, line)),
-                ("compatibility", compatibility_profile(&deployment, line, Base::Root)),
-                ("wire_contract", wire_contract(&deployment, line, Base::Root)),
-            ];
-            for (document, value) in documents {
-                insta::assert_snapshot!(format!("{name}_{version}_{document}"), pretty(&value));
-            }
-        }
+fn the_documents() {
+    let down = Part::Down("OpenCode does not answer; it is being started again.".to_owned());
+    let unhealthy = HealthFacts { opencode: down, store: Part::Up, stopping: false };
+    let healthy = HealthFacts { opencode: Part::Up, store: Part::Up, stopping: false };
+    let [new, old] = ProtocolVersion::ALL.map(|version| documents(&plain(), version, Base::Root, &healthy));
+    let [common @ .., public, extended, merged] = &new[..] else { panic!("the cards come last") };
+    for (name, document) in common.iter().chain([public, extended]) {
+        insta::assert_snapshot!(name.replace(' ', "_"), print(document));
+    }
+    insta::assert_snapshot!("merged_card_beside_public_card", changes(&public.1, &merged.1));
+    let [.., rpc, rest] = &old[..] else { panic!("the cards come last") };
+    insta::assert_snapshot!("0.3_rest_card_beside_rpc_card", changes(&rpc.1, &rest.1));
+    let [new_names, old_names] = [(&new, ProtocolVersion::V1), (&old, ProtocolVersion::V03)]
+        .map(|(all, version)| without_uris(&all[..6], version));
+    insta::assert_snapshot!("0.3_beside_1.0", all_changes(&new_names, &old_names));
+
+    for (version, default) in ProtocolVersion::ALL.into_iter().zip([new, old]) {
+        let full_documents = documents(&full(), version, Base::Root, &unhealthy);
+        let name = version.version();
+        insta::assert_snapshot!(
+            format!("{name}_full_beside_default"),
+            all_changes(&default, &full_documents)
+        );
+        let below_base = documents(&full(), version, Base::ProtocolVersion, &unhealthy);
+        insta::assert_snapshot!(
+            format!("{name}_base_beside_root"),
+            all_changes(&full_documents, &below_base)
+        );
     }
 }
 
 #[test]
-fn the_cards() {
-    for (name, deployment) in both() {
-        for (audience, word) in [(Audience::Anonymous, "public"), (Audience::Authenticated, "extended")] {
-            let of = |line| match audience {
-                Audience::Anonymous => card(&deployment, line, audience, Base::Root),
-                Audience::Authenticated => extended_card(&deployment, line, Base::Root, &offers()),
+fn the_official_types_read_the_cards() {
+    for (_, deployment) in both() {
+        for audience in [Audience::Anonymous, Audience::Authenticated] {
+            let card = match audience {
+                Audience::Anonymous => card(&deployment, ProtocolVersion::V1, audience, Base::Root),
+                Audience::Authenticated => {
+                    extended_card(&deployment, ProtocolVersion::V1, Base::Root, &offers())
+                }
             };
-            let new = v1::card::encode(&of(ProtocolVersion::V1));
-            let merged = v03::card::merged(&merged_card(&deployment, audience));
-            let old = |dialect| v03::card::encode(&of(ProtocolVersion::V03), dialect);
-            // The public card is served in a form for both lines, the extended one by 0.3 in two spellings.
-            let third = match audience {
-                Audience::Anonymous => ("merged", merged.clone()),
-                Audience::Authenticated => ("0.3_rest", old(v03::Dialect::Rest)),
-            };
-            for (lines, bytes) in [("1.0", new.clone()), ("0.3", old(v03::Dialect::Rpc)), third] {
-                let value: Value = serde_json::from_slice(&bytes).unwrap();
-                insta::assert_snapshot!(format!("{name}_{lines}_{word}_card"), pretty(&value));
-            }
-            // The official types take both, and see each extension once.
-            for bytes in [&new, &merged] {
-                let theirs: AgentCard = serde_json::from_slice(bytes).unwrap();
+            let merged = merged_card(&deployment, audience);
+            for bytes in [v1::card::encode(&card), v03::card::merged(&merged)] {
+                let theirs: AgentCard = serde_json::from_slice(&bytes).unwrap();
                 let capabilities = theirs.capabilities.unwrap();
                 assert_eq!(capabilities.extended_agent_card, Some(true));
                 let uris: HashSet<&str> =
                     capabilities.extensions.iter().map(|entry| entry.uri.as_str()).collect();
-                assert_eq!(uris.len(), capabilities.extensions.len());
+                assert_eq!(uris.len(), capabilities.extensions.len(), "each extension is listed once");
             }
         }
     }
 }
 
 #[test]
-fn health_of_every_line() {
-    let down = Part::Down("OpenCode does not answer; it is being started again.".to_owned());
-    let ill = HealthFacts { opencode: down, store: Part::Up, stopping: false };
-    let well = HealthFacts { opencode: Part::Up, store: Part::Up, stopping: false };
-    for ((name, deployment), facts) in both().into_iter().zip([well, ill]) {
-        for line in ProtocolVersion::ALL {
-            let value: Value = serde_json::from_slice(&health(&deployment, line, &facts)).unwrap();
-            insta::assert_snapshot!(format!("{name}_{}_health", line.version()), pretty(&value));
-        }
-    }
-}
-
-#[test]
-fn a_card_under_a_base_names_the_base() {
+fn a_card_below_a_base_names_the_base() {
     let deployment = full();
-    for (line, base, url) in [
+    for (version, base, url) in [
         (ProtocolVersion::V1, Base::Root, "https://agent.example.com/a"),
         (ProtocolVersion::V1, Base::ProtocolVersion, "https://agent.example.com/a/a2a/1.0"),
         (ProtocolVersion::V03, Base::ProtocolVersion, "https://agent.example.com/a/a2a/0.3"),
     ] {
-        let card = card(&deployment, line, Audience::Anonymous, base);
+        let card = card(&deployment, version, Audience::Anonymous, base);
         assert!(card.interfaces.iter().all(|interface| interface.url == url), "{:?}", card.interfaces);
     }
 }
 
-/// The deployment is strict at the root, which says nothing about a base.
+/// The full deployment has a fixed default version at the root, which does not concern the documents below a base.
 #[test]
-fn the_contracts_under_a_base_know_one_line_only() {
-    let deployment = full();
-    for line in ProtocolVersion::ALL {
-        let version = line.version();
-        let documents = [
-            ("compatibility", compatibility_profile(&deployment, line, Base::ProtocolVersion)),
-            ("wire_contract", wire_contract(&deployment, line, Base::ProtocolVersion)),
-        ];
-        for (document, value) in documents {
-            insta::assert_snapshot!(format!("full_{version}_base_{document}"), pretty(&value));
-        }
-        // And so do the cards that hold them.
-        for deployment in [&deployment, &Deployment::default()] {
-            let card = card(deployment, line, Audience::Authenticated, Base::ProtocolVersion);
+fn documents_below_a_base_name_one_version_only() {
+    for version in ProtocolVersion::ALL {
+        for deployment in [full(), Deployment::default()] {
+            let card = card(&deployment, version, Audience::Authenticated, Base::ProtocolVersion);
+            let version = version.version();
             let params = card.extensions.iter().filter_map(|entry| Some(entry.params.as_ref()?.to_value()));
-            let told: Vec<Value> =
+            let documents: Vec<Value> =
                 params.filter(|params| params.get("supported_protocol_versions").is_some()).collect();
-            assert_eq!(told.len(), 2);
-            for params in told {
-                let both = [&params, &params["protocol_compatibility"]];
-                for place in both {
-                    assert_eq!(place["supported_protocol_versions"], serde_json::json!([version]));
-                    assert_eq!(place["default_protocol_version"], version);
-                }
+            assert_eq!(documents.len(), 2);
+            for params in documents {
                 let compatibility = &params["protocol_compatibility"];
+                for part in [&params, compatibility] {
+                    assert_eq!(part["supported_protocol_versions"], json!([version]));
+                    assert_eq!(part["default_protocol_version"], version);
+                }
                 assert_eq!(compatibility["missing_version"], version);
                 let versions: Vec<&String> = compatibility["versions"].as_object().unwrap().keys().collect();
                 assert_eq!(versions, [version]);
@@ -203,20 +254,20 @@ fn the_contracts_under_a_base_know_one_line_only() {
 }
 
 #[test]
-fn both_lines_declare_the_same_extensions() {
-    let [one, other] = ProtocolVersion::ALL.map(|line| {
-        let entries = extensions(&full(), line, Audience::Authenticated, Base::Root);
+fn both_versions_declare_the_same_extensions() {
+    let [one, other] = ProtocolVersion::ALL.map(|version| {
+        let entries = extensions(&full(), version, Audience::Authenticated, Base::Root);
         entries.into_iter().map(|entry| Extension::parse(&entry.uri).unwrap()).collect::<Vec<_>>()
     });
     assert_eq!(one, other);
 }
 
 #[test]
-fn the_public_says_nothing_that_the_extended_takes_back() {
+fn the_extended_card_confirms_all_parameters_of_the_public_card() {
     for (_, deployment) in both() {
-        for line in ProtocolVersion::ALL {
-            let extended = extensions(&deployment, line, Audience::Authenticated, Base::Root);
-            for public in extensions(&deployment, line, Audience::Anonymous, Base::Root) {
+        for version in ProtocolVersion::ALL {
+            let extended = extensions(&deployment, version, Audience::Authenticated, Base::Root);
+            for public in extensions(&deployment, version, Audience::Anonymous, Base::Root) {
                 let full = extended.iter().find(|entry| entry.uri == public.uri).unwrap();
                 let Some(slim) = &public.params else { continue };
                 assert!(
@@ -239,30 +290,30 @@ fn contains(all: &Value, some: &Value) -> bool {
 }
 
 #[test]
-fn numbers_are_integers_and_nobody_learns_the_root_who_is_not_to() {
+fn numbers_are_integers_and_a_hidden_workspace_root_is_in_no_document() {
     let hidden = Deployment { workspace_root: None, ..full() };
-    for line in ProtocolVersion::ALL {
+    for version in ProtocolVersion::ALL {
         for document in
-            [compatibility_profile(&hidden, line, Base::Root), wire_contract(&hidden, line, Base::Root)]
+            [compatibility_profile(&hidden, version, Base::Root), wire_contract(&hidden, version, Base::Root)]
         {
             let text = document.to_string();
             assert!(!text.contains("/srv/harbour"), "{text}");
-            assert!(is_whole(&document), "{text}");
+            assert!(has_integers_only(&document), "{text}");
         }
     }
 }
 
-fn is_whole(value: &Value) -> bool {
+fn has_integers_only(value: &Value) -> bool {
     match value {
         Value::Number(number) => !number.is_f64(),
-        Value::Array(items) => items.iter().all(is_whole),
-        Value::Object(fields) => fields.values().all(is_whole),
+        Value::Array(items) => items.iter().all(has_integers_only),
+        Value::Object(fields) => fields.values().all(has_integers_only),
         _ => true,
     }
 }
 
 #[test]
-fn what_would_write_is_off_where_nothing_can_be_written() {
+fn features_that_write_are_off_in_a_read_only_environment() {
     let on = Deployment { session_shell: true, workspace_mutations: true, ..full() };
     let read_only = |environment| Deployment { environment, ..on.clone() };
     for (deployment, is_on) in [
@@ -273,61 +324,61 @@ fn what_would_write_is_off_where_nothing_can_be_written() {
         assert_eq!(deployment.has_session_shell(), is_on);
         assert_eq!(deployment.has_workspace_mutations(), is_on);
         let availability = if is_on { "enabled" } else { "disabled" };
-        for line in ProtocolVersion::ALL {
-            let features = &profile(&deployment, line)["runtime_features"];
+        for version in ProtocolVersion::ALL {
+            let features = &profile(&deployment, version)["runtime_features"];
             for switch in [
                 ("session_shell", "A2A_ENABLE_SESSION_SHELL"),
                 ("workspace_mutations", "A2A_ENABLE_WORKSPACE_MUTATIONS"),
             ] {
-                let told = json!({"enabled": is_on, "availability": availability, "toggle": switch.1});
-                assert_eq!(features[switch.0], told);
+                let expected = json!({"enabled": is_on, "availability": availability, "toggle": switch.1});
+                assert_eq!(features[switch.0], expected);
             }
         }
     }
 }
 
 #[test]
-fn an_unknown_method_is_told_what_there_is() {
-    for line in ProtocolVersion::ALL {
-        let error = unsupported_method(line, "tasks/pur\nge", &plain());
+fn the_error_for_an_unknown_method_lists_the_supported_ones() {
+    for version in ProtocolVersion::ALL {
+        let error = unsupported_method(version, "tasks/pur\nge", &plain());
         assert_eq!(error.kind(), ErrorKind::MethodNotFound);
         let detail = |name: &str| error.details().iter().find(|(key, _)| key == name).unwrap().1.clone();
         assert_eq!(detail("method"), "tasks/purge");
-        assert_eq!(detail("protocolVersion"), line.version());
+        assert_eq!(detail("protocolVersion"), version.version());
         let methods: Vec<String> = serde_json::from_str(&detail("supportedMethods")).unwrap();
-        assert_eq!(methods, surface::supported_methods(line, &plain()));
+        assert_eq!(methods, surface::supported_methods(version, &plain()));
 
         let id = Id::Number("7".to_owned());
-        let bytes = match line {
+        let bytes = match version {
             ProtocolVersion::V1 => jsonrpc::error(&id, &error),
             ProtocolVersion::V03 => v03::error::jsonrpc(&id, &error),
         };
         let value: Value = serde_json::from_slice(&bytes).unwrap();
-        insta::assert_snapshot!(format!("{}_unsupported_method", line.version()), pretty(&value));
+        insta::assert_snapshot!(format!("{}_unsupported_method", version.version()), print(&value));
     }
 }
 
 #[test]
-fn every_method_of_the_contract_is_read() {
+fn every_method_and_extension_of_the_contract_is_recognised() {
     let contract = wire_contract(&full(), ProtocolVersion::V1, Base::Root);
     for name in contract["all_jsonrpc_methods"].as_array().unwrap() {
         let name = name.as_str().unwrap();
         let is_core = v1::method::Method::parse(name).is_some();
         assert!(is_core != crate::methods::find(name).is_some(), "{name}");
     }
-    // And what an extension declares can be activated by the URI under which it is declared.
-    for line in ProtocolVersion::ALL {
-        for entry in extensions(&full(), line, Audience::Authenticated, Base::Root) {
+    // Each extension can be activated by the URI under which it is declared.
+    for version in ProtocolVersion::ALL {
+        for entry in extensions(&full(), version, Audience::Authenticated, Base::Root) {
             assert_ne!(Activated::of_header([entry.uri.as_str()]), Activated::NONE, "{}", entry.uri);
         }
     }
 }
 
 #[test]
-fn only_callers_of_the_line_that_is_gated_must_activate_what_is_required() {
-    let required = |line, audience| -> Vec<Extension> {
+fn only_1_0_requires_extensions() {
+    let required = |version, audience| -> Vec<Extension> {
         let entries =
-            extensions(&full(), line, audience, Base::Root).into_iter().filter(|entry| entry.required);
+            extensions(&full(), version, audience, Base::Root).into_iter().filter(|entry| entry.required);
         entries.map(|entry| Extension::parse(&entry.uri).unwrap()).collect()
     };
     for audience in [Audience::Anonymous, Audience::Authenticated] {
@@ -343,7 +394,7 @@ fn only_callers_of_the_line_that_is_gated_must_activate_what_is_required() {
 }
 
 #[test]
-fn nothing_is_promised_that_callers_do_not_see() {
+fn hidden_internals_are_not_advertised() {
     for (raw_thinking, tool_trace) in [(true, true), (true, false), (false, true), (false, false)] {
         let deployment =
             Deployment { exposure: Exposure { raw_thinking, tool_trace }, ..Deployment::default() };

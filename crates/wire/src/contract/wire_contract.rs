@@ -1,4 +1,4 @@
-//! The wire contract: what is answered, by name, and what is told about a method that is not.
+//! The wire contract: the names of everything that is served, and the errors for methods that are not.
 
 use longshore_model::card::Binding;
 use longshore_model::{Error, ErrorKind};
@@ -15,75 +15,75 @@ use crate::jsonrpc;
 use crate::methods::{self, Switch};
 use crate::surface::{self, ProtocolVersion};
 
-pub fn wire_contract(deployment: &Deployment, line: ProtocolVersion, base: Base) -> Value {
-    let [preferred, additional @ ..] = bindings(line).map(|binding| transport(line, binding));
+pub fn wire_contract(deployment: &Deployment, version: ProtocolVersion, base: Base) -> Value {
+    let [preferred, additional @ ..] = bindings(version).map(|binding| transport(version, binding));
     let declared = declared_extensions(deployment);
     let uris: Vec<_> = declared
         .into_iter()
         .filter(|extension| !matches!(extension, Extension::CompatibilityProfile | Extension::WireContract))
-        .map(|extension| uri(extension, line))
+        .map(|extension| uri(extension, version))
         .collect();
     json!({
-        "protocol_version": line.version(),
-        "default_protocol_version": deployment.default_line(line, base).version(),
-        "supported_protocol_versions": versions(line, base),
-        "protocol_compatibility": protocol_compatibility(deployment, line, base),
-        "profile": profile::summary(deployment, line),
+        "protocol_version": version.version(),
+        "default_protocol_version": deployment.default_version(version, base).version(),
+        "supported_protocol_versions": versions(version, base),
+        "protocol_compatibility": protocol_compatibility(deployment, version, base),
+        "profile": profile::summary(deployment, version),
         "preferred_transport": preferred,
         "additional_transports": additional,
-        "core": core(line),
+        "core": core(version),
         "extensions": {
             "jsonrpc_methods": surface::extension_methods(deployment),
             "conditionally_available_methods": conditional_methods(deployment),
             "extension_uris": uris,
         },
-        "all_jsonrpc_methods": surface::supported_methods(line, deployment),
-        "service_behaviors": service_behaviors(line),
-        "unsupported_method_error": method_error(line, ErrorKind::MethodNotFound, &[]),
-        "disabled_method_error": method_error(line, ErrorKind::MethodDisabled, &["toggle"]),
+        "all_jsonrpc_methods": surface::supported_methods(version, deployment),
+        "service_behaviors": service_behaviors(version),
+        "unsupported_method_error": method_error(version, ErrorKind::MethodNotFound, &[]),
+        "disabled_method_error": method_error(version, ErrorKind::MethodDisabled, &["toggle"]),
     })
 }
 
-fn transport(line: ProtocolVersion, binding: Binding) -> &'static str {
-    match (binding, line) {
+fn transport(version: ProtocolVersion, binding: Binding) -> &'static str {
+    match (binding, version) {
         (Binding::JsonRpc, ProtocolVersion::V1) => "JSONRPC",
         (Binding::JsonRpc, ProtocolVersion::V03) => "JSON-RPC",
         (Binding::Rest, _) => "HTTP+JSON",
     }
 }
 
-/// What could be called here, and what would have to be switched on for that.
+/// The methods that are switched off, each with the setting that switches it on.
 fn conditional_methods(deployment: &Deployment) -> Map<String, Value> {
     let entry = |(method, switch): (&methods::Method, Switch)| {
         let entry = json!({"reason": "disabled_by_configuration", "toggle": switch.toggle()});
         (method.name.to_owned(), entry)
     };
-    methods::off(deployment).map(entry).collect()
+    methods::disabled(deployment).map(entry).collect()
 }
 
-fn method_error(line: ProtocolVersion, kind: ErrorKind, more: &[&str]) -> Value {
-    let (code, word) = method::code(line, kind);
-    let (word_field, facts) = match line {
+fn method_error(version: ProtocolVersion, kind: ErrorKind, more: &[&str]) -> Value {
+    let (code, word) = method::code(version, kind);
+    let (word_field, facts) = match version {
         ProtocolVersion::V1 => {
             ("reason", ["metadata.method", "metadata.supportedMethods", "metadata.protocolVersion"])
         }
         ProtocolVersion::V03 => ("type", ["method", "supported_methods", "protocol_version"]),
     };
     let more = more.iter().map(|name| {
-        if line == ProtocolVersion::V1 { format!("metadata.{name}") } else { (*name).to_owned() }
+        if version == ProtocolVersion::V1 { format!("metadata.{name}") } else { (*name).to_owned() }
     });
     let fields: Vec<String> =
         std::iter::once(word_field).chain(facts).map(str::to_owned).chain(more).collect();
     json!({"code": code, "type": word, "data_fields": fields})
 }
 
-/// What a caller is told who names a method that the line does not have.
-pub fn unsupported_method(line: ProtocolVersion, name: &str, deployment: &Deployment) -> Error {
-    jsonrpc::unknown_method(name, surface::supported_methods(line, deployment), line)
+/// The error for a method that the version does not have.
+pub fn unsupported_method(version: ProtocolVersion, name: &str, deployment: &Deployment) -> Error {
+    jsonrpc::unknown_method(name, surface::supported_methods(version, deployment), version)
 }
 
-/// What a caller is told who names a method that could be switched on.
-pub fn disabled_method(line: ProtocolVersion, method: &methods::Method, deployment: &Deployment) -> Error {
+/// The error for a method that is switched off.
+pub fn disabled_method(version: ProtocolVersion, method: &methods::Method, deployment: &Deployment) -> Error {
     let switch = method.switch.map(Switch::toggle);
     let text = match switch {
         Some(toggle) => format!("{} is switched off here; its operator can set {toggle}.", method.name),
@@ -95,6 +95,6 @@ pub fn disabled_method(line: ProtocolVersion, method: &methods::Method, deployme
         None => error,
     };
     error
-        .detail("supportedMethods", text_of_list(surface::supported_methods(line, deployment)))
-        .detail("protocolVersion", line.version())
+        .detail("supportedMethods", text_of_list(surface::supported_methods(version, deployment)))
+        .detail("protocolVersion", version.version())
 }

@@ -1,4 +1,4 @@
-//! What the card says about an extension: a sentence, and where in a message its fields stand.
+//! What the card says about an extension: a description, and the paths of its fields in a message.
 
 use longshore_model::Json;
 use longshore_model::card::CardExtension;
@@ -10,7 +10,7 @@ use crate::v1::method::Method;
 use crate::v03;
 use crate::write::merge::write_over;
 
-/// The entries of the card for these extensions. Those that are not public have no parameters here.
+/// The card entries of these extensions. Only the public ones have parameters here.
 pub fn declared(extensions: &[Extension]) -> Vec<CardExtension> {
     let declare = |extension: &Extension| CardExtension {
         uri: extension.uri().to_owned(),
@@ -28,7 +28,7 @@ pub fn mark_required(entries: &mut [CardExtension], required: &[Extension]) {
     }
 }
 
-/// The entry of the card for what readers are shown of an agent's inner life. `None`: nothing of it.
+/// The card entry for the internals of an agent that clients see. `None`: clients see none.
 pub fn declared_exposure(exposure: Exposure) -> Option<CardExtension> {
     let types = [(exposure.raw_thinking, "raw_thinking"), (exposure.tool_trace, "tool_trace")];
     let enabled: Vec<&str> = types.into_iter().filter(|(is_on, _)| *is_on).map(|(_, name)| name).collect();
@@ -45,11 +45,11 @@ pub fn declared_exposure(exposure: Exposure) -> Option<CardExtension> {
     Some(entry)
 }
 
-/// The entry as the 0.3 line has it: under another name, and with the parameters that are others there.
+/// The entry as 0.3 has it: under another URI, and with the parameters that differ there.
 pub(crate) fn as_of_v03(entry: &CardExtension) -> CardExtension {
     let mut entry = entry.clone();
     let Some(extension) = Extension::parse(&entry.uri) else { return entry };
-    // There all count as activated.
+    // In 0.3 all extensions count as activated.
     entry.required = false;
     if entry.uri == extension.uri_v03() {
         return entry;
@@ -60,8 +60,8 @@ pub(crate) fn as_of_v03(entry: &CardExtension) -> CardExtension {
         Extension::StreamHints => old_stream_hints,
         _ => return entry,
     };
-    if let (Some(params), Some(others)) = (&entry.params, written(write)) {
-        entry.params = written(|object| write_over(object, params.get(), others.get()));
+    if let (Some(params), Some(changes)) = (&entry.params, written(write)) {
+        entry.params = written(|object| write_over(object, params.get(), changes.get()));
     }
     entry
 }
@@ -139,7 +139,7 @@ fn old_model_selection(params: &mut ObjectWriter<'_>) {
     params.texts("applies_to_methods", methods.map(v03::method::name));
 }
 
-/// The line tells all of this without being asked, so this is where it declares it.
+/// A 0.3 client gets all of these fields without asking, so this entry declares them all.
 fn old_stream_hints(params: &mut ObjectWriter<'_>) {
     params.text("interrupt_metadata_field", "metadata.shared.interrupt");
     params.text("session_metadata_field", "metadata.shared.session");
@@ -149,8 +149,8 @@ fn old_stream_hints(params: &mut ObjectWriter<'_>) {
         for field in ["input_tokens", "output_tokens", "total_tokens", "reasoning_tokens", "cost"] {
             usage.text(field, &format!("metadata.shared.usage.{field}"));
         }
-        let place = "metadata.shared.usage.cache_tokens";
-        write_fields(usage, "cache_tokens", place, &["read_tokens", "write_tokens"]);
+        let path = "metadata.shared.usage.cache_tokens";
+        write_fields(usage, "cache_tokens", path, &["read_tokens", "write_tokens"]);
     });
     let interrupt = ["request_id", "type", "phase", "details", "resolution"];
     write_fields(params, "interrupt_fields", "metadata.shared.interrupt", &interrupt);
@@ -171,10 +171,10 @@ fn interactive_interrupt(params: &mut ObjectWriter<'_>) {
 }
 
 /// The names of fields, each with its path.
-fn write_fields(params: &mut ObjectWriter<'_>, key: &str, place: &str, fields: &[&str]) {
+fn write_fields(params: &mut ObjectWriter<'_>, key: &str, path: &str, fields: &[&str]) {
     params.object(key, |object| {
         for field in fields {
-            object.text(field, &format!("{place}.{field}"));
+            object.text(field, &format!("{path}.{field}"));
         }
     });
 }

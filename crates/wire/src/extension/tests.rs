@@ -5,7 +5,7 @@ const HINTS: &str = "urn:opencode-a2a:extension:stream-hints:v1";
 const RECOVERY: &str = "urn:opencode-a2a:extension:interrupt-recovery:v1";
 
 #[test]
-fn the_table_stands_in_the_order_of_the_names() {
+fn the_table_is_in_the_order_of_the_enum_and_every_uri_is_unique() {
     let mut uris = std::collections::HashSet::new();
     for (index, row) in TABLE.iter().enumerate() {
         assert_eq!(row.extension as usize, index, "{:?}", row.extension);
@@ -17,11 +17,14 @@ fn the_table_stands_in_the_order_of_the_names() {
         }
     }
     assert_eq!(uris.len(), 12 + 11 + 8);
-    assert!(Extension::PUBLIC.is_sorted_by_key(|extension| *extension as usize), "in the order of the table");
+    assert!(
+        Extension::PUBLIC.is_sorted_by_key(|extension| *extension as usize),
+        "PUBLIC is in the order of the table"
+    );
 }
 
 #[test]
-fn what_is_no_uri_of_the_table_names_nothing() {
+fn only_the_uris_of_the_table_are_recognised() {
     let other_document = DOCUMENT.replace("main", "dev") + "#shared-stream-hints-v1";
     for uri in ["", "session-binding", "urn:a2a:", "#shared-stream-hints-v1", DOCUMENT, &other_document] {
         assert_eq!(Extension::parse(uri), None, "{uri}");
@@ -31,7 +34,7 @@ fn what_is_no_uri_of_the_table_names_nothing() {
 }
 
 #[test]
-fn headers_are_lists_in_lists() {
+fn headers_are_comma_separated_lists() {
     let listed = format!("{HINTS} ,  {BINDING}");
     let documented = format!("{DOCUMENT}#shared-session-binding-v1");
     let cases: [(&[&str], &[Extension]); 9] = [
@@ -48,20 +51,20 @@ fn headers_are_lists_in_lists() {
     for (values, expected) in cases {
         let activated = Activated::of_header(values.iter().copied());
         assert_eq!(activated, expected.iter().copied().collect(), "{values:?}");
-        // In the order of the card, each once, by the name of the 1.0 line where nobody used another.
+        // In the order of the card, without repetition, with the URI of 1.0 because no other one was requested.
         let echoed: Vec<&str> = expected.iter().map(|extension| extension.uri()).collect();
         assert_eq!(activated.to_header([]).unwrap_or_default(), echoed.join(","), "{values:?}");
     }
 }
 
 #[test]
-fn an_answer_names_an_extension_as_its_caller_did() {
+fn a_response_names_an_extension_as_the_request_did() {
     let documented = format!("{DOCUMENT}#shared-session-binding-v1");
     let both: Activated = [Extension::SessionBinding, Extension::StreamHints].into_iter().collect();
     for (values, expected) in [
         (vec![HINTS, BINDING], format!("{BINDING},{HINTS}")),
         (vec!["urn:a2a:stream-hints, urn:x", &documented], format!("{documented},urn:a2a:stream-hints")),
-        // By the first of two names.
+        // Of two URIs the first counts.
         (vec![&documented, HINTS, BINDING], format!("{documented},{HINTS}")),
     ] {
         assert_eq!(both.to_header(values), Some(expected));
@@ -70,7 +73,7 @@ fn an_answer_names_an_extension_as_its_caller_did() {
 }
 
 #[test]
-fn each_key_of_the_metadata_has_its_extension() {
+fn each_metadata_key_has_its_extension() {
     for extension in TABLE.iter().map(|row| row.extension) {
         let activated: Activated = [extension].into_iter().collect();
         let shown = (activated.shows_session(), activated.shows_stream(), activated.shows_interrupt());
@@ -95,7 +98,7 @@ fn the_public_extensions_are_declared() {
 }
 
 #[test]
-fn only_what_is_exposed_is_declared() {
+fn only_exposed_internals_are_declared() {
     for (raw_thinking, tool_trace, expected) in [
         (true, true, Some(r#"{"enabledTypes":["raw_thinking","tool_trace"]}"#)),
         (true, false, Some(r#"{"enabledTypes":["raw_thinking"]}"#)),
@@ -115,7 +118,7 @@ fn only_what_is_exposed_is_declared() {
 }
 
 #[test]
-fn what_is_required_is_marked_and_asked_for() {
+fn required_extensions_are_marked_and_checked() {
     let required = [Extension::StreamHints, Extension::InteractiveInterrupt];
     let mut entries = declared(&Extension::PUBLIC);
     mark_required(&mut entries, &required);
@@ -151,7 +154,7 @@ fn what_is_required_is_marked_and_asked_for() {
 }
 
 #[test]
-fn every_extension_has_its_name_on_the_older_line() {
+fn every_extension_has_a_uri_of_its_own_in_0_3() {
     let names: std::collections::HashSet<String> =
         TABLE.iter().map(|row| row.extension.uri_v03().into_owned()).collect();
     assert_eq!(names.len(), TABLE.len());
@@ -162,7 +165,7 @@ fn every_extension_has_its_name_on_the_older_line() {
 }
 
 #[test]
-fn what_an_entry_says_more_is_said_on_the_older_line_too() {
+fn other_parameters_stay_in_0_3() {
     let mut entry = declared(&[Extension::ModelSelection]).remove(0);
     entry.params = longshore_model::Json::parse(r#"{"notes":["a"],"applies_to_methods":["SendMessage"]}"#);
     let older = as_of_v03(&entry);
@@ -170,7 +173,7 @@ fn what_an_entry_says_more_is_said_on_the_older_line_too() {
     assert_eq!(older.params.unwrap().get(), expected);
     entry.params = None;
     assert_eq!(as_of_v03(&entry).params, None);
-    // Somebody else's extension is left alone.
+    // An unknown extension is not changed.
     entry.uri = "urn:example:x".to_owned();
     assert_eq!(as_of_v03(&entry), entry);
 }

@@ -1,7 +1,7 @@
-//! JSON that goes through the gateway unread: metadata and data parts.
+//! JSON that passes through the gateway uninterpreted: metadata and data parts.
 //!
-//! The text is kept, for its numbers, but not as it came: white space between tokens goes (an event stream puts one
-//! event on one line), and what a reader downstream could not parse is refused here, where the path is known.
+//! The text is kept, so that numbers keep all digits, but with two changes. White space between tokens is removed, because an
+//! event stream puts one event on one line. A value that a client could not parse is refused here, where its path is known.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use super::fault::{Fault, Read};
 
-/// Deeper values are refused. The usual parsers stop at 100 to 128 levels, and an answer wraps a value in about ten more.
+/// Deeper values are refused. Common parsers stop at 100 to 128 levels, and a response wraps a value in about ten more.
 const MAX_DEPTH: usize = 90;
 
 pub(crate) fn carried_json(raw: &RawValue) -> Read<Json> {
@@ -25,9 +25,9 @@ pub(crate) fn carried_metadata(raw: &RawValue) -> Read<Metadata> {
     Metadata::try_from(carried_json(raw)?).map_err(|_| Fault::new("must be an object"))
 }
 
-/// The text of a value, fit for one line of an event stream, wherever the value came from.
+/// The text of a value without line breaks, as one line of an event stream needs it.
 pub(crate) fn on_one_line(json: &str) -> Cow<'_, str> {
-    // Within a string a line break is always escaped, so one that is there stands between tokens.
+    // Within a JSON string a line break is always escaped, so a raw line break stands between tokens.
     if json.bytes().any(|byte| matches!(byte, b'\n' | b'\r')) {
         Cow::Owned(without_space(json))
     } else {
@@ -35,7 +35,7 @@ pub(crate) fn on_one_line(json: &str) -> Cow<'_, str> {
     }
 }
 
-/// Looks over well-formed JSON. Says whether there is white space between its tokens, or what is wrong with it.
+/// Scans well-formed JSON. Returns whether there is white space between tokens, or what a client could not parse.
 fn survey(json: &str) -> Result<bool, &'static str> {
     let bytes = json.as_bytes();
     let (mut depth, mut has_space, mut at) = (0_usize, false, 0);
@@ -58,7 +58,7 @@ fn survey(json: &str) -> Result<bool, &'static str> {
     Ok(has_space)
 }
 
-/// `at` is at the first character of the number; the answer is after the last.
+/// `at` is the first character of the number. Returns the position after the last.
 fn survey_number(json: &str, at: usize) -> Result<usize, &'static str> {
     let is_part = |byte: &u8| matches!(byte, b'-' | b'+' | b'.' | b'e' | b'E' | b'0'..=b'9');
     let length = json.as_bytes()[at..].iter().take_while(|byte| is_part(byte)).count();
@@ -68,7 +68,7 @@ fn survey_number(json: &str, at: usize) -> Result<usize, &'static str> {
     }
 }
 
-/// `at` is after the opening quote; the answer is after the closing one.
+/// `at` is the position after the opening quote. Returns the position after the closing one.
 fn survey_string(bytes: &[u8], mut at: usize) -> Result<usize, &'static str> {
     const HALF_PAIR: &str = "must be Unicode text: it holds half of a surrogate pair";
     while let Some(&byte) = bytes.get(at) {
@@ -80,7 +80,7 @@ fn survey_string(bytes: &[u8], mut at: usize) -> Result<usize, &'static str> {
                     _ => return Err(HALF_PAIR),
                 },
                 Some(0xDC00..=0xDFFF) => return Err(HALF_PAIR),
-                // `\u` and four digits may be skipped as two characters: digits mean nothing outside an escape.
+                // `\u` and four digits may be skipped as two characters: digits have no meaning outside an escape.
                 _ => at += 2,
             },
             _ => at += 1,
@@ -89,7 +89,7 @@ fn survey_string(bytes: &[u8], mut at: usize) -> Result<usize, &'static str> {
     Ok(at)
 }
 
-/// The code unit of the `\uXXXX` at this place, if there is one.
+/// The code unit of the `\uXXXX` at this position, if there is one.
 fn escape(bytes: &[u8], at: usize) -> Option<u32> {
     let [b'\\', b'u', digits @ ..] = bytes.get(at..at + 6)? else { return None };
     digits.iter().try_fold(0, |unit, digit| Some(unit * 16 + char::from(*digit).to_digit(16)?))
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_text_is_kept_but_for_white_space() {
+    fn only_white_space_is_removed_from_carried_json() {
         for (json, expected) in [
             ("1700000000000000000000001", Some("1700000000000000000000001")),
             ("{ \"a b\" : [ 1.50,\n2 ] }", Some("{\"a b\":[1.50,2]}")),

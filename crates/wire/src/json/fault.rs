@@ -1,4 +1,4 @@
-//! What is wrong with a value, and where it stands.
+//! What is wrong with a value, and its path.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use super::writer::text_of_list;
 
 pub(crate) type Read<T> = Result<T, Fault>;
 
-/// A broken rule. The path grows from the inside out while the fault travels up, so reading good input builds none.
+/// A violated rule. The path grows from the inside out while the fault is passed up, so valid input builds no path.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
     path: String,
@@ -16,14 +16,14 @@ pub(crate) struct Fault {
     more: Option<Box<More>>,
 }
 
-/// What few faults have.
+/// Parts that only few faults have.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct More {
-    /// Further names beside this one that are not known.
+    /// The paths of further unknown names, besides `path`.
     others: Vec<String>,
-    /// All of them are to be told as a list.
+    /// Whether all paths are unknown names, which the error lists.
     are_unknown: bool,
-    /// What machines are told.
+    /// Error details for programs.
     facts: Vec<(&'static str, String)>,
 }
 
@@ -32,7 +32,7 @@ impl Fault {
         Self { path: String::new(), text: text.into(), more: None }
     }
 
-    /// These names of an object are not known. There is at least one.
+    /// Unknown names in an object. There is at least one.
     pub(crate) fn unknown(names: Vec<String>, text: impl Into<Cow<'static, str>>) -> Self {
         let mut names = names.into_iter();
         let path = names.next().unwrap_or_default();
@@ -40,13 +40,13 @@ impl Fault {
         Self { path, text: text.into(), more: Some(Box::new(more)) }
     }
 
-    /// Adds a fact for machines.
+    /// Adds an error detail for programs.
     pub(crate) fn fact(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.more.get_or_insert_default().facts.push((name, value.into()));
         self
     }
 
-    /// The value that is wrong is the field `key` of an object, as the caller spelled it.
+    /// Says that the wrong value is in the field `key` of an object, as the caller spelled it.
     pub(crate) fn under(mut self, key: &str) -> Self {
         let joined = |path: &str| {
             let joint = if path.is_empty() || path.starts_with('[') { "" } else { "." };
@@ -59,12 +59,12 @@ impl Fault {
         self
     }
 
-    /// The value that is wrong is an element of an array.
+    /// Says that the wrong value is in an element of an array.
     pub(crate) fn at(self, index: usize) -> Self {
         self.under(&format!("[{index}]"))
     }
 
-    /// As the error of a caller who sent it.
+    /// The error for the caller that sent the value.
     pub(crate) fn into_params_error(self) -> Error {
         if self.path.is_empty() {
             return Error::new(ErrorKind::InvalidParams, format!("The parameters: {}.", self.text));
@@ -81,10 +81,10 @@ impl Fault {
         facts.into_iter().fold(error, |error, (name, value)| error.detail(name, value))
     }
 
-    /// As the error of an agent who answered so.
+    /// The error for a response of another agent that holds the value.
     pub(crate) fn into_answer_error(self) -> Error {
-        let place = if self.path.is_empty() { "the answer" } else { &self.path };
-        Error::new(ErrorKind::InvalidAgentResponse, format!("{place}: {}", self.text))
+        let path = if self.path.is_empty() { "the answer" } else { &self.path };
+        Error::new(ErrorKind::InvalidAgentResponse, format!("{path}: {}", self.text))
     }
 }
 
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn all_names_that_are_not_known_are_told() {
+    fn every_unknown_name_is_listed() {
         let names = vec!["a".to_owned(), "b".to_owned()];
         let error =
             Fault::unknown(names, "is not known").under("request").fact("max", "1").into_params_error();

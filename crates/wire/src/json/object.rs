@@ -1,8 +1,8 @@
 //! One level of a JSON object or array.
 //!
-//! Fields are found first and read after, so that the order of keys does not matter, a duplicate key is simply the
-//! last one, and an unknown key costs nothing but the skipping. Nested values stay raw text until somebody reads them:
-//! no recursion, so no depth of input can exhaust the stack.
+//! Fields are located first and read later. Thus the order of keys does not matter, the last of two equal keys wins, and an
+//! unknown key costs only the skipping. Nested values stay raw text until a reader needs them. There is no recursion, so
+//! deeply nested input cannot exhaust the stack.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use super::fault::{Fault, Read};
 use super::scalar::is_null;
 
-/// The fields that a reader knows, as they stand in the text.
+/// The fields that a reader knows, as raw text.
 #[derive(Debug)]
 pub(crate) struct Object<'a> {
     known: &'static [&'static str],
@@ -24,13 +24,13 @@ pub(crate) struct Object<'a> {
 #[derive(Debug)]
 struct Field<'a> {
     name: &'static str,
-    /// As the caller wrote it, for the path of a fault.
+    /// The key as the caller wrote it, for the path of a fault.
     spelled: Cow<'a, str>,
     raw: &'a RawValue,
 }
 
 impl<'a> Object<'a> {
-    /// A whole text. `known` are the names in camelCase.
+    /// Parses a whole text. `known` are the names in camelCase.
     pub(crate) fn parse(json: &'a str, known: &'static [&'static str]) -> serde_json::Result<Self> {
         let mut deserializer = serde_json::Deserializer::from_str(json);
         let object = Fields { known }.deserialize(&mut deserializer)?;
@@ -42,11 +42,11 @@ impl<'a> Object<'a> {
         if !raw.get().starts_with('{') {
             return Err(Fault::new("must be an object"));
         }
-        // Only a key with half a surrogate pair is left to go wrong: raw text is already well-formed.
+        // Raw text is already well-formed JSON, so parsing fails only at a key with half of a surrogate pair.
         Self::parse(raw.get(), known).map_err(|_| Fault::new("has a key that is no Unicode text"))
     }
 
-    /// `null` is the same as no field, as ProtoJSON has it.
+    /// Reads a field that may be absent. `null` counts as absent, as in ProtoJSON.
     pub(crate) fn optional<T>(
         &self,
         name: &str,
@@ -63,12 +63,12 @@ impl<'a> Object<'a> {
         value.ok_or_else(|| Fault::new("is required").under(self.spelling(name)))
     }
 
-    /// A repeated field: absent is the same as empty.
+    /// Reads an array field. An absent one counts as empty.
     pub(crate) fn list<T>(&self, name: &str, read: impl FnMut(&'a RawValue) -> Read<T>) -> Read<Vec<T>> {
         Ok(self.optional(name, |raw| list(raw, read))?.unwrap_or_default())
     }
 
-    /// A repeated field that must have at least one element.
+    /// Reads an array field that must have at least one element.
     pub(crate) fn filled_list<T>(
         &self,
         name: &str,
@@ -80,7 +80,7 @@ impl<'a> Object<'a> {
         })
     }
 
-    /// The field as it stands, `null` included.
+    /// The raw field, `null` included.
     pub(crate) fn raw(&self, name: &str) -> Option<&'a RawValue> {
         debug_assert!(self.known.contains(&name), "{name} is not in the list of known fields");
         self.fields.iter().find(|field| field.name == name).map(|field| field.raw)
@@ -95,7 +95,7 @@ impl<'a> Object<'a> {
     }
 }
 
-/// An array, element by element. `null` is no element, as ProtoJSON has it; each reader says so by its own rule.
+/// Reads an array, element by element. ProtoJSON permits no `null` element; `read` has to refuse it.
 pub(crate) fn list<'a, T>(raw: &'a RawValue, mut read: impl FnMut(&'a RawValue) -> Read<T>) -> Read<Vec<T>> {
     if !raw.get().starts_with('[') {
         return Err(Fault::new("must be an array"));
@@ -110,8 +110,8 @@ pub(crate) fn list<'a, T>(raw: &'a RawValue, mut read: impl FnMut(&'a RawValue) 
     }
 }
 
-/// The members of an object by their exact names, the last of a name; no other spelling is taken for one. For requests that take
-/// nothing else than what they know.
+/// The members of an object by their exact names; of two equal names, the last. For requests that refuse unknown names and
+/// other spellings.
 pub(crate) fn members(json: &str) -> Read<BTreeMap<String, &RawValue>> {
     if !json.starts_with('{') {
         return Err(Fault::new("must be an object"));
@@ -119,12 +119,12 @@ pub(crate) fn members(json: &str) -> Read<BTreeMap<String, &RawValue>> {
     serde_json::from_str(json).map_err(|_| Fault::new("has a key that is no Unicode text"))
 }
 
-/// Text, borrowed where it has no escapes.
+/// The text of a JSON string, borrowed if it has no escapes.
 pub(crate) fn text_of(json: &str) -> Option<Cow<'_, str>> {
     serde_json::from_str::<Text<'_>>(json).ok().map(|text| text.0)
 }
 
-/// Whether `key` is the field `name` (camelCase), in its own spelling or in that of the proto file (`snake_case`).
+/// Whether `key` is the field `name` (camelCase), in that spelling or in the `snake_case` of the proto file.
 fn spells(key: &str, name: &str) -> bool {
     if key == name {
         return true;
@@ -201,7 +201,7 @@ impl<'de, T, R: FnMut(&'de RawValue) -> Read<T>> Visitor<'de> for Elements<'_, R
             match (self.read)(raw) {
                 Ok(value) => values.push(value),
                 Err(fault) => {
-                    // The first bad element ends the reading; the rest is not even looked at.
+                    // The first bad element ends the reading.
                     *self.fault = Some(fault.at(values.len()));
                     return Ok(Vec::new());
                 }
@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_field_has_two_spellings() {
+    fn a_field_is_found_in_camel_case_and_in_snake_case() {
         for (key, name, expected) in [
             ("messageId", "messageId", true),
             ("message_id", "messageId", true),
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_two_keys_counts_in_whichever_spelling() {
+    fn the_last_of_two_equal_keys_wins_in_either_spelling() {
         let object = Object::parse(r#"{"pageSize":1,"other":[{}],"page_size":2}"#, &["pageSize"]).unwrap();
         assert_eq!(object.raw("pageSize").map(RawValue::get), Some("2"));
     }

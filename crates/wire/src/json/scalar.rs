@@ -1,4 +1,4 @@
-//! Strings, numbers and booleans as ProtoJSON lets them be written.
+//! Strings, numbers and booleans in all spellings that ProtoJSON permits.
 
 use serde_json::value::RawValue;
 
@@ -18,17 +18,13 @@ pub(crate) fn text(raw: &RawValue) -> Read<String> {
         .ok_or_else(|| Fault::new("must be Unicode text: it holds half of a surrogate pair"))
 }
 
-/// Text in which empty means absent, as for every proto3 string without presence.
+/// Text in which empty means absent, as for every proto3 string without field presence.
 pub(crate) fn some_text(raw: &RawValue) -> Read<Option<String>> {
     Ok(Some(text(raw)?).filter(|text| !text.is_empty()))
 }
 
 pub(crate) fn boolean(raw: &RawValue) -> Read<bool> {
-    match raw.get() {
-        "true" => Ok(true),
-        "false" => Ok(false),
-        _ => Err(Fault::new("must be true or false")),
-    }
+    flag_from_text(raw.get())
 }
 
 /// A boolean of a query string.
@@ -57,7 +53,7 @@ pub(crate) fn int32_from_text(text: &str) -> Read<i32> {
     if let Ok(number) = text.parse() {
         return Ok(number);
     }
-    // ProtoJSON also takes `5.0` and `5e1`, as some languages have no integers.
+    // ProtoJSON also permits `5.0` and `5e1`, because some languages have no integers.
     let number: f64 = text.parse().map_err(|_| not_an_int32())?;
     if number.fract() != 0.0 || number < f64::from(i32::MIN) || number > f64::from(i32::MAX) {
         return Err(not_an_int32());
@@ -65,7 +61,7 @@ pub(crate) fn int32_from_text(text: &str) -> Read<i32> {
     format!("{number:.0}").parse().map_err(|_| not_an_int32())
 }
 
-/// How many of something: an int32 that is not negative.
+/// A number of things: an int32 that is not negative.
 pub(crate) fn count(number: i32) -> Read<u32> {
     u32::try_from(number).map_err(|_| Fault::new("must not be negative"))
 }
@@ -79,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_come_in_several_spellings() {
+    fn an_int32_is_read_in_all_spellings_of_protojson() {
         for (json, expected) in [
             ("5", Some(5)),
             ("\"5\"", Some(5)),

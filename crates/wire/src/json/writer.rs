@@ -19,14 +19,14 @@ impl<'w> ObjectWriter<'w> {
         Self { out, first: true }
     }
 
-    /// Goes on with an object that is open already, behind the comma if there must be one.
+    /// Continues an object that is already open. The caller has written the comma, if one is needed.
     pub(crate) fn inside(out: &'w mut Vec<u8>) -> Self {
         Self { out, first: true }
     }
 
-    /// Writes a key; the caller writes the value to what it gets.
+    /// Writes a key and returns the buffer, to which the caller writes the value.
     ///
-    /// The keys of the protocol need no escaping. Keys that come from elsewhere go through [`Self::foreign_key`].
+    /// The keys of the protocol need no escaping. All other keys need [`Self::foreign_key`].
     pub(crate) fn key(&mut self, key: &str) -> &mut Vec<u8> {
         self.comma();
         self.out.push(b'"');
@@ -46,7 +46,7 @@ impl<'w> ObjectWriter<'w> {
         write_text(self.key(key), text);
     }
 
-    /// Nothing at all when there is no text: an empty string is what an absent one reads as.
+    /// Writes nothing if the text is absent or empty: readers treat both alike.
     pub(crate) fn some_text(&mut self, key: &str, text: Option<&str>) {
         if let Some(text) = text.filter(|text| !text.is_empty()) {
             self.text(key, text);
@@ -82,7 +82,7 @@ impl<'w> ObjectWriter<'w> {
         self.array(key, texts, |out, text| write_text(out, text.as_ref()));
     }
 
-    /// Nothing at all when there are no items.
+    /// Writes nothing if there are no items.
     pub(crate) fn some_array<T>(
         &mut self,
         key: &str,
@@ -128,20 +128,20 @@ fn write_array<T>(
     out.push(b']');
 }
 
-/// A number, or any other text of ours that needs no escaping.
+/// Writes a number, or a text that needs no escaping.
 pub(crate) fn write_number(out: &mut Vec<u8>, number: impl Display) {
-    write!(out, "{number}").expect("memory takes it");
+    write!(out, "{number}").expect("writing to memory does not fail");
 }
 
 pub(crate) fn write_text(out: &mut Vec<u8>, text: &str) {
-    serde_json::to_writer(out, text).expect("a string prints as JSON, and memory takes it");
+    serde_json::to_writer(out, text).expect("a string has a JSON form, and writing to memory does not fail");
 }
 
-/// A list of texts as JSON. The values of an `ErrorInfo` are strings, so a list goes into one of them so.
+/// A list of texts as JSON text. The values of an `ErrorInfo` are strings, so a list must become one.
 pub(crate) fn text_of_list(texts: impl IntoIterator<Item = impl AsRef<str>>) -> String {
     let mut out = Vec::new();
     write_array(&mut out, texts, |out, text| write_text(out, text.as_ref()));
-    String::from_utf8(out).expect("JSON is text")
+    String::from_utf8(out).expect("JSON is UTF-8")
 }
 
 fn write_json(out: &mut Vec<u8>, json: &Json) {

@@ -1,4 +1,4 @@
-//! Envelopes, good and bad.
+//! Valid and invalid envelopes.
 
 use longshore_model::{Error, ErrorKind};
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::*;
 
 #[test]
-fn a_request_is_taken_apart() {
+fn a_request_is_parsed() {
     for (body, id, method, params) in [
         (
             r#"{"jsonrpc":"2.0","id":1,"method":"GetTask","params":{"id":"t"}}"#,
@@ -38,7 +38,7 @@ fn a_request_is_taken_apart() {
 }
 
 #[test]
-fn what_is_no_request_is_refused_with_the_id_that_it_has() {
+fn an_invalid_request_is_refused_with_its_own_id() {
     use ErrorKind::{InvalidParams, InvalidRequest, Parse};
     let long_id = format!(r#"{{"jsonrpc":"2.0","id":"{}","method":"a"}}"#, "x".repeat(MAX_ID_LENGTH));
     for (body, kind, id) in [
@@ -73,7 +73,7 @@ fn what_is_no_request_is_refused_with_the_id_that_it_has() {
 }
 
 #[test]
-fn a_request_is_known_by_its_envelope() {
+fn a_request_is_recognised_by_its_envelope() {
     for (body, expected) in [
         (r#"{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":{}}"#, true),
         (r#"{"jsonrpc":"1.0","method":""}"#, true),
@@ -90,7 +90,7 @@ fn a_request_is_known_by_its_envelope() {
 }
 
 #[test]
-fn a_batch_is_told_what_to_do_instead() {
+fn the_error_for_a_batch_says_what_to_do_instead() {
     let rejected = parse(b" [] ").unwrap_err();
     assert!(rejected.error.message().contains("one request at a time"), "{}", rejected.error);
 }
@@ -106,7 +106,7 @@ fn depth_does_not_matter_to_the_envelope() {
 }
 
 #[test]
-fn answers_carry_the_id_as_it_came() {
+fn responses_repeat_the_id_unchanged() {
     for (id, expected) in [
         (Id::Null, r#"{"jsonrpc":"2.0","id":null,"result":{"a":1}}"#),
         (number("123456789012345678901"), r#"{"jsonrpc":"2.0","id":123456789012345678901,"result":{"a":1}}"#),
@@ -117,7 +117,7 @@ fn answers_carry_the_id_as_it_came() {
 }
 
 #[test]
-fn an_error_says_its_code_its_reason_and_its_fields() {
+fn an_error_contains_its_code_reason_and_fields() {
     let not_found = Error::task_not_found("t1");
     insta::assert_snapshot!("task_not_found", written(error(&number("1"), &not_found)));
     let invalid = Error::invalid("message.parts[1].raw", "must be base64");
@@ -126,12 +126,12 @@ fn an_error_says_its_code_its_reason_and_its_fields() {
 
 proptest! {
     #[test]
-    fn no_bytes_are_too_strange(body in proptest::collection::vec(any::<u8>(), 0..200)) {
+    fn no_bytes_break_the_parser(body in proptest::collection::vec(any::<u8>(), 0..200)) {
         let _ = parse(&body);
     }
 
     #[test]
-    fn ids_come_back(text in crate::arbitrary::text(), number in any::<i128>()) {
+    fn ids_come_back(text in crate::testing::arbitrary::text(), number in any::<i128>()) {
         for id in [Id::String(text), Id::Number(number.to_string())] {
             let answer = result(&id, b"1");
             let body = String::from_utf8(answer.to_vec()).unwrap().replace("\"result\":1", "\"method\":\"a\"");
@@ -153,9 +153,9 @@ fn written(bytes: Bytes) -> String {
 }
 
 #[test]
-fn whoever_calls_a_method_of_the_other_line_is_told_so() {
+fn the_error_for_a_method_of_the_other_version_says_so() {
     let old = unknown_method("GetTask", ["tasks/get"], ProtocolVersion::V03);
-    // The text is what clients of that line know.
+    // Clients of 0.3 know exactly this text.
     assert_eq!(old.message(), "Unsupported method: GetTask");
     let hint =
         "It is a method of A2A 1.0: send A2A-Version: 1.0, and not under /a2a/0.3, where only 0.3 is served.";
@@ -171,18 +171,20 @@ fn whoever_calls_a_method_of_the_other_line_is_told_so() {
 }
 
 #[test]
-fn a_method_that_nobody_serves_is_answered_with_those_that_are() {
+fn the_error_for_an_unknown_method_lists_the_supported_ones() {
     let long = "Unsupported method: no/such. A2A 1.0 has these here: message/send, tasks/get.";
-    for (line, text) in [(ProtocolVersion::V1, long), (ProtocolVersion::V03, "Unsupported method: no/such")] {
-        let error = unknown_method("no\n/such", ["message/send", "tasks/get"], line);
+    for (version, text) in
+        [(ProtocolVersion::V1, long), (ProtocolVersion::V03, "Unsupported method: no/such")]
+    {
+        let error = unknown_method("no\n/such", ["message/send", "tasks/get"], version);
         assert_eq!(error.kind(), ErrorKind::MethodNotFound);
         assert_eq!(error.message(), text);
         let expected = [
             ("method", "no/such"),
             ("supportedMethods", r#"["message/send","tasks/get"]"#),
-            ("protocolVersion", line.version()),
+            ("protocolVersion", version.version()),
         ];
         assert_eq!(error.details(), expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
-        assert!(unknown_method(&"x".repeat(9999), [], line).message().len() < 200);
+        assert!(unknown_method(&"x".repeat(9999), [], version).message().len() < 200);
     }
 }

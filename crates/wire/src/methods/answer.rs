@@ -1,13 +1,13 @@
-//! What is told of a call, as its row says and in the spelling of the caller's line.
+//! Writes the result of a call, in the format of its row and of the caller's protocol version.
 //!
-//! Sessions are told as tasks that are completed, and messages of sessions as messages, so that clients of A2A can show them.
-//! All else is a summary under the names of `opencode-a2a`. On 0.3 places are told as OpenCode tells them.
+//! A session is written as a completed task, and a message of a session as a message, so that clients of A2A can show them.
+//! All else is a summary with the names of the Python peer, `opencode-a2a`. In 0.3, projects and workspaces have OpenCode's names.
 
 mod catalog;
-mod place;
 mod session;
 #[cfg(test)]
 mod tests;
+mod workspace;
 
 #[cfg(test)]
 pub(crate) use tests::sample as samples;
@@ -22,26 +22,26 @@ use crate::surface::ProtocolVersion;
 use crate::v1;
 use crate::v03::Dialect;
 
-/// What the context of a session is called that was not begun by a message.
+/// The prefix of the context id of a session that was not begun by a message.
 pub const CONTEXT_PREFIX: &str = spelled::CONTEXT_OF_SESSION;
 
 impl Method {
-    /// The result of a call. Fails only for what this method never tells.
-    pub fn answer(&self, told: &ControlResult, line: ProtocolVersion) -> Result<Bytes> {
+    /// Writes the result of a call. Fails only for a result that this method never has.
+    pub fn answer(&self, result: &ControlResult, version: ProtocolVersion) -> Result<Bytes> {
         let mut out = Vec::with_capacity(256);
         let mut object = ObjectWriter::begin(&mut out);
-        match (self.result, told) {
+        match (self.result, result) {
             (Answer::Items(Item::SessionStatus), ControlResult::Statuses(statuses)) => {
                 session::write_statuses(&mut object, statuses);
             }
             (Answer::Items(Item::Task), ControlResult::Sessions(sessions)) => {
-                object.array("items", sessions, |out, told| session::write_task(out, told, line));
+                object.array("items", sessions, |out, info| session::write_task(out, info, version));
             }
-            (Answer::Item(Item::Task), ControlResult::Session(told)) => {
-                session::write_task(object.key("item"), told, line);
+            (Answer::Item(Item::Task), ControlResult::Session(info)) => {
+                session::write_task(object.key("item"), info, version);
             }
-            (Answer::Item(Item::SessionSummary), ControlResult::Session(told)) => {
-                session::write_summary(object.key("item"), told);
+            (Answer::Item(Item::SessionSummary), ControlResult::Session(info)) => {
+                session::write_summary(object.key("item"), info);
             }
             (Answer::Items(Item::Todo), ControlResult::Todos(todos)) => {
                 session::write_todos(&mut object, todos)
@@ -50,17 +50,17 @@ impl Method {
                 object.array("items", diffs, session::write_diff);
             }
             (Answer::Page(Item::Message), ControlResult::Messages { items, next }) => {
-                object.array("items", items, |out, told| session::write_message(out, told, line));
+                object.array("items", items, |out, info| session::write_message(out, info, version));
                 match next {
                     Some(next) => object.text("next_cursor", next),
                     None => object.null("next_cursor"),
                 }
             }
-            (Answer::Item(Item::Message), ControlResult::Message(told)) => {
-                session::write_message(object.key("item"), told, line);
+            (Answer::Item(Item::Message), ControlResult::Message(info)) => {
+                session::write_message(object.key("item"), info, version);
             }
             (Answer::ItemOfTask(Item::Message), ControlResult::Answered { message, begun }) => {
-                session::write_message(object.key("item"), message, line);
+                session::write_message(object.key("item"), message, version);
                 write_begun(&mut object, begun);
             }
             (Answer::Done | Answer::Begun, ControlResult::Done { session, ok, begun }) => {
@@ -78,29 +78,31 @@ impl Method {
                 catalog::write(&mut object, catalog, catalog::write_model);
             }
             (Answer::Items(Item::Project), ControlResult::Projects(projects)) => {
-                object.array("items", projects, |out, told| place::write_project(out, told, line));
+                object.array("items", projects, |out, info| workspace::write_project(out, info, version));
             }
-            (Answer::Item(Item::Project), ControlResult::Project(told)) => {
-                place::write_project(object.key("item"), told, line);
+            (Answer::Item(Item::Project), ControlResult::Project(info)) => {
+                workspace::write_project(object.key("item"), info, version);
             }
             (Answer::Items(Item::Workspace), ControlResult::Workspaces(workspaces)) => {
-                object.array("items", workspaces, |out, told| place::write_workspace(out, told, line));
+                object.array("items", workspaces, |out, info| workspace::write_workspace(out, info, version));
             }
             (
                 Answer::Item(Item::Workspace) | Answer::ItemOrNull(Item::Workspace),
-                ControlResult::Workspace(Some(told)),
+                ControlResult::Workspace(Some(info)),
             ) => {
-                place::write_workspace(object.key("item"), told, line);
+                workspace::write_workspace(object.key("item"), info, version);
             }
             (Answer::ItemOrNull(Item::Workspace), ControlResult::Workspace(None)) => object.null("item"),
             (Answer::Items(Item::Worktree), ControlResult::Worktrees(worktrees)) => {
-                object.array("items", worktrees, |out, told| place::write_listed_worktree(out, told, line));
+                object.array("items", worktrees, |out, info| {
+                    workspace::write_listed_worktree(out, info, version)
+                });
             }
-            (Answer::Item(Item::Worktree), ControlResult::Worktree(told)) => {
-                place::write_worktree(object.key("item"), told, line);
+            (Answer::Item(Item::Worktree), ControlResult::Worktree(info)) => {
+                workspace::write_worktree(object.key("item"), info, version);
             }
-            // Not what it was: that may be the caller's words.
-            _ => return Err(Error::internal(format!("{} was told what is not its result", self.name))),
+            // The result is not repeated here, because it may contain text of the caller.
+            _ => return Err(Error::internal(format!("{} has a result of another method", self.name))),
         }
         object.end();
         Ok(out.into())
@@ -112,9 +114,9 @@ fn write_begun(object: &mut ObjectWriter<'_>, begun: &Begun) {
     object.text("context_id", begun.context.as_str());
 }
 
-/// The methods are of JSON-RPC only.
-fn spelling(line: ProtocolVersion) -> &'static Spelling {
-    match line {
+/// Only JSON-RPC has these methods.
+fn spelling(version: ProtocolVersion) -> &'static Spelling {
+    match version {
         ProtocolVersion::V1 => &v1::SPELLING,
         ProtocolVersion::V03 => Dialect::Rpc.spelling(),
     }

@@ -1,5 +1,5 @@
-//! Parameters, checked by the table. What comes out of here has every type, form and bound that the table asks for, so that
-//! whoever builds a call only picks.
+//! Checks parameters against the table. Checked parameters have the types, formats and limits that the table demands, so the
+//! code that builds a call only picks them.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use super::param::{IdKind, Kind, MAX_LINE, MAX_NAME, MODEL, Param, Variant};
 use super::row::Switch;
 use crate::json::{Fault, Read, carried_json, is_null, list, members, text};
 
-/// How many names that are not known are told.
+/// How many unknown names an error lists.
 const MAX_UNKNOWN: usize = 16;
 
-/// The values of an object, by the names of the table. What was not given is there if it has a default.
+/// The values of an object, by the names of the table. An absent parameter is included if it has a default.
 #[derive(Debug, Default)]
 pub(super) struct Args(Vec<(&'static str, Arg)>);
 
@@ -26,22 +26,22 @@ pub(super) enum Arg {
     Json(Json),
     Reply(PermissionReply),
     Answers(Vec<Vec<String>>),
-    Place(Place),
+    Location(Location),
     Object(Args),
     Tagged(&'static str, Args),
     List(Vec<Self>),
-    /// The names of a map whose values say nothing more.
+    /// The names of a map whose values carry no information.
     Names(Vec<String>),
 }
 
-/// Where metadata says to work.
+/// The directory or workspace that metadata names.
 #[derive(Debug, Default)]
-pub(super) struct Place {
+pub(super) struct Location {
     pub(super) directory: Option<String>,
     pub(super) workspace: Option<WorkspaceId>,
 }
 
-/// A value, and the object that it was found in when that is not the one of its path.
+/// A value, and the object in which it was found if that is not the usual one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Member<'a> {
     pub(super) raw: &'a RawValue,
@@ -91,7 +91,7 @@ impl Args {
     }
 }
 
-/// The members of an object, by these names only. The first `first` of them are looked at before the names are.
+/// Checks the members of an object. The first `first` fields are checked before unknown names are refused.
 pub(super) fn check(fields: &'static [Param], first: usize, members: &Members<'_>) -> Read<Args> {
     let mut args = Vec::with_capacity(members.len());
     let (early, late) = fields.split_at(first.min(fields.len()));
@@ -101,13 +101,13 @@ pub(super) fn check(fields: &'static [Param], first: usize, members: &Members<'_
     for field in fields {
         let is_there = |name: &str| args.iter().any(|(known, _)| *known == name);
         if let Some(other) = field.with.filter(|other| is_there(field.name) && !is_there(other)) {
-            return Err(Fault::new(format!("is required beside {}", field.name)).under(other));
+            return Err(Fault::new(format!("is required together with {}", field.name)).under(other));
         }
     }
     Ok(Args(args))
 }
 
-/// The first of these values that needs something which its method does not.
+/// The first of these values that needs a switch besides that of its method.
 pub(super) fn need(fields: &[Param], args: &Args) -> Option<(String, Switch)> {
     fields.iter().find_map(|field| {
         let needed = match (&field.kind, args.get(field.name)?) {
@@ -115,16 +115,16 @@ pub(super) fn need(fields: &[Param], args: &Args) -> Option<(String, Switch)> {
                 let (path, switch) = need(inner, given)?;
                 return Some((format!("{}.{path}", field.name), switch));
             }
-            (_, Arg::Text(text)) => field.switch.or(field.runs.filter(|_| is_run(text))),
+            (_, Arg::Text(text)) => field.switch.or(field.runs.filter(|_| may_run_shell(text))),
             _ => field.switch,
         };
         needed.map(|switch| (field.name.to_owned(), switch))
     })
 }
 
-/// OpenCode runs what stands as !`...` in the text of a command in a shell, the arguments included, and asks nobody. Not only the
-/// whole of it is looked for: templates can put pieces of the arguments together.
-fn is_run(text: &str) -> bool {
+/// Whether OpenCode might run a shell. OpenCode executes !`...` in the text of a command, including its arguments, without asking
+/// for permission. The check looks for the single characters, because a template can assemble the arguments from pieces.
+fn may_run_shell(text: &str) -> bool {
     text.contains('!') && text.contains('`')
 }
 
@@ -150,7 +150,7 @@ fn check_values(
     Ok(())
 }
 
-/// The first of them: an answer is not to be many times as long as what was asked.
+/// Refuses unknown names. Only the first ones are listed, so that the error is not much longer than the request.
 fn check_names(fields: &[Param], members: &Members<'_>) -> Read<()> {
     let is_known = |name: &str| fields.iter().any(|field| field.name == name);
     let unknown = members.iter().filter(|(name, _)| !is_known(name)).map(|(name, member)| {
@@ -162,11 +162,14 @@ fn check_names(fields: &[Param], members: &Members<'_>) -> Read<()> {
         return Ok(());
     }
     let known: Vec<&str> = fields.iter().map(|field| field.name).collect();
-    let known = if known.is_empty() { "nothing".to_owned() } else { known.join(", ") };
-    Err(Fault::unknown(unknown, format!("is not known here; what can be given is {known}")))
+    let text = match known.as_slice() {
+        [] => "is unknown; there are no parameters".to_owned(),
+        known => format!("is unknown; the known names are {}", known.join(", ")),
+    };
+    Err(Fault::unknown(unknown, text))
 }
 
-/// The fault of a member, under the name that the caller gave it.
+/// Completes the path of a fault as the caller wrote it.
 pub(super) fn placed(fault: Fault, name: &str, member: Member<'_>) -> Fault {
     let fault = fault.under(name);
     match member.within {
@@ -175,7 +178,7 @@ pub(super) fn placed(fault: Fault, name: &str, member: Member<'_>) -> Fault {
     }
 }
 
-/// The members of an object that stands where it should.
+/// The members of an object at its usual position.
 pub(super) fn plain(raw: &RawValue) -> Read<Members<'_>> {
     let members = members(raw.get())?.into_iter();
     Ok(members.map(|(name, raw)| (name, Member { raw, within: None })).collect())
@@ -209,12 +212,12 @@ fn value(kind: &'static Kind, raw: &RawValue) -> Read<Arg> {
         Kind::Int { min, max, .. } => Arg::Int(int(raw, *min, *max)?),
         Kind::Flag => Arg::Flag(flag(raw)?),
         Kind::Off if flag(raw)? => {
-            return Err(Fault::new("must be false: a tool can be withheld, and not allowed"));
+            return Err(Fault::new("must be false: a tool can be withheld, but not allowed"));
         }
         Kind::Off => Arg::Flag(false),
         Kind::Cursor => Arg::Text(cursor(raw)?),
         Kind::Directory => Arg::Text(line(&text(raw)?, MAX_LINE, false)?.to_owned()),
-        Kind::Metadata { routed } => Arg::Place(metadata(raw, *routed)?),
+        Kind::Metadata { routed } => Arg::Location(metadata(raw, *routed)?),
         Kind::Object(fields) => Arg::Object(check(fields, 0, &plain(raw)?)?),
         Kind::OneOf(fields) => Arg::Object(one_of(fields, raw)?),
         Kind::Tagged(variants) => tagged(variants, raw)?,
@@ -230,8 +233,8 @@ fn value(kind: &'static Kind, raw: &RawValue) -> Read<Arg> {
     })
 }
 
-/// What is not for us in it is carried by callers for others, and not looked at.
-fn metadata(raw: &RawValue, is_routed: bool) -> Read<Place> {
+/// Other fields of the two objects are meant for other receivers and are not read.
+fn metadata(raw: &RawValue, is_routed: bool) -> Read<Location> {
     const KNOWN: [&str; 2] = ["opencode", "shared"];
     let members = plain(raw)?;
     for name in KNOWN {
@@ -242,16 +245,16 @@ fn metadata(raw: &RawValue, is_routed: bool) -> Read<Place> {
     let unknown = members.keys().filter(|name| !KNOWN.contains(&name.as_str()));
     let unknown: Vec<String> = unknown.take(MAX_UNKNOWN).map(|name| shown(name)).collect();
     if !unknown.is_empty() {
-        return Err(Fault::unknown(unknown, "is not known here; opencode and shared are"));
+        return Err(Fault::unknown(unknown, "is unknown; the known names are opencode and shared"));
     }
     match members.get("opencode").filter(|member| is_routed && !is_null(member.raw)) {
-        Some(opencode) => place(opencode.raw).map_err(|fault| fault.under("opencode")),
-        None => Ok(Place::default()),
+        Some(opencode) => location(opencode.raw).map_err(|fault| fault.under("opencode")),
+        None => Ok(Location::default()),
     }
 }
 
-/// Blank text is no text here, as in the metadata of messages.
-fn place(raw: &RawValue) -> Read<Place> {
+/// Blank text counts as absent, as in the metadata of messages.
+fn location(raw: &RawValue) -> Read<Location> {
     let opencode = plain(raw)?;
     let field = |members: &Members<'_>, name: &str| {
         let written = members.get(name).filter(|member| !is_null(member.raw));
@@ -272,7 +275,7 @@ fn place(raw: &RawValue) -> Read<Place> {
             .map_err(|fault| fault.under("workspace"))?,
         None => None,
     };
-    Ok(Place { directory, workspace })
+    Ok(Location { directory, workspace })
 }
 
 fn workspace_id(text: &str) -> Read<WorkspaceId> {
@@ -292,10 +295,10 @@ fn one_of(fields: &'static [Param], raw: &RawValue) -> Read<Args> {
         [_] => Ok(args),
         [] => {
             let first = names.first().copied().unwrap_or_default();
-            Err(Fault::new(format!("is not there; give {}", names.join(" or "))).under(first))
+            Err(Fault::new(format!("is missing; give {}", names.join(" or "))).under(first))
         }
         [(one, _), (other, _), ..] => {
-            Err(Fault::new(format!("stands beside {one}; leave one of them out")).under(other))
+            Err(Fault::new(format!("is given together with {one}; leave one of them out")).under(other))
         }
     }
 }
@@ -315,7 +318,7 @@ fn tagged(variants: &'static [Variant], raw: &RawValue) -> Read<Arg> {
 }
 
 fn elements(of: &'static Kind, max: usize, may_be_empty: bool, raw: &RawValue) -> Read<Vec<Arg>> {
-    // Counted first: what is too long is not read.
+    // Count the elements first, so that a list that is too long is not read.
     if list(raw, |_| Ok(()))?.len() > max {
         return Err(Fault::new(format!("must have at most {max} elements")));
     }
@@ -333,7 +336,7 @@ fn names(of: &'static Kind, max: usize, raw: &RawValue) -> Read<Vec<String>> {
     }
     let mut names = Vec::with_capacity(members.len());
     for (name, member) in members {
-        // A name with nothing behind it is not there.
+        // A name with the value `null` counts as absent.
         if !is_null(member.raw) {
             let checked = line(&name, MAX_NAME, false).and_then(|_| value(of, member.raw));
             checked.map_err(|fault| fault.under(&shown(&name)))?;

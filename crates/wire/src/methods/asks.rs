@@ -1,6 +1,6 @@
-//! Asks of the agent: finding those that are open, and answering them.
+//! Asks of the agent: listing the open ones, and answering them.
 
-use longshore_model::{Answer as Given, AskKind, ErrorKind};
+use longshore_model::{Answer as AskAnswer, AskKind, ErrorKind};
 
 use super::build;
 use super::call::Call;
@@ -20,7 +20,7 @@ const METADATA: Param = Param::optional(
     "Checked only: where the agent works is known from the ask.",
 );
 
-/// An answer is never held up by the bound on calls to OpenCode: what it answers holds up others.
+/// An answer is never delayed by the limit on calls to OpenCode, because the ask that it answers delays other calls.
 const ERRORS: &[ErrorKind] = &[
     ErrorKind::InterruptNotFound,
     ErrorKind::InterruptExpired,
@@ -44,7 +44,7 @@ const ANSWER: Method = Method {
     upstream: &[],
     errors: ERRORS,
     stability: Stability::Stable,
-    build: |args| build::answer(args, Given::RejectQuestion),
+    build: |args| build::answer(args, AskAnswer::RejectQuestion),
 };
 
 pub(super) static ANSWERS: [Method; 3] = [

@@ -1,4 +1,4 @@
-//! What the rows make of checked parameters.
+//! Builds calls from checked parameters.
 
 use std::collections::BTreeSet;
 
@@ -12,15 +12,15 @@ use longshore_model::{
 use super::args::{Arg, Args};
 use super::call::Call;
 
-/// The table has checked whatever is picked here, and that what is required is there.
-const CHECKED: &str = "the table requires it in this form";
+/// The table has checked the format of all parameters, and that the required ones exist.
+const CHECKED: &str = "the table has checked this parameter";
 
-pub(super) fn look(args: &Args, look: ControlQuery) -> Call {
-    Call::Control(ControlRequest { control: Control::Query(look), place: place(args) })
+pub(super) fn query(args: &Args, query: ControlQuery) -> Call {
+    Call::Control(ControlRequest { control: Control::Query(query), place: location(args) })
 }
 
-pub(super) fn act(args: &Args, act: ControlCommand) -> Call {
-    Call::Control(ControlRequest { control: Control::Command(act), place: place(args) })
+pub(super) fn mutation(args: &Args, command: ControlCommand) -> Call {
+    Call::Control(ControlRequest { control: Control::Command(command), place: location(args) })
 }
 
 pub(super) fn answer(args: &Args, answer: Answer) -> Call {
@@ -73,10 +73,10 @@ pub(super) fn prompt(args: &Args) -> Call {
         Some(Arg::Names(names)) => names.iter().cloned().collect(),
         _ => BTreeSet::new(),
     };
-    let order = ordered(args, request, Order::Prompt { parts, withheld }, content);
+    let order = order_request(args, request, Order::Prompt { parts, withheld }, content);
     let is_note = request.flag("noReply").unwrap_or(false);
     let control = if is_note { Control::Note(order) } else { Control::Order(order) };
-    Call::Control(ControlRequest { control, place: place(args) })
+    Call::Control(ControlRequest { control, place: location(args) })
 }
 
 pub(super) fn command(args: &Args) -> Call {
@@ -87,8 +87,8 @@ pub(super) fn command(args: &Args) -> Call {
     }
     let order =
         Order::Command { name: required(request, "command"), arguments: required(request, "arguments") };
-    let control = Control::Order(ordered(args, request, order, content));
-    Call::Control(ControlRequest { control, place: place(args) })
+    let control = Control::Order(order_request(args, request, order, content));
+    Call::Control(ControlRequest { control, place: location(args) })
 }
 
 pub(super) fn fork(args: &Args) -> ControlCommand {
@@ -174,13 +174,13 @@ fn workspace(args: &Args, name: &str) -> Option<WorkspaceId> {
     args.text(name).map(|id| WorkspaceId::parse(id).expect(CHECKED))
 }
 
-/// A workspace goes before all directories, a directory of its own before that of the metadata.
-fn place(args: &Args) -> RequestedLocation {
+/// A workspace wins over all directories, and the parameter `directory` over the one in the metadata.
+fn location(args: &Args) -> RequestedLocation {
     let metadata = match args.get("metadata") {
-        Some(Arg::Place(place)) => Some(place),
+        Some(Arg::Location(location)) => Some(location),
         _ => None,
     };
-    if let Some(workspace) = metadata.and_then(|place| place.workspace.clone()) {
+    if let Some(workspace) = metadata.and_then(|location| location.workspace.clone()) {
         return RequestedLocation { directory: None, workspace: Some(workspace) };
     }
     let own = owned(args, "directory").map(|path| RequestedDirectory { path, field: "directory" });
@@ -199,7 +199,7 @@ fn model_of(names: &Args) -> Option<ModelName> {
     Some(ModelName { provider: owned(names, "providerID")?, model: owned(names, "modelID")? })
 }
 
-fn ordered(args: &Args, request: &Args, order: Order, content: Vec<Part>) -> Box<OrderRequest> {
+fn order_request(args: &Args, request: &Args, order: Order, content: Vec<Part>) -> Box<OrderRequest> {
     Box::new(OrderRequest {
         session: session(args),
         order,
@@ -214,7 +214,7 @@ fn ordered(args: &Args, request: &Args, order: Order, content: Vec<Part>) -> Box
     })
 }
 
-/// What is said goes to the content, and the order says when.
+/// Texts and files go to the content; the returned part marks their position among the other parts.
 fn order_part(part: &Arg, content: &mut Vec<Part>) -> OrderPart {
     let Arg::Tagged(tag, fields) = part else { unreachable!("{CHECKED}") };
     match *tag {

@@ -1,4 +1,4 @@
-//! From parameters to what a caller asks for.
+//! Reads the parameters of a method into a call.
 
 use std::collections::btree_map::Entry;
 
@@ -11,33 +11,33 @@ use crate::extension::{Activated, HEADER, naming};
 use crate::json::{Fault, Read, is_null, text_of_list};
 use crate::surface::ProtocolVersion;
 
-/// What a caller asks for by one of the methods.
+/// What a caller requests with one of the methods.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Call {
     /// Answers an ask.
     Answer { request: RequestId, answer: Answer },
     /// The asks of this kind that are open.
     OpenAsks(AskKind),
-    /// Looks at the agent, changes it, or has it work.
+    /// Queries or controls the agent.
     Control(ControlRequest),
 }
 
-/// What must be switched on for a call beside its method, and be among the capabilities of the caller.
+/// A switch that a call needs besides that of its method. The caller needs its capability as well.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Need {
-    /// The parameter that is why.
+    /// The parameter that needs the switch.
     pub field: String,
     pub switch: Switch,
 }
 
-/// Where the parameters of a list may stand, too, on 0.3.
+/// An object that in 0.3 may contain the parameters of a list.
 const QUERY: &str = "query";
 
-/// How others page.
+/// Parameters of other ways of paging, which are refused.
 pub(crate) const OTHER_PAGING: [&str; 3] = ["cursor", "page", "size"];
 
 impl Method {
-    /// Refuses a caller who has not activated the extension. On 0.3 everybody has.
+    /// Refuses a caller that has not activated the extension. In 0.3 all extensions are active.
     pub fn check_activated(&self, activated: Activated) -> Result<()> {
         if activated.contains(self.extension) {
             return Ok(());
@@ -48,16 +48,16 @@ impl Method {
         Err(naming(error, &[self.extension], activated))
     }
 
-    /// The call of these parameters, a JSON object. In order: the extension must be activated, every parameter be known, and
-    /// its value be good. Whether it is switched on, and for whom, is for others to say.
-    pub fn read(&self, line: ProtocolVersion, params: &str, activated: Activated) -> Result<Call> {
-        self.read_with_need(line, params, activated).map(|(call, _)| call)
+    /// Reads a call from its parameters, a JSON object. Checks in this order: the extension is activated, every parameter is
+    /// known, every value is valid. The caller of this function checks the switches and the capabilities.
+    pub fn read(&self, version: ProtocolVersion, params: &str, activated: Activated) -> Result<Call> {
+        self.read_with_need(version, params, activated).map(|(call, _)| call)
     }
 
-    /// The same, with what these parameters need beside what the method does.
+    /// The same, together with the switch that these parameters need besides that of the method.
     pub fn read_with_need(
         &self,
-        line: ProtocolVersion,
+        version: ProtocolVersion,
         params: &str,
         activated: Activated,
     ) -> Result<(Call, Option<Need>)> {
@@ -65,13 +65,13 @@ impl Method {
         let raw: &RawValue = serde_json::from_str(params).map_err(|error| {
             Error::new(ErrorKind::InvalidParams, "The parameters must be a JSON object.").caused_by(error)
         })?;
-        self.read_members(line, raw).map_err(Fault::into_params_error)
+        self.read_members(version, raw).map_err(Fault::into_params_error)
     }
 
-    fn read_members(&self, line: ProtocolVersion, params: &RawValue) -> Read<(Call, Option<Need>)> {
+    fn read_members(&self, version: ProtocolVersion, params: &RawValue) -> Read<(Call, Option<Need>)> {
         let mut members = args::plain(params)?;
         if self.paged {
-            if line == ProtocolVersion::V03 {
+            if version == ProtocolVersion::V03 {
                 merge_query(&mut members)?;
             }
             refuse_other_paging(&members)?;
@@ -82,7 +82,7 @@ impl Method {
     }
 }
 
-/// Takes the parameters out of `query`.
+/// Moves the parameters out of `query`.
 fn merge_query(members: &mut Members<'_>) -> Read<()> {
     let Some(query) = members.remove(QUERY).filter(|query| !is_null(query.raw)) else { return Ok(()) };
     for (name, member) in args::plain(query.raw).map_err(|fault| fault.under(QUERY))? {
@@ -96,7 +96,7 @@ fn merge_query(members: &mut Members<'_>) -> Read<()> {
                 beside.insert(found);
             }
             Entry::Occupied(beside) => {
-                let fault = Fault::new("stands beside query as well; leave one of them out");
+                let fault = Fault::new("is also given outside of query; leave one of them out");
                 return Err(fault.under(beside.key()).under(QUERY));
             }
         }
@@ -107,6 +107,6 @@ fn merge_query(members: &mut Members<'_>) -> Read<()> {
 fn refuse_other_paging(members: &Members<'_>) -> Read<()> {
     let used = OTHER_PAGING.iter().find_map(|name| Some((*name, members.get(*name)?)));
     let Some((name, member)) = used else { return Ok(()) };
-    let fault = args::placed(Fault::new("is not how pages are asked for here; use limit"), name, *member);
+    let fault = args::placed(Fault::new("is not supported for paging; use limit"), name, *member);
     Err(fault.fact("supported", text_of_list(["limit"])).fact("unsupported", text_of_list(OTHER_PAGING)))
 }

@@ -1,4 +1,4 @@
-//! The forms of single values.
+//! Checks the format of single values.
 
 use longshore_model::id::check_id;
 use serde_json::value::RawValue;
@@ -8,7 +8,7 @@ use crate::json::{Fault, Read, text};
 
 pub(super) fn id(kind: IdKind, raw: &RawValue) -> Read<String> {
     let text = text(raw)?;
-    // Clients of the asks have always been let off with spaces around.
+    // Clients that answer asks have always been allowed to add spaces.
     let text = if kind == IdKind::Request { text.trim() } else { &text };
     check_id(text).map_err(|error| Fault::new(error.to_string()))?;
     let prefix = kind.prefix();
@@ -52,7 +52,7 @@ pub(super) fn file_name(text: &str, max: usize) -> Read<&str> {
     Ok(name)
 }
 
-/// As `git check-ref-format --branch` has it.
+/// The rules of `git check-ref-format --branch`.
 pub(super) fn branch(text: &str) -> Read<&str> {
     let name = line(text, MAX_BRANCH, false)?;
     let is_bad = name.starts_with('-')
@@ -63,10 +63,10 @@ pub(super) fn branch(text: &str) -> Read<&str> {
         || name
             .split('/')
             .any(|piece| piece.is_empty() || piece.starts_with('.') || piece.strip_suffix(".lock").is_some());
-    if is_bad { Err(Fault::new("is no name that git takes for a branch")) } else { Ok(name) }
+    if is_bad { Err(Fault::new("is not a valid name of a git branch")) } else { Ok(name) }
 }
 
-/// A number, or a text that is one.
+/// A whole number, or a text that contains one.
 pub(super) fn int(raw: &RawValue, min: i64, max: i64) -> Read<i64> {
     let written = match raw.get().as_bytes() {
         [b'"', ..] => text(raw)?,
@@ -86,7 +86,7 @@ fn whole(written: &str) -> Option<i64> {
     if !is_number {
         return None;
     }
-    // Some languages have no integers, and write `5.0`.
+    // Some languages have no integers and write `5.0`.
     written.parse().ok().or_else(|| {
         let number: f64 = written.parse().ok().filter(|number: &f64| number.fract() == 0.0)?;
         format!("{number:.0}").parse().ok()
@@ -110,12 +110,12 @@ pub(super) fn cursor(raw: &RawValue) -> Read<String> {
     let text = text(raw)?;
     bounded(&text, MAX_CURSOR, false)?;
     if !text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'=' | b'-')) {
-        return Err(Fault::new("is no cursor that a page told"));
+        return Err(Fault::new("is not a cursor of a page"));
     }
     Ok(text)
 }
 
-/// A caller's own name, short enough for a message.
+/// A name from the caller, short enough for a message.
 pub(super) fn shown(name: &str) -> String {
     name.chars().take(MAX_NAME).collect()
 }

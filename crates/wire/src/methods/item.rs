@@ -1,4 +1,5 @@
-//! What results are made of, by name: for the card, the `OpenAPI` and the reference page. That results are so is held by a test.
+//! The items in results: their fields for the card, the `OpenAPI` document and the reference page. A test compares them with
+//! real results.
 
 use super::row::{Answer, Item};
 use crate::surface::ProtocolVersion;
@@ -7,23 +8,23 @@ use crate::surface::ProtocolVersion;
 #[derive(Clone, Copy, Debug)]
 pub struct Field {
     pub name: &'static str,
-    pub shape: Shape,
-    /// Else it is left out where there is nothing to say.
+    pub field_type: FieldType,
+    /// If false, the field is left out when it has no value.
     pub always: bool,
-    /// The only line that has it.
-    pub line: Option<ProtocolVersion>,
+    /// The only version that has the field. `None`: both have it.
+    pub version: Option<ProtocolVersion>,
     pub help: &'static str,
 }
 
-/// What stands behind the name of a field.
+/// The type of a field.
 #[derive(Clone, Copy, Debug)]
-pub enum Shape {
+pub enum FieldType {
     Id,
     Text,
     Flag,
     /// A whole number that is not negative.
     Count,
-    /// A moment, in milliseconds since 1970.
+    /// A time in milliseconds since 1970.
     Millis,
     Texts,
     Words(&'static [&'static str]),
@@ -34,17 +35,17 @@ pub enum Shape {
     Object(&'static [Field]),
 }
 
-const fn always(name: &'static str, shape: Shape, help: &'static str) -> Field {
-    Field { name, shape, always: true, line: None, help }
+const fn always(name: &'static str, field_type: FieldType, help: &'static str) -> Field {
+    Field { name, field_type, always: true, version: None, help }
 }
 
-const fn sometimes(name: &'static str, shape: Shape, help: &'static str) -> Field {
-    Field { name, shape, always: false, line: None, help }
+const fn sometimes(name: &'static str, field_type: FieldType, help: &'static str) -> Field {
+    Field { name, field_type, always: false, version: None, help }
 }
 
-/// Only on 0.3, which tells of places what OpenCode tells.
+/// A field of 0.3 only, whose projects and workspaces have OpenCode's own fields.
 const fn older(field: Field) -> Field {
-    Field { line: Some(ProtocolVersion::V03), ..field }
+    Field { version: Some(ProtocolVersion::V03), ..field }
 }
 
 impl Item {
@@ -63,7 +64,7 @@ impl Item {
         Self::Interrupt,
     ];
 
-    /// What the documents call it.
+    /// The name in the documents.
     pub fn name(self) -> &'static str {
         match self {
             Self::SessionStatus => "SessionStatusSummary",
@@ -81,7 +82,7 @@ impl Item {
         }
     }
 
-    /// What it is, in one sentence.
+    /// A description of one sentence.
     pub fn help(self) -> &'static str {
         match self {
             Self::SessionStatus => "What happens in a session.",
@@ -99,7 +100,7 @@ impl Item {
         }
     }
 
-    /// None for what A2A itself describes.
+    /// The fields of the item. Empty for items that A2A itself describes.
     pub fn fields(self) -> &'static [Field] {
         match self {
             Self::Task | Self::Message => &[],
@@ -116,14 +117,14 @@ impl Item {
         }
     }
 
-    /// The fields that a line has.
-    pub fn fields_of(self, line: ProtocolVersion) -> impl Iterator<Item = &'static Field> {
-        self.fields().iter().filter(move |field| field.line.is_none_or(|only| only == line))
+    /// The fields that a version has.
+    pub fn fields_of(self, version: ProtocolVersion) -> impl Iterator<Item = &'static Field> {
+        self.fields().iter().filter(move |field| field.version.is_none_or(|only| only == version))
     }
 }
 
 impl Answer {
-    /// The names in the result. Those of a task are there when one began.
+    /// The fields of the result. Those of a task are present only if a task began.
     pub fn fields(self) -> &'static [&'static str] {
         match self {
             Self::Items(_) => &["items"],
@@ -138,7 +139,7 @@ impl Answer {
         }
     }
 
-    /// What it is made of.
+    /// The item in the result.
     pub fn item(self) -> Option<Item> {
         match self {
             Self::Items(item)
@@ -151,10 +152,10 @@ impl Answer {
         }
     }
 
-    /// The same with the number of them, as the contracts write it.
-    pub fn items_type(self, line: ProtocolVersion) -> Option<String> {
+    /// The type of the result, as the contracts write it.
+    pub fn items_type(self, version: ProtocolVersion) -> Option<String> {
         let name = self.item().map(Item::name);
-        match (self, line) {
+        match (self, version) {
             (Self::Flag, _) => Some("boolean".to_owned()),
             (Self::Items(Item::Worktree), ProtocolVersion::V03) => Some("string[]".to_owned()),
             (Self::Items(_) | Self::Page(_) | Self::Catalog(_), _) => name.map(|name| format!("{name}[]")),
@@ -164,111 +165,115 @@ impl Answer {
 }
 
 const SESSION_STATUS: &[Field] = &[
-    always("session_id", Shape::Id, "The session."),
-    always("type", Shape::Text, "OpenCode's word for it, such as busy or retry."),
-    sometimes("attempt", Shape::Count, "How often it has tried."),
-    sometimes("message", Shape::Text, "Why it tries again."),
-    sometimes("next", Shape::Millis, "When it tries again."),
+    always("session_id", FieldType::Id, "The session."),
+    always("type", FieldType::Text, "OpenCode's word for it, such as busy or retry."),
+    sometimes("attempt", FieldType::Count, "How often it has tried."),
+    sometimes("message", FieldType::Text, "Why it tries again."),
+    sometimes("next", FieldType::Millis, "When it tries again."),
 ];
 
 const PLANNED: &[Field] = &[
-    always("id", Shape::Text, "Its place in the list."),
-    always("content", Shape::Text, "What is to be done."),
-    always("status", Shape::Text, "How far that is."),
-    always("priority", Shape::Text, "How important it is."),
+    always("id", FieldType::Text, "Its place in the list."),
+    always("content", FieldType::Text, "What is to be done."),
+    always("status", FieldType::Text, "How far that is."),
+    always("priority", FieldType::Text, "How important it is."),
 ];
 
 const FILE_DIFF: &[Field] = &[
-    always("file", Shape::Text, "The file."),
-    sometimes("patch", Shape::Text, "What changed in it."),
-    sometimes("status", Shape::Text, "added, deleted or modified."),
-    always("additions", Shape::Count, "How many lines came."),
-    always("deletions", Shape::Count, "How many lines went."),
-    sometimes("message_id", Shape::Id, "The message that it came of, where several turns are told."),
+    always("file", FieldType::Text, "The file."),
+    sometimes("patch", FieldType::Text, "What changed in it."),
+    sometimes("status", FieldType::Text, "added, deleted or modified."),
+    always("additions", FieldType::Count, "How many lines came."),
+    always("deletions", FieldType::Count, "How many lines went."),
+    sometimes("message_id", FieldType::Id, "The message that it came of, where several turns are told."),
 ];
 
 const SESSION_SUMMARY: &[Field] = &[
-    always("id", Shape::Id, "The session."),
-    always("title", Shape::Text, "Its title, which may be empty."),
-    sometimes("project_id", Shape::Text, "The project that it belongs to."),
-    sometimes("directory", Shape::Text, "Where it works."),
-    sometimes("parent_id", Shape::Id, "The session that it works for."),
-    sometimes("version", Shape::Text, "The version of OpenCode that made it."),
-    sometimes("share_url", Shape::Text, "Where everybody can read it."),
-    sometimes("revert", Shape::Object(REVERT), "To where it was taken back."),
+    always("id", FieldType::Id, "The session."),
+    always("title", FieldType::Text, "Its title, which may be empty."),
+    sometimes("project_id", FieldType::Text, "The project that it belongs to."),
+    sometimes("directory", FieldType::Text, "Where it works."),
+    sometimes("parent_id", FieldType::Id, "The session that it works for."),
+    sometimes("version", FieldType::Text, "The version of OpenCode that made it."),
+    sometimes("share_url", FieldType::Text, "Where everybody can read it."),
+    sometimes("revert", FieldType::Object(REVERT), "To where it was taken back."),
 ];
 
 const REVERT: &[Field] = &[
-    always("message_id", Shape::Id, "To before this message."),
-    sometimes("part_id", Shape::Id, "To before this part of it."),
-    sometimes("snapshot", Shape::Text, "The state of the files before that."),
-    sometimes("diff", Shape::Text, "What was undone in them."),
+    always("message_id", FieldType::Id, "To before this message."),
+    sometimes("part_id", FieldType::Id, "To before this part of it."),
+    sometimes("snapshot", FieldType::Text, "The state of the files before that."),
+    sometimes("diff", FieldType::Text, "What was undone in them."),
 ];
 
 const PROVIDER: &[Field] = &[
-    always("provider_id", Shape::Text, "The provider."),
-    always("name", Shape::Text, "Its name for people."),
-    always("connected", Shape::Flag, "OpenCode can use it."),
-    always("model_count", Shape::Count, "How many models it has."),
-    sometimes("source", Shape::Text, "Where OpenCode knows it from."),
-    sometimes("default_model_id", Shape::Text, "Its model if none is named."),
+    always("provider_id", FieldType::Text, "The provider."),
+    always("name", FieldType::Text, "Its name for people."),
+    always("connected", FieldType::Flag, "OpenCode can use it."),
+    always("model_count", FieldType::Count, "How many models it has."),
+    sometimes("source", FieldType::Text, "Where OpenCode knows it from."),
+    sometimes("default_model_id", FieldType::Text, "Its model if none is named."),
 ];
 
 const MODEL: &[Field] = &[
-    always("provider_id", Shape::Text, "Its provider."),
-    always("model_id", Shape::Text, "The model, as its provider calls it."),
-    always("name", Shape::Text, "Its name for people."),
-    always("default", Shape::Flag, "It is its provider's model if none is named."),
-    always("connected", Shape::Flag, "OpenCode can use its provider."),
-    sometimes("status", Shape::Text, "How mature it is."),
-    sometimes("context_window", Shape::Count, "How many tokens it reads at most."),
-    sometimes("max_output_tokens", Shape::Count, "How many tokens it writes at most."),
-    sometimes("supports_reasoning", Shape::Flag, "It can reason."),
-    sometimes("supports_tool_call", Shape::Flag, "It can call tools."),
-    sometimes("supports_attachments", Shape::Flag, "It can read files."),
+    always("provider_id", FieldType::Text, "Its provider."),
+    always("model_id", FieldType::Text, "The model, as its provider calls it."),
+    always("name", FieldType::Text, "Its name for people."),
+    always("default", FieldType::Flag, "It is its provider's model if none is named."),
+    always("connected", FieldType::Flag, "OpenCode can use its provider."),
+    sometimes("status", FieldType::Text, "How mature it is."),
+    sometimes("context_window", FieldType::Count, "How many tokens it reads at most."),
+    sometimes("max_output_tokens", FieldType::Count, "How many tokens it writes at most."),
+    sometimes("supports_reasoning", FieldType::Flag, "It can reason."),
+    sometimes("supports_tool_call", FieldType::Flag, "It can call tools."),
+    sometimes("supports_attachments", FieldType::Flag, "It can read files."),
 ];
 
 const PROJECT: &[Field] = &[
-    always("id", Shape::Text, "The project."),
-    sometimes("name", Shape::Text, "Its name for people."),
-    sometimes("vcs", Shape::Text, "What keeps its history."),
-    older(sometimes("worktree", Shape::Text, "Where it is, if it is the gateway's own.")),
+    always("id", FieldType::Text, "The project."),
+    sometimes("name", FieldType::Text, "Its name for people."),
+    sometimes("vcs", FieldType::Text, "What keeps its history."),
+    older(sometimes("worktree", FieldType::Text, "Where it is, if it is the gateway's own.")),
     older(always(
         "sandboxes",
-        Shape::Texts,
+        FieldType::Texts,
         "Its other directories that OpenCode knows, if it is the gateway's own.",
     )),
-    older(always("time", Shape::Object(PROJECT_TIME), "When it was made, changed and set up.")),
+    older(always("time", FieldType::Object(PROJECT_TIME), "When it was made, changed and set up.")),
 ];
 
 const PROJECT_TIME: &[Field] = &[
-    sometimes("created", Shape::Millis, "When it was made."),
-    sometimes("updated", Shape::Millis, "When it changed."),
-    sometimes("initialized", Shape::Millis, "When it was set up."),
+    sometimes("created", FieldType::Millis, "When it was made."),
+    sometimes("updated", FieldType::Millis, "When it changed."),
+    sometimes("initialized", FieldType::Millis, "When it was set up."),
 ];
 
 const WORKSPACE: &[Field] = &[
-    always("id", Shape::Id, "The workspace."),
-    sometimes("type", Shape::Text, "The adapter of OpenCode that made it."),
-    sometimes("name", Shape::Text, "Its name."),
-    sometimes("branch", Shape::Text, "The branch that it works on."),
-    older(sometimes("directory", Shape::Text, "Where it is.")),
-    older(sometimes("projectID", Shape::Text, "The project that it belongs to.")),
-    older(sometimes("timeUsed", Shape::Millis, "When it was used last.")),
+    always("id", FieldType::Id, "The workspace."),
+    sometimes("type", FieldType::Text, "The adapter of OpenCode that made it."),
+    sometimes("name", FieldType::Text, "Its name."),
+    sometimes("branch", FieldType::Text, "The branch that it works on."),
+    older(sometimes("directory", FieldType::Text, "Where it is.")),
+    older(sometimes("projectID", FieldType::Text, "The project that it belongs to.")),
+    older(sometimes("timeUsed", FieldType::Millis, "When it was used last.")),
 ];
 
 const WORKTREE: &[Field] = &[
-    always("name", Shape::Text, "The last segment of its directory."),
-    sometimes("branch", Shape::Text, "The branch that is checked out there."),
-    older(always("directory", Shape::Text, "Where it is. A list has nothing but this.")),
+    always("name", FieldType::Text, "The last segment of its directory."),
+    sometimes("branch", FieldType::Text, "The branch that is checked out there."),
+    older(always("directory", FieldType::Text, "Where it is. A list has nothing but this.")),
 ];
 
 const INTERRUPT: &[Field] = &[
-    always("request_id", Shape::Id, "What an answer has to name."),
-    always("session_id", Shape::Id, "The session that asks."),
-    always("interrupt_type", Shape::Words(&["permission", "question"]), "What is asked for."),
-    always("task_id", Shape::Id, "The task that waits."),
-    always("context_id", Shape::Id, "Its context."),
-    always("details", Shape::Facts, "What the agent says about it."),
-    always("expires_at", Shape::Deadline, "Until when, in seconds since 1970. Null: there is no deadline."),
+    always("request_id", FieldType::Id, "What an answer has to name."),
+    always("session_id", FieldType::Id, "The session that asks."),
+    always("interrupt_type", FieldType::Words(&["permission", "question"]), "What is asked for."),
+    always("task_id", FieldType::Id, "The task that waits."),
+    always("context_id", FieldType::Id, "Its context."),
+    always("details", FieldType::Facts, "What the agent says about it."),
+    always(
+        "expires_at",
+        FieldType::Deadline,
+        "Until when, in seconds since 1970. Null: there is no deadline.",
+    ),
 ];

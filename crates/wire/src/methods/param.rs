@@ -1,6 +1,6 @@
-//! What a method takes: names, and what may stand behind them.
+//! The parameters of methods: their names and types.
 //!
-//! All bounds of texts are in bytes.
+//! All limits of texts are in bytes.
 
 use std::fmt::Write as _;
 
@@ -14,13 +14,13 @@ pub struct Param {
     pub name: &'static str,
     pub kind: Kind,
     pub required: bool,
-    /// The other one that must be there when this one is.
+    /// Another parameter that is required together with this one.
     pub with: Option<&'static str>,
-    /// It is taken only where this is switched on, from those who have its capability.
+    /// The switch, and so the capability, that the parameter needs.
     pub switch: Option<Switch>,
-    /// What the agent would run of it in a shell is taken only where this is switched on, from those who have its capability.
+    /// The switch, and so the capability, that a value needs if OpenCode would run part of it in a shell.
     pub runs: Option<Switch>,
-    /// What it is for, in a few words.
+    /// A short description.
     pub help: &'static str,
 }
 
@@ -45,12 +45,12 @@ impl Param {
         Self { runs: Some(switch), ..self }
     }
 
-    /// What it, or some of its values, needs that its method does not.
+    /// The switch that the parameter, or some of its values, needs besides that of the method.
     pub(crate) fn needs(&self) -> Option<Switch> {
         self.switch.or(self.runs)
     }
 
-    /// What it is for, and what it needs.
+    /// The description, including what the parameter needs.
     pub(crate) fn description(&self) -> String {
         let needed = |switch: Switch| {
             format!("`{}` and the capability `{}`", switch.toggle(), switch.capability().as_str())
@@ -66,8 +66,7 @@ impl Param {
     }
 }
 
-/// What may stand behind a name. `null` is the same as nothing everywhere, and what is not named is refused everywhere but in
-/// metadata.
+/// The type of a parameter. `null` always means absent. Unknown names are refused, except inside of metadata.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
     Id(IdKind),
@@ -87,56 +86,56 @@ pub enum Kind {
     },
     /// One of these.
     Word(&'static [&'static str]),
-    /// The name of something that will be on the disk: a line with no slash, which does not begin with a dash or a dot.
+    /// The name of a file or directory to be created: one line without a slash that does not begin with a dash or a dot.
     FileName {
         max: usize,
     },
-    /// What git takes as the name of a branch.
+    /// A valid name of a git branch.
     Branch,
-    /// The name of a command of OpenCode. One slash before it is left out.
+    /// The name of an OpenCode command. One leading slash is removed.
     Command,
-    /// A whole number, or a text that is one.
+    /// A whole number, or a text that contains one.
     Int {
         min: i64,
         max: i64,
         default: Option<i64>,
     },
-    /// `true` or `false`, or a text that says so.
+    /// `true` or `false`, or a text that means one of them.
     Flag,
     /// A flag that can only be off.
     Off,
-    /// Where a page begins, as a page before told it.
+    /// The start of a page, as the previous page returned it.
     Cursor,
     Directory,
-    /// An object of which only `opencode` and `shared` are known, both objects. What is in them is carried; where it says
-    /// where to work, that counts for methods that are `routed`.
+    /// An object that may contain only the objects `opencode` and `shared`. For methods that are `routed`, the directory or
+    /// workspace in it counts; everything else in it is ignored.
     Metadata {
         routed: bool,
     },
     Object(&'static [Param]),
     /// An object with exactly one of these.
     OneOf(&'static [Param]),
-    /// An object whose `type` says which fields it has.
+    /// An object whose fields depend on its `type`.
     Tagged(&'static [Variant]),
     List {
         of: &'static Self,
         max: usize,
         may_be_empty: bool,
     },
-    /// An object with any names, each a line of at most [`MAX_NAME`] bytes.
+    /// An object with any names, each one line of at most [`MAX_NAME`] bytes.
     Map {
         of: &'static Self,
         max: usize,
     },
     /// A model: an object of `providerID` and `modelID`, or a text `provider/model`.
     ModelRef,
-    /// Any object, which is carried.
+    /// Any object, which is passed on unchanged.
     Json {
         max: usize,
     },
     /// `once`, `always` or `reject`, in any case.
     Reply,
-    /// For each question the labels that were chosen.
+    /// The chosen labels of each question.
     Answers,
 }
 
@@ -161,7 +160,7 @@ pub enum IdKind {
 impl IdKind {
     pub const ALL: [Self; 5] = [Self::Session, Self::Message, Self::Part, Self::Workspace, Self::Request];
 
-    /// What OpenCode's ids of the kind begin with.
+    /// The prefix of OpenCode's ids of this kind.
     pub fn prefix(self) -> &'static str {
         match self {
             Self::Session => spelled::SESSION_ID,
@@ -173,17 +172,17 @@ impl IdKind {
     }
 }
 
-/// The longest name of something: an agent, a model, a tool.
+/// The longest name of an agent, a model, a tool and so on.
 pub const MAX_NAME: usize = 128;
-/// The longest line.
+/// The longest text of one line.
 pub const MAX_LINE: usize = 1024;
-/// The longest text of many lines.
+/// The longest text of several lines.
 pub const MAX_LINES: usize = 64 * 1024;
 /// The longest cursor.
 pub const MAX_CURSOR: usize = 512;
 /// The longest name of a branch.
 pub const MAX_BRANCH: usize = 255;
-/// The largest whole number that every JSON reader takes as it is.
+/// The largest whole number that every JSON reader reads exactly.
 pub const MAX_INT: i64 = (1 << 53) - 1;
 
 pub(super) const NAME: Kind = Kind::ProtocolVersion { max: MAX_NAME, may_be_blank: false };
@@ -191,7 +190,7 @@ pub(super) const LINE: Kind = Kind::ProtocolVersion { max: MAX_LINE, may_be_blan
 pub(super) const LINES: Kind = Kind::Lines { max: MAX_LINES, may_be_blank: false };
 
 /// A model by its two names.
-pub(super) const MODEL: &[Param] = &[
+pub(crate) const MODEL: &[Param] = &[
     Param::required("providerID", NAME, "The provider of the model."),
     Param::required("modelID", LINE, "The model, as its provider calls it."),
 ];
@@ -202,7 +201,7 @@ pub(super) const SESSION_ID: Param =
 pub(super) const DIRECTORY: Param =
     Param::optional("directory", Kind::Directory, "Where to look; the root of the workspace if not given.");
 
-/// For methods of one session, which works where it works.
+/// For methods of one session, which use the directory of the session.
 pub(super) const SESSION_DIRECTORY: Param = Param::optional(
     "directory",
     Kind::Directory,

@@ -1,10 +1,10 @@
-//! What models there are.
+//! The methods that list providers and models.
 
 use longshore_model::ControlQuery;
 
 use super::build;
 use super::param::{METADATA, NAME, Param};
-use super::row::{Answer, Effect, Item, Method, PLACE, Stability, UPSTREAM, Upstream};
+use super::row::{Answer, DIRECTORY_QUERY, Effect, Item, Method, Stability, UPSTREAM, Upstream};
 use crate::extension::Extension;
 
 const CATALOG: Method = Method {
@@ -18,10 +18,10 @@ const CATALOG: Method = Method {
     result: Answer::Catalog(Item::Provider),
     effect: Effect::Read,
     switch: None,
-    upstream: &[Upstream::get("/provider", PLACE)],
+    upstream: &[Upstream::get("/provider", DIRECTORY_QUERY)],
     errors: UPSTREAM,
     stability: Stability::Stable,
-    build: |args| build::look(args, ControlQuery::Providers),
+    build: |args| build::query(args, ControlQuery::Providers),
 };
 
 pub(super) static METHODS: [Method; 2] = [
@@ -37,7 +37,9 @@ pub(super) static METHODS: [Method; 2] = [
         summary: "The models of all providers, or of one.",
         params: &[Param::optional("provider_id", NAME, "Only the models of this provider."), METADATA],
         result: Answer::Catalog(Item::Model),
-        build: |args| build::look(args, ControlQuery::Models { provider: build::owned(args, "provider_id") }),
+        build: |args| {
+            build::query(args, ControlQuery::Models { provider: build::owned(args, "provider_id") })
+        },
         ..CATALOG
     },
 ];

@@ -1,10 +1,10 @@
-//! `docs/methods.md`, made from the table.
+//! Generates `docs/methods.md` from the table.
 
 use std::fmt::Write as _;
 
 use longshore_model::ErrorKind;
 
-use super::item::{Field, Shape};
+use super::item::{Field, FieldType};
 use super::param::{Kind, MAX_BRANCH, MAX_CURSOR, MAX_LINE, MAX_NAME, MODEL, Param};
 use super::row::{Answer, Effect, Item, Method, Stability};
 use super::{OTHER_PAGING, all, answer};
@@ -17,28 +17,39 @@ const HEAD: &str = "\
 
 # Methods
 
-What can be called by JSON-RPC beside the operations of A2A. Both lines have the same methods. They are called at `/` with
-`{\"jsonrpc\": \"2.0\", \"id\": 1, \"method\": …, \"params\": {…}}`. Without an `id` a call is a notification: what changes
-something is done, what only reads is not, and the answer is 204 without a body: at once for what takes as long as a model or
-a program takes, else when it is done.
+These JSON-RPC methods exist in addition to the operations of A2A. Both protocol versions have the same methods. Call them at
+`/` with `{\"jsonrpc\": \"2.0\", \"id\": 1, \"method\": …, \"params\": {…}}`.
 
-A gateway serves those that its card names. One that is switched off is answered with `METHOD_DISABLED`, any other as a method
-that is not there.
+A call without an `id` is a notification. The gateway answers it with 204 and no body. It carries out a notification that
+changes something, and ignores one that only reads. If the method waits for a model or a program, the answer comes at once,
+otherwise when the method is done.
 
-On 1.0 the extension of the method must be activated. On 0.3 everything is.
+A gateway serves the methods that its card names. A method that is switched off is refused with `METHOD_DISABLED`, any other
+one as an unknown method.
 
-Parameters that are not named here are refused, at any depth, but for what stands inside of `metadata.opencode` and
-`metadata.shared`. `null` is the same as nothing. Whole numbers may be written as texts; flags too, as `true`, `1`, `yes`,
-`on`, `false`, `0`, `no` or `off`. Bounds of texts count bytes.
+On 1.0 the caller must activate the extension of the method. On 0.3 all extensions are active.
 
-A call is looked at in this order: is the extension activated, is the method switched on, has the credential the capability,
-are the names of the parameters known, are their values good, has the credential the capability that a parameter needs, is
-the session the caller's, may the caller work in that place, is the session free. The first that fails is told, and nothing
-was asked of OpenCode that could change anything.
+Parameters that this page does not name are refused at every level, except inside `metadata.opencode` and `metadata.shared`.
+`null` means the same as an absent parameter. Whole numbers may be written as text. So may flags, as `true`, `1`, `yes`, `on`,
+`false`, `0`, `no` or `off`. Limits of texts are in bytes.
 
-A session belongs to the caller that it was made for; a session of a sub-agent belongs to whom its root belongs. Sessions of
-nobody, made in OpenCode itself, are listed to callers with the capability `session_claim`, and become theirs with the first
-change. The setting `control.session_guard` can share sessions.
+The gateway checks a call in this order:
+
+1. The extension is activated.
+2. The method is switched on.
+3. The credential has the capability of the method.
+4. All parameter names are known.
+5. All values are valid.
+6. The credential has the capabilities that the parameters need.
+7. The session belongs to the caller.
+8. The caller may work in the directory.
+9. The session is idle.
+
+The first check that fails is reported. Until all have passed, the gateway asks OpenCode for nothing that could change anything.
+
+A session belongs to the caller for whom it was created. A session of a sub-agent belongs to the owner of its root session. A
+session that was created in OpenCode itself is unowned: callers with the capability `session_claim` see it in lists, and own it
+after their first change. The setting `control.session_guard` can share sessions between callers.
 ";
 
 /// The whole page.
@@ -61,11 +72,11 @@ pub fn page() -> String {
 
 fn heading(extension: Extension) -> &'static str {
     match extension {
-        Extension::InteractiveInterrupt => "Answers to the agent",
+        Extension::InteractiveInterrupt => "Answering asks of the agent",
         Extension::SessionManagement => "Sessions",
         Extension::ProviderDiscovery => "Providers and models",
         Extension::WorkspaceControl => "Projects, workspaces and worktrees",
-        Extension::InterruptRecovery => "What the agent waits for",
+        Extension::InterruptRecovery => "Listing open asks of the agent",
         Extension::SessionBinding
         | Extension::ModelSelection
         | Extension::StreamHints
@@ -79,23 +90,23 @@ fn heading(extension: Extension) -> &'static str {
 fn section(page: &mut String, method: &Method) {
     let _ = write!(page, "\n### `{}`\n\n{}\n\n", method.name, method.summary);
     let effect = match method.effect {
-        Effect::Read => "reads",
-        Effect::Mutate => "changes something; each call is audited",
-        Effect::Control => "has the agent work; each call is audited",
+        Effect::Read => "Only reads.",
+        Effect::Mutate => "Changes something. Each call is audited.",
+        Effect::Control => "Makes the agent work. Each call is audited.",
     };
-    let _ = writeln!(page, "- It {effect}.");
+    let _ = writeln!(page, "- {effect}");
     if let Some(switch) = method.switch {
         let (toggle, capability) = (switch.toggle(), switch.capability().as_str());
         let _ = writeln!(
             page,
-            "- Only where `{toggle}` is set, and for credentials with the capability `{capability}`."
+            "- Needs the setting `{toggle}`, and a credential with the capability `{capability}`."
         );
     }
     if method.paged {
         let others = OTHER_PAGING.map(|name| format!("`{name}`")).join(", ");
         let _ = writeln!(
             page,
-            "- Pages are asked for with `limit`; {others} are refused. On 0.3 the parameters may stand in `query`."
+            "- The page size is `limit`; {others} are refused. On 0.3 the parameters may also be in the object `query`."
         );
     }
     for upstream in method.upstream {
@@ -103,7 +114,7 @@ fn section(page: &mut String, method: &Method) {
         let _ = writeln!(page, "- OpenCode: `{} {}`, query {query}", upstream.verb.as_str(), upstream.path);
     }
     if method.stability == Stability::Experimental {
-        page.push_str("- OpenCode calls what this rests on experimental.\n");
+        page.push_str("- OpenCode calls the endpoint experimental.\n");
     }
     let _ = writeln!(page, "- Result: {}", result(method.result));
     let errors: Vec<String> = method.errors.iter().map(|kind| format!("`{}`", word(*kind))).collect();
@@ -111,23 +122,23 @@ fn section(page: &mut String, method: &Method) {
         let _ = writeln!(page, "- Errors: {}", errors.join(", "));
     }
     if method.params.is_empty() {
-        page.push_str("\nIt takes no parameters.\n");
+        page.push_str("\nNo parameters.\n");
         return;
     }
-    page.push_str("\n| parameter | takes | |\n|---|---|---|\n");
+    page.push_str("\n| parameter | type | description |\n|---|---|---|\n");
     for param in method.params {
         row(page, "", param);
     }
 }
 
-fn row(page: &mut String, place: &str, param: &Param) {
-    let name = format!("{place}{}", param.name);
+fn row(page: &mut String, prefix: &str, param: &Param) {
+    let name = format!("{prefix}{}", param.name);
     let mark = if param.required { " (required)" } else { "" };
     let mut help = param.description();
     if let Some(other) = param.with {
         let _ = write!(help, " Only together with `{other}`.");
     }
-    let _ = writeln!(page, "| `{name}`{mark} | {} | {help} |", takes(&param.kind));
+    let _ = writeln!(page, "| `{name}`{mark} | {} | {help} |", type_of(&param.kind));
     match param.kind {
         Kind::Object(fields) | Kind::OneOf(fields) => {
             for field in fields {
@@ -136,9 +147,9 @@ fn row(page: &mut String, place: &str, param: &Param) {
         }
         Kind::List { of: Kind::Tagged(variants), .. } => {
             for variant in *variants {
-                let place = format!("{name}[{}].", variant.tag);
+                let prefix = format!("{name}[{}].", variant.tag);
                 for field in variant.fields {
-                    row(page, &place, field);
+                    row(page, &prefix, field);
                 }
             }
         }
@@ -146,51 +157,51 @@ fn row(page: &mut String, place: &str, param: &Param) {
     }
 }
 
-fn takes(kind: &Kind) -> String {
+fn type_of(kind: &Kind) -> String {
     let bounded = |what: &str, max: usize| format!("{what}, at most {}", size(max));
     match kind {
         Kind::Id(id) if id.prefix().is_empty() => "an id".to_owned(),
         Kind::Id(id) => format!("an id that begins with `{}`", id.prefix()),
         Kind::ProtocolVersion { max, may_be_blank } => {
-            bounded(if *may_be_blank { "a line" } else { "a line that is not blank" }, *max)
+            bounded(if *may_be_blank { "one line of text" } else { "one line of text, not blank" }, *max)
         }
         Kind::Lines { max, may_be_blank } => {
-            bounded(if *may_be_blank { "text" } else { "text that is not blank" }, *max)
+            bounded(if *may_be_blank { "text" } else { "text, not blank" }, *max)
         }
         Kind::Text { max } => bounded("any text", *max),
         Kind::Word(words) => words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(" or "),
         Kind::FileName { max } => bounded("a name without `/` that does not begin with `-` or `.`", *max),
-        Kind::Branch => bounded("a name that git takes for a branch", MAX_BRANCH),
+        Kind::Branch => bounded("a valid name of a git branch", MAX_BRANCH),
         Kind::Command => bounded("a name", MAX_NAME),
         Kind::Int { min, max, default } => {
             let bounds = if *max == super::MAX_INT {
-                format!("a whole number from {min} on")
+                format!("a whole number, at least {min}")
             } else {
                 format!("a whole number from {min} to {max}")
             };
-            default.map_or(bounds.clone(), |default| format!("{bounds}; {default} if not given"))
+            default.map_or(bounds.clone(), |default| format!("{bounds}; the default is {default}"))
         }
         Kind::Flag => "a flag".to_owned(),
         Kind::Off => "`false`".to_owned(),
         Kind::Cursor => bounded("a cursor", MAX_CURSOR),
         Kind::Directory => bounded("a directory", MAX_LINE),
-        Kind::Metadata { .. } => "an object of `opencode` and `shared`, which are objects".to_owned(),
+        Kind::Metadata { .. } => "an object with the objects `opencode` and `shared`".to_owned(),
         Kind::Object(_) => "an object".to_owned(),
-        Kind::OneOf(_) => "an object with exactly one of these".to_owned(),
+        Kind::OneOf(_) => "an object with exactly one of the fields below".to_owned(),
         Kind::Tagged(variants) => {
             let tags: Vec<String> = variants.iter().map(|variant| format!("`{}`", variant.tag)).collect();
             format!("an object whose `type` is {}", tags.join(", "))
         }
         Kind::List { of, max, may_be_empty } => {
-            format!("a list of {} to {max}: {}", usize::from(!may_be_empty), takes(of))
+            format!("a list of {} to {max} elements: {}", usize::from(!may_be_empty), type_of(of))
         }
-        Kind::Map { of, max } => format!("an object of at most {max} names: {}", takes(of)),
+        Kind::Map { of, max } => format!("an object with at most {max} names: {}", type_of(of)),
         Kind::ModelRef => {
             let names: Vec<String> = MODEL.iter().map(|field| format!("`{}`", field.name)).collect();
-            format!("an object of {}, or a text `provider/model`", names.join(" and "))
+            format!("an object with {}, or the text `provider/model`", names.join(" and "))
         }
         Kind::Json { max } => bounded("any object", *max),
-        Kind::Reply => "`once`, `always` or `reject`, in any case".to_owned(),
+        Kind::Reply => "`once`, `always` or `reject`, in upper or lower case".to_owned(),
         Kind::Answers => "a list of lists of texts".to_owned(),
     }
 }
@@ -214,7 +225,7 @@ fn result(answer: Answer) -> String {
         Answer::Item(_) => format!("`{{item}}`, a {item}"),
         Answer::ItemOrNull(_) => format!("`{{item}}`, a {item} or null"),
         Answer::ItemOfTask(_) => {
-            format!("`{{item, task_id, context_id}}`, a {item} and the task that it came of")
+            format!("`{{item, task_id, context_id}}`, a {item} and the task that produced it")
         }
         Answer::Flag => "`{ok}`".to_owned(),
         Answer::Done => "`{ok, session_id}`".to_owned(),
@@ -224,60 +235,63 @@ fn result(answer: Answer) -> String {
 }
 
 fn items(page: &mut String) {
-    page.push_str("\n## What results are made of\n");
+    page.push_str("\n## Items in results\n");
     for item in Item::ALL {
         let _ = write!(page, "\n### {}\n\n{}\n", item.name(), item.help());
         match item {
             Item::Task => {
                 let _ = write!(
                     page,
-                    "\n`id` is that of the session, `contextId` is `{}<id>`, the state is completed since the session last \
-                     changed, and `metadata.shared.session` has its id and title. A message with that `contextId` goes on with \
-                     the session.\n",
+                    "\n`id` is the id of the session and `contextId` is `{}<id>`. The state is completed, since the last change of \
+                     the session. `metadata.shared.session` has its id and title. A message with that `contextId` continues the \
+                     session.\n",
                     answer::CONTEXT_PREFIX
                 );
             }
             Item::Message => page.push_str(
-                "\n`messageId` is OpenCode's own; there is one text part with all that was said, empty if that was nothing. \
-                 `metadata.opencode.error` says why it is no answer.\n",
+                "\n`messageId` is OpenCode's own id. There is one text part with the whole text, which may be empty. If the agent \
+                 failed to answer, `metadata.opencode.error` says why.\n",
             ),
             _ => {
-                page.push_str("\n| field | is | |\n|---|---|---|\n");
+                page.push_str("\n| field | type | description |\n|---|---|---|\n");
                 for field in item.fields() {
                     field_row(page, "", field);
                 }
             }
         }
         if item == Item::Worktree {
-            page.push_str("\nOn 0.3 a list of worktrees is one of directories.\n");
+            page.push_str("\nOn 0.3 a list of worktrees is a list of directories.\n");
         }
     }
 }
 
-fn field_row(page: &mut String, place: &str, field: &Field) {
-    let name = format!("{place}{}", field.name);
-    let is = match field.shape {
-        Shape::Id => "an id".to_owned(),
-        Shape::Text => "text".to_owned(),
-        Shape::Flag => "true or false".to_owned(),
-        Shape::Count => "a whole number".to_owned(),
-        Shape::Millis => "milliseconds since 1970".to_owned(),
-        Shape::Texts => "a list of texts".to_owned(),
-        Shape::Words(words) => words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(" or "),
-        Shape::Deadline => "a number or null".to_owned(),
-        Shape::Facts | Shape::Object(_) => "an object".to_owned(),
+fn field_row(page: &mut String, prefix: &str, field: &Field) {
+    let name = format!("{prefix}{}", field.name);
+    let type_name = match field.field_type {
+        FieldType::Id => "an id".to_owned(),
+        FieldType::Text => "text".to_owned(),
+        FieldType::Flag => "true or false".to_owned(),
+        FieldType::Count => "a whole number".to_owned(),
+        FieldType::Millis => "milliseconds since 1970".to_owned(),
+        FieldType::Texts => "a list of texts".to_owned(),
+        FieldType::Words(words) => {
+            words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(" or ")
+        }
+        FieldType::Deadline => "a number or null".to_owned(),
+        FieldType::Facts | FieldType::Object(_) => "an object".to_owned(),
     };
-    let optional = if field.always { "" } else { ", if there is one" };
-    let line = field.line.map_or_else(String::new, |line| format!(", on {} only", line.version()));
-    let _ = writeln!(page, "| `{name}` | {is}{optional}{line} | {} |", field.help);
-    if let Shape::Object(fields) = field.shape {
+    let optional = if field.always { "" } else { ", optional" };
+    let version =
+        field.version.map_or_else(String::new, |version| format!(", on {} only", version.version()));
+    let _ = writeln!(page, "| `{name}` | {type_name}{optional}{version} | {} |", field.help);
+    if let FieldType::Object(fields) = field.field_type {
         for field in fields {
             field_row(page, &format!("{name}."), field);
         }
     }
 }
 
-/// How every method can fail.
+/// The errors that every method can have.
 const COMMON: [ErrorKind; 5] = [
     ErrorKind::InvalidParams,
     ErrorKind::ExtensionNotActivated,
@@ -288,8 +302,8 @@ const COMMON: [ErrorKind; 5] = [
 
 fn errors(page: &mut String) {
     page.push_str(
-        "\n## Errors\n\nOn 1.0 the word is the `reason` of the error, on 0.3 its `type`. Look at the word and not at the code: codes \
-         are shared. The first rows can be told by every method.\n\n| word | code | |\n|---|---|---|\n",
+        "\n## Errors\n\nOn 1.0 the word is the `reason` of the error, on 0.3 its `type`. Check the word, not the code: several errors \
+         share a code. Every method can fail with the errors in the first rows.\n\n| word | code | meaning |\n|---|---|---|\n",
     );
     let mut kinds = COMMON.to_vec();
     for kind in all().flat_map(|method| method.errors) {
@@ -318,37 +332,37 @@ fn word(kind: ErrorKind) -> &'static str {
 fn meaning(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::InvalidParams => {
-            "A parameter is missing, not known or not good; the error names it. On 0.3 also `MISSING_FIELD`, `INVALID_FIELD` and \
-             `INVALID_PAGINATION_MODE`."
+            "A parameter is missing, unknown or invalid; the error names it. On 0.3 the word may also be `MISSING_FIELD`, \
+             `INVALID_FIELD` or `INVALID_PAGINATION_MODE`."
         }
         ErrorKind::ExtensionNotActivated => {
-            "On 1.0: the extension of the method was not named in the request."
+            "Only on 1.0: the request did not name the extension of the method."
         }
-        ErrorKind::MethodDisabled => "The operator has the method switched off; the error names the switch.",
-        ErrorKind::Unavailable => "The gateway is about to stop, or its store is down.",
+        ErrorKind::MethodDisabled => "The operator has switched the method off; the error names the setting.",
+        ErrorKind::Unavailable => "The gateway is shutting down, or its store is down.",
         ErrorKind::TooManyRequests => {
-            "The caller comes too often, or the caller, the context or the gateway has as many unfinished tasks as it may have, or \
-             too many sessions are about to be taken. Nothing was done; the error says when to come again."
+            "The caller exceeds its rate limit; or the caller, the context or the gateway has reached its limit of unfinished tasks; \
+             or too many sessions are being claimed. Nothing was done. The error says when to retry."
         }
         ErrorKind::ContentTypeNotSupported => {
-            "A part is of a type that is not taken; the error names the part, and the types that are."
+            "The media type of a part is not accepted; the error names the part and the accepted types."
         }
-        ErrorKind::InterruptNotFound => "There is no such ask, or it is another caller's.",
+        ErrorKind::InterruptNotFound => "There is no such ask, or it belongs to another caller.",
         ErrorKind::InterruptExpired => "The time for an answer is over.",
         ErrorKind::InterruptTypeMismatch => "The answer is for the other kind of ask.",
         ErrorKind::SessionNotFound => "OpenCode has no such session.",
         ErrorKind::SessionForbidden => {
-            "The session is another caller's, or nobody's and the caller may not take it."
+            "The session belongs to another caller, or is unowned and the caller may not claim it."
         }
-        ErrorKind::SessionBusy => "Something else is under way there. Try again later.",
+        ErrorKind::SessionBusy => "The session is busy. Try again later.",
         ErrorKind::AuthorizationForbidden => "The credential lacks the capability that the error names.",
         ErrorKind::UpstreamUnreachable => {
-            "OpenCode did not answer. What was to be changed may have been changed; the gateway does not try again."
+            "OpenCode did not answer. A change may have taken place or not; the gateway does not retry."
         }
-        ErrorKind::UpstreamHttpError => "OpenCode refused; the error has its status.",
-        ErrorKind::UpstreamPayloadError => "OpenCode answered with something that cannot be read.",
+        ErrorKind::UpstreamHttpError => "OpenCode refused the request; the error has its status.",
+        ErrorKind::UpstreamPayloadError => "The response of OpenCode cannot be read.",
         ErrorKind::UpstreamBackpressure => {
-            "As many calls to OpenCode as are allowed at once are under way. Nothing was done. Try again later."
+            "The limit of concurrent calls to OpenCode is reached. Nothing was done. Try again later."
         }
         kind => kind.label(),
     }
@@ -359,7 +373,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_is_not_stale() {
+    fn the_committed_page_is_current() {
         let page = page();
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/methods.md");
         let written = std::fs::read_to_string(path).unwrap_or_default();
@@ -367,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn every_method_field_and_error_is_on_it() {
+    fn every_method_and_error_is_on_the_page() {
         let page = page();
         for method in all() {
             assert!(page.contains(&format!("### `{}`\n", method.name)), "{}", method.name);
@@ -376,7 +390,7 @@ mod tests {
             }
         }
         assert!(!page.contains("## Others"));
-        // Each row of a table has its three cells.
+        // Each row of a table has three cells.
         for line in page.lines().filter(|line| line.starts_with('|')) {
             assert_eq!(line.matches('|').count(), 4, "{line}");
         }

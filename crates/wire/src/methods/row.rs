@@ -13,59 +13,59 @@ use crate::surface::Verb;
 #[derive(Debug)]
 pub struct Method {
     pub name: &'static str,
-    /// What the card calls it.
+    /// The name in the card.
     pub key: &'static str,
     pub extension: Extension,
-    /// What it does, in one sentence.
+    /// A description of one sentence.
     pub summary: &'static str,
     pub params: &'static [Param],
-    /// How many of the parameters are looked at before any name is found to be unknown. Whoever answers an ask is told first
-    /// what is wrong with the ask.
+    /// How many of the parameters are checked before unknown names are refused. An error in the answer to an ask concerns the
+    /// ask first.
     pub first: usize,
-    /// It has `limit`, and callers who try another way to page are told so. On 0.3 the parameters may stand in `query`.
+    /// Whether the method has `limit` and refuses other ways of paging. In 0.3 the parameters may be in the object `query`.
     pub paged: bool,
     pub result: Answer,
     pub effect: Effect,
-    /// It is there only where the operator switched it on, and for those who have its capability.
+    /// The switch of the operator, and so the capability, that the method needs.
     pub switch: Option<Switch>,
-    /// What OpenCode is asked for it.
+    /// The requests to OpenCode.
     pub upstream: &'static [Upstream],
-    /// How it can fail beside what every method can: bad parameters, an extension that is not activated, a rate that is too high.
+    /// The errors besides those of every method: bad parameters, an extension that is not activated, too many requests.
     pub errors: &'static [ErrorKind],
     pub stability: Stability,
-    /// The call of checked parameters.
+    /// Builds the call from checked parameters.
     pub(super) build: fn(&Args) -> Call,
 }
 
 impl Method {
-    /// What the caller's credential must have.
+    /// The capability that the caller's credential needs.
     pub fn needs(&self) -> Option<Capability> {
         self.switch.map(Switch::capability)
     }
 
-    /// What some of its parameters need beside that, each by its path.
+    /// The switches that parameters need in addition, each with the path of the parameter.
     pub fn needs_of_params(&self) -> Vec<(String, Switch)> {
         let mut needs = Vec::new();
         collect_needs(self.params, "", &mut needs);
         needs
     }
 
-    /// Whether a deployment has it, be it switched on or not. Of an agent that cannot be controlled only asks are known.
+    /// Whether a deployment has the method, switched on or off. Without control of the agent there are only the asks.
     pub fn is_there(&self, deployment: &Deployment) -> bool {
         let is_of_asks =
             matches!(self.extension, Extension::InteractiveInterrupt | Extension::InterruptRecovery);
         is_of_asks || deployment.control
     }
 
-    /// Whether it is served.
+    /// Whether the method is served.
     pub fn is_on(&self, deployment: &Deployment) -> bool {
         self.is_there(deployment) && self.switch.is_none_or(|switch| switch.is_on(deployment))
     }
 }
 
-fn collect_needs(fields: &[Param], place: &str, needs: &mut Vec<(String, Switch)>) {
+fn collect_needs(fields: &[Param], prefix: &str, needs: &mut Vec<(String, Switch)>) {
     for field in fields {
-        let path = format!("{place}{}", field.name);
+        let path = format!("{prefix}{}", field.name);
         if let Kind::Object(inner) | Kind::OneOf(inner) = field.kind {
             collect_needs(inner, &format!("{path}."), needs);
         }
@@ -73,17 +73,17 @@ fn collect_needs(fields: &[Param], place: &str, needs: &mut Vec<(String, Switch)
     }
 }
 
-/// What a method does to the agent. What is not a read is audited, and is done also for a notification.
+/// The effect of a method on the agent. Every effect but reading is audited, and takes place for notifications too.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Effect {
     Read,
-    /// Changes a session or a place.
+    /// Changes a session, a workspace or a worktree.
     Mutate,
-    /// Has the agent work.
+    /// Starts work of the agent.
     Control,
 }
 
-/// What the operator switches on.
+/// A switch of the operator.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Switch {
     SessionShell,
@@ -116,7 +116,7 @@ impl Switch {
     }
 }
 
-/// Whether OpenCode promises to keep what a method rests on.
+/// Whether OpenCode promises to keep the endpoints of a method.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Stability {
     Stable,
@@ -127,9 +127,9 @@ pub enum Stability {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Upstream {
     pub verb: Verb,
-    /// What differs from call to call stands in braces.
+    /// Variable segments stand in braces.
     pub path: &'static str,
-    /// What may stand in the query.
+    /// The possible query parameters.
     pub query: &'static [&'static str],
 }
 
@@ -139,18 +139,18 @@ impl Upstream {
     }
 
     pub(super) const fn post(path: &'static str) -> Self {
-        Self { verb: Verb::Post, path, query: PLACE }
+        Self { verb: Verb::Post, path, query: DIRECTORY_QUERY }
     }
 
     pub(super) const fn delete(path: &'static str) -> Self {
-        Self { verb: Verb::Delete, path, query: PLACE }
+        Self { verb: Verb::Delete, path, query: DIRECTORY_QUERY }
     }
 }
 
-/// What stands in every query.
-pub(super) const PLACE: &[&str] = &["directory"];
+/// The query parameter of every request.
+pub(super) const DIRECTORY_QUERY: &[&str] = &["directory"];
 
-/// The shape of a result.
+/// The fields of a result.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Answer {
     /// `{items}`
@@ -163,7 +163,7 @@ pub enum Answer {
     Item(Item),
     /// `{item}`, which may be null
     ItemOrNull(Item),
-    /// `{item, task_id, context_id}`: the last answer of a turn, and the task that it was
+    /// `{item, task_id, context_id}`: the last answer of a turn, and the task of the turn
     ItemOfTask(Item),
     /// `{ok}`
     Flag,
@@ -175,7 +175,7 @@ pub enum Answer {
     Answered,
 }
 
-/// What an answer is made of.
+/// The items of a result.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Item {
     SessionStatus,
@@ -192,7 +192,7 @@ pub enum Item {
     Interrupt,
 }
 
-/// How whatever asks OpenCode can fail.
+/// The errors of every request to OpenCode.
 pub(super) const UPSTREAM: &[ErrorKind] = &[
     ErrorKind::UpstreamUnreachable,
     ErrorKind::UpstreamHttpError,
@@ -200,7 +200,7 @@ pub(super) const UPSTREAM: &[ErrorKind] = &[
     ErrorKind::UpstreamBackpressure,
 ];
 
-/// And what is about one session.
+/// The errors of methods about one session.
 pub(super) const SESSION: &[ErrorKind] = &[
     ErrorKind::SessionNotFound,
     ErrorKind::SessionForbidden,
@@ -210,7 +210,7 @@ pub(super) const SESSION: &[ErrorKind] = &[
     ErrorKind::UpstreamBackpressure,
 ];
 
-/// And what begins a turn there: with files of all sorts, as one of so many tasks, and perhaps with something that is run.
+/// The errors of methods that begin a turn, with files, a limit of tasks, and perhaps a shell.
 pub(super) const TURN: &[ErrorKind] = &[
     ErrorKind::AuthorizationForbidden,
     ErrorKind::SessionNotFound,
@@ -224,7 +224,7 @@ pub(super) const TURN: &[ErrorKind] = &[
     ErrorKind::UpstreamBackpressure,
 ];
 
-/// And what may say something there that nobody is to answer.
+/// The errors of methods that begin a turn or add a message that is not answered.
 pub(super) const TURN_OR_NOTE: &[ErrorKind] = &[
     ErrorKind::SessionNotFound,
     ErrorKind::SessionForbidden,
@@ -237,7 +237,7 @@ pub(super) const TURN_OR_NOTE: &[ErrorKind] = &[
     ErrorKind::UpstreamBackpressure,
 ];
 
-/// And what needs that session for itself.
+/// The errors of methods that need an idle session.
 pub(super) const IDLE_SESSION: &[ErrorKind] = &[
     ErrorKind::SessionNotFound,
     ErrorKind::SessionForbidden,

@@ -1,20 +1,21 @@
-//! What methods take and give as JSON Schema, made from the rows.
+//! The JSON Schema of parameters and results, generated from the rows.
 //!
-//! A value that fits is taken, but for what a schema cannot say: bounds of texts count bytes, and names have more rules than
-//! their length. What is taken beside (numbers and flags written as texts, `null` for nothing) is not told.
+//! A value that fits the schema is accepted, except for rules that a schema cannot express: limits of texts are in bytes, and
+//! names have more rules than their length. Alternative spellings (numbers and flags as text, `null` for absent) are accepted
+//! too, but not in the schema.
 
 use longshore_model::PermissionReply;
 use longshore_model::id::MAX_ID_LENGTH;
 use serde_json::{Map, Value, json};
 
-use super::item::{Field, Shape};
+use super::item::{Field, FieldType};
 use super::param::{IdKind, Kind, MAX_BRANCH, MAX_CURSOR, MAX_LINE, MAX_NAME, MODEL, Param};
 use super::row::{Answer, Item, Method};
 use crate::contract::Deployment;
 use crate::openapi::reference;
 use crate::surface::ProtocolVersion;
 
-/// The parameters of a method, as far as they are switched on.
+/// The parameters of a method that are switched on.
 pub(crate) fn params(method: &Method, deployment: &Deployment) -> Value {
     let is_on = |param: &&Param| param.switch.is_none_or(|switch| switch.is_on(deployment));
     object(method.params, &is_on)
@@ -121,7 +122,7 @@ fn text(max: usize, is_filled: bool) -> Value {
     schema
 }
 
-/// What stands in there beside the place is carried, and not looked at.
+/// Only the location is described; other fields are passed on unread.
 fn metadata(routed: bool) -> Value {
     let open = json!({"type": "object", "additionalProperties": true});
     let mut opencode = open.clone();
@@ -135,8 +136,8 @@ fn metadata(routed: bool) -> Value {
     json!({"type": "object", "properties": {"opencode": opencode, "shared": open}, "additionalProperties": false})
 }
 
-/// The name of the schema of a result: methods whose results have the same shape share it.
-pub(crate) fn result_name(answer: Answer, line: ProtocolVersion) -> String {
+/// The name of the schema of a result. Methods whose results have the same fields share it.
+pub(crate) fn result_name(answer: Answer, version: ProtocolVersion) -> String {
     let name = match answer {
         Answer::Items(Item::Interrupt) => "InterruptList".to_owned(),
         Answer::Items(item) => format!("{}List", item.name()),
@@ -151,7 +152,7 @@ pub(crate) fn result_name(answer: Answer, line: ProtocolVersion) -> String {
         Answer::Answered => "InterruptAnswered".to_owned(),
     };
     let differs = result(answer, ProtocolVersion::V1) != result(answer, ProtocolVersion::V03);
-    if line == ProtocolVersion::V03 && differs { older(&name) } else { name }
+    if version == ProtocolVersion::V03 && differs { older(&name) } else { name }
 }
 
 fn older(name: &str) -> String {
@@ -159,10 +160,10 @@ fn older(name: &str) -> String {
 }
 
 /// The result of a method.
-pub(crate) fn result(answer: Answer, line: ProtocolVersion) -> Value {
+pub(crate) fn result(answer: Answer, version: ProtocolVersion) -> Value {
     let items = |item| {
-        let is_bare = item == Item::Worktree && line == ProtocolVersion::V03;
-        let items = if is_bare { json!({"type": "string"}) } else { reference(&item_name(item, line)) };
+        let is_bare = item == Item::Worktree && version == ProtocolVersion::V03;
+        let items = if is_bare { json!({"type": "string"}) } else { reference(&item_name(item, version)) };
         json!({"type": "array", "items": items})
     };
     let (description, fields) = match answer {
@@ -177,14 +178,14 @@ pub(crate) fn result(answer: Answer, line: ProtocolVersion) -> Value {
             let fields = json!({"items": items(item), "default_by_provider": defaults, "connected": texts});
             (item.help(), fields)
         }
-        Answer::Item(item) => (item.help(), json!({"item": reference(&item_name(item, line))})),
+        Answer::Item(item) => (item.help(), json!({"item": reference(&item_name(item, version))})),
         Answer::ItemOrNull(item) => {
-            let item_or_null = json!({"anyOf": [reference(&item_name(item, line)), {"type": "null"}]});
+            let item_or_null = json!({"anyOf": [reference(&item_name(item, version)), {"type": "null"}]});
             (item.help(), json!({"item": item_or_null}))
         }
         Answer::ItemOfTask(item) => (
             "The last answer of a turn, and the task that it was.",
-            json!({"item": reference(&item_name(item, line)), "task_id": reference("Id"), "context_id": reference("Id")}),
+            json!({"item": reference(&item_name(item, version)), "task_id": reference("Id"), "context_id": reference("Id")}),
         ),
         Answer::Flag => ("Whether it was done.", json!({"ok": {"type": "boolean"}})),
         Answer::Done => (
@@ -212,27 +213,27 @@ pub(crate) fn result(answer: Answer, line: ProtocolVersion) -> Value {
 }
 
 /// The name of the schema of an item.
-pub(crate) fn item_name(item: Item, line: ProtocolVersion) -> String {
-    let differs =
-        matches!(item, Item::Task | Item::Message) || item.fields().iter().any(|field| field.line.is_some());
-    if line == ProtocolVersion::V03 && differs { older(item.name()) } else { item.name().to_owned() }
+pub(crate) fn item_name(item: Item, version: ProtocolVersion) -> String {
+    let differs = matches!(item, Item::Task | Item::Message)
+        || item.fields().iter().any(|field| field.version.is_some());
+    if version == ProtocolVersion::V03 && differs { older(item.name()) } else { item.name().to_owned() }
 }
 
-/// An item. `None`: it is one of A2A's own.
-pub(crate) fn item(item: Item, line: ProtocolVersion) -> Option<Value> {
+/// The schema of an item. `None`: A2A itself defines the item.
+pub(crate) fn item(item: Item, version: ProtocolVersion) -> Option<Value> {
     if item.fields().is_empty() {
         return None;
     }
-    let mut schema = of_fields(item.fields(), line);
+    let mut schema = of_fields(item.fields(), version);
     schema["description"] = json!(item.help());
     Some(schema)
 }
 
-fn of_fields(fields: &[Field], line: ProtocolVersion) -> Value {
-    let seen = || fields.iter().filter(|field| field.line.is_none_or(|only| only == line));
+fn of_fields(fields: &[Field], version: ProtocolVersion) -> Value {
+    let seen = || fields.iter().filter(|field| field.version.is_none_or(|only| only == version));
     let required: Vec<&str> = seen().filter(|field| field.always).map(|field| field.name).collect();
     let described = |field: &Field| {
-        let mut schema = of_shape(&field.shape, line);
+        let mut schema = of_field_type(&field.field_type, version);
         schema["description"] = json!(field.help);
         (field.name.to_owned(), schema)
     };
@@ -244,17 +245,17 @@ fn of_fields(fields: &[Field], line: ProtocolVersion) -> Value {
     schema
 }
 
-fn of_shape(shape: &Shape, line: ProtocolVersion) -> Value {
-    match shape {
-        Shape::Id => reference("Id"),
-        Shape::Text => json!({"type": "string"}),
-        Shape::Flag => json!({"type": "boolean"}),
-        Shape::Count => json!({"type": "integer", "minimum": 0}),
-        Shape::Millis => json!({"type": "integer"}),
-        Shape::Texts => json!({"type": "array", "items": {"type": "string"}}),
-        Shape::Words(words) => json!({"enum": words}),
-        Shape::Deadline => json!({"type": ["number", "null"]}),
-        Shape::Facts => json!({"type": "object", "additionalProperties": true}),
-        Shape::Object(fields) => of_fields(fields, line),
+fn of_field_type(field_type: &FieldType, version: ProtocolVersion) -> Value {
+    match field_type {
+        FieldType::Id => reference("Id"),
+        FieldType::Text => json!({"type": "string"}),
+        FieldType::Flag => json!({"type": "boolean"}),
+        FieldType::Count => json!({"type": "integer", "minimum": 0}),
+        FieldType::Millis => json!({"type": "integer"}),
+        FieldType::Texts => json!({"type": "array", "items": {"type": "string"}}),
+        FieldType::Words(words) => json!({"enum": words}),
+        FieldType::Deadline => json!({"type": ["number", "null"]}),
+        FieldType::Facts => json!({"type": "object", "additionalProperties": true}),
+        FieldType::Object(fields) => of_fields(fields, version),
     }
 }

@@ -1,4 +1,4 @@
-//! Sessions of OpenCode: looking at them, changing them, and having the agent work in them.
+//! The methods that read sessions of OpenCode, change them, and start work of the agent in them.
 
 use longshore_model::{ControlCommand, ControlQuery, ErrorKind};
 
@@ -8,8 +8,8 @@ use super::param::{
     SESSION_DIRECTORY, SESSION_ID, Variant,
 };
 use super::row::{
-    Answer, Effect, IDLE_SESSION, Item, Method, PLACE, SESSION, Stability, Switch, TURN, TURN_OR_NOTE,
-    UPSTREAM, Upstream,
+    Answer, DIRECTORY_QUERY, Effect, IDLE_SESSION, Item, Method, SESSION, Stability, Switch, TURN,
+    TURN_OR_NOTE, UPSTREAM, Upstream,
 };
 use crate::extension::Extension;
 
@@ -17,9 +17,9 @@ use crate::extension::Extension;
 const MAX_PARTS: usize = 100;
 /// How many tools may be withheld.
 const MAX_TOOLS: usize = 128;
-/// The longest text of a part. How large a whole request may be is bounded elsewhere.
+/// The longest text of a part. The edge limits the size of a whole request.
 const MAX_TEXT: usize = 1024 * 1024;
-/// The longest URL of a file, which may hold the file itself.
+/// The longest URL of a file. A `data:` URL contains the file itself.
 const MAX_URL: usize = 64 * 1024 * 1024;
 
 const LIMIT: Param =
@@ -27,7 +27,7 @@ const LIMIT: Param =
 
 const MESSAGE_ID: Kind = Kind::Id(IdKind::Message);
 
-/// How the caller names its message. Never told to OpenCode, which would write into the message of that name.
+/// The caller's id for its message. The gateway never passes it to OpenCode, which would overwrite a message with that id.
 const OWN_MESSAGE_ID: Param = Param::optional(
     "messageID",
     MESSAGE_ID,
@@ -51,7 +51,7 @@ const FILE: Variant = Variant {
     ],
 };
 
-/// OpenCode makes letters of line breaks and tabs on the way to its shell, which would run something else then.
+/// OpenCode replaces line breaks and tabs on the way to its shell, so that the shell would run another command.
 const SHELL_LINE: Kind = Kind::ProtocolVersion { max: MAX_LINES, may_be_blank: false };
 
 const PROMPT_PARTS: Kind = Kind::Tagged(&[
@@ -124,7 +124,7 @@ const COMMAND: &[Param] = &[
     ),
 ];
 
-const LOOK: Method = Method {
+const QUERY: Method = Method {
     name: "",
     key: "",
     extension: Extension::SessionManagement,
@@ -138,14 +138,14 @@ const LOOK: Method = Method {
     upstream: &[],
     errors: SESSION,
     stability: Stability::Stable,
-    build: |args| build::look(args, ControlQuery::Session(build::session(args))),
+    build: |args| build::query(args, ControlQuery::Session(build::session(args))),
 };
 
-const CHANGE: Method = Method {
+const MUTATION: Method = Method {
     result: Answer::Item(Item::SessionSummary),
     effect: Effect::Mutate,
-    build: |args| build::act(args, ControlCommand::Share(build::session(args))),
-    ..LOOK
+    build: |args| build::mutation(args, ControlCommand::Share(build::session(args))),
+    ..QUERY
 };
 
 pub(super) static METHODS: [Method; 17] = [
@@ -155,10 +155,10 @@ pub(super) static METHODS: [Method; 17] = [
         summary: "What the agent does in the caller's sessions; those in which nothing happens are left out.",
         params: &[DIRECTORY, METADATA],
         result: Answer::Items(Item::SessionStatus),
-        upstream: &[Upstream::get("/session/status", PLACE)],
+        upstream: &[Upstream::get("/session/status", DIRECTORY_QUERY)],
         errors: UPSTREAM,
-        build: |args| build::look(args, ControlQuery::Statuses),
-        ..LOOK
+        build: |args| build::query(args, ControlQuery::Statuses),
+        ..QUERY
     },
     Method {
         name: "opencode.sessions.list",
@@ -184,8 +184,8 @@ pub(super) static METHODS: [Method; 17] = [
         result: Answer::Items(Item::Task),
         upstream: &[Upstream::get("/session", &["directory", "limit", "roots", "start", "search"])],
         errors: UPSTREAM,
-        build: |args| build::look(args, build::sessions(args)),
-        ..LOOK
+        build: |args| build::query(args, build::sessions(args)),
+        ..QUERY
     },
     Method {
         name: "opencode.sessions.messages.list",
@@ -200,33 +200,33 @@ pub(super) static METHODS: [Method; 17] = [
         paged: true,
         result: Answer::Page(Item::Message),
         upstream: &[Upstream::get("/session/{id}/message", &["directory", "limit", "before"])],
-        build: |args| build::look(args, build::messages(args)),
-        ..LOOK
+        build: |args| build::query(args, build::messages(args)),
+        ..QUERY
     },
     Method {
         name: "opencode.sessions.get",
         key: "get_session",
         summary: "A session.",
-        upstream: &[Upstream::get("/session/{id}", PLACE)],
-        ..LOOK
+        upstream: &[Upstream::get("/session/{id}", DIRECTORY_QUERY)],
+        ..QUERY
     },
     Method {
         name: "opencode.sessions.children",
         key: "get_session_children",
         summary: "The sessions of the sub-agents that work for a session.",
         result: Answer::Items(Item::Task),
-        upstream: &[Upstream::get("/session/{id}/children", PLACE)],
-        build: |args| build::look(args, ControlQuery::Children(build::session(args))),
-        ..LOOK
+        upstream: &[Upstream::get("/session/{id}/children", DIRECTORY_QUERY)],
+        build: |args| build::query(args, ControlQuery::Children(build::session(args))),
+        ..QUERY
     },
     Method {
         name: "opencode.sessions.todo",
         key: "get_session_todo",
         summary: "What the agent has set out to do in a session.",
         result: Answer::Items(Item::Todo),
-        upstream: &[Upstream::get("/session/{id}/todo", PLACE)],
-        build: |args| build::look(args, ControlQuery::Todos(build::session(args))),
-        ..LOOK
+        upstream: &[Upstream::get("/session/{id}/todo", DIRECTORY_QUERY)],
+        build: |args| build::query(args, ControlQuery::Todos(build::session(args))),
+        ..QUERY
     },
     Method {
         name: "opencode.sessions.diff",
@@ -249,9 +249,9 @@ pub(super) static METHODS: [Method; 17] = [
         ],
         build: |args| {
             let message = build::message(args, "message_id");
-            build::look(args, ControlQuery::Diffs { session: build::session(args), message })
+            build::query(args, ControlQuery::Diffs { session: build::session(args), message })
         },
-        ..LOOK
+        ..QUERY
     },
     Method {
         name: "opencode.sessions.messages.get",
@@ -264,9 +264,9 @@ pub(super) static METHODS: [Method; 17] = [
             METADATA,
         ],
         result: Answer::Item(Item::Message),
-        upstream: &[Upstream::get("/session/{id}/message/{message}", PLACE)],
-        build: |args| build::look(args, build::message_of(args)),
-        ..LOOK
+        upstream: &[Upstream::get("/session/{id}/message/{message}", DIRECTORY_QUERY)],
+        build: |args| build::query(args, build::message_of(args)),
+        ..QUERY
     },
     Method {
         name: "opencode.sessions.prompt_async",
@@ -278,7 +278,7 @@ pub(super) static METHODS: [Method; 17] = [
         upstream: &[Upstream::post("/session/{id}/prompt_async")],
         errors: TURN_OR_NOTE,
         build: build::prompt,
-        ..LOOK
+        ..QUERY
     },
     Method {
         name: "opencode.sessions.command",
@@ -290,7 +290,7 @@ pub(super) static METHODS: [Method; 17] = [
         upstream: &[Upstream::post("/session/{id}/command")],
         errors: TURN,
         build: build::command,
-        ..LOOK
+        ..QUERY
     },
     Method {
         name: "opencode.sessions.fork",
@@ -311,23 +311,23 @@ pub(super) static METHODS: [Method; 17] = [
             METADATA,
         ],
         upstream: &[Upstream::post("/session/{id}/fork")],
-        build: |args| build::act(args, build::fork(args)),
-        ..CHANGE
+        build: |args| build::mutation(args, build::fork(args)),
+        ..MUTATION
     },
     Method {
         name: "opencode.sessions.share",
         key: "share",
         summary: "Makes a session public under a URL, where OpenCode may do so.",
         upstream: &[Upstream::post("/session/{id}/share")],
-        ..CHANGE
+        ..MUTATION
     },
     Method {
         name: "opencode.sessions.unshare",
         key: "unshare",
         summary: "Takes a shared session back.",
         upstream: &[Upstream::delete("/session/{id}/share")],
-        build: |args| build::act(args, ControlCommand::Unshare(build::session(args))),
-        ..CHANGE
+        build: |args| build::mutation(args, ControlCommand::Unshare(build::session(args))),
+        ..MUTATION
     },
     Method {
         name: "opencode.sessions.summarize",
@@ -356,8 +356,8 @@ pub(super) static METHODS: [Method; 17] = [
         result: Answer::Done,
         upstream: &[Upstream::post("/session/{id}/summarize")],
         errors: IDLE_SESSION,
-        build: |args| build::act(args, build::summarize(args)),
-        ..CHANGE
+        build: |args| build::mutation(args, build::summarize(args)),
+        ..MUTATION
     },
     Method {
         name: "opencode.sessions.revert",
@@ -378,8 +378,8 @@ pub(super) static METHODS: [Method; 17] = [
         ],
         upstream: &[Upstream::post("/session/{id}/revert")],
         errors: IDLE_SESSION,
-        build: |args| build::act(args, build::revert(args)),
-        ..CHANGE
+        build: |args| build::mutation(args, build::revert(args)),
+        ..MUTATION
     },
     Method {
         name: "opencode.sessions.unrevert",
@@ -387,8 +387,8 @@ pub(super) static METHODS: [Method; 17] = [
         summary: "Undoes the last revert of a session.",
         upstream: &[Upstream::post("/session/{id}/unrevert")],
         errors: IDLE_SESSION,
-        build: |args| build::act(args, ControlCommand::Unrevert(build::session(args))),
-        ..CHANGE
+        build: |args| build::mutation(args, ControlCommand::Unrevert(build::session(args))),
+        ..MUTATION
     },
     Method {
         name: "opencode.sessions.shell",
@@ -421,7 +421,7 @@ pub(super) static METHODS: [Method; 17] = [
             ErrorKind::UpstreamPayloadError,
             ErrorKind::UpstreamBackpressure,
         ],
-        build: |args| build::act(args, build::shell(args)),
-        ..LOOK
+        build: |args| build::mutation(args, build::shell(args)),
+        ..QUERY
     },
 ];

@@ -84,23 +84,23 @@ fn write_kind(table: &mut String, kind: &Kind, depth: usize) {
 }
 
 #[test]
-fn a_row_is_whole() {
+fn every_row_is_complete_and_consistent() {
     let (mut names, mut keys) = (HashSet::new(), HashSet::new());
     for method in all() {
         assert!(names.insert(method.name) && keys.insert(method.key), "{}", method.name);
         assert!(method.summary.ends_with('.'), "{}", method.name);
         assert!(std::ptr::eq(find(method.name).unwrap(), find(method.name).unwrap()), "{}", method.name);
-        // What needs a capability can be refused for lack of it.
+        // A method that needs a capability can fail for lack of it.
         let can_lack = method.errors.contains(&ErrorKind::AuthorizationForbidden);
         let can_need = method.needs().is_some() || !method.needs_of_params().is_empty();
         assert_eq!(can_need, can_lack, "{}", method.name);
-        // What is about a session can find none.
+        // A method about a session can fail to find it.
         let has_session = method.params.iter().any(|param| param.name == "session_id");
         assert_eq!(method.errors.contains(&ErrorKind::SessionNotFound), has_session, "{}", method.name);
-        // And one that is another's, as can what takes sessions with it.
-        let takes_sessions = method.key == "remove_workspace";
-        let can_be_others = method.errors.contains(&ErrorKind::SessionForbidden);
-        assert_eq!(can_be_others, has_session || takes_sessions, "{}", method.name);
+        // The session can belong to another caller, also for a method that removes sessions.
+        let removes_sessions = method.key == "remove_workspace";
+        let can_be_forbidden = method.errors.contains(&ErrorKind::SessionForbidden);
+        assert_eq!(can_be_forbidden, has_session || removes_sessions, "{}", method.name);
         assert_eq!(method.paged, method.params.iter().any(|param| param.name == "limit"), "{}", method.name);
         assert!(method.first <= method.params.len(), "{}", method.name);
         check_fields(method.name, method.params);
@@ -111,7 +111,7 @@ fn a_row_is_whole() {
     }
 }
 
-/// Names are there once each, and what goes together does so both ways.
+/// Names are unique, and parameters that require each other do so both ways.
 fn check_fields(method: &str, fields: &[Param]) {
     let mut names = HashSet::new();
     for field in fields {
@@ -131,14 +131,14 @@ fn check_kind(method: &str, kind: &Kind) {
         Kind::Object(fields) => check_fields(method, fields),
         Kind::OneOf(fields) => {
             assert!(fields.iter().all(|field| !field.required), "{method}");
-            // It would be there beside the one that is given.
+            // A default would be a second one beside the given one.
             let has_default = |field: &Param| matches!(field.kind, Kind::Int { default: Some(_), .. });
             assert!(!fields.iter().any(has_default), "{method}");
             check_fields(method, fields);
         }
         Kind::Tagged(variants) => variants.iter().for_each(|variant| {
             check_fields(method, variant.fields);
-            // What is needed is looked for in objects only.
+            // `args::need` looks into objects only.
             assert!(variant.fields.iter().all(|field| field.needs().is_none()), "{method} {}", variant.tag);
         }),
         Kind::List { of, .. } | Kind::Map { of, .. } => check_kind(method, of),

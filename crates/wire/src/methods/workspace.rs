@@ -4,7 +4,7 @@ use longshore_model::{ControlCommand, ControlQuery, ErrorKind};
 
 use super::build;
 use super::param::{IdKind, Kind, LINES, NAME, Param};
-use super::row::{Answer, Effect, Item, Method, PLACE, Stability, Switch, UPSTREAM, Upstream};
+use super::row::{Answer, DIRECTORY_QUERY, Effect, Item, Method, Stability, Switch, UPSTREAM, Upstream};
 use crate::extension::Extension;
 
 /// The largest `extra` of a new workspace.
@@ -18,7 +18,7 @@ const METADATA: Param = Param::optional(
     "Checked only: these methods are about the gateway's own project.",
 );
 
-const LOOK: Method = Method {
+const QUERY: Method = Method {
     name: "",
     key: "",
     extension: Extension::WorkspaceControl,
@@ -32,10 +32,10 @@ const LOOK: Method = Method {
     upstream: &[],
     errors: UPSTREAM,
     stability: Stability::Experimental,
-    build: |args| build::look(args, ControlQuery::Projects),
+    build: |args| build::query(args, ControlQuery::Projects),
 };
 
-const CHANGE: Method = Method {
+const MUTATION: Method = Method {
     effect: Effect::Mutate,
     switch: Some(Switch::WorkspaceMutations),
     errors: &[
@@ -45,11 +45,11 @@ const CHANGE: Method = Method {
         ErrorKind::UpstreamPayloadError,
         ErrorKind::UpstreamBackpressure,
     ],
-    build: |args| build::act(args, build::create_worktree(args)),
-    ..LOOK
+    build: |args| build::mutation(args, build::create_worktree(args)),
+    ..QUERY
 };
 
-/// For what takes the directory away under those who work there.
+/// The errors of methods that take away a directory in which a session may be working.
 const UNUSED: &[ErrorKind] = &[
     ErrorKind::AuthorizationForbidden,
     ErrorKind::SessionBusy,
@@ -59,7 +59,7 @@ const UNUSED: &[ErrorKind] = &[
     ErrorKind::UpstreamBackpressure,
 ];
 
-/// And for what takes sessions with it.
+/// The errors of methods that remove sessions as well.
 const OWN_AND_UNUSED: &[ErrorKind] = &[
     ErrorKind::AuthorizationForbidden,
     ErrorKind::SessionForbidden,
@@ -85,28 +85,28 @@ pub(super) static METHODS: [Method; 9] = [
         key: "list_projects",
         summary: "The projects that OpenCode knows.",
         result: Answer::Items(Item::Project),
-        upstream: &[Upstream::get("/project", PLACE)],
+        upstream: &[Upstream::get("/project", DIRECTORY_QUERY)],
         stability: Stability::Stable,
-        ..LOOK
+        ..QUERY
     },
     Method {
         name: "opencode.projects.current",
         key: "get_current_project",
         summary: "The project that the gateway works in.",
         result: Answer::Item(Item::Project),
-        upstream: &[Upstream::get("/project/current", PLACE)],
+        upstream: &[Upstream::get("/project/current", DIRECTORY_QUERY)],
         stability: Stability::Stable,
-        build: |args| build::look(args, ControlQuery::Project),
-        ..LOOK
+        build: |args| build::query(args, ControlQuery::Project),
+        ..QUERY
     },
     Method {
         name: "opencode.workspaces.list",
         key: "list_workspaces",
         summary: "The workspaces of the project.",
         result: Answer::Items(Item::Workspace),
-        upstream: &[Upstream::get("/experimental/workspace", PLACE)],
-        build: |args| build::look(args, ControlQuery::Workspaces),
-        ..LOOK
+        upstream: &[Upstream::get("/experimental/workspace", DIRECTORY_QUERY)],
+        build: |args| build::query(args, ControlQuery::Workspaces),
+        ..QUERY
     },
     Method {
         name: "opencode.workspaces.create",
@@ -131,8 +131,8 @@ pub(super) static METHODS: [Method; 9] = [
         ],
         result: Answer::Item(Item::Workspace),
         upstream: &[Upstream::post("/experimental/workspace")],
-        build: |args| build::act(args, build::create_workspace(args)),
-        ..CHANGE
+        build: |args| build::mutation(args, build::create_workspace(args)),
+        ..MUTATION
     },
     Method {
         name: "opencode.workspaces.remove",
@@ -145,17 +145,17 @@ pub(super) static METHODS: [Method; 9] = [
         result: Answer::ItemOrNull(Item::Workspace),
         upstream: &[Upstream::delete("/experimental/workspace/{id}")],
         errors: OWN_AND_UNUSED,
-        build: |args| build::act(args, build::remove_workspace(args)),
-        ..CHANGE
+        build: |args| build::mutation(args, build::remove_workspace(args)),
+        ..MUTATION
     },
     Method {
         name: "opencode.worktrees.list",
         key: "list_worktrees",
         summary: "The worktrees of the project's own repository, beside the root of the workspace.",
         result: Answer::Items(Item::Worktree),
-        upstream: &[Upstream::get("/experimental/worktree", PLACE)],
-        build: |args| build::look(args, ControlQuery::Worktrees),
-        ..LOOK
+        upstream: &[Upstream::get("/experimental/worktree", DIRECTORY_QUERY)],
+        build: |args| build::query(args, ControlQuery::Worktrees),
+        ..QUERY
     },
     Method {
         name: "opencode.worktrees.create",
@@ -183,7 +183,7 @@ pub(super) static METHODS: [Method; 9] = [
         ],
         result: Answer::Item(Item::Worktree),
         upstream: &[Upstream::post("/experimental/worktree")],
-        ..CHANGE
+        ..MUTATION
     },
     Method {
         name: "opencode.worktrees.remove",
@@ -192,8 +192,8 @@ pub(super) static METHODS: [Method; 9] = [
         params: &[WHICH_WORKTREE, METADATA],
         upstream: &[Upstream::delete("/experimental/worktree")],
         errors: UNUSED,
-        build: |args| build::act(args, ControlCommand::RemoveWorktree(build::worktree(args))),
-        ..CHANGE
+        build: |args| build::mutation(args, ControlCommand::RemoveWorktree(build::worktree(args))),
+        ..MUTATION
     },
     Method {
         name: "opencode.worktrees.reset",
@@ -202,7 +202,7 @@ pub(super) static METHODS: [Method; 9] = [
         params: &[WHICH_WORKTREE, METADATA],
         upstream: &[Upstream::post("/experimental/worktree/reset")],
         errors: UNUSED,
-        build: |args| build::act(args, ControlCommand::ResetWorktree(build::worktree(args))),
-        ..CHANGE
+        build: |args| build::mutation(args, ControlCommand::ResetWorktree(build::worktree(args))),
+        ..MUTATION
     },
 ];

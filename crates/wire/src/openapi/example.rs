@@ -1,4 +1,4 @@
-//! Requests that can be sent as they stand.
+//! Examples: requests that can be sent unchanged.
 
 use serde_json::{Map, Value, json};
 
@@ -8,7 +8,7 @@ use crate::methods;
 use crate::surface::{OPERATIONS, ProtocolVersion};
 use crate::v1::method::Method;
 
-/// Bodies of a send.
+/// Example bodies of a send.
 pub(super) fn sends(dialect: Dialect) -> Map<String, Value> {
     let text = text_message(dialect, "msg-1", "Explain what this project does.");
     let mut in_session = json!({"message": text_message(dialect, "msg-2", "Go on.")});
@@ -43,11 +43,11 @@ fn text_message(dialect: Dialect, id: &str, text: &str) -> Value {
     }
 }
 
-/// Bodies of calls.
+/// Example bodies of JSON-RPC calls.
 pub(super) fn calls(deployment: &Deployment) -> Map<String, Value> {
     let mut examples = Map::new();
-    for line in ProtocolVersion::ALL {
-        let (dialect, word) = match line {
+    for version in ProtocolVersion::ALL {
+        let (dialect, word) = match version {
             ProtocolVersion::V1 => (Dialect::V1, "v1"),
             ProtocolVersion::V03 => (Dialect::V03Rpc, "v03"),
         };
@@ -61,20 +61,20 @@ pub(super) fn calls(deployment: &Deployment) -> Map<String, Value> {
                 Method::ListTasks => json!({"pageSize": 20}),
                 _ => continue,
             };
-            let value = call(operation.jsonrpc(line), &params);
+            let value = call(operation.jsonrpc(version), &params);
             let name = format!("{word}_{}", operation.method.as_str());
             examples.extend([entry(&name, operation.summary, &value)]);
         }
     }
     for (method, params) in of_extensions() {
-        if let Some(method) = methods::on(deployment).find(|served| served.name == method) {
+        if let Some(method) = methods::enabled(deployment).find(|served| served.name == method) {
             examples.extend([entry(method.key, method.summary, &call(method.name, &params))]);
         }
     }
     examples
 }
 
-/// One of each sort.
+/// Example parameters for a method of each sort.
 fn of_extensions() -> [(&'static str, Value); 10] {
     let prompt = json!({
         "parts": [{"type": "text", "text": "Run the tests."}],

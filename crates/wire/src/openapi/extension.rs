@@ -6,8 +6,8 @@ use crate::contract::{Audience, Base, Deployment, extensions};
 use crate::extension::Extension;
 use crate::surface::ProtocolVersion;
 
-/// By the names that clients of the document know. Of what the public card shows, what it shows; of all others everything,
-/// for callers with a credential.
+/// The contracts of extensions, by the names that clients of the document know. Extensions of the public card have the
+/// parameters of the public card. All others have full parameters, for callers with a credential.
 pub(super) fn contracts(deployment: &Deployment, audience: Audience) -> Map<String, Value> {
     let mut entries = extensions(deployment, ProtocolVersion::V1, Audience::Anonymous, Base::Root);
     for entry in extensions(deployment, ProtocolVersion::V1, audience, Base::Root) {

@@ -1,4 +1,4 @@
-//! Parameters: of paths, queries and headers.
+//! Parameters in paths, queries and headers.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::extension::HEADER;
 use crate::surface::ProtocolVersion;
 use crate::v1::method::Method;
 
-/// What stands in braces.
+/// The variable segments of a path.
 pub(super) fn of_path(path: &str) -> Vec<Value> {
     let names = path.split('{').skip(1).filter_map(|rest| rest.split_once('}')).map(|(name, _)| name);
     names
@@ -16,19 +16,19 @@ pub(super) fn of_path(path: &str) -> Vec<Value> {
         .collect()
 }
 
-/// What every operation of a line by REST takes. A caller must send what a request is refused without.
-pub(super) fn of_operation(deployment: &Deployment, method: Method, line: ProtocolVersion) -> Vec<Value> {
-    let (mut version, mut extensions) = (version(&[line]), extensions());
-    if line == ProtocolVersion::V1 {
+/// The headers of every REST operation of a version. A header is required if a request without it is refused.
+pub(super) fn of_operation(deployment: &Deployment, method: Method, version: ProtocolVersion) -> Vec<Value> {
+    let (mut version_header, mut extensions) = (self::version(&[version]), extensions());
+    if version == ProtocolVersion::V1 {
         if deployment.missing_version == MissingVersion::V03 {
-            // Under the base of the line it is not, but a parameter cannot say so.
-            version["required"] = json!(true);
+            // Below the base of the version the header is not required, but a parameter cannot express that.
+            version_header["required"] = json!(true);
         }
         if !deployment.required_extensions.is_empty() && method != Method::GetExtendedAgentCard {
             extensions["required"] = json!(true);
         }
     }
-    vec![version, extensions]
+    vec![version_header, extensions]
 }
 
 pub(super) fn of_rpc() -> Vec<Value> {
@@ -72,9 +72,9 @@ pub(super) fn range() -> Value {
     })
 }
 
-/// A patch number may follow, which means nothing.
-pub(super) fn version(lines: &[ProtocolVersion]) -> Value {
-    let versions: Vec<&str> = lines.iter().map(|line| line.version()).collect();
+/// The header also permits a patch number, which has no effect.
+pub(super) fn version(versions: &[ProtocolVersion]) -> Value {
+    let versions: Vec<&str> = versions.iter().map(|version| version.version()).collect();
     json!({
         "name": "A2A-Version",
         "in": "header",

@@ -1,4 +1,4 @@
-//! Paths, and what each verb does there.
+//! Paths, and the operation of each verb.
 
 use serde_json::{Map, Value, json};
 
@@ -21,17 +21,17 @@ pub(super) fn all(deployment: &Deployment, audience: Audience) -> Map<String, Va
                 let operation = of_route(deployment, route, *verb);
                 add(&mut paths, Endpoint { verb: *verb, path: route.path }, operation);
             }
-            paths[route.path]["servers"] = servers(deployment, lines_of(route));
+            paths[route.path]["servers"] = servers(deployment, versions_of(route));
         }
     }
     if audience == Audience::Anonymous {
         return paths;
     }
-    for line in ProtocolVersion::ALL {
+    for version in ProtocolVersion::ALL {
         for operation in &OPERATIONS {
-            for endpoint in operation.rest(line) {
-                add(&mut paths, *endpoint, of_operation(deployment, operation, line, *endpoint));
-                paths[endpoint.path]["servers"] = servers(deployment, &[line]);
+            for endpoint in operation.rest(version) {
+                add(&mut paths, *endpoint, of_operation(deployment, operation, version, *endpoint));
+                paths[endpoint.path]["servers"] = servers(deployment, &[version]);
             }
         }
     }
@@ -46,18 +46,18 @@ fn add(paths: &mut Map<String, Value>, endpoint: Endpoint, operation: Value) {
     item[endpoint.verb.as_str().to_ascii_lowercase()] = operation;
 }
 
-/// The root, and the bases of the lines.
-fn servers(deployment: &Deployment, lines: &[ProtocolVersion]) -> Value {
+/// The URLs of the root and of the bases of these versions.
+fn servers(deployment: &Deployment, versions: &[ProtocolVersion]) -> Value {
     let url = deployment.public_url.trim_end_matches('/');
     let mut servers = vec![json!({"url": url})];
-    servers.extend(lines.iter().map(|line| json!({"url": format!("{url}{}", line.base())})));
+    servers.extend(versions.iter().map(|version| json!({"url": format!("{url}{}", version.base())})));
     Value::from(servers)
 }
 
-/// The lines under whose bases a route is served too.
-fn lines_of(route: &Route) -> &[ProtocolVersion] {
+/// The versions below whose bases a route is served too.
+fn versions_of(route: &Route) -> &[ProtocolVersion] {
     match (route.served, &route.line) {
-        (Served::Rpc | Served::Card, Some(line)) => std::slice::from_ref(line),
+        (Served::Rpc | Served::Card, Some(version)) => std::slice::from_ref(version),
         (Served::Rpc | Served::Card, None) => &ProtocolVersion::ALL,
         _ => &[],
     }
@@ -67,31 +67,29 @@ pub(super) fn tags(audience: Audience) -> Vec<Value> {
     let mut tags = vec![json!({"name": DISCOVERY, "description": "What can be learnt about this gateway."})];
     if audience == Audience::Authenticated {
         tags.push(json!({"name": RPC, "description": "All operations of both lines, and the methods of extensions."}));
-        for line in ProtocolVersion::ALL {
-            let version = line.version();
-            tags.push(
-                json!({"name": tag(line), "description": format!("The HTTP+JSON binding of A2A {version}.")}),
-            );
+        for version in ProtocolVersion::ALL {
+            let description = format!("The HTTP+JSON binding of A2A {}.", version.version());
+            tags.push(json!({"name": tag(version), "description": description}));
         }
     }
     tags
 }
 
-fn tag(line: ProtocolVersion) -> String {
-    format!("REST {}", line.version())
+fn tag(version: ProtocolVersion) -> String {
+    format!("REST {}", version.version())
 }
 
 fn of_operation(
     deployment: &Deployment,
     operation: &Operation,
-    line: ProtocolVersion,
+    version: ProtocolVersion,
     endpoint: Endpoint,
 ) -> Value {
-    let dialect = match line {
+    let dialect = match version {
         ProtocolVersion::V1 => Dialect::V1,
         ProtocolVersion::V03 => Dialect::V03Rest,
     };
-    let mut parameters = parameter::of_operation(deployment, operation.method, line);
+    let mut parameters = parameter::of_operation(deployment, operation.method, version);
     if operation.method == Method::ListTasks {
         parameters.extend(parameter::of_list(dialect));
     }
@@ -104,19 +102,19 @@ fn of_operation(
     if operation.streams {
         parameters.push(parameter::last_event_id());
     }
-    let mut responses = answer(operation, line, dialect, endpoint.verb);
-    responses.extend(response::errors(line));
+    let mut responses = answer(operation, version, dialect, endpoint.verb);
+    responses.extend(response::errors(version));
     let mut entry = json!({
-        "tags": [tag(line)],
-        "operationId": operation_id(operation, line, endpoint),
+        "tags": [tag(version)],
+        "operationId": operation_id(operation, version, endpoint),
         "summary": operation.summary,
         "parameters": parameters,
     });
     if let Some(kind) = operation.refused {
-        let (_, word) = method::code(line, kind);
+        let (_, word) = method::code(version, kind);
         entry["description"] = json!(format!("Not supported yet: every call is refused ({word})."));
     }
-    if (operation.method, line) == (Method::SendMessage, ProtocolVersion::V03) {
+    if (operation.method, version) == (Method::SendMessage, ProtocolVersion::V03) {
         entry["description"] = json!("The answer comes at once, unless configuration.blocking is true.");
     }
     if let Some(body) = body(operation, dialect, endpoint.verb) {
@@ -126,14 +124,14 @@ fn of_operation(
     entry
 }
 
-/// A path of its own for each endpoint of an operation makes its name longer.
-fn operation_id(operation: &Operation, line: ProtocolVersion, endpoint: Endpoint) -> String {
-    let line_word = match line {
+/// The id of an operation. An operation with several endpoints has a longer id for each.
+fn operation_id(operation: &Operation, version: ProtocolVersion, endpoint: Endpoint) -> String {
+    let version_word = match version {
         ProtocolVersion::V1 => "v1",
         ProtocolVersion::V03 => "v03",
     };
-    let mut id = format!("{line_word}_{}", operation.method.as_str());
-    let endpoints = operation.rest(line);
+    let mut id = format!("{version_word}_{}", operation.method.as_str());
+    let endpoints = operation.rest(version);
     if endpoints.len() > 1 {
         id = format!("{id}_{}", endpoint.verb.as_str().to_ascii_lowercase());
     }
@@ -143,7 +141,12 @@ fn operation_id(operation: &Operation, line: ProtocolVersion, endpoint: Endpoint
     id
 }
 
-fn answer(operation: &Operation, line: ProtocolVersion, dialect: Dialect, verb: Verb) -> Map<String, Value> {
+fn answer(
+    operation: &Operation,
+    version: ProtocolVersion,
+    dialect: Dialect,
+    verb: Verb,
+) -> Map<String, Value> {
     if operation.refused.is_some() {
         return Map::new();
     }
@@ -152,19 +155,19 @@ fn answer(operation: &Operation, line: ProtocolVersion, dialect: Dialect, verb: 
     }
     let name = match operation.method {
         Method::SendMessage => "SendMessageResponse",
-        // The proto file of 0.3 has no list, so its REST writes tasks as its JSON-RPC does.
-        Method::ListTasks if line == ProtocolVersion::V03 => {
-            return ok(response::json(line, &Dialect::V03Rpc.reference("TaskPage")));
+        // The proto file of 0.3 has no list, so REST writes tasks in the format of JSON-RPC.
+        Method::ListTasks if version == ProtocolVersion::V03 => {
+            return ok(response::json(version, &Dialect::V03Rpc.reference("TaskPage")));
         }
         Method::ListTasks => "TaskPage",
-        Method::GetExtendedAgentCard => return card(&dialect_card(line), verb),
+        Method::GetExtendedAgentCard => return card(&dialect_card(version), verb),
         _ => "Task",
     };
-    ok(response::json(line, &dialect.reference(name)))
+    ok(response::json(version, &dialect.reference(name)))
 }
 
-fn dialect_card(line: ProtocolVersion) -> Value {
-    match line {
+fn dialect_card(version: ProtocolVersion) -> Value {
+    match version {
         ProtocolVersion::V1 => reference("AgentCard"),
         ProtocolVersion::V03 => reference("V03AgentCard"),
     }
@@ -184,7 +187,7 @@ fn body(operation: &Operation, dialect: Dialect, verb: Verb) -> Option<Value> {
     }
     let (schema, is_required) = match operation.method {
         Method::SendMessage | Method::SendStreamingMessage => (dialect.reference("SendMessageRequest"), true),
-        // Empty, or an object that is not looked at but for the id of the path.
+        // The body is empty, or an object of which only the id is compared with that of the path.
         _ => (json!({"type": "object", "additionalProperties": true}), false),
     };
     let mut media = json!({"application/json": {"schema": schema}});
@@ -238,7 +241,7 @@ fn of_route(deployment: &Deployment, route: &Route, verb: Verb) -> Value {
         Served::Metrics => response::metrics(verb),
         Served::Alive => ok(json!({"description": "It runs."})),
     };
-    // What is for everybody is not counted.
+    // Requests that need no credential are not counted by the rate limiter.
     let is_counted = route.access != Access::Anybody;
     for status in response::OF_ANY_PATH.into_iter().filter(|status| is_counted || *status != 429) {
         responses.entry(status.to_string()).or_insert_with(|| response::error(ProtocolVersion::V1, status));
@@ -246,9 +249,9 @@ fn of_route(deployment: &Deployment, route: &Route, verb: Verb) -> Value {
     match route.access {
         Access::Anybody => entry["security"] = json!([]),
         Access::Graded => {
-            let mut ways = vec![json!({})];
-            ways.extend(security(deployment));
-            entry["security"] = json!(ways);
+            let mut alternatives = vec![json!({})];
+            alternatives.extend(security(deployment));
+            entry["security"] = json!(alternatives);
         }
         Access::Credential => {}
     }

@@ -1,4 +1,4 @@
-//! Answers: what comes back, and every way in which it can fail.
+//! Responses, including all errors.
 
 use std::collections::BTreeMap;
 
@@ -9,43 +9,43 @@ use super::schema::reference;
 use crate::surface::{ProtocolVersion, Verb};
 use crate::{v1, v03};
 
-/// What can be answered before it is settled that path and request are of one line, or where the path is of none. The
-/// request decides the shape then.
-const OF_EITHER_LINE: [u16; 6] = [401, 403, 404, 429, 500, 503];
+/// The status codes of errors that occur before the version is known, or on a path of neither version. The request decides
+/// the format.
+const OF_EITHER_VERSION: [u16; 6] = [401, 403, 404, 429, 500, 503];
 
-/// What anybody can be refused with: by where the request comes from, and, if it is counted, by how many came before.
+/// The status codes of errors that every path has: a forbidden origin, and, if requests are counted, too many of them.
 pub(super) const OF_ANY_PATH: [u16; 2] = [403, 429];
 
-/// The shared answers: the errors of each line by their status.
+/// The shared responses: the errors of each version by their status.
 pub(super) fn all() -> Map<String, Value> {
     let mut responses = Map::new();
-    for line in ProtocolVersion::ALL {
-        for (status, words) in rows(line) {
+    for version in ProtocolVersion::ALL {
+        for (status, words) in rows(version) {
             let mut description = format!("One of {}.", words.join(", "));
-            let mut response = json(line, &reference(schema(line)));
-            if OF_EITHER_LINE.contains(&status) {
+            let mut response = json(version, &reference(schema(version)));
+            if OF_EITHER_VERSION.contains(&status) {
                 description.push_str(" In the shape of the line that the request names.");
-                response = of_either_line();
+                response = of_either_version();
             }
             response["description"] = json!(description);
             if let Some(name) = header_of(status) {
                 response["headers"] = headers(&[name]);
             }
-            responses.insert(name(line, status), response);
+            responses.insert(name(version, status), response);
         }
     }
     let mut rpc = plain_json(&reference("JsonRpcError"));
     rpc["description"] = json!("HTTP itself refuses, or a handler broke.");
     for status in [401, 429] {
-        let mut told = rpc.clone();
-        told["headers"] = headers(header_of(status).as_slice());
-        responses.insert(format!("RpcError{status}"), told);
+        let mut error = rpc.clone();
+        error["headers"] = headers(header_of(status).as_slice());
+        responses.insert(format!("RpcError{status}"), error);
     }
     responses.insert("RpcError".to_owned(), rpc);
     responses
 }
 
-/// What an error with this status says in a header.
+/// The header of an error with this status.
 fn header_of(status: u16) -> Option<&'static str> {
     match status {
         401 => Some(CHALLENGE),
@@ -54,27 +54,27 @@ fn header_of(status: u16) -> Option<&'static str> {
     }
 }
 
-fn of_either_line() -> Value {
+fn of_either_version() -> Value {
     let mut response = json(ProtocolVersion::V1, &reference(schema(ProtocolVersion::V1)));
     response["content"]["application/json"]["schema"] =
-        json!({"anyOf": ProtocolVersion::ALL.map(|line| reference(schema(line)))});
+        json!({"anyOf": ProtocolVersion::ALL.map(|version| reference(schema(version)))});
     response
 }
 
-/// The errors that an operation of a line can end in.
-pub(super) fn errors(line: ProtocolVersion) -> Map<String, Value> {
-    rows(line).into_keys().map(|status| (status.to_string(), error(line, status))).collect()
+/// The errors of an operation of a version.
+pub(super) fn errors(version: ProtocolVersion) -> Map<String, Value> {
+    rows(version).into_keys().map(|status| (status.to_string(), error(version, status))).collect()
 }
 
-pub(super) fn error(line: ProtocolVersion, status: u16) -> Value {
-    shared(&name(line, status))
+pub(super) fn error(version: ProtocolVersion, status: u16) -> Value {
+    shared(&name(version, status))
 }
 
 fn shared(name: &str) -> Value {
     json!({"$ref": format!("#/components/responses/{name}")})
 }
 
-/// What only methods of JSON-RPC tell.
+/// Errors that only JSON-RPC methods have.
 const OF_METHODS: [ErrorKind; 7] = [
     ErrorKind::SessionNotFound,
     ErrorKind::SessionForbidden,
@@ -85,12 +85,12 @@ const OF_METHODS: [ErrorKind; 7] = [
     ErrorKind::MethodDisabled,
 ];
 
-/// The words of the errors, by status. A path that takes other verbs is another operation, so 405 is none of any.
-fn rows(line: ProtocolVersion) -> BTreeMap<u16, Vec<&'static str>> {
+/// The words of the errors, by status. There is no 405: a path with another verb is another operation.
+fn rows(version: ProtocolVersion) -> BTreeMap<u16, Vec<&'static str>> {
     let mut rows: BTreeMap<u16, Vec<&str>> = BTreeMap::new();
-    let is_told = |kind: &ErrorKind| *kind != ErrorKind::VerbNotAllowed && !OF_METHODS.contains(kind);
-    for kind in ErrorKind::ALL.into_iter().filter(is_told) {
-        let (status, word) = match line {
+    let is_listed = |kind: &ErrorKind| *kind != ErrorKind::VerbNotAllowed && !OF_METHODS.contains(kind);
+    for kind in ErrorKind::ALL.into_iter().filter(is_listed) {
+        let (status, word) = match version {
             ProtocolVersion::V1 => (v1::error::row(kind).http, v1::error::row(kind).reason),
             ProtocolVersion::V03 => (v03::error::row(kind).http, v03::error::row(kind).word),
         };
@@ -99,21 +99,21 @@ fn rows(line: ProtocolVersion) -> BTreeMap<u16, Vec<&'static str>> {
     rows
 }
 
-fn name(line: ProtocolVersion, status: u16) -> String {
-    match line {
+fn name(version: ProtocolVersion, status: u16) -> String {
+    match version {
         ProtocolVersion::V1 => format!("Error{status}"),
         ProtocolVersion::V03 => format!("V03Error{status}"),
     }
 }
 
-fn schema(line: ProtocolVersion) -> &'static str {
-    match line {
+fn schema(version: ProtocolVersion) -> &'static str {
+    match version {
         ProtocolVersion::V1 => "RestError",
         ProtocolVersion::V03 => "V03RestError",
     }
 }
 
-const LINE: &str = "A2A-Version";
+const VERSION: &str = "A2A-Version";
 const TRACE: &str = "traceparent";
 const RETRY_AFTER: &str = "Retry-After";
 const CHALLENGE: &str = "WWW-Authenticate";
@@ -124,10 +124,10 @@ const ACCEPT_RANGES: &str = "Accept-Ranges";
 const CONTENT_RANGE: &str = "Content-Range";
 const CONTENT_DISPOSITION: &str = "Content-Disposition";
 
-/// The shared headers. Where an answer has one, it always has it, unless nobody can say when to come back.
+/// The shared headers. A response that has one always has it, except for `Retry-After`, whose value may be unknown.
 pub(super) fn all_headers() -> Map<String, Value> {
     let described = [
-        (LINE, "The line of A2A in whose shape this is."),
+        (VERSION, "The line of A2A in whose shape this is."),
         (TRACE, "The trace that the request belongs to: its own, or a new one."),
         (RETRY_AFTER, "After how many seconds to come back."),
         (CHALLENGE, "The schemes that are taken."),
@@ -140,14 +140,14 @@ pub(super) fn all_headers() -> Map<String, Value> {
     ];
     let header = |(name, description): (&str, &str)| {
         let mut schema = json!({"type": "string"});
-        if name == LINE {
+        if name == VERSION {
             schema["enum"] = json!(ProtocolVersion::ALL.map(ProtocolVersion::version));
         }
         if name == RETRY_AFTER {
             schema = json!({"type": "integer", "minimum": 1});
         }
-        let is_sure = name != RETRY_AFTER;
-        (name.to_owned(), json!({"description": description, "required": is_sure, "schema": schema}))
+        let is_required = name != RETRY_AFTER;
+        (name.to_owned(), json!({"description": description, "required": is_required, "schema": schema}))
     };
     described.into_iter().map(header).collect()
 }
@@ -157,21 +157,21 @@ fn headers(names: &[&str]) -> Value {
     Value::Object(names.iter().map(header).collect())
 }
 
-/// Adds the headers that every answer has, but for answers by reference: what they refer to has it.
-pub(super) fn say_what_all_say(answers: &mut Value) {
+/// Adds the headers of every response. Responses by reference are left out: the referenced one has them.
+pub(super) fn add_common_headers(answers: &mut Value) {
     for answer in answers.as_object_mut().into_iter().flat_map(Map::values_mut) {
         if answer.get("$ref").is_none() {
-            for name in [LINE, TRACE] {
+            for name in [VERSION, TRACE] {
                 answer["headers"][name] = headers(&[name])[name].take();
             }
         }
     }
 }
 
-/// JSON of a line, under the media types that it has.
-pub(super) fn json(line: ProtocolVersion, schema: &Value) -> Value {
+/// A JSON response of a version, with the media types of the version.
+pub(super) fn json(version: ProtocolVersion, schema: &Value) -> Value {
     let mut response = plain_json(schema);
-    if line == ProtocolVersion::V1 {
+    if version == ProtocolVersion::V1 {
         response["content"]["application/a2a+json"] = json!({"schema": schema});
     }
     response
@@ -181,7 +181,7 @@ pub(super) fn plain_json(schema: &Value) -> Value {
     json!({"description": "Done.", "content": {"application/json": {"schema": schema}}})
 }
 
-/// A stream of server-sent events. Its text has no schema of its own; each `data:` has.
+/// A stream of server-sent events. Its text has no schema, but the JSON in each `data:` has.
 pub(super) fn events(schema: &Value) -> Value {
     json!({"description": "Events, as they happen.", "content": stream(schema)})
 }
@@ -201,8 +201,8 @@ fn stream(schema: &Value) -> Value {
 pub(super) fn rpc() -> Map<String, Value> {
     let mut content = plain_json(&reference("JsonRpcResponse"));
     let mut data: Vec<Value> = Vec::new();
-    for line in ProtocolVersion::ALL {
-        let name = match line {
+    for version in ProtocolVersion::ALL {
+        let name = match version {
             ProtocolVersion::V1 => "StreamResponse",
             ProtocolVersion::V03 => "V03StreamResponse",
         };
@@ -231,7 +231,7 @@ pub(super) fn rpc() -> Map<String, Value> {
     responses
 }
 
-/// A document with validators, and what is said to those who have it.
+/// The responses of a cacheable document: with the document, and for a caller that has it already.
 pub(super) fn cached(description: &str, schema: &Value, verb: Verb) -> Map<String, Value> {
     let headers = headers(&[ETAG, LAST_MODIFIED, CACHE_CONTROL]);
     let mut response = json!({"description": description, "headers": headers});
@@ -262,14 +262,14 @@ pub(super) fn file(verb: Verb) -> Map<String, Value> {
     }
     let unchanged = json!({"description": "The caller has the file.", "headers": headers(&version)});
     responses.insert("304".to_owned(), unchanged);
-    for status in OF_EITHER_LINE {
+    for status in OF_EITHER_VERSION {
         responses.insert(status.to_string(), error(ProtocolVersion::V1, status));
     }
     responses
 }
 
 pub(super) fn health(verb: Verb) -> Map<String, Value> {
-    let told = |description: &str| {
+    let response = |description: &str| {
         let mut response = json!({"description": description});
         if verb != Verb::Head {
             response["content"] = json!({"application/json": {"schema": reference("Health")}});
@@ -277,11 +277,11 @@ pub(super) fn health(verb: Verb) -> Map<String, Value> {
         response
     };
     let mut responses = Map::new();
-    responses.insert("200".to_owned(), told("New work can be taken."));
+    responses.insert("200".to_owned(), response("New work can be taken."));
     for status in [401, 500] {
         responses.insert(status.to_string(), error(ProtocolVersion::V1, status));
     }
-    responses.insert("503".to_owned(), told("Something that is needed is down."));
+    responses.insert("503".to_owned(), response("Something that is needed is down."));
     responses
 }
 

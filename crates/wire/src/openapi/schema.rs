@@ -1,9 +1,8 @@
-//! The shapes of what is sent and answered.
+//! The schemas of requests and responses.
 
 use serde_json::{Map, Value, json};
 
 use crate::contract::Deployment;
-use crate::surface::ProtocolVersion;
 
 mod card;
 mod content;
@@ -16,13 +15,13 @@ mod service;
 pub(super) use content::Dialect;
 pub(super) use request::{history_length, list_fields};
 
-/// Every schema of these lines, by its name. There are more than a document may need.
-pub(super) fn all(deployment: &Deployment, lines: &[ProtocolVersion]) -> Map<String, Value> {
+/// Every schema by its name. A document may need only some of them.
+pub(super) fn all(deployment: &Deployment) -> Map<String, Value> {
     let mut schemas = Map::new();
     for add in [metadata::add, error::add, card::add, service::add] {
         add(&mut schemas);
     }
-    rpc::add(&mut schemas, deployment, lines);
+    rpc::add(&mut schemas, deployment);
     for dialect in Dialect::ALL {
         content::add(&mut schemas, dialect);
         request::add(&mut schemas, dialect);

@@ -1,4 +1,4 @@
-//! The document is whole, says what there is, and what is written is as it says.
+//! The document is complete, describes what there is, and everything that the gateway writes fits its schemas.
 
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -19,47 +19,69 @@ use crate::contract::{
 use crate::extension::Activated;
 use crate::jsonrpc::{self, Id};
 use crate::methods;
-use crate::methods::answer::samples as told;
-use crate::methods::arbitrary::{changes, full as full_params};
+use crate::methods::answer::samples;
 use crate::surface::{Endpoint, OPERATIONS, ProtocolVersion, ROUTES};
+use crate::testing::arbitrary;
+use crate::testing::document::{changes as document_changes, elide, print};
+use crate::testing::params::{changes, full as full_params};
 use crate::v1::encode::View;
-use crate::{arbitrary, v1, v03};
+use crate::{v1, v03};
 
 mod check;
 
-/// Made once: properties are held against it thousands of times.
+/// The whole document. Built once, because properties are checked against it thousands of times.
 fn whole() -> &'static Value {
     static WHOLE: LazyLock<Value> =
         LazyLock::new(|| value(&Deployment { metrics: true, ..full_deployment() }, Audience::Authenticated));
     &WHOLE
 }
 
-/// Holds bytes against a schema of the document by its name.
-fn holds(document: &Value, name: &str, bytes: &[u8]) -> Result<(), String> {
+/// Checks bytes against a schema of the document, by its name.
+fn fits(document: &Value, name: &str, bytes: &[u8]) -> Result<(), String> {
     let value: Value = serde_json::from_slice(bytes).expect("JSON");
     check::check(document, &schema::reference(name), &value).map_err(|why| format!("{name}: {why}"))
 }
 
+/// The contracts of extensions, which are in the snapshots of the cards.
+fn contracts(deployment: &Deployment) -> Vec<(String, Value)> {
+    let mut contracts = Vec::new();
+    for audience in [Audience::Anonymous, Audience::Authenticated] {
+        for entry in contract::extensions(deployment, ProtocolVersion::V1, audience, Base::Root) {
+            let mut contract = entry.params.map_or_else(|| json!({}), |params| params.to_value());
+            contract["extension_uri"] = json!(entry.uri);
+            contract["required"] = json!(entry.required);
+            contracts.push((format!("{audience:?} {}", entry.uri), contract));
+        }
+    }
+    contracts
+}
+
+/// The document of the default deployment is in the snapshots in full, the others as differences to it.
 #[test]
 fn the_documents() {
-    for (name, deployment) in [("default", plain_deployment()), ("full", full_deployment())] {
-        for (audience, word) in
-            [(Audience::Anonymous, "anonymous"), (Audience::Authenticated, "authenticated")]
-        {
-            let bytes = document(&deployment, audience);
-            let document: Value = serde_json::from_slice(&bytes).unwrap();
-            let text = serde_json::to_string_pretty(&document).unwrap();
-            insta::assert_snapshot!(format!("{name}_{word}"), text);
-        }
+    let read = |deployment: &Deployment, audience| -> Value {
+        let mut value = serde_json::from_slice(&document(deployment, audience)).unwrap();
+        elide(&mut value, &contracts(deployment));
+        value
+    };
+    let default = read(&plain_deployment(), Audience::Authenticated);
+    let anonymous = read(&plain_deployment(), Audience::Anonymous);
+    insta::assert_snapshot!("default", print(&default));
+    insta::assert_snapshot!("anonymous_beside_authenticated", document_changes(&default, &anonymous));
+    for (name, default, audience) in
+        [("authenticated", default, Audience::Authenticated), ("anonymous", anonymous, Audience::Anonymous)]
+    {
+        let full = read(&full_deployment(), audience);
+        insta::assert_snapshot!(format!("{name}_full_beside_default"), document_changes(&default, &full));
     }
 }
 
 #[test]
-fn every_endpoint_is_a_path_and_every_path_an_endpoint() {
+fn the_paths_are_exactly_the_endpoints() {
     let mut expected: HashSet<String> = HashSet::new();
-    for line in ProtocolVersion::ALL {
+    for version in ProtocolVersion::ALL {
         expected
-            .extend(OPERATIONS.iter().flat_map(|operation| operation.rest(line)).map(ToString::to_string));
+            .extend(OPERATIONS.iter().flat_map(|operation| operation.rest(version)).map(ToString::to_string));
     }
     for route in &ROUTES {
         let endpoints = route.verbs.iter().map(|verb| Endpoint { verb: *verb, path: route.path });
@@ -80,7 +102,7 @@ fn every_endpoint_is_a_path_and_every_path_an_endpoint() {
 }
 
 #[test]
-fn every_reference_leads_somewhere_and_nothing_is_left_over() {
+fn every_reference_is_defined_and_every_component_is_used() {
     for deployment in [plain_deployment(), full_deployment()] {
         for audience in [Audience::Anonymous, Audience::Authenticated] {
             let document = value(&deployment, audience);
@@ -98,7 +120,7 @@ fn every_reference_leads_somewhere_and_nothing_is_left_over() {
 }
 
 #[test]
-fn strangers_see_what_the_public_card_shows_and_nothing_else() {
+fn anonymous_readers_see_only_what_the_public_card_shows() {
     let document = value(&full_deployment(), Audience::Anonymous);
     let paths: Vec<&String> = document["paths"].as_object().unwrap().keys().collect();
     assert_eq!(paths, ["/.well-known/agent-card.json", "/.well-known/agent.json", "/openapi.json", "/livez"]);
@@ -115,7 +137,7 @@ fn strangers_see_what_the_public_card_shows_and_nothing_else() {
 }
 
 #[test]
-fn only_what_is_counted_can_be_too_often() {
+fn only_paths_with_a_rate_limit_have_429() {
     let paths = whole()["paths"].as_object().unwrap();
     for (path, item) in paths {
         let is_free = path.starts_with("/.well-known/") || path == "/livez";
@@ -128,7 +150,7 @@ fn only_what_is_counted_can_be_too_often() {
 }
 
 #[test]
-fn examples_can_be_sent_as_they_stand() {
+fn examples_are_valid_requests() {
     let document = whole();
     let values = |path: &str| -> Vec<String> {
         let content = &document["paths"][path]["post"]["requestBody"]["content"]["application/json"];
@@ -161,7 +183,7 @@ fn examples_can_be_sent_as_they_stand() {
 }
 
 #[test]
-fn every_error_is_as_it_says() {
+fn every_error_fits_its_schema() {
     let document = whole();
     for kind in ErrorKind::ALL {
         let plain = Error::new(kind, "Why.").detail("taskId", "t").detail("supportedMethods", "[\"a\"]");
@@ -172,14 +194,14 @@ fn every_error_is_as_it_says() {
                 ("JsonRpcResponse", jsonrpc::error(&Id::Number("1".to_owned()), &error)),
                 ("JsonRpcResponse", v03::error::jsonrpc(&Id::Null, &error)),
             ] {
-                holds(document, name, &bytes).unwrap();
+                fits(document, name, &bytes).unwrap();
             }
         }
     }
 }
 
 #[test]
-fn cards_and_health_are_as_they_say() {
+fn cards_and_health_fit_their_schemas() {
     let document = whole();
     for deployment in [plain_deployment(), full_deployment()] {
         for audience in [Audience::Anonymous, Audience::Authenticated] {
@@ -192,21 +214,21 @@ fn cards_and_health_are_as_they_say() {
                 ("V03AgentCard", v03::card::encode(&old, v03::Dialect::Rpc)),
                 ("V03AgentCard", v03::card::encode(&old, v03::Dialect::Rest)),
             ] {
-                holds(document, name, &bytes).unwrap();
+                fits(document, name, &bytes).unwrap();
             }
         }
         for opencode in [Part::Up, Part::Down("Gone.".to_owned())] {
             let facts = HealthFacts { opencode, store: Part::Up, stopping: false };
-            holds(document, "Health", &health(&deployment, ProtocolVersion::V1, &facts)).unwrap();
+            fits(document, "Health", &health(&deployment, ProtocolVersion::V1, &facts)).unwrap();
         }
     }
 }
 
 #[test]
-fn answers_to_asks_are_as_they_say() {
+fn responses_about_asks_fit_their_schemas() {
     let document = whole();
     let answered = v1::extension::answered(&RequestId::parse("per_1").unwrap());
-    holds(document, "InterruptAnswered", &answered).unwrap();
+    fits(document, "InterruptAnswered", &answered).unwrap();
     let interrupt = |kind, expires_at| Interrupt {
         ask: Ask {
             request_id: RequestId::parse("per_1").unwrap(),
@@ -226,24 +248,24 @@ fn answers_to_asks_are_as_they_say() {
     let some = [interrupt(AskKind::Permission, Some(Timestamp(1_500))), interrupt(AskKind::Question, None)];
     for asks in [&some[..], &[]] {
         let list = v1::extension::asks(asks);
-        holds(document, "InterruptList", &list).unwrap();
-        holds(document, "JsonRpcResponse", &jsonrpc::result(&Id::Null, &list)).unwrap();
+        fits(document, "InterruptList", &list).unwrap();
+        fits(document, "JsonRpcResponse", &jsonrpc::result(&Id::Null, &list)).unwrap();
     }
 }
 
 #[test]
-fn every_result_is_as_it_says() {
+fn every_result_fits_its_schema() {
     let document = whole();
     for method in methods::all() {
         let call = &document["components"]["schemas"][format!("{}Call", methods::pascal_case(method.key))];
         assert_eq!(call["properties"]["method"]["const"], method.name);
-        for told in [told::full(method), told::sparse(method)].into_iter().flatten() {
-            for line in ProtocolVersion::ALL {
-                let result = method.answer(&told, line).unwrap();
+        for sample in [samples::full(method), samples::sparse(method)].into_iter().flatten() {
+            for version in ProtocolVersion::ALL {
+                let result = method.answer(&sample, version).unwrap();
                 let value: Value = serde_json::from_slice(&result).unwrap();
-                let schema = &call["x-a2a-result"][line.version()];
+                let schema = &call["x-a2a-result"][version.version()];
                 check::check(document, schema, &value).unwrap_or_else(|why| panic!("{}: {why}", method.name));
-                holds(document, "JsonRpcResponse", &jsonrpc::result(&Id::Null, &result)).unwrap();
+                fits(document, "JsonRpcResponse", &jsonrpc::result(&Id::Null, &result)).unwrap();
                 // The card names the same fields.
                 let named: HashSet<&str> = method.result.fields().iter().copied().collect();
                 assert!(value.as_object().unwrap().keys().all(|key| named.contains(key.as_str())), "{value}");
@@ -252,22 +274,22 @@ fn every_result_is_as_it_says() {
     }
 }
 
-/// All that can be told is told by the samples, so a field that is declared and never written is found.
+/// The full samples have every field, so a field that is declared and never written is found.
 #[test]
 fn every_field_of_an_item_is_written() {
     for method in methods::all() {
-        let (Some(told), Some(item)) = (told::full(method), method.result.item()) else { continue };
-        for line in ProtocolVersion::ALL {
-            let value: Value = serde_json::from_slice(&method.answer(&told, line).unwrap()).unwrap();
+        let (Some(sample), Some(item)) = (samples::full(method), method.result.item()) else { continue };
+        for version in ProtocolVersion::ALL {
+            let value: Value = serde_json::from_slice(&method.answer(&sample, version).unwrap()).unwrap();
             let Some(written) = value.get("item").unwrap_or(&value["items"][0]).as_object() else { continue };
-            for field in item.fields_of(line) {
-                assert!(written.contains_key(field.name), "{} {} {line:?}", method.name, field.name);
+            for field in item.fields_of(version) {
+                assert!(written.contains_key(field.name), "{} {} {version:?}", method.name, field.name);
             }
         }
     }
 }
 
-/// What a schema cannot say: which short texts are no names, paths or cursors, and how large an object is in bytes.
+/// Whether a schema cannot decide: which short texts are invalid names, paths or cursors, and how many bytes an object has.
 fn is_beyond_schemas(put: &Value) -> bool {
     match put {
         Value::String(text) => text.len() < 64,
@@ -279,31 +301,32 @@ fn is_beyond_schemas(put: &Value) -> bool {
 }
 
 #[test]
-fn what_the_document_says_of_parameters_is_what_is_read() {
+fn the_parameter_schemas_agree_with_the_reader() {
     let document = whole();
     for method in methods::all() {
         let call = &document["components"]["schemas"][format!("{}Call", methods::pascal_case(method.key))];
         let fits = |params: &Value| check::check(document, &call["properties"]["params"], params);
         let config = ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() };
         let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
-        let held = Cell::new(0_usize);
-        let tried = TestRunner::new_with_rng(config, rng).run(&full_params(method.params), |params| {
-            // What is taken beside is not told, and a few cases are enough.
-            if held.get() >= 3 || fits(&params).is_err() {
+        let checked = Cell::new(0_usize);
+        let outcome = TestRunner::new_with_rng(config, rng).run(&full_params(method.params), |params| {
+            // Alternative spellings are not in the schema, and a few cases are enough.
+            if checked.get() >= 3 || fits(&params).is_err() {
                 return Ok(());
             }
-            held.set(held.get() + 1);
+            checked.set(checked.get() + 1);
             for change in changes(method.params, &params) {
                 let changed = change.apply(&params);
-                let is_told = !change.put.as_ref().is_some_and(|put| put.is_null() || is_beyond_schemas(put));
-                // Nor can it say which short names are none.
+                let is_decidable =
+                    !change.put.as_ref().is_some_and(|put| put.is_null() || is_beyond_schemas(put));
+                // A schema cannot decide which short names of tools are invalid either.
                 let is_name = change.put == Some(json!(false))
                     && change
                         .breaks
                         .as_ref()
                         .is_some_and(|path| path.starts_with("request.tools.") && path.len() < 64);
                 let fits = fits(&changed);
-                if is_told && !is_name {
+                if is_decidable && !is_name {
                     prop_assert_eq!(
                         fits.is_ok(),
                         change.breaks.is_none(),
@@ -316,13 +339,13 @@ fn what_the_document_says_of_parameters_is_what_is_read() {
             }
             Ok(())
         });
-        tried.unwrap_or_else(|error| panic!("{}: {error}", method.name));
-        assert!(held.get() > 0, "{}", method.name);
+        outcome.unwrap_or_else(|error| panic!("{}: {error}", method.name));
+        assert!(checked.get() > 0, "{}", method.name);
     }
 }
 
 #[test]
-fn a_method_that_is_off_is_in_no_document() {
+fn a_method_that_is_switched_off_is_not_in_the_document() {
     let document = value(&plain_deployment(), Audience::Authenticated);
     let calls = &document["components"]["schemas"];
     for method in methods::all() {
@@ -333,7 +356,7 @@ fn a_method_that_is_off_is_in_no_document() {
     assert!(whole().to_string().contains("startCommand"));
 }
 
-/// The answers and frames of a task in one dialect, each with the schema that it is said to fit.
+/// The responses and frames of a task in one dialect, each with the name of its schema.
 fn written(task: &Task, entry: &Entry, dialect: Dialect, view: View) -> Vec<(&'static str, Bytes)> {
     let output = OutputModes::default();
     let page = std::slice::from_ref(task);
@@ -370,32 +393,32 @@ fn written(task: &Task, entry: &Entry, dialect: Dialect, view: View) -> Vec<(&'s
 }
 
 proptest! {
-    // Each case is held against a dozen schemas, all the way down.
+    // Each case is checked against a dozen nested schemas.
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn what_is_written_is_as_it_says(
-        (_, task) in arbitrary::noted_task(), (_, entry) in arbitrary::noted_entry(), is_told in any::<bool>(),
+    fn everything_written_fits_its_schema(
+        (_, task) in arbitrary::noted_task(), (_, entry) in arbitrary::noted_entry(), is_activated in any::<bool>(),
     ) {
         let document = whole();
-        let activated = if is_told { Activated::ALL } else { Activated::NONE };
+        let activated = if is_activated { Activated::ALL } else { Activated::NONE };
         let view = View { activated, ..View::default() };
         for dialect in Dialect::ALL {
             for (name, bytes) in written(&task, &entry, dialect, view) {
-                let held = holds(document, &dialect.named(name), &bytes);
-                prop_assert!(held.is_ok(), "{}", held.unwrap_err());
+                let checked = fits(document, &dialect.named(name), &bytes);
+                prop_assert!(checked.is_ok(), "{}", checked.unwrap_err());
             }
             if dialect != Dialect::V03Rest {
                 let result = written(&task, &entry, dialect, view).remove(1).1;
                 let answer = jsonrpc::result(&Id::String("a".to_owned()), &result);
-                let held = holds(document, "JsonRpcResponse", &answer);
-                prop_assert!(held.is_ok(), "{}", held.unwrap_err());
+                let checked = fits(document, "JsonRpcResponse", &answer);
+                prop_assert!(checked.is_ok(), "{}", checked.unwrap_err());
             }
         }
     }
 
     #[test]
-    fn messages_that_fit_are_read(message in arbitrary::message(), task in arbitrary::task()) {
+    fn exactly_the_messages_that_fit_the_schema_are_read(message in arbitrary::message(), task in arbitrary::task()) {
         let task = Task { history: vec![message], ..task };
         for dialect in Dialect::ALL {
             let bytes = written(&task, &submitted(&task), dialect, View::default()).remove(0).1;

@@ -3,7 +3,7 @@ use longshore_model::Json;
 use super::*;
 
 #[test]
-fn a_caller_must_take_plain_text() {
+fn a_caller_must_accept_plain_text() {
     for (modes, is_good) in [
         (&[][..], true),
         (&["text/plain"], true),
@@ -29,7 +29,7 @@ fn a_caller_must_take_plain_text() {
 }
 
 #[test]
-fn each_part_has_its_fate() {
+fn each_part_is_kept_converted_or_dropped() {
     use Fate::{AsText, Dropped, Kept};
     let text = || PartContent::Text("x".to_owned());
     let data = || PartContent::Data(Json::parse("{}").unwrap());
@@ -62,7 +62,7 @@ fn each_part_has_its_fate() {
 }
 
 #[test]
-fn data_is_told_in_one_spelling() {
+fn data_as_text_is_canonical() {
     for (json, expected) in [
         ("null", "null"),
         (r#"{"b":1,"a":{"d":[true,null],"c":""}}"#, r#"{"a":{"c":"","d":[true,null]},"b":1}"#),
@@ -72,7 +72,7 @@ fn data_is_told_in_one_spelling() {
         (r#"{"é":1,"z":2}"#, r#"{"z":2,"\u00e9":1}"#),
         (r#"{"a":1,"a":2}"#, r#"{"a":2}"#),
         (r#""\n\t\"\\\u0000""#, r#""\n\t\"\\\u0000""#),
-        // Half of a pair is no text, but it is JSON.
+        // Half of a surrogate pair is valid JSON, but no text.
         (r#"["\ud800é"]"#, r#"["\ud800\u00e9"]"#),
     ] {
         assert_eq!(data_as_text(json), expected, "{json}");
@@ -80,7 +80,7 @@ fn data_is_told_in_one_spelling() {
 }
 
 #[test]
-fn no_depth_of_data_is_too_deep() {
+fn deeply_nested_data_does_not_exhaust_the_stack() {
     let deep = format!("{}{}", "[".repeat(200_000), "]".repeat(200_000));
     assert_eq!(data_as_text(&deep), deep);
     let objects = |depth: usize| format!("{}0{}", r#"{"b":1,"a":"#.repeat(depth), "}".repeat(depth));

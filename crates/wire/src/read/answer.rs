@@ -1,7 +1,7 @@
-//! What an agent answers, as a client reads it: tasks, pages and the events of a stream.
+//! Responses of an agent, as a client of A2A reads them: tasks, pages and the events of a stream.
 //!
-//! What the extensions tell stays in the metadata, as it came. Only the kind of a block, and the output modes of a
-//! task, are read from there too.
+//! The data of the extensions stays in the metadata, unchanged. Only the kind of a block and the output modes of a task are
+//! read from the metadata as well.
 
 use longshore_model::{
     Artifact, ArtifactId, ArtifactUpdate, BlockKind, ContextId, Error, ErrorKind, Message, Metadata,
@@ -25,8 +25,8 @@ pub enum StreamEvent {
 }
 
 impl StreamEvent {
-    /// The event of the task's log that this is the frame of. `None` for a snapshot and for a bare message, which no
-    /// log holds.
+    /// The event of the task's log from which this frame was made. `None` for a snapshot of a task and for a bare message,
+    /// which no log contains.
     pub fn into_event(self) -> Option<TaskEvent> {
         match self {
             Self::Task(Task { context_id, status, mut history, terms, parent, .. })
@@ -42,7 +42,7 @@ impl StreamEvent {
     }
 }
 
-/// The answer to `ListTasks`.
+/// The response to `ListTasks`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TaskPage {
     pub tasks: Vec<Task>,
@@ -52,7 +52,7 @@ pub struct TaskPage {
     pub total: u32,
 }
 
-/// A stream event, or the answer to a send: `{"task": …}` and its siblings.
+/// Reads a stream event, or the response to a send, in which a key names the kind: `{"task": …}` and so on.
 pub(crate) fn wrapped_event(json: &str, spelling: &Spelling) -> Result<StreamEvent> {
     answer(json, &["task", "message", "statusUpdate", "artifactUpdate"], |event| {
         let arms = [
@@ -69,7 +69,7 @@ pub(crate) fn wrapped_event(json: &str, spelling: &Spelling) -> Result<StreamEve
     })
 }
 
-/// A stream event, or the answer to a send, that says itself what it is.
+/// Reads a stream event, or the response to a send, that has its kind in the field `kind`.
 pub(crate) fn tagged_event(json: &str, spelling: &Spelling) -> Result<StreamEvent> {
     answer(json, &["kind"], |event| {
         let kind = event.required("kind", text)?;
@@ -130,7 +130,7 @@ fn task_fields(task: &Object<'_>, spelling: &Spelling) -> Read<Task> {
         usage: None,
         open_asks: Vec::new(),
         terms: Box::new(TaskOptions { output, ..TaskOptions::default() }),
-        // Half of it is told, in the metadata, and half is not.
+        // The metadata has only some of the parent's fields.
         parent: None,
         metadata,
     })
@@ -174,7 +174,7 @@ fn output_modes(metadata: &Metadata) -> Option<OutputModes> {
     Some(OutputModes::new(modes.iter().map(String::as_str)))
 }
 
-/// `shared.stream.block_type`, which only a reader of the stream hints is told.
+/// `shared.stream.block_type`, which only a client with the stream hints extension receives.
 fn block_kind(metadata: &Metadata) -> Option<BlockKind> {
     let stream = member(member(metadata.json().raw(), &["shared"])?, &["stream"])?;
     let word = text(member(stream, &["block_type"])?).ok()?;
@@ -182,7 +182,7 @@ fn block_kind(metadata: &Metadata) -> Option<BlockKind> {
     kinds.into_iter().find(|kind| kind.as_str() == word)
 }
 
-/// The one field of an object that is known. `None` for what is no object.
+/// The only known field of an object. `None` if the value is no object.
 fn member<'a>(raw: &'a RawValue, name: &'static [&'static str; 1]) -> Option<&'a RawValue> {
     Object::read(raw, name).ok()?.raw(name[0])
 }

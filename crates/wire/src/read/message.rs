@@ -7,7 +7,7 @@ use super::{id, some_id};
 use crate::json::{Fault, Object, Read, carried_metadata, is_null, text};
 use crate::spelling::Spelling;
 
-/// A message by whomever. Who may send which role is for the caller of this to say.
+/// Reads a message of any role. The caller checks which role is allowed.
 pub(crate) fn message(raw: &RawValue, spelling: &Spelling) -> Read<Message> {
     let known = &[
         "messageId",

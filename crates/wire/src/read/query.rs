@@ -1,4 +1,4 @@
-//! REST requests, whose parameters stand in the path, the query string and the body of a POST.
+//! REST requests. Their parameters come from the path, the query string and the body of a POST.
 
 use longshore_model::{
     CancelTask, ContextId, GetTask, ListTasks, Result, SubscribeToTask, TaskId, TaskState,
@@ -9,13 +9,13 @@ use super::{id, some_id};
 use crate::json::{Fault, Read, count, flag_from_text, int32_from_text, text};
 use crate::spelling::Spelling;
 
-/// For a request that takes nothing else from its query that counts.
+/// Checks the query of a request that uses none of its parameters.
 pub(crate) fn check_tenant(query: &[(String, String)]) -> Result<()> {
     read(query, |_| Ok(()))
 }
 
-/// `id` is the segment of the path, decoded; so are the pairs of the query.
-pub(crate) fn get_task(id: &str, query: &[(String, String)]) -> Result<GetTask> {
+/// `id` is the decoded path segment. The query pairs are decoded, too.
+pub fn get_task(id: &str, query: &[(String, String)]) -> Result<GetTask> {
     read(query, |query| {
         Ok(GetTask {
             id: path_id(id)?,
@@ -24,11 +24,11 @@ pub(crate) fn get_task(id: &str, query: &[(String, String)]) -> Result<GetTask> 
     })
 }
 
-pub(crate) fn subscribe(id: &str, query: &[(String, String)], body: &str) -> Result<SubscribeToTask> {
+pub fn subscribe(id: &str, query: &[(String, String)], body: &str) -> Result<SubscribeToTask> {
     task_of_path(id, query, body).map(|id| SubscribeToTask { id })
 }
 
-pub(crate) fn cancel_task(id: &str, query: &[(String, String)], body: &str) -> Result<CancelTask> {
+pub fn cancel_task(id: &str, query: &[(String, String)], body: &str) -> Result<CancelTask> {
     task_of_path(id, query, body).map(|id| CancelTask { id })
 }
 
@@ -57,7 +57,7 @@ pub(crate) fn list_tasks(query: &[(String, String)], spelling: &Spelling) -> Res
 struct Query<'a>(&'a [(String, String)]);
 
 impl Query<'_> {
-    /// The last value under one of the spellings of a name.
+    /// The last value under any spelling of a name.
     fn get<T>(&self, spellings: &[&str], read: impl FnOnce(&str) -> Read<T>) -> Read<Option<T>> {
         let pair = self.0.iter().rev().find(|(key, _)| spellings.contains(&key.as_str()));
         pair.map(|(key, value)| read(value).map_err(|fault| fault.under(key))).transpose()
@@ -69,7 +69,7 @@ fn read<T>(query: &[(String, String)], read: impl FnOnce(&Query<'_>) -> Read<T>)
     query.get(&["tenant"], no_tenant).and_then(|_| read(&query)).map_err(Fault::into_params_error)
 }
 
-/// The task of a request that needs nothing but it. The body may be empty; an id that it names must be that of the path.
+/// The task of a request that needs only its id. The body may be empty; an id in the body must be that of the path.
 fn task_of_path(id: &str, query: &[(String, String)], body: &str) -> Result<TaskId> {
     let task = read(query, |_| path_id(id))?;
     if !body.trim_ascii().is_empty() {
@@ -92,7 +92,7 @@ fn history_length(text: &str) -> Read<u32> {
     count(int32_from_text(text)?)
 }
 
-/// An empty filter is none, as an empty enum is the unspecified one.
+/// An empty filter counts as absent, because an empty enum is the unspecified value.
 fn status(text: &str, spelling: &Spelling) -> Read<Option<TaskState>> {
     if text.is_empty() { Ok(None) } else { Ok((spelling.state_from_text)(text)?.value()) }
 }

@@ -7,25 +7,25 @@ use longshore_model::{
 use serde_json::value::RawValue;
 
 use super::message::message;
-use super::{id, some_id, wishes};
+use super::{id, send_options, some_id};
 use crate::json::{
     Fault, Object, Read, boolean, carried_metadata, count, int32, is_null, list, some_text, text,
 };
 use crate::spelling::{Named, Spelling};
 use crate::time;
 
-/// What a page holds when the caller does not say.
+/// The size of a page if the caller names none.
 pub(super) const DEFAULT_PAGE_SIZE: u32 = 50;
-/// How many messages each task of a page has when the caller does not say: none, since they may hold whole files.
+/// How many messages each task of a page has if the caller names no number: none, because messages may hold whole files.
 pub(super) const LISTED_HISTORY: Option<u32> = Some(0);
-/// The specification's limit; more is refused, not cut.
+/// The limit of the specification. A larger page is refused, not shortened.
 const MAX_PAGE_SIZE: u32 = 100;
-/// Every event of the task repeats the accepted modes, so more of them, or longer ones, are refused.
+/// Limits for the accepted modes, because every event of the task repeats them.
 const MAX_OUTPUT_MODES: usize = 64;
 const MAX_OUTPUT_MODE_BYTES: usize = 255;
 
-/// `names`: under which the message may stand, the usual one first. `config` reads the configuration, which need not be
-/// there.
+/// `names`: the possible names of the message field, the usual one first. `config` reads the configuration, which may be
+/// absent.
 pub(crate) fn send_message(
     json: &str,
     spelling: &Spelling,
@@ -48,13 +48,13 @@ pub(crate) fn send_message(
             None => config(None)?,
         };
         let metadata = params.optional("metadata", carried_metadata)?;
-        let wishes = wishes::wishes(metadata.as_ref(), message.metadata.as_ref())?;
-        // Who the caller is, and so what it may take, is not known here.
+        let wishes = send_options::read(metadata.as_ref(), message.metadata.as_ref())?;
+        // The caller, and so whether it may claim sessions, is not known here.
         Ok(SendMessage { message, config, metadata, wishes, may_claim: false, trace: None })
     })
 }
 
-pub(crate) fn get_task(json: &str) -> Result<GetTask> {
+pub fn get_task(json: &str) -> Result<GetTask> {
     params(json, &["tenant", "id", "historyLength"], |params| {
         Ok(GetTask {
             id: params.required("id", task_id)?,
@@ -63,11 +63,11 @@ pub(crate) fn get_task(json: &str) -> Result<GetTask> {
     })
 }
 
-pub(crate) fn cancel_task(json: &str) -> Result<CancelTask> {
+pub fn cancel_task(json: &str) -> Result<CancelTask> {
     params(json, &["tenant", "id"], |params| Ok(CancelTask { id: params.required("id", task_id)? }))
 }
 
-pub(crate) fn subscribe(json: &str) -> Result<SubscribeToTask> {
+pub fn subscribe(json: &str) -> Result<SubscribeToTask> {
     params(json, &["tenant", "id"], |params| Ok(SubscribeToTask { id: params.required("id", task_id)? }))
 }
 
@@ -96,7 +96,7 @@ pub(crate) fn list_tasks(json: &str, spelling: &Spelling) -> Result<ListTasks> {
     })
 }
 
-/// Reads one whole text. `known` must hold "tenant", which every request may have and nobody here serves.
+/// Parses a whole text. `known` must contain "tenant": every request may have that field, and any tenant is refused.
 pub(crate) fn params<T>(
     json: &str,
     known: &'static [&'static str],
@@ -130,7 +130,7 @@ pub(super) fn page_size(number: i32) -> Read<u32> {
         .ok_or_else(|| Fault::new("must be from 1 to 100"))
 }
 
-/// The bound of a filter that takes what is at the moment or after it.
+/// The lower bound of a filter, inclusive.
 pub(super) fn moment(text: &str) -> Read<Timestamp> {
     let moment = time::parse(text);
     moment
@@ -146,7 +146,7 @@ pub(crate) fn output_modes(raw: &RawValue) -> Read<OutputModes> {
     Ok(OutputModes::new(modes.iter().map(String::as_str)))
 }
 
-/// A media type, with parameters or without, or a range of them.
+/// A media type, with or without parameters, or a media range.
 fn media_range(raw: &RawValue) -> Read<String> {
     let range = text(raw)?;
     if range.len() > MAX_OUTPUT_MODE_BYTES {

@@ -1,25 +1,25 @@
-//! The agent card of 0.3, and the one for clients of both lines.
+//! The agent card of 0.3, and the one for clients of both versions.
 
 use bytes::Bytes;
 use longshore_model::card::Card;
 
 use super::Dialect;
-use crate::card::{self, Lines};
+use crate::card::{self, CardVersions};
 
-/// The card of this line alone. As the answer of REST its security schemes also have the shape of ProtoJSON, which some
-/// clients look for there.
+/// The card for clients of 0.3 only. In a REST response its security schemes also have the format of ProtoJSON, which some
+/// clients expect there.
 pub fn encode(card: &Card, dialect: Dialect) -> Bytes {
-    let lines = match dialect {
-        Dialect::Rpc => Lines::V03,
-        Dialect::Rest => Lines::V03Rest,
+    let versions = match dialect {
+        Dialect::Rpc => CardVersions::V03,
+        Dialect::Rest => CardVersions::V03Rest,
     };
-    card::encode(card, lines)
+    card::encode(card, versions)
 }
 
-/// One card that clients of both lines take: each finds its own fields, and those of the other beside them. Only readers
-/// who refuse what they do not know need the card of their line alone.
+/// One card for clients of both versions: it has the fields of both. Only a reader that refuses unknown fields needs the card
+/// of its own version.
 pub fn merged(card: &Card) -> Bytes {
-    card::encode(card, Lines::Both)
+    card::encode(card, CardVersions::Both)
 }
 
 #[cfg(test)]
@@ -37,7 +37,7 @@ mod tests {
     }
 
     #[test]
-    fn a_card_with_everything_and_an_open_one() {
+    fn the_largest_and_the_smallest_card() {
         let open = Card { extended: false, schemes: Vec::new(), extensions: Vec::new(), ..card() };
         for (name, bytes) in [
             ("pure", encode(&card(), Dialect::Rpc)),
@@ -49,7 +49,7 @@ mod tests {
         }
     }
 
-    /// What stands in one card and not in the other, or otherwise.
+    /// Collects the paths at which `part` has a value that `whole` lacks or has differently.
     fn lacks(whole: &Value, part: &Value, path: &str, missing: &mut Vec<String>) {
         match (whole, part) {
             (Value::Object(whole), Value::Object(part)) => {
@@ -69,13 +69,13 @@ mod tests {
     }
 
     #[test]
-    fn the_merged_card_holds_both() {
+    fn the_merged_card_has_all_fields_of_both_versions() {
         let both = value(&merged(&card()));
         let mut missing = Vec::new();
         lacks(&both, &value(&v1::card::encode(&card())), "", &mut missing);
         assert_eq!(missing, [""; 0]);
         let mut old = value(&encode(&card(), Dialect::Rest));
-        // False is what an absent one reads as.
+        // Readers treat an absent field as false.
         old["capabilities"]["stateTransitionHistory"].take();
         for entry in old["capabilities"]["extensions"].as_array_mut().unwrap() {
             entry.as_object_mut().unwrap().remove("required");
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn an_extension_goes_by_the_names_of_the_lines() {
+    fn an_extension_has_the_uri_of_each_version() {
         let uris = |card: &Value| -> Vec<String> {
             let entries = card["capabilities"]["extensions"].as_array().unwrap();
             entries.iter().map(|entry| entry["uri"].as_str().unwrap().to_owned()).collect()
@@ -105,7 +105,7 @@ mod tests {
         assert_eq!(uris(&value(&encode(&card(), Dialect::Rpc))), old);
         assert_eq!(uris(&value(&merged(&card()))), [new, old].concat());
 
-        // What has one name only is listed once.
+        // An extension with one URI for both versions is listed once.
         let mut exposed = card();
         exposed.extensions = crate::extension::declared(&[Extension::ThinkingExposure]);
         let expected = [Extension::ThinkingExposure.uri()];

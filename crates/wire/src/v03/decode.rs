@@ -1,10 +1,8 @@
-//! Requests of 0.3, from JSON-RPC params, REST bodies and query strings to commands; and what a client reads back.
+//! Reads requests of 0.3 (JSON-RPC params, REST bodies, query strings) into commands, and responses as a client does.
 //!
-//! Old clients mix the shapes of their time with those of 1.0, so what says clearly what it is, is understood in either.
+//! Old clients mix the formats of 0.3 and 1.0, so every field that is unambiguous is understood in either format.
 
-use longshore_model::{
-    CancelTask, GetTask, ListTasks, Result, SendConfig, SendMessage, SubscribeToTask, Task,
-};
+use longshore_model::{GetTask, ListTasks, Result, SendConfig, SendMessage, Task};
 use serde_json::value::RawValue;
 
 use super::Dialect;
@@ -14,44 +12,26 @@ use crate::read::{answer, query, request};
 #[cfg(test)]
 mod tests;
 
-pub use crate::read::answer::{StreamEvent, TaskPage};
+pub use crate::v1::decode::{
+    StreamEvent, TaskPage, cancel_task, cancel_task_query, get_task, subscribe, subscribe_query,
+};
 
 pub fn send_message(dialect: Dialect, json: &str) -> Result<SendMessage> {
-    // In the proto file the message is called `request`, and ProtoJSON takes that name too.
+    // In the proto file the message is called `request`, and ProtoJSON permits that name too.
     request::send_message(json, dialect.spelling(), &["message", "request"], |raw| send_config(dialect, raw))
-}
-
-pub fn get_task(json: &str) -> Result<GetTask> {
-    request::get_task(json)
-}
-
-pub fn cancel_task(json: &str) -> Result<CancelTask> {
-    request::cancel_task(json)
-}
-
-pub fn subscribe(json: &str) -> Result<SubscribeToTask> {
-    request::subscribe(json)
 }
 
 pub fn list_tasks(json: &str) -> Result<ListTasks> {
     request::list_tasks(json, Dialect::Rpc.spelling())
 }
 
-/// `id` is the segment of the path, decoded; so are the pairs of the query.
+/// `id` is the decoded path segment. The query pairs are decoded, too.
 pub fn get_task_query(id: &str, query: &[(String, String)]) -> Result<GetTask> {
     let command = query::get_task(id, query)?;
     Ok(GetTask { history_length: unless_zero(command.history_length), ..command })
 }
 
-pub fn subscribe_query(id: &str, query: &[(String, String)], body: &str) -> Result<SubscribeToTask> {
-    query::subscribe(id, query, body)
-}
-
-pub fn cancel_task_query(id: &str, query: &[(String, String)], body: &str) -> Result<CancelTask> {
-    query::cancel_task(id, query, body)
-}
-
-/// The path is in no proto file of 0.3, so only the spelling of states and flags is different from 1.0.
+/// No proto file of 0.3 has this path, so only the spelling of states and flags differs from 1.0.
 pub fn list_tasks_query(query: &[(String, String)]) -> Result<ListTasks> {
     let flag = |(name, value): &(String, String)| {
         let value = match (name.as_str(), value.as_str()) {
@@ -65,7 +45,7 @@ pub fn list_tasks_query(query: &[(String, String)]) -> Result<ListTasks> {
     query::list_tasks(&query, Dialect::Rest.spelling())
 }
 
-/// A stream event, or the answer to a send.
+/// A stream event, or the response to a send.
 pub fn stream_event(dialect: Dialect, json: &str) -> Result<StreamEvent> {
     match dialect {
         Dialect::Rpc => answer::tagged_event(json, dialect.spelling()),
@@ -73,7 +53,7 @@ pub fn stream_event(dialect: Dialect, json: &str) -> Result<StreamEvent> {
     }
 }
 
-/// A bare task, as getting and canceling answer it.
+/// A bare task, the response to getting and canceling one.
 pub fn task(dialect: Dialect, json: &str) -> Result<Task> {
     answer::task(json, dialect.spelling())
 }
@@ -84,7 +64,7 @@ pub fn task_page(dialect: Dialect, json: &str) -> Result<TaskPage> {
 
 fn send_config(dialect: Dialect, raw: Option<&RawValue>) -> Read<SendConfig> {
     let Some(raw) = raw else {
-        return Ok(SendConfig { return_immediately: is_short(dialect), ..SendConfig::default() });
+        return Ok(SendConfig { return_immediately: returns_immediately(dialect), ..SendConfig::default() });
     };
     let known = &[
         "acceptedOutputModes",
@@ -113,21 +93,21 @@ fn send_config(dialect: Dialect, raw: Option<&RawValue>) -> Read<SendConfig> {
         return_immediately: blocking
             .map(|blocking| !blocking)
             .or(return_immediately)
-            .unwrap_or(is_short(dialect)),
+            .unwrap_or(returns_immediately(dialect)),
         wants_push,
     })
 }
 
-/// Whether a sender that does not say so waits for no more than the task's beginning: a boolean of ProtoJSON that is not
-/// there is false, and `blocking` is one.
-fn is_short(dialect: Dialect) -> bool {
+/// Whether a send without `blocking` returns as soon as the task has begun. In ProtoJSON an absent boolean is false, and so
+/// is an absent `blocking`.
+fn returns_immediately(dialect: Dialect) -> bool {
     match dialect {
         Dialect::Rpc => false,
         Dialect::Rest => true,
     }
 }
 
-/// A number of ProtoJSON that is 0 is one that was not set, and a limit that was not set is none.
+/// In ProtoJSON the number 0 means "not set", and a limit that is not set is no limit.
 fn unless_zero(length: Option<u32>) -> Option<u32> {
     length.filter(|length| *length > 0)
 }

@@ -1,9 +1,9 @@
-//! Answers and stream events of 0.3, on one line. Nothing of `metadata.shared` has to be activated here.
+//! Responses and stream events of 0.3, on one line. All of `metadata.shared` is written, without activation.
 
 use bytes::Bytes;
 use longshore_model::{Artifact, BlockKind, Message, MessageId, Part, Role, Task, TaskState, TaskStatus};
 
-use self::artifact::{Kinds, has_stream, write_stream};
+use self::artifact::{PartKinds, has_stream, write_stream};
 use super::Dialect;
 use crate::extension::Activated;
 use crate::json::ObjectWriter;
@@ -21,15 +21,15 @@ mod tests;
 pub use self::stream::{FORMS, Frame, Recalled, Step, Stream};
 pub use crate::write::{Gap, View};
 
-/// A bare task, the answer to getting and canceling one.
+/// A bare task, the response to getting and canceling one.
 pub fn task(task: &Task, view: View, dialect: Dialect) -> Bytes {
     let view = ungated(view);
     let mut out = Vec::with_capacity(size_of_task(task, view));
-    write_task(&mut out, task, view, dialect, Status::Answer, None);
+    write_task(&mut out, task, view, dialect, StatusMessage::WithAnswer, None);
     out.into()
 }
 
-/// The answer to a send: on JSON-RPC the task itself, on REST `{"task": …}`.
+/// The response to a send: on JSON-RPC the task itself, on REST `{"task": …}`.
 pub fn send_response(task: &Task, view: View, dialect: Dialect) -> Bytes {
     stream_task(task, view, dialect, None)
 }
@@ -47,37 +47,38 @@ pub fn list_response(
     let size = tasks.iter().map(|task| size_of_task(task, view)).sum::<usize>();
     let mut out = Vec::with_capacity(size + 160);
     write_page(&mut out, tasks, next_page_token, page_size, total, |out, task| {
-        write_task(out, task, view, dialect, Status::AsItIs, None);
+        write_task(out, task, view, dialect, StatusMessage::Stored, None);
     });
     out.into()
 }
 
-/// A snapshot as the frame of a stream. With a gap, the task's metadata says what the reader missed.
+/// A snapshot as a frame of a stream. With a gap, the task's metadata says which events the reader missed.
 pub fn stream_task(task: &Task, view: View, dialect: Dialect, gap: Option<Gap>) -> Bytes {
     let view = ungated(view);
     let mut out = Vec::with_capacity(size_of_task(task, view) + 16);
     match dialect {
-        Dialect::Rpc => write_task(&mut out, task, view, dialect, Status::Answer, gap),
+        Dialect::Rpc => write_task(&mut out, task, view, dialect, StatusMessage::WithAnswer, gap),
         Dialect::Rest => {
             let mut response = ObjectWriter::begin(&mut out);
-            write_task(response.key("task"), task, view, dialect, Status::Answer, gap);
+            write_task(response.key("task"), task, view, dialect, StatusMessage::WithAnswer, gap);
             response.end();
         }
     }
     out.into()
 }
 
-/// The same view, whatever was activated: on this line everything is.
+/// The same view with all extensions activated, as in 0.3 they always are.
 fn ungated(view: View) -> View {
     View { activated: Activated::ALL, ..view }
 }
 
-/// What the status of a task says.
+/// The message in the status of a task.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Status {
-    AsItIs,
-    /// Also the agent's answer, where there is one and nothing else is said: clients of this line look for it there.
-    Answer,
+enum StatusMessage {
+    /// The stored one.
+    Stored,
+    /// The stored one or else the agent's answer: clients of 0.3 expect it there.
+    WithAnswer,
 }
 
 fn write_task(
@@ -85,13 +86,13 @@ fn write_task(
     task: &Task,
     view: View,
     dialect: Dialect,
-    status: Status,
+    status_message: StatusMessage,
     gap: Option<Gap>,
 ) {
     let spelling = dialect.spelling();
     let mut object = ObjectWriter::begin(out);
     write_kind(&mut object, "task", spelling);
-    match (status == Status::Answer).then(|| answer(task, view)).flatten() {
+    match (status_message == StatusMessage::WithAnswer).then(|| answer(task, view)).flatten() {
         None => write_task_head(&mut object, task, spelling),
         Some(answer) => {
             let TaskStatus { state, at, .. } = task.status;
@@ -104,7 +105,7 @@ fn write_task(
     if view.artifacts {
         object.some_array("artifacts", artifacts(task, view), |out, shown| match shown {
             Shown::Stream => {
-                let kinds = Kinds::of(task, view, dialect);
+                let kinds = PartKinds::for_artifact(task, view, dialect);
                 write_stream(out, task, view, dialect, kinds, &Shared::default());
             }
             Shown::File(file) => {
@@ -116,18 +117,18 @@ fn write_task(
     object.end();
 }
 
-/// All that the agent said in a task that is completed, as one message.
+/// The whole text of the agent in a completed task, as one message.
 fn answer(task: &Task, view: View) -> Option<Message> {
     if task.status.state != TaskState::Completed || task.status.message.is_some() {
         return None;
     }
-    let spoken = || seen_artifacts(task, view).filter(|block| block.kind == BlockKind::Text);
-    let parts = spoken().flat_map(|block| seen_parts(&block.parts, &task.terms.output));
+    let text_blocks = || seen_artifacts(task, view).filter(|block| block.kind == BlockKind::Text);
+    let parts = text_blocks().flat_map(|block| seen_parts(&block.parts, &task.terms.output));
     let text: String = parts.filter_map(|(part, _)| part.as_text()).collect();
     let text = Some(text.trim()).filter(|text| !text.is_empty())?;
-    let source = spoken().filter_map(|block| block.source_message.clone()).last();
-    let nameless = || MessageId::parse(&format!("{}:{}:assistant", task.id, task.context_id)).ok();
-    let id = source.or_else(nameless).or_else(|| MessageId::parse(task.id.as_str()).ok())?;
+    let source = text_blocks().filter_map(|block| block.source_message.clone()).last();
+    let generated = || MessageId::parse(&format!("{}:{}:assistant", task.id, task.context_id)).ok();
+    let id = source.or_else(generated).or_else(|| MessageId::parse(task.id.as_str()).ok())?;
     Some(Message {
         task_id: Some(task.id.clone()),
         context_id: Some(task.context_id.clone()),
@@ -137,7 +138,7 @@ fn answer(task: &Task, view: View) -> Option<Message> {
 
 /// An artifact of 0.3.
 enum Shown<'a> {
-    /// All blocks in one.
+    /// All blocks in one artifact.
     Stream,
     File(&'a Artifact),
 }

@@ -1,7 +1,7 @@
-//! The error table of 0.3, and the two shapes in which an error travels: both flat, with a word that says what it is.
+//! The error table of 0.3, and the two formats of an error: both flat, with a word that names the kind of error.
 //!
-//! The numbers of HTTP are those that the line had when it ended. The words and numbers of what A2A does not name are those
-//! of `opencode-a2a`, whose clients look at the word: several share the number of another error.
+//! The HTTP status codes are those of the last release of 0.3. Words and numbers that A2A does not define are those of the
+//! Python peer, `opencode-a2a`, whose clients check the word: several errors share a number.
 
 use std::borrow::Cow;
 
@@ -16,15 +16,15 @@ use crate::jsonrpc::{self, Id};
 #[cfg(test)]
 mod tests;
 
-/// How one kind of error is spelled.
+/// The codes and the word of one kind of error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Row {
-    /// Of the JSON-RPC error object.
+    /// The code of the JSON-RPC error object.
     pub code: i32,
-    /// Of a REST answer. A JSON-RPC answer has it only where HTTP itself refuses (401, 403, 413) or a handler broke
-    /// (500); all other errors of JSON-RPC travel on 200.
+    /// The status of a REST response. A JSON-RPC response has this status only where HTTP itself refuses (401, 403, 413) or
+    /// a handler failed (500); all other JSON-RPC errors are sent with 200.
     pub http: u16,
-    /// What a program should look at: the `type`.
+    /// The `type`, which is what a program should check.
     pub word: &'static str,
 }
 
@@ -43,8 +43,8 @@ pub fn row(kind: ErrorKind) -> Row {
         ErrorKind::ContentTypeNotSupported => (-32005, 415, "CONTENT_TYPE_NOT_SUPPORTED"),
         ErrorKind::InvalidAgentResponse => (-32006, 502, "INVALID_AGENT_RESPONSE"),
         ErrorKind::ExtendedCardNotConfigured => (-32007, 400, "AUTHENTICATED_EXTENDED_CARD_NOT_CONFIGURED"),
-        // A2A 0.3 knows neither of these two. The first has the number that `opencode-a2a` gives it, the second that of
-        // the operation which it makes impossible.
+        // A2A 0.3 has neither of these two. The first has the number that `opencode-a2a` gives it, the second that of an
+        // unsupported operation, which is its effect.
         ErrorKind::VersionNotSupported => (-32001, 400, "VERSION_NOT_SUPPORTED"),
         ErrorKind::ExtensionRequired => (-32004, 400, "EXTENSION_SUPPORT_REQUIRED"),
 
@@ -77,7 +77,7 @@ pub fn row(kind: ErrorKind) -> Row {
     Row { code, http, word }
 }
 
-/// The refusal of a JSON-RPC request.
+/// The error response to a JSON-RPC request.
 pub fn jsonrpc(id: &Id, error: &Error) -> Bytes {
     jsonrpc::answer(id, 320, |object| {
         object.object("error", |object| {
@@ -88,8 +88,8 @@ pub fn jsonrpc(id: &Id, error: &Error) -> Bytes {
     })
 }
 
-/// The body of a failed REST request. Old clients look for the text under one of two names, by who they think wrote it;
-/// those for JavaScript know an error by its JSON-RPC code alone.
+/// The body of a failed REST request. Old clients expect the text under one of two names, depending on the server that they
+/// were written for. Clients in JavaScript recognise an error by its JSON-RPC code only.
 pub fn rest_body(error: &Error) -> Bytes {
     let mut out = Vec::with_capacity(320);
     let mut body = ObjectWriter::begin(&mut out);
@@ -102,7 +102,7 @@ pub fn rest_body(error: &Error) -> Bytes {
     out.into()
 }
 
-/// The word of an error, and what else there is for machines.
+/// Writes the word of an error and its other details for programs.
 fn write_facts(object: &mut ObjectWriter<'_>, error: &Error, dialect: Dialect) {
     object.text("type", word(error));
     let violations = error.violations();
@@ -114,7 +114,7 @@ fn write_facts(object: &mut ObjectWriter<'_>, error: &Error, dialect: Dialect) {
     }
     let details = error.details();
     for (index, (name, value)) in details.iter().enumerate() {
-        // A name that is given again replaces the one before, and what is said above stands.
+        // A later detail replaces an earlier one of the same name. The fields that are already written stay.
         let is_replaced = details[index + 1..].iter().any(|(later, _)| later == name);
         let is_taken = matches!(name.as_str(), "type" | "message" | "error" | "code")
             || (!violations.is_empty() && matches!(name.as_str(), "field" | "fields"));
@@ -125,8 +125,8 @@ fn write_facts(object: &mut ObjectWriter<'_>, error: &Error, dialect: Dialect) {
     }
 }
 
-/// A text that begins with the name of a field. The engine knows the parts of a message by the name that they have nearly
-/// everywhere, and that is not the one under which a caller of REST wrote them.
+/// A text that begins with the name of a field. The engine calls the parts of a message `message.parts`; a REST client wrote
+/// them under another name.
 fn respelled(text: &str, dialect: Dialect) -> Cow<'_, str> {
     match text.strip_prefix("message.parts") {
         Some(rest) if dialect == Dialect::Rest && !rest.starts_with(|c: char| c.is_alphanumeric()) => {
@@ -136,10 +136,10 @@ fn respelled(text: &str, dialect: Dialect) -> Cow<'_, str> {
     }
 }
 
-/// A request may be wrong in one field, or in none that could be named.
+/// The word of an error. For invalid parameters it depends on whether one field is at fault.
 fn word(error: &Error) -> &'static str {
     match (error.kind(), error.violations()) {
-        // Whoever pages in a way that is not known here is told the ways that are.
+        // The detail `unsupported` names a way of paging that this gateway does not have.
         (ErrorKind::InvalidParams, _) if error.details().iter().any(|(name, _)| name == "unsupported") => {
             "INVALID_PAGINATION_MODE"
         }
@@ -149,10 +149,10 @@ fn word(error: &Error) -> &'static str {
     }
 }
 
-/// Facts that are numbers. All facts are kept as text, since 1.0 has no others; an id may be digits only, and stays text.
+/// Details that are numbers. All details are stored as text, because 1.0 has only text. An id of digits stays text.
 const NUMBERS: [&str; 6] = ["maxBytes", "actualSize", "upstreamStatus", "limit", "max", "retryAfterSeconds"];
 
-/// Facts that are lists. What a caller sent may look like one, and stays text.
+/// Details that are lists. A text from the caller may look like a list, and stays text.
 const LISTS: [&str; 10] = [
     "acceptedOutputModes",
     "fields",
@@ -176,7 +176,7 @@ fn write_fact(out: &mut Vec<u8>, name: &str, value: &str) {
     }
 }
 
-fn snake_case(name: &str) -> String {
+pub(crate) fn snake_case(name: &str) -> String {
     let mut snake = String::with_capacity(name.len() + 4);
     for character in name.chars() {
         if character.is_ascii_uppercase() {

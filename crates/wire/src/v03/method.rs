@@ -1,7 +1,7 @@
 //! The operations of 0.3, by their JSON-RPC names.
 //!
-//! `tasks/list` is ours. A2A 0.3 lists tasks by a REST path only, and its SDKs by none; but a caller of JSON-RPC that wants a
-//! list has no other way to it, the name is the only one that it could have, and nobody who does not call it is concerned.
+//! `tasks/list` is an addition of the gateway. A2A 0.3 lists tasks by a REST path only, and its SDKs not at all. A JSON-RPC
+//! client has no other way to list tasks, this name is the obvious one, and clients that do not call it are not affected.
 
 pub use crate::v1::method::Method;
 
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_read_back_and_no_line_knows_those_of_the_other() {
+    fn neither_version_reads_the_names_of_the_other() {
         for method in Method::ALL {
             assert_eq!(parse(name(method)), Some(method));
             assert_eq!(parse(method.as_str()), None);

@@ -1,4 +1,4 @@
-//! The enums of 0.3. Written as the dialect has them, read in every spelling that there is: old clients mix them.
+//! The enums of 0.3. They are written as the dialect spells them, and read in every spelling, because old clients mix them.
 
 use longshore_model::{Role, TaskState};
 use serde_json::value::RawValue;
@@ -27,7 +27,7 @@ pub(super) fn state_word(state: TaskState) -> &'static str {
     }
 }
 
-/// The names of `a2a.v1`: those of 1.0, but for one that has another letter.
+/// The names of `a2a.v1`: those of 1.0, except for one letter in CANCELLED.
 pub(super) fn state_enum(state: TaskState) -> &'static str {
     match state {
         TaskState::Canceled => "TASK_STATE_CANCELLED",
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn roles_are_words_names_and_numbers() {
+    fn roles_are_read_as_words_names_and_numbers() {
         for (json, expected) in [
             ("\"user\"", Some(Named::Value(Role::User))),
             ("\"agent\"", Some(Named::Value(Role::Agent))),

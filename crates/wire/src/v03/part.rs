@@ -1,4 +1,4 @@
-//! Parts, which the two dialects of 0.3 shape differently, and 1.0 differently again. All of these are read.
+//! Parts. Both dialects of 0.3 and 1.0 have different formats; all of them are read.
 
 use longshore_model::{Json, Metadata, Part, PartContent};
 use serde_json::value::RawValue;
@@ -34,20 +34,20 @@ fn read(raw: &RawValue, dialect: Dialect) -> Read<Part> {
     let object = Object::read(raw, known)?;
     let metadata = object.optional("metadata", carried_metadata)?;
     let part = content(&object, dialect)?;
-    // `type` is what it was called before 0.3.
+    // Before 0.3 the field was called `type`.
     let kind = if object.raw("kind").is_some() { "kind" } else { "type" };
     object.optional(kind, |raw| {
-        let (said, kind) = (text(raw)?, kind_of(&part.content));
-        if said == kind {
+        let (given, kind) = (text(raw)?, kind_of(&part.content));
+        if given == kind {
             return Ok(());
         }
-        let problem = match said.as_str() {
-            "text" | "file" | "data" => format!("says {said}, but the part holds {kind}"),
+        let problem = match given.as_str() {
+            "text" | "file" | "data" => format!("says {given}, but the part holds {kind}"),
             _ => "must be text, file or data".to_owned(),
         };
         Err(Fault::new(problem))
     })?;
-    // Beside the content they are as 1.0 spells them.
+    // Outside of `file` these two fields have the names of 1.0.
     let media_type = object.optional("mediaType", some_text)?.flatten();
     let filename = object.optional("filename", some_text)?.flatten();
     Ok(Part {
@@ -81,7 +81,7 @@ fn content(part: &Object<'_>, dialect: Dialect) -> Read<Part> {
         (Some(_), Some(_)) => {
             Err(Fault::new("has more than one of text, file and data; a part has exactly one"))
         }
-        // As on 1.0, `null` is a value when it stands alone.
+        // As in 1.0, `null` is a value if it stands alone.
         (None, _) => match part.raw("data").filter(|raw| is_null(raw)) {
             Some(null) => carried_json(null).map(PartContent::Data).map(plain),
             None => Err(Fault::new("must have one of text, file and data")),
@@ -127,35 +127,38 @@ fn bytes(raw: &RawValue) -> Read<Vec<u8>> {
         .ok_or_else(|| Fault::new("must be base64, of the standard or the URL-safe alphabet"))
 }
 
-/// The official Python client of 0.3 puts base64 where the bytes belong, and then encodes that once more; the JavaScript
-/// one does not, and nothing else on the wire tells them apart: the header that names the program is the application's own.
-/// So the bytes decide. They were encoded twice when they are base64 just as an encoder writes it, and the media type is
-/// never that of base64, or they look like base64 and what comes out is what the type says, or some text comes out.
+/// Undoes a double base64 encoding. The official Python client of 0.3 puts base64 where the bytes belong, and then encodes that
+/// once more. The JavaScript client does not, and nothing else in the request tells them apart: the header with the program's
+/// name is set by the application. So the bytes decide. They count as encoded twice if they are base64 exactly as an encoder
+/// writes it and one of these holds: a file of this media type is never base64; they look like base64, and decode to what the
+/// type promises; they decode to readable text.
 ///
-/// What is changed of a client that encodes once: a file that is itself base64 of a text is that text, and one without a
-/// telling type that is a long key, or base64 at all, is its bytes. What stays base64 of the client that encodes twice:
-/// where nothing is padded, a text of 3 or 6 bytes, and less than 18 bytes of other sorts; and a text that is not UTF-8.
-/// Between a word that is spoiled and a tiny file that is not decoded, the word counts more.
+/// This guess is wrong for some files of clients that encode once: a file that is itself the base64 of a text becomes that text,
+/// and a file without a clear type that is a long key, or any base64, becomes the decoded bytes. It also misses some files of
+/// the client that encodes twice. Without padding these are a text of 3 or 6 bytes, and less than 18 bytes of other types; and
+/// any text that is not UTF-8. A word that would be garbled matters more than a tiny file that is not decoded.
 fn encoded_twice(bytes: &[u8], media_type: Option<&str>) -> Option<Vec<u8>> {
     let outer = str::from_utf8(bytes).ok().filter(|text| !text.is_empty())?;
     let inner = base64::decode_strict(outer)?;
-    let is_twice = match Sort::of(media_type.unwrap_or_default()) {
-        Sort::Media => true,
-        Sort::Text => looks_encoded(outer) && str::from_utf8(&inner).is_ok() || holds_text(outer, &inner),
-        Sort::Unclear => looks_encoded(outer) || holds_text(outer, &inner),
+    let is_twice = match MediaClass::of(media_type.unwrap_or_default()) {
+        MediaClass::Media => true,
+        MediaClass::Text => {
+            looks_encoded(outer) && str::from_utf8(&inner).is_ok() || decodes_to_text(outer, &inner)
+        }
+        MediaClass::Unclear => looks_encoded(outer) || decodes_to_text(outer, &inner),
     };
     is_twice.then_some(inner)
 }
 
 /// What a media type says about bytes that could be base64.
-enum Sort {
+enum MediaClass {
     Text,
-    /// No such file is base64 throughout.
+    /// A file of this type is never base64 as a whole.
     Media,
     Unclear,
 }
 
-impl Sort {
+impl MediaClass {
     fn of(media_type: &str) -> Self {
         let essence = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
         match essence.split_once('/') {
@@ -167,22 +170,22 @@ impl Sort {
     }
 }
 
-/// Whether this is base64 rather than a word, a path, a number or a hash: these have no padding, nor capitals, small letters
-/// and digits at once over some length. `+` and `/` say nothing: sums and paths have them.
+/// Whether this is base64 rather than a word, a path, a number or a hash. Those have no padding, and no long stretch with upper
+/// case, lower case and digits. `+` and `/` prove nothing: sums and paths have them.
 fn looks_encoded(text: &str) -> bool {
-    const MIXED: usize = 24;
+    const MIN_MIXED_LENGTH: usize = 24;
     text.ends_with('=')
-        || text.len() >= MIXED
+        || text.len() >= MIN_MIXED_LENGTH
             && has(text, u8::is_ascii_uppercase)
             && has(text, u8::is_ascii_lowercase)
             && has(text, u8::is_ascii_digit)
 }
 
-/// Whether a text that can be read comes out, of so much that it is no accident.
-fn holds_text(outer: &str, inner: &[u8]) -> bool {
-    const SPOKEN: usize = 12;
+/// Whether it decodes to readable text that is too long for a coincidence.
+fn decodes_to_text(outer: &str, inner: &[u8]) -> bool {
+    const MIN_LENGTH: usize = 12;
     let is_layout = |c| matches!(c, '\n' | '\r' | '\t');
-    outer.len() >= SPOKEN
+    outer.len() >= MIN_LENGTH
         && has(outer, u8::is_ascii_uppercase)
         && has(outer, u8::is_ascii_lowercase)
         && str::from_utf8(inner).is_ok_and(|text| !text.contains(|c: char| c.is_control() && !is_layout(c)))
@@ -192,8 +195,8 @@ fn has(text: &str, is: fn(&u8) -> bool) -> bool {
     text.as_bytes().iter().any(is)
 }
 
-/// Bytes as a URL that holds them. `fileWithBytes` is no way to send any: the official Python client of 0.3 fails on bytes
-/// that are no text, and takes for base64 what is. Its JavaScript sister and all others read a URL as it is.
+/// Writes bytes as a data URL. `fileWithBytes` cannot be used: the official Python client of 0.3 fails on bytes that are not
+/// text, and takes text for base64. All clients, including the JavaScript one, read a URL as it is.
 fn write_data_url(out: &mut Vec<u8>, bytes: &[u8], media_type: Option<&str>) {
     let is_plain = |media_type: &&str| {
         media_type.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/.+-_".contains(&byte))
@@ -206,13 +209,13 @@ fn write_data_url(out: &mut Vec<u8>, bytes: &[u8], media_type: Option<&str>) {
     out.push(b'"');
 }
 
-/// What such a URL holds.
+/// The bytes in a data URL.
 fn bytes_of_data_url(url: &str) -> Option<Vec<u8>> {
     let (head, body) = url.strip_prefix("data:")?.split_once(',')?;
     base64::decode(head.ends_with(";base64").then_some(body)?)
 }
 
-/// In ProtoJSON a data part holds a message that holds the data. What is no such message is the data itself.
+/// In ProtoJSON a data part contains a message that contains the data. Without that wrapper the value is the data itself.
 fn data(raw: &RawValue, dialect: Dialect) -> Read<Json> {
     if dialect == Dialect::Rest
         && let Ok(wrapper) = Object::read(raw, &["data"])
@@ -253,7 +256,7 @@ fn write(out: &mut Vec<u8>, PartView { part, as_text, block }: PartView<'_>, dia
     object.end();
 }
 
-/// Data is an object on 0.3; what is none stands in one.
+/// In 0.3, data is an object. Any other value is wrapped in one.
 fn write_data(object: &mut ObjectWriter<'_>, data: &Json) {
     if data.get().starts_with('{') {
         object.json("data", data);

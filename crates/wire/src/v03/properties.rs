@@ -1,4 +1,4 @@
-//! What must hold for every value: what is written reads back but for the named losses, and no input is too strange.
+//! Properties of every value: what is written reads back except for the named losses, and no input breaks a decoder.
 
 use longshore_model::{
     ArtifactId, BlockKind, ContextId, Entry, Epoch, Message, OutputModes, Role, Seq, Task, TaskEvent, TaskId,
@@ -12,8 +12,8 @@ use self::losses::lossy_message;
 use super::Dialect;
 use super::decode::{self, StreamEvent};
 use super::encode::{self, Step, Stream, View};
-use crate::arbitrary;
-use crate::arbitrary::damage::damage;
+use crate::testing::arbitrary;
+use crate::testing::damage::damage;
 
 mod losses;
 mod streams;
@@ -32,16 +32,16 @@ proptest! {
 
     #[test]
     fn stream_events_read_back(
-        whole in arbitrary::blocks(), mut entry in arbitrary::entry(), is_thought in any::<bool>(), dialect in dialect(),
+        whole in arbitrary::blocks(), mut entry in arbitrary::entry(), is_reasoning in any::<bool>(), dialect in dialect(),
     ) {
-        if let (TaskEvent::Artifact(update), true) = (&mut entry.event, is_thought) {
+        if let (TaskEvent::Artifact(update), true) = (&mut entry.event, is_reasoning) {
             update.artifact.kind = BlockKind::Reasoning;
         }
         let anything = OutputModes::default();
         let step = Stream::from_start(View::default(), dialect).step(&entry.event, &anything);
         let Step::Frame(frame) = step else {
-            prop_assert_eq!(step, Step::Hidden, "nothing stands around it");
-            prop_assert!(says_nothing(&entry.event), "{:?}", entry.event);
+            prop_assert_eq!(step, Step::Hidden, "a first event never needs the task");
+            prop_assert!(is_empty_block(&entry.event), "{:?}", entry.event);
             return Ok(());
         };
         let json = text(&frame.encode(&whole.id, &whole.context_id, &entry, &anything));
@@ -67,12 +67,12 @@ proptest! {
                 let with = |artifact| Task { artifacts: vec![artifact], ..before.clone() };
                 let (read, expected) = (with(update.artifact), losses::lossy(&with(expected.artifact), dialect));
                 let mut read = losses::plain(read).artifacts.remove(0);
-                // What is known of a block is told with its updates, and an empty text may stand beside others.
+                // The kind and the metadata of a block come with its updates, and an empty text may stand beside others.
                 (read.metadata, read.kind) = (None, BlockKind::Text);
                 read.parts.retain(|part| part.as_text() != Some(""));
                 prop_assert_eq!(&read, &expected.artifacts[0]);
             }
-            (read, event) => panic!("{event:?} is told as {read:?}"),
+            (read, event) => panic!("{event:?} was encoded as {read:?}"),
         }
     }
 
@@ -92,7 +92,7 @@ proptest! {
     }
 
     #[test]
-    fn messages_that_are_sent_read_back(message in user_message(), metadata in arbitrary::metadata(), dialect in dialect()) {
+    fn sent_messages_read_back(message in user_message(), metadata in arbitrary::metadata(), dialect in dialect()) {
         let json = format!(r#"{{"message":{},"metadata":{}}}"#, message_json(&message, dialect), metadata.get());
         let command = decode::send_message(dialect, &json).unwrap();
         prop_assert_eq!(command.message, lossy_message(&message, dialect));
@@ -100,8 +100,8 @@ proptest! {
     }
 
     #[test]
-    fn what_1_0_sends_is_understood(message in user_message(), dialect in dialect()) {
-        // But for data: where it stands in a message of ProtoJSON, 0.3 has it so too.
+    fn messages_of_1_0_are_understood(message in user_message(), dialect in dialect()) {
+        // Except for data with a field `data`, which in 0.3 is the ProtoJSON wrapper.
         let is_wrapped = |part: &longshore_model::Part| matches!(&part.content,
             longshore_model::PartContent::Data(data) if dialect == Dialect::Rest && data.get().contains("\"data\""));
         prop_assume!(!message.parts.iter().any(is_wrapped));
@@ -117,12 +117,12 @@ proptest! {
     }
 
     #[test]
-    fn no_text_is_too_strange(input in ".{0,80}") {
+    fn no_text_breaks_a_decoder(input in ".{0,80}") {
         read_all(&input);
     }
 
     #[test]
-    fn no_damage_is_too_strange(
+    fn no_damaged_json_breaks_a_decoder(
         task in arbitrary::blocks(), message in user_message(), damage in proptest::collection::vec(damage(), 1..6),
         dialect in dialect(),
     ) {
@@ -141,8 +141,8 @@ proptest! {
     }
 }
 
-/// Blocks that say nothing are the only events that are not told.
-fn says_nothing(event: &TaskEvent) -> bool {
+/// Whether an event is of an empty block. Only those are not encoded.
+fn is_empty_block(event: &TaskEvent) -> bool {
     match event {
         TaskEvent::Artifact(update) if update.artifact.kind != BlockKind::File => {
             update.artifact.parts.iter().all(|part| part.as_text() == Some(""))
@@ -155,7 +155,7 @@ fn dialect() -> impl Strategy<Value = Dialect> {
     prop::sample::select(Dialect::ALL.to_vec())
 }
 
-/// Gives a text to every decoder. What one accepts must be fit to be sent on.
+/// Passes a text to every decoder. What a decoder accepts must be encodable.
 fn read_all(json: &str) {
     let _ = decode::get_task(json);
     let _ = decode::list_tasks(json);

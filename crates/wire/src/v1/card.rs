@@ -1,16 +1,16 @@
-//! The agent card of 1.0, with nothing of other lines in it: strict readers refuse unknown fields.
+//! The agent card of 1.0. It has no fields of other versions, because strict readers refuse unknown fields.
 
 use bytes::Bytes;
 use longshore_model::card::Card;
 
-use crate::card::{self, Lines};
+use crate::card::{self, CardVersions};
 
 /// The header that carries an API key.
 pub const API_KEY_HEADER: &str = "X-API-Key";
 
 /// The same card always gives the same bytes, so that its hash can serve as an entity tag.
 pub fn encode(card: &Card) -> Bytes {
-    card::encode(card, Lines::V1)
+    card::encode(card, CardVersions::V1)
 }
 
 #[cfg(test)]
@@ -22,7 +22,7 @@ mod tests {
     use crate::extension::{Extension, mark_required};
 
     #[test]
-    fn a_card_with_everything_and_an_open_one() {
+    fn the_largest_and_the_smallest_card() {
         insta::assert_snapshot!("full", std::str::from_utf8(&encode(&card())).unwrap());
         let open = Card {
             documentation_url: None,
@@ -36,7 +36,7 @@ mod tests {
     }
 
     #[test]
-    fn the_official_types_read_it() {
+    fn the_official_types_read_the_card() {
         let theirs: AgentCard = serde_json::from_slice(&encode(&card())).unwrap();
         let interfaces: Vec<_> = theirs
             .supported_interfaces

@@ -1,8 +1,6 @@
-//! Requests of 1.0, from JSON-RPC params, REST bodies and query strings to commands; and what a client reads back.
+//! Reads requests of 1.0 (JSON-RPC params, REST bodies, query strings) into commands, and responses as a client does.
 
-use longshore_model::{
-    CancelTask, GetTask, ListTasks, Result, SendConfig, SendMessage, SubscribeToTask, Task,
-};
+use longshore_model::{ListTasks, Result, SendConfig, SendMessage, Task};
 use serde_json::value::RawValue;
 
 use super::SPELLING;
@@ -11,9 +9,13 @@ use crate::read::{answer, query, request};
 
 pub(super) mod part;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use crate::read::answer::{StreamEvent, TaskPage};
+pub use crate::read::query::{
+    cancel_task as cancel_task_query, get_task as get_task_query, subscribe as subscribe_query,
+};
+pub use crate::read::request::{cancel_task, get_task, subscribe};
 
 pub fn send_message(json: &str) -> Result<SendMessage> {
     request::send_message(json, &SPELLING, &["message"], |raw| {
@@ -21,51 +23,26 @@ pub fn send_message(json: &str) -> Result<SendMessage> {
     })
 }
 
-pub fn get_task(json: &str) -> Result<GetTask> {
-    request::get_task(json)
-}
-
-pub fn cancel_task(json: &str) -> Result<CancelTask> {
-    request::cancel_task(json)
-}
-
-pub fn subscribe(json: &str) -> Result<SubscribeToTask> {
-    request::subscribe(json)
-}
-
 pub fn list_tasks(json: &str) -> Result<ListTasks> {
     request::list_tasks(json, &SPELLING)
 }
 
-/// The message stands in the body; the query can name a tenant, and nothing else that counts.
+/// The message is in the body. Of the query only `tenant` is checked.
 pub fn send_message_query(query: &[(String, String)], body: &str) -> Result<SendMessage> {
     query::check_tenant(query)?;
     send_message(body)
-}
-
-/// `id` is the segment of the path, decoded; so are the pairs of the query.
-pub fn get_task_query(id: &str, query: &[(String, String)]) -> Result<GetTask> {
-    query::get_task(id, query)
-}
-
-pub fn subscribe_query(id: &str, query: &[(String, String)], body: &str) -> Result<SubscribeToTask> {
-    query::subscribe(id, query, body)
-}
-
-pub fn cancel_task_query(id: &str, query: &[(String, String)], body: &str) -> Result<CancelTask> {
-    query::cancel_task(id, query, body)
 }
 
 pub fn list_tasks_query(query: &[(String, String)]) -> Result<ListTasks> {
     query::list_tasks(query, &SPELLING)
 }
 
-/// A stream event, or the answer to a send: `{"task": …}` and its siblings.
+/// A stream event, or the response to a send: `{"task": …}` and so on.
 pub fn stream_event(json: &str) -> Result<StreamEvent> {
     answer::wrapped_event(json, &SPELLING)
 }
 
-/// A bare task, as `GetTask` and `CancelTask` answer it.
+/// A bare task, the response to `GetTask` and `CancelTask`.
 pub fn task(json: &str) -> Result<Task> {
     answer::task(json, &SPELLING)
 }

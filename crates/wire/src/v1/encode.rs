@@ -1,7 +1,7 @@
-//! Answers and stream events of 1.0: canonical ProtoJSON on one line.
+//! Responses and stream events of 1.0: canonical ProtoJSON on one line.
 //!
-//! Required fields are always there, optional ones only when they say something. Values are written straight from
-//! the model to bytes; nothing is copied on the way.
+//! Required fields are always written, optional ones only if they have a value. Values go from the model to bytes without
+//! copies in between.
 
 use bytes::Bytes;
 use longshore_model::{
@@ -15,7 +15,7 @@ use crate::json::ObjectWriter;
 use crate::output::data_as_text;
 use crate::spelling::PartView;
 use crate::write::negotiation;
-use crate::write::shared::{Place, Shared};
+use crate::write::shared::{EventPosition, Shared};
 use crate::write::{
     hides_first_message, is_exposed, is_seen, seen_artifacts, size_of_task, write_artifact, write_bytes,
     write_metadata, write_names, write_page, write_status, write_submitted, write_task_head, write_task_tail,
@@ -34,19 +34,19 @@ pub fn task(task: &Task, view: View) -> Bytes {
     out.into()
 }
 
-/// `{"task": …}`, the answer to `SendMessage`.
+/// `{"task": …}`, the response to `SendMessage`.
 pub fn send_response(task: &Task, view: View) -> Bytes {
     wrapped_task(task, view, None)
 }
 
-/// The answer to `ListTasks`. All four fields are always there, `nextPageToken` as "" on the last page.
+/// The response to `ListTasks`. All four fields are always there; `nextPageToken` is "" on the last page.
 pub fn list_response(tasks: &[Task], view: View, next_page_token: &str, page_size: u32, total: u64) -> Bytes {
     let mut out = Vec::with_capacity(tasks.iter().map(|task| size_of_task(task, view)).sum::<usize>() + 160);
     write_page(&mut out, tasks, next_page_token, page_size, total, |out, task| {
         let mut object = ObjectWriter::begin(out);
         write_task_head(&mut object, task, &SPELLING);
         if view.artifacts {
-            // Here an empty array is asked for: "included with its actual content, which may be an empty array".
+            // The specification wants an empty array here: "included with its actual content, which may be an empty array".
             object.array("artifacts", seen_artifacts(task, view), |out, artifact| {
                 write_block(out, artifact, task, view);
             });
@@ -57,8 +57,8 @@ pub fn list_response(tasks: &[Task], view: View, next_page_token: &str, page_siz
     out.into()
 }
 
-/// One event of the log as one frame of a stream. `None`: this reader is not to see it. Of the view only the history of
-/// the first event counts, which is of the one message that it is about, what is activated, and what is exposed.
+/// One event of the log as one frame of a stream. `None`: this client may not see the event. Of the view these matter: the
+/// length of the history (only for the first event, which has one message), the activated extensions and the exposure.
 pub fn stream_entry(
     task: &TaskId,
     context: &ContextId,
@@ -71,7 +71,7 @@ pub fn stream_entry(
     }
     let mut out = Vec::with_capacity(256);
     let mut frame = ObjectWriter::begin(&mut out);
-    let place = Place { task, context, seq: entry.seq };
+    let position = EventPosition { task, context, seq: entry.seq };
     match &entry.event {
         submitted @ TaskEvent::Submitted { .. } => {
             frame.object("task", |object| {
@@ -80,12 +80,12 @@ pub fn stream_entry(
         }
         TaskEvent::Status(update) => {
             frame.object("statusUpdate", |object| {
-                write_status_update(object, place, update, view.activated, output);
+                write_status_update(object, position, update, view.activated, output);
             });
         }
         TaskEvent::Artifact(update) => {
             frame.object("artifactUpdate", |object| {
-                write_artifact_update(object, place, update, view.activated, output);
+                write_artifact_update(object, position, update, view.activated, output);
             });
         }
     }
@@ -93,7 +93,7 @@ pub fn stream_entry(
     Some(out.into())
 }
 
-/// Whether a reader is to see an event at all. One that is not can be told nothing of it, not even that it was there.
+/// Whether a client may see an event at all. A client that may not must not even learn that there was an event.
 pub fn is_shown(event: &TaskEvent, view: View, output: &OutputModes) -> bool {
     match event {
         TaskEvent::Submitted { .. } | TaskEvent::Status(_) => true,
@@ -101,18 +101,18 @@ pub fn is_shown(event: &TaskEvent, view: View, output: &OutputModes) -> bool {
     }
 }
 
-/// The spelling of what a view is not exposed to.
+/// The form of an event that a view does not show.
 pub const HIDDEN: u8 = 8;
 
-/// Which spelling of an event a view sees: under the same number the frames of an event are the same, byte for byte.
-/// Less than 8 for all that is seen. The output modes do not matter here: they are those of the task, for all its readers.
+/// The form in which a view shows an event, as a number. Frames of one event in the same form are equal, byte for byte. All
+/// visible forms are below 8. The output modes do not matter: they belong to the task, so all its readers share them.
 pub fn spelling(event: &TaskEvent, view: View) -> u8 {
     let activated = view.activated;
     match event {
         TaskEvent::Submitted { parent, .. } => {
-            let is_told_parent = parent.is_some() && activated.shows_stream();
+            let shows_parent = parent.is_some() && activated.shows_stream();
             let is_hidden = hides_first_message(parent.as_deref(), view);
-            u8::from(is_hidden) | u8::from(is_told_parent) << 1
+            u8::from(is_hidden) | u8::from(shows_parent) << 1
         }
         TaskEvent::Artifact(update) if !is_exposed(update.artifact.kind, view.exposure) => HIDDEN,
         TaskEvent::Artifact(update) => {
@@ -126,7 +126,7 @@ pub fn spelling(event: &TaskEvent, view: View) -> u8 {
     }
 }
 
-/// A snapshot as the frame of a stream. With a gap, the task's metadata says what the reader missed.
+/// A snapshot as a frame of a stream. With a gap, the task's metadata says which events the reader missed.
 pub fn stream_task(task: &Task, view: View, gap: Option<Gap>) -> Bytes {
     wrapped_task(task, view, gap)
 }
@@ -158,35 +158,35 @@ fn write_block(out: &mut Vec<u8>, artifact: &Artifact, task: &Task, view: View) 
 
 fn write_status_update(
     object: &mut ObjectWriter<'_>,
-    place: Place<'_>,
+    position: EventPosition<'_>,
     update: &StatusUpdate,
     activated: Activated,
     output: &OutputModes,
 ) {
-    write_names(object, ["taskId", "contextId"], place.task, place.context);
+    write_names(object, ["taskId", "contextId"], position.task, position.context);
     object.object("status", |status| write_status(status, &update.status, output, &SPELLING));
-    let shared = Shared::of_status(&update.notes, place, activated);
-    shared.write(object, negotiation::noted(update.metadata.as_ref(), output).as_deref());
+    let shared = Shared::of_status(&update.notes, position, activated);
+    shared.write(object, negotiation::annotated(update.metadata.as_ref(), output).as_deref());
 }
 
 fn write_artifact_update(
     object: &mut ObjectWriter<'_>,
-    place: Place<'_>,
+    position: EventPosition<'_>,
     update: &ArtifactUpdate,
     activated: Activated,
     output: &OutputModes,
 ) {
-    write_names(object, ["taskId", "contextId"], place.task, place.context);
-    let shared = Shared::of_block(&update.artifact, Some(place), activated);
+    write_names(object, ["taskId", "contextId"], position.task, position.context);
+    let shared = Shared::of_block(&update.artifact, Some(position), activated);
     write_artifact(object.key("artifact"), &update.artifact, &shared, output, &SPELLING);
-    // Absent is false, and nearly every frame of a long text has nothing to say here but `append`.
+    // Absent means false, and nearly every frame of a long text needs only `append`.
     if update.append {
         object.boolean("append", true);
     }
     if update.last_chunk {
         object.boolean("lastChunk", true);
     }
-    let metadata = negotiation::noted(update.metadata.as_ref(), output);
+    let metadata = negotiation::annotated(update.metadata.as_ref(), output);
     Shared::default().write(object, metadata.as_deref());
 }
 
@@ -201,7 +201,7 @@ pub(super) fn write_part(out: &mut Vec<u8>, PartView { part, as_text, block: _ }
     }
     write_metadata(&mut object, part.metadata.as_ref());
     object.some_text("filename", part.filename.as_deref());
-    // Told as text it is no longer of its type.
+    // Data that is written as text no longer has its media type.
     object.some_text("mediaType", part.media_type.as_deref().filter(|_| !as_text));
     object.end();
 }

@@ -1,21 +1,21 @@
-//! The error table of 1.0, by the columns of specification 1.0.1, and the two shapes in which an error travels.
+//! The error table of 1.0, in the columns of specification 1.0.1, and the two formats of an error.
 
 use bytes::Bytes;
 use longshore_model::{Error, ErrorKind};
 
 use crate::json::ObjectWriter;
 
-/// How one kind of error is spelled.
+/// The codes and names of one kind of error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Row {
-    /// Of the JSON-RPC error object.
+    /// The code of the JSON-RPC error object.
     pub code: i32,
-    /// Of a REST answer. A JSON-RPC answer has it only where HTTP itself refuses (401, 403, 413) or a handler broke
-    /// (500); all other errors of JSON-RPC travel on 200.
+    /// The status of a REST response. A JSON-RPC response has this status only where HTTP itself refuses (401, 403, 413) or
+    /// a handler failed (500); all other JSON-RPC errors are sent with 200.
     pub http: u16,
-    /// The canonical name that goes with it.
+    /// The canonical name of the status.
     pub status: &'static str,
-    /// What a program should look at: the `reason` of the `ErrorInfo`.
+    /// The `reason` of the `ErrorInfo`, which is what a program should check.
     pub reason: &'static str,
 }
 
@@ -24,9 +24,9 @@ pub const DOMAIN: &str = "a2a-protocol.org";
 
 /// The row of a kind.
 ///
-/// A2A takes -32001 to -32010 of the range that JSON-RPC leaves to servers. The kinds that it does not name stand from
-/// -32051 on, so that a client of a later A2A never takes one for another. The kinds of the extensions share codes with
-/// others, as those extensions have it: their clients look at the reason.
+/// A2A uses -32001 to -32010 of the range that JSON-RPC leaves to servers. Kinds that A2A does not have start at -32051, so
+/// that a client of a later A2A never confuses the two. The kinds of the extensions share codes with others, because those
+/// extensions define them so: their clients check the reason.
 pub fn row(kind: ErrorKind) -> Row {
     let (code, http, status, reason) = match kind {
         ErrorKind::Parse => (-32700, 400, "INVALID_ARGUMENT", "PARSE_ERROR"),
@@ -52,21 +52,21 @@ pub fn row(kind: ErrorKind) -> Row {
         ErrorKind::Unauthenticated => (-32051, 401, "UNAUTHENTICATED", "UNAUTHENTICATED"),
         ErrorKind::PermissionDenied => (-32052, 403, "PERMISSION_DENIED", "PERMISSION_DENIED"),
         ErrorKind::RouteNotFound => (-32053, 404, "NOT_FOUND", "ROUTE_NOT_FOUND"),
-        // No canonical name has 405 as its own; this one says "not here", which is what it means.
+        // No canonical name belongs to 405; this one comes nearest.
         ErrorKind::VerbNotAllowed => (-32054, 405, "UNIMPLEMENTED", "METHOD_NOT_ALLOWED"),
         ErrorKind::WrongBinding => (-32061, 400, "INVALID_ARGUMENT", "INVALID_HTTP_JSON_PAYLOAD"),
         ErrorKind::BodyTooLarge => (-32055, 413, "RESOURCE_EXHAUSTED", "REQUEST_BODY_TOO_LARGE"),
         ErrorKind::TooManyRequests => (-32056, 429, "RESOURCE_EXHAUSTED", "TOO_MANY_REQUESTS"),
-        // Told in the middle of a stream as a rule, and then this is the status within its frame.
+        // This error usually comes in the middle of a stream. Then the status stands in the frame only.
         ErrorKind::StreamBudgetExceeded => (-32062, 429, "RESOURCE_EXHAUSTED", "STREAM_BUDGET_EXCEEDED"),
         ErrorKind::UpstreamBackpressure => (-32063, 429, "RESOURCE_EXHAUSTED", "UPSTREAM_BACKPRESSURE"),
         ErrorKind::Unavailable => (-32057, 503, "UNAVAILABLE", "UNAVAILABLE"),
-        // Not 502: the name UNAVAILABLE goes with 503, clients retry on 503, and a 502 would look like one of a proxy that
-        // stands before the gateway.
+        // Not 502: the name UNAVAILABLE belongs to 503, clients retry on 503, and a 502 would look like one from a proxy
+        // in front of the gateway.
         ErrorKind::AgentUnavailable => (-32058, 503, "UNAVAILABLE", "AGENT_UNAVAILABLE"),
-        // Trying again cannot help, a new context can: so a failed precondition, with the 400 that A2A gives it.
+        // A retry cannot help, but a new context can: hence a failed precondition, for which A2A uses 400.
         ErrorKind::SessionGone => (-32059, 400, "FAILED_PRECONDITION", "SESSION_GONE"),
-        // Trying again can help: a conflict, as A2A 1.1 has it for a task that changed meanwhile.
+        // A retry can help: hence a conflict, which A2A 1.1 uses for a task that changed in the meantime.
         ErrorKind::SessionBusy => (-32060, 409, "ABORTED", "SESSION_BUSY"),
 
         ErrorKind::InterruptNotFound => (-32004, 404, "NOT_FOUND", "INTERRUPT_REQUEST_NOT_FOUND"),
@@ -87,7 +87,7 @@ pub fn row(kind: ErrorKind) -> Row {
     Row { code, http, status, reason }
 }
 
-/// The body of a failed REST request, as AIP-193 shapes it.
+/// The body of a failed REST request, in the format of AIP-193.
 pub fn rest_body(error: &Error) -> Bytes {
     let row = row(error.kind());
     let mut out = Vec::with_capacity(320);
@@ -102,7 +102,7 @@ pub fn rest_body(error: &Error) -> Bytes {
     out.into()
 }
 
-/// The `error` of a JSON-RPC answer.
+/// Writes the `error` of a JSON-RPC response.
 pub(crate) fn write_jsonrpc(object: &mut ObjectWriter<'_>, error: &Error) {
     object.number("code", row(error.kind()).code);
     object.text("message", error.message());
@@ -127,7 +127,7 @@ fn write_error_info(object: &mut ObjectWriter<'_>, error: &Error) {
     if !details.is_empty() {
         object.object("metadata", |object| {
             for (index, (name, value)) in details.iter().enumerate() {
-                // A name that is given again replaces the one before: an object has each key once.
+                // A later detail replaces an earlier one of the same name, because an object has each key once.
                 let is_replaced = details[index + 1..].iter().any(|(later, _)| later == name);
                 if !is_replaced {
                     crate::json::write_text(object.foreign_key(name), value);
@@ -185,12 +185,12 @@ mod tests {
         let reasons: HashSet<_> = kinds.map(|kind| row(kind).reason).collect();
         let all = ErrorKind::ALL.len();
         assert_eq!((codes.len(), reasons.len()), (all - of_extensions.len(), all));
-        // -32010 is taken by the draft of 1.1.
+        // The draft of 1.1 uses -32010.
         assert!(!codes.contains(&-32010));
     }
 
     #[test]
-    fn a_rest_error_has_its_details() {
+    fn a_rest_error_contains_its_details() {
         let version = Error::new(ErrorKind::VersionNotSupported, "A2A 2.0 is not spoken here; use 1.0.")
             .detail("requested", "9.9")
             .detail("supported", "1.0")
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn the_private_cause_stays_private() {
+    fn the_internal_cause_is_not_sent() {
         let error = Error::internal("disk /var/x is full");
         assert!(!std::str::from_utf8(&rest_body(&error)).unwrap().contains("disk"));
     }

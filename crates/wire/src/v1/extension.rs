@@ -1,23 +1,22 @@
-//! Fields of a message's metadata that callers may use only once they activated an extension, and the answers of the methods
-//! that are about asks.
+//! The check of metadata fields that need an activated extension, and the responses of the methods about asks.
 
 use bytes::Bytes;
 use longshore_model::{Error, ErrorKind, Interrupt, RequestId, Result, SendMessage, Timestamp};
 
 use crate::extension::{Activated, Extension, HEADER, listed, naming};
 use crate::json::{ObjectWriter, text_of_list, write_number};
-use crate::read::wishes::gated_fields;
+use crate::read::send_options::gated_fields;
 
 #[cfg(test)]
 mod tests;
 
-/// Refuses a message that uses fields of extensions which its sender has not activated.
+/// Refuses a message that uses fields of extensions that its sender has not activated.
 pub fn check_wishes(command: &SendMessage, activated: Activated) -> Result<()> {
-    let wishes = &command.wishes;
-    let may_use_any = wishes.session.is_some()
-        || wishes.directory.is_some()
-        || wishes.workspace.is_some()
-        || wishes.prompt.model.is_some();
+    let options = &command.wishes;
+    let may_use_any = options.session.is_some()
+        || options.directory.is_some()
+        || options.workspace.is_some()
+        || options.prompt.model.is_some();
     let has_all =
         activated.contains(Extension::SessionBinding) && activated.contains(Extension::ModelSelection);
     if !may_use_any || has_all {
@@ -36,7 +35,7 @@ pub fn check_wishes(command: &SendMessage, activated: Activated) -> Result<()> {
     Err(naming(error, &missing, activated))
 }
 
-/// The answer to an answer.
+/// The response to the answer of an ask.
 pub fn answered(request: &RequestId) -> Bytes {
     let mut out = Vec::with_capacity(64);
     let mut object = ObjectWriter::begin(&mut out);
@@ -46,7 +45,7 @@ pub fn answered(request: &RequestId) -> Bytes {
     out.into()
 }
 
-/// The asks of a list.
+/// The response to a list of open asks.
 pub fn asks(interrupts: &[Interrupt]) -> Bytes {
     let mut out = Vec::with_capacity(64 + interrupts.len() * 320);
     let mut object = ObjectWriter::begin(&mut out);
@@ -60,7 +59,7 @@ pub fn asks(interrupts: &[Interrupt]) -> Bytes {
         item.json("details", &interrupt.ask.details);
         match interrupt.expires_at {
             Some(at) => write_seconds(item.key("expires_at"), at),
-            None => item.key("expires_at").extend_from_slice(b"null"),
+            None => item.null("expires_at"),
         }
         item.end();
     });
@@ -68,9 +67,9 @@ pub fn asks(interrupts: &[Interrupt]) -> Bytes {
     out.into()
 }
 
-/// Unix time in seconds, with a fraction where there is one.
+/// Writes Unix time in seconds, with a fraction if there is one.
 fn write_seconds(out: &mut Vec<u8>, Timestamp(millis): Timestamp) {
-    // Whoever expires before 1970 is not told by how much.
+    // A time before 1970 is written as 0.
     let millis = millis.max(0);
     match millis % 1000 {
         0 => write_number(out, millis / 1000),

@@ -1,6 +1,6 @@
 //! The operations of 1.0, by their JSON-RPC names.
 
-/// An operation that a caller may name.
+/// An operation of A2A.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Method {
     SendMessage,
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_read_back_and_others_do_not() {
+    fn only_the_names_of_1_0_are_read() {
         for method in Method::ALL {
             assert_eq!(Method::parse(method.as_str()), Some(method));
         }

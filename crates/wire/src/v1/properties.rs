@@ -1,4 +1,4 @@
-//! What must hold for every value: what is written reads back, the official types agree, and no input is too strange.
+//! Properties of every value: what is written reads back, the official types agree, and no input breaks a decoder.
 
 use a2a_pb::protojson;
 use longshore_model::{
@@ -14,9 +14,10 @@ use serde_json::{Number, Value};
 use super::decode::{self, StreamEvent};
 use super::encode::{self, View};
 use super::extension::check_wishes;
-use crate::arbitrary::damage::damage;
 use crate::extension::Activated;
-use crate::{arbitrary, jsonrpc};
+use crate::jsonrpc;
+use crate::testing::arbitrary;
+use crate::testing::damage::damage;
 
 mod extensions;
 mod output;
@@ -53,7 +54,7 @@ proptest! {
     }
 
     #[test]
-    fn messages_that_are_sent_read_back(message in user_message(), metadata in arbitrary::metadata()) {
+    fn sent_messages_read_back(message in user_message(), metadata in arbitrary::metadata()) {
         let json = format!(r#"{{"message":{},"metadata":{}}}"#, message_json(&message), metadata.get());
         let command = decode::send_message(&json).unwrap();
         prop_assert_eq!(command.message, message);
@@ -102,17 +103,17 @@ proptest! {
     }
 
     #[test]
-    fn no_text_is_too_strange(input in ".{0,80}") {
+    fn no_text_breaks_a_decoder(input in ".{0,80}") {
         read_all(&input);
     }
 
     #[test]
-    fn no_damage_is_too_strange(
+    fn no_damaged_json_breaks_a_decoder(
         task in arbitrary::task(), message in user_message(), damage in proptest::collection::vec(damage(), 1..6),
     ) {
         let sources = [
             format!(r#"{{"message":{},"configuration":{{"historyLength":1}}}}"#, message_json(&message)),
-            format!(r#"{{"message":{},"metadata":{WISHES}}}"#, message_json(&message)),
+            format!(r#"{{"message":{},"metadata":{OPTIONS}}}"#, message_json(&message)),
             text(&encode::send_response(&task, View::default())),
             r#"{"contextId":"c","status":3,"pageSize":9,"statusTimestampAfter":"2026-01-01T00:00:00Z"}"#.to_owned(),
         ];
@@ -127,7 +128,7 @@ proptest! {
     }
 }
 
-/// Gives a text to every decoder. What one accepts must be fit to be sent on.
+/// Passes a text to every decoder. What a decoder accepts must be encodable.
 fn read_all(json: &str) {
     let _ = decode::get_task(json);
     let _ = decode::list_tasks(json);
@@ -154,7 +155,7 @@ fn read_all(json: &str) {
     }
 }
 
-const WISHES: &str = r#"{"shared":{"session":{"id":"ses_1"},"model":{"providerID":"p","modelID":"m"},"delivery":"steer"},"opencode":{"agent":"a","directory":"/a","workspace":{"id":"wrk_1"},"format":{"type":"text"}},"iac_code":{"cwd":"/a"}}"#;
+const OPTIONS: &str = r#"{"shared":{"session":{"id":"ses_1"},"model":{"providerID":"p","modelID":"m"},"delivery":"steer"},"opencode":{"agent":"a","directory":"/a","workspace":{"id":"wrk_1"},"format":{"type":"text"}},"iac_code":{"cwd":"/a"}}"#;
 
 fn user_message() -> impl Strategy<Value = Message> {
     arbitrary::message().prop_map(|message| Message { role: Role::User, ..message })
@@ -183,7 +184,7 @@ fn frame(task: &TaskId, context: &ContextId, entry: &Entry, output: &OutputModes
 
 /// JSON as the official types write it after reading ours.
 fn through<T: DeserializeOwned + Serialize>(json: &str) -> String {
-    // They refuse an integer that a double cannot hold exactly, but not the same number written as a double.
+    // The official types refuse an integer that a double cannot hold exactly, but not the same number written as a double.
     let readable = numbers(serde_json::from_str(json).unwrap(), |number| {
         let is_exact = number.as_i64().is_some_and(|number| number.unsigned_abs() < 1 << 53);
         if is_exact { Value::from(number) } else { Value::from(number.as_f64()) }
@@ -192,7 +193,7 @@ fn through<T: DeserializeOwned + Serialize>(json: &str) -> String {
     serde_json::to_string(&value).unwrap()
 }
 
-/// The value behind a text, with every number a double: protobuf's `Struct` knows no other.
+/// The value of a JSON text, with every number as a double: protobuf's `Struct` has no other numbers.
 fn loosely(json: &str) -> Value {
     numbers(serde_json::from_str(json).unwrap(), |number| Value::from(number.as_f64()))
 }
@@ -208,7 +209,7 @@ fn numbers(value: Value, change: fn(Number) -> Value) -> Value {
     }
 }
 
-/// The official types read `"data": null` as no content at all, though ProtoJSON makes it a value.
+/// The official types read `"data": null` as no content at all, although ProtoJSON makes it a value.
 fn without_null_data(mut task: Task) -> Task {
     task.status.message.iter_mut().chain(&mut task.history).for_each(without_null_data_in_message);
     task.artifacts.iter_mut().for_each(|artifact| without_null_data_in_parts(&mut artifact.parts));

@@ -1,9 +1,9 @@
-//! The note in a task's metadata that a reader missed events for good.
+//! The note in a task's metadata that a reader has irrecoverably missed events.
 
 use super::{Gap, merge};
 
-/// The metadata with `longshore.gap` set. Other keys stay, those beside `gap` included.
-pub(crate) fn noted(metadata: Option<&str>, gap: Gap) -> String {
+/// The metadata with `longshore.gap` set. All other keys stay, also those inside `longshore`.
+pub(crate) fn annotated(metadata: Option<&str>, gap: Gap) -> String {
     let mut out = Vec::new();
     merge::write_merged(&mut out, metadata.unwrap_or("{}"), "longshore", |object| {
         object.object("gap", |object| {
@@ -18,5 +18,5 @@ pub(crate) fn noted(metadata: Option<&str>, gap: Gap) -> String {
             }
         });
     });
-    String::from_utf8(out).expect("JSON is text")
+    String::from_utf8(out).expect("JSON is UTF-8")
 }

@@ -1,4 +1,4 @@
-//! Our objects in a metadata object of somebody else, whose text stays as it is.
+//! Adds objects of the gateway to a metadata object that came from elsewhere, without changing its text.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,8 @@ use serde_json::value::RawValue;
 
 use crate::json::{ObjectWriter, on_one_line};
 
-/// Writes `base`, which is an object, with the object `name` in it. What `base` says under that name stays where `write`
-/// does not write the same key.
+/// Writes the object `base` and adds the object `name` to it. If `base` has that object already, its keys stay, except for
+/// those that `write` writes.
 pub(crate) fn write(
     out: &mut Vec<u8>,
     base: Option<&str>,
@@ -18,59 +18,59 @@ pub(crate) fn write(
     if may_hold(&base, name) {
         return write_merged(out, &base, name, write);
     }
-    // Nothing has to be taken apart: ours goes before the brace that closes theirs.
+    // The name is new in `base`, so its object goes before the closing brace and nothing has to be parsed.
     let open = base.strip_suffix('}').unwrap_or("{").trim_ascii_end();
     out.extend_from_slice(open.as_bytes());
     if open.len() > 1 {
         out.push(b',');
     }
-    let mut ours = ObjectWriter::inside(out);
-    ours.object(name, write);
-    ours.end();
+    let mut added = ObjectWriter::inside(out);
+    added.object(name, write);
+    added.end();
 }
 
-/// The same for a base that may already hold the name.
+/// The same for a `base` that may already have the name.
 pub(crate) fn write_merged(
     out: &mut Vec<u8>,
     base: &str,
     name: &str,
     write: impl FnOnce(&mut ObjectWriter<'_>),
 ) {
-    let mut ours = Vec::new();
-    let mut object = ObjectWriter::begin(&mut ours);
+    let mut added = Vec::new();
+    let mut object = ObjectWriter::begin(&mut added);
     write(&mut object);
     object.end();
-    let ours = str::from_utf8(&ours).map(fields_of).unwrap_or_default();
+    let added = str::from_utf8(&added).map(fields_of).unwrap_or_default();
 
     let fields = fields_of(base);
-    let theirs = fields.get(name).map(|raw| fields_of(raw.get())).unwrap_or_default();
+    let existing = fields.get(name).map(|raw| fields_of(raw.get())).unwrap_or_default();
     let mut object = ObjectWriter::begin(out);
     write_all_but(&mut object, base, name);
     object.object(name, |object| {
-        write_fields(object, theirs.iter().filter(|(key, _)| !ours.contains_key(*key)));
-        write_fields(object, ours.iter());
+        write_fields(object, existing.iter().filter(|(key, _)| !added.contains_key(*key)));
+        write_fields(object, added.iter());
     });
     object.end();
 }
 
-/// Writes the fields of an object into ours, but for one name.
+/// Writes all fields of an object except one into another object.
 pub(crate) fn write_all_but(object: &mut ObjectWriter<'_>, json: &str, name: &str) {
     write_fields(object, fields_of(json).iter().filter(|(key, _)| *key != name));
 }
 
-/// Writes the fields of an object, and those of another in the place of the ones that have the same name.
-pub(crate) fn write_over(object: &mut ObjectWriter<'_>, base: &str, others: &str) {
-    let others = fields_of(others);
-    write_fields(object, fields_of(base).iter().filter(|(key, _)| !others.contains_key(*key)));
-    write_fields(object, others.iter());
+/// Writes the fields of `base`, each replaced by the field of `overrides` that has the same name, and the rest of `overrides`.
+pub(crate) fn write_over(object: &mut ObjectWriter<'_>, base: &str, overrides: &str) {
+    let overrides = fields_of(overrides);
+    write_fields(object, fields_of(base).iter().filter(|(key, _)| !overrides.contains_key(*key)));
+    write_fields(object, overrides.iter());
 }
 
-/// False only when the name is surely no key of the object.
+/// False only if the name is certainly no key of the object.
 fn may_hold(base: &str, name: &str) -> bool {
     base.contains(name) || base.contains("\\u")
 }
 
-/// Nothing for what is no object: ours has to stand somewhere, and nobody else owns the name.
+/// The fields of an object. A value that is no object has none and is replaced, because the name belongs to the gateway.
 fn fields_of(json: &str) -> BTreeMap<String, &RawValue> {
     serde_json::from_str(json).unwrap_or_default()
 }

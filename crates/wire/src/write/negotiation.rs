@@ -1,4 +1,4 @@
-//! The note that a task is told in certain output modes only, for every reader of it.
+//! The note in a task's metadata that the task is delivered in certain output modes only.
 
 use std::borrow::Cow;
 
@@ -6,8 +6,8 @@ use longshore_model::{Metadata, OutputModes};
 
 use super::merge;
 
-/// The metadata with `opencode.output_negotiation` set, if there are modes to name. Other keys stay.
-pub(crate) fn noted<'a>(metadata: Option<&'a Metadata>, output: &OutputModes) -> Option<Cow<'a, str>> {
+/// The metadata with `opencode.output_negotiation` set, if the modes are restricted. All other keys stay.
+pub(crate) fn annotated<'a>(metadata: Option<&'a Metadata>, output: &OutputModes) -> Option<Cow<'a, str>> {
     let metadata = metadata.map(Metadata::get);
     if output.is_unrestricted() {
         return metadata.map(Cow::Borrowed);
@@ -18,5 +18,5 @@ pub(crate) fn noted<'a>(metadata: Option<&'a Metadata>, output: &OutputModes) ->
             object.texts("accepted_output_modes", output.iter());
         });
     });
-    Some(Cow::Owned(String::from_utf8(out).expect("JSON is text")))
+    Some(Cow::Owned(String::from_utf8(out).expect("JSON is UTF-8")))
 }

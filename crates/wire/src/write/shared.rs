@@ -1,6 +1,6 @@
-//! `metadata.shared`: what the extensions add to an answer, for the readers that activated them.
+//! `metadata.shared`: what the extensions add to a response, for the clients that activated them.
 //!
-//! The names and shapes are those of `opencode-a2a`, so that its clients work unchanged.
+//! The names and structures are those of the Python peer, `opencode-a2a`, so that its clients work unchanged.
 
 use longshore_model::{
     Artifact, BlockKind, ContextId, Cost, InterruptNote, InterruptPhase, Notes, Parent, Progress,
@@ -11,15 +11,15 @@ use super::merge;
 use crate::extension::Activated;
 use crate::json::{ObjectWriter, on_one_line, write_number};
 
-/// Where an event stands.
+/// The position of an event in the log of its task.
 #[derive(Clone, Copy)]
-pub(crate) struct Place<'a> {
+pub(crate) struct EventPosition<'a> {
     pub(crate) task: &'a TaskId,
     pub(crate) context: &'a ContextId,
     pub(crate) seq: Seq,
 }
 
-/// What one reader is told at one place. Mostly nothing.
+/// The content of one `metadata.shared`. Usually there is none.
 #[derive(Default)]
 pub(crate) struct Shared<'a> {
     session: Option<&'a SessionNote>,
@@ -28,26 +28,26 @@ pub(crate) struct Shared<'a> {
     interrupt: Option<&'a InterruptNote>,
     parent: Option<&'a Parent>,
     block: Option<&'a Artifact>,
-    place: Option<Place<'a>>,
-    /// What the block is that a part belongs to, when that is all there is to tell.
+    position: Option<EventPosition<'a>>,
+    /// The kind of the block that a part belongs to, for dialects that write it on each part.
     part_of: Option<BlockKind>,
-    /// What made a status be told, in the word of the 0.3 line, which alone has one.
+    /// The reason for a status update. Only 0.3 has this field.
     source: Option<&'static str>,
 }
 
 impl<'a> Shared<'a> {
-    pub(crate) fn of_status(notes: &'a Notes, place: Place<'a>, activated: Activated) -> Self {
+    pub(crate) fn of_status(notes: &'a Notes, position: EventPosition<'a>, activated: Activated) -> Self {
         Self {
             session: notes.session.as_ref().filter(|_| activated.shows_session()),
             usage: notes.usage.as_ref().filter(|_| activated.shows_stream()),
             progress: notes.progress.as_ref().filter(|_| activated.shows_stream()),
             interrupt: notes.interrupt.as_ref().filter(|_| activated.shows_interrupt()),
-            place: activated.shows_stream().then_some(place),
+            position: activated.shows_stream().then_some(position),
             ..Self::default()
         }
     }
 
-    /// The same, with the word that says what it is about.
+    /// Adds the reason for the status update.
     pub(crate) fn with_source(self) -> Self {
         let source = match (self.interrupt, self.progress) {
             (Some(_), _) => "interrupt",
@@ -57,7 +57,7 @@ impl<'a> Shared<'a> {
         Self { source: Some(source), ..self }
     }
 
-    /// Of the asks that are open, the oldest is told: it is the one to answer first.
+    /// Of several open asks the oldest is shown, because it is the one to answer first.
     pub(crate) fn of_task(task: &'a Task, activated: Activated) -> Self {
         Self {
             session: task.session.as_ref().filter(|_| activated.shows_session()),
@@ -71,19 +71,24 @@ impl<'a> Shared<'a> {
         Self { parent: parent.filter(|_| activated.shows_stream()), ..Self::default() }
     }
 
-    /// `place`: that of the update. A block of a whole task has none, and a file is no block of the agent's stream.
-    pub(crate) fn of_block(block: &'a Artifact, place: Option<Place<'a>>, activated: Activated) -> Self {
+    /// `position`: that of the update; a block in a whole task has none. A file gets nothing, because it is no block of the
+    /// agent's stream.
+    pub(crate) fn of_block(
+        block: &'a Artifact,
+        position: Option<EventPosition<'a>>,
+        activated: Activated,
+    ) -> Self {
         if !activated.shows_stream() || block.kind == BlockKind::File {
             return Self::default();
         }
-        Self { block: Some(block), place, ..Self::default() }
+        Self { block: Some(block), position, ..Self::default() }
     }
 
     pub(crate) fn of_part(block: Option<BlockKind>) -> Self {
         Self { part_of: block, ..Self::default() }
     }
 
-    /// Writes the key `metadata`, when there is anything to write: what is there, and this beside it.
+    /// Writes the key `metadata`, if there is anything to write: the given metadata, and `shared` in it.
     pub(crate) fn write(&self, object: &mut ObjectWriter<'_>, metadata: Option<&str>) {
         if !self.is_empty() {
             merge::write(object.key("metadata"), metadata, "shared", |shared| self.write_notes(shared));
@@ -93,14 +98,14 @@ impl<'a> Shared<'a> {
     }
 
     fn is_empty(&self) -> bool {
-        let Self { session, usage, progress, interrupt, parent, block, place, part_of, source: _ } = self;
+        let Self { session, usage, progress, interrupt, parent, block, position, part_of, source: _ } = self;
         session.is_none()
             && usage.is_none()
             && progress.is_none()
             && interrupt.is_none()
             && parent.is_none()
             && block.is_none()
-            && place.is_none()
+            && position.is_none()
             && part_of.is_none()
     }
 
@@ -127,10 +132,10 @@ impl<'a> Shared<'a> {
                 object.number("depth", parent.depth);
             });
         }
-        if self.block.is_some() || self.place.is_some() {
+        if self.block.is_some() || self.position.is_some() {
             shared.object("stream", |object| {
                 object.some_text("source", self.source);
-                write_stream(object, self.block, self.place);
+                write_stream(object, self.block, self.position);
             });
         }
         if let Some(kind) = self.part_of {
@@ -139,7 +144,11 @@ impl<'a> Shared<'a> {
     }
 }
 
-fn write_stream(object: &mut ObjectWriter<'_>, block: Option<&Artifact>, place: Option<Place<'_>>) {
+fn write_stream(
+    object: &mut ObjectWriter<'_>,
+    block: Option<&Artifact>,
+    position: Option<EventPosition<'_>>,
+) {
     if let Some(block) = block {
         object.text("block_type", block.kind.as_str());
         object.text(
@@ -153,8 +162,8 @@ fn write_stream(object: &mut ObjectWriter<'_>, block: Option<&Artifact>, place: 
             object.text("message_id", message.as_str());
         }
     }
-    if let Some(Place { task, context, seq }) = place {
-        // Identifiers hold nothing that needs escaping.
+    if let Some(EventPosition { task, context, seq }) = position {
+        // Ids contain no character that needs escaping.
         write_number(object.key("event_id"), format_args!("\"{task}:{context}:{task}:stream:{seq}\""));
         object.number("sequence", seq.0);
     }
@@ -176,7 +185,7 @@ fn write_usage(object: &mut ObjectWriter<'_>, usage: &Usage) {
     write_cost(object.key("cost"), cost);
 }
 
-/// The exact decimal: a float could not hold every cost.
+/// Writes the exact decimal: a float cannot represent every cost.
 fn write_cost(out: &mut Vec<u8>, Cost(billionths): Cost) {
     const UNIT: u64 = 1_000_000_000;
     write_number(out, billionths / UNIT);
@@ -221,7 +230,7 @@ fn write_interrupt(object: &mut ObjectWriter<'_>, note: &InterruptNote) {
     }
 }
 
-/// There are two words for a client that knows no more: the ask was answered, or the agent did not get what it asked for.
+/// The two outcomes that every client knows: the ask was answered, or the agent did not get what it asked for.
 fn answer_word(resolution: Resolution) -> &'static str {
     match resolution {
         Resolution::Replied | Resolution::Elsewhere => "replied",

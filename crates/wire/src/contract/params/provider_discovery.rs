@@ -11,17 +11,17 @@ use crate::surface::ProtocolVersion;
 
 const EXTENSION: Extension = Extension::ProviderDiscovery;
 
-pub(super) fn params(deployment: &Deployment, line: ProtocolVersion) -> Value {
+pub(super) fn params(deployment: &Deployment, version: ProtocolVersion) -> Value {
     let mut params = json!({
         "methods": method::names(deployment, EXTENSION),
-        "method_contracts": method::contracts(deployment, line, EXTENSION),
+        "method_contracts": method::contracts(deployment, version, EXTENSION),
     });
     routing(&mut params);
     let rest = json!({
         "context_fields": routing_fields(),
-        "provider_item_fields": item_fields(Item::Provider, line),
-        "model_item_fields": item_fields(Item::Model, line),
-        "errors": errors_of(deployment, line, EXTENSION),
+        "provider_item_fields": item_fields(Item::Provider, version),
+        "model_item_fields": item_fields(Item::Model, version),
+        "errors": errors_of(deployment, version, EXTENSION),
         "notes": [
             "The lists are OpenCode's own, for the place that the metadata names or the root of the workspace.",
             "Of a provider nothing is told that lets anybody use it: no key, no option, no header.",

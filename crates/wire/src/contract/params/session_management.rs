@@ -13,7 +13,7 @@ use crate::surface::ProtocolVersion;
 
 const EXTENSION: Extension = Extension::SessionManagement;
 
-pub(super) fn params(deployment: &Deployment, line: ProtocolVersion, offers: Option<&Offers>) -> Value {
+pub(super) fn params(deployment: &Deployment, version: ProtocolVersion, offers: Option<&Offers>) -> Value {
     let by_effect = |effect| method::names_by_effect(deployment, EXTENSION, effect);
     let mut params = json!({
         "methods": method::names(deployment, EXTENSION),
@@ -24,8 +24,8 @@ pub(super) fn params(deployment: &Deployment, line: ProtocolVersion, offers: Opt
         "method_capabilities": method::capabilities(EXTENSION),
         "parameter_capabilities": method::parameter_capabilities(deployment, EXTENSION),
         "pagination": pagination(deployment),
-        "method_contracts": method::contracts(deployment, line, EXTENSION),
-        "errors": errors_of(deployment, line, EXTENSION),
+        "method_contracts": method::contracts(deployment, version, EXTENSION),
+        "errors": errors_of(deployment, version, EXTENSION),
         "context_semantics": {
             "a2a_context_id_field": "contextId",
             "a2a_context_id_prefix": CONTEXT_PREFIX,
@@ -33,13 +33,13 @@ pub(super) fn params(deployment: &Deployment, line: ProtocolVersion, offers: Opt
         },
     });
     routing(&mut params);
-    let fields = |item| item_fields(item, line);
+    let fields = |item| item_fields(item, version);
     let rest = json!({
         "context_fields": routing_fields(),
         "session_status_fields": fields(Item::SessionStatus),
         "todo_fields": fields(Item::Todo),
         "file_diff_fields": fields(Item::FileDiff),
-        "session_summary_fields": placed_fields("item", Item::SessionSummary, line),
+        "session_summary_fields": placed_fields("item", Item::SessionSummary, version),
         "notes": [
             "A session belongs to the caller that it was made for. Those of others are refused unless the operator shares \
              them; those of nobody are for callers with the capability session_claim.",
@@ -57,9 +57,9 @@ pub(super) fn params(deployment: &Deployment, line: ProtocolVersion, offers: Opt
     params
 }
 
-/// The same for all methods that page.
+/// The paging of all methods that page; it is the same for all.
 fn pagination(deployment: &Deployment) -> Value {
-    let paged = || method::of(deployment, EXTENSION).filter(|method| method.paged);
+    let paged = || method::of_extension(deployment, EXTENSION).filter(|method| method.paged);
     let names = |methods: &mut dyn Iterator<Item = &'static Method>| -> Vec<&'static str> {
         methods.map(|method| method.name).collect()
     };

@@ -11,26 +11,26 @@ use crate::surface::ProtocolVersion;
 
 const EXTENSION: Extension = Extension::WorkspaceControl;
 
-pub(super) fn params(deployment: &Deployment, line: ProtocolVersion) -> Value {
+pub(super) fn params(deployment: &Deployment, version: ProtocolVersion) -> Value {
     let mut params = json!({
         "methods": method::names(deployment, EXTENSION),
         "control_method_flags": method::flags(EXTENSION),
         "method_capabilities": method::capabilities(EXTENSION),
         "parameter_capabilities": method::parameter_capabilities(deployment, EXTENSION),
-        "method_contracts": method::contracts(deployment, line, EXTENSION),
+        "method_contracts": method::contracts(deployment, version, EXTENSION),
         "upstream_stability": stability(),
     });
     routing(&mut params);
-    let paths = match line {
+    let paths = match version {
         ProtocolVersion::V1 => "Places are told by name, without their directories.",
         ProtocolVersion::V03 => "Directories are told of the gateway's own project.",
     };
     let rest = json!({
         "routing_fields": routing_fields(),
-        "project_item_fields": item_fields(Item::Project, line),
-        "workspace_item_fields": item_fields(Item::Workspace, line),
-        "worktree_item_fields": item_fields(Item::Worktree, line),
-        "errors": errors_of(deployment, line, EXTENSION),
+        "project_item_fields": item_fields(Item::Project, version),
+        "workspace_item_fields": item_fields(Item::Workspace, version),
+        "worktree_item_fields": item_fields(Item::Worktree, version),
+        "errors": errors_of(deployment, version, EXTENSION),
         "notes": [
             "These methods are about the project that the gateway works in; the metadata is checked and not needed.",
             "A worktree is removed or reset only if OpenCode lists it for that project, and never the root of the workspace.",
@@ -42,7 +42,7 @@ pub(super) fn params(deployment: &Deployment, line: ProtocolVersion) -> Value {
     params
 }
 
-/// Of all methods, also of those that are not served.
+/// The stability of all methods, including those that are not served.
 fn stability() -> Map<String, Value> {
     let methods = methods::all().filter(|method| method.extension == EXTENSION);
     let words = methods.map(|method| {

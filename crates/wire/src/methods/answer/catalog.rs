@@ -18,8 +18,8 @@ pub(super) fn write<T>(
     object.texts("connected", &catalog.connected);
 }
 
-pub(super) fn write_provider(out: &mut Vec<u8>, told: &ProviderInfo) {
-    let ProviderInfo { id, name, connected, model_count, source, default_model } = told;
+pub(super) fn write_provider(out: &mut Vec<u8>, info: &ProviderInfo) {
+    let ProviderInfo { id, name, connected, model_count, source, default_model } = info;
     let mut item = ObjectWriter::begin(out);
     item.text("provider_id", id);
     item.text("name", name);
@@ -30,24 +30,24 @@ pub(super) fn write_provider(out: &mut Vec<u8>, told: &ProviderInfo) {
     item.end();
 }
 
-pub(super) fn write_model(out: &mut Vec<u8>, told: &ModelInfo) {
+pub(super) fn write_model(out: &mut Vec<u8>, info: &ModelInfo) {
     let mut item = ObjectWriter::begin(out);
-    item.text("provider_id", &told.provider);
-    item.text("model_id", &told.id);
-    item.text("name", &told.name);
-    item.boolean("default", told.is_default);
-    item.boolean("connected", told.connected);
-    item.some_text("status", told.status.as_deref());
-    let sizes = [("context_window", told.context_window), ("max_output_tokens", told.max_output_tokens)];
+    item.text("provider_id", &info.provider);
+    item.text("model_id", &info.id);
+    item.text("name", &info.name);
+    item.boolean("default", info.is_default);
+    item.boolean("connected", info.connected);
+    item.some_text("status", info.status.as_deref());
+    let sizes = [("context_window", info.context_window), ("max_output_tokens", info.max_output_tokens)];
     for (key, size) in sizes {
         if let Some(size) = size {
             item.number(key, size);
         }
     }
     let abilities = [
-        ("supports_reasoning", told.supports_reasoning),
-        ("supports_tool_call", told.supports_tool_call),
-        ("supports_attachments", told.supports_attachments),
+        ("supports_reasoning", info.supports_reasoning),
+        ("supports_tool_call", info.supports_tool_call),
+        ("supports_attachments", info.supports_attachments),
     ];
     for (key, ability) in abilities {
         if let Some(ability) = ability {

@@ -12,12 +12,12 @@ use crate::surface::ProtocolVersion;
 use crate::time;
 use crate::write::write_kind;
 
-/// By their ids.
+/// Writes the statuses sorted by session id.
 pub(super) fn write_statuses(object: &mut ObjectWriter<'_>, statuses: &[SessionStatus]) {
     let mut statuses: Vec<&SessionStatus> = statuses.iter().collect();
     statuses.sort_by(|one, other| one.session.cmp(&other.session));
-    object.array("items", statuses, |out, told| {
-        let SessionStatus { session, kind, attempt, message, next } = told;
+    object.array("items", statuses, |out, info| {
+        let SessionStatus { session, kind, attempt, message, next } = info;
         let mut item = ObjectWriter::begin(out);
         item.text("session_id", session.as_str());
         item.text("type", kind);
@@ -30,35 +30,35 @@ pub(super) fn write_statuses(object: &mut ObjectWriter<'_>, statuses: &[SessionS
     });
 }
 
-/// A session is a task that nothing is awaited from: what happens in it now is told by its status, or by tasks of their own.
-pub(super) fn write_task(out: &mut Vec<u8>, told: &SessionInfo, line: ProtocolVersion) {
-    let spelling = spelling(line);
+/// Writes a session as a completed task: the session status, or tasks of their own, show what happens in it now.
+pub(super) fn write_task(out: &mut Vec<u8>, info: &SessionInfo, version: ProtocolVersion) {
+    let spelling = spelling(version);
     let mut task = ObjectWriter::begin(out);
     write_kind(&mut task, "task", spelling);
-    task.text("id", told.id.as_str());
-    write_context(&mut task, told.id.as_str());
+    task.text("id", info.id.as_str());
+    write_context(&mut task, info.id.as_str());
     task.object("status", |status| {
         status.text("state", (spelling.state_name)(TaskState::Completed));
-        if let Some(at) = told.updated.or(told.created) {
+        if let Some(at) = info.updated.or(info.created) {
             let out = status.key("timestamp");
             out.push(b'"');
             time::write(out, at);
             out.push(b'"');
         }
     });
-    task.object("metadata", |metadata| write_session(metadata, told.id.as_str(), Some(&told.title)));
+    task.object("metadata", |metadata| write_session(metadata, info.id.as_str(), Some(&info.title)));
     task.end();
 }
 
-pub(super) fn write_message(out: &mut Vec<u8>, told: &StoredMessage, line: ProtocolVersion) {
-    let spelling = spelling(line);
-    let StoredMessage { id, session, role, text, created: _, error } = told;
+pub(super) fn write_message(out: &mut Vec<u8>, info: &StoredMessage, version: ProtocolVersion) {
+    let spelling = spelling(version);
+    let StoredMessage { id, session, role, text, created: _, error } = info;
     let mut message = ObjectWriter::begin(out);
     write_kind(&mut message, "message", spelling);
     message.text("messageId", id.as_str());
     write_context(&mut message, session.as_str());
     message.text("role", (spelling.role_name)(*role));
-    // There is always one, since a message has at least one part.
+    // An empty text is written too, because a message has at least one part.
     let part = Part::text(text.as_str());
     message.array("parts", [&part], |out, part| {
         (spelling.write_part)(out, PartView { part, as_text: false, block: None });
@@ -73,7 +73,7 @@ pub(super) fn write_message(out: &mut Vec<u8>, told: &StoredMessage, line: Proto
 }
 
 fn write_context(object: &mut ObjectWriter<'_>, session: &str) {
-    // Identifiers hold nothing that needs escaping.
+    // Ids contain no character that needs escaping.
     write_number(object.key("contextId"), format_args!("\"{CONTEXT_PREFIX}{session}\""));
 }
 
@@ -86,16 +86,16 @@ fn write_session(metadata: &mut ObjectWriter<'_>, id: &str, title: Option<&str>)
     });
 }
 
-pub(super) fn write_summary(out: &mut Vec<u8>, told: &SessionInfo) {
+pub(super) fn write_summary(out: &mut Vec<u8>, info: &SessionInfo) {
     let mut item = ObjectWriter::begin(out);
-    item.text("id", told.id.as_str());
-    item.text("title", &told.title);
-    item.some_text("project_id", told.project.as_deref());
-    item.some_text("directory", told.directory.as_deref());
-    item.some_text("parent_id", told.parent.as_ref().map(SessionId::as_str));
-    item.some_text("version", told.version.as_deref());
-    item.some_text("share_url", told.share_url.as_deref());
-    if let Some(revert) = &told.revert {
+    item.text("id", info.id.as_str());
+    item.text("title", &info.title);
+    item.some_text("project_id", info.project.as_deref());
+    item.some_text("directory", info.directory.as_deref());
+    item.some_text("parent_id", info.parent.as_ref().map(SessionId::as_str));
+    item.some_text("version", info.version.as_deref());
+    item.some_text("share_url", info.share_url.as_deref());
+    if let Some(revert) = &info.revert {
         item.object("revert", |object| {
             object.text("message_id", revert.message.as_str());
             object.some_text("part_id", revert.part.as_ref().map(PartRef::as_str));
@@ -106,11 +106,11 @@ pub(super) fn write_summary(out: &mut Vec<u8>, told: &SessionInfo) {
     item.end();
 }
 
-/// OpenCode has no ids for them, and clients expect some: ours are their places.
+/// OpenCode's todos have no ids, but clients expect them: their positions serve as ids.
 pub(super) fn write_todos(object: &mut ObjectWriter<'_>, todos: &[Todo]) {
-    object.array("items", (1_usize..).zip(todos), |out, (place, todo)| {
+    object.array("items", (1_usize..).zip(todos), |out, (position, todo)| {
         let mut item = ObjectWriter::begin(out);
-        item.text("id", &place.to_string());
+        item.text("id", &position.to_string());
         item.text("content", &todo.content);
         item.text("status", &todo.status);
         item.text("priority", &todo.priority);
@@ -118,8 +118,8 @@ pub(super) fn write_todos(object: &mut ObjectWriter<'_>, todos: &[Todo]) {
     });
 }
 
-pub(super) fn write_diff(out: &mut Vec<u8>, told: &FileDiff) {
-    let FileDiff { file, patch, status, additions, deletions, message } = told;
+pub(super) fn write_diff(out: &mut Vec<u8>, info: &FileDiff) {
+    let FileDiff { file, patch, status, additions, deletions, message } = info;
     let mut item = ObjectWriter::begin(out);
     item.text("file", file);
     item.some_text("patch", patch.as_deref());
@@ -130,7 +130,7 @@ pub(super) fn write_diff(out: &mut Vec<u8>, told: &FileDiff) {
     item.end();
 }
 
-/// A moment as OpenCode tells it.
+/// Writes a time as OpenCode does.
 pub(super) fn write_millis(object: &mut ObjectWriter<'_>, key: &str, at: Option<Timestamp>) {
     if let Some(Timestamp(millis)) = at {
         object.number(key, millis);

@@ -1,4 +1,4 @@
-//! What is told, in both lines.
+//! The results of all methods, in both versions.
 
 use std::fmt::Write as _;
 
@@ -10,24 +10,25 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::methods::{all, find};
+use crate::testing::document::{changes, print};
 
 pub(crate) mod sample;
 
 use sample::{full, sparse};
 
-fn answer(name: &str, told: &ControlResult, line: ProtocolVersion) -> Value {
-    serde_json::from_slice(&find(name).unwrap().answer(told, line).unwrap()).unwrap()
+fn answer(name: &str, result: &ControlResult, version: ProtocolVersion) -> Value {
+    serde_json::from_slice(&find(name).unwrap().answer(result, version).unwrap()).unwrap()
 }
 
 #[test]
-fn every_method_in_both_lines() {
+fn every_result_in_both_versions() {
     let mut text = String::new();
     for method in all() {
-        for told in [full(method), sparse(method)].into_iter().flatten() {
-            let [new, old] = ProtocolVersion::ALL.map(|line| answer(method.name, &told, line));
-            writeln!(text, "{} {:#}", method.name, new).unwrap();
+        for result in [full(method), sparse(method)].into_iter().flatten() {
+            let [new, old] = ProtocolVersion::ALL.map(|version| answer(method.name, &result, version));
+            writeln!(text, "{} {}", method.name, print(&new)).unwrap();
             if old != new {
-                writeln!(text, "0.3 {old:#}").unwrap();
+                writeln!(text, "0.3: {}", changes(&new, &old)).unwrap();
             }
         }
     }
@@ -35,21 +36,21 @@ fn every_method_in_both_lines() {
 }
 
 #[test]
-fn only_methods_of_asks_have_their_answers_elsewhere() {
+fn only_methods_about_asks_write_their_results_elsewhere() {
     for method in all() {
-        let is_of_asks = matches!(method.result, Answer::Answered | Answer::Items(Item::Interrupt));
-        assert_eq!(full(method).is_none(), is_of_asks, "{}", method.name);
+        let is_about_asks = matches!(method.result, Answer::Answered | Answer::Items(Item::Interrupt));
+        assert_eq!(full(method).is_none(), is_about_asks, "{}", method.name);
     }
 }
 
 #[test]
-fn what_is_not_its_result_is_an_error_and_is_not_repeated() {
-    let secret = ControlResult::Worktrees(Vec::new());
+fn a_result_of_another_method_is_an_internal_error() {
+    let other = ControlResult::Worktrees(Vec::new());
     for method in all().filter(|method| method.result != Answer::Items(Item::Worktree)) {
-        let error = method.answer(&secret, ProtocolVersion::V1).unwrap_err();
+        let error = method.answer(&other, ProtocolVersion::V1).unwrap_err();
         assert_eq!(error.kind(), longshore_model::ErrorKind::Internal, "{}", method.name);
     }
-    // There is one after it was made, so nothing is no answer.
+    // A workspace exists after its creation, so an absent one is wrong.
     find("opencode.workspaces.create")
         .unwrap()
         .answer(&ControlResult::Workspace(None), ProtocolVersion::V1)
@@ -64,8 +65,8 @@ fn the_official_types_agree_on_sessions_and_messages() {
         else {
             continue;
         };
-        for told in [full(method), sparse(method)].into_iter().flatten() {
-            let result = answer(method.name, &told, ProtocolVersion::V1);
+        for result in [full(method), sparse(method)].into_iter().flatten() {
+            let result = answer(method.name, &result, ProtocolVersion::V1);
             let items = result["items"].as_array().cloned().unwrap_or_else(|| vec![result["item"].clone()]);
             for value in items {
                 match item {
@@ -80,22 +81,23 @@ fn the_official_types_agree_on_sessions_and_messages() {
 
 fn through<T: Serialize + DeserializeOwned>(ours: &Value) {
     let theirs: T = serde_json::from_value(ours.clone()).unwrap();
-    // Another spelling of the same zone.
+    // The official types spell the time zone differently.
     let theirs = serde_json::to_string(&theirs).unwrap().replace("+00:00", "Z");
     assert_eq!(&serde_json::from_str::<Value>(&theirs).unwrap(), ours);
 }
 
 #[test]
 fn an_empty_message_has_a_part() {
-    let Some(ControlResult::Message(mut told)) = full(find("opencode.sessions.messages.get").unwrap()) else {
+    let Some(ControlResult::Message(mut result)) = full(find("opencode.sessions.messages.get").unwrap())
+    else {
         unreachable!()
     };
-    told.text = String::new();
-    told.role = Role::User;
-    let told = ControlResult::Message(told);
-    let new = answer("opencode.sessions.messages.get", &told, ProtocolVersion::V1);
+    result.text = String::new();
+    result.role = Role::User;
+    let result = ControlResult::Message(result);
+    let new = answer("opencode.sessions.messages.get", &result, ProtocolVersion::V1);
     assert_eq!((&new["item"]["parts"], &new["item"]["role"]), (&json!([{"text": ""}]), &json!("ROLE_USER")));
-    let old = answer("opencode.sessions.messages.get", &told, ProtocolVersion::V03);
+    let old = answer("opencode.sessions.messages.get", &result, ProtocolVersion::V03);
     let part = json!([{"kind": "text", "text": ""}]);
     assert_eq!((&old["item"]["parts"], &old["item"]["role"]), (&part, &json!("user")));
 }
@@ -103,14 +105,14 @@ fn an_empty_message_has_a_part() {
 #[test]
 fn a_session_with_the_longest_id_has_a_context() {
     let longest = "s".repeat(longshore_model::id::MAX_ID_LENGTH);
-    let mut told = sample::session("ses_1");
-    told.id = longshore_model::SessionId::parse(&longest).unwrap();
-    let value = answer("opencode.sessions.get", &ControlResult::Session(told), ProtocolVersion::V1);
+    let mut result = sample::session("ses_1");
+    result.id = longshore_model::SessionId::parse(&longest).unwrap();
+    let value = answer("opencode.sessions.get", &ControlResult::Session(result), ProtocolVersion::V1);
     assert_eq!(value["item"]["contextId"], format!("{CONTEXT_PREFIX}{longest}"));
 }
 
 #[test]
-fn statuses_are_by_id_and_todos_by_place() {
+fn statuses_are_sorted_by_id() {
     let status = |session: &str| {
         let Some(ControlResult::Statuses(mut all)) = full(find("opencode.sessions.status").unwrap()) else {
             unreachable!()
@@ -119,8 +121,8 @@ fn statuses_are_by_id_and_todos_by_place() {
         status.session = longshore_model::SessionId::parse(session).unwrap();
         status
     };
-    let told = ControlResult::Statuses(vec![status("ses_b"), status("ses_a"), status("ses_c")]);
-    let value = answer("opencode.sessions.status", &told, ProtocolVersion::V03);
+    let result = ControlResult::Statuses(vec![status("ses_b"), status("ses_a"), status("ses_c")]);
+    let value = answer("opencode.sessions.status", &result, ProtocolVersion::V03);
     let ids: Vec<&Value> =
         value["items"].as_array().unwrap().iter().map(|item| &item["session_id"]).collect();
     assert_eq!(ids, ["ses_a", "ses_b", "ses_c"]);

@@ -1,4 +1,4 @@
-//! Answers to asks, and the lists of them.
+//! Answers to asks, and lists of asks.
 
 use longshore_model::{Answer, AskKind, ErrorKind, PermissionReply, RequestId};
 
@@ -78,7 +78,7 @@ fn bad_parameters_are_named() {
         (reply, r#"{"request_id":"per_1","reply":"once","metadata":{"opencode":[]}}"#, "metadata.opencode"),
         (reply, r#"{"request_id":"per_1","reply":"once","metadata":{"shared":"x"}}"#, "metadata.shared"),
         (reply, r#"{"request_id":"per_1","reply":"once","answers":[]}"#, "answers"),
-        // The metadata is looked at before the names, and the names before the values.
+        // The metadata is checked before the names, and the names before the values.
         (reply, r#"{"request_id":"per_1","extra":1,"metadata":{"other":{}}}"#, "metadata.other"),
         (reply, r#"{"request_id":"per_1","reply":"maybe","extra":1}"#, "extra"),
         (question, r#"{"request_id":"que_1"}"#, "answers"),
@@ -99,12 +99,12 @@ fn bad_parameters_are_named() {
 }
 
 #[test]
-fn a_method_is_served_to_those_who_activated_its_extension() {
+fn a_method_needs_its_extension() {
     for method in all() {
         let others: Activated =
             all().map(|method| method.extension).filter(|extension| *extension != method.extension).collect();
         for activated in [Activated::NONE, others] {
-            // Nothing else is looked at before.
+            // The extension is checked before the parameters.
             let error = method.read(ProtocolVersion::V1, r#"{"nonsense":1}"#, activated).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::ExtensionNotActivated, "{}", method.name);
         }

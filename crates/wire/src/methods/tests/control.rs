@@ -1,4 +1,4 @@
-//! What is asked of the agent, and what is refused.
+//! Valid and invalid calls of the methods that query and control the agent.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use crate::extension::Activated;
 use crate::methods::{Call, Effect, Method, Need, Switch};
 use crate::surface::ProtocolVersion;
 
-/// Good parameters of each method that controls the agent: with as little as can be, and with all.
+/// Valid parameters of each method that queries or controls the agent: the fewest possible, and all.
 const GOOD: &[(&str, &[&str])] = &[
     (
         "status",
@@ -119,7 +119,7 @@ const GOOD: &[(&str, &[&str])] = &[
     ("opencode.worktrees.reset", &[r#"{"request":{"directory":"/repo/a","name":null}}"#]),
 ];
 
-fn whole(name: &str) -> String {
+fn full_name(name: &str) -> String {
     if name.starts_with("opencode.") { name.to_owned() } else { format!("opencode.sessions.{name}") }
 }
 
@@ -127,9 +127,9 @@ fn whole(name: &str) -> String {
 fn good_calls() {
     let mut transcript = String::new();
     for (name, params) in GOOD {
-        let name = whole(name);
+        let name = full_name(name);
         for params in *params {
-            let read = |line| method(&name).read(line, params, Activated::ALL).expect(params);
+            let read = |version| method(&name).read(version, params, Activated::ALL).expect(params);
             assert_eq!(read(ProtocolVersion::V1), read(ProtocolVersion::V03), "{params}");
             let Call::Control(request) = read(ProtocolVersion::V1) else { panic!("{name}") };
             let params: String = params.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -140,15 +140,15 @@ fn good_calls() {
         }
     }
     insta::assert_snapshot!(transcript);
-    let named: Vec<String> = GOOD.iter().map(|(name, _)| whole(name)).collect();
-    // Answers to asks are not about OpenCode by its names.
+    let named: Vec<String> = GOOD.iter().map(|(name, _)| full_name(name)).collect();
+    // The answers to asks have a test of their own.
     let controls = all().filter(|method| method.name.starts_with("opencode.") && !method.upstream.is_empty());
     let controls = controls.map(|method| method.name);
     assert_eq!(controls.collect::<Vec<_>>(), named);
 }
 
 #[test]
-fn arguments_that_would_be_run_need_what_a_shell_needs() {
+fn arguments_that_may_run_a_shell_need_the_shell_switch() {
     let command = method("opencode.sessions.command");
     for (arguments, is_run) in [
         ("!`id`", true),
@@ -158,8 +158,8 @@ fn arguments_that_would_be_run_need_what_a_shell_needs() {
         ("", false),
     ] {
         let params = serde_json::json!({"session_id": "ses_1", "request": {"command": "review", "arguments": arguments}});
-        for line in [ProtocolVersion::V1, ProtocolVersion::V03] {
-            let read = command.read_with_need(line, &params.to_string(), Activated::ALL);
+        for version in [ProtocolVersion::V1, ProtocolVersion::V03] {
+            let read = command.read_with_need(version, &params.to_string(), Activated::ALL);
             let field = "request.arguments".to_owned();
             let expected = is_run.then_some(Need { field, switch: Switch::SessionShell });
             assert_eq!(read.unwrap().1, expected, "{arguments}");
@@ -168,7 +168,7 @@ fn arguments_that_would_be_run_need_what_a_shell_needs() {
 }
 
 #[test]
-fn an_answer_names_some_of_many_names_that_are_not_known() {
+fn an_error_lists_only_some_of_many_unknown_names() {
     let params: serde_json::Map<_, _> = (0..100_000).map(|at| (format!("n{at}"), 0.into())).collect();
     for params in [serde_json::json!(params), serde_json::json!({"metadata": params})] {
         let error =
@@ -177,9 +177,9 @@ fn an_answer_names_some_of_many_names_that_are_not_known() {
     }
 }
 
-/// What is beyond most bodies has its bound all the same.
+/// The limit holds although it is larger than most requests may be.
 #[test]
-fn the_url_of_a_file_has_its_bound() {
+fn the_url_of_a_file_has_a_limit() {
     const MAX: usize = 64 * 1024 * 1024;
     let prompt = method("opencode.sessions.prompt_async");
     let read = |bytes: usize| {
@@ -193,7 +193,7 @@ fn the_url_of_a_file_has_its_bound() {
 }
 
 #[test]
-fn what_else_must_be_switched_on_is_as_the_table_says() {
+fn the_switches_of_parameters_are_those_of_the_table() {
     let with = r#"{"request":{"startCommand":"make"}}"#;
     let create = method("opencode.worktrees.create");
     let need = |params: &str| create.read_with_need(ProtocolVersion::V1, params, Activated::ALL).unwrap().1;
@@ -215,8 +215,8 @@ fn what_else_must_be_switched_on_is_as_the_table_says() {
     );
 }
 
-fn refused(name: &str, line: ProtocolVersion, params: &str) -> Error {
-    method(&whole(name)).read(line, params, Activated::ALL).expect_err(params)
+fn refused(name: &str, version: ProtocolVersion, params: &str) -> Error {
+    method(&full_name(name)).read(version, params, Activated::ALL).expect_err(params)
 }
 
 fn fields(error: &Error) -> Vec<&str> {
@@ -319,7 +319,7 @@ fn bad_parameters_are_named() {
         ("opencode.worktrees.remove", r#"{"request":{}}"#, "request.directory"),
         ("opencode.worktrees.remove", r#"{"request":{"directory":"/a","name":"a"}}"#, "request.name"),
         ("opencode.worktrees.reset", r#"{"request":{"name":"a/b"}}"#, "request.name"),
-        // Names go before values.
+        // Names are checked before values.
         ("get", r#"{"session_id":7,"other":1}"#, "other"),
         ("revert", r#"{"session_id":"ses_1","request":{"messageID":7},"other":1}"#, "other"),
         ("revert", r#"{"session_id":"ses_1","request":{"messageID":7,"other":1}}"#, "request.other"),
@@ -333,14 +333,14 @@ fn bad_parameters_are_named() {
 }
 
 #[test]
-fn pages_are_asked_for_in_one_way() {
+fn other_ways_of_paging_are_refused() {
     for name in ["cursor", "page", "size"] {
-        for (line, params) in [
+        for (version, params) in [
             (ProtocolVersion::V1, format!(r#"{{"{name}":1,"nonsense":1}}"#)),
             (ProtocolVersion::V03, format!(r#"{{"query":{{"{name}":1}}}}"#)),
         ] {
-            let error = refused("list", line, &params);
-            let path = if line == ProtocolVersion::V1 { name.to_owned() } else { format!("query.{name}") };
+            let error = refused("list", version, &params);
+            let path = if version == ProtocolVersion::V1 { name.to_owned() } else { format!("query.{name}") };
             assert_eq!(fields(&error), [path], "{params}");
         }
     }
@@ -355,9 +355,9 @@ fn pages_are_asked_for_in_one_way() {
 }
 
 #[test]
-fn on_0_3_lists_take_their_parameters_from_a_query_too() {
+fn in_0_3_lists_also_read_their_parameters_from_query() {
     let read = |name: &str, params: &str| {
-        method(&whole(name)).read(ProtocolVersion::V03, params, Activated::ALL).unwrap()
+        method(&full_name(name)).read(ProtocolVersion::V03, params, Activated::ALL).unwrap()
     };
     let flat = read("list", r#"{"limit":5,"search":"x","directory":"a"}"#);
     for params in [
@@ -384,7 +384,7 @@ fn on_0_3_lists_take_their_parameters_from_a_query_too() {
 }
 
 #[test]
-fn reads_are_told_apart_from_what_changes_something() {
+fn exactly_the_methods_that_only_get_are_reads() {
     for method in all().filter(|method| !method.upstream.is_empty()) {
         let gets = method.upstream.iter().all(|call| call.verb == crate::surface::Verb::Get);
         assert_eq!(method.effect == Effect::Read, gets, "{}", method.name);

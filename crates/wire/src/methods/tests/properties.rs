@@ -1,4 +1,4 @@
-//! What the table says, tried on each row: good parameters are read, and each wrong one is told by its path.
+//! The rules of the table, tested on each row: valid parameters are read, and each invalid one is named by its path.
 
 use std::cell::Cell;
 
@@ -8,39 +8,40 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
 use super::all;
 use crate::extension::Activated;
-use crate::methods::arbitrary;
 use crate::surface::ProtocolVersion;
+use crate::testing::params;
 
-/// The same values in each run: every row is tried with as many.
+/// Generates the same values in each run.
 fn runner(cases: u32) -> TestRunner {
     let config = Config { cases, failure_persistence: None, ..Config::default() };
     TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha))
 }
 
 #[test]
-fn good_parameters_are_read_on_both_lines() {
+fn valid_parameters_are_read_in_both_versions() {
     for method in all() {
-        let tried = runner(128).run(&arbitrary::some(method.params), |params| {
+        let outcome = runner(128).run(&params::some(method.params), |params| {
             let params = params.to_string();
-            let [one, other] = ProtocolVersion::ALL.map(|line| method.read(line, &params, Activated::ALL));
+            let [one, other] =
+                ProtocolVersion::ALL.map(|version| method.read(version, &params, Activated::ALL));
             prop_assert_eq!(one.unwrap(), other.unwrap(), "{} {}", method.name, params);
             Ok(())
         });
-        tried.unwrap_or_else(|error| panic!("{}: {error}", method.name));
+        outcome.unwrap_or_else(|error| panic!("{}: {error}", method.name));
     }
 }
 
 #[test]
-fn each_wrong_parameter_is_told_by_its_path_on_both_lines() {
+fn each_invalid_parameter_is_named_by_its_path_in_both_versions() {
     for method in all() {
         let (broken, kept) = (Cell::new(0), Cell::new(0));
-        let tried = runner(3).run(&arbitrary::full(method.params), |params| {
-            for change in arbitrary::changes(method.params, &params) {
+        let outcome = runner(3).run(&params::full(method.params), |params| {
+            for change in params::changes(method.params, &params) {
                 let changed = change.apply(&params).to_string();
-                for line in ProtocolVersion::ALL {
-                    let read = method.read(line, &changed, Activated::ALL);
-                    // Long texts say nothing in a message.
-                    let about = || format!("{} {line:?} {:.300}", method.name, changed);
+                for version in ProtocolVersion::ALL {
+                    let read = method.read(version, &changed, Activated::ALL);
+                    // Long texts are cut in messages.
+                    let about = || format!("{} {version:?} {:.300}", method.name, changed);
                     let Some(path) = &change.breaks else {
                         kept.set(kept.get() + 1);
                         prop_assert!(read.is_ok(), "{} {:?}", about(), read);
@@ -56,7 +57,7 @@ fn each_wrong_parameter_is_told_by_its_path_on_both_lines() {
             }
             Ok(())
         });
-        tried.unwrap_or_else(|error| panic!("{}: {error}", method.name));
+        outcome.unwrap_or_else(|error| panic!("{}: {error}", method.name));
         assert!(broken.get() > 0 && (kept.get() > 0 || method.params.is_empty()), "{}", method.name);
     }
 }

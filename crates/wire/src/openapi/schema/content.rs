@@ -1,4 +1,4 @@
-//! Tasks, messages, artifacts and events. The three dialects of A2A differ in a few words and wrappers, which stand here.
+//! Tasks, messages, artifacts and events. The three dialects of A2A differ in a few names and wrappers.
 
 use longshore_model::{Role, TaskState};
 use serde_json::{Map, Value, json};
@@ -48,7 +48,7 @@ impl Dialect {
     }
 }
 
-/// Adds an object that says its kind, where the dialect has that.
+/// Adds an object with a `kind`, in dialects that have it.
 fn tagged(
     schemas: &mut Map<String, Value>,
     dialect: Dialect,
@@ -194,7 +194,7 @@ fn add_events(schemas: &mut Map<String, Value>, dialect: Dialect) {
         json!({"oneOf": all})
     } else {
         let wrapped = |(key, name): &(&str, &str)| json!({"type": "object", "required": [key], "properties": {*key: dialect.reference(name)}});
-        // The gateway answers with tasks only. Where objects say what they are, they come without a wrapper.
+        // The gateway answers with tasks only. In dialects with a `kind` there is no wrapper.
         schemas.insert(dialect.named("SendMessageResponse"), wrapped(&events[0]));
         json!({"oneOf": events.iter().map(wrapped).collect::<Vec<_>>()})
     };

@@ -1,4 +1,4 @@
-//! Ids, moments, and what stands in metadata: of requests, and of answers.
+//! Ids, timestamps, and the metadata of requests and responses.
 
 use longshore_model::id::MAX_ID_LENGTH;
 use longshore_model::{AskKind, BlockKind, Delivery};
@@ -112,7 +112,7 @@ fn block_types() -> [&'static str; 4] {
     [BlockKind::Text, BlockKind::Reasoning, BlockKind::ToolCall, BlockKind::File].map(BlockKind::as_str)
 }
 
-/// What is read from the metadata of a send.
+/// The options that are read from the metadata of a send.
 fn request() -> Value {
     let line = json!({"type": "string", "maxLength": 1024});
     let open = |fields: Value| json!({"type": "object", "properties": fields, "additionalProperties": true});

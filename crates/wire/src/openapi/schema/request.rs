@@ -1,4 +1,4 @@
-//! What callers send.
+//! Requests.
 
 use longshore_model::Role;
 use serde_json::{Map, Value, json};
@@ -51,7 +51,7 @@ pub(super) fn add(schemas: &mut Map<String, Value>, dialect: Dialect) {
         configuration,
     );
     if dialect == Dialect::V03Rest {
-        // Its other requests have no body.
+        // The other REST requests have no body.
         return;
     }
     object(
@@ -68,7 +68,7 @@ pub(super) fn add(schemas: &mut Map<String, Value>, dialect: Dialect) {
 pub(in crate::openapi) fn history_length(dialect: Dialect) -> Value {
     let description = match dialect {
         Dialect::V1 | Dialect::V03Rpc => "At most so many of the newest messages.",
-        // A number of its ProtoJSON cannot be told from one that was left out.
+        // In ProtoJSON of 0.3 the number 0 cannot be distinguished from an absent one.
         Dialect::V03Rest => "At most so many of the newest messages. 0: all of them.",
     };
     json!({
@@ -80,7 +80,7 @@ pub(in crate::openapi) fn history_length(dialect: Dialect) -> Value {
     })
 }
 
-/// The fields of a list request: of its parameters, and of its query.
+/// The fields of a list request, in its params and in its query.
 pub(in crate::openapi) fn list_fields(dialect: Dialect) -> Value {
     json!({
         "contextId": reference("Id"),
@@ -88,7 +88,7 @@ pub(in crate::openapi) fn list_fields(dialect: Dialect) -> Value {
         "statusTimestampAfter": {"type": "string", "format": "date-time", "description": "At this moment or after it."},
         "pageSize": {"type": "integer", "format": "int32", "minimum": 1, "maximum": 100, "default": 50},
         "pageToken": {"type": "string", "description": "The `nextPageToken` of the page before."},
-        // A query tells 0 from nothing in every dialect.
+        // In a query, 0 and absent differ in every dialect.
         "historyLength": history_length(Dialect::V1),
         "includeArtifacts": {"type": "boolean", "default": false},
     })

@@ -1,4 +1,4 @@
-//! JSON-RPC: one schema for each method of each line, made from the tables.
+//! JSON-RPC: one schema for each method of each version, generated from the tables.
 
 use serde_json::{Map, Value, json};
 
@@ -9,7 +9,7 @@ use crate::methods::{self, Item};
 use crate::surface::{OPERATIONS, ProtocolVersion};
 use crate::v1::method::Method;
 
-pub(super) fn add(schemas: &mut Map<String, Value>, deployment: &Deployment, lines: &[ProtocolVersion]) {
+pub(super) fn add(schemas: &mut Map<String, Value>, deployment: &Deployment) {
     schemas.insert(
         "JsonRpcId".to_owned(),
         json!({
@@ -18,28 +18,28 @@ pub(super) fn add(schemas: &mut Map<String, Value>, deployment: &Deployment, lin
         }),
     );
     let mut calls = Vec::new();
-    for line in lines {
+    for version in ProtocolVersion::ALL {
         for operation in &OPERATIONS {
-            let name = operation.jsonrpc(*line);
-            let call = format!("{}Call", dialect(*line).named(operation.method.as_str()));
-            schemas.insert(call.clone(), core(*line, name, operation.method));
+            let name = operation.jsonrpc(version);
+            let call = format!("{}Call", dialect(version).named(operation.method.as_str()));
+            schemas.insert(call.clone(), core(version, name, operation.method));
             calls.push(reference(&call));
         }
     }
-    for method in methods::on(deployment) {
+    for method in methods::enabled(deployment) {
         let call = format!("{}Call", methods::pascal_case(method.key));
-        schemas.insert(call.clone(), extension(method, deployment, lines));
+        schemas.insert(call.clone(), extension(method, deployment));
         calls.push(reference(&call));
     }
-    for line in lines {
+    for version in ProtocolVersion::ALL {
         for item in Item::ALL {
-            if let Some(schema) = methods::schema::item(item, *line) {
-                schemas.insert(methods::schema::item_name(item, *line), schema);
+            if let Some(schema) = methods::schema::item(item, version) {
+                schemas.insert(methods::schema::item_name(item, version), schema);
             }
         }
-        for method in methods::on(deployment) {
-            let schema = methods::schema::result(method.result, *line);
-            schemas.insert(methods::schema::result_name(method.result, *line), schema);
+        for method in methods::enabled(deployment) {
+            let schema = methods::schema::result(method.result, version);
+            schemas.insert(methods::schema::result_name(method.result, version), schema);
         }
     }
     schemas.insert(
@@ -51,7 +51,7 @@ pub(super) fn add(schemas: &mut Map<String, Value>, deployment: &Deployment, lin
         "JsonRpcResult",
         "What a call gave.",
         &["jsonrpc", "id", "result"],
-        json!({"jsonrpc": {"const": "2.0"}, "id": reference("JsonRpcId"), "result": {"anyOf": results(deployment, lines)}}),
+        json!({"jsonrpc": {"const": "2.0"}, "id": reference("JsonRpcId"), "result": {"anyOf": results(deployment)}}),
     );
     object(
         schemas,
@@ -87,15 +87,15 @@ pub(super) fn add(schemas: &mut Map<String, Value>, deployment: &Deployment, lin
     );
 }
 
-fn dialect(line: ProtocolVersion) -> Dialect {
-    match line {
+fn dialect(version: ProtocolVersion) -> Dialect {
+    match version {
         ProtocolVersion::V1 => Dialect::V1,
         ProtocolVersion::V03 => Dialect::V03Rpc,
     }
 }
 
-fn core(line: ProtocolVersion, name: &str, method: Method) -> Value {
-    let dialect = dialect(line);
+fn core(version: ProtocolVersion, name: &str, method: Method) -> Value {
+    let dialect = dialect(version);
     let (params, is_required) = match method {
         Method::SendMessage | Method::SendStreamingMessage => (dialect.reference("SendMessageRequest"), true),
         Method::GetTask => (dialect.reference("GetTaskRequest"), true),
@@ -130,33 +130,33 @@ fn envelope(method: &str, params: &Value, needs_params: bool) -> Value {
     })
 }
 
-/// A call of a method of an extension, with what it gives on each line.
-fn extension(method: &methods::Method, deployment: &Deployment, lines: &[ProtocolVersion]) -> Value {
+/// A call of a method of an extension, with its result in each version.
+fn extension(method: &methods::Method, deployment: &Deployment) -> Value {
     let params = methods::schema::params(method, deployment);
     let mut call = envelope(method.name, &params, method.params.iter().any(|param| param.required));
     call["description"] = json!(method.summary);
-    let results = lines.iter().map(|line| {
-        let result = methods::schema::result_name(method.result, *line);
-        (line.version().to_owned(), reference(&result))
+    let results = ProtocolVersion::ALL.map(|version| {
+        let result = methods::schema::result_name(method.result, version);
+        (version.version().to_owned(), reference(&result))
     });
-    call["x-a2a-result"] = Value::Object(results.collect());
+    call["x-a2a-result"] = Value::Object(results.into_iter().collect());
     call
 }
 
-fn results(deployment: &Deployment, lines: &[ProtocolVersion]) -> Vec<Value> {
+fn results(deployment: &Deployment) -> Vec<Value> {
     let mut results = Vec::new();
-    for dialect in lines.iter().map(|line| dialect(*line)) {
+    for dialect in ProtocolVersion::ALL.map(dialect) {
         for name in ["SendMessageResponse", "Task", "TaskPage", "AgentCard"] {
             let reference = dialect.reference(name);
-            // On 0.3 the answer to a send is a task.
+            // In 0.3 the response to a send is a task.
             if !(dialect == Dialect::V03Rpc && name == "SendMessageResponse") {
                 results.push(reference);
             }
         }
     }
-    for method in methods::on(deployment) {
-        for line in lines {
-            let result = reference(&methods::schema::result_name(method.result, *line));
+    for method in methods::enabled(deployment) {
+        for version in ProtocolVersion::ALL {
+            let result = reference(&methods::schema::result_name(method.result, version));
             if !results.contains(&result) {
                 results.push(result);
             }

@@ -1,4 +1,4 @@
-//! Health.
+//! The health document.
 
 use serde_json::{Map, Value, json};
 

@@ -1,7 +1,7 @@
-//! As much of JSON Schema as the document uses. A keyword that is not known here fails the test that meets it.
+//! The part of JSON Schema that the document uses. An unknown keyword fails the test.
 //!
-//! It is stricter than the standard in one thing: a field of an object that no schema speaks of is an error, so that nothing is
-//! written that the document does not tell.
+//! The check is stricter than the standard in one respect: a field that no schema mentions is an error, so that the gateway
+//! writes nothing that the document does not describe.
 
 use std::collections::BTreeSet;
 
@@ -9,21 +9,21 @@ use serde_json::{Map, Value};
 
 use crate::{base64, time};
 
-/// Holds a value against a schema of a document.
+/// Checks a value against a schema of a document.
 pub(super) fn check(document: &Value, schema: &Value, value: &Value) -> Result<(), String> {
     let seen = fits(document, schema, value)?;
     let Some(fields) = value.as_object() else { return Ok(()) };
     match fields.keys().find(|key| !seen.contains(*key)) {
-        Some(key) => Err(format!("nothing is said of {key} in {value}")),
+        Some(key) => Err(format!("no schema mentions {key} in {value}")),
         None => Ok(()),
     }
 }
 
-/// The fields that the schema speaks of, if the value fits.
+/// The fields that the schema mentions, if the value fits.
 fn fits(document: &Value, schema: &Value, value: &Value) -> Result<BTreeSet<String>, String> {
     let schema = schema.as_object().expect("a schema is an object");
     let mut seen = BTreeSet::new();
-    let wrong = || Err(format!("{value} is not as {}", Value::Object(schema.clone())));
+    let wrong = || Err(format!("{value} does not fit {}", Value::Object(schema.clone())));
     for (keyword, rule) in schema {
         let number = || rule.as_f64().expect("a number");
         let length = |has: Option<usize>| has.map(|has| i64::try_from(has).expect("a length"));
@@ -34,17 +34,17 @@ fn fits(document: &Value, schema: &Value, value: &Value) -> Result<BTreeSet<Stri
             "title" | "description" | "default" | "x-a2a-result" => true,
             "$ref" => {
                 let pointer = rule.as_str().expect("a text").trim_start_matches('#');
-                let target = document.pointer(pointer).expect("a reference leads somewhere");
+                let target = document.pointer(pointer).expect("a reference is defined");
                 seen.extend(fits(document, target, value)?);
                 true
             }
             "type" => match rule {
-                Value::String(name) => is_of(value, name),
+                Value::String(name) => has_type(value, name),
                 names => names
                     .as_array()
                     .expect("a list")
                     .iter()
-                    .any(|name| is_of(value, name.as_str().expect("a text"))),
+                    .any(|name| has_type(value, name.as_str().expect("a text"))),
             },
             "const" => value == rule,
             "enum" => rule.as_array().expect("a list").contains(value),
@@ -114,15 +114,15 @@ fn fits(document: &Value, schema: &Value, value: &Value) -> Result<BTreeSet<Stri
                 }
                 keyword == "anyOf" || good == 1
             }
-            _ => panic!("{keyword} is not known"),
+            _ => panic!("the keyword {keyword} is unknown"),
         };
         if !is_good {
             return wrong();
         }
     }
-    // Where nothing is said at all, everything may stand.
-    let is_silent = schema.keys().all(|keyword| matches!(keyword.as_str(), "title" | "description"));
-    if is_silent {
+    // A schema without rules permits every field.
+    let has_no_rules = schema.keys().all(|keyword| matches!(keyword.as_str(), "title" | "description"));
+    if has_no_rules {
         seen.extend(value.as_object().into_iter().flatten().map(|(key, _)| key.clone()));
     }
     Ok(seen)
@@ -142,7 +142,7 @@ fn additional(
         }
         match rule {
             Value::Bool(true) => {}
-            Value::Bool(false) => return Err(format!("{key} may not be there")),
+            Value::Bool(false) => return Err(format!("{key} is not permitted")),
             rule => check(document, rule, field).map_err(|why| format!("{key}: {why}"))?,
         }
         seen.insert(key.clone());
@@ -150,7 +150,7 @@ fn additional(
     Ok(())
 }
 
-fn is_of(value: &Value, name: &str) -> bool {
+fn has_type(value: &Value, name: &str) -> bool {
     match name {
         "null" => value.is_null(),
         "boolean" => value.is_boolean(),
@@ -159,18 +159,18 @@ fn is_of(value: &Value, name: &str) -> bool {
         "string" => value.is_string(),
         "array" => value.is_array(),
         "object" => value.is_object(),
-        _ => panic!("{name} is no type"),
+        _ => panic!("{name} is not a type"),
     }
 }
 
-/// The patterns of the document, by hand.
+/// The patterns of the document, without a regex engine.
 fn matches(text: &str, pattern: &str) -> bool {
     match pattern {
         "^[A-Za-z0-9_.:-]+$" => longshore_model::id::check_id(text).is_ok(),
         "^wrk" => text.starts_with("wrk"),
         _ => {
             let prefix = pattern.strip_prefix('^').and_then(|rest| rest.strip_suffix("[A-Za-z0-9_.:-]*$"));
-            let prefix = prefix.unwrap_or_else(|| panic!("{pattern} is not known"));
+            let prefix = prefix.unwrap_or_else(|| panic!("the pattern {pattern} is unknown"));
             text.starts_with(prefix) && longshore_model::id::check_id(text).is_ok()
         }
     }

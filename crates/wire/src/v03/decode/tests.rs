@@ -1,4 +1,4 @@
-//! Requests in every shape that old clients send, and the exact fault of those that are wrong.
+//! Requests in every format of old clients, and the exact error of each invalid one.
 
 use longshore_model::{
     ErrorKind, Json, Message, MessageId, OutputModes, Part, PartContent, Role, TaskState, Timestamp,
@@ -6,13 +6,7 @@ use longshore_model::{
 
 use super::Dialect::{Rest, Rpc};
 use super::*;
-
-/// The fault of a text: its kind, and the path of its field ("" for none).
-fn fault<T: std::fmt::Debug>(read: Result<T>) -> (ErrorKind, String) {
-    let error = read.expect_err("must be refused");
-    let field = error.violations().first().map(|violation| violation.field.clone());
-    (error.kind(), field.unwrap_or_default())
-}
+use crate::v1::decode::tests::{fault, query};
 
 fn with_parts(dialect: Dialect, parts: &str) -> Result<SendMessage> {
     let (role, key) = match dialect {
@@ -28,18 +22,12 @@ fn configured(dialect: Dialect, configuration: &str) -> Result<SendConfig> {
     send_message(dialect, &json).map(|command| command.config)
 }
 
-fn query(text: &str) -> Vec<(String, String)> {
-    let pairs = text.split('&').filter(|pair| !pair.is_empty());
-    let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
-    pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
-}
-
 fn data(json: &str) -> Part {
     Part::data(Json::parse(json).unwrap())
 }
 
 #[test]
-fn every_shape_of_a_message_is_the_same_message() {
+fn every_format_of_a_message_gives_the_same_message() {
     let rpc = r#"{
         "message": {
             "kind": "message", "messageId": "m1", "contextId": "c1", "taskId": "t1", "role": "user",
@@ -75,8 +63,8 @@ fn every_shape_of_a_message_is_the_same_message() {
     for dialect in Dialect::ALL {
         assert_eq!(send_message(dialect, newer).unwrap(), expected, "{dialect:?}");
     }
-    assert_eq!(send_message(Rest, rpc).unwrap(), expected, "the other dialect is understood too");
-    assert_eq!(crate::v1::decode::send_message(newer).unwrap(), expected, "1.0 reads its own alike");
+    assert_eq!(send_message(Rest, rpc).unwrap(), expected, "REST understands the format of JSON-RPC");
+    assert_eq!(crate::v1::decode::send_message(newer).unwrap(), expected, "1.0 reads the same message");
 
     let message = &expected.message;
     let file =
@@ -88,18 +76,18 @@ fn every_shape_of_a_message_is_the_same_message() {
 }
 
 #[test]
-fn the_wishes_of_1_0_are_read() {
+fn the_options_of_1_0_are_read() {
     let json = r#"{"metadata":{"shared":{"session":{"id":"ses_1"},"model":{"providerID":"p","modelID":"m"}}},
         "message":{"messageId":"m","role":"user","parts":[{"kind":"text","text":"x"}],
         "metadata":{"opencode":{"directory":"/a"},"shared":{"session":{"id":"ses_2"}}}}}"#;
-    let wishes = send_message(Rpc, json).unwrap().wishes;
-    assert_eq!(wishes.session.unwrap().as_str(), "ses_1");
-    assert_eq!(wishes.prompt.model.unwrap().model, "m");
-    assert_eq!(wishes.directory.as_deref(), Some("/a"));
+    let options = send_message(Rpc, json).unwrap().wishes;
+    assert_eq!(options.session.unwrap().as_str(), "ses_1");
+    assert_eq!(options.prompt.model.unwrap().model, "m");
+    assert_eq!(options.directory.as_deref(), Some("/a"));
 }
 
 #[test]
-fn a_part_says_what_it_is_by_its_kind_or_by_its_content() {
+fn a_part_is_recognised_by_its_kind_or_by_its_content() {
     for (dialect, json, expected) in [
         (Rpc, r#"{"text":"a"}"#, Part::text("a")),
         (Rpc, r#"{"kind":null,"text":"a","data":null}"#, Part::text("a")),
@@ -112,7 +100,7 @@ fn a_part_says_what_it_is_by_its_kind_or_by_its_content() {
         (Rest, r#"{"data":{"data":{"x":1}}}"#, data(r#"{"x":1}"#)),
         (Rest, r#"{"data":{"data":{"data":{}}}}"#, data(r#"{"data":{}}"#)),
         (Rest, r#"{"data":{"data":{"x":1},"future":2}}"#, data(r#"{"x":1}"#)),
-        // No message of a data part is in here, so it is the data.
+        // Without the wrapper of a data part the value is the data.
         (Rest, r#"{"data":{"x":1}}"#, data(r#"{"x":1}"#)),
         (Rest, r#"{"data":{"data":7}}"#, data(r#"{"data":7}"#)),
         (Rest, r#"{"data":"x"}"#, data("\"x\"")),
@@ -136,13 +124,13 @@ fn bytes_that_were_encoded_twice_are_decoded_twice() {
     let octets = Some("application/octet-stream");
     let random = b"\x80\x81\x82\x83\x84\x85\x86\x87\x88\x89\x8a\x8b\x8c\x8d\x8e\x8f\x90\x91";
     for (twice, media_type, expected) in [
-        // As the Python client sends a text, an image, and bytes of no known sort; as the JavaScript one does.
+        // The Python client sends a text, an image and bytes of unknown type; the JavaScript client does, too.
         ("YUdWc2JHOGdkMjl5YkdRPQ==", Some("text/plain"), &b"hello world"[..]),
         ("YUdWc2JHOGdkMjl5YkdRPQ==", None, b"hello world"),
-        // No padding: it is a text, and there is enough of it.
+        // Without padding: it decodes to a text that is long enough.
         ("YUdWc2JHOGdkMjl5", Some("text/plain"), b"hello wor"),
         ("YUdWc2JHOGdkMjl5", None, b"hello wor"),
-        // Colours.
+        // A text with colour codes.
         ("RzFzek1XMWxjbkp2Y2h0Yk1HMD0=", Some("text/plain"), b"\x1b[31merror\x1b[0m"),
         ("aVZCT1J3MEtHZ289", Some("image/png"), png),
         ("aVZCT1J3MEtHZ289", Some("Image/PNG; q=1"), png),
@@ -150,7 +138,7 @@ fn bytes_that_were_encoded_twice_are_decoded_twice() {
         ("L3dDQkJ3PT0=", None, b"\xff\x00\x81\x07"),
         ("L3dDQkJ3PT0=", octets, b"\xff\x00\x81\x07"),
         ("Z29HQ2c0U0ZoZ1VWTlE9PQ==", None, b"\x82\x81\x82\x83\x84\x85\x86\x05\x15\x35"),
-        // No padding, but long and of all sorts of letters.
+        // Without padding, but long and with all classes of characters.
         ("Z0lHQ2c0U0Zob2VJaVlxTGpJMk9qNUNS", octets, random),
         ("iVBORw0KGgo=", Some("image/png"), png),
         ("aGVsbG8gd29ybGQ=", Some("text/plain"), b"hello world"),
@@ -168,16 +156,16 @@ fn bytes_that_were_encoded_twice_are_decoded_twice() {
         ("ZDQxZDhjZDk4ZjAwYjIwNGU5ODAwOTk4ZWNmODQyN2U=", None, b"d41d8cd98f00b204e9800998ecf8427e"),
         ("YS9iYytkZWY=", Some("text/x-list"), b"a/bc+def"),
         ("Z29HQ2c0U0ZoZ1VWTlE9PQ==", Some("text/plain"), b"goGCg4SFhgUVNQ=="),
-        // Not as an encoder writes it: the last letter says more than there is room for.
+        // Not as an encoder writes it: the last character has surplus bits.
         ("L3dDQi93Rj0=", octets, b"/wCB/wF="),
         ("", Some("image/png"), b""),
-        // Named losses of the client that encodes once: a file that is base64 of a text is that text, and a long key is
-        // bytes where no type says that it is a text.
+        // Known errors for clients that encode once: a file that is the base64 of a text becomes that text, and a long key
+        // becomes bytes if no type says that it is text.
         ("ZEdocGN5QnBjeUJoSUhObFkzSmxkQT09", Some("text/plain"), b"this is a secret"),
         ("Z0lHQ2c0U0Zob2VJaVlxTGpJMk9qNUNS", None, random),
         ("Z0lHQ2c0U0Zob2VJaVlxTGpJMk9qNUNS", Some("text/plain"), b"gIGCg4SFhoeIiYqLjI2Oj5CR"),
-        // Named losses of the one that encodes twice: a few bytes that take no padding may be a word, and so may zeros; a
-        // text that is not UTF-8 stays as it is, as a row above.
+        // Known errors for the client that encodes twice: a few bytes without padding may be a word, and so may zeros. A text
+        // that is not UTF-8 stays as it is (a row above).
         ("L3dDQg==", octets, b"/wCB"),
         ("Z0lHQ2c0U0Zob2VJaVlxTA==", octets, b"gIGCg4SFhoeIiYqL"),
         ("ZEdWemREUXk=", Some("text/plain"), b"dGVzdDQy"),
@@ -194,12 +182,16 @@ fn bytes_that_were_encoded_twice_are_decoded_twice() {
         );
         let rpc = with_parts(Rpc, &parts.replace("fileWithBytes", "bytes")).unwrap();
         let once = crate::base64::decode(twice).unwrap();
-        assert_eq!(rpc.message.parts[0].content, PartContent::Raw(once), "JSON-RPC has no such client");
+        assert_eq!(
+            rpc.message.parts[0].content,
+            PartContent::Raw(once),
+            "on JSON-RPC no client encodes twice"
+        );
     }
 }
 
 #[test]
-fn a_bad_part_is_named_by_its_place() {
+fn a_bad_part_is_named_by_its_path() {
     for (dialect, parts, path) in [
         (Rpc, "[]", "message.parts"),
         (Rest, "[]", "message.content"),
@@ -273,7 +265,7 @@ fn a_bad_message_is_named_by_its_field() {
 }
 
 #[test]
-fn what_a_sender_waits_for_is_a_matter_of_the_dialect() {
+fn the_default_of_blocking_depends_on_the_dialect() {
     let plain = |dialect| with_parts(dialect, r#"[{"text":"x"}]"#).unwrap().config;
     assert_eq!(plain(Rpc), SendConfig::default());
     assert_eq!(plain(Rest), SendConfig { return_immediately: true, ..SendConfig::default() });
@@ -285,7 +277,7 @@ fn what_a_sender_waits_for_is_a_matter_of_the_dialect() {
         (r#"{"blocking":false}"#, true, true),
         (r#"{"returnImmediately":true}"#, true, true),
         (r#"{"returnImmediately":false}"#, false, false),
-        // The word of the line counts.
+        // The field of 0.3 wins.
         (r#"{"returnImmediately":false,"blocking":false}"#, true, true),
     ] {
         for (dialect, expected) in [(Rpc, rpc), (Rest, rest)] {
@@ -306,7 +298,7 @@ fn what_a_sender_waits_for_is_a_matter_of_the_dialect() {
 }
 
 #[test]
-fn a_history_of_zero_is_none_or_all_of_it() {
+fn a_history_length_of_zero_means_none_or_all() {
     for (length, rpc, rest) in [(0, Some(0), None), (2, Some(2), Some(2))] {
         let configuration = format!(r#"{{"historyLength":{length}}}"#);
         assert_eq!(configured(Rpc, &configuration).unwrap().history_length, rpc);
@@ -321,7 +313,7 @@ fn a_history_of_zero_is_none_or_all_of_it() {
 }
 
 #[test]
-fn lists_take_the_states_of_every_line() {
+fn lists_accept_the_states_of_both_versions() {
     for status in ["canceled", "TASK_STATE_CANCELLED", "TASK_STATE_CANCELED", "5"] {
         let text =
             format!("status={status}&contextId=c&statusTimestampAfter=1970-01-01T00:00:01Z&pageSize=7");
@@ -339,7 +331,7 @@ fn lists_take_the_states_of_every_line() {
         assert_eq!((listed.include_artifacts, listed.history_length), (expected, Some(0)), "{flag}");
     }
     assert_eq!(list_tasks("{}").unwrap(), list_tasks_query(&query("status=&pageToken=")).unwrap());
-    // A list is of tasks, and not of all that was said and sent in them, unless it is asked for.
+    // Tasks in a list have no history unless it is requested.
     assert_eq!(list_tasks("{}").unwrap().history_length, Some(0));
     for (text, path) in
         [("status=done", "status"), ("pageSize=0", "pageSize"), ("contextId=a/b", "contextId")]
@@ -349,7 +341,7 @@ fn lists_take_the_states_of_every_line() {
 }
 
 #[test]
-fn a_request_for_one_task_may_repeat_its_name() {
+fn a_request_for_one_task_may_repeat_its_id() {
     for body in ["", "{}", r#"{"name":"tasks/t"}"#, r#"{"id":"t"}"#] {
         assert_eq!(cancel_task_query("t", &[], body).unwrap().id.as_str(), "t", "{body:?}");
         assert_eq!(subscribe_query("t", &[], body).unwrap().id.as_str(), "t", "{body:?}");
@@ -360,7 +352,7 @@ fn a_request_for_one_task_may_repeat_its_name() {
 }
 
 #[test]
-fn answers_are_told_apart_by_their_kind_or_by_their_name() {
+fn responses_are_recognised_by_kind_or_by_key() {
     let message = |json: &str, dialect| match stream_event(dialect, json).unwrap() {
         StreamEvent::Message(message) => message,
         other => panic!("{other:?}"),
@@ -370,7 +362,7 @@ fn answers_are_told_apart_by_their_kind_or_by_their_name() {
     let rest = r#"{"message":{"messageId":"m","role":"ROLE_AGENT","content":[{"text":"hi"}]}}"#;
     assert_eq!(message(rpc, Rpc), expected);
     assert_eq!(message(rest, Rest), expected);
-    for (dialect, json, place) in [
+    for (dialect, json, expected) in [
         (Rpc, "{}", "kind: is required"),
         (Rpc, r#"{"kind":"text"}"#, "kind: must be task"),
         (Rpc, r#"{"kind":"task","id":"t","contextId":"c"}"#, "status: is required"),
@@ -379,6 +371,6 @@ fn answers_are_told_apart_by_their_kind_or_by_their_name() {
     ] {
         let error = stream_event(dialect, json).expect_err(json);
         assert_eq!(error.kind(), ErrorKind::InvalidAgentResponse, "{json}");
-        assert!(error.message().starts_with(place), "{json}: {error}");
+        assert!(error.message().starts_with(expected), "{json}: {error}");
     }
 }

@@ -1,9 +1,9 @@
-//! The one stream artifact of a task: all its blocks but files, in the order in which they began.
+//! The one stream artifact of a task: all its blocks except files, in the order in which they began.
 //!
-//! Its parts say of what kind of block they are, since they may be of several, and clients keep of the artifact what its
-//! first update said. On REST a part that says nothing is text: before its version 0.3.5 the Python client refuses whole
-//! answers and frames in which a part has metadata. It reads what agents do that only speak; not tool calls and thoughts,
-//! which are hidden from a credential that does not expose them.
+//! Each part names the kind of its block, because the parts may be of several kinds, and clients keep the artifact metadata of
+//! the first update only. On REST a part without a kind is text: before its version 0.3.5 the Python client refuses whole
+//! responses and frames in which a part has metadata. That client can read agents that only write text. It cannot read tool
+//! calls and reasoning, unless they are hidden from its credential.
 
 use longshore_model::{Artifact, BlockKind, OutputModes, Part, Task, TaskId};
 
@@ -13,78 +13,79 @@ use crate::spelling::PartView;
 use crate::write::shared::Shared;
 use crate::write::{View, seen_artifacts, seen_parts};
 
-/// Whether there is anything to show in it.
+/// Whether the artifact has any content for this view.
 pub(super) fn has_stream(task: &Task, view: View) -> bool {
     blocks(task, view).next().is_some()
 }
 
-/// The blocks of which something is left.
+/// The blocks that have any content for this view.
 pub(super) fn blocks(task: &Task, view: View) -> impl Iterator<Item = &Artifact> {
     let blocks = seen_artifacts(task, view).filter(|block| block.kind != BlockKind::File);
-    blocks.filter(|block| says_any(&block.parts, &task.terms.output))
+    blocks.filter(|block| has_content(&block.parts, &task.terms.output))
 }
 
-/// Whether the parts hold more than empty text.
-pub(super) fn says_any(parts: &[Part], output: &OutputModes) -> bool {
-    says(parts, output).next().is_some()
+/// Whether the parts have more than empty text.
+pub(super) fn has_content(parts: &[Part], output: &OutputModes) -> bool {
+    filled_parts(parts, output).next().is_some()
 }
 
-/// Whether the parts have to say what they are.
+/// Whether each part names the kind of its block.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kinds {
-    ControlResult,
-    Known,
+pub(super) enum PartKinds {
+    Written,
+    /// The reader knows the kind: a part without one is text.
+    Omitted,
 }
 
-impl Kinds {
-    /// In a whole artifact. What says nothing is text.
-    pub(super) fn of(task: &Task, view: View, dialect: Dialect) -> Self {
+impl PartKinds {
+    /// For a whole artifact.
+    pub(super) fn for_artifact(task: &Task, view: View, dialect: Dialect) -> Self {
         let is_text = || blocks(task, view).all(|block| block.kind == BlockKind::Text);
-        if dialect == Dialect::Rest && is_text() { Self::Known } else { Self::ControlResult }
+        if dialect == Dialect::Rest && is_text() { Self::Omitted } else { Self::Written }
     }
 
-    /// The same, in an artifact that says that it is about this block.
-    pub(super) fn or_of(self, block: &Artifact) -> Self {
-        if block.kind == BlockKind::Text { self } else { Self::ControlResult }
+    /// The same for an artifact whose metadata names this block.
+    pub(super) fn with_block(self, block: &Artifact) -> Self {
+        if block.kind == BlockKind::Text { self } else { Self::Written }
     }
 
-    /// In an update, which is of one block.
-    pub(super) fn of_update(block: &Artifact, dialect: Dialect) -> Self {
+    /// For an update of one block.
+    pub(super) fn for_update(block: &Artifact, dialect: Dialect) -> Self {
         match dialect {
-            Dialect::Rpc => Self::ControlResult,
-            Dialect::Rest => Self::Known.or_of(block),
+            Dialect::Rpc => Self::Written,
+            Dialect::Rest => Self::Omitted.with_block(block),
         }
     }
 
-    pub(super) fn told(self, kind: BlockKind) -> Option<BlockKind> {
-        (self == Self::ControlResult).then_some(kind)
+    pub(super) fn written(self, kind: BlockKind) -> Option<BlockKind> {
+        (self == Self::Written).then_some(kind)
     }
 }
 
-/// The whole artifact.
+/// Writes the whole artifact.
 pub(super) fn write_stream(
     out: &mut Vec<u8>,
     task: &Task,
     view: View,
     dialect: Dialect,
-    kinds: Kinds,
+    kinds: PartKinds,
     shared: &Shared<'_>,
 ) {
     let output = &task.terms.output;
     let parts = blocks(task, view).flat_map(|block| {
-        // A later state of a tool call says all that the earlier ones did.
+        // A later state of a tool call includes all earlier ones.
         let skipped = match block.kind {
-            BlockKind::ToolCall => says(&block.parts, output).count().saturating_sub(1),
+            BlockKind::ToolCall => filled_parts(&block.parts, output).count().saturating_sub(1),
             BlockKind::Text | BlockKind::Reasoning | BlockKind::File => 0,
         };
-        let seen = says(&block.parts, output).skip(skipped);
-        seen.map(|(part, as_text)| PartView { part, as_text, block: kinds.told(block.kind) })
+        let seen = filled_parts(&block.parts, output).skip(skipped);
+        seen.map(|(part, as_text)| PartView { part, as_text, block: kinds.written(block.kind) })
     });
     write_artifact(out, &task.id, parts, dialect, |object| shared.write(object, None));
 }
 
-/// The artifact with some parts. There is always one: a reader who is told that everything is withdrawn is told so by an
-/// empty text.
+/// Writes the artifact with some parts. An artifact needs at least one part, so an empty text stands for content that was
+/// withdrawn completely.
 pub(super) fn write_artifact<'a>(
     out: &mut Vec<u8>,
     task: &TaskId,
@@ -107,6 +108,6 @@ pub(super) fn write_artifact<'a>(
     object.end();
 }
 
-fn says<'a>(parts: &'a [Part], output: &'a OutputModes) -> impl Iterator<Item = (&'a Part, bool)> {
+fn filled_parts<'a>(parts: &'a [Part], output: &'a OutputModes) -> impl Iterator<Item = (&'a Part, bool)> {
     seen_parts(parts, output).filter(|(part, _)| part.as_text() != Some(""))
 }

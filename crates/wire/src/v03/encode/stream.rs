@@ -1,12 +1,12 @@
-//! The events of a task's log as the frames of a stream.
+//! Encodes the events of a task's log as the frames of a stream.
 //!
-//! All blocks are one artifact, to which nearly every update appends. Whether one does depends on what came before it, so a
-//! stream keeps the names of the blocks that its reader has seen. Only where the text of a block is replaced, and other
-//! blocks stand around it, the whole artifact has to be told again: then the task itself is needed. So it is once for a
-//! reader that comes back in the middle: clients drop what is to be added to an artifact that they do not have.
+//! All blocks are one artifact, and nearly every update appends to it. Whether an update appends depends on the updates before
+//! it, so a stream keeps the ids of the blocks that its reader has seen. The task itself is needed in two cases only, in which
+//! the whole artifact is sent again: the text of a block is replaced while there are other blocks, and a reader resumes in the
+//! middle, because clients drop updates of an artifact that they do not have.
 //!
-//! No chunk of the artifact is called its last one. The end of a block is not its end, which comes with that of the task;
-//! and the event that ends a task is one frame, that of its status. A reader knows it by `final`.
+//! No chunk of the artifact is marked as its last. The end of a block is not the end of the artifact, which ends with the task;
+//! and the event that ends a task is one frame, the status update. A reader recognises the end by `final`.
 
 use std::collections::HashSet;
 
@@ -16,77 +16,77 @@ use longshore_model::{
     TaskEvent, TaskId,
 };
 
-use super::artifact::{Kinds, blocks, says_any, write_artifact, write_stream};
+use super::artifact::{PartKinds, blocks, has_content, write_artifact, write_stream};
 use super::{Dialect, View, ungated};
 use crate::extension::Activated;
 use crate::json::ObjectWriter;
 use crate::spelling::PartView;
 use crate::v1;
 use crate::write::hides_first_message;
-use crate::write::shared::{Place, Shared};
+use crate::write::shared::{EventPosition, Shared};
 use crate::write::{
     is_seen, negotiation, seen_parts, write_kind, write_names, write_status, write_submitted,
 };
 
-/// The numbers under which frames are shared by readers. They follow those of 1.0.
+/// The numbers of the forms of frames, by which readers share encoded frames. They follow those of 1.0.
 pub const FORMS: std::ops::Range<u8> = v1::encode::HIDDEN + 1..v1::encode::HIDDEN + 5;
 
-/// What one reader of a task has been told, as far as it decides how to go on.
+/// The state of one reader's stream that decides how the next events are encoded.
 #[derive(Clone, Debug)]
 pub struct Stream {
     dialect: Dialect,
     view: View,
-    /// The blocks of which the reader has something. `None`: it comes back in the middle, and what it has is not known yet.
+    /// The blocks of which the reader has any content. `None`: the reader resumes in the middle, and its state is unknown.
     known: Option<HashSet<ArtifactId>>,
 }
 
-/// What to do about one event.
+/// The result of one event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// Nothing: the reader is not to see it, or there is nothing to see on this line.
+    /// No frame: the reader may not see the event, or the event is empty in 0.3.
     Hidden,
     Frame(Frame),
-    /// Ask again, by [`Stream::recall`], with the task as it was before this event.
+    /// Call [`Stream::recall`] with the task as it was before this event.
     NeedsTask,
 }
 
-/// How to tell one event.
+/// How to encode one event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Frame {
     dialect: Dialect,
-    /// Without the message that it is about.
+    /// Leave out the message of the first event.
     is_cut: bool,
     append: bool,
 }
 
-/// What came of asking again.
+/// The result of [`Stream::recall`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Recalled {
-    /// `None`: it is not to be seen.
+    /// `None`: the reader may not see the event.
     pub frame: Option<Bytes>,
-    /// The whole artifact was told again. Where that happens once, it happens again: keep the task.
+    /// The frame is the whole artifact. This tends to happen again in the same stream, so the caller should keep the task.
     pub is_retold: bool,
 }
 
 impl Stream {
-    /// For a reader of the log from its first event on.
+    /// For a reader that starts at the first event of the log.
     pub fn from_start(view: View, dialect: Dialect) -> Self {
         Self { dialect, view: ungated(view), known: Some(HashSet::new()) }
     }
 
-    /// For a reader of the events after this snapshot, which it was shown.
+    /// For a reader that has received this snapshot and continues after it.
     pub fn from_snapshot(task: &Task, view: View, dialect: Dialect) -> Self {
         let mut stream = Self::resumed(view, dialect);
         stream.know(task);
         stream
     }
 
-    /// For a reader that goes on somewhere in the middle of the log.
+    /// For a reader that resumes in the middle of the log.
     pub fn resumed(view: View, dialect: Dialect) -> Self {
         Self { dialect, view: ungated(view), known: None }
     }
 
-    /// The next event of the log. Every one has to come by here, in order. `output`: the modes of the task.
+    /// Processes the next event of the log. Every event must be passed, in order. `output`: the modes of the task.
     pub fn step(&mut self, event: &TaskEvent, output: &OutputModes) -> Step {
         let append = match event {
             TaskEvent::Submitted { .. } | TaskEvent::Status(_) => false,
@@ -94,19 +94,19 @@ impl Stream {
                 return Step::Hidden;
             }
             TaskEvent::Artifact(update) if update.artifact.kind == BlockKind::File => update.append,
-            TaskEvent::Artifact(update) => match self.placed(update, output) {
-                Placed::Nothing => return Step::Hidden,
-                Placed::Begins => false,
-                Placed::Appends => true,
-                Placed::Unclear => return Step::NeedsTask,
+            TaskEvent::Artifact(update) => match self.placement(update, output) {
+                Placement::Nothing => return Step::Hidden,
+                Placement::Begins => false,
+                Placement::Appends => true,
+                Placement::Unclear => return Step::NeedsTask,
             },
         };
         let is_cut = matches!(event, TaskEvent::Submitted { parent, .. } if hides_first_message(parent.as_deref(), self.view));
         Step::Frame(Frame { dialect: self.dialect, is_cut, append })
     }
 
-    /// The frame of an event for which [`Self::step`] needed the task, which is as it was before the event and then as it is
-    /// after it. Only its artifacts and terms are looked at.
+    /// The frame of an event for which [`Self::step`] needed the task. The task is given as it was before the event, and is left
+    /// as it is after the event. Only its artifacts and options are read.
     pub fn recall(&mut self, task: &mut Task, entry: &Entry) -> Recalled {
         self.know(task);
         let step = self.step(&entry.event, &task.terms.output);
@@ -128,45 +128,45 @@ impl Stream {
         self.known = Some(blocks(task, self.view).map(|block| block.id.clone()).collect());
     }
 
-    /// Where an update of a block stands in the one artifact.
-    fn placed(&mut self, update: &ArtifactUpdate, output: &OutputModes) -> Placed {
-        let says_any = says_any(&update.artifact.parts, output);
+    /// How an update of a block changes the one artifact.
+    fn placement(&mut self, update: &ArtifactUpdate, output: &OutputModes) -> Placement {
+        let has_content = has_content(&update.artifact.parts, output);
         let id = &update.artifact.id;
         let Some(known) = &mut self.known else {
-            let is_nothing = update.append && !says_any;
-            return if is_nothing { Placed::Nothing } else { Placed::Unclear };
+            let is_nothing = update.append && !has_content;
+            return if is_nothing { Placement::Nothing } else { Placement::Unclear };
         };
-        // A state of a tool call is one more part, whether or not it makes the one before it obsolete.
+        // A state of a tool call is a further part, even if it makes the previous state obsolete.
         let replaces = !update.append && update.artifact.kind != BlockKind::ToolCall && known.contains(id);
         if replaces {
             if known.len() > 1 {
-                return Placed::Unclear;
+                return Placement::Unclear;
             }
-            // There is nothing else, so the artifact is what this block is now.
-            if !says_any {
+            // There are no other blocks, so the artifact consists of this update.
+            if !has_content {
                 known.clear();
             }
-            return Placed::Begins;
+            return Placement::Begins;
         }
-        if !says_any {
-            return Placed::Nothing;
+        if !has_content {
+            return Placement::Nothing;
         }
-        let placed = if known.is_empty() { Placed::Begins } else { Placed::Appends };
+        let placement = if known.is_empty() { Placement::Begins } else { Placement::Appends };
         if !known.contains(id) {
             known.insert(id.clone());
         }
-        placed
+        placement
     }
 
-    /// The whole artifact, in place of what the reader has of it.
+    /// The frame with the whole artifact, which replaces the one that the reader has.
     fn retold(&self, task: &Task, entry: &Entry) -> Bytes {
         let mut out = Vec::with_capacity(1024);
         let TaskEvent::Artifact(update) = &entry.event else { return Bytes::new() };
-        let place = Place { task: &task.id, context: &task.context_id, seq: entry.seq };
+        let position = EventPosition { task: &task.id, context: &task.context_id, seq: entry.seq };
         write_event(&mut out, "artifact-update", "artifactUpdate", self.dialect, |object| {
-            write_names(object, ["taskId", "contextId"], place.task, place.context);
-            let shared = Shared::of_block(&update.artifact, Some(place), Activated::ALL);
-            let kinds = Kinds::of(task, self.view, self.dialect).or_of(&update.artifact);
+            write_names(object, ["taskId", "contextId"], position.task, position.context);
+            let shared = Shared::of_block(&update.artifact, Some(position), Activated::ALL);
+            let kinds = PartKinds::for_artifact(task, self.view, self.dialect).with_block(&update.artifact);
             write_stream(object.key("artifact"), task, self.view, self.dialect, kinds, &shared);
             write_chunk(object, false, false, update, &task.terms.output);
         });
@@ -174,29 +174,29 @@ impl Stream {
     }
 }
 
-/// See [`Stream::placed`].
-enum Placed {
-    /// It has nothing to say.
+/// The result of [`Stream::placement`].
+enum Placement {
+    /// The update is empty.
     Nothing,
-    /// The artifact begins with it, anew where there was one.
+    /// The artifact begins with the update, and replaces an earlier one.
     Begins,
-    /// It goes on with the artifact.
+    /// The update is appended to the artifact.
     Appends,
-    /// It takes the task to say.
+    /// The task is needed to decide.
     Unclear,
 }
 
 impl Frame {
-    /// Under the same number the frames of an event are the same, byte for byte.
+    /// The number of the form: frames of one event in the same form are equal, byte for byte.
     pub fn form(self) -> u8 {
-        // No event is both.
-        let is_other = self.append || self.is_cut;
-        FORMS.start + 2 * u8::from(self.dialect == Dialect::Rest) + u8::from(is_other)
+        // No event is both appended and cut.
+        let is_second = self.append || self.is_cut;
+        FORMS.start + 2 * u8::from(self.dialect == Dialect::Rest) + u8::from(is_second)
     }
 
     pub fn encode(self, task: &TaskId, context: &ContextId, entry: &Entry, output: &OutputModes) -> Bytes {
         let mut out = Vec::with_capacity(320);
-        let place = Place { task, context, seq: entry.seq };
+        let position = EventPosition { task, context, seq: entry.seq };
         let (dialect, spelling) = (self.dialect, self.dialect.spelling());
         match &entry.event {
             submitted @ TaskEvent::Submitted { .. } => {
@@ -208,12 +208,12 @@ impl Frame {
             }
             TaskEvent::Status(update) => {
                 write_event(&mut out, "status-update", "statusUpdate", dialect, |object| {
-                    write_status_update(object, place, update, output, dialect);
+                    write_status_update(object, position, update, output, dialect);
                 });
             }
             TaskEvent::Artifact(update) => {
                 write_event(&mut out, "artifact-update", "artifactUpdate", dialect, |object| {
-                    write_artifact_update(object, place, update, self.append, output, dialect);
+                    write_artifact_update(object, position, update, self.append, output, dialect);
                 });
             }
         }
@@ -221,7 +221,7 @@ impl Frame {
     }
 }
 
-/// On JSON-RPC an event says what it is; on REST it is told by the name under which it stands.
+/// Writes an event. On JSON-RPC the event has a `kind`; on REST the key in front of it names the kind.
 fn write_event(
     out: &mut Vec<u8>,
     kind: &str,
@@ -242,27 +242,27 @@ fn write_event(
 
 fn write_status_update(
     object: &mut ObjectWriter<'_>,
-    place: Place<'_>,
+    position: EventPosition<'_>,
     update: &StatusUpdate,
     output: &OutputModes,
     dialect: Dialect,
 ) {
-    write_names(object, ["taskId", "contextId"], place.task, place.context);
+    write_names(object, ["taskId", "contextId"], position.task, position.context);
     object.object("status", |status| write_status(status, &update.status, output, dialect.spelling()));
     object.boolean("final", update.status.state.is_terminal());
-    let shared = Shared::of_status(&update.notes, place, Activated::ALL).with_source();
-    shared.write(object, negotiation::noted(update.metadata.as_ref(), output).as_deref());
+    let shared = Shared::of_status(&update.notes, position, Activated::ALL).with_source();
+    shared.write(object, negotiation::annotated(update.metadata.as_ref(), output).as_deref());
 }
 
 fn write_artifact_update(
     object: &mut ObjectWriter<'_>,
-    place: Place<'_>,
+    position: EventPosition<'_>,
     update: &ArtifactUpdate,
     append: bool,
     output: &OutputModes,
     dialect: Dialect,
 ) {
-    write_names(object, ["taskId", "contextId"], place.task, place.context);
+    write_names(object, ["taskId", "contextId"], position.task, position.context);
     let block = &update.artifact;
     let out = object.key("artifact");
     if block.kind == BlockKind::File {
@@ -270,10 +270,10 @@ fn write_artifact_update(
         return write_chunk(object, append, update.last_chunk, update, output);
     }
     let parts = seen_parts(&block.parts, output);
-    let kinds = Kinds::of_update(block, dialect);
-    let parts = parts.map(|(part, as_text)| PartView { part, as_text, block: kinds.told(block.kind) });
-    write_artifact(out, place.task, parts, dialect, |object| {
-        let shared = Shared::of_block(block, Some(place), Activated::ALL);
+    let kinds = PartKinds::for_update(block, dialect);
+    let parts = parts.map(|(part, as_text)| PartView { part, as_text, block: kinds.written(block.kind) });
+    write_artifact(out, position.task, parts, dialect, |object| {
+        let shared = Shared::of_block(block, Some(position), Activated::ALL);
         shared.write(object, block.metadata.as_ref().map(Metadata::get));
     });
     write_chunk(object, append, false, update, output);
@@ -288,6 +288,6 @@ fn write_chunk(
 ) {
     object.boolean("append", append);
     object.boolean("lastChunk", last_chunk);
-    let metadata = negotiation::noted(update.metadata.as_ref(), output);
+    let metadata = negotiation::annotated(update.metadata.as_ref(), output);
     Shared::default().write(object, metadata.as_deref());
 }

@@ -1,4 +1,4 @@
-//! Whole answers, byte for byte, in both dialects; and how the blocks of a task become one artifact.
+//! Whole responses, byte for byte, in both dialects; and how the blocks of a task become one artifact.
 
 use longshore_model::{
     AskKind, BlockKind, Cost, Entry, Epoch, EventId, InterruptNote, InterruptPhase, Json, MessageId, Notes,
@@ -34,7 +34,7 @@ fn file() -> Artifact {
     Artifact { metadata: Some(metadata(r#"{"byteSize":3}"#)), ..block("file_1", BlockKind::File, vec![part]) }
 }
 
-/// A task in which everything happened.
+/// A task with blocks of every kind.
 fn worked() -> Task {
     Task {
         artifacts: vec![
@@ -67,7 +67,7 @@ fn stream_parts(json: &str) -> Vec<(Value, Value)> {
 }
 
 #[test]
-fn a_task_with_everything_and_one_with_nothing() {
+fn the_largest_and_the_smallest_task() {
     in_both("full_task", |dialect| task(&full_task(), View::default(), dialect));
     in_both("bare_task", |dialect| task(&bare_task(), View::default(), dialect));
     in_both("worked", |dialect| task(&worked(), View::default(), dialect));
@@ -98,13 +98,13 @@ fn all_blocks_are_one_artifact() {
         assert_eq!(shown(&worked(), view), expected);
     }
 
-    // Told as text, where no JSON is taken.
+    // Data is written as text for a caller that does not accept JSON.
     let mut plain = worked();
     plain.terms.output = OutputModes::new(["text/plain"]);
-    let told = r#""tool_call" "{\"status\":\"completed\"}""#;
-    assert_eq!(shown(&plain, View::default()), [thinking, told, text]);
+    let as_text = r#""tool_call" "{\"status\":\"completed\"}""#;
+    assert_eq!(shown(&plain, View::default()), [thinking, as_text, text]);
 
-    // Blocks of which nothing is left make no artifact, and files are not in it.
+    // Without any content there is no stream artifact, and files are not part of it.
     let mut withdrawn = worked();
     withdrawn.artifacts.retain(|block| matches!(block.id.as_str(), "prt_3" | "file_1"));
     let json = written(task(&withdrawn, View::default(), Dialect::Rpc));
@@ -114,7 +114,7 @@ fn all_blocks_are_one_artifact() {
 }
 
 #[test]
-fn a_view_leaves_out_what_was_not_asked_for() {
+fn a_view_leaves_out_what_was_not_requested() {
     for (history_length, expected) in
         [(None, &["m1", "m2"][..]), (Some(5), &["m1", "m2"]), (Some(1), &["m2"]), (Some(0), &[])]
     {
@@ -137,7 +137,7 @@ fn a_list_always_has_its_four_fields() {
 }
 
 #[test]
-fn what_is_known_of_a_task_is_told_without_being_asked_for() {
+fn all_notes_of_a_task_are_written_without_activation() {
     let noted = Task {
         session: Some(SessionNote { id: SessionId::parse("ses_1").unwrap(), title: Some("A".to_owned()) }),
         usage: Some(Usage { input: 1, output: 2, total: 3, cost: Cost(1_000_000), ..Usage::default() }),
@@ -192,7 +192,7 @@ fn each_event_is_one_frame() {
             let Step::Frame(frame) =
                 Stream::from_start(View::default(), dialect).step(&entry.event, &anything)
             else {
-                panic!("{name} is seen by all")
+                panic!("every client sees {name}")
             };
             frame.encode(&bare_task().id, &bare_task().context_id, &entry, &anything)
         });
@@ -219,7 +219,7 @@ fn only_the_last_status_is_final() {
 }
 
 /// The message of a task's status, as its id and its text.
-fn said(json: &Value) -> Option<(String, String)> {
+fn status_message(json: &Value) -> Option<(String, String)> {
     let message = json["status"].get("message")?;
     let parts = message.get("parts").or(message.get("content"))?.as_array()?;
     let texts = parts.iter().map(|part| part["text"].as_str().unwrap());
@@ -227,18 +227,18 @@ fn said(json: &Value) -> Option<(String, String)> {
 }
 
 #[test]
-fn the_status_of_a_completed_task_repeats_what_the_agent_said() {
+fn the_status_of_a_completed_task_contains_the_answer() {
     let completed = |blocks: Vec<Artifact>| {
         let status = TaskStatus { state: TaskState::Completed, ..bare_task().status };
         Task { status, artifacts: blocks, ..bare_task() }
     };
-    let said_by = |text: &str| block("prt_1", BlockKind::Text, vec![Part::text(text)]);
+    let answer = |text: &str| block("prt_1", BlockKind::Text, vec![Part::text(text)]);
     let thought = block("prt_2", BlockKind::Reasoning, vec![Part::text("Hm")]);
     let call = block("prt_3", BlockKind::ToolCall, vec![data("[1]")]);
     let mut latest = block("prt_4", BlockKind::Text, vec![Part::text("world.\n"), data("[2]")]);
     latest.source_message = Some(MessageId::parse("msg_2").unwrap());
-    let nameless = Artifact { source_message: None, ..said_by("Hi") };
-    let everything = completed(vec![said_by("Hello "), thought.clone(), call, latest, file()]);
+    let without_source = Artifact { source_message: None, ..answer("Hi") };
+    let everything = completed(vec![answer("Hello "), thought.clone(), call, latest, file()]);
     let with_message = Task {
         status: TaskStatus {
             message: Some(message("m9", Role::Agent, "All done.")),
@@ -249,8 +249,8 @@ fn the_status_of_a_completed_task_repeats_what_the_agent_said() {
     let working = Task { status: bare_task().status, ..everything.clone() };
     for (task, expected) in [
         (&everything, Some(("msg_2", "Hello world."))),
-        (&completed(vec![nameless]), Some(("t1:c1:assistant", "Hi"))),
-        (&completed(vec![thought, said_by(" \n")]), None),
+        (&completed(vec![without_source]), Some(("t1:c1:assistant", "Hi"))),
+        (&completed(vec![thought, answer(" \n")]), None),
         (&with_message, Some(("m9", "All done."))),
         (&working, None),
     ] {
@@ -258,15 +258,15 @@ fn the_status_of_a_completed_task_repeats_what_the_agent_said() {
         let view = View { history_length: Some(0), ..View::default() };
         for dialect in Dialect::ALL {
             let json = |bytes: Bytes| serde_json::from_slice::<Value>(&bytes).unwrap();
-            assert_eq!(said(&json(super::task(task, view, dialect))), expected, "{dialect:?}");
+            assert_eq!(status_message(&json(super::task(task, view, dialect))), expected, "{dialect:?}");
             let sent = json(send_response(task, view, dialect));
-            assert_eq!(said(sent.get("task").unwrap_or(&sent)), expected, "{dialect:?}");
+            assert_eq!(status_message(sent.get("task").unwrap_or(&sent)), expected, "{dialect:?}");
             let snapshot = json(stream_task(task, view, dialect, None));
-            assert_eq!(said(snapshot.get("task").unwrap_or(&snapshot)), expected, "{dialect:?}");
-            // A list is to be short.
+            assert_eq!(status_message(snapshot.get("task").unwrap_or(&snapshot)), expected, "{dialect:?}");
+            // A list is kept short.
             let own = expected.clone().filter(|(id, _)| id == "m9");
             let page = json(list_response(std::slice::from_ref(task), view, dialect, "", 1, 1));
-            assert_eq!(said(&page["tasks"][0]), own);
+            assert_eq!(status_message(&page["tasks"][0]), own);
         }
     }
 }

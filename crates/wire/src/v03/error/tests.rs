@@ -25,7 +25,7 @@ fn the_whole_table() {
 
 #[test]
 fn every_kind_has_a_word_of_its_own() {
-    // But for those that say here what another kind says as well, with the same number.
+    // Except for kinds that mean the same in 0.3.
     let twins = [
         (ErrorKind::SessionNotFound, ErrorKind::SessionGone),
         (ErrorKind::UpstreamUnreachable, ErrorKind::AgentUnavailable),
@@ -36,17 +36,17 @@ fn every_kind_has_a_word_of_its_own() {
     }
     let words: HashSet<_> = ErrorKind::ALL.into_iter().map(|kind| row(kind).word).collect();
     assert_eq!(words.len(), ErrorKind::ALL.len() - twins.len());
-    // What A2A itself names has one number on both lines, as far as 0.3 has it.
+    // The codes that A2A itself defines are the same in both versions, as far as 0.3 has them.
     let unnamed = [ErrorKind::VersionNotSupported, ErrorKind::ExtensionRequired];
-    let ours = -32060..=-32051;
+    let gateway_codes = -32060..=-32051;
     for kind in ErrorKind::ALL.into_iter().filter(|kind| !unnamed.contains(kind)) {
         let newer = v1::error::row(kind).code;
-        assert!(ours.contains(&newer) || newer == row(kind).code, "{kind:?}");
+        assert!(gateway_codes.contains(&newer) || newer == row(kind).code, "{kind:?}");
     }
 }
 
 #[test]
-fn both_shapes_byte_for_byte() {
+fn both_formats_byte_for_byte() {
     let version = Error::new(ErrorKind::VersionNotSupported, "A2A 2.0 is not spoken here.")
         .detail("requestedVersion", "2.0")
         .detail("supportedProtocolVersions", r#"["0.3","1.0"]"#)
@@ -75,7 +75,7 @@ fn both_shapes_byte_for_byte() {
 }
 
 #[test]
-fn facts_are_in_snake_case_and_of_their_own_type() {
+fn details_are_in_snake_case_and_have_their_own_type() {
     let error = |details: &[(&str, &str)]| {
         let error = Error::new(ErrorKind::InterruptTypeMismatch, "x");
         details.iter().fold(error, |error, (name, value)| error.detail(*name, *value))
@@ -95,9 +95,9 @@ fn facts_are_in_snake_case_and_of_their_own_type() {
             &[("fields", r#"["a\"b"]"#), ("supportedMethods", "[no")],
             r#","fields":["a\"b"],"supported_methods":"[no""#,
         ),
-        // A caller's own word is a word.
+        // A method name from the caller stays text.
         (&[("method", r#"["a","b"]"#)], r#","method":"[\"a\",\"b\"]""#),
-        // Nothing that a caller sent can stand for what the gateway says.
+        // No detail can replace the fields of the gateway.
         (&[("type", "X"), ("message", "X"), ("error", "X"), ("code", "X")], ""),
     ] {
         let expected = format!(r#"{{"type":"INTERRUPT_TYPE_MISMATCH"{expected}}}"#);
@@ -106,14 +106,14 @@ fn facts_are_in_snake_case_and_of_their_own_type() {
 }
 
 #[test]
-fn the_private_cause_stays_private() {
+fn the_internal_cause_is_not_sent() {
     let error = Error::internal("disk /var/x is full");
     assert!(!str::from_utf8(&rest_body(&error)).unwrap().contains("disk"));
     assert!(!facts(&error).contains("disk"));
 }
 
 #[test]
-fn the_parts_of_a_message_have_the_name_that_the_binding_gives_them() {
+fn the_parts_of_a_message_have_the_name_of_the_dialect() {
     let elsewhere =
         Error::new(ErrorKind::ContentTypeNotSupported, "message.parts[1]: is no text, see message.parts")
             .detail("field", "message.parts[1]");
@@ -139,12 +139,12 @@ fn the_parts_of_a_message_have_the_name_that_the_binding_gives_them() {
     let two = Error::invalid("message.parts[0]", "a").detail("x", "message.parts");
     assert!(
         str::from_utf8(&rest_body(&two)).unwrap().contains(r#""x":"message.parts""#),
-        "only names of fields"
+        "only field names are replaced"
     );
 }
 
 #[test]
-fn a_method_of_an_extension_is_refused_in_the_shape_of_this_line() {
+fn errors_of_extension_methods_have_the_format_of_0_3() {
     let method = crate::methods::find("a2a.interrupt.permission.reply").unwrap();
     for (params, expected) in [
         (r#"{"reply":"once"}"#, r#"{"type":"MISSING_FIELD","field":"request_id"}"#),

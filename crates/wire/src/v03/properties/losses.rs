@@ -1,4 +1,4 @@
-//! What 0.3 cannot say, name by name. All else reads back.
+//! Everything that 0.3 cannot express. All else reads back.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use longshore_model::{Artifact, Json, Metadata, Part, PartContent};
 
 use super::*;
 
-/// One loss: what it is, for whom, and what it makes of a task.
+/// A loss: the dialects that have it, and its effect on a task.
 struct Loss {
     dialects: &'static [Dialect],
     apply: fn(&mut Task),
@@ -14,7 +14,7 @@ struct Loss {
 
 /// In the order in which they take effect.
 const LOSSES: [(&str, Loss); 7] = [
-    // Of a stream, which has no place in a task.
+    // This loss concerns the stream only, so it has no effect on a task.
     ("no chunk of the blocks is the last", Loss { dialects: &Dialect::ALL, apply: |_| {} }),
     ("data is an object", Loss { dialects: &Dialect::ALL, apply: |task| each_part(task, wrap_data) }),
     (
@@ -27,16 +27,16 @@ const LOSSES: [(&str, Loss); 7] = [
     ("a message names no other tasks", Loss { dialects: &[Dialect::Rest], apply: forget_references }),
 ];
 
-/// What a task has besides, but not in a page: its status says what the agent said, once it is completed.
+/// Adds what the encoder adds, except in a page: the status of a completed task contains the agent's answer.
 pub(super) fn answered(task: &Task) -> Task {
     let mut task = task.clone();
-    let spoken: Vec<&Artifact> =
+    let text_blocks: Vec<&Artifact> =
         task.artifacts.iter().filter(|artifact| artifact.kind == BlockKind::Text).collect();
     let text: String =
-        spoken.iter().flat_map(|block| &block.parts).filter_map(|part| part.as_text()).collect();
-    let source = spoken.iter().rev().find_map(|block| block.source_message.clone());
-    let is_silent = task.status.message.is_none() && !text.trim().is_empty();
-    if task.status.state == longshore_model::TaskState::Completed && is_silent {
+        text_blocks.iter().flat_map(|block| &block.parts).filter_map(|part| part.as_text()).collect();
+    let source = text_blocks.iter().rev().find_map(|block| block.source_message.clone());
+    let has_answer = task.status.message.is_none() && !text.trim().is_empty();
+    if task.status.state == longshore_model::TaskState::Completed && has_answer {
         let name = format!("{}:{}:assistant", task.id, task.context_id);
         let id = source.unwrap_or_else(|| longshore_model::MessageId::parse(&name).unwrap());
         let mut message = Message::new(id, Role::Agent, vec![Part::text(text.trim())]);
@@ -46,7 +46,7 @@ pub(super) fn answered(task: &Task) -> Task {
     task
 }
 
-/// What is left of a task on the way out.
+/// The part of a task that 0.3 can express.
 pub(super) fn lossy(task: &Task, dialect: Dialect) -> Task {
     let mut task = task.clone();
     for (_, loss) in LOSSES.iter().filter(|(_, loss)| loss.dialects.contains(&dialect)) {
@@ -62,16 +62,16 @@ pub(super) fn lossy_message(message: &Message, dialect: Dialect) -> Message {
     lossy(&task, dialect).history.remove(0)
 }
 
-/// A task with the metadata of its parts as plain values: the text around what the gateway adds may change. A part of the
-/// stream that does not say of what kind of block it is, is of the answer, and says so here.
+/// A task with the metadata of its parts as plain values, because the text around the gateway's additions may change. A part of
+/// the stream without a kind belongs to the answer, and gets that kind here.
 pub(super) fn plain(mut task: Task) -> Task {
     let stream = stream_of(&task);
     for artifact in &mut task.artifacts {
         for part in &mut artifact.parts {
-            let kind = told_kind(part);
+            let kind = kind_of(part);
             part.metadata = plain_metadata(part.metadata.take());
             if artifact.id == stream {
-                tell_kind(part, &kind);
+                set_kind(part, &kind);
             }
         }
     }
@@ -82,8 +82,8 @@ fn stream_of(task: &Task) -> ArtifactId {
     ArtifactId::parse(&format!("{}:stream", task.id)).unwrap()
 }
 
-/// Of what kind of block a part is, by its own words.
-pub(super) fn told_kind(part: &Part) -> String {
+/// The kind of block that a part names.
+pub(super) fn kind_of(part: &Part) -> String {
     let metadata = part.metadata.as_ref().map_or("null", Metadata::get);
     serde_json::from_str::<Value>(metadata).unwrap()["shared"]["stream"]["block_type"]
         .as_str()
@@ -91,7 +91,7 @@ pub(super) fn told_kind(part: &Part) -> String {
         .to_owned()
 }
 
-fn tell_kind(part: &mut Part, kind: &str) {
+fn set_kind(part: &mut Part, kind: &str) {
     let mut fields: BTreeMap<String, Value> = part
         .metadata
         .take()
@@ -165,12 +165,12 @@ fn one_artifact(task: &mut Task) {
             metadata: None,
         });
     }
-    // What a client is told of a file does not say that it is one.
+    // The format has no field that marks a file.
     task.artifacts.extend(files.into_iter().map(|file| Artifact { kind: BlockKind::Text, ..file }));
 }
 
 fn parts_with_kind(mut block: Artifact) -> Vec<Part> {
-    block.parts.iter_mut().for_each(|part| tell_kind(part, block.kind.as_str()));
+    block.parts.iter_mut().for_each(|part| set_kind(part, block.kind.as_str()));
     block.parts
 }
 

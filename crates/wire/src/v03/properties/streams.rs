@@ -1,4 +1,4 @@
-//! Whoever reads a stream ends with the task that others get, wherever it began, and readers can share their frames.
+//! Every reader of a stream ends with the same task, wherever it began, and readers can share frames.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ proptest! {
         let mut task = begun();
         let start = start.min(events.len());
         events[..start].iter().for_each(|event| task.apply(event));
-        // What the reader has: the artifacts that it was told of, by name.
+        // What the reader has: the artifacts that it received, by id.
         let mut held = artifacts(&task, view, dialect);
         let mut stream = if is_resumed {
             Stream::resumed(view, dialect)
@@ -25,7 +25,7 @@ proptest! {
         };
         for (index, event) in events[start..].iter().enumerate() {
             let entry = Entry { seq: Seq(u64::try_from(index).unwrap()), epoch: Epoch(1), event: event.clone() };
-            if let Some(frame) = told(&mut stream, &task, &entry) {
+            if let Some(frame) = frame_of(&mut stream, &task, &entry) {
                 let StreamEvent::Artifact { update, .. } = decode::stream_event(dialect, &frame).unwrap() else {
                     panic!("{frame}")
                 };
@@ -37,7 +37,7 @@ proptest! {
     }
 
     #[test]
-    fn readers_with_the_same_form_share_their_bytes(
+    fn frames_of_the_same_form_are_equal(
         events in proptest::collection::vec(arbitrary::noted_entry(), 1..8), one in view(), other in view(),
         dialects in (dialect(), dialect()), output in arbitrary::output_modes(),
     ) {
@@ -63,16 +63,16 @@ proptest! {
     }
 }
 
-fn told(stream: &mut Stream, before: &Task, entry: &Entry) -> Option<String> {
+fn frame_of(stream: &mut Stream, before: &Task, entry: &Entry) -> Option<String> {
     let anything = OutputModes::default();
     let bytes = match stream.step(&entry.event, &anything) {
         Step::Hidden => None,
         Step::Frame(frame) => Some(frame.encode(&before.id, &before.context_id, entry, &anything)),
         Step::NeedsTask => {
-            let (mut recalled, mut after) = (before.clone(), before.clone());
-            let bytes = stream.recall(&mut recalled, entry).frame;
+            let (mut updated, mut after) = (before.clone(), before.clone());
+            let bytes = stream.recall(&mut updated, entry).frame;
             after.apply(&entry.event);
-            assert_eq!(recalled, after, "the event is applied once");
+            assert_eq!(updated, after, "the event is applied once");
             bytes
         }
     };
@@ -83,8 +83,8 @@ fn artifacts(task: &Task, view: View, dialect: Dialect) -> Vec<Artifact> {
     decode::task(dialect, &text(&encode::task(task, view, dialect))).unwrap().artifacts
 }
 
-/// As clients of 0.3 fold an update: add the parts, or replace the artifact. What is to be added to an artifact that a
-/// client does not have, it drops.
+/// Applies an update as clients of 0.3 do: append the parts, or replace the artifact. A client drops an append to an artifact
+/// that it does not have.
 fn hold(held: &mut Vec<Artifact>, update: ArtifactUpdate) {
     match held.iter_mut().find(|artifact| artifact.id == update.artifact.id) {
         Some(artifact) if update.append => artifact.parts.extend(update.artifact.parts),
@@ -96,13 +96,13 @@ fn hold(held: &mut Vec<Artifact>, update: ArtifactUpdate) {
     }
 }
 
-/// What is in the artifacts, block by block: the text in its order, and of each tool the last state, each under the kind
-/// that its parts tell. Only the order of blocks among each other may differ: it is that of the stream for the one, and of
-/// their beginning for the other.
+/// The content of the artifacts, block by block: the text in its order, and the last state of each tool, each under the kind
+/// that its parts name. Only the order of blocks among each other may differ: a stream has the order of the updates, a task
+/// the order in which the blocks began.
 fn contents(artifacts: &[Artifact]) -> BTreeMap<String, String> {
     let mut found: BTreeMap<String, String> = BTreeMap::new();
     for part in artifacts.iter().flat_map(|artifact| &artifact.parts) {
-        let kind = losses::told_kind(part);
+        let kind = losses::kind_of(part);
         match &part.content {
             // Each block has letters of its own.
             PartContent::Text(text) => {
@@ -131,7 +131,7 @@ fn block_of(letter: char) -> &'static str {
     }
 }
 
-/// An update as the gateway makes them: few blocks, each of one kind, so that they meet again.
+/// A typical update of the gateway: few blocks, each of one kind, so that blocks are updated repeatedly.
 fn update() -> impl Strategy<Value = TaskEvent> {
     let kinds = vec![
         ("a", BlockKind::Text),
@@ -163,7 +163,7 @@ fn update() -> impl Strategy<Value = TaskEvent> {
                 extensions: Vec::new(),
                 metadata: None,
             };
-            // A file comes once and whole.
+            // A file comes once and complete.
             let append = append && kind != BlockKind::File;
             TaskEvent::Artifact(ArtifactUpdate { artifact, append, last_chunk, metadata: None })
         },

@@ -29,8 +29,8 @@ fn content(part: &Object<'_>) -> Read<PartContent> {
         (Some(_), Some(_)) => {
             Err(Fault::new("has more than one of text, raw, url and data; a part has exactly one"))
         }
-        // `null` is a value of `data`, unlike elsewhere; but beside another arm it is what a careless client writes for
-        // an empty field, so it counts only when it stands alone.
+        // Unlike elsewhere, `null` is a valid value of `data`. Beside another field it only means that a careless client
+        // wrote out an empty field, so it counts only when it stands alone.
         (None, _) => match part.raw("data").filter(|raw| is_null(raw)) {
             Some(null) => carried_json(null).map(PartContent::Data),
             None => Err(Fault::new("must have one of text, raw, url and data")),

@@ -1,4 +1,4 @@
-//! Requests in every spelling that is allowed, and the exact fault of those that are not.
+//! Requests in every permitted spelling, and the exact error of each invalid one.
 
 use longshore_model::{
     Error, ErrorKind, Json, ListTasks, Message, Metadata, OutputModes, Part, PartContent, Result, Role,
@@ -7,8 +7,8 @@ use longshore_model::{
 
 use super::*;
 
-/// The fault of a text: its kind, and the path of its field ("" for none).
-fn fault<T: std::fmt::Debug>(read: Result<T>) -> (ErrorKind, String) {
+/// The error of a refused request: its kind, and the path of its first field ("" for none).
+pub(crate) fn fault<T: std::fmt::Debug>(read: Result<T>) -> (ErrorKind, String) {
     let error = read.expect_err("must be refused");
     let field = error.violations().first().map(|violation| violation.field.clone());
     (error.kind(), field.unwrap_or_default())
@@ -21,7 +21,7 @@ fn refused<T: std::fmt::Debug>(read: impl Fn(&str) -> Result<T>, cases: &[(&str,
     }
 }
 
-/// A send of one message, with some of its fields replaced.
+/// A send of one message with further fields.
 fn send(fields: &str) -> String {
     format!(r#"{{"message":{{"messageId":"m","role":"ROLE_USER","parts":[{{"text":"hi"}}]{fields}}}}}"#)
 }
@@ -76,7 +76,7 @@ fn every_spelling_of_a_message_is_the_same_message() {
 }
 
 #[test]
-fn what_is_null_or_empty_is_absent() {
+fn null_and_empty_fields_count_as_absent() {
     let json =
         send(r#","contextId":"","taskId":null,"metadata":null,"extensions":null,"referenceTaskIds":[]"#)
             .replace(r#""message":{"#, r#""configuration":null,"metadata":null,"message":{"#);
@@ -88,13 +88,13 @@ fn what_is_null_or_empty_is_absent() {
 }
 
 #[test]
-fn data_may_be_null_when_it_stands_alone() {
+fn data_may_be_null_if_it_stands_alone() {
     let command = send_message(&send_parts(r#"[{"data":null},{"text":"a","data":null}]"#)).unwrap();
     assert_eq!(command.message.parts, [Part::data(Json::parse("null").unwrap()), Part::text("a")]);
 }
 
 #[test]
-fn a_bad_part_is_named_by_its_place() {
+fn a_bad_part_is_named_by_its_path() {
     let cases = [
         ("[]", "message.parts"),
         ("null", "message.parts"),
@@ -226,7 +226,7 @@ fn output_modes_are_media_types_and_ranges() {
 }
 
 #[test]
-fn text_that_is_no_json_and_json_that_is_no_object_are_told_apart() {
+fn invalid_json_and_json_that_is_no_object_are_different_errors() {
     for (json, kind) in [
         ("", ErrorKind::Parse),
         ("{", ErrorKind::Parse),
@@ -331,7 +331,7 @@ fn lists_are_filtered() {
     );
 }
 
-fn query(text: &str) -> Vec<(String, String)> {
+pub(crate) fn query(text: &str) -> Vec<(String, String)> {
     let pairs = text.split('&').filter(|pair| !pair.is_empty());
     pairs
         .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
@@ -340,7 +340,7 @@ fn query(text: &str) -> Vec<(String, String)> {
 }
 
 #[test]
-fn queries_say_what_bodies_say() {
+fn queries_and_bodies_are_read_alike() {
     for (text, json) in [
         ("", "{}"),
         ("status=&contextId=&pageToken=&tenant=&A2A-Version=1.0", "{}"),
@@ -396,15 +396,15 @@ fn a_request_for_one_task_needs_no_body() {
 }
 
 #[test]
-fn a_message_in_a_body_may_have_a_query_beside_it() {
+fn a_send_may_have_a_query() {
     let body = send_parts(r#"[{"text":"a"}]"#);
     assert_eq!(send_message_query(&query("tenant=&x=y"), &body).unwrap(), send_message(&body).unwrap());
     refused(|text| send_message_query(&query(text), &body), &[("tenant=x", "tenant")]);
 }
 
 #[test]
-fn a_bad_answer_is_the_fault_of_the_agent() {
-    for (json, place) in [
+fn a_bad_response_is_an_error_of_the_agent() {
+    for (json, expected) in [
         ("{", "The answer is no JSON object."),
         ("{}", "the answer: must have exactly one of"),
         (r#"{"task":{"id":"t","contextId":"c"}}"#, "task.status: is required"),
@@ -421,6 +421,6 @@ fn a_bad_answer_is_the_fault_of_the_agent() {
     ] {
         let error: Error = stream_event(json).expect_err(json);
         assert_eq!(error.kind(), ErrorKind::InvalidAgentResponse, "{json}");
-        assert!(error.message().starts_with(place), "{json}: {error}");
+        assert!(error.message().starts_with(expected), "{json}: {error}");
     }
 }

@@ -1,4 +1,4 @@
-//! Whole answers, byte for byte.
+//! Whole responses, byte for byte.
 
 use longshore_model::{
     ArtifactId, Epoch, EventId, Json, Message, MessageId, Metadata, Part, Role, Seq, TaskState, TaskStatus,
@@ -14,10 +14,13 @@ pub(crate) fn written(bytes: Bytes) -> String {
     String::from_utf8(bytes.into()).unwrap()
 }
 
-/// The frame of an event that every reader sees.
+/// The frame of an event that every client sees.
 fn frame_of(entry: &Entry, view: View) -> String {
     let (task, anything) = (bare_task(), OutputModes::default());
-    written(stream_entry(&task.id, &task.context_id, entry, view, &anything).expect("is seen by all"))
+    written(
+        stream_entry(&task.id, &task.context_id, entry, view, &anything)
+            .expect("every client sees the event"),
+    )
 }
 
 pub(crate) fn metadata(json: &str) -> Metadata {
@@ -93,14 +96,14 @@ pub(crate) fn full_task() -> Task {
 }
 
 #[test]
-fn a_task_with_everything_and_one_with_nothing() {
+fn the_largest_and_the_smallest_task() {
     insta::assert_snapshot!("full_task", written(task(&full_task(), View::default())));
     insta::assert_snapshot!("bare_task", written(task(&bare_task(), View::default())));
     insta::assert_snapshot!("send_response", written(send_response(&bare_task(), View::default())));
 }
 
 #[test]
-fn a_view_leaves_out_what_was_not_asked_for() {
+fn a_view_leaves_out_what_was_not_requested() {
     for (history_length, expected) in
         [(None, &["m1", "m2"][..]), (Some(5), &["m1", "m2"]), (Some(1), &["m2"]), (Some(0), &[])]
     {
@@ -120,7 +123,7 @@ fn a_list_always_has_its_four_fields() {
     insta::assert_snapshot!("list_empty", written(list_response(&[], brief, "", 50, 0)));
     let tasks = [bare_task(), full_task()];
     insta::assert_snapshot!("list_brief", written(list_response(&tasks, brief, "n\"", 2, 7)));
-    // Asked for artifacts, a task without any says so.
+    // If artifacts are requested, a task without any has an empty array.
     let with_artifacts = View { history_length: Some(0), ..View::default() };
     insta::assert_snapshot!(
         "list_with_artifacts",
@@ -163,7 +166,7 @@ fn each_event_is_one_frame() {
 }
 
 #[test]
-fn a_gap_is_noted_beside_what_the_metadata_says() {
+fn a_gap_is_noted_beside_other_metadata() {
     let gap = Gap {
         requested: EventId::new(Seq(3), Epoch(2)),
         first: Seq(10),

@@ -1,4 +1,4 @@
-//! The bytes of every answer, and who may use which field.
+//! The exact bytes of the responses about asks, and the extension that each metadata field needs.
 
 use longshore_model::{Ask, AskKind, ContextId, Json, Principal, SessionId, TaskId};
 
@@ -10,7 +10,7 @@ fn request(id: &str) -> RequestId {
 }
 
 #[test]
-fn answers_byte_for_byte() {
+fn responses_about_asks_byte_for_byte() {
     assert_eq!(answered(&request("per_1")), r#"{"ok":true,"request_id":"per_1"}"#);
     assert_eq!(asks(&[]), r#"{"items":[]}"#);
     let interrupt = |id: &str, expires_at: Option<i64>| Interrupt {
@@ -38,7 +38,7 @@ fn answers_byte_for_byte() {
 }
 
 #[test]
-fn a_field_is_for_those_who_activated_its_extension() {
+fn a_field_needs_its_extension() {
     use Extension::{ModelSelection, SessionBinding, StreamHints};
     let session = r#"{"shared":{"session":{"id":"ses_1"}}}"#;
     let model = r#"{"shared":{"model":{"providerID":"p","modelID":"m"}}}"#;
@@ -59,7 +59,7 @@ fn a_field_is_for_those_who_activated_its_extension() {
         ("null", session, &[], &["message.metadata.shared.session.id"]),
         (directory, "null", &[], &["metadata.opencode.directory"]),
         (directory, alias, &[SessionBinding], &[]),
-        // The alias has the last word here, and the field is in use all the same.
+        // The alias wins here, but the field is in use all the same.
         (alias, directory, &[], &["message.metadata.opencode.directory"]),
         (
             workspace,

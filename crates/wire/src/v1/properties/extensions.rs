@@ -1,53 +1,74 @@
-//! What an extension adds is all that it changes.
+//! An extension changes only what it adds.
 
-use longshore_model::{Epoch, EventId, OutputModes, Seq};
+use bytes::Bytes;
+use longshore_model::{Entry, Epoch, EventId, OutputModes, Seq, Task};
 use proptest::prelude::*;
 use serde_json::Value;
 
 use super::text;
-use crate::arbitrary;
 use crate::extension::{Activated, Extension};
+use crate::testing::arbitrary;
 use crate::v1::encode::{self, Exposure, Gap, View};
 
 proptest! {
     #[test]
-    fn without_the_notes_all_readers_see_the_same(
-        (_, task) in arbitrary::noted_task(), (_, entry) in arbitrary::noted_entry(), activated in activated(),
-        has_gap in any::<bool>(),
+    fn clients_without_extensions_see_no_notes(
+        (task, noted_task) in arbitrary::noted_task(), (entry, noted_entry) in arbitrary::noted_entry(), gap in gap(),
     ) {
-        let (deaf, told) = (View::default(), View { activated, ..View::default() });
-        let gap = has_gap.then_some(Gap { requested: EventId::new(Seq(1), Epoch(2)), first: Seq(3), head: EventId::new(Seq(5), Epoch(4)) });
-        let answers = |view| [
-            encode::task(&task, view),
-            encode::stream_task(&task, view, gap),
-            encode::list_response(std::slice::from_ref(&task), view, "", 1, 1),
-            encode::stream_entry(&task.id, &task.context_id, &entry, view, &OutputModes::default()).unwrap(),
-        ];
-        for (told, deaf) in answers(told).iter().zip(answers(deaf)) {
-            let (told, deaf) = (text(told), text(&deaf));
-            prop_assert!(!told.contains(['\n', '\r']), "{}", told);
-            let told: Value = serde_json::from_str(&told).expect("JSON");
-            let deaf: Value = serde_json::from_str(&deaf).expect("JSON");
-            prop_assert_eq!(without_notes(told), without_notes(deaf));
+        let view = View::default();
+        prop_assert_eq!(responses(&noted_task, &noted_entry, view, gap), responses(&task, &entry, view, gap));
+    }
+
+    #[test]
+    fn apart_from_the_notes_all_clients_see_the_same(
+        (_, task) in arbitrary::noted_task(), (_, entry) in arbitrary::noted_entry(), activated in activated(), gap in gap(),
+    ) {
+        let with_notes = responses(&task, &entry, View { activated, ..View::default() }, gap);
+        let without = responses(&task, &entry, View::default(), gap);
+        for (with_notes, without) in with_notes.iter().zip(without) {
+            let (with_notes, without) = (text(with_notes), text(&without));
+            prop_assert!(!with_notes.contains(['\n', '\r']), "{}", with_notes);
+            let with_notes: Value = serde_json::from_str(&with_notes).expect("JSON");
+            let without: Value = serde_json::from_str(&without).expect("JSON");
+            prop_assert_eq!(without_notes(with_notes), without_notes(without));
         }
     }
 
     #[test]
-    fn readers_with_the_same_spelling_share_their_bytes(
+    fn frames_of_the_same_form_are_equal(
         (_, entry) in arbitrary::noted_entry(), one in view(), other in view(), task in arbitrary::task_id(),
         context in arbitrary::context_id(), output in arbitrary::output_modes(),
     ) {
-        let spellings = [one, other].map(|view| encode::spelling(&entry.event, view));
+        let forms = [one, other].map(|view| encode::spelling(&entry.event, view));
         let frames = |output: &OutputModes| [one, other].map(|view| encode::stream_entry(&task, &context, &entry, view, output));
         let whole = frames(&OutputModes::default());
-        for (spelling, frame) in spellings.iter().zip(&whole) {
-            prop_assert_eq!(*spelling < 8, frame.is_some(), "{}", spelling);
+        for (form, frame) in forms.iter().zip(&whole) {
+            prop_assert_eq!(*form < 8, frame.is_some(), "{}", form);
         }
-        prop_assert_eq!(spellings[0] == spellings[1], whole[0] == whole[1]);
-        // Of a task that is told in part, less is left to differ in.
+        prop_assert_eq!(forms[0] == forms[1], whole[0] == whole[1]);
+        // With restricted output modes, frames of different forms may be equal too.
         let part = frames(&output);
-        prop_assert!(spellings[0] != spellings[1] || part[0] == part[1]);
+        prop_assert!(forms[0] != forms[1] || part[0] == part[1]);
     }
+}
+
+fn gap() -> impl Strategy<Value = Option<Gap>> {
+    let gap = Gap {
+        requested: EventId::new(Seq(1), Epoch(2)),
+        first: Seq(3),
+        head: EventId::new(Seq(5), Epoch(4)),
+    };
+    any::<bool>().prop_map(move |has_gap| has_gap.then_some(gap))
+}
+
+/// A task and an event in all responses of 1.0.
+fn responses(task: &Task, entry: &Entry, view: View, gap: Option<Gap>) -> [Bytes; 4] {
+    [
+        encode::task(task, view),
+        encode::stream_task(task, view, gap),
+        encode::list_response(std::slice::from_ref(task), view, "", 1, 1),
+        encode::stream_entry(&task.id, &task.context_id, entry, view, &OutputModes::default()).unwrap(),
+    ]
 }
 
 fn activated() -> impl Strategy<Value = Activated> {
@@ -75,7 +96,7 @@ fn view() -> impl Strategy<Value = View> {
     )
 }
 
-/// Metadata that held nothing else is gone with them.
+/// Removes `metadata.shared`, and metadata that is empty then.
 fn without_notes(value: Value) -> Value {
     match value {
         Value::Array(items) => items.into_iter().map(without_notes).collect(),

@@ -1,4 +1,4 @@
-//! Whatever modes a caller asked for, what it is told is A2A, and nothing else.
+//! In all output modes, responses are valid A2A and contain only what the caller accepts.
 
 use a2a_pb::protojson;
 use longshore_model::{OutputModes, Task, TaskOptions};
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use serde_json::Value;
 
 use super::{frame, loosely, text, through, without_null_data, without_null_data_in_event};
-use crate::arbitrary;
+use crate::testing::arbitrary;
 use crate::v1::decode::{self, StreamEvent};
 use crate::v1::encode::{self, View};
 use crate::v1::output::{Fate, fate};
@@ -35,7 +35,7 @@ proptest! {
         without_null_data_in_event(&mut entry.event);
         if let Some(ours) = frame(&task, &context, &entry, &output) {
             let again = match decode::stream_event(&through::<protojson::StreamResponse>(&ours)).unwrap() {
-                // Of the message nothing may be left, so this is not always the first event of a log.
+                // The message may have no part left, so this is not always the first event of a log.
                 StreamEvent::Task(task) => text(&encode::stream_task(&task, View::default(), None)),
                 other => {
                     entry.event = other.into_event().unwrap();
@@ -47,29 +47,29 @@ proptest! {
     }
 
     #[test]
-    fn what_is_not_asked_for_is_not_told(task in arbitrary::task(), output in arbitrary::output_modes()) {
-        let told = decode::task(&text(&encode::task(&in_modes(task.clone(), &output), View::default()))).unwrap();
+    fn parts_that_are_not_accepted_are_not_sent(task in arbitrary::task(), output in arbitrary::output_modes()) {
+        let sent = decode::task(&text(&encode::task(&in_modes(task.clone(), &output), View::default()))).unwrap();
         let wanted = |parts: &[longshore_model::Part]| parts.iter().filter(|part| fate(part, &output) != Fate::Dropped).count();
-        let seen: Vec<usize> = told.artifacts.iter().map(|artifact| artifact.parts.len()).collect();
+        let seen: Vec<usize> = sent.artifacts.iter().map(|artifact| artifact.parts.len()).collect();
         let expected: Vec<usize> =
             task.artifacts.iter().map(|artifact| wanted(&artifact.parts)).filter(|count| *count > 0).collect();
         prop_assert_eq!(seen, expected);
-        for part in told.artifacts.iter().flat_map(|artifact| &artifact.parts) {
+        for part in sent.artifacts.iter().flat_map(|artifact| &artifact.parts) {
             prop_assert_eq!(fate(part, &output), Fate::Kept, "{:?}", part);
         }
-        let seen: Vec<usize> = told.history.iter().map(|message| message.parts.len()).collect();
+        let seen: Vec<usize> = sent.history.iter().map(|message| message.parts.len()).collect();
         let expected: Vec<usize> =
             task.history.iter().map(|message| wanted(&message.parts)).filter(|count| *count > 0).collect();
         prop_assert_eq!(seen, expected);
         let is_left = task.status.message.is_some_and(|message| wanted(&message.parts) > 0);
-        prop_assert_eq!(told.status.message.is_some(), is_left);
+        prop_assert_eq!(sent.status.message.is_some(), is_left);
     }
 
     #[test]
     fn data_keeps_its_value_as_text(value in arbitrary::value()) {
-        let told = crate::v1::output::data_as_text(&value.to_string());
-        prop_assert!(told.is_ascii(), "{}", told);
-        prop_assert_eq!(serde_json::from_str::<Value>(&told).unwrap(), value);
+        let written = crate::v1::output::data_as_text(&value.to_string());
+        prop_assert!(written.is_ascii(), "{}", written);
+        prop_assert_eq!(serde_json::from_str::<Value>(&written).unwrap(), value);
     }
 }
 

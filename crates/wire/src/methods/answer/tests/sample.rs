@@ -1,4 +1,4 @@
-//! What each method may be told: all of it, and as little as there can be.
+//! Sample results for each method: with all fields, and with as few as possible.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::methods::{Answer, Item, Method};
 
 const AT: Timestamp = Timestamp(1_750_000_000_123);
 
-/// `None`: it has its answers elsewhere.
+/// `None`: the method writes its results elsewhere.
 pub(crate) fn full(method: &Method) -> Option<ControlResult> {
     Some(match method.result {
         Answer::Items(item) => items(item)?,
@@ -34,7 +34,7 @@ pub(crate) fn full(method: &Method) -> Option<ControlResult> {
     })
 }
 
-/// `None`: there is no less.
+/// `None`: no field can be left out.
 pub(crate) fn sparse(method: &Method) -> Option<ControlResult> {
     Some(match full(method)? {
         ControlResult::Statuses(_) => ControlResult::Statuses(vec![SessionStatus {
@@ -102,7 +102,7 @@ fn items(item: Item) -> Option<ControlResult> {
         Item::Worktree => ControlResult::Worktrees(vec![worktree()]),
         Item::Interrupt => return None,
         Item::Message | Item::SessionSummary | Item::Provider | Item::Model => {
-            unreachable!("there is no bare list of them")
+            unreachable!("no method lists these without more")
         }
     })
 }

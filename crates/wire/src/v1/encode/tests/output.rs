@@ -1,4 +1,4 @@
-//! What of a task's content is told to whom: output modes, byte for byte, and what is exposed.
+//! Which content of a task a client sees: output modes, byte for byte, and the exposure of internals.
 
 use longshore_model::TaskOptions;
 
@@ -24,8 +24,8 @@ fn image() -> Part {
     Part { media_type: Some("image/png".to_owned()), ..Part::of(content) }
 }
 
-/// A task with something of everything, told in these modes.
-fn told(output: &[&str]) -> Task {
+/// A task with content of every kind, in these output modes.
+fn task_in_modes(output: &[&str]) -> Task {
     let asked = Message { parts: vec![Part::text("look"), image()], ..message("m1", Role::User, "") };
     let shown = Message { parts: vec![image()], ..message("m2", Role::User, "") };
     Task {
@@ -59,21 +59,25 @@ fn frame(entry: &Entry, view: View, output: &OutputModes) -> Option<String> {
 }
 
 #[test]
-fn a_task_is_told_in_the_modes_that_were_asked_for() {
-    insta::assert_snapshot!("modes_text", written(task(&told(&["text/plain"]), View::default())));
-    insta::assert_snapshot!("modes_images", written(task(&told(&["text/*", "image/*"]), View::default())));
-    // Nothing at all is left of this one, and nothing is not the same as empty.
-    insta::assert_snapshot!("modes_audio", written(task(&told(&["audio/wav"]), View::default())));
-    let listed = written(list_response(&[told(&["audio/wav"])], View::default(), "", 1, 1));
+fn a_task_is_written_in_the_accepted_output_modes() {
+    insta::assert_snapshot!("modes_text", written(task(&task_in_modes(&["text/plain"]), View::default())));
+    insta::assert_snapshot!(
+        "modes_images",
+        written(task(&task_in_modes(&["text/*", "image/*"]), View::default()))
+    );
+    // No part of this task is left. The fields are absent, not empty.
+    insta::assert_snapshot!("modes_audio", written(task(&task_in_modes(&["audio/wav"]), View::default())));
+    let listed = written(list_response(&[task_in_modes(&["audio/wav"])], View::default(), "", 1, 1));
     assert!(listed.contains(r#""artifacts":[],"metadata""#), "{listed}");
 
-    // Who takes all of it gets all of it, and is told what it asked for.
-    let everything = written(task(&told(&["text/plain", "application/json", "image/png"]), View::default()));
+    // A caller that accepts everything gets everything, and the note about the accepted modes.
+    let everything =
+        written(task(&task_in_modes(&["text/plain", "application/json", "image/png"]), View::default()));
     let note =
         r#","output_negotiation":{"accepted_output_modes":["application/json","image/png","text/plain"]}"#;
-    let plain = written(task(&told(&[]), View::default()));
+    let plain = written(task(&task_in_modes(&[]), View::default()));
     assert!(everything.contains(note), "{everything}");
-    // The note moves the object that it stands in behind the others.
+    // The note moves its object behind the other fields.
     let plain = plain.replace(
         r#"{"opencode":{"error":{"type":"X"}},"a":1}"#,
         r#"{"a":1,"opencode":{"error":{"type":"X"}}}"#,
@@ -82,15 +86,15 @@ fn a_task_is_told_in_the_modes_that_were_asked_for() {
 }
 
 #[test]
-fn every_frame_names_the_modes_beside_what_its_metadata_says() {
+fn every_frame_names_the_modes_beside_other_metadata() {
     let output = modes(&["text/plain"]);
-    let hearing = View { activated: [Extension::StreamHints].into_iter().collect(), ..View::default() };
+    let with_hints = View { activated: [Extension::StreamHints].into_iter().collect(), ..View::default() };
     let submitted = TaskEvent::submitted(
         bare_task().context_id,
         Message { parts: vec![Part::text("look"), image()], ..message("m1", Role::User, "") },
         Timestamp(1),
     );
-    let status = told(&[]).status;
+    let status = task_in_modes(&[]).status;
     let failed =
         StatusUpdate { metadata: Some(metadata(r#"{"opencode":{"error":1}}"#)), ..StatusUpdate::new(status) };
     let call = block("tool", BlockKind::ToolCall, vec![data(r#"{"b":"é","a":[1, 2]}"#), image()]);
@@ -102,12 +106,12 @@ fn every_frame_names_the_modes_beside_what_its_metadata_says() {
         ),
         ("modes_frame_tool", update_of(call, Some(metadata(r#"{"k":1}"#)))),
     ] {
-        insta::assert_snapshot!(name, frame(&entry, hearing, &output).unwrap());
+        insta::assert_snapshot!(name, frame(&entry, with_hints, &output).unwrap());
     }
 }
 
 #[test]
-fn a_message_of_which_nothing_is_left_is_no_history() {
+fn a_message_without_accepted_parts_is_not_in_the_history() {
     let only_image = Message { parts: vec![image()], ..message("m1", Role::User, "") };
     let submitted = TaskEvent::submitted(bare_task().context_id, only_image, Timestamp(1));
     let frame = frame(
@@ -120,7 +124,7 @@ fn a_message_of_which_nothing_is_left_is_no_history() {
 }
 
 #[test]
-fn an_update_of_which_nothing_is_left_is_no_frame() {
+fn an_update_without_accepted_parts_has_no_frame() {
     let image_only = update_of(block("f", BlockKind::File, vec![image()]), None);
     let call = update_of(block("t", BlockKind::ToolCall, vec![data("{}")]), None);
     for (entry, output, expected) in [
@@ -135,7 +139,7 @@ fn an_update_of_which_nothing_is_left_is_no_frame() {
 }
 
 #[test]
-fn blocks_are_hidden_from_those_who_may_not_see_them() {
+fn blocks_are_hidden_from_clients_that_may_not_see_them() {
     let kinds = [BlockKind::Text, BlockKind::Reasoning, BlockKind::ToolCall, BlockKind::File];
     let blocks = kinds.map(|kind| block(kind.as_str(), kind, vec![Part::text("secret")]));
     let whole = Task { artifacts: blocks.to_vec(), ..bare_task() };
@@ -157,14 +161,14 @@ fn blocks_are_hidden_from_those_who_may_not_see_them() {
                 let entry = update_of(block.clone(), None);
                 let frame = frame(&entry, view, &OutputModes::default());
                 assert_eq!(frame.is_some(), is_seen, "{exposure:?}: {name}");
-                // What is seen has the bytes that everybody shares.
+                // A visible frame has the same bytes for all clients.
                 let open = View { exposure: Exposure::default(), ..view };
                 let (mine, theirs) = (spelling(&entry.event, view), spelling(&entry.event, open));
                 assert_eq!(mine, if is_seen { theirs } else { HIDDEN });
             }
         }
     }
-    // An array that everything was taken from is not there, but where it must be.
+    // An array without elements is left out, except in a list.
     let inner = Task { artifacts: blocks[1..3].to_vec(), ..bare_task() };
     let view = View { exposure: NOTHING, ..View::default() };
     assert_eq!(task(&inner, view), task(&bare_task(), view));

@@ -1,4 +1,4 @@
-//! `metadata.shared`, byte for byte, for each set of extensions that shows some of it.
+//! `metadata.shared`, byte for byte, for each set of extensions that shows part of it.
 
 use std::slice;
 
@@ -70,7 +70,7 @@ fn metadata_of(json: &str) -> &str {
 }
 
 #[test]
-fn each_key_is_shown_to_those_who_activated_its_extension() {
+fn each_key_needs_its_extension() {
     let notes = Notes {
         session: Some(session(Some("A \"title\""))),
         usage: Some(usage()),
@@ -91,11 +91,11 @@ fn each_key_is_shown_to_those_who_activated_its_extension() {
     let without = status_frame(update, View::default());
     let plain =
         StatusUpdate::new(TaskStatus { state: TaskState::InputRequired, at: Timestamp(2), message: None });
-    assert_eq!(without, status_frame(plain, View::default()), "notes are seen by nobody else");
+    assert_eq!(without, status_frame(plain, View::default()), "without the extensions there are no notes");
 }
 
 #[test]
-fn blocks_say_what_they_are() {
+fn blocks_have_a_kind() {
     for (kind, message) in
         [(BlockKind::Text, Some("msg_1")), (BlockKind::Reasoning, None), (BlockKind::ToolCall, Some("msg_1"))]
     {
@@ -113,10 +113,10 @@ fn blocks_say_what_they_are() {
             format!("block_{name}"),
             frame(update.clone(), view(&[Extension::StreamHints]))
         );
-        let deaf = view(&[Extension::SessionBinding, Extension::InteractiveInterrupt]);
-        assert_eq!(frame(update.clone(), deaf), frame(update, View::default()));
+        let without_hints = view(&[Extension::SessionBinding, Extension::InteractiveInterrupt]);
+        assert_eq!(frame(update.clone(), without_hints), frame(update, View::default()));
 
-        // In a whole task a block has no place in the stream.
+        // In a whole task a block has no position in the stream.
         let whole = Task { artifacts: vec![block], ..bare_task() };
         insta::assert_snapshot!(format!("task_of_{name}"), written(task(&whole, everything())));
         let listed = written(list_response(&[whole], everything(), "", 1, 1));
@@ -137,7 +137,7 @@ fn a_file_is_no_block_of_the_stream() {
 }
 
 #[test]
-fn the_work_of_a_sub_agent_says_whose_it_is() {
+fn the_task_of_a_sub_agent_names_its_parent() {
     for (call, expected) in [
         (Some("call_1"), r#"{"shared":{"parent":{"task_id":"t0","call_id":"call_1","depth":2}}}"#),
         (None, r#"{"shared":{"parent":{"task_id":"t0","depth":2}}}"#),
@@ -149,16 +149,16 @@ fn the_work_of_a_sub_agent_says_whose_it_is() {
             depth: 2,
             session: SessionId::parse("ses_child").unwrap(),
         };
-        let (hearing, deaf) = (
+        let (with_hints, without_hints) = (
             view(&[Extension::StreamHints]),
             view(&[Extension::SessionBinding, Extension::InteractiveInterrupt]),
         );
         let child = Task { parent: Some(Box::new(parent.clone())), ..bare_task() };
-        assert_eq!(metadata_of(&written(task(&child, hearing))), format!("{expected}}}"));
-        assert_eq!(metadata_of(&written(send_response(&child, hearing))), format!("{expected}}}}}"));
-        let listed = written(list_response(slice::from_ref(&child), hearing, "", 1, 1));
+        assert_eq!(metadata_of(&written(task(&child, with_hints))), format!("{expected}}}"));
+        assert_eq!(metadata_of(&written(send_response(&child, with_hints))), format!("{expected}}}}}"));
+        let listed = written(list_response(slice::from_ref(&child), with_hints, "", 1, 1));
         assert!(listed.contains(&format!(r#""metadata":{expected}"#)), "{listed}");
-        assert_eq!(task(&child, deaf), task(&bare_task(), View::default()));
+        assert_eq!(task(&child, without_hints), task(&bare_task(), View::default()));
 
         let submitted = TaskEvent::Submitted {
             context_id: child.context_id.clone(),
@@ -167,14 +167,14 @@ fn the_work_of_a_sub_agent_says_whose_it_is() {
             terms: Box::default(),
             parent: Some(Box::new(parent)),
         };
-        assert_eq!(metadata_of(&frame(submitted.clone(), hearing)), format!("{expected}}}}}"));
-        assert_eq!(metadata_of(&frame(submitted.clone(), deaf)), "");
-        assert_ne!(spelling(&submitted, hearing), spelling(&submitted, deaf));
+        assert_eq!(metadata_of(&frame(submitted.clone(), with_hints)), format!("{expected}}}}}"));
+        assert_eq!(metadata_of(&frame(submitted.clone(), without_hints)), "");
+        assert_ne!(spelling(&submitted, with_hints), spelling(&submitted, without_hints));
     }
 }
 
 #[test]
-fn a_task_tells_its_session_its_usage_and_its_oldest_ask() {
+fn a_task_shows_its_session_its_usage_and_its_oldest_ask() {
     let mut second = ask(InterruptPhase::Asked);
     second.request_id = RequestId::parse("per_2").unwrap();
     let asking = Task {
@@ -210,7 +210,7 @@ fn a_task_tells_its_session_its_usage_and_its_oldest_ask() {
 }
 
 #[test]
-fn an_ask_that_is_over_has_a_word_for_every_client() {
+fn every_resolution_of_an_ask_has_a_word_for_older_clients() {
     for (resolution, word) in [
         (Resolution::Replied, "replied"),
         (Resolution::Rejected, "rejected"),
@@ -231,7 +231,7 @@ fn an_ask_that_is_over_has_a_word_for_every_client() {
 }
 
 #[test]
-fn progress_holds_its_details() {
+fn progress_contains_its_details() {
     for (kind, details, expected) in [
         (ProgressKind::StepStarted, None, r#"{"type":"step-start"}"#),
         (ProgressKind::StepFinished, Some("{}"), r#"{"type":"step-finish"}"#),
@@ -274,7 +274,7 @@ fn a_cost_is_an_exact_number() {
 }
 
 #[test]
-fn what_the_metadata_says_stays_as_it_is() {
+fn other_metadata_is_not_changed() {
     let note = r#""session":{"id":"ses_1"}"#;
     for (before, expected) in [
         (None, format!("{{\"shared\":{{{note}}}}}")),
@@ -287,7 +287,7 @@ fn what_the_metadata_says_stays_as_it_is() {
             ),
         ),
         (Some("{\"z\":1,\n\"a\":1e2}"), format!("{{\"z\":1,\"a\":1e2,\"shared\":{{{note}}}}}")),
-        // Somebody else's notes stay where they are not ours.
+        // Other keys under `shared` stay.
         (
             Some(r#"{"shared":{"session":{"id":"other"},"x":1.50},"b":2}"#),
             format!("{{\"b\":2,\"shared\":{{\"x\":1.50,{note}}}}}"),

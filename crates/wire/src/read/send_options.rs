@@ -1,0 +1,199 @@
+//! The options for the gateway in the metadata of a send. All other metadata is passed on unread.
+//!
+//! The options in the request's metadata win over those in the message's, field by field. Blank text counts as absent. Both
+//! objects are checked: an error in one is reported even if the other overrides the field.
+
+use longshore_model::id::check_id;
+use longshore_model::{Delivery, Metadata, ModelName, PromptOptions, SendOptions, SessionId};
+use serde_json::value::RawValue;
+
+use super::id;
+use crate::extension::Extension;
+use crate::json::{Fault, Object, Read, text};
+
+#[cfg(test)]
+mod tests;
+
+/// The longest text of a field. Longer ones are refused, because the gateway stores the text as long as the task.
+const MAX_BYTES: usize = 1024;
+/// The longest system prompt.
+const MAX_SYSTEM_BYTES: usize = 64 * 1024;
+
+pub(super) fn read(request: Option<&Metadata>, message: Option<&Metadata>) -> Read<SendOptions> {
+    let [first, second] = both(request, message)?;
+    Ok(SendOptions {
+        session: first.session.or(second.session),
+        directory: first.directory.or(first.cwd).or(second.directory).or(second.cwd),
+        workspace: first.workspace.or(second.workspace),
+        delivery: first.delivery.or(second.delivery).unwrap_or_default(),
+        prompt: first.prompt.or(&second.prompt),
+    })
+}
+
+/// The paths of the fields in use that belong to extensions. Invalid metadata has been refused before.
+pub(crate) fn gated_fields(
+    request: Option<&Metadata>,
+    message: Option<&Metadata>,
+) -> Vec<(String, Extension)> {
+    let Ok(sources) = both(request, message) else { return Vec::new() };
+    let mut fields = Vec::new();
+    for (options, path) in sources.iter().zip(["metadata", "message.metadata"]) {
+        let has_model = options.prompt.model.is_some();
+        // The alias `cwd` of the directory is not listed: the clients that use it do not know these extensions.
+        for (is_used, field, extension) in [
+            (options.session.is_some(), "shared.session.id", Extension::SessionBinding),
+            (options.directory.is_some(), "opencode.directory", Extension::SessionBinding),
+            (options.workspace.is_some(), "opencode.workspace.id", Extension::SessionBinding),
+            (has_model, "shared.model.providerID", Extension::ModelSelection),
+            (has_model, "shared.model.modelID", Extension::ModelSelection),
+        ] {
+            if is_used {
+                fields.push((format!("{path}.{field}"), extension));
+            }
+        }
+    }
+    fields
+}
+
+/// The options in one metadata object.
+#[derive(Default)]
+struct MetadataOptions {
+    session: Option<SessionId>,
+    directory: Option<String>,
+    /// Another name for the directory.
+    cwd: Option<String>,
+    workspace: Option<String>,
+    delivery: Option<Delivery>,
+    prompt: PromptOptions,
+}
+
+fn both(request: Option<&Metadata>, message: Option<&Metadata>) -> Read<[MetadataOptions; 2]> {
+    Ok([
+        MetadataOptions::read(request).map_err(|fault| fault.under("metadata"))?,
+        MetadataOptions::read(message).map_err(|fault| fault.under("metadata").under("message"))?,
+    ])
+}
+
+impl MetadataOptions {
+    fn read(metadata: Option<&Metadata>) -> Read<Self> {
+        let mut options = Self::default();
+        let Some(metadata) = metadata else { return Ok(options) };
+        let metadata = Object::read(metadata.json().raw(), &["shared", "opencode", "iac_code"])?;
+        metadata.optional("shared", |raw| options.read_shared(raw))?;
+        metadata.optional("opencode", |raw| options.read_opencode(raw))?;
+        metadata.optional("iac_code", |raw| {
+            let object = Object::read(raw, &["cwd"])?;
+            options.cwd = field(&object, "cwd", line)?;
+            let differs =
+                options.cwd.is_some() && options.directory.is_some() && options.cwd != options.directory;
+            if differs {
+                return Err(
+                    Fault::new("is not the same as opencode.directory; leave one of them out").under("cwd")
+                );
+            }
+            Ok(())
+        })?;
+        Ok(options)
+    }
+
+    fn read_shared(&mut self, raw: &RawValue) -> Read<()> {
+        let shared = Object::read(raw, &["session", "model", "delivery"])?;
+        self.session = field(&shared, "session", |raw| {
+            let session = |raw: &RawValue| line(raw)?.map(|text| id(&text, SessionId::parse)).transpose();
+            field(&Object::read(raw, &["id"])?, "id", session)
+        })?;
+        self.prompt.model = field(&shared, "model", model)?;
+        self.delivery = field(&shared, "delivery", |raw| line(raw)?.map(|word| delivery(&word)).transpose())?;
+        Ok(())
+    }
+
+    fn read_opencode(&mut self, raw: &RawValue) -> Read<()> {
+        let known = &["directory", "workspace", "agent", "variant", "system", "format"];
+        let opencode = Object::read(raw, known)?;
+        self.directory = field(&opencode, "directory", line)?;
+        self.workspace = field(&opencode, "workspace", |raw| {
+            let workspace = |raw: &RawValue| line(raw)?.map(workspace_id).transpose();
+            field(&Object::read(raw, &["id"])?, "id", workspace)
+        })?;
+        self.prompt.agent = field(&opencode, "agent", line)?;
+        self.prompt.variant = field(&opencode, "variant", line)?;
+        self.prompt.system = field(&opencode, "system", lines)?;
+        field(&opencode, "format", |raw| format(raw).map(Some))?;
+        Ok(())
+    }
+}
+
+/// Reads a field that may be absent, `null` or blank.
+fn field<T>(object: &Object<'_>, name: &str, read: impl Fn(&RawValue) -> Read<Option<T>>) -> Read<Option<T>> {
+    Ok(object.optional(name, read)?.flatten())
+}
+
+/// Both halves must come from one object: halves of two models do not name a third.
+fn model(raw: &RawValue) -> Read<Option<ModelName>> {
+    let object = Object::read(raw, &["providerID", "modelID"])?;
+    let missing = |half: &str, other: &str| {
+        Err(Fault::new(format!("is required together with {other}: a model is named by both")).under(half))
+    };
+    match (field(&object, "providerID", line)?, field(&object, "modelID", line)?) {
+        (Some(provider), Some(model)) => Ok(Some(ModelName { provider, model })),
+        (None, None) => Ok(None),
+        (None, Some(_)) => missing("providerID", "modelID"),
+        (Some(_), None) => missing("modelID", "providerID"),
+    }
+}
+
+fn delivery(word: &str) -> Read<Delivery> {
+    Delivery::parse(word).ok_or_else(|| {
+        let words = Delivery::ALL.map(Delivery::as_str);
+        Fault::new(format!("must be one of {}", words.join(", ")))
+    })
+}
+
+fn workspace_id(text: String) -> Read<String> {
+    check_id(&text).map_err(|error| Fault::new(error.to_string()))?;
+    if text.starts_with("wrk") {
+        Ok(text)
+    } else {
+        Err(Fault::new("must begin with wrk, as OpenCode's ids do"))
+    }
+}
+
+/// OpenCode accepts a JSON schema, but then cannot list the messages of that session any more.
+fn format(raw: &RawValue) -> Read<()> {
+    Object::read(raw, &["type"])?.required("type", |raw| match text(raw)?.as_str() {
+        "text" => Ok(()),
+        "json_schema" => Err(Fault::new(
+            "json_schema is not supported: OpenCode cannot read such a session back; ask for JSON in the message's text",
+        )),
+        _ => Err(Fault::new("must be text")),
+    })
+}
+
+/// Text of one line.
+fn line(raw: &RawValue) -> Read<Option<String>> {
+    checked(raw, MAX_BYTES, "must have at most 1024 bytes", |_| false)
+}
+
+/// Text of any number of lines.
+fn lines(raw: &RawValue) -> Read<Option<String>> {
+    checked(raw, MAX_SYSTEM_BYTES, "must have at most 65536 bytes", |c| matches!(c, '\n' | '\r' | '\t'))
+}
+
+fn checked(
+    raw: &RawValue,
+    max: usize,
+    too_long: &'static str,
+    is_layout: impl Fn(char) -> bool,
+) -> Read<Option<String>> {
+    let text = text(raw)?;
+    if text.trim().is_empty() {
+        return Ok(None);
+    }
+    if text.len() > max {
+        return Err(Fault::new(too_long));
+    }
+    if text.contains(|c: char| c.is_control() && !is_layout(c)) {
+        return Err(Fault::new("must not hold control characters"));
+    }
+    Ok(Some(text))
+}

@@ -1,0 +1,212 @@
+//! Each option in either metadata object, and the exact error of each invalid value.
+
+use longshore_model::{Delivery, ErrorKind, Result, SendMessage, SendOptions};
+
+use crate::v1::decode::send_message;
+
+fn sent(request: &str, message: &str) -> Result<SendMessage> {
+    send_message(&format!(
+        r#"{{"metadata":{request},"message":{{"messageId":"m","role":"ROLE_USER","parts":[{{"text":"x"}}],"metadata":{message}}}}}"#
+    ))
+}
+
+/// Reads the value of a field from the options.
+type Get = fn(&SendOptions) -> Option<String>;
+
+/// A field: its path, an object in which `@` stands for its value, and how to read the value back.
+const FIELDS: [(&str, &str, Get); 9] = [
+    ("shared.session.id", r#"{"shared":{"session":{"id":@}}}"#, |w| {
+        w.session.as_ref().map(ToString::to_string)
+    }),
+    ("opencode.directory", r#"{"opencode":{"directory":@}}"#, |w| w.directory.clone()),
+    ("iac_code.cwd", r#"{"iac_code":{"cwd":@}}"#, |w| w.directory.clone()),
+    ("opencode.workspace.id", r#"{"opencode":{"workspace":{"id":@}}}"#, |w| w.workspace.clone()),
+    ("opencode.agent", r#"{"opencode":{"agent":@}}"#, |w| w.prompt.agent.clone()),
+    ("opencode.variant", r#"{"opencode":{"variant":@}}"#, |w| w.prompt.variant.clone()),
+    ("opencode.system", r#"{"opencode":{"system":@}}"#, |w| w.prompt.system.clone()),
+    ("shared.model.providerID", r#"{"shared":{"model":{"providerID":@,"modelID":"wrk"}}}"#, |w| {
+        w.prompt.model.as_ref().map(|model| model.provider.clone())
+    }),
+    ("shared.model.modelID", r#"{"shared":{"model":{"providerID":"wrk","modelID":@}}}"#, |w| {
+        w.prompt.model.as_ref().map(|model| model.model.clone())
+    }),
+];
+
+fn is_half_of_model(field: &str) -> bool {
+    field.starts_with("shared.model.")
+}
+
+#[test]
+fn each_field_is_read_from_the_request_or_else_from_the_message() {
+    for (field, shape, get) in FIELDS {
+        let of = |value: &str| shape.replace('@', value);
+        let read = |request: &str, message: &str| get(&sent(request, message).expect(field).wishes);
+        let (one, two) = (of(r#""wrk_1""#), of(r#""wrk_2""#));
+        let first = Some("wrk_1".to_owned());
+        assert_eq!(read(&one, "null"), first, "{field}");
+        assert_eq!(read("null", &one), first, "{field}");
+        assert_eq!(read(&one, &two), first, "{field}");
+        assert_eq!(read(r#"{"other":1,"shared":null,"opencode":{},"iac_code":{}}"#, &one), first, "{field}");
+        assert_eq!(read("{}", "{}"), None, "{field}");
+        for blank in [r#""""#, r#"" \n\t""#, "null"] {
+            if is_half_of_model(field) {
+                let error = sent(&of(blank), &one).expect_err(field);
+                assert_eq!(error.violations()[0].field, format!("metadata.{field}"));
+                assert!(error.message().contains("is required together with"), "{error}");
+            } else {
+                assert_eq!(read(&of(blank), &one), first, "{field}: {blank} counts as absent");
+                assert_eq!(read(&of(blank), "null"), None, "{field}: {blank} counts as absent");
+            }
+        }
+    }
+}
+
+#[track_caller]
+fn refused(request: &str, message: &str, path: &str) -> String {
+    let error = sent(request, message).expect_err(path);
+    assert_eq!((error.kind(), error.violations()[0].field.as_str()), (ErrorKind::InvalidParams, path));
+    error.violations()[0].description.clone()
+}
+
+#[test]
+fn a_field_of_the_wrong_type_is_refused_in_either_object() {
+    let good = r#"{"shared":{"session":{"id":"s"},"model":{"providerID":"p","modelID":"m"}},"opencode":{"directory":"d","workspace":{"id":"wrk"},"agent":"a","variant":"v","system":"s"}}"#;
+    for (field, shape, _) in FIELDS {
+        for value in ["7", "true", "[]", "{}", r#"["x"]"#] {
+            let json = shape.replace('@', value);
+            assert_eq!(refused(&json, "null", &format!("metadata.{field}")), "must be a string", "{json}");
+            // Also if the other object overrides the field.
+            refused(good, &json, &format!("message.metadata.{field}"));
+        }
+    }
+    for (json, path) in [
+        (r#"{"shared":[]}"#, "metadata.shared"),
+        (r#"{"shared":{"session":"ses_1"}}"#, "metadata.shared.session"),
+        (r#"{"shared":{"model":"p/m"}}"#, "metadata.shared.model"),
+        (r#"{"shared":{"delivery":{}}}"#, "metadata.shared.delivery"),
+        (r#"{"opencode":"x"}"#, "metadata.opencode"),
+        (r#"{"opencode":{"workspace":"wrk_1"}}"#, "metadata.opencode.workspace"),
+        (r#"{"opencode":{"format":"text"}}"#, "metadata.opencode.format"),
+        (r#"{"iac_code":7}"#, "metadata.iac_code"),
+    ] {
+        refused(json, "null", path);
+        refused("null", json, &format!("message.{path}"));
+    }
+}
+
+#[test]
+fn text_has_a_maximal_length_and_no_control_characters() {
+    for (field, shape, _) in FIELDS {
+        let (is_id, is_system) =
+            (field.ends_with("session.id") || field.ends_with("workspace.id"), field == "opencode.system");
+        let of = |text: &str| shape.replace('@', &serde_json::to_string(text).unwrap());
+        let path = format!("metadata.{field}");
+        let limit = if is_system { 64 * 1024 } else { 1024 };
+        // The limit is in bytes, not in characters.
+        let (longest, longer) = ("é".repeat(limit / 2), format!("a{}", "é".repeat(limit / 2)));
+        if !is_id {
+            assert!(sent(&of(&longest), "null").is_ok(), "{field}");
+        }
+        assert_eq!(refused(&of(&longer), "null", &path), format!("must have at most {limit} bytes"));
+        for control in ["wrk\0x", "wrk\u{1b}[2J", "wrk\u{7f}", "wrk\u{85}x"] {
+            assert_eq!(
+                refused(&of(control), "null", &path),
+                "must not hold control characters",
+                "{control:?}"
+            );
+        }
+        for layout in ["wrk\nx", "wrk\r\nx", "wrk\tx"] {
+            assert_eq!(sent(&of(layout), "null").is_ok(), is_system, "{field} {layout:?}");
+        }
+    }
+}
+
+#[test]
+fn ids_must_be_valid() {
+    for (field, shape, prefix) in [
+        ("shared.session.id", r#"{"shared":{"session":{"id":"@"}}}"#, "ses"),
+        ("opencode.workspace.id", r#"{"opencode":{"workspace":{"id":"@"}}}"#, "wrk"),
+    ] {
+        for rest in ["/abort?", "..%2fconfig", " x", "é", "#", &"a".repeat(129)] {
+            refused(&shape.replace('@', &format!("{prefix}{rest}")), "null", &format!("metadata.{field}"));
+        }
+    }
+    for id in ["x", "ses_1", "WRK_1", "_wrk"] {
+        let json = format!(r#"{{"opencode":{{"workspace":{{"id":"{id}"}}}}}}"#);
+        assert!(refused(&json, "null", "metadata.opencode.workspace.id").contains("wrk"));
+    }
+}
+
+#[test]
+fn a_model_needs_both_halves() {
+    let model = |json: &str| format!(r#"{{"shared":{{"model":{json}}}}}"#);
+    for (json, missing) in [
+        (r#"{"providerID":"p"}"#, "modelID"),
+        (r#"{"modelID":"m","providerID":" "}"#, "providerID"),
+        (r#"{"modelID":"m"}"#, "providerID"),
+        (r#"{"providerID":"p","modelID":null}"#, "modelID"),
+    ] {
+        refused(&model(json), "null", &format!("metadata.shared.model.{missing}"));
+        // Halves from two objects are not combined.
+        refused(
+            &model(json),
+            &model(r#"{"providerID":"q","modelID":"n"}"#),
+            &format!("metadata.shared.model.{missing}"),
+        );
+    }
+    assert_eq!(
+        sent(&model("{}"), &model(r#"{"providerID":"","modelID":""}"#)).unwrap().wishes,
+        SendOptions::default()
+    );
+    // The name of a model may contain any character.
+    let options = sent(&model(r#"{"providerID":"p","modelID":"a/b:c é"}"#), "null").unwrap().wishes;
+    assert_eq!(options.prompt.model.unwrap().model, "a/b:c é");
+}
+
+#[test]
+fn a_directory_has_two_names() {
+    let metadata = |directory: &str, cwd: &str| {
+        format!(r#"{{"opencode":{{"directory":"{directory}"}},"iac_code":{{"cwd":"{cwd}"}}}}"#)
+    };
+    for (request, message, expected) in [
+        (metadata("/a", "/a"), "null".to_owned(), "/a"),
+        (metadata("/a", ""), metadata("", "/b"), "/a"),
+        (metadata("", "/a"), metadata("/b", ""), "/a"),
+        (metadata("", ""), metadata("/b", " "), "/b"),
+        (metadata("", " "), metadata("", "/b"), "/b"),
+    ] {
+        let options = sent(&request, &message).unwrap().wishes;
+        assert_eq!(options.directory.as_deref(), Some(expected), "{request} {message}");
+    }
+    refused(&metadata("/a", "/b"), "null", "metadata.iac_code.cwd");
+    refused(&metadata("/a", "/a"), &metadata("/a", "/a/"), "message.metadata.iac_code.cwd");
+}
+
+#[test]
+fn a_delivery_is_one_of_three_words() {
+    let delivery = |word: &str| format!(r#"{{"shared":{{"delivery":"{word}"}}}}"#);
+    for expected in Delivery::ALL {
+        let read = sent(&delivery(expected.as_str()), &delivery("queue")).unwrap();
+        assert_eq!(read.wishes.delivery, expected);
+    }
+    assert_eq!(sent(&delivery(" "), &delivery("steer")).unwrap().wishes.delivery, Delivery::Steer);
+    assert_eq!(sent("null", "null").unwrap().wishes.delivery, Delivery::Queue);
+    for word in ["Queue", "queue ", "now"] {
+        let text = refused(&delivery(word), "null", "metadata.shared.delivery");
+        assert_eq!(text, "must be one of queue, reject, steer");
+    }
+}
+
+#[test]
+fn the_only_format_is_text() {
+    let format = |json: &str| format!(r#"{{"opencode":{{"format":{json}}}}}"#);
+    for json in ["null", r#"{"type":"text"}"#, r#"{"type":"text","more":1}"#] {
+        assert_eq!(sent(&format(json), "null").unwrap().wishes, SendOptions::default(), "{json}");
+    }
+    let schema = format(r#"{"type":"json_schema","schema":{"type":"object"}}"#);
+    assert!(refused(&schema, "null", "metadata.opencode.format.type").contains("json_schema"));
+    refused("null", &schema, "message.metadata.opencode.format.type");
+    for json in ["{}", r#"{"type":null}"#, r#"{"type":"xml"}"#, r#"{"type":7}"#] {
+        refused(&format(json), "null", "metadata.opencode.format.type");
+    }
+}
