@@ -1,14 +1,14 @@
-//! What is noted of each call of a method that an extension adds: it is counted, and if it could change something, one line in
-//! the log says who called what, about what, and what became of it.
+//! Records each call of an extension method: the call is counted, and if it could change something, one log line says who
+//! called which method, on which target, and with which outcome.
 //!
-//! The line is written when the work is done, also when its caller has hung up. It holds names only: never parameters, and
-//! nothing that was said.
+//! The line is written when the work is done, also if the caller has disconnected. It holds names only: never parameters, and
+//! no text of a message.
 
 use std::sync::Arc;
 
 use longshore_engine::Outcome;
 use longshore_meter::Metrics;
-use longshore_meter::label::{CallOutcome, Method as MethodLabel};
+use longshore_meter::label::CallOutcome;
 use longshore_model::{
     Begun, Control, ControlCommand, ControlResult, Error, NewWorkspace, NewWorktree, Principal, Result,
     WorktreeRef,
@@ -18,23 +18,22 @@ use tracing::Span;
 
 use crate::auth::Caller;
 
-/// By which the log and its readers know these lines. They are written whatever else the log is to hold.
+/// The target of these log lines. They are written whatever log level is configured.
 const TARGET: &str = "longshore::audit";
 
-/// A call, from its beginning. One that is dropped without an end was not made: a notification that asks for something.
+/// A call, from its start. A record that is dropped unfinished writes nothing: a notification of a query is never executed.
 #[derive(Debug)]
-pub(crate) struct Record {
+pub(crate) struct CallRecord {
     method: &'static Method,
     principal: Principal,
     credential: Option<String>,
     target: Option<String>,
     metrics: Arc<Metrics>,
-    /// That of the request, in which the line stands.
+    /// The span of the request, in which the line is written.
     request: Span,
 }
 
-impl Record {
-    /// `request`: the span of its request.
+impl CallRecord {
     pub(crate) fn begin(
         method: &'static Method,
         caller: &Caller,
@@ -51,35 +50,34 @@ impl Record {
         }
     }
 
-    /// The parameters are good, and this is what they ask for.
-    pub(crate) fn of(&mut self, call: &Call) {
+    /// Takes the target from the decoded parameters.
+    pub(crate) fn set_target(&mut self, call: &Call) {
         self.target = target(call);
     }
 
-    /// It was refused, or failed.
+    /// The call was refused, or failed.
     pub(crate) fn failed(self, error: &Error) {
-        self.write(Err(error), &Made::default());
+        self.write(Err(error), &Created::default());
     }
 
-    /// What became of it.
+    /// The call ended with a result that creates nothing.
     pub(crate) fn ended<T>(self, result: &Result<T>) {
-        self.write(result.as_ref().map(drop), &Made::default());
+        self.write(result.as_ref().map(drop), &Created::default());
     }
 
-    /// The same, with what came of it.
-    pub(crate) fn told(self, result: &Result<ControlResult>) {
+    /// The call ended with a result that may have created something.
+    pub(crate) fn ended_with(self, result: &Result<ControlResult>) {
         match result {
-            Ok(told) => self.write(Ok(()), &Made::of(self.method, told)),
-            Err(error) => self.write(Err(error), &Made::default()),
+            Ok(result) => self.write(Ok(()), &Created::by(self.method, result)),
+            Err(error) => self.write(Err(error), &Created::default()),
         }
     }
 
-    fn write(&self, result: std::result::Result<(), &Error>, made: &Made<'_>) {
+    fn write(&self, result: std::result::Result<(), &Error>, created: &Created<'_>) {
         let error = result.err();
         let outcome = error.map_or(Outcome::Success, Outcome::of_error);
-        // Every method has its label: a test says so.
-        if let Some(method) = MethodLabel::named(self.method.name) {
-            self.metrics.control_calls.of(method).of(label(outcome)).increment();
+        if let Some(calls) = self.metrics.control_calls.of(self.method.name) {
+            calls.of(label(outcome)).increment();
         }
         if self.method.effect == Effect::Read {
             return;
@@ -93,24 +91,24 @@ impl Record {
             target = self.target.as_deref(),
             outcome = outcome.as_str(),
             status = error.and_then(|error| detail(error, "upstreamStatus")),
-            task = made.task.or_else(|| error.and_then(|error| detail(error, "taskId"))),
-            made = made.name.or_else(|| error.and_then(|error| detail(error, "forkedSessionId"))),
+            task = created.task.or_else(|| error.and_then(|error| detail(error, "taskId"))),
+            made = created.name.or_else(|| error.and_then(|error| detail(error, "forkedSessionId"))),
             "a call that changes something"
         );
     }
 }
 
-/// What there is afterwards that was not there before.
+/// The task or object that a call created.
 #[derive(Debug, Default)]
-struct Made<'a> {
+struct Created<'a> {
     task: Option<&'a str>,
     name: Option<&'a str>,
 }
 
-impl<'a> Made<'a> {
-    fn of(method: &Method, told: &'a ControlResult) -> Self {
+impl<'a> Created<'a> {
+    fn by(method: &Method, result: &'a ControlResult) -> Self {
         let of_task = |begun: &'a Begun| Self { task: Some(begun.task.as_str()), name: None };
-        match told {
+        match result {
             ControlResult::Done { begun: Some(begun), .. } | ControlResult::Answered { begun, .. } => {
                 of_task(begun)
             }
@@ -128,7 +126,7 @@ impl<'a> Made<'a> {
     }
 }
 
-/// What a call is about, by its name.
+/// The name of the object that a call is about.
 fn target(call: &Call) -> Option<String> {
     let control = match call {
         Call::Answer { request, .. } => return Some(request.to_string()),
@@ -138,8 +136,8 @@ fn target(call: &Call) -> Option<String> {
     if let Some(session) = control.session() {
         return Some(session.to_string());
     }
-    let Control::Command(act) = control else { return None };
-    match act {
+    let Control::Command(command) = control else { return None };
+    match command {
         ControlCommand::RemoveWorkspace(id) => Some(id.to_string()),
         ControlCommand::CreateWorkspace(NewWorkspace { id, .. }) => id.as_ref().map(ToString::to_string),
         ControlCommand::CreateWorktree(NewWorktree { name, .. }) => name.clone(),
@@ -147,7 +145,7 @@ fn target(call: &Call) -> Option<String> {
             let (WorktreeRef::Directory(name) | WorktreeRef::Name(name)) = worktree;
             Some(name.clone())
         }
-        // These are about a session.
+        // The target of these is a session.
         ControlCommand::Fork { .. }
         | ControlCommand::Share(_)
         | ControlCommand::Unshare(_)
@@ -182,14 +180,11 @@ fn label(outcome: Outcome) -> CallOutcome {
 #[cfg(test)]
 mod tests {
     use longshore_meter::Label;
-    use longshore_wire::methods;
 
     use super::*;
 
     #[test]
-    fn every_method_of_the_table_and_every_outcome_is_counted_under_its_own_word() {
-        let names: Vec<&str> = methods::all().map(|method| method.name).collect();
-        assert_eq!(names, MethodLabel::VALUES);
+    fn every_outcome_has_its_own_label() {
         for outcome in Outcome::ALL {
             assert_eq!(CallOutcome::VALUES[label(outcome).index()], outcome.as_str());
         }

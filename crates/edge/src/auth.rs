@@ -1,10 +1,10 @@
-//! Who is calling: a registry of credentials, each with a principal and its rights.
+//! Authenticates callers: a registry of credentials, each with a principal and its rights.
 //!
 //! The registry keeps digests only. A presented secret is hashed, looked up by a prefix of its digest, and compared
-//! in constant time; what the look-up could tell an observer is about the digest, not about the secret.
+//! in constant time. The timing of the lookup may reveal something about the digest, but nothing about the secret.
 //!
-//! A request that carries `Authorization` is judged by that header alone, right or wrong; `X-API-Key` counts only
-//! without it. So a request never acts for another principal than its first word says.
+//! A request with `Authorization` is judged by that header alone, whether its credential is right or wrong. `X-API-Key` counts
+//! only without it. So a request never acts for another principal than the one that `Authorization` names.
 
 mod rights;
 
@@ -25,15 +25,15 @@ use subtle::ConstantTimeEq;
 
 pub use rights::{Capabilities, Capability, Rights};
 
-/// Every credential that opens the gateway. Cheap to ask, and holds no secret.
+/// All credentials of the gateway. Holds no secret.
 #[derive(Clone)]
 pub struct Credentials {
     by_prefix: HashMap<[u8; PREFIX], Vec<Known>>,
     schemes: BTreeSet<AuthScheme>,
 }
 
-/// How many bytes of a digest find its bucket. Eight make two secrets in one bucket an accident that never comes;
-/// if it does, both are compared.
+/// How many bytes of a digest find its bucket. With eight bytes two secrets in one bucket are practically impossible;
+/// if it happens, both are compared.
 const PREFIX: usize = 8;
 
 #[derive(Clone)]
@@ -42,7 +42,7 @@ struct Known {
     caller: Arc<Caller>,
 }
 
-/// Who sent a request, and what the credential allows.
+/// The sender of a request, and the rights of its credential.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Caller {
     pub principal: Principal,
@@ -71,7 +71,7 @@ impl Credentials {
         words.join(", ")
     }
 
-    /// Who sent a request, from its headers.
+    /// The caller that the headers of a request authenticate.
     pub fn authenticate(&self, headers: &HeaderMap) -> Result<Arc<Caller>, Error> {
         presented(headers).and_then(|digest| self.find(&digest)).ok_or_else(|| {
             Error::new(
@@ -98,7 +98,7 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// One credential, not yet checked.
+/// One credential, not validated yet.
 #[derive(Clone)]
 pub struct Credential {
     scheme: AuthScheme,
@@ -114,7 +114,7 @@ impl Credential {
         Self::new(AuthScheme::Bearer, String::new(), token, principal.into())
     }
 
-    /// The principal of a basic credential is its user.
+    /// The principal of a basic credential is its username.
     pub fn basic(username: impl Into<String>, password: SecretString) -> Self {
         let username = username.into();
         Self::new(AuthScheme::Basic, username.clone(), password, username)
@@ -124,7 +124,7 @@ impl Credential {
         Self::new(AuthScheme::ApiKey, String::new(), key, principal.into())
     }
 
-    /// With these rights in place of those that its scheme gives it.
+    /// Replaces the default rights of the scheme.
     #[must_use]
     pub fn with_rights(self, rights: Rights) -> Self {
         Self { rights, ..self }
@@ -145,7 +145,7 @@ impl fmt::Debug for Credential {
     }
 }
 
-/// Collects credentials. The checks are made by [`CredentialsBuilder::build`].
+/// Collects credentials. [`CredentialsBuilder::build`] validates them.
 #[derive(Default)]
 pub struct CredentialsBuilder {
     given: Vec<Credential>,
@@ -215,22 +215,22 @@ impl fmt::Debug for CredentialsBuilder {
     }
 }
 
-/// What is wrong with a configured credential, and where. Never holds a secret.
+/// An error in a configured credential. Never holds a secret.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CredentialsError {
-    place: String,
-    what: String,
+    subject: String,
+    problem: String,
 }
 
 impl CredentialsError {
-    fn new(place: impl Into<String>, what: impl Into<String>) -> Self {
-        Self { place: place.into(), what: what.into() }
+    fn new(subject: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self { subject: subject.into(), problem: problem.into() }
     }
 }
 
 impl fmt::Display for CredentialsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.place, self.what)
+        write!(f, "{} {}", self.subject, self.problem)
     }
 }
 
@@ -263,7 +263,7 @@ fn check(given: &Credential) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// The digest of the secret that the request presents. `None`: there is none, or the header is malformed.
+/// The digest of the secret that the request presents. `None`: there is no secret, or the header is malformed.
 fn presented(headers: &HeaderMap) -> Option<[u8; 32]> {
     if headers.contains_key(AUTHORIZATION) {
         return presented_authorization(single(headers, AUTHORIZATION.as_str())?);
@@ -293,14 +293,14 @@ fn presented_authorization(value: &[u8]) -> Option<[u8; 32]> {
     }
 }
 
-/// The one value of a header. A header that is there twice is malformed: which of the two would count?
+/// The only value of a header. A header that occurs twice is malformed, because it is unclear which value counts.
 fn single<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a [u8]> {
     let mut values = headers.get_all(name).iter();
     let first = values.next()?;
     if values.next().is_some() { None } else { Some(first.as_bytes()) }
 }
 
-/// The scheme is part of what is hashed, so a token is no API key and no password.
+/// The scheme is part of the digest, so that a token is not accepted as an API key or a password.
 fn digest(scheme: AuthScheme, username: &str, secret: &[u8]) -> [u8; 32] {
     let tag: &[u8] = match scheme {
         AuthScheme::Bearer => b"bearer\0",

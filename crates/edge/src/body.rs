@@ -1,4 +1,4 @@
-//! Reading a request's body, within bounds.
+//! Reads the body of a request, with limits on size and time.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -9,20 +9,20 @@ use http::header::EXPECT;
 use http_body_util::BodyExt;
 use longshore_model::{Error, ErrorKind, Result};
 
-/// How much of a request's body is read, and for how long.
+/// The limits for reading a request body.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BodyLimits {
     /// A longer body is refused with 413. 0: no limit.
     pub(crate) max_bytes: usize,
-    /// A body that has not arrived by then is refused, so that a slow sender cannot hold a connection for ever.
+    /// A body that has not arrived by then is refused, so that a slow sender cannot hold a connection forever.
     pub(crate) timeout: Duration,
 }
 
-/// After a 413, this much more is read and thrown away, so that a client that still sends gets to read the answer
-/// instead of a reset. What comes after it is cut off.
+/// After a 413, this much more is read and discarded, so that a client that is still sending can read the response
+/// instead of a reset. The connection is closed after that.
 const DRAINED_BYTES: usize = 1024 * 1024;
 
-/// For how long that is done.
+/// The longest time that a body is drained.
 const DRAINED_FOR: Duration = Duration::from_secs(1);
 
 pub(crate) async fn read<B>(headers: &HeaderMap, body: B, limits: BodyLimits) -> Result<Bytes>
@@ -32,7 +32,7 @@ where
 {
     let mut body = pin!(body);
     let max = if limits.max_bytes == 0 { usize::MAX } else { limits.max_bytes };
-    // The declared length decides before a byte is read.
+    // A declared length over the limit is refused before a byte is read.
     let declared = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     let collected = if declared > max {
         Err(too_large(max, declared))
@@ -45,7 +45,7 @@ where
         }
     };
     if collected.as_ref().is_err_and(|error| error.kind() == ErrorKind::BodyTooLarge) {
-        // A client that asked first has not sent anything yet, and reading would tell it to.
+        // A client that sent `Expect` has not sent its body yet, and reading would make it send.
         if !headers.contains_key(EXPECT) {
             let _ = tokio::time::timeout(DRAINED_FOR, drain(&mut body)).await;
         }
@@ -70,7 +70,7 @@ where
         if length > max {
             return Err(too_large(max, length.max(declared)));
         }
-        // A body in one piece, as most are, is not copied.
+        // A body in one piece, the usual case, is not copied.
         match first.take() {
             None if joined.is_empty() => first = Some(data),
             before => {

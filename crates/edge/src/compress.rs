@@ -1,6 +1,6 @@
-//! gzip for whole answers that are long enough, when the client takes it.
+//! Compresses whole responses with gzip, if they are long enough and the client accepts it.
 //!
-//! Streams and files are left as they are: events would wait in the encoder, and a range counts the bytes of the file.
+//! Streams and files are not compressed: events would wait in the encoder, and a range counts the bytes of the plain file.
 
 use std::io::Write;
 
@@ -14,10 +14,10 @@ use crate::reply::{Body, Response};
 
 pub(crate) const GZIP: HeaderValue = HeaderValue::from_static("gzip");
 
-/// What is compressed before others on the thread get their turn: less than a millisecond of work.
+/// The number of bytes that are compressed before other tasks of the thread may run: less than a millisecond of work.
 const STEP_BYTES: usize = 32 * 1024;
 
-/// Compresses the answer to a request with these headers, if it is not shorter than `minimum`. 0: any that has a body.
+/// Compresses the response to a request with these headers, if its body has at least `minimum` bytes. 0: any non-empty body.
 pub(crate) async fn answer(mut response: Response, headers: &HeaderMap, minimum: usize) -> Response {
     let Body::Full(plain) = response.body() else { return response };
     if !is_long_enough(plain, minimum) || response.headers().contains_key(CONTENT_ENCODING) {
@@ -28,7 +28,7 @@ pub(crate) async fn answer(mut response: Response, headers: &HeaderMap, minimum:
     if !is_accepted(headers) {
         return response;
     }
-    // The level that gains most for its time: our answers are JSON, which repeats itself a lot.
+    // The fast level gains most for its time: the responses are JSON, which is repetitive.
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
     for step in plain.chunks(STEP_BYTES) {
         if encoder.write_all(step).is_err() {
@@ -43,7 +43,7 @@ pub(crate) async fn answer(mut response: Response, headers: &HeaderMap, minimum:
     response
 }
 
-/// The compressed form of something that is prepared before it is asked for. `None`: there is nothing to gain.
+/// The compressed form of a prepared document. `None`: compression gains nothing.
 pub(crate) fn gzip_of(plain: &Bytes, minimum: usize) -> Option<Bytes> {
     if !is_long_enough(plain, minimum) {
         return None;
@@ -53,7 +53,7 @@ pub(crate) fn gzip_of(plain: &Bytes, minimum: usize) -> Option<Bytes> {
     shorter(encoder, plain)
 }
 
-/// Whether the client takes gzip, and likes it no less than an answer as it is.
+/// Whether the client accepts gzip and does not prefer an uncompressed response.
 pub(crate) fn is_accepted(headers: &HeaderMap) -> bool {
     let (mut gzip, mut any, mut identity) = (None, None, None);
     for value in headers.get_all(ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok()) {
@@ -71,7 +71,7 @@ pub(crate) fn is_accepted(headers: &HeaderMap) -> bool {
     gzip > 0 && gzip >= identity.unwrap_or_default()
 }
 
-/// The weight in thousandths. What cannot be read is as if it were not wanted.
+/// The weight in thousandths. An unreadable weight counts as 0.
 fn quality(parameter: &str) -> u32 {
     let parameter = parameter.trim();
     if parameter.is_empty() {
@@ -99,10 +99,10 @@ fn shorter(encoder: GzEncoder<Vec<u8>>, plain: &Bytes) -> Option<Bytes> {
     (compressed.len() < plain.len()).then(|| compressed.into())
 }
 
-/// Says to caches that there are two forms, also in the answer that is not compressed.
+/// Tells caches that the response has two forms, also if this one is not compressed.
 fn add_vary(headers: &mut HeaderMap) {
-    let mut said = headers.get_all(VARY).iter().filter_map(|value| value.to_str().ok());
-    if !said.any(|value| value.to_ascii_lowercase().contains("accept-encoding")) {
+    let mut present = headers.get_all(VARY).iter().filter_map(|value| value.to_str().ok());
+    if !present.any(|value| value.to_ascii_lowercase().contains("accept-encoding")) {
         headers.append(VARY, HeaderValue::from_static("Accept-Encoding"));
     }
 }
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_clients_accept() {
+    fn accept_encoding_decides_whether_gzip_is_used() {
         let cases: [(&[&str], bool); 21] = [
             (&[], false),
             (&[""], false),
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whole_answers_that_are_long_enough_are_compressed() {
+    async fn whole_responses_that_are_long_enough_are_compressed() {
         let text = Bytes::from("{\"word\":\"harbour\"},".repeat(1000));
         let short = Bytes::from_static(b"{\"ok\":true}");
         let cases = [
@@ -178,7 +178,7 @@ mod tests {
             (&text, "gzip", text.len() + 1, false, false),
             (&text, "identity", 8192, false, true),
             (&text, "gzip", 0, true, true),
-            // It would be longer than it was.
+            // The compressed form would be longer.
             (&short, "gzip", 0, false, true),
             (&short, "gzip", 8192, false, false),
         ];
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn streams_files_and_what_is_compressed_already_are_left_alone() {
+    async fn streams_files_and_compressed_responses_are_not_compressed() {
         let long = || Bytes::from("x".repeat(10_000));
         let mut compressed = reply::json(StatusCode::OK, Media::Json, long());
         compressed.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("br"));
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_else_the_answer_depends_on_stays() {
+    async fn an_existing_vary_header_is_kept() {
         for (given, expected) in [
             ("Authorization", vec!["Authorization", "Accept-Encoding"]),
             ("accept-encoding, Authorization", vec!["accept-encoding, Authorization"]),

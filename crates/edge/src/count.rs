@@ -1,32 +1,32 @@
-//! Requests as the metrics have them.
+//! Counts requests for the metrics.
 
 use http::Extensions;
 use longshore_meter::Metrics;
-use longshore_meter::label::{Answered, Binding, Limit, ProtocolVersion as LineLabel};
+use longshore_meter::label::{Answered, Binding, Limit, ProtocolVersion as VersionLabel};
 use longshore_model::ErrorKind;
 use longshore_wire::v03::Dialect;
 
-use crate::line::ProtocolVersion;
 use crate::reply::Response;
-use crate::shape::Shape;
+use crate::response_format::ResponseFormat;
+use crate::version::ProtocolVersion;
 
-/// The kind of error that an answer tells, carried in the answer to where it is counted.
+/// The kind of the error in a response, carried in the response to the place where it is counted.
 #[derive(Clone, Copy, Debug)]
-struct Told(ErrorKind);
+struct ResponseError(ErrorKind);
 
-/// Notes that an answer tells an error of this kind.
-pub(crate) fn tells(response: &mut Response, kind: ErrorKind) {
-    response.extensions_mut().insert(Told(kind));
+/// Records the kind of the error in a response.
+pub(crate) fn note_error(response: &mut Response, kind: ErrorKind) {
+    response.extensions_mut().insert(ResponseError(kind));
 }
 
-/// Counts an answer. `shape`: that of the operation that was asked for, if it was one.
-pub(crate) fn answer(metrics: &Metrics, shape: Option<Shape>, response: &Response) {
-    let (line, binding) = match shape {
-        None => (LineLabel::None, Binding::None),
-        Some(Shape { line, dialect }) => (
-            match line {
-                ProtocolVersion::V1 => LineLabel::V1,
-                ProtocolVersion::V03 => LineLabel::V03,
+/// Counts a response. `format`: the format of the operation, if the request was an operation.
+pub(crate) fn count_response(metrics: &Metrics, format: Option<ResponseFormat>, response: &Response) {
+    let (version, binding) = match format {
+        None => (VersionLabel::None, Binding::None),
+        Some(ResponseFormat { version, dialect }) => (
+            match version {
+                ProtocolVersion::V1 => VersionLabel::V1,
+                ProtocolVersion::V03 => VersionLabel::V03,
             },
             match dialect {
                 Dialect::Rpc => Binding::JsonRpc,
@@ -35,14 +35,14 @@ pub(crate) fn answer(metrics: &Metrics, shape: Option<Shape>, response: &Respons
         ),
     };
     let answered = answered(response.extensions());
-    metrics.http_requests.of(line).of(binding).of(answered).increment();
+    metrics.http_requests.of(version).of(binding).of(answered).increment();
     if answered == Answered::BodyTooLarge {
         metrics.refused.of(Limit::MaxRequestBodyBytes).increment();
     }
 }
 
 fn answered(extensions: &Extensions) -> Answered {
-    extensions.get().map_or(Answered::Ok, |Told(kind)| label(*kind))
+    extensions.get().map_or(Answered::Ok, |ResponseError(kind)| label(*kind))
 }
 
 fn label(kind: ErrorKind) -> Answered {
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_of_error_is_counted_under_its_own_word() {
+    fn every_kind_of_error_has_its_own_label() {
         for kind in ErrorKind::ALL {
             assert_eq!(Answered::VALUES[label(kind).index()], kind.label());
         }

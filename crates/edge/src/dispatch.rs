@@ -1,8 +1,8 @@
-//! From a request's head to the binding that answers it.
+//! Routes a request by its head to the binding that answers it.
 //!
-//! In order: the guard of origins and hosts, what is public, the credential, the rate, the line (REST: from the head;
-//! JSON-RPC: with the method), the path, the verb, the extensions that every caller must know. So a caller without a
-//! credential learns nothing about paths. A file is a file to clients of every line, and so are health and the documents.
+//! The checks, in order: the guard of origins and hosts, whether the path is public, the credential, the rate limit, the
+//! protocol version (REST: from the head; JSON-RPC: with the method), the path, the verb, the required extensions. So a caller
+//! without a credential learns nothing about paths. Files, health and documents are the same for every protocol version.
 
 use std::net::{IpAddr, SocketAddr};
 use std::panic::AssertUnwindSafe;
@@ -19,6 +19,7 @@ use longshore_model::{Error, ErrorKind, Result, TraceContext};
 use longshore_wire::contract::{Deployment, MissingVersion};
 use longshore_wire::extension::{self, Activated};
 use longshore_wire::jsonrpc::Id;
+use longshore_wire::methods;
 use longshore_wire::surface::Access;
 use longshore_wire::v1::card::API_KEY_HEADER;
 use longshore_wire::v03::Dialect;
@@ -30,27 +31,27 @@ use crate::auth::{Caller, Credentials};
 use crate::body::BodyLimits;
 use crate::compress;
 use crate::count;
-use crate::documents::{Asked, Documents};
+use crate::documents::{DocumentRequest, Documents};
 use crate::extensions;
 use crate::file;
 use crate::guard::Guard;
-use crate::limits::{Pace, Slots, Turnstile};
-use crate::line::{Head, ProtocolVersion};
+use crate::limits::{FairThrottle, RateLimiter, Slots};
 use crate::metrics::MetricsPage;
-use crate::operation::{MAX_LEFT, Operations};
-use crate::payload::{self, Called};
+use crate::operation::{MAX_BACKGROUND_CALLS, Operations};
+use crate::payload;
 use crate::reply::{self, Response};
+use crate::response_format::ResponseFormat;
 use crate::route::{self, Resolved, Route, Target};
-use crate::shape::Shape;
 use crate::sse::{Budget, StreamSettings};
 use crate::trace;
+use crate::version::{ProtocolVersion, RequestedVersion};
 use crate::{EdgeConfig, PayloadLog};
 
 #[derive(Debug)]
 pub(crate) struct Dispatcher {
     guard: Guard,
-    turnstile: Turnstile,
-    pace: Pace,
+    rate_limiter: RateLimiter,
+    throttle: FairThrottle,
     credentials: Credentials,
     challenge: HeaderValue,
     missing_version: MissingVersion,
@@ -59,27 +60,27 @@ pub(crate) struct Dispatcher {
     page: MetricsPage,
     pub(crate) payload_log: PayloadLog,
     pub(crate) documents: Documents,
-    /// What is served, as the documents say.
+    /// What is served, as the documents describe it.
     pub(crate) deployment: Arc<Deployment>,
     pub(crate) limits: BodyLimits,
     pub(crate) streams: Arc<StreamSettings>,
     pub(crate) operations: Operations,
 }
 
-/// The head of a request, looked at.
+/// The head of a request, with its route and requested version.
 #[derive(Debug)]
 pub(crate) struct Incoming<'a> {
     pub(crate) peer: IpAddr,
     pub(crate) trace: TraceContext,
-    /// In which every line of the log about it is.
+    /// The span of every log line about the request.
     pub(crate) span: Span,
     pub(crate) parts: &'a Parts,
-    pub(crate) head: Head,
+    pub(crate) requested: RequestedVersion,
     target: Target,
 }
 
 impl Dispatcher {
-    /// `bound`: the address that is listened on.
+    /// `bound`: the address that the gateway listens on.
     pub(crate) fn new(
         engine: Engine,
         mut config: EdgeConfig,
@@ -87,11 +88,12 @@ impl Dispatcher {
         closing: CancellationToken,
         tasks: Tasks,
     ) -> Self {
-        // Methods for what the agent cannot do are neither named nor served.
+        // Methods that the agent does not support are neither documented nor served.
         config.deployment.control = engine.has_control();
+        config.metrics.control_calls.set_names(methods::all().map(|method| method.name));
         let deployment = Arc::new(config.deployment.clone());
         let challenge = HeaderValue::try_from(config.credentials.challenge())
-            .expect("the challenges are made of fixed words");
+            .expect("the challenges consist of fixed words that a header may hold");
         Self {
             guard: Guard::new(
                 &config.limits,
@@ -99,8 +101,8 @@ impl Dispatcher {
                 bound,
                 Arc::clone(&config.metrics),
             ),
-            turnstile: Turnstile::new(&config.limits, Arc::clone(&config.metrics)),
-            pace: Pace::of_runtime(),
+            rate_limiter: RateLimiter::new(&config.limits, Arc::clone(&config.metrics)),
+            throttle: FairThrottle::of_runtime(),
             documents: Documents::new(&config, engine.clone(), closing.clone()),
             page: MetricsPage::new(&config, engine.clone()),
             credentials: config.credentials,
@@ -116,23 +118,23 @@ impl Dispatcher {
                 closing: closing.clone(),
                 metrics: Arc::clone(&config.metrics),
             }),
-            // Half of the grace to wait, half to write the answer.
+            // Half of the grace period is for waiting, half for writing the response.
             operations: Operations {
                 engine,
                 closing,
-                patience: config.shutdown_grace / 2,
+                shutdown_wait: config.shutdown_grace / 2,
                 deployment: Arc::clone(&deployment),
                 slots: Slots::new(&config.limits, Arc::clone(&config.metrics)),
                 metrics: Arc::clone(&config.metrics),
                 tasks,
-                left: Arc::new(Semaphore::new(MAX_LEFT)),
+                background_slots: Arc::new(Semaphore::new(MAX_BACKGROUND_CALLS)),
             },
             deployment,
         }
     }
 
-    /// Answers a request, whatever happens in it. `peer` is whoever holds the other end of the connection; what headers say
-    /// about others behind it is not believed.
+    /// Answers a request, also if its handler panics. `peer` is the other end of the connection. Headers that name another
+    /// client behind it are not trusted.
     pub(crate) async fn answer<B>(&self, peer: IpAddr, request: Request<B>) -> Response
     where
         B: http_body::Body<Data = Bytes>,
@@ -140,24 +142,24 @@ impl Dispatcher {
     {
         let (parts, body) = request.into_parts();
         let target = route::resolve(parts.uri.path());
-        let head = Head::of(&parts, target.base, self.missing_version);
-        let trace = trace::taken(&parts.headers);
-        // Of the highest level, so that every line of the log that there is has it.
+        let requested = RequestedVersion::read(&parts, target.base, self.missing_version);
+        let trace = trace::from_headers(&parts.headers);
+        // At the highest level, so that every log line has the span, whatever level is configured.
         let span = tracing::error_span!("request", trace_id = %trace.trace_id());
-        let incoming = Incoming { peer, trace, span: span.clone(), parts: &parts, head, target };
+        let incoming = Incoming { peer, trace, span: span.clone(), parts: &parts, requested, target };
         let answered = AssertUnwindSafe(self.dispatch(&incoming, body)).catch_unwind().instrument(span).await;
         let mut response = answered.unwrap_or_else(|_| {
-            // The panic hook has written what and where.
+            // The panic hook has logged the panic and its location.
             let mut response = incoming.refuse(&Error::internal("a handler panicked"));
             *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
             response
         });
-        reply::of_line(&mut response, incoming.shape().line);
-        trace::tell(&mut response, &incoming.trace);
-        count::answer(&self.metrics, incoming.operation_shape(&response), &response);
+        reply::set_version(&mut response, incoming.format().version);
+        trace::set_headers(&mut response, &incoming.trace);
+        count::count_response(&self.metrics, incoming.operation_format(&response), &response);
         let mut response = compress::answer(response, &parts.headers, self.gzip_minimum).await;
         if parts.method == Method::HEAD {
-            reply::without_body(&mut response);
+            reply::strip_body(&mut response);
         }
         response
     }
@@ -167,10 +169,10 @@ impl Dispatcher {
         B: http_body::Body<Data = Bytes>,
         B::Error: std::error::Error + Send + Sync + 'static,
     {
-        let caller = match self.admitted(incoming) {
+        let caller = match self.admit(incoming) {
             Ok(caller) => caller,
             Err(error) => {
-                self.turnstile.hold(&error).await;
+                self.rate_limiter.delay(&error).await;
                 let mut response = incoming.refuse(&error);
                 if error.kind() == ErrorKind::Unauthenticated {
                     response.headers_mut().insert(WWW_AUTHENTICATE, self.challenge.clone());
@@ -179,61 +181,60 @@ impl Dispatcher {
             }
         };
         let caller = caller.as_deref();
-        if let Some(caller) = caller.filter(|_| !incoming.is_free()) {
-            self.pace.keep(&caller.principal).await;
+        if let Some(caller) = caller.filter(|_| !incoming.is_exempt_from_limits()) {
+            self.throttle.wait(&caller.principal).await;
         }
         if let (true, Some(caller)) = (incoming.is_rpc(), caller) {
             return self.rpc(caller, incoming, body).await;
         }
         let activated = extensions::activated(&incoming.parts.headers);
-        let answered = match self.served_to_all(caller, incoming).await {
+        let answered = match self.version_independent(caller, incoming).await {
             Some(answered) => answered,
             None => self.operation(caller, incoming, body).await,
         };
-        let mut response = answered.unwrap_or_else(|error| refused(incoming, &error));
-        if incoming.operation_shape(&response).is_some() {
-            payload::log_answer(self.payload_log, Called::Path(incoming.parts.uri.path()), &response);
-        }
+        let mut response = answered.unwrap_or_else(|error| refusal(incoming, &error));
+        let operation = incoming.route().and_then(Route::operation);
+        payload::log_response(self.payload_log, operation, &response);
         if let Some(named) = incoming.echoed(activated) {
             extensions::echo(&mut response, &incoming.parts.headers, named);
         }
         response
     }
 
-    /// Who asks, if they may now. Nothing of the body is read before.
-    fn admitted(&self, incoming: &Incoming<'_>) -> Result<Option<Arc<Caller>>> {
+    /// The caller, if the request may proceed. Nothing of the body is read before.
+    fn admit(&self, incoming: &Incoming<'_>) -> Result<Option<Arc<Caller>>> {
         self.guard.check(incoming.parts)?;
         let caller = self.caller(incoming)?;
-        if !incoming.is_free() {
-            self.turnstile.admit(caller.as_deref(), incoming.peer)?;
+        if !incoming.is_exempt_from_limits() {
+            self.rate_limiter.admit(caller.as_deref(), incoming.peer)?;
         }
         Ok(caller)
     }
 
-    /// Who asks. `None`: nobody that we know, and what is asked for is for everybody.
+    /// The authenticated caller. `None`: the request has no credential and the path needs none.
     fn caller(&self, incoming: &Incoming<'_>) -> Result<Option<Arc<Caller>>> {
         let headers = &incoming.parts.headers;
         let access = incoming.route().map_or(Access::Credential, Route::access);
-        let shows_none = || !headers.contains_key(AUTHORIZATION) && !headers.contains_key(API_KEY_HEADER);
+        let has_none = || !headers.contains_key(AUTHORIZATION) && !headers.contains_key(API_KEY_HEADER);
         match access {
             Access::Anybody => Ok(None),
-            // Whoever shows a credential is told when it is a wrong one.
-            Access::Graded if shows_none() => Ok(None),
-            // Nobody guesses by showing nothing.
-            Access::Credential if shows_none() => self.credentials.authenticate(headers).map(Some),
+            // A wrong credential is refused, also where none is needed.
+            Access::Graded if has_none() => Ok(None),
+            // A request without a credential guesses nothing, so it is not counted as a failed login.
+            Access::Credential if has_none() => self.credentials.authenticate(headers).map(Some),
             Access::Graded | Access::Credential => {
-                self.turnstile.may_log_in(incoming.peer)?;
+                self.rate_limiter.check_login(incoming.peer)?;
                 let found = self.credentials.authenticate(headers);
                 if found.is_err() {
-                    self.turnstile.note_failed_login(incoming.peer);
+                    self.rate_limiter.record_failed_login(incoming.peer);
                 }
                 found.map(Some)
             }
         }
     }
 
-    /// What is no operation, and the same on every line. `None`: it is something else.
-    async fn served_to_all(
+    /// Serves what is the same in every protocol version and is not an operation. `None`: the path is something else.
+    async fn version_independent(
         &self,
         caller: Option<&Caller>,
         incoming: &Incoming<'_>,
@@ -247,12 +248,12 @@ impl Dispatcher {
         if let Err(error) = found.and_then(|()| incoming.check_verb(route)) {
             return Some(Err(error));
         }
-        let asked = incoming.asked(caller, incoming.head.wanted(), Dialect::Rpc);
+        let request = incoming.document_request(caller, incoming.requested.document_version(), Dialect::Rpc);
         Some(Ok(match (route, caller) {
-            (Route::Card, _) => self.documents.card(&asked),
-            (Route::OpenApi, _) => self.documents.openapi(&asked),
-            // It is always of one line: that which the answer says.
-            (Route::Health, _) => self.documents.health(incoming.shape().line).await,
+            (Route::Card, _) => self.documents.card(&request),
+            (Route::OpenApi, _) => self.documents.openapi(&request),
+            // The document describes one version: the one that the response names.
+            (Route::Health, _) => self.documents.health(incoming.format().version).await,
             (Route::Metrics, _) => return Some(self.page.answer()),
             (Route::File(id), Some(caller)) => {
                 return Some(file::answer(&self.operations.engine, caller, id, incoming.parts).await);
@@ -261,7 +262,7 @@ impl Dispatcher {
         }))
     }
 
-    /// An operation by REST.
+    /// Performs an operation of the REST binding.
     async fn operation<B>(
         &self,
         caller: Option<&Caller>,
@@ -272,66 +273,62 @@ impl Dispatcher {
         B: http_body::Body<Data = Bytes>,
         B::Error: std::error::Error + Send + Sync + 'static,
     {
-        let (line, route) = incoming.served()?;
+        let (version, route) = incoming.served()?;
         incoming.check_verb(route)?;
         let caller = caller.ok_or_else(|| Error::internal("an operation without a caller"))?;
-        // The card is where callers learn what they must know.
+        // The extended card tells callers which extensions are required, so it requires none itself.
         if let Route::ExtendedCard(dialect) = route {
-            let asked = incoming.asked(Some(caller), Some(line), *dialect);
-            return Ok(self.documents.extended_card(&asked).await);
+            let request = incoming.document_request(Some(caller), Some(version), *dialect);
+            return Ok(self.documents.extended_card(&request).await);
         }
-        self.check_required(Shape::rest(line).rules().activated(&incoming.parts.headers))?;
-        self.rest(caller, route, incoming, line, body).await
+        self.check_required(ResponseFormat::rest(version).rules().activated(&incoming.parts.headers))?;
+        self.rest(caller, route, incoming, version, body).await
     }
 
-    /// Refuses an operation whose caller does not know what every caller must know.
+    /// Refuses an operation whose caller did not activate all required extensions.
     pub(crate) fn check_required(&self, activated: Activated) -> Result<()> {
         extension::check_required(activated, &self.deployment.required_extensions)
     }
 }
 
 impl Incoming<'_> {
-    /// How it is answered as long as only the head is known.
-    pub(crate) fn shape(&self) -> Shape {
-        let line = match self.target.resolved {
-            Resolved::Route(_) => self.head.shape(self.target.line),
-            Resolved::UnknownTenant(_) | Resolved::Unknown => self.head.shape_of_unknown(self.target.line),
+    /// The response format as far as the head of the request determines it.
+    pub(crate) fn format(&self) -> ResponseFormat {
+        let version = match self.target.resolved {
+            Resolved::Route(_) => self.requested.response_version(self.target.version),
+            Resolved::UnknownTenant(_) | Resolved::Unknown => {
+                self.requested.response_version_of_unknown(self.target.version)
+            }
         };
-        if self.is_rpc() { Shape::rpc(line) } else { Shape::rest(line) }
+        if self.is_rpc() { ResponseFormat::rpc(version) } else { ResponseFormat::rest(version) }
     }
 
-    /// Tells an error in the shape of the line and binding that the request was meant for.
+    /// Answers with an error, in the version and binding that the request used.
     pub(crate) fn refuse(&self, error: &Error) -> Response {
-        self.shape().refuse(&Id::Null, &self.parts.headers, error)
+        self.format().refuse(&Id::Null, &self.parts.headers, error)
     }
 
-    pub(crate) fn asked<'a>(
+    pub(crate) fn document_request<'a>(
         &'a self,
         caller: Option<&'a Caller>,
-        line: Option<ProtocolVersion>,
+        version: Option<ProtocolVersion>,
         dialect: Dialect,
-    ) -> Asked<'a> {
-        Asked { line, base: self.target.base, caller, dialect, parts: self.parts }
+    ) -> DocumentRequest<'a> {
+        DocumentRequest { version, base: self.target.base, caller, dialect, parts: self.parts }
     }
 
-    /// The shape in which an operation is answered. `None`: it is none.
-    fn operation_shape(&self, response: &Response) -> Option<Shape> {
-        match self.route()? {
-            Route::Card | Route::OpenApi | Route::Health | Route::Metrics | Route::Livez | Route::File(_) => {
-                None
-            }
-            _ => {
-                let shape = self.shape();
-                Some(Shape { line: reply::line_of(response).unwrap_or(shape.line), ..shape })
-            }
-        }
+    /// The format in which an operation is answered. `None`: the request is not an operation.
+    fn operation_format(&self, response: &Response) -> Option<ResponseFormat> {
+        self.route()?.operation()?;
+        let format = self.format();
+        Some(ResponseFormat { version: reply::version_of(response).unwrap_or(format.version), ..format })
     }
 
-    /// Whether it is not counted how often it is asked for: it costs next to nothing, and those who ask are not to be kept
-    /// from learning that the gateway is there, how to call it, and, with a credential, what it is busy with.
-    fn is_free(&self) -> bool {
-        let is_free = |route: &Route| matches!(route, Route::Card | Route::Livez | Route::Metrics);
-        self.parts.method == Method::OPTIONS || self.route().is_some_and(is_free)
+    /// Whether the rate limit and the throttle ignore the request. Such requests cost next to nothing, and every client must be
+    /// able to learn that the gateway is up, how to call it, and, with a credential, how busy it is.
+    fn is_exempt_from_limits(&self) -> bool {
+        let is_exempt = |route: &Route| matches!(route, Route::Card | Route::Livez | Route::Metrics);
+        self.parts.method == Method::OPTIONS || self.route().is_some_and(is_exempt)
     }
 
     fn is_rpc(&self) -> bool {
@@ -345,15 +342,17 @@ impl Incoming<'_> {
         }
     }
 
-    /// The line and route of a REST request, if its line is served and has its path.
+    /// The version and route of a REST request, if the version is served and has the path.
     fn served(&self) -> Result<(ProtocolVersion, &Route)> {
-        let line = self.head.line(self.target.line)?;
-        let elsewhere = self.target.line.filter(|own| *own != line);
-        let problem = match (&self.target.resolved, elsewhere) {
-            (Resolved::Route(route), None) => return Ok((line, route)),
+        let version = self.requested.resolve(self.target.version)?;
+        let other = self.target.version.filter(|own| *own != version);
+        let problem = match (&self.target.resolved, other) {
+            (Resolved::Route(route), None) => return Ok((version, route)),
             (Resolved::Route(_), Some(own)) => {
-                let (line, own) = (line.version(), own.version());
-                format!("This path is of A2A {own}, and the request of {line}; send A2A-Version: {own}.")
+                let (version, own) = (version.version(), own.version());
+                format!(
+                    "This path belongs to A2A {own}, and the request uses {version}; send A2A-Version: {own}."
+                )
             }
             (Resolved::UnknownTenant(tenant), _) => {
                 return Err(Error::new(
@@ -380,23 +379,20 @@ impl Incoming<'_> {
         ))
     }
 
-    /// The extensions that the answer names, of those that were asked for. The extended card has all of them. What others
-    /// may keep names none: it is the same for everybody.
+    /// The extensions that the response names, out of the activated ones. The extended card names all of them. Documents and
+    /// files name none, because a shared cache may keep them.
     fn echoed(&self, activated: Activated) -> Option<Activated> {
-        match self.route()? {
-            Route::Card | Route::OpenApi | Route::Health | Route::Metrics | Route::Livez | Route::File(_) => {
-                None
-            }
-            Route::ExtendedCard(_) => Some(activated),
-            _ => Some(extensions::public(activated)),
-        }
+        let route = self.route()?;
+        route.operation()?;
+        let is_extended_card = matches!(route, Route::ExtendedCard(_));
+        Some(if is_extended_card { activated } else { extensions::public(activated) })
     }
 }
 
-fn refused(incoming: &Incoming<'_>, error: &Error) -> Response {
+fn refusal(incoming: &Incoming<'_>, error: &Error) -> Response {
     let mut response = incoming.refuse(error);
     if let (ErrorKind::VerbNotAllowed, Some(route)) = (error.kind(), incoming.route()) {
-        let allow = HeaderValue::try_from(verbs(route)).expect("verbs may stand in a header");
+        let allow = HeaderValue::try_from(verbs(route)).expect("a header may hold the names of verbs");
         response.headers_mut().insert(ALLOW, allow);
     }
     response

@@ -1,8 +1,8 @@
-//! The documents of the deployment: cards and the `OpenAPI` document, made once at the start, and health, made when asked. The
-//! extended cards are made anew when the agent offers something else than before.
+//! Serves the documents of the deployment: cards and the `OpenAPI` document, built once at the start, and health, built on
+//! request. The extended cards are rebuilt when the agent offers something else than before.
 //!
-//! The form of a card follows from what names a line: the path, or `A2A-Version`. Where nothing does, one card serves the
-//! clients of both. All forms have validators, so that a client that comes again gets 304.
+//! The path or `A2A-Version` decides which form of the card a client gets. If neither names a protocol version, the client gets
+//! one card that serves clients of both versions. All forms have validators, so that a returning client gets 304.
 
 mod prepared;
 #[cfg(test)]
@@ -20,21 +20,21 @@ use longshore_wire::v03::Dialect;
 use longshore_wire::{openapi, v1, v03};
 use tokio_util::sync::CancellationToken;
 
-use self::prepared::{Prepared, Preparing, Readers};
+use self::prepared::{CacheScope, DocumentBuilder, PreparedDocument};
 use crate::EdgeConfig;
 use crate::auth::Caller;
 use crate::health::Health;
 use crate::reply::Response;
 
-/// What a document is asked for with.
+/// The parts of a request that decide which form of a document is served.
 #[derive(Debug)]
-pub(crate) struct Asked<'a> {
-    /// The line that the request names, or that its path belongs to. `None`: the client may be of any.
-    pub(crate) line: Option<ProtocolVersion>,
-    /// The base that the path is under, where only one line is served. `None`: the root.
+pub(crate) struct DocumentRequest<'a> {
+    /// The version that the request names, or that its path belongs to. `None`: the client may use any version.
+    pub(crate) version: Option<ProtocolVersion>,
+    /// The base that the path is under, where only one version is served. `None`: the root.
     pub(crate) base: Option<ProtocolVersion>,
     pub(crate) caller: Option<&'a Caller>,
-    /// How 0.3 is spelled where the path is.
+    /// The spelling of 0.3 that clients expect at the path.
     pub(crate) dialect: Dialect,
     pub(crate) parts: &'a Parts,
 }
@@ -47,15 +47,15 @@ pub(crate) struct Documents {
     health: Health,
 }
 
-/// Each form of the public card.
+/// All forms of the public card.
 #[derive(Debug)]
 struct PublicCards {
-    merged: Prepared,
+    merged: PreparedDocument,
     v1: PerBase,
     v03: PerBase,
 }
 
-/// The extended cards as of what the agent offers.
+/// The extended cards, rebuilt when the agent's offers change.
 #[derive(Debug)]
 struct Extended {
     deployment: Deployment,
@@ -64,82 +64,82 @@ struct Extended {
     last: Mutex<Arc<ExtendedCards>>,
 }
 
-/// Each form of the extended card. There is no merged one: the paths and methods that give it belong to one line each.
+/// All forms of the extended card. No form is merged: each path and method that returns the card belongs to one version.
 #[derive(Debug)]
 struct ExtendedCards {
-    /// With which they were made.
+    /// The offers that the cards were built with.
     offers: Arc<Offers>,
     v1: PerBase,
     v03: PerBase,
-    /// What `/v1/card` gives.
+    /// The response of `/v1/card`.
     v03_rest: PerBase,
 }
 
 #[derive(Debug)]
 struct PerBase {
-    root: Prepared,
-    line: Prepared,
+    root: PreparedDocument,
+    base: PreparedDocument,
 }
 
 #[derive(Debug)]
 struct OpenApi {
-    anonymous: Prepared,
-    authenticated: Prepared,
+    anonymous: PreparedDocument,
+    authenticated: PreparedDocument,
 }
 
 impl Documents {
     pub(crate) fn new(config: &EdgeConfig, engine: Engine, closing: CancellationToken) -> Self {
         let deployment = &config.deployment;
-        let preparing = Preparing { started: engine.now(), gzip_minimum: config.gzip_minimum };
+        let builder = DocumentBuilder { started: engine.now(), gzip_minimum: config.gzip_minimum };
         Self {
-            public: PublicCards::new(deployment, &preparing),
+            public: PublicCards::new(deployment, &builder),
             extended: Extended {
                 deployment: deployment.clone(),
                 engine: engine.clone(),
                 gzip_minimum: config.gzip_minimum,
-                last: Mutex::new(Arc::new(ExtendedCards::new(deployment, Arc::default(), &preparing))),
+                last: Mutex::new(Arc::new(ExtendedCards::new(deployment, Arc::default(), &builder))),
             },
-            openapi: OpenApi::new(deployment, &preparing),
+            openapi: OpenApi::new(deployment, &builder),
             health: Health::new(deployment.clone(), engine, closing),
         }
     }
 
-    /// The public card. It is served to clients of every line: it is where they learn which lines there are.
-    pub(crate) fn card(&self, asked: &Asked<'_>) -> Response {
-        let card = match asked.base.or(asked.line) {
+    /// The public card. Clients of every version get it, because it tells them which versions exist.
+    pub(crate) fn card(&self, request: &DocumentRequest<'_>) -> Response {
+        let card = match request.base.or(request.version) {
             None => &self.public.merged,
-            Some(ProtocolVersion::V1) => self.public.v1.of(asked),
-            Some(ProtocolVersion::V03) => self.public.v03.of(asked),
+            Some(ProtocolVersion::V1) => self.public.v1.select(request),
+            Some(ProtocolVersion::V03) => self.public.v03.select(request),
         };
-        card.answer(asked.parts)
+        card.answer(request.parts)
     }
 
-    pub(crate) async fn extended_card(&self, asked: &Asked<'_>) -> Response {
-        self.extended.now().await.of(asked).answer(asked.parts)
+    pub(crate) async fn extended_card(&self, request: &DocumentRequest<'_>) -> Response {
+        self.extended.current().await.select(request).answer(request.parts)
     }
 
-    /// The same as the result of a JSON-RPC call.
-    pub(crate) async fn extended_card_json(&self, asked: &Asked<'_>) -> Bytes {
-        self.extended.now().await.of(asked).plain()
+    /// The extended card as the result of a JSON-RPC call.
+    pub(crate) async fn extended_card_json(&self, request: &DocumentRequest<'_>) -> Bytes {
+        self.extended.current().await.select(request).plain()
     }
 
-    pub(crate) fn openapi(&self, asked: &Asked<'_>) -> Response {
-        let document = match asked.caller {
+    pub(crate) fn openapi(&self, request: &DocumentRequest<'_>) -> Response {
+        let document = match request.caller {
             None => &self.openapi.anonymous,
             Some(_) => &self.openapi.authenticated,
         };
-        document.answer(asked.parts)
+        document.answer(request.parts)
     }
 
-    pub(crate) async fn health(&self, line: ProtocolVersion) -> Response {
-        self.health.answer(line).await
+    pub(crate) async fn health(&self, version: ProtocolVersion) -> Response {
+        self.health.answer(version).await
     }
 }
 
 impl PublicCards {
-    fn new(deployment: &Deployment, preparing: &Preparing) -> Self {
-        let card = |line, base| contract::card(deployment, line, Audience::Anonymous, base);
-        let prepared = |bytes| preparing.document(bytes, Readers::Anybody);
+    fn new(deployment: &Deployment, builder: &DocumentBuilder) -> Self {
+        let card = |version, base| contract::card(deployment, version, Audience::Anonymous, base);
+        let prepared = |bytes| builder.build(bytes, CacheScope::Public);
         Self {
             merged: prepared(v03::card::merged(&contract::merged_card(deployment, Audience::Anonymous))),
             v1: PerBase::new(|base| prepared(v1::card::encode(&card(ProtocolVersion::V1, base)))),
@@ -151,21 +151,21 @@ impl PublicCards {
 }
 
 impl Extended {
-    async fn now(&self) -> Arc<ExtendedCards> {
+    async fn current(&self) -> Arc<ExtendedCards> {
         let offers = self.engine.offers().await;
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if last.offers != offers {
-            let preparing = Preparing { started: self.engine.now(), gzip_minimum: self.gzip_minimum };
-            *last = Arc::new(ExtendedCards::new(&self.deployment, offers, &preparing));
+            let builder = DocumentBuilder { started: self.engine.now(), gzip_minimum: self.gzip_minimum };
+            *last = Arc::new(ExtendedCards::new(&self.deployment, offers, &builder));
         }
         Arc::clone(&last)
     }
 }
 
 impl ExtendedCards {
-    fn new(deployment: &Deployment, offers: Arc<Offers>, preparing: &Preparing) -> Self {
-        let card = |line, base| contract::extended_card(deployment, line, base, &offers);
-        let prepared = |bytes| preparing.document(bytes, Readers::Callers);
+    fn new(deployment: &Deployment, offers: Arc<Offers>, builder: &DocumentBuilder) -> Self {
+        let card = |version, base| contract::extended_card(deployment, version, base, &offers);
+        let prepared = |bytes| builder.build(bytes, CacheScope::Private);
         let old = |dialect, base| prepared(v03::card::encode(&card(ProtocolVersion::V03, base), dialect));
         let v1 = PerBase::new(|base| prepared(v1::card::encode(&card(ProtocolVersion::V1, base))));
         let v03 = PerBase::new(|base| old(Dialect::Rpc, base));
@@ -173,35 +173,34 @@ impl ExtendedCards {
         Self { offers, v1, v03, v03_rest }
     }
 
-    fn of(&self, asked: &Asked<'_>) -> &Prepared {
-        match (asked.base.or(asked.line).unwrap_or(ProtocolVersion::V1), asked.dialect) {
-            (ProtocolVersion::V1, _) => self.v1.of(asked),
-            (ProtocolVersion::V03, Dialect::Rpc) => self.v03.of(asked),
-            (ProtocolVersion::V03, Dialect::Rest) => self.v03_rest.of(asked),
+    fn select(&self, request: &DocumentRequest<'_>) -> &PreparedDocument {
+        match (request.base.or(request.version).unwrap_or(ProtocolVersion::V1), request.dialect) {
+            (ProtocolVersion::V1, _) => self.v1.select(request),
+            (ProtocolVersion::V03, Dialect::Rpc) => self.v03.select(request),
+            (ProtocolVersion::V03, Dialect::Rest) => self.v03_rest.select(request),
         }
     }
 }
 
 impl PerBase {
-    fn new(prepare: impl Fn(Base) -> Prepared) -> Self {
-        Self { root: prepare(Base::Root), line: prepare(Base::ProtocolVersion) }
+    fn new(prepare: impl Fn(Base) -> PreparedDocument) -> Self {
+        Self { root: prepare(Base::Root), base: prepare(Base::ProtocolVersion) }
     }
 
-    fn of(&self, asked: &Asked<'_>) -> &Prepared {
-        match asked.base {
+    fn select(&self, request: &DocumentRequest<'_>) -> &PreparedDocument {
+        match request.base {
             None => &self.root,
-            Some(_) => &self.line,
+            Some(_) => &self.base,
         }
     }
 }
 
 impl OpenApi {
-    fn new(deployment: &Deployment, preparing: &Preparing) -> Self {
-        let document =
-            |audience, readers| preparing.document(openapi::document(deployment, audience), readers);
+    fn new(deployment: &Deployment, builder: &DocumentBuilder) -> Self {
+        let document = |audience, scope| builder.build(openapi::document(deployment, audience), scope);
         Self {
-            anonymous: document(Audience::Anonymous, Readers::WhoeverHasNoCredential),
-            authenticated: document(Audience::Authenticated, Readers::Callers),
+            anonymous: document(Audience::Anonymous, CacheScope::PublicWithoutCredential),
+            authenticated: document(Audience::Authenticated, CacheScope::Private),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Which extensions a request activates, and which of them its answer names.
+//! Which extensions a request activates, and which of them its response names.
 
 use http::{HeaderMap, HeaderValue};
 use longshore_wire::extension::{Activated, Extension, HEADER, OLD_HEADER};
@@ -6,7 +6,7 @@ use longshore_wire::methods;
 
 use crate::reply::Response;
 
-/// From the header of both lines, however often it is there. A value that is no text names nothing.
+/// The extensions in the headers of both protocol versions, however often they occur. A value that is not text is ignored.
 pub(crate) fn activated(headers: &HeaderMap) -> Activated {
     Activated::of_header(values(headers))
 }
@@ -16,9 +16,9 @@ fn values(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     values.filter_map(|value| value.to_str().ok())
 }
 
-/// What the answer to a JSON-RPC call names: for a method of an extension that extension, for all others those of the
-/// public card.
-pub(crate) fn of_method(name: &str, activated: Activated) -> Activated {
+/// The extensions that the response to a JSON-RPC call names: for an extension method its extension, for all other methods
+/// those of the public card.
+pub(crate) fn echoed_for_method(name: &str, activated: Activated) -> Activated {
     match methods::find(name) {
         Some(method) => activated.among(&[method.extension]),
         None => public(activated),
@@ -29,11 +29,11 @@ pub(crate) fn public(activated: Activated) -> Activated {
     activated.among(&Extension::PUBLIC)
 }
 
-/// Names the extensions in the answer, as the headers of the request did. One that HTTP calls an error has activated none.
-pub(crate) fn echo(response: &mut Response, asked: &HeaderMap, activated: Activated) {
+/// Names the extensions in the response, in the spelling of the request. An HTTP error names none.
+pub(crate) fn echo(response: &mut Response, requested: &HeaderMap, activated: Activated) {
     let is_success = response.status().is_success() || response.status().is_redirection();
-    if let Some(uris) = activated.to_header(values(asked)).filter(|_| is_success) {
-        let value = HeaderValue::try_from(uris).expect("the URIs may stand in a header");
+    if let Some(uris) = activated.to_header(values(requested)).filter(|_| is_success) {
+        let value = HeaderValue::try_from(uris).expect("a header may hold the URIs");
         response.headers_mut().insert(HEADER, value);
     }
 }
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn both_headers_count() {
+    fn extensions_are_read_from_both_headers() {
         let both: Activated = [Extension::StreamHints, Extension::InteractiveInterrupt].into_iter().collect();
         for (pairs, expected) in [
             (vec![], Activated::NONE),
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_names_what_counted_for_it() {
+    fn a_response_names_the_extensions_that_applied_to_it() {
         let asked = headers(&[
             ("a2a-extensions", HINTS),
             ("x-a2a-extensions", INTERRUPT),
@@ -79,7 +79,7 @@ mod tests {
             ("a2a-extensions", "urn:a2a:session-binding,urn:a2a:wire-contract"),
         ]);
         let all = activated(&asked);
-        // Each by the name that the caller used.
+        // Each in the spelling of the caller.
         let core = format!("urn:a2a:session-binding,{HINTS},{INTERRUPT}");
         for (method, status, expected) in [
             ("SendMessage", 200, core.as_str()),
@@ -93,7 +93,7 @@ mod tests {
             ("opencode.questions.list", 413, ""),
         ] {
             let mut response = reply::empty(StatusCode::from_u16(status).unwrap());
-            echo(&mut response, &asked, of_method(method, all));
+            echo(&mut response, &asked, echoed_for_method(method, all));
             let named = response.headers().get(HEADER).map_or("", |value| value.to_str().unwrap());
             assert_eq!(named, expected, "{method} {status}");
         }

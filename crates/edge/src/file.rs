@@ -1,7 +1,7 @@
-//! The files of tasks: `GET /artifacts/{id}`, for whoever owns the task.
+//! Serves the files of tasks: `GET /artifacts/{id}`, to the owner of the task.
 //!
-//! What an agent hands over is nobody's to trust: a browser is told to save it, to take its type as it is said, and to
-//! run nothing of it.
+//! The content of an agent's file is not trusted: the headers tell a browser to save the file, not to guess its type, and to
+//! execute nothing in it.
 
 use std::io;
 use std::ops::Range;
@@ -23,13 +23,13 @@ use crate::auth::Caller;
 use crate::conditional::{self, Selection, Validators};
 use crate::reply::{self, Response};
 
-/// What is read at once. The next is read when the socket has taken the one before.
+/// The size of one read. The next chunk is read when the socket has accepted the previous one.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// For the owner only, and for ever: a file never changes under its id.
+/// For the owner only, and without expiry: a file never changes under its id.
 const CACHE: HeaderValue = HeaderValue::from_static("private, max-age=31536000, immutable");
 
-/// What may stand in an extended parameter of a header as it is (RFC 8187).
+/// The characters that an extended header parameter may hold unescaped (RFC 8187).
 const ATTRIBUTE: AsciiSet = NON_ALPHANUMERIC
     .remove(b'!')
     .remove(b'#')
@@ -44,7 +44,7 @@ const ATTRIBUTE: AsciiSet = NON_ALPHANUMERIC
     .remove(b'|')
     .remove(b'~');
 
-/// Answers a GET or a HEAD. A file that is somebody else's is as one that is not there, and so is an id that is none.
+/// Answers a GET or a HEAD. A file of another owner and an invalid id are answered like a file that does not exist.
 pub(crate) async fn answer(engine: &Engine, caller: &Caller, id: &str, parts: &Parts) -> Result<Response> {
     let id = FileId::parse(id).map_err(|_| not_found())?;
     let facts = engine.file(&caller.principal, &id).await;
@@ -107,16 +107,16 @@ fn describe_content(headers: &mut HeaderMap, facts: &FileFacts, id: &FileId) {
     headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox"));
 }
 
-/// Under which name to save it: the last segment of what the agent calls it, or its id.
+/// The name under which a client saves the file: the last segment of the agent's name for it, or its id.
 fn disposition(name: Option<&str>, id: &FileId) -> String {
     let name = name.and_then(|name| name.rsplit(['/', '\\']).next()).map(str::trim);
     let name = name.filter(|name| !matches!(*name, "" | "." | "..")).unwrap_or(id.as_str());
     format!("attachment; filename*=UTF-8''{}", utf8_percent_encode(name, &ATTRIBUTE))
 }
 
-/// For texts that are made of characters that a header may hold.
+/// Inserts a header whose value consists of characters that a header may hold.
 fn put(headers: &mut HeaderMap, name: HeaderName, value: String) {
-    headers.insert(name, HeaderValue::try_from(value).expect("only characters that a header may hold"));
+    headers.insert(name, HeaderValue::try_from(value).expect("the value holds header characters only"));
 }
 
 struct File {
@@ -126,8 +126,8 @@ struct File {
 }
 
 impl File {
-    /// The bytes of the range, piece by piece. The first is there before the answer begins, so that most of what can fail is
-    /// told as an error. A failure after that is the last thing that comes, and nobody takes a part for the whole.
+    /// The bytes of the range, in chunks. The first chunk is read before the response begins, so that most failures can be
+    /// reported as an error. A later failure cuts the response, so that no client takes a part for the whole.
     async fn chunks(self, range: Range<u64>) -> Result<BoxStream<'static, io::Result<Bytes>>> {
         let first = self.chunk(&range).await?;
         let rest = range.start + first.len() as u64..range.end;
@@ -145,7 +145,7 @@ impl File {
         Ok(stream::once(async { Ok(first) }).chain(rest).boxed())
     }
 
-    /// The beginning of what is left. All that was asked for must be there: the length of the answer is told before it.
+    /// The next chunk. It must be complete, because the length of the response has been sent already.
     async fn chunk(&self, left: &Range<u64>) -> Result<Bytes> {
         let length = usize::try_from(left.end - left.start).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES);
         let bytes = self.engine.read_file(&self.caller, &self.id, left.start, length).await?;
@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_saved_as_names_and_never_as_paths() {
+    fn a_file_is_saved_under_its_name_without_directories() {
         let cases = [
             (Some("report.pdf"), "report.pdf"),
             (Some("a b.txt"), "a%20b.txt"),
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_type_that_is_no_header_is_not_said() {
+    fn a_media_type_that_no_header_can_hold_is_replaced() {
         let facts = |media_type: &str| FileFacts {
             name: None,
             media_type: media_type.to_owned(),

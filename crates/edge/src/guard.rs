@@ -1,8 +1,8 @@
-//! Whether a request comes from a page and to a name that the operator allows. Looked at first, for every path and verb.
+//! Checks that a request comes from an allowed web page and uses an allowed host name. Runs first, for every path and verb.
 //!
-//! Browsers send requests for whatever page is open, and a name of the page's choice may lead to this gateway. `Origin` says
-//! which site the page is of; `Host`, or the authority that stands in its place, by which name we were called. Programs send
-//! no `Origin`. Nothing here says to a browser that a page may read an answer.
+//! Browsers send requests on behalf of any open page, and the page can choose a host name that resolves to this gateway.
+//! `Origin` names the site of the page; `Host`, or the authority of the URI, names the host that the client called. Programs
+//! send no `Origin`. The gateway never sends a CORS header that would let a page read a response.
 
 mod name;
 
@@ -17,22 +17,22 @@ use longshore_meter::Metrics;
 use longshore_meter::label::Limit;
 use longshore_model::{Error, ErrorKind, Result};
 
-use self::name::{Allowed, Named, canonical_origin};
+use self::name::{AllowedHost, HostPort, canonical_origin};
 use crate::Limits;
 
 #[derive(Debug)]
 pub(crate) struct Guard {
-    /// In their canonical form, the gateway's own among them.
+    /// In canonical form, including the gateway's own origin.
     origins: HashSet<String>,
-    /// `None`: any. A list in which nothing can be read allows nothing.
-    hosts: Option<Vec<Allowed>>,
-    /// The port of a gateway that only its own machine can reach.
+    /// `None`: any host. A list without a single valid entry allows no host.
+    hosts: Option<Vec<AllowedHost>>,
+    /// The port of a gateway that listens on a loopback address.
     loopback: Option<u16>,
     metrics: Arc<Metrics>,
 }
 
 impl Guard {
-    /// `bound`: the address that is listened on.
+    /// `bound`: the address that the gateway listens on.
     pub(crate) fn new(limits: &Limits, public_url: &str, bound: SocketAddr, metrics: Arc<Metrics>) -> Self {
         let own = own_origin(public_url);
         Self {
@@ -45,7 +45,7 @@ impl Guard {
             hosts: if limits.allowed_hosts.is_empty() {
                 None
             } else {
-                Some(limits.allowed_hosts.iter().filter_map(|host| Allowed::parse(host)).collect())
+                Some(limits.allowed_hosts.iter().filter_map(|host| AllowedHost::parse(host)).collect())
             },
             loopback: is_loopback(bound).then_some(bound.port()),
             metrics,
@@ -67,55 +67,57 @@ impl Guard {
     }
 
     fn is_origin_allowed(&self, headers: &HeaderMap) -> bool {
-        match only(headers, &ORIGIN) {
-            Only::None => true,
-            Only::Text(origin) => {
+        match single_header(headers, &ORIGIN) {
+            SingleHeader::Missing => true,
+            SingleHeader::Text(origin) => {
                 let origin = canonical_origin(origin);
                 self.origins.contains(&origin) || self.is_loopback_origin(&origin)
             }
-            Only::Nonsense => false,
+            SingleHeader::Invalid => false,
         }
     }
 
-    /// All names of this machine are one site, if nobody else can come to this port.
+    /// On a loopback address all names of this machine are one site, because no other machine can reach the port.
     fn is_loopback_origin(&self, origin: &str) -> bool {
         let (Some(port), Some(site)) = (self.loopback, origin.strip_prefix("http://")) else { return false };
-        Named::parse(site).is_some_and(|named| named.is_loopback() && named.port.unwrap_or(80) == port)
+        HostPort::parse(site).is_some_and(|named| named.is_loopback() && named.port.unwrap_or(80) == port)
     }
 
     fn is_host_allowed(&self, parts: &Parts) -> bool {
         let Some(allowed) = &self.hosts else { return true };
-        // HTTP/2 has the authority in the head of the request, and so may HTTP/1. It counts more than the header; one that is
-        // there as well must be as good, for whoever is behind us may look at the other.
-        let authority = parts.uri.authority().map(|authority| self.is_host_of(allowed, authority.as_str()));
-        match (authority, only(&parts.headers, &HOST)) {
-            (None, Only::None) | (_, Only::Nonsense) => false,
-            (Some(is_allowed), Only::None) => is_allowed,
-            (authority, Only::Text(host)) => authority.unwrap_or(true) && self.is_host_of(allowed, host),
+        // HTTP/2 has the authority in the head of the request, and HTTP/1 may have it there. If a `Host` header is present as
+        // well, both must be allowed, because a proxied backend may use either.
+        let authority = parts.uri.authority().map(|authority| self.matches_host(allowed, authority.as_str()));
+        match (authority, single_header(&parts.headers, &HOST)) {
+            (None, SingleHeader::Missing) | (_, SingleHeader::Invalid) => false,
+            (Some(is_allowed), SingleHeader::Missing) => is_allowed,
+            (authority, SingleHeader::Text(host)) => {
+                authority.unwrap_or(true) && self.matches_host(allowed, host)
+            }
         }
     }
 
-    fn is_host_of(&self, allowed: &[Allowed], authority: &str) -> bool {
-        Named::parse(authority)
+    fn matches_host(&self, allowed: &[AllowedHost], authority: &str) -> bool {
+        HostPort::parse(authority)
             .is_some_and(|named| is_name_allowed(allowed.iter(), &named, self.loopback.is_some()))
     }
 }
 
 impl Limits {
-    /// What an operator should know about the lists of origins and hosts, in sentences.
+    /// Warnings for the operator about the lists of allowed origins and hosts.
     pub fn doubts(&self, public_url: &str, bound: SocketAddr) -> Vec<String> {
         let mut doubts = Vec::new();
         for origin in &self.allowed_origins {
             let canonical = canonical_origin(origin);
             let is_site = canonical == "null"
-                || canonical.split_once("://").is_some_and(|(_, site)| Named::parse(site).is_some());
+                || canonical.split_once("://").is_some_and(|(_, site)| HostPort::parse(site).is_some());
             if !is_site {
                 doubts.push(format!("the allowed origin {origin:?} is no origin and matches nothing; write https://example.com"));
             } else if canonical != *origin {
                 doubts.push(format!("the allowed origin {origin:?} is taken for {canonical:?}"));
             }
         }
-        let hosts: Vec<_> = self.allowed_hosts.iter().map(|host| (host, Allowed::parse(host))).collect();
+        let hosts: Vec<_> = self.allowed_hosts.iter().map(|host| (host, AllowedHost::parse(host))).collect();
         for (host, _) in hosts.iter().filter(|(_, allowed)| allowed.is_none()) {
             doubts.push(format!(
                 "the allowed host {host:?} is no host and matches nothing; write example.com, example.com:8000 or *.example.com"
@@ -131,7 +133,7 @@ impl Limits {
         }
         let own = own_origin(public_url);
         let own =
-            own.as_deref().and_then(|own| own.split_once("://")).and_then(|(_, site)| Named::parse(site));
+            own.as_deref().and_then(|own| own.split_once("://")).and_then(|(_, site)| HostPort::parse(site));
         let allowed = hosts.iter().filter_map(|(_, allowed)| allowed.as_ref());
         let is_covered = own.is_none_or(|own| is_name_allowed(allowed, &own, is_loopback(bound)));
         if !is_covered {
@@ -141,17 +143,17 @@ impl Limits {
     }
 }
 
-/// Whether one of these allows the name. Where only this machine can call, all its names are one.
+/// Whether an entry allows the name. On a loopback address all names of this machine count as one.
 fn is_name_allowed<'a>(
-    mut allowed: impl Iterator<Item = &'a Allowed>,
-    named: &Named,
-    is_only_here: bool,
+    mut allowed: impl Iterator<Item = &'a AllowedHost>,
+    named: &HostPort,
+    is_loopback_only: bool,
 ) -> bool {
-    let is_here = is_only_here && named.is_loopback();
-    allowed.any(|allowed| allowed.has(named) || is_here && allowed.is_loopback_as(named))
+    let is_loopback = is_loopback_only && named.is_loopback();
+    allowed.any(|allowed| allowed.matches(named) || is_loopback && allowed.is_loopback_like(named))
 }
 
-/// The site of a URL.
+/// The origin of a URL.
 fn own_origin(public_url: &str) -> Option<String> {
     let (scheme, rest) = public_url.split_once("://")?;
     let authority = rest.split(['/', '?', '#']).next()?;
@@ -166,20 +168,20 @@ fn refusal(text: &str) -> Error {
     Error::new(ErrorKind::PermissionDenied, text)
 }
 
-/// What a header says that may be there once.
-enum Only<'a> {
-    None,
+/// The value of a header that may occur once.
+enum SingleHeader<'a> {
+    Missing,
     Text(&'a str),
-    /// It is there twice, or is no text: nobody could say what is meant.
-    Nonsense,
+    /// The header occurs twice, or is not text: its meaning is unclear.
+    Invalid,
 }
 
-fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Only<'a> {
+fn single_header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> SingleHeader<'a> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
-        (None, _) => Only::None,
-        (Some(value), None) => value.to_str().map_or(Only::Nonsense, Only::Text),
-        (Some(_), Some(_)) => Only::Nonsense,
+        (None, _) => SingleHeader::Missing,
+        (Some(value), None) => value.to_str().map_or(SingleHeader::Invalid, SingleHeader::Text),
+        (Some(_), Some(_)) => SingleHeader::Invalid,
     }
 }
 

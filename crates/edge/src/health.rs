@@ -1,4 +1,4 @@
-//! `/health`: what works now and what does not.
+//! `/health`: reports whether the agent and the store work.
 
 use std::time::Duration;
 
@@ -14,23 +14,23 @@ use tokio_util::sync::CancellationToken;
 use crate::media::Media;
 use crate::reply::{self, Response};
 
-/// What was found counts for this long, so that however many ask, the parts are asked this often at most.
+/// A result is reused for this long, so that the parts are checked at most this often, however many clients ask.
 const FRESH: Duration = Duration::from_secs(2);
 
-/// A part that does not answer in this time is taken for down.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// A part that does not answer within this time counts as down.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 pub(crate) struct Health {
     deployment: Deployment,
     engine: Engine,
     closing: CancellationToken,
-    /// Held while the parts are asked: whoever comes meanwhile waits for the same answer.
-    last: Mutex<Option<Found>>,
+    /// Locked during a check: requests that arrive meanwhile wait for the same result.
+    last: Mutex<Option<CheckResult>>,
 }
 
 #[derive(Clone, Debug)]
-struct Found {
+struct CheckResult {
     at: Instant,
     opencode: Part,
     store: Part,
@@ -41,27 +41,27 @@ impl Health {
         Self { deployment, engine, closing, last: Mutex::new(None) }
     }
 
-    /// With status 200 when new work can be taken, else 503.
-    pub(crate) async fn answer(&self, line: ProtocolVersion) -> Response {
-        let Found { opencode, store, .. } = self.found().await;
+    /// Status 200 if the gateway can accept new work, else 503.
+    pub(crate) async fn answer(&self, version: ProtocolVersion) -> Response {
+        let CheckResult { opencode, store, .. } = self.check().await;
         let facts = HealthFacts { opencode, store, stopping: self.closing.is_cancelled() };
         let status = if facts.is_ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-        reply::json(status, Media::Json, contract::health(&self.deployment, line, &facts))
+        reply::json(status, Media::Json, contract::health(&self.deployment, version, &facts))
     }
 
-    async fn found(&self) -> Found {
+    async fn check(&self) -> CheckResult {
         let mut last = self.last.lock().await;
         if let Some(found) = last.as_ref().filter(|found| found.at.elapsed() < FRESH) {
             return found.clone();
         }
         let (opencode, store) = tokio::join!(
-            timeout(PATIENCE, self.engine.check_agent()),
-            timeout(PATIENCE, self.engine.check_store()),
+            timeout(CHECK_TIMEOUT, self.engine.check_agent()),
+            timeout(CHECK_TIMEOUT, self.engine.check_store()),
         );
-        let was_down = |part: fn(&Found) -> &Part| {
+        let was_down = |part: fn(&CheckResult) -> &Part| {
             last.as_ref().is_some_and(|found| matches!(part(found), Part::Down(_)))
         };
-        let found = Found {
+        let found = CheckResult {
             opencode: part("OpenCode", opencode.ok(), was_down(|found| &found.opencode)),
             store: part("store", store.ok(), was_down(|found| &found.store)),
             at: Instant::now(),
@@ -71,9 +71,9 @@ impl Health {
     }
 }
 
-/// What callers may read of what a part said. `None`: nothing. Logged when it goes down, and not again while it is.
-fn part(name: &'static str, said: Option<Result<()>>, was_down: bool) -> Part {
-    match said {
+/// The state of a part as callers see it. `answer`: `None` if the part did not answer. A part that goes down is logged once.
+fn part(name: &'static str, answer: Option<Result<()>>, was_down: bool) -> Part {
+    match answer {
         Some(Ok(())) => Part::Up,
         Some(Err(error)) => {
             if !was_down {
@@ -83,7 +83,7 @@ fn part(name: &'static str, said: Option<Result<()>>, was_down: bool) -> Part {
         }
         None => {
             if !was_down {
-                tracing::warn!(part = name, "no answer when asked for its health");
+                tracing::warn!(part = name, "no answer to the health check");
             }
             Part::Down("It does not answer.".to_owned())
         }
@@ -128,7 +128,7 @@ mod tests {
             Self { agent, store, closing, health }
         }
 
-        /// The status of the answer, its own words for it, and what it says about the parts.
+        /// The HTTP status, the status in the document, and its statement about the parts.
         async fn ask(&self) -> (u16, Value, Value) {
             let response = self.health.answer(ProtocolVersion::V1).await;
             let status = response.status().as_u16();
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_says_when_the_agent_or_the_store_is_down_and_when_they_are_back() {
+    async fn health_reports_when_the_agent_or_the_store_is_down_and_when_they_are_back() {
         let bench = Bench::new();
         let well = (200, json!("ok"), json!({"opencode": up(), "store": up()}));
         assert_eq!(bench.ask().await, well);
@@ -171,17 +171,17 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_part_that_does_not_answer_is_down_and_nobody_waits_long_for_it() {
+    async fn a_part_that_does_not_answer_is_down_after_the_timeout() {
         let bench = Bench::new();
         bench.agent.checks.hold();
         let asked = Instant::now();
         let expected = json!({"opencode": down("It does not answer."), "store": up()});
         assert_eq!(bench.ask().await, (503, json!("unavailable"), expected));
-        assert!(asked.elapsed() <= PATIENCE + Duration::from_millis(1));
+        assert!(asked.elapsed() <= CHECK_TIMEOUT + Duration::from_millis(1));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn however_many_ask_the_parts_are_asked_once_in_a_while() {
+    async fn many_requests_share_one_check_while_it_is_fresh() {
         let bench = Bench::new();
         futures_util::future::join_all((0..100).map(|_| bench.ask())).await;
         assert_eq!(bench.agent.log().checked, 1);
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_gateway_that_stops_is_not_ready_from_that_moment_on() {
+    async fn a_gateway_that_shuts_down_is_not_ready() {
         let bench = Bench::new();
         assert_eq!(bench.ask().await.0, 200);
         bench.closing.cancel();

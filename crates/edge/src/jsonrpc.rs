@@ -1,8 +1,8 @@
 //! The JSON-RPC binding: `POST /`.
 //!
-//! In order: media type, body, envelope, protocol line, required extensions, method, parameters. A request without an id is
-//! a notification: what changes something is done, what only asks is not, and the answer is 204 whatever came of it. On the
-//! line whose operations want an id, nothing is done for an operation without one.
+//! The checks, in order: media type, body, envelope, protocol version, required extensions, method, parameters. A request
+//! without an id is a notification: a command is executed, a query is not, and the response is 204 whatever the result. In 0.3
+//! an operation needs an id; without one the operation is refused and nothing is executed.
 
 use http::StatusCode;
 use longshore_engine::port::on_behalf_of;
@@ -18,22 +18,22 @@ use longshore_wire::{contract, methods, v1, v03};
 
 use crate::auth::Caller;
 use crate::dispatch::{Dispatcher, Incoming};
-use crate::line::{self, ProtocolVersion};
 use crate::media::{self, Media};
-use crate::operation::{self, Asked, Operation, Outcome};
-use crate::payload::{self, Called};
+use crate::operation::{self, MethodCall, Operation, Outcome};
+use crate::payload;
 use crate::reply::{self, Response};
-use crate::shape::Shape;
+use crate::response_format::ResponseFormat;
 use crate::sse::{self, Envelope};
+use crate::version::{self, ProtocolVersion};
 use crate::{body, count, extensions};
 
-/// What a method asks for.
-enum Wanted {
+/// What a method of the protocol requests.
+enum Request {
     Operation(Box<Operation>),
     ExtendedCard,
 }
 
-/// How one line reads the parameters of the operations.
+/// How one version decodes the parameters of the operations.
 struct Decoders {
     method: fn(&str) -> Option<Method>,
     send: fn(&str) -> Result<SendMessage>,
@@ -79,68 +79,65 @@ impl Dispatcher {
         let call = match envelope::parse(&body) {
             Ok(call) => call,
             Err(rejected) => {
-                let own = rejected.method.and_then(|method| line::of_method(&method, headers));
-                let shape = Shape::rpc(incoming.head.shape(own));
-                let mut response = shape.refuse(&rejected.id, headers, &rejected.error);
-                reply::of_line(&mut response, shape.line);
+                let implied = rejected.method.and_then(|method| version::implied_by_method(&method, headers));
+                let format = ResponseFormat::rpc(incoming.requested.response_version(implied));
+                let mut response = format.refuse(&rejected.id, headers, &rejected.error);
+                reply::set_version(&mut response, format.version);
                 return response;
             }
         };
-        let own = line::of_method(&call.method, headers);
-        let shape = Shape::rpc(incoming.head.shape(own));
-        let named = echoed(shape.line, &call.method, extensions::activated(headers));
+        let implied = version::implied_by_method(&call.method, headers);
+        let format = ResponseFormat::rpc(incoming.requested.response_version(implied));
+        let named = echoed(format.version, &call.method, extensions::activated(headers));
         let method = call.method.clone();
-        let logged = if known(shape.line, &method).is_some() {
-            Called::Operation(&method)
-        } else {
-            Called::Extension(&method)
-        };
-        payload::log_request(self.payload_log, logged, headers, &body);
-        let mut response = match incoming.head.line(own) {
-            Ok(_) => self.called(caller, incoming, call, shape).await,
-            // Before anything is looked at. A notification is not answered, whatever is wrong with it.
+        let operation = known(format.version, &method).is_some().then_some(&*method);
+        payload::log_request(self.payload_log, operation, headers, &body);
+        let mut response = match incoming.requested.resolve(implied) {
+            Ok(_) => self.call(caller, incoming, call, format).await,
+            // Before anything else is checked. A notification gets no error, whatever is wrong with it.
             Err(error) => match &call.id {
-                Some(id) => shape.refuse(id, headers, &error),
+                Some(id) => format.refuse(id, headers, &error),
                 None => silent(&error),
             },
         };
-        payload::log_answer(self.payload_log, logged, &response);
+        payload::log_response(self.payload_log, operation, &response);
         extensions::echo(&mut response, headers, named);
-        reply::of_line(&mut response, shape.line);
+        reply::set_version(&mut response, format.version);
         response
     }
 
-    async fn called(
+    async fn call(
         &self,
         caller: &Caller,
         incoming: &Incoming<'_>,
         call: envelope::Request<'_>,
-        shape: Shape,
+        format: ResponseFormat,
     ) -> Response {
         let headers = &incoming.parts.headers;
         if call.id.is_none()
-            && !shape.rules().notifies_operations
-            && known(shape.line, &call.method).is_some()
+            && !format.rules().allows_operation_notifications
+            && known(format.version, &call.method).is_some()
         {
-            return shape.refuse(&Id::Null, headers, &without_id());
+            return format.refuse(&Id::Null, headers, &without_id());
         }
         let params = call.params.map_or("{}", |params| params.get());
-        let activated = shape.rules().activated(headers);
-        let of_table = methods::find(&call.method).filter(|method| method.is_there(&self.deployment));
-        if let Some(method) = of_table {
-            let asked = Asked { method, line: shape.line, params, activated, span: &incoming.span };
-            return self.called_extension(caller, incoming, call.id.as_ref(), asked, shape).await;
+        let activated = format.rules().activated(headers);
+        let extension = methods::find(&call.method).filter(|method| method.is_there(&self.deployment));
+        if let Some(method) = extension {
+            let extension_call =
+                MethodCall { method, version: format.version, params, activated, span: &incoming.span };
+            return self.call_extension(caller, incoming, call.id.as_ref(), extension_call, format).await;
         }
-        // The extended card is where callers learn what they must know.
-        let required = match known(shape.line, &call.method) {
+        // The extended card tells callers which extensions are required, so it requires none itself.
+        let required = match known(format.version, &call.method) {
             Some(Method::GetExtendedAgentCard) => Ok(()),
             _ => self.check_required(activated),
         };
-        let wanted = required.and_then(|()| wanted(&self.deployment, shape.line, &call.method, params));
+        let request = required.and_then(|()| decode(&self.deployment, format.version, &call.method, params));
         let Some(id) = call.id else {
-            return match wanted {
-                Ok(Wanted::ExtendedCard) => reply::empty(StatusCode::NO_CONTENT),
-                Ok(Wanted::Operation(operation)) => {
+            return match request {
+                Ok(Request::ExtendedCard) => reply::empty(StatusCode::NO_CONTENT),
+                Ok(Request::Operation(operation)) => {
                     let operation = operation.traced(&incoming.trace);
                     let notified = self.operations.notify(caller, operation, activated);
                     match on_behalf_of(Some(incoming.trace.clone()), notified).await {
@@ -151,15 +148,15 @@ impl Dispatcher {
                 Err(error) => silent(&error),
             };
         };
-        let outcome = match wanted {
-            Ok(Wanted::Operation(operation)) => {
+        let outcome = match request {
+            Ok(Request::Operation(operation)) => {
                 let operation = operation.traced(&incoming.trace);
-                let performed = self.operations.perform(caller, operation, headers, shape);
+                let performed = self.operations.perform(caller, operation, headers, format);
                 on_behalf_of(Some(incoming.trace.clone()), performed).await
             }
-            Ok(Wanted::ExtendedCard) => {
-                let asked = incoming.asked(Some(caller), Some(shape.line), Dialect::Rpc);
-                Ok(Outcome::Json(self.documents.extended_card_json(&asked).await))
+            Ok(Request::ExtendedCard) => {
+                let request = incoming.document_request(Some(caller), Some(format.version), Dialect::Rpc);
+                Ok(Outcome::Json(self.documents.extended_card_json(&request).await))
             }
             Err(error) => Err(error),
         };
@@ -169,54 +166,54 @@ impl Dispatcher {
                     reply::json(StatusCode::OK, Media::Json, envelope::result(&id, &result))
                 }
                 Outcome::Events(opened) => {
-                    let envelope = Envelope::rpc(shape.line, id.clone());
+                    let envelope = Envelope::rpc(format.version, id.clone());
                     reply::events(sse::frames(*opened, envelope, &self.streams, incoming.span.clone())?)
                 }
             })
         });
         match answered {
             Ok(response) => response,
-            Err(error) if shape.rules().refuses_in_stream && streams(shape.line, &call.method) => {
-                let mut response = reply::events(sse::refused(&Envelope::rpc(shape.line, id), &error));
-                reply::of_error(&mut response, &error);
+            Err(error) if format.rules().refuses_in_stream && is_streaming(format.version, &call.method) => {
+                let mut response = reply::events(sse::refused(&Envelope::rpc(format.version, id), &error));
+                reply::note_error(&mut response, &error);
                 response
             }
-            Err(error) => shape.refuse(&id, headers, &error),
+            Err(error) => format.refuse(&id, headers, &error),
         }
     }
 
-    /// A method of the table, which is not of the protocol itself.
-    async fn called_extension(
+    /// Calls an extension method.
+    async fn call_extension(
         &self,
         caller: &Caller,
         incoming: &Incoming<'_>,
         id: Option<&Id>,
-        asked: Asked<'_>,
-        shape: Shape,
+        call: MethodCall<'_>,
+        format: ResponseFormat,
     ) -> Response {
         let trace = Some(incoming.trace.clone());
         let Some(id) = id else {
-            return match on_behalf_of(trace, self.operations.notify_call(caller, asked)).await {
+            return match on_behalf_of(trace, self.operations.notify_call(caller, call)).await {
                 Ok(()) => reply::empty(StatusCode::NO_CONTENT),
                 Err(error) => silent(&error),
             };
         };
-        match on_behalf_of(trace, self.operations.call(caller, asked)).await {
+        match on_behalf_of(trace, self.operations.call(caller, call)).await {
             Ok(result) => reply::json(StatusCode::OK, Media::Json, envelope::result(id, &result)),
-            Err(error) => shape.refuse(id, &incoming.parts.headers, &error),
+            Err(error) => format.refuse(id, &incoming.parts.headers, &error),
         }
     }
 }
 
-fn streams(line: ProtocolVersion, method: &str) -> bool {
-    matches!(known(line, method), Some(Method::SendStreamingMessage | Method::SubscribeToTask))
+fn is_streaming(version: ProtocolVersion, method: &str) -> bool {
+    matches!(known(version, method), Some(Method::SendStreamingMessage | Method::SubscribeToTask))
 }
 
-fn wanted(deployment: &Deployment, line: ProtocolVersion, method: &str, params: &str) -> Result<Wanted> {
-    let Some(known) = known(line, method) else {
-        return Err(contract::unsupported_method(line, method, deployment));
+fn decode(deployment: &Deployment, version: ProtocolVersion, method: &str, params: &str) -> Result<Request> {
+    let Some(known) = known(version, method) else {
+        return Err(contract::unsupported_method(version, method, deployment));
     };
-    let decoders = decoders(line);
+    let decoders = decoders(version);
     let operation = match known {
         Method::SendMessage => Operation::Send((decoders.send)(params)?),
         Method::SendStreamingMessage => Operation::Stream((decoders.send)(params)?),
@@ -228,32 +225,32 @@ fn wanted(deployment: &Deployment, line: ProtocolVersion, method: &str, params: 
         | Method::GetTaskPushNotificationConfig
         | Method::ListTaskPushNotificationConfigs
         | Method::DeleteTaskPushNotificationConfig => return Err(operation::push_not_supported()),
-        Method::GetExtendedAgentCard => return Ok(Wanted::ExtendedCard),
+        Method::GetExtendedAgentCard => return Ok(Request::ExtendedCard),
     };
-    Ok(Wanted::Operation(operation.into()))
+    Ok(Request::Operation(operation.into()))
 }
 
-/// The operation that a line calls so.
-fn known(line: ProtocolVersion, method: &str) -> Option<Method> {
-    (decoders(line).method)(method)
+/// The operation with this method name in this version.
+fn known(version: ProtocolVersion, method: &str) -> Option<Method> {
+    (decoders(version).method)(method)
 }
 
-fn decoders(line: ProtocolVersion) -> &'static Decoders {
-    match line {
+fn decoders(version: ProtocolVersion) -> &'static Decoders {
+    match version {
         ProtocolVersion::V1 => &V1,
         ProtocolVersion::V03 => &V03,
     }
 }
 
-/// What the answer names: for the extended card, which declares all extensions, all that were asked for.
-fn echoed(line: ProtocolVersion, method: &str, activated: Activated) -> Activated {
-    match known(line, method) {
+/// The extensions that the response names. The extended card declares all extensions, so it names all activated ones.
+fn echoed(version: ProtocolVersion, method: &str, activated: Activated) -> Activated {
+    match known(version, method) {
         Some(Method::GetExtendedAgentCard) => activated,
-        _ => extensions::of_method(method, activated),
+        _ => extensions::echoed_for_method(method, activated),
     }
 }
 
-/// Names no field: that would be one of the parameters.
+/// The error names no field, because a field would be one of the parameters.
 fn without_id() -> Error {
     let version = ProtocolVersion::V03.version();
     Error::new(
@@ -264,10 +261,10 @@ fn without_id() -> Error {
     )
 }
 
-/// Nothing of it is told, not even in the head.
+/// The response to a notification that failed. Not even its headers show the error.
 fn silent(error: &Error) -> Response {
     reply::log(error, "notification");
     let mut response = reply::empty(StatusCode::NO_CONTENT);
-    count::tells(&mut response, error.kind());
+    count::note_error(&mut response, error.kind());
     response
 }

@@ -1,12 +1,12 @@
-//! Where callers come in: sockets, credentials, the protocol line, and the two bindings of A2A.
+//! The HTTP side of the gateway: sockets, credentials, the protocol version, and the two bindings of A2A.
 //!
-//! A request passes these stages, each of which may end it: [`listen`](crate::listen) (a connection, its timeouts),
-//! `dispatch` (the `guard` of origins and hosts, the path, [`auth`], the `limits`, the verb, the line), a binding
-//! (`jsonrpc` or `rest`: media type, body, the wire's decoder), and `operation`, which asks the engine. What comes back is
-//! one JSON body or a stream of events (`log`, `sse`). Beside the bindings, `documents` tells what is served and how it is,
-//! `file` serves what tasks keep, and `audit` notes who called for a change beside tasks.
+//! A request passes these stages, each of which may end it: [`listen`](crate::listen) (the connection and its timeouts),
+//! `dispatch` (the `guard` of origins and hosts, the path, [`auth`], the `limits`, the verb, the protocol version), a binding
+//! (`jsonrpc` or `rest`: media type, body, decoding by `wire`), and `operation`, which calls the engine. The response is one
+//! JSON body or a stream of events (`log`, `sse`). Besides the bindings, `documents` serves cards, the `OpenAPI` document and
+//! health, `file` serves the files of tasks, and `audit` records calls that change something besides tasks.
 //!
-//! Errors are told in the shape of the binding and logged once, in `reply`.
+//! Errors are encoded in the format of the binding and logged once, in `reply`.
 
 mod audit;
 pub mod auth;
@@ -22,24 +22,24 @@ mod guard;
 mod health;
 mod jsonrpc;
 mod limits;
-mod line;
-#[cfg(test)]
-#[path = "../tests/http/support/lines.rs"]
-mod lines;
 mod listen;
 mod log;
+#[cfg(test)]
+#[path = "../tests/http/support/log_lines.rs"]
+mod log_lines;
 mod media;
 mod metrics;
 mod operation;
 mod payload;
 mod query;
 mod reply;
+mod response_format;
 mod rest;
 mod route;
 mod rules;
-mod shape;
 mod sse;
 mod trace;
+mod version;
 
 use std::io;
 use std::sync::Arc;
@@ -59,40 +59,40 @@ pub use longshore_wire::contract;
 pub use longshore_wire::extension::{Exposure, Extension};
 pub use longshore_wire::methods::reference::page as methods_reference;
 
-/// What the edge is told by the configuration.
+/// The configuration of the edge.
 #[derive(Clone, Debug)]
 pub struct EdgeConfig {
-    /// What the documents say, and what is done accordingly.
+    /// What the documents describe and the edge serves.
     pub deployment: Deployment,
     pub credentials: Credentials,
-    /// A whole answer that is not shorter than this is compressed for clients that take it.
+    /// A whole response of at least this many bytes is compressed for clients that accept gzip.
     pub gzip_minimum: usize,
     /// A longer request is refused with 413. 0: no limit.
     pub max_body_bytes: usize,
-    /// A stream without events carries a comment this often, so that nobody on the way takes it for dead.
+    /// A stream without events carries a comment this often, so that no proxy takes the connection for dead.
     pub keep_alive: Duration,
-    /// A connection without an open request is closed when no whole request head has come for this long.
+    /// A connection without an open request is closed if no complete request head arrives for this long.
     pub header_timeout: Duration,
     /// A request whose body takes longer to arrive is refused.
     pub body_timeout: Duration,
-    /// How long requests may go on after the shutdown began. Those that have not ended by then are cut.
+    /// How long requests may continue after the shutdown began. The connections of the rest are closed.
     pub shutdown_grace: Duration,
     pub limits: Limits,
     pub payload_log: PayloadLog,
-    /// What is counted here, and elsewhere in the process. Whether callers may read it is in the deployment.
+    /// The metrics of the whole process. The deployment says whether callers may read them.
     pub metrics: Arc<Metrics>,
 }
 
-/// Whether the bodies of requests and answers are written to the log, at level debug and without what looks like a secret.
+/// Whether the bodies of requests and responses are logged at level debug. Values that may be secret are left out.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct PayloadLog {
     pub enabled: bool,
-    /// Longer bodies, and those of unknown length, are not written. 0: no limit.
+    /// Longer bodies, and bodies of unknown length, are not logged. 0: no limit.
     pub body_limit: usize,
 }
 
 impl EdgeConfig {
-    /// The documents name the schemes that the credentials have.
+    /// The documents name the authentication schemes of the credentials.
     pub fn new(deployment: Deployment, credentials: Credentials) -> Self {
         Self {
             metrics: Arc::new(Metrics::new(&deployment.version)),
@@ -123,7 +123,7 @@ impl Edge {
         Self { engine, config, tasks }
     }
 
-    /// Serves until `shutdown`, then stops accepting, ends open streams, and lets requests finish within the grace.
+    /// Serves until `shutdown`, then stops accepting, ends open streams, and lets requests finish within the grace period.
     pub async fn serve(self, listener: TcpListener, shutdown: CancellationToken) -> io::Result<()> {
         listen::run(self, listener, shutdown).await
     }

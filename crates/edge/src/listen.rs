@@ -31,20 +31,20 @@ use tokio_util::sync::CancellationToken;
 use crate::Edge;
 use crate::dispatch::Dispatcher;
 use crate::reply;
-use protocol::{Begun, Protocol, begin};
-use stream::{Asked, Handed, Handover};
+use protocol::{Protocol, SniffedStream, sniff};
+use stream::{HandedStream, Handover, RequestFacts};
 
-/// What hyper may hold for one connection before it stops pulling: the memory of a stalled reader, and the longest
-/// request head. Rounded up by one batch of events. Other servers, the peer among them, take heads of 16 KB and no longer.
+/// What hyper may buffer for one connection before it stops pulling: the memory of a stalled reader, and the longest
+/// request head. Rounded up by one batch of events. Other servers, the Python peer among them, also limit heads to 16 KB.
 const BUFFER_BYTES: usize = 16 * 1024;
 
-/// How many requests one HTTP/2 connection may have open; further ones wait at the client.
+/// How many requests one HTTP/2 connection may have open. Further requests wait in the client.
 const STREAMS_PER_CONNECTION: u32 = 1024;
 
-/// An HTTP/2 peer is asked this often whether it is still there, and dropped when it does not answer in time.
+/// How often an HTTP/2 client is pinged. A client that does not answer in time is disconnected.
 const PING_EVERY: Duration = Duration::from_secs(30);
 
-/// After a failed accept (mostly: out of file descriptors) others get this long to give some back.
+/// The pause after a failed accept (mostly: out of file descriptors), in which other connections may close.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 pub(crate) async fn run(edge: Edge, listener: TcpListener, shutdown: CancellationToken) -> io::Result<()> {
@@ -54,7 +54,7 @@ pub(crate) async fn run(edge: Edge, listener: TcpListener, shutdown: Cancellatio
     let cut = CancellationToken::new();
     let connections = Connections {
         protocols: Protocols::new(&tasks, &cut, config.header_timeout),
-        idle_for: config.header_timeout,
+        idle_timeout: config.header_timeout,
         shutdown: shutdown.clone(),
         cut: cut.clone(),
     };
@@ -78,7 +78,7 @@ pub(crate) async fn run(edge: Edge, listener: TcpListener, shutdown: Cancellatio
         let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                if !is_of_one_connection(&error) {
+                if !affects_one_connection_only(&error) {
                     tracing::warn!(%error, "cannot accept connections");
                     let _ = shutdown.run_until_cancelled(tokio::time::sleep(ACCEPT_PAUSE)).await;
                 }
@@ -87,7 +87,7 @@ pub(crate) async fn run(edge: Edge, listener: TcpListener, shutdown: Cancellatio
         };
         let (connections, dispatcher) = (Arc::clone(&connections), Arc::clone(&dispatcher));
         let counted = metrics.hold(|metrics| &metrics.connections);
-        // In a box, because a task would hold it twice: once to begin with, and once under way.
+        // In a box, because the task would hold the future twice: once at its start, and once while it runs.
         let connection = Box::pin(async move {
             connections.serve(stream, peer.ip(), dispatcher).await;
             drop((slot, counted));
@@ -95,13 +95,13 @@ pub(crate) async fn run(edge: Edge, listener: TcpListener, shutdown: Cancellatio
         tasks.spawn("connection", connection);
     }
 
-    // Closed first, so that new clients are turned away at once.
+    // The listener is closed first, so that new clients are refused at once.
     drop(listener);
     if tokio::time::timeout(grace, slots.acquire_many(most)).await.is_err() {
         let open = most as usize - slots.available_permits();
-        tracing::info!(open, "connections cut at the end of the grace");
+        tracing::info!(open, "connections closed at the end of the shutdown grace period");
         cut.cancel();
-        // Each connection drops what it holds as soon as it sees the token.
+        // Each connection drops everything as soon as it sees the token.
         let _ = slots.acquire_many(most).await;
     }
     Ok(())
@@ -110,38 +110,38 @@ pub(crate) async fn run(edge: Edge, listener: TcpListener, shutdown: Cancellatio
 struct Connections {
     protocols: Protocols,
     /// A connection without an open request is closed after this long.
-    idle_for: Duration,
+    idle_timeout: Duration,
     shutdown: CancellationToken,
     cut: CancellationToken,
 }
 
 impl Connections {
     async fn serve(&self, stream: TcpStream, peer: IpAddr, dispatcher: Arc<Dispatcher>) {
-        // Events are small and must not wait for each other. If it cannot be set the stream is only slower.
+        // Events are small and must not wait for each other. If the option cannot be set, the stream is only slower.
         let _ = stream.set_nodelay(true);
-        // One who comes by IPv4 is the same on a socket of both.
+        // On a dual-stack socket an IPv4 client has a mapped IPv6 address.
         let peer = peer.to_canonical();
-        // Of this connection alone: it looks at them whenever it wakes up, and would share their locks with all others.
+        // Child tokens, because each connection polls its tokens whenever it wakes, and would contend for a shared lock.
         let (shutdown, cut) = (self.shutdown.child_token(), self.cut.child_token());
-        let requests = Arc::new(Requests::new());
+        let requests = Arc::new(OpenRequests::new());
         // hyper has a timeout for HTTP/1 only, and only once the protocol is known, which takes up to 24 bytes.
-        let begun = tokio::select! {
-            begun = begin(stream) => begun,
-            () = tokio::time::sleep(self.idle_for) => return,
+        let sniffed = tokio::select! {
+            sniffed = sniff(stream) => sniffed,
+            () = tokio::time::sleep(self.idle_timeout) => return,
             () = shutdown.cancelled() => return,
         };
-        let (protocol, stream) = match begun {
-            Ok(Some(begun)) => begun,
+        let (protocol, stream) = match sniffed {
+            Ok(Some(sniffed)) => sniffed,
             Ok(None) => return,
             Err(error) => {
                 tracing::debug!(%error, "connection ended");
                 return;
             }
         };
-        let watch = Watch { requests, idle_for: self.idle_for, shutdown, cut };
+        let watch = ConnectionWatch { requests, idle_timeout: self.idle_timeout, shutdown, cut };
         match protocol {
             Protocol::Http1 => self.serve_http1(stream, peer, &dispatcher, watch).await,
-            // In a box, because it is the larger one, and rare.
+            // In a box, because this future is the larger one, and rare.
             Protocol::Http2 => {
                 let counted = Arc::clone(&watch.requests);
                 let service = service_fn(move |request| {
@@ -153,30 +153,30 @@ impl Connections {
                     }
                 });
                 let connection = Box::pin(self.protocols.http2.serve_connection(stream, service));
-                Box::pin(watch.over(connection)).await;
+                Box::pin(watch.drive(connection)).await;
             }
         }
     }
 
     async fn serve_http1(
         &self,
-        mut stream: Begun<TcpStream>,
+        mut stream: SniffedStream<TcpStream>,
         peer: IpAddr,
         dispatcher: &Arc<Dispatcher>,
-        watch: Watch,
+        watch: ConnectionWatch,
     ) {
         loop {
-            // In a box, so that nothing of hyper is there while a stream is written.
-            let handed = Box::pin(self.until_stream(stream, peer, dispatcher, &watch)).await;
+            // In a box, so that nothing of hyper stays in memory while a stream is written.
+            let handed = Box::pin(self.serve_until_stream(stream, peer, dispatcher, &watch)).await;
             let Some((handed, mut socket, read)) = handed else { return };
             let ended = tokio::select! {
                 ended = handed.write(&mut socket, &read) => ended,
                 () = watch.cut.cancelled() => return,
             };
             match ended {
-                Ok(Some(next)) if !watch.shutdown.is_cancelled() => stream = Begun::again(socket, next),
+                Ok(Some(next)) if !watch.shutdown.is_cancelled() => stream = SniffedStream::new(socket, next),
                 Ok(_) => {
-                    // The client may have gone by itself.
+                    // The client may have closed the connection already.
                     let _ = socket.shutdown().await;
                     return;
                 }
@@ -188,39 +188,39 @@ impl Connections {
         }
     }
 
-    /// Serves requests up to one that is answered with a stream, for which the connection is given back.
-    async fn until_stream(
+    /// Serves requests until one is answered with a stream. Then hyper returns the connection.
+    async fn serve_until_stream(
         &self,
-        mut stream: Begun<TcpStream>,
+        mut stream: SniffedStream<TcpStream>,
         peer: IpAddr,
         dispatcher: &Arc<Dispatcher>,
-        watch: &Watch,
-    ) -> Option<(Handed, TcpStream, Bytes)> {
+        watch: &ConnectionWatch,
+    ) -> Option<(HandedStream, TcpStream, Bytes)> {
         let handover = Arc::new(Handover::default());
-        stream.tell(&handover);
-        // In a box, because hyper keeps room for the future of a request as long as the connection is open.
+        stream.set_handover(&handover);
+        // In a box, because hyper reserves room for the future of a request as long as the connection is open.
         let service = service_fn(|request| {
             let open = OpenRequest::begin(&watch.requests);
             let (dispatcher, handover) = (Arc::clone(dispatcher), Arc::clone(&handover));
             Box::pin(async move {
-                let (asked, request) = Asked::of(request);
+                let (facts, request) = RequestFacts::of(request);
                 let answer = dispatcher.answer(peer, request).await;
-                match handover.offer(&asked, answer, open) {
-                    // hyper writes nothing when a service fails, and leaves the connection as it is.
+                match handover.offer(&facts, answer, open) {
+                    // hyper writes nothing when a service fails, and leaves the connection unchanged.
                     None => Err(HandedOver),
                     Some((answer, open)) => Ok(answer.map(|body| AnswerBody { body, _open: open })),
                 }
             })
         });
         let mut connection = self.protocols.http1.serve_connection(stream, service);
-        watch.over(Pin::new(&mut connection)).await;
+        watch.drive(Pin::new(&mut connection)).await;
         let handed = handover.take()?;
         let hyper::server::conn::http1::Parts { io, read_buf, .. } = connection.into_parts();
         Some((handed, io.into_inner(), Bytes::copy_from_slice(&read_buf)))
     }
 }
 
-/// Why hyper stops: somebody else writes the answer.
+/// The error that stops hyper when another writer takes over the connection.
 #[derive(Debug)]
 struct HandedOver;
 
@@ -232,36 +232,36 @@ impl fmt::Display for HandedOver {
     }
 }
 
-/// What ends a connection beside its client.
-struct Watch {
-    requests: Arc<Requests>,
-    idle_for: Duration,
+/// Everything that can end a connection besides its client.
+struct ConnectionWatch {
+    requests: Arc<OpenRequests>,
+    idle_timeout: Duration,
     shutdown: CancellationToken,
     cut: CancellationToken,
 }
 
-impl Watch {
-    async fn over<C>(&self, mut connection: Pin<impl DerefMut<Target = C>>)
+impl ConnectionWatch {
+    async fn drive<C>(&self, mut connection: Pin<impl DerefMut<Target = C>>)
     where
         C: GracefulConnection<Error = hyper::Error>,
     {
-        let mut idle = pin!(self.requests.idle(self.idle_for));
+        let mut idle = pin!(self.requests.wait_until_idle(self.idle_timeout));
         let mut stopping = false;
         loop {
             tokio::select! {
                 ended = connection.as_mut() => {
                     if let Err(error) = ended {
-                        // Clients that go away are everyday life.
+                        // Clients disconnect all the time.
                         tracing::debug!(%error, "connection ended");
                     }
                     return;
                 }
                 () = idle.as_mut(), if !stopping => {
-                    if !self.requests.state().has_asked {
+                    if !self.requests.state().has_had_request {
                         return;
                     }
-                    // Not cut: the end of the last answer may still be on its way, and a request may have just come. A
-                    // peer that takes no part in the goodbye is dropped by hyper's pings.
+                    // Graceful, because the end of the last response may still be in flight, and a request may have just
+                    // arrived. hyper's pings drop a client that does not cooperate.
                     stopping = true;
                     connection.as_mut().graceful_shutdown();
                 }
@@ -277,32 +277,32 @@ impl Watch {
 
 /// The requests of one connection.
 #[derive(Debug)]
-struct Requests(Mutex<State>);
+struct OpenRequests(Mutex<RequestState>);
 
 #[derive(Clone, Copy, Debug)]
-struct State {
-    has_asked: bool,
+struct RequestState {
+    has_had_request: bool,
     open: u32,
-    /// Since when none is open, if none is.
-    quiet_since: Instant,
+    /// When the last open request ended. Meaningless while a request is open.
+    idle_since: Instant,
 }
 
-impl Requests {
+impl OpenRequests {
     fn new() -> Self {
-        Self(Mutex::new(State { has_asked: false, open: 0, quiet_since: Instant::now() }))
+        Self(Mutex::new(RequestState { has_had_request: false, open: 0, idle_since: Instant::now() }))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, RequestState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns when there has been no open request for this long. Requests do not wake it: it looks when it would be time.
-    async fn idle(&self, limit: Duration) {
+    /// Returns when no request has been open for this long. Requests do not wake this future: it checks when time is up.
+    async fn wait_until_idle(&self, limit: Duration) {
         let mut due = Instant::now() + limit;
         loop {
             tokio::time::sleep_until(due).await;
-            let (State { open, quiet_since, .. }, now) = (*self.state(), Instant::now());
-            due = if open > 0 { now + limit } else { quiet_since + limit };
+            let (RequestState { open, idle_since, .. }, now) = (*self.state(), Instant::now());
+            due = if open > 0 { now + limit } else { idle_since + limit };
             if due <= now {
                 return;
             }
@@ -310,14 +310,14 @@ impl Requests {
     }
 }
 
-/// Counts as open from the head of a request until the body of its answer is dropped, written or not.
+/// Counts as open from the head of a request until the body of its response is dropped, written or not.
 #[derive(Debug)]
-struct OpenRequest(Arc<Requests>);
+struct OpenRequest(Arc<OpenRequests>);
 
 impl OpenRequest {
-    fn begin(requests: &Arc<Requests>) -> Self {
+    fn begin(requests: &Arc<OpenRequests>) -> Self {
         let mut state = requests.state();
-        state.has_asked = true;
+        state.has_had_request = true;
         state.open += 1;
         Self(Arc::clone(requests))
     }
@@ -327,11 +327,11 @@ impl Drop for OpenRequest {
     fn drop(&mut self) {
         let mut state = self.0.state();
         state.open -= 1;
-        state.quiet_since = Instant::now();
+        state.idle_since = Instant::now();
     }
 }
 
-/// The body of an answer, which holds its request open.
+/// The body of a response, which keeps its request open.
 struct AnswerBody {
     body: reply::Body,
     _open: OpenRequest,
@@ -354,7 +354,7 @@ impl Body for AnswerBody {
     }
 }
 
-/// How each protocol is served.
+/// The configured servers of both protocols.
 struct Protocols {
     http1: http1::Builder,
     http2: http2::Builder<TrackedExecutor>,
@@ -366,7 +366,7 @@ impl Protocols {
         http1
             .timer(TokioTimer::new())
             .header_read_timeout(header_timeout)
-            // A client that has closed its half is taken for gone; its request would otherwise be worked on for nobody.
+            // A client that closed its half of the connection counts as gone; otherwise its request would be served in vain.
             .half_close(false)
             .max_buf_size(BUFFER_BYTES);
         let mut http2 = http2::Builder::new(TrackedExecutor { tasks: tasks.clone(), cut: cut.clone() });
@@ -379,7 +379,7 @@ impl Protocols {
     }
 }
 
-/// Spawns what hyper runs beside an HTTP/2 connection: one task for each request. They end with the connection.
+/// Spawns the tasks that hyper runs for an HTTP/2 connection, one for each request. They end with the connection.
 #[derive(Clone)]
 struct TrackedExecutor {
     tasks: Tasks,
@@ -396,8 +396,8 @@ where
     }
 }
 
-/// The client took its connection back before it was accepted: the next one is not affected.
-fn is_of_one_connection(error: &io::Error) -> bool {
+/// Whether the client closed its connection before it was accepted: the next accept is not affected.
+fn affects_one_connection_only(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionRefused
@@ -419,14 +419,14 @@ mod tests {
     use super::*;
     use crate::{Credentials, EdgeConfig};
 
-    /// What the pipe of these tests holds in place of the kernel's buffers.
+    /// The capacity of the pipe that replaces the kernel's buffers in these tests.
     const PIPE: usize = 1024;
     const CHUNK: usize = 16 * 1024;
 
-    /// What a connection may be, beside the buffers of hyper.
-    const MOST: usize = 2 * 1024;
+    /// The maximum size of a connection's future, without the buffers of hyper.
+    const MAX_SIZE: usize = 2 * 1024;
 
-    /// Serves an endless stream on a pipe and gives the client's end and the count of bytes that were pulled.
+    /// Serves an endless stream on a pipe. Returns the client's end and the number of pulled bytes.
     fn endless(tasks: &Tasks) -> (DuplexStream, Arc<AtomicUsize>) {
         let (client, server) = tokio::io::duplex(PIPE);
         let pulled = Arc::new(AtomicUsize::new(0));
@@ -441,7 +441,7 @@ mod tests {
                 });
                 async move { Ok::<_, Infallible>(reply::events(chunks.boxed())) }
             });
-            let (protocol, server) = begin(server).await.unwrap().unwrap();
+            let (protocol, server) = sniff(server).await.unwrap().unwrap();
             match protocol {
                 Protocol::Http1 => protocols.http1.serve_connection(server, service).await,
                 Protocol::Http2 => protocols.http2.serve_connection(server, service).await,
@@ -450,18 +450,18 @@ mod tests {
         (client, pulled)
     }
 
-    /// With a paused clock a sleep ends only when everybody else waits for something.
-    async fn everything_waits() {
+    /// With a paused clock a sleep ends only when all other tasks wait.
+    async fn wait_for_idle_runtime() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 
-    /// Sends a request and never reads. The edge may have pulled a buffer, what the pipe took, and the chunks that
-    /// filled both over the brim.
+    /// Sends a request and never reads. The edge may have pulled one buffer, the capacity of the pipe, and the chunks that
+    /// overfilled both.
     async fn check(request: &[u8]) {
         let tasks = Tasks::new();
         let (mut client, pulled) = endless(&tasks);
         client.write_all(request).await.unwrap();
-        everything_waits().await;
+        wait_for_idle_runtime().await;
         let held = pulled.load(Ordering::Relaxed);
         assert!((CHUNK..=BUFFER_BYTES + PIPE + 2 * CHUNK).contains(&held), "{held} bytes were pulled");
     }
@@ -485,7 +485,7 @@ mod tests {
         check(&frames.concat()).await;
     }
 
-    /// A connection with a stream is open for hours, and there may be thousands.
+    /// A connection with a stream stays open for hours, and thousands may be open.
     #[tokio::test]
     async fn an_open_connection_is_small() {
         let (tasks, cut) = (Tasks::new(), CancellationToken::new());
@@ -506,11 +506,11 @@ mod tests {
         let stream = TcpStream::connect(address).await.unwrap();
         let connections = Connections {
             protocols: Protocols::new(&tasks, &cut, Duration::from_secs(30)),
-            idle_for: Duration::from_secs(30),
+            idle_timeout: Duration::from_secs(30),
             shutdown: cut.clone(),
             cut,
         };
         let size = size_of_val(&connections.serve(stream, address.ip(), dispatcher));
-        assert!(size <= MOST, "{size}");
+        assert!(size <= MAX_SIZE, "{size}");
     }
 }

@@ -1,6 +1,6 @@
-//! A task's log as the events of a stream, in the spelling of one line.
+//! Turns the log of a task into the events of a stream, in the spelling of one protocol version.
 //!
-//! An event is encoded once and its bytes are shared by all readers that see the same of it.
+//! An event is encoded once, and all readers with the same view of it share the bytes.
 
 use std::time::Instant;
 
@@ -10,46 +10,46 @@ use longshore_model::{Principal, Result, Seq, Task, TaskEvent, TaskStatus};
 use longshore_wire::v1::encode::{self, Gap, View};
 use longshore_wire::v03::encode::{Recalled, Step, Stream};
 
-use crate::line::ProtocolVersion;
-use crate::shape::Shape;
-use crate::sse::{Event, Source, Standing};
+use crate::response_format::ResponseFormat;
+use crate::sse::{Event, Source, TaskPhase};
+use crate::version::ProtocolVersion;
 
-/// A log, as one caller sees it.
+/// The log of a task, as one caller sees it.
 #[derive(Debug)]
 pub(crate) struct Log {
     engine: Engine,
     caller: Principal,
     reader: TaskReader,
-    shape: Shape,
+    format: ResponseFormat,
     view: View,
-    /// What a reader of the 0.3 line has been told.
-    told: Option<Box<Stream>>,
-    /// What the events so far make of the task, from the first one on for which the whole artifact has to be told. Kept, so
-    /// that the log is not read from its start for each of these. Without what was sent, which may be large: there may be
-    /// many readers.
+    /// What a reader of 0.3 has received so far.
+    v03_stream: Option<Box<Stream>>,
+    /// The task folded from the events so far. It exists once an event needs the whole artifact, and is kept so that the log is
+    /// not read from its start again for each such event. It leaves out the messages of callers, which may be large: there may
+    /// be many readers.
     folded: Option<Box<Task>>,
-    /// Events up to here are part of a snapshot that the reader got.
-    known: Seq,
-    /// What was read, and not yet made into events: those are made when there is room for them.
+    /// Events up to this number are part of a snapshot that the reader received.
+    snapshot_seq: Seq,
+    /// Entries that were read but not encoded yet. They are encoded when the stream has room for them.
     waiting: Option<Entries>,
-    /// Since when that has been under way.
-    since: Option<Instant>,
-    /// The entry whose event is being made. Kept here, so that it is not lost with a wait that is given up.
+    /// When the gateway received the waiting entries.
+    queued_since: Option<Instant>,
+    /// The entry that is being encoded. Kept here, so that it is not lost when the future is dropped.
     current: Option<Logged>,
 }
 
 impl Log {
-    /// `opening`: what the reader is told before the events of the log.
+    /// `opening`: what the reader receives before the events of the log.
     pub(crate) fn new(
         engine: Engine,
         caller: Principal,
         reader: TaskReader,
         opening: &Opening,
-        shape: Shape,
+        format: ResponseFormat,
         view: View,
     ) -> Self {
-        let dialect = shape.dialect;
-        let told = match (shape.line, opening) {
+        let dialect = format.dialect;
+        let v03_stream = match (format.version, opening) {
             (ProtocolVersion::V1, _) => None,
             (ProtocolVersion::V03, Opening::Tail) if reader.cursor() == Seq::START => {
                 Some(Stream::from_start(view, dialect))
@@ -63,20 +63,20 @@ impl Log {
             engine,
             caller,
             reader,
-            shape,
+            format,
             view,
-            told: told.map(Box::new),
+            v03_stream: v03_stream.map(Box::new),
             folded: None,
-            known: Seq::START,
+            snapshot_seq: Seq::START,
             waiting: None,
-            since: None,
+            queued_since: None,
             current: None,
         }
     }
 
-    /// The 1.0 stream response, without an envelope, as readers with this view see it. JSON-RPC and REST share it. `None`:
-    /// nothing of the event is for them, which is kept as no bytes at all.
-    fn shown(&self, logged: &LogEntry) -> Option<Bytes> {
+    /// The 1.0 stream response without an envelope, for readers with this view. JSON-RPC and REST share it. `None`: this view
+    /// hides the event, which is cached as empty bytes.
+    fn v1_json(&self, logged: &LogEntry) -> Option<Bytes> {
         let form = Form(encode::spelling(&logged.entry.event, self.view));
         let json = logged.encoded(form, |entry| {
             let (task, context) = (self.reader.task_id(), self.reader.context_id());
@@ -85,24 +85,24 @@ impl Log {
         (!json.is_empty()).then_some(json)
     }
 
-    /// An event as the 1.0 line has it.
-    fn plain(&self, logged: &LogEntry) -> Event {
-        let standing = standing(logged);
-        Event { id: logged.entry.id(), json: self.shown(logged), standing }
+    /// An event for a reader of 1.0.
+    fn v1_event(&self, logged: &LogEntry) -> Event {
+        let phase = phase(logged);
+        Event { id: logged.entry.id(), json: self.v1_json(logged), phase }
     }
 
-    /// An event as a reader of the 0.3 line has to be told it. Nothing is changed before the last wait, so that a wait that is
-    /// given up can be taken up again.
-    async fn told(&mut self, logged: &LogEntry) -> Result<Event> {
+    /// An event for a reader of 0.3. No state changes before the last await, so that the call can be repeated after its future
+    /// was dropped.
+    async fn v03_event(&mut self, logged: &LogEntry) -> Result<Event> {
         let entry = &logged.entry;
         let (task, context) = (self.reader.task_id(), self.reader.context_id());
-        let standing = standing(logged);
-        let Some(told) = &mut self.told else { return Ok(self.plain(logged)) };
-        if entry.seq <= self.known {
-            return Ok(Event { id: entry.id(), json: None, standing: None });
+        let phase = phase(logged);
+        let Some(v03_stream) = &mut self.v03_stream else { return Ok(self.v1_event(logged)) };
+        if entry.seq <= self.snapshot_seq {
+            return Ok(Event { id: entry.id(), json: None, phase: None });
         }
         let output = self.reader.output();
-        let json = match told.step(&entry.event, output) {
+        let json = match v03_stream.step(&entry.event, output) {
             Step::Hidden => None,
             Step::Frame(frame) => {
                 let encode = |entry: &_| frame.encode(task, context, entry, output);
@@ -110,57 +110,59 @@ impl Log {
             }
             Step::NeedsTask => {
                 if self.folded.is_none() {
-                    // These waits are rare, and their futures large: in a box they cost the other streams nothing.
+                    // These awaits are rare, and their futures large: in a box they cost the other streams nothing.
                     let before = Box::pin(self.engine.task_before(&self.caller, task, entry.seq)).await?;
                     self.folded = before.map(Box::new);
                 }
-                let Some(folded) = &mut self.folded else { return Box::pin(self.anew(entry.seq)).await };
-                let Recalled { frame, is_retold } = told.recall(folded, entry);
+                let Some(folded) = &mut self.folded else {
+                    return Box::pin(self.resend_task(entry.seq)).await;
+                };
+                let Recalled { frame, is_retold } = v03_stream.recall(folded, entry);
                 if !is_retold {
-                    // It was only to find the reader's place, and most readers never need it again.
+                    // The task was only needed to find the reader's position, and most readers never need it again.
                     self.folded = None;
                 }
-                return Ok(Event { id: entry.id(), json: frame, standing });
+                return Ok(Event { id: entry.id(), json: frame, phase });
             }
         };
-        // A status brings nothing that is looked at, but perhaps one more message.
+        // A status changes nothing that is read here, and may add a message.
         if let (Some(folded), TaskEvent::Artifact(_)) = (&mut self.folded, &entry.event) {
             folded.apply(&entry.event);
         }
-        Ok(Event { id: entry.id(), json, standing })
+        Ok(Event { id: entry.id(), json, phase })
     }
 
-    /// The task as it is now, in place of an event and those behind it that cannot be told without what was before them,
-    /// which is gone. The reader is told that it has not seen them.
-    async fn anew(&mut self, unseen: Seq) -> Result<Event> {
+    /// The current task, in place of an event that cannot be encoded because earlier events are gone. The snapshot tells the
+    /// reader that it has missed events.
+    async fn resend_task(&mut self, unseen: Seq) -> Result<Event> {
         let now = self.engine.get(&self.caller, self.reader.task_id()).await?;
         let id = now.id();
         let gap = Gap { requested: Seq(unseen.0 - 1).into(), first: unseen, head: id };
-        self.told = Some(Box::new(Stream::from_snapshot(&now.task, self.view, self.shape.dialect)));
-        self.known = now.seq;
-        let json = self.shape.snapshot(&now.task, self.view, Some(gap));
-        let standing = Standing::of(now.task.status.state);
+        self.v03_stream = Some(Box::new(Stream::from_snapshot(&now.task, self.view, self.format.dialect)));
+        self.snapshot_seq = now.seq;
+        let json = self.format.snapshot(&now.task, self.view, Some(gap));
+        let phase = TaskPhase::of(now.task.status.state);
         let status = TaskStatus { message: None, ..now.task.status };
         self.folded = Some(Box::new(Task { status, history: Vec::new(), ..now.task }));
-        Ok(Event { id, json: Some(json), standing: Some(standing) })
+        Ok(Event { id, json: Some(json), phase: Some(phase) })
     }
 }
 
 impl Source for Log {
     async fn wait(&mut self) -> Result<bool> {
         self.waiting = self.reader.next().await?;
-        self.since = self.waiting.as_ref().and_then(Entries::since);
+        self.queued_since = self.waiting.as_ref().and_then(Entries::since);
         Ok(self.waiting.is_some())
     }
 
     async fn event(&mut self) -> Result<Option<Event>> {
         let next = self.current.take().or_else(|| self.waiting.as_mut()?.next());
         let Some(logged) = next else { return Ok(None) };
-        if self.told.is_none() {
-            return Ok(Some(self.plain(&logged)));
+        if self.v03_stream.is_none() {
+            return Ok(Some(self.v1_event(&logged)));
         }
         self.current = Some(logged.clone());
-        let event = self.told(&logged).await?;
+        let event = self.v03_event(&logged).await?;
         self.current = None;
         Ok(Some(event))
     }
@@ -173,17 +175,17 @@ impl Source for Log {
         Ok(self.reader.cursor() >= now.seq)
     }
 
-    fn is_excused(&self) -> bool {
+    fn may_be_silent(&self) -> bool {
         self.reader.is_excused()
     }
 
-    fn under_way_since(&mut self) -> Option<Instant> {
-        self.since.take()
+    fn queued_since(&mut self) -> Option<Instant> {
+        self.queued_since.take()
     }
 }
 
-fn standing(logged: &LogEntry) -> Option<Standing> {
-    logged.entry.event.status().map(|status| Standing::of(status.state))
+fn phase(logged: &LogEntry) -> Option<TaskPhase> {
+    logged.entry.event.status().map(|status| TaskPhase::of(status.state))
 }
 
 #[cfg(test)]
@@ -203,7 +205,7 @@ mod tests {
 
     #[test]
     fn every_form_of_a_frame_is_kept() {
-        assert_eq!(FORMS.start, encode::HIDDEN + 1, "the lines share no form");
+        assert_eq!(FORMS.start, encode::HIDDEN + 1, "the versions share no form");
         assert_eq!(usize::from(FORMS.end), LogEntry::KEPT_FORMS);
     }
 
@@ -234,23 +236,23 @@ mod tests {
         })
     }
 
-    /// A reader of 0.3 that comes back in the middle.
+    /// A reader of 0.3 that resumes in the middle of the log.
     async fn resumed(engine: &Engine, caller: &Principal, task: &TaskId) -> Log {
         let head = engine.get(caller, task).await.unwrap().seq;
         let subscription = engine.subscribe(caller, task, Some(head.into())).await.unwrap();
-        let (engine, shape) = (engine.clone(), Shape::rest(ProtocolVersion::V03));
-        Log::new(engine, caller.clone(), subscription.reader, &subscription.opening, shape, View::default())
+        let (engine, format) = (engine.clone(), ResponseFormat::rest(ProtocolVersion::V03));
+        Log::new(engine, caller.clone(), subscription.reader, &subscription.opening, format, View::default())
     }
 
-    /// Reads until a frame says this.
-    async fn until(log: &mut Log, said: &str) {
+    /// Reads until a frame contains this text.
+    async fn read_until(log: &mut Log, text: &str) {
         loop {
             while let Some(event) = log.event().await.unwrap() {
-                if event.json.is_some_and(|json| String::from_utf8_lossy(&json).contains(said)) {
+                if event.json.is_some_and(|json| String::from_utf8_lossy(&json).contains(text)) {
                     return;
                 }
             }
-            assert!(log.wait().await.unwrap(), "the task goes on");
+            assert!(log.wait().await.unwrap(), "the task is still running");
         }
     }
 
@@ -258,13 +260,13 @@ mod tests {
         turn.report(AgentEvent::TextReplaced { block: text_block("a"), text: text.to_owned() }).await;
     }
 
-    /// How much of the task a reader keeps, if any.
+    /// The size of the task that a reader keeps, if it keeps one.
     fn kept(log: &Log) -> Option<usize> {
         log.folded.as_ref().map(|task| serde_json::to_vec(task).unwrap().len())
     }
 
     #[tokio::test]
-    async fn a_reader_that_comes_back_keeps_nothing_of_what_was_sent() {
+    async fn a_resumed_reader_keeps_no_message_of_the_caller() {
         let (agent, mut turns) = ScriptedAgent::manual();
         let store = FaultyStore::over(longshore_store::memory());
         let engine = engine(store.clone(), agent);
@@ -275,28 +277,28 @@ mod tests {
 
         let mut log = resumed(&engine, &ada, &task).await;
         turn.say("a", "One.").await;
-        until(&mut log, "One.").await;
+        read_until(&mut log, "One.").await;
         assert_eq!(kept(&log), None, "the next events need no task");
         turn.say("b", "Two.").await;
         replace(&turn, "Three.").await;
-        until(&mut log, "Three.").await;
+        read_until(&mut log, "Three.").await;
         assert!(is_small(&log), "{:?}", kept(&log));
-        // What is sent while the task works is not kept either.
+        // A message that joins the turn is not kept either.
         let (sent, _) = tokio::join!(engine.send(&ada, upload("m2", Some(&task))), turn.joined());
         sent.unwrap();
         replace(&turn, "Four.").await;
-        until(&mut log, "Four.").await;
+        read_until(&mut log, "Four.").await;
         assert!(is_small(&log), "{:?}", kept(&log));
 
         let mut late = resumed(&engine, &ada, &task).await;
         store.forget_before(3);
         replace(&turn, "Five.").await;
-        until(&mut late, "Five.").await;
+        read_until(&mut late, "Five.").await;
         assert!(is_small(&late), "{:?}", kept(&late));
     }
 
     #[tokio::test]
-    async fn only_who_waits_for_an_event_learns_how_long_it_was_under_way() {
+    async fn only_a_reader_that_waits_for_an_event_measures_its_delay() {
         let (agent, mut turns) = ScriptedAgent::manual();
         let engine = engine(FaultyStore::over(longshore_store::memory()), agent);
         let ada = Principal::new("ada");
@@ -305,16 +307,16 @@ mod tests {
         turn.say("a", "One.").await;
         let mut waiting = resumed(&engine, &ada, &task).await;
         let mut stalled = resumed(&engine, &ada, &task).await;
-        // All that there is up to here, in whichever batches it was written.
-        until(&mut waiting, "One.").await;
-        until(&mut stalled, "One.").await;
+        // All events so far, in whichever batches they were written.
+        read_until(&mut waiting, "One.").await;
+        read_until(&mut stalled, "One.").await;
 
         let (is_given, ()) = tokio::join!(waiting.wait(), turn.say("a", "Two."));
         assert!(is_given.unwrap());
-        assert!(waiting.under_way_since().is_some());
-        assert!(waiting.under_way_since().is_none(), "told once");
-        // The same event is in memory for a reader whose client took its time. That time is not the gateway's.
+        assert!(waiting.queued_since().is_some());
+        assert!(waiting.queued_since().is_none(), "returned once");
+        // The same event is in memory for a reader whose client was slow. That delay is not the gateway's.
         assert!(stalled.wait().await.unwrap());
-        assert!(stalled.under_way_since().is_none());
+        assert!(stalled.queued_since().is_none());
     }
 }

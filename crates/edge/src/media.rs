@@ -1,4 +1,4 @@
-//! Media types: what a request may carry, and what its answer is then called.
+//! Media types of requests and responses.
 
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue};
@@ -7,7 +7,7 @@ use longshore_model::{Error, ErrorKind, Result};
 const JSON: &str = "application/json";
 const A2A_JSON: &str = "application/a2a+json";
 
-/// How a REST answer is labelled. JSON-RPC answers are always [`Media::Json`].
+/// The media type of a REST response. JSON-RPC responses are always [`Media::Json`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Media {
     Json,
@@ -15,12 +15,12 @@ pub(crate) enum Media {
 }
 
 impl Media {
-    /// `application/a2a+json` for a caller that used or asked for it, the plain type for all others.
-    pub(crate) fn of_answer(headers: &HeaderMap) -> Self {
-        let asked = headers.get_all(ACCEPT).iter().chain(headers.get(CONTENT_TYPE)).any(|value| {
+    /// `application/a2a+json` for a caller that sent it or accepts it, plain JSON for all others.
+    pub(crate) fn of_response(headers: &HeaderMap) -> Self {
+        let is_requested = headers.get_all(ACCEPT).iter().chain(headers.get(CONTENT_TYPE)).any(|value| {
             value.to_str().is_ok_and(|text| text.split(',').any(|range| essence(range) == A2A_JSON))
         });
-        if asked { Self::A2aJson } else { Self::Json }
+        if is_requested { Self::A2aJson } else { Self::Json }
     }
 
     pub(crate) fn header(self) -> HeaderValue {
@@ -31,7 +31,7 @@ impl Media {
     }
 }
 
-/// Refuses a body that is not labelled as JSON. `required`: a missing label is refused too.
+/// Refuses a body whose media type is not JSON. `required`: a missing media type is refused too.
 pub(crate) fn check_content_type(headers: &HeaderMap, required: bool) -> Result<()> {
     let Some(value) = headers.get(CONTENT_TYPE) else {
         if required {
@@ -48,7 +48,7 @@ fn not_supported(what: &str) -> Error {
         .detail("supportedTypes", format!("{JSON}, {A2A_JSON}"))
 }
 
-/// The type without its parameters, in lower case.
+/// The media type without its parameters, in lower case.
 fn essence(text: &str) -> String {
     text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_is_labelled_as_the_caller_asks() {
+    fn the_response_has_the_media_type_that_the_caller_asks_for() {
         let cases = [
             (None, None, Media::Json),
             (Some("application/json"), Some("*/*"), Media::Json),
@@ -79,7 +79,7 @@ mod tests {
         ];
         for (content_type, accept, expected) in cases {
             assert_eq!(
-                Media::of_answer(&headers(content_type, accept)),
+                Media::of_response(&headers(content_type, accept)),
                 expected,
                 "{content_type:?} {accept:?}"
             );
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn only_json_bodies_are_read() {
+    fn only_json_bodies_are_accepted() {
         let cases = [
             (Some("application/json"), true),
             (Some("application/JSON ; charset=utf-8"), true),

@@ -1,4 +1,4 @@
-//! What the gateway counts, as a page for those who scrape it.
+//! Serves the metrics page to those who scrape it.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::reply::{self, Body, Response};
 
 #[derive(Debug)]
 pub(crate) struct MetricsPage {
-    /// `None`: nobody is to read it.
+    /// `None`: the page is switched off.
     metrics: Option<Arc<Metrics>>,
     engine: Engine,
 }
@@ -25,13 +25,13 @@ impl MetricsPage {
         Self { metrics: config.deployment.metrics.then(|| Arc::clone(&config.metrics)), engine }
     }
 
-    /// Where the page is switched off there is no such path, whatever the verb.
+    /// An error if the page is switched off: the path does not exist then, whatever the verb.
     pub(crate) fn served(&self) -> Result<&Metrics> {
         let off = || Error::new(ErrorKind::RouteNotFound, "The metrics of this gateway are switched off.");
         self.metrics.as_deref().ok_or_else(off)
     }
 
-    /// The page as of now. What nobody counts as it happens is read first.
+    /// The current page. Values that nothing counts as they change are read first.
     pub(crate) fn answer(&self) -> Result<Response> {
         let metrics = self.served()?;
         self.engine.note_gauges();

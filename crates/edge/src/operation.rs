@@ -1,4 +1,5 @@
-//! The operations, the same for every line and binding: a decoded command goes to the engine, encoded JSON or events come back.
+//! Performs the operations, the same way for every protocol version and binding: a decoded command goes to the engine, encoded
+//! JSON or a stream of events comes back.
 
 mod control;
 
@@ -22,13 +23,13 @@ use longshore_wire::v1::output;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::control::{Asked, MAX_LEFT};
+pub(crate) use self::control::{MAX_BACKGROUND_CALLS, MethodCall};
 use crate::auth::{Caller, Capability};
 use crate::limits::{OpenedFor, Slot, Slots};
 use crate::log::Log;
+use crate::response_format::ResponseFormat;
 use crate::rules::Rules;
-use crate::shape::Shape;
-use crate::sse::{self, Event, Opened, Standing, Until};
+use crate::sse::{self, Event, OpenStream, TaskPhase, Until};
 
 const LAST_EVENT_ID: &str = "Last-Event-ID";
 
@@ -43,7 +44,7 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
-    /// As a part of this trace, if it is one that makes the agent work.
+    /// Adds the trace to an operation that starts a turn.
     pub(crate) fn traced(mut self, trace: &TraceContext) -> Self {
         if let Self::Send(command) | Self::Stream(command) = &mut self {
             command.trace = Some(trace.clone());
@@ -55,24 +56,24 @@ impl Operation {
 #[derive(Debug)]
 pub(crate) enum Outcome {
     Json(Bytes),
-    Events(Box<Opened<Log>>),
+    Events(Box<OpenStream<Log>>),
 }
 
 #[derive(Debug)]
 pub(crate) struct Operations {
     pub(crate) engine: Engine,
     pub(crate) closing: CancellationToken,
-    /// How long a blocking send is still waited for once the gateway stops.
-    pub(crate) patience: Duration,
-    /// What is served, as the documents say.
+    /// How long a blocking send may still wait after the shutdown has begun.
+    pub(crate) shutdown_wait: Duration,
+    /// What is served, as the documents describe it.
     pub(crate) deployment: Arc<Deployment>,
-    /// The places for streams.
+    /// Limits the number of open streams.
     pub(crate) slots: Arc<Slots>,
     pub(crate) metrics: Arc<Metrics>,
-    /// Where that is done which goes on without its caller.
+    /// Runs work that continues after the caller disconnects.
     pub(crate) tasks: Tasks,
-    /// The places for work of notifications that takes long.
-    pub(crate) left: Arc<Semaphore>,
+    /// Limits the slow calls that notifications run in the background.
+    pub(crate) background_slots: Arc<Semaphore>,
 }
 
 impl Operations {
@@ -81,43 +82,43 @@ impl Operations {
         caller: &Caller,
         operation: Operation,
         headers: &HeaderMap,
-        shape: Shape,
+        format: ResponseFormat,
     ) -> Result<Outcome> {
         let engine = &self.engine;
-        let activated = shape.rules().activated(headers);
+        let activated = format.rules().activated(headers);
         let exposure = caller.rights.exposure.unwrap_or(self.deployment.exposure);
         let view = View { activated, exposure, ..View::default() };
         let operation = admitted(caller, operation, activated)?;
         let caller = &caller.principal;
         Ok(match operation {
-            Operation::Send(command) => Outcome::Json(self.send(caller, command, shape, view).await?),
+            Operation::Send(command) => Outcome::Json(self.send(caller, command, format, view).await?),
             Operation::Stream(command) => {
-                Outcome::Events(self.stream(caller, command, headers, shape, view).await?.into())
+                Outcome::Events(self.stream(caller, command, headers, format, view).await?.into())
             }
             Operation::Get(GetTask { id, history_length }) => {
                 let found = engine.get(caller, &id).await?;
-                Outcome::Json(shape.task(&found.task, View { history_length, ..view }))
+                Outcome::Json(format.task(&found.task, View { history_length, ..view }))
             }
             Operation::List(query) => {
                 let (history_length, artifacts) = (query.history_length, query.include_artifacts);
                 let view = View { history_length, artifacts, ..view };
-                Outcome::Json(shape.page(&engine.list(caller, query).await?, view))
+                Outcome::Json(format.page(&engine.list(caller, query).await?, view))
             }
             Operation::Cancel(CancelTask { id }) => {
-                let canceled = self.cancel(caller, &id, shape.rules()).await?;
-                Outcome::Json(shape.task(&canceled.task, view))
+                let canceled = self.cancel(caller, &id, format.rules()).await?;
+                Outcome::Json(format.task(&canceled.task, view))
             }
             Operation::Subscribe(SubscribeToTask { id }) => {
                 let slot = self.slots.take(caller, OpenedFor::Subscription)?;
                 let subscription =
-                    self.subscribe(caller, &id, last_event_id(headers)?, shape.rules()).await?;
-                let opened = self.opened(caller, subscription, shape, view, Until::Terminal, slot);
-                Outcome::Events(opened.await?.into())
+                    self.subscribe(caller, &id, last_event_id(headers)?, format.rules()).await?;
+                let stream = self.open_stream(caller, subscription, format, view, Until::Terminal, slot);
+                Outcome::Events(stream.await?.into())
             }
         })
     }
 
-    /// For a caller that wants no answer: only what changes something is done, and nothing is waited for.
+    /// Handles a notification: only commands are executed, and nothing is waited for.
     pub(crate) async fn notify(
         &self,
         caller: &Caller,
@@ -139,7 +140,7 @@ impl Operations {
         &self,
         caller: &Principal,
         command: SendMessage,
-        shape: Shape,
+        format: ResponseFormat,
         view: View,
     ) -> Result<Bytes> {
         let SendConfig { history_length, return_immediately, .. } = command.config;
@@ -148,9 +149,9 @@ impl Operations {
             self.engine.get(caller, &sent.task).await?
         } else {
             let settled = self.engine.settled(caller, sent.reader);
-            self.unless_closing(settled, || task_goes_on(&sent.task)).await?
+            self.unless_closing(settled, || task_still_running(&sent.task)).await?
         };
-        Ok(shape.sent(&snapshot.task, View { history_length, ..view }))
+        Ok(format.sent(&snapshot.task, View { history_length, ..view }))
     }
 
     async fn cancel(&self, caller: &Principal, task: &TaskId, rules: &Rules) -> Result<Snapshot> {
@@ -173,7 +174,7 @@ impl Operations {
             Err(error) if rules.replays_ended && error.kind() == ErrorKind::UnsupportedOperation => {}
             answered => return answered,
         }
-        // It is over, so what is found now stays as it is.
+        // The task has ended, so the snapshot does not change any more.
         let ended = self.engine.get(caller, task).await?;
         let behind = self.engine.subscribe(caller, task, Some(ended.id())).await?;
         Ok(Subscription { opening: Opening::Snapshot(ended), is_behind: false, ..behind })
@@ -184,76 +185,77 @@ impl Operations {
         caller: &Principal,
         command: SendMessage,
         headers: &HeaderMap,
-        shape: Shape,
+        format: ResponseFormat,
         view: View,
-    ) -> Result<Opened<Log>> {
+    ) -> Result<OpenStream<Log>> {
         let view = View { history_length: command.config.history_length, ..view };
-        // Who can answer by another way than a message does not have to hang up first.
+        // A client that can answer an ask by another way than a message does not have to close the stream first.
         let can_answer = view.activated.contains(Extension::InteractiveInterrupt);
-        let until = if shape.rules().closes_at_ask && !can_answer { Until::Settled } else { Until::Terminal };
+        let until =
+            if format.rules().closes_at_ask && !can_answer { Until::Settled } else { Until::Terminal };
         let cursor = last_event_id(headers)?;
-        // Before anything is prompted that nobody would hear of.
+        // Taken before the agent is prompted, so that no turn starts whose stream would be refused.
         let slot = self.slots.take(caller, OpenedFor::Send)?;
         let sent = self.engine.send(caller, command).await?;
-        // A client that was cut sends the same message again and says how far it had read.
+        // A client whose stream broke sends the same message again, with the id of the last event that it received.
         if cursor.is_some() {
             let subscription = self.engine.subscribe(caller, &sent.task, cursor).await?;
-            return self.opened(caller, subscription, shape, view, until, slot).await;
+            return self.open_stream(caller, subscription, format, view, until, slot).await;
         }
         let subscription = Subscription { opening: sent.opening, reader: sent.reader, is_behind: true };
-        self.opened(caller, subscription, shape, view, until, slot).await
+        self.open_stream(caller, subscription, format, view, until, slot).await
     }
 
-    /// A stream with its first events, if there are any yet. Those are durable, so this does not wait for the agent; if
-    /// they cannot be read the caller gets a plain error and no stream.
-    async fn opened(
+    /// Opens a stream with its first events, if there are any yet. Those events are stored already, so this does not wait for
+    /// the agent. If they cannot be read, the caller gets a plain error and no stream.
+    async fn open_stream(
         &self,
         caller: &Principal,
         subscription: Subscription,
-        shape: Shape,
+        format: ResponseFormat,
         view: View,
         until: Until,
         slot: Slot,
-    ) -> Result<Opened<Log>> {
+    ) -> Result<OpenStream<Log>> {
         let Subscription { opening, reader, is_behind } = subscription;
         let task = reader.task_id().clone();
-        let mut source = Log::new(self.engine.clone(), caller.clone(), reader, &opening, shape, view);
+        let mut source = Log::new(self.engine.clone(), caller.clone(), reader, &opening, format, view);
         let first = match opening {
             Opening::Tail if is_behind => sse::first(&mut source).await?,
             Opening::Tail => Vec::new(),
-            Opening::Snapshot(now) => vec![task_frame(&now, shape, view, None)],
+            Opening::Snapshot(now) => vec![task_frame(&now, format, view, None)],
             Opening::Gap(now, bounds) => {
                 let gap = Gap { requested: bounds.requested, first: bounds.first, head: bounds.head };
-                vec![task_frame(&now, shape, view, Some(gap))]
+                vec![task_frame(&now, format, view, Some(gap))]
             }
         };
-        Ok(Opened { task, first, source, until, slot: Some(slot) })
+        Ok(OpenStream { task, first, source, until, slot: Some(slot) })
     }
 
-    /// What runs outlives the gateway's stop; a caller that waits for it does not have to.
+    /// Waits for a result, but not longer than `shutdown_wait` after the shutdown began. The work itself continues.
     async fn unless_closing<T>(
         &self,
         wait: impl Future<Output = Result<T>>,
-        goes_on: impl FnOnce() -> Error,
+        still_running: impl FnOnce() -> Error,
     ) -> Result<T> {
-        let patience_ends = async {
+        let shutdown_wait_over = async {
             self.closing.cancelled().await;
-            tokio::time::sleep(self.patience).await;
+            tokio::time::sleep(self.shutdown_wait).await;
         };
         tokio::select! {
             biased;
             settled = wait => settled,
-            () = patience_ends => Err(goes_on()),
+            () = shutdown_wait_over => Err(still_running()),
         }
     }
 }
 
-fn task_goes_on(task: &TaskId) -> Error {
+fn task_still_running(task: &TaskId) -> Error {
     let text = format!("The gateway is shutting down. Task {task} goes on; get it or subscribe to it later.");
     Error::new(ErrorKind::Unavailable, text).detail("taskId", task.as_str())
 }
 
-/// Where the client's last stream ended, from its header.
+/// The last event that the client received, from its `Last-Event-ID` header.
 fn last_event_id(headers: &HeaderMap) -> Result<Option<EventId>> {
     let Some(value) = headers.get(LAST_EVENT_ID) else { return Ok(None) };
     let text = value.as_bytes().trim_ascii();
@@ -264,16 +266,15 @@ fn last_event_id(headers: &HeaderMap) -> Result<Option<EventId>> {
     str::from_utf8(text).ok().and_then(EventId::parse).map(Some).ok_or_else(problem)
 }
 
-fn task_frame(now: &Snapshot, shape: Shape, view: View, gap: Option<Gap>) -> Event {
+fn task_frame(now: &Snapshot, format: ResponseFormat, view: View, gap: Option<Gap>) -> Event {
     Event {
         id: now.id(),
-        json: Some(shape.snapshot(&now.task, view, gap)),
-        standing: Some(Standing::of(now.task.status.state)),
+        json: Some(format.snapshot(&now.task, view, gap)),
+        phase: Some(TaskPhase::of(now.task.status.state)),
     }
 }
 
-/// The operation with what the caller's credential allows, unless it asks for what is not to be had. Nothing has happened
-/// yet.
+/// Checks what an operation asks for and adds what the caller's credential allows. Nothing is executed yet.
 fn admitted(caller: &Caller, operation: Operation, activated: Activated) -> Result<Operation> {
     Ok(match operation {
         Operation::Send(command) => Operation::Send(admitted_message(caller, command, activated)?),
@@ -303,7 +304,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cursor_is_an_event_id_or_a_number() {
+    fn last_event_id_is_an_event_id_or_a_number() {
         type Cursor = std::result::Result<Option<&'static str>, ()>;
 
         let cases: [(Option<&str>, Cursor); 12] = [

@@ -1,8 +1,8 @@
-//! The query of a URL, as forms write it.
+//! Parses the query of a URL as HTML forms write it.
 
 use percent_encoding::percent_decode;
 
-/// The pairs of a query, in order. A name without `=` has an empty value; bytes that are no text become U+FFFD,
+/// The pairs of a query, in order. A name without `=` has an empty value. Bytes that are not UTF-8 become U+FFFD,
 /// which no parameter accepts.
 pub(crate) fn pairs(query: Option<&str>) -> Vec<(String, String)> {
     let fields = query.unwrap_or_default().split('&').filter(|field| !field.is_empty());

@@ -1,4 +1,4 @@
-//! Answers: their bodies, their headers, and the shape of an error in each binding.
+//! Builds responses: bodies, headers, and the format of an error in each binding.
 
 use std::io;
 use std::pin::Pin;
@@ -13,18 +13,17 @@ use longshore_model::{Error, ErrorKind, Origin};
 use longshore_wire::jsonrpc::Id;
 
 use crate::count;
-use crate::line::{ProtocolVersion, VERSION_HEADER};
 use crate::media::Media;
 use crate::rules::Errors;
-
+use crate::version::{ProtocolVersion, VERSION_HEADER};
 pub(crate) type Response = http::Response<Body>;
 
-/// The body of an answer. hyper pulls it: nothing is made before the socket has room for it.
+/// The body of a response. hyper pulls it: nothing is produced before the socket has room for it.
 pub(crate) enum Body {
     Full(Bytes),
     Events(BoxStream<'static, Bytes>),
-    /// As many bytes as `left` says, unless it fails. Then the connection is cut in the middle of the answer: there is no
-    /// other way to take back what was begun.
+    /// Exactly `left` more bytes. If reading fails, the connection is closed in the middle of the response: there is no other
+    /// way to withdraw a response that has begun.
     File {
         chunks: BoxStream<'static, io::Result<Bytes>>,
         left: u64,
@@ -62,29 +61,29 @@ impl http_body::Body for Body {
     }
 }
 
-/// Says which line was spoken, unless that is said already.
-pub(crate) fn of_line(response: &mut Response, line: ProtocolVersion) {
-    let version = HeaderValue::from_static(line.version());
+/// Sets the protocol version of a response, unless it is set already.
+pub(crate) fn set_version(response: &mut Response, version: ProtocolVersion) {
+    let version = HeaderValue::from_static(version.version());
     response.headers_mut().entry(VERSION_HEADER).or_insert(version);
 }
 
-/// The line that was spoken, as the answer says it.
-pub(crate) fn line_of(response: &Response) -> Option<ProtocolVersion> {
-    let version = response.headers().get(VERSION_HEADER)?;
-    ProtocolVersion::ALL.into_iter().find(|line| version == line.version())
+/// The protocol version that the response names.
+pub(crate) fn version_of(response: &Response) -> Option<ProtocolVersion> {
+    let named = response.headers().get(VERSION_HEADER)?;
+    ProtocolVersion::ALL.into_iter().find(|version| named == version.version())
 }
 
-/// Notes in the head of an answer what its body tells of an error: for whoever counts answers, and for clients that come
-/// back by themselves.
-pub(crate) fn of_error(response: &mut Response, error: &Error) {
-    count::tells(response, error.kind());
+/// Records an error of the body in the head of the response: its kind for the metrics, and `Retry-After` for clients that
+/// retry by themselves.
+pub(crate) fn note_error(response: &mut Response, error: &Error) {
+    count::note_error(response, error.kind());
     if let Some(seconds) = error.retry_after_seconds() {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
 }
 
-/// Leaves of the answer to a HEAD what a GET would be told about its body.
-pub(crate) fn without_body(response: &mut Response) {
+/// Removes the body of a response to HEAD and keeps the headers that a GET would get.
+pub(crate) fn strip_body(response: &mut Response) {
     if let Body::Full(body) = response.body_mut() {
         let length = std::mem::take(body).len();
         if length > 0 {
@@ -107,7 +106,7 @@ pub(crate) fn events(events: BoxStream<'static, Bytes>) -> Response {
     let mut response = with_status(StatusCode::OK, Body::Events(events));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    // nginx and its like would otherwise hold events back until a buffer is full.
+    // Without this header, nginx and similar proxies hold events back until a buffer is full.
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
     response
 }
@@ -120,15 +119,14 @@ pub(crate) fn file(
     with_status(status, Body::File { chunks, left: length })
 }
 
-/// An error as REST tells it: the status says it too.
+/// An error of the REST binding, with its HTTP status.
 pub(crate) fn rest_error(errors: &Errors, error: &Error, media: Media) -> Response {
     let status = StatusCode::from_u16((errors.status)(error.kind()));
     json(status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), media, (errors.rest)(error))
 }
 
-/// An error as JSON-RPC tells it: on status 200, except for what is refused below JSON-RPC, where proxies and HTTP
-/// clients look at the status. Those are told before the body is read, so their id is null: whoever is answered by id is
-/// answered on 200.
+/// An error of the JSON-RPC binding. The status is 200, except for errors below JSON-RPC, where proxies and HTTP clients check
+/// the status. Those errors are sent before the body is read, so their id is null. A response with an id always has status 200.
 pub(crate) fn rpc_error(errors: &Errors, id: &Id, error: &Error) -> Response {
     let status = match (id, error.kind()) {
         (Id::Null, ErrorKind::Unauthenticated) => StatusCode::UNAUTHORIZED,
@@ -140,8 +138,8 @@ pub(crate) fn rpc_error(errors: &Errors, id: &Id, error: &Error) -> Response {
     json(status, Media::Json, (errors.rpc)(id, error))
 }
 
-/// Writes an error to the log. Called once for each, where it is told to the caller. Only the kind and the private
-/// cause are written: the public text may quote what the caller sent.
+/// Logs an error. Called once for each error, where the response is made. Only the kind and the private cause are logged: the
+/// public text may quote what the caller sent.
 pub(crate) fn log(error: &Error, what: &str) {
     let kind = error.kind();
     let cause = error.cause().map(chain);
@@ -167,8 +165,8 @@ fn chain(cause: &(dyn std::error::Error + Send + Sync)) -> String {
 fn with_status(status: StatusCode, body: Body) -> Response {
     let mut response = http::Response::new(body);
     *response.status_mut() = status;
-    // What is not for everybody must not be kept for anybody: caches know `Authorization`, and do not know our other ways
-    // to show a credential. What may be kept says so itself.
+    // A response for one caller must not be cached for another. Caches know `Authorization`, but not the other ways to present
+    // a credential. Responses that may be cached replace this header.
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }

@@ -1,7 +1,7 @@
 //! The REST binding.
 //!
-//! An id in a path is held to the id rule after decoding: one that breaks it is `InvalidParams` naming `id`, one
-//! that keeps it (`..` does) but names nothing is `TaskNotFound`.
+//! An id in a path is checked against the id rule after decoding. An id that breaks the rule is `InvalidParams` for the field
+//! `id`. An id that keeps the rule (`..` does) but names nothing is `TaskNotFound`.
 
 use bytes::Bytes;
 use http::request::Parts;
@@ -15,18 +15,18 @@ use longshore_wire::{jsonrpc, v1, v03};
 
 use crate::auth::Caller;
 use crate::dispatch::{Dispatcher, Incoming};
-use crate::line::ProtocolVersion;
 use crate::operation::{self, Operation, Outcome};
-use crate::payload::{self, Called};
+use crate::payload;
 use crate::reply::{self, Response};
+use crate::response_format::ResponseFormat;
 use crate::route::Route;
-use crate::shape::Shape;
 use crate::sse::{self, Envelope};
+use crate::version::ProtocolVersion;
 use crate::{body, media, query};
 
 type Pairs = [(String, String)];
 
-/// How one line reads a request.
+/// How one version decodes a request.
 struct Decoders {
     send: fn(&Pairs, &str) -> Result<SendMessage>,
     list: fn(&Pairs) -> Result<ListTasks>,
@@ -57,29 +57,28 @@ impl Dispatcher {
         caller: &Caller,
         route: &Route,
         incoming: &Incoming<'_>,
-        line: ProtocolVersion,
+        version: ProtocolVersion,
         body: B,
     ) -> Result<Response>
     where
         B: http_body::Body<Data = Bytes>,
         B::Error: std::error::Error + Send + Sync + 'static,
     {
-        let (parts, shape) = (incoming.parts, Shape::rest(line));
+        let (parts, format) = (incoming.parts, ResponseFormat::rest(version));
         let text = self.text(parts, body).await?;
-        let path = Called::Path(parts.uri.path());
-        payload::log_request(self.payload_log, path, &parts.headers, text.as_bytes());
-        let operation = named_operation(route, parts, line, &text)?.traced(&incoming.trace);
-        let performed = self.operations.perform(caller, operation, &parts.headers, shape);
+        payload::log_request(self.payload_log, route.operation(), &parts.headers, text.as_bytes());
+        let operation = decode(route, parts, version, &text)?.traced(&incoming.trace);
+        let performed = self.operations.perform(caller, operation, &parts.headers, format);
         Ok(match on_behalf_of(Some(incoming.trace.clone()), performed).await? {
-            Outcome::Json(body) => reply::json(StatusCode::OK, (shape.rules().media)(&parts.headers), body),
+            Outcome::Json(body) => reply::json(StatusCode::OK, (format.rules().media)(&parts.headers), body),
             Outcome::Events(opened) => {
-                let envelope = Envelope::bare(line);
+                let envelope = Envelope::bare(version);
                 reply::events(sse::frames(*opened, envelope, &self.streams, incoming.span.clone())?)
             }
         })
     }
 
-    /// The body of a POST as text; of other verbs it is not looked at.
+    /// The body of a POST as text. The body of any other verb is ignored.
     async fn text<B>(&self, parts: &Parts, body: B) -> Result<String>
     where
         B: http_body::Body<Data = Bytes>,
@@ -97,14 +96,14 @@ impl Dispatcher {
     }
 }
 
-fn named_operation(route: &Route, parts: &Parts, line: ProtocolVersion, text: &str) -> Result<Operation> {
+fn decode(route: &Route, parts: &Parts, version: ProtocolVersion, text: &str) -> Result<Operation> {
     let query = query::pairs(parts.uri.query());
-    let decoders = match line {
+    let decoders = match version {
         ProtocolVersion::V1 => V1,
         ProtocolVersion::V03 => V03,
     };
     let send = || (decoders.send)(&query, text).map_err(|error| wrong_binding(parts, text).unwrap_or(error));
-    // Where nothing has to be in a body, one of the other binding could pass for a good one.
+    // These operations need no body, so a JSON-RPC request would otherwise be accepted as an empty one.
     let no_envelope = || wrong_binding(parts, text).map_or(Ok(()), Err);
     Ok(match route {
         Route::SendMessage => Operation::Send(send()?),
@@ -120,7 +119,7 @@ fn named_operation(route: &Route, parts: &Parts, line: ProtocolVersion, text: &s
             Operation::Subscribe((decoders.subscribe)(id, &query, text)?)
         }
         Route::PushConfigs | Route::PushConfig => return Err(operation::push_not_supported()),
-        // The dispatcher has answered these.
+        // The dispatcher answers these.
         Route::Rpc
         | Route::Card
         | Route::ExtendedCard(_)
@@ -132,14 +131,14 @@ fn named_operation(route: &Route, parts: &Parts, line: ProtocolVersion, text: &s
     })
 }
 
-/// What to say of a body that is a request of the other binding.
+/// The error for a body that is a JSON-RPC request.
 fn wrong_binding(parts: &Parts, text: &str) -> Option<Error> {
     let path = parts.uri.path();
     jsonrpc::is_request(text).then(|| {
         Error::new(
             ErrorKind::WrongBinding,
-            "The body is a JSON-RPC request, and this path is of HTTP+JSON; send here what it has in \"params\", or send \
-             all of it to the URL of the JSON-RPC interface.",
+            "The body is a JSON-RPC request, but this path takes HTTP+JSON; send the value of \"params\" here, or send the \
+             whole request to the URL of the JSON-RPC interface.",
         )
         .detail("path", path)
     })

@@ -1,20 +1,20 @@
-//! From a path to what is meant by it: one table, read before any body is.
+//! Maps a path to a route, before any body is read.
 //!
-//! A path is split at its slashes first and each segment is percent-decoded after, so `%2F` in an id stays in the id
+//! A path is split at its slashes first and each segment is percent-decoded afterwards, so `%2F` in an id stays in the id
 //! (where the id rule refuses it) and `message%3Asend` is `message:send`. A suffix `:cancel` or `:subscribe` is a
 //! verb; any other colon belongs to the id.
 //!
-//! The root serves both lines, each at its own paths: those of 0.3 are under `/v1`. Under the base of a line are the same
-//! paths again, without those of the other.
+//! The root serves both protocol versions, each at its own paths: those of 0.3 are under `/v1`. The base of a version serves
+//! the paths of that version only.
 
 use http::Method;
 use longshore_wire::surface::Access;
 use longshore_wire::v03::Dialect;
 use percent_encoding::percent_decode_str;
 
-use crate::line::ProtocolVersion;
+use crate::version::ProtocolVersion;
 
-/// What a path names. Ids are as the caller wrote them, decoded but not yet checked.
+/// What a path names. Ids are decoded but not validated yet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Route {
     /// The JSON-RPC endpoint: `/`.
@@ -23,7 +23,7 @@ pub(crate) enum Route {
     Card,
     OpenApi,
     Health,
-    /// What the gateway counts.
+    /// The metrics page.
     Metrics,
     Livez,
     SendMessage,
@@ -35,35 +35,35 @@ pub(crate) enum Route {
     /// The push configurations of a task, or one of them.
     PushConfigs,
     PushConfig,
-    /// With the spelling that clients expect at the path.
+    /// With the spelling that clients expect at that path.
     ExtendedCard(Dialect),
     /// A file that a task keeps.
     File(String),
 }
 
-/// A path, and what it is about.
+/// A resolved path.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Target {
-    /// The line under whose base it is.
+    /// The version under whose base the path is.
     pub(crate) base: Option<ProtocolVersion>,
-    /// The only line that has such paths.
-    pub(crate) line: Option<ProtocolVersion>,
+    /// The version, if only one version has such a path.
+    pub(crate) version: Option<ProtocolVersion>,
     pub(crate) resolved: Resolved,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Resolved {
     Route(Route),
-    /// A REST path under a first segment that could be a tenant. None are configured.
+    /// A REST path after a first segment that could be a tenant. No tenants are configured.
     UnknownTenant(String),
     Unknown,
 }
 
-/// First segments that are kept for other surfaces, and so can never be a tenant.
+/// First segments that are reserved for other paths and so can never be a tenant.
 const RESERVED: [&str; 3] = ["v1", "a2a", "artifacts"];
 
 impl Route {
-    /// The verbs of the path, in the order in which `Allow` lists them.
+    /// The verbs that the path accepts, in the order of the `Allow` header.
     pub(crate) fn verbs(&self) -> &'static [Method] {
         match self {
             Self::Card
@@ -87,41 +87,59 @@ impl Route {
             _ => Access::Credential,
         }
     }
-}
 
-pub(crate) fn resolve(path: &str) -> Target {
-    let (base, path) = based(path);
-    let (line, resolved) = found(path);
-    match (base, line) {
-        // On the base of one line the other is not there.
-        (Some(base), Some(line)) if line != base => {
-            Target { base: Some(base), line: Some(base), resolved: Resolved::Unknown }
-        }
-        (Some(_), _) if is_of_gateway(&resolved) => Target { base, line, resolved: Resolved::Unknown },
-        _ => Target { base, line, resolved },
+    /// The path of an operation as the log shows it: without the caller's ids. `None`: the path is not an operation.
+    pub(crate) fn operation(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::Rpc => "/",
+            Self::SendMessage => "/message:send",
+            Self::StreamMessage => "/message:stream",
+            Self::Tasks => "/tasks",
+            Self::Task(_) => "/tasks/{id}",
+            Self::CancelTask(_) => "/tasks/{id}:cancel",
+            Self::SubscribeToTask(_) => "/tasks/{id}:subscribe",
+            Self::PushConfigs | Self::PushConfig => "/tasks/{id}/pushNotificationConfigs",
+            Self::ExtendedCard(_) => "/extendedAgentCard",
+            Self::Card | Self::OpenApi | Self::Health | Self::Metrics | Self::Livez | Self::File(_) => {
+                return None;
+            }
+        })
     }
 }
 
-/// The base that a path is under, and what follows it.
-fn based(path: &str) -> (Option<ProtocolVersion>, &str) {
-    for line in ProtocolVersion::ALL {
-        match path.strip_prefix(line.base()) {
-            Some("") => return (Some(line), "/"),
-            Some(rest) if rest.starts_with('/') => return (Some(line), rest),
+pub(crate) fn resolve(path: &str) -> Target {
+    let (base, path) = split_base(path);
+    let (version, resolved) = match_path(path);
+    match (base, version) {
+        // The base of one version does not serve the paths of the other.
+        (Some(base), Some(version)) if version != base => {
+            Target { base: Some(base), version: Some(base), resolved: Resolved::Unknown }
+        }
+        (Some(_), _) if is_at_root_only(&resolved) => Target { base, version, resolved: Resolved::Unknown },
+        _ => Target { base, version, resolved },
+    }
+}
+
+/// The version whose base the path starts with, and the rest of the path.
+fn split_base(path: &str) -> (Option<ProtocolVersion>, &str) {
+    for version in ProtocolVersion::ALL {
+        match path.strip_prefix(version.base()) {
+            Some("") => return (Some(version), "/"),
+            Some(rest) if rest.starts_with('/') => return (Some(version), rest),
             _ => {}
         }
     }
     (None, path)
 }
 
-/// What is there once, whatever line is spoken.
-fn is_of_gateway(resolved: &Resolved) -> bool {
+/// Whether the gateway serves the route once, whatever protocol version is used.
+fn is_at_root_only(resolved: &Resolved) -> bool {
     use Route::{File, Health, Livez, Metrics, OpenApi};
     matches!(resolved, Resolved::Route(OpenApi | Health | Metrics | Livez | File(_)))
 }
 
-/// What a path below a base names, and the only line that has it.
-fn found(path: &str) -> (Option<ProtocolVersion>, Resolved) {
+/// The route of a path below a base, and the version if only one version has the path.
+fn match_path(path: &str) -> (Option<ProtocolVersion>, Resolved) {
     if is_root(path) {
         return (None, Resolved::Route(Route::Rpc));
     }
@@ -158,7 +176,7 @@ fn tenant(segments: &[&str]) -> Resolved {
     }
 }
 
-/// Clients append a slash to an interface URL that may end in one already.
+/// Clients append a slash to an interface URL that may already end in one.
 pub(crate) fn is_root(path: &str) -> bool {
     path.starts_with('/') && path.bytes().all(|byte| byte == b'/')
 }
@@ -167,7 +185,7 @@ fn may_be_tenant(segment: &str) -> bool {
     !segment.is_empty() && !RESERVED.contains(&segment)
 }
 
-/// The REST operations of the 1.0 line.
+/// The REST operations of 1.0.
 fn rest(segments: &[&str]) -> Option<Route> {
     match segments {
         ["extendedAgentCard"] => Some(Route::ExtendedCard(Dialect::Rest)),
@@ -175,7 +193,7 @@ fn rest(segments: &[&str]) -> Option<Route> {
     }
 }
 
-/// The REST operations that both lines have, but for what stands before them.
+/// The REST operations that both versions have, without the prefix of the version.
 fn operation(segments: &[&str]) -> Option<Route> {
     match segments {
         ["message:send"] => Some(Route::SendMessage),
@@ -192,8 +210,8 @@ fn operation(segments: &[&str]) -> Option<Route> {
     }
 }
 
-/// `None` when a segment does not decode to text. One slash at the end is ignored, except after `/tasks` and `/artifacts`:
-/// there it stands before an id that the caller left empty, and a list of all would not be what was asked for.
+/// `None` if a segment does not decode to text. One trailing slash is ignored, except after `/tasks` and `/artifacts`: there
+/// it precedes an id that the caller left empty, and a list of everything would not be what the caller asked for.
 fn decoded_segments(path: &str) -> Option<Vec<String>> {
     let path = path.strip_prefix('/')?;
     let path = match path.strip_suffix('/') {
@@ -206,6 +224,9 @@ fn decoded_segments(path: &str) -> Option<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const V1: Option<ProtocolVersion> = Some(ProtocolVersion::V1);
+    const V03: Option<ProtocolVersion> = Some(ProtocolVersion::V03);
 
     fn id(text: &str) -> String {
         text.to_owned()
@@ -270,10 +291,10 @@ mod tests {
             assert_eq!(resolve(path).resolved, Resolved::UnknownTenant(id("acme")), "{path}");
             for reserved in RESERVED {
                 let path = path.replace("acme", reserved);
-                // What follows `artifacts` directly is the id of a file.
+                // The segment after `artifacts` is the id of a file.
                 let is_file = reserved == "artifacts" && path.matches('/').count() == 2;
                 let resolved = resolve(&path).resolved;
-                // What follows `v1` is of the other line.
+                // The paths after `v1` belong to 0.3.
                 if reserved == "v1" && !path.ends_with("extendedAgentCard") {
                     assert!(matches!(resolved, Resolved::Route(_)), "{path}");
                     continue;
@@ -285,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_unknown() {
+    fn other_paths_are_unknown() {
         for path in [
             "",
             "*",
@@ -331,95 +352,45 @@ mod tests {
     }
 
     #[test]
-    fn each_line_has_its_paths_at_the_root_and_under_its_base() {
+    fn each_version_has_its_paths_at_the_root_and_under_its_base() {
         type Bases<'a> = &'a [Option<ProtocolVersion>];
 
-        let both = [None, Some(ProtocolVersion::V1), Some(ProtocolVersion::V03)];
+        let both = [None, V1, V03];
         let cases: [(&str, Route, Option<ProtocolVersion>, Bases<'_>); 12] = [
             ("/", Route::Rpc, None, &both),
             ("/.well-known/agent-card.json", Route::Card, None, &both),
-            (
-                "/.well-known/agent.json",
-                Route::Card,
-                Some(ProtocolVersion::V03),
-                &[None, Some(ProtocolVersion::V03)],
-            ),
-            (
-                "/message:send",
-                Route::SendMessage,
-                Some(ProtocolVersion::V1),
-                &[None, Some(ProtocolVersion::V1)],
-            ),
-            (
-                "/tasks/t1:cancel",
-                Route::CancelTask(id("t1")),
-                Some(ProtocolVersion::V1),
-                &[None, Some(ProtocolVersion::V1)],
-            ),
-            (
-                "/extendedAgentCard",
-                Route::ExtendedCard(Dialect::Rest),
-                Some(ProtocolVersion::V1),
-                &[None, Some(ProtocolVersion::V1)],
-            ),
-            (
-                "/v1/message:send",
-                Route::SendMessage,
-                Some(ProtocolVersion::V03),
-                &[None, Some(ProtocolVersion::V03)],
-            ),
-            (
-                "/v1/tasks/",
-                Route::Task(id("")),
-                Some(ProtocolVersion::V03),
-                &[None, Some(ProtocolVersion::V03)],
-            ),
-            (
-                "/v1/tasks/t1%3Acancel",
-                Route::CancelTask(id("t1")),
-                Some(ProtocolVersion::V03),
-                &[None, Some(ProtocolVersion::V03)],
-            ),
-            (
-                "/v1/tasks/t/pushNotificationConfigs/c",
-                Route::PushConfig,
-                Some(ProtocolVersion::V03),
-                &[None, Some(ProtocolVersion::V03)],
-            ),
-            (
-                "/v1/card",
-                Route::ExtendedCard(Dialect::Rest),
-                Some(ProtocolVersion::V03),
-                &[None, Some(ProtocolVersion::V03)],
-            ),
-            (
-                "/agent/authenticatedExtendedCard",
-                Route::ExtendedCard(Dialect::Rpc),
-                Some(ProtocolVersion::V03),
-                &[None, Some(ProtocolVersion::V03)],
-            ),
+            ("/.well-known/agent.json", Route::Card, V03, &[None, V03]),
+            ("/message:send", Route::SendMessage, V1, &[None, V1]),
+            ("/tasks/t1:cancel", Route::CancelTask(id("t1")), V1, &[None, V1]),
+            ("/extendedAgentCard", Route::ExtendedCard(Dialect::Rest), V1, &[None, V1]),
+            ("/v1/message:send", Route::SendMessage, V03, &[None, V03]),
+            ("/v1/tasks/", Route::Task(id("")), V03, &[None, V03]),
+            ("/v1/tasks/t1%3Acancel", Route::CancelTask(id("t1")), V03, &[None, V03]),
+            ("/v1/tasks/t/pushNotificationConfigs/c", Route::PushConfig, V03, &[None, V03]),
+            ("/v1/card", Route::ExtendedCard(Dialect::Rest), V03, &[None, V03]),
+            ("/agent/authenticatedExtendedCard", Route::ExtendedCard(Dialect::Rpc), V03, &[None, V03]),
         ];
-        for (path, route, line, bases) in cases {
+        for (path, route, version, bases) in cases {
             for base in both {
                 let path = format!("{}{path}", base.map_or("", ProtocolVersion::base));
                 let target = resolve(&path);
                 assert_eq!(target.base, base, "{path}");
                 if bases.contains(&base) {
                     assert_eq!(
-                        (target.line, target.resolved),
-                        (line, Resolved::Route(route.clone())),
+                        (target.version, target.resolved),
+                        (version, Resolved::Route(route.clone())),
                         "{path}"
                     );
                 } else {
-                    assert_eq!((target.line, target.resolved), (base, Resolved::Unknown), "{path}");
+                    assert_eq!((target.version, target.resolved), (base, Resolved::Unknown), "{path}");
                 }
             }
         }
-        for line in ProtocolVersion::ALL {
-            assert_eq!(resolve(line.base()).resolved, Resolved::Route(Route::Rpc));
+        for version in ProtocolVersion::ALL {
+            assert_eq!(resolve(version.base()).resolved, Resolved::Route(Route::Rpc));
         }
-        // Also what nobody serves is of 0.3 there.
-        assert_eq!(resolve("/v1/nope").line, Some(ProtocolVersion::V03));
-        assert_eq!(resolve("/nope").line, None);
+        // Unknown paths under `/v1` belong to 0.3, too.
+        assert_eq!(resolve("/v1/nope").version, V03);
+        assert_eq!(resolve("/nope").version, None);
     }
 }

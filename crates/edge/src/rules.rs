@@ -1,7 +1,7 @@
-//! Where the lines differ in what they do: one table. How they spell things is the wire's.
+//! One table of the differences in behaviour between the protocol versions. `wire` holds the differences in spelling.
 //!
-//! Two more differences are in the wire's decoders, since they say what an absent field means: a REST send of 0.3 does not
-//! wait unless it says so, and a history of length 0 is all of it there.
+//! Two more differences are in the decoders of `wire`, because they define what an absent field means: in 0.3 a REST send
+//! does not wait unless the caller asks for it, and a history length of 0 means the whole history.
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -11,51 +11,51 @@ use longshore_wire::jsonrpc::{self, Id};
 use longshore_wire::{v1, v03};
 
 use crate::extensions;
-use crate::line::ProtocolVersion;
 use crate::media::Media;
+use crate::version::ProtocolVersion;
 
-/// What one line does.
+/// The behaviour of one protocol version.
 #[derive(Debug)]
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "each is one row of the table, and none depends on another"
+    reason = "each field is one row of the table, and the rows are independent"
 )]
 pub(crate) struct Rules {
-    /// Methods and metadata of extensions are for callers that activated them. Else they are for everybody.
-    pub(crate) is_gated: bool,
-    /// Whoever subscribes to a task that is over is told it once. Else the subscription is refused.
+    /// Only callers that activated an extension get its methods and metadata. Otherwise every caller gets them.
+    pub(crate) requires_activation: bool,
+    /// A subscription to a finished task sends the task once. Otherwise the subscription is refused.
     pub(crate) replays_ended: bool,
-    /// Canceling a canceled task gives the task. Else it is refused, as for every task that is over.
+    /// Canceling a canceled task returns the task. Otherwise the cancel is refused, as for every finished task.
     pub(crate) cancels_again: bool,
-    /// The stream of a sent message closes when the task asks, unless the sender can answer by another way.
+    /// The stream of a sent message closes when the task asks, unless the sender can answer in another way than by message.
     pub(crate) closes_at_ask: bool,
-    /// Operations may be called without an id, and are then done in silence. Else only methods of extensions may.
-    pub(crate) notifies_operations: bool,
-    /// A JSON-RPC method that streams tells why it cannot begin as the one event of its stream: clients look for a stream
-    /// before they look for an error. Else that is told as any other error.
+    /// Operations may be called without an id and then get no response. Otherwise only extension methods may.
+    pub(crate) allows_operation_notifications: bool,
+    /// A streaming JSON-RPC method that fails to start reports the error as the only event of its stream, because clients of
+    /// this version expect a stream before they check for an error. Otherwise the error is a plain JSON response.
     pub(crate) refuses_in_stream: bool,
-    /// How a REST answer is labelled.
+    /// The media type of REST responses.
     pub(crate) media: fn(&HeaderMap) -> Media,
     pub(crate) errors: Errors,
 }
 
-/// How one line tells errors.
+/// How one version reports errors.
 #[derive(Debug)]
 pub(crate) struct Errors {
-    /// The status of HTTP, where it is the binding's to say.
+    /// The HTTP status. JSON-RPC responses mostly ignore it.
     pub(crate) status: fn(ErrorKind) -> u16,
     pub(crate) rpc: fn(&Id, &Error) -> Bytes,
     pub(crate) rest: fn(&Error) -> Bytes,
 }
 
 const V1: Rules = Rules {
-    is_gated: true,
+    requires_activation: true,
     replays_ended: false,
     cancels_again: false,
     closes_at_ask: true,
-    notifies_operations: true,
+    allows_operation_notifications: true,
     refuses_in_stream: false,
-    media: Media::of_answer,
+    media: Media::of_response,
     errors: Errors {
         status: |kind| v1::error::row(kind).http,
         rpc: jsonrpc::error,
@@ -64,11 +64,11 @@ const V1: Rules = Rules {
 };
 
 const V03: Rules = Rules {
-    is_gated: false,
+    requires_activation: false,
     replays_ended: true,
     cancels_again: true,
     closes_at_ask: false,
-    notifies_operations: false,
+    allows_operation_notifications: false,
     refuses_in_stream: true,
     media: |_| Media::Json,
     errors: Errors {
@@ -79,15 +79,15 @@ const V03: Rules = Rules {
 };
 
 impl Rules {
-    pub(crate) fn of(line: ProtocolVersion) -> &'static Self {
-        match line {
+    pub(crate) fn of(version: ProtocolVersion) -> &'static Self {
+        match version {
             ProtocolVersion::V1 => &V1,
             ProtocolVersion::V03 => &V03,
         }
     }
 
-    /// The extensions that count for a request with these headers.
+    /// The extensions that are active for a request with these headers.
     pub(crate) fn activated(&self, headers: &HeaderMap) -> Activated {
-        if self.is_gated { extensions::activated(headers) } else { Activated::ALL }
+        if self.requires_activation { extensions::activated(headers) } else { Activated::ALL }
     }
 }

@@ -1,12 +1,12 @@
-//! Events as server-sent events.
+//! Writes events as server-sent events.
 //!
 //! The body is pulled: while the socket is full nothing is read from the log, so a stalled reader costs one batch
-//! and hyper's own buffer. The bytes of an event are shared by all readers; only the JSON-RPC envelope, which holds
-//! the caller's id, and what is short are written for each.
+//! and hyper's own buffer. All readers share the bytes of an event. Only the JSON-RPC envelope, which holds the caller's id,
+//! and short events are copied for each reader.
 
+mod batch;
 mod budget;
 mod frame;
-mod taken;
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -23,17 +23,17 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tracing::Span;
 
 use crate::limits::Slot;
-use budget::Spent;
-use taken::Taken;
+use batch::EventBatch;
+use budget::Exceeded;
 
 pub(crate) use budget::Budget;
 pub(crate) use frame::Envelope;
 
-/// A batch is closed when it has grown to this. More waits for the next pull.
+/// A batch is closed when it has grown to this size. Further events wait for the next pull.
 const BATCH_BYTES: usize = 8 * 1024;
 
-/// What a stream that ends because the gateway stops tells the client: come back after this long.
-const COME_BACK: &[u8] = b"retry: 1000\n\n";
+/// Written when the gateway shuts down: the client reconnects after this time.
+const RETRY: &[u8] = b"retry: 1000\n\n";
 
 const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
 
@@ -41,26 +41,26 @@ const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
 #[derive(Clone, Debug)]
 pub(crate) struct Event {
     pub(crate) id: EventId,
-    /// One line: a line break would end the `data:` field. The wire writes nothing else. `None`: nothing is written for
-    /// this event, which is not for this reader.
+    /// One line of JSON: a line break would end the `data:` field. `None`: the event is hidden from this reader, and nothing is
+    /// written.
     pub(crate) json: Option<Bytes>,
-    /// What the event says about the state of the task. Most say nothing.
-    pub(crate) standing: Option<Standing>,
+    /// The phase that the event changes the task to, if it is a status event.
+    pub(crate) phase: Option<TaskPhase>,
 }
 
-/// How it stands with a task, as far as a stream has to know.
+/// The state of a task, as far as a stream needs it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Standing {
+pub(crate) enum TaskPhase {
     Working,
-    /// Waits for an answer of the caller.
+    /// The task waits for an answer of the caller.
     Asking,
-    Over,
+    Ended,
 }
 
-impl Standing {
+impl TaskPhase {
     pub(crate) fn of(state: TaskState) -> Self {
         if state.is_terminal() {
-            Self::Over
+            Self::Ended
         } else if state.is_settled() {
             Self::Asking
         } else {
@@ -69,22 +69,22 @@ impl Standing {
     }
 }
 
-/// Where events come from. Its futures can be given up: an event counts as given only when `event` returns it.
+/// A source of events. Its futures can be dropped and called again: an event is consumed only when `event` returns it.
 pub(crate) trait Source: Send + 'static {
-    /// Waits for events, when all were given. False: there will be no more.
+    /// Waits for events, when all were consumed. False: there will be no more.
     fn wait(&mut self) -> impl Future<Output = Result<bool>> + Send;
 
-    /// The next of those that are there, shown or not. Waits for no new ones.
+    /// The next available event, hidden or not. Does not wait for new events.
     fn event(&mut self) -> impl Future<Output = Result<Option<Event>>> + Send;
 
-    /// Whether every event that there is by now was given, also those that are not shown.
+    /// Whether every stored event was consumed, hidden ones included.
     fn is_at_head(&mut self) -> impl Future<Output = Result<bool>> + Send;
 
-    /// Whether there is a reason for which nothing may come for long.
-    fn is_excused(&self) -> bool;
+    /// Whether the task has a reason to send no events for long.
+    fn may_be_silent(&self) -> bool;
 
-    /// Since when the events that came last have been under way, told once. `None`: they are not new.
-    fn under_way_since(&mut self) -> Option<std::time::Instant>;
+    /// When the gateway received the newest events, returned once. `None`: they are not new.
+    fn queued_since(&mut self) -> Option<std::time::Instant>;
 }
 
 /// When a stream closes by itself.
@@ -92,33 +92,33 @@ pub(crate) trait Source: Send + 'static {
 pub(crate) enum Until {
     /// At the end of the task.
     Terminal,
-    /// Also when the task asks something: whoever sent the message has to answer now.
+    /// Also when the task asks something: the sender of the message has to answer.
     Settled,
 }
 
-/// Events that have been opened: the first ones are there, so nothing can fail before them.
+/// An opened stream. Its first events are loaded already, so nothing can fail before they are sent.
 #[derive(Debug)]
-pub(crate) struct Opened<S> {
+pub(crate) struct OpenStream<S> {
     pub(crate) task: TaskId,
     pub(crate) first: Vec<Event>,
     pub(crate) source: S,
     pub(crate) until: Until,
-    /// The place that the stream takes as long as it is open.
+    /// The slot that the stream holds while it is open.
     pub(crate) slot: Option<Slot>,
 }
 
-/// What all streams of a gateway have in common.
+/// The settings that all streams of a gateway share.
 #[derive(Debug)]
 pub(crate) struct StreamSettings {
     /// A comment is sent after this long without an event.
     pub(crate) keep_alive: Duration,
     pub(crate) budget: Budget,
-    /// The gateway stops: streams end, and their clients come back to its successor.
+    /// The gateway shuts down: streams end, and their clients reconnect to its successor.
     pub(crate) closing: CancellationToken,
     pub(crate) metrics: Arc<Metrics>,
 }
 
-/// The events that a source has now, as many as one write holds. Waits if there are none.
+/// The available events of a source, as many as one write holds. Waits if there are none.
 pub(crate) async fn first<S: Source>(source: &mut S) -> Result<Vec<Event>> {
     let (mut events, mut bytes) = (Vec::new(), 0);
     if !source.wait().await? {
@@ -130,35 +130,35 @@ pub(crate) async fn first<S: Source>(source: &mut S) -> Result<Vec<Event>> {
         bytes += event.json.as_ref().map_or(0, Bytes::len);
         events.push(event);
     }
-    // They may have been there for long before somebody came to read them.
-    source.under_way_since();
+    // These events may have been stored long before this reader connected, so their delay is not measured.
+    source.queued_since();
     Ok(events)
 }
 
-/// A stream that cannot begin.
+/// A stream that fails to start: the error is its only event.
 pub(crate) fn refused(envelope: &Envelope, error: &Error) -> BoxStream<'static, Bytes> {
     stream::iter([envelope.failure(error)]).boxed()
 }
 
-/// The bytes of a stream. Refuses where not even the first event is within the budget.
+/// The bytes of a stream. Refused if not even the first event is within the byte budget.
 pub(crate) fn frames<S: Source>(
-    opened: Opened<S>,
+    opened: OpenStream<S>,
     envelope: Envelope,
     settings: &Arc<StreamSettings>,
     span: Span,
 ) -> Result<BoxStream<'static, Bytes>> {
-    let mut taken = Taken::new(settings.budget.bytes);
+    let mut batch = EventBatch::new(settings.budget.bytes);
     let first_shown = opened.first.iter().find(|event| event.json.is_some()).map(|event| event.id);
-    opened.first.into_iter().for_each(|event| taken.push(event, &envelope));
-    if let (true, true, Some(first)) = (taken.is_over_budget, taken.shown.is_empty(), first_shown) {
-        return Err(settings.spent_at_first(&opened.task, first));
+    opened.first.into_iter().for_each(|event| batch.push(event, &envelope));
+    if let (true, true, Some(first)) = (batch.is_over_budget, batch.shown.is_empty(), first_shown) {
+        return Err(settings.exceeded_at_first(&opened.task, first));
     }
     let now = Instant::now();
     let closing = settings.closing.child_token();
-    let streaming = Box::new(Streaming {
+    let streaming = Box::new(EventStream {
         source: opened.source,
         until: opened.until,
-        taken,
+        batch,
         failed: None,
         pieces: VecDeque::new(),
         envelope,
@@ -180,54 +180,54 @@ pub(crate) fn frames<S: Source>(
     Ok(frames.boxed())
 }
 
-struct Streaming<S> {
+struct EventStream<S> {
     source: S,
     until: Until,
-    /// What is to be written. The end of a batch means nothing.
-    taken: Taken,
-    /// What the source failed with behind that.
+    /// The events to write. Where a batch ends has no meaning.
+    batch: EventBatch,
+    /// The error of the source, reported after the batch.
     failed: Option<Error>,
-    /// The rest of a write whose bytes are not in one piece.
+    /// The rest of a write that consists of several pieces.
     pieces: VecDeque<Bytes>,
     envelope: Envelope,
     settings: Arc<StreamSettings>,
     opened: Instant,
-    /// Shown or not.
+    /// Of any event, hidden or not.
     last_event: Instant,
-    /// Events that are not shown are silence to the client.
+    /// Of any bytes. To the client, hidden events are silence.
     last_write: Instant,
-    /// The only timer: it is set when it has gone off, to the first moment at which something may be due. What happens until
-    /// then only makes that later.
+    /// The only timer. It is reset when it has fired, to the first time at which something may be due. Everything that happens
+    /// before only postpones that time.
     alarm: Pin<Box<Sleep>>,
-    /// Of this stream alone, so that it shares no lock with the others.
+    /// A child token of this stream alone, so that it shares no lock with other streams.
     closing: CancellationToken,
     closed: Pin<Box<WaitForCancellationFutureOwned>>,
-    /// The request's: what is written to the log long after its answer began is still of its trace.
+    /// The span of the request: log lines long after the response began still belong to its trace.
     span: Span,
     _slot: Option<Slot>,
 }
 
-impl<S: Source> Streaming<S> {
+impl<S: Source> EventStream<S> {
     /// The next bytes, and whether there may be more. `None` at the end.
     async fn next(&mut self) -> Option<(Bytes, bool)> {
         loop {
-            // What was read is written, also when the gateway stops: the first event is all that a client knows its task
-            // by. A client that does not take it is cut at the end of the grace.
+            // Events that were read are written also during the shutdown: a client knows its task only by the first event.
+            // The connection of a client that does not read is closed at the end of the grace period.
             if let Some(bytes) = self.pieces.pop_front() {
-                let is_last = self.taken.standing == Standing::Over && self.pieces.is_empty();
+                let is_last = self.batch.phase == TaskPhase::Ended && self.pieces.is_empty();
                 if self.pieces.is_empty() {
                     self.pieces = VecDeque::new();
                 }
                 return Some((bytes, !is_last));
             }
             let now = Instant::now();
-            if std::mem::take(&mut self.taken.has_news) {
+            if std::mem::take(&mut self.batch.has_new_events) {
                 self.last_event = now;
             }
-            if !self.taken.shown.is_empty() {
-                self.taken.write(&self.envelope, &mut self.pieces);
+            if !self.batch.shown.is_empty() {
+                self.batch.write(&self.envelope, &mut self.pieces);
                 self.last_write = now;
-                if let Some(since) = self.source.under_way_since() {
+                if let Some(since) = self.source.queued_since() {
                     self.settings.metrics.event_delay.observe(since.elapsed());
                 }
                 continue;
@@ -240,14 +240,14 @@ impl<S: Source> Streaming<S> {
             if let Some(error) = self.failed.take() {
                 return Some(self.fail(&error));
             }
-            if let Some(spent) = self.spent(now) {
-                let error = self.settings.spent(spent);
+            if let Some(exceeded) = self.exceeded(now) {
+                let error = self.settings.exceeded(exceeded);
                 return Some(self.fail(&error));
             }
             if self.closing.is_cancelled() {
-                return Some((Bytes::from_static(COME_BACK), false));
+                return Some((Bytes::from_static(RETRY), false));
             }
-            // Without end, events that are not shown would keep everything else from its turn.
+            // An endless run of hidden events would otherwise starve all other tasks of the thread.
             tokio::task::coop::consume_budget().await;
             if self.last_write + self.settings.keep_alive <= now {
                 self.last_write = now;
@@ -259,14 +259,14 @@ impl<S: Source> Streaming<S> {
             }
             tokio::select! {
                 biased;
-                filled = self.taken.fill(&mut self.source, &self.envelope) => match filled {
+                filled = self.batch.fill(&mut self.source, &self.envelope) => match filled {
                     Ok(true) => {}
                     Ok(false) => return None,
                     Err(error) => self.failed = Some(error),
                 },
                 () = self.closed.as_mut() => {}
                 () = self.alarm.as_mut() => {
-                    if let Some(error) = self.idle_for_too_long().await {
+                    if let Some(error) = self.check_idle().await {
                         return Some(self.fail(&error));
                     }
                 }
@@ -278,24 +278,24 @@ impl<S: Source> Streaming<S> {
         (self.span.in_scope(|| self.envelope.failure(error)), false)
     }
 
-    fn spent(&self, now: Instant) -> Option<Spent> {
-        if self.taken.is_over_budget {
-            return Some(Spent::Bytes);
+    fn exceeded(&self, now: Instant) -> Option<Exceeded> {
+        if self.batch.is_over_budget {
+            return Some(Exceeded::Bytes);
         }
         let most = self.settings.budget.duration?;
-        (self.opened + most <= now).then_some(Spent::Duration)
+        (self.opened + most <= now).then_some(Exceeded::Duration)
     }
 
-    /// Events that nobody took for a while are no silence of the task, also while they are still waited for, as from the store.
-    async fn idle_for_too_long(&mut self) -> Option<Error> {
+    /// Events that the client did not read for a while, or that are still being loaded from the store, are no silence of the task.
+    async fn check_idle(&mut self) -> Option<Error> {
         let now = Instant::now();
-        if self.taken.has_news || self.last_event + self.settings.budget.idle? > now {
+        if self.batch.has_new_events || self.last_event + self.settings.budget.idle? > now {
             return None;
         }
-        // An excuse ends with an event, and then the time begins anew.
-        if !self.source.is_excused() {
+        // A reason for silence ends with an event, and then the time starts again.
+        if !self.source.may_be_silent() {
             match self.source.is_at_head().await {
-                Ok(true) => return Some(self.settings.spent(Spent::Idle)),
+                Ok(true) => return Some(self.settings.exceeded(Exceeded::Idle)),
                 Ok(false) => {}
                 Err(error) => return Some(error),
             }
@@ -304,13 +304,13 @@ impl<S: Source> Streaming<S> {
         None
     }
 
-    /// Whether the stream closes here, with everything written that was read.
+    /// Whether the stream closes here, with all events written that were read.
     async fn is_done(&mut self) -> Result<bool> {
-        match self.taken.standing {
-            Standing::Over => Ok(true),
-            // What was asked in the middle of a log may have been answered long ago.
-            Standing::Asking if self.until == Until::Settled => self.source.is_at_head().await,
-            Standing::Asking | Standing::Working => Ok(false),
+        match self.batch.phase {
+            TaskPhase::Ended => Ok(true),
+            // An ask in the middle of a log may have been answered long ago.
+            TaskPhase::Asking if self.until == Until::Settled => self.source.is_at_head().await,
+            TaskPhase::Asking | TaskPhase::Working => Ok(false),
         }
     }
 }

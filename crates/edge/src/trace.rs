@@ -1,4 +1,4 @@
-//! The trace that a request belongs to: taken over from its caller or begun here, and told in every answer.
+//! The trace context of a request: continued from the caller or started here, and returned in every response.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use longshore_model::TraceContext;
@@ -8,22 +8,22 @@ use crate::reply::Response;
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 
-/// What the headers of a request say, or a new trace.
-pub(crate) fn taken(headers: &HeaderMap) -> TraceContext {
+/// The trace context in the headers of a request, or a new one.
+pub(crate) fn from_headers(headers: &HeaderMap) -> TraceContext {
     let mut parents = headers.get_all(TRACEPARENT).iter();
     let parent = match (parents.next(), parents.next()) {
         (Some(parent), None) => parent.to_str().ok(),
-        // Of two nobody could say which is meant.
+        // With two parents it is unclear which one is meant.
         _ => None,
     };
-    // Those that come apart are one list.
+    // Several headers form one list.
     let states: Option<Vec<&str>> =
         headers.get_all(TRACESTATE).iter().map(|state| state.to_str().ok()).collect();
     let state = states.filter(|states| !states.is_empty()).map(|states| states.join(","));
     TraceContext::from_headers(parent, state.as_deref())
 }
 
-pub(crate) fn tell(response: &mut Response, trace: &TraceContext) {
+pub(crate) fn set_headers(response: &mut Response, trace: &TraceContext) {
     let headers = response.headers_mut();
     if let Ok(parent) = HeaderValue::try_from(trace.traceparent()) {
         headers.insert(TRACEPARENT, parent);
@@ -40,10 +40,10 @@ mod tests {
     const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
     #[test]
-    fn one_parent_and_all_states_are_taken() {
+    fn one_parent_and_all_states_are_read() {
         type Words = &'static [&'static str];
 
-        // Whether the parent is taken, and which state.
+        // Whether the parent is accepted, and the resulting state.
         let cases: [(Words, Words, bool, Option<&str>); 8] = [
             (&[PARENT], &[], true, None),
             (&[PARENT], &["a=1"], true, Some("a=1")),
@@ -54,21 +54,21 @@ mod tests {
             (&["\u{e4}"], &[], false, None),
             (&[], &["a=1"], false, None),
         ];
-        for (parents, states, is_taken, state) in cases {
+        for (parents, states, is_accepted, state) in cases {
             let mut headers = HeaderMap::new();
             for (name, values) in [(TRACEPARENT, parents), (TRACESTATE, states)] {
                 for value in values {
                     headers.append(name.clone(), HeaderValue::from_bytes(value.as_bytes()).unwrap());
                 }
             }
-            let trace = taken(&headers);
-            assert_eq!(trace.traceparent() == PARENT, is_taken, "{parents:?}");
+            let trace = from_headers(&headers);
+            assert_eq!(trace.traceparent() == PARENT, is_accepted, "{parents:?}");
             assert_eq!(trace.tracestate(), state, "{parents:?} {states:?}");
             let mut response = crate::reply::empty(http::StatusCode::OK);
-            tell(&mut response, &trace);
-            let told = |name| response.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
-            assert_eq!(told(TRACEPARENT), Some(trace.traceparent()));
-            assert_eq!(told(TRACESTATE).as_deref(), trace.tracestate());
+            set_headers(&mut response, &trace);
+            let sent = |name| response.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
+            assert_eq!(sent(TRACEPARENT), Some(trace.traceparent()));
+            assert_eq!(sent(TRACESTATE).as_deref(), trace.tracestate());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The metrics of one number. Every one is an atomic, added to and read relaxed: nothing else is ordered by them.
+//! Metrics of a single number. Each is an atomic with relaxed ordering: no other memory access depends on it.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -6,97 +6,97 @@ use std::ops::Deref;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
-use crate::page::{Kind, Labels, Metric, Page, Shape};
+use crate::page::{Kind, Labels, Metric, MetricSchema, Page};
 use crate::quantity::{Decimal, Quantity};
 
-/// Counts what happened.
+/// A number that only grows.
 #[derive(Default, Debug)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Counts one more.
+    /// Adds one.
     pub fn increment(&self) {
         self.add(1);
     }
 
-    /// Counts so many more.
+    /// Adds a number.
     pub fn add(&self, more: u64) {
         self.0.fetch_add(more, Ordering::Relaxed);
     }
 
-    /// What was counted so far.
+    /// The current count.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
 impl Metric for Counter {
-    const SHAPE: Shape = Shape::of(Kind::Counter);
+    const SCHEMA: MetricSchema = MetricSchema::of(Kind::Counter);
 
     fn write(&self, page: &mut Page<'_>) {
         page.sample("", self.get());
     }
 }
 
-/// How many there are now.
+/// A number that goes up and down.
 #[derive(Default, Debug)]
 pub struct Gauge(AtomicI64);
 
 impl Gauge {
-    /// So many more, or fewer. Tells how many there are then.
+    /// Adds a number, which may be negative. Returns the new value.
     pub fn add(&self, change: i64) -> i64 {
         self.0.fetch_add(change, Ordering::Relaxed).wrapping_add(change)
     }
 
-    /// There are so many, whatever was known before.
+    /// Replaces the value.
     pub fn set(&self, value: i64) {
         self.0.store(value, Ordering::Relaxed);
     }
 
-    /// How many there are.
+    /// The current value.
     pub fn get(&self) -> i64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
 impl Metric for Gauge {
-    const SHAPE: Shape = Shape::of(Kind::Gauge);
+    const SCHEMA: MetricSchema = MetricSchema::of(Kind::Gauge);
 
     fn write(&self, page: &mut Page<'_>) {
         page.sample("", self.get());
     }
 }
 
-/// The most that there were at once since the start. It is not forgotten at a scrape: there may be several readers.
+/// The highest value since the start. A scrape does not reset it, because there may be several readers.
 #[derive(Default, Debug)]
 pub struct Peak(AtomicI64);
 
 impl Peak {
-    /// There are so many now.
+    /// Records the current value.
     pub fn reach(&self, value: i64) {
-        // Mostly it is no peak, and a read does not take the line from other cores.
+        // Mostly the value is no new peak, and a read does not take the cache line from other cores.
         if self.get() < value {
             self.0.fetch_max(value, Ordering::Relaxed);
         }
     }
 
-    /// The most so far.
+    /// The highest value so far.
     pub fn get(&self) -> i64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
 impl Metric for Peak {
-    const SHAPE: Shape = Shape::of(Kind::Gauge);
+    const SCHEMA: MetricSchema = MetricSchema::of(Kind::Gauge);
 
     fn write(&self, page: &mut Page<'_>) {
         page.sample("", self.get());
     }
 }
 
-/// What was read last. Before the first reading it has no sample: a zero would be a statement.
+/// The last measured value. Before the first measurement the series has no sample, because a zero would be a statement.
 pub struct Reading<Q> {
-    /// `UNREAD`, or as the quantity holds it.
+    /// `UNREAD`, or the value in the representation of the quantity.
     raw: AtomicU64,
     of: PhantomData<fn() -> Q>,
 }
@@ -104,12 +104,12 @@ pub struct Reading<Q> {
 const UNREAD: u64 = u64::MAX;
 
 impl<Q: Quantity> Reading<Q> {
-    /// It is so much now.
+    /// Sets the value.
     pub fn set(&self, value: Q::Value) {
         self.raw.store(Q::raw(value).min(UNREAD - 1), Ordering::Relaxed);
     }
 
-    /// It is not known any more.
+    /// Removes the value: it is unknown now.
     pub fn forget(&self) {
         self.raw.store(UNREAD, Ordering::Relaxed);
     }
@@ -132,7 +132,7 @@ impl<Q: Quantity> fmt::Debug for Reading<Q> {
 }
 
 impl<Q: Quantity> Metric for Reading<Q> {
-    const SHAPE: Shape = Shape::of(Kind::Gauge);
+    const SCHEMA: MetricSchema = MetricSchema::of(Kind::Gauge);
 
     fn write(&self, page: &mut Page<'_>) {
         if let Some(raw) = self.raw() {
@@ -141,7 +141,7 @@ impl<Q: Quantity> Metric for Reading<Q> {
     }
 }
 
-/// A reading of something that only grows, which somebody else counts.
+/// A reading of a number that only grows and that is counted elsewhere, such as in the kernel.
 pub struct Total<Q>(Reading<Q>);
 
 impl<Q> Default for Total<Q> {
@@ -165,30 +165,30 @@ impl<Q> Deref for Total<Q> {
 }
 
 impl<Q: Quantity> Metric for Total<Q> {
-    const SHAPE: Shape = Shape::of(Kind::Counter);
+    const SCHEMA: MetricSchema = MetricSchema::of(Kind::Counter);
 
     fn write(&self, page: &mut Page<'_>) {
         self.0.write(page);
     }
 }
 
-/// A fact that is no number: a series that is always 1, and says it in its label.
+/// A fact that is not a number: a series that is always 1 and has the fact in its label.
 #[derive(Default, Debug)]
 pub struct Info {
     version: OnceLock<Box<str>>,
 }
 
 impl Info {
-    /// States the version. Only the first statement counts.
+    /// Sets the version. Only the first call has an effect.
     pub(crate) fn state(&self, version: &str) {
         let _ = self.version.set(version.into());
     }
 }
 
 impl Metric for Info {
-    const SHAPE: Shape = Shape {
+    const SCHEMA: MetricSchema = MetricSchema {
         labels: Some(&Labels { name: "version", values: &[], inner: None }),
-        ..Shape::of(Kind::Gauge)
+        ..MetricSchema::of(Kind::Gauge)
     };
 
     fn write(&self, page: &mut Page<'_>) {
@@ -198,8 +198,8 @@ impl Metric for Info {
     }
 }
 
-/// A series that is on the page only once something was counted in it. For labels of many values, of which a
-/// gateway uses a few; where an alert needs to see a zero first, do without.
+/// A series that is on the page only once something was counted in it. For labels with many values of which a
+/// gateway uses a few. Do not use it where an alert must see a zero first.
 #[derive(Default, Debug)]
 pub struct WhenUsed<M>(M);
 
@@ -223,7 +223,7 @@ impl Used for Counter {
 }
 
 impl<M: Metric + Used> Metric for WhenUsed<M> {
-    const SHAPE: Shape = M::SHAPE;
+    const SCHEMA: MetricSchema = M::SCHEMA;
 
     fn write(&self, page: &mut Page<'_>) {
         if self.0.is_used() {
@@ -241,15 +241,15 @@ mod tests {
     use crate::page::Family;
     use crate::quantity::{Milliseconds, Seconds};
 
-    /// The samples, without the two lines above them.
+    /// The samples, without the HELP and TYPE lines.
     fn samples<M: Metric>(metric: &M) -> String {
         let mut text = String::new();
-        Page::new(&mut text).family(&Family { name: "a", help: "A.", shape: M::SHAPE }, metric);
+        Page::new(&mut text).family(&Family { name: "a", help: "A.", schema: M::SCHEMA }, metric);
         text.lines().skip(2).collect()
     }
 
     #[test]
-    fn a_gauge_goes_up_and_down_and_tells_where_it_is() {
+    fn a_gauge_goes_up_and_down_and_returns_its_value() {
         let gauge = Gauge::default();
         assert_eq!(gauge.add(3), 3);
         assert_eq!(gauge.add(-5), -2);
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peak_stays() {
+    fn a_peak_does_not_go_down() {
         let peak = Peak::default();
         for now in [1, 5, 2] {
             peak.reach(now);
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reading_is_told_once_there_is_one_and_no_longer_when_it_is_forgotten() {
+    fn a_reading_is_shown_only_while_its_value_is_known() {
         let reading = Reading::<Milliseconds>::default();
         assert_eq!(samples(&reading), "");
         reading.set(Duration::from_micros(1_500));
@@ -282,16 +282,16 @@ mod tests {
     }
 
     #[test]
-    fn a_total_is_a_counter_and_a_reading_is_none() {
-        assert_eq!(<Total<Seconds> as Metric>::SHAPE.kind, Kind::Counter);
-        assert_eq!(<Reading<Seconds> as Metric>::SHAPE.kind, Kind::Gauge);
+    fn a_total_is_a_counter_and_a_reading_is_a_gauge() {
+        assert_eq!(<Total<Seconds> as Metric>::SCHEMA.kind, Kind::Counter);
+        assert_eq!(<Reading<Seconds> as Metric>::SCHEMA.kind, Kind::Gauge);
         let total = Total::<Seconds>::default();
         total.set(Duration::from_millis(10));
         assert_eq!(samples(&total), "a 0.01");
     }
 
     #[test]
-    fn a_version_is_stated_once_and_cannot_break_the_page() {
+    fn a_version_is_set_once_and_escaped() {
         let info = Info::default();
         assert_eq!(samples(&info), "");
         info.state("1.2\"\n");
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_series_that_is_shown_when_used_is_not_shown_before() {
+    fn a_series_for_use_only_is_hidden_before_its_first_use() {
         let counter = WhenUsed::<Counter>::default();
         assert_eq!(samples(&counter), "");
         counter.increment();
@@ -308,9 +308,9 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_threads_add_at_once_is_lost() {
+    fn concurrent_additions_are_not_lost() {
         let (counter, gauge, peak) = (Counter::default(), Gauge::default(), Peak::default());
-        // Threads that began one after another would hardly meet.
+        // Without the barrier the threads would hardly overlap.
         let start = Barrier::new(4);
         std::thread::scope(|scope| {
             for _ in 0..4 {

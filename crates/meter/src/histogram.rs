@@ -1,4 +1,4 @@
-//! How often something was how large.
+//! Histograms: how often a value had which size.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -6,16 +6,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::cell::Used;
-use crate::page::{Kind, Metric, Page, Shape};
+use crate::page::{Kind, Metric, MetricSchema, Page};
 use crate::quantity::{Decimal, Quantity, Seconds};
 use crate::scale::{MAX_BUCKETS, Scale};
 
-/// Counts values by size. Two atomic additions for each.
+/// Counts values by size, with two atomic additions for each value.
 ///
-/// A scrape reads while others count, so the sum may already hold a value that no bucket holds yet, or the other way
-/// round. The count of the page is made of the buckets, so those always agree.
+/// A scrape reads while other threads count, so the sum may already include a value that no bucket includes yet, or the other
+/// way round. The count on the page is computed from the buckets, so those two always agree.
 pub struct Histogram<S> {
-    /// Each counts what is at most its bound and more than the one before; the one behind the last bound, the rest.
+    /// Each bucket counts the values above the previous bound and up to its own. The one after the last bound counts the rest.
     buckets: [AtomicU64; MAX_BUCKETS],
     sum: AtomicU64,
     scale: PhantomData<fn() -> S>,
@@ -33,7 +33,7 @@ impl<S: Scale> Histogram<S> {
         self.sum.fetch_add(raw, Ordering::Relaxed);
     }
 
-    /// How many values were counted.
+    /// The number of counted values.
     pub fn count(&self) -> u64 {
         self.counts().sum()
     }
@@ -72,7 +72,7 @@ impl<S: Scale> Used for Histogram<S> {
 }
 
 impl<S: Scale> Metric for Histogram<S> {
-    const SHAPE: Shape = Shape { bounds: S::BOUNDS, ..Shape::of(Kind::Histogram) };
+    const SCHEMA: MetricSchema = MetricSchema { bounds: S::BOUNDS, ..MetricSchema::of(Kind::Histogram) };
 
     fn write(&self, page: &mut Page<'_>) {
         let mut total = 0;
@@ -87,16 +87,16 @@ impl<S: Scale> Metric for Histogram<S> {
     }
 }
 
-/// A time that is counted when this is dropped: whichever way the work that it is for comes to its end.
-#[must_use = "it counts the time until it is dropped"]
+/// Counts the elapsed time when it is dropped, whichever way the measured work ends.
+#[must_use = "the time is counted until this is dropped"]
 pub struct Timer<'a, S: Scale<Quantity = Seconds>> {
-    /// `None` once it was counted, or is not to be.
+    /// `None` if the time was counted already, or is not to be counted.
     histogram: Option<&'a Histogram<S>>,
     start: Instant,
 }
 
 impl<S: Scale<Quantity = Seconds>> Timer<'_, S> {
-    /// Counts it now, and tells it.
+    /// Counts the time now and returns it.
     pub fn stop(mut self) -> Duration {
         let time = self.start.elapsed();
         if let Some(histogram) = self.histogram.take() {
@@ -105,7 +105,7 @@ impl<S: Scale<Quantity = Seconds>> Timer<'_, S> {
         time
     }
 
-    /// Does not count it: there was nothing to measure.
+    /// Discards the measurement.
     pub fn forget(mut self) {
         self.histogram = None;
     }
@@ -125,9 +125,12 @@ impl<S: Scale<Quantity = Seconds>> fmt::Debug for Timer<'_, S> {
     }
 }
 
-/// Stops the build where bounds do not ascend, or are too many.
+/// Fails the build if bounds do not ascend, or are too many.
 const fn assert_in_order(bounds: &[u64]) {
-    assert!(!bounds.is_empty() && bounds.len() < MAX_BUCKETS, "a histogram has a place for so many bounds");
+    assert!(
+        !bounds.is_empty() && bounds.len() < MAX_BUCKETS,
+        "a histogram needs between 1 and MAX_BUCKETS - 1 bounds"
+    );
     let mut at = 1;
     while at < bounds.len() {
         assert!(bounds[at - 1] < bounds[at], "bounds ascend");

@@ -1,24 +1,24 @@
-//! Every metric there is, once: its field, its type, its name and its help.
+//! Declares every metric once: its field, its type, its name and its help.
 //!
-//! The names that begin with `a2a_`, `interrupt_`, `tool_call_` and `opencode_stream_` are those of gateways that
-//! came before, kept so that dashboards go on working. Names are never changed: a golden test holds them.
+//! The names that begin with `a2a_`, `interrupt_`, `tool_call_` and `opencode_stream_` come from earlier gateways and are
+//! kept so that dashboards keep working. Names never change: a golden test holds them.
 
 use std::sync::Arc;
 
 use crate::cell::{Counter, Gauge, Info, Peak, Reading, Total, WhenUsed};
 use crate::histogram::Histogram;
 use crate::label::{
-    AbortOutcome, Answered, Binding, Call, CallOutcome, ClaimOutcome, Fate, Limit, Method, PerLabel,
+    AbortOutcome, Answered, Binding, Call, CallOutcome, ClaimOutcome, Fate, Limit, PerLabel, PerMethod,
     ProtocolVersion, StoreThread, TaskState, TurnState,
 };
 use crate::page::{Family, Metric, Page};
 use crate::process::Process;
 use crate::quantity::{Milliseconds, Seconds, Whole};
-use crate::scale::{Ahead, Answering, Deciding, Delay, Group, Keeping};
+use crate::scale::{Answering, AppendTime, AskTime, CommitSize, EventDelay, QueueLength};
 
 macro_rules! metrics {
     ($($(#[$doc:meta])* $field:ident: $type:ty = $name:literal, $help:literal;)*) => {
-        /// Everything that is counted. See the fields.
+        /// All metrics of the gateway. See the fields.
         #[derive(Default, Debug)]
         pub struct Metrics {
             $(
@@ -32,7 +32,7 @@ macro_rules! metrics {
 
         /// The metrics as the page declares them, in its order.
         pub const FAMILIES: &[Family] =
-            &[$(Family { name: $name, help: $help, shape: <$type as Metric>::SHAPE }),*];
+            &[$(Family { name: $name, help: $help, schema: <$type as Metric>::SCHEMA }),*];
 
         impl Metrics {
             fn write(&self, page: &mut Page<'_>) {
@@ -50,10 +50,10 @@ macro_rules! metrics {
 metrics! {
     stream_requests: Counter = "a2a_stream_requests_total",
         "Streaming sends that began.";
-    /// Hold it with [`Metrics::hold`] in the body of the answer.
+    /// Hold it with [`Metrics::hold`] in the body of the response.
     stream_active: Gauge = "a2a_stream_active",
         "Streaming sends whose stream is open now.";
-    /// Which limit it was is in [`Metrics::refused`].
+    /// [`Metrics::refused`] says which limit it was.
     stream_budget_rejected: Counter = "a2a_stream_budget_rejected_total",
         "Streams that were ended because they reached a limit of bytes, duration or idle time.";
     rate_limit_rejected: Counter = "a2a_rate_limit_rejected_total",
@@ -72,7 +72,7 @@ metrics! {
     interrupt_oldest_age: Reading<Seconds> = "interrupt_oldest_age_seconds",
         "How long the oldest open permission or question has waited.";
     /// Counted when one is closed.
-    interrupt_waited: Histogram<Deciding> = "interrupt_open_seconds",
+    interrupt_waited: Histogram<AskTime> = "interrupt_open_seconds",
         "How long permissions and questions waited until they came to an end.";
     cancel_requests: Counter = "a2a_cancel_requests_total",
         "Requests to cancel a task.";
@@ -95,7 +95,7 @@ metrics! {
         "Requests and streams that were refused or ended by a limit, by the setting of the limit.";
     failed_logins: Counter = "longshore_failed_logins_total",
         "Requests with a wrong credential.";
-    /// Hold it with [`Metrics::hold`] as long as the connection is open.
+    /// Hold it with [`Metrics::hold`] while the connection is open.
     connections: Gauge = "longshore_connections",
         "Connections of callers that are open now.";
     tasks: PerLabel<TaskState, Counter> = "longshore_tasks_total",
@@ -105,22 +105,23 @@ metrics! {
     turns: PerLabel<TurnState, Gauge> = "longshore_turns",
         "Turns of the agent that run, and that wait for a place to run.";
     /// From the first event that was waiting until its bytes are handed to the connection.
-    event_delay: Histogram<Delay> = "longshore_event_delay_seconds",
+    event_delay: Histogram<EventDelay> = "longshore_event_delay_seconds",
         "How long an event took through the gateway, from the agent's line to the connection of a reader that waited for it.";
-    store_append: Histogram<Keeping> = "longshore_store_append_seconds",
+    store_append: Histogram<AppendTime> = "longshore_store_append_seconds",
         "How long an append to the log took, the wait for the writer included.";
-    store_group: Histogram<Group> = "longshore_store_group_size",
+    store_group: Histogram<CommitSize> = "longshore_store_group_size",
         "Appends that were committed together.";
     /// See [`Metrics::job_queued`].
     store_queue_depth: PerLabel<StoreThread, Gauge> = "longshore_store_queue_depth",
         "Jobs that wait for a thread of the store now.";
     store_queue_peak: PerLabel<StoreThread, Peak> = "longshore_store_queue_depth_max",
         "The most jobs that waited at once for a thread of the store since the start.";
-    store_queue_ahead: PerLabel<StoreThread, Histogram<Ahead>> = "longshore_store_queue_ahead",
+    store_queue_ahead: PerLabel<StoreThread, Histogram<QueueLength>> = "longshore_store_queue_ahead",
         "Jobs that waited already when another was queued for a thread of the store.";
     opencode_request: PerLabel<Call, WhenUsed<Histogram<Answering>>> = "opencode_request_seconds",
         "How long OpenCode took to answer, failures included.";
-    control_calls: PerLabel<Method, PerLabel<CallOutcome, WhenUsed<Counter>>> = "longshore_control_calls_total",
+    /// The edge sets the names from the method table.
+    control_calls: PerMethod<PerLabel<CallOutcome, WhenUsed<Counter>>> = "longshore_control_calls_total",
         "Calls of the methods that extensions add, by method and by what became of them.";
     adopted_turns: Counter = "longshore_adopted_turns_total",
         "Turns that somebody else began in a session of ours, and that became tasks.";
@@ -136,7 +137,7 @@ metrics! {
         "Spans of traces that the collector has taken.";
     spans_dropped: Counter = "longshore_spans_dropped_total",
         "Spans of traces that were dropped because the collector was away, refused them, or was too slow.";
-    /// This and the next two are set by [`Metrics::note_process`].
+    /// [`Metrics::note_process`] sets this and the next two.
     process_resident_memory: Reading<Whole> = "process_resident_memory_bytes",
         "Memory of the gateway that is there in fact, in bytes.";
     process_open_fds: Reading<Whole> = "process_open_fds",
@@ -148,20 +149,20 @@ metrics! {
 }
 
 impl Metrics {
-    /// Nothing is counted yet.
+    /// Metrics with nothing counted yet.
     pub fn new(version: &str) -> Self {
         let metrics = Self::default();
         metrics.build_info.state(version);
         metrics
     }
 
-    /// Writes the page behind what `text` holds. What is known at a scrape only must be set before: the process, and
-    /// the age of the oldest ask.
+    /// Appends the page to `text`. Values that are only read at a scrape must be set before: those of the process, and the age
+    /// of the oldest ask.
     pub fn render(&self, text: &mut String) {
         self.write(&mut Page::new(text));
     }
 
-    /// Takes what the process uses.
+    /// Records what the process uses.
     pub fn note_process(&self, process: &Process) {
         match process.resident_bytes {
             Some(bytes) => self.process_resident_memory.set(bytes),
@@ -177,37 +178,37 @@ impl Metrics {
         }
     }
 
-    /// Counts one in a gauge until the answer is dropped. It borrows nothing, so it can live in a task or a body.
-    pub fn hold(self: &Arc<Self>, gauge: fn(&Self) -> &Gauge) -> Held {
+    /// Adds one to a gauge until the guard is dropped. The guard borrows nothing, so it can live in a task or a body.
+    pub fn hold(self: &Arc<Self>, gauge: fn(&Self) -> &Gauge) -> GaugeGuard {
         gauge(self).add(1);
-        Held { metrics: Arc::clone(self), gauge }
+        GaugeGuard { metrics: Arc::clone(self), gauge }
     }
 
-    /// A job was queued for a thread of the store.
+    /// Records a job that was queued for a thread of the store.
     pub fn job_queued(&self, thread: StoreThread) {
         let depth = self.store_queue_depth.of(thread).add(1);
         self.store_queue_peak.of(thread).reach(depth);
-        // Whoever takes jobs may have counted them out before they were counted in.
+        // The thread may have taken the job, and counted it, before it was counted here.
         let ahead = u64::try_from(depth - 1).unwrap_or(0);
         self.store_queue_ahead.of(thread).observe(ahead);
     }
 
-    /// A thread of the store took so many jobs out of its queue.
+    /// Records jobs that a thread of the store took out of its queue.
     pub fn jobs_taken(&self, thread: StoreThread, jobs: usize) {
         let jobs = i64::try_from(jobs).unwrap_or(i64::MAX);
         self.store_queue_depth.of(thread).add(-jobs);
     }
 }
 
-/// One in a gauge, as long as this lives.
-#[must_use = "it is counted until this is dropped"]
+/// Keeps one added to a gauge until it is dropped.
+#[must_use = "the gauge is decreased when this is dropped"]
 #[derive(Debug)]
-pub struct Held {
+pub struct GaugeGuard {
     metrics: Arc<Metrics>,
     gauge: fn(&Metrics) -> &Gauge,
 }
 
-impl Drop for Held {
+impl Drop for GaugeGuard {
     fn drop(&mut self) {
         (self.gauge)(&self.metrics).add(-1);
     }
@@ -228,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_is_counted_as_long_as_it_is_held() {
+    fn a_gauge_is_increased_while_its_guard_lives() {
         let metrics = Arc::new(Metrics::new("1"));
         let stream = metrics.hold(|metrics| &metrics.stream_active);
         let turn = metrics.hold(|metrics| metrics.turns.of(TurnState::Running));
@@ -244,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_tells_how_long_it_is_was_at_most_and_was_for_each_job() {
+    fn a_queue_reports_its_length_its_peak_and_the_length_that_each_job_found() {
         let metrics = Metrics::new("1");
         for _ in 0..3 {
             metrics.job_queued(StoreThread::Writer);
@@ -265,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_is_taken_before_it_is_counted_does_no_harm() {
+    fn a_job_that_is_taken_before_it_is_counted_causes_no_underflow() {
         let metrics = Metrics::new("1");
         metrics.jobs_taken(StoreThread::Lists, 1);
         metrics.job_queued(StoreThread::Lists);
@@ -275,12 +276,12 @@ mod tests {
     }
 
     #[test]
-    fn what_the_process_uses_is_told_where_it_is_known() {
+    fn process_values_are_shown_only_where_they_are_known() {
         let metrics = Metrics::new("1");
         let names = ["process_resident_memory_bytes", "process_open_fds", "process_cpu_seconds_total"];
-        let told =
+        let shown =
             |metrics: &Metrics| names.iter().flat_map(|name| samples(metrics, name)).collect::<Vec<_>>();
-        assert!(told(&metrics).is_empty());
+        assert!(shown(&metrics).is_empty());
         metrics.note_process(&Process {
             resident_bytes: Some(4_096),
             open_files: Some(12),
@@ -288,13 +289,13 @@ mod tests {
         });
         let known =
             ["process_resident_memory_bytes 4096", "process_open_fds 12", "process_cpu_seconds_total 1.23"];
-        assert_eq!(told(&metrics), known);
+        assert_eq!(shown(&metrics), known);
         metrics.note_process(&Process::default());
-        assert!(told(&metrics).is_empty());
+        assert!(shown(&metrics).is_empty());
     }
 
     #[test]
-    fn a_page_is_written_behind_what_is_there() {
+    fn the_page_is_appended_to_the_text() {
         let metrics = Metrics::new("1");
         let mut text = String::from("# before\n");
         metrics.render(&mut text);

@@ -1,55 +1,55 @@
-//! The page that a scrape gets: the text format 0.0.4 of Prometheus.
+//! The page that a scrape gets, in the Prometheus text format 0.0.4.
 
 use std::fmt::{self, Write as _};
 
-/// What an answer with the page says about itself.
+/// The media type of the page.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// A metric with all its series, as the page declares it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Family {
-    /// As dashboards and alerts ask for it: never changed, only given up.
+    /// The name that dashboards and alerts use. A name never changes; it can only be removed.
     pub name: &'static str,
-    /// One sentence for whoever meets the name first.
+    /// One sentence for a reader who does not know the name.
     pub help: &'static str,
-    /// What its series look like.
-    pub shape: Shape,
+    /// The kind, labels and bounds of its series.
+    pub schema: MetricSchema,
 }
 
-/// What the series of a metric look like.
+/// The kind, labels and bounds of a metric's series.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Shape {
-    /// What is done with its numbers.
+pub struct MetricSchema {
+    /// How Prometheus treats its numbers.
     pub kind: Kind,
     /// The outermost label, if there is one.
     pub labels: Option<&'static Labels>,
-    /// Of a histogram, the inclusive upper ends of its buckets, as they are held: nanoseconds, or a number of things.
+    /// The inclusive upper bounds of a histogram's buckets, as they are held: nanoseconds, or a number of things.
     pub bounds: &'static [u64],
 }
 
-/// What is done with the numbers of a metric.
+/// The kind of a metric.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// It only grows, until the process ends.
+    /// Only grows, until the process ends.
     Counter,
-    /// It goes up and down.
+    /// Goes up and down.
     Gauge,
-    /// How often something was how large.
+    /// How often a value had which size.
     Histogram,
 }
 
-/// A label, all that it can be, and the label inside it.
+/// A label, its values, and the label nested in it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Labels {
     /// Its name.
     pub name: &'static str,
-    /// All that it can be. None, where it is known at run time only.
+    /// All its values. Empty if they are only known at run time.
     pub values: &'static [&'static str],
     /// The next label.
     pub inner: Option<&'static Self>,
 }
 
-impl Shape {
+impl MetricSchema {
     pub(crate) const fn of(kind: Kind) -> Self {
         Self { kind, labels: None, bounds: &[] }
     }
@@ -65,19 +65,19 @@ impl fmt::Display for Kind {
     }
 }
 
-/// What can stand on the page.
+/// A metric that can be written on the page.
 pub(crate) trait Metric {
-    const SHAPE: Shape;
+    const SCHEMA: MetricSchema;
 
     /// Writes its samples.
     fn write(&self, page: &mut Page<'_>);
 }
 
-/// The page while it is written.
+/// The page while it is being written.
 pub(crate) struct Page<'a> {
     text: &'a mut String,
     name: &'static str,
-    /// The labels of the series that is written, each with a comma behind it.
+    /// The labels of the current series, each followed by a comma.
     labels: String,
 }
 
@@ -86,18 +86,18 @@ impl<'a> Page<'a> {
         Self { text, name: "", labels: String::new() }
     }
 
-    /// Writes a metric: what it is, and its samples.
+    /// Writes a metric: HELP, TYPE, and its samples.
     pub(crate) fn family<M: Metric>(&mut self, family: &Family, metric: &M) {
         self.name = family.name;
         self.text.push_str("# HELP ");
         self.text.push_str(family.name);
         self.text.push(' ');
         escape(self.text, family.help, false);
-        self.put(format_args!("\n# TYPE {} {}\n", family.name, family.shape.kind));
+        self.put(format_args!("\n# TYPE {} {}\n", family.name, family.schema.kind));
         metric.write(self);
     }
 
-    /// Has `write` write series that have this label too.
+    /// Calls `write` for series that have this label too.
     pub(crate) fn labelled(&mut self, name: &str, value: &str, write: impl FnOnce(&mut Self)) {
         let outer = self.labels.len();
         self.labels.push_str(name);
@@ -121,12 +121,12 @@ impl<'a> Page<'a> {
     }
 
     fn put(&mut self, words: fmt::Arguments<'_>) {
-        // A string takes everything.
+        // Writing to a string cannot fail.
         let _ = self.text.write_fmt(words);
     }
 }
 
-/// A backslash and the end of a line would end a help; a quotation mark would end a value too.
+/// Escapes backslashes and line breaks, which would end a help text, and in label values also quotation marks.
 fn escape(text: &mut String, words: &str, quoted: bool) {
     for letter in words.chars() {
         match letter {
@@ -144,13 +144,14 @@ mod tests {
     use crate::cell::Counter;
 
     #[test]
-    fn a_help_is_one_line_and_may_quote() {
+    fn a_help_text_is_escaped_to_one_line() {
         let counter = Counter::default();
         counter.add(3);
-        let family =
-            Family {
-                name: "a_total", help: "A \"word\",\nC:\\temp and ü.", shape: Shape::of(Kind::Counter)
-            };
+        let family = Family {
+            name: "a_total",
+            help: "A \"word\",\nC:\\temp and ü.",
+            schema: MetricSchema::of(Kind::Counter),
+        };
         let mut text = String::new();
         Page::new(&mut text).family(&family, &counter);
         let page = "# HELP a_total A \"word\",\\nC:\\\\temp and ü.\n# TYPE a_total counter\na_total 3\n";
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_of_a_label_ends_where_it_ends() {
+    fn a_label_value_is_escaped() {
         let mut text = String::new();
         let mut page = Page::new(&mut text);
         page.name = "a";

@@ -1,32 +1,32 @@
-//! What the kernel says about this process, read when somebody asks.
+//! Memory, files and processor time of this process, read from the kernel on request.
 
 use std::fs;
 use std::time::Duration;
 
-/// What a process uses. What the system does not tell, as on one without `/proc`, is `None`.
+/// The resources of a process. A value that the system does not report, as without `/proc`, is `None`.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Process {
-    /// Memory that is there in fact, in bytes.
+    /// Resident memory, in bytes.
     pub resident_bytes: Option<u64>,
-    /// Open files, sockets among them.
+    /// Open files, sockets included.
     pub open_files: Option<u64>,
-    /// Time on processors, in user and in system mode together, of all its threads.
+    /// Processor time of all threads, in user and system mode together.
     pub cpu: Option<Duration>,
 }
 
-/// What one tick of the times in `stat` is. The kernel counts for programs in hundredths of a second on every platform
-/// that Rust's standard library runs on, whatever its own clock does.
+/// The unit of the times in `stat`. The kernel reports hundredths of a second to programs on every platform
+/// that Rust's standard library supports, whatever its internal clock is.
 const TICK: Duration = Duration::from_millis(10);
 
 impl Process {
-    /// Reads what this process uses now: three small reads where the kernel says how many files are open, else one more for
-    /// each of them.
+    /// Reads the current values: three small reads if the kernel reports the number of open files, else one more for each
+    /// open file.
     pub fn read() -> Self {
         let text = |name: &str| fs::read_to_string(name).unwrap_or_default();
         Self { open_files: open_files(), ..Self::parse(&text("/proc/self/stat"), &text("/proc/self/status")) }
     }
 
-    /// What the texts of `/proc/<pid>/stat` and `/proc/<pid>/status` say. They do not say how many files are open.
+    /// Parses the texts of `/proc/<pid>/stat` and `/proc/<pid>/status`. They do not contain the number of open files.
     pub fn parse(stat: &str, status: &str) -> Self {
         Self { resident_bytes: resident(status), open_files: None, cpu: cpu(stat) }
     }
@@ -39,7 +39,7 @@ fn resident(status: &str) -> Option<u64> {
 }
 
 fn cpu(stat: &str) -> Option<Duration> {
-    // The name of the program stands in brackets, and may hold blanks and brackets itself.
+    // The name of the program is in parentheses, and may contain spaces and parentheses itself.
     let (_, after_name) = stat.rsplit_once(')')?;
     // The state, which comes next, is field 3 of the manual; the times are 14 and 15.
     let mut fields = after_name.split_ascii_whitespace().skip(14 - 3);
@@ -48,8 +48,8 @@ fn cpu(stat: &str) -> Option<Duration> {
     Some(TICK * user + TICK * system)
 }
 
-/// Linux tells the number as the size of the directory, since 6.2; before that the names are counted, without the one
-/// of the directory that is being read.
+/// Linux reports the number as the size of the directory since 6.2. Before that the entries are counted, without the one of
+/// the directory that is being read.
 fn open_files() -> Option<u64> {
     const FILES: &str = "/proc/self/fd";
     match fs::metadata(FILES).ok()?.len() {
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn the_texts_of_the_kernel_are_read() {
+    fn the_texts_of_the_kernel_are_parsed() {
         let process = Process::parse(&stat("longshore"), STATUS);
         let expected = Process {
             resident_bytes: Some(22_020_096),
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_not_told() {
+    fn unreadable_values_are_unknown() {
         assert_eq!(Process::parse("", ""), Process::default());
         assert_eq!(cpu("1 (a) S 1 1 1 0 -1 0 0 0 0 0 12"), None);
         assert_eq!(cpu("1 (a) S 1 1 1 0 -1 0 0 0 0 0 12 -3 0"), None);

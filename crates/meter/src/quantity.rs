@@ -1,15 +1,15 @@
-//! What a number on the page is a number of.
+//! The units of the numbers on the page.
 //!
-//! Times are held as whole nanoseconds, because those can be added atomically, and written as exact decimals.
+//! Times are held as whole nanoseconds, because integers can be added atomically, and written as exact decimals.
 
 use std::fmt;
 use std::time::Duration;
 
 /// How a value is held and written.
 pub trait Quantity {
-    /// As those who measure have it.
+    /// The type in which a value is measured.
     type Value: Copy;
-    /// How many digits of the number that is held stand behind the point.
+    /// How many digits of the held number are after the decimal point.
     const DECIMALS: u32;
 
     /// The number that is held.
@@ -20,7 +20,7 @@ pub trait Quantity {
 #[derive(Debug)]
 pub enum Seconds {}
 
-/// A time, written in milliseconds, where the name of a metric has promised that before.
+/// A time, written in milliseconds, because the names of some older metrics say so.
 #[derive(Debug)]
 pub enum Milliseconds {}
 
@@ -56,11 +56,11 @@ impl Quantity for Whole {
 }
 
 fn nanoseconds(time: Duration) -> u64 {
-    // 584 years: whatever is longer was not measured.
+    // 584 years: no measured time is longer.
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// A number that is held, as it is written: with a point, without zeros at the end.
+/// A held number as it is written: with a decimal point, without trailing zeros.
 pub(crate) struct Decimal {
     raw: u64,
     decimals: u32,
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_is_written_exactly_and_without_zeros_at_the_end() {
+    fn a_time_is_written_exactly_and_without_trailing_zeros() {
         check::<Seconds>(Duration::ZERO, "0");
         check::<Seconds>(Duration::from_nanos(1), "0.000000001");
         check::<Seconds>(Duration::from_micros(50), "0.00005");
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_that_is_too_long_to_be_held_is_the_longest() {
+    fn a_time_that_is_too_long_is_written_as_the_longest() {
         check::<Seconds>(Duration::MAX, "18446744073.709551615");
     }
 }

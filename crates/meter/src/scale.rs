@@ -1,21 +1,21 @@
-//! The bounds of the histograms: which sizes an operator can tell apart.
+//! The bucket bounds of the histograms.
 //!
-//! Each bound is a series, so there are few: about two for each power of ten, closer where a budget lies.
+//! Each bound is a series, so there are few: about two for each power of ten, more where a performance budget lies.
 
 use crate::quantity::{Quantity, Seconds, Whole};
 
-/// The bounds of a histogram, with the bucket behind the last one.
+/// The maximum number of buckets, including the one after the last bound.
 pub(crate) const MAX_BUCKETS: usize = 18;
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000 * US;
 const S: u64 = 1_000 * MS;
 
-/// What a histogram tells apart.
+/// The buckets of a histogram.
 pub trait Scale {
-    /// What its values are.
+    /// The unit of its values.
     type Quantity: Quantity;
-    /// The inclusive upper ends of its buckets, ascending, as the quantity holds them.
+    /// The inclusive upper bounds of the buckets, ascending, as the quantity holds them.
     const BOUNDS: &'static [u64];
 }
 
@@ -35,27 +35,27 @@ macro_rules! scales {
 }
 
 scales! {
-    /// How long an event is under way inside the gateway. At rest well below a millisecond.
-    Delay of Seconds: [
+    /// How long an event takes through the gateway. On an idle machine well below a millisecond.
+    EventDelay of Seconds: [
         100 * US, 250 * US, 500 * US, MS, 5 * MS / 2, 5 * MS, 10 * MS, 25 * MS, 50 * MS, 100 * MS, 250 * MS, 500 * MS,
         S, 5 * S / 2, 5 * S, 10 * S,
     ];
-    /// How long the store takes to keep something. Without a wait for the disk, tens of microseconds.
-    Keeping of Seconds: [
+    /// How long the store takes to append. Without a wait for the disk, tens of microseconds.
+    AppendTime of Seconds: [
         50 * US, 100 * US, 250 * US, 500 * US, MS, 5 * MS / 2, 5 * MS, 10 * MS, 25 * MS, 50 * MS, 100 * MS, 250 * MS,
         S, 5 * S,
     ];
-    /// How long OpenCode takes to answer. Calls are given up after the control timeout, which is minutes.
+    /// How long OpenCode takes to answer. Calls time out after the control timeout, which is minutes.
     Answering of Seconds: [
         MS, 5 * MS / 2, 5 * MS, 10 * MS, 25 * MS, 50 * MS, 100 * MS, 250 * MS, 500 * MS, S, 5 * S / 2, 5 * S, 10 * S,
         30 * S, 120 * S,
     ];
-    /// How long a person lets an ask wait.
-    Deciding of Seconds: [
+    /// How long an ask waits for a person.
+    AskTime of Seconds: [
         S, 5 * S, 15 * S, 60 * S, 300 * S, 900 * S, 3_600 * S, 14_400 * S, 86_400 * S,
     ];
-    /// How many appends one commit holds.
-    Group of Whole: [1, 2, 4, 8, 16, 32, 64, 128, 256];
-    /// How many jobs stand before one in a queue.
-    Ahead of Whole: [0, 1, 4, 16, 64, 256, 1_024];
+    /// How many appends one commit contains.
+    CommitSize of Whole: [1, 2, 4, 8, 16, 32, 64, 128, 256];
+    /// How many jobs are ahead of a new one in a queue.
+    QueueLength of Whole: [0, 1, 4, 16, 64, 256, 1_024];
 }

@@ -1,10 +1,10 @@
-//! What dashboards and alerts hold on to: names, kinds, labels and help texts. A change here breaks somebody's.
+//! Names, kinds, labels and help texts that dashboards and alerts depend on. A change here breaks somebody's dashboard.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use longshore_meter::label::{AbortOutcome, Answered, Binding, Call, CallOutcome, Method, ProtocolVersion};
+use longshore_meter::label::{AbortOutcome, Answered, Binding, Call, CallOutcome, ProtocolVersion};
 use longshore_meter::{FAMILIES, Kind, Labels, Metrics};
 
 fn page(metrics: &Metrics) -> String {
@@ -23,16 +23,16 @@ fn the_page_of_a_fresh_gateway() {
 }
 
 #[test]
-fn every_metric_with_all_that_its_labels_can_be() {
+fn every_metric_with_all_label_values() {
     let mut table = String::new();
     for family in FAMILIES {
-        writeln!(table, "{} {}", family.shape.kind, family.name).unwrap();
+        writeln!(table, "{} {}", family.schema.kind, family.name).unwrap();
         writeln!(table, "    {}", family.help).unwrap();
-        for label in labels(family.shape.labels) {
+        for label in labels(family.schema.labels) {
             writeln!(table, "    {}: {}", label.name, label.values.join(" ")).unwrap();
         }
-        if !family.shape.bounds.is_empty() {
-            writeln!(table, "    bounds: {:?}", family.shape.bounds).unwrap();
+        if !family.schema.bounds.is_empty() {
+            writeln!(table, "    bounds: {:?}", family.schema.bounds).unwrap();
         }
     }
     insta::assert_snapshot!(table);
@@ -41,6 +41,7 @@ fn every_metric_with_all_that_its_labels_can_be() {
 #[test]
 fn series_that_are_shown_when_they_are_used() {
     let metrics = Metrics::new("0.0.0");
+    metrics.control_calls.set_names(["opencode.sessions.get", "opencode.sessions.fork"]);
     let fresh = page(&metrics);
     metrics.http_requests.of(ProtocolVersion::V1).of(Binding::JsonRpc).of(Answered::Ok).add(12);
     metrics
@@ -49,7 +50,7 @@ fn series_that_are_shown_when_they_are_used() {
         .of(Binding::None)
         .of(Answered::Unauthenticated)
         .increment();
-    metrics.control_calls.of(Method::SessionsFork).of(CallOutcome::NotFound).increment();
+    metrics.control_calls.of("opencode.sessions.fork").unwrap().of(CallOutcome::NotFound).increment();
     metrics.opencode_request.of(Call::Prompt).observe(Duration::from_micros(2_600));
     metrics.cancel_duration.of(AbortOutcome::Success).set(Duration::from_micros(12_345));
     metrics.interrupt_oldest_age.set(Duration::from_secs(90));
@@ -60,27 +61,27 @@ fn series_that_are_shown_when_they_are_used() {
 }
 
 #[test]
-fn every_name_is_one_that_prometheus_takes_and_says_its_kind() {
+fn every_name_is_valid_for_prometheus_and_has_the_suffix_of_its_kind() {
     let mut names = BTreeSet::new();
     for family in FAMILIES {
         let name = family.name;
-        assert!(names.insert(name), "{name} is there twice");
+        assert!(names.insert(name), "{name} is declared twice");
         assert!(is_name(name), "{name}");
-        assert_eq!(family.shape.kind == Kind::Counter, name.ends_with("_total"), "{name}");
+        assert_eq!(family.schema.kind == Kind::Counter, name.ends_with("_total"), "{name}");
         assert!(family.help.ends_with('.') && !family.help.contains('\n'), "{name}: {}", family.help);
         let mut own = BTreeSet::new();
-        for label in labels(family.shape.labels) {
+        for label in labels(family.schema.labels) {
             assert!(
                 is_name(label.name) && label.name != "le" && own.insert(label.name),
                 "{name}: {}",
                 label.name
             );
             let values: BTreeSet<_> = label.values.iter().collect();
-            assert_eq!(values.len(), label.values.len(), "{name}: a value of {} is there twice", label.name);
+            assert_eq!(values.len(), label.values.len(), "{name}: a value of {} is listed twice", label.name);
         }
     }
-    // What a histogram adds to its name must not be another metric's.
-    for family in FAMILIES.iter().filter(|family| family.shape.kind == Kind::Histogram) {
+    // The suffixed names of a histogram must not be the names of other metrics.
+    for family in FAMILIES.iter().filter(|family| family.schema.kind == Kind::Histogram) {
         for suffix in ["_bucket", "_sum", "_count"] {
             let name = format!("{}{suffix}", family.name);
             assert!(!names.contains(name.as_str()), "{name} means two things");
@@ -89,7 +90,7 @@ fn every_name_is_one_that_prometheus_takes_and_says_its_kind() {
 }
 
 #[test]
-fn every_line_of_the_page_is_of_the_metric_above_it() {
+fn every_sample_on_the_page_belongs_to_the_metric_above_it() {
     let page = page(&Metrics::new("1\"\\\n"));
     let mut families = FAMILIES.iter();
     let mut name = "";
@@ -99,10 +100,10 @@ fn every_line_of_the_page_is_of_the_metric_above_it() {
             let family = families.next().unwrap();
             name = family.name;
             assert_eq!(help, format!("{name} {}", family.help));
-            assert_eq!(lines.next().unwrap(), format!("# TYPE {name} {}", family.shape.kind));
+            assert_eq!(lines.next().unwrap(), format!("# TYPE {name} {}", family.schema.kind));
             continue;
         }
-        let rest = line.strip_prefix(name).unwrap_or_else(|| panic!("{line} stands below {name}"));
+        let rest = line.strip_prefix(name).unwrap_or_else(|| panic!("{line} is below {name}"));
         let (series, value) = rest.rsplit_once(' ').unwrap();
         assert!(value.parse::<f64>().is_ok(), "{line}");
         assert!(series.is_empty() || series.contains('{') == series.ends_with('}'), "{line}");

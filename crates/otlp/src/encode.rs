@@ -1,4 +1,4 @@
-//! Spans as OTLP's JSON has them, named by the conventions for generative AI (v1.41, in development).
+//! Encodes spans as OTLP JSON, with the semantic conventions for generative AI (v1.41, in development).
 
 use longshore_engine::port::{Span, TurnFacts, Work};
 use longshore_model::{Timestamp, Usage};
@@ -11,7 +11,7 @@ const CLIENT: u8 = 3;
 const STATUS_ERROR: u8 = 2;
 const SAMPLED: u8 = 1;
 
-/// The longest value of an attribute, in characters. Names that agents choose have no bound of their own.
+/// The longest value of an attribute, in characters. Names that agents choose have no limit of their own.
 const MAX_VALUE_CHARS: usize = 256;
 
 /// The body of one request.
@@ -54,7 +54,7 @@ fn encoded(config: &OtlpConfig, span: &Span) -> Value {
     }
     if let Some(error) = &span.error {
         attributes.push(text("error.type", error));
-        // Without a message: whose words it has is not known here.
+        // Without a message: it could contain a caller's or agent's words.
         encoded["status"] = json!({ "code": STATUS_ERROR });
     }
     encoded["attributes"] = attributes.into();
@@ -63,14 +63,14 @@ fn encoded(config: &OtlpConfig, span: &Span) -> Value {
 
 fn of_turn(config: &OtlpConfig, facts: &TurnFacts) -> (String, u8, Vec<Value>) {
     let agent = facts.agent.as_deref().unwrap_or(&config.agent);
-    let wished = facts.model.as_ref().map(|model| format!("{}/{}", model.provider, model.model));
+    let requested = facts.model.as_ref().map(|model| format!("{}/{}", model.provider, model.model));
     let mut attributes = vec![
         text("gen_ai.operation.name", "invoke_agent"),
         text("gen_ai.provider.name", "opencode"),
         text("gen_ai.agent.name", agent),
         text("gen_ai.conversation.id", facts.context.as_str()),
     ];
-    if let Some(model) = wished.as_ref().or(config.model.as_ref()) {
+    if let Some(model) = requested.as_ref().or(config.model.as_ref()) {
         attributes.push(text("gen_ai.request.model", model));
     }
     if let Some(usage) = facts.usage {
@@ -90,7 +90,7 @@ fn of_tool(name: &str, call: &str) -> (String, u8, Vec<Value>) {
     (format!("execute_tool {}", short(name)).trim_end().to_owned(), INTERNAL, attributes)
 }
 
-/// OpenCode counts a token in one place; here what was cached is input too, and what was thought is output.
+/// OpenCode counts each token once. The conventions count cached tokens as input too, and reasoning tokens as output.
 fn of_usage(usage: Usage) -> [Value; 4] {
     let Usage { input, output, reasoning, cache_read, cache_write, .. } = usage;
     [
@@ -105,7 +105,7 @@ fn text(key: &str, value: &str) -> Value {
     json!({ "key": key, "value": { "stringValue": short(value) } })
 }
 
-/// Whole numbers are texts in ProtoJSON.
+/// ProtoJSON writes 64-bit integers as strings.
 fn number(key: &str, value: u64) -> Value {
     json!({ "key": key, "value": { "intValue": value.to_string() } })
 }

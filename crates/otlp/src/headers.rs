@@ -1,14 +1,14 @@
-//! The headers that a collector wants, as `OTEL_EXPORTER_OTLP_HEADERS` has them: `name=value,name=value`.
+//! Request headers for the collector, in the format of `OTEL_EXPORTER_OTLP_HEADERS`: `name=value,name=value`.
 
 use percent_encoding::percent_decode_str;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
-/// They may hold a key, so no print of this shows a value.
+/// The values may be secret, so the debug output shows none.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Headers(HeaderMap);
 
 impl Headers {
-    /// Values may be percent-encoded. `None`: it is no such list.
+    /// Values may be percent-encoded. `None`: the text is not such a list.
     pub fn parse(text: &str) -> Option<Self> {
         let mut headers = HeaderMap::new();
         for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_is_read_as_the_standard_has_it() {
+    fn a_list_is_parsed_as_the_standard_defines_it() {
         let read = |text| {
             let Headers(map) = Headers::parse(text)?;
             let mut all: Vec<_> =

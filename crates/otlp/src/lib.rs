@@ -1,8 +1,8 @@
-//! Tells a collector of traces what the gateway did: OTLP over HTTP, as JSON, traces only.
+//! Exports traces of the gateway to a collector: OTLP over HTTP, as JSON, traces only.
 //!
-//! Spans come in through [`Spans`], wait in a bounded queue, and leave in batches from a task of their own. Whoever does the
-//! work that they tell of never waits: when the queue is full, a span is dropped and counted. No word of a message, of a
-//! tool's input or of its output is in any of them.
+//! Spans arrive through [`Spans`], wait in a bounded queue, and are sent in batches by a background task. The code that reports a
+//! span never waits: when the queue is full, the span is dropped and counted. No span contains text of a message, or a tool's
+//! input or output.
 
 mod encode;
 mod headers;
@@ -21,26 +21,26 @@ pub use self::headers::Headers;
 use self::send::Sender;
 pub use self::send::{BATCH, FLUSH};
 
-/// Spans that may wait for the collector. One more is dropped.
+/// The number of spans that may wait for the collector. Further spans are dropped.
 pub const QUEUE: usize = 2048;
 
-/// What is told, and to whom.
+/// The configuration of the exporter.
 #[derive(Clone, Debug)]
 pub struct OtlpConfig {
-    /// The base address: `/v1/traces` is put behind it.
+    /// The base URL: `/v1/traces` is appended.
     pub endpoint: Url,
     pub headers: Headers,
     pub service_name: String,
     pub service_version: String,
-    /// The part of the traces that begin here which is told, from 0 to 1. Of the others, their callers decide.
+    /// The fraction, from 0 to 1, of the traces started by the gateway that is exported. Callers decide about their own traces.
     pub sample_ratio: f64,
-    /// What a turn has that does not wish for an agent.
+    /// The agent of a turn that does not request one.
     pub agent: String,
-    /// The same for the model.
+    /// The model of a turn that does not request one.
     pub model: Option<String>,
 }
 
-/// Takes spans, and has them sent.
+/// Accepts spans and sends them in the background.
 #[derive(Debug)]
 pub struct Otlp {
     queue: mpsc::Sender<Span>,
@@ -49,12 +49,12 @@ pub struct Otlp {
 }
 
 impl Otlp {
-    /// Begins to send, until `tasks` are stopped: then what waits is sent, within [`FLUSH`]. Stop them after those that do the
-    /// work, so that the last of it is told.
+    /// Starts the background task. It runs until `tasks` are stopped, then sends the queued spans within [`FLUSH`]. Stop `tasks`
+    /// after the tasks that report spans, so that the last spans are exported.
     pub fn start(config: OtlpConfig, metrics: &Arc<Metrics>, tasks: &Tasks) -> reqwest::Result<Arc<Self>> {
-        let (queue, waiting) = mpsc::channel(QUEUE);
+        let (queue, receiver) = mpsc::channel(QUEUE);
         let sample_ratio = config.sample_ratio;
-        let sender = Sender::new(config, waiting, Arc::clone(metrics), tasks.stopping().clone())?;
+        let sender = Sender::new(config, receiver, Arc::clone(metrics), tasks.stopping().clone())?;
         tasks.spawn("otlp", sender.run());
         Ok(Arc::new(Self { queue, sample_ratio, metrics: Arc::clone(metrics) }))
     }
@@ -78,9 +78,9 @@ impl Spans for Otlp {
     }
 }
 
-/// Decided by the id of the trace, so that it comes out the same wherever it is asked.
+/// The trace id decides, so that the result is the same wherever it is computed.
 fn is_chosen(trace: &TraceContext, ratio: f64) -> bool {
-    #[expect(clippy::cast_precision_loss, reason = "a chance need not be exact")]
+    #[expect(clippy::cast_precision_loss, reason = "a probability need not be exact")]
     let chance = (trace.chance() >> 11) as f64 / (1_u64 << 53) as f64;
     chance < ratio
 }
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn chance_decides_by_the_id_of_the_trace() {
+    fn the_trace_id_decides_whether_a_trace_is_sampled() {
         for low in [1, 1 << 63, u64::MAX] {
             assert!(chosen(low, 1.0) && !chosen(low, 0.0));
         }

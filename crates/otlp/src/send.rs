@@ -1,4 +1,4 @@
-//! Sends what waits, in batches, from a task of its own. A collector that is away or slow costs spans and nothing else.
+//! Sends queued spans in batches from a background task. A collector that is down or slow costs spans and nothing else.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use url::Url;
 
 use crate::{OtlpConfig, encode};
 
-/// Spans that go into one request.
+/// The number of spans in one request.
 pub const BATCH: usize = 512;
 
-/// How long sending may take once the gateway ends. What is not sent by then is dropped.
+/// How long sending may take at shutdown. Spans that are not sent by then are dropped.
 pub const FLUSH: Duration = Duration::from_secs(2);
 
 /// How long the first span of a batch waits for others.
@@ -28,12 +28,12 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long the collector may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often a batch is sent before it is dropped, and the pauses in between.
+/// How often a batch is sent before it is dropped, and the pauses between the attempts.
 const ATTEMPTS: usize = 4;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// What is read of an answer.
+/// The maximum number of bytes that are read of a response.
 const MAX_ANSWER: usize = 16 * 1024;
 
 #[derive(Debug)]
@@ -41,31 +41,31 @@ pub(crate) struct Sender {
     http: reqwest::Client,
     url: Url,
     config: OtlpConfig,
-    waiting: mpsc::Receiver<Span>,
+    queue: mpsc::Receiver<Span>,
     batch: Vec<Span>,
     metrics: Arc<Metrics>,
     stopping: CancellationToken,
-    /// The last batch was not taken, and the log says so.
+    /// The last batch was not accepted, and a log line says so.
     is_away: bool,
 }
 
-/// Why a batch was not taken, without the address and without words of the collector.
+/// Why a batch was not accepted, without the collector's address and without text of its response.
 #[derive(Debug)]
 enum Refusal {
-    /// Another attempt may help, after this time if the collector says so.
-    ForNow(String, Option<Duration>),
-    ForGood(String),
+    /// A retry may help, after this time if the collector names one.
+    Temporary(String, Option<Duration>),
+    Permanent(String),
 }
 
 impl Sender {
     pub(crate) fn new(
         config: OtlpConfig,
-        waiting: mpsc::Receiver<Span>,
+        queue: mpsc::Receiver<Span>,
         metrics: Arc<Metrics>,
         stopping: CancellationToken,
     ) -> reqwest::Result<Self> {
         let http = reqwest::Client::builder()
-            // As for every address in the settings: a proxy from the environment must not see the headers.
+            // A proxy from the environment must not see the headers. The same holds for every URL in the settings.
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
             .connect_timeout(CONNECT_TIMEOUT)
@@ -74,7 +74,7 @@ impl Sender {
             .build()?;
         let mut url = config.endpoint.clone();
         url.set_path(&format!("{}/v1/traces", url.path().trim_end_matches('/')));
-        Ok(Self { http, url, config, waiting, batch: Vec::new(), metrics, stopping, is_away: false })
+        Ok(Self { http, url, config, queue, batch: Vec::new(), metrics, stopping, is_away: false })
     }
 
     pub(crate) async fn run(mut self) {
@@ -88,8 +88,8 @@ impl Sender {
             () = self.work() => {}
             () = out_of_time => {}
         }
-        self.waiting.close();
-        self.drop_spans(self.batch.len() + self.waiting.len());
+        self.queue.close();
+        self.drop_spans(self.batch.len() + self.queue.len());
     }
 
     async fn work(&mut self) {
@@ -98,13 +98,13 @@ impl Sender {
         }
     }
 
-    /// Fills the batch. Says whether there is anything in it; if not, nothing will come any more.
+    /// Fills the batch. False: the batch is empty, and no more spans will come.
     async fn gather(&mut self) -> bool {
         let stopping = self.stopping.clone();
         tokio::select! {
             biased;
             () = stopping.cancelled() => {}
-            _ = self.waiting.recv_many(&mut self.batch, BATCH) => {}
+            _ = self.queue.recv_many(&mut self.batch, BATCH) => {}
         }
         let due = tokio::time::sleep(GATHER);
         tokio::pin!(due);
@@ -114,11 +114,11 @@ impl Sender {
                 biased;
                 () = stopping.cancelled() => break,
                 () = &mut due => break,
-                came = self.waiting.recv_many(&mut self.batch, room) => if came == 0 { break },
+                received = self.queue.recv_many(&mut self.batch, room) => if received == 0 { break },
             }
         }
         while self.batch.len() < BATCH
-            && let Ok(span) = self.waiting.try_recv()
+            && let Ok(span) = self.queue.try_recv()
         {
             self.batch.push(span);
         }
@@ -139,20 +139,20 @@ impl Sender {
                     self.note_there();
                     return;
                 }
-                Err(Refusal::ForGood(why)) => {
+                Err(Refusal::Permanent(why)) => {
                     self.note_away(&why);
                     break;
                 }
-                Err(Refusal::ForNow(why, after)) => {
+                Err(Refusal::Temporary(why, after)) => {
                     self.note_away(&why);
                     if attempt == ATTEMPTS || self.stopping.is_cancelled() {
                         break;
                     }
-                    let asked = after.unwrap_or(pause).min(LONGEST_PAUSE);
+                    let pause_now = after.unwrap_or(pause).min(LONGEST_PAUSE);
                     tokio::select! {
-                        // Once more, without a pause.
+                        // One more attempt at shutdown, without a pause.
                         () = self.stopping.cancelled() => {}
-                        () = tokio::time::sleep(asked) => {}
+                        () = tokio::time::sleep(pause_now) => {}
                     }
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }
@@ -162,7 +162,7 @@ impl Sender {
         self.batch.clear();
     }
 
-    /// How many of the spans the collector did not want.
+    /// Sends one request. Returns the number of spans that the collector rejected.
     async fn post(&self, body: String) -> Result<usize, Refusal> {
         let request = self
             .http
@@ -182,18 +182,18 @@ impl Sender {
             return Ok(rejected(&answer));
         }
         let why = format!("it answers with {status}");
-        let is_for_now = matches!(
+        let is_temporary = matches!(
             status,
             StatusCode::TOO_MANY_REQUESTS
                 | StatusCode::BAD_GATEWAY
                 | StatusCode::SERVICE_UNAVAILABLE
                 | StatusCode::GATEWAY_TIMEOUT
         );
-        if !is_for_now {
-            return Err(Refusal::ForGood(why));
+        if !is_temporary {
+            return Err(Refusal::Permanent(why));
         }
         let after = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
-        Err(Refusal::ForNow(why, after.map(Duration::from_secs)))
+        Err(Refusal::Temporary(why, after.map(Duration::from_secs)))
     }
 
     fn drop_spans(&self, spans: usize) {
@@ -223,10 +223,10 @@ fn lost(error: &reqwest::Error) -> Refusal {
     } else {
         "the connection broke"
     };
-    Refusal::ForNow(why.to_owned(), None)
+    Refusal::Temporary(why.to_owned(), None)
 }
 
-/// What an answer says of spans that were left out. It is a text or a number, as ProtoJSON allows.
+/// The number of rejected spans in a response. It is a string or a number, as ProtoJSON allows.
 fn rejected(answer: &[u8]) -> usize {
     let answer: Value = serde_json::from_slice(answer).unwrap_or_default();
     match &answer["partialSuccess"]["rejectedSpans"] {

@@ -1,6 +1,6 @@
-//! The exporter against a collector on loopback that keeps what it is sent.
+//! Runs the exporter against a collector on loopback that records the requests.
 
-#![expect(clippy::unwrap_used, reason = "a test whose surroundings fail has nothing better to say")]
+#![expect(clippy::unwrap_used, reason = "a test whose environment fails may panic")]
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 
 const CALLER: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
-/// Requests that a test may leave unread.
+/// The number of requests that a test may leave unread.
 const KEPT: usize = 64;
 
 struct Request {
@@ -38,7 +38,7 @@ struct Collector {
 }
 
 impl Collector {
-    /// Answers each request with the next of these, and then with success.
+    /// Answers each request with the next of these responses, and then with success.
     async fn start(answers: Vec<&'static str>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
@@ -93,7 +93,7 @@ impl Exporter {
         Self { spans, tasks, metrics }
     }
 
-    /// Sent and dropped.
+    /// The numbers of sent and dropped spans.
     fn counted(&self) -> (u64, u64) {
         (self.metrics.spans_sent.get(), self.metrics.spans_dropped.get())
     }
@@ -140,7 +140,7 @@ fn turn(agent: Option<&str>, model: Option<&str>, usage: Option<Usage>, state: T
 }
 
 #[tokio::test]
-async fn spans_arrive_as_the_standard_has_them() {
+async fn spans_are_encoded_as_the_standard_defines_them() {
     let mut collector = Collector::start(Vec::new()).await;
     let exporter = Exporter::start(config(&format!("{}/otlp/", collector.endpoint)));
     let usage =
@@ -179,7 +179,7 @@ async fn spans_arrive_as_the_standard_has_them() {
 }
 
 #[tokio::test]
-async fn what_a_turn_is_for_decides_where_its_span_stands() {
+async fn the_caller_or_the_sample_ratio_decides_whether_a_turn_has_a_span() {
     let exporter = Exporter::start(OtlpConfig { sample_ratio: 0.0, ..config("http://127.0.0.1:1") });
     let caller = TraceContext::from_headers(Some(CALLER), Some("a=1"));
     let place = exporter.spans.begin(Some(&caller)).unwrap();
@@ -189,11 +189,11 @@ async fn what_a_turn_is_for_decides_where_its_span_stands() {
     assert_eq!(place.own.tracestate(), Some("a=1"));
     let unsampled = TraceContext::parse(&CALLER.replace("-01", "-00")).unwrap();
     assert_eq!(exporter.spans.begin(Some(&unsampled)), None);
-    // Where nobody has decided yet, the ratio does.
+    // Traces that the gateway starts are sampled by the ratio.
     let fresh = TraceContext::generate();
     assert_eq!(exporter.spans.begin(Some(&fresh)), None);
     assert_eq!(exporter.spans.begin(None), None);
-    // Whoever works for it is told the same; of what a caller decided nothing is changed.
+    // Calls for such a trace carry the same decision. The decision of a caller is not changed.
     let left_out = exporter.spans.decided(fresh.clone());
     assert_eq!(left_out.traceparent(), fresh.traceparent().replace("-01", "-00"));
     assert_eq!(exporter.spans.decided(caller.clone()), caller);
@@ -204,10 +204,10 @@ async fn what_a_turn_is_for_decides_where_its_span_stands() {
 }
 
 #[tokio::test]
-async fn a_full_queue_drops_what_is_too_much_and_counts_it() {
+async fn a_full_queue_drops_further_spans_and_counts_them() {
     let mut collector = Collector::start(Vec::new()).await;
     let exporter = Exporter::start(config(&collector.endpoint));
-    // Nothing is awaited, so nothing is taken out meanwhile.
+    // Without an await no span is taken out of the queue meanwhile.
     for number in 0..QUEUE as u64 + 10 {
         exporter.spans.ended(tool(number));
     }
@@ -225,7 +225,7 @@ async fn a_full_queue_drops_what_is_too_much_and_counts_it() {
 }
 
 #[tokio::test]
-async fn a_collector_that_cannot_be_reached_costs_spans_only() {
+async fn an_unreachable_collector_costs_spans_only() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
@@ -233,19 +233,19 @@ async fn a_collector_that_cannot_be_reached_costs_spans_only() {
     exporter.spans.ended(tool(1));
     tokio::time::timeout(FLUSH * 5, exporter.tasks.stop()).await.unwrap();
     assert_eq!(exporter.counted(), (0, 1));
-    // Whoever still works is not disturbed.
+    // Reporting a span after the shutdown does no harm.
     exporter.spans.ended(tool(2));
     assert_eq!(exporter.counted(), (0, 2));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_collector_that_does_not_answer_does_not_hold_up_the_end() {
+async fn a_collector_that_does_not_answer_does_not_delay_the_shutdown() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let exporter = Exporter::start(config(&format!("http://{}", listener.local_addr().unwrap())));
     for number in 0..=BATCH as u64 {
         exporter.spans.ended(tool(number));
     }
-    // It has the first batch now, and says nothing.
+    // The collector has received the first batch, and does not answer.
     let held = listener.accept().await.unwrap();
     let began = tokio::time::Instant::now();
     exporter.tasks.stop().await;
@@ -255,7 +255,7 @@ async fn a_collector_that_does_not_answer_does_not_hold_up_the_end() {
 }
 
 #[tokio::test]
-async fn a_batch_is_sent_again_only_if_that_may_help() {
+async fn a_batch_is_retried_only_if_that_may_help() {
     let busy = "503 Service Unavailable\r\nretry-after: 0\r\ncontent-length: 0\r\n\r\n";
     let wrong = "400 Bad Request\r\ncontent-length: 0\r\n\r\n";
     let partial = "200 OK\r\ncontent-length: 41\r\n\r\n{\"partialSuccess\":{\"rejectedSpans\": \"1\"}}";
@@ -267,7 +267,7 @@ async fn a_batch_is_sent_again_only_if_that_may_help() {
     ] {
         let mut collector = Collector::start(answers.clone()).await;
         let exporter = Exporter::start(config(&collector.endpoint));
-        // A whole batch leaves at once.
+        // A full batch is sent at once.
         for number in 0..BATCH as u64 {
             exporter.spans.ended(tool(number));
         }

@@ -1,27 +1,27 @@
-//! What a credential opens beside the plain use of the agent.
+//! The rights of a credential beyond the plain use of the agent.
 
 use longshore_model::card::AuthScheme;
 use longshore_wire::extension::Exposure;
 
 pub use longshore_model::{Capabilities, Capability};
 
-/// What comes with a credential beside its principal.
+/// What a credential grants besides its principal.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Rights {
     pub capabilities: Capabilities,
-    /// How much of the agent's thinking is shown. `None`: as the gateway is configured.
+    /// How much of the agent's reasoning is shown. `None`: as the gateway is configured.
     pub exposure: Option<Exposure>,
-    /// Tells the credentials of one principal apart, for whoever keeps the list of them.
+    /// Tells the credentials of one principal apart.
     pub credential_id: Option<String>,
 }
 
 impl Rights {
-    /// What a credential has of which nothing is said.
+    /// The default rights of a credential of this scheme.
     pub fn of_scheme(scheme: AuthScheme) -> Self {
         Self { capabilities: Capabilities::of_scheme(scheme), ..Self::default() }
     }
 
-    /// What the one credential of a gateway has that is not shared with others.
+    /// The rights of the only credential of a gateway that has one user.
     pub fn of_owner() -> Self {
         Self { capabilities: Capabilities::all(), ..Self::default() }
     }

@@ -47,7 +47,7 @@ fn each_scheme_finds_its_principal() {
         (&[("authorization", "Bearer tok-ada x")], None),
         (&[("authorization", "tok-ada")], None),
         (&[("authorization", "Digest tok-ada")], None),
-        // A secret of one scheme is none of another.
+        // A secret of one scheme is not valid for another.
         (&[("authorization", "Bearer key-dora")], None),
         (&[("x-api-key", "tok-ada")], None),
         (&[("authorization", "Bearer carl:pass:word")], None),
@@ -58,7 +58,7 @@ fn each_scheme_finds_its_principal() {
         (&[("authorization", &basic(b"carl:\xff"))], None),
         (&[("authorization", "Basic !!!")], None),
         (&[("x-api-key", "")], None),
-        // Two of one header: which would count?
+        // A header that occurs twice is malformed.
         (&[("authorization", "Bearer tok-ada"), ("authorization", "Bearer tok-bob")], None),
         (&[("x-api-key", "key-dora"), ("x-api-key", "key-dora")], None),
         // Authorization is judged alone.
@@ -74,7 +74,7 @@ fn each_scheme_finds_its_principal() {
 }
 
 #[test]
-fn the_challenge_lists_what_is_configured() {
+fn the_challenge_lists_the_configured_schemes() {
     assert_eq!(registry().challenge(), "Bearer, Basic realm=\"longshore\", ApiKey");
     let keys = Credentials::builder().api_key(secret("k"), "p").build().unwrap();
     assert_eq!((keys.challenge().as_str(), keys.schemes()), ("ApiKey", vec![AuthScheme::ApiKey]));
@@ -90,7 +90,7 @@ fn no_secret_is_printed() {
 }
 
 #[test]
-fn a_useless_credential_is_refused() {
+fn an_invalid_credential_is_refused() {
     let cases = [
         (Credentials::builder(), "credentials needs at least one that is enabled"),
         (Credentials::builder().bearer(secret(""), "a"), "credential 1 has an empty secret"),
@@ -114,7 +114,7 @@ fn a_useless_credential_is_refused() {
     for (builder, expected) in cases {
         assert_eq!(builder.build().unwrap_err().to_string(), expected);
     }
-    // The same credential from two places is one credential.
+    // A credential that is configured twice is one credential.
     Credentials::builder().bearer(secret("t"), "a").bearer(secret("t"), "a").build().unwrap();
 }
 
@@ -153,7 +153,7 @@ fn a_caller_has_the_rights_of_its_credential() {
 }
 
 #[test]
-fn the_words_of_capabilities_read_back() {
+fn names_of_capabilities_parse_back() {
     for capability in Capability::ALL {
         assert_eq!(Capability::parse(capability.as_str()), Some(capability));
     }

@@ -19,7 +19,7 @@ use crate::{Limits, Rate};
 const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
-/// A body that must not be looked at.
+/// A body that must not be read.
 struct Panicking;
 
 impl http_body::Body for Panicking {
@@ -91,8 +91,8 @@ where
     Answer { status: parts.status.as_u16(), headers: parts.headers, body }
 }
 
-/// One request of each line and binding that needs no body to be refused.
-fn in_all_shapes() -> [(&'static str, Builder); 4] {
+/// One request of each version and binding that needs no body to be refused.
+fn in_all_formats() -> [(&'static str, Builder); 4] {
     [
         ("1.0 JSON-RPC", Request::post("/a2a/1.0")),
         ("1.0 REST", Request::get("/tasks/t")),
@@ -102,9 +102,9 @@ fn in_all_shapes() -> [(&'static str, Builder); 4] {
 }
 
 #[tokio::test]
-async fn a_panic_is_an_answer_and_not_the_end() {
+async fn a_panic_is_answered_with_status_500() {
     let dispatcher = dispatcher(Limits::default());
-    for (path, shape) in [
+    for (path, format) in [
         ("/", "{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-32603,"),
         ("/message:send", "{\"error\":{\"code\":500,\"status\":\"INTERNAL\","),
         ("/a2a/0.3", "{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-32603,"),
@@ -115,16 +115,16 @@ async fn a_panic_is_an_answer_and_not_the_end() {
     ] {
         let answer = ask(&dispatcher, HERE, keyed(Request::post(path), "key")).await;
         assert_eq!(answer.status, 500);
-        assert!(answer.body.starts_with(shape), "{}", answer.body);
+        assert!(answer.body.starts_with(format), "{}", answer.body);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_scrape_is_free_for_whoever_has_a_credential() {
+async fn a_scrape_is_exempt_from_the_rate_limit() {
     let dispatcher = dispatcher(Limits { rate: Some(in_a_minute(1)), ..Limits::default() });
     let ask =
         async |path: &str, key: &str| ask(&dispatcher, HERE, keyed(Request::get(path), key)).await.status;
-    // It takes nothing of what others have, and is there when they have used it up.
+    // A scrape is neither counted nor limited.
     for _ in 0..3 {
         assert_eq!(ask("/metrics", "key").await, 200);
     }
@@ -134,7 +134,7 @@ async fn a_scrape_is_free_for_whoever_has_a_credential() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_asks_too_often_is_refused_in_the_shape_of_its_line_before_the_body_is_read() {
+async fn a_rate_limited_request_is_refused_in_its_own_format_before_the_body_is_read() {
     let dispatcher = dispatcher(Limits { rate: Some(in_a_minute(2)), ..Limits::default() });
     for _ in 0..2 {
         let answer = ask(&dispatcher, HERE, keyed(Request::get("/tasks/t"), "key")).await;
@@ -157,7 +157,7 @@ async fn who_asks_too_often_is_refused_in_the_shape_of_its_line_before_the_body_
         ),
         format!("{{\"message\":\"{text}\",\"error\":\"{text}\",\"code\":-32056,{data}"),
     ];
-    for ((name, request), expected) in in_all_shapes().into_iter().zip(expected) {
+    for ((name, request), expected) in in_all_formats().into_iter().zip(expected) {
         let answer = ask(&dispatcher, HERE, keyed(request, "key")).await;
         assert_eq!(answer.status, 429, "{name}");
         assert_eq!(answer.header("retry-after"), Some("30"), "{name}");
@@ -166,7 +166,7 @@ async fn who_asks_too_often_is_refused_in_the_shape_of_its_line_before_the_body_
         assert_eq!(answer.body, expected, "{name}");
     }
     assert_eq!(dispatcher.metrics.rate_limit_rejected.get(), 4);
-    // Another is not affected, nor is what costs nothing.
+    // Another principal is not affected, and exempt paths are not limited.
     assert_eq!(ask(&dispatcher, HERE, keyed(Request::get("/tasks/t"), "key-of-bob")).await.status, 404);
     for (request, status) in [
         (Request::get("/livez"), 200),
@@ -174,7 +174,7 @@ async fn who_asks_too_often_is_refused_in_the_shape_of_its_line_before_the_body_
         (Request::get("/.well-known/agent.json"), 200),
         (Request::options("/tasks/t"), 405),
         (Request::options("/"), 405),
-        // Counted for everybody at this address who shows no credential.
+        // Counted by address, for all clients without a credential.
         (Request::get("/openapi.json"), 200),
     ] {
         let request = if status == 405 { keyed(request, "key") } else { request };
@@ -186,13 +186,13 @@ async fn who_asks_too_often_is_refused_in_the_shape_of_its_line_before_the_body_
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_credential_the_address_is_counted() {
+async fn requests_without_a_credential_are_counted_by_address() {
     let dispatcher = dispatcher(Limits { rate: Some(in_a_minute(1)), ..Limits::default() });
     let there = IpAddr::from([192, 0, 2, 1]);
     for (peer, status) in [(HERE, 200), (HERE, 429), (there, 200), (there, 429)] {
         assert_eq!(ask(&dispatcher, peer, Request::get("/openapi.json")).await.status, status);
     }
-    // Headers of proxies are anybody's to send.
+    // Proxy headers are not trusted: any client can send them.
     for header in ["x-forwarded-for", "forwarded", "x-real-ip"] {
         let request = Request::get("/openapi.json").header(header, "198.51.100.7");
         assert_eq!(ask(&dispatcher, there, request).await.status, 429);
@@ -200,12 +200,12 @@ async fn without_a_credential_the_address_is_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_guesses_credentials_is_refused_whatever_comes_next() {
+async fn an_address_that_guesses_credentials_is_refused_even_with_a_right_one() {
     let guesser = IpAddr::from([192, 0, 2, 1]);
     let other = IpAddr::from([192, 0, 2, 2]);
     let dispatcher = dispatcher(Limits { failed_logins: Some(in_a_minute(3)), ..Limits::default() });
     let get = |key: &'static str| keyed(Request::get("/tasks/t"), key);
-    // Nobody guesses by showing nothing, and a right credential in between takes nothing back.
+    // A request without a credential is no guess, and a right credential in between resets nothing.
     for _ in 0..10 {
         assert_eq!(ask(&dispatcher, guesser, Request::get("/tasks/t")).await.status, 401);
     }
@@ -215,7 +215,7 @@ async fn who_guesses_credentials_is_refused_whatever_comes_next() {
     assert_eq!(ask(&dispatcher, guesser, keyed(Request::options("/"), "wrong")).await.status, 401);
     assert_eq!(ask(&dispatcher, guesser, keyed(Request::get("/openapi.json"), "wrong")).await.status, 401);
     assert_eq!(dispatcher.metrics.failed_logins.get(), 3);
-    for (name, request) in in_all_shapes() {
+    for (name, request) in in_all_formats() {
         for key in ["wrong", "key"] {
             let request = keyed(
                 Request::builder().method(request.method_ref().unwrap()).uri(request.uri_ref().unwrap()),
@@ -229,13 +229,13 @@ async fn who_guesses_credentials_is_refused_whatever_comes_next() {
     }
     assert_eq!(dispatcher.metrics.refused.of(Limit::FailedLogins).get(), 8);
     assert_eq!(dispatcher.metrics.failed_logins.get(), 3);
-    // What needs no credential is served, and others are not affected.
+    // Public paths are served, and other addresses are not affected.
     assert_eq!(ask(&dispatcher, guesser, Request::get("/livez")).await.status, 200);
     assert_eq!(ask(&dispatcher, guesser, Request::get("/openapi.json")).await.status, 200);
     assert_eq!(ask(&dispatcher, other, get("key")).await.status, 404);
     tokio::time::advance(Duration::from_secs(20)).await;
     assert_eq!(ask(&dispatcher, guesser, get("key")).await.status, 404);
-    // From this machine, where a proxy may be, nobody is locked out.
+    // A loopback address, where a proxy may run, is never locked.
     for _ in 0..10 {
         assert_eq!(ask(&dispatcher, HERE, get("wrong")).await.status, 401);
     }
@@ -243,7 +243,7 @@ async fn who_guesses_credentials_is_refused_whatever_comes_next() {
 }
 
 #[tokio::test]
-async fn the_guard_stands_before_every_path_and_verb() {
+async fn the_guard_checks_every_path_and_verb() {
     let limits = Limits { allowed_hosts: vec!["agent.example".to_owned()], ..Limits::default() };
     let dispatcher = dispatcher(limits);
     let paths = [
@@ -294,7 +294,7 @@ async fn the_guard_stands_before_every_path_and_verb() {
 }
 
 #[tokio::test]
-async fn the_guard_speaks_the_line_of_the_request() {
+async fn the_guard_answers_in_the_format_of_the_request() {
     let dispatcher = dispatcher(Limits::default());
     let text =
         "Cross-origin request rejected; pages may call from the gateway's own site and its allowed origins.";
@@ -304,7 +304,7 @@ async fn the_guard_speaks_the_line_of_the_request() {
         format!("{{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{{\"code\":-32007,\"message\":\"{text}\""),
         format!("{{\"message\":\"{text}\",\"error\":\"{text}\",\"code\":-32007,"),
     ];
-    for ((name, request), start) in in_all_shapes().into_iter().zip(starts) {
+    for ((name, request), start) in in_all_formats().into_iter().zip(starts) {
         let answer = ask(&dispatcher, HERE, request.header("origin", "https://evil.example")).await;
         assert_eq!(answer.status, 403, "{name}");
         assert!(answer.body.starts_with(&start), "{name} {}", answer.body);
@@ -312,7 +312,7 @@ async fn the_guard_speaks_the_line_of_the_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_answer_tells_its_trace() {
+async fn every_response_has_its_trace() {
     let limits =
         Limits { rate: Some(in_a_minute(4)), failed_logins: Some(in_a_minute(1)), ..Limits::default() };
     let dispatcher = dispatcher(limits);
@@ -351,7 +351,7 @@ async fn every_answer_tells_its_trace() {
 }
 
 #[tokio::test]
-async fn answers_are_counted_by_line_binding_and_kind() {
+async fn responses_are_counted_by_version_binding_and_kind() {
     let dispatcher = dispatcher(Limits::default());
     let body = |method: &str| {
         let body =
@@ -365,7 +365,7 @@ async fn answers_are_counted_by_line_binding_and_kind() {
         ask(&dispatcher, HERE, keyed(Request::get(path), key)).await;
     }
     ask(&dispatcher, HERE, Request::get("/livez")).await;
-    // One without an id is done or refused in silence, and counted.
+    // A notification gets no error, but is counted.
     let notification = Full::new(Bytes::from_static(b"{\"jsonrpc\":\"2.0\",\"method\":\"Nonsense\"}"));
     ask_with(&dispatcher, HERE, keyed(Request::post("/"), "key"), notification).await;
     let mut page = String::new();

@@ -1,4 +1,4 @@
-//! A document that is the same for long, mostly for the whole life of the process, with its validators.
+//! A document that rarely changes, mostly never during the life of the process, with its validators.
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_ENCODING, ETAG, LAST_MODIFIED, VARY};
@@ -12,84 +12,85 @@ use crate::conditional;
 use crate::media::Media;
 use crate::reply::{self, Response};
 
-/// Who may see a document, and so who may keep it: for five minutes, since it rarely changes.
+/// Which caches may keep a document. All may keep it for five minutes, because it rarely changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Readers {
-    Anybody,
-    /// Anybody, but whoever shows a credential gets another one under the same address.
-    WhoeverHasNoCredential,
-    /// No cache that others use may keep it.
-    Callers,
+pub(super) enum CacheScope {
+    Public,
+    /// Public, but a request with a credential gets another document at the same address.
+    PublicWithoutCredential,
+    /// No shared cache may keep the document.
+    Private,
 }
 
-impl Readers {
+impl CacheScope {
     fn cache_control(self) -> HeaderValue {
         HeaderValue::from_static(match self {
-            Self::Anybody | Self::WhoeverHasNoCredential => "public, max-age=300",
-            Self::Callers => "private, max-age=300",
+            Self::Public | Self::PublicWithoutCredential => "public, max-age=300",
+            Self::Private => "private, max-age=300",
         })
     }
 
-    /// What else in a request the answer depends on.
+    /// The request headers that the response depends on.
     fn vary(self) -> HeaderValue {
         HeaderValue::from_static(match self {
-            Self::Anybody => "Accept-Encoding, A2A-Version",
-            Self::WhoeverHasNoCredential | Self::Callers => {
+            Self::Public => "Accept-Encoding, A2A-Version",
+            Self::PublicWithoutCredential | Self::Private => {
                 "Accept-Encoding, A2A-Version, Authorization, X-API-Key"
             }
         })
     }
 }
 
-/// What all documents of a moment have in common.
+/// What all documents that are built together have in common.
 #[derive(Debug)]
-pub(super) struct Preparing {
-    /// Since when the documents are what they are.
+pub(super) struct DocumentBuilder {
+    /// The modification time of the documents.
     pub(super) started: Timestamp,
     /// A shorter document is not compressed.
     pub(super) gzip_minimum: usize,
 }
 
-impl Preparing {
-    pub(super) fn document(&self, plain: Bytes, readers: Readers) -> Prepared {
+impl DocumentBuilder {
+    pub(super) fn build(&self, plain: Bytes, scope: CacheScope) -> PreparedDocument {
         let tag = format!("W/{}", conditional::tag(&Sha256::digest(&plain)));
         let last_modified = conditional::http_date(self.started);
-        Prepared { gzip: compress::gzip_of(&plain, self.gzip_minimum), plain, tag, last_modified, readers }
+        let gzip = compress::gzip_of(&plain, self.gzip_minimum);
+        PreparedDocument { gzip, plain, tag, last_modified, scope }
     }
 }
 
 #[derive(Debug)]
-pub(super) struct Prepared {
+pub(super) struct PreparedDocument {
     plain: Bytes,
-    /// `None`: it is too short to gain from it.
+    /// `None`: the document is too short to gain from compression.
     gzip: Option<Bytes>,
-    /// Weak, since it stands for both encodings.
+    /// Weak, because it stands for both encodings.
     tag: String,
     last_modified: String,
-    readers: Readers,
+    scope: CacheScope,
 }
 
-impl Prepared {
+impl PreparedDocument {
     pub(super) fn plain(&self) -> Bytes {
         self.plain.clone()
     }
 
     /// Answers a GET or a HEAD.
     pub(super) fn answer(&self, parts: &Parts) -> Response {
-        // Only the tag counts. All documents are of one date, so it cannot tell the form that a client has from the one that
-        // it would get.
-        let mut response = if conditional::is_known(&parts.headers, &self.tag) {
+        // Only the tag counts. All documents have the same date, so a date cannot tell the form that the client has from the
+        // form that it would get.
+        let mut response = if conditional::matches_tag(&parts.headers, &self.tag) {
             reply::empty(StatusCode::NOT_MODIFIED)
         } else {
             self.content(parts)
         };
         let headers = response.headers_mut();
         for (name, text) in [(ETAG, &self.tag), (LAST_MODIFIED, &self.last_modified)] {
-            let value = HeaderValue::try_from(text).expect("made of characters that a header may hold");
+            let value = HeaderValue::try_from(text).expect("a header may hold tags and dates");
             headers.insert(name, value);
         }
-        headers.insert(CACHE_CONTROL, self.readers.cache_control());
-        headers.insert(VARY, self.readers.vary());
+        headers.insert(CACHE_CONTROL, self.scope.cache_control());
+        headers.insert(VARY, self.scope.vary());
         response
     }
 

@@ -1,4 +1,4 @@
-//! What is served and what the documents say is served are the same.
+//! The routing and the documents agree on what is served.
 
 use std::collections::BTreeSet;
 use std::mem::discriminant;
@@ -8,7 +8,7 @@ use longshore_wire::v03::Dialect;
 
 use crate::route::{Resolved, Route, Target, resolve};
 
-/// One of each. Whoever adds a route is reminded of it by the compiler, since the match has no arm for it.
+/// One route of each kind. The compiler reports a new route here, because the match has no arm for it.
 fn every_route() -> Vec<Route> {
     let id = String::new;
     let next = |route: &Route| match route {
@@ -32,19 +32,19 @@ fn every_route() -> Vec<Route> {
     std::iter::successors(Some(Route::Rpc), next).collect()
 }
 
-/// Each path of the table: the line that it belongs to, its verbs, and who may use it.
+/// Each path of the table: its version, its verbs, and who may use it.
 fn every_path() -> Vec<(&'static str, Option<ProtocolVersion>, BTreeSet<&'static str>, Access)> {
     let mut paths = Vec::new();
     for row in &ROUTES {
         let verbs = row.verbs.iter().map(|verb| verb.as_str()).collect();
         paths.push((row.path, row.line, verbs, row.access));
     }
-    for line in ProtocolVersion::ALL {
-        let endpoints: Vec<_> = OPERATIONS.iter().flat_map(|operation| operation.rest(line)).collect();
+    for version in ProtocolVersion::ALL {
+        let endpoints: Vec<_> = OPERATIONS.iter().flat_map(|operation| operation.rest(version)).collect();
         for path in endpoints.iter().map(|endpoint| endpoint.path).collect::<BTreeSet<_>>() {
             let of_path = endpoints.iter().filter(|endpoint| endpoint.path == path);
             let verbs = of_path.map(|endpoint| endpoint.verb.as_str()).collect();
-            paths.push((path, Some(line), verbs, Access::Credential));
+            paths.push((path, Some(version), verbs, Access::Credential));
         }
     }
     paths
@@ -53,12 +53,12 @@ fn every_path() -> Vec<(&'static str, Option<ProtocolVersion>, BTreeSet<&'static
 #[test]
 fn every_path_of_the_documents_is_served_and_every_route_is_in_the_documents() {
     let mut reached = Vec::new();
-    for (path, line, verbs, access) in every_path() {
+    for (path, version, verbs, access) in every_path() {
         let target = resolve(&path.replace("{id}", "t1").replace("{push_id}", "p1"));
-        let Target { base: None, line: served_for, resolved: Resolved::Route(route) } = target else {
+        let Target { base: None, version: served_for, resolved: Resolved::Route(route) } = target else {
             panic!("{path} is not served");
         };
-        assert_eq!(served_for, line, "{path}");
+        assert_eq!(served_for, version, "{path}");
         let taken: BTreeSet<&str> = route.verbs().iter().map(http::Method::as_str).collect();
         assert_eq!(taken, verbs, "{path}");
         assert_eq!(route.access(), access, "{path}");
@@ -69,12 +69,12 @@ fn every_path_of_the_documents_is_served_and_every_route_is_in_the_documents() {
     }
 }
 
-/// HEAD is answered where the table says so and nowhere else: for documents, files, health and metrics.
+/// HEAD is accepted for documents, files, health and metrics only, and the table says so.
 #[test]
-fn what_is_no_operation_has_head() {
+fn only_paths_that_are_not_operations_accept_head() {
     for (path, _, verbs, _) in every_path() {
-        let is_one = path.contains("ard") || path.contains(".json") || path.starts_with("/artifacts");
+        let is_document = path.contains("ard") || path.contains(".json") || path.starts_with("/artifacts");
         let has_head = verbs.contains(Verb::Head.as_str());
-        assert_eq!(has_head, is_one || ["/livez", "/health", "/metrics"].contains(&path), "{path}");
+        assert_eq!(has_head, is_document || ["/livez", "/health", "/metrics"].contains(&path), "{path}");
     }
 }

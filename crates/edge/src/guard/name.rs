@@ -1,10 +1,10 @@
-//! The names of sites and hosts, as they are written in headers and lists.
+//! Names of origins and hosts, as headers and lists of allowed names spell them.
 
 use std::net::{IpAddr, Ipv6Addr};
 
-/// A host as somebody called it: `example.com`, `Example.com.:8000`, `[::1]:8000`.
+/// A host as a client wrote it: `example.com`, `Example.com.:8000`, `[::1]:8000`.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Named {
+pub(super) struct HostPort {
     pub(super) host: Host,
     pub(super) port: Option<u16>,
 }
@@ -12,27 +12,27 @@ pub(super) struct Named {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Host {
     Address(IpAddr),
-    /// In small letters, without a dot at its end.
+    /// In lower case, without a trailing dot.
     Name(String),
 }
 
-/// A host of the list.
+/// An entry of the list of allowed hosts.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Allowed {
-    host: AllowedHost,
-    /// `None`: any.
+pub(super) struct AllowedHost {
+    host: HostPattern,
+    /// `None`: any port.
     port: Option<u16>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum AllowedHost {
-    One(Host),
-    /// Every name that ends so and has something before it. Begins with a dot.
-    Under(String),
+enum HostPattern {
+    Exact(Host),
+    /// All subdomains of a name. Begins with a dot.
+    Subdomains(String),
 }
 
-impl Named {
-    /// `None`: nothing that a request can be for.
+impl HostPort {
+    /// `None`: the text is not a valid host.
     pub(super) fn parse(authority: &str) -> Option<Self> {
         if let Some(rest) = authority.strip_prefix('[') {
             let (address, port) = rest.split_once(']')?;
@@ -44,7 +44,7 @@ impl Named {
         Self::with_port(Host::parse(host)?, port)
     }
 
-    /// `port`: nothing, or a colon and a number. An empty number is none.
+    /// `port`: empty, or a colon and a number. An empty number means no port.
     fn with_port(host: Host, port: &str) -> Option<Self> {
         let port = if matches!(port, "" | ":") { None } else { Some(number(port)?) };
         Some(Self { host, port })
@@ -72,63 +72,63 @@ impl Host {
     }
 }
 
-impl Allowed {
-    /// `None`: nothing that could ever match.
+impl AllowedHost {
+    /// `None`: the entry could never match.
     pub(super) fn parse(entry: &str) -> Option<Self> {
         let entry = entry.trim();
-        // Without brackets there is no port behind it.
+        // An IPv6 address without brackets has no port.
         if let Ok(address) = entry.parse::<Ipv6Addr>() {
-            return Some(Self { host: AllowedHost::One(Host::Address(address.into())), port: None });
+            return Some(Self { host: HostPattern::Exact(Host::Address(address.into())), port: None });
         }
         let Some(under) = entry.strip_prefix("*.") else {
-            let Named { host, port } = Named::parse(entry)?;
-            return Some(Self { host: AllowedHost::One(host), port });
+            let HostPort { host, port } = HostPort::parse(entry)?;
+            return Some(Self { host: HostPattern::Exact(host), port });
         };
-        match Named::parse(under)? {
-            Named { host: Host::Name(name), port } => {
-                Some(Self { host: AllowedHost::Under(format!(".{name}")), port })
+        match HostPort::parse(under)? {
+            HostPort { host: Host::Name(name), port } => {
+                Some(Self { host: HostPattern::Subdomains(format!(".{name}")), port })
             }
-            Named { host: Host::Address(_), .. } => None,
+            HostPort { host: Host::Address(_), .. } => None,
         }
     }
 
-    pub(super) fn has(&self, named: &Named) -> bool {
+    pub(super) fn matches(&self, named: &HostPort) -> bool {
         let is_host = match (&self.host, &named.host) {
-            (AllowedHost::One(one), host) => one == host,
-            (AllowedHost::Under(end), Host::Name(name)) => {
+            (HostPattern::Exact(one), host) => one == host,
+            (HostPattern::Subdomains(end), Host::Name(name)) => {
                 name.len() > end.len() && name.ends_with(end.as_str())
             }
-            (AllowedHost::Under(_), Host::Address(_)) => false,
+            (HostPattern::Subdomains(_), Host::Address(_)) => false,
         };
-        is_host && self.has_port_of(named)
+        is_host && self.matches_port(named)
     }
 
-    /// Whether it is a name of this machine, where `named` is another one.
-    pub(super) fn is_loopback_as(&self, named: &Named) -> bool {
+    /// Whether the entry is a loopback name with the port of `named`, which is another loopback name.
+    pub(super) fn is_loopback_like(&self, named: &HostPort) -> bool {
         match &self.host {
-            AllowedHost::One(host) => {
-                Named { host: host.clone(), port: None }.is_loopback() && self.has_port_of(named)
+            HostPattern::Exact(host) => {
+                HostPort { host: host.clone(), port: None }.is_loopback() && self.matches_port(named)
             }
-            AllowedHost::Under(_) => false,
+            HostPattern::Subdomains(_) => false,
         }
     }
 
-    fn has_port_of(&self, named: &Named) -> bool {
+    fn matches_port(&self, named: &HostPort) -> bool {
         self.port.is_none() || self.port == named.port
     }
 }
 
-/// An origin as it is compared: small letters, no slash at its end, no port that its scheme implies. What is no origin stays
-/// as it is, and so does `null`.
+/// An origin in the form that is compared: lower case, no trailing slash, no default port. A text that is not an origin stays
+/// unchanged, and so does `null`.
 pub(super) fn canonical_origin(text: &str) -> String {
     let text = text.trim().to_ascii_lowercase();
     let text = text.strip_suffix('/').unwrap_or(&text);
     let Some((scheme, site)) = text.split_once("://") else { return text.to_owned() };
-    // A dot at the end makes another site of it for browsers, so it is not dropped.
+    // Browsers treat a host with a trailing dot as another site, so the dot is not dropped.
     if site.ends_with('.') || site.contains(".:") {
         return text.to_owned();
     }
-    let Some(Named { host, port }) = Named::parse(site) else { return text.to_owned() };
+    let Some(HostPort { host, port }) = HostPort::parse(site) else { return text.to_owned() };
     let host = match host {
         Host::Address(IpAddr::V6(address)) => format!("[{address}]"),
         Host::Address(address) => address.to_string(),
@@ -145,7 +145,7 @@ pub(super) fn canonical_origin(text: &str) -> String {
     }
 }
 
-/// The number of a port with its colon: digits and nothing else.
+/// The port number after a colon: digits and nothing else.
 fn number(text: &str) -> Option<u16> {
     let digits = text.strip_prefix(':')?;
     if digits.bytes().all(|byte| byte.is_ascii_digit()) { digits.parse().ok() } else { None }

@@ -28,14 +28,14 @@ fn takes_origins(guard: &Guard, origins: &[&str]) -> bool {
 }
 
 #[test]
-fn origins() {
+fn only_the_own_and_the_listed_origins_are_allowed() {
     let public = "https://Agent.Example.com:443/base/";
     let listed =
         ["https://app.example.com", "HTTP://Other.example:80/", "http://x.example:8080", "http://[0:0::1]:7"];
     let guard = guard(&listed, &[], public, OPEN);
     let cases: &[(&[&str], bool)] = &[
         (&[], true),
-        // The gateway's own.
+        // The gateway's own origin.
         (&["https://agent.example.com"], true),
         (&["https://agent.example.com:443"], true),
         (&["https://AGENT.example.com/"], true),
@@ -46,7 +46,7 @@ fn origins() {
         (&["https://evil-agent.example.com"], false),
         (&["https://agent.example.com@evil.example"], false),
         (&["https://agent.example.com/base"], false),
-        // Those of the list.
+        // Origins of the list.
         (&["https://app.example.com"], true),
         (&["http://other.example"], true),
         (&["http://other.example:80"], true),
@@ -56,7 +56,7 @@ fn origins() {
         (&["http://[::1]:7"], true),
         (&["http://[::1]:8"], false),
         (&["http://[::1"], false),
-        // A name of this machine is nothing special where others can come.
+        // A loopback name is nothing special on an address that other machines can reach.
         (&["http://localhost:8000"], false),
         (&["http://127.0.0.1:8000"], false),
         (&["null"], false),
@@ -66,7 +66,7 @@ fn origins() {
         (&["nonsense"], false),
         (&["https://"], false),
         (&["file://"], false),
-        // More than one, whatever they are.
+        // More than one origin, whatever they are.
         (&["https://app.example.com", "https://app.example.com"], false),
         (&["https://app.example.com", "https://evil.example"], false),
         (&["https://evil.example", "https://app.example.com"], false),
@@ -85,14 +85,14 @@ fn origins() {
 }
 
 #[test]
-fn null_is_an_origin_if_it_is_listed() {
+fn null_is_an_allowed_origin_only_if_it_is_listed() {
     let guard = guard(&["null"], &[], "http://127.0.0.1:8000", LOCAL);
     assert!(takes_origins(&guard, &["null"]));
     assert!(!takes_origins(&guard, &["nul"]));
 }
 
 #[test]
-fn on_a_loopback_address_all_names_of_it_are_one_origin() {
+fn on_a_loopback_address_all_loopback_names_are_one_origin() {
     let own = [
         "http://localhost:8000",
         "http://LocalHost:8000/",
@@ -121,7 +121,7 @@ fn on_a_loopback_address_all_names_of_it_are_one_origin() {
             assert!(!takes_origins(&guard, &[origin]), "{bound} {origin}");
         }
     }
-    // The port that nobody writes.
+    // The default port, which clients leave out.
     let guard = guard(&[], &[], "https://agent.example", "127.0.0.1:80");
     assert!(takes_origins(&guard, &["http://localhost"]));
     assert!(!takes_origins(&guard, &["http://localhost:8000"]));
@@ -132,7 +132,7 @@ fn takes_host(guard: &Guard, host: &str) -> bool {
 }
 
 #[test]
-fn hosts() {
+fn only_listed_hosts_are_allowed() {
     let listed = [
         "Example.com",
         "api.example.org:8443",
@@ -152,12 +152,12 @@ fn hosts() {
         ("sub.example.com", false),
         ("example.com.evil.example", false),
         ("evilexample.com", false),
-        // With a port in the list only that port.
+        // An entry with a port allows that port only.
         ("api.example.org:8443", true),
         ("api.example.org.:8443", true),
         ("api.example.org:8444", false),
         ("api.example.org", false),
-        // A wildcard is never the apex, and never a part of a label.
+        // A wildcard matches neither the domain itself nor a part of a label.
         ("a.wild.example", true),
         ("a.b.Wild.example.:1", true),
         ("wild.example", false),
@@ -166,7 +166,7 @@ fn hosts() {
         ("*.wild.example", false),
         ("a.port.example:81", true),
         ("a.port.example", false),
-        // Addresses, of version 6 in brackets.
+        // IPv6 addresses need brackets.
         ("[::1]", true),
         ("[::1]:8000", true),
         ("[0:0::0:1]:8000", true),
@@ -178,7 +178,7 @@ fn hosts() {
         ("[fe80::1]", false),
         ("10.0.0.7", true),
         ("10.0.0.8", false),
-        // Nothing that names a host.
+        // Texts that are not a host.
         ("", false),
         (":80", false),
         (".", false),
@@ -190,7 +190,7 @@ fn hosts() {
         ("example.com/path", false),
         ("example.com, example.com", false),
         ("example..com", false),
-        // A name of this machine is nothing special where others can come.
+        // A loopback name is nothing special on an address that other machines can reach.
         ("localhost", false),
         ("127.0.0.1", false),
     ];
@@ -208,7 +208,7 @@ fn hosts() {
 }
 
 #[test]
-fn an_authority_stands_in_place_of_the_host() {
+fn the_authority_of_the_uri_replaces_the_host_header() {
     let guard = guard(&[], &["example.com"], "https://example.com", OPEN);
     let cases: [(&str, Option<&str>, bool); 6] = [
         ("http://example.com/", None, true),
@@ -225,7 +225,7 @@ fn an_authority_stands_in_place_of_the_host() {
 }
 
 #[test]
-fn on_a_loopback_address_one_name_of_it_stands_for_all() {
+fn on_a_loopback_address_one_allowed_loopback_name_allows_all() {
     let any_port = guard(&[], &["localhost"], "http://localhost:8000", LOCAL);
     let one_port = guard(&[], &["127.0.0.1:8000"], "http://localhost:8000", LOCAL);
     let elsewhere = guard(&[], &["example.com"], "http://localhost:8000", LOCAL);
@@ -240,7 +240,7 @@ fn on_a_loopback_address_one_name_of_it_stands_for_all() {
 }
 
 #[test]
-fn without_a_list_every_host_is_right_and_with_one_that_says_nothing_none_is() {
+fn an_empty_list_allows_every_host_and_a_list_of_invalid_entries_none() {
     let any = guard(&[], &[], "https://example.com", OPEN);
     assert!(takes_host(&any, "whatever"));
     assert!(any.check(&parts("/", &[])).is_ok());
@@ -249,15 +249,15 @@ fn without_a_list_every_host_is_right_and_with_one_that_says_nothing_none_is() {
 }
 
 #[test]
-fn what_an_operator_should_know_is_said() {
+fn questionable_origins_and_hosts_are_reported_to_the_operator() {
     type Words = &'static [&'static str];
 
     let none: Words = &[];
-    // Origins, hosts, the public URL, what is listened on; what is said.
+    // Origins, hosts, the public URL, the listening address; the expected warnings.
     let cases: &[(Words, Words, &str, &str, Words)] = &[
         (none, none, "http://127.0.0.1:8000", LOCAL, none),
         (none, &["example.com"], "https://example.com", OPEN, none),
-        // All names of this machine are one, where only it can call.
+        // On a loopback address all loopback names are one.
         (none, &["localhost"], "http://127.0.0.1:8000", LOCAL, none),
         (
             none,

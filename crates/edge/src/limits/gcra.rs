@@ -1,8 +1,8 @@
-//! How often something may happen for each key, by the generic cell rate algorithm.
+//! Limits how often something may happen for each key, by the generic cell rate algorithm (GCRA).
 //!
-//! Of a key only one moment is kept: when everything that it took will be paid off, at one share of the window each. It
-//! may be as far ahead as the window is long. So the memory of a key does not grow with what it asks, and there is
-//! nothing to be done while it does not.
+//! Each key has one timestamp: the time at which everything that it took is paid off, at one share of the window each. The
+//! timestamp may be as far ahead as the window is long. So the memory for a key does not grow with its requests, and nothing
+//! has to be done while a key is idle.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -13,78 +13,78 @@ use tokio::time::Instant;
 
 use super::Rate;
 
-/// Requests of different keys seldom wait for each other.
+/// With several shards, requests of different keys seldom wait for each other.
 const SHARDS: usize = 16;
 
-/// As many keys as all shards together remember.
+/// The number of keys that all shards together remember.
 const MAX_KEYS: usize = 100_000;
 
 #[derive(Debug)]
 pub(crate) struct Gcra<K> {
-    /// What one costs.
+    /// The time that one request costs.
     share: Duration,
-    /// How far ahead a key may have taken and still take one more.
-    patience: Duration,
+    /// How far ahead the timestamp of a key may be when it takes one more.
+    burst: Duration,
     keys_per_shard: usize,
     hasher: RandomState,
     shards: [Mutex<HashMap<K, Instant>>; SHARDS],
 }
 
 impl<K: Eq + Hash> Gcra<K> {
-    /// `None` if that is no limit.
+    /// `None`: the rate means no limit.
     pub(crate) fn new(rate: Rate) -> Option<Self> {
-        Self::of_size(rate, MAX_KEYS)
+        Self::with_capacity(rate, MAX_KEYS)
     }
 
-    fn of_size(rate: Rate, max_keys: usize) -> Option<Self> {
+    fn with_capacity(rate: Rate, max_keys: usize) -> Option<Self> {
         let share = rate.window.checked_div(rate.requests)?;
         if share.is_zero() {
             return None;
         }
         Some(Self {
             share,
-            patience: share * (rate.requests - 1),
+            burst: share * (rate.requests - 1),
             keys_per_shard: (max_keys / SHARDS).max(1),
             hasher: RandomState::new(),
             shards: std::array::from_fn(|_| Mutex::default()),
         })
     }
 
-    /// Takes one for a key. An error says after how long there will be one, and takes nothing.
+    /// Takes one for a key. The error is the time until one is available; nothing is taken then.
     pub(crate) fn take(&self, key: K) -> Result<(), Duration> {
         let now = Instant::now();
         let mut shard = self.shard(&key);
-        let paid = shard.get(&key).copied().unwrap_or(now).max(now);
-        self.check(paid, now)?;
+        let paid_at = shard.get(&key).copied().unwrap_or(now).max(now);
+        self.wait_for(paid_at, now)?;
         if shard.len() >= self.keys_per_shard && !shard.contains_key(&key) {
             make_room(&mut shard, self.keys_per_shard, now);
         }
-        shard.insert(key, paid + self.share);
+        shard.insert(key, paid_at + self.share);
         Ok(())
     }
 
-    /// Whether there is one for a key, without taking it.
-    pub(crate) fn look(&self, key: &K) -> Result<(), Duration> {
+    /// Whether one is available for a key. Takes nothing.
+    pub(crate) fn check(&self, key: &K) -> Result<(), Duration> {
         let now = Instant::now();
-        let paid = self.shard(key).get(key).copied().unwrap_or(now).max(now);
-        self.check(paid, now)
+        let paid_at = self.shard(key).get(key).copied().unwrap_or(now).max(now);
+        self.wait_for(paid_at, now)
     }
 
-    fn check(&self, paid: Instant, now: Instant) -> Result<(), Duration> {
-        let wait = (paid - now).saturating_sub(self.patience);
+    fn wait_for(&self, paid_at: Instant, now: Instant) -> Result<(), Duration> {
+        let wait = (paid_at - now).saturating_sub(self.burst);
         if wait.is_zero() { Ok(()) } else { Err(wait) }
     }
 
     fn shard(&self, key: &K) -> MutexGuard<'_, HashMap<K, Instant>> {
-        let place = self.hasher.hash_one(key) % SHARDS as u64;
-        self.shards[usize::try_from(place).unwrap_or(0)].lock().unwrap_or_else(PoisonError::into_inner)
+        let shard = self.hasher.hash_one(key) % SHARDS as u64;
+        self.shards[usize::try_from(shard).unwrap_or(0)].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Forgets keys that have paid everything, which changes nothing for them, and if that is not enough those that owe least:
-/// whoever is refused now stays refused. Much is forgotten at once, so that it is seldom done.
+/// Forgets keys that have paid off everything, which changes nothing for them. If that is not enough, forgets those that owe
+/// least, so that a key that is refused now stays refused. An eighth is freed at once, so that this happens seldom.
 fn make_room<K: Eq + Hash>(shard: &mut HashMap<K, Instant>, max: usize, now: Instant) {
-    shard.retain(|_, paid| *paid > now);
+    shard.retain(|_, paid_at| *paid_at > now);
     let keep = max - max.div_ceil(8);
     if shard.len() <= keep {
         return;
@@ -93,10 +93,10 @@ fn make_room<K: Eq + Hash>(shard: &mut HashMap<K, Instant>, max: usize, now: Ins
     let spared = debts.len() - keep;
     let (_, most, _) = debts.select_nth_unstable(spared - 1);
     let (most, mut left) = (*most, spared);
-    shard.retain(|_, paid| {
-        let goes = left > 0 && *paid <= most;
-        left -= usize::from(goes);
-        !goes
+    shard.retain(|_, paid_at| {
+        let is_removed = left > 0 && *paid_at <= most;
+        left -= usize::from(is_removed);
+        !is_removed
     });
 }
 
@@ -111,31 +111,31 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn all_may_come_at_once_and_the_next_when_its_share_is_over() {
+    async fn a_burst_is_allowed_and_then_one_for_each_share_of_the_window() {
         let gcra = gcra(4, 60);
         for _ in 0..4 {
             assert_eq!(gcra.take(1), Ok(()));
         }
-        // Refusals cost nothing, so whoever asks again does not wait longer for it.
+        // A refusal costs nothing, so asking again does not prolong the wait.
         for _ in 0..10 {
             assert_eq!(gcra.take(1), Err(15 * SECOND));
-            assert_eq!(gcra.look(&1), Err(15 * SECOND));
+            assert_eq!(gcra.check(&1), Err(15 * SECOND));
         }
-        // Others have their own.
+        // Other keys are independent.
         assert_eq!(gcra.take(2), Ok(()));
         tokio::time::advance(14 * SECOND).await;
         assert_eq!(gcra.take(1), Err(SECOND));
         tokio::time::advance(SECOND).await;
-        assert_eq!(gcra.look(&1), Ok(()));
+        assert_eq!(gcra.check(&1), Ok(()));
         assert_eq!(gcra.take(1), Ok(()));
         assert_eq!(gcra.take(1), Err(15 * SECOND));
-        // After a whole window of nothing, all of them again, and no more.
+        // After an idle window the whole burst is available again, and no more.
         tokio::time::advance(3600 * SECOND).await;
         assert_eq!((0..10).filter(|_| gcra.take(1).is_ok()).count(), 4);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_keeps_to_the_rate_is_never_refused_and_nobody_gets_more() {
+    async fn a_key_gets_exactly_its_rate() {
         let gcra = gcra(7, 10);
         let step = Duration::from_millis(100);
         let mut taken = Vec::new();
@@ -146,7 +146,7 @@ mod tests {
             }
             tokio::time::advance(step).await;
         }
-        // The burst and then 7 in 10 seconds.
+        // The burst, and then 7 in 10 seconds.
         let expected = 7 + 100 * 7 / 10;
         assert!(taken.len().abs_diff(expected) <= 1, "{} of {expected}", taken.len());
         for (count, at) in taken.iter().enumerate() {
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_no_limit_is_none() {
+    async fn a_rate_of_zero_means_no_limit() {
         for (requests, window) in [(0, SECOND), (10, Duration::ZERO), (0, Duration::ZERO)] {
             assert!(Gcra::<u32>::new(Rate { requests, window }).is_none());
         }
@@ -166,9 +166,9 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn keys_have_a_bound_and_those_that_are_refused_are_not_forgotten() {
+    async fn the_number_of_keys_is_bounded_and_refused_keys_are_not_forgotten() {
         let rate = Rate { requests: 2, window: 60 * SECOND };
-        let gcra: Gcra<u32> = Gcra::of_size(rate, 1600).unwrap();
+        let gcra: Gcra<u32> = Gcra::with_capacity(rate, 1600).unwrap();
         for key in 0..10 {
             for _ in 0..2 {
                 gcra.take(key).unwrap();
@@ -182,7 +182,7 @@ mod tests {
         for key in 0..10 {
             assert_eq!(gcra.take(key), Err(30 * SECOND), "{key}");
         }
-        // Who has paid is forgotten first.
+        // Keys that have paid off are forgotten first.
         tokio::time::advance(61 * SECOND).await;
         for key in 30_000..40_000 {
             gcra.take(key).unwrap();
@@ -192,7 +192,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_shard_of_one_key_has_room_for_the_next() {
-        let gcra: Gcra<u32> = Gcra::of_size(Rate { requests: 2, window: SECOND }, 1).unwrap();
+        let gcra: Gcra<u32> = Gcra::with_capacity(Rate { requests: 2, window: SECOND }, 1).unwrap();
         for key in 0..1000 {
             gcra.take(key).unwrap();
         }

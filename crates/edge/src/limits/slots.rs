@@ -1,19 +1,19 @@
-//! How many event streams are open, in all and of each principal.
+//! Limits the open event streams, in all and of each principal.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use longshore_meter::label::Limit;
-use longshore_meter::{Held, Metrics};
+use longshore_meter::{GaugeGuard, Metrics};
 use longshore_model::{Error, ErrorKind, Principal, Result};
 
 use super::Limits;
 
-/// Nobody knows when a stream ends; most do within a turn.
-const COME_BACK: Duration = Duration::from_secs(5);
+/// When a stream ends is unknown; most end within a turn.
+const RETRY_AFTER: Duration = Duration::from_secs(5);
 
-/// The places for streams.
+/// The slots for event streams.
 #[derive(Debug)]
 pub(crate) struct Slots {
     most: usize,
@@ -25,7 +25,7 @@ pub(crate) struct Slots {
 #[derive(Default, Debug)]
 struct Open {
     all: usize,
-    /// Those who have none are not in it, so it is never larger than the number of streams.
+    /// Principals without a stream are removed, so the map is never larger than the number of streams.
     each: HashMap<Principal, usize>,
 }
 
@@ -36,12 +36,12 @@ pub(crate) enum OpenedFor {
     Subscription,
 }
 
-/// The place of one stream, free again when this is dropped.
+/// The slot of one stream, freed on drop.
 #[derive(Debug)]
 pub(crate) struct Slot {
     slots: Arc<Slots>,
     principal: Principal,
-    _counted: Option<Held>,
+    _counted: Option<GaugeGuard>,
 }
 
 impl Slots {
@@ -55,7 +55,7 @@ impl Slots {
         })
     }
 
-    /// Takes a place, if there is one. Costs nothing but a look, so it comes before everything else that a stream costs.
+    /// Takes a slot, if one is free. This is cheap, so it comes before everything else that a stream costs.
     pub(crate) fn take(self: &Arc<Self>, principal: &Principal, opened_for: OpenedFor) -> Result<Slot> {
         {
             let mut open = self.open();
@@ -89,7 +89,7 @@ impl Slots {
         Error::new(ErrorKind::TooManyRequests, text)
             .detail("limit", name)
             .detail("max", most.to_string())
-            .after(COME_BACK)
+            .after(RETRY_AFTER)
     }
 
     fn open(&self) -> MutexGuard<'_, Open> {
@@ -119,28 +119,28 @@ mod tests {
     }
 
     fn limit(refused: Result<Slot>) -> String {
-        let error = refused.expect_err("there is no place");
+        let error = refused.expect_err("no slot is free");
         assert_eq!(error.kind(), ErrorKind::TooManyRequests);
         assert_eq!(error.retry_after_seconds(), Some(5));
         error.details().iter().find(|(name, _)| name == "limit").unwrap().1.clone()
     }
 
     #[test]
-    fn places_are_counted_in_all_and_for_each_and_come_back() {
+    fn slots_are_counted_in_all_and_for_each_principal_and_are_freed() {
         let (slots, ada, bob) = (slots(3, 2), Principal::new("ada"), Principal::new("bob"));
         let take = |who: &Principal| slots.take(who, OpenedFor::Subscription);
         let mut held = vec![take(&ada).unwrap(), take(&ada).unwrap()];
         assert_eq!(limit(take(&ada)), "streams_per_principal");
         held.push(take(&bob).unwrap());
         assert_eq!(limit(take(&bob)), "streams");
-        assert_eq!(limit(take(&ada)), "streams", "nobody learns there what others have");
+        assert_eq!(limit(take(&ada)), "streams", "the error does not reveal who has the streams");
         held.remove(0);
         held.push(take(&bob).unwrap());
         assert_eq!(slots.metrics.refused.of(Limit::Streams).get(), 2);
         assert_eq!(slots.metrics.refused.of(Limit::StreamsPerPrincipal).get(), 1);
         drop(held);
         assert_eq!(slots.open().all, 0);
-        assert!(slots.open().each.is_empty(), "nobody is remembered for ever");
+        assert!(slots.open().each.is_empty(), "principals without a stream are forgotten");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Which HTTP a connection speaks, by its first bytes.
+//! Detects the HTTP version of a connection by its first bytes.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 
 use super::stream::Handover;
 
-/// What a client of HTTP/2 begins with. No request of HTTP/1 does.
+/// The first bytes of an HTTP/2 client. No HTTP/1 request begins with them.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,19 +21,21 @@ pub(super) enum Protocol {
     Http2,
 }
 
-/// A connection whose first bytes were looked at. Whoever reads from it gets them together with what has come after them:
-/// in two parts they would not fit into hyper's first buffer, and it would take one of twice the size for good.
+/// A connection whose first bytes were read. A reader gets them together with the bytes that came after them: in two parts
+/// they would not fit into hyper's first buffer, and hyper would keep a buffer of twice the size for good.
 #[derive(Debug)]
-pub(super) struct Begun<S> {
-    /// What is left of them.
+pub(super) struct SniffedStream<S> {
+    /// The unread rest of the first bytes.
     start: Bytes,
     rest: TokioIo<S>,
-    /// Is told whether all that was written is with the kernel.
+    /// Notified whether all written bytes have reached the kernel.
     handover: Arc<Handover>,
 }
 
-/// Reads until it is clear what is spoken. `None`: the client went away.
-pub(super) async fn begin<S: AsyncRead + Unpin>(mut stream: S) -> io::Result<Option<(Protocol, Begun<S>)>> {
+/// Reads until the protocol is clear. `None`: the client closed the connection.
+pub(super) async fn sniff<S: AsyncRead + Unpin>(
+    mut stream: S,
+) -> io::Result<Option<(Protocol, SniffedStream<S>)>> {
     let (mut start, mut read) = ([0; PREFACE.len()], 0);
     let protocol = loop {
         match stream.read(&mut start[read..]).await? {
@@ -47,17 +49,17 @@ pub(super) async fn begin<S: AsyncRead + Unpin>(mut stream: S) -> io::Result<Opt
             break Protocol::Http2;
         }
     };
-    Ok(Some((protocol, Begun::again(stream, Bytes::copy_from_slice(&start[..read])))))
+    Ok(Some((protocol, SniffedStream::new(stream, Bytes::copy_from_slice(&start[..read])))))
 }
 
-impl<S> Begun<S> {
-    /// A connection of which this was read, and not looked at.
-    pub(super) fn again(stream: S, start: Bytes) -> Self {
+impl<S> SniffedStream<S> {
+    /// A connection from which `start` was already read.
+    pub(super) fn new(stream: S, start: Bytes) -> Self {
         Self { start, rest: TokioIo::new(stream), handover: Arc::default() }
     }
 
-    /// Who is told whether all that was written is with the kernel.
-    pub(super) fn tell(&mut self, handover: &Arc<Handover>) {
+    /// Sets who is notified whether all written bytes have reached the kernel.
+    pub(super) fn set_handover(&mut self, handover: &Arc<Handover>) {
         self.handover = Arc::clone(handover);
     }
 
@@ -66,7 +68,7 @@ impl<S> Begun<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> Read for Begun<S> {
+impl<S: AsyncRead + Unpin> Read for SniffedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -84,15 +86,15 @@ impl<S: AsyncRead + Unpin> Read for Begun<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> Write for Begun<S> {
+impl<S: AsyncWrite + Unpin> Write for SniffedStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.handover.note_behind(true);
+        self.handover.set_unflushed(true);
         Pin::new(&mut self.rest).poll_write(cx, bytes)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // hyper calls this when it has written all that it had.
-        self.handover.note_behind(false);
+        // hyper calls this when it has written everything.
+        self.handover.set_unflushed(false);
         Pin::new(&mut self.rest).poll_flush(cx)
     }
 
@@ -109,7 +111,7 @@ impl<S: AsyncWrite + Unpin> Write for Begun<S> {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.handover.note_behind(true);
+        self.handover.set_unflushed(true);
         Pin::new(&mut self.rest).poll_write_vectored(cx, slices)
     }
 }
@@ -120,8 +122,8 @@ mod tests {
 
     use super::*;
 
-    /// What is found when a client writes these pieces and closes, and all that can be read then.
-    async fn found(pieces: &[&[u8]]) -> Option<(Protocol, Vec<u8>)> {
+    /// The detected protocol when a client writes these pieces and closes, and all bytes that can be read then.
+    async fn detected(pieces: &[&[u8]]) -> Option<(Protocol, Vec<u8>)> {
         let (mut client, server) = tokio::io::duplex(64);
         let writing = async {
             for piece in pieces {
@@ -130,15 +132,15 @@ mod tests {
             }
             drop(client);
         };
-        let (begun, ()) = tokio::join!(begin(server), writing);
-        let (protocol, begun) = begun.unwrap()?;
+        let (sniffed, ()) = tokio::join!(sniff(server), writing);
+        let (protocol, sniffed) = sniffed.unwrap()?;
         let mut text = Vec::new();
-        TokioIo::new(begun).read_to_end(&mut text).await.unwrap();
+        TokioIo::new(sniffed).read_to_end(&mut text).await.unwrap();
         Some((protocol, text))
     }
 
     #[tokio::test]
-    async fn the_first_bytes_tell_and_are_not_lost() {
+    async fn the_protocol_is_detected_and_no_byte_is_lost() {
         let dribbled: Vec<&[u8]> = PREFACE.chunks(1).collect();
         let cases: [(&[&[u8]], Option<Protocol>); 9] = [
             (&[], None),
@@ -153,19 +155,19 @@ mod tests {
         ];
         for (pieces, expected) in cases {
             let expected = expected.map(|protocol| (protocol, pieces.concat()));
-            assert_eq!(found(pieces).await, expected, "{pieces:?}");
+            assert_eq!(detected(pieces).await, expected, "{pieces:?}");
         }
     }
 
     #[tokio::test]
-    async fn the_first_bytes_come_with_those_behind_them() {
+    async fn the_first_bytes_are_read_together_with_those_after_them() {
         let (mut client, server) = tokio::io::duplex(1024);
         let head = [b'x'; 100];
         client.write_all(&head).await.unwrap();
-        let (_, begun) = begin(server).await.unwrap().unwrap();
-        let (mut begun, mut buffer) = (TokioIo::new(begun), [0; 1024]);
-        // However small the first buffer is.
-        assert_eq!(begun.read(&mut buffer[..3]).await.unwrap(), 3);
-        assert_eq!(begun.read(&mut buffer).await.unwrap(), head.len() - 3);
+        let (_, sniffed) = sniff(server).await.unwrap().unwrap();
+        let (mut sniffed, mut buffer) = (TokioIo::new(sniffed), [0; 1024]);
+        // Whatever the size of the first buffer.
+        assert_eq!(sniffed.read(&mut buffer[..3]).await.unwrap(), 3);
+        assert_eq!(sniffed.read(&mut buffer).await.unwrap(), head.len() - 3);
     }
 }

@@ -1,7 +1,7 @@
-//! An event stream on a connection of HTTP/1.1, written without hyper.
+//! Writes an event stream on an HTTP/1.1 connection without hyper.
 //!
-//! hyper keeps a buffer for reading and one for writing, of 8 KB each, for as long as an answer takes, and a stream may take
-//! hours. So it hands the connection over when it has read such a request, and gets it back when the stream has ended.
+//! hyper keeps a read buffer and a write buffer, of 8 KB each, until a response ends, and a stream may last for hours. So hyper
+//! hands the connection over when it has read such a request, and gets it back when the stream has ended.
 
 use std::fmt;
 use std::io::{self, IoSlice};
@@ -21,122 +21,124 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::OpenRequest;
 use crate::reply::{Body, Response};
 
-/// What is shorter is copied behind what else is to be written.
-const SHORT: usize = 2 * 1024;
+/// Events below this size are copied into the write buffer. Longer ones are written from the shared bytes.
+const COPIED_BELOW: usize = 2 * 1024;
 
-/// So much is pulled before it is written. What a client does not take is held once, and no more is pulled.
+/// How many bytes are pulled before they are written. No more is pulled while the client does not read.
 const PULLED: usize = 8 * 1024;
 
-/// What is read of the next request while the stream lasts. It shows that the client is there, and waits.
+/// How many bytes of the next request are read during the stream, to notice that the client disconnects. The rest of the request
+/// waits in the kernel.
 const NEXT: usize = 256;
 
-/// What the service and the owner of a connection tell each other.
+/// Shared by the HTTP service and the owner of the connection.
 #[derive(Default)]
 pub(super) struct Handover {
-    stream: Mutex<Option<Handed>>,
-    /// Not all that was written before is with the kernel.
-    is_behind: AtomicBool,
+    stream: Mutex<Option<HandedStream>>,
+    /// Some written bytes have not reached the kernel yet.
+    is_unflushed: AtomicBool,
 }
 
-/// A stream that its connection is handed over for.
-pub(super) struct Handed {
-    /// Its head, as it is written. It may last for hours, and the head is of no other use any more.
+/// A stream that takes over its connection.
+pub(super) struct HandedStream {
+    /// The encoded head of the response, freed once it is written: the stream may last for hours.
     head: Vec<u8>,
     events: BoxStream<'static, Bytes>,
-    is_last: bool,
-    /// Until the stream has ended.
+    closes_connection: bool,
+    /// Keeps the request open until the stream has ended.
     open: OpenRequest,
 }
 
-/// What is known of a request whose answer may be a stream.
+/// The facts of a request that decide whether its stream can take over the connection.
 #[derive(Debug)]
-pub(super) struct Asked {
-    may_be_handed: bool,
-    is_last: bool,
+pub(super) struct RequestFacts {
+    can_be_handed_over: bool,
+    closes_connection: bool,
     is_read: Arc<AtomicBool>,
 }
 
-/// The body of a request, which notes that it was read to its end: only then the next request begins behind it.
+/// The body of a request, which records that it was read to its end. Only then the next request follows directly.
 #[derive(Debug)]
-pub(super) struct NotedBody<B> {
+pub(super) struct TrackedBody<B> {
     body: B,
     is_read: Arc<AtomicBool>,
 }
 
-/// How a stream is written.
-struct Writing<'a, S> {
+/// The state of writing a stream.
+struct StreamWriter<'a, S> {
     socket: &'a mut S,
     events: Option<BoxStream<'static, Bytes>>,
-    /// To be written, but for what was.
+    /// The bytes to write, of which the first `written` are written.
     bytes: Vec<u8>,
     written: usize,
-    /// Behind that.
+    /// Written after `bytes`.
     long: Bytes,
     next: Vec<u8>,
 }
 
 impl Handover {
-    /// All that was written is with the kernel, or not.
-    pub(super) fn note_behind(&self, is_behind: bool) {
-        self.is_behind.store(is_behind, Ordering::Relaxed);
+    /// Records whether some written bytes have not reached the kernel yet.
+    pub(super) fn set_unflushed(&self, is_unflushed: bool) {
+        self.is_unflushed.store(is_unflushed, Ordering::Relaxed);
     }
 
-    /// Takes a stream over, if that may be. Otherwise gives the answer back.
+    /// Takes over a stream if possible. Otherwise returns the response.
     pub(super) fn offer(
         &self,
-        asked: &Asked,
+        facts: &RequestFacts,
         answer: Response,
         open: OpenRequest,
     ) -> Option<(Response, OpenRequest)> {
-        let may_be_handed = asked.may_be_handed
-            && asked.is_read.load(Ordering::Relaxed)
-            && !self.is_behind.load(Ordering::Relaxed);
+        let can_be_handed_over = facts.can_be_handed_over
+            && facts.is_read.load(Ordering::Relaxed)
+            && !self.is_unflushed.load(Ordering::Relaxed);
         let (head, body) = answer.into_parts();
         let events = match body {
-            Body::Events(events) if may_be_handed => events,
+            Body::Events(events) if can_be_handed_over => events,
             body => return Some((Response::from_parts(head, body), open)),
         };
-        let (head, is_last) = (written_head(&head, asked.is_last), asked.is_last);
-        let handed = Handed { head, events, is_last, open };
+        let (head, closes_connection) =
+            (encode_head(&head, facts.closes_connection), facts.closes_connection);
+        let handed = HandedStream { head, events, closes_connection, open };
         *self.stream.lock().unwrap_or_else(PoisonError::into_inner) = Some(handed);
         None
     }
 
-    pub(super) fn take(&self) -> Option<Handed> {
+    pub(super) fn take(&self) -> Option<HandedStream> {
         self.stream.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
 impl fmt::Debug for Handover {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Handover").field("is_behind", &self.is_behind).finish_non_exhaustive()
+        f.debug_struct("Handover").field("is_behind", &self.is_unflushed).finish_non_exhaustive()
     }
 }
 
-impl Asked {
-    /// Looks at a request before it is answered.
-    pub(super) fn of<B: http_body::Body>(request: Request<B>) -> (Self, Request<NotedBody<B>>) {
+impl RequestFacts {
+    /// Records the facts of a request before it is answered.
+    pub(super) fn of<B: http_body::Body>(request: Request<B>) -> (Self, Request<TrackedBody<B>>) {
         let is_read = Arc::new(AtomicBool::new(request.body().is_end_stream()));
         let headers = request.headers();
-        let asked = Self {
-            // Whoever waits to be told to send its body is left to hyper, and so are clients that know no chunks.
-            may_be_handed: request.version() == Version::HTTP_11
+        let facts = Self {
+            // hyper serves clients that wait for `100 Continue` and clients that do not know chunked encoding.
+            can_be_handed_over: request.version() == Version::HTTP_11
                 && request.method() != Method::HEAD
                 && !headers.contains_key(EXPECT),
-            is_last: is_last(headers),
+            closes_connection: closes_connection(headers),
             is_read: Arc::clone(&is_read),
         };
-        (asked, request.map(|body| NotedBody { body, is_read }))
+        (facts, request.map(|body| TrackedBody { body, is_read }))
     }
 }
 
-/// Whether the client wants the connection closed behind the answer.
-fn is_last(headers: &HeaderMap) -> bool {
+/// Whether the client wants the connection closed after the response.
+fn closes_connection(headers: &HeaderMap) -> bool {
     let words = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
     words.flat_map(|value| value.split(',')).any(|word| word.trim().eq_ignore_ascii_case("close"))
 }
 
-impl<B: http_body::Body + Unpin> http_body::Body for NotedBody<B> {
+impl<B: http_body::Body + Unpin> http_body::Body for TrackedBody<B> {
     type Data = B::Data;
     type Error = B::Error;
 
@@ -160,10 +162,10 @@ impl<B: http_body::Body + Unpin> http_body::Body for NotedBody<B> {
     }
 }
 
-impl Handed {
-    /// Writes the stream to its end. Gives what was read of the next request, unless there is to be none.
+impl HandedStream {
+    /// Writes the stream to its end. Returns the bytes read of the next request, unless the connection is to be closed.
     ///
-    /// No async function, which would hold what it is given twice.
+    /// Not an async function, because that would hold its arguments twice.
     pub(super) fn write<S>(
         self,
         socket: &mut S,
@@ -172,19 +174,19 @@ impl Handed {
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        let Self { head, events, is_last, open } = self;
+        let Self { head, events, closes_connection, open } = self;
         let (events, next) = (Some(events), next.to_vec());
-        let mut writing = Writing { socket, events, bytes: head, written: 0, long: Bytes::new(), next };
+        let mut writing = StreamWriter { socket, events, bytes: head, written: 0, long: Bytes::new(), next };
         async move {
             std::future::poll_fn(|cx| writing.poll(cx)).await?;
             drop(open);
-            Ok((!is_last).then(|| writing.next.into()))
+            Ok((!closes_connection).then(|| writing.next.into()))
         }
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "the date of an answer is that of the world, as hyper has it")]
-fn written_head(head: &http::response::Parts, is_last: bool) -> Vec<u8> {
+#[expect(clippy::disallowed_methods, reason = "the Date header has the system time, as in hyper's responses")]
+fn encode_head(head: &http::response::Parts, closes_connection: bool) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(512);
     let mut line = |words: &[&[u8]]| words.iter().chain(&[&b"\r\n"[..]]).for_each(|word| bytes.extend(*word));
     let reason = head.status.canonical_reason().unwrap_or_default();
@@ -194,14 +196,14 @@ fn written_head(head: &http::response::Parts, is_last: bool) -> Vec<u8> {
     }
     line(&[TRANSFER_ENCODING.as_str().as_bytes(), b": chunked"]);
     line(&[DATE.as_str().as_bytes(), b": ", httpdate::fmt_http_date(SystemTime::now()).as_bytes()]);
-    if is_last {
+    if closes_connection {
         line(&[CONNECTION.as_str().as_bytes(), b": close"]);
     }
     line(&[]);
     bytes
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Writing<'_, S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> StreamWriter<'_, S> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             self.pull(cx);
@@ -219,10 +221,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Writing<'_, S> {
                 Poll::Pending => break,
             }
         }
-        self.look_at_client(cx)
+        self.poll_client(cx)
     }
 
-    /// Takes events, once all that was taken is written.
+    /// Pulls events, once all pulled bytes are written.
     fn pull(&mut self, cx: &mut Context<'_>) {
         if self.written > 0 || !self.long.is_empty() {
             return;
@@ -232,12 +234,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Writing<'_, S> {
             && let Some(events) = &mut self.events
         {
             match events.as_mut().poll_next(cx) {
-                // Nothing would be the end.
+                // An empty chunk would end the response.
                 Poll::Ready(Some(bytes)) if bytes.is_empty() => {}
                 Poll::Ready(Some(bytes)) => {
-                    self.bytes.reserve(if bytes.len() < SHORT { bytes.len() + 16 } else { 16 });
+                    self.bytes.reserve(if bytes.len() < COPIED_BELOW { bytes.len() + 16 } else { 16 });
                     self.bytes.extend(format!("{:x}\r\n", bytes.len()).as_bytes());
-                    if bytes.len() < SHORT {
+                    if bytes.len() < COPIED_BELOW {
                         self.bytes.extend(&bytes[..]);
                         self.bytes.extend(b"\r\n");
                     } else {
@@ -270,8 +272,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Writing<'_, S> {
         }
     }
 
-    /// A client that has closed its half is taken for gone, as hyper does.
-    fn look_at_client(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    /// Reads from the client. A client that closed its half of the connection counts as gone, as in hyper.
+    fn poll_client(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.next.is_empty() {
             let mut room = [0; NEXT];
             let mut room = ReadBuf::new(&mut room);

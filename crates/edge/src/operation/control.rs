@@ -1,8 +1,8 @@
-//! Calls of the methods that extensions add: who may make them, and what is done.
+//! Calls of extension methods: the checks, and the execution.
 //!
-//! In order: the extensions that every caller must know, that of the method, whether the method is switched on, whether the
-//! credential may call it, the names of the parameters, their values. What follows is the engine's: whose the session is, the
-//! place, whether the session is free, and whether the agent has room for one more call.
+//! The checks, in order: the required extensions, the extension of the method, whether the method is switched on, whether the
+//! credential may call it, the names of the parameters, their values. The engine checks the rest: the owner of the session, the
+//! directory, whether the session is free, and whether the agent has capacity for one more call.
 
 use std::sync::{Arc, OnceLock};
 
@@ -18,76 +18,77 @@ use longshore_wire::v1::extension;
 use tracing::Span;
 
 use super::Operations;
-use crate::audit::Record;
+use crate::audit::CallRecord;
 use crate::auth::{Caller, Capability};
 use crate::reply;
 
-/// So many notifications may have work under way that takes long. One more is answered when its own work is over.
-pub(crate) const MAX_LEFT: usize = 256;
+/// The number of slow calls that notifications may run in the background. The next notification is answered when its own call
+/// has ended.
+pub(crate) const MAX_BACKGROUND_CALLS: usize = 256;
 
-/// A call as it came.
+/// A call of an extension method, not decoded yet.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct MethodCall<'a> {
     pub(crate) method: &'static Method,
-    pub(crate) line: ProtocolVersion,
-    /// A JSON object, unless the caller is mistaken.
+    pub(crate) version: ProtocolVersion,
+    /// A JSON object, unless the caller made a mistake.
     pub(crate) params: &'a str,
     pub(crate) activated: Activated,
-    /// In which every line of the log about it is.
+    /// The span of every log line about the call.
     pub(crate) span: &'a Span,
 }
 
 impl Operations {
-    /// The result of a call.
-    pub(crate) async fn call(&self, caller: &Caller, asked: Asked<'_>) -> Result<Bytes> {
-        let (call, record) = self.admitted_call(caller, asked)?;
-        self.carry_out(caller, asked, call, record).await
+    /// Executes a call and returns its result.
+    pub(crate) async fn call(&self, caller: &Caller, asked: MethodCall<'_>) -> Result<Bytes> {
+        let (call, record) = self.admit_call(caller, asked)?;
+        self.execute(caller, asked, call, record).await
     }
 
-    /// For a caller that wants no answer: what changes something is done, and what only asks is not. What takes long is not waited
-    /// for, and noted when it is over all the same.
-    pub(crate) async fn notify_call(&self, caller: &Caller, asked: Asked<'_>) -> Result<()> {
-        let (call, record) = self.admitted_call(caller, asked)?;
+    /// Handles a notification: a command is executed, a query is not. A slow command runs in the background and is recorded when
+    /// it ends.
+    pub(crate) async fn notify_call(&self, caller: &Caller, asked: MethodCall<'_>) -> Result<()> {
+        let (call, record) = self.admit_call(caller, asked)?;
         match call {
             _ if asked.method.effect == Effect::Read => Ok(()),
             Call::Control(request) if takes_long(&request.control) => {
-                let Ok(place) = Arc::clone(&self.left).try_acquire_owned() else {
-                    return self.carry_out(caller, asked, Call::Control(request), record).await.map(drop);
+                let Ok(slot) = Arc::clone(&self.background_slots).try_acquire_owned() else {
+                    return self.execute(caller, asked, Call::Control(request), record).await.map(drop);
                 };
                 let span = asked.span.clone();
-                self.engine.leave_control(&self.controlling(caller), request, move |told| {
-                    record.told(told);
-                    if let Err(error) = told {
+                self.engine.leave_control(&self.control_caller(caller), request, move |result| {
+                    record.ended_with(result);
+                    if let Err(error) = result {
                         let _request = span.enter();
                         reply::log(error, "notification");
                     }
-                    drop(place);
+                    drop(slot);
                 });
                 Ok(())
             }
-            call => self.carry_out(caller, asked, call, record).await.map(drop),
+            call => self.execute(caller, asked, call, record).await.map(drop),
         }
     }
 
-    fn controlling(&self, caller: &Caller) -> ControlCaller {
+    fn control_caller(&self, caller: &Caller) -> ControlCaller {
         let may_claim = caller.may(Capability::SessionClaim);
         let shell = Switch::SessionShell;
         let may_run = shell.is_on(&self.deployment) && caller.may(shell.capability());
         ControlCaller { principal: caller.principal.clone(), may_claim, may_run }
     }
 
-    /// What is asked for, if the caller may. Nothing has happened yet.
-    fn admitted_call(&self, caller: &Caller, asked: Asked<'_>) -> Result<(Call, Record)> {
-        let mut record = Record::begin(asked.method, caller, &self.metrics, asked.span);
+    /// Decodes and checks a call. Nothing is executed yet.
+    fn admit_call(&self, caller: &Caller, asked: MethodCall<'_>) -> Result<(Call, CallRecord)> {
+        let mut record = CallRecord::begin(asked.method, caller, &self.metrics, asked.span);
         match self.check_call(caller, asked) {
             Ok(call) => {
-                record.of(&call);
+                record.set_target(&call);
                 Ok((call, record))
             }
             Err(error) => {
-                // Who tried something is worth little without where.
-                if let Ok(call) = asked.method.read(asked.line, asked.params, Activated::ALL) {
-                    record.of(&call);
+                // The record of a refused call names its target too, if the parameters can be decoded.
+                if let Ok(call) = asked.method.read(asked.version, asked.params, Activated::ALL) {
+                    record.set_target(&call);
                 }
                 record.failed(&error);
                 Err(error)
@@ -95,15 +96,15 @@ impl Operations {
         }
     }
 
-    fn check_call(&self, caller: &Caller, asked: Asked<'_>) -> Result<Call> {
-        let Asked { method, line, params, activated, .. } = asked;
+    fn check_call(&self, caller: &Caller, asked: MethodCall<'_>) -> Result<Call> {
+        let MethodCall { method, version, params, activated, .. } = asked;
         extensions::check_required(activated, &self.deployment.required_extensions)?;
         method.check_activated(activated)?;
         if !method.is_on(&self.deployment) {
-            return Err(contract::disabled_method(line, method, &self.deployment));
+            return Err(contract::disabled_method(version, method, &self.deployment));
         }
         check_capability(caller, method, method.needs())?;
-        let (call, need) = method.read_with_need(line, params, activated)?;
+        let (call, need) = method.read_with_need(version, params, activated)?;
         if let Some(Need { field, switch }) = need {
             if !switch.is_on(&self.deployment) {
                 return Err(switched_off(&field, switch));
@@ -113,13 +114,13 @@ impl Operations {
         Ok(call)
     }
 
-    /// Whatever changes something is done also when the caller hangs up.
-    async fn carry_out(
+    /// Executes a call. A command is completed also if the caller disconnects.
+    async fn execute(
         &self,
         caller: &Caller,
-        asked: Asked<'_>,
+        asked: MethodCall<'_>,
         call: Call,
-        record: Record,
+        record: CallRecord,
     ) -> Result<Bytes> {
         let (engine, principal) = (&self.engine, &caller.principal);
         match call {
@@ -142,21 +143,21 @@ impl Operations {
             }
             Call::Control(request) => {
                 let session = request.control.session().cloned();
-                let who = self.controlling(caller);
-                let told = if asked.method.effect == Effect::Read {
-                    let told = Box::pin(engine.control(&who, request, |_| ())).await;
-                    record.told(&told);
-                    told
+                let who = self.control_caller(caller);
+                let result = if asked.method.effect == Effect::Read {
+                    let result = Box::pin(engine.control(&who, request, |_| ())).await;
+                    record.ended_with(&result);
+                    result
                 } else {
-                    let done = move |told: &Result<ControlResult>| record.told(told);
+                    let done = move |result: &Result<ControlResult>| record.ended_with(result);
                     let begun = Arc::new(OnceLock::new());
-                    let told = engine.control_noting(&who, request, Arc::clone(&begun), done);
-                    self.unless_closing(Box::pin(told), || goes_on(begun.get())).await
+                    let result = engine.control_noting(&who, request, Arc::clone(&begun), done);
+                    self.unless_closing(Box::pin(result), || may_still_happen(begun.get())).await
                 };
-                let told = told.map_err(|error| {
+                let result = result.map_err(|error| {
                     about(error, asked.method, ("sessionId", session.as_ref().map(SessionId::as_str)))
                 })?;
-                asked.method.answer(&told, asked.line)
+                asked.method.answer(&result, asked.version)
             }
         }
     }
@@ -175,7 +176,7 @@ fn check_capability(caller: &Caller, method: &Method, needed: Option<Capability>
     })
 }
 
-/// Whoever has many calls under way can tell by the error which one it is of.
+/// Adds the method and target to an upstream error, so that a caller with many concurrent calls can tell which one failed.
 fn about(error: Error, method: &Method, target: (&str, Option<&str>)) -> Error {
     use ErrorKind::{UpstreamBackpressure, UpstreamHttpError, UpstreamPayloadError, UpstreamUnreachable};
     let kinds = [UpstreamUnreachable, UpstreamHttpError, UpstreamPayloadError, UpstreamBackpressure];
@@ -194,9 +195,9 @@ fn switched_off(field: &str, switch: Switch) -> Error {
     Error::invalid(field, format!("is taken only where {} is on", switch.toggle()))
 }
 
-/// `task`: the one that was made of it.
-fn goes_on(task: Option<&TaskId>) -> Error {
-    let text = "The gateway is shutting down. What you asked for may be done all the same; look again later.";
+/// `task`: the task that the call created.
+fn may_still_happen(task: Option<&TaskId>) -> Error {
+    let text = "The gateway is shutting down. The requested change may still happen; check again later.";
     let error = Error::new(ErrorKind::Unavailable, text);
     match task {
         Some(task) => error.detail("taskId", task.as_str()),

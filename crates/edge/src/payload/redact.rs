@@ -1,338 +1,232 @@
-//! Takes out of JSON what looks like a secret: by the name of the member that holds it, and by how it is written.
+//! Replaces every value of a JSON body that is not known to be harmless by its length.
+//!
+//! The lists name what may be written, not what must be hidden, so a member that nobody thought of stays out of the log.
 
-mod ends;
+use serde_json::{Map, Value};
 
-use std::borrow::Cow;
-use std::ops::Range;
-
-use serde_json::Value;
-
-use self::ends::{
-    Quote, end_in_quotes, end_of_brackets, end_of_line, end_of_value, is_quote, one_value, quoted,
-};
-
-const REDACTED: &str = "[redacted]";
-
-/// A member whose name has one of these in it holds a secret, whatever it holds. Names are compared in small letters and with
-/// `-` for `_`.
-const SECRET_NAMES: [&str; 10] = [
-    "api-key",
-    "apikey",
-    "authorization",
-    "bearer",
-    "cookie",
-    "credential",
-    "passw",
-    "private-key",
-    "secret",
-    "token",
+/// Members whose values are written if they look like an identifier, a number or a list of these.
+const SHOWN: [&str; 26] = [
+    "@type",
+    "artifactId",
+    "blocking",
+    "byteSize",
+    "code",
+    "contextId",
+    "domain",
+    "historyLength",
+    "id",
+    "jsonrpc",
+    "kind",
+    "mediaType",
+    "messageId",
+    "method",
+    "mimeType",
+    "pageSize",
+    "reason",
+    "referenceTaskIds",
+    "returnImmediately",
+    "role",
+    "state",
+    "status",
+    "taskId",
+    "timestamp",
+    "totalSize",
+    "type",
 ];
 
-/// How keys and tokens of model providers and code hosts begin.
-const KEY_BEGINNINGS: [&str; 17] = [
-    "sk-",
-    "sk_",
-    "rk_",
-    "pk-",
-    "gsk_",
-    "xai-",
-    "hf_",
-    "AIza",
-    "AKIA",
-    "ghp_",
-    "gho_",
-    "ghs_",
-    "github_pat_",
-    "glpat-",
-    "xoxb-",
-    "xoxp-",
-    "eyJ",
+/// Members whose objects and lists are searched for values to show.
+const SEARCHED: [&str; 16] = [
+    "artifact",
+    "artifacts",
+    "configuration",
+    "content",
+    "details",
+    "error",
+    "file",
+    "history",
+    "message",
+    "params",
+    "parts",
+    "request",
+    "result",
+    "status",
+    "task",
+    "tasks",
 ];
 
-/// A key is at least this long; a shorter word with such a beginning is a word.
-const MIN_KEY_CHARS: usize = 12;
+/// Members whose names are written, and of their values the length only.
+const NAMED: [&str; 13] = [
+    "acceptedOutputModes",
+    "bytes",
+    "data",
+    "description",
+    "extensions",
+    "filename",
+    "metadata",
+    "name",
+    "nextPageToken",
+    "raw",
+    "text",
+    "uri",
+    "url",
+];
 
-/// The same JSON on one line, without what looks like a secret. `None`: it is no JSON.
+/// A longer value is not an identifier.
+const MAX_SHOWN_CHARS: usize = 64;
+
+/// The redacted JSON on one line. `None`: the body is not JSON.
 pub(super) fn json(body: &[u8]) -> Option<String> {
-    let mut value: Value = serde_json::from_slice(body).ok()?;
-    redact(&mut value);
-    Some(value.to_string())
+    serde_json::from_slice(body).ok().map(|body| redacted(body).to_string())
 }
 
-fn redact(value: &mut Value) {
+fn redacted(value: Value) -> Value {
     match value {
-        Value::String(text) => *text = masked(text),
-        Value::Array(items) => items.iter_mut().for_each(redact),
-        Value::Object(members) => {
-            for (name, member) in members.iter_mut() {
-                if is_secret(name) {
-                    *member = Value::from(REDACTED);
-                } else {
-                    redact(member);
-                }
-            }
-            // The name itself may be one.
-            if members.keys().any(|name| masked(name) != *name) {
-                *members =
-                    std::mem::take(members).into_iter().map(|(name, it)| (masked(&name), it)).collect();
-            }
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        Value::Array(items) => items.into_iter().map(redacted).collect(),
+        Value::Object(members) => redacted_members(members).into(),
+        scalar => length_of(scalar),
     }
 }
 
-fn is_secret(name: &str) -> bool {
-    secret_name_end(name).is_some()
-}
-
-/// Where the name of a secret ends that stands in a text.
-fn secret_name_end(text: &str) -> Option<usize> {
-    let text = text.to_ascii_lowercase().replace(['_', ' '], "-");
-    SECRET_NAMES.iter().filter_map(|secret| Some(text.find(secret)? + secret.len())).min()
-}
-
-/// A text without keys, without what follows the name of a secret (`token=…`, `Cookie: …`, `--password …`, `Bearer …`), and
-/// without the user and password of a URL. What stands around them is kept. Rather too much is taken than too little.
-pub(super) fn masked(text: &str) -> String {
-    let text = without_private_keys(text);
-    let mut out = String::with_capacity(text.len());
-    let (mut at, mut quotes) = (0, Quotes::default());
-    while at < text.len() {
-        let rest = &text[at..];
-        let word = &rest[..rest.find(ends_word).unwrap_or(rest.len())];
-        let user = user_of_url(rest, word);
-        // A name within the user of a URL is a part of the user.
-        let named = user.as_ref().map_or(word, |user| &word[..user.start]);
-        if let Some(secret) = behind_name(&text, at, named, &quotes) {
-            let name = named[..named.len().min(secret.start)].trim_end_matches(SIGNS);
-            mask_word(name, &mut out);
-            out.extend([&rest[name.len()..secret.start], REDACTED]);
-            at += secret.end;
-            quotes.last = None;
-        } else if let Some(user) = user {
-            mask_word(&rest[..user.start], &mut out);
-            out.push_str(REDACTED);
-            at += user.end;
+fn redacted_members(members: Map<String, Value>) -> Map<String, Value> {
+    let (mut written, mut others) = (Map::new(), 0);
+    for (name, value) in members {
+        let is = |names: &[&str]| names.contains(&name.as_str());
+        if is(&SEARCHED) && (value.is_object() || value.is_array()) {
+            written.insert(name, redacted(value));
+        } else if is(&SHOWN) && is_harmless(&value) {
+            written.insert(name, value);
+        } else if is(&SHOWN) || is(&SEARCHED) || is(&NAMED) {
+            written.insert(name, length_of(value));
         } else {
-            mask_word(word, &mut out);
-            at += word.len();
-            if let Some(c) = text[at..].chars().next() {
-                quotes.pass(c, !word.is_empty());
-                out.push(c);
-                at += c.len_utf8();
-            }
+            // A caller may have put a secret into the name.
+            others += 1;
         }
     }
-    out
+    if others > 0 {
+        written.insert("[other members]".to_owned(), others.into());
+    }
+    written
 }
 
-/// The quotes of a line up to a word.
-#[derive(Debug, Default)]
-struct Quotes {
-    /// What has begun and not ended.
-    open: Vec<Quote>,
-    /// The one that stands right before the word.
-    last: Option<Quote>,
-    escapes: usize,
-}
-
-impl Quotes {
-    /// Takes in what stands between two words.
-    fn pass(&mut self, c: char, is_behind_word: bool) {
-        let escapes = if is_behind_word { 0 } else { self.escapes };
-        self.last = Quote::new(c, escapes);
-        self.escapes = if c == '\\' { escapes + 1 } else { 0 };
-        if let Some(quote) = self.last {
-            match self.open.iter().position(|open| *open == quote) {
-                Some(begun) => self.open.truncate(begun),
-                None => self.open.push(quote),
-            }
-        } else if c == '\n' {
-            self.open.clear();
+fn is_harmless(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => true,
+        Value::String(text) => {
+            let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:/+".contains(&byte);
+            text.len() <= MAX_SHOWN_CHARS && text.bytes().all(is_plain)
         }
+        Value::Array(items) => items.iter().all(|item| !item.is_array() && is_harmless(item)),
+        Value::Object(_) => false,
     }
 }
 
-/// The user and password of a URL that a text begins with.
-fn user_of_url(text: &str, word: &str) -> Option<Range<usize>> {
-    let start = word.find("://")? + "://".len();
-    let ends = |c: char| c.is_whitespace() || is_quote(c) || "/?#<>\\".contains(c);
-    let authority = text[start..].split(ends).next()?;
-    Some(start..start + authority.rfind('@')?)
-}
-
-fn ends_word(c: char) -> bool {
-    c.is_whitespace() || is_quote(c) || "<>(){}[],;&?|\\".contains(c)
-}
-
-/// Keys as files have them, from their first line to their last.
-fn without_private_keys(text: &str) -> Cow<'_, str> {
-    const BEGIN: &str = "-----BEGIN ";
-    let mut out = String::new();
-    let mut rest = text;
-    while let Some(start) = rest.find(BEGIN) {
-        let (before, block) = rest.split_at(start);
-        let title = block[BEGIN.len()..].split("-----").next().unwrap_or_default();
-        out.push_str(before);
-        if title.contains("PRIVATE KEY") {
-            out.push_str(REDACTED);
-            let end = format!("-----END {title}-----");
-            rest = block.find(&end).map_or("", |at| &block[at + end.len()..]);
-        } else {
-            out.push_str(BEGIN);
-            rest = &block[BEGIN.len()..];
-        }
+fn length_of(value: Value) -> Value {
+    match value {
+        Value::Null | Value::Bool(_) => value,
+        Value::String(text) => format!("[{} characters]", text.chars().count()).into(),
+        other => format!("[{} bytes of JSON]", other.to_string().len()).into(),
     }
-    if out.is_empty() {
-        return text.into();
-    }
-    out.push_str(rest);
-    out.into()
-}
-
-/// Where the secret is, counted from a word that is the name of one.
-fn behind_name(whole: &str, at: usize, word: &str, quotes: &Quotes) -> Option<Range<usize>> {
-    let text = &whole[at..];
-    let behind_word = &text[word.len()..];
-    let name_end = secret_name_end(word)?;
-    let name = Name { whole, at, text: &word[..name_end], is_quoted: false, quotes };
-    if let Some(sign) = word[name_end..].find(SIGNS) {
-        return name.value(name_end + sign);
-    }
-    let at_sign = text.len()
-        - behind_word.trim_start_matches(|c| c == '\\' || is_quote(c) || c == ' ' || c == '\t').len();
-    if text[at_sign..].starts_with(SIGNS) {
-        let is_quoted = behind_word.trim_start_matches('\\').starts_with(is_quote);
-        return Name { text: word, is_quoted, ..name }.value(at_sign);
-    }
-    if word.eq_ignore_ascii_case("bearer") || word.starts_with('-') {
-        let start = text.len() - behind_word.trim_start().len();
-        return Some(one_value(text, start, &quotes.open)).filter(|secret| !secret.is_empty());
-    }
-    None
-}
-
-const SIGNS: [char; 2] = [':', '='];
-
-/// The name of a secret, as it stands in a text.
-struct Name<'a> {
-    whole: &'a str,
-    at: usize,
-    text: &'a str,
-    /// As in JSON: it is in quotes itself.
-    is_quoted: bool,
-    /// Those before it.
-    quotes: &'a Quotes,
-}
-
-impl Name<'_> {
-    /// Where its value is, behind a sign. Counted from the name, as the sign is.
-    fn value(&self, at_sign: usize) -> Option<Range<usize>> {
-        let text = &self.whole[self.at..];
-        let behind = text[at_sign..].trim_start_matches(SIGNS);
-        let start = text.len() - behind.trim_start().len();
-        let is_close = text[at_sign..].starts_with('=') && behind.len() == text.len() - start;
-        if start == text.len() {
-            return None;
-        }
-        // A header has several words and parts.
-        let is_line = !self.is_quoted && (!is_close || is_header(self.text));
-        let secret = if is_line {
-            start..self.end_of_lines(start, text[at_sign..start].contains('\n'))
-        } else if !self.is_quoted {
-            one_value(text, start, &self.quotes.open)
-        } else if let Some(quoted) = quoted(text, start) {
-            let behind = text[quoted.end..].trim_start_matches('\\');
-            let behind = behind.strip_prefix(is_quote).unwrap_or(behind).trim_start_matches([' ', '\t']);
-            // It may be put together from several.
-            if behind.is_empty() || behind.starts_with(|c| ",}]);\\\n\r".contains(c)) {
-                quoted
-            } else {
-                start..end_of_line(text, quoted.end)
-            }
-        } else if text[start..].starts_with(['{', '[']) {
-            start..end_of_brackets(text, start, |_| false)
-        } else if text[start..].starts_with(BLOCKS) {
-            start..self.end_of_lines(start, false)
-        } else {
-            start..text[start..].find([',', '}', ']', '\n']).map_or(text.len(), |end| start + end)
-        };
-        // The quote that ends it may be an escaped one.
-        let kept = text[secret.clone()].trim_end_matches('\\').len();
-        Some(secret.start..secret.start + kept)
-    }
-
-    /// Where a value ends that has its line for itself, and maybe some that follow.
-    fn end_of_lines(&self, start: usize, is_below: bool) -> usize {
-        let text = &self.whole[self.at..];
-        let end = match self.quotes.last.filter(|_| !self.is_quoted) {
-            Some(quote) => end_in_quotes(text, start, quote),
-            // What is in quotes or brackets may go on in the next line.
-            None if quoted(text, start).is_some() => {
-                end_of_line(text, end_of_value(text, start, &self.quotes.open))
-            }
-            None => end_of_line(text, start),
-        };
-        let value = &text[start..end];
-        if value.starts_with(['{', '[']) {
-            return end.max(end_of_brackets(text, start, |_| false));
-        }
-        let ends_in_block = value.split_whitespace().next_back().is_some_and(|word| {
-            word.starts_with(BLOCKS) && word[1..].chars().all(|c| c.is_ascii_digit() || "+-".contains(c))
-        });
-        let is_block = is_below || ends_in_block || value.starts_with(BLOCKS);
-        if is_block { self.end_of_block(end) } else { end }
-    }
-
-    /// Where the lines end that follow and belong to the name's line, as they are further in.
-    fn end_of_block(&self, first_end: usize) -> usize {
-        let mut end = self.at + first_end;
-        let Some(below) = self.whole[end..].trim_start_matches('\r').strip_prefix('\n') else {
-            return first_end;
-        };
-        let line_start = self.whole[..self.at].rfind('\n').map_or(0, |newline| newline + 1);
-        let indent = indent_of(&self.whole[line_start..]);
-        let mut at = self.whole.len() - below.len();
-        for line in below.split_inclusive('\n') {
-            let is_empty = line.trim().is_empty();
-            if !is_empty && indent_of(line) <= indent {
-                break;
-            }
-            if !is_empty {
-                end = at + line.trim_end_matches(['\n', '\r']).len();
-            }
-            at += line.len();
-        }
-        end - self.at
-    }
-}
-
-/// How blocks of YAML begin.
-const BLOCKS: [char; 2] = ['|', '>'];
-
-/// How far in a line begins. The signs of lists and of diffs are as good as spaces.
-fn indent_of(line: &str) -> usize {
-    line.len() - line.trim_start_matches([' ', '\t', '+', '-']).len()
-}
-
-fn is_header(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    name.ends_with("authorization") || name.ends_with("cookie")
-}
-
-/// Writes a word, or what stands for it.
-fn mask_word(word: &str, out: &mut String) {
-    out.push_str(if is_key(word) { REDACTED } else { word });
-}
-
-/// Whether a word is a key, or has one behind a sign: `key=sk-…`.
-fn is_key(word: &str) -> bool {
-    KEY_BEGINNINGS.iter().any(|beginning| {
-        word.match_indices(beginning).any(|(at, _)| {
-            word.len() - at >= MIN_KEY_CHARS && !word[..at].ends_with(|c: char| c.is_ascii_alphanumeric())
-        })
-    })
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn check(body: &Value, expected: &Value) {
+        let written = super::json(body.to_string().as_bytes()).unwrap();
+        assert_eq!(written, expected.to_string());
+    }
+
+    #[test]
+    fn a_send_shows_its_ids_and_role_and_hides_its_content() {
+        check(
+            &json!({
+                "jsonrpc": "2.0", "id": 7, "method": "SendMessage",
+                "params": {
+                    "message": {
+                        "messageId": "m-1", "role": "ROLE_USER", "referenceTaskIds": ["t-1", "t-2"],
+                        "parts": [
+                            {"text": "hunter2 ü"}, {"data": {"id": "hunter2"}},
+                            {"raw": "aHVudGVyMg==", "mediaType": "image/png", "filename": "hunter2.png"},
+                        ],
+                        "metadata": {"id": "hunter2", "hunter2": 1},
+                    },
+                    "configuration": {"returnImmediately": true, "historyLength": 3},
+                },
+            }),
+            &json!({
+                "jsonrpc": "2.0", "id": 7, "method": "SendMessage",
+                "params": {
+                    "message": {
+                        "messageId": "m-1", "role": "ROLE_USER", "referenceTaskIds": ["t-1", "t-2"],
+                        "parts": [
+                            {"text": "[9 characters]"}, {"data": "[16 bytes of JSON]"},
+                            {"raw": "[12 characters]", "mediaType": "image/png", "filename": "[11 characters]"},
+                        ],
+                        "metadata": "[28 bytes of JSON]",
+                    },
+                    "configuration": {"returnImmediately": true, "historyLength": 3},
+                },
+            }),
+        );
+    }
+
+    #[test]
+    fn a_task_shows_its_state_and_an_error_its_code_and_reason() {
+        let status = json!({"state": "TASK_STATE_WORKING", "timestamp": "2026-01-02T03:04:05.678Z"});
+        let tasks = json!({"result": {"tasks": [{"id": "t-1", "contextId": "c-1", "status": status}], "totalSize": 1}});
+        check(&tasks, &tasks);
+        check(
+            &json!({"error": {"code": 404, "status": "NOT_FOUND", "message": "hunter2", "details": [
+                {"@type": "type.googleapis.com/x", "reason": "TASK_NOT_FOUND", "metadata": {"taskId": "hunter2"}}
+            ]}}),
+            &json!({"error": {"code": 404, "status": "NOT_FOUND", "message": "[7 characters]", "details": [
+                {"@type": "type.googleapis.com/x", "reason": "TASK_NOT_FOUND", "metadata": "[20 bytes of JSON]"}
+            ]}}),
+        );
+    }
+
+    #[test]
+    fn a_member_that_is_not_listed_is_only_counted_whatever_it_holds() {
+        for name in ["api_key", "token", "sk-abcdefghijkl", "note", "Id", "messageid"] {
+            for value in
+                [json!("hunter2"), json!(["hunter2"]), json!({"id": "hunter2"}), json!(42), json!(null)]
+            {
+                check(
+                    &json!({"params": {name: value, "id": 1}}),
+                    &json!({"params": {"id": 1, "[other members]": 1}}),
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_listed_member_is_hidden_if_its_value_is_not_like_an_identifier() {
+        let long = "x".repeat(MAX_SHOWN_CHARS + 1);
+        for (value, expected) in [
+            (json!("correct horse"), "[13 characters]"),
+            (json!("a=hunter2"), "[9 characters]"),
+            (json!("https://me:hunter2@a.example"), "[28 characters]"),
+            (json!(long), "[65 characters]"),
+            (json!({"id": "hunter2"}), "[16 bytes of JSON]"),
+            (json!(["a", "hunter 2"]), "[16 bytes of JSON]"),
+            (json!([["a"]]), "[7 bytes of JSON]"),
+        ] {
+            check(&json!({ "id": value }), &json!({ "id": expected }));
+        }
+        check(
+            &json!(["hunter2", 1234, true, null]),
+            &json!(["[7 characters]", "[4 bytes of JSON]", true, null]),
+        );
+    }
+
+    #[test]
+    fn a_body_that_is_not_json_is_not_written() {
+        for body in ["", "{", "hunter2", "{\"a\":1} x", "\u{0}"] {
+            assert_eq!(super::json(body.as_bytes()), None, "{body}");
+        }
+        assert_eq!(super::json(&"[".repeat(100_000).into_bytes()), None);
+    }
+}

@@ -1,4 +1,4 @@
-//! How much, how long and how idly a stream may go on.
+//! The limits of one stream: bytes, duration and idle time.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::StreamSettings;
 use crate::Limits;
 
-/// The bounds of one stream. `None`: there is none.
+/// The limits of one stream. `None`: no limit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {
     pub(super) bytes: Option<u64>,
@@ -27,45 +27,45 @@ impl Budget {
     }
 }
 
-/// What a stream has used up.
+/// The limit that a stream exceeded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Spent {
+pub(super) enum Exceeded {
     Bytes,
     Duration,
     Idle,
 }
 
 impl StreamSettings {
-    /// Counts a stream that has used something up, and says so.
-    pub(super) fn spent(&self, spent: Spent) -> Error {
-        self.counted(
-            spent,
+    /// Counts a stream that exceeded a limit, and returns its error.
+    pub(super) fn exceeded(&self, exceeded: Exceeded) -> Error {
+        self.error(
+            exceeded,
             "The task goes on; subscribe to it with the id of your last event as Last-Event-ID.",
         )
     }
 
-    /// The same for one whose first event alone is too long. Its reader has nothing yet, perhaps not even the name of the task.
-    pub(super) fn spent_at_first(&self, task: &TaskId, first: EventId) -> Error {
+    /// The same for a stream whose first event alone is too long. Its client may not even know the id of the task.
+    pub(super) fn exceeded_at_first(&self, task: &TaskId, first: EventId) -> Error {
         let advice = format!(
             "The first event alone is longer. Get the task {task}, which goes on, and subscribe to it with \
-             Last-Event-ID: {first} for what comes behind that event."
+             Last-Event-ID: {first} for the events after it."
         );
-        self.counted(Spent::Bytes, &advice)
+        self.error(Exceeded::Bytes, &advice)
             .detail("taskId", task.as_str())
             .detail("lastEventId", first.to_string())
     }
 
-    fn counted(&self, spent: Spent, advice: &str) -> Error {
+    fn error(&self, exceeded: Exceeded, advice: &str) -> Error {
         let seconds = |most: Option<Duration>| most.map(|most| most.as_secs_f64().to_string());
         let Budget { bytes, duration, idle } = self.budget;
-        let (what, name, most, limit) = match spent {
-            Spent::Bytes => {
+        let (what, name, most, limit) = match exceeded {
+            Exceeded::Bytes => {
                 ("byte budget", "stream_bytes", bytes.map(|most| most.to_string()), Limit::StreamBytes)
             }
-            Spent::Duration => {
+            Exceeded::Duration => {
                 ("duration budget", "stream_duration", seconds(duration), Limit::StreamDuration)
             }
-            Spent::Idle => ("idle timeout", "stream_idle", seconds(idle), Limit::StreamIdle),
+            Exceeded::Idle => ("idle timeout", "stream_idle", seconds(idle), Limit::StreamIdle),
         };
         self.metrics.stream_budget_rejected.increment();
         self.metrics.refused.of(limit).increment();
@@ -74,7 +74,7 @@ impl StreamSettings {
             .detail("max", most.unwrap_or_default())
     }
 
-    /// When a stream may have to do something without an event.
+    /// The next time at which a stream may have to act without an event.
     pub(super) fn alarm(&self, opened: Instant, last_event: Instant, last_write: Instant) -> Instant {
         let after = |start: Instant, most: Option<Duration>| most.and_then(|most| start.checked_add(most));
         let Budget { duration, idle, .. } = self.budget;

@@ -1,4 +1,4 @@
-//! What stands around an event.
+//! The frame of an event: its id and, for JSON-RPC, its envelope.
 
 use std::fmt::Write as _;
 
@@ -6,20 +6,20 @@ use bytes::{BufMut, Bytes, BytesMut};
 use longshore_model::{Error, EventId};
 use longshore_wire::jsonrpc::{self, Id};
 
-use crate::line::ProtocolVersion;
 use crate::reply;
 use crate::rules::{Errors, Rules};
+use crate::version::ProtocolVersion;
 
-/// What stands around an event, and how a failure is told.
+/// What is written around the JSON of an event, and how a failure is encoded.
 #[derive(Clone, Debug)]
 pub(crate) struct Envelope {
     errors: &'static Errors,
-    around: Around,
+    wrapper: Wrapper,
 }
 
 #[derive(Clone, Debug)]
-enum Around {
-    Nothing,
+enum Wrapper {
+    None,
     Rpc { id: Id, before: Bytes, after: Bytes },
 }
 
@@ -28,51 +28,51 @@ const DATA: &[u8] = b"\ndata: ";
 const END: &[u8] = b"\n\n";
 
 impl Envelope {
-    pub(crate) fn bare(line: ProtocolVersion) -> Self {
-        Self { errors: &Rules::of(line).errors, around: Around::Nothing }
+    pub(crate) fn bare(version: ProtocolVersion) -> Self {
+        Self { errors: &Rules::of(version).errors, wrapper: Wrapper::None }
     }
 
-    pub(crate) fn rpc(line: ProtocolVersion, id: Id) -> Self {
-        // The envelope of nothing, cut where the result goes: `result` is its last member.
+    pub(crate) fn rpc(version: ProtocolVersion, id: Id) -> Self {
+        // The envelope of an empty result, split where the result goes: `result` is the last member.
         let mut before = jsonrpc::result(&id, b"");
         let after = before.split_off(before.len() - 1);
-        Self { errors: &Rules::of(line).errors, around: Around::Rpc { id, before, after } }
+        Self { errors: &Rules::of(version).errors, wrapper: Wrapper::Rpc { id, before, after } }
     }
 
-    /// The last event of a stream that fails. It has no id, so a client that comes back goes on from the event before.
+    /// The last event of a stream that fails. It has no id, so a reconnecting client resumes after the event before.
     pub(super) fn failure(&self, error: &Error) -> Bytes {
         reply::log(error, "stream");
-        let (event, json) = match &self.around {
-            Around::Nothing => (&b"event: error\n"[..], (self.errors.rest)(error)),
-            Around::Rpc { id, .. } => (&b""[..], (self.errors.rpc)(id, error)),
+        let (event, json) = match &self.wrapper {
+            Wrapper::None => (&b"event: error\n"[..], (self.errors.rest)(error)),
+            Wrapper::Rpc { id, .. } => (&b""[..], (self.errors.rpc)(id, error)),
         };
         debug_assert!(is_one_line(&json), "{json:?}");
         [event, b"data: ", &json, END].concat().into()
     }
 
-    /// How long the frame of an event is without its JSON.
+    /// The length of an event's frame without its JSON.
     pub(super) fn overhead(&self, id: EventId) -> usize {
-        let (before, after) = self.around();
+        let (before, after) = self.wrapper();
         let id = decimals(id.seq.0) + id.epoch.map_or(0, |epoch| 1 + decimals(epoch.0));
         ID.len() + id + DATA.len() + before.len() + after.len() + END.len()
     }
 
-    /// What stands before the JSON of an event.
+    /// Writes everything before the JSON of an event.
     pub(super) fn begin(&self, buffer: &mut BytesMut, id: EventId) {
-        write!(buffer, "{ID}{id}").expect("memory can be written");
+        write!(buffer, "{ID}{id}").expect("writing to memory cannot fail");
         buffer.put_slice(DATA);
-        buffer.put_slice(self.around().0);
+        buffer.put_slice(self.wrapper().0);
     }
 
     pub(super) fn end(&self, buffer: &mut BytesMut) {
-        buffer.put_slice(self.around().1);
+        buffer.put_slice(self.wrapper().1);
         buffer.put_slice(END);
     }
 
-    fn around(&self) -> (&[u8], &[u8]) {
-        match &self.around {
-            Around::Nothing => (b"", b""),
-            Around::Rpc { before, after, .. } => (before, after),
+    fn wrapper(&self) -> (&[u8], &[u8]) {
+        match &self.wrapper {
+            Wrapper::None => (b"", b""),
+            Wrapper::Rpc { before, after, .. } => (before, after),
         }
     }
 }
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_room_for_a_frame_is_exactly_what_it_takes() {
+    fn the_overhead_of_a_frame_is_exact() {
         let ids = [
             EventId::from(Seq(0)),
             EventId::from(Seq(9)),

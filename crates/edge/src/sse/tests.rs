@@ -1,20 +1,21 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use futures_util::FutureExt;
+use longshore_meter::label::Limit;
 use longshore_model::{Epoch, ErrorKind, Seq};
 use longshore_wire::jsonrpc::{self, Id};
 use serde_json::Value;
 
 use super::*;
-use crate::line::ProtocolVersion;
+use crate::version::ProtocolVersion;
 
-/// Gives scripted batches, then waits for ever.
+/// Gives scripted batches, then waits forever.
 struct Script {
     steps: VecDeque<Result<Option<Vec<Event>>>>,
     given: VecDeque<Event>,
     pulls: Arc<AtomicUsize>,
     excused: Arc<AtomicBool>,
-    /// It has to be waited for, also for what is there.
+    /// Even available events need an await.
     slow: Arc<AtomicBool>,
 }
 
@@ -44,11 +45,11 @@ impl Source for Script {
         Ok(self.steps.is_empty() && self.given.is_empty())
     }
 
-    fn is_excused(&self) -> bool {
+    fn may_be_silent(&self) -> bool {
         self.excused.load(Ordering::Relaxed)
     }
 
-    fn under_way_since(&mut self) -> Option<std::time::Instant> {
+    fn queued_since(&mut self) -> Option<std::time::Instant> {
         Some(std::time::Instant::now())
     }
 }
@@ -88,13 +89,21 @@ fn try_run(
     };
     let settings = settings(Duration::from_secs(15), budget);
     let (closing, metrics) = (settings.closing.clone(), Arc::clone(&settings.metrics));
-    let frames =
-        frames(Opened { task: task(), first, source, until, slot: None }, envelope, &settings, Span::none());
+    let frames = frames(
+        OpenStream { task: task(), first, source, until, slot: None },
+        envelope,
+        &settings,
+        Span::none(),
+    );
     (Arc::clone(&metrics), frames.map(|frames| Run { pulls, excused, slow, closing, metrics, frames }))
 }
 
 fn run(first: Vec<Event>, steps: Steps, until: Until, envelope: Envelope) -> Run {
     try_run(first, steps, until, envelope, NO_BUDGET).1.unwrap()
+}
+
+fn bare() -> Envelope {
+    Envelope::bare(ProtocolVersion::V1)
 }
 
 fn task() -> TaskId {
@@ -105,7 +114,7 @@ fn event(seq: u64, json: &str) -> Event {
     Event {
         id: EventId::new(Seq(seq), Epoch(4)),
         json: Some(Bytes::copy_from_slice(json.as_bytes())),
-        standing: None,
+        phase: None,
     }
 }
 
@@ -113,16 +122,16 @@ fn hidden(seq: u64) -> Event {
     Event { json: None, ..event(seq, "") }
 }
 
-fn status(seq: u64, standing: Standing) -> Event {
-    Event { standing: Some(standing), ..event(seq, "{}") }
+fn status(seq: u64, phase: TaskPhase) -> Event {
+    Event { phase: Some(phase), ..event(seq, "{}") }
 }
 
 fn terminal(seq: u64) -> Event {
-    status(seq, Standing::Over)
+    status(seq, TaskPhase::Ended)
 }
 
 fn interrupted(seq: u64) -> Event {
-    status(seq, Standing::Asking)
+    status(seq, TaskPhase::Asking)
 }
 
 async fn text(run: Run) -> Vec<String> {
@@ -133,7 +142,7 @@ async fn text(run: Run) -> Vec<String> {
 async fn one_frame_for_each_event_one_write_for_each_batch() {
     let first = vec![event(1, "{\"a\":1}")];
     let steps = vec![Ok(Some(vec![event(2, "{\"b\":2}"), terminal(3)]))];
-    let run = run(first, steps, Until::Terminal, Envelope::bare(ProtocolVersion::V1));
+    let run = run(first, steps, Until::Terminal, bare());
     let metrics = Arc::clone(&run.metrics);
     assert_eq!(
         text(run).await,
@@ -143,7 +152,7 @@ async fn one_frame_for_each_event_one_write_for_each_batch() {
 }
 
 #[tokio::test]
-async fn the_rpc_envelope_is_the_one_of_plain_answers() {
+async fn the_rpc_envelope_equals_that_of_plain_responses() {
     let id = Id::String("x\"y".to_owned());
     let expected = jsonrpc::result(&id, b"{\"a\":1}");
     let run = run(
@@ -159,16 +168,11 @@ async fn the_rpc_envelope_is_the_one_of_plain_answers() {
     );
 }
 
-/// The ids that a stream of these batches has given when it ends, or `None` if it waits for more.
+/// The ids that a stream of these batches has sent when it ends, or `None` if it waits for more.
 fn given(batches: Vec<Vec<Event>>, until: Until) -> Option<Vec<u64>> {
     let mut batches = batches.into_iter();
     let first = batches.next().unwrap_or_default();
-    let run = run(
-        first,
-        batches.map(|batch| Ok(Some(batch))).collect(),
-        until,
-        Envelope::bare(ProtocolVersion::V1),
-    );
+    let run = run(first, batches.map(|batch| Ok(Some(batch))).collect(), until, bare());
     let lines = text(run).now_or_never()?.concat();
     let ids = lines.lines().filter_map(|line| line.strip_prefix("id: "));
     Some(ids.map(|id| EventId::parse(id).unwrap().seq.0).collect())
@@ -176,12 +180,12 @@ fn given(batches: Vec<Vec<Event>>, until: Until) -> Option<Vec<u64>> {
 
 #[tokio::test]
 async fn only_a_send_ends_when_the_task_asks() {
-    let (said, working) = (|seq| event(seq, "{}"), |seq| status(seq, Standing::Working));
-    // It asks, and nothing came after that.
+    let (said, working) = (|seq| event(seq, "{}"), |seq| status(seq, TaskPhase::Working));
+    // The task asks, and nothing follows.
     let asked = [working(1), interrupted(2)];
-    // It asked, was answered, and works.
+    // The task asked, was answered, and works.
     let answered = [working(1), interrupted(2), said(3), working(4)];
-    // It said something while it asked.
+    // The task sends text while it asks.
     let talking = [working(1), interrupted(2), said(3), said(4)];
     let ended = [working(1), interrupted(2), working(3), terminal(4)];
     let cases = [
@@ -195,23 +199,19 @@ async fn only_a_send_ends_when_the_task_asks() {
     ];
     for (events, until, expected) in cases {
         let expected: Option<Vec<u64>> = expected.map(|last| (1..=last).collect());
-        // Wherever the batches happen to be cut.
+        // Wherever the batches are cut.
         for size in 1..=events.len() {
             let batches: Vec<Vec<Event>> = events.chunks(size).map(<[Event]>::to_vec).collect();
             assert_eq!(given(batches, until), expected, "{events:?} {until:?} in batches of {size}");
         }
     }
-    assert_eq!(
-        text(run(vec![], vec![Ok(None)], Until::Terminal, Envelope::bare(ProtocolVersion::V1))).await.len(),
-        0
-    );
+    assert_eq!(text(run(vec![], vec![Ok(None)], Until::Terminal, bare())).await.len(), 0);
 }
 
 #[tokio::test]
 async fn a_failure_is_the_last_frame() {
     let failed = || vec![Err(Error::new(ErrorKind::Unavailable, "No store."))];
-    let rest =
-        text(run(vec![event(1, "{}")], failed(), Until::Terminal, Envelope::bare(ProtocolVersion::V1))).await;
+    let rest = text(run(vec![event(1, "{}")], failed(), Until::Terminal, bare())).await;
     assert_eq!(rest.len(), 2);
     assert!(rest[1].starts_with("event: error\ndata: {\"error\":{"), "{}", rest[1]);
     let rpc = text(run(
@@ -235,7 +235,7 @@ async fn a_failure_is_the_last_frame() {
 
 #[tokio::test(start_paused = true)]
 async fn silence_is_filled_with_comments() {
-    let mut run = run(vec![], vec![], Until::Terminal, Envelope::bare(ProtocolVersion::V1));
+    let mut run = run(vec![], vec![], Until::Terminal, bare());
     let started = tokio::time::Instant::now();
     for n in 1..=3 {
         assert_eq!(run.frames.next().await.unwrap(), ": keep-alive\n\n");
@@ -248,7 +248,7 @@ async fn a_reader_that_does_not_pull_reads_nothing_ahead() {
     // Short enough to be copied into the batch.
     let some = "x".repeat(1_000);
     let steps = (0..100).map(|n| Ok(Some(vec![event(n, &some); 12]))).collect();
-    let mut run = run(vec![], steps, Until::Terminal, Envelope::bare(ProtocolVersion::V1));
+    let mut run = run(vec![], steps, Until::Terminal, bare());
     assert_eq!(run.pulls.load(Ordering::Relaxed), 0);
     // A batch and a half for each pull: two writes.
     for expected_pulls in [1, 1, 2, 2] {
@@ -259,12 +259,10 @@ async fn a_reader_that_does_not_pull_reads_nothing_ahead() {
 }
 
 #[tokio::test]
-async fn what_is_long_is_written_from_the_bytes_that_all_readers_share() {
+async fn long_events_are_written_from_shared_bytes() {
     let huge = event(2, &"x".repeat(BATCH_BYTES * 2));
     let shared = huge.json.clone().unwrap();
-    for envelope in
-        [Envelope::bare(ProtocolVersion::V1), Envelope::rpc(ProtocolVersion::V1, Id::String("i".to_owned()))]
-    {
+    for envelope in [bare(), Envelope::rpc(ProtocolVersion::V1, Id::String("i".to_owned()))] {
         let first = vec![event(1, "{}"), huge.clone(), terminal(3)];
         let run = run(first, vec![], Until::Terminal, envelope);
         let pieces: Vec<Bytes> = run.frames.collect().await;
@@ -277,24 +275,24 @@ async fn what_is_long_is_written_from_the_bytes_that_all_readers_share() {
 }
 
 #[tokio::test]
-async fn a_gateway_that_stops_asks_its_clients_to_come_back() {
-    let mut waiting = run(vec![], vec![], Until::Terminal, Envelope::bare(ProtocolVersion::V1));
+async fn shutdown_asks_clients_to_reconnect() {
+    let mut waiting = run(vec![], vec![], Until::Terminal, bare());
     assert_eq!(waiting.frames.next().now_or_never(), None);
     waiting.closing.cancel();
     assert_eq!(text(waiting).await, ["retry: 1000\n\n"]);
 }
 
 #[tokio::test]
-async fn a_gateway_that_stops_writes_what_it_has_read() {
+async fn shutdown_writes_events_that_were_read() {
     let first = "id: 1.4\ndata: {}\n\n";
-    let opened = run(vec![event(1, "{}")], vec![], Until::Terminal, Envelope::bare(ProtocolVersion::V1));
+    let opened = run(vec![event(1, "{}")], vec![], Until::Terminal, bare());
     opened.closing.cancel();
     assert_eq!(text(opened).await, [first, "retry: 1000\n\n"]);
 
-    // More than one piece, of which the first was written; nothing new is read.
+    // Several pieces, of which the first was written; nothing new is read.
     let long = format!("\"{}\"", "x".repeat(BATCH_BYTES));
     let steps = vec![Ok(Some(vec![event(2, &long)])), Ok(Some(vec![event(3, "{}")]))];
-    let mut busy = run(vec![event(1, "{}")], steps, Until::Terminal, Envelope::bare(ProtocolVersion::V1));
+    let mut busy = run(vec![event(1, "{}")], steps, Until::Terminal, bare());
     for expected in ["id: 1.4\n", "id: 2.4\n"] {
         assert!(busy.frames.next().await.unwrap().starts_with(expected.as_bytes()));
     }
@@ -302,15 +300,14 @@ async fn a_gateway_that_stops_writes_what_it_has_read() {
     let rest = text(busy).await;
     assert_eq!(rest, [long, "\n\n".to_owned(), "retry: 1000\n\n".to_owned()]);
 
-    // A task that is over needs nobody to come back.
-    let over =
-        run(vec![event(1, "{}"), terminal(2)], vec![], Until::Terminal, Envelope::bare(ProtocolVersion::V1));
+    // The client of an ended task need not reconnect.
+    let over = run(vec![event(1, "{}"), terminal(2)], vec![], Until::Terminal, bare());
     over.closing.cancel();
     assert_eq!(text(over).await, [format!("{first}id: 2.4\ndata: {{}}\n\n")]);
 }
 
 #[tokio::test]
-async fn what_is_not_shown_leaves_no_trace() {
+async fn hidden_events_write_nothing() {
     let first = vec![hidden(1), hidden(2)];
     let steps = vec![
         Ok(Some(vec![hidden(3)])),
@@ -318,13 +315,13 @@ async fn what_is_not_shown_leaves_no_trace() {
         Ok(Some(vec![hidden(6), hidden(7)])),
         Ok(Some(vec![hidden(8), terminal(9)])),
     ];
-    let run = run(first, steps, Until::Terminal, Envelope::bare(ProtocolVersion::V1));
+    let run = run(first, steps, Until::Terminal, bare());
     assert_eq!(text(run).await, ["id: 4.4\ndata: {}\n\n", "id: 9.4\ndata: {}\n\n"]);
 }
 
 #[tokio::test]
-async fn a_send_ends_at_an_ask_also_behind_what_is_not_shown() {
-    let asked = [status(1, Standing::Working), interrupted(2), hidden(3), hidden(4)];
+async fn a_send_ends_at_an_ask_followed_by_hidden_events() {
+    let asked = [status(1, TaskPhase::Working), interrupted(2), hidden(3), hidden(4)];
     for size in 1..=asked.len() {
         let batches: Vec<Vec<Event>> = asked.chunks(size).map(<[Event]>::to_vec).collect();
         assert_eq!(given(batches.clone(), Until::Settled), Some(vec![1, 2]), "in batches of {size}");
@@ -332,7 +329,7 @@ async fn a_send_ends_at_an_ask_also_behind_what_is_not_shown() {
     }
 }
 
-/// Gives an event that is not shown again and again.
+/// Gives a hidden event again and again.
 struct Hidden {
     every: Duration,
     is_there: bool,
@@ -355,23 +352,23 @@ impl Source for Hidden {
         Ok(false)
     }
 
-    fn is_excused(&self) -> bool {
+    fn may_be_silent(&self) -> bool {
         false
     }
 
-    fn under_way_since(&mut self) -> Option<std::time::Instant> {
+    fn queued_since(&mut self) -> Option<std::time::Instant> {
         None
     }
 }
 
 fn unseen(every: Duration, settings: &Arc<StreamSettings>) -> BoxStream<'static, Bytes> {
     let source = Hidden { every, is_there: false };
-    let opened = Opened { task: task(), first: vec![], source, until: Until::Terminal, slot: None };
-    frames(opened, Envelope::bare(ProtocolVersion::V1), settings, Span::none()).unwrap()
+    let opened = OpenStream { task: task(), first: vec![], source, until: Until::Terminal, slot: None };
+    frames(opened, bare(), settings, Span::none()).unwrap()
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_that_are_not_shown_are_silence_to_the_client_and_no_idleness() {
+async fn hidden_events_are_silence_for_the_client_and_no_idle_time() {
     let budget = Budget { idle: Some(Duration::from_secs(10)), ..NO_BUDGET };
     let settings = settings(Duration::from_secs(15), budget);
     let mut frames = unseen(Duration::from_secs(4), &settings);
@@ -385,34 +382,34 @@ async fn events_that_are_not_shown_are_silence_to_the_client_and_no_idleness() {
 }
 
 #[tokio::test]
-async fn a_flood_that_is_not_shown_stops_nobody_else() {
+async fn a_flood_of_hidden_events_starves_nobody() {
     let quick = settings(Duration::from_millis(1), NO_BUDGET);
     assert_eq!(unseen(Duration::ZERO, &quick).next().await.unwrap(), ": keep-alive\n\n");
-    // On the same thread: the token is reached only if the stream lets others run.
+    // On the same thread: the token is cancelled only if the stream yields.
     let slow = settings(Duration::from_hours(1), NO_BUDGET);
     let mut frames = unseen(Duration::ZERO, &slow);
     let (last, ()) = tokio::join!(frames.next(), async { slow.closing.cancel() });
     assert_eq!(last.unwrap(), "retry: 1000\n\n");
-    // Nor does it outlive its time.
+    // The duration limit applies, too.
     let budget = Budget { duration: Some(Duration::from_millis(1)), ..NO_BUDGET };
     let short = settings(Duration::from_hours(1), budget);
     let last = unseen(Duration::ZERO, &short).next().await.unwrap();
     assert!(last.starts_with(b"event: error\n"), "{last:?}");
 }
 
-/// Each way to be told an error in a stream.
+/// Each format of an error in a stream.
 fn envelopes() -> [Envelope; 4] {
     let id = || Id::String("i".to_owned());
     [
-        Envelope::bare(ProtocolVersion::V1),
+        bare(),
         Envelope::rpc(ProtocolVersion::V1, id()),
         Envelope::bare(ProtocolVersion::V03),
         Envelope::rpc(ProtocolVersion::V03, id()),
     ]
 }
 
-/// Checks that a frame tells a client of this form which budget is used up, and gives what it says of it.
-fn told(frame: &Bytes, form: usize) -> String {
+/// The first sentence of the error in a frame. Fails if the frame does not report an exceeded budget in this format.
+fn budget_error(frame: &Bytes, form: usize) -> String {
     let frame = str::from_utf8(frame).unwrap();
     assert_eq!(frame.starts_with("event: error\n"), form.is_multiple_of(2), "{frame}");
     assert!(!frame.contains("id: ") && frame.ends_with("\n\n"), "{frame}");
@@ -434,7 +431,7 @@ fn told(frame: &Bytes, form: usize) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_without_events_ends_with_a_word_when_nothing_excuses_it() {
+async fn an_idle_stream_ends_with_an_error_unless_silence_is_excused() {
     let budget = Budget { idle: Some(Duration::from_secs(40)), ..NO_BUDGET };
     for (form, envelope) in envelopes().into_iter().enumerate() {
         let started = Instant::now();
@@ -442,7 +439,7 @@ async fn a_stream_without_events_ends_with_a_word_when_nothing_excuses_it() {
         let mut run = run.unwrap();
         run.excused.store(true, Ordering::Relaxed);
         assert!(run.frames.next().await.unwrap().starts_with(b"id: 1.4"));
-        // Keep-alives are no events, and an excuse is looked at when the time is up.
+        // Keep-alives are no events, and the excuse is checked when the time is up.
         for n in 1..=3 {
             assert_eq!(run.frames.next().await.unwrap(), ": keep-alive\n\n");
             assert_eq!(started.elapsed().as_secs(), 15 * n, "{form}");
@@ -453,21 +450,21 @@ async fn a_stream_without_events_ends_with_a_word_when_nothing_excuses_it() {
         }
         let last = run.frames.next().await.unwrap();
         assert_eq!(started.elapsed().as_secs(), 80, "{form}");
-        assert_eq!(told(&last, form), "Stream budget exceeded: idle timeout");
+        assert_eq!(budget_error(&last, form), "Stream budget exceeded: idle timeout");
         assert_eq!(run.frames.next().await, None);
         assert_eq!(run.metrics.stream_budget_rejected.get(), 1);
-        assert_eq!(run.metrics.refused.of(longshore_meter::label::Limit::StreamIdle).get(), 1);
+        assert_eq!(run.metrics.refused.of(Limit::StreamIdle).get(), 1);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_is_open_for_too_long_ends_with_a_word_also_while_events_come() {
+async fn a_stream_ends_with_an_error_at_its_maximum_duration() {
     let budget = Budget { duration: Some(Duration::from_secs(40)), ..NO_BUDGET };
     for (form, envelope) in envelopes().into_iter().enumerate() {
         let started = Instant::now();
         let (_, run) = try_run(vec![event(1, "{}")], vec![], Until::Terminal, envelope, budget);
         let mut run = run.unwrap();
-        // What excuses silence excuses nothing else.
+        // An excuse for silence does not extend the duration.
         run.excused.store(true, Ordering::Relaxed);
         assert!(run.frames.next().await.unwrap().starts_with(b"id: 1.4"));
         for _ in 1..=2 {
@@ -475,11 +472,11 @@ async fn a_stream_that_is_open_for_too_long_ends_with_a_word_also_while_events_c
         }
         let last = run.frames.next().await.unwrap();
         assert_eq!(started.elapsed().as_secs(), 40, "{form}");
-        assert_eq!(told(&last, form), "Stream budget exceeded: duration budget");
+        assert_eq!(budget_error(&last, form), "Stream budget exceeded: duration budget");
         assert_eq!(run.frames.next().await, None);
-        assert_eq!(run.metrics.refused.of(longshore_meter::label::Limit::StreamDuration).get(), 1);
+        assert_eq!(run.metrics.refused.of(Limit::StreamDuration).get(), 1);
     }
-    // What was read by then is written, and the end of the task is an end like any other.
+    // Events read by then are written, and the end of the task is a normal end.
     let (_, run) = try_run(
         vec![event(1, "{}")],
         vec![Ok(Some(vec![event(2, "{}")]))],
@@ -491,7 +488,7 @@ async fn a_stream_that_is_open_for_too_long_ends_with_a_word_also_while_events_c
     run.frames.next().await.unwrap();
     run.frames.next().await.unwrap();
     tokio::time::advance(Duration::from_mins(1)).await;
-    assert_eq!(told(&run.frames.next().await.unwrap(), 0), "Stream budget exceeded: duration budget");
+    assert_eq!(budget_error(&run.frames.next().await.unwrap(), 0), "Stream budget exceeded: duration budget");
     let (_, run) = try_run(vec![terminal(1)], vec![], Until::Terminal, envelopes()[0].clone(), budget);
     let run = run.unwrap();
     tokio::time::advance(Duration::from_mins(1)).await;
@@ -499,7 +496,7 @@ async fn a_stream_that_is_open_for_too_long_ends_with_a_word_also_while_events_c
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_has_sent_its_bytes_ends_with_a_word_before_the_event_that_is_too_much() {
+async fn a_stream_ends_with_an_error_before_the_event_over_its_byte_budget() {
     for (form, envelope) in envelopes().into_iter().enumerate() {
         let one = envelope.overhead(EventId::new(Seq(1), Epoch(4))) + 2;
         let exactly_two = Budget { bytes: Some(2 * one as u64), ..NO_BUDGET };
@@ -512,15 +509,15 @@ async fn a_stream_that_has_sent_its_bytes_ends_with_a_word_before_the_event_that
         let [first, second, last] = pieces.as_slice() else { panic!("{pieces:?}") };
         assert_eq!(first.len() + second.len(), 2 * one);
         assert!(second.starts_with(b"id: 2.4\n"), "{second:?}");
-        assert_eq!(told(last, form), "Stream budget exceeded: byte budget");
-        assert_eq!(metrics.refused.of(longshore_meter::label::Limit::StreamBytes).get(), 1);
+        assert_eq!(budget_error(last, form), "Stream budget exceeded: byte budget");
+        assert_eq!(metrics.refused.of(Limit::StreamBytes).get(), 1);
 
-        // All of it, if it is enough.
+        // An exact budget is enough.
         let enough = Budget { bytes: Some(one as u64), ..NO_BUDGET };
         let (_, run) = try_run(vec![terminal(1)], vec![], Until::Terminal, envelope.clone(), enough);
         assert_eq!(text(run.unwrap()).await.len(), 1);
 
-        // If not even the first is within it there is no stream.
+        // If not even the first event is within the budget, there is no stream.
         let too_little = Budget { bytes: Some(one as u64 - 1), ..NO_BUDGET };
         let (metrics, run) = try_run(vec![event(1, "{}")], vec![], Until::Terminal, envelope, too_little);
         let error = run.err().expect("it is refused");
@@ -530,7 +527,7 @@ async fn a_stream_that_has_sent_its_bytes_ends_with_a_word_before_the_event_that
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reader_that_did_not_take_what_was_there_is_not_idle() {
+async fn a_slow_reader_is_not_idle() {
     let budget = Budget { idle: Some(Duration::from_secs(40)), ..NO_BUDGET };
     // In memory, and in the store.
     for slow in [false, true] {
@@ -540,7 +537,7 @@ async fn a_reader_that_did_not_take_what_was_there_is_not_idle() {
         run.slow.store(slow, Ordering::Relaxed);
         assert!(run.frames.next().await.unwrap().starts_with(b"id: 1.4"));
         tokio::time::advance(Duration::from_mins(5)).await;
-        // At most a comment first: the client has heard nothing for long.
+        // A keep-alive may come first, because the client has received nothing for long.
         let mut next = run.frames.next().await.unwrap();
         if next == ": keep-alive\n\n" {
             next = run.frames.next().await.unwrap();
@@ -550,9 +547,9 @@ async fn a_reader_that_did_not_take_what_was_there_is_not_idle() {
     }
 }
 
-/// One stream is open for each caller, for hours: what it holds while nothing happens is small.
+/// One stream is open for each caller, for hours, so it must be small while nothing happens.
 #[test]
 fn a_waiting_stream_is_small() {
-    let size = size_of::<Streaming<crate::log::Log>>();
+    let size = size_of::<EventStream<crate::log::Log>>();
     assert!(size <= 1_280, "{size}");
 }

@@ -1,4 +1,4 @@
-//! Asks: how a client hears of them, and the two ways in which it answers.
+//! Asks: how a client receives them, and the two ways to answer.
 
 use std::fmt::Write;
 
@@ -27,7 +27,7 @@ fn question(turn: &StartedTurn, request: &str) -> Ask {
     }
 }
 
-/// A task that waits for the answer to a permission.
+/// Starts a task that waits for the answer to a permission request.
 async fn asking(gateway: &mut Gateway, message_id: &str, request: &str) -> (StartedTurn, Events) {
     let (id, turn) = gateway.working_task(message_id).await;
     let mut events = gateway.call("GET", &format!("/tasks/{id}:subscribe")).stream().await;
@@ -36,7 +36,7 @@ async fn asking(gateway: &mut Gateway, message_id: &str, request: &str) -> (Star
     (turn, events)
 }
 
-/// Reads on until the task is said to be in this state.
+/// Reads events until the task is in this state.
 async fn until(events: &mut Events, expected: &str) {
     while state(&events.next().await.unwrap()) != expected {}
 }
@@ -53,7 +53,7 @@ fn on_task(task: &str, message_id: &str, text: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_streamed_send_closes_at_an_ask_and_the_answer_opens_the_next() {
+async fn a_streamed_send_closes_at_an_ask_and_the_answer_opens_a_new_stream() {
     let mut gateway = Gateway::manual().await;
     let body = json!({"message": message("m1", "go")});
     let mut first = gateway.call("POST", "/message:stream").json(&body).stream().await;
@@ -102,7 +102,7 @@ async fn each_request_calls_the_agent_under_its_own_trace() {
         answer.header("traceparent", &parent(3)).send()
     );
     assert_eq!(answered.status.as_u16(), 200);
-    // It is told to stop when the cancel was answered.
+    // The agent is told to stop after the cancel was answered.
     while gateway.agent.log().aborted.is_empty() {
         tokio::task::yield_now().await;
     }
@@ -118,7 +118,7 @@ async fn each_request_calls_the_agent_under_its_own_trace() {
 }
 
 #[tokio::test]
-async fn a_streamed_send_of_a_client_that_knows_asks_stays_open_as_a_subscription_does() {
+async fn a_streamed_send_stays_open_at_an_ask_if_the_client_activated_the_extension() {
     let mut gateway = Gateway::manual().await;
     let body = json!({"message": message("m1", "go")});
     let call = gateway.call("POST", "/message:stream").json(&body);
@@ -159,7 +159,7 @@ async fn a_streamed_send_of_a_client_that_knows_asks_stays_open_as_a_subscriptio
 }
 
 #[tokio::test]
-async fn a_blocking_send_returns_at_the_ask_and_so_does_the_answer_at_the_end() {
+async fn a_blocking_send_returns_at_an_ask_and_its_answer_returns_at_the_end() {
     let mut gateway = Gateway::manual().await;
     let sending = gateway.rpc("SendMessage", &json!({"message": message("m1", "go")})).send();
     let (asked, turn) = tokio::join!(sending, async {
@@ -182,7 +182,7 @@ async fn a_blocking_send_returns_at_the_ask_and_so_does_the_answer_at_the_end() 
 }
 
 #[tokio::test]
-async fn the_methods_and_their_errors() {
+async fn the_methods_for_asks_and_their_errors() {
     let mut gateway = Gateway::manual().await;
     let (turn, _) = asking(&mut gateway, "m1", "per_1").await;
     let (other, mut events) = asking(&mut gateway, "m2", "per_2").await;
@@ -244,7 +244,7 @@ async fn the_methods_and_their_errors() {
 }
 
 #[tokio::test]
-async fn an_answer_that_comes_too_late_is_told_so() {
+async fn a_late_answer_gets_an_error() {
     let mut gateway = Gateway::impatient().await;
     let (id, turn) = gateway.working_task("m1").await;
     let path = format!("/tasks/{id}:subscribe");
@@ -267,7 +267,7 @@ async fn an_answer_that_comes_too_late_is_told_so() {
 }
 
 #[tokio::test]
-async fn a_notification_answers_too() {
+async fn an_ask_can_be_answered_by_a_notification() {
     let mut gateway = Gateway::manual().await;
     let (turn, _) = asking(&mut gateway, "m1", "per_1").await;
     let notify = |method: &str, params: Value| {

@@ -1,4 +1,4 @@
-//! Who may keep what, and that nobody gets it twice for nothing, or longer than need be.
+//! Caching: who may store a response, conditional requests, and compression.
 
 use std::collections::HashSet;
 use std::io::Write as _;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::documents::{CARD, EXTENDED, get};
 use crate::support::{ADA, BOB, Gateway, Speaker, message};
 
-/// Every document, with who asks for it.
+/// Every document, with the credential that requests it.
 const DOCUMENTS: [(&str, &str); 13] = [
     (CARD, ""),
     ("/.well-known/agent.json", ""),
@@ -28,9 +28,9 @@ const DOCUMENTS: [(&str, &str); 13] = [
     ("/openapi.json", ADA),
 ];
 
-/// Shared caches know nothing of the header that holds a key.
+/// Shared caches do not know the API key header.
 #[tokio::test]
-async fn no_answer_to_an_operation_is_kept() {
+async fn no_response_to_an_operation_may_be_cached() {
     let gateway = Gateway::echoing().await;
     let mut calls = vec![
         gateway.call("GET", "/tasks/nope"),
@@ -61,7 +61,7 @@ async fn no_answer_to_an_operation_is_kept() {
 }
 
 #[tokio::test]
-async fn what_is_for_callers_is_kept_by_no_cache_that_others_use() {
+async fn responses_for_callers_are_not_stored_by_shared_caches() {
     let gateway = Gateway::echoing().await;
     for (path, authorization) in DOCUMENTS {
         let answer = get(&gateway, path, authorization, &[]).await;
@@ -78,13 +78,13 @@ async fn what_is_for_callers_is_kept_by_no_cache_that_others_use() {
         ] {
             assert_eq!(varies.contains(name), expected, "{path}: {varies:?}");
         }
-        // Also in the answer that only says that nothing has changed.
+        // Also in the 304 response.
         let same = get(&gateway, path, authorization, &[("if-none-match", "*")]).await;
         assert_eq!(same.status.as_u16(), 304);
         assert_eq!(same.header("cache-control"), answer.header("cache-control"), "{path}");
         assert_eq!(same.header("vary"), answer.header("vary"), "{path}");
     }
-    // A tag opens nothing: who has no credential learns not even that the card is the same.
+    // A matching tag does not replace a credential: without one the client does not learn that the card is unchanged.
     let tag = get(&gateway, EXTENDED, ADA, &[]).await.header("etag").to_owned();
     let stranger = get(&gateway, EXTENDED, "", &[("if-none-match", &tag)]).await;
     assert_eq!(stranger.status.as_u16(), 401);
@@ -94,7 +94,7 @@ async fn what_is_for_callers_is_kept_by_no_cache_that_others_use() {
 }
 
 #[tokio::test]
-async fn a_document_that_the_client_has_is_not_sent_again() {
+async fn a_document_with_a_matching_tag_is_not_sent_again() {
     let gateway = Gateway::echoing().await;
     for (path, authorization) in DOCUMENTS {
         let first = get(&gateway, path, authorization, &[]).await;
@@ -128,7 +128,7 @@ async fn a_document_that_the_client_has_is_not_sent_again() {
 }
 
 #[tokio::test]
-async fn head_says_what_get_would_say() {
+async fn head_has_the_headers_of_get() {
     let gateway = Gateway::echoing().await;
     for (path, authorization) in DOCUMENTS {
         for encoding in ["", "gzip"] {
@@ -163,7 +163,7 @@ async fn head_says_what_get_would_say() {
 }
 
 #[tokio::test]
-async fn another_configuration_is_another_document() {
+async fn a_changed_configuration_changes_the_tag() {
     let tags = async |configure: fn(&mut longshore_edge::EdgeConfig)| {
         let gateway = Gateway::manual_with(configure).await;
         let mut tags = Vec::new();
@@ -180,7 +180,7 @@ async fn another_configuration_is_another_document() {
     assert_eq!(tags(|_| {}).await, first);
     let changed = tags(|config| config.deployment.title = "Another".to_owned()).await;
     assert!(changed.iter().zip(&first).all(|(new, old)| new != old));
-    // What only callers may know changes only what they see.
+    // A change that only callers may see changes only their documents.
     let private = tags(|config| {
         config.deployment.environment =
             Environment { sandbox_mode: SandboxMode::ReadOnly, ..Environment::default() };
@@ -190,7 +190,7 @@ async fn another_configuration_is_another_document() {
     assert_ne!(private[1], first[1]);
 }
 
-/// By the program of that name.
+/// Decompresses with the gzip program.
 fn unzip(compressed: &[u8]) -> Vec<u8> {
     let program = Command::new("gzip").arg("-dc").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
     let mut program = program.unwrap();
@@ -204,7 +204,7 @@ fn unzip(compressed: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn long_answers_are_compressed_for_those_who_take_it() {
+async fn long_responses_are_compressed_for_clients_that_accept_gzip() {
     let gateway = Gateway::echoing().await;
     for (path, authorization) in DOCUMENTS {
         let plain = get(&gateway, path, authorization, &[]).await;
@@ -226,7 +226,7 @@ async fn long_answers_are_compressed_for_those_who_take_it() {
         assert_eq!((unchanged.status.as_u16(), unchanged.header("content-encoding")), (304, ""), "{path}");
     }
 
-    // Operations, in both bindings; and an error is an answer too.
+    // Operations in both bindings, and errors.
     let long = "word ".repeat(20) + &"x".repeat(20_000);
     let params = json!({"message": message("m1", &long)});
     for call in [gateway.rpc("SendMessage", &params), gateway.call("POST", "/message:send").json(&params)] {
@@ -239,7 +239,7 @@ async fn long_answers_are_compressed_for_those_who_take_it() {
         let plain = call.header("accept-encoding", "").send().await;
         assert_eq!((plain.header("content-encoding"), plain.header("vary")), ("", "Accept-Encoding"));
     }
-    // A stream is as it is.
+    // A stream is not compressed.
     let (head, mut pieces) = gateway
         .rpc("SendStreamingMessage", &json!({"message": message("m2", &long)}))
         .header("accept-encoding", "gzip")
@@ -252,19 +252,19 @@ async fn long_answers_are_compressed_for_those_who_take_it() {
 }
 
 #[tokio::test]
-async fn the_length_from_which_on_answers_are_compressed_can_be_set() {
+async fn the_minimum_length_for_compression_is_configurable() {
     for (minimum, expected) in [(0, "gzip"), (1000, "gzip"), (1_000_000, "")] {
         let gateway = Gateway::manual_with(|config| config.gzip_minimum = minimum).await;
         let card = get(&gateway, CARD, "", &[("accept-encoding", "gzip")]).await;
         assert_eq!(card.header("content-encoding"), expected, "{minimum}");
-        // One that would not get shorter is left as it is.
+        // A response that would not get shorter is not compressed.
         let health = get(&gateway, "/livez", "", &[("accept-encoding", "gzip")]).await;
         assert_eq!((health.status.as_u16(), health.header("content-encoding")), (200, ""));
         gateway.stop().await;
     }
 }
 
-/// Runs curl in a directory and gives the status, with what it wrote to `out`.
+/// Runs curl in a directory. Returns the status and the content of `out`.
 async fn curl(gateway: &Gateway, directory: &Path, path: &str, arguments: &[&str]) -> (String, Vec<u8>) {
     let out = directory.join("out");
     let _ = std::fs::remove_file(&out);
@@ -281,7 +281,7 @@ async fn curl(gateway: &Gateway, directory: &Path, path: &str, arguments: &[&str
 }
 
 #[tokio::test]
-async fn curl_keeps_a_card_until_it_changes() {
+async fn curl_revalidates_a_card_by_its_tag() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
     let authorization = format!("authorization: {ADA}");

@@ -1,4 +1,4 @@
-//! Connections: both versions of HTTP, clients that dawdle, and the end of the gateway.
+//! Connections: both versions of HTTP, slow clients, and the shutdown of the gateway.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::support::{ADA, Events, Gateway, Http2, PATIENCE, message};
 
 async fn read_to_end(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
-    // A reset says as clearly as an end that the server has closed.
+    // A reset shows as clearly as an end of file that the server has closed.
     let _ = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut bytes)).await.expect("the server closes");
     String::from_utf8(bytes).unwrap()
 }
@@ -30,9 +30,9 @@ async fn http2_with_prior_knowledge_is_served_on_the_same_port() {
 }
 
 #[tokio::test]
-async fn a_client_that_never_asks_is_closed() {
+async fn a_connection_without_a_request_is_closed() {
     let gateway = Gateway::manual_with(|config| config.header_timeout = Duration::from_millis(50)).await;
-    // Nothing; the first letter of both protocols; the start of HTTP/2; half a head.
+    // Nothing; the first letter of both protocols; the start of HTTP/2; half a request head.
     for beginning in ["", "P", "PRI * HTTP/2.0\r\n", "GET /livez HTTP/1.1\r\nhost:"] {
         let mut stream = TcpStream::connect(gateway.address).await.unwrap();
         stream.write_all(beginning.as_bytes()).await.unwrap();
@@ -51,7 +51,7 @@ async fn an_http1_connection_is_closed_when_it_is_idle() {
     gateway.stop().await;
 }
 
-/// Reads until the answers so far hold as many of these words.
+/// Reads until the responses contain this word this many times.
 async fn read_until(stream: &mut TcpStream, word: &str, times: usize) -> String {
     let (mut bytes, mut text) = (Vec::new(), String::new());
     while text.matches(word).count() < times {
@@ -63,9 +63,9 @@ async fn read_until(stream: &mut TcpStream, word: &str, times: usize) -> String 
     text
 }
 
-/// Requests before a stream, behind it, and sent while it runs are answered in order on one connection.
+/// Requests before, during and after a stream are answered in order on one connection.
 #[tokio::test]
-async fn a_connection_goes_on_behind_a_stream() {
+async fn a_connection_is_reused_after_a_stream() {
     let mut gateway = Gateway::manual().await;
     let (id, turn) = gateway.working_task("m1").await;
     let mut stream = TcpStream::connect(gateway.address).await.unwrap();
@@ -78,7 +78,7 @@ async fn a_connection_goes_on_behind_a_stream() {
     };
     stream.write_all(format!("{livez}{}", subscribe("")).as_bytes()).await.unwrap();
     read_until(&mut stream, "data: ", 1).await;
-    // Longer than what is read of it while the stream runs.
+    // Longer than the part that is read while the stream runs.
     let long = format!("x-long: {}\r\n\r\n", "x".repeat(1000));
     stream.write_all(livez.replace("\r\n\r\n", &format!("\r\n{long}")).as_bytes()).await.unwrap();
     turn.say("b1", "Hello.").await;
@@ -92,7 +92,7 @@ async fn a_connection_goes_on_behind_a_stream() {
     gateway.stop().await;
 }
 
-/// What a client sends as the body of a request that has none is no request.
+/// A body that the gateway does not read must not be parsed as the next request.
 #[tokio::test]
 async fn a_body_that_is_not_read_is_not_taken_for_a_request() {
     let mut gateway = Gateway::manual().await;
@@ -108,7 +108,7 @@ async fn a_body_that_is_not_read_is_not_taken_for_a_request() {
     stream.write_all(hidden.as_bytes()).await.unwrap();
     turn.complete().await;
     read_until(&mut stream, "\r\n0\r\n\r\n", 1).await;
-    // It may be closed by now.
+    // The server may have closed the connection by now.
     let _ = stream.write_all(b"GET /nowhere HTTP/1.1\r\nconnection: close\r\nhost: x\r\n\r\n").await;
     let rest = read_to_end(&mut stream).await;
     assert!(begun.starts_with("HTTP/1.1 200 ") && !rest.contains("HTTP/1.1 200 "), "{rest}");
@@ -122,17 +122,17 @@ async fn an_http2_connection_is_closed_when_it_has_no_open_request() {
         config.keep_alive = Duration::from_millis(25);
     })
     .await;
-    // One that never asks anything.
+    // A connection that never sends a request.
     let never = Http2::connect(gateway.address).await;
     never.closed().await;
 
-    // One that asked, and has its whole answer.
+    // A connection whose request is answered completely.
     let mut asked = Http2::connect(gateway.address).await;
     let livez = gateway.call("GET", "/livez");
     assert_eq!(asked.open(livez).await.status().as_u16(), 200);
     asked.closed().await;
 
-    // One with an open stream stays, however long, and goes once the stream has ended.
+    // A connection with an open stream stays, however long, and is closed after the stream has ended.
     let (id, turn) = gateway.working_task("m1").await;
     let mut streaming = Http2::connect(gateway.address).await;
     let answer = streaming.open(gateway.call("GET", &format!("/tasks/{id}:subscribe"))).await;
@@ -203,7 +203,7 @@ async fn a_client_that_closes_its_half_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn stopping_ends_streams_with_a_hint_and_lets_requests_finish() {
+async fn shutdown_ends_streams_with_a_retry_hint_and_lets_requests_finish() {
     let mut gateway = Gateway::manual().await;
     let (id, turn) = gateway.working_task("m1").await;
     let mut events = gateway.call("GET", &format!("/tasks/{id}:subscribe")).stream().await;
@@ -224,7 +224,7 @@ async fn stopping_ends_streams_with_a_hint_and_lets_requests_finish() {
 }
 
 #[tokio::test]
-async fn stopping_waits_only_so_long() {
+async fn shutdown_waits_no_longer_than_the_grace_period() {
     let mut gateway = Gateway::manual_with(|config| config.shutdown_grace = Duration::from_millis(50)).await;
     let call = gateway.rpc("SendMessage", &json!({"message": message("m1", "go")}));
     let (answer, turn) = tokio::join!(call.send(), async {
@@ -236,7 +236,7 @@ async fn stopping_waits_only_so_long() {
     assert_eq!(error["data"][0]["reason"], "UNAVAILABLE");
     assert_eq!(error["data"][0]["metadata"]["taskId"], turn.request.task.as_str());
 
-    // A connection that sends nothing and is never closed does not hold up the end.
+    // An idle connection that is never closed does not delay the shutdown.
     gateway.stop().await;
 
     let gateway = Gateway::manual_with(|config| config.shutdown_grace = Duration::from_millis(50)).await;
@@ -247,7 +247,7 @@ async fn stopping_waits_only_so_long() {
 }
 
 #[tokio::test]
-async fn more_connections_than_allowed_wait_their_turn() {
+async fn connections_beyond_the_limit_wait() {
     let gateway = Gateway::manual_with(|config| {
         config.limits.connections = 1;
     })
@@ -255,7 +255,7 @@ async fn more_connections_than_allowed_wait_their_turn() {
     let first = TcpStream::connect(gateway.address).await.unwrap();
     let second = gateway.call("GET", "/livez").send();
     tokio::pin!(second);
-    // The first connection has the only place, and keeps it until it is closed.
+    // The first connection holds the only slot until it is closed.
     let waited = tokio::time::timeout(Duration::from_millis(50), &mut second).await;
     assert!(waited.is_err(), "the second connection is not served beside the first");
     drop(first);
@@ -264,7 +264,7 @@ async fn more_connections_than_allowed_wait_their_turn() {
 }
 
 #[tokio::test]
-async fn a_stalled_stream_does_not_hold_up_the_end() {
+async fn a_stalled_stream_does_not_delay_the_shutdown() {
     let mut gateway = Gateway::manual_with(|config| config.shutdown_grace = Duration::from_millis(50)).await;
     let (id, turn) = gateway.working_task("m1").await;
     let mut stalled = TcpStream::connect(gateway.address).await.unwrap();

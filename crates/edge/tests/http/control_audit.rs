@@ -1,4 +1,4 @@
-//! What is noted of calls: counts of all, and one line for each that could change something.
+//! The audit of extension calls: all are counted, and each command has one log line.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 
 use crate::control::{WORDS, agent, all_on, call, claim, good, notification, of_agent};
 use crate::metrics::value;
-use crate::support::lines::Lines;
+use crate::support::log_lines::LogLines;
 use crate::support::{ADA, ADA_ABLE, BOB, BOB_ABLE, Gateway, redacted};
 
 const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
-/// The lines of the audit since the last time, and all others.
-fn audit(lines: &Lines) -> (Vec<String>, Vec<String>) {
+/// The audit lines since the last call, and all other lines.
+fn audit(lines: &LogLines) -> (Vec<String>, Vec<String>) {
     lines.take().into_iter().partition(|line| line.contains("longshore::audit"))
 }
 
@@ -27,8 +27,8 @@ async fn counted(gateway: &Gateway, method: &str, outcome: &str) -> f64 {
 }
 
 #[tokio::test]
-async fn one_line_for_each_call_that_changes_something_and_none_for_a_look() {
-    let lines = Lines::begin();
+async fn one_audit_line_for_each_command_and_none_for_a_query() {
+    let lines = LogLines::begin();
     let control = agent();
     let gateway = Gateway::controlled(&control, all_on).await;
     let mut found = Vec::new();
@@ -55,8 +55,8 @@ async fn one_line_for_each_call_that_changes_something_and_none_for_a_look() {
 }
 
 #[tokio::test]
-async fn a_call_that_is_refused_or_fails_is_noted_with_the_reason() {
-    let lines = Lines::begin();
+async fn a_refused_or_failed_call_is_audited_with_its_reason() {
+    let lines = LogLines::begin();
     let control = agent();
     let gateway = Gateway::controlled(&control, |config| config.deployment.session_shell = true).await;
     claim(&gateway).await;
@@ -96,7 +96,7 @@ async fn a_call_that_is_refused_or_fails_is_noted_with_the_reason() {
             assert!(line.contains(&format!(" method={} ", method.name)), "{line}");
             assert_eq!(line.contains(" status=418"), refusal.is_some(), "{line}");
             assert!(!line.contains(WORDS), "{line}");
-            // Both of them are counted.
+            // Both calls are counted.
             let times = counted(&gateway, method.name, outcome).await;
             assert!((times - if is_notification { 2.0 } else { 1.0 }).abs() < f64::EPSILON, "{outcome}");
         }
@@ -105,11 +105,11 @@ async fn a_call_that_is_refused_or_fails_is_noted_with_the_reason() {
 }
 
 #[tokio::test]
-async fn answers_to_asks_are_noted_too() {
+async fn answers_to_asks_are_audited() {
     let mut gateway = Gateway::manual().await;
     let (_task, turn) = gateway.working_task("m1").await;
     turn.ask("per_1").await;
-    let lines = Lines::begin();
+    let lines = LogLines::begin();
     let reply = methods::find("a2a.interrupt.permission.reply").unwrap();
     let list = methods::find("opencode.permissions.list").unwrap();
     let is_open = async || {
@@ -134,8 +134,8 @@ async fn answers_to_asks_are_noted_too() {
 }
 
 #[tokio::test]
-async fn a_gateway_that_ends_does_not_wait_for_what_takes_long() {
-    let lines = Lines::begin();
+async fn shutdown_does_not_wait_for_slow_calls() {
+    let lines = LogLines::begin();
     let control = agent();
     let gateway = Gateway::controlled(&control, |config| {
         config.shutdown_grace = Duration::from_millis(200);
@@ -164,17 +164,17 @@ async fn a_gateway_that_ends_does_not_wait_for_what_takes_long() {
     gateway.stop().await;
 }
 
-/// Whoever waits for a command is told which task goes on.
+/// A caller who waits for a command learns which task continues.
 #[tokio::test]
-async fn a_command_that_a_gateway_leaves_when_it_ends_is_named_by_its_task() {
-    for line in [ProtocolVersion::V1, ProtocolVersion::V03] {
+async fn a_command_that_outlives_the_shutdown_is_named_by_its_task() {
+    for version in [ProtocolVersion::V1, ProtocolVersion::V03] {
         let control = agent();
         let mut gateway = Gateway::controlled_by_hand(&control, |config| {
             config.shutdown_grace = Duration::from_millis(200);
         })
         .await;
         let command = methods::find("opencode.sessions.command").unwrap();
-        let called = call(&gateway, line, ADA_ABLE, command, &good(command)).send();
+        let called = call(&gateway, version, ADA_ABLE, command, &good(command)).send();
         let ending = async {
             let turn = gateway.turns.recv().await.expect("the command is given");
             gateway.shutdown.cancel();
@@ -190,8 +190,8 @@ async fn a_command_that_a_gateway_leaves_when_it_ends_is_named_by_its_task() {
 }
 
 #[tokio::test]
-async fn a_caller_who_hangs_up_leaves_what_it_asked_for_and_its_line() {
-    let lines = Lines::begin();
+async fn a_command_is_completed_and_audited_after_its_caller_disconnects() {
+    let lines = LogLines::begin();
     let control = agent();
     let gateway = Gateway::controlled(&control, all_on).await;
     control.acts.hold();
@@ -215,7 +215,7 @@ async fn a_caller_who_hangs_up_leaves_what_it_asked_for_and_its_line() {
         written = audit(&lines).0;
     }
     assert!(written[0].contains(" target=ses_a outcome=success"), "{written:?}");
-    // And the session is ada's.
+    // The session belongs to ada.
     let get = methods::find("opencode.sessions.get").unwrap();
     let got = call(&gateway, ProtocolVersion::V1, ADA, get, &good(get)).send().await.json();
     assert_eq!(got["result"]["item"]["id"], "ses_a", "{got}");
@@ -224,8 +224,8 @@ async fn a_caller_who_hangs_up_leaves_what_it_asked_for_and_its_line() {
     gateway.stop().await;
 }
 
-/// Waits for lines of the audit.
-async fn audited(lines: &Lines) -> Vec<String> {
+/// Waits for audit lines.
+async fn audited(lines: &LogLines) -> Vec<String> {
     loop {
         let written = audit(lines).0;
         if !written.is_empty() {
@@ -235,17 +235,17 @@ async fn audited(lines: &Lines) -> Vec<String> {
     }
 }
 
-/// Whoever wants no answer is not kept waiting for hours, and what became of it is noted when it is over.
+/// A notification does not wait for its slow call, whose outcome is audited at its end.
 #[tokio::test]
-async fn a_notification_of_what_takes_long_is_answered_at_once_and_noted_at_its_end() {
-    let lines = Lines::begin();
-    for line in ProtocolVersion::ALL {
+async fn a_slow_notification_is_answered_at_once_and_audited_at_its_end() {
+    let lines = LogLines::begin();
+    for version in ProtocolVersion::ALL {
         for name in ["shell", "summarize", "command"] {
             let control = agent();
             let mut gateway = Gateway::controlled_by_hand(&control, all_on).await;
             control.acts.hold();
             let method = methods::find(&format!("opencode.sessions.{name}")).unwrap();
-            let silent = notification(&gateway, line, ADA_ABLE, method, &good(method)).send().await;
+            let silent = notification(&gateway, version, ADA_ABLE, method, &good(method)).send().await;
             assert_eq!((silent.status.as_u16(), silent.body.len()), (204, 0), "{name}");
             assert_eq!(audit(&lines).0, [""; 0], "{name}: it is not over yet");
             if name == "command" {
@@ -261,10 +261,10 @@ async fn a_notification_of_what_takes_long_is_answered_at_once_and_noted_at_its_
     }
 }
 
-/// It does not hold up the end of the gateway either, and is noted then.
+/// A slow notification does not delay the shutdown, and is audited then.
 #[tokio::test]
-async fn what_a_notification_began_ends_with_the_gateway() {
-    let lines = Lines::begin();
+async fn slow_notifications_end_with_the_gateway() {
+    let lines = LogLines::begin();
     for name in ["shell", "summarize", "command"] {
         let control = agent();
         let mut gateway = Gateway::controlled_by_hand(&control, all_on).await;

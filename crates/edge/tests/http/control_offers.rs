@@ -1,4 +1,4 @@
-//! The extended card tells which agents and commands there are, and changes when they do.
+//! The extended card lists the agent's agents and commands, and changes with them.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ fn names(card: &Answer) -> Vec<&'static str> {
         .collect()
 }
 
-/// Lets so much time pass for the gateway.
+/// Advances the gateway's clock.
 async fn pass(time: Duration) {
     tokio::time::pause();
     tokio::time::advance(time).await;
@@ -47,7 +47,7 @@ async fn the_extended_card_follows_what_the_agent_offers() {
         assert_eq!(names(&card), ["first-agent", "first-command"], "{path}");
         tags.push(card.header("etag").to_owned());
     }
-    // What is known is told again, and nobody is asked.
+    // A fresh answer is reused without asking the agent.
     let same = get(&gateway, EXTENDED, ADA, &[("if-none-match", &tags[0])]).await;
     assert_eq!(same.status.as_u16(), 304);
 
@@ -62,11 +62,11 @@ async fn the_extended_card_follows_what_the_agent_offers() {
     let by_method = gateway.rpc("GetExtendedAgentCard", &json!({})).send().await;
     assert_eq!(names(&by_method), ["second-agent", "second-command"]);
 
-    // An agent that does not say offers what it offered.
+    // If the agent does not answer, the card keeps its last offers.
     control.offer_next(Err(Error::internal("away")));
     pass(Duration::from_mins(2)).await;
     assert_eq!(names(&get(&gateway, EXTENDED, ADA, &[]).await), ["second-agent", "second-command"]);
-    // The public card never tells.
+    // The public card never lists them.
     let public = get(&gateway, crate::documents::CARD, "", &[]).await;
     assert_eq!(names(&public), [""; 0]);
     gateway.stop().await;

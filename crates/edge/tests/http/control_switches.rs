@@ -1,4 +1,4 @@
-//! What is switched off is in no document but by the name of its switch, and is not served.
+//! A method that is switched off is not served, and the documents name only its switch.
 
 use longshore_edge::contract::SandboxMode;
 use longshore_wire::methods::{self, Method};
@@ -9,13 +9,13 @@ use crate::control::{agent, all_on, call, good, of_agent};
 use crate::documents::{EXTENDED, get};
 use crate::support::{ADA, ADA_ABLE, Gateway};
 
-/// The extended card of a line.
-async fn card(gateway: &Gateway, line: ProtocolVersion) -> Value {
-    let path = if line == ProtocolVersion::V1 { EXTENDED } else { "/agent/authenticatedExtendedCard" };
+/// The extended card of a version.
+async fn card(gateway: &Gateway, version: ProtocolVersion) -> Value {
+    let path = if version == ProtocolVersion::V1 { EXTENDED } else { "/agent/authenticatedExtendedCard" };
     get(gateway, path, ADA, &[]).await.json()
 }
 
-/// The first member of this name, however deep.
+/// The first member with this name, at any depth.
 fn member<'a>(document: &'a Value, name: &str) -> Option<&'a Value> {
     match document {
         Value::Object(members) => {
@@ -26,11 +26,11 @@ fn member<'a>(document: &'a Value, name: &str) -> Option<&'a Value> {
     }
 }
 
-/// What the documents say of a method, and what its callers are told: always the same.
-async fn is_served(gateway: &Gateway, line: ProtocolVersion, method: &'static Method) -> bool {
-    let answer = call(gateway, line, ADA_ABLE, method, &good(method)).send().await.json();
+/// Whether a method is served. Fails if the documents and the response of a call disagree.
+async fn is_served(gateway: &Gateway, version: ProtocolVersion, method: &'static Method) -> bool {
+    let answer = call(gateway, version, ADA_ABLE, method, &good(method)).send().await.json();
     let is_served = answer.get("result").is_some();
-    let card = card(gateway, line).await;
+    let card = card(gateway, version).await;
     let all = member(&card, "all_jsonrpc_methods").and_then(Value::as_array).unwrap();
     assert_eq!(all.contains(&json!(method.name)), is_served, "{} {answer}", method.name);
     let conditional = member(&card, "conditionally_available_methods").unwrap();
@@ -69,25 +69,25 @@ async fn documents_and_routing_follow_the_switches_together() {
         assert_eq!(conditional.len(), 6);
         for method in conditional {
             let expected = if method.key == "shell" { shell } else { mutations };
-            for line in ProtocolVersion::ALL {
-                assert_eq!(is_served(&gateway, line, method).await, expected, "{name} {}", method.name);
+            for version in ProtocolVersion::ALL {
+                assert_eq!(is_served(&gateway, version, method).await, expected, "{name} {}", method.name);
             }
         }
         gateway.stop().await;
     }
 }
 
-/// A command that runs when a worktree is made is a shell.
+/// A command that runs when a worktree is created is a shell command.
 #[tokio::test]
-async fn a_start_command_needs_what_a_shell_needs() {
+async fn a_start_command_needs_the_shell_capability() {
     let create = methods::find("opencode.worktrees.create").unwrap();
     let params = json!({"request": {"name": "new", "startCommand": "make"}});
     let only_mutations = |config: &mut longshore_edge::EdgeConfig| {
         config.deployment.workspace_mutations = true;
     };
     let gateway = Gateway::controlled(&agent(), only_mutations).await;
-    for line in ProtocolVersion::ALL {
-        let refused = call(&gateway, line, ADA_ABLE, create, &params).send().await.json();
+    for version in ProtocolVersion::ALL {
+        let refused = call(&gateway, version, ADA_ABLE, create, &params).send().await.json();
         assert_eq!(refused["error"]["code"], -32602, "{refused}");
         assert!(refused.to_string().contains("request.startCommand"), "{refused}");
         assert!(refused.to_string().contains("A2A_ENABLE_SESSION_SHELL"), "{refused}");
@@ -99,22 +99,22 @@ async fn a_start_command_needs_what_a_shell_needs() {
     gateway.stop().await;
 }
 
-/// OpenCode runs what stands so in the arguments of a command.
+/// OpenCode runs arguments of a command that have this form.
 #[tokio::test]
-async fn arguments_of_a_command_that_would_be_run_are_refused_like_a_shell() {
+async fn command_arguments_that_opencode_would_run_need_the_shell_capability() {
     let command = methods::find("opencode.sessions.command").unwrap();
     let params = json!({"session_id": "ses_ada", "request": {"command": "review", "arguments": "see !`id`"}});
     let agent = agent();
     let gateway = Gateway::controlled(&agent, |_| ()).await;
-    for line in ProtocolVersion::ALL {
-        let refused = call(&gateway, line, ADA_ABLE, command, &params).send().await.json();
+    for version in ProtocolVersion::ALL {
+        let refused = call(&gateway, version, ADA_ABLE, command, &params).send().await.json();
         assert_eq!(refused["error"]["code"], -32602, "{refused}");
         assert!(refused.to_string().contains("request.arguments"), "{refused}");
     }
     gateway.stop().await;
     let gateway = Gateway::controlled(&agent, all_on).await;
-    for line in ProtocolVersion::ALL {
-        let refused = call(&gateway, line, ADA, command, &params).send().await.json();
+    for version in ProtocolVersion::ALL {
+        let refused = call(&gateway, version, ADA, command, &params).send().await.json();
         assert_eq!(refused["error"]["code"], -32007, "{refused}");
         assert!(refused.to_string().contains("session_shell"), "{refused}");
     }
@@ -122,18 +122,18 @@ async fn arguments_of_a_command_that_would_be_run_are_refused_like_a_shell() {
 }
 
 #[tokio::test]
-async fn an_agent_that_cannot_be_looked_at_has_no_such_methods() {
+async fn an_agent_without_control_has_no_control_methods() {
     let gateway = Gateway::echoing_with(|config| {
         all_on(config);
         config.deployment.control = true;
     })
     .await;
     for method in of_agent() {
-        for line in ProtocolVersion::ALL {
-            let answer = call(&gateway, line, ADA_ABLE, method, &good(method)).send().await.json();
+        for version in ProtocolVersion::ALL {
+            let answer = call(&gateway, version, ADA_ABLE, method, &good(method)).send().await.json();
             assert_eq!(answer["error"]["code"], -32601, "{answer}");
             assert!(!answer.to_string().contains("METHOD_DISABLED"), "{answer}");
-            let card = card(&gateway, line).await.to_string();
+            let card = card(&gateway, version).await.to_string();
             assert!(!card.contains(&format!("\"{}\"", method.name)), "{}", method.name);
         }
     }

@@ -1,4 +1,4 @@
-//! A task that is made on one line and used on the other, and what only readers of 0.3 see.
+//! A task that is created in one protocol version and used in the other, and what only readers of 0.3 see.
 
 use longshore_model::{AgentEvent, TaskState};
 use longshore_testkit::faulty_store::FaultyStore;
@@ -14,11 +14,11 @@ use crate::support::{ADA_BLIND, Call, Frame, Gateway, Seen, Speaker, TEXT, first
 fn pairs() -> impl Iterator<Item = (Speaker, Speaker)> {
     let all = Speaker::ALL.into_iter();
     all.flat_map(|maker| Speaker::ALL.into_iter().map(move |user| (maker, user)))
-        .filter(|(maker, user)| maker.line != user.line)
+        .filter(|(maker, user)| maker.version != user.version)
 }
 
 #[tokio::test]
-async fn a_task_of_one_line_is_read_streamed_and_resumed_on_the_other() {
+async fn a_task_of_one_version_is_read_streamed_and_resumed_in_the_other() {
     let mut gateway = Gateway::manual().await;
     for (maker, user) in pairs() {
         let about = format!("{} then {}", maker.name(), user.name());
@@ -38,7 +38,7 @@ async fn a_task_of_one_line_is_read_streamed_and_resumed_on_the_other() {
         let mut joined = user.on(&gateway, Method::SubscribeToTask, &id).stream().await;
         let snapshot = joined.next().await.unwrap();
         assert_eq!(snapshot.id, frames.last().unwrap().id, "{about}");
-        // The other line goes on where this one was cut.
+        // The other version resumes where this stream was cut.
         let cut = frames.last().unwrap().id.unwrap();
         let resumed =
             user.on(&gateway, Method::SubscribeToTask, &id).header("last-event-id", &cut.to_string());
@@ -71,7 +71,7 @@ async fn a_task_of_one_line_is_read_streamed_and_resumed_on_the_other() {
 }
 
 #[tokio::test]
-async fn a_task_of_one_line_is_canceled_and_continued_on_the_other() {
+async fn a_task_of_one_version_is_canceled_and_continued_in_the_other() {
     let mut gateway = Gateway::manual().await;
     for (maker, user) in pairs() {
         let about = format!("{} then {}", maker.name(), user.name());
@@ -88,22 +88,22 @@ async fn a_task_of_one_line_is_canceled_and_continued_on_the_other() {
         assert_eq!(canceled.status.state, TaskState::Canceled, "{about}");
         let told = maker.until(&mut events, TaskState::Canceled).await;
         assert_eq!(events.rest().await, [], "{about}");
-        if maker.line == ProtocolVersion::V03 {
+        if maker.version == ProtocolVersion::V03 {
             let last = told.last().unwrap().data.to_string();
             assert!(last.contains("\"final\":true"), "{last}");
         }
         drop(turn);
-        // Again: the lines differ, by their rules and not by who made the task.
+        // A second cancel: the versions differ by their rules, whichever version created the task.
         for speaker in [maker, user] {
             let again = speaker.on(&gateway, Method::CancelTask, &id).send().await;
-            match speaker.line {
+            match speaker.version {
                 ProtocolVersion::V1 => assert_eq!(speaker.reason(&again), "TASK_NOT_CANCELABLE", "{about}"),
                 ProtocolVersion::V03 => {
                     assert_eq!(Seen::of(&speaker.task(&again)), Seen::of(&canceled), "{about}")
                 }
             }
             let ended = speaker.on(&gateway, Method::SubscribeToTask, &id);
-            match speaker.line {
+            match speaker.version {
                 ProtocolVersion::V1 => {
                     assert_eq!(speaker.reason(&ended.send().await), "UNSUPPORTED_OPERATION", "{about}");
                 }
@@ -120,16 +120,16 @@ async fn a_task_of_one_line_is_canceled_and_continued_on_the_other() {
 }
 
 #[tokio::test]
-async fn a_stream_of_0_3_stays_open_at_an_ask_which_any_line_answers() {
+async fn a_stream_of_0_3_stays_open_at_an_ask_which_either_version_answers() {
     let mut gateway = Gateway::manual().await;
-    for speaker in Speaker::ALL.into_iter().filter(|speaker| speaker.line == ProtocolVersion::V03) {
+    for speaker in Speaker::ALL.into_iter().filter(|speaker| speaker.version == ProtocolVersion::V03) {
         let unique = speaker.name().replace(' ', "-");
         let mut events = speaker.stream(&gateway, &speaker.message(&unique, "go")).stream().await;
         let turn = gateway.turns.recv().await.unwrap();
         let request = format!("per_{:?}", speaker.dialect);
         turn.ask(&request).await;
         let asked = speaker.until(&mut events, TaskState::InputRequired).await;
-        // Nobody had to activate anything to be told.
+        // A reader of 0.3 receives the ask without activating an extension.
         let told = asked.last().unwrap().data.to_string();
         assert!(told.contains(&request) && told.contains("\"final\":false"), "{told}");
         let params = json!({"request_id": request, "reply": "once"});
@@ -148,7 +148,7 @@ async fn a_stream_of_0_3_stays_open_at_an_ask_which_any_line_answers() {
 async fn a_send_by_0_3_rest_does_not_wait_unless_it_says_so() {
     let mut gateway = Gateway::manual().await;
     for speaker in Speaker::ALL {
-        let waits = !(speaker.line == ProtocolVersion::V03 && speaker.dialect == Dialect::Rest);
+        let waits = !(speaker.version == ProtocolVersion::V03 && speaker.dialect == Dialect::Rest);
         let message = speaker.message(&speaker.name().replace(' ', "-"), "go");
         let call = speaker.call(&gateway, Method::SendMessage, "", &json!({"message": message}));
         let (answer, ()) = tokio::join!(call.send(), async {
@@ -164,7 +164,7 @@ async fn a_send_by_0_3_rest_does_not_wait_unless_it_says_so() {
 }
 
 #[tokio::test]
-async fn what_is_hidden_from_a_reader_is_hidden_on_every_line() {
+async fn hidden_content_is_hidden_in_both_versions() {
     let mut gateway = Gateway::manual().await;
     for speaker in Speaker::ALL {
         let message = speaker.message(&speaker.name().replace(' ', "-"), "go");
@@ -188,10 +188,10 @@ async fn what_is_hidden_from_a_reader_is_hidden_on_every_line() {
 }
 
 #[tokio::test]
-async fn where_the_log_is_not_kept_whole_a_reader_of_0_3_gets_the_task_anew() {
+async fn a_reader_of_0_3_gets_a_snapshot_if_the_log_is_incomplete() {
     let store = FaultyStore::over(longshore_store::memory());
     let mut gateway = Gateway::manual_on(store.clone()).await;
-    for speaker in Speaker::ALL.into_iter().filter(|speaker| speaker.line == ProtocolVersion::V03) {
+    for speaker in Speaker::ALL.into_iter().filter(|speaker| speaker.version == ProtocolVersion::V03) {
         let message = speaker.message(&speaker.name().replace(' ', "-"), "go");
         let mut events = speaker.stream(&gateway, &message).stream().await;
         let turn = gateway.turns.recv().await.unwrap();
@@ -209,7 +209,7 @@ async fn where_the_log_is_not_kept_whole_a_reader_of_0_3_gets_the_task_anew() {
         let last = frames.last().unwrap().id.unwrap();
         let gaps: Vec<_> = told.iter().filter_map(|frame| speaker.gap(frame)).collect();
         let [gap] = gaps.as_slice() else { panic!("{told:?}") };
-        // Everything that it had seen is below the gap, and everything that it was not told lies in it.
+        // Everything that the reader had seen is before the gap, and everything that it missed is in it.
         assert_eq!((gap["requested"].as_u64(), gap["first"].as_u64()), (Some(last), Some(last + 1)), "{gap}");
         assert!(gap["head"].as_u64() > Some(last), "{gap}");
         assert!(told.is_sorted_by_key(|frame| frame.id), "{told:?}");
@@ -221,9 +221,9 @@ async fn where_the_log_is_not_kept_whole_a_reader_of_0_3_gets_the_task_anew() {
     gateway.stop().await;
 }
 
-/// A loss of power took an event that a reader had seen, and another has its number.
+/// A power loss removed an event that a reader had seen, and another event has its number.
 #[tokio::test]
-async fn a_number_that_was_used_twice_is_a_gap_on_every_line_and_binding() {
+async fn a_reused_sequence_number_is_a_gap_in_every_version_and_binding() {
     let mut gateway = Gateway::manual().await;
     for speaker in Speaker::ALL {
         let message = speaker.message(&speaker.name().replace(' ', "-"), "go");
@@ -244,7 +244,7 @@ async fn a_number_that_was_used_twice_is_a_gap_on_every_line_and_binding() {
             assert_eq!(gap["requested"].to_string(), number);
             assert_eq!(gap["requested_epoch"].to_string(), other.split_once('.').unwrap().1);
             assert_eq!(gap["head_epoch"].to_string(), epoch);
-            // It goes on from there.
+            // The stream continues from there.
             assert_eq!(opening.cursor, Some(format!("{}.{epoch}", gap["head"])));
         }
         for way in ways(seen.cursor.as_ref().unwrap()) {
@@ -257,14 +257,14 @@ async fn a_number_that_was_used_twice_is_a_gap_on_every_line_and_binding() {
 }
 
 #[tokio::test]
-async fn a_reader_of_0_3_takes_the_log_from_the_start_only_once() {
+async fn a_reader_of_0_3_reads_the_log_from_its_start_only_once() {
     let store = FaultyStore::over(longshore_store::memory());
     let mut gateway = Gateway::manual_on(store.clone()).await;
     let replace = async |turn: &StartedTurn, text: &str| {
         let replaced = AgentEvent::TextReplaced { block: text_block("prt_3"), text: text.to_owned() };
         turn.report(replaced).await;
     };
-    for speaker in Speaker::ALL.into_iter().filter(|speaker| speaker.line == ProtocolVersion::V03) {
+    for speaker in Speaker::ALL.into_iter().filter(|speaker| speaker.version == ProtocolVersion::V03) {
         let message = speaker.message(&speaker.name().replace(' ', "-"), "go");
         let mut events = speaker.stream(&gateway, &message).stream().await;
         let turn = gateway.turns.recv().await.unwrap();
@@ -275,7 +275,7 @@ async fn a_reader_of_0_3_takes_the_log_from_the_start_only_once() {
         while !frames.last().unwrap().raw.contains("One. ") {
             frames.push(events.next().await.unwrap());
         }
-        // What would have to be read again is gone.
+        // The events that would have to be read again are gone.
         store.forget_before(3);
         turn.say("prt_3", "Two. ").await;
         for text in ["Three. ", "Four. "] {

@@ -1,4 +1,4 @@
-//! Cards and the `OpenAPI` document: which form is where, and what it tells to whom.
+//! Cards and the `OpenAPI` document: which form is served where, and what it shows to whom.
 
 use std::collections::HashSet;
 
@@ -24,7 +24,7 @@ pub(crate) async fn get(
     call.send().await
 }
 
-/// Which client can read the card: of 1.0, of 0.3, or of both. And where it sends that client.
+/// Which clients can read the card (1.0, 0.3, or both), and the URL where it sends them.
 fn form(card: &Value) -> (&'static str, String) {
     let new = card.get("supportedInterfaces").map(|interfaces| interfaces[0]["url"].clone());
     let old = card.get("url").cloned();
@@ -41,7 +41,7 @@ fn form(card: &Value) -> (&'static str, String) {
 }
 
 #[tokio::test]
-async fn each_client_finds_the_card_that_it_reads() {
+async fn each_client_gets_the_card_of_its_version() {
     let gateway = Gateway::echoing().await;
     let old = "/.well-known/agent.json";
     let cases = [
@@ -50,7 +50,7 @@ async fn each_client_finds_the_card_that_it_reads() {
         (CARD, "1.0.7", "1.0", ""),
         (CARD, "0.3", "0.3", ""),
         (CARD, "0.3.0", "0.3", ""),
-        // Whoever speaks something else learns here what is spoken.
+        // A client of an unknown version learns here which versions exist.
         (CARD, "9.9", "both", ""),
         ("/.well-known/agent-card.json?A2A-Version=1.0", "", "1.0", ""),
         (old, "", "both", ""),
@@ -82,7 +82,7 @@ async fn each_client_finds_the_card_that_it_reads() {
 }
 
 #[tokio::test]
-async fn the_methods_give_the_extended_card_of_their_line() {
+async fn the_methods_return_the_extended_card_of_their_version() {
     let gateway = Gateway::echoing().await;
     for (method, path) in [
         ("GetExtendedAgentCard", EXTENDED),
@@ -91,7 +91,7 @@ async fn the_methods_give_the_extended_card_of_their_line() {
         let answer = gateway.rpc(method, &json!({})).send().await;
         let card = get(&gateway, path, ADA, &[]).await.json();
         let (by_method, by_path) = (&answer.json()["result"], &card);
-        // The paths of 0.3 may say how to get in both ways of spelling.
+        // The paths of 0.3 may describe the authentication in both spellings.
         for field in ["name", "skills", "capabilities", "description"] {
             assert_eq!(by_method[field], by_path[field], "{method} {field}");
         }
@@ -101,7 +101,7 @@ async fn the_methods_give_the_extended_card_of_their_line() {
     gateway.stop().await;
 }
 
-/// The texts of a document.
+/// All strings of a document.
 fn texts<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
     match value {
         Value::String(text) => found.push(text),
@@ -140,8 +140,8 @@ async fn without_a_credential_the_openapi_document_says_no_more_than_the_public_
     let text = anonymous.to_string();
     let public = card.to_string();
     assert!(!text.contains("secret") && !public.contains("secret"), "{text}");
-    for line in ProtocolVersion::ALL {
-        for method in surface::supported_methods(line, &Deployment::default()) {
+    for version in ProtocolVersion::ALL {
+        for method in surface::supported_methods(version, &Deployment::default()) {
             assert!(!text.contains(method) || public.contains(method), "{method}");
         }
     }
@@ -150,7 +150,7 @@ async fn without_a_credential_the_openapi_document_says_no_more_than_the_public_
     for word in words.iter().filter(|word| word.starts_with("urn:") || word.contains("A2A_")) {
         assert!(public.contains(word), "{word}");
     }
-    // A wrong credential is no credential that was left out.
+    // A wrong credential is refused, although none is needed.
     let wrong = get(&gateway, "/openapi.json", "Bearer nonsense", &[]).await;
     assert_eq!(wrong.status.as_u16(), 401);
     gateway.stop().await;
@@ -159,21 +159,21 @@ async fn without_a_credential_the_openapi_document_says_no_more_than_the_public_
 #[tokio::test]
 async fn every_method_of_the_contract_is_answered_and_no_other() {
     let gateway = Gateway::echoing().await;
-    for line in ProtocolVersion::ALL {
-        let base = line.base();
+    for version in ProtocolVersion::ALL {
+        let base = version.base();
         let call = async |method: &str| {
             let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": {}});
             let answer = gateway.call("POST", &format!("{base}/")).json(&body).send().await;
-            // Methods that stream may refuse in a stream.
+            // Streaming methods may refuse in a stream.
             String::from_utf8(answer.body.to_vec()).unwrap()
         };
-        let supported = surface::supported_methods(line, &Deployment::default());
+        let supported = surface::supported_methods(version, &Deployment::default());
         for method in &supported {
             let answer = call(method).await;
             let is_unknown = answer.contains(r#""error":{"code":-32601"#);
             assert!(!is_unknown, "{base} {method}: {answer}");
         }
-        let other = ProtocolVersion::ALL.into_iter().find(|other| *other != line).unwrap();
+        let other = ProtocolVersion::ALL.into_iter().find(|other| *other != version).unwrap();
         let foreign = surface::core_methods(other);
         for method in foreign.into_iter().chain(["opencode.sessions.list", "tasks/unknown", ""]) {
             let told = call(method).await;

@@ -1,4 +1,4 @@
-//! Every kind of error that can be provoked, in every line and binding.
+//! Every kind of error that can be provoked, in every protocol version and binding.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Call, Gateway, Speaker, shown};
 
-/// What only the agent or the gateway's own parts can bring about: a scripted agent says so when it is asked to admit a wish.
+/// Errors that only the agent or the gateway's own parts can cause: a scripted agent returns them when it admits an option.
 const FROM_WITHIN: [ErrorKind; 11] = [
     ErrorKind::Internal,
     ErrorKind::InvalidAgentResponse,
@@ -29,7 +29,7 @@ const FROM_WITHIN: [ErrorKind; 11] = [
 
 type Exception = (&'static [ErrorKind], fn(Speaker) -> bool, &'static str);
 
-/// What a client does not meet here, and why. All other kinds of error every client does.
+/// Kinds of errors that a client does not get here, and why. Every client gets all other kinds.
 const EXCEPTIONS: [Exception; 6] = [
     (
         &[ErrorKind::InvalidRequest, ErrorKind::MethodNotFound, ErrorKind::InterruptNotFound],
@@ -43,12 +43,12 @@ const EXCEPTIONS: [Exception; 6] = [
     ),
     (
         &[ErrorKind::ExtensionRequired],
-        |speaker| speaker.line == ProtocolVersion::V03,
+        |speaker| speaker.version == ProtocolVersion::V03,
         "no extension is required on 0.3",
     ),
     (
         &[ErrorKind::ExtensionNotActivated],
-        |speaker| speaker.line == ProtocolVersion::V03,
+        |speaker| speaker.version == ProtocolVersion::V03,
         "nobody has to activate any on 0.3",
     ),
     (
@@ -81,7 +81,7 @@ fn mistakes(gateway: &Gateway, strict: &Gateway, speaker: Speaker, ended: &str) 
     let get = || speaker.on(gateway, Method::GetTask, "nope");
     let large = speaker.message("m", &"x".repeat(2000));
     let empty = if is_rpc { json!({"message": {}}) } else { json!({}) };
-    let named = |call: Call| call.header("a2a-version", speaker.line.version());
+    let named = |call: Call| call.header("a2a-version", speaker.version.version());
     let mut mistakes = vec![
         (ErrorKind::Parse, named(send().body("{"))),
         (ErrorKind::InvalidParams, speaker.call(gateway, Method::SendMessage, "", &empty)),
@@ -96,7 +96,7 @@ fn mistakes(gateway: &Gateway, strict: &Gateway, speaker: Speaker, ended: &str) 
     ];
     if is_rpc {
         let rpc = |method: &str, params: Value| named(gateway.rpc(method, &params));
-        let with = |call: Call| match speaker.line {
+        let with = |call: Call| match speaker.version {
             ProtocolVersion::V1 => call.header("a2a-extensions", crate::support::INTERRUPT),
             ProtocolVersion::V03 => call,
         };
@@ -106,12 +106,12 @@ fn mistakes(gateway: &Gateway, strict: &Gateway, speaker: Speaker, ended: &str) 
             (ErrorKind::MethodNotFound, rpc("nonsense", json!({}))),
             (ErrorKind::InterruptNotFound, with(rpc("a2a.interrupt.permission.reply", reply.clone()))),
         ]);
-        if speaker.line == ProtocolVersion::V1 {
+        if speaker.version == ProtocolVersion::V1 {
             let call = rpc("a2a.interrupt.permission.reply", reply);
             mistakes.push((ErrorKind::ExtensionNotActivated, call));
         }
     } else {
-        let prefix = if speaker.line == ProtocolVersion::V1 { "" } else { "/v1" };
+        let prefix = if speaker.version == ProtocolVersion::V1 { "" } else { "/v1" };
         let envelope = |method| {
             let params = speaker.send_body(&message, true);
             let body = json!({"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": params});
@@ -127,12 +127,12 @@ fn mistakes(gateway: &Gateway, strict: &Gateway, speaker: Speaker, ended: &str) 
             (ErrorKind::WrongBinding, envelope(Method::SendMessage)),
             (ErrorKind::WrongBinding, envelope(Method::SendStreamingMessage)),
             (ErrorKind::WrongBinding, call_on("cancel", json!(1))),
-            // Its id may be that of the task by accident.
+            // Its id may equal that of the task by accident.
             (ErrorKind::WrongBinding, call_on("cancel", json!("t"))),
             (ErrorKind::WrongBinding, call_on("subscribe", json!(1))),
         ]);
     }
-    if speaker.line == ProtocolVersion::V1 {
+    if speaker.version == ProtocolVersion::V1 {
         let call = speaker.on(strict, Method::GetTask, "t").header("a2a-extensions", "");
         mistakes.push((ErrorKind::ExtensionRequired, call));
         let model = json!({"shared": {"model": {"providerID": "p", "modelID": "m"}}});
@@ -144,7 +144,7 @@ fn mistakes(gateway: &Gateway, strict: &Gateway, speaker: Speaker, ended: &str) 
 }
 
 #[tokio::test]
-async fn every_kind_of_error_has_the_shape_of_its_line_and_binding() {
+async fn every_kind_of_error_has_the_format_of_its_version_and_binding() {
     let mut gateway = Gateway::manual().await;
     let strict = Gateway::manual_with(|config| {
         config.max_body_bytes = 1000;
@@ -172,14 +172,14 @@ async fn every_kind_of_error_has_the_shape_of_its_line_and_binding() {
                     .refuse_next_wish(Error::new(kind, "The agent said so.").detail("sessionId", "s"));
             }
             let answer = call.send().await;
-            let expected = match speaker.line {
+            let expected = match speaker.version {
                 ProtocolVersion::V1 => longshore_wire::v1::error::row(kind).reason,
                 ProtocolVersion::V03 => longshore_wire::v03::error::row(kind).word,
             };
             let told = speaker.reason(&answer);
             let is_field = kind == ErrorKind::InvalidParams && told.ends_with("_FIELD");
             assert!(told == expected || is_field, "{kind:?} {} {told}", speaker.name());
-            assert_eq!(answer.header("a2a-version"), speaker.line.version(), "{kind:?}");
+            assert_eq!(answer.header("a2a-version"), speaker.version.version(), "{kind:?}");
             provoked.insert(kind.label());
             writeln!(transcript, "{kind:?} {}", shown(&answer)).unwrap();
         }
@@ -195,7 +195,7 @@ async fn every_kind_of_error_has_the_shape_of_its_line_and_binding() {
 }
 
 #[tokio::test]
-async fn asks_that_are_closed_or_of_another_kind_on_0_3() {
+async fn errors_of_closed_and_mismatched_asks_in_0_3() {
     let mut patient = Gateway::manual().await;
     let mut impatient = Gateway::impatient().await;
     let mut transcript = String::new();
@@ -208,7 +208,7 @@ async fn asks_that_are_closed_or_of_another_kind_on_0_3() {
         turn.ask("per_1").await;
         while !events.next().await.unwrap().raw.contains("TASK_STATE_INPUT_REQUIRED") {}
         if method.contains("permission") {
-            // It expires by itself; the task works again, or is over.
+            // The ask expires by itself; the task then works again, or has ended.
             while events.next().await.unwrap().raw.contains("TASK_STATE_INPUT_REQUIRED") {}
         }
         writeln!(transcript, "{}", shown(&gateway.rpc(method, &params).send().await)).unwrap();

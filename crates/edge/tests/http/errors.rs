@@ -1,4 +1,4 @@
-//! Bad input, and the exact answer to it in each binding.
+//! Bad input, and the exact response to it in each binding.
 
 use longshore_edge::Extension;
 use serde_json::{Value, json};
@@ -35,7 +35,7 @@ async fn bodies_and_envelopes() {
         case("missing content type", root.clone().body(rpc.to_string()), send.clone().body(good.to_string())),
         case("batch", root.clone().json(&json!([rpc])), send.clone().json(&json!([good]))),
         case("unknown method", gateway.rpc("Nonsense", &json!({})), None),
-        case("method of the 0.3 line", gateway.rpc("message/send", &good).header("a2a-version", "1.0"), None),
+        case("method of 0.3", gateway.rpc("message/send", &good).header("a2a-version", "1.0"), None),
         case("no method", root.clone().json(&json!({"jsonrpc": "2.0", "id": 7})), None),
         case(
             "wrong jsonrpc",
@@ -215,7 +215,7 @@ async fn parameters() {
         ),
     ];
     insta::assert_snapshot!(transcript(cases).await);
-    // None of it reached the agent.
+    // None of these requests reached the agent.
     assert_eq!(gateway.agent.log().prompted.len(), 1);
     turn.complete().await;
     gateway.stop().await;
@@ -279,7 +279,7 @@ async fn extensions_that_are_not_activated() {
 }
 
 #[tokio::test]
-async fn a_finished_task_takes_nothing_more() {
+async fn a_finished_task_refuses_messages() {
     let mut gateway = Gateway::manual().await;
     let (task, turn) = gateway.working_task("m0").await;
     let mut events = gateway.call("GET", &format!("/tasks/{task}:subscribe")).stream().await;

@@ -1,4 +1,4 @@
-//! Extensions: what each reader is told, and what its answer names.
+//! Extensions: the metadata that each reader gets, and the extensions that a response names.
 
 use longshore_edge::Extension;
 use longshore_model::{
@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 
 use crate::support::{Frame, Gateway, HINTS, INTERRUPT, RECOVERY, SESSION, message, redacted};
 
-/// Everything that metadata can tell.
+/// All extensions with metadata.
 fn all() -> String {
     [SESSION, HINTS, INTERRUPT].join(",")
 }
 
-/// A turn with all that an agent reports.
+/// Plays a turn with every kind of report of an agent.
 async fn play(turn: StartedTurn) {
     let mut block = text_block("prt_1");
     block.kind = BlockKind::Reasoning;
@@ -42,7 +42,7 @@ async fn play(turn: StartedTurn) {
     turn.complete().await;
 }
 
-/// A value without what only extensions tell.
+/// A value without the metadata of extensions.
 fn without_notes(value: &Value) -> Value {
     match value {
         Value::Array(items) => items.iter().map(without_notes).collect(),
@@ -80,7 +80,7 @@ async fn two_readers_of_one_task_get_the_same_events_with_and_without_the_metada
     let shown: Vec<Value> = told.into_iter().map(|frame| redacted(frame.data)).collect();
     insta::assert_json_snapshot!(shown);
 
-    // From the log, when the task is over: again to each its own.
+    // From the log, after the end of the task: again each reader gets its own view.
     for (extensions, before) in [("", &deaf), (HINTS, &partly)] {
         assert_eq!(&subscribe(extensions).stream().await.rest().await, before);
     }
@@ -88,7 +88,7 @@ async fn two_readers_of_one_task_get_the_same_events_with_and_without_the_metada
 }
 
 #[tokio::test]
-async fn every_answer_with_a_task_tells_the_notes() {
+async fn every_response_with_a_task_has_its_metadata() {
     let mut gateway = Gateway::manual().await;
     let body = json!({"message": message("m1", "go")});
     let sending = gateway.rpc("SendMessage", &body).header("a2a-extensions", &all()).send();
@@ -119,7 +119,7 @@ async fn every_answer_with_a_task_tells_the_notes() {
         assert_eq!(deaf, without_notes(&sent), "{place}");
     }
 
-    // A task that is canceled, and one that is only looked at.
+    // A task that is canceled, and one that is only read.
     let (id, turn) = gateway.working_task("m2").await;
     let session = SessionNote { id: turn.request.session.id.clone(), title: None };
     let path = format!("/tasks/{id}:subscribe");
@@ -138,16 +138,16 @@ async fn every_answer_with_a_task_tells_the_notes() {
 }
 
 #[tokio::test]
-async fn an_answer_names_the_extensions_that_counted() {
+async fn a_response_names_the_extensions_that_applied() {
     let gateway = Gateway::echoing().await;
     let body = json!({"message": message("m1", "hi")});
-    // Each by the name that it was asked for with.
+    // Each in the spelling of the request.
     let session = Extension::SessionBinding.uri_v03();
     let core = format!("{session},{HINTS}");
     let all_asked = format!("{session},{HINTS},{RECOVERY}");
     let asked = format!(" {HINTS} , urn:x,{RECOVERY}, {session}");
     let cases = [
-        // What caches keep for everybody does not depend on what one client asks for.
+        // Cacheable documents do not depend on the extensions of one client.
         (gateway.call("GET", "/.well-known/agent-card.json"), ""),
         (gateway.call("HEAD", "/.well-known/agent-card.json"), ""),
         (gateway.call("GET", "/openapi.json").header("authorization", ""), ""),

@@ -6,15 +6,15 @@ use sha2::{Digest, Sha256};
 
 use crate::support::{ADA_BLIND, Answer, BOB, Call, Gateway, Pieces, shown};
 
-/// As much as is read from the store at once.
+/// The size of one read from the store.
 const CHUNK: usize = 64 * 1024;
 
-/// Bytes of which no two ranges are alike.
+/// Bytes of which no two ranges are equal.
 fn content(length: usize) -> Vec<u8> {
     (0u32..).flat_map(u32::to_be_bytes).take(length).collect()
 }
 
-/// A task of ada's that keeps this file, and the file's artifact as a stream tells it.
+/// Creates a task of ada's with this file. Returns the file's artifact as a stream shows it.
 async fn kept(gateway: &mut Gateway, name: &str, media_type: &str, bytes: &[u8]) -> Value {
     let (id, turn) = gateway.working_task(&hex(name.as_bytes())).await;
     let mut events = gateway.call("GET", &format!("/tasks/{id}:subscribe")).stream().await;
@@ -25,7 +25,7 @@ async fn kept(gateway: &mut Gateway, name: &str, media_type: &str, bytes: &[u8])
     update["artifact"].clone()
 }
 
-/// Where a client finds the file of an artifact.
+/// The path of an artifact's file.
 fn path(artifact: &Value) -> String {
     artifact["parts"][0]["url"].as_str().unwrap().to_owned()
 }
@@ -57,7 +57,7 @@ async fn a_file_downloads_as_it_was_handed_over() {
     assert_eq!((head.status.as_u16(), head.body.len()), (200, 0));
     check_headers(&head, &etag, bytes.len());
 
-    // What a gateway shows of its agent's thinking does not concern what the agent made.
+    // The exposure of the agent's reasoning does not concern its files.
     let blind = gateway.call("GET", &path(&artifact)).header("authorization", ADA_BLIND).send().await;
     assert_eq!((blind.status.as_u16(), blind.body.len()), (200, bytes.len()));
     gateway.stop().await;
@@ -79,7 +79,7 @@ fn check_headers(answer: &Answer, etag: &str, length: usize) {
 }
 
 #[tokio::test]
-async fn what_a_browser_would_run_is_only_saved() {
+async fn executable_content_is_saved_and_not_rendered() {
     let mut gateway = Gateway::manual().await;
     for (name, media_type) in
         [("a.html", "text/html"), ("a.svg", "image/svg+xml"), ("a.xhtml", "application/xhtml+xml")]
@@ -128,7 +128,7 @@ async fn ranges_fit_together() {
         let none = get().header("range", &range).send().await;
         assert_eq!((none.status.as_u16(), none.body.len()), (416, 0), "{range}");
         assert_eq!(none.header("content-range"), format!("bytes */{size}"));
-        // Not to be taken for the answer to another range.
+        // The response must not be cached for another range.
         assert_eq!(none.header("cache-control"), "no-store");
     }
     let other = format!("W/{etag}");
@@ -164,14 +164,14 @@ async fn an_empty_file_is_a_file() {
 }
 
 #[tokio::test]
-async fn only_the_owner_sees_a_file_and_nobody_sees_more() {
+async fn only_the_owner_gets_a_file_and_others_learn_nothing() {
     let mut gateway = Gateway::manual().await;
     let artifact = kept(&mut gateway, "f.txt", "text/plain", b"secret plans").await;
     let path = path(&artifact);
     let refused = |call: Call| async move { shown(&call.send().await) };
     let missing = refused(gateway.call("GET", "/artifacts/nope")).await;
     insta::assert_snapshot!(missing);
-    // Somebody else's, an id that is none, and an empty one: no difference can be seen.
+    // A file of another owner, an invalid id, and an empty id: the responses are equal.
     let long = format!("/artifacts/{}", "x".repeat(5000));
     for call in [
         gateway.call("GET", &path).header("authorization", BOB),
@@ -181,12 +181,12 @@ async fn only_the_owner_sees_a_file_and_nobody_sees_more() {
         gateway.call("GET", "/artifacts/a%00b"),
         gateway.call("GET", "/artifacts/"),
         gateway.call("GET", &long),
-        // A file is a file to clients of every line, and of none.
+        // A file is independent of the protocol version.
         gateway.call("GET", "/artifacts/nope").header("a2a-version", "9.9"),
     ] {
         assert_eq!(refused(call).await, missing);
     }
-    // Each is told so in its own shape.
+    // Each client gets the error in its own format.
     let old = |call: Call| refused(call.header("a2a-version", "0.3"));
     let missing = old(gateway.call("GET", "/artifacts/nope")).await;
     assert!(missing.starts_with("404 ") && missing.contains(r#""type":"ROUTE_NOT_FOUND""#), "{missing}");
@@ -205,7 +205,7 @@ async fn only_the_owner_sees_a_file_and_nobody_sees_more() {
 }
 
 #[tokio::test]
-async fn a_file_that_fails_in_the_middle_is_cut_and_never_a_shorter_file() {
+async fn a_file_that_fails_midway_is_cut_and_never_complete() {
     for http2 in [false, true] {
         let store = FaultyStore::over(longshore_store::memory());
         let mut gateway = Gateway::manual_on(store.clone()).await;
@@ -216,7 +216,7 @@ async fn a_file_that_fails_in_the_middle_is_cut_and_never_a_shorter_file() {
         let (head, mut body) = if http2 { call.http2() } else { call }.pieces().await;
         assert_eq!(head.status.as_u16(), 200);
         assert_eq!(head.headers["content-length"], (4 * CHUNK).to_string());
-        // The first chunk comes before the second is read.
+        // The first chunk arrives before the second is read.
         let mut came = 0;
         while came < CHUNK {
             came += body.next().await.expect("more").expect("not cut yet").len();
@@ -240,7 +240,7 @@ async fn is_cut(body: &mut Pieces) -> bool {
 }
 
 #[tokio::test]
-async fn a_store_that_is_away_is_an_error_before_the_first_byte() {
+async fn an_unavailable_store_is_an_error_before_the_first_byte() {
     let store = FaultyStore::over(longshore_store::memory());
     let mut gateway = Gateway::manual_on(store.clone()).await;
     let artifact = kept(&mut gateway, "f.txt", "text/plain", b"text").await;

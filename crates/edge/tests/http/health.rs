@@ -1,4 +1,4 @@
-//! `/health` over the wire. What it says in which case is tested where it is made.
+//! `/health` over HTTP. Unit tests cover its content.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::support::Gateway;
 
 #[tokio::test]
-async fn health_is_for_callers_and_tells_the_profile_of_the_line() {
+async fn health_needs_a_credential_and_has_the_profile_of_the_version() {
     let gateway = Gateway::echoing().await;
     let nobody = gateway.call("GET", "/health").header("authorization", "").send().await;
     assert_eq!(nobody.status.as_u16(), 401);
@@ -26,7 +26,7 @@ async fn health_is_for_callers_and_tells_the_profile_of_the_line() {
 }
 
 #[tokio::test]
-async fn the_header_and_the_profile_are_of_one_line() {
+async fn the_header_and_the_profile_name_the_same_version() {
     let strict = Gateway::manual_with(|config| config.deployment.missing_version = MissingVersion::V03).await;
     let free = Gateway::echoing().await;
     for (gateway, version, expected) in [
@@ -45,7 +45,7 @@ async fn the_header_and_the_profile_are_of_one_line() {
 }
 
 #[tokio::test]
-async fn a_gateway_whose_agent_or_store_is_down_lives_and_is_not_ready() {
+async fn a_gateway_whose_agent_or_store_is_down_is_live_and_not_ready() {
     let down = |health: &Value, part: &str| health["parts"][part]["status"] == "down";
     let gateway = Gateway::echoing().await;
     gateway.agent.set_down(true);

@@ -1,4 +1,4 @@
-//! Limits over real sockets: what the head of a refusal says, and what is refused before a body comes.
+//! Limits over real sockets: the headers of a refusal, and refusals before the body arrives.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use crate::support::{Call, Gateway, PATIENCE, Speaker};
 
 #[tokio::test]
-async fn whatever_passes_by_itself_says_after_how_long() {
+async fn temporary_refusals_have_retry_after() {
     let gateway = Gateway::manual().await;
     let wait = Duration::from_millis(4200);
     let kinds = [
@@ -31,7 +31,7 @@ async fn whatever_passes_by_itself_says_after_how_long() {
             refuse();
             let answer = speaker.send(&gateway, &message, true).send().await;
             assert_eq!(answer.header("retry-after"), "5", "{kind:?} {}", speaker.name());
-            // Whoever is answered by id is answered on 200.
+            // A response with an id has status 200.
             assert_eq!(answer.status.as_u16() == 200, !is_rest, "{kind:?} {}", speaker.name());
 
             refuse();
@@ -40,20 +40,20 @@ async fn whatever_passes_by_itself_says_after_how_long() {
             let is_stream = parts.headers["content-type"] == "text/event-stream";
             assert_eq!(
                 is_stream,
-                speaker.line == ProtocolVersion::V03 && !is_rest,
+                speaker.version == ProtocolVersion::V03 && !is_rest,
                 "{kind:?} {}",
                 speaker.name()
             );
             let body = pieces.next().await.unwrap().unwrap();
             let told = String::from_utf8(body.to_vec()).unwrap();
-            let seconds = match speaker.line {
+            let seconds = match speaker.version {
                 ProtocolVersion::V1 => "\"retryAfterSeconds\":\"5\"",
                 ProtocolVersion::V03 => "\"retry_after_seconds\":5",
             };
             assert!(told.contains(seconds), "{told}");
         }
     }
-    // Nothing is said where nothing is known.
+    // Without a known time there is no header.
     gateway.agent.refuse_next_wish(Error::new(ErrorKind::Unavailable, "Later."));
     let speaker = Speaker::ALL[1];
     let answer = speaker.send(&gateway, &speaker.message("m", "hi"), true).send().await;
@@ -62,7 +62,7 @@ async fn whatever_passes_by_itself_says_after_how_long() {
 }
 
 #[tokio::test]
-async fn who_asks_too_often_is_answered_while_the_body_is_still_to_come() {
+async fn a_rate_limited_request_is_answered_before_its_body_arrives() {
     let rate = Rate { requests: 1, window: Duration::from_hours(1) };
     let gateway = Gateway::manual_with(|config| config.limits.rate = Some(rate)).await;
     assert_eq!(gateway.call("GET", "/tasks").send().await.status.as_u16(), 200);
@@ -81,7 +81,7 @@ async fn who_asks_too_often_is_answered_while_the_body_is_still_to_come() {
         let seconds = answer.lines().find_map(|line| line.strip_prefix("retry-after: ")).unwrap();
         assert!((3500..=3600).contains(&seconds.parse::<u32>().unwrap()), "{seconds}");
     }
-    // The other two credentials of ada have no names: they are ada.
+    // The other two credentials of ada have no ids, so they count for the principal.
     let other = gateway.call("GET", "/tasks").header("authorization", crate::support::ADA_BLIND).send().await;
     assert_eq!(other.status.as_u16(), 429);
     let bob = gateway.call("GET", "/tasks").header("authorization", crate::support::BOB).send().await;
@@ -90,7 +90,7 @@ async fn who_asks_too_often_is_answered_while_the_body_is_still_to_come() {
 }
 
 #[tokio::test]
-async fn the_name_that_a_client_calls_counts_in_both_versions_of_http() {
+async fn the_host_name_is_checked_in_both_versions_of_http() {
     let allowed = vec!["agent.example".to_owned(), "127.0.0.1".to_owned()];
     let gateway = Gateway::manual_with(|config| config.limits.allowed_hosts = allowed).await;
     let livez = |authority: &str| Call::new(gateway.address, "GET", "/livez").under(authority);
@@ -98,7 +98,7 @@ async fn the_name_that_a_client_calls_counts_in_both_versions_of_http() {
         ("agent.example", 200),
         ("Agent.example.:8000", 200),
         ("127.0.0.1", 200),
-        // The gateway of these tests listens on this machine only.
+        // The gateway of these tests listens on a loopback address.
         ("localhost:1", 200),
         ("[::1]", 200),
         ("evil.example", 403),
@@ -107,7 +107,7 @@ async fn the_name_that_a_client_calls_counts_in_both_versions_of_http() {
         assert_eq!(livez(authority).send().await.status.as_u16(), status, "{authority} by HTTP/1");
         assert_eq!(livez(authority).http2().send().await.status.as_u16(), status, "{authority} by HTTP/2");
     }
-    // A client of HTTP/1.0 that names nobody.
+    // An HTTP/1.0 client without a host name.
     let mut stream = TcpStream::connect(gateway.address).await.unwrap();
     stream.write_all(b"GET /livez HTTP/1.0\r\n\r\n").await.unwrap();
     let mut answer = Vec::new();
@@ -117,7 +117,7 @@ async fn the_name_that_a_client_calls_counts_in_both_versions_of_http() {
 }
 
 #[tokio::test]
-async fn the_agent_works_under_the_trace_of_the_caller() {
+async fn the_turn_continues_the_trace_of_the_caller() {
     let gateway = Gateway::echoing().await;
     let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
     for (count, speaker) in Speaker::ALL.into_iter().enumerate() {
@@ -138,7 +138,7 @@ async fn the_agent_works_under_the_trace_of_the_caller() {
             assert_eq!(prompted.tracestate(), Some("a=1"), "{}", speaker.name());
         }
     }
-    // Without one the turn has that which the answer tells.
+    // Without a trace of the caller, the turn has the trace that the response names.
     let speaker = Speaker::ALL[0];
     let answer = speaker.send(&gateway, &speaker.message("u", "hi"), true).send().await;
     let prompted = gateway.agent.log().prompted.last().unwrap().trace.clone().unwrap();

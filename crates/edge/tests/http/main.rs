@@ -1,5 +1,5 @@
-//! The edge over real sockets, with a real engine, a store in memory and an agent that the test plays.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+//! The edge over real sockets, with a real engine, a store in memory and an agent that the test controls.
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
 mod asks;
 mod caching;
@@ -16,7 +16,6 @@ mod extensions;
 mod files;
 mod health;
 mod limits;
-mod lines;
 mod logging;
 mod memory;
 mod metrics;
@@ -28,3 +27,4 @@ mod rights;
 mod stream_limits;
 mod streams;
 mod support;
+mod versions;

@@ -1,4 +1,4 @@
-//! What a stream costs that waits.
+//! The memory of a waiting stream.
 #![cfg(target_os = "linux")]
 
 use longshore_testkit::gateway::resident_kilobytes;
@@ -7,15 +7,15 @@ use tokio::net::TcpStream;
 
 use crate::support::{ADA, Gateway};
 
-/// So many are opened to warm the allocator up, and so many to be measured.
+/// The number of streams that warm the allocator up, and the number that is measured.
 const WARM: usize = 100;
 const MORE: usize = 400;
 
-/// With the client's end of the connection, which lives in this process too, and in a build that does not optimise.
+/// Includes the client's end of the connection, which lives in this process too, in a build without optimisation.
 const BOUND_BYTES: usize = 12 * 1024;
 
 #[tokio::test]
-async fn a_stream_that_waits_costs_little() {
+async fn a_waiting_stream_needs_little_memory() {
     let mut gateway = Gateway::manual().await;
     let (task, turn) = gateway.working_task("m1").await;
     let mut open = Vec::with_capacity(WARM + MORE);
@@ -30,11 +30,11 @@ async fn a_stream_that_waits_costs_little() {
             gateway.address
         );
         stream.write_all(request.as_bytes()).await.unwrap();
-        // The head of the answer has come: its body is there.
+        // The head of the response has arrived, so its body exists.
         stream.read_exact(&mut [0; 15]).await.unwrap();
         open.push(stream);
     }
-    // Each of them is served, and waits again.
+    // Each stream has sent an event and waits again.
     turn.say("b1", "Hello.").await;
     for stream in &mut open {
         let (mut text, mut buffer) = (String::new(), [0; 1024]);

@@ -1,4 +1,4 @@
-//! `/metrics` over the wire. What is on the page is tested where it is made.
+//! `/metrics` over HTTP. The tests of the meter crate cover the content of the page.
 
 use longshore_meter::FAMILIES;
 
@@ -8,7 +8,7 @@ async fn scrape(gateway: &Gateway) -> Answer {
     gateway.call("GET", "/metrics").send().await
 }
 
-/// The samples of a page, by name and labels. Panics where a line is none of the format.
+/// The samples of a page, by name and labels. Panics if a line is not in the format.
 fn samples(page: &str) -> Vec<(&str, f64)> {
     let lines = page.lines().filter(|line| !line.starts_with("# HELP ") && !line.starts_with("# TYPE "));
     lines.map(|line| sample(line).unwrap_or_else(|| panic!("no sample: {line}"))).collect()
@@ -28,7 +28,7 @@ pub(crate) fn value(page: &str, series: &str) -> f64 {
 }
 
 #[tokio::test]
-async fn the_page_is_for_callers_and_can_be_read_by_prometheus() {
+async fn the_page_needs_a_credential_and_is_valid_for_prometheus() {
     let gateway = Gateway::echoing().await;
     for verb in ["GET", "HEAD"] {
         let nobody = gateway.call(verb, "/metrics").header("authorization", "").send().await;
@@ -57,11 +57,11 @@ async fn the_page_is_for_callers_and_can_be_read_by_prometheus() {
 }
 
 #[tokio::test]
-async fn where_metrics_are_off_there_is_no_such_path() {
+async fn the_path_does_not_exist_if_metrics_are_off() {
     let gateway = Gateway::manual_with(|config| config.deployment.metrics = false).await;
     for verb in ["GET", "HEAD", "POST"] {
         let nobody = gateway.call(verb, "/metrics").header("authorization", "").send().await;
-        assert_eq!(nobody.status.as_u16(), 401, "who is nobody learns nothing about paths");
+        assert_eq!(nobody.status.as_u16(), 401, "without a credential a client learns nothing about paths");
         let answer = gateway.call(verb, "/metrics").send().await;
         assert_eq!(answer.status.as_u16(), 404, "{verb}");
     }
@@ -71,7 +71,7 @@ async fn where_metrics_are_off_there_is_no_such_path() {
 }
 
 #[tokio::test]
-async fn the_page_tells_how_it_is_at_the_scrape() {
+async fn gauges_are_read_at_the_scrape() {
     let mut gateway = Gateway::manual().await;
     let (task, turn) = gateway.working_task("m1").await;
     let mut events = gateway.call("GET", &format!("/tasks/{task}:subscribe")).stream().await;
@@ -82,7 +82,7 @@ async fn the_page_tells_how_it_is_at_the_scrape() {
 
     turn.ask("per_1").await;
     while !events.next().await.unwrap().raw.contains("INPUT_REQUIRED") {}
-    // The clock of asks has milliseconds.
+    // The clock of asks has a resolution of milliseconds.
     let age = async || {
         let page = scrape(&gateway).await.body;
         value(str::from_utf8(&page).unwrap(), "interrupt_oldest_age_seconds")

@@ -1,4 +1,4 @@
-//! Which line a request is of, and what only one line may be asked.
+//! Which protocol version a request uses, and what only one version supports.
 
 use longshore_edge::contract::MissingVersion;
 use longshore_wire::surface::{OPERATIONS, ProtocolVersion};
@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 
 use crate::support::{Call, Gateway, INTERRUPT, RECOVERY, Speaker};
 
-/// What came of a request: the line of the answer, its status, and the number or word that says what it is.
+/// The result of a request: the version of the response, its status, and the code or reason of its error.
 async fn came(call: Call) -> (String, u16, String) {
     let answer = call.send().await;
     let body = if answer.body.is_empty() { Value::Null } else { answer.json() };
-    let told = match (&body["error"], body.get("type")) {
+    let result = match (&body["error"], body.get("type")) {
         (_, Some(word)) => word.as_str().unwrap().to_owned(),
         (Value::Object(error), _) => match error.get("details") {
             Some(details) => details[0]["reason"].as_str().unwrap().to_owned(),
@@ -19,7 +19,7 @@ async fn came(call: Call) -> (String, u16, String) {
         },
         _ => "ok".to_owned(),
     };
-    (answer.header("a2a-version").to_owned(), answer.status.as_u16(), told)
+    (answer.header("a2a-version").to_owned(), answer.status.as_u16(), result)
 }
 
 fn rpc(gateway: &Gateway, path: &str, method: &str) -> Call {
@@ -29,9 +29,9 @@ fn rpc(gateway: &Gateway, path: &str, method: &str) -> Call {
 }
 
 #[tokio::test]
-async fn the_line_of_a_request() {
+async fn the_version_of_a_request_is_negotiated() {
     let gateway = Gateway::echoing().await;
-    // Path, method, `A2A-Version`; the line of the answer, and what came.
+    // Path, method, `A2A-Version`; the version of the response, and its result.
     let by_rpc = [
         ("/", "GetTask", "", "1.0", "-32001"),
         ("/", "tasks/get", "", "0.3", "-32001"),
@@ -40,20 +40,20 @@ async fn the_line_of_a_request() {
         ("/", "tasks/get", "0.3", "0.3", "-32001"),
         ("/", "tasks/get", "0.3.26", "0.3", "-32001"),
         ("/", "tasks/get", " ", "0.3", "-32001"),
-        // The header decides, and the other line does not have the method.
+        // The header decides, and the other version does not have the method.
         ("/", "tasks/get", "1.0", "1.0", "-32601"),
         ("/", "GetTask", "0.3", "0.3", "-32601"),
         ("/", "nonsense", "", "1.0", "-32601"),
         ("/", "tasks/nonsense", "", "0.3", "-32601"),
         ("/", "opencode.nonsense", "", "0.3", "-32601"),
-        // The shape of a refusal is that of the line which has the method.
+        // A refusal has the format of the version that has the method.
         ("/", "GetTask", "2.0", "1.0", "-32009"),
         ("/", "tasks/get", "0.2", "0.3", "-32001"),
         ("/?A2A-Version=0.3", "GetTask", "", "0.3", "-32601"),
         ("/?a2a-version=1.0", "GetTask", "", "1.0", "-32001"),
         ("/?A2A-Version=9.9", "GetTask", "1.0", "1.0", "-32001"),
         ("/?A2A-Version=9.9", "tasks/get", "", "0.3", "-32001"),
-        // A base has one line.
+        // A base has one version.
         ("/a2a/1.0", "GetTask", "", "1.0", "-32001"),
         ("/a2a/1.0/", "GetTask", "1.0", "1.0", "-32001"),
         ("/a2a/1.0", "tasks/get", "", "1.0", "-32601"),
@@ -63,9 +63,9 @@ async fn the_line_of_a_request() {
         ("/a2a/0.3", "GetTask", "", "0.3", "-32601"),
         ("/a2a/0.3", "tasks/get", "1.0", "0.3", "-32001"),
     ];
-    for (path, method, version, line, told) in by_rpc {
+    for (path, method, version, response_version, result) in by_rpc {
         let call = rpc(&gateway, path, method).header("a2a-version", version);
-        let expected = (line.to_owned(), 200, told.to_owned());
+        let expected = (response_version.to_owned(), 200, result.to_owned());
         assert_eq!(came_by_rpc(call).await, expected, "{path} {method} {version:?}");
     }
     let by_rest = [
@@ -87,14 +87,18 @@ async fn the_line_of_a_request() {
         ("/a2a/1.0/tasks/nope", "0.3", "1.0", 400, "VERSION_NOT_SUPPORTED"),
         ("/a2a/0.3/v1/tasks/nope", "1.0", "0.3", 400, "VERSION_NOT_SUPPORTED"),
     ];
-    for (path, version, line, status, told) in by_rest {
+    for (path, version, response_version, status, result) in by_rest {
         let call = gateway.call("GET", path).header("a2a-version", version);
-        assert_eq!(came(call).await, (line.to_owned(), status, told.to_owned()), "{path} {version:?}");
+        assert_eq!(
+            came(call).await,
+            (response_version.to_owned(), status, result.to_owned()),
+            "{path} {version:?}"
+        );
     }
     gateway.stop().await;
 }
 
-/// As [`came`], by the number.
+/// As [`came`], with the error code.
 async fn came_by_rpc(call: Call) -> (String, u16, String) {
     let answer = call.send().await;
     let code = answer.json()["error"]["code"].to_string();
@@ -102,14 +106,14 @@ async fn came_by_rpc(call: Call) -> (String, u16, String) {
 }
 
 #[tokio::test]
-async fn the_methods_of_extensions_are_of_0_3_unless_the_caller_activates_any() {
+async fn extension_methods_are_0_3_unless_the_caller_activates_an_extension() {
     let gateway = Gateway::echoing().await;
     let list = |headers: &[(&'static str, &str)]| {
         headers.iter().fold(rpc(&gateway, "/", "opencode.permissions.list"), |call, (name, value)| {
             call.header(name, value)
         })
     };
-    for (headers, line, told) in [
+    for (headers, response_version, result) in [
         (&[][..], "0.3", "ok"),
         (&[("a2a-version", "0.3")], "0.3", "ok"),
         (&[("a2a-version", "1.0")], "1.0", "-32004"),
@@ -121,58 +125,66 @@ async fn the_methods_of_extensions_are_of_0_3_unless_the_caller_activates_any() 
         (&[("a2a-extensions", "urn:unknown")], "1.0", "-32004"),
         (&[("a2a-extensions", INTERRUPT), ("a2a-version", "0.3")], "0.3", "ok"),
     ] {
-        assert_eq!(came(list(headers)).await, (line.to_owned(), 200, told.to_owned()), "{headers:?}");
+        assert_eq!(
+            came(list(headers)).await,
+            (response_version.to_owned(), 200, result.to_owned()),
+            "{headers:?}"
+        );
     }
     gateway.stop().await;
 }
 
 #[tokio::test]
-async fn whoever_is_strict_takes_no_version_for_0_3() {
+async fn a_strict_gateway_treats_a_missing_version_as_0_3() {
     let gateway =
         Gateway::manual_with(|config| config.deployment.missing_version = MissingVersion::V03).await;
-    for (call, line, status, told) in [
+    for (call, response_version, status, result) in [
         (rpc(&gateway, "/", "GetTask"), "0.3", 200, "-32601"),
         (rpc(&gateway, "/", "GetTask").header("a2a-version", "1.0"), "1.0", 200, "-32001"),
         (rpc(&gateway, "/a2a/1.0", "GetTask"), "1.0", 200, "-32001"),
         (rpc(&gateway, "/", "tasks/get"), "0.3", 200, "-32001"),
     ] {
-        assert_eq!(came_by_rpc(call).await, (line.to_owned(), status, told.to_owned()));
+        assert_eq!(came_by_rpc(call).await, (response_version.to_owned(), status, result.to_owned()));
     }
-    for (path, version, line, told) in [
+    for (path, version, response_version, result) in [
         ("/tasks/nope", "", "0.3", "ROUTE_NOT_FOUND"),
         ("/tasks/nope", "1.0", "1.0", "TASK_NOT_FOUND"),
         ("/v1/tasks/nope", "", "0.3", "TASK_NOT_FOUND"),
-        // What nobody has is of no line.
+        // An unknown path implies no version.
         ("/nope", "", "1.0", "ROUTE_NOT_FOUND"),
         ("/v1/nope", "", "0.3", "ROUTE_NOT_FOUND"),
         ("/acme/tasks", "", "1.0", "ROUTE_NOT_FOUND"),
     ] {
         let call = gateway.call("GET", path).header("a2a-version", version);
-        assert_eq!(came(call).await, (line.to_owned(), 404, told.to_owned()), "{path} {version}");
+        assert_eq!(
+            came(call).await,
+            (response_version.to_owned(), 404, result.to_owned()),
+            "{path} {version}"
+        );
     }
-    // Who wrote for 1.0 and names no version is told what to do, in words that 0.3 leaves free.
+    // The error tells a 1.0 client without a version what to do, in text that 0.3 does not define.
     for version in ["", "0.3"] {
-        let told = rpc(&gateway, "/", "GetTask").header("a2a-version", version).send().await.json();
-        assert_eq!(told["error"]["message"], "Unsupported method: GetTask");
-        let hint = told["error"]["data"]["hint"].as_str().unwrap();
+        let result = rpc(&gateway, "/", "GetTask").header("a2a-version", version).send().await.json();
+        assert_eq!(result["error"]["message"], "Unsupported method: GetTask");
+        let hint = result["error"]["data"]["hint"].as_str().unwrap();
         assert!(hint.contains("send A2A-Version: 1.0"), "{hint}");
     }
-    // A version that nobody has is not a missing one.
-    for (call, line) in [
+    // An unknown version is not a missing one.
+    for (call, response_version) in [
         (gateway.call("POST", "/message:send").json(&json!({})), "1.0"),
         (gateway.call("POST", "/v1/message:send").json(&json!({})), "0.3"),
     ] {
-        let expected = (line.to_owned(), 400, "VERSION_NOT_SUPPORTED".to_owned());
+        let expected = (response_version.to_owned(), 400, "VERSION_NOT_SUPPORTED".to_owned());
         assert_eq!(came(call.header("a2a-version", "9")).await, expected);
     }
     gateway.stop().await;
 }
 
 #[tokio::test]
-async fn a_base_has_every_operation_of_its_line() {
+async fn a_base_has_every_operation_of_its_version() {
     let gateway = Gateway::echoing().await;
     for speaker in Speaker::ALL {
-        let base = speaker.line.base();
+        let base = speaker.version.base();
         let message = speaker.message(&speaker.name().replace(' ', "-"), "hi");
         let body = speaker.send_body(&message, true);
         let sent = speaker.call_under(base, &gateway, Method::SendMessage, "", &body).send().await;
@@ -189,14 +201,14 @@ async fn a_base_has_every_operation_of_its_line() {
             if operation.method != Method::GetExtendedAgentCard {
                 assert_eq!(here.body, at_root.body, "{} {:?}", speaker.name(), operation.method);
             }
-            let other = ProtocolVersion::ALL.into_iter().find(|line| *line != speaker.line).unwrap();
+            let other = ProtocolVersion::ALL.into_iter().find(|version| *version != speaker.version).unwrap();
             let refused = call(base).header("a2a-version", other.version()).send().await;
-            let told = str::from_utf8(&refused.body).unwrap();
-            assert!(told.contains("VERSION_NOT_SUPPORTED"), "{} {told}", speaker.name());
-            assert_eq!(refused.header("a2a-version"), speaker.line.version());
+            let result = str::from_utf8(&refused.body).unwrap();
+            assert!(result.contains("VERSION_NOT_SUPPORTED"), "{} {result}", speaker.name());
+            assert_eq!(refused.header("a2a-version"), speaker.version.version());
         }
     }
-    // There is no second gateway under a base.
+    // Documents and health are not served under a base.
     for path in ["/a2a/1.0/livez", "/a2a/0.3/health", "/a2a/1.0/openapi.json", "/a2a/0.3/artifacts/x"] {
         assert_eq!(gateway.call("GET", path).send().await.status.as_u16(), 404, "{path}");
     }
@@ -204,7 +216,7 @@ async fn a_base_has_every_operation_of_its_line() {
 }
 
 #[tokio::test]
-async fn notifications_of_0_3() {
+async fn in_0_3_only_extension_methods_can_be_notifications() {
     let mut gateway = Gateway::manual().await;
     let notify = |method: &str, params: Value| {
         gateway.call("POST", "/").json(&json!({"jsonrpc": "2.0", "method": method, "params": params}))
@@ -218,7 +230,7 @@ async fn notifications_of_0_3() {
         ),
         (notify("a2a.interrupt.permission.reply", json!({})), (204, Value::Null)),
         (notify("tasks/nonsense", json!({})), (204, Value::Null)),
-        // An operation of this line wants an id, and is not done without.
+        // An operation of 0.3 needs an id, and is not executed without one.
         (notify("message/send", json!({"message": message})), (200, json!(-32602))),
         (notify("message/stream", json!({"message": message})), (200, json!(-32602))),
         (notify("message/send", json!({})), (200, json!(-32602))),
@@ -230,7 +242,7 @@ async fn notifications_of_0_3() {
         let body = if answer.body.is_empty() { Value::Null } else { answer.json() };
         assert_eq!((answer.status.as_u16(), body["error"]["code"].clone()), expected, "{body}");
         assert_eq!(answer.header("a2a-version"), "0.3");
-        // The envelope is wrong, and no parameter is.
+        // The envelope is wrong, so the error names no parameter.
         let text = body["error"]["message"].as_str().unwrap_or_default();
         let is_told = text.starts_with("The request has no id") && body["error"]["data"]["field"].is_null();
         assert!(body.is_null() || (body["id"].is_null() && is_told), "{body}");
@@ -240,9 +252,9 @@ async fn notifications_of_0_3() {
 }
 
 #[tokio::test]
-async fn a_broken_envelope_is_refused_in_the_shape_of_the_method_that_it_names() {
+async fn a_broken_envelope_is_refused_in_the_format_of_the_method_that_it_names() {
     let gateway = Gateway::echoing().await;
-    for (method, line) in [("GetTask", "1.0"), ("tasks/get", "0.3")] {
+    for (method, response_version) in [("GetTask", "1.0"), ("tasks/get", "0.3")] {
         for broken in [
             json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": ["t"]}),
             json!({"jsonrpc": "1.0", "id": 1, "method": method}),
@@ -250,8 +262,8 @@ async fn a_broken_envelope_is_refused_in_the_shape_of_the_method_that_it_names()
         ] {
             let answer = gateway.call("POST", "/").json(&broken).send().await;
             let body = answer.json();
-            assert_eq!(answer.header("a2a-version"), line, "{body}");
-            assert_eq!(body["error"]["data"].is_array(), line == "1.0", "{body}");
+            assert_eq!(answer.header("a2a-version"), response_version, "{body}");
+            assert_eq!(body["error"]["data"].is_array(), response_version == "1.0", "{body}");
         }
     }
     gateway.stop().await;
@@ -274,7 +286,7 @@ async fn ids_come_back_with_their_type() {
 }
 
 #[tokio::test]
-async fn strange_json_is_carried_or_refused_on_0_3() {
+async fn unusual_json_is_accepted_or_refused_in_0_3() {
     let gateway = Gateway::echoing().await;
     let rpc = |message: &str| {
         let body =
@@ -309,7 +321,7 @@ async fn strange_json_is_carried_or_refused_on_0_3() {
             assert_eq!(is_refused, !is_taken, "{id} {}", &text[..text.len().min(600)]);
         }
     }
-    // The same key twice: never a crash, and never two messages in one.
+    // A duplicate key neither crashes nor merges two messages.
     let twice = r#"{"kind":"message","messageId":"a","messageId":"b","role":"user","parts":[{"kind":"text","text":"hi"}]}"#;
     let answer = rpc(twice).send().await;
     assert_eq!(answer.status.as_u16(), 200);

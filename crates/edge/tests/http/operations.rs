@@ -1,4 +1,4 @@
-//! The operations that answer with one body, in both bindings.
+//! The operations with a single response, in both bindings.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::support::{BOB, Gateway, message, redacted};
 
-/// The same result, by JSON-RPC and by REST.
+/// The result of a response, by JSON-RPC or by REST.
 fn result_of(answer: &crate::support::Answer) -> Value {
     let body = answer.json();
     assert_eq!(answer.status.as_u16(), 200, "{body}");
@@ -30,7 +30,7 @@ async fn a_send_blocks_until_the_task_is_over() {
     assert_eq!(by_rpc.json()["id"], 1);
     let [mut rpc, mut rest] = [by_rpc, by_rest].map(|answer| redacted(result_of(&answer)));
     insta::assert_json_snapshot!(rpc);
-    // But for what the caller chose and the scripted agent counts, both are the same.
+    // Except for what the caller chose and the scripted agent counts, both are equal.
     for (result, id) in [(&mut rpc, "m1"), (&mut rest, "m2")] {
         assert_eq!(result["task"]["history"][0]["messageId"], id);
         result["task"]["history"][0]["messageId"] = Value::Null;
@@ -41,7 +41,7 @@ async fn a_send_blocks_until_the_task_is_over() {
 }
 
 #[tokio::test]
-async fn a_send_may_return_at_once_and_the_task_goes_on() {
+async fn a_send_may_return_at_once_while_the_task_runs() {
     let mut gateway = Gateway::manual().await;
     let body = json!({"message": message("m1", "go"), "configuration": {"returnImmediately": true, "historyLength": 0}});
     let sent = gateway.rpc("SendMessage", &body).send().await;
@@ -79,7 +79,7 @@ async fn a_failed_turn_is_a_failed_task_and_no_error() {
 }
 
 #[tokio::test]
-async fn a_client_that_goes_away_does_not_stop_its_task() {
+async fn a_client_that_disconnects_does_not_stop_its_task() {
     let mut gateway = Gateway::manual().await;
     let call = gateway.rpc("SendMessage", &json!({"message": message("m1", "go")}));
     let turn = tokio::select! {
@@ -111,7 +111,7 @@ async fn the_same_send_twice_is_one_task() {
 }
 
 #[tokio::test]
-async fn a_message_to_a_task_that_works_joins_it() {
+async fn a_message_to_a_working_task_joins_its_turn() {
     let mut gateway = Gateway::manual().await;
     let (id, mut turn) = gateway.working_task("m0").await;
     for (binding, message_id) in [("rpc", "m1"), ("rest", "m2")] {
@@ -201,7 +201,7 @@ async fn lists_are_paged_and_private() {
 }
 
 #[tokio::test]
-async fn rest_answers_in_the_media_type_that_was_asked_for() {
+async fn rest_responds_in_the_requested_media_type() {
     let gateway = Gateway::echoing().await;
     let body = json!({"message": message("m", "hi")});
     let call = gateway.call("POST", "/message:send").json(&body);
@@ -224,7 +224,7 @@ async fn rest_answers_in_the_media_type_that_was_asked_for() {
 }
 
 #[tokio::test]
-async fn a_notification_is_done_and_not_answered() {
+async fn a_notification_is_executed_and_gets_no_response() {
     let mut gateway = Gateway::manual().await;
     let notify = |method: &str, params: Value| {
         let body = json!({"jsonrpc": "2.0", "method": method, "params": params});
@@ -240,12 +240,12 @@ async fn a_notification_is_done_and_not_answered() {
         let answer = call.send().await;
         assert_eq!((answer.status.as_u16(), answer.body.len()), (204, 0));
     }
-    // Also what passes by itself is not told.
+    // Temporary errors are not reported either.
     let later = Error::new(ErrorKind::TooManyRequests, "Later.").after(Duration::from_secs(5));
     gateway.agent.refuse_next_wish(later);
     let refused = notify("SendMessage", json!({"message": message("m2", "go")})).send().await;
     assert_eq!((refused.status.as_u16(), refused.header("retry-after")), (204, ""));
-    // The first did start a turn, and nobody waits for it.
+    // The first notification did start a turn, and no client waits for it.
     let turn = gateway.turns.recv().await.unwrap();
     assert_eq!(turn.request.input, [Input::Text("go".to_owned())]);
     gateway.stop().await;

@@ -1,4 +1,4 @@
-//! What anybody may see beside the card: that the gateway lives.
+//! What is public besides the card: liveness.
 
 use crate::support::Gateway;
 

@@ -1,4 +1,4 @@
-//! What is refused before it is known which operation is meant, and the exact answer in each binding.
+//! Refusals before the operation is known, and the exact response in each binding.
 
 use serde_json::json;
 

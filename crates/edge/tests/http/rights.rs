@@ -1,4 +1,4 @@
-//! What a credential and the gateway's own rules allow and show.
+//! What a credential and the gateway's configuration allow and show.
 
 use longshore_edge::{Exposure, Extension};
 use longshore_engine::port::Session;
@@ -12,7 +12,7 @@ use crate::support::{
 
 const NOTHING: Exposure = Exposure { raw_thinking: false, tool_trace: false };
 
-/// A turn that thinks, uses a tool, and says something in between.
+/// Plays a turn with reasoning, a tool call, and text in between.
 async fn think_aloud(turn: StartedTurn) {
     let thought = |block: &str| BlockRef { kind: BlockKind::Reasoning, ..text_block(block) };
     let call = ToolCall {
@@ -34,12 +34,12 @@ async fn think_aloud(turn: StartedTurn) {
     turn.complete().await;
 }
 
-/// What of the turn's thinking is in a text: thoughts, and tools.
+/// Whether a text contains the turn's reasoning, and its tool calls.
 fn seen(text: &str) -> (bool, bool) {
     (text.contains("THOUGHT") || text.contains("ANOTHER"), text.contains("TOOL"))
 }
 
-/// Every way to see a task, each with what it gives for this credential.
+/// Every way to read a task, with the result for this credential.
 async fn every_view(gateway: &Gateway, task: &str, message: &Value, credential: &str) -> Vec<String> {
     let calls: [Call; 9] = [
         gateway.call("GET", &format!("/tasks/{task}")),
@@ -50,7 +50,7 @@ async fn every_view(gateway: &Gateway, task: &str, message: &Value, credential: 
         gateway.rpc("SendMessage", message),
         gateway.call("GET", &format!("/tasks/{task}:subscribe")).header("last-event-id", "0"),
         gateway.rpc("SendStreamingMessage", message),
-        // From behind the end: the task as it is.
+        // From after the end: the task itself.
         gateway.rpc("SubscribeToTask", &json!({"id": task})).header("last-event-id", "99"),
     ];
     let mut texts = Vec::new();
@@ -65,7 +65,7 @@ async fn every_view(gateway: &Gateway, task: &str, message: &Value, credential: 
 }
 
 #[tokio::test]
-async fn thinking_is_shown_as_the_credential_says_else_as_the_gateway_does() {
+async fn reasoning_is_shown_as_the_credential_or_else_the_gateway_configures() {
     let cases: [(Exposure, &str, (bool, bool)); 7] = [
         (Exposure::default(), ADA, (true, true)),
         (Exposure::default(), ADA_BLIND, (false, false)),
@@ -91,7 +91,7 @@ async fn thinking_is_shown_as_the_credential_says_else_as_the_gateway_does() {
 }
 
 #[tokio::test]
-async fn readers_of_one_task_see_the_same_but_for_what_is_hidden_from_one() {
+async fn readers_of_one_task_differ_only_in_hidden_content() {
     let mut gateway = Gateway::manual().await;
     let (task, turn) = gateway.working_task("m1").await;
     let path = format!("/tasks/{task}:subscribe");
@@ -106,7 +106,7 @@ async fn readers_of_one_task_see_the_same_but_for_what_is_hidden_from_one() {
     assert_eq!(blind, visible);
     assert_eq!(blind.last().unwrap().id, open.last().unwrap().id);
 
-    // Who comes back from anywhere gets the rest of what it may see, by both bindings.
+    // A reader that resumes anywhere gets the rest of what it may see, in both bindings.
     for after in 0..open.len() as u64 {
         let expected: Vec<_> = visible.iter().filter(|frame| frame.id > Some(after)).cloned().collect();
         let call = subscribe(ADA_BLIND).header("last-event-id", &after.to_string());
@@ -120,7 +120,7 @@ async fn readers_of_one_task_see_the_same_but_for_what_is_hidden_from_one() {
 }
 
 #[tokio::test]
-async fn a_send_ends_at_an_ask_although_hidden_thoughts_follow() {
+async fn a_send_ends_at_an_ask_although_hidden_reasoning_follows() {
     let mut gateway = Gateway::manual().await;
     let body = json!({"message": message("m1", "go")});
     let call = gateway.call("POST", "/message:stream").json(&body).header("authorization", ADA_BLIND);
@@ -135,7 +135,7 @@ async fn a_send_ends_at_an_ask_although_hidden_thoughts_follow() {
     gateway.stop().await;
 }
 
-/// A call of every operation, well-formed or not, by both bindings.
+/// A call of every operation, valid or not, in both bindings.
 fn every_operation(gateway: &Gateway) -> Vec<Call> {
     let send = json!({"message": message("m1", "go")});
     let mut calls = vec![
@@ -170,7 +170,7 @@ fn every_operation(gateway: &Gateway) -> Vec<Call> {
 }
 
 #[tokio::test]
-async fn every_operation_must_activate_what_is_required() {
+async fn every_operation_must_activate_the_required_extensions() {
     let required = vec![Extension::StreamHints, Extension::SessionBinding];
     let mut gateway = Gateway::manual_with(|config| config.deployment.required_extensions = required).await;
     for activated in ["", HINTS, "urn:unknown"] {
@@ -202,7 +202,7 @@ async fn every_operation_must_activate_what_is_required() {
     assert_eq!(broken.json()["error"]["code"], -32700);
     assert!(gateway.agent.log().prompted.is_empty() && gateway.agent.log().opened.is_empty());
 
-    // What is no operation asks for nothing, nor do the cards, which say what is required.
+    // Other paths require nothing, and neither do the cards, which list the required extensions.
     for (path, status) in [
         ("/.well-known/agent-card.json", 200),
         ("/extendedAgentCard", 200),
@@ -218,7 +218,7 @@ async fn every_operation_must_activate_what_is_required() {
     let marked: Vec<&Value> =
         entries.iter().filter(|entry| entry["required"] == true).map(|entry| &entry["uri"]).collect();
     assert_eq!(marked, [SESSION, HINTS]);
-    // With all of them, by either header, it goes on.
+    // With all extensions activated, by either header, the operation is performed.
     let both = format!("{HINTS}, {SESSION}");
     let body = json!({"message": message("m1", "go"), "configuration": {"returnImmediately": true}});
     for (header, call) in [
@@ -248,7 +248,7 @@ fn sends(gateway: &Gateway, metadata: &Value) -> [Call; 4] {
 }
 
 #[tokio::test]
-async fn a_wish_needs_its_extension() {
+async fn an_option_needs_its_extension() {
     let gateway = Gateway::manual().await;
     let cases = [
         (json!({"shared": {"session": {"id": "ses_x"}}}), MODEL, SESSION),
@@ -273,7 +273,7 @@ async fn a_wish_needs_its_extension() {
 }
 
 #[tokio::test]
-async fn only_some_may_take_a_session_that_is_nobodys() {
+async fn an_unowned_session_needs_the_claim_capability() {
     let mut gateway = Gateway::manual().await;
     let id = SessionId::parse("ses_stranger").unwrap();
     gateway.agent.add_stranger(Session { id, directory: "/work".to_owned() });
@@ -283,7 +283,7 @@ async fn only_some_may_take_a_session_that_is_nobodys() {
         assert!(answer.get("error").is_some(), "{answer}");
     }
     for call in sends(&gateway, &metadata) {
-        // The same message is the same task, so there is one turn.
+        // The same message leads to the same task, so there is one turn.
         let call = call.header("a2a-extensions", SESSION).header("authorization", ADA_CLAIMING);
         let (_, mut pieces) = call.pieces().await;
         let begun = pieces.next().await.unwrap().unwrap();
@@ -319,7 +319,7 @@ async fn output_modes_are_checked_before_anything_happens_and_kept_with_the_task
     }
     assert!(gateway.agent.log().prompted.is_empty());
 
-    // Of a task that was asked for in text, nobody gets a file or data, whoever reads it and when.
+    // A task that was requested with text output shows no file or data, to any reader at any time.
     let sent = gateway.call("POST", "/message:send").json(&body("m2", &["text/plain"])).send().await.json();
     let task = sent["task"]["id"].as_str().unwrap().to_owned();
     let path = format!("/tasks/{task}:subscribe");

@@ -1,4 +1,4 @@
-//! How many streams there may be, and how much, how long and how idly each may go on.
+//! Limits of streams: their number, and the bytes, duration and idle time of each.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 
 use crate::support::{ADA, BOB, Events, Frame, Gateway, Http2, INTERRUPT, PATIENCE, Seen, Speaker, message};
 
-/// A gateway that the test plays, and what it counts.
+/// A gateway whose agent the test controls, and its metrics.
 async fn counting(configure: impl FnOnce(&mut EdgeConfig)) -> (Gateway, Arc<Metrics>) {
     let metrics = Arc::new(Metrics::new("1"));
     let counted = Arc::clone(&metrics);
@@ -27,7 +27,7 @@ async fn counting(configure: impl FnOnce(&mut EdgeConfig)) -> (Gateway, Arc<Metr
     (gateway, metrics)
 }
 
-/// Waits until something that the gateway counts is so.
+/// Waits until a condition on the metrics holds.
 async fn until(what: impl Fn() -> bool) {
     let waiting = async {
         while !what() {
@@ -38,7 +38,7 @@ async fn until(what: impl Fn() -> bool) {
 }
 
 #[tokio::test]
-async fn a_stream_too_many_is_refused_in_every_shape_before_anything_is_prompted() {
+async fn a_stream_beyond_the_limit_is_refused_in_every_format_before_the_agent_is_prompted() {
     let (mut gateway, metrics) = counting(|config| config.limits.streams_per_principal = 1).await;
     let body = json!({"message": message("m0", "go")});
     let mut open = gateway.call("POST", "/message:stream").json(&body).stream().await;
@@ -64,7 +64,7 @@ async fn a_stream_too_many_is_refused_in_every_shape_before_anything_is_prompted
     assert_eq!(metrics.refused.of(Limit::StreamsPerPrincipal).get(), 8);
     assert_eq!((metrics.stream_requests.get(), metrics.stream_active.get()), (1, 1));
 
-    // Others have places of their own, and whoever ends a stream can open the next.
+    // Other principals have their own slots, and a closed stream frees its slot.
     let of_bob = gateway.call("POST", "/message:stream").header("authorization", BOB).json(&body);
     let of_bob = of_bob.stream().await;
     assert_eq!(metrics.stream_active.get(), 2);
@@ -79,7 +79,7 @@ async fn a_stream_too_many_is_refused_in_every_shape_before_anything_is_prompted
 }
 
 #[tokio::test]
-async fn a_stream_too_many_in_all_is_refused_to_everybody() {
+async fn the_total_limit_of_streams_applies_to_every_principal() {
     let (gateway, metrics) = counting(|config| config.limits.streams = 1).await;
     let body = json!({"message": message("m0", "go")});
     let open = gateway.call("POST", "/message:stream").json(&body).stream().await;
@@ -93,7 +93,7 @@ async fn a_stream_too_many_in_all_is_refused_to_everybody() {
     gateway.stop().await;
 }
 
-/// Sends a request for the only place and gives the connection.
+/// Sends a request for the only slot. Returns the connection.
 async fn asking(gateway: &Gateway, message_id: &str) -> TcpStream {
     let body = json!({"message": message(message_id, "go")}).to_string();
     let request = format!(
@@ -108,14 +108,14 @@ async fn asking(gateway: &Gateway, message_id: &str) -> TcpStream {
 }
 
 #[tokio::test]
-async fn a_client_that_goes_away_at_any_moment_leaves_its_place() {
+async fn a_client_that_disconnects_at_any_moment_frees_its_slot() {
     let (mut gateway, metrics) = counting(|config| config.limits.streams = 1).await;
     let gone = || metrics.stream_active.get() == 0 && metrics.connections.get() == 0;
 
-    // Before the answer, however far the request got by then.
+    // Before the response, however far the request has been processed by then.
     drop(asking(&gateway, "m0").await);
     until(gone).await;
-    // With a part of the head of the answer.
+    // After a part of the response head.
     let mut connection = asking(&gateway, "m1").await;
     connection.read_exact(&mut [0; 15]).await.unwrap();
     assert_eq!(metrics.stream_active.get(), 1);
@@ -127,7 +127,7 @@ async fn a_client_that_goes_away_at_any_moment_leaves_its_place() {
     events.next().await.unwrap();
     drop(events);
     until(gone).await;
-    // One stream of a connection that stays.
+    // One stream of a connection that stays open.
     let mut http2 = Http2::connect(gateway.address).await;
     let body = json!({"message": message("m3", "go")});
     let mut events = Events::of(http2.open(gateway.call("POST", "/message:stream").json(&body)).await);
@@ -136,7 +136,7 @@ async fn a_client_that_goes_away_at_any_moment_leaves_its_place() {
     until(|| metrics.stream_active.get() == 0).await;
     drop(http2);
     until(gone).await;
-    // Stalled in the midst of more than all buffers take.
+    // Stalled, with more events than all buffers hold.
     let mut stalled = asking(&gateway, "m4").await;
     stalled.read_exact(&mut [0; 15]).await.unwrap();
     let turn = loop {
@@ -151,20 +151,20 @@ async fn a_client_that_goes_away_at_any_moment_leaves_its_place() {
     assert_eq!(metrics.stream_active.get(), 1);
     drop(stalled);
     until(gone).await;
-    // What was refused after it had its place.
+    // A request that was refused after it had its slot.
     let missing = gateway.call("GET", "/tasks/nope:subscribe").send().await;
     assert_eq!(missing.status.as_u16(), 404);
 
-    // The only place is there after all of them.
+    // The only slot is free after all of them.
     let body = json!({"message": message("m5", "go")});
     let mut last = gateway.call("POST", "/message:stream").json(&body).stream().await;
     last.next().await.unwrap();
     gateway.stop().await;
 }
 
-/// Whether a frame says that the stream ends at a limit. Its text names the budget.
+/// The budget that a frame names, if the frame ends the stream at a limit.
 fn spent(frame: &Frame, speaker: Speaker) -> Option<&str> {
-    let error = match (speaker.line, speaker.dialect) {
+    let error = match (speaker.version, speaker.dialect) {
         (ProtocolVersion::V03, Dialect::Rest) => &frame.data,
         _ => frame.data.get("error")?,
     };
@@ -175,7 +175,7 @@ fn spent(frame: &Frame, speaker: Speaker) -> Option<&str> {
 }
 
 #[tokio::test]
-async fn who_comes_back_after_a_budget_has_missed_nothing() {
+async fn a_client_that_reconnects_after_a_budget_misses_nothing() {
     let (mut gateway, metrics) = counting(|config| config.limits.stream_bytes = 4 * 1024).await;
     for speaker in Speaker::ALL {
         let said = speaker.message(&speaker.name().replace(' ', "-"), "go");
@@ -190,7 +190,7 @@ async fn who_comes_back_after_a_budget_has_missed_nothing() {
                 assert!(text.starts_with("byte budget. "), "{text}");
                 assert_eq!(events.next().await, None, "it is the last word");
                 rounds += 1;
-                // While nobody listens.
+                // While no client is connected.
                 if let Some(turn) = turn.take_if(|_| rounds == 3) {
                     turn.say("b1", "The end.").await;
                     turn.complete().await;
@@ -219,7 +219,7 @@ async fn who_comes_back_after_a_budget_has_missed_nothing() {
 }
 
 #[tokio::test]
-async fn a_first_event_that_is_too_much_is_a_plain_refusal_that_tells_how_to_go_on() {
+async fn a_first_event_over_the_byte_budget_is_refused_with_advice() {
     let (mut gateway, _) = counting(|config| config.limits.stream_bytes = 2_000).await;
     for speaker in Speaker::ALL {
         let said = speaker.message(&speaker.name().replace(' ', "-"), &"go ".repeat(1_000));
@@ -229,14 +229,14 @@ async fn a_first_event_that_is_too_much_is_a_plain_refusal_that_tells_how_to_go_
         assert_eq!(answer.status.as_u16(), status, "{body}");
         assert!(body.contains("STREAM_BUDGET_EXCEEDED") && body.contains("byte budget"), "{body}");
         let turn = gateway.turns.recv().await.unwrap();
-        // The caller knows nothing of its task but this.
+        // The error is all that the caller knows of its task.
         let told = |before: &str, end: char| {
             let (_, rest) = body.split_once(before).unwrap_or_else(|| panic!("no {before} in {body}"));
             rest.split(end).next().unwrap().to_owned()
         };
         let task = told("Get the task ", ',');
         let cursor = told("with Last-Event-ID: ", ' ');
-        let (name, last) = match speaker.line {
+        let (name, last) = match speaker.version {
             ProtocolVersion::V1 => ("taskId", "lastEventId"),
             ProtocolVersion::V03 => ("task_id", "last_event_id"),
         };
@@ -261,12 +261,12 @@ async fn an_open_ask_excuses_silence_and_its_answer_ends_the_excuse() {
     .await;
     let (task, turn) = gateway.working_task("m1").await;
     turn.ask("per_1").await;
-    // Until then nothing excuses silence.
+    // Until then nothing excuses the silence.
     let path = format!("/tasks/{task}");
     while gateway.call("GET", &path).send().await.json()["status"]["state"] != "TASK_STATE_INPUT_REQUIRED" {}
     let mut events = gateway.call("GET", &format!("{path}:subscribe")).stream().await;
     assert!(events.next().await.unwrap().raw.contains("TASK_STATE_INPUT_REQUIRED"));
-    // Three times as long as an idle stream may be.
+    // Three times the idle limit.
     for _ in 0..5 {
         assert_eq!(events.next_raw().await.unwrap(), ": keep-alive");
     }
@@ -278,7 +278,7 @@ async fn an_open_ask_excuses_silence_and_its_answer_ends_the_excuse() {
     let [.., last] = frames.as_slice() else { panic!("nothing came") };
     assert!(spent(last, Speaker::ALL[1]).unwrap().starts_with("idle timeout. "), "{last:?}");
     assert_eq!(metrics.refused.of(Limit::StreamIdle).get(), 1);
-    // The task goes on.
+    // The task is still running.
     turn.complete().await;
     let head = frames.iter().rev().find_map(|frame| frame.cursor.clone()).unwrap();
     let again = gateway.call("GET", &format!("/tasks/{task}:subscribe")).header("last-event-id", &head);
@@ -287,9 +287,9 @@ async fn an_open_ask_excuses_silence_and_its_answer_ends_the_excuse() {
     gateway.stop().await;
 }
 
-/// As long as other servers take, and no longer: the buffer is also what a stalled reader costs.
+/// The limit equals that of other servers, because the buffer is also the cost of a stalled reader.
 #[tokio::test]
-async fn a_long_head_is_taken_and_a_longer_one_is_not() {
+async fn a_request_head_up_to_the_buffer_size_is_accepted() {
     let gateway = Gateway::echoing().await;
     for (length, expected) in [(15 * 1024, 200), (17 * 1024, 431)] {
         let answer = gateway.call("GET", "/livez").header("x-long", &"x".repeat(length)).send().await;

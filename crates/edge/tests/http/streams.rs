@@ -1,4 +1,4 @@
-//! Streams of events: sending, subscribing, coming back, stalling.
+//! Event streams: sending, subscribing, resuming, stalling.
 
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ fn state(frame: &Frame) -> Option<&str> {
     frame.data["statusUpdate"]["status"]["state"].as_str()
 }
 
-/// The number in an id.
+/// The sequence number in an id.
 fn number(id: &str) -> u64 {
     EventId::parse(id).expect("an id").seq.0
 }
 
-/// The events, whatever is around them.
+/// The events without their envelopes.
 fn bare(frames: &[Frame]) -> Vec<(u64, Value)> {
     let strip = |frame: &Frame| frame.data.get("result").unwrap_or(&frame.data).clone();
     frames.iter().map(|frame| (frame.id.expect("every event has an id"), strip(frame))).collect()
@@ -70,7 +70,7 @@ async fn the_frames_of_a_played_turn() {
 }
 
 #[tokio::test]
-async fn a_subscription_begins_with_the_task_and_goes_on_from_there() {
+async fn a_subscription_starts_with_a_snapshot_and_continues() {
     let mut gateway = Gateway::manual().await;
     let (id, turn) = gateway.working_task("m1").await;
     let path = format!("/tasks/{id}:subscribe");
@@ -94,7 +94,7 @@ async fn a_subscription_begins_with_the_task_and_goes_on_from_there() {
 }
 
 #[tokio::test]
-async fn coming_back_gives_exactly_what_was_missed() {
+async fn a_resumed_stream_gives_exactly_the_missed_events() {
     let mut gateway = Gateway::manual().await;
     let body = json!({"message": message("m1", "go")});
     let mut whole = gateway.call("POST", "/message:stream").json(&body).stream().await;
@@ -111,7 +111,7 @@ async fn coming_back_gives_exactly_what_was_missed() {
         .map(|call| call.header("last-event-id", cursor))
     };
 
-    // While the task runs: attached after the first event, before the rest happens.
+    // While the task runs: attached after the first event, before the others.
     let first = whole.next().await.unwrap();
     let mut live = Vec::new();
     for way in ways(first.cursor.as_ref().unwrap()) {
@@ -163,7 +163,7 @@ async fn a_cursor_beyond_the_log_is_a_gap_and_never_silence() {
     gateway.stop().await;
 }
 
-/// How the unreadable log of [`FaultyStore`] is told before a stream has begun.
+/// Whether a response reports the unreadable log of [`FaultyStore`] as a plain error.
 fn is_plain_error(answer: &Answer) -> bool {
     let info = json!({
         "@type": "type.googleapis.com/google.rpc.ErrorInfo",
@@ -197,7 +197,7 @@ async fn a_log_that_cannot_be_read_is_a_plain_error_and_no_stream() {
     let finished_id = finished_turn.request.task.to_string();
     finished_turn.complete().await;
     let finished_head = finished.rest().await.last().unwrap().id.unwrap();
-    // More than is kept in memory. Whatever was said is read before more is, so that the last one read is the newest.
+    // More than is kept in memory. Each text is read before the next, so that the last one read is the newest.
     let mut running_head = 0;
     for _ in ["submitted", "working"] {
         running.next().await.unwrap();
@@ -230,7 +230,7 @@ async fn a_log_that_cannot_be_read_is_a_plain_error_and_no_stream() {
             assert!(is_plain_error(&way.send().await), "after {after}");
         }
     }
-    // Whoever has everything needs no store, and neither what comes then.
+    // A reader that has all events needs no store, and neither do new events.
     for which in 0..5 {
         let way = ways(&running_id, &running_body, running_head).into_iter().nth(which);
         let mut events = way.expect("there are five").stream().await;
@@ -241,9 +241,9 @@ async fn a_log_that_cannot_be_read_is_a_plain_error_and_no_stream() {
     gateway.stop().await;
 }
 
-/// Clients of 0.3 look for a stream before they look for an error: they would not see it in any other answer.
+/// Clients of 0.3 expect a stream before they check for an error: they would not see the error in any other response.
 #[tokio::test]
-async fn a_stream_of_0_3_that_cannot_begin_tells_why_as_its_one_event() {
+async fn a_stream_of_0_3_that_fails_to_start_has_the_error_as_its_only_event() {
     let gateway = Gateway::echoing().await;
     let nameless = json!({"message": {"kind": "message", "role": "user", "parts": []}});
     for (method, params, code) in [
@@ -257,7 +257,7 @@ async fn a_stream_of_0_3_that_cannot_begin_tells_why_as_its_one_event() {
         assert_eq!((&told.data["id"], &told.data["error"]["code"]), (&json!("s"), &json!(code)), "{told:?}");
         assert_eq!(told.id, None, "it is no event of a task");
     }
-    // Whatever is wrong below the method is no matter of its stream.
+    // Errors below the method are plain responses.
     let unknown = json!({"jsonrpc": "2.0", "id": 1, "method": "tasks/stream", "params": {}});
     let answer = gateway.call("POST", "/").header("A2A-Version", "0.3").json(&unknown).send().await;
     assert_eq!(
@@ -268,10 +268,10 @@ async fn a_stream_of_0_3_that_cannot_begin_tells_why_as_its_one_event() {
 }
 
 #[tokio::test]
-async fn a_streamed_send_shows_as_much_history_as_was_asked_for() {
+async fn a_streamed_send_shows_as_much_history_as_was_requested() {
     let gateway = Gateway::echoing().await;
     let body = |history_length: Value| json!({"message": message("m1", "hi"), "configuration": {"historyLength": history_length}});
-    // One task, so the same events: what one caller does not want to see must not be missing for another.
+    // One task, so the same events: the history length of one caller must not affect another.
     for (history_length, expected) in
         [(json!(0), 0), (Value::Null, 1), (json!(0), 0), (json!(1), 1), (json!(7), 1)]
     {
@@ -279,7 +279,7 @@ async fn a_streamed_send_shows_as_much_history_as_was_asked_for() {
         let ways =
             [gateway.call("POST", "/message:stream").json(&body), gateway.rpc("SendStreamingMessage", &body)];
         for way in ways {
-            // From the start, from the start once more, and after a gap.
+            // From the start, from the start again, and after a gap.
             for cursor in ["", "0", "99"] {
                 let first = way.clone().header("last-event-id", cursor).stream().await.next().await.unwrap();
                 let task = &first.data.get("result").unwrap_or(&first.data)["task"];
@@ -326,12 +326,12 @@ async fn closing_a_stream_closes_only_the_stream() {
     gateway.stop().await;
 }
 
-/// How much text the stalled reader leaves unread: more than the kernel's buffers of a loopback connection take.
+/// The text that the stalled reader leaves unread: more than the kernel's buffers of a loopback connection hold.
 const STALLED_CHUNKS: usize = 800;
 const STALLED_CHUNK: usize = 16 * 1024;
 
 #[tokio::test]
-async fn a_stalled_reader_holds_up_nobody_and_misses_nothing() {
+async fn a_stalled_reader_delays_nobody_and_misses_nothing() {
     let mut gateway = Gateway::manual().await;
     let (id, turn) = gateway.working_task("m1").await;
     let path = format!("/tasks/{id}:subscribe");
@@ -343,7 +343,7 @@ async fn a_stalled_reader_holds_up_nobody_and_misses_nothing() {
         "GET {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer tok-ada\r\nconnection: close\r\n\r\n"
     );
     stalled.write_all(head.as_bytes()).await.unwrap();
-    // Once the answer has begun, nothing more is read.
+    // Once the response has begun, nothing more is read.
     let mut start = [0; 15];
     stalled.read_exact(&mut start).await.unwrap();
     assert_eq!(&start, b"HTTP/1.1 200 OK");

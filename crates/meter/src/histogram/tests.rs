@@ -1,4 +1,4 @@
-//! That values come to their buckets, and that what the page says of them agrees with itself.
+//! Values are counted in the right buckets, and the numbers on the page agree with each other.
 
 use std::sync::Barrier;
 use std::sync::atomic::AtomicBool;
@@ -21,16 +21,16 @@ impl Scale for Short {
     const BOUNDS: &'static [u64] = &[1_000, 1_000_000_000];
 }
 
-/// The samples, without the two lines above them.
+/// The samples, without the HELP and TYPE lines.
 fn samples<S: Scale>(histogram: &Histogram<S>) -> Vec<String> {
     let mut text = String::new();
-    let family = Family { name: "a", help: "A.", shape: <Histogram<S> as Metric>::SHAPE };
+    let family = Family { name: "a", help: "A.", schema: <Histogram<S> as Metric>::SCHEMA };
     Page::new(&mut text).family(&family, histogram);
     text.lines().skip(2).map(str::to_owned).collect()
 }
 
 #[test]
-fn a_bound_is_in_its_bucket_and_what_is_more_is_in_the_next() {
+fn a_value_equal_to_a_bound_is_in_its_bucket_and_a_larger_one_in_the_next() {
     for (value, bucket) in [(0, 0), (1, 1), (4, 1), (5, 1), (6, 2), (10, 2), (11, 3), (u64::MAX, 3)] {
         let histogram = Histogram::<Few>::default();
         histogram.observe(value);
@@ -42,7 +42,7 @@ fn a_bound_is_in_its_bucket_and_what_is_more_is_in_the_next() {
 }
 
 #[test]
-fn buckets_are_told_together_with_the_smaller_ones() {
+fn buckets_on_the_page_include_the_smaller_ones() {
     let histogram = Histogram::<Few>::default();
     for value in [0, 3, 5, 7, 100] {
         histogram.observe(value);
@@ -59,7 +59,7 @@ fn buckets_are_told_together_with_the_smaller_ones() {
 }
 
 #[test]
-fn a_fresh_one_has_all_its_buckets_and_is_not_used() {
+fn a_new_histogram_has_all_its_buckets_and_is_unused() {
     let histogram = Histogram::<Short>::default();
     assert!(!histogram.is_used());
     let lines = [
@@ -70,7 +70,7 @@ fn a_fresh_one_has_all_its_buckets_and_is_not_used() {
         "a_count 0",
     ];
     assert_eq!(samples(&histogram), lines);
-    // Beyond the last bound is use too.
+    // A value beyond the last bound is a use too.
     histogram.observe(Duration::from_secs(2));
     assert!(histogram.is_used());
 }
@@ -97,9 +97,9 @@ fn a_timer_counts_once_whichever_way_it_ends() {
     drop(histogram.time());
     assert_eq!(histogram.count(), 1);
 
-    let told = histogram.time().stop();
+    let elapsed = histogram.time().stop();
     assert_eq!(histogram.count(), 2);
-    assert!(Duration::from_nanos(histogram.sum.load(Ordering::Relaxed)) >= told);
+    assert!(Duration::from_nanos(histogram.sum.load(Ordering::Relaxed)) >= elapsed);
 
     histogram.time().forget();
     assert_eq!(histogram.count(), 2);
@@ -113,22 +113,22 @@ fn a_timer_counts_once_whichever_way_it_ends() {
 }
 
 #[test]
-fn a_timer_tells_the_time_since_it_was_made() {
+fn a_timer_returns_the_time_since_its_creation() {
     let histogram = Histogram::<Short>::default();
     let timer = histogram.time();
     let before = Instant::now();
     while before.elapsed() < Duration::from_millis(2) {
         std::hint::spin_loop();
     }
-    let told = timer.stop();
-    assert!(told >= Duration::from_millis(2), "{told:?}");
-    assert_eq!(histogram.sum.load(Ordering::Relaxed), u64::try_from(told.as_nanos()).unwrap());
+    let elapsed = timer.stop();
+    assert!(elapsed >= Duration::from_millis(2), "{elapsed:?}");
+    assert_eq!(histogram.sum.load(Ordering::Relaxed), u64::try_from(elapsed.as_nanos()).unwrap());
 }
 
 #[test]
-fn no_value_that_threads_count_at_once_is_lost() {
+fn concurrent_observations_are_not_lost() {
     let histogram = Histogram::<Few>::default();
-    // Threads that began one after another would hardly meet.
+    // Without the barrier the threads would hardly overlap.
     let start = Barrier::new(4);
     std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -145,7 +145,7 @@ fn no_value_that_threads_count_at_once_is_lost() {
 }
 
 #[test]
-fn a_scrape_beside_counting_agrees_with_itself() {
+fn a_scrape_during_observations_is_consistent() {
     let histogram = Histogram::<Few>::default();
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {

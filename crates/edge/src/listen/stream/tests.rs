@@ -6,14 +6,14 @@ use http_body_util::{BodyExt, Full};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
 use super::*;
-use crate::listen::Requests;
+use crate::listen::OpenRequests;
 use crate::reply;
 
-/// What the pipe of these tests holds in place of the kernel's buffers.
+/// The capacity of the pipe that replaces the kernel's buffers in these tests.
 const PIPE: usize = 64;
 
 fn open() -> OpenRequest {
-    OpenRequest::begin(&Arc::new(Requests::new()))
+    OpenRequest::begin(&Arc::new(OpenRequests::new()))
 }
 
 fn events(pieces: &[&'static [u8]]) -> Response {
@@ -21,29 +21,33 @@ fn events(pieces: &[&'static [u8]]) -> Response {
     reply::events(stream::iter(pieces).boxed())
 }
 
-fn handed(answer: Response, is_last: bool) -> Handed {
-    let asked = Asked { may_be_handed: true, is_last, is_read: Arc::new(AtomicBool::new(true)) };
+fn handed(answer: Response, closes_connection: bool) -> HandedStream {
+    let facts = RequestFacts {
+        can_be_handed_over: true,
+        closes_connection,
+        is_read: Arc::new(AtomicBool::new(true)),
+    };
     let handover = Handover::default();
-    assert!(handover.offer(&asked, answer, open()).is_none());
+    assert!(handover.offer(&facts, answer, open()).is_none());
     handover.take().unwrap()
 }
 
-/// All that comes until the other side closes or has nothing more to say.
-async fn all(mut client: DuplexStream) -> String {
+/// All bytes until the other side closes.
+async fn read_all(mut client: DuplexStream) -> String {
     let mut bytes = Vec::new();
     client.read_to_end(&mut bytes).await.unwrap();
     String::from_utf8(bytes).unwrap()
 }
 
 #[tokio::test]
-async fn a_stream_is_a_head_and_chunks_however_small_the_socket_is() {
+async fn a_stream_is_written_as_a_head_and_chunks_however_small_the_socket_buffer_is() {
     static LONG: [u8; 5000] = [b'x'; 5000];
-    for (is_last, close) in [(false, ""), (true, "connection: close\r\n")] {
+    for (closes_connection, close) in [(false, ""), (true, "connection: close\r\n")] {
         let (client, mut server) = tokio::io::duplex(PIPE);
-        let handed = handed(events(&[b"one", b"", &LONG, b"two two two two two"]), is_last);
+        let handed = handed(events(&[b"one", b"", &LONG, b"two two two two two"]), closes_connection);
         let writing = async move { handed.write(&mut server, b"").await };
-        let (ended, text) = tokio::join!(writing, all(client));
-        assert_eq!(ended.unwrap(), (!is_last).then(Bytes::new));
+        let (ended, text) = tokio::join!(writing, read_all(client));
+        assert_eq!(ended.unwrap(), (!closes_connection).then(Bytes::new));
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
         let (status, headers) = head.split_once("\r\n").unwrap();
         assert_eq!(status, "HTTP/1.1 200 OK");
@@ -59,26 +63,26 @@ async fn a_stream_is_a_head_and_chunks_however_small_the_socket_is() {
 }
 
 #[tokio::test]
-async fn what_comes_of_the_next_request_is_kept_and_no_more_of_it_is_read() {
+async fn the_first_bytes_of_the_next_request_are_kept_and_the_rest_is_not_read() {
     let (mut client, mut server) = tokio::io::duplex(4 * NEXT);
     client.write_all(&[b'n'; 2 * NEXT]).await.unwrap();
-    let said = stream::once(async {
-        // The head is written and the client looked at before.
+    let events_after_yields = stream::once(async {
+        // The head is written and the client is polled before.
         for _ in 0..3 {
             tokio::task::yield_now().await;
         }
         Bytes::from_static(b"late")
     });
-    let handed = handed(reply::events(said.boxed()), false);
+    let handed = handed(reply::events(events_after_yields.boxed()), false);
     let next = handed.write(&mut server, b"").await.unwrap().unwrap();
     assert_eq!(next, [b'n'; NEXT][..]);
-    // What hyper had read already is given back as it is.
+    // Bytes that hyper had read already are returned unchanged.
     let handed = self::handed(events(&[b"x"]), false);
     assert_eq!(handed.write(&mut server, b"GET").await.unwrap().unwrap(), "GET");
 }
 
 #[tokio::test]
-async fn a_client_that_goes_away_or_closes_its_half_ends_the_stream() {
+async fn a_client_that_closes_its_half_ends_the_stream() {
     let (mut client, mut server) = tokio::io::duplex(PIPE * 16);
     client.shutdown().await.unwrap();
     let handed = handed(reply::events(stream::pending().boxed()), false);
@@ -98,51 +102,53 @@ async fn a_stalled_reader_costs_one_batch() {
     });
     let handed = handed(reply::events(chunks.boxed()), false);
     let writing = handed.write(&mut server, b"");
-    // With a paused clock this ends only when everybody else waits for something.
+    // With a paused clock the timeout ends only when all other tasks wait.
     assert!(tokio::time::timeout(std::time::Duration::from_millis(1), writing).await.is_err());
     let held = pulled.load(Ordering::Relaxed);
     assert!((CHUNK..=PULLED + CHUNK).contains(&held), "{held} bytes were pulled");
     drop(client);
 }
 
-/// Offers the answer to a request, of whose body so many frames are read first.
+/// Whether the stream of a request takes over the connection.
 async fn is_handed(
     request: http::request::Builder,
     body: &'static str,
     is_read: bool,
-    is_behind: bool,
+    is_unflushed: bool,
 ) -> bool {
-    let (asked, request) = Asked::of(request.body(Full::new(Bytes::from_static(body.as_bytes()))).unwrap());
+    let (facts, request) =
+        RequestFacts::of(request.body(Full::new(Bytes::from_static(body.as_bytes()))).unwrap());
     if is_read {
         request.into_body().collect().await.unwrap();
     }
     let handover = Handover::default();
-    handover.note_behind(is_behind);
-    let offered = handover.offer(&asked, events(&[b"x"]), open());
+    handover.set_unflushed(is_unflushed);
+    let offered = handover.offer(&facts, events(&[b"x"]), open());
     assert_eq!(offered.is_none(), handover.take().is_some());
     offered.is_none()
 }
 
 #[tokio::test]
-async fn only_what_was_read_and_answered_to_its_end_is_handed_over() {
+async fn a_connection_is_handed_over_only_after_the_request_is_read_and_earlier_bytes_are_flushed() {
     let post = || Request::post("/");
     assert!(is_handed(post(), "body", true, false).await);
     assert!(is_handed(Request::get("/"), "", false, false).await);
-    // What is left of the body would be taken for a request.
+    // The rest of the body would be taken for the next request.
     assert!(!is_handed(post(), "body", false, false).await);
-    // The answer before it is not written.
+    // The previous response is not flushed.
     assert!(!is_handed(post(), "body", true, true).await);
     assert!(!is_handed(post().version(Version::HTTP_10), "body", true, false).await);
     assert!(!is_handed(post().header(EXPECT, "100-continue"), "body", true, false).await);
     assert!(!is_handed(Request::head("/"), "", true, false).await);
-    let (asked, _) = Asked::of(Request::get("/").body(Full::<Bytes>::default()).unwrap());
-    assert!(Handover::default().offer(&asked, reply::empty(StatusCode::OK), open()).is_some());
+    let (facts, _) = RequestFacts::of(Request::get("/").body(Full::<Bytes>::default()).unwrap());
+    assert!(Handover::default().offer(&facts, reply::empty(StatusCode::OK), open()).is_some());
 }
 
 #[test]
-fn a_client_may_want_the_connection_closed() {
-    let asked = |value: &str| {
-        Asked::of(Request::get("/").header(CONNECTION, value).body(Full::<Bytes>::default()).unwrap()).0
+fn a_connection_header_with_close_closes_the_connection() {
+    let facts = |value: &str| {
+        RequestFacts::of(Request::get("/").header(CONNECTION, value).body(Full::<Bytes>::default()).unwrap())
+            .0
     };
-    assert!(asked("keep-alive, Close").is_last && !asked("keep-alive").is_last);
+    assert!(facts("keep-alive, Close").closes_connection && !facts("keep-alive").closes_connection);
 }

@@ -1,4 +1,4 @@
-//! One connection for each request, and nothing added to it.
+//! A client that uses one connection for each request and adds nothing to it.
 
 use std::net::SocketAddr;
 
@@ -28,7 +28,7 @@ impl Call {
         Self { address, request: builder.body(Bytes::new()).unwrap(), http2: false }
     }
 
-    /// Sets a header; an empty value takes it away.
+    /// Sets a header. An empty value removes it.
     pub(crate) fn header(mut self, name: &'static str, value: &str) -> Self {
         self.request.headers_mut().remove(name);
         if !value.is_empty() {
@@ -46,7 +46,7 @@ impl Call {
         self.header("content-type", "application/json").body(body.to_string())
     }
 
-    /// Calls the gateway by another name than its address.
+    /// Uses another host name than the gateway's address.
     pub(crate) fn under(mut self, authority: &str) -> Self {
         let path = self.request.uri().path_and_query().unwrap();
         *self.request.uri_mut() = format!("http://{authority}{path}").parse().unwrap();
@@ -65,13 +65,13 @@ impl Call {
         Answer { status: parts.status, headers: parts.headers, body: body.to_bytes() }
     }
 
-    /// The head of the answer, and its body to be taken piece by piece.
+    /// The head of the response, and its body to be read in pieces.
     pub(crate) async fn pieces(self) -> (http::response::Parts, Pieces) {
         let (parts, body) = self.open().await.into_parts();
         (parts, Pieces(body))
     }
 
-    /// The answer must be a stream.
+    /// The response must be a stream.
     pub(crate) async fn stream(self) -> Events {
         Events::of(self.open().await)
     }
@@ -100,7 +100,7 @@ impl Call {
     }
 }
 
-/// A connection that stays open for as long as the server lets it.
+/// A connection that stays open until the server closes it.
 pub(crate) struct Http2 {
     sender: http2::SendRequest<Full<Bytes>>,
     connection: JoinHandle<hyper::Result<()>>,
@@ -114,7 +114,7 @@ impl Http2 {
         Self { sender, connection: tokio::spawn(connection) }
     }
 
-    /// Sends a request and waits until its answer begins.
+    /// Sends a request and waits until the response begins.
     pub(crate) async fn open(&mut self, call: Call) -> http::Response<Incoming> {
         let sent = self.sender.send_request(call.request.map(Full::new));
         tokio::time::timeout(PATIENCE, sent).await.expect("an answer begins").unwrap()
@@ -124,12 +124,12 @@ impl Http2 {
         self.connection.is_finished()
     }
 
-    /// Waits until the server has closed it.
+    /// Waits until the server has closed the connection.
     pub(crate) async fn closed(self) {
-        // A client whose sender is gone closes by itself.
+        // A client without a sender closes by itself.
         let Self { sender, connection } = self;
         let ended = tokio::time::timeout(PATIENCE, connection).await.expect("the server closes");
-        // A reset says as clearly as an end that the server has closed.
+        // A reset shows as clearly as an end of file that the server has closed.
         let _ = ended.unwrap();
         drop(sender);
     }
@@ -151,11 +151,11 @@ impl Answer {
     }
 }
 
-/// A body as it comes.
+/// A body that is read in pieces.
 pub(crate) struct Pieces(Incoming);
 
 impl Pieces {
-    /// The next piece. `None` at the end, an error when the answer was cut.
+    /// The next piece. `None` at the end, an error if the response was cut.
     pub(crate) async fn next(&mut self) -> Option<hyper::Result<Bytes>> {
         let frame = tokio::time::timeout(PATIENCE, self.0.frame()).await.expect("a piece or the end")?;
         Some(frame.map(|frame| frame.into_data().unwrap()))
@@ -172,16 +172,16 @@ pub(crate) struct Events {
 pub(crate) struct Frame {
     /// The number of the event.
     pub(crate) id: Option<u64>,
-    /// The whole id, good as `Last-Event-ID`.
+    /// The whole id, as `Last-Event-ID` takes it.
     pub(crate) cursor: Option<String>,
     pub(crate) event: Option<String>,
     pub(crate) data: Value,
-    /// The frame as it came, without the blank line.
+    /// The frame as received, without the blank line.
     pub(crate) raw: String,
 }
 
 impl Events {
-    /// The answer must be a stream.
+    /// The response must be a stream.
     pub(crate) fn of(answer: http::Response<Incoming>) -> Self {
         let (parts, body) = answer.into_parts();
         assert_eq!(parts.status, StatusCode::OK);
@@ -201,7 +201,7 @@ impl Events {
         }
     }
 
-    /// The next block of lines, comments and all.
+    /// The next block of lines, including comments.
     pub(crate) async fn next_raw(&mut self) -> Option<String> {
         loop {
             if let Some((block, rest)) = self.text.split_once("\n\n") {

@@ -1,7 +1,7 @@
-//! A gateway on a free port with an agent that the test plays, and a client that shows bytes as they are.
+//! A gateway on a free port with an agent that the test controls, and a client that shows bytes unchanged.
 
 mod client;
-pub(crate) mod lines;
+pub(crate) mod log_lines;
 mod shown;
 mod speaker;
 mod transcript;
@@ -30,15 +30,15 @@ pub(crate) use turn::{TEXT, first_half, second_half};
 
 pub(crate) const ADA: &str = "Bearer tok-ada";
 pub(crate) const BOB: &str = "Bearer tok-bob";
-/// Another credential of ada's, which shows her nothing of the agent's thinking.
+/// Another credential of ada's, which hides the agent's reasoning.
 pub(crate) const ADA_BLIND: &str = "Bearer tok-ada-blind";
-/// One that shows her everything, whatever the gateway shows to others.
+/// A credential of ada's that shows everything, whatever the gateway is configured to show.
 pub(crate) const ADA_CURIOUS: &str = "Bearer tok-ada-curious";
-/// One that may take sessions that are nobody's.
+/// A credential of ada's that may claim unowned sessions.
 pub(crate) const ADA_CLAIMING: &str = "Bearer tok-ada-claiming";
-/// One that may do everything, by the name `laptop`.
+/// A credential of ada's with all capabilities and the id `laptop`.
 pub(crate) const ADA_ABLE: &str = "Bearer tok-ada-able";
-/// The same of bob's, without a name.
+/// A credential of bob's with all capabilities and no id.
 pub(crate) const BOB_ABLE: &str = "Bearer tok-bob-able";
 
 pub(crate) const SESSION: &str = "urn:opencode-a2a:extension:session-binding:v1";
@@ -47,7 +47,7 @@ pub(crate) const HINTS: &str = "urn:opencode-a2a:extension:stream-hints:v1";
 pub(crate) const INTERRUPT: &str = "urn:opencode-a2a:extension:interactive-interrupt:v1";
 pub(crate) const RECOVERY: &str = "urn:opencode-a2a:extension:interrupt-recovery:v1";
 
-/// Nothing in these tests takes this long; a test that waits longer has found a hang.
+/// A test that waits longer than this has found a hang.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) struct Gateway {
@@ -60,7 +60,7 @@ pub(crate) struct Gateway {
 }
 
 impl Gateway {
-    /// An agent that says every prompt back.
+    /// With an agent that echoes every prompt.
     pub(crate) async fn echoing() -> Self {
         Self::echoing_with(|_| {}).await
     }
@@ -71,7 +71,7 @@ impl Gateway {
         Self::start(ScriptedAgent::echo(), None, turns, store, EngineConfig::default(), configure).await
     }
 
-    /// An agent that says every prompt back, and that callers can look at and change.
+    /// With an agent that echoes every prompt and has extension methods.
     pub(crate) async fn controlled(
         control: &Arc<ScriptedControl>,
         configure: impl FnOnce(&mut EdgeConfig),
@@ -82,7 +82,7 @@ impl Gateway {
         Self::start(ScriptedAgent::echo(), control, turns, store, EngineConfig::default(), configure).await
     }
 
-    /// An agent that can be looked at and changed, and whose turns the test plays.
+    /// With an agent that has extension methods and whose turns the test controls.
     pub(crate) async fn controlled_by_hand(
         control: &Arc<ScriptedControl>,
         configure: impl FnOnce(&mut EdgeConfig),
@@ -93,7 +93,7 @@ impl Gateway {
         Self::start(agent, control, turns, store, EngineConfig::default(), configure).await
     }
 
-    /// An agent whose turns the test plays.
+    /// With an agent whose turns the test controls.
     pub(crate) async fn manual() -> Self {
         Self::manual_with(|_| {}).await
     }
@@ -109,7 +109,7 @@ impl Gateway {
         Self::start(agent, None, turns, store, EngineConfig::default(), |_| {}).await
     }
 
-    /// A manual agent whose asks nobody answers in time.
+    /// With a manual agent whose asks expire before they are answered.
     pub(crate) async fn impatient() -> Self {
         let (agent, turns) = ScriptedAgent::manual();
         let asks = AskConfig { time_to_live: Some(Duration::ZERO), ..AskConfig::default() };
@@ -155,7 +155,7 @@ impl Gateway {
         self.call("POST", "/").json(&body)
     }
 
-    /// Sends a message that the manual agent keeps working on, and gives the task's id and its turn.
+    /// Sends a message that the manual agent keeps working on. Returns the task's id and its turn.
     pub(crate) async fn working_task(&mut self, message_id: &str) -> (String, StartedTurn) {
         let body = serde_json::json!({
             "message": message(message_id, "go"),
@@ -166,7 +166,7 @@ impl Gateway {
         (task, self.turns.recv().await.unwrap())
     }
 
-    /// Tells the gateway to stop and waits until it has.
+    /// Stops the gateway and waits for its end.
     pub(crate) async fn stop(self) {
         self.shutdown.cancel();
         tokio::time::timeout(PATIENCE, self.serving).await.expect("the edge stops").unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! Answers as snapshots show them: what the gateway makes up is redacted, everything else is exact.
+//! Formats responses for snapshots: generated ids are redacted, everything else is exact.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use super::Answer;
 /// The headers that are part of the contract.
 const HEADERS: [&str; 5] = ["content-type", "www-authenticate", "allow", "etag", "a2a-extensions"];
 
-/// What most answers say, and is shown only where it is something else.
+/// The usual headers, which are shown only if they differ.
 const USUAL: [(&str, &str); 2] = [("cache-control", "no-store"), ("a2a-version", "1.0")];
 
 pub(crate) fn shown(answer: &Answer) -> String {

@@ -1,4 +1,4 @@
-//! A client of one line and binding: it makes requests in its own spelling and reads the answers into the model.
+//! A client of one protocol version and binding: encodes requests in its spelling and decodes responses to the model.
 
 use longshore_model::{PartContent, Role, Task, TaskState};
 use longshore_wire::surface::{OPERATIONS, ProtocolVersion};
@@ -12,25 +12,25 @@ use super::{Answer, Call, Events, Frame, Gateway, HINTS, INTERRUPT, SESSION};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Speaker {
-    pub(crate) line: ProtocolVersion,
+    pub(crate) version: ProtocolVersion,
     pub(crate) dialect: Dialect,
 }
 
 impl Speaker {
     pub(crate) const ALL: [Self; 4] = [
-        Self { line: ProtocolVersion::V1, dialect: Dialect::Rpc },
-        Self { line: ProtocolVersion::V1, dialect: Dialect::Rest },
-        Self { line: ProtocolVersion::V03, dialect: Dialect::Rpc },
-        Self { line: ProtocolVersion::V03, dialect: Dialect::Rest },
+        Self { version: ProtocolVersion::V1, dialect: Dialect::Rpc },
+        Self { version: ProtocolVersion::V1, dialect: Dialect::Rest },
+        Self { version: ProtocolVersion::V03, dialect: Dialect::Rpc },
+        Self { version: ProtocolVersion::V03, dialect: Dialect::Rest },
     ];
 
     pub(crate) fn name(self) -> String {
         let binding = if self.dialect == Dialect::Rpc { "JSON-RPC" } else { "REST" };
-        format!("{} {binding}", self.line.version())
+        format!("{} {binding}", self.version.version())
     }
 
     pub(crate) fn message(self, id: &str, text: &str) -> Value {
-        match (self.line, self.dialect) {
+        match (self.version, self.dialect) {
             (ProtocolVersion::V1, _) => {
                 json!({"messageId": id, "role": "ROLE_USER", "parts": [{"text": text}]})
             }
@@ -43,10 +43,10 @@ impl Speaker {
         }
     }
 
-    /// The word by which an answer says what it refuses.
+    /// The reason in an error response.
     pub(crate) fn reason(self, answer: &Answer) -> String {
         let body = answer.json();
-        let word = match (self.line, self.dialect) {
+        let word = match (self.version, self.dialect) {
             (ProtocolVersion::V1, Dialect::Rpc) => &body["error"]["data"][0]["reason"],
             (ProtocolVersion::V1, Dialect::Rest) => &body["error"]["details"][0]["reason"],
             (ProtocolVersion::V03, Dialect::Rpc) => &body["error"]["data"]["type"],
@@ -55,22 +55,22 @@ impl Speaker {
         word.as_str().unwrap_or_else(|| panic!("{} {body}", self.name())).to_owned()
     }
 
-    /// With a configuration that says in the words of the line whether to wait.
+    /// Adds a configuration that says, in the spelling of the version, whether to wait.
     pub(crate) fn send_body(self, message: &Value, waits: bool) -> Value {
-        let configuration = match self.line {
+        let configuration = match self.version {
             ProtocolVersion::V1 => json!({"returnImmediately": !waits}),
             ProtocolVersion::V03 => json!({"blocking": waits}),
         };
         json!({"message": message, "configuration": configuration})
     }
 
-    /// A call of an operation: `params` are those of JSON-RPC and the body of a REST request that has one; `id` stands in
-    /// the path. The extensions are activated, so that 1.0 tells as much as 0.3 always does.
+    /// A call of an operation: `params` are those of JSON-RPC and the body of a REST request that has one; `id` is in
+    /// the path. The extensions are activated, so that 1.0 shows as much as 0.3 always does.
     pub(crate) fn call(self, gateway: &Gateway, method: Method, id: &str, params: &Value) -> Call {
         self.call_under("", gateway, method, id, params)
     }
 
-    /// The same under a base.
+    /// The same call under a base.
     pub(crate) fn call_under(
         self,
         base: &str,
@@ -82,18 +82,18 @@ impl Speaker {
         let operation = OPERATIONS.iter().find(|operation| operation.method == method).unwrap();
         let call = match self.dialect {
             Dialect::Rpc => {
-                let method = operation.jsonrpc(self.line);
+                let method = operation.jsonrpc(self.version);
                 let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
                 gateway.call("POST", &format!("{base}/")).json(&body)
             }
             Dialect::Rest => {
-                let endpoint = operation.rest(self.line)[0];
+                let endpoint = operation.rest(self.version)[0];
                 let path = endpoint.path.replace("{id}", id).replace("{push_id}", "c");
                 let call = gateway.call(endpoint.verb.as_str(), &format!("{base}{path}"));
                 if endpoint.verb.as_str() == "POST" && !params.is_null() { call.json(params) } else { call }
             }
         };
-        match self.line {
+        match self.version {
             ProtocolVersion::V1 => call.header("a2a-extensions", &format!("{HINTS},{INTERRUPT},{SESSION}")),
             ProtocolVersion::V03 => call,
         }
@@ -117,11 +117,11 @@ impl Speaker {
         self.call(gateway, Method::ListTasks, "", &json!({}))
     }
 
-    /// The result of an answer that is no error, as text.
+    /// The result of a successful response, as text.
     fn result(self, answer: &Answer) -> String {
         let body = answer.json();
         assert_eq!(answer.status.as_u16(), 200, "{} {body}", self.name());
-        assert_eq!(answer.header("a2a-version"), self.line.version(), "{body}");
+        assert_eq!(answer.header("a2a-version"), self.version.version(), "{body}");
         match self.dialect {
             Dialect::Rpc => body.get("result").unwrap_or_else(|| panic!("{body}")).to_string(),
             Dialect::Rest => body.to_string(),
@@ -130,7 +130,7 @@ impl Speaker {
 
     pub(crate) fn task(self, answer: &Answer) -> Task {
         let text = self.result(answer);
-        match self.line {
+        match self.version {
             ProtocolVersion::V1 => v1::decode::task(&text),
             ProtocolVersion::V03 => v03::decode::task(self.dialect, &text),
         }
@@ -146,7 +146,7 @@ impl Speaker {
 
     pub(crate) fn page(self, answer: &Answer) -> TaskPage {
         let text = self.result(answer);
-        match self.line {
+        match self.version {
             ProtocolVersion::V1 => v1::decode::task_page(&text).unwrap(),
             ProtocolVersion::V03 => v03::decode::task_page(Dialect::Rpc, &text).unwrap(),
         }
@@ -157,7 +157,7 @@ impl Speaker {
         self.event_of(&data.to_string())
     }
 
-    /// What a frame says of events that its reader missed for good.
+    /// The gap that a frame reports, if its reader missed events for good.
     pub(crate) fn gap(self, frame: &Frame) -> Option<Value> {
         let data = if self.dialect == Dialect::Rpc { &frame.data["result"] } else { &frame.data };
         let task = data.get("task").unwrap_or(data);
@@ -165,15 +165,15 @@ impl Speaker {
     }
 
     fn event_of(self, text: &str) -> StreamEvent {
-        match self.line {
+        match self.version {
             ProtocolVersion::V1 => v1::decode::stream_event(text),
             ProtocolVersion::V03 => v03::decode::stream_event(self.dialect, text),
         }
         .unwrap_or_else(|error| panic!("{} {error:?}: {text}", self.name()))
     }
 
-    /// Adds the frames to what the client knows of the task. A client of 0.3 drops what is to be added to an artifact that
-    /// it does not have.
+    /// Applies the frames to the task that the client knows. A client of 0.3 drops an addition to an artifact that it does not
+    /// have.
     pub(crate) fn fold(self, known: Option<Task>, frames: &[Frame]) -> Option<Task> {
         frames.iter().fold(known, |known, frame| match (self.event(frame), known) {
             (StreamEvent::Task(task), _) => Some(task),
@@ -190,7 +190,7 @@ impl Speaker {
         })
     }
 
-    /// The frames up to a state, that one included.
+    /// The frames up to a state, including that one.
     pub(crate) async fn until(self, events: &mut Events, state: TaskState) -> Vec<Frame> {
         let mut frames = Vec::new();
         loop {
@@ -208,7 +208,7 @@ impl Speaker {
     }
 }
 
-/// What a client of any line can know of a task. What 0.3 cannot tell is not in it: see `lines::LOSSES`.
+/// What a client of either version can know of a task, without what 0.3 cannot express: see `versions::LOSSES`.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Seen {
     pub(crate) id: String,
@@ -247,7 +247,7 @@ impl Seen {
             id: task.id.to_string(),
             context: task.context_id.to_string(),
             state: task.status.state,
-            // On 0.3 an answer, and no frame, repeats here what the agent said.
+            // In 0.3 a response, but no frame, repeats the agent's text here.
             said_at_the_end: match task.status.state {
                 TaskState::Completed => String::new(),
                 _ => task.status.message.as_ref().map(texts).unwrap_or_default(),

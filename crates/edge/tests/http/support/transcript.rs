@@ -1,4 +1,4 @@
-//! Mistakes and their answers, written down one after the other.
+//! Runs requests one after the other and writes down their responses.
 
 use std::fmt::Write;
 

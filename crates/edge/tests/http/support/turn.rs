@@ -1,4 +1,4 @@
-//! A turn in which everything happens, in two halves.
+//! A turn with every kind of event, in two halves.
 
 use longshore_model::{AgentEvent, BlockKind, BlockRef, Json, ToolCall, ToolStatus};
 use longshore_testkit::scripted_agent::{StartedTurn, text_block};
@@ -30,7 +30,7 @@ pub(crate) async fn first_half(turn: &StartedTurn) {
 }
 
 pub(crate) async fn second_half(turn: StartedTurn) {
-    // Other blocks stand around it: 0.3 has to tell the whole artifact again.
+    // Other blocks surround the replaced one, so 0.3 has to send the whole artifact again.
     let replaced = AgentEvent::TextReplaced { block: text_block("prt_3"), text: "Better words. ".to_owned() };
     turn.report(replaced).await;
     turn.file("file_1", "a.txt", "text/plain", b"abc").await;
@@ -39,5 +39,5 @@ pub(crate) async fn second_half(turn: StartedTurn) {
     turn.complete().await;
 }
 
-/// What the agent says in it, to whoever sees all of it.
+/// The agent's text in that turn, for a reader that sees all of it.
 pub(crate) const TEXT: &str = "Hm, well. Better words. Done.";

@@ -1,4 +1,4 @@
-//! The answers of a line and binding. They differ in spelling only.
+//! Encodes responses for a protocol version and binding. The formats differ in spelling only.
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -9,42 +9,42 @@ use longshore_wire::v1::encode::{Gap, View};
 use longshore_wire::v03::Dialect;
 use longshore_wire::{v1, v03};
 
-use crate::line::ProtocolVersion;
 use crate::reply::{self, Response};
 use crate::rules::Rules;
+use crate::version::ProtocolVersion;
 
-/// How a caller is answered.
+/// The protocol version and binding in which a caller is answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Shape {
-    pub(crate) line: ProtocolVersion,
-    /// The binding. Its two dialects are one on the 1.0 line.
+pub(crate) struct ResponseFormat {
+    pub(crate) version: ProtocolVersion,
+    /// The binding. In 1.0 both bindings share one spelling.
     pub(crate) dialect: Dialect,
 }
 
-impl Shape {
-    pub(crate) fn rpc(line: ProtocolVersion) -> Self {
-        Self { line, dialect: Dialect::Rpc }
+impl ResponseFormat {
+    pub(crate) fn rpc(version: ProtocolVersion) -> Self {
+        Self { version, dialect: Dialect::Rpc }
     }
 
-    pub(crate) fn rest(line: ProtocolVersion) -> Self {
-        Self { line, dialect: Dialect::Rest }
+    pub(crate) fn rest(version: ProtocolVersion) -> Self {
+        Self { version, dialect: Dialect::Rest }
     }
 
     pub(crate) fn rules(self) -> &'static Rules {
-        Rules::of(self.line)
+        Rules::of(self.version)
     }
 
     /// A bare task.
     pub(crate) fn task(self, task: &Task, view: View) -> Bytes {
-        match self.line {
+        match self.version {
             ProtocolVersion::V1 => v1::encode::task(task, view),
             ProtocolVersion::V03 => v03::encode::task(task, view, self.dialect),
         }
     }
 
-    /// The answer to a send.
+    /// The response to a send.
     pub(crate) fn sent(self, task: &Task, view: View) -> Bytes {
-        match self.line {
+        match self.version {
             ProtocolVersion::V1 => v1::encode::send_response(task, view),
             ProtocolVersion::V03 => v03::encode::send_response(task, view, self.dialect),
         }
@@ -52,24 +52,24 @@ impl Shape {
 
     pub(crate) fn page(self, listing: &Listing, view: View) -> Bytes {
         let Listing { tasks, total, page_size, next_page_token: token } = listing;
-        match self.line {
+        match self.version {
             ProtocolVersion::V1 => v1::encode::list_response(tasks, view, token, *page_size, *total),
-            // No proto file of 0.3 has a list, so its tasks are written as the line's own JSON has them.
+            // No proto file of 0.3 has a list, so its tasks are written in the JSON-RPC spelling.
             ProtocolVersion::V03 => {
                 v03::encode::list_response(tasks, view, Dialect::Rpc, token, *page_size, *total)
             }
         }
     }
 
-    /// A task as the frame of a stream.
+    /// A task as an event of a stream.
     pub(crate) fn snapshot(self, task: &Task, view: View, gap: Option<Gap>) -> Bytes {
-        match self.line {
+        match self.version {
             ProtocolVersion::V1 => v1::encode::stream_task(task, view, gap),
             ProtocolVersion::V03 => v03::encode::stream_task(task, view, self.dialect, gap),
         }
     }
 
-    /// Tells an error, to the caller and to the log. `id` is that of a JSON-RPC request.
+    /// Logs an error and encodes it for the caller. `id` is the id of a JSON-RPC request.
     pub(crate) fn refuse(self, id: &Id, headers: &HeaderMap, error: &Error) -> Response {
         let rules = self.rules();
         let mut response = match self.dialect {
@@ -82,7 +82,7 @@ impl Shape {
                 reply::rest_error(&rules.errors, error, (rules.media)(headers))
             }
         };
-        reply::of_error(&mut response, error);
+        reply::note_error(&mut response, error);
         response
     }
 }

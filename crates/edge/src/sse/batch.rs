@@ -1,4 +1,4 @@
-//! What was taken from a source and is to be written.
+//! Events that were taken from a source and wait to be written.
 
 use std::collections::VecDeque;
 
@@ -6,46 +6,46 @@ use bytes::{BufMut, Bytes, BytesMut};
 use longshore_model::{EventId, Result};
 
 use super::frame::is_one_line;
-use super::{BATCH_BYTES, Envelope, Event, Source, Standing};
+use super::{BATCH_BYTES, Envelope, Event, Source, TaskPhase};
 
-/// An event whose JSON is not shorter is written from the bytes that all its readers share, as a piece of its own. To copy
-/// less than this costs less than to handle one more piece.
+/// An event whose JSON has at least this size is written from the bytes that all its readers share, as a piece of its own.
+/// Copying less than this is cheaper than handling one more piece.
 const SHARED_BYTES: usize = 2 * 1024;
 
 /// One batch of events.
 #[derive(Debug)]
-pub(super) struct Taken {
+pub(super) struct EventBatch {
     pub(super) shown: Vec<(EventId, Bytes)>,
-    /// How long they are with what stands around them.
+    /// The length of the events with their frames.
     bytes: usize,
-    /// What the stream may still send. `None`: as much as it likes.
+    /// The number of bytes that the stream may still send. `None`: no limit.
     left: Option<u64>,
-    /// An event came that the stream may not send any more. It was not taken: the client gets it when it comes back.
+    /// The next event would exceed the byte budget. It was not taken: the client gets it when it reconnects.
     pub(super) is_over_budget: bool,
-    /// What the newest event said that said anything.
-    pub(super) standing: Standing,
-    /// Events came, shown or not.
-    pub(super) has_news: bool,
+    /// The phase of the task after the newest status event.
+    pub(super) phase: TaskPhase,
+    /// Events arrived, hidden or not.
+    pub(super) has_new_events: bool,
 }
 
-impl Taken {
+impl EventBatch {
     pub(super) fn new(left: Option<u64>) -> Self {
         Self {
             shown: Vec::new(),
             bytes: 0,
             left,
             is_over_budget: false,
-            standing: Standing::Working,
-            has_news: false,
+            phase: TaskPhase::Working,
+            has_new_events: false,
         }
     }
 
-    /// Takes what waits in the source, as much as fits into one write. Waits only for the first. False: there will be no more.
+    /// Takes the available events, as many as fit into one write. Waits only for the first. False: there will be no more.
     pub(super) async fn fill(&mut self, source: &mut impl Source, envelope: &Envelope) -> Result<bool> {
         while !self.is_over_budget && self.bytes < BATCH_BYTES {
             match source.event().await? {
                 Some(event) => self.push(event, envelope),
-                None if self.has_news => return Ok(true),
+                None if self.has_new_events => return Ok(true),
                 None => {
                     if !source.wait().await? {
                         return Ok(false);
@@ -72,15 +72,15 @@ impl Taken {
             self.bytes += length;
             self.shown.push((event.id, json));
         }
-        self.standing = event.standing.unwrap_or(self.standing);
-        self.has_news = true;
+        self.phase = event.phase.unwrap_or(self.phase);
+        self.has_new_events = true;
     }
 
-    /// Frames all of it. What is short is in one piece.
+    /// Frames all events. Short events share one piece.
     pub(super) fn write(&mut self, envelope: &Envelope, pieces: &mut VecDeque<Bytes>) {
         let shared: usize = self.shown.iter().map(|(_, json)| json.len()).filter(|n| is_shared(*n)).sum();
         let mut buffer = BytesMut::with_capacity(self.bytes - shared);
-        // With its room: a stream has nothing to write for most of its time.
+        // The vector is freed with its capacity: a stream has nothing to write for most of its time.
         for (id, json) in std::mem::take(&mut self.shown) {
             debug_assert!(is_one_line(&json), "{:?}", String::from_utf8_lossy(&json));
             envelope.begin(&mut buffer, id);

@@ -1,4 +1,4 @@
-//! One gateway, two lines: every operation gives the same on each, but for named losses.
+//! One gateway, two protocol versions: every operation gives the same result in each, except for named losses.
 
 use longshore_model::{
     Artifact, ArtifactId, BlockKind, ContextId, Json, MessageId, PartContent, Task, TaskId, TaskState,
@@ -12,7 +12,7 @@ use crate::support::{Gateway, Seen, Speaker, TEXT, first_half, second_half};
 
 type Lose = fn(&mut Task);
 
-/// What 0.3 cannot tell of a task, and what is left of it. All else is the same on both lines.
+/// What 0.3 cannot express of a task, and what remains of it. Everything else is equal in both versions.
 const LOSSES: [(&str, Lose); 2] = [
     ("a tool call is its last state", |task| {
         for artifact in &mut task.artifacts {
@@ -36,10 +36,10 @@ fn is_file(artifact: &Artifact) -> bool {
     artifact.id.as_str().starts_with("file")
 }
 
-/// A task as clients of every line know it: without what 0.3 cannot tell, and without the hints about its blocks, which
-/// stand at the artifact on one line and at its parts on the other.
+/// A task as clients of both versions know it: without what 0.3 cannot express, and without the hints about its blocks, which
+/// one version has in the artifact and the other in its parts.
 fn common(mut task: Task, speaker: Speaker) -> Task {
-    if speaker.line == ProtocolVersion::V1 {
+    if speaker.version == ProtocolVersion::V1 {
         for (_, lose) in LOSSES {
             lose(&mut task);
         }
@@ -48,7 +48,7 @@ fn common(mut task: Task, speaker: Speaker) -> Task {
         (artifact.metadata, artifact.kind, artifact.source_message) = (None, BlockKind::Text, None);
         artifact.parts.iter_mut().for_each(|part| part.metadata = None);
     }
-    // An object is the same in any order.
+    // The order of an object's members does not matter.
     if let Some(metadata) = &task.metadata {
         let sorted: Value = serde_json::from_str(metadata.get()).unwrap();
         task.metadata = Some(Json::of(&sorted).try_into().unwrap());
@@ -56,17 +56,17 @@ fn common(mut task: Task, speaker: Speaker) -> Task {
     task
 }
 
-/// The same for the answer to a send or a get, where the status of 0.3 says besides what the agent said. Frames and lists do
-/// not repeat it.
+/// The same for the response to a send or a get, where the status of 0.3 repeats the agent's text. Frames and lists do not
+/// repeat it.
 fn answered(mut task: Task, speaker: Speaker) -> Task {
-    if speaker.line == ProtocolVersion::V03 {
+    if speaker.version == ProtocolVersion::V03 {
         let message = task.status.message.take().expect("clients of 0.3 look for the answer there");
         assert_eq!(message.parts[0].as_text(), Some("Better words. Done."));
     }
     common(task, speaker)
 }
 
-/// A task of that turn, by a 1.0 client.
+/// Creates such a task with a 1.0 client.
 async fn finished_task(gateway: &mut Gateway, message_id: &str) -> String {
     let (task, turn) = gateway.working_task(message_id).await;
     let mut events = gateway.call("GET", &format!("/tasks/{task}:subscribe")).stream().await;
@@ -76,7 +76,7 @@ async fn finished_task(gateway: &mut Gateway, message_id: &str) -> String {
     task
 }
 
-/// What an operation gave, in the words of the model.
+/// The result of an operation, decoded to the model.
 #[derive(Clone, PartialEq, Debug)]
 enum Given {
     Task(Box<Task>),
@@ -86,7 +86,7 @@ enum Given {
         size: u32,
         token: bool,
     },
-    /// The task that the events of a stream make.
+    /// The task folded from the events of a stream.
     Stream(Box<Seen>),
     Card(String),
     Refused {
@@ -94,7 +94,7 @@ enum Given {
     },
 }
 
-/// Without the ids that differ from send to send: a file has another URL in each task.
+/// Removes the ids that differ from send to send: a file has another URL in each task.
 fn nameless(mut task: Task) -> Task {
     let id = task.id.to_string();
     task.id = TaskId::parse("t").unwrap();
@@ -183,7 +183,7 @@ async fn given(gateway: &mut Gateway, speaker: Speaker, method: Method, task: &s
 }
 
 #[tokio::test]
-async fn every_operation_gives_the_same_on_every_line_and_binding() {
+async fn every_operation_gives_the_same_result_in_every_version_and_binding() {
     let mut gateway = Gateway::manual().await;
     let task = finished_task(&mut gateway, "m0").await;
     for operation in &OPERATIONS {

@@ -1,4 +1,4 @@
-//! What is written to the log while a test runs: of the gateway everything, of libraries what a gateway lets through.
+//! Captures the log of a test: all lines of the gateway, and warnings of libraries.
 
 use std::fmt::{self, Write};
 use std::sync::{Arc, Mutex};
@@ -8,13 +8,13 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::DefaultGuard;
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// The lines of this thread, on which all of a test runs.
-pub(crate) struct Lines {
+/// The log lines of this thread, on which the whole test runs.
+pub(crate) struct LogLines {
     written: Arc<Mutex<Vec<String>>>,
     _guard: DefaultGuard,
 }
 
-impl Lines {
+impl LogLines {
     pub(crate) fn begin() -> Self {
         let written = Arc::<Mutex<Vec<String>>>::default();
         let guard = tracing::subscriber::set_default(Writer {
@@ -25,18 +25,18 @@ impl Lines {
         Self { written, _guard: guard }
     }
 
-    /// What was written since the last time.
+    /// The lines since the last call.
     pub(crate) fn take(&self) -> Vec<String> {
         std::mem::take(&mut *self.written.lock().unwrap())
     }
 }
 
-/// An event's line ends with the spans that it is in, the inmost first.
+/// The line of an event ends with its spans, the innermost first.
 struct Writer {
     lines: Arc<Mutex<Vec<String>>>,
-    /// Of each span that there was: its line.
+    /// The line of each span.
     spans: Mutex<Vec<String>>,
-    /// The numbers of those that are entered.
+    /// The numbers of the entered spans.
     entered: Mutex<Vec<u64>>,
 }
 
