@@ -1,8 +1,8 @@
 //! The methods of OpenCode's own surface, on both lines, against the real OpenCode.
 
-mod adopted;
+mod external_turns;
 mod caller;
 mod failures;
-mod places;
+mod resources;
 mod sessions;
-mod stage;
+mod fixture;

@@ -1,5 +1,4 @@
 //! What readers that never read cost.
-#![cfg(target_os = "linux")]
 
 use longshore_testkit::gateway::resident_kilobytes;
 

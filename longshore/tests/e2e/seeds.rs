@@ -8,14 +8,14 @@ mod control;
 mod document;
 mod guide;
 mod reference;
-mod stage;
+mod shell;
 mod start;
 
 use longshore_testkit::gateway::Setup;
 use serde_json::{Value, json};
 
 use self::document::{Example, Seed, examples};
-use self::stage::Stage;
+use self::shell::Stage;
 use crate::harness::Harness;
 
 /// What becomes of an example.

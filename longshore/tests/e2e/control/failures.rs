@@ -10,9 +10,9 @@ use longshore_testkit::raw::RawClient;
 use serde_json::{Value, json};
 
 use super::caller::{Caller, Kind, ProtocolVersion, Refusal, Seen, extension};
-use super::places;
-use super::sessions::everything::{self, number};
-use super::stage::{SESSION_BINDING, Stage};
+use super::resources;
+use super::sessions::every_method::{self, number};
+use super::fixture::{SESSION_BINDING, Stage};
 use crate::client::{Client, message, within};
 use crate::harness::LONGSHORE;
 
@@ -46,7 +46,7 @@ async fn sessions_that_were_deleted(stage: &Stage) {
     let (user, _) = stage.last_messages(&own.session).await;
     stage.harness.opencode.delete(&format!("/session/{}", own.session)).await;
     for ada in stage.ada() {
-        for (method, params) in everything::rows(&own.session, &user) {
+        for (method, params) in every_method::rows(&own.session, &user) {
             if params.get("session_id").is_some() {
                 let refusal = ada.refused(method, params, Kind::NOT_FOUND).await;
                 assert_eq!(refusal.detail("session_id"), own.session.as_str(), "{:#}", refusal.body);
@@ -97,7 +97,7 @@ async fn extensions_that_were_not_activated(stage: &Stage) {
 
 /// What each method is called with.
 fn all_rows(session: &str, user: &str) -> Vec<(&'static str, Value)> {
-    let mut rows = everything::rows(session, user);
+    let mut rows = every_method::rows(session, user);
     rows.extend(places::rows());
     // One that OpenCode is listened to for.
     rows.push(("opencode.workspaces.create", json!({"request": {"type": "worktree"}})));

@@ -6,7 +6,7 @@ use longshore_demo_model::request::Purpose;
 use serde_json::{Value, json};
 
 use super::document::Example;
-use super::stage::{Reply, Stage};
+use super::shell::{Reply, Stage};
 use crate::client::PATIENCE;
 
 /// Plays the call with these ids, in the session of the examples, and holds the id of its answer against it.

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::document::Example;
-use super::stage::{Reply, Stage};
+use super::shell::{Reply, Stage};
 
 const OVER: &str = "TASK_STATE_COMPLETED";
 

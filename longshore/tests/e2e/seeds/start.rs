@@ -19,7 +19,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
 use super::document::{Example, Seed, examples};
-use super::stage::Shell;
+use super::shell::Shell;
 use super::{TABLE, Verdict};
 use crate::client::within;
 use crate::harness::LONGSHORE;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use crate::control::caller::{Caller, Kind, said};
-use crate::control::stage::{Own, Stage};
+use crate::control::fixture::{Own, Stage};
 use crate::model_log;
 
 const FORK: &str = "opencode.sessions.fork";

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use super::reading::{GET, LIST, STATUS, items, of};
 use crate::client::message;
 use crate::control::caller::{Caller, ProtocolVersion};
-use crate::control::places::{self, root};
-use crate::control::stage::{Own, SESSION_BINDING, Stage};
+use crate::control::resources::{self, root};
+use crate::control::fixture::{Own, SESSION_BINDING, Stage};
 use crate::frames::{self, state_of};
 use crate::upstream::{self, Agreement};
 

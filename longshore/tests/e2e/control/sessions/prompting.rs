@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::client::PATIENCE;
 use crate::control::caller::{Caller, Kind};
-use crate::control::stage::{Own, Stage};
+use crate::control::fixture::{Own, Stage};
 use crate::frames::{self, explanation, state_of};
 use crate::model_log;
 use crate::upstream::{self, Agreement};

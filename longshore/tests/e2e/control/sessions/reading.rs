@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::elsewhere;
+use super::other_directories;
 use crate::client::{PATIENCE, message};
 use crate::control::caller::Kind;
-use crate::control::stage::{Own, Stage};
+use crate::control::fixture::{Own, Stage};
 
 pub(super) const CHILDREN: &str = "opencode.sessions.children";
 const DIFF: &str = "opencode.sessions.diff";

@@ -1,0 +1,207 @@
+//! What somebody else does in OpenCode and makes no task, and what is ordered over A2A and makes one, not two.
+
+use futures_util::future::LocalBoxFuture;
+use longshore_testkit::chaos::Speaker;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::external_client::{Desk, eventually, play_all, speaks};
+use crate::asking::Answer;
+use crate::client::{Client, PATIENCE, message_in};
+use crate::frames::{check_log, state, state_of};
+use crate::harness::Harness;
+use crate::upstream::{self, Agreement};
+
+const MANAGEMENT: &str = "urn:opencode-a2a:extension:session-management:v1";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_nobody_is_to_answer_makes_no_task_and_an_order_makes_one() {
+    let commands = |configuration: &mut Value| {
+        configuration["command"] = json!({
+            "say": {"template": "$ARGUMENTS"},
+            "send-out": {"template": "$ARGUMENTS", "agent": "general", "subtask": true},
+        });
+    };
+    let (harness, _model) = Harness::configured(&[], commands).await;
+    harness.play("scn:text n=1").await;
+    let mut scenarios: Vec<LocalBoxFuture<'_, ()>> = Vec::new();
+    for what in LEFT_ALONE {
+        scenarios.push(Box::pin(left_alone(&harness, what)));
+    }
+    for way in [Way::Prompt, Way::PromptThatAsks, Way::Command, Way::CommandOfSubAgent] {
+        scenarios.push(Box::pin(ordered(&harness, way)));
+    }
+    scenarios.push(Box::pin(compacted_by_itself(&harness)));
+    scenarios.push(Box::pin(of_nobody(&harness)));
+    play_all(scenarios).await;
+    harness.nothing_is_asked("after all of it").await;
+}
+
+/// What another client does, and whether OpenCode answers it when it is over.
+const LEFT_ALONE: [&str; 5] = ["a note", "a shell", "a summary", "a summary that goes on", "a fork"];
+
+async fn left_alone(harness: &Harness, what: &str) {
+    let desk = Desk::open(harness, what).await;
+    let model = |auto: bool| json!({"providerID": "demo", "modelID": "demo", "auto": auto});
+    match what {
+        "a note" => {
+            let parts = json!([{"type": "text", "text": "scn:text n=1 (nobody is to answer)"}]);
+            desk.posts("prompt_async", &json!({"noReply": true, "parts": parts})).await;
+        }
+        "a shell" => {
+            let ran = desk.posts("shell", &json!({"agent": "build", "command": "echo by-hand"})).await;
+            assert!(ran.to_string().contains("by-hand"), "{ran:#}");
+        }
+        "a summary" => {
+            assert_eq!(desk.posts("summarize", &model(false)).await, json!(true));
+        }
+        "a summary that goes on" => {
+            assert_eq!(desk.posts("summarize", &model(true)).await, json!(true));
+        }
+        "a fork" => {
+            let fork = desk.posts("fork", &json!({})).await;
+            let fork = fork["id"].as_str().expect("a session has an id").to_owned();
+            assert_ne!(fork, desk.session);
+            // It is nobody's.
+            let copy = Desk::at(harness, "in a fork", &fork, &format!("ctx:opencode-session:{fork}"));
+            copy.types("scn:text n=1 (typed in a fork)").await;
+            upstream::settled_turn(&harness.opencode, "scn:text n=1 (typed in a fork)").await;
+            desk.fence(2).await;
+            copy.has(0).await;
+            return;
+        }
+        other => panic!("nobody does {other}"),
+    }
+    desk.is_idle().await;
+    desk.fence(2).await;
+}
+
+/// OpenCode makes room for a turn that somebody began: it stays that one turn.
+async fn compacted_by_itself(harness: &Harness) {
+    let desk = Desk::open(harness, "compacted in mid-turn").await;
+    let prompt = "scn:overflow times=1 (typed, and too long)";
+    desk.types(prompt).await;
+    let task = desk.newest_of(2).await;
+    let id = task["id"].as_str().expect("a task has an id");
+    let ended = harness.client.resume(id, 0).await.rest().await;
+    check_log("compacted in mid-turn", &ended);
+    desk.is_idle().await;
+    desk.fence(3).await;
+}
+
+/// How an order is given over A2A.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Way {
+    Prompt,
+    PromptThatAsks,
+    Command,
+    CommandOfSubAgent,
+}
+
+async fn ordered(harness: &Harness, way: Way) {
+    let name = format!("{way:?}");
+    let desk = Desk::open(harness, &name).await;
+    let client = manager(harness);
+    let words = match way {
+        Way::PromptThatAsks => format!("scn:bash cmd=\"touch {name}\" scn:text n=2 (ordered: {name})"),
+        _ => format!("scn:text n=2 (ordered: {name})"),
+    };
+    let session = &desk.session;
+    let ordered = match way {
+        Way::Prompt | Way::PromptThatAsks => {
+            let request = json!({"parts": [{"type": "text", "text": words}]});
+            let params = json!({"session_id": session, "request": request});
+            client.call("opencode.sessions.prompt_async", params).await
+        }
+        Way::Command | Way::CommandOfSubAgent => {
+            let command = if way == Way::Command { "say" } else { "send-out" };
+            let request = json!({"command": command, "arguments": words});
+            // It is answered when its turn is over, which takes as long as several answers together.
+            let client = speaks(harness, Speaker::ALL[0]).activating(&[MANAGEMENT]);
+            let params = json!({"session_id": session, "request": request});
+            let answered = timeout(4 * PATIENCE, client.rpc("opencode.sessions.command", params)).await;
+            answered.unwrap_or_else(|_| panic!("{name}: the command does not end")).result().clone()
+        }
+    };
+    let task = ordered["task_id"].as_str().unwrap_or_else(|| panic!("{name}: no task in {ordered:#}"));
+    if way == Way::PromptThatAsks {
+        let request = desk.ask_of(task).await;
+        let answered = harness.answer_by_method(&request, Answer::Reply("once")).await;
+        answered.unwrap_or_else(|error| panic!("{name}: {}", error.body));
+    }
+    if way == Way::CommandOfSubAgent {
+        // OpenCode goes on with words of its own, so that no one message has all answers.
+        let frames = harness.client.resume(task, 0).await.rest().await;
+        check_log(&name, &frames);
+        assert_eq!(frames.last().and_then(state), Some("COMPLETED"), "{name}: {frames:#?}");
+    } else {
+        desk.finished(&words, task, Agreement::Whole).await.ended("COMPLETED", "");
+    }
+    desk.is_idle().await;
+    desk.fence(3).await;
+}
+
+/// A session that somebody else made is left alone until somebody has it, and then what runs there becomes a task at once.
+async fn of_nobody(harness: &Harness) {
+    let name = "of nobody";
+    let owned = Desk::open(harness, "beside the session of nobody").await;
+    let made = harness.opencode.post_json("/session", &json!({"title": "made elsewhere"})).await;
+    let session = made["id"].as_str().expect("a session has an id");
+    let desk = Desk::at(harness, name, session, &format!("ctx:opencode-session:{session}"));
+    desk.types("scn:text n=1 (typed in a session of nobody)").await;
+    upstream::settled_turn(&harness.opencode, "scn:text n=1 (typed in a session of nobody)").await;
+    let prompt = "scn:bash cmd=\"touch of-nobody\" scn:text n=2 (typed before it was claimed)";
+    desk.types(prompt).await;
+    asked_at_opencode(harness, session).await;
+    owned.fence(2).await;
+    desk.has(0).await;
+    let looked = manager(harness).call("opencode.sessions.get", json!({"session_id": session})).await;
+    assert_eq!(looked["item"]["id"], session, "{looked:#}");
+    owned.has(2).await;
+    desk.has(0).await;
+
+    // Whoever changes something there has it from then on.
+    manager(harness).call("opencode.sessions.unshare", json!({"session_id": session})).await;
+    let task = desk.newest_of(1).await;
+    let id = task["id"].as_str().expect("a task has an id");
+    let request = desk.ask_of(id).await;
+    let asking = harness.client.get(id).await;
+    assert_eq!(state_of(&asking), "INPUT_REQUIRED", "{name}: {asking:#}");
+    let answered = harness.answer_by_method(&request, Answer::Reply("once")).await;
+    answered.unwrap_or_else(|error| panic!("{name}: {}", error.body));
+    let played = desk.finished(prompt, id, Agreement::Whole).await;
+    played.ended("COMPLETED", "");
+    desk.fence(2).await;
+
+    // One that is claimed by a message to it is heard as well.
+    let made = harness.opencode.post_json("/session", &json!({"title": "claimed by a message"})).await;
+    let session = made["id"].as_str().expect("a session has an id");
+    let name = format!("ctx:opencode-session:{session}");
+    let sent = message_in(&name, "scn:text n=1 (claims a session of nobody)");
+    let played = harness.play_message(&sent, Agreement::Whole).await;
+    played.ended("COMPLETED", "");
+    assert_eq!(played.turn.session, session);
+    let desk = Desk::at(harness, "claimed by a message", session, &name);
+    desk.is_idle().await;
+    desk.fence(2).await;
+
+    // And so is the fork that somebody makes over A2A.
+    let forked = manager(harness).call("opencode.sessions.fork", json!({"session_id": session})).await;
+    let fork = forked["item"]["id"].as_str().expect("a fork has an id");
+    let desk = Desk::at(harness, "forked over A2A", fork, &format!("ctx:opencode-session:{fork}"));
+    desk.fence(1).await;
+}
+
+/// Waits until the session asks somebody at OpenCode.
+async fn asked_at_opencode(harness: &Harness, session: &str) {
+    eventually(&format!("{session} asks"), async || {
+        let asks = harness.opencode.get("/permission").await;
+        let mut asks = asks.as_array().expect("a list of asks").iter();
+        asks.any(|ask| ask["sessionID"] == session).then_some(())
+    })
+    .await;
+}
+
+fn manager(harness: &Harness) -> Client {
+    harness.client.activating(&[MANAGEMENT])
+}

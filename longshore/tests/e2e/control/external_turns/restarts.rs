@@ -1,0 +1,82 @@
+//! The gateway dies while somebody else's turn runs: it becomes a task exactly once, and what it asks can be answered.
+
+use serde_json::json;
+
+use super::external_client::{Desk, eventually};
+use crate::client::message_on;
+use crate::frames::{state, state_of};
+use crate::harness::Harness;
+use crate::upstream::Agreement;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_typed_is_a_task_once_however_often_the_gateway_dies() {
+    let (mut harness, model) = Harness::with_own_model().await;
+    let (session, context) = {
+        let desk = Desk::open(&harness, "before the gateway dies").await;
+        (desk.session.clone(), desk.context.clone())
+    };
+    let opencode = harness.opencode.pid();
+
+    // It is typed while no gateway is there to see it.
+    harness.gateway.kill();
+    let away =
+        "scn:bash cmd=\"touch typed-away\" scn:text n=2 text=\"Typed away.\" (typed while it was away)";
+    Desk::at(&harness, "typed while it was away", &session, &context).types(away).await;
+    eventually("OpenCode asks", async || (!harness.opencode.asks().await.is_empty()).then_some(())).await;
+    harness.restart().await;
+    assert_eq!(harness.opencode.pid(), opencode, "another OpenCode was started");
+    let (task, request) = asking(&harness, &session, &context, 2).await;
+
+    // It asks when the gateway dies once more, and after that.
+    harness.gateway.kill();
+    harness.restart().await;
+    let (again, still) = asking(&harness, &session, &context, 2).await;
+    assert_eq!((&again, &still), (&task, &request), "another task, or another ask");
+    answer(&harness, &task, &request).await;
+    let desk = Desk::at(&harness, "typed while it was away", &session, &context);
+    let played = desk.finished(away, &task, Agreement::Whole).await;
+    played.ended("COMPLETED", "").has(&[("tool:bash", "completed"), ("text", "Typed away.")]);
+    desk.is_idle().await;
+    desk.has(2).await;
+
+    // The gateway dies between the prompt and its ask.
+    let between = "scn:bash cmd=\"touch between\" ttft=3000 scn:text n=2 text=\"Between.\" (dies in between)";
+    desk.types(between).await;
+    let task = desk.newest_of(3).await;
+    assert_eq!(state_of(&task), "WORKING", "{task:#}");
+    let first = task["id"].as_str().expect("a task has an id").to_owned();
+    harness.gateway.kill();
+    harness.restart().await;
+    let (task, request) = asking(&harness, &session, &context, 3).await;
+    assert_eq!(task, first, "it was taken up as another task");
+    answer(&harness, &task, &request).await;
+    let desk = Desk::at(&harness, "dies in between", &session, &context);
+    let played = desk.finished(between, &task, Agreement::Whole).await;
+    played.ended("COMPLETED", "").has(&[("tool:bash", "completed"), ("text", "Between.")]);
+    let asks = played.frames.iter().filter(|frame| state(frame) == Some("INPUT_REQUIRED")).count();
+    assert_eq!(asks, 1, "it asked once: {:#?}", played.frames);
+
+    // Nothing was prompted twice: two turns of one step, and two of two.
+    desk.is_idle().await;
+    desk.fence(4).await;
+    let turns = model.journal().turns();
+    assert_eq!(turns.len(), 6, "{turns:#?}");
+    harness.nothing_is_asked("after all of it").await;
+}
+
+/// The newest of that many tasks, once it asks, and its ask.
+async fn asking(harness: &Harness, session: &str, context: &str, count: usize) -> (String, String) {
+    let desk = Desk::at(harness, "it asks", session, context);
+    let task = desk.newest_of(count).await;
+    let id = task["id"].as_str().expect("a task has an id").to_owned();
+    let request = desk.ask_of(&id).await;
+    let asking = harness.client.get(&id).await;
+    assert_eq!(state_of(&asking), "INPUT_REQUIRED", "{asking:#}");
+    (id, request)
+}
+
+async fn answer(harness: &Harness, task: &str, request: &str) {
+    let answer = json!({"data": {"request_id": request, "reply": "once"}});
+    let answered = harness.client.send(&message_on(task, &answer)).await;
+    assert_eq!(state_of(&answered), "COMPLETED", "{answered:#}");
+}

@@ -1,0 +1,154 @@
+//! Every method on both lines: it works, it tells an unknown session and another's from one's own, and it says when OpenCode
+//! is not there. A method that has no row here fails.
+
+use longshore_testkit::gateway::{is_alive, kill, until};
+use serde_json::{Value, json};
+
+use crate::client::PATIENCE;
+use crate::control::caller::{Caller, Kind, ProtocolVersion};
+use crate::control::fixture::Stage;
+
+/// So often OpenCode is killed until everybody has found it dead.
+const KILLS: usize = 5;
+
+/// A name that no session has.
+const NOBODY: &str = "ses_00000000000000nobody";
+
+/// What each method is called with. Those before the last three can be called again and again.
+pub(in crate::control) fn rows(session: &str, user: &str) -> Vec<(&'static str, Value)> {
+    let with = |more: Value| {
+        let mut params = json!({ "session_id": session });
+        for (name, value) in more.as_object().expect("an object") {
+            params[name] = value.clone();
+        }
+        params
+    };
+    let model = json!({"providerID": "demo", "modelID": "demo-small"});
+    let rows = vec![
+        ("status", json!({})),
+        ("list", json!({})),
+        ("get", with(json!({}))),
+        ("children", with(json!({}))),
+        ("todo", with(json!({}))),
+        ("diff", with(json!({}))),
+        ("messages.list", with(json!({}))),
+        ("messages.get", with(json!({ "message_id": user }))),
+        ("fork", with(json!({}))),
+        ("unshare", with(json!({}))),
+        ("prompt_async", with(json!({"request": {"parts": [{"type": "text", "text": "scn:text n=1"}]}}))),
+        ("command", with(json!({"request": {"command": "review", "arguments": "scn:text n=1"}}))),
+        ("shell", with(json!({"request": {"agent": "build", "command": "true", "model": model}}))),
+        ("revert", with(json!({"request": {"messageID": user}}))),
+        ("unrevert", with(json!({}))),
+        ("summarize", with(json!({}))),
+        ("share", with(json!({}))),
+    ];
+    let name = |name: &str| -> &'static str { format!("opencode.sessions.{name}").leak() };
+    rows.into_iter().map(|(method, params)| (name(method), params)).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_method_works_and_has_its_errors_on_both_lines() {
+    let mut stage = Stage::start(&["--session-shell"]).await;
+    let own = stage.session("scn:text n=1 (everything)").await;
+    let (user, _) = stage.last_messages(&own.session).await;
+    let rows = rows(&own.session, &user);
+
+    // Nothing is missing here, and nothing is here that is not there.
+    for ada in stage.ada() {
+        let mut served = ada.served("opencode.sessions.").await;
+        let mut called: Vec<&str> = rows.iter().map(|(method, _)| *method).collect();
+        served.sort_unstable();
+        called.sort_unstable();
+        assert_eq!(served, called, "{}", ada.line.version());
+    }
+
+    for (ada, (bob, eve)) in stage.ada().into_iter().zip(stage.bob().into_iter().zip(stage.eve())) {
+        for (method, params) in &rows {
+            let (method, params) = (*method, params.clone());
+            // OpenCode shares nothing here, where it is told not to, and fails.
+            if method == "opencode.sessions.share" {
+                let refused = ada.refused(method, params.clone(), Kind::HTTP).await;
+                assert_eq!(number(&refused.detail("upstream_status")), Some(500), "{:#}", refused.body);
+            } else {
+                finished(&stage, &ada.result(method, params.clone()).await).await;
+            }
+            if params.get("session_id").is_none() {
+                // A list of nothing: these are somebody else's.
+                let told = bob.result(method, params).await;
+                assert_eq!(told, json!({"items": []}), "{method}: bob sees {told:#}");
+                continue;
+            }
+            let mut unknown = params.clone();
+            unknown["session_id"] = NOBODY.into();
+            let not_found = ada.refused(method, unknown, Kind::NOT_FOUND).await;
+            assert_eq!(not_found.detail("session_id"), NOBODY, "{:#}", not_found.body);
+            let forbidden = bob.refused(method, params.clone(), Kind::FORBIDDEN).await;
+            assert_eq!(forbidden.detail("session_id"), own.session.as_str(), "{:#}", forbidden.body);
+            let without =
+                if method == "opencode.sessions.shell" { Kind::UNAUTHORIZED } else { Kind::FORBIDDEN };
+            eve.refused(method, params, without).await;
+        }
+    }
+    without_opencode(&mut stage, &rows).await;
+}
+
+/// A fact that is a number. In 1.0 every fact is a text.
+pub(in crate::control) fn number(fact: &Value) -> Option<u64> {
+    fact.as_u64().or_else(|| fact.as_str()?.parse().ok())
+}
+
+/// Waits for the task of a call that began one, so that the session is free again.
+async fn finished(stage: &Stage, result: &Value) {
+    if let Some(task) = result["task_id"].as_str() {
+        stage.harness.client.resume(task, 0).await.rest().await;
+    }
+    stage.idle().await;
+}
+
+/// The gateway starts another OpenCode at once. Whoever finds it there again is called once more without it.
+async fn without_opencode(stage: &mut Stage, rows: &[(&'static str, Value)]) {
+    let mut left: Vec<(Caller, &'static str, Value)> = Vec::new();
+    for ada in stage.ada() {
+        left.extend(rows.iter().map(|(method, params)| (ada.clone(), *method, params.clone())));
+    }
+    for _ in 0..KILLS {
+        let pid = stage.harness.opencode.pid();
+        kill(pid);
+        until(PATIENCE, "OpenCode is gone", || !is_alive(pid)).await;
+        let mut found = Vec::new();
+        for (ada, method, params) in left {
+            match ada.call(method, params.clone()).await {
+                // It is back already, or at what the call before this one began when it was.
+                Ok(_) => found.push((ada, method, params)),
+                Err(refusal) if refusal.word == "SESSION_BUSY" => found.push((ada, method, params)),
+                Err(refusal) => {
+                    refusal.is(Kind::UNREACHABLE);
+                    let again = number(&refusal.detail("retry_after_seconds"));
+                    assert!(again.is_some(), "it is not said when to come again: {:#}", refusal.body);
+                }
+            }
+        }
+        stage.harness.until_opencode_is_back(pid).await;
+        left = found;
+        if left.is_empty() {
+            break;
+        }
+    }
+    let left: Vec<&str> = left.iter().map(|(_, method, _)| *method).collect();
+    assert_eq!(left, Vec::<&str>::new(), "these were never without OpenCode");
+
+    // It is another one, and knows them all.
+    for ada in stage.ada() {
+        for (method, params) in rows.iter().filter(|(method, _)| method.ends_with("list")) {
+            ada.result(method, params.clone()).await;
+        }
+    }
+    let seen = stage.seen.lock().expect("nobody panics while it is locked");
+    for line in ProtocolVersion::ALL {
+        for (method, _) in rows {
+            let unreachable = ((*method).to_owned(), line, "UPSTREAM_UNREACHABLE".to_owned());
+            assert!(seen.contains(&unreachable), "{method} {line:?}: {seen:#?}");
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Prompts and commands that come to nothing, though there is nothing wrong with OpenCode: each says why, and nothing was said.
+
+use longshore_testkit::gateway::Setup;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::every_method::number;
+use crate::client::PATIENCE;
+use crate::control::caller::{Caller, Kind, Refusal};
+use crate::control::fixture::{Own, Stage};
+use crate::frames::state_of;
+
+const COMMAND: &str = "opencode.sessions.command";
+const PROMPT: &str = "opencode.sessions.prompt_async";
+
+/// Two tasks a caller, and hardly any patience with others.
+fn strict(setup: Setup) -> Setup {
+    setup.env("LONGSHORE_MAX_UNFINISHED_PER_PRINCIPAL", "2").env("LONGSHORE_TURN_WAIT_FOR_OTHERS", "1")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn orders_that_are_not_taken_say_why_on_both_lines() {
+    let stage = Stage::prepared(strict, |_| {}).await;
+    let own = stage.session("scn:text n=1 (nothing else is said)").await;
+    let others = [
+        stage.session("scn:text n=1 (somewhere else)").await,
+        stage.session("scn:text n=1 (and somewhere else)").await,
+    ];
+    let before = stage.content(&own.session).await;
+    let asked = stage.model.journal().turns().len();
+
+    files_that_no_model_reads(&stage, &own).await;
+    assert_eq!(stage.content(&own.session).await, before, "something was said");
+    assert_eq!(stage.model.journal().turns().len(), asked, "somebody was prompted");
+
+    more_tasks_than_a_caller_may_have(&stage, &own, &others).await;
+    assert_eq!(stage.content(&own.session).await, before, "something was said");
+
+    a_session_that_somebody_else_keeps(&stage, &own).await;
+}
+
+/// What each is called with.
+fn orders(own: &Own) -> [(&'static str, Value); 2] {
+    let parts = json!([{"type": "text", "text": "scn:text n=1"}]);
+    [
+        (PROMPT, json!({"session_id": own.session, "request": {"parts": parts}})),
+        (
+            COMMAND,
+            json!({"session_id": own.session, "request": {"command": "review", "arguments": "scn:text n=1"}}),
+        ),
+    ]
+}
+
+fn says_when_to_come_again(refusal: &Refusal) {
+    let again = number(&refusal.detail("retry_after_seconds"));
+    assert!(
+        again.is_some_and(|seconds| seconds > 0),
+        "it is not said when to come again: {:#}",
+        refusal.body
+    );
+}
+
+async fn files_that_no_model_reads(stage: &Stage, own: &Own) {
+    let file = json!({"type": "file", "mime": "application/zip", "url": "data:application/zip;base64,UEs="});
+    for ada in stage.ada() {
+        for (method, mut params) in orders(own) {
+            params["request"]["parts"] = json!([file]);
+            let refusal = ada.refused(method, params, Kind::UNSUPPORTED).await;
+            refusal.says("application/zip");
+            assert!(refusal.detail("retry_after_seconds").is_null(), "{:#}", refusal.body);
+        }
+    }
+}
+
+async fn more_tasks_than_a_caller_may_have(stage: &Stage, own: &Own, others: &[Own; 2]) {
+    let running = [stage.running(&others[0]).await, stage.running(&others[1]).await];
+    for ada in stage.ada() {
+        for (method, params) in orders(own) {
+            says_when_to_come_again(&ada.refused(method, params, Kind::TOO_MANY).await);
+        }
+    }
+    for task in &running {
+        stage.harness.client.cancel(task).await.unwrap_or_else(|error| panic!("{}", error.body));
+    }
+    stage.idle().await;
+}
+
+/// Somebody runs a shell there, at OpenCode itself. A command waits for it, and not for ever.
+async fn a_session_that_somebody_else_keeps(stage: &Stage, own: &Own) {
+    let opencode = &stage.harness.opencode;
+    let go = stage.harness.gateway.workspace().join("go.txt");
+    // It ends with the directory as well, whatever becomes of the test.
+    let waits = "while test -e README.md -a ! -e go.txt; do sleep 0.1; done";
+    let shell = json!({"agent": "build", "command": waits});
+    let path = format!("/session/{}/shell", own.session);
+    let others = async {
+        let deadline = Instant::now() + PATIENCE;
+        while opencode.busy().await != [own.session.as_str()] {
+            assert!(Instant::now() < deadline, "the shell never kept the session");
+        }
+        for ada in stage.ada() {
+            let refusal = command(&ada, own).await.expect_err("somebody else has the session");
+            refusal.is(Kind::BUSY);
+            says_when_to_come_again(&refusal);
+            assert_eq!(refusal.detail("session_id"), own.session.as_str(), "{:#}", refusal.body);
+            refusal.says("Nothing was sent");
+            let task = refusal.detail("task_id");
+            let task = stage.harness.client.get(task.as_str().expect("it was a task")).await;
+            assert_eq!(state_of(&task), "FAILED", "{task:#}");
+        }
+        assert_eq!(opencode.busy().await, [own.session.as_str()], "the shell was disturbed");
+        std::fs::write(&go, "").expect("a file can be written");
+    };
+    let (ran, ()) = tokio::join!(opencode.post_json_within(&path, &shell, PATIENCE * 4), others);
+    assert!(ran.to_string().contains("completed"), "{ran:#}");
+    // As soon as it is free again.
+    stage.idle().await;
+    for ada in stage.ada() {
+        let told = command(&ada, own).await.unwrap_or_else(|refusal| panic!("{:#}", refusal.body));
+        assert!(told["task_id"].is_string(), "{told:#}");
+        stage.idle().await;
+    }
+}
+
+async fn command(ada: &Caller, own: &Own) -> Result<Value, Refusal> {
+    let [_, (method, params)] = orders(own);
+    ada.call(method, params).await
+}

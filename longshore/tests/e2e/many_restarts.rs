@@ -1,0 +1,69 @@
+//! Gateways come and go; of the OpenCode that they manage there is one, and none when it is stopped.
+
+use std::time::Duration;
+
+use longshore_testkit::gateway::{is_alive, kill, until};
+use longshore_testkit::process::{Holdings, with_environment};
+
+use crate::client::message;
+use crate::frames::nth_text;
+use crate::harness::Harness;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Waits until nothing runs but this: OpenCode runs short programs of its own, such as `git`.
+async fn only(harness: &Harness, gateway: Option<u32>, expected: &[u32], when: &str) {
+    let what = format!("{when}: {expected:?} and nothing else runs");
+    until(PATIENCE, &what, || processes(harness, gateway) == expected).await;
+}
+
+/// The processes of this test, besides the gateway: whatever runs with its home. Tests beside it have their own.
+fn processes(harness: &Harness, gateway: Option<u32>) -> Vec<u32> {
+    let data = harness.gateway.data_dir();
+    let place = data.parent().expect("the data is in the directory of the test").display().to_string();
+    let mut found = with_environment(&place);
+    found.retain(|pid| Some(*pid) != gateway && is_alive(*pid));
+    found
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_lives_of_the_gateway_leave_one_opencode_and_a_stop_leaves_none() {
+    let (mut harness, _model) = Harness::with_own_model().await;
+    let first = harness.opencode.pid();
+    for life in 0..3 {
+        // It dies in the middle of a turn, and the next one ends in order.
+        let mut stream = harness.client.stream(&message("scn:text n=60 delay=20 size=9")).await;
+        stream.until("some text", nth_text(3)).await;
+        harness.gateway.kill();
+        drop(stream);
+        only(&harness, None, &[first], &format!("life {life}, after a crash")).await;
+        harness.restart().await;
+        let status = harness.gateway.terminate().await;
+        assert!(status.success(), "the gateway ended with {status}: {}", harness.gateway.log());
+        only(&harness, None, &[first], &format!("life {life}, after an orderly end")).await;
+        harness.restart().await;
+        let gateway = harness.gateway.pid();
+        only(&harness, Some(gateway), &[first], &format!("life {life}, after the next start")).await;
+        // It was taken up, not started: another gateway's child.
+        assert_eq!(Holdings::of(gateway).children, [0; 0], "life {life}");
+    }
+
+    // The one that is killed is replaced, and waited for.
+    kill(first);
+    harness.until_opencode_is_back(first).await;
+    let second = harness.opencode.pid();
+    let gateway = harness.gateway.pid();
+    only(&harness, Some(gateway), &[second], "after a kill").await;
+    assert_eq!(Holdings::of(gateway).children, [second]);
+    kill(second);
+    harness.until_opencode_is_back(second).await;
+    let third = harness.opencode.pid();
+    only(&harness, Some(gateway), &[third], "after another kill").await;
+    assert_eq!(Holdings::of(gateway).children, [third], "the one before was not waited for");
+
+    harness.play("scn:text n=2").await.ended("COMPLETED", "");
+    assert!(harness.gateway.terminate().await.success());
+    let stopped = harness.gateway.stop_opencode();
+    assert!(stopped.status.success(), "{stopped:?}");
+    only(&harness, None, &[], "after `longshore stop`").await;
+}

@@ -1,0 +1,234 @@
+//! Every method of the table on both lines: what comes of it, and what OpenCode is asked for it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use longshore_testkit::fake_opencode::LoggedRequest;
+use longshore_wire::methods::{Method, Upstream};
+use longshore_wire::surface::ProtocolVersion;
+use serde_json::{Value, json};
+
+use crate::control::populated::{SESSION, Scene, good, play, template};
+use crate::control::fixture::{Rules, of_agent};
+
+/// The parameters with which a method is played: the good ones, and where it asks OpenCode for something else with others, those.
+fn plays(method: &Method, session: &str) -> Vec<(Value, &'static [Upstream])> {
+    let params = good(method, session);
+    match method.key {
+        "get_session_diff" => {
+            let whole = json!({"session_id": session});
+            vec![(params, &method.upstream[..1]), (whole, &method.upstream[1..])]
+        }
+        "prompt_async" => {
+            let mut note = params.clone();
+            note["request"]["noReply"] = true.into();
+            vec![(params, method.upstream), (note, method.upstream)]
+        }
+        "list_sessions" | "fork" | "summarize" => {
+            let mut other = params.clone();
+            match method.key {
+                "list_sessions" => other = json!({}),
+                "fork" => drop(other.as_object_mut().map(|fields| fields.remove("request"))),
+                _ => other["request"] = json!({"providerID": "scripted", "modelID": "vision"}),
+            }
+            vec![(params, method.upstream), (other, method.upstream)]
+        }
+        "get_session_messages" => {
+            // The cursor of the first page.
+            let older =
+                json!({"session_id": session, "limit": 1, "before": "eyJpZCI6Im1zZ19hMiIsInRpbWUiOjZ9"});
+            vec![(params, method.upstream), (older, method.upstream)]
+        }
+        "remove_workspace" => {
+            // There is none, so OpenCode is not told to remove it: it would remove another project's.
+            vec![(params, method.upstream), (json!({"workspace_id": "wrk_none"}), &[])]
+        }
+        _ => vec![(params, method.upstream)],
+    }
+}
+
+/// What else OpenCode is asked on the way, and why.
+pub(crate) const ON_THE_WAY: &[(&str, &[&str], &str)] = &[
+    (
+        "get_session_diff",
+        &["GET /session/{id}"],
+        "OpenCode fails at the diff of a session that it does not have, and does not say so",
+    ),
+    (
+        "prompt_async",
+        &["GET /session/{id}"],
+        "only OpenCode knows whether the session is a sub-agent's or a workspace's, which cannot be prompted",
+    ),
+    (
+        "prompt_async",
+        &[
+            "GET /event",
+            "GET /session/status",
+            "GET /session/{id}/message",
+            "GET /permission",
+            "GET /question",
+        ],
+        "the turn that it begins: heard from the start, in a session that is idle, and looked up where something may be missed",
+    ),
+    (
+        "command",
+        &["GET /session/{id}", "GET /command"],
+        "the same; and OpenCode fails at a command that it does not have, after it has told everybody",
+    ),
+    (
+        "command",
+        &[
+            "GET /event",
+            "GET /session/status",
+            "GET /session/{id}/message",
+            "GET /permission",
+            "GET /question",
+        ],
+        "the turn that it begins, and its last message, which is the answer",
+    ),
+    (
+        "fork",
+        &["GET /session/{id}/message/{message}"],
+        "OpenCode copies everything for a message that it does not have",
+    ),
+    (
+        "summarize",
+        &["GET /session/status", "GET /session/{id}", "GET /config/providers", "GET /config"],
+        "the session must be idle, and OpenCode wants to be told the model: the session's, else the default",
+    ),
+    (
+        "revert",
+        &["GET /session/status", "GET /session/{id}/message/{message}"],
+        "the session must be idle, and OpenCode says yes to names that it does not have",
+    ),
+    ("unrevert", &["GET /session/status"], "the session must be idle"),
+    (
+        "shell",
+        &["GET /session/status", "GET /agent"],
+        "the session must be idle, and OpenCode takes agents that it does not have",
+    ),
+    (
+        "create_workspace",
+        &["GET /experimental/workspace", "GET /global/event"],
+        "a name that is taken is refused in OpenCode's database only, and when it can be used is told nowhere else",
+    ),
+    (
+        "remove_workspace",
+        &["GET /experimental/workspace"],
+        "OpenCode removes the workspaces of any project by their names",
+    ),
+    (
+        "remove_workspace",
+        &["GET /session"],
+        "and deletes the sessions of a workspace with it, whosever they are",
+    ),
+    ("create_worktree", &["GET /global/event"], "when it can be used is told nowhere else"),
+    (
+        "remove_worktree",
+        &["GET /experimental/worktree"],
+        "OpenCode deletes whatever directory it is told: only what it lists is named",
+    ),
+    (
+        "reset_worktree",
+        &["GET /experimental/worktree"],
+        "names are looked up, and only what is listed is named",
+    ),
+];
+
+fn templates(asked: &[LoggedRequest]) -> BTreeSet<String> {
+    asked.iter().map(|request| template(&format!("{} {}", request.method, request.target))).collect()
+}
+
+fn written(upstream: &Upstream) -> String {
+    format!("{} {}", upstream.verb.as_str(), upstream.path)
+}
+
+/// The names in the query are those that the table has for that request.
+fn check_query(method: &Method, asked: &[LoggedRequest]) {
+    for upstream in method.upstream {
+        let is_it = |request: &&LoggedRequest| {
+            template(&format!("{} {}", request.method, request.target)) == written(upstream)
+        };
+        for request in asked.iter().filter(is_it) {
+            for (name, _) in &request.query {
+                assert!(upstream.query.contains(&name.as_str()), "{} {}", method.name, request.target);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_method_gives_its_result_on_both_lines() {
+    let (looks, mut shown) = (Scene::with_places(Rules::default()).await, Vec::new());
+    for method in of_agent() {
+        let count = plays(method, SESSION).len();
+        for variant in 0..count {
+            let mut results = BTreeMap::new();
+            let mut params = String::new();
+            for line in ProtocolVersion::ALL {
+                let own = Scene::for_change(method, Rules::default()).await;
+                let scene = own.as_ref().unwrap_or(&looks);
+                let session = scene.session_for(method).await;
+                let (given, _) = plays(method, &session).swap_remove(variant);
+                let played = play(scene, line, method, given).await;
+                params = scene.redacted(&session, &played.params.to_string());
+                results.insert(line.version(), scene.redacted(&session, &played.result.to_string()));
+                if let Some(own) = own {
+                    own.stage.stop().await;
+                }
+            }
+            let told = match (&results["1.0"], &results["0.3"]) {
+                (new, old) if new == old => format!("  both: {new}"),
+                (new, old) => format!("  1.0:  {new}\n  0.3:  {old}"),
+            };
+            shown.push(format!("{} {params}\n{told}", method.name));
+        }
+    }
+    looks.stage.stop().await;
+    insta::assert_snapshot!(shown.join("\n"));
+}
+
+#[tokio::test]
+async fn upstream_column_is_what_is_called() {
+    let mut unused: BTreeSet<(&str, &str)> =
+        ON_THE_WAY.iter().flat_map(|(key, asked, _)| asked.iter().map(|one| (*key, *one))).collect();
+    // What differs with the moment: a turn that misses nothing looks nothing up.
+    unused.retain(|(_, asked)| {
+        !["GET /permission", "GET /question", "GET /session/{id}/message"].contains(asked)
+    });
+    let looks = Scene::with_places(Rules::default()).await;
+    for method in of_agent() {
+        for line in ProtocolVersion::ALL {
+            for variant in 0..plays(method, SESSION).len() {
+                let own = Scene::for_change(method, Rules::default()).await;
+                let scene = own.as_ref().unwrap_or(&looks);
+                let session = scene.session_for(method).await;
+                let (params, upstream) = plays(method, &session).swap_remove(variant);
+                let played = play(scene, line, method, params).await;
+                let asked = templates(&played.asked);
+                let what = format!("{} {line:?} {}: {asked:?}", method.name, played.params);
+                for upstream in upstream {
+                    assert!(asked.contains(&written(upstream)), "the table has {}: {what}", upstream.path);
+                }
+                let mut others = asked.clone();
+                for upstream in upstream {
+                    others.remove(&written(upstream));
+                }
+                for (key, on_the_way, _) in ON_THE_WAY.iter().filter(|(key, ..)| *key == method.key) {
+                    for one in *on_the_way {
+                        others.remove(*one);
+                        if asked.contains(*one) {
+                            unused.remove(&(*key, *one));
+                        }
+                    }
+                }
+                assert!(others.is_empty(), "nobody says why {others:?} is asked: {what}");
+                check_query(method, &played.asked);
+                if let Some(own) = own {
+                    own.stage.stop().await;
+                }
+            }
+        }
+    }
+    looks.stage.stop().await;
+    assert!(unused.is_empty(), "these are said to be asked, and are not: {unused:?}");
+}

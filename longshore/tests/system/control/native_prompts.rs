@@ -1,0 +1,322 @@
+//! What OpenCode is told by those methods that change something or have it work, word by word; and orders of which nobody knows
+//! whether OpenCode got them.
+
+use longshore_testkit::fake_opencode::{Command, Fault, Gate, LoggedRequest, Turn};
+use longshore_testkit::raw::{Answer, RawClient, message};
+use longshore_wire::methods;
+use longshore_wire::surface::ProtocolVersion;
+use serde_json::{Value, json};
+
+use crate::control::calls::{fact, fields, row};
+use crate::control::populated::{Scene, furnish, over, play};
+use crate::control::fixture::{GIL_TOKEN, Rules, Stage, call, word};
+
+/// A name that a caller gives its message. OpenCode would write into the message of that name, in whichever session it is.
+const NAMED: &str = "msg_callers";
+
+/// Calls with everything that they can say.
+fn wordy() -> Vec<(&'static str, Value)> {
+    let file = json!({"type": "file", "mime": "text/plain", "url": "data:text/plain;base64,c3RvbmUK", "filename": "a.txt"});
+    let model = |model: &str| json!({"providerID": "scripted", "modelID": model});
+    let agent = json!({"type": "agent", "name": "explore"});
+    let subtask = json!({
+        "type": "subtask", "prompt": "Look around.", "description": "A look", "agent": "general", "model": model("vision"),
+        "command": "survey",
+    });
+    let text = json!({"type": "text", "text": " As it is. \n"});
+    vec![
+        (
+            "opencode.sessions.prompt_async",
+            json!({"request": {
+                "parts": [text, file, agent], "messageID": NAMED, "model": model("scripted"), "agent": "plan",
+                "tools": {"bash": false}, "format": {"type": "text"}, "system": "Be brief.", "variant": "high",
+            }}),
+        ),
+        ("opencode.sessions.prompt_async", json!({"request": {"parts": [subtask], "messageID": NAMED}})),
+        (
+            "opencode.sessions.prompt_async",
+            json!({"request": {"parts": [text], "messageID": NAMED, "noReply": "yes", "model": model("vision")}}),
+        ),
+        (
+            "opencode.sessions.command",
+            json!({"request": {
+                "command": "/review", "arguments": "", "messageID": NAMED, "agent": "plan", "model": "scripted/vendor/deep",
+                "parts": [file],
+            }}),
+        ),
+        (
+            "opencode.sessions.command",
+            json!({"request": {"command": "review", "arguments": "a  b\n", "model": model("scripted"), "variant": "low"}}),
+        ),
+        ("opencode.sessions.fork", json!({"request": {}})),
+        (
+            "opencode.sessions.summarize",
+            json!({"request": {"auto": "1", "providerID": "scripted", "modelID": "vendor/deep"}}),
+        ),
+        (
+            "opencode.sessions.shell",
+            json!({"request": {"agent": "build", "command": "ls | wc", "model": model("vision")}}),
+        ),
+    ]
+}
+
+#[tokio::test]
+async fn opencode_is_told_what_the_caller_said_and_no_name_that_the_caller_chose() {
+    let (scene, mut shown) = (Scene::of_sessions(Rules::default()).await, Vec::new());
+    for (number, (name, params)) in wordy().into_iter().enumerate() {
+        let method = methods::find(name).unwrap_or_else(|| panic!("no method {name}"));
+        let mut told = Vec::new();
+        for line in ProtocolVersion::ALL {
+            let session = format!("ses_own{number}{}", line.version().replace('.', ""));
+            furnish(&scene.stage, &session).await;
+            let mut params = params.clone();
+            params["session_id"] = session.as_str().into();
+            let played = play(&scene, line, method, params).await;
+            let changes = played.asked.iter().filter(|request| request.method != "GET");
+            let said =
+                changes.map(|request| format!("  {} {} {}", request.method, request.path, request.body));
+            let said = scene.redacted(&session, &said.collect::<Vec<_>>().join("\n"));
+            assert!(!said.contains(NAMED), "{name} {line:?}: {said}");
+            told.push(said);
+        }
+        assert_eq!(told[0], told[1], "{name} is the same on both lines");
+        shown.push(format!("{name} {params}\n{}", told[0]));
+    }
+    scene.stage.stop().await;
+    insta::assert_snapshot!(shown.join("\n"));
+}
+
+/// It is never said twice: whoever ordered it has a task that tells what became of it.
+#[tokio::test]
+async fn an_order_that_may_have_arrived_is_a_task_that_says_what_became_of_it() {
+    let scene = Scene::of_sessions(Rules::default()).await;
+    let stage = &scene.stage;
+    for (name, body, end) in [
+        (
+            "opencode.sessions.prompt_async",
+            json!({"parts": [{"type": "text", "text": "Go."}]}),
+            "/prompt_async",
+        ),
+        ("opencode.sessions.command", json!({"command": "review", "arguments": "it"}), "/command"),
+    ] {
+        let method = methods::find(name).unwrap_or_else(|| panic!("no method {name}"));
+        for (number, (fault, state)) in
+            [(Fault::CutAfter, "TASK_STATE_COMPLETED"), (Fault::CutBefore, "TASK_STATE_FAILED")]
+                .into_iter()
+                .enumerate()
+        {
+            for line in ProtocolVersion::ALL {
+                let session =
+                    format!("ses_{}{number}{}", method.key.replace('_', ""), line.version().replace('.', ""));
+                furnish(stage, &session).await;
+                stage.fake.fault_once("POST", end, fault.clone());
+                let before = stage.fake.arrived().len();
+                let params = json!({"session_id": session, "request": body});
+                let answer = call(&stage.ada, line, method, &params).await;
+                let what = format!("{name} {line:?} {fault:?} {}", answer.body);
+                let task = answer.result()["task_id"]
+                    .as_str()
+                    .unwrap_or_else(|| panic!("no task: {what}"))
+                    .to_owned();
+                let task = over(&stage.ada, &task).await;
+                assert_eq!(task["status"]["state"], state, "{what} {task}");
+                let posted = stage.fake.arrived().split_off(before);
+                let posted =
+                    posted.iter().filter(|line| line.starts_with("POST") && line.contains(end)).count();
+                assert_eq!(posted, 1, "{what}");
+                if method.key == "command" {
+                    let error = &answer.result()["item"]["metadata"]["opencode"]["error"];
+                    assert_eq!(error.is_null(), state == "TASK_STATE_COMPLETED", "{what}");
+                }
+            }
+        }
+    }
+    scene.stage.stop().await;
+}
+
+/// The two ways to give an order, each under this name of the caller's.
+fn named_orders(name: &str) -> [(&'static str, Value); 2] {
+    [
+        (
+            "opencode.sessions.prompt_async",
+            json!({"parts": [{"type": "text", "text": "Go."}], "messageID": name}),
+        ),
+        ("opencode.sessions.command", json!({"command": "review", "arguments": "it", "messageID": name})),
+    ]
+}
+
+fn task_of(answer: &Answer) -> String {
+    answer.result()["task_id"].as_str().unwrap_or_else(|| panic!("no task: {}", answer.body)).to_owned()
+}
+
+/// What OpenCode refused was not ordered, and whoever comes again is heard. What it took was, and is not said twice.
+#[tokio::test]
+async fn an_order_that_opencode_refused_is_tried_again_and_one_that_it_took_is_not() {
+    let scene = Scene::of_sessions(Rules::default()).await;
+    let stage = &scene.stage;
+    for (name, body) in named_orders(NAMED) {
+        let (method, end) = (row(name), name.replace("opencode.sessions.", "/"));
+        let mut faults = vec![Fault::Status(409), Fault::Status(500)];
+        if name.ends_with("command") {
+            // It is answered at the end, and OpenCode has no message of it.
+            faults.push(Fault::Html);
+        }
+        for (number, fault) in faults.into_iter().enumerate() {
+            for line in ProtocolVersion::ALL {
+                let what = format!("{name} {line:?} {fault:?}");
+                let session =
+                    format!("ses_{}{number}{}", method.key.replace('_', ""), line.version().replace('.', ""));
+                furnish(stage, &session).await;
+                let params = json!({"session_id": session, "request": body});
+                stage.fake.fault_once("POST", end.clone().leak(), fault.clone());
+                let refused = call(&stage.ada, line, method, &params).await;
+                let failed = fact(&refused, line, "taskId");
+                assert!(!failed.is_empty(), "{what} {}", refused.body);
+                let taken = task_of(&call(&stage.ada, line, method, &params).await);
+                assert_ne!(taken, failed, "{what}");
+                over(&stage.ada, &taken).await;
+                let again = call(&stage.ada, line, method, &params).await;
+                assert_eq!(task_of(&again), taken, "{what}");
+                let posted = stage.fake.log();
+                let posted = posted.iter().filter(|request| {
+                    request.method == "POST" && request.path.ends_with(&format!("{session}{end}"))
+                });
+                assert_eq!(posted.count(), 1, "{what}: the log has what was taken");
+            }
+        }
+    }
+    scene.stage.stop().await;
+}
+
+/// A provider that refuses OpenCode's key: whoever waits for a command is told so, and which task waits for the key.
+#[tokio::test]
+async fn a_command_whose_provider_refuses_the_credentials_is_answered_at_once() {
+    let scene = Scene::of_sessions(Rules::default()).await;
+    let stage = &scene.stage;
+    let method = row("opencode.sessions.command");
+    for line in ProtocolVersion::ALL {
+        let session = scene.session_for(method).await;
+        let refusal = json!({"message": "no such key", "statusCode": 401, "isRetryable": false});
+        stage.fake.queue(Turn::new().error("APIError", &refusal));
+        let params = json!({"session_id": session, "request": {"command": "review", "arguments": "it"}});
+        let answer = call(&stage.ada, line, method, &params).await;
+        assert_eq!(word(&answer, line), "UPSTREAM_HTTP_ERROR", "{}", answer.body);
+        assert!(answer.body["error"]["message"].as_str().is_some_and(|text| text.contains("credentials")));
+        assert_eq!(fact(&answer, line, "state"), "auth_required", "{}", answer.body);
+        let task = stage.ada.task(&fact(&answer, line, "taskId")).await;
+        assert_eq!(task["status"]["state"], "TASK_STATE_AUTH_REQUIRED", "{task}");
+        // A message on it tries again.
+        let mut again = message(&format!("again-{line:?}"), "Now.");
+        again["message"]["taskId"] = task["id"].clone();
+        stage.ada.rpc("SendMessage", again).await.result();
+        assert_eq!(
+            over(&stage.ada, task["id"].as_str().unwrap_or_default()).await["status"]["state"],
+            "TASK_STATE_COMPLETED"
+        );
+    }
+    scene.stage.stop().await;
+}
+
+/// A link in the workspace can be turned to another place while the order waits for its turn.
+#[tokio::test]
+async fn files_that_an_order_names_are_looked_at_again_when_its_turn_begins() {
+    let scene = Scene::of_sessions(Rules::default()).await;
+    let stage = &scene.stage;
+    let outside = tempfile::tempdir().expect("there is a disk");
+    std::fs::write(outside.path().join("secret"), "canary").expect("it can be written");
+    std::fs::write(stage.fake.workspace().join("inside"), "plain").expect("it can be written");
+    let link = stage.fake.workspace().join("link");
+    let subtask =
+        json!({"type": "subtask", "prompt": "Read @link", "description": "A look", "agent": "general"});
+    for (name, body) in [
+        ("opencode.sessions.prompt_async", json!({"parts": [subtask]})),
+        ("opencode.sessions.command", json!({"command": "review", "arguments": "@link"})),
+    ] {
+        for line in ProtocolVersion::ALL {
+            let method = row(name);
+            let session = scene.session_for(method).await;
+            std::os::unix::fs::symlink("inside", &link).expect("it can be made");
+            let gate = Gate::new();
+            stage.fake.queue(Turn::new().hold(&gate).text("first", 1).finish("stop"));
+            let first =
+                json!({"session_id": session, "request": {"parts": [{"type": "text", "text": "Wait."}]}});
+            call(&stage.ada, line, row("opencode.sessions.prompt_async"), &first).await.result();
+            gate.reached().await;
+            let params = json!({"session_id": session, "request": body});
+            let ordered = call(&stage.ada, line, method, &params);
+            let swapped = async {
+                let listed = json!({"contextId": format!("ctx:opencode-session:{session}")});
+                let waits = async || {
+                    let listed = stage.ada.rpc("ListTasks", listed.clone()).await;
+                    let tasks = listed.result()["tasks"].as_array().cloned().unwrap_or_default();
+                    tasks.iter().any(|task| task["status"]["state"] == "TASK_STATE_SUBMITTED")
+                };
+                while !waits().await {}
+                std::fs::remove_file(&link).expect("it is there");
+                std::os::unix::fs::symlink(outside.path().join("secret"), &link).expect("it can be made");
+                gate.open();
+            };
+            let (answer, ()) = tokio::join!(ordered, swapped);
+            let text = if method.key == "command" {
+                // Whoever waited for it is told as one who did not have to.
+                assert_eq!(fields(&answer), ["request.arguments"], "{}", answer.body);
+                answer.body["error"].to_string()
+            } else {
+                let task = over(&stage.ada, &task_of(&answer)).await;
+                assert_eq!(task["status"]["state"], "TASK_STATE_FAILED", "{name} {task}");
+                task["status"].to_string()
+            };
+            assert!(text.contains("must be in the workspace"), "{text}");
+            let end = name.replace("opencode.sessions.", "/");
+            let of_session = |request: &&LoggedRequest| {
+                request.method == "POST" && request.path.ends_with(&format!("{session}{end}"))
+            };
+            let posted = stage.fake.log();
+            let posted = posted.iter().filter(of_session).count();
+            assert_eq!(posted, usize::from(end == "/prompt_async"), "{name}: the first one only");
+            std::fs::remove_file(&link).expect("it is there");
+        }
+    }
+    scene.stage.stop().await;
+}
+
+/// What an MCP server makes of its arguments nobody knows, so they are for those who may run a shell.
+#[tokio::test]
+async fn arguments_of_a_command_of_which_nothing_is_known_are_for_those_who_may_run_a_shell() {
+    for session_shell in [true, false] {
+        let stage = Stage::start_with(Rules { session_shell, ..Rules::default() }).await;
+        stage.fake.project(|project| {
+            let known = project.commands[0].clone();
+            let runs =
+                Command { name: "runs".to_owned(), template: "!`git log $1`".to_owned(), ..known.clone() };
+            let mcp = Command { name: "docs:search".to_owned(), is_mcp: true, ..known };
+            project.commands.extend([runs, mcp]);
+        });
+        let gil = RawClient::new(stage.url.clone(), GIL_TOKEN);
+        let method = row("opencode.sessions.command");
+        for (client, may_run) in [(&gil, session_shell), (&stage.eve, false)] {
+            let session = stage.session_of(client, &format!("hello-{may_run}")).await;
+            for command in ["docs:search", "runs"] {
+                for line in ProtocolVersion::ALL {
+                    let order = async |arguments: &str| {
+                        let request = json!({"command": command, "arguments": arguments});
+                        call(client, line, method, &json!({"session_id": session, "request": request})).await
+                    };
+                    let about = format!("{command} {line:?} {may_run}");
+                    order("").await.result();
+                    let plain = order("one two").await;
+                    if may_run {
+                        plain.result();
+                    } else {
+                        assert_eq!(fields(&plain), ["request.arguments"], "{about} {}", plain.body);
+                        assert!(plain.body.to_string().contains("session_shell"), "{about} {}", plain.body);
+                    }
+                    // Files are where they must be, whoever asks.
+                    let elsewhere = order("@/etc/hostname").await;
+                    assert_eq!(fields(&elsewhere), ["request.arguments"], "{about} {}", elsewhere.body);
+                }
+            }
+        }
+        stage.stop().await;
+    }
+}

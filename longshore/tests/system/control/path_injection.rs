@@ -1,0 +1,314 @@
+//! Names that try to be paths: in every field that holds a name, none leads to another route of OpenCode than that of its row.
+
+mod directories;
+
+use std::collections::BTreeSet;
+
+use longshore_testkit::raw::Answer;
+use longshore_wire::methods::{self, IdKind, Kind, Method};
+use longshore_wire::surface::ProtocolVersion;
+use serde_json::{Value, json};
+
+use crate::control::calls::{code, fields};
+use crate::control::every_method::ON_THE_WAY;
+use crate::control::params::{Path, Place, What, places as places_of, wholes};
+use crate::control::fixture::{Stage, speaker, word};
+use crate::control::ownership::answering;
+
+/// What is tried in every place: as it is, and behind a good value where that is a name by itself.
+fn tricks() -> Vec<String> {
+    let short = [
+        "/",
+        "..",
+        "../..",
+        "/..",
+        "?",
+        "#",
+        "%2f",
+        "%2F..",
+        "%2e%2e",
+        "%252f",
+        "\\",
+        "\u{0}",
+        "\n",
+        "\r\nx: y",
+        "ses_x/abort?",
+        "ses_x%2fabort",
+        "ses/../../config",
+        "x&directory=%2F",
+    ];
+    short.map(str::to_owned).into_iter().chain([129, 100_000].map(|length| "a".repeat(length))).collect()
+}
+
+/// What the gateway looks up by itself while a turn of a row before runs.
+const OF_TURNS: [&str; 7] = [
+    "/event",
+    "/global/event",
+    "/global/health",
+    "/session/status",
+    "/session/{id}/message",
+    "/permission",
+    "/question",
+];
+
+/// What the gateway looks up for a row beside what the row is for: what is known to be on its way, and by what its parameters name.
+fn lookups(method: &'static Method) -> BTreeSet<&'static str> {
+    let mut all = BTreeSet::from(OF_TURNS);
+    let on_the_way =
+        ON_THE_WAY.iter().filter(|(key, ..)| *key == method.key).flat_map(|(_, asked, _)| *asked);
+    all.extend(on_the_way.filter_map(|asked| asked.strip_prefix("GET ")));
+    for Place { at, what } in wholes(method).iter().flat_map(|whole| places_of(method, whole)) {
+        let What::Value(kind) = what else { continue };
+        let at = at.to_string();
+        match kind {
+            // Whose a session is that the gateway does not know.
+            Kind::Id(IdKind::Session) => all.extend(["/session/{id}"]),
+            Kind::Id(IdKind::Workspace) | Kind::Directory => all.extend(["/experimental/workspace"]),
+            _ if at.ends_with("providerID") || at.ends_with("modelID") || at.ends_with("variant") => {
+                all.extend(["/config/providers", "/config"]);
+            }
+            _ if at.ends_with("agent") || at.ends_with("name") => all.extend(["/agent"]),
+            _ => {}
+        }
+    }
+    all
+}
+
+/// The names that are there.
+const KNOWN: [&str; 3] = ["ses_mine", "msg_mine", "wrk_none"];
+
+/// Good parameters, as many as it takes to try each place alone.
+fn base(method: &Method) -> Value {
+    let model = json!({"providerID": "scripted", "modelID": "scripted"});
+    let file = json!({"type": "file", "mime": "text/plain", "url": "data:text/plain;base64,aGk="});
+    let mut params = match method.key {
+        "get_session_message" => json!({"message_id": "msg_mine"}),
+        "prompt_async" => json!({"request": {
+            "parts": [
+                {"type": "text", "text": "a note"},
+                file,
+                {"type": "agent", "name": "explore"},
+                {"type": "subtask", "prompt": "look", "description": "a look", "agent": "explore", "model": model},
+            ],
+            "model": model,
+            "noReply": true,
+        }}),
+        "command" => {
+            json!({"request": {"command": "review", "arguments": "all", "model": model, "parts": [file]}})
+        }
+        "summarize" => json!({"request": model}),
+        "revert" => json!({"request": {"messageID": "msg_mine"}}),
+        "shell" => json!({"request": {"agent": "build", "command": "true", "model": model}}),
+        "create_workspace" => json!({"request": {"type": "nonsense"}}),
+        "remove_workspace" => json!({"workspace_id": "wrk_none"}),
+        "remove_worktree" | "reset_worktree" => json!({"request": {}}),
+        "reply_permission" => json!({"request_id": "per_none", "reply": "once"}),
+        "reply_question" => json!({"request_id": "que_none", "answers": [["a"]]}),
+        "reject_question" => json!({"request_id": "que_none"}),
+        _ => json!({}),
+    };
+    if method.params.iter().any(|param| param.name == "session_id") {
+        params["session_id"] = "ses_mine".into();
+    }
+    params
+}
+
+/// A good value for a place. `None`: it holds no name, but prose or something else than a text.
+fn good(kind: &Kind, at: &Path, root: &str) -> Option<String> {
+    Some(match kind {
+        Kind::Id(IdKind::Session) => "ses_mine".to_owned(),
+        Kind::Id(IdKind::Message) => "msg_mine".to_owned(),
+        Kind::Id(IdKind::Part) => "prt_mine_0".to_owned(),
+        Kind::Id(IdKind::Workspace) => "wrk_none".to_owned(),
+        Kind::Id(IdKind::Request) => "per_none".to_owned(),
+        Kind::Directory => root.to_owned(),
+        Kind::Command => "review".to_owned(),
+        Kind::Cursor | Kind::FileName { .. } | Kind::Branch | Kind::Word(_) | Kind::Reply => "new".to_owned(),
+        Kind::ProtocolVersion { .. } => {
+            let name = at.to_string();
+            let good = if name.ends_with("agent") || name.ends_with("name") { "explore" } else { "scripted" };
+            good.to_owned()
+        }
+        _ => return None,
+    })
+}
+
+/// The parameters with the trick in its place, alone where places exclude each other.
+fn with(base: &Value, at: &Path, trick: &str) -> Value {
+    at.put(base, Some(trick.into()))
+}
+
+/// One request as it came to OpenCode, against what the row may ask: path, and names in the query.
+fn is_of_row(
+    arrived: &str,
+    method: &Method,
+    lookups: &BTreeSet<&str>,
+    names: &BTreeSet<&str>,
+    root: &str,
+) -> bool {
+    let Some((verb, target)) = arrived.split_once(' ') else { return false };
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let pairs: Vec<(&str, &str)> =
+        query.split('&').filter(|pair| !pair.is_empty()).filter_map(|pair| pair.split_once('=')).collect();
+    // OpenCode decodes this one twice; there is no percent sign in the paths of tests.
+    let directory = pairs.iter().find(|(name, _)| *name == "directory").map(|(_, value)| decoded(value));
+    let is_here = path.starts_with("/global/") || directory.as_deref() == Some(root);
+    let is_alike = |template: &str, known: &[&str]| {
+        let (found, wanted): (Vec<&str>, Vec<&str>) =
+            (path.split('/').collect(), template.split('/').collect());
+        let fits = |(found, wanted): (&&str, &&str)| {
+            if wanted.starts_with('{') { names.contains(decoded(found).as_str()) } else { found == wanted }
+        };
+        found.len() == wanted.len()
+            && found.iter().zip(&wanted).all(fits)
+            && pairs.iter().all(|(name, _)| *name == "directory" || known.contains(name))
+    };
+    let of_row = method.upstream.iter().any(|up| up.verb.as_str() == verb && is_alike(up.path, up.query));
+    let pages = |template: &str| -> &[&str] {
+        if template.ends_with("/message") { &["limit", "before"] } else { &[] }
+    };
+    let looked_up = verb == "GET" && lookups.iter().any(|template| is_alike(template, pages(template)));
+    is_here && (of_row || looked_up)
+}
+
+fn decoded(text: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
+    while let [first, tail @ ..] = rest {
+        let escape = tail.get(..2).filter(|_| *first == b'%').and_then(|pair| str::from_utf8(pair).ok());
+        if let Some(byte) = escape.and_then(|pair| u8::from_str_radix(pair, 16).ok()) {
+            bytes.push(byte);
+            rest = &tail[2..];
+        } else {
+            bytes.push(*first);
+            rest = tail;
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// What is wrong with good parameters by themselves: of some rows no good ones can be given without doing harm.
+struct OwnFault {
+    code: i64,
+    fields: Vec<String>,
+    /// It is OpenCode that refuses them.
+    is_asked: bool,
+}
+
+async fn own_fault(stage: &Stage, line: ProtocolVersion, method: &'static Method) -> OwnFault {
+    let mut seen = stage.fake.arrived().len();
+    let answer = speaker(&stage.ada, line, method).rpc(method.name, base(method)).await;
+    let is_asked = stage.arrived(&mut seen).iter().any(|line| !line.starts_with("GET "));
+    OwnFault { code: code(&answer), fields: fields(&answer), is_asked }
+}
+
+struct Counts {
+    refused: usize,
+    taken: usize,
+}
+
+async fn try_row(stage: &Stage, line: ProtocolVersion, method: &'static Method, counts: &mut Counts) {
+    let (client, root) = (speaker(&stage.ada, line, method), stage.root().to_owned());
+    let own = own_fault(stage, line, method).await;
+    let lookups = lookups(method);
+    let mut seen = 0;
+    stage.arrived(&mut seen);
+    let mut tried = BTreeSet::new();
+    for whole in wholes(method) {
+        for Place { at, what } in places_of(method, &whole) {
+            let What::Value(kind) = what else { continue };
+            let Some(good) = good(kind, &at, &root).filter(|_| tried.insert(at.to_string())) else {
+                continue;
+            };
+            // To make something takes long, so a new one is tried with few names.
+            let makes = method.key == "create_worktree" && matches!(kind, Kind::FileName { .. });
+            let is_name = !matches!(kind, Kind::ProtocolVersion { .. });
+            let behind = tricks().into_iter().filter(|_| is_name && !makes);
+            let behind = behind.map(|trick| format!("{good}{trick}"));
+            for trick in tricks().into_iter().chain(behind) {
+                let about = format!("{} {line:?} {at} {:.60}", method.name, trick.escape_debug().to_string());
+                let answer = client.rpc(method.name, with(&base(method), &at, &trick)).await;
+                let arrived = stage.arrived(&mut seen);
+                let mut names: BTreeSet<&str> = KNOWN.into();
+                if longshore_model::id::check_id(&trick).is_ok() {
+                    names.insert(&trick);
+                }
+                for line in &arrived {
+                    assert!(is_of_row(line, method, &lookups, &names, &root), "{about}: {line:.300}");
+                }
+                let is_refused = is_refusal(&answer, line, &at, &own, &about);
+                // Whatever gives no result changes nothing, unless it is OpenCode that refuses what is good.
+                let is_own = own.is_asked && code(&answer) == own.code && fields(&answer) == own.fields;
+                if answer.body.get("result").is_none() && !is_own {
+                    let changes = arrived.iter().find(|line| !line.starts_with("GET "));
+                    assert_eq!(changes, None, "{about}: {}", answer.body);
+                }
+                if is_refused {
+                    counts.refused += 1;
+                } else {
+                    counts.taken += 1;
+                }
+            }
+        }
+    }
+    assert!(!tried.is_empty() || method.params.is_empty(), "{}", method.name);
+}
+
+/// Whether the field was refused by its name. Any other refusal is one of OpenCode's, or for what else is wrong.
+fn is_refusal(answer: &Answer, line: ProtocolVersion, at: &Path, own: &OwnFault, about: &str) -> bool {
+    assert_eq!(answer.status, 200, "{about}: {:.300}", answer.body.to_string());
+    if answer.body.get("result").is_some() {
+        return false;
+    }
+    let (code, fields) = (code(answer), fields(answer));
+    // Bytes of a name that is too long for the gateway are not told back.
+    assert!(answer.body.to_string().len() < 4096, "{about}");
+    if word(answer, line) == "CONTENT_TYPE_NOT_SUPPORTED" {
+        return true;
+    }
+    let known = [-32602, -32001, -32003, -32004, -32007];
+    assert!(known.contains(&code), "{about}: {}", answer.body);
+    if (code, &fields) == (own.code, &own.fields) && code != 0 {
+        return false;
+    }
+    if code == -32602 {
+        // An object that holds the name may be told instead of it.
+        let at = at.to_string();
+        let names_it =
+            matches!(fields.as_slice(), [field] if at == *field || at.starts_with(&format!("{field}.")));
+        assert!(names_it, "{about}: {fields:?} {}", answer.body);
+        return true;
+    }
+    false
+}
+
+async fn every_name(line: ProtocolVersion) {
+    let stage = Stage::start().await;
+    stage.fake.make_repository().await;
+    answering(&stage);
+    stage.session("ses_mine");
+    stage.message("ses_mine", "msg_mine", json!({}), &[json!({"type": "text", "text": "mine"})]).await;
+    stage.claim("ses_mine").await;
+    stage.session("ses_x");
+    stage.message("ses_x", "msg_x", json!({}), &[json!({"type": "text", "text": "not mine"})]).await;
+    let before = stage.fake.messages("ses_x");
+    let mut counts = Counts { refused: 0, taken: 0 };
+    for method in methods::all() {
+        try_row(&stage, line, method, &mut counts).await;
+        assert_eq!(stage.fake.removed(), [""; 0], "{}", method.name);
+    }
+    assert_eq!(stage.fake.messages("ses_x"), before);
+    // Most names cannot be paths, and some may hold what looks like one.
+    assert!(counts.refused > 1000 && counts.taken > 50, "{} {}", counts.refused, counts.taken);
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn no_name_leads_to_another_route_on_1_0() {
+    every_name(ProtocolVersion::V1).await;
+}
+
+#[tokio::test]
+async fn no_name_leads_to_another_route_on_0_3() {
+    every_name(ProtocolVersion::V03).await;
+}

@@ -1,0 +1,261 @@
+//! What is there when a method is tried, the parameters with which it is, and one call of it.
+
+use std::path::Path;
+use std::time::Duration;
+
+use longshore_testkit::fake_opencode::{LoggedRequest, Turn};
+use longshore_testkit::gateway::until;
+use longshore_testkit::raw::RawClient;
+use longshore_wire::methods::{Effect, Method};
+use longshore_wire::surface::ProtocolVersion;
+use serde_json::{Value, json};
+
+use crate::control::fixture::{Rules, Stage, call, of_session, without_directory};
+
+/// What callers say, which is nobody's business but OpenCode's.
+pub(crate) const WORDS: &str = "hush-hush";
+
+/// What messages, todos and diffs hold.
+pub(crate) const KEPT: &str = "the quay is built";
+
+/// The session that ada has.
+pub(crate) const SESSION: &str = "ses_a";
+
+/// A stage that is set: everything that the parameters of [`good`] name is there.
+#[derive(Debug)]
+pub(crate) struct Scene {
+    pub(crate) stage: Stage,
+    /// Where OpenCode puts worktrees, if there is a repository.
+    pub(crate) data: Option<String>,
+}
+
+impl Scene {
+    /// With a repository, a worktree `old` and a workspace `wrk_old`.
+    pub(crate) async fn with_places(rules: Rules) -> Self {
+        let mut scene = Self::of_sessions(rules).await;
+        let stage = &scene.stage;
+        stage.fake.make_repository().await;
+        let opencode = RawClient::new(stage.fake.url(), "nobody asks for it");
+        let made = opencode.rest("POST", "/experimental/worktree", Some(&json!({"name": "old"}))).await.body;
+        let new = json!({"type": "worktree", "id": "wrk_old"});
+        let workspace = opencode.rest("POST", "/experimental/workspace", Some(&new)).await;
+        assert_eq!(workspace.status, 200, "{}", workspace.body);
+        let directory = made["directory"].as_str().unwrap_or_else(|| panic!("no worktree: {made}"));
+        // Its files come a moment after the answer, and until then git is at work there.
+        let lock = stage.fake.workspace().join(".git/worktrees/old/index.lock");
+        let file = Path::new(directory).join("README.md");
+        until(Duration::from_secs(20), "the files of the worktree", || file.exists() && !lock.exists()).await;
+        scene.data = directory.split_once("/worktree/").map(|(data, _)| data.to_owned());
+        scene
+    }
+
+    /// Sessions only.
+    pub(crate) async fn of_sessions(rules: Rules) -> Self {
+        let stage = Stage::start_with(rules).await;
+        stage.fake.answering(|_| Turn::new().text(KEPT, 2).finish("stop"));
+        stage.fake.project(|project| project.elsewhere = vec!["/srv/elsewhere".to_owned()]);
+        furnish(&stage, SESSION).await;
+        let child = json!({"parentID": SESSION, "title": "About a child"});
+        stage.session_like("ses_child", &child);
+        for other in ["ses_busy", "ses_again"] {
+            stage.session(other);
+            stage.claim(other).await;
+        }
+        let again = json!({
+            "type": "retry", "attempt": 2, "message": "the provider is away, see /var/log/provider", "next": 77_000,
+        });
+        for (session, status) in [("ses_busy", json!({"type": "busy"})), ("ses_again", again)] {
+            stage.fake.emit("session.status", json!({"sessionID": session, "status": status})).await;
+        }
+        Self { stage, data: None }
+    }
+
+    /// What the method needs.
+    pub(crate) async fn for_method(method: &Method, rules: Rules) -> Self {
+        if method.name.contains("work") {
+            Self::with_places(rules).await
+        } else {
+            Self::of_sessions(rules).await
+        }
+    }
+
+    /// One of its own for a method that changes places, since there is one of each, and for an order, since OpenCode may be asked
+    /// something when its turn is over. All others share a scene.
+    pub(crate) async fn for_change(method: &Method, rules: Rules) -> Option<Self> {
+        let is_order = ["prompt_async", "command"].contains(&method.key);
+        if changes(method) && (is_order || !of_session(method)) {
+            Some(Self::for_method(method, rules).await)
+        } else {
+            None
+        }
+    }
+
+    /// The session that a method is tried in: one of its own, if it changes that.
+    pub(crate) async fn session_for(&self, method: &Method) -> String {
+        if !changes(method) || !of_session(method) {
+            return SESSION.to_owned();
+        }
+        let session = format!("ses_o{:03}", self.stage.fake.sessions().len());
+        furnish(&self.stage, &session).await;
+        session
+    }
+
+    /// The text of a call in this session, with what differs from call to call and from run to run replaced by what it is.
+    pub(crate) fn redacted(&self, session: &str, text: &str) -> String {
+        let text = text.replace(self.stage.root(), "<root>");
+        let (own, known) = (session.trim_start_matches("ses_"), SESSION.trim_start_matches("ses_"));
+        let backwards = |text: &str| text.chars().rev().collect::<String>();
+        // The address of a share has it backwards.
+        let text = text.replace(own, known).replace(&backwards(own), &backwards(known));
+        let text = match &self.data {
+            Some(data) => text.replace(data, "<data>"),
+            None => text,
+        };
+        let in_name = |character: char| character.is_ascii_alphanumeric() || "_-".contains(character);
+        let mut out = String::with_capacity(text.len());
+        let mut rest = text.as_str();
+        while let Some(start) = rest.find(in_name) {
+            let end = rest[start..].find(|c| !in_name(c)).map_or(rest.len(), |length| start + length);
+            out.push_str(&rest[..start]);
+            out.push_str(stable(&rest[start..end]));
+            rest = &rest[end..];
+        }
+        out.push_str(rest);
+        out
+    }
+}
+
+fn stable(name: &str) -> &str {
+    let is_number = name.len() == 13 && name.chars().all(|character| character.is_ascii_digit());
+    let is_uuid = name.len() == 36 && name.split('-').map(str::len).eq([8, 4, 4, 4, 12]);
+    match name.split_once('_') {
+        Some(("ses", made)) if made.len() == 26 => "<session>",
+        Some(("msg", made)) if made.len() == 26 => "<message>",
+        _ if is_number => "<milliseconds>",
+        _ if is_uuid => "<task>",
+        _ if name.starts_with("calm-") => "<name>",
+        _ => name,
+    }
+}
+
+/// A session of ada's with two messages, a change and a plan. The messages have the end of its name in theirs.
+pub(crate) async fn furnish(stage: &Stage, session: &str) {
+    stage.session(session);
+    stage.claim(session).await;
+    let name = session.trim_start_matches("ses_");
+    let change = json!({
+        "file": "quay.txt", "patch": format!("+{KEPT}\n"), "additions": 1, "deletions": 0, "status": "added",
+    });
+    let asked = json!({"summary": {"diffs": [change]}});
+    let said = [
+        json!({"type": "text", "text": "Build the quay, please. "}),
+        json!({"type": "text", "text": "Not for callers.", "synthetic": true}),
+        json!({"type": "text", "text": "In stone."}),
+    ];
+    stage.message(session, &format!("msg_{name}1"), asked, &said).await;
+    let answered = json!({"role": "assistant", "time": {"created": 6, "completed": 7}});
+    stage.message(session, &format!("msg_{name}2"), answered, &[json!({"type": "text", "text": KEPT})]).await;
+    let todos = json!([
+        {"content": KEPT, "status": "completed", "priority": "high"},
+        {"content": "paint it", "status": "pending", "priority": "low"},
+    ]);
+    stage.fake.emit("todo.updated", json!({"sessionID": session, "todos": todos})).await;
+}
+
+/// Good parameters, for a session that is furnished. A method that has none here fails the tests.
+pub(crate) fn good(method: &Method, session: &str) -> Value {
+    let message = |number: u8| format!("msg_{}{number}", session.trim_start_matches("ses_"));
+    let mut params = match method.key {
+        "status"
+        | "get_session"
+        | "get_session_children"
+        | "get_session_todo"
+        | "share"
+        | "unshare"
+        | "summarize"
+        | "unrevert"
+        | "list_providers"
+        | "list_projects"
+        | "get_current_project"
+        | "list_workspaces"
+        | "list_worktrees" => json!({}),
+        "list_sessions" => json!({"limit": 5, "roots": true, "start": 0, "search": "about"}),
+        "get_session_messages" => json!({"limit": 1}),
+        "get_session_diff" | "get_session_message" => json!({"message_id": message(1)}),
+        "prompt_async" => json!({"request": {"parts": [{"type": "text", "text": WORDS}]}}),
+        "command" => json!({"request": {"command": "/review", "arguments": WORDS}}),
+        "fork" => json!({"request": {"messageID": message(2)}}),
+        "revert" => {
+            json!({"request": {"messageID": message(1), "partID": message(1).replace("msg", "prt") + "_2"}})
+        }
+        "shell" => json!({"request": {"agent": "build", "command": format!("echo {WORDS}")}}),
+        "list_models" => json!({"provider_id": "scripted"}),
+        "create_workspace" => {
+            json!({"request": {"type": "worktree", "id": "wrk_new", "branch": null, "extra": {"note": WORDS}}})
+        }
+        "remove_workspace" => json!({"workspace_id": "wrk_old"}),
+        "create_worktree" => json!({"request": {"name": "quay"}}),
+        "remove_worktree" | "reset_worktree" => json!({"request": {"name": "old"}}),
+        other => panic!("{} ({other}) has no case: write one", method.name),
+    };
+    if of_session(method) {
+        params["session_id"] = session.into();
+    }
+    params
+}
+
+/// A call that worked.
+#[derive(Debug)]
+pub(crate) struct Played {
+    pub(crate) params: Value,
+    pub(crate) result: Value,
+    /// What OpenCode was asked for it, until the task was over that it began, if it began one.
+    pub(crate) asked: Vec<LoggedRequest>,
+}
+
+/// Plays a method with good parameters, or with others.
+pub(crate) async fn play(scene: &Scene, line: ProtocolVersion, method: &Method, params: Value) -> Played {
+    let stage = &scene.stage;
+    let seen = stage.fake.log().len();
+    let answer = call(&stage.ada, line, method, &params).await;
+    assert_eq!(answer.status, 200, "{} {line:?} {}", method.name, answer.body);
+    assert_eq!(answer.header("a2a-version"), Some(line.version()), "{}", method.name);
+    assert!(answer.body["error"].is_null(), "{} {line:?} {params}: {}", method.name, answer.body);
+    let result = answer.body["result"].clone();
+    if let Some(task) = result["task_id"].as_str() {
+        over(&stage.ada, task).await;
+    }
+    Played { params, result, asked: stage.fake.log().split_off(seen) }
+}
+
+/// Waits until a task is over, and gives it.
+pub(crate) async fn over(client: &RawClient, task: &str) -> Value {
+    let wait = async {
+        loop {
+            let now = client.task(task).await;
+            let state = now["status"]["state"].as_str().unwrap_or_default();
+            if ["COMPLETED", "FAILED", "CANCELED", "REJECTED"].iter().any(|end| state.ends_with(end)) {
+                return now;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(1), wait).await.unwrap_or_else(|_| panic!("{task} does not end"))
+}
+
+/// Method and path of a request, with braces for what differs from call to call, as the table writes it.
+pub(crate) fn template(line: &str) -> String {
+    let bare = without_directory(line);
+    let bare = bare.split('?').next().unwrap_or_default();
+    let braced = |segment: &str| match segment.split(['_', '-']).next() {
+        Some("msg") => "{message}".to_owned(),
+        Some("ses" | "wrk" | "per" | "que") if segment.len() > 3 => "{id}".to_owned(),
+        _ => segment.to_owned(),
+    };
+    bare.split('/').map(braced).collect::<Vec<_>>().join("/")
+}
+
+/// Whether a method changes something, so that nobody may do it twice without a look.
+pub(crate) fn changes(method: &Method) -> bool {
+    method.effect != Effect::Read
+}

@@ -1,0 +1,180 @@
+//! What nobody may see: OpenCode's keys and prompts in answers, and callers' words in the log. And what must be in the log: one line
+//! for each call that could change something.
+
+#[expect(clippy::unwrap_used, reason = "where the log cannot be kept there is nothing better to say")]
+#[path = "../../../../crates/edge/tests/http/support/lines.rs"]
+mod lines;
+
+use std::time::Duration;
+
+use longshore_testkit::fake_opencode::{Fault, PRIVATE_PROMPT, PROVIDER_KEY};
+use longshore_testkit::gateway::until;
+use longshore_testkit::raw::message;
+use longshore_wire::methods::{Effect, Method};
+use longshore_wire::surface::ProtocolVersion;
+use serde_json::Value;
+
+use self::lines::Lines;
+use crate::control::populated::{KEPT, SESSION, Scene, good, over, play};
+use crate::control::fixture::{Rules, call, notify, of_agent, of_session};
+use crate::control::switches::card;
+
+/// Nothing in these tests takes this long.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Keys, headers, options and names of variables of providers, and the prompts of agents and commands.
+const SECRETS: &[&str] = &[
+    PROVIDER_KEY,
+    PRIVATE_PROMPT,
+    "apiKey",
+    "SCRIPTED_KEY",
+    "DISTANT_KEY",
+    "127.0.0.1:4999",
+    "x-key",
+    "reasoningEffort",
+    "@ai-sdk",
+];
+
+/// A failure that tells the key, the place of a file and the address of the provider.
+const TALKATIVE: &str = r#"{"name": "UnknownError", "data": {"message":
+    "sk-fake-0123456789abcdef was refused by http://127.0.0.1:4999/v1, see /srv/secret/auth.json"}}"#;
+
+fn check_told(what: &str, told: &Value) {
+    let told = told.to_string();
+    for secret in SECRETS.iter().chain(&["/srv/secret"]) {
+        assert!(!told.contains(secret), "{what} tells {secret}: {told}");
+    }
+}
+
+#[tokio::test]
+async fn no_key_or_prompt_of_opencode_is_in_any_answer() {
+    let looks = Scene::with_places(Rules::default()).await;
+    for method in of_agent() {
+        for line in ProtocolVersion::ALL {
+            let what = format!("{} {line:?}", method.name);
+            let own = Scene::for_change(method, Rules::default()).await;
+            let scene = own.as_ref().unwrap_or(&looks);
+            let stage = &scene.stage;
+            let path = method.upstream[0].path.replace("{id}", "*").replace("{message}", "*").leak();
+            let verb = method.upstream[0].verb.as_str();
+            for status in [400, 500] {
+                stage.fake.fault_always(verb, path, Fault::Answer(status, TALKATIVE));
+                let failed = call(&stage.ada, line, method, &good(method, SESSION)).await;
+                check_told(&what, &failed.body);
+                if let Some(task) = failed.body["result"]["task_id"].as_str() {
+                    check_told(&what, &over(&stage.ada, task).await);
+                }
+                stage.fake.clear_faults();
+            }
+            let played = play(scene, line, method, good(method, SESSION)).await;
+            check_told(&what, &played.result);
+            if let Some(task) = played.result["task_id"].as_str() {
+                check_told(&what, &over(&stage.ada, task).await);
+            }
+            if let Some(own) = own {
+                own.stage.stop().await;
+            }
+        }
+    }
+    for line in ProtocolVersion::ALL {
+        let card = card(&looks.stage.ada, line).await;
+        assert!(card.to_string().contains("What review does."), "commands are offered: {card}");
+        check_told("the extended card", &card);
+    }
+    for path in ["/.well-known/agent-card.json", "/metrics", "/health"] {
+        check_told(path, &looks.stage.ada.rest("GET", path, None).await.body);
+    }
+    looks.stage.stop().await;
+}
+
+/// What a call is about, as its line in the log names it.
+fn target(method: &Method) -> &'static str {
+    match method.key {
+        "create_workspace" => "wrk_new",
+        "remove_workspace" => "wrk_old",
+        "create_worktree" => "quay",
+        "remove_worktree" | "reset_worktree" => "old",
+        _ if of_session(method) => SESSION,
+        other => panic!("{other} has no target: write one"),
+    }
+}
+
+/// The lines of the audit since the last time, after all lines were looked through for what must not be there.
+fn audited(lines: &Lines) -> Vec<String> {
+    let written = lines.take().into_iter().filter(|line| !line.contains("longshore_testkit"));
+    let (audit, others): (Vec<_>, Vec<_>) = written.partition(|line| line.contains("longshore::audit"));
+    for line in audit.iter().chain(&others) {
+        for secret in SECRETS.iter().chain(&[crate::control::populated::WORDS, KEPT, "In stone.", "paint it"]) {
+            assert!(!line.contains(secret), "the log has {secret}: {line}");
+        }
+    }
+    audit
+}
+
+/// Also where the operator has bodies written to the log.
+#[tokio::test]
+async fn one_line_for_each_change_none_for_a_look_and_no_payload_in_any() {
+    let rules = Rules { payload_log: true, ..Rules::default() };
+    let looks = Scene::with_places(rules.clone()).await;
+    for method in of_agent() {
+        let own = Scene::for_change(method, rules.clone()).await;
+        let (stage, lines) = (&own.as_ref().unwrap_or(&looks).stage, Lines::begin());
+        let params = good(method, SESSION);
+        let expect = async |outcome: &str, principal: &str| {
+            let mut audit = Vec::new();
+            // What takes long is noted behind the answer to a notification.
+            until(PATIENCE, &format!("{} is noted", method.name), || {
+                audit.extend(audited(&lines));
+                method.effect == Effect::Read || !audit.is_empty()
+            })
+            .await;
+            let what = format!("{} {outcome}: {audit:#?}", method.name);
+            if method.effect == Effect::Read {
+                assert!(audit.is_empty(), "a look is not noted: {what}");
+                return;
+            }
+            let [line] = audit.as_slice() else { panic!("one line for each call: {what}") };
+            let target = target(method);
+            let expected = format!(
+                " method={} principal={principal} credential={principal}-credential target={target} outcome={outcome}",
+                method.name
+            );
+            assert!(
+                line.starts_with("INFO longshore::audit ") && line.contains(&expected),
+                "{expected}: {what}"
+            );
+        };
+        if of_session(method) {
+            call(&stage.bob, ProtocolVersion::V03, method, &params).await;
+            expect("forbidden", "bob").await;
+        }
+        let path = method.upstream[0].path.replace("{id}", "*").replace("{message}", "*").leak();
+        stage.fake.fault_always(method.upstream[0].verb.as_str(), path, Fault::Answer(418, TALKATIVE));
+        call(&stage.ada, ProtocolVersion::V1, method, &params).await;
+        expect("upstream_http_error status=418", "ada").await;
+        notify(&stage.ada, ProtocolVersion::V1, method, &params).await;
+        expect("upstream_http_error status=418", "ada").await;
+        stage.fake.clear_faults();
+        let answer = call(&stage.ada, ProtocolVersion::V03, method, &params).await;
+        answer.result();
+        expect("success", "ada").await;
+        if let Some(task) = answer.body["result"]["task_id"].as_str() {
+            // Nor is it written later, by whoever carries the order out.
+            let task = task.to_owned();
+            over(&stage.ada.speaking("1.0"), &task).await;
+            let later = lines.take();
+            assert!(!later.iter().any(|line| line.contains("longshore::audit")), "{later:#?}");
+        }
+        // The log would have it: what is said in a plain message is written, as the operator wants it.
+        if method.key == "status" {
+            stage.ada.rpc("SendMessage", message("m1", "Said in the open.")).await.result();
+            let written = lines.take();
+            assert!(written.iter().any(|line| line.contains("Said in the open.")), "{written:#?}");
+        }
+        drop(lines);
+        if let Some(own) = own {
+            own.stage.stop().await;
+        }
+    }
+    looks.stage.stop().await;
+}

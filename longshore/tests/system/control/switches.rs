@@ -1,0 +1,115 @@
+//! What is switched off is in no document but by the name of its switch, and is not served; on a whole gateway.
+
+use std::collections::BTreeSet;
+
+use longshore_testkit::raw::RawClient;
+use longshore_wire::methods::{Method, Switch};
+use longshore_wire::surface::ProtocolVersion;
+use serde_json::{Value, json};
+
+use crate::control::fixture::{Rules, Stage, call, notify, of_agent, word};
+
+fn conditional() -> Vec<&'static Method> {
+    let conditional: Vec<_> = of_agent().filter(|method| method.switch.is_some()).collect();
+    assert_eq!(conditional.len(), 6, "the shell, and five that change places");
+    conditional
+}
+
+/// The extended card of a line.
+pub(crate) async fn card(client: &RawClient, line: ProtocolVersion) -> Value {
+    let path =
+        if line == ProtocolVersion::V1 { "/extendedAgentCard" } else { "/agent/authenticatedExtendedCard" };
+    let answer = client.speaking(line.version()).rest("GET", path, None).await;
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    answer.body
+}
+
+/// The parameters that a card gives the extension whose address ends so.
+fn params<'a>(card: &'a Value, end: &str) -> &'a Value {
+    let extensions = card["capabilities"]["extensions"].as_array().expect("a card has extensions");
+    let is_it = |one: &&Value| one["uri"].as_str().is_some_and(|uri| uri.contains(end));
+    &extensions.iter().find(is_it).unwrap_or_else(|| panic!("no {end} in {card}"))["params"]
+}
+
+fn names(list: &Value) -> BTreeSet<&str> {
+    list.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+fn keys(object: &Value) -> BTreeSet<&str> {
+    object.as_object().into_iter().flat_map(|object| object.keys().map(String::as_str)).collect()
+}
+
+/// The methods that the `OpenAPI` lets a JSON-RPC request name.
+fn described(openapi: &Value, found: &mut BTreeSet<String>) {
+    match openapi {
+        Value::Object(members) => {
+            let constant = members.get("const").and_then(Value::as_str);
+            found.extend(constant.filter(|name| name.contains('.')).map(str::to_owned));
+            members.values().for_each(|inner| described(inner, found));
+        }
+        Value::Array(items) => items.iter().for_each(|inner| described(inner, found)),
+        _ => {}
+    }
+}
+
+/// What each document and the routing say must be on and off, all at once.
+async fn check(stage: &Stage, on: &BTreeSet<&'static str>, off: &[(&'static Method, Switch)]) {
+    let off_names: BTreeSet<&str> = off.iter().map(|(method, _)| method.name).collect();
+    let mut openapi = BTreeSet::new();
+    described(&stage.ada.rest("GET", "/openapi.json", None).await.body, &mut openapi);
+    for line in ProtocolVersion::ALL {
+        let card = card(&stage.ada, line).await;
+        let contract = params(&card, "wire-contract");
+        let all = names(&contract["all_jsonrpc_methods"]);
+        let of_extensions = names(&contract["extensions"]["jsonrpc_methods"]);
+        let when = &contract["extensions"]["conditionally_available_methods"];
+        assert_eq!(keys(when), off_names, "{line:?}");
+        for name in on {
+            assert!(all.contains(name) && of_extensions.contains(name), "{line:?} {name}");
+            assert!(openapi.contains(*name), "{name}");
+        }
+        for (method, switch) in off {
+            let name = method.name;
+            assert!(!all.contains(name) && !of_extensions.contains(name), "{line:?} {name}");
+            assert!(!openapi.contains(name), "{name}");
+            assert_eq!(when[name]["toggle"], switch.toggle(), "{line:?} {when}");
+            let mut seen = 0;
+            stage.arrived(&mut seen);
+            let refused = call(&stage.ada, line, method, &json!({})).await;
+            assert_eq!(refused.body["error"]["code"], -32601, "{line:?} {name} {}", refused.body);
+            assert_eq!(word(&refused, line), "METHOD_DISABLED", "{line:?} {}", refused.body);
+            assert!(refused.body.to_string().contains(switch.toggle()), "{}", refused.body);
+            notify(&stage.ada, line, method, &json!({})).await;
+            assert_eq!(stage.arrived(&mut seen), [""; 0], "{name}");
+        }
+        // The methods that are on are found: what is wrong is what was sent.
+        for method in conditional().into_iter().filter(|method| on.contains(method.name)) {
+            let told = call(&stage.ada, line, method, &json!({"nonsense": 1})).await;
+            assert_eq!(told.body["error"]["code"], -32602, "{line:?} {} {}", method.name, told.body);
+        }
+    }
+}
+
+#[tokio::test]
+async fn card_contract_openapi_and_routing_follow_the_switches_together() {
+    let always: BTreeSet<&str> =
+        of_agent().filter(|method| method.switch.is_none()).map(|method| method.name).collect();
+    for (session_shell, workspace_mutations) in [(false, false), (true, false), (false, true), (true, true)] {
+        let stage = Stage::start_with(Rules { session_shell, workspace_mutations, ..Rules::default() }).await;
+        let is_on = |switch| match switch {
+            Switch::SessionShell => session_shell,
+            Switch::WorkspaceMutations => workspace_mutations,
+        };
+        let (mut on, mut off) = (always.clone(), Vec::new());
+        for method in conditional() {
+            let switch = method.switch.expect("it is conditional");
+            if is_on(switch) {
+                on.insert(method.name);
+            } else {
+                off.push((method, switch));
+            }
+        }
+        check(&stage, &on, &off).await;
+        stage.stop().await;
+    }
+}

@@ -1,0 +1,176 @@
+//! Every mistake that the table knows, over HTTP: it is told by the name of the field, in the words of the caller's line, and
+//! OpenCode hears nothing of it.
+
+use std::collections::BTreeSet;
+
+use longshore_testkit::raw::Answer;
+use longshore_wire::extension::Activated;
+use longshore_wire::methods::{self, Method};
+use longshore_wire::surface::ProtocolVersion;
+use serde_json::{Value, json};
+
+use crate::control::params::{Mistake, mistakes, wholes};
+use crate::control::fixture::{Stage, speaker, word};
+
+/// The one field that an error names. Several, or none, fail the test.
+fn only_field(answer: &Answer, line: ProtocolVersion, about: &str) -> String {
+    let data = &answer.body["error"]["data"];
+    let field = match line {
+        ProtocolVersion::V1 => {
+            let [info, request] = data.as_array().map_or(&[][..], Vec::as_slice) else {
+                panic!("{about}: two details are expected: {}", answer.body)
+            };
+            assert_eq!(info["@type"], "type.googleapis.com/google.rpc.ErrorInfo", "{about}: {info}");
+            assert_eq!(request["@type"], "type.googleapis.com/google.rpc.BadRequest", "{about}: {request}");
+            match request["fieldViolations"].as_array().map_or(&[][..], Vec::as_slice) {
+                [violation] => violation["field"].as_str(),
+                others => panic!("{about}: one field is expected: {others:?}"),
+            }
+        }
+        ProtocolVersion::V03 => {
+            match (data.get("field"), data["fields"].as_array().map_or(&[][..], Vec::as_slice)) {
+                (Some(field), []) | (None, [field]) => field.as_str(),
+                _ => panic!("{about}: one field is expected: {data}"),
+            }
+        }
+    };
+    field.unwrap_or_default().to_owned()
+}
+
+/// `word_of_old`: the word that 0.3 has for it.
+fn check(answer: &Answer, line: ProtocolVersion, field: &str, word_of_old: &str, about: &str) {
+    let error = &answer.body["error"];
+    assert_eq!((answer.status, &error["code"]), (200, &json!(-32602)), "{about}: {}", answer.body);
+    assert_eq!(only_field(answer, line, about), field, "{about}: {error}");
+    let message = error["message"].as_str().unwrap_or_default();
+    assert!(message.starts_with(field), "{about}: {message}");
+    let expected = if line == ProtocolVersion::V1 { "INVALID_PARAMS" } else { word_of_old };
+    assert_eq!(word(answer, line), expected, "{about}");
+}
+
+async fn refuse(stage: &Stage, line: ProtocolVersion, method: &'static Method) -> BTreeSet<&'static str> {
+    let client = speaker(&stage.ada, line, method);
+    let mut kinds = BTreeSet::new();
+    for Mistake { params, field, why } in mistakes(method) {
+        // Long texts say nothing in a message.
+        let about = format!("{} {line:?}: {why} at {field}: {:.400}", method.name, params.to_string());
+        let answer = client.rpc(method.name, params).await;
+        let is_missing = matches!(why, "nothing where something must be" | "null where something must be");
+        let word = if is_missing { "MISSING_FIELD" } else { "INVALID_FIELD" };
+        check(&answer, line, &field, word, &about);
+        kinds.insert(why);
+    }
+    kinds
+}
+
+async fn every_mistake(line: ProtocolVersion) {
+    let stage = Stage::start().await;
+    let mut seen = 0;
+    stage.arrived(&mut seen);
+    let mut kinds = BTreeSet::new();
+    for method in methods::all() {
+        for whole in wholes(method) {
+            let read = method.read(line, &whole.to_string(), Activated::ALL);
+            assert!(read.is_ok(), "{}: {whole} is whole: {read:?}", method.name);
+        }
+        let found = refuse(&stage, line, method).await;
+        assert!(found.contains("a name that is not known"), "{}", method.name);
+        assert_eq!(found.contains("another type"), !method.params.is_empty(), "{}", method.name);
+        let needs_something = method.params.iter().any(|param| param.required);
+        assert!(!needs_something || found.contains("nothing where something must be"), "{}", method.name);
+        kinds.extend(found);
+        assert_eq!(stage.arrived(&mut seen), [""; 0], "{}", method.name);
+    }
+    let all = [
+        "a name that is not known",
+        "another type",
+        "none of several",
+        "nothing where something must be",
+        "null where something must be",
+        "one of two that go together",
+        "out of bounds",
+        "several where one must be",
+    ];
+    assert_eq!(kinds, BTreeSet::from(all));
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn every_mistake_is_told_by_its_field_on_1_0() {
+    every_mistake(ProtocolVersion::V1).await;
+}
+
+#[tokio::test]
+async fn every_mistake_is_told_by_its_field_on_0_3() {
+    every_mistake(ProtocolVersion::V03).await;
+}
+
+#[tokio::test]
+async fn parameters_that_are_no_object_are_refused() {
+    let stage = Stage::start().await;
+    let mut seen = 0;
+    stage.arrived(&mut seen);
+    for method in methods::all() {
+        for line in ProtocolVersion::ALL {
+            let client = speaker(&stage.ada, line, method);
+            for params in [json!([]), json!(["ses_good"]), json!("nonsense"), json!(7), json!(true)] {
+                let answer = client.rpc(method.name, params.clone()).await;
+                let about = format!("{} {line:?} {params}", method.name);
+                check(&answer, line, "params", "INVALID_FIELD", &about);
+            }
+        }
+    }
+    assert_eq!(stage.arrived(&mut seen), [""; 0]);
+    stage.stop().await;
+}
+
+/// 0.3 lets the parameters of a list stand in `query`; on 1.0 that is a name like any other that is not known.
+#[tokio::test]
+async fn paging_is_by_limit_only_and_a_query_is_taken_on_0_3_only() {
+    let stage = Stage::start().await;
+    stage.session("ses_good");
+    let mut seen = 0;
+    let paged: Vec<&Method> = methods::all().filter(|method| method.paged).collect();
+    assert_eq!(paged.len(), 2);
+    for method in paged {
+        let with = |more: &Value| {
+            let mut params = json!({});
+            if method.params.iter().any(|param| param.name == "session_id") {
+                params["session_id"] = json!("ses_good");
+            }
+            for (name, value) in more.as_object().expect("an object") {
+                params[name] = value.clone();
+            }
+            params
+        };
+        stage.arrived(&mut seen);
+        for (more, old, new) in [
+            (json!({"query": {"nonsense": 1}}), "query.nonsense", "query"),
+            (json!({"query": 7}), "query", "query"),
+            (json!({"query": {"limit": 0}}), "query.limit", "query"),
+            (json!({"query": {"limit": 101}}), "query.limit", "query"),
+            (json!({"query": {"limit": true}}), "query.limit", "query"),
+            (json!({"limit": 1, "query": {"limit": 1}}), "query.limit", "query"),
+            (json!({"query": {"query": {}}}), "query.query", "query"),
+        ] {
+            for (line, field) in [(ProtocolVersion::V03, old), (ProtocolVersion::V1, new)] {
+                let answer = speaker(&stage.ada, line, method).rpc(method.name, with(&more)).await;
+                let about = format!("{} {line:?} {more}", method.name);
+                check(&answer, line, field, "INVALID_FIELD", &about);
+            }
+        }
+        for name in ["cursor", "page", "size"] {
+            for line in ProtocolVersion::ALL {
+                let answer =
+                    speaker(&stage.ada, line, method).rpc(method.name, with(&json!({name: 1}))).await;
+                let about = format!("{} {line:?} {name}", method.name);
+                check(&answer, line, name, "INVALID_PAGINATION_MODE", &about);
+            }
+        }
+        assert_eq!(stage.arrived(&mut seen), [""; 0], "{}", method.name);
+        let old = speaker(&stage.ada, ProtocolVersion::V03, method);
+        let listed = old.rpc(method.name, with(&json!({"query": {"limit": 1}}))).await;
+        assert!(listed.result()["items"].is_array(), "{}", listed.body);
+    }
+    stage.stop().await;
+}

@@ -1,0 +1,145 @@
+//! What there is for clients to come to: tasks that go on for as long as a round takes, and one that is over and long.
+
+use std::fmt::Debug;
+use std::future::ready;
+use std::time::Duration;
+
+use longshore_testkit::chaos::{Speaker, Spelled};
+use longshore_testkit::fake_opencode::{self, Decision, FakeOpenCode, Tool, Turn};
+use longshore_testkit::gateway::until;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use crate::leaks::connection::{Door, PATIENCE};
+
+/// Words that make the agent talk until it is stopped.
+const ENDLESS: &str = "talk on";
+/// Words that make it say much, at once.
+const LONG: &str = "say it all";
+/// Requests that the fake remembers: it lives through thousands, and nobody asks for them.
+const KEPT_REQUESTS: usize = 10;
+/// The states of a task that is not over.
+const UNFINISHED: [&str; 3] = ["SUBMITTED", "WORKING", "INPUT_REQUIRED"];
+
+#[derive(Clone, Debug)]
+pub(crate) struct Stage {
+    pub(crate) door: Door,
+    /// A task that goes on for each speaker, with the id of the message that made it.
+    pub(crate) live: Vec<(String, String)>,
+    /// One that is over, with a log of some hundred kilobytes.
+    pub(crate) long: String,
+}
+
+/// An OpenCode for thousands of turns.
+pub(crate) fn fake() -> FakeOpenCode {
+    let setup = fake_opencode::Setup { keep_log: KEPT_REQUESTS, ..fake_opencode::Setup::default() };
+    let fake = FakeOpenCode::start_with(setup);
+    fake.answering(turn);
+    fake
+}
+
+fn turn(words: &str) -> Turn {
+    let pace = |milliseconds| Duration::from_millis(milliseconds);
+    if words.starts_with(ENDLESS) {
+        endless()
+    } else if words.starts_with(LONG) {
+        Turn::new().text(&"all there is to say ".repeat(3_000), 600)
+    } else {
+        let turn = Turn::new().paced("reasoning", "Let me see.", 2, pace(1));
+        turn.tool(Tool::bash("ls", "README.md\n")).paced("text", "This is what there is.", 4, pace(2))
+    }
+}
+
+/// In short blocks: what a reader missed of one, OpenCode has only when it ends.
+fn endless() -> Turn {
+    let blocks = (0..20).fold(Turn::new(), |turn, _| {
+        turn.paced("text", "and on it goes and on ", 4, Duration::from_millis(20))
+    });
+    blocks.then(Decision::new(|_| Box::pin(ready(endless()))))
+}
+
+impl Stage {
+    pub(crate) async fn set(door: Door, round: u64) -> Self {
+        let long = made(door, Speaker::ALL[0], &format!("long-{round}"), LONG).await;
+        let mut live = Vec::new();
+        for (speaker, place) in Speaker::ALL.into_iter().zip(0..) {
+            let message = format!("live-{round}-{place}");
+            live.push((made(door, speaker, &message, ENDLESS).await, message));
+        }
+        let stage = Self { door, live, long };
+        stage.until_long_is_over().await;
+        stage
+    }
+
+    /// The message that made a live task. Whoever sends it again gets to that task.
+    pub(crate) fn message_again(&self, place: usize) -> Value {
+        Speaker::ALL[place].message(&self.live[place].1, ENDLESS, None, None)
+    }
+
+    async fn until_long_is_over(&self) {
+        let deadline = Instant::now() + PATIENCE;
+        while !self
+            .door
+            .call(Speaker::ALL[0], &Speaker::ALL[0].get(&self.long))
+            .await
+            .contains("TASK_STATE_COMPLETED")
+        {
+            assert!(Instant::now() < deadline, "a turn does not end");
+        }
+    }
+
+    /// Ends what goes on, and waits until every task is over.
+    pub(crate) async fn strike(self, fake: &FakeOpenCode) {
+        for (speaker, (task, _)) in Speaker::ALL.into_iter().zip(&self.live) {
+            let answer = self.door.call(speaker, &speaker.cancel(task)).await;
+            assert!(answer.starts_with("HTTP/1.1 200"), "{}: {answer}", speaker.name());
+        }
+        let deadline = Instant::now() + PATIENCE;
+        while let unfinished @ 1.. = unfinished(self.door).await {
+            assert!(Instant::now() < deadline, "{unfinished} tasks do not end");
+        }
+        fake.quiet().await;
+    }
+}
+
+/// Sends a message, and gives its task.
+async fn made(door: Door, speaker: Speaker, message: &str, words: &str) -> String {
+    let answer = door.call(speaker, &speaker.send(&speaker.message(message, words, None, None))).await;
+    let body: Value = serde_json::from_str(body(&answer)).unwrap_or_else(|_| panic!("no JSON: {answer}"));
+    let task = ["/result/task/id", "/result/id", "/task/id", "/id"]
+        .into_iter()
+        .find_map(|at| body.pointer(at)?.as_str());
+    task.unwrap_or_else(|| panic!("no task: {answer}")).to_owned()
+}
+
+/// How many tasks are not over.
+pub(crate) async fn unfinished(door: Door) -> u64 {
+    let mut found = 0;
+    for state in UNFINISHED {
+        found += listed(door, &format!("&status=TASK_STATE_{state}")).await;
+    }
+    found
+}
+
+/// How many tasks there are.
+pub(crate) async fn listed(door: Door, filter: &str) -> u64 {
+    let path = format!("/tasks?pageSize=1{filter}");
+    let answer = door.call(Speaker::ALL[1], &Spelled { verb: "GET", path, body: None }).await;
+    let body: Value = serde_json::from_str(body(&answer)).unwrap_or_else(|_| panic!("no JSON: {answer}"));
+    body["totalSize"].as_u64().unwrap_or_else(|| panic!("no page: {answer}"))
+}
+
+fn body(answer: &str) -> &str {
+    answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {answer}")).1
+}
+
+/// Waits until `found` is what is expected. Nobody is told when that is so.
+pub(crate) async fn comes_to<T: PartialEq + Debug>(what: &str, expected: T, mut found: impl FnMut() -> T) {
+    let deadline = Instant::now() + PATIENCE;
+    until(PATIENCE * 2, what, || {
+        let found = found();
+        assert!(Instant::now() < deadline, "{what}: expected {expected:?}, found {found:?}");
+        found == expected
+    })
+    .await;
+}

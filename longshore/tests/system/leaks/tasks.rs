@@ -1,0 +1,65 @@
+//! The same inside one process, where its background tasks can be counted. A timer lives in the task that awaits it, and
+//! nowhere else, so where no task is left there is no timer left either.
+
+use tokio::runtime::{Builder, Runtime};
+
+use crate::common::{Options, TOKEN, TestGateway};
+use crate::leaks::connection::{Door, Leaving};
+use crate::leaks::cycles::{self, Tally};
+use crate::leaks::fixture::{self, Stage, comes_to};
+
+const SEED: u64 = 6;
+const ROUNDS: u64 = 2;
+const CYCLES_PER_ROUND: u64 = 400;
+const CUT_EVERY: u64 = 100;
+/// A gateway without clients runs two tasks: one waits for them, and one for what others prompt in OpenCode.
+const AT_REST: usize = 2;
+/// The HTTP client to OpenCode may run one more, which closes the connections that it keeps.
+const OF_LIBRARIES: usize = 1;
+
+/// Its own, so that it runs nothing but the gateway, and whatever it runs is the gateway's.
+fn runtime() -> Runtime {
+    Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a test can have a runtime")
+}
+
+#[test]
+fn clients_that_are_cut_off_leave_no_task_and_no_timer_behind() {
+    let (of_gateway, of_test) = (runtime(), runtime());
+    let fake = of_test.block_on(async { stage::fake() });
+    let gateway = of_gateway.block_on(TestGateway::start_with(&fake, Options::default()));
+    let door = Door {
+        address: gateway.url.trim_start_matches("http://").parse().expect("an address"),
+        token: TOKEN,
+    };
+    // The tasks of the product, and those beyond them that nobody accounts for.
+    let alive = || {
+        let (ours, all) = (gateway.tasks.running(), of_gateway.metrics().num_alive_tasks());
+        (ours, all.saturating_sub(ours + OF_LIBRARIES))
+    };
+    of_test.block_on(async {
+        let mut tally = Tally::default();
+        for round in 0..ROUNDS {
+            let stage = Stage::set(door, round).await;
+            let numbers = round * CYCLES_PER_ROUND..(round + 1) * CYCLES_PER_ROUND;
+            cycles::run(&stage, SEED, numbers, &mut tally, |count| {
+                if count % CUT_EVERY == 0 {
+                    fake.end_streams();
+                }
+            })
+            .await;
+            stage.strike(&fake).await;
+            // Connections to OpenCode are kept for the next turn, unless it goes.
+            fake.kill().await;
+            comes_to("tasks when all have left", (AT_REST, 0), alive).await;
+            fake.come_back();
+        }
+        tally.check();
+        // What stays is noticed.
+        let kept = door.open(Leaving::Fin).await;
+        comes_to("tasks when one is there", (AT_REST + 1, 0), alive).await;
+        drop(kept);
+        comes_to("tasks when it has left", (AT_REST, 0), alive).await;
+    });
+    of_gateway.block_on(gateway.stop());
+    of_test.block_on(comes_to("tasks behind the end", 0, || of_gateway.metrics().num_alive_tasks()));
+}

@@ -1,0 +1,96 @@
+//! All recordings of the real OpenCode are accounted for: replayed with a snapshot, or no turn of ours.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use longshore_testkit::fake_opencode::Recording;
+
+use crate::replay::recordings::REPLAYED;
+
+/// Replayed by tests that do more than send and answer: `endings` and `joining`.
+const WITH_A_HAND: &[&str] = &[
+    "delete_while_busy",
+    "error_model_not_found",
+    "many_prompts_queue",
+    "permission_abort",
+    "prompt_during_tool",
+    "restart_sigterm",
+    "stall",
+    "two_prompts_one_session",
+];
+
+/// Made for this project, after the others.
+const OF_OUR_OWN: &[&str] = &["overflow_replays_prompt", "stop_then_compact"];
+
+/// What holds nothing to replay, and why.
+const NO_TURN: &[(&str, &str)] = &[
+    ("abort_idle", "an abort of a session that does nothing; no prompt"),
+    ("auth", "passwords; `faults` has them right and wrong, and the one turn in it is that of `text_async`"),
+    ("command", "slash commands, which have an endpoint of their own that no message leads to"),
+    ("config_update", "the configuration is changed; no prompt"),
+    (
+        "directories",
+        "which endpoint looks into which directory; `tests/admit` of the driver has what follows from it",
+    ),
+    ("directory_in_body", "where OpenCode takes the directory of a new session from; no prompt"),
+    ("fork", "sessions are forked; its prompts are those of `text` in three sessions"),
+    ("heartbeat", "a stream on which nothing happens; no prompt"),
+    (
+        "many_sessions",
+        "six turns at once, whose events cannot be told apart by prompt; `c05` runs many at once",
+    ),
+    ("permission_unknown", "calls that OpenCode refuses; no turn"),
+    ("restart_after", "lists after a restart; the turn before it is `restart_sigterm`"),
+    ("restart_after_sigterm", "a list after a restart; no prompt"),
+    (
+        "restart_before",
+        "three sessions at once until OpenCode is killed; `restart_sigterm` and `faults` kill it",
+    ),
+    (
+        "revert_unrevert",
+        "messages are taken back and given back; its prompts are those of `tool_write` and `text`",
+    ),
+    ("session_crud", "sessions are made, changed and deleted; its prompts are those of `text`"),
+    ("shell", "shell commands, which have an endpoint of their own that no message leads to"),
+    ("structured_output", "a prompt with `format`, which is refused because of what this shows"),
+    ("v2_text", "another API of OpenCode, which is not used"),
+    ("v2_tool_permission", "another API of OpenCode, which is not used"),
+    ("workspace_experimental", "workspaces are made and removed; its turn is that of `tool_bash` elsewhere"),
+    ("worktree", "worktrees are made and removed; its turn is that of `tool_write` elsewhere"),
+];
+
+/// The names of the recordings in a folder.
+fn names_in(folder: &Path) -> BTreeSet<String> {
+    let files = std::fs::read_dir(folder).expect("the folder can be read");
+    files.filter_map(|file| Some(file.ok()?.path().file_stem()?.to_str()?.to_owned())).collect()
+}
+
+#[test]
+fn every_recording_is_replayed_or_no_turn() {
+    let mut accounted = BTreeSet::new();
+    let no_turns = NO_TURN.iter().map(|(name, _)| name);
+    for name in REPLAYED.iter().chain(WITH_A_HAND).chain(no_turns) {
+        assert!(accounted.insert((*name).to_owned()), "{name} is named twice");
+    }
+    let kept: BTreeSet<String> = Recording::names().into_iter().collect();
+    for name in REPLAYED.iter().chain(WITH_A_HAND) {
+        assert!(kept.contains(*name), "{name} is not there");
+    }
+    let forgotten: Vec<&String> = kept.difference(&accounted).collect();
+    assert!(forgotten.is_empty(), "nothing is said of {forgotten:?}");
+    // Where the recordings came from. Not every checkout has that folder beside it.
+    let origin = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/recordings/http");
+    if origin.is_dir() {
+        accounted.retain(|name| !OF_OUR_OWN.contains(&name.as_str()));
+        assert_eq!(accounted, names_in(&origin));
+    }
+}
+
+/// A recording that is replayed has a snapshot, and a snapshot of a recording is of one that is replayed.
+#[test]
+fn every_replayed_recording_has_its_snapshot() {
+    let snapshots = names_in(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/system/replay/snapshots"));
+    for name in REPLAYED.iter().chain(WITH_A_HAND) {
+        assert!(snapshots.contains(*name), "{name} has no snapshot");
+    }
+}

@@ -1,0 +1,232 @@
+//! One message to the gateway, and everything that must hold for the stream that answers it.
+
+use longshore_testkit::fake_opencode::FakeOpenCode;
+use longshore_testkit::raw::{Frame, Frames, RawClient, fold, message, plain_text, without_answers};
+use serde_json::{Value, json};
+
+use crate::common::TestGateway;
+use crate::replay::stable_names::Names;
+
+/// Everything that metadata can tell.
+const EXTENSIONS: [&str; 3] = [
+    "urn:opencode-a2a:extension:session-binding:v1",
+    "urn:opencode-a2a:extension:stream-hints:v1",
+    "urn:opencode-a2a:extension:interactive-interrupt:v1",
+];
+
+/// A gateway with a fake OpenCode behind it.
+#[derive(Debug)]
+pub(crate) struct Stage {
+    pub(crate) fake: FakeOpenCode,
+    pub(crate) gateway: TestGateway,
+}
+
+/// A stream that was read to its end.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    pub(crate) frames: Vec<Frame>,
+    /// The task, folded from the frames.
+    pub(crate) task: Value,
+}
+
+impl Stage {
+    pub(crate) async fn new() -> Self {
+        let fake = FakeOpenCode::start();
+        let gateway = TestGateway::start(&fake).await;
+        Self { fake, gateway }
+    }
+
+    /// A client that knows no extension.
+    pub(crate) fn client(&self) -> &RawClient {
+        &self.gateway.client
+    }
+
+    /// A client that knows them all. Its streams stay open at an ask.
+    pub(crate) fn told(&self) -> RawClient {
+        self.client().activating(&EXTENSIONS)
+    }
+
+    /// Sends a message and gives the stream.
+    pub(crate) async fn open(&self, text: &str) -> Frames {
+        open(&self.told(), &message("message-1", text)).await
+    }
+
+    /// Sends a message that makes the agent ask, and gives the task as it waits.
+    pub(crate) async fn send_until_asked(&self, text: &str) -> Value {
+        let answer = self.client().rpc("SendMessage", message("message-1", text)).await;
+        let task = answer.result()["task"].clone();
+        assert_eq!(task["status"]["state"], "TASK_STATE_INPUT_REQUIRED", "{task:#}");
+        task
+    }
+
+    /// Sends a message, reads the stream until the task settles and checks it.
+    pub(crate) async fn send(&self, text: &str) -> Seen {
+        self.send_in(None, "message-1", text).await
+    }
+
+    /// The same in a context that exists.
+    pub(crate) async fn send_in(&self, context: Option<&str>, id: &str, text: &str) -> Seen {
+        let stream = self.open_in(context, id, text).await;
+        check(self.client(), until_settled(stream).await).await
+    }
+
+    pub(crate) async fn open_in(&self, context: Option<&str>, id: &str, text: &str) -> Frames {
+        let mut params = message(id, text);
+        if let Some(context) = context {
+            params["message"]["contextId"] = context.into();
+        }
+        open(&self.told(), &params).await
+    }
+}
+
+pub(crate) async fn open(client: &RawClient, params: &Value) -> Frames {
+    let opened = client.rpc_stream("SendStreamingMessage", params.clone(), None).await;
+    opened.unwrap_or_else(|answer| panic!("no stream but {}", answer.body))
+}
+
+/// Reads a stream until its task is over or waits for credentials, which nobody here can give.
+pub(crate) async fn until_settled(mut stream: Frames) -> Vec<Frame> {
+    let mut frames = Vec::new();
+    while let Some(frame) = stream.next().await {
+        let waits = state(&frame).ends_with("AUTH_REQUIRED");
+        frames.push(frame);
+        if waits {
+            break;
+        }
+    }
+    frames
+}
+
+/// What must hold for every stream: numbered without gaps, one event that settles the task, last; whoever activated no extension gets
+/// the same events without the notes; and the task that `GetTask` gives is the one that the frames add up to.
+pub(crate) async fn check(client: &RawClient, frames: Vec<Frame>) -> Seen {
+    let ids: Vec<u64> = frames.iter().filter_map(|frame| frame.id).collect();
+    let expected: Vec<u64> = (1..).take(frames.len()).collect();
+    assert_eq!(ids, expected, "the frames are not numbered one by one");
+    let settled: Vec<usize> = (0..frames.len()).filter(|place| is_settled(&frames[*place])).collect();
+    assert_eq!(settled, [frames.len() - 1], "one frame must settle the task, the last");
+    for frame in &frames {
+        let sequence = notes(frame).and_then(|shared| shared.pointer("/stream/sequence"));
+        assert!(sequence.is_none_or(|sequence| sequence.as_u64() == frame.id), "counted wrong: {frame:#?}");
+    }
+    let id = frames[0].json["task"]["id"].as_str().expect("a task has an id");
+    let plain = client.rpc_stream("SubscribeToTask", json!({ "id": id }), Some(0)).await;
+    let plain = until_settled(plain.unwrap_or_else(|answer| panic!("no log but {}", answer.body))).await;
+    let without: Vec<Frame> =
+        frames.iter().map(|frame| Frame { json: without_notes(&frame.json), ..frame.clone() }).collect();
+    assert_eq!(plain, without, "a reader without extensions gets other events");
+    let task = fold(&plain);
+    let stored = plain_text(&client.task(id).await);
+    assert_eq!(task, without_answers(&stored), "the stream and the stored task differ");
+    Seen { frames, task }
+}
+
+/// What only extensions tell about this event.
+pub(crate) fn notes(frame: &Frame) -> Option<&Value> {
+    let places = ["/statusUpdate/metadata/shared", "/artifactUpdate/artifact/metadata/shared"];
+    places.iter().find_map(|place| frame.json.pointer(place))
+}
+
+/// The event as one gets it who activated no extension.
+fn without_notes(value: &Value) -> Value {
+    match value {
+        Value::Array(items) => items.iter().map(without_notes).collect(),
+        Value::Object(fields) => fields
+            .iter()
+            .map(|(key, value)| (key, without_notes(value)))
+            .filter(|(key, value)| *key != "shared" && (*key != "metadata" || *value != json!({})))
+            .map(|(key, value)| (key.clone(), value))
+            .collect::<serde_json::Map<_, _>>()
+            .into(),
+        other => other.clone(),
+    }
+}
+
+/// The state that a status says; empty: it is none.
+fn state(frame: &Frame) -> &str {
+    frame.json["statusUpdate"]["status"]["state"].as_str().unwrap_or_default()
+}
+
+fn is_settled(frame: &Frame) -> bool {
+    ["COMPLETED", "FAILED", "CANCELED", "REJECTED", "AUTH_REQUIRED"]
+        .iter()
+        .any(|end| state(frame).ends_with(end))
+}
+
+impl Seen {
+    /// Without the prefix.
+    pub(crate) fn state(&self) -> &str {
+        self.task["status"]["state"]
+            .as_str()
+            .and_then(|state| state.strip_prefix("TASK_STATE_"))
+            .unwrap_or_default()
+    }
+
+    pub(crate) fn context(&self) -> &str {
+        self.task["contextId"].as_str().unwrap_or_default()
+    }
+
+    /// The agent's own name for where it happened.
+    pub(crate) fn session(&self) -> &str {
+        let mut ids = self.frames.iter().filter_map(|frame| notes(frame)?.pointer("/session/id")?.as_str());
+        ids.next_back().unwrap_or_default()
+    }
+
+    /// What the status says in words.
+    pub(crate) fn reason(&self) -> &str {
+        self.task["status"]["message"]["parts"][0]["text"].as_str().unwrap_or_default()
+    }
+
+    /// The texts of the reply, without what was withdrawn.
+    pub(crate) fn text(&self) -> String {
+        self.blocks("text").into_iter().map(|(_, text)| text).collect()
+    }
+
+    /// The blocks of a kind that hold text, by part id.
+    pub(crate) fn blocks(&self, name: &str) -> Vec<(String, String)> {
+        let artifacts = self.task["artifacts"].as_array().into_iter().flatten();
+        artifacts
+            .filter(|artifact| artifact["name"] == name)
+            .map(|artifact| {
+                let text = artifact["parts"][0]["text"].as_str().unwrap_or_default();
+                (artifact["artifactId"].as_str().unwrap_or_default().to_owned(), text.to_owned())
+            })
+            .filter(|(_, text)| !text.is_empty())
+            .collect()
+    }
+
+    /// The frames as every run shows them: ids named, times left out, neighbouring chunks of a text joined.
+    pub(crate) fn to_compare(&self, fake: &FakeOpenCode) -> Value {
+        let mut names = Names::default();
+        names.call(self.task["id"].as_str().unwrap_or_default(), "<task>");
+        names.call(self.task["contextId"].as_str().unwrap_or_default(), "<context>");
+        names.call(fake.directory(), "/workspace");
+        let parent = self.frames[0].json.pointer("/task/metadata/shared/parent/task_id");
+        names.call(parent.and_then(Value::as_str).unwrap_or_default(), "<parent>");
+        let mut joined: Vec<Value> = Vec::new();
+        for frame in &self.frames {
+            let readable = names.value(&frame.json);
+            let continues = joined.last_mut().is_some_and(|last| try_join(last, &readable));
+            if !continues {
+                joined.push(readable);
+            }
+        }
+        Value::Array(joined)
+    }
+}
+
+/// Joins a chunk of text to the one before it: how many deltas one event holds depends on the load.
+fn try_join(last: &mut Value, next: &Value) -> bool {
+    let (before, after) = (&last["artifactUpdate"], &next["artifactUpdate"]);
+    let text = |update: &Value| update["artifact"]["parts"][0]["text"].as_str().map(str::to_owned);
+    let same = before["artifact"]["artifactId"] == after["artifact"]["artifactId"];
+    let (Some(begin), Some(more)) = (text(before), text(after)) else { return false };
+    if !same || after["append"] != true || before["lastChunk"] == true {
+        return false;
+    }
+    last["artifactUpdate"]["artifact"]["parts"][0]["text"] = (begin + &more).into();
+    if after["lastChunk"] == true {
+        last["artifactUpdate"]["lastChunk"] = json!(true);
+    }
+    true
+}

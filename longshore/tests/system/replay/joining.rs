@@ -1,0 +1,87 @@
+//! Recordings in which prompts come while another runs: what a client sees of its task when its further messages join it.
+
+use longshore_testkit::fake_opencode::{Play, RecordedLine, Recording};
+use longshore_testkit::raw::{Frame, message};
+use serde_json::json;
+
+use crate::replay::recordings::{compare, says_what_opencode_says};
+use crate::replay::fixture::{Stage, check, until_settled};
+use crate::replay::usage::Usage;
+
+/// Plays a recording: the first prompt makes the task, and the others are steered into it where they came.
+async fn replay_joined(name: &str) {
+    let stage = Stage::new().await;
+    let play = Play::new(name);
+    stage.fake.play(&play);
+    let prompts = play.prompts();
+    let mut stream = stage.open(&prompts[0]).await;
+    let mut frames = Vec::new();
+    for (nth, prompt) in prompts.iter().enumerate().skip(1) {
+        let before = told_before(play.recording(), nth);
+        while seen_in(&frames) != before {
+            frames.push(stream.next().await.expect("the turn goes on"));
+        }
+        let mut params = message(&format!("message-{}", nth + 1), prompt);
+        params["message"]["contextId"] = frames[0].json["task"]["contextId"].clone();
+        params["metadata"] = json!({"shared": {"delivery": "steer"}});
+        params["configuration"] = json!({"returnImmediately": true});
+        let joined = stage.client().rpc("SendMessage", params).await;
+        assert_eq!(joined.result()["task"]["id"], frames[0].json["task"]["id"], "it is one task");
+    }
+    frames.extend(until_settled(stream).await);
+    let seen = check(stage.client(), frames).await;
+    compare(name, &stage.fake, &seen);
+    assert_eq!(seen.state(), "COMPLETED", "{}", seen.reason());
+    stage.fake.quiet().await;
+    assert_eq!(
+        Usage::of_task(&seen),
+        Usage::of_opencode(&stage.fake),
+        "the usage is not the sum of the steps"
+    );
+    assert_eq!(stage.fake.prompts().len(), prompts.len(), "one prompt for each message");
+    let stored = stage.client().task(seen.task["id"].as_str().expect("an id")).await;
+    let history = stored["history"].as_array().map(Vec::len);
+    assert_eq!(history, Some(prompts.len()), "the task keeps every message");
+    says_what_opencode_says(&stage.fake, &stage.fake.sessions()[0], &[seen]);
+}
+
+/// What OpenCode had told of its work when the `nth` prompt came, counted from 0: its text, and how far its tool was.
+fn told_before(recording: &Recording, nth: usize) -> (String, String) {
+    let (mut text, mut tool, mut prompts) = (String::new(), String::new(), 0);
+    for line in &recording.lines {
+        prompts += usize::from(line.prompt().is_some());
+        let RecordedLine::Event(event) = line else { continue };
+        if prompts > nth {
+            break;
+        }
+        text += event["properties"]["delta"].as_str().unwrap_or_default();
+        tool = event["properties"]["part"]["state"]["status"].as_str().map_or(tool, str::to_owned);
+    }
+    (text, tool)
+}
+
+/// The same, as the client was told it.
+fn seen_in(frames: &[Frame]) -> (String, String) {
+    let (mut text, mut tool) = (String::new(), String::new());
+    for frame in frames {
+        let part = &frame.json["artifactUpdate"]["artifact"]["parts"][0];
+        text += part["text"].as_str().unwrap_or_default();
+        tool = part["data"]["status"].as_str().map_or(tool, str::to_owned);
+    }
+    (text, tool)
+}
+
+#[tokio::test]
+async fn two_prompts_one_session() {
+    replay_joined("two_prompts_one_session").await;
+}
+
+#[tokio::test]
+async fn prompt_during_tool() {
+    replay_joined("prompt_during_tool").await;
+}
+
+#[tokio::test]
+async fn many_prompts_queue() {
+    replay_joined("many_prompts_queue").await;
+}

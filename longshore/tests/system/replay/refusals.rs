@@ -1,0 +1,704 @@
+//! What is refused before OpenCode sees anything of it: each case over every way to send a message, with its exact error,
+//! no request to OpenCode, no task, and no word about the machine in the answer.
+
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use longshore_edge::Extension;
+use longshore_testkit::fake_opencode::{FakeOpenCode, PROVIDER_KEY};
+use longshore_testkit::raw::{Answer, Frames, RawClient, message};
+use serde_json::{Value, json};
+
+use crate::common::{OTHER_TOKEN, Options, TOKEN, TestGateway};
+use crate::replay::fixture::Stage;
+
+const BINDING: &str = "urn:opencode-a2a:extension:session-binding:v1";
+const MODEL: &str = "urn:opencode-a2a:extension:model-selection:v1";
+const HINTS: &str = "urn:opencode-a2a:extension:stream-hints:v1";
+
+const DIRECTORY: &str = "metadata.opencode.directory";
+const SESSION: &str = "metadata.shared.session.id";
+const PART: &str = "message.parts[0]";
+
+const MIB: usize = 1024 * 1024;
+
+/// A row of the table of errors: the code of JSON-RPC, the status of REST, the reason.
+type Row = (i64, u16, &'static str);
+
+const INVALID: Row = (-32602, 400, "INVALID_PARAMS");
+const NOT_TAKEN: Row = (-32005, 400, "CONTENT_TYPE_NOT_SUPPORTED");
+const NOT_ACTIVATED: Row = (-32004, 400, "EXTENSION_NEGOTIATION_REQUIRED");
+const REQUIRED: Row = (-32008, 400, "EXTENSION_SUPPORT_REQUIRED");
+
+/// Something to send, and what is said of it.
+#[derive(Debug)]
+struct Case {
+    params: Value,
+    error: Row,
+    field: String,
+}
+
+/// Parameters that are refused as invalid.
+fn invalid(field: &str, params: Value) -> Case {
+    Case { params, error: INVALID, field: field.to_owned() }
+}
+
+fn wish(metadata: Value) -> Value {
+    let mut params = message("message-refused", "go");
+    params["metadata"] = metadata;
+    params
+}
+
+fn parts(parts: Value) -> Value {
+    let mut params = message("message-refused", "go");
+    params["message"]["parts"] = parts;
+    params
+}
+
+fn bad_part(part: Value) -> Case {
+    invalid(PART, parts(Value::Array(vec![part])))
+}
+
+fn wrong_type(part: Value) -> Case {
+    Case { params: parts(Value::Array(vec![part])), error: NOT_TAKEN, field: PART.to_owned() }
+}
+
+/// A gateway that has answered one message, so that it knows what OpenCode offers, and a directory outside its workspace.
+struct Guarded {
+    stage: Stage,
+    outside: tempfile::TempDir,
+    /// The conversation of that message.
+    context: String,
+}
+
+impl Guarded {
+    async fn new() -> Self {
+        Self::with(Options::default()).await
+    }
+
+    async fn with(options: Options) -> Self {
+        let fake = FakeOpenCode::start();
+        let outside = tempfile::tempdir().expect("a test needs a directory");
+        fake.project(|project| {
+            let directory = fake.directory().to_owned();
+            project.workspaces.push(("wrk_known".to_owned(), directory));
+        });
+        let gateway = TestGateway::start_with(&fake, options).await;
+        let stage = Stage { fake, gateway };
+        let mut params = wish(json!({
+            "shared": {"model": {"providerID": "scripted", "modelID": "scripted"}},
+            "opencode": {"agent": "build", "workspace": {"id": "wrk_known"}},
+        }));
+        params["message"]["messageId"] = "message-good".into();
+        let good = stage.gateway.client.activating(&[BINDING, MODEL, HINTS]).rpc("SendMessage", params).await;
+        let task = &good.result()["task"];
+        assert_eq!(task["status"]["state"], "TASK_STATE_COMPLETED", "{task:#}");
+        let context = task["contextId"].as_str().expect("a task has a context").to_owned();
+        stage.fake.quiet().await;
+        Self { stage, outside, context }
+    }
+
+    fn client(&self) -> RawClient {
+        self.stage.client().activating(&[BINDING, MODEL])
+    }
+
+    fn inside(&self, name: &str) -> String {
+        format!("{}/{name}", self.stage.fake.directory())
+    }
+
+    fn outside(&self, name: &str) -> String {
+        let outside = std::fs::canonicalize(self.outside.path()).expect("the directory was just made");
+        outside.join(name).to_str().expect("temporary paths are text").to_owned()
+    }
+
+    /// Files, directories and links for all kinds of tricks.
+    fn furnish(&self) {
+        make(&self.inside("in"));
+        make(&self.inside("%41"));
+        make(&self.outside("there"));
+        make(&format!("{}-sibling", self.stage.fake.directory()));
+        write(&self.inside("notes.txt"), "inside");
+        write(&self.outside("there/secret.txt"), "outside");
+        link(&self.outside("there"), &self.inside("way-out"));
+        link(&self.outside("there/secret.txt"), &self.inside("secret-link"));
+        link("/", &self.inside("in/top"));
+        link("loop", &self.inside("loop"));
+    }
+
+    /// Sends the case in every way, and looks at everything that must and must not have happened.
+    async fn refuses(&self, client: &RawClient, case: &Case) {
+        let (tasks, asked) = (self.tasks().await, self.stage.fake.log().len());
+        let shown: String = case.params.to_string().chars().take(400).collect();
+        let (rpc, rest) = (|| case.params.clone(), Some(&case.params));
+        let answers = [
+            ("SendMessage", true, client.rpc("SendMessage", rpc()).await),
+            (
+                "SendStreamingMessage",
+                true,
+                no_stream(client.rpc_stream("SendStreamingMessage", rpc(), None).await),
+            ),
+            ("/message:send", false, client.rest("POST", "/message:send", rest).await),
+            (
+                "/message:stream",
+                false,
+                no_stream(client.rest_stream("POST", "/message:stream", rest, None).await),
+            ),
+        ];
+        for (way, is_rpc, answer) in answers {
+            let (code, status, reason) = case.error;
+            let place = format!("{way} of {shown}: {}", answer.body);
+            let error = &answer.body["error"];
+            let expected = if is_rpc { (200, code) } else { (status, i64::from(status)) };
+            assert_eq!((answer.status, error["code"].as_i64()), (expected.0, Some(expected.1)), "{place}");
+            let details = &error[if is_rpc { "data" } else { "details" }];
+            assert_eq!(details[0]["reason"], reason, "{place}");
+            assert_eq!(field(details), case.field, "{place}");
+            self.tells_nothing(&answer, &place);
+        }
+        // Where its workspaces are may be read again, whatever is wished for.
+        let mut log = self.stage.fake.log().split_off(asked);
+        log.retain(|request| request.path != "/experimental/workspace");
+        assert_eq!(log, [], "OpenCode was asked for {shown}");
+        assert_eq!(self.tasks().await, tasks, "a task was made for {shown}");
+    }
+
+    /// No path of the machine and no secret is in the answer.
+    fn tells_nothing(&self, answer: &Answer, place: &str) {
+        let told = answer.body.to_string();
+        let fake = &self.stage.fake;
+        for secret in [fake.directory(), &self.outside(""), PROVIDER_KEY, TOKEN, OTHER_TOKEN, &fake.url()] {
+            assert!(!told.contains(secret.trim_end_matches('/')), "{secret} in {place}");
+        }
+    }
+
+    /// How many tasks there are, of everybody.
+    async fn tasks(&self) -> [Value; 2] {
+        let gateway = &self.stage.gateway;
+        let mut totals = [Value::Null, Value::Null];
+        for (total, client) in totals.iter_mut().zip([&gateway.client, &gateway.other_client]) {
+            *total = client.rpc("ListTasks", json!({})).await.result()["totalSize"].clone();
+        }
+        totals
+    }
+
+    async fn refuses_all(&self, cases: &[Case]) {
+        for case in cases {
+            self.refuses(&self.client(), case).await;
+        }
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        // It stands beside the workspace, which only knows how to remove itself.
+        let _ = std::fs::remove_dir(format!("{}-sibling", self.stage.fake.directory()));
+    }
+}
+
+/// A refusal is a plain answer.
+fn no_stream(opened: Result<Frames, Answer>) -> Answer {
+    opened.expect_err("what is refused opens no stream")
+}
+
+/// The field that the details of an error name; empty: none.
+fn field(details: &Value) -> String {
+    let info = &details[0]["metadata"];
+    let named = details[1]["fieldViolations"][0]["field"].as_str();
+    named.or(info["field"].as_str()).or(info["fields"].as_str()).unwrap_or_default().to_owned()
+}
+
+fn make(directory: &str) {
+    std::fs::create_dir_all(directory).expect("a directory can be made");
+}
+
+fn write(file: &str, text: impl AsRef<[u8]>) {
+    std::fs::write(file, text).expect("a file can be written");
+}
+
+fn link(to: &str, name: &str) {
+    symlink(to, name).expect("a link can be made");
+}
+
+/// A file of that size, most of which is not on the disk.
+fn sparse(file: &str, bytes: usize) {
+    let file = std::fs::File::create(Path::new(file)).expect("a file can be made");
+    file.set_len(bytes as u64).expect("a file can be long");
+}
+
+#[tokio::test]
+async fn directories_out_of_bounds() {
+    let guarded = Guarded::new().await;
+    guarded.furnish();
+    let wishes = [
+        "..",
+        "../..",
+        "in/../..",
+        "./in/../../",
+        "in/top/etc",
+        "/",
+        "/etc",
+        "/nowhere/at/all",
+        "nowhere",
+        "~",
+        "~root",
+        "notes.txt",
+        "notes.txt/..",
+        "secret-link",
+        "way-out",
+        "way-out/..",
+        "loop",
+        "%2e%2e",
+        "in%2f..%2f..",
+        "%252e%252e",
+        "..%2f",
+        "%41",
+        "in%00",
+        "file:///etc",
+        "\\..\\..",
+        &guarded.outside("there"),
+        &guarded.inside("in/../../there"),
+        &guarded.inside("way-out"),
+        &format!("{}-sibling", guarded.stage.fake.directory()),
+        &guarded.stage.fake.directory().to_uppercase(),
+    ];
+    for wish_for in wishes {
+        guarded
+            .refuses(
+                &guarded.client(),
+                &invalid(DIRECTORY, wish(json!({"opencode": {"directory": wish_for}}))),
+            )
+            .await;
+        // The alias is not gated, and guarded all the same.
+        let alias = json!({"iac_code": {"cwd": wish_for}});
+        guarded.refuses(guarded.stage.client(), &invalid(DIRECTORY, wish(alias.clone()))).await;
+        let mut in_message = message("message-refused", "go");
+        in_message["message"]["metadata"] = alias;
+        guarded.refuses(guarded.stage.client(), &invalid(DIRECTORY, in_message)).await;
+    }
+}
+
+#[tokio::test]
+async fn directories_that_are_no_paths() {
+    let guarded = Guarded::new().await;
+    guarded.furnish();
+    let long = "x/".repeat(5000);
+    for (name, key, field) in
+        [("opencode", "directory", DIRECTORY), ("iac_code", "cwd", "metadata.iac_code.cwd")]
+    {
+        for value in [
+            json!("in\0"),
+            json!("in\n"),
+            json!("\u{1b}[2J"),
+            json!(long),
+            json!(7),
+            json!(["in"]),
+            json!({}),
+        ] {
+            let mut metadata = json!({});
+            metadata[name][key] = value;
+            guarded.refuses(&guarded.client(), &invalid(field, wish(metadata))).await;
+        }
+    }
+    guarded
+        .refuses_all(&[
+            invalid(
+                "metadata.iac_code.cwd",
+                wish(json!({"opencode": {"directory": "in"}, "iac_code": {"cwd": "."}})),
+            ),
+            invalid("metadata.opencode", wish(json!({"opencode": "in"}))),
+        ])
+        .await;
+}
+
+/// The one that the context began with stays.
+#[tokio::test]
+async fn another_directory_in_a_context_that_has_one() {
+    let guarded = Guarded::new().await;
+    guarded.furnish();
+    for metadata in [json!({"opencode": {"directory": "in"}}), json!({"iac_code": {"cwd": "in"}})] {
+        let mut params = wish(metadata);
+        params["message"]["contextId"] = guarded.context.as_str().into();
+        guarded.refuses(&guarded.client(), &invalid(DIRECTORY, params)).await;
+    }
+}
+
+#[tokio::test]
+async fn files_out_of_bounds() {
+    let guarded = Guarded::new().await;
+    guarded.furnish();
+    let inside = |rest: &str| format!("file://{}/{rest}", guarded.stage.fake.directory());
+    let urls = [
+        "file:///etc/hostname".to_owned(),
+        "file:///etc".to_owned(),
+        "file:///nowhere/at/all".to_owned(),
+        "file:///".to_owned(),
+        "file:///proc/self/environ".to_owned(),
+        "file:///dev/zero".to_owned(),
+        "FILE:///etc/hostname".to_owned(),
+        "file://localhost/etc/hostname".to_owned(),
+        format!("file://{}", guarded.outside("there/secret.txt")),
+        format!("file://{}-sibling/x", guarded.stage.fake.directory()),
+        inside("../../etc/hostname"),
+        inside("in/../../x"),
+        inside("secret-link"),
+        inside("way-out/secret.txt"),
+        inside("in/top/etc/hostname"),
+        inside("loop"),
+        inside("%2e%2e/x"),
+        inside("in/%2E%2E/%2e%2e/etc/hostname"),
+        inside("..%2f..%2fetc%2fhostname"),
+        inside("in%2fx"),
+        inside("%252e%252e/x"),
+        inside("notes%252etxt"),
+        inside("notes.txt%00.png"),
+        inside("notes.txt%"),
+        inside("notes.txt%u0041"),
+        inside("notes.txt?x"),
+        inside("notes.txt#x"),
+        inside("notes.txt/.."),
+        inside("notes.txt/x"),
+        inside("in"),
+        inside(""),
+        inside("nowhere"),
+        "file://notes.txt".to_owned(),
+        "file:notes.txt".to_owned(),
+        "file:/etc/hostname".to_owned(),
+        "file:".to_owned(),
+        "file://../notes.txt".to_owned(),
+        "file://example.com/etc/hostname".to_owned(),
+        "file://127.0.0.1/etc/hostname".to_owned(),
+        "file:///a\u{0}b".to_owned(),
+        "file:///a\nb".to_owned(),
+        "notes.txt".to_owned(),
+        "../notes.txt".to_owned(),
+        "/etc/hostname".to_owned(),
+    ];
+    for url in urls {
+        guarded.refuses_all(&[bad_part(json!({"url": url}))]).await;
+        guarded.refuses_all(&[bad_part(json!({"url": url, "mediaType": "image/png"}))]).await;
+    }
+}
+
+/// The limits are lower than usual, since megabytes take their time.
+#[tokio::test]
+async fn parts_that_are_too_large() {
+    let mut options = Options::default();
+    let rules = &mut options.engine.intake;
+    (rules.max_text_bytes, rules.max_inline_bytes, rules.max_file_bytes) = (1000, 5000, 25_000);
+    let guarded = Guarded::with(options).await;
+    for (name, bytes) in [("large.txt", 1001), ("large.png", 25_001), ("large", 25_001)] {
+        write(&guarded.inside(name), vec![b'x'; bytes]);
+    }
+    let inside = |name: &str| format!("file://{}/{name}", guarded.stage.fake.directory());
+    let (long, longer) = ("x".repeat(1001), "QUJD".repeat(5000 / 3 + 1));
+    let cases = [
+        bad_part(json!({"text": long})),
+        bad_part(json!({"data": {"long": long}})),
+        bad_part(json!({"raw": longer})),
+        bad_part(json!({"raw": longer, "mediaType": "image/png"})),
+        bad_part(json!({"raw": "QUJD".repeat(1000 / 3 + 1), "mediaType": "text/plain"})),
+        bad_part(json!({"url": format!("data:text/plain,{long}")})),
+        bad_part(json!({"url": format!("data:image/png;base64,{longer}")})),
+        bad_part(json!({"url": inside("large.txt")})),
+        bad_part(json!({"url": inside("large.png")})),
+        bad_part(json!({"url": inside("large")})),
+        bad_part(json!({"url": inside("large.png"), "mediaType": "text/plain"})),
+        // Each is small enough, and all together are not.
+        invalid("message.parts", parts((0..21).map(|_| json!({"text": "x".repeat(1000)})).collect())),
+        invalid("message.parts", parts((0..101).map(|_| json!({"text": "x"})).collect())),
+        invalid("metadata.opencode.system", wish(json!({"opencode": {"system": "x".repeat(64 * 1024 + 1)}}))),
+        invalid("metadata.opencode.agent", wish(json!({"opencode": {"agent": "x".repeat(1025)}}))),
+        invalid("metadata.opencode.variant", wish(json!({"opencode": {"variant": "x".repeat(1025)}}))),
+        invalid(
+            "metadata.shared.model.modelID",
+            wish(json!({"shared": {"model": {"providerID": "scripted", "modelID": "x".repeat(1025)}}})),
+        ),
+    ];
+    guarded.refuses_all(&cases).await;
+}
+
+/// As it is without a word in the configuration.
+#[tokio::test]
+async fn parts_that_are_larger_than_the_usual_limits() {
+    let guarded = Guarded::new().await;
+    sparse(&guarded.inside("large.txt"), MIB + 1);
+    sparse(&guarded.inside("large.png"), 25 * MIB + 1);
+    let inside = |name: &str| format!("file://{}/{name}", guarded.stage.fake.directory());
+    guarded
+        .refuses_all(&[
+            bad_part(json!({"text": "x".repeat(MIB + 1)})),
+            bad_part(json!({"url": inside("large.txt")})),
+            bad_part(json!({"url": inside("large.png")})),
+        ])
+        .await;
+}
+
+#[tokio::test]
+async fn parts_of_a_wrong_type() {
+    let guarded = Guarded::new().await;
+    write(&guarded.inside("notes.txt"), "inside");
+    write(&guarded.inside("latin.txt"), b"\xff\xfe");
+    let inside = |name: &str| format!("file://{}/{name}", guarded.stage.fake.directory());
+    let cases = [
+        wrong_type(json!({"text": "x", "mediaType": "image/png"})),
+        wrong_type(json!({"text": " ", "mediaType": "image/png"})),
+        wrong_type(json!({"text": "x", "mediaType": "nonsense"})),
+        wrong_type(json!({"data": {}, "mediaType": "text/plain"})),
+        wrong_type(json!({"raw": "QUJD", "mediaType": "video/mp4"})),
+        wrong_type(json!({"raw": "QUJD", "mediaType": "application/zip"})),
+        wrong_type(json!({"raw": "QUJD", "mediaType": "text/*"})),
+        wrong_type(json!({"url": "data:video/mp4;base64,QUJD"})),
+        wrong_type(json!({"url": "data:nonsense,x"})),
+        wrong_type(json!({"url": inside("notes.txt"), "mediaType": "video/mp4"})),
+        wrong_type(json!({"url": inside("notes.txt"), "mediaType": "nonsense"})),
+        bad_part(json!({"raw": "//79", "mediaType": "text/plain"})),
+        bad_part(json!({"raw": "QUJD", "mediaType": "text/plain; charset=utf-16"})),
+        bad_part(json!({"url": "data:text/plain;base64,//79"})),
+        bad_part(json!({"url": "data:text/plain,x", "mediaType": "image/png"})),
+        bad_part(json!({"url": "data:text/plain"})),
+        bad_part(json!({"url": "data:;base64,not base64"})),
+        bad_part(json!({"url": "data:,100%"})),
+        bad_part(json!({"url": inside("latin.txt")})),
+        bad_part(json!({"url": inside("latin.txt"), "mediaType": "text/plain"})),
+        bad_part(json!({"url": "http://127.0.0.1:1/x.png", "mediaType": "image/png"})),
+        bad_part(json!({"url": "https://example.com/x.png", "mediaType": "image/png"})),
+        bad_part(json!({"url": "HTTPS://user:secret@example.com/x.png"})),
+        bad_part(json!({"url": "https://"})),
+        bad_part(json!({"url": "ftp://example.com/x"})),
+        bad_part(json!({"url": "javascript:x"})),
+        bad_part(json!({"url": ""})),
+        bad_part(json!({})),
+        bad_part(json!({"filename": "x"})),
+        bad_part(json!({"text": "x", "raw": "QUJD"})),
+        bad_part(json!("x")),
+        invalid("message.parts[0].text", parts(json!([{"text": 7}]))),
+        invalid("message.parts[0].url", parts(json!([{"url": ["x"]}]))),
+        invalid("message.parts[0].raw", parts(json!([{"raw": "not base64"}]))),
+        invalid("message.parts[0].mediaType", parts(json!([{"text": "x", "mediaType": 7}]))),
+        invalid("message.parts[0].filename", parts(json!([{"raw": "QUJD", "filename": {}}]))),
+        invalid("message.parts[1].raw", parts(json!([{"text": "x"}, {"raw": 7}]))),
+        invalid("message.parts", parts(json!([]))),
+        invalid("message.parts", parts(json!([{"text": " \n"}]))),
+        invalid("message.parts", parts(json!({"text": "x"}))),
+    ];
+    guarded.refuses_all(&cases).await;
+}
+
+#[tokio::test]
+async fn data_where_the_gateway_takes_none() {
+    let mut options = Options::default();
+    options.engine.intake.data_parts = false;
+    let guarded = Guarded::with(options).await;
+    guarded
+        .refuses_all(&[
+            wrong_type(json!({"data": {"a": 1}})),
+            wrong_type(json!({"data": null})),
+            wrong_type(json!({"data": [1], "mediaType": "application/json"})),
+        ])
+        .await;
+}
+
+/// What OpenCode offers is looked up now and then, and not again for a name that it just did not have.
+#[tokio::test]
+async fn what_opencode_does_not_have() {
+    let guarded = Guarded::new().await;
+    let model = |provider: &str, model: &str| {
+        wish(json!({"shared": {"model": {"providerID": provider, "modelID": model}}}))
+    };
+    let cases = [
+        invalid("metadata.shared.model", model("nobody", "scripted")),
+        invalid("metadata.shared.model", model("scripted", "nobody")),
+        invalid("metadata.shared.model", model("scripted", "Scripted")),
+        invalid("metadata.shared.model", model("../scripted", "../../etc")),
+        invalid("metadata.opencode.agent", wish(json!({"opencode": {"agent": "nobody"}}))),
+        invalid("metadata.opencode.agent", wish(json!({"opencode": {"agent": "../build"}}))),
+        invalid(
+            "metadata.opencode.variant",
+            wish(json!({
+                "shared": {"model": {"providerID": "scripted", "modelID": "scripted"}},
+                "opencode": {"variant": "huge"},
+            })),
+        ),
+        invalid(
+            "metadata.opencode.workspace.id",
+            wish(json!({"opencode": {"workspace": {"id": "wrk_unknown"}}})),
+        ),
+    ];
+    for case in cases {
+        // The names are looked up by now, if they were not just before.
+        guarded.client().rpc("SendMessage", case.params.clone()).await;
+        guarded.refuses(&guarded.client(), &case).await;
+    }
+}
+
+#[tokio::test]
+async fn wishes_that_cannot_be_read() {
+    let guarded = Guarded::new().await;
+    let model = |model: Value| wish(json!({"shared": {"model": model}}));
+    let mut cases = vec![
+        invalid("metadata.shared.model.modelID", model(json!({"providerID": "scripted"}))),
+        invalid("metadata.shared.model.providerID", model(json!({"modelID": "scripted"}))),
+        invalid("metadata.shared.model.providerID", model(json!({"providerID": " ", "modelID": "scripted"}))),
+        invalid("metadata.shared.model.modelID", model(json!({"providerID": "scripted", "modelID": 7}))),
+        invalid("metadata.shared.model", model(json!("scripted/scripted"))),
+        invalid("metadata.opencode.workspace.id", wish(json!({"opencode": {"workspace": {"id": "../wrk"}}}))),
+        invalid("metadata.opencode.workspace.id", wish(json!({"opencode": {"workspace": {"id": "ses_1"}}}))),
+        invalid(
+            "metadata.opencode.format.type",
+            wish(json!({"opencode": {"format": {"type": "json_schema", "schema": {"type": "object"}}}})),
+        ),
+        invalid("metadata.opencode.format.type", wish(json!({"opencode": {"format": {"type": "xml"}}}))),
+        invalid("metadata.opencode.format.type", wish(json!({"opencode": {"format": {}}}))),
+        invalid("metadata.opencode.agent", wish(json!({"opencode": {"agent": ["build"]}}))),
+        invalid("metadata.shared.delivery", wish(json!({"shared": {"delivery": "now"}}))),
+        invalid("metadata.shared.delivery", wish(json!({"shared": {"delivery": "QUEUE"}}))),
+        invalid("metadata.shared.delivery", wish(json!({"shared": {"delivery": 1}}))),
+    ];
+    let mut halves = message("message-refused", "go");
+    halves["metadata"] = json!({"shared": {"model": {"providerID": "scripted"}}});
+    halves["message"]["metadata"] = json!({"shared": {"model": {"modelID": "scripted"}}});
+    // Halves of two places make no whole.
+    cases.push(invalid("metadata.shared.model.modelID", halves));
+    guarded.refuses_all(&cases).await;
+}
+
+#[tokio::test]
+async fn sessions_that_are_not_the_callers() {
+    let guarded = Guarded::new().await;
+    let theirs = guarded.stage.gateway.other_client.rpc("SendMessage", message("message-theirs", "go")).await;
+    assert_eq!(theirs.result()["task"]["status"]["state"], "TASK_STATE_COMPLETED");
+    guarded.stage.fake.quiet().await;
+    let sessions = guarded.stage.fake.sessions();
+    let [own, foreign] = sessions.as_slice() else { panic!("two sessions: {sessions:?}") };
+    // It is there, and nobody's.
+    guarded.stage.fake.add_session("ses_nobodys", guarded.stage.fake.directory());
+    let named = |id: &str| wish(json!({"shared": {"session": {"id": id}}}));
+    let long = format!("ses_{}", "x".repeat(200));
+    for id in [
+        foreign,
+        "ses_nobodys",
+        "ses_unknown",
+        "abc",
+        "msg_0123456789ab",
+        "status",
+        "..",
+        "ses_1/abort",
+        "ses_1/../../config",
+        &format!("{own}/abort?"),
+        &format!("{own}?directory=/"),
+        &format!("{own}#"),
+        &format!("{own}%2fabort"),
+        &format!("{own}%252fabort"),
+        &format!("{own}\\abort"),
+        &format!("{own}\0"),
+        &format!("{own}\r\nx: y"),
+        &format!("{own} x"),
+        &long,
+        &"s".repeat(2000),
+    ] {
+        guarded.refuses_all(&[invalid(SESSION, named(id))]).await;
+    }
+    let wrong = wish(json!({"shared": {"session": {"id": 7}}}));
+    guarded.refuses_all(&[invalid(SESSION, wrong)]).await;
+    // A context keeps its session, also when the other one is the caller's own.
+    let mut other = named(own);
+    other["message"]["contextId"] = "another".into();
+    guarded
+        .client()
+        .rpc("SendMessage", {
+            let mut good = message("message-another", "go");
+            good["message"]["contextId"] = "another".into();
+            good
+        })
+        .await
+        .result();
+    guarded.stage.fake.quiet().await;
+    guarded.refuses_all(&[invalid(SESSION, other)]).await;
+}
+
+#[tokio::test]
+async fn output_that_the_caller_could_not_use() {
+    let guarded = Guarded::new().await;
+    let accepting = |modes: Value| {
+        let mut params = message("message-refused", "go");
+        params["configuration"] = json!({"acceptedOutputModes": modes});
+        params
+    };
+    let unusable = |modes| Case { params: accepting(modes), error: NOT_TAKEN, field: String::new() };
+    guarded
+        .refuses_all(&[
+            unusable(json!(["image/png"])),
+            unusable(json!(["application/json"])),
+            unusable(json!(["application/json", "text/html"])),
+            invalid("configuration.acceptedOutputModes[0]", accepting(json!(["nonsense"]))),
+            invalid("configuration.acceptedOutputModes[1]", accepting(json!(["text/plain", 7]))),
+            invalid("configuration.acceptedOutputModes", accepting(json!("text/plain"))),
+        ])
+        .await;
+}
+
+#[tokio::test]
+async fn extensions_that_were_not_activated() {
+    let guarded = Guarded::new().await;
+    guarded.furnish();
+    let gated = |fields: &str, metadata: Value| Case {
+        params: wish(metadata),
+        error: NOT_ACTIVATED,
+        field: fields.to_owned(),
+    };
+    let model = json!({"shared": {"model": {"providerID": "scripted", "modelID": "scripted"}}});
+    let model_fields = r#"["metadata.shared.model.providerID","metadata.shared.model.modelID"]"#;
+    let cases = [
+        gated(r#"["metadata.shared.session.id"]"#, json!({"shared": {"session": {"id": "ses_1"}}})),
+        gated(r#"["metadata.opencode.directory"]"#, json!({"opencode": {"directory": "in"}})),
+        gated(
+            r#"["metadata.opencode.workspace.id"]"#,
+            json!({"opencode": {"workspace": {"id": "wrk_known"}}}),
+        ),
+        gated(model_fields, model.clone()),
+    ];
+    for case in &cases {
+        guarded.refuses(guarded.stage.client(), case).await;
+    }
+    // Another extension than the one that it belongs to.
+    guarded.refuses(&guarded.stage.client().activating(&[BINDING]), &cases[3]).await;
+    guarded.refuses(&guarded.stage.client().activating(&[MODEL, HINTS]), &cases[1]).await;
+    let mut in_message = message("message-refused", "go");
+    in_message["message"]["metadata"] = model;
+    let fields = model_fields.replace("metadata.", "message.metadata.");
+    let case = Case { params: in_message, error: NOT_ACTIVATED, field: fields };
+    guarded.refuses(guarded.stage.client(), &case).await;
+}
+
+#[tokio::test]
+async fn extensions_that_the_gateway_requires() {
+    let options = Options { required_extensions: vec![Extension::StreamHints], ..Options::default() };
+    let fake = FakeOpenCode::start();
+    let gateway = TestGateway::start_with(&fake, options).await;
+    let outside = tempfile::tempdir().expect("a test needs a directory");
+    let told = gateway.client.activating(&[HINTS]);
+    let good = told.rpc("SendMessage", message("message-good", "go")).await;
+    let context = good.result()["task"]["contextId"].as_str().expect("an id").to_owned();
+    fake.quiet().await;
+    let before = fake.log().len();
+    let guarded = Guarded { stage: Stage { fake, gateway }, outside, context };
+    let params = message("message-refused", "go");
+    for client in [guarded.stage.client().clone(), guarded.client()] {
+        let (rpc, rest) = (
+            client.rpc("SendMessage", params.clone()).await,
+            client.rest("POST", "/message:send", Some(&params)).await,
+        );
+        for (answer, status, code, details) in
+            [(rpc, 200, REQUIRED.0, "data"), (rest, REQUIRED.1, i64::from(REQUIRED.1), "details")]
+        {
+            let error = &answer.body["error"];
+            assert_eq!((answer.status, error["code"].as_i64()), (status, Some(code)), "{}", answer.body);
+            assert_eq!(error[details][0]["reason"], REQUIRED.2, "{}", answer.body);
+            assert!(answer.body.to_string().contains(HINTS), "the missing one is named: {}", answer.body);
+            guarded.tells_nothing(&answer, "without a required extension");
+        }
+    }
+    assert_eq!(guarded.stage.fake.log()[before..], [], "OpenCode was asked");
+    let listed = told.rpc("ListTasks", json!({})).await;
+    assert_eq!(listed.result()["totalSize"], 1);
+}

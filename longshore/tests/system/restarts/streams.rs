@@ -1,0 +1,231 @@
+//! SIGTERM in the middle of fifty streams, and a restart.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use longshore_testkit::chaos::Speaker;
+use longshore_testkit::fake_opencode::{FakeOpenCode, Fate, Gate, Prompted, Tool, Turn};
+use longshore_testkit::gateway::until;
+use longshore_testkit::raw::Frame;
+use rustix::process::Signal;
+
+use crate::restarts::client::{Client, Return, text};
+use crate::restarts::installation::{PATIENCE, Place};
+use crate::restarts::protocol::state;
+
+const CLIENTS: usize = 50;
+
+/// The default of `serve.shutdown_grace`. Nobody here makes the gateway use it up.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// What the agent does around the absence of the gateway.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    /// Asks before, and is answered after.
+    Asks,
+    /// Is in the middle of one long text from before until after.
+    Talks,
+    /// Ends meanwhile.
+    Ends,
+    /// Works meanwhile, and says more after.
+    Works,
+}
+
+/// One of the fifty.
+#[derive(Clone, Copy, Debug)]
+struct Errand(usize);
+
+impl Errand {
+    /// Every kind comes with every speaker, and those twice at least.
+    fn kind(self) -> Kind {
+        [Kind::Asks, Kind::Talks, Kind::Ends, Kind::Works, Kind::Talks][self.0 % 5]
+    }
+
+    fn speaker(self) -> Speaker {
+        Speaker::ALL[self.0 % 4]
+    }
+
+    /// Half of them by the same message with `Last-Event-ID`, half by a subscription; of two that are alike otherwise one so
+    /// and one so.
+    fn returns(self) -> Return {
+        match ((self.0 / 20 + self.0 % 2) % 2, self.0 / 2 % 2) {
+            (0, _) => Return::SendAgain,
+            (_, 0) => Return::Subscribe,
+            (_, _) => Return::SubscribeAnew,
+        }
+    }
+
+    fn message(self) -> String {
+        format!("errand {}", self.0)
+    }
+
+    fn turn(self, gates: &Gates) -> Turn {
+        let says = |words: &str| format!("{} {words}. ", self.message());
+        let (begin, middle, end) = (says("begins"), says("goes on"), says("ends"));
+        let turn = Turn::new();
+        match self.kind() {
+            Kind::Asks => {
+                turn.text(&begin, 3).guarded_tool(Tool::bash("make harbour", "done\n")).text(&end, 3)
+            }
+            // 8 s, of which the gateway is away for a second or so.
+            Kind::Talks => {
+                let words: String = (0..100).map(|word| says(&word.to_string())).collect();
+                turn.paced("text", &words, 100, Duration::from_millis(80))
+            }
+            Kind::Ends => turn.text(&begin, 3).hold(&gates.away).text(&middle, 3).text(&end, 3),
+            Kind::Works => turn
+                .text(&begin, 3)
+                .hold(&gates.away)
+                .tool(Tool::bash("ls", "README.md\n"))
+                .text(&middle, 3)
+                .hold(&gates.back)
+                .text(&end, 3),
+        }
+    }
+
+    /// Whether the client is in the middle of it.
+    fn is_under_way(self, client: &Client) -> bool {
+        match self.kind() {
+            Kind::Asks => client.state() == "INPUT_REQUIRED",
+            Kind::Talks => client.text().contains(&format!("{} 3. ", self.message())),
+            Kind::Ends | Kind::Works => client.text().contains("begins. "),
+        }
+    }
+
+    /// Whether the agent has done what it does in the absence of the gateway.
+    fn has_gone_on(self, known: &Prompted, seen: &str) -> bool {
+        match self.kind() {
+            Kind::Asks => true,
+            Kind::Talks => known.text.len() > seen.len() + 100,
+            Kind::Ends => known.fate == Fate::Ended,
+            Kind::Works => known.text.contains("goes on. "),
+        }
+    }
+}
+
+/// Where a turn waits.
+#[derive(Clone, Debug, Default)]
+struct Gates {
+    away: Gate,
+    back: Gate,
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sigterm_in_the_middle_of_fifty_streams_costs_their_clients_nothing() {
+    let errands: Vec<Errand> = (0..CLIENTS).map(Errand).collect();
+    let gates = Gates::default();
+    let fake = FakeOpenCode::start();
+    let turns: BTreeMap<String, Turn> =
+        errands.iter().map(|errand| (errand.message(), errand.turn(&gates))).collect();
+    fake.answering(move |words| turns[words].clone());
+    let place = Place::attached(&fake.url(), fake.directory());
+    let mut gateway = place.start(&[]).await;
+
+    let mut clients: Vec<Client> =
+        errands.iter().map(|errand| Client::new(errand.speaker(), &place.url(), &errand.message())).collect();
+    // Those last whose turns wait for nobody.
+    for talks in [false, true] {
+        let of_kind = |errand: &Errand| (errand.kind() == Kind::Talks) == talks;
+        let some = clients.iter_mut().zip(&errands).filter(|(_, errand)| of_kind(errand));
+        join_all(some.map(async |(client, errand)| {
+            client.send().await;
+            client.read_until("it is under way", |client| errand.is_under_way(client)).await;
+        }))
+        .await;
+    }
+
+    let asked = Instant::now();
+    gateway.signal(Signal::TERM);
+    let ((status, log), _) =
+        tokio::join!(gateway.ended(), join_all(clients.iter_mut().map(Client::read_to_end)));
+    let took = asked.elapsed();
+    assert!(status.success(), "it ended with {status}: {log}");
+    assert!(took < GRACE && !log.contains("cut at the end"), "it took {took:?}: {log}");
+    for client in &clients {
+        assert_eq!(client.told_to_return, Some(Duration::from_secs(1)), "{}", client.message);
+        assert_ne!(client.state(), "COMPLETED", "{} was over before the stop", client.message);
+    }
+    check_prompts(&fake, Fate::Runs);
+    assert_eq!(fake.open_asks().len(), CLIENTS / 5, "asks that are open while the gateway is away");
+
+    // The agent goes on by itself.
+    gates.away.open();
+    until(PATIENCE, "the agent goes on while the gateway is away", || {
+        let known = fake.truth();
+        errands.iter().zip(&clients).all(|(errand, client)| {
+            let known = known.iter().find(|known| known.words == errand.message());
+            known.is_some_and(|known| errand.has_gone_on(known, &client.text()))
+        })
+    })
+    .await;
+
+    let mut gateway = place.start(&[]).await;
+    join_all(clients.iter_mut().zip(&errands).map(async |(client, errand)| {
+        client.come_back(errand.returns()).await;
+        if errand.kind() == Kind::Asks {
+            assert_eq!(state(&client.stored().await), "INPUT_REQUIRED", "{}", client.message);
+            client.permit().await;
+        }
+    }))
+    .await;
+    gates.back.open();
+    join_all(clients.iter_mut().map(Client::read_to_end)).await;
+
+    check_prompts(&fake, Fate::Ended);
+    assert_eq!(fake.open_asks(), [""; 0]);
+    let truth: BTreeMap<String, String> =
+        fake.truth().into_iter().map(|known| (known.words, known.text)).collect();
+    for (client, errand) in clients.iter().zip(&errands) {
+        let name = format!(
+            "{} of {} ({:?}, {:?})",
+            client.message,
+            client.speaker.name(),
+            errand.kind(),
+            errand.returns()
+        );
+        assert_eq!((client.state().as_str(), client.told_to_return), ("COMPLETED", None), "{name}");
+        assert_eq!(client.text(), truth[&client.message], "{name}");
+        let uncut = client.uncut().await;
+        assert_eq!(text(&uncut), client.text(), "{name}");
+        check_events(client, errand.returns(), &uncut, &name);
+    }
+    gateway.signal(Signal::TERM);
+    let (status, log) = gateway.ended().await;
+    assert!(status.success(), "it ended with {status}: {log}");
+}
+
+/// Each message has prompted the agent once, its turn is in this state, and nobody aborted anything.
+fn check_prompts(agent: &FakeOpenCode, fate: Fate) {
+    let known = agent.truth();
+    assert_eq!(known.len(), CLIENTS, "prompts");
+    for known in known {
+        assert_eq!((known.times, known.fate), (1, fate), "{known:?}");
+    }
+    let aborts = agent.log().into_iter().filter(|request| request.path.ends_with("/abort"));
+    assert_eq!(aborts.count(), 0, "aborts");
+}
+
+/// Over both streams together every event came once, in order. Who subscribes anew gets what came meanwhile as one.
+fn check_events(client: &Client, by: Return, uncut: &[Frame], name: &str) {
+    if by != Return::SubscribeAnew {
+        assert_eq!(client.frames, uncut, "{name}");
+    }
+    let all = numbers(uncut);
+    // On 0.3 there are events with nothing to say.
+    if client.speaker.line.version() == "1.0" {
+        assert_eq!(all, (1..=all.len() as u64).collect::<Vec<_>>(), "{name}");
+    }
+    let (before, after) = client.frames.split_at(client.before);
+    let (before, after) = (numbers(before), numbers(after));
+    assert_eq!(before, all[..before.len()], "{name}: before the stop");
+    if by == Return::SubscribeAnew {
+        assert!(after[0] >= before[before.len() - 1], "{name}: the task is older than what was seen");
+        let rest: Vec<u64> = all.into_iter().filter(|number| *number > after[0]).collect();
+        assert_eq!(after[1..], rest, "{name}: after the restart");
+    }
+}
+
+fn numbers(frames: &[Frame]) -> Vec<u64> {
+    frames.iter().map(|frame| frame.id.expect("events have numbers")).collect()
+}

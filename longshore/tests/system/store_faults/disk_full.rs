@@ -1,0 +1,229 @@
+//! The disk is full: new work is refused in words, what runs waits, what was told stays, and all goes on when there is room.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use longshore_testkit::fake_opencode::{FakeOpenCode, Gate, Turn};
+use longshore_testkit::raw::{self, Frame, Frames};
+
+use crate::store_faults::data_dir::Place;
+use crate::store_faults::gateway::{Gateway, check_numbers, end_of, rest, task_of, text_of, until_text};
+use crate::store_faults::refusals::SPEAKERS;
+
+const HEARD: &str = "heard before the disk was full. ";
+const LATER: &str = "said while nothing could be written. ";
+
+/// Bytes that were written to a socket of this machine are there long before.
+const MOMENT: Duration = Duration::from_millis(250);
+
+/// A gateway whose disk is full in the middle of a turn, and everything that it has acknowledged.
+struct Full {
+    fake: FakeOpenCode,
+    gateway: Gateway,
+    words: &'static str,
+    /// A task that was over before, and its log.
+    over: (String, Vec<Frame>),
+    /// The task that runs: what was seen of it, and where more will come.
+    running: String,
+    seen: Vec<Frame>,
+    stream: Frames,
+    gate: Gate,
+}
+
+impl Full {
+    async fn on(place: &Place) -> Self {
+        let fake = FakeOpenCode::start();
+        let gateway = Gateway::start(place, &fake).await;
+        fake.queue(Turn::new().text("done", 2).finish("stop"));
+        let over = rest(gateway.stream("over", "a turn that ends").await).await;
+        assert_eq!(end_of(&over), "TASK_STATE_COMPLETED");
+
+        let gate = Gate::new();
+        fake.queue(Turn::new().text(HEARD, 4).hold(&gate).text(&LATER.repeat(40), 60).finish("stop"));
+        fake.otherwise(vec![Turn::new().text("done", 1).finish("stop")]);
+        let mut stream = gateway.stream("running", "a turn that runs").await;
+        let seen = until_text(&mut stream, HEARD.trim_end()).await;
+        gate.reached().await;
+        place.fill(Some(gateway.pid()));
+        let words = if place.is_a_disk() { "full" } else { "cannot be written or read" };
+        Self {
+            fake,
+            words,
+            over: (task_of(&over), over),
+            running: task_of(&seen),
+            seen,
+            stream,
+            gate,
+            gateway,
+        }
+    }
+
+    /// Everything new is refused, on every line and binding, and nothing of it is there. What is there can be read.
+    async fn check_refusals(&mut self) {
+        for (place, speaker) in SPEAKERS.into_iter().enumerate() {
+            let refused = speaker.send(&self.gateway, &format!("refused-{place}"), "one more").await;
+            refused.expect_err("nothing more fits").check(self.words);
+            self.gateway.check_alive();
+        }
+        let health = self.gateway.until_store_is("down").await;
+        assert_eq!((&health["status"], &health["live"]), (&"unavailable".into(), &true.into()), "{health}");
+        assert_eq!(self.gateway.listed().await, self.acknowledged());
+        assert_eq!(self.gateway.log_of(&self.over.0).await, self.over.1);
+    }
+
+    /// OpenCode says all that it has to say, and nobody hears of it: it is not durable.
+    async fn check_that_nothing_is_told(&mut self) {
+        self.gate.open();
+        self.fake.quiet().await;
+        // The gateway has had the time to do wrong.
+        self.gateway.until_store_is("down").await;
+        let task = raw::plain_text(&self.gateway.client.task(&self.running).await);
+        assert_eq!(task["status"]["state"], "TASK_STATE_WORKING");
+        let text = task["artifacts"][0]["parts"][0]["text"].as_str().unwrap_or_default();
+        assert_eq!(text.trim_end(), HEARD.trim_end(), "text that is not durable was shown");
+        // Whoever has the stream open has no more than that either: what is on its way arrives within a moment.
+        while let Ok(Some(frame)) = tokio::time::timeout(MOMENT, self.stream.next()).await {
+            self.seen.push(frame);
+        }
+        assert_eq!(text_of(&self.seen).trim_end(), HEARD.trim_end(), "text that is not durable was streamed");
+        self.gateway.check_alive();
+    }
+
+    fn acknowledged(&self) -> BTreeSet<String> {
+        [self.over.0.clone(), self.running.clone()].into()
+    }
+}
+
+/// What the turn that ran has said in all.
+fn whole() -> String {
+    format!("{HEARD}{}", LATER.repeat(40))
+}
+
+async fn it_goes_on_when_there_is_room(place: &Place) {
+    let mut full = Full::on(place).await;
+    full.check_refusals().await;
+    full.check_that_nothing_is_told().await;
+
+    place.free(Some(full.gateway.pid()));
+    let acknowledged = full.acknowledged();
+    let Full { fake, gateway, over, running, mut seen, stream, .. } = full;
+    seen.extend(rest(stream).await);
+    check_numbers(&seen);
+    assert_eq!((text_of(&seen), end_of(&seen)), (whole(), "TASK_STATE_COMPLETED"));
+    gateway.until_store_is("up").await;
+
+    // Who was refused sends again, and each message becomes one task and one prompt.
+    let mut tasks = acknowledged;
+    for (place, speaker) in SPEAKERS.into_iter().enumerate() {
+        let task = speaker.send(&gateway, &format!("refused-{place}"), "one more").await;
+        tasks.insert(task.unwrap_or_else(|refusal| panic!("there is room: {refusal:?}")));
+    }
+    assert_eq!(tasks.len(), 2 + SPEAKERS.len());
+    let mut logs = vec![over, (running, seen)];
+    for task in &tasks {
+        if logs.iter().all(|(known, _)| known != task) {
+            logs.push((task.clone(), gateway.log_of(task).await));
+        }
+    }
+    assert_eq!(fake.prompts().len(), tasks.len());
+
+    gateway.kill().await;
+    let gateway = Gateway::start(place, &fake).await;
+    assert_eq!(gateway.listed().await, tasks);
+    for (task, log) in logs {
+        assert_eq!(gateway.log_of(&task).await, log, "another log after a crash");
+    }
+}
+
+async fn a_crash_meanwhile_loses_nothing(place: &Place) {
+    let mut full = Full::on(place).await;
+    full.check_refusals().await;
+    full.check_that_nothing_is_told().await;
+    let tasks = full.acknowledged();
+    let Full { fake, gateway, over, running, seen, .. } = full;
+    gateway.kill().await;
+
+    // It starts on the full disk, and shows what it has.
+    let mut gateway = Gateway::start(place, &fake).await;
+    place.free(place.is_a_disk().then_some(gateway.pid()));
+    assert_eq!(gateway.listed().await, tasks);
+    assert_eq!(gateway.log_of(&over.0).await, over.1);
+    let log = gateway.log_of(&running).await;
+    check_numbers(&log);
+    assert_eq!(log[..seen.len()], seen, "what a client had seen is gone");
+    assert_eq!((text_of(&log), end_of(&log)), (whole(), "TASK_STATE_COMPLETED"));
+    assert_eq!(fake.prompts().len(), 2, "a turn was prompted twice");
+    gateway.check_alive();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gateway_goes_on_when_a_full_disk_has_room_again() {
+    it_goes_on_when_there_is_room(&Place::small_disk()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gateway_goes_on_when_a_limit_on_its_files_is_lifted() {
+    it_goes_on_when_there_is_room(&Place::plain()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crash_while_the_disk_is_full_loses_nothing() {
+    a_crash_meanwhile_loses_nothing(&Place::small_disk()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crash_under_a_limit_on_files_loses_nothing() {
+    a_crash_meanwhile_loses_nothing(&Place::plain()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_first_start_on_a_full_disk_says_so_and_leaves_a_place_that_can_be_used() {
+    a_first_start_says_so(&Place::small_disk()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_first_start_under_a_limit_on_files_says_so_and_leaves_a_place_that_can_be_used() {
+    a_first_start_says_so(&Place::plain()).await;
+}
+
+async fn a_first_start_says_so(place: &Place) {
+    let fake = FakeOpenCode::start();
+    place.fill(None);
+    let Err(ended) = Gateway::try_start(place, &fake).await else { panic!("it started without a store") };
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""), "{}", ended.stderr);
+    let last = ended.stderr.lines().last().unwrap_or_default();
+    assert!(last.starts_with("error: cannot "), "{}", ended.stderr);
+    assert!(last.contains(place.data().to_str().expect("UTF-8")), "it does not say where: {last}");
+    assert!(last.contains("room") || last.contains("full"), "it does not say what to do: {last}");
+    place.free(None);
+    let gateway = Gateway::start(place, &fake).await;
+    gateway.until_store_is("up").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_on_a_full_disk_after_an_orderly_end_says_so() {
+    a_later_start_says_so(&Place::small_disk()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_under_a_limit_on_files_after_an_orderly_end_says_so() {
+    a_later_start_says_so(&Place::plain()).await;
+}
+
+async fn a_later_start_says_so(place: &Place) {
+    let fake = FakeOpenCode::start();
+    let gateway = Gateway::start(place, &fake).await;
+    fake.queue(Turn::new().text("done", 2).finish("stop"));
+    let log = rest(gateway.stream("over", "a turn that ends").await).await;
+    gateway.terminate().await;
+
+    place.fill(None);
+    let Err(ended) = Gateway::try_start(place, &fake).await else { panic!("it started without room") };
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    let last = ended.stderr.lines().last().unwrap_or_default();
+    assert!(last.starts_with("error: cannot open the store "), "{}", ended.stderr);
+    assert!(last.contains("full"), "it does not say why: {last}");
+    place.free(None);
+    let gateway = Gateway::start(place, &fake).await;
+    assert_eq!(gateway.log_of(&task_of(&log)).await, log);
+}
