@@ -2,7 +2,7 @@
 
 use longshore_testkit::gateway::{Setup, kill};
 
-use crate::asking::{Answer, Asking, By, interrupt_field, knowing, phase, request_id};
+use crate::asking::{Answer, AskingTask, By, interrupt_field, with_interrupts, phase, request_id};
 use crate::client::{Binding, PATIENCE, message, message_in};
 use crate::frames::{check_log, explanation, state_of, task_id};
 use crate::harness::{Harness, LONGSHORE};
@@ -26,7 +26,7 @@ const ASKS: [(Binding, By, &str, Answer<'static>); 3] = [
 ];
 
 /// Tasks that wait for the answers to all of [`ASKS`], and the ids of what they ask.
-async fn ask_all(harness: &mut Harness) -> Vec<(Asking, String)> {
+async fn ask_all(harness: &mut Harness) -> Vec<(AskingTask, String)> {
     let mut waiting = Vec::new();
     for (binding, _, prompt, _) in ASKS {
         harness.client = harness.client.over(binding);
@@ -85,14 +85,14 @@ async fn an_ask_dies_with_its_opencode() {
             let task = harness.client.get(&asking.task).await;
             assert_eq!(state_of(&task), "FAILED", "{name}: {task:#}");
             assert!(explanation(&task).contains("OpenCode"), "{name}: it does not say who failed: {task:#}");
-            harness.is_not_found(&name, &asking.task, request, answer).await;
+            harness.assert_ask_not_found(&name, &asking.task, request, answer).await;
 
             let context = task["contextId"].as_str().expect("a task has a context");
             let next = message_in(context, &format!("scn:text n=2 text=\"{}\"", asking.task));
             let next = harness.play_message(&next, Agreement::Whole).await;
             next.ended("COMPLETED", "").has(&[("text", &asking.task)]);
         }
-        harness.nothing_is_asked("OpenCode died").await;
+        harness.assert_no_open_asks("OpenCode died").await;
     }
     for file in ["kept", "errand"] {
         assert!(!harness.gateway.workspace().join(file).exists(), "{file} was made though nobody allowed it");
@@ -115,7 +115,7 @@ async fn an_ask_that_nobody_answers_is_rejected_at_its_deadline() {
     let mut expired = Vec::new();
     for ((binding, _, prompt, answer), (state, words)) in ASKS.into_iter().zip(ends) {
         harness.client = harness.client.over(binding);
-        let mut stream = knowing(&harness.client).stream(&message(prompt)).await;
+        let mut stream = with_interrupts(&harness.client).stream(&message(prompt)).await;
         let closed = stream.until("the deadline", |frame| phase(frame) == Some("resolved")).await;
         let closed = closed.last().expect("a frame was found");
         assert_eq!(interrupt_field(closed, "outcome"), "expired", "{prompt}: {:#}", closed.json);
@@ -137,7 +137,7 @@ async fn an_ask_that_nobody_answers_is_rejected_at_its_deadline() {
             assert_eq!(late.reason(), "INTERRUPT_REQUEST_EXPIRED", "{prompt}: {}", late.body);
             assert!(tokio::time::Instant::now() < deadline, "{prompt}: the record is kept for ever");
         }
-        harness.is_not_found(prompt, &task, &request, answer).await;
+        harness.assert_ask_not_found(prompt, &task, &request, answer).await;
     }
     let refused = refused["id"].as_str().expect("a task has an id");
     harness.finished(unpaid, refused).await.ended("FAILED", "credentials in time");

@@ -17,7 +17,7 @@ struct Scenario {
     explanation: &'static str,
     blocks: &'static [(&'static str, &'static str)],
     /// Words that the result of the call has, and one that it has not.
-    told: &'static [&'static str],
+    reported: &'static [&'static str],
     not_told: &'static str,
     /// The file that is there in the end, and what it holds. Without one, there is none of the name `{n}`.
     file: Option<(&'static str, &'static str)>,
@@ -33,7 +33,7 @@ const COMPLETED: Scenario = Scenario {
     state: "COMPLETED",
     explanation: "",
     blocks: &[],
-    told: &[],
+    reported: &[],
     not_told: "\0",
     file: None,
 };
@@ -66,7 +66,7 @@ const SCENARIOS: [Scenario; 11] = [
             Answer::RejectBecause("list the files instead"),
         )],
         blocks: &[("tool:bash", "error"), TEXT],
-        told: &["list the files instead"],
+        reported: &["list the files instead"],
         ..COMPLETED
     },
     Scenario {
@@ -82,7 +82,7 @@ const SCENARIOS: [Scenario; 11] = [
         prompt: "scn:read path=\"{outside}/log.txt\" scn:text n=2",
         asks: &[("asks for permission to work outside its directory", Answer::Reply("once"))],
         blocks: &[("tool:read", "completed"), TEXT],
-        told: &["seen from afar"],
+        reported: &["seen from afar"],
         ..COMPLETED
     },
     Scenario {
@@ -101,7 +101,7 @@ const SCENARIOS: [Scenario; 11] = [
         prompt: "scn:question q=\"Which way, {n}?\" options=\"Left|Right\" scn:text n=2",
         asks: &[("The agent asks: Which way, {n}? (Left, Right)", Answer::Choose(&[&["Right"]]))],
         blocks: &[("tool:question", "completed"), TEXT],
-        told: &["Right"],
+        reported: &["Right"],
         not_told: "Left",
         ..COMPLETED
     },
@@ -113,7 +113,7 @@ const SCENARIOS: [Scenario; 11] = [
             Answer::Choose(&[&["Jib", "Mizzen"], &["none of these today"]]),
         )],
         blocks: &[("tool:question", "completed"), TEXT],
-        told: &["Jib, Mizzen", "none of these today"],
+        reported: &["Jib, Mizzen", "none of these today"],
         not_told: "Main",
         ..COMPLETED
     },
@@ -132,7 +132,7 @@ const SCENARIOS: [Scenario; 11] = [
         prompt: "scn:task desc=errand prompt=\"scn:bash cmd=\\\"touch {n}\\\" scn:text n=3\" scn:text n=2",
         asks: &[("A sub-agent asks for permission to run: touch {n}", Answer::Reply("once"))],
         blocks: &[("tool:task", "completed"), TEXT],
-        told: &["anchor  ballast buoy ca "],
+        reported: &["anchor  ballast buoy ca "],
         file: Some(("{n}", "")),
         ..COMPLETED
     },
@@ -184,7 +184,7 @@ async fn play(harness: &Harness, scenario: &Scenario, by: By, always: &str) {
     played.ended(scenario.state, scenario.explanation).has(scenario.blocks);
 
     let result = result(&played);
-    for words in scenario.told {
+    for words in scenario.reported {
         assert!(result.contains(words), "{name}: expected {words:?} in {result:?}");
     }
     assert!(!result.contains(scenario.not_told), "{name}: {result:?}");

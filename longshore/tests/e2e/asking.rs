@@ -86,26 +86,26 @@ impl Answer<'_> {
 
 /// A task that waits for an answer.
 #[derive(Debug)]
-pub(crate) struct Asking {
+pub(crate) struct AskingTask {
     pub(crate) task: String,
     /// Where its log stood when it asked.
     cursor: u64,
 }
 
-impl Asking {
+impl AskingTask {
     /// Of a stream that ended, or was left, at an ask. The tool call that asks may be shown once more behind it.
     pub(crate) fn of(frames: &[Frame]) -> Self {
         let last = frames.last().expect("a stream has a frame");
-        let told = frames.iter().rev().find_map(state);
-        assert_eq!(told, Some("INPUT_REQUIRED"), "the stream did not end at an ask: {frames:#?}");
+        let reported = frames.iter().rev().find_map(state);
+        assert_eq!(reported, Some("INPUT_REQUIRED"), "the stream did not end at an ask: {frames:#?}");
         Self { task: task_id(last), cursor: id(last) }
     }
 }
 
 impl Harness {
     /// Sends a prompt by a client that knows no extension. Its stream closes at the ask.
-    pub(crate) async fn until_asked(&self, message: &Value) -> Asking {
-        Asking::of(&self.client.stream(message).await.rest().await)
+    pub(crate) async fn until_asked(&self, message: &Value) -> AskingTask {
+        AskingTask::of(&self.client.stream(message).await.rest().await)
     }
 
     /// The open asks, as a client finds them that knows no task.
@@ -136,7 +136,7 @@ impl Harness {
 
     /// Answers by the method of the extension.
     pub(crate) async fn answer_by_method(&self, request: &str, answer: Answer<'_>) -> Result<(), RpcError> {
-        let answered = knowing(&self.client).try_call(answer.method(), answer.params(request)).await?;
+        let answered = with_interrupts(&self.client).try_call(answer.method(), answer.params(request)).await?;
         assert_eq!(answered, json!({"ok": true, "request_id": request}));
         Ok(())
     }
@@ -144,7 +144,7 @@ impl Harness {
     /// Answers the ask and gives the task when it asks again or has ended.
     pub(crate) async fn answer(
         &self,
-        asking: &mut Asking,
+        asking: &mut AskingTask,
         request: &str,
         by: By,
         answer: Answer<'_>,
@@ -180,7 +180,7 @@ impl Harness {
 
     /// By a client that knows asks: its stream stays open and says everything that it needs.
     async fn play_by_method(&self, prompt: &str, asks: &[(&str, Answer<'_>)]) -> String {
-        let mut stream = knowing(&self.client).stream(&message(prompt)).await;
+        let mut stream = with_interrupts(&self.client).stream(&message(prompt)).await;
         let mut asked = Vec::new();
         while asked.len() < asks.len() {
             let frames = stream.until("an ask", |frame| phase(frame) == Some("asked")).await;
@@ -197,11 +197,11 @@ impl Harness {
             let request = request_id(frame);
             let answered = self.answer_by_method(request, *answer).await;
             answered.unwrap_or_else(|error| panic!("{prompt}: {answer:?} was refused: {}", error.body));
-            let told = stream.until("the end of the ask", |frame| phase(frame) == Some("resolved")).await;
-            let told = told.last().expect("a frame was found");
-            assert_eq!(request_id(told), request, "{prompt}: another ask ended");
-            let outcome = interrupt_field(told, "outcome");
-            assert_eq!(outcome, answer.outcome(), "{prompt}: {:#}", told.json);
+            let reported = stream.until("the end of the ask", |frame| phase(frame) == Some("resolved")).await;
+            let reported = reported.last().expect("a frame was found");
+            assert_eq!(request_id(reported), request, "{prompt}: another ask ended");
+            let outcome = interrupt_field(reported, "outcome");
+            assert_eq!(outcome, answer.outcome(), "{prompt}: {:#}", reported.json);
         }
         let rest = stream.rest().await;
         assert!(
@@ -220,7 +220,7 @@ impl Harness {
             let (request, (words, answer)) = (&requests[open - 1], asks[open - 1]);
             check_ask(prompt, &task, words);
             if open > 1 {
-                self.words_are_unclear(&asking.task, &requests[..open]).await;
+                self.assert_ambiguous_text_refused(&asking.task, &requests[..open]).await;
             }
             // Words can answer the only ask alone.
             let by = if open > 1 { By::Data } else { by };
@@ -230,7 +230,7 @@ impl Harness {
     }
 
     /// A word alone does not say which ask is meant: it is refused with a list of them.
-    async fn words_are_unclear(&self, task: &str, open: &[String]) {
+    async fn assert_ambiguous_text_refused(&self, task: &str, open: &[String]) {
         let unclear = message_on(task, &json!({"text": "once"}));
         let refused = self.client.try_send(&unclear).await.expect_err("nobody knows which is meant");
         assert!(matches!(refused.code, -32602 | 400), "{}", refused.body);
@@ -243,18 +243,18 @@ impl Harness {
     pub(crate) async fn finished(&self, prompt: &str, task: &str) -> Played {
         let frames = self.client.resume(task, 0).await.rest().await;
         let played = self.check(prompt, frames, Agreement::Whole).await;
-        self.nothing_is_asked(prompt).await;
+        self.assert_no_open_asks(prompt).await;
         played
     }
 
     /// Fails when anybody still asks, here or at OpenCode.
-    pub(crate) async fn nothing_is_asked(&self, name: &str) {
+    pub(crate) async fn assert_no_open_asks(&self, name: &str) {
         assert_eq!(self.listed().await, Vec::<Value>::new(), "{name}: asks are still listed");
         assert_eq!(self.opencode.asks().await, Vec::<String>::new(), "{name}: OpenCode still asks");
     }
 
     /// Fails unless an answer to an ask that was closed is refused, whichever way it comes.
-    pub(crate) async fn is_not_found(&self, name: &str, task: &str, request: &str, answer: Answer<'_>) {
+    pub(crate) async fn assert_ask_not_found(&self, name: &str, task: &str, request: &str, answer: Answer<'_>) {
         let late = self.answer_by_method(request, answer).await.expect_err("nothing is asked any more");
         assert_eq!(late.reason(), "INTERRUPT_REQUEST_NOT_FOUND", "{name}: {}", late.body);
         let late = message_on(task, &json!({"data": answer.data(request)}));
@@ -264,7 +264,7 @@ impl Harness {
 }
 
 /// The client, as one that knows asks.
-pub(crate) fn knowing(client: &Client) -> Client {
+pub(crate) fn with_interrupts(client: &Client) -> Client {
     client.activating(&[INTERRUPT])
 }
 
@@ -290,7 +290,7 @@ pub(crate) fn request_id(frame: &Frame) -> &str {
 /// Fails unless the status says in plain words what is asked, and how to answer.
 fn check_ask(name: &str, status: &Value, words: &str) {
     assert_eq!(state_of(status), "INPUT_REQUIRED", "{name}: {status:#}");
-    let told = explanation(status);
-    assert!(told.contains(words), "{name}: expected {words:?} in {told:?}");
-    assert!(told.contains("Answer with a message on this task"), "{name}: {told:?}");
+    let reported = explanation(status);
+    assert!(reported.contains(words), "{name}: expected {words:?} in {reported:?}");
+    assert!(reported.contains("Answer with a message on this task"), "{name}: {reported:?}");
 }

@@ -4,7 +4,7 @@
 use longshore_testkit::raw::Frame;
 use serde_json::{Value, json};
 
-use crate::asking::{Answer, Asking, By, interrupt_field, knowing, phase, request_id};
+use crate::asking::{Answer, AskingTask, By, interrupt_field, with_interrupts, phase, request_id};
 use crate::client::{Binding, message, message_in, message_on};
 use crate::frames::{check_log, context_id, explanation, state, state_of, task_id};
 use crate::harness::{Harness, wait_until_idle};
@@ -82,10 +82,10 @@ async fn readers_with_and_without_extensions_get_the_same_events() {
     with.extend(first.rest().await);
     check_log(prompt, &with);
 
-    let told: Value = with.iter().map(|frame| frame.json.clone()).collect();
-    let told = told.to_string();
+    let reported: Value = with.iter().map(|frame| frame.json.clone()).collect();
+    let reported = reported.to_string();
     for note in ["stream", "session", "progress", "interrupt", "usage"] {
-        assert!(told.contains(&format!("\"{note}\":{{")), "no shared.{note} in {told}");
+        assert!(reported.contains(&format!("\"{note}\":{{")), "no shared.{note} in {reported}");
     }
     let without: Vec<Frame> =
         with.iter().map(|frame| Frame { json: without_shared(&frame.json), ..frame.clone() }).collect();
@@ -130,14 +130,14 @@ async fn an_ask_that_is_answered_at_opencode_itself_is_noticed() {
         ),
     ] {
         let asking = harness.until_asked(&message(prompt)).await;
-        let subscribed = knowing(&harness.client).subscribe(&asking.task).await;
+        let subscribed = with_interrupts(&harness.client).subscribe(&asking.task).await;
         let request = harness.open_asks(&asking.task, 1).await.remove(0);
         assert_eq!(harness.opencode.asks().await, [request.as_str()]);
         harness.opencode.post_json(&format!("/{kind}/{request}/reply"), &reply).await;
         let frames = subscribed.rest().await;
-        let told = frames.iter().find(|frame| phase(frame) == Some("resolved"));
-        let told = told.unwrap_or_else(|| panic!("{prompt}: nobody was told of the answer: {frames:#?}"));
-        assert_eq!((request_id(told), interrupt_field(told, "outcome")), (request.as_str(), outcome));
+        let reported = frames.iter().find(|frame| phase(frame) == Some("resolved"));
+        let reported = reported.unwrap_or_else(|| panic!("{prompt}: nobody was told of the answer: {frames:#?}"));
+        assert_eq!((request_id(reported), interrupt_field(reported, "outcome")), (request.as_str(), outcome));
         harness.finished(prompt, &asking.task).await.ended("COMPLETED", "");
     }
 }
@@ -176,8 +176,8 @@ async fn an_ask_ends_with_its_turn() {
 /// A turn that is stopped while it asks: nothing is asked any more, and the conversation can go on.
 async fn stop_while_asking(harness: &Harness, name: &str, prompt: &str, by: StoppedBy, answer: Answer<'_>) {
     let frames = harness.client.stream(&message(prompt)).await.rest().await;
-    let asking = Asking::of(&frames);
-    let subscribed = knowing(&harness.client).subscribe(&asking.task).await;
+    let asking = AskingTask::of(&frames);
+    let subscribed = with_interrupts(&harness.client).subscribe(&asking.task).await;
     let request = harness.open_asks(&asking.task, 1).await.remove(0);
     let session = upstream::turn(&harness.opencode, prompt).await.session;
     match by {
@@ -190,33 +190,33 @@ async fn stop_while_asking(harness: &Harness, name: &str, prompt: &str, by: Stop
             harness.opencode.post(&format!("/session/{session}/abort")).await;
         }
     }
-    let told = subscribed.rest().await;
+    let reported = subscribed.rest().await;
     let (end, words) = match by {
         StoppedBy::Client => ("CANCELED", ""),
         StoppedBy::OpenCode => end_at_opencode(harness, prompt).await,
     };
-    assert_eq!(told.last().and_then(state), Some(end), "{name}: {told:#?}");
+    assert_eq!(reported.last().and_then(state), Some(end), "{name}: {reported:#?}");
     if by == StoppedBy::OpenCode {
-        let closed = told.iter().find(|frame| phase(frame) == Some("resolved"));
-        let closed = closed.unwrap_or_else(|| panic!("{name}: nobody was told of the ask's end: {told:#?}"));
+        let closed = reported.iter().find(|frame| phase(frame) == Some("resolved"));
+        let closed = closed.unwrap_or_else(|| panic!("{name}: nobody was told of the ask's end: {reported:#?}"));
         assert_eq!((request_id(closed), interrupt_field(closed, "outcome")), (request.as_str(), "dropped"));
     }
 
     // What is left says nothing of an ask, and answers come too late.
     let log = harness.client.resume(&asking.task, 0).await.rest().await;
     check_log(name, &log);
-    let task = knowing(&harness.client).get(&asking.task).await;
+    let task = with_interrupts(&harness.client).get(&asking.task).await;
     assert_eq!(explanation(&task), words, "{name}: a task that is over asks for nothing");
     assert_eq!(task.pointer("/metadata/shared/interrupt"), None, "{name}: {task:#}");
     assert_eq!(harness.listed().await, Vec::<Value>::new(), "{name}: asks are still listed");
-    harness.is_not_found(name, &asking.task, &request, answer).await;
+    harness.assert_ask_not_found(name, &asking.task, &request, answer).await;
 
     let next = message_in(&context_id(&frames[0]), &format!("scn:text n=1 text=\"after {name}\""));
     let next = harness.play_message(&next, Agreement::Whole).await;
     next.ended("COMPLETED", "");
     assert_eq!(next.turn.session, session, "{name}: the conversation went to another session");
     wait_until_idle(harness, &session).await;
-    harness.nothing_is_asked(name).await;
+    harness.assert_no_open_asks(name).await;
 }
 
 /// What became of a turn that was stopped there. When a sub-agent asks, OpenCode sometimes stops that one alone, in one of

@@ -119,13 +119,13 @@ async fn a_file_that_a_tool_hands_back_is_served_to_its_owner_alone() {
     assert_eq!(bytes(whole).await, picture, "another picture");
 
     let mut joined = Vec::new();
-    for (range, told) in [
+    for (range, reported) in [
         ("bytes=0-9", "bytes 0-9/145"),
         ("bytes=10-99", "bytes 10-99/145"),
         ("bytes=100-", "bytes 100-144/145"),
     ] {
         let part = get(url, Some(TOKEN), Some(("range", range))).await;
-        assert_eq!((part.status(), header(&part, "content-range")), (StatusCode::PARTIAL_CONTENT, told));
+        assert_eq!((part.status(), header(&part, "content-range")), (StatusCode::PARTIAL_CONTENT, reported));
         assert_eq!(header(&part, "etag"), tag, "{range}");
         joined.extend(bytes(part).await);
     }
@@ -265,7 +265,7 @@ async fn files_that_come_with_a_message_reach_the_model() {
             format!("sha256: {PICTURE_SHA256}"),
             format!("source: {source}"),
         ] {
-            assert!(prompt.lines().any(|told| told == line), "{words}: no {line:?} in {prompt}");
+            assert!(prompt.lines().any(|reported| reported == line), "{words}: no {line:?} in {prompt}");
         }
 
         let words = format!("scn:text n=1 (a picture as {way}, for one that sees)");

@@ -36,18 +36,18 @@ async fn a_stream_cut_at_200_points_is_the_uncut_stream() {
     let mut uncut = harness.client.stream(&message(prompt)).await;
     let mut frames = uncut.until("the first text", nth_text(1)).await;
     let task = task_id(&frames[0]);
-    let company = Company::new(&harness.client, &task).await;
+    let others = OtherReaders::new(&harness.client, &task).await;
     let cut =
         tokio::join!(cut_and_resume(&harness.client, &task, 1), async { frames.extend(uncut.rest().await) })
             .0;
     assert_same("cut during the run", &cut, &frames);
-    company.compare("during the run", &frames).await;
+    others.compare("during the run", &frames).await;
     harness.check(prompt, frames.clone(), Agreement::Whole).await.ended("COMPLETED", "");
 
     // The same when the task is over.
-    let company = Company::new(&harness.client, &task).await;
+    let others = OtherReaders::new(&harness.client, &task).await;
     assert_same("cut after the end", &cut_and_resume(&harness.client, &task, 2).await, &frames);
-    company.compare("after the end", &frames).await;
+    others.compare("after the end", &frames).await;
 
     // A cursor that the log does not have gets the task as it is, marked, and never silence.
     let beyond = harness.client.resume(&task, 1_000_000).await.rest().await;
@@ -119,13 +119,13 @@ async fn read_in_pieces(client: &Client, task: &str, random: &mut StdRng) -> (Ve
 }
 
 /// Other readers of a task: some that read, some that read late, some that never do.
-struct Company {
+struct OtherReaders {
     readers: JoinSet<Vec<Frame>>,
     late: Vec<Stream>,
     _stalled: Vec<tokio::net::TcpStream>,
 }
 
-impl Company {
+impl OtherReaders {
     async fn new(client: &Client, task: &str) -> Self {
         let mut stalled = Vec::new();
         for _ in 0..STALLED {

@@ -15,14 +15,14 @@ use longshore_testkit::gateway::Setup;
 use serde_json::{Value, json};
 
 use self::document::{Example, Seed, examples};
-use self::shell::Stage;
+use self::shell::SeedGateway;
 use crate::harness::Harness;
 
 /// What becomes of an example.
 #[derive(Clone, Copy, Debug)]
 enum Verdict {
     /// It is played, and this holds then.
-    Played(fn(&mut Stage, &Example)),
+    Played(fn(&mut SeedGateway, &Example)),
     /// It is about how to start, which `start` plays.
     Start,
     /// Nothing is played, and why.
@@ -207,7 +207,7 @@ const TABLE: &[(Seed, &str, &str, Verdict)] = &[
     ),
 ];
 
-type Check = fn(&mut Stage);
+type Check = fn(&mut SeedGateway);
 
 /// What is said in sentences, by its heading.
 const SAID: &[(Seed, &str, Check)] = &[
@@ -317,15 +317,15 @@ async fn the_examples_give_what_the_seeds_say() {
     .await;
     let workspace = harness.gateway.workspace().canonicalize().expect("the workspace exists");
     std::fs::write(workspace.join("report.pdf"), "%PDF-1.4\n%%EOF\n").expect("a file can be written");
-    let mut stage = Stage::new(harness.gateway.url(), workspace, model, harness.opencode.clone());
+    let mut gateway = SeedGateway::new(harness.gateway.url(), workspace, model, harness.opencode.clone());
     for ((_, _, _, verdict), example) in TABLE.iter().zip(&found) {
         match verdict {
-            Played(check) => check(&mut stage, example),
+            Played(check) => check(&mut gateway, example),
             Start | Not(_) => {}
         }
     }
     for (_, _, check) in SAID {
-        check(&mut stage);
+        check(&mut gateway);
     }
 }
 

@@ -100,7 +100,7 @@ async fn deliver(harness: &Harness, client: &Client, binding: Binding, way: Way,
             let listed = harness.client.call("ListTasks", json!({ "contextId": context })).await;
             assert_eq!(listed["totalSize"], 1, "{name}: {listed:#}");
             // Once the session is free, the same wish is no reason to refuse.
-            let taken = client.send(&wishing(&sent, "reject")).await;
+            let taken = client.send(&with_delivery(&sent, "reject")).await;
             assert_eq!(state_of(&taken), "COMPLETED", "{name}: {taken:#}");
             asked_once(harness, &name, &second, 2).await;
         }
@@ -150,7 +150,7 @@ async fn a_message_that_comes_at_the_very_end_of_a_turn_is_never_lost() {
         // From well before the end to well behind it.
         sleep(end * round / 22).await;
         let sent = message_in(&context_id(&frames[0]), &second);
-        let task = within("the second task", client.send(&wishing(&sent, "steer"))).await;
+        let task = within("the second task", client.send(&with_delivery(&sent, "steer"))).await;
         frames.extend(stream.rest().await);
         assert_eq!(state_of(&task), "COMPLETED", "{name}: {task:#}");
         let texts = upstream::blocks_of_task(&task).len();
@@ -315,7 +315,7 @@ async fn send(
 }
 
 /// The message with a wish in its own metadata.
-fn wishing(message: &Value, delivery: &str) -> Value {
+fn with_delivery(message: &Value, delivery: &str) -> Value {
     let mut message = message.clone();
     message["metadata"] = json!({"shared": {"delivery": delivery}});
     message

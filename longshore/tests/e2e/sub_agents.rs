@@ -15,14 +15,14 @@ const HINTS: [&str; 2] =
 const ERRAND: &str = "The errand takes its time.  It brings back rope.\n";
 
 /// A root task whose sub-agent has begun, and what was seen of it.
-struct Calling {
+struct CallingTask {
     prompt: String,
     stream: Stream,
     frames: Vec<Frame>,
     child: String,
 }
 
-impl Calling {
+impl CallingTask {
     async fn begin(harness: &Harness, prompt: String) -> Self {
         let mut stream = harness.client.stream(&message(&prompt)).await;
         let frames = stream.until("a sub-agent that has a task", |frame| child(frame).is_some()).await;
@@ -101,7 +101,7 @@ async fn a_sub_agent_is_a_task_with_its_own_stream_usage_and_end() {
         "scn:task desc=\"an errand\" in=1000 out=100 prompt={} scn:text n=2 in=3000 out=300",
         Value::from(script)
     );
-    let calling = Calling::begin(&harness, prompt).await;
+    let calling = CallingTask::begin(&harness, prompt).await;
     let (root, child) = (calling.task(), calling.child.clone());
     let context = frames::context_id(&calling.frames[0]);
 
@@ -168,7 +168,7 @@ async fn sub_agents_of_sub_agents_are_tasks_as_well() {
         "scn:task desc=\"an errand\" in=100 out=10 prompt={} scn:text n=2 in=200 out=20",
         Value::from(middle)
     );
-    let calling = Calling::begin(&harness, prompt).await;
+    let calling = CallingTask::begin(&harness, prompt).await;
     let (root, child) = (calling.task(), calling.child.clone());
     let log = harness.client.subscribe(&child).await.rest().await;
     let grandchild = raw::fold(&log)["artifacts"]
@@ -187,8 +187,8 @@ async fn sub_agents_of_sub_agents_are_tasks_as_well() {
     }
     for (task, depth, parent) in [(&shown[1], 1, &root), (&shown[2], 2, &child)] {
         assert_eq!(state_of(task), "COMPLETED", "{task:#}");
-        let told = &task["metadata"]["shared"]["parent"];
-        assert_eq!((&told["depth"], &told["task_id"]), (&depth.into(), &json!(parent)), "{task:#}");
+        let reported = &task["metadata"]["shared"]["parent"];
+        assert_eq!((&reported["depth"], &reported["task_id"]), (&depth.into(), &json!(parent)), "{task:#}");
     }
     check_child(&harness, "the first below", &shown[1], "anchor  ballast buoy ca ").await;
     check_child(&harness, "the second below", &shown[2], ERRAND).await;
@@ -203,7 +203,7 @@ async fn sub_agents_of_sub_agents_are_tasks_as_well() {
 async fn a_sub_agent_that_fails_or_is_canceled_does_not_end_the_one_that_called_it() {
     let harness = Harness::demo().await;
 
-    let calling = Calling::begin(&harness, errand("scn:http status=400")).await;
+    let calling = CallingTask::begin(&harness, errand("scn:http status=400")).await;
     let child = calling.child.clone();
     let played = calling.finish(&harness).await;
     played.ended("COMPLETED", "");
@@ -213,7 +213,7 @@ async fn a_sub_agent_that_fails_or_is_canceled_does_not_end_the_one_that_called_
     assert!(explanation(&failed).contains("status 400"), "{failed:#}");
 
     // Canceled alone.
-    let calling = Calling::begin(&harness, errand("scn:forever delay=30 scn:text n=1")).await;
+    let calling = CallingTask::begin(&harness, errand("scn:forever delay=30 scn:text n=1")).await;
     let child = calling.child.clone();
     harness.client.subscribe(&child).await.until("five texts", nth_text(5)).await;
     let canceled = harness.client.cancel(&child).await.unwrap();
@@ -226,7 +226,7 @@ async fn a_sub_agent_that_fails_or_is_canceled_does_not_end_the_one_that_called_
 
     // With the root.
     let prompt = format!("{} (canceled)", errand("scn:forever delay=30"));
-    let calling = Calling::begin(&harness, prompt).await;
+    let calling = CallingTask::begin(&harness, prompt).await;
     let (root, child) = (calling.task(), calling.child.clone());
     let mut below = harness.client.subscribe(&child).await;
     below.until("five texts", nth_text(5)).await;
@@ -250,7 +250,7 @@ async fn a_sub_agent_that_fails_or_is_canceled_does_not_end_the_one_that_called_
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_gateway_takes_sub_agents_up_again() {
     let (mut harness, model) = Harness::with_own_model().await;
-    let mut calling = Calling::begin(&harness, slow_errand()).await;
+    let mut calling = CallingTask::begin(&harness, slow_errand()).await;
     let child = calling.child.clone();
     let mut below = harness.client.subscribe(&child).await;
     let mut seen = below.until("ten texts", nth_text(10)).await;
@@ -286,7 +286,7 @@ async fn what_a_sub_agent_asks_is_seen_on_both_tasks_and_can_be_answered_on_its_
         let script = format!("scn:bash cmd=\"touch {answer}-below\" scn:text n=3");
         let prompt = format!("{} ({answer})", errand(&script));
         let frames = harness.client.stream(&message(&prompt)).await.rest().await;
-        let asking = crate::asking::Asking::of(&frames);
+        let asking = crate::asking::AskingTask::of(&frames);
         let below =
             frames.iter().find_map(child).unwrap_or_else(|| panic!("{answer}: no child: {frames:#?}"));
         for task in [&asking.task, &below] {
@@ -294,8 +294,8 @@ async fn what_a_sub_agent_asks_is_seen_on_both_tasks_and_can_be_answered_on_its_
             let asked = |frame: &Frame| frames::state(frame) == Some("INPUT_REQUIRED");
             stream.until("the ask", asked).await;
             let shown = harness.client.get(task).await;
-            let told = explanation(&shown);
-            assert!(told.contains(&format!("touch {answer}-below")), "{answer}: {shown:#}");
+            let reported = explanation(&shown);
+            assert!(reported.contains(&format!("touch {answer}-below")), "{answer}: {shown:#}");
         }
         let answered = harness.client.send(&message_on(&below, &json!({"text": answer}))).await;
         assert_eq!((&answered["id"], state_of(&answered)), (&json!(below), state), "{answer}: {answered:#}");

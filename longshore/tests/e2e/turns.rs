@@ -9,8 +9,8 @@ async fn replies_and_provider_errors_end_as_opencode_says() {
     let text = harness.play("scn:text n=6").await;
     text.ended("COMPLETED", "").has(&[("text", "anchor  ballast buoy ca capstan cargo c chart c ")]);
 
-    let told = harness.play("scn:text n=4 text=\"  kept as it is:\\n\\ttabs, ümläute, 🚢  \"").await;
-    told.ended("COMPLETED", "").has(&[("text", "  kept as it is:\n\ttabs, ümläute, 🚢  ")]);
+    let reported = harness.play("scn:text n=4 text=\"  kept as it is:\\n\\ttabs, ümläute, 🚢  \"").await;
+    reported.ended("COMPLETED", "").has(&[("text", "  kept as it is:\n\ttabs, ümläute, 🚢  ")]);
 
     let reasoned = harness.play("scn:reason rn=2 n=3").await;
     reasoned.ended("COMPLETED", "").has(&[

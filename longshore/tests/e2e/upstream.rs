@@ -60,7 +60,7 @@ pub(crate) async fn turns(opencode: &OpenCodeApi, text: &str) -> Vec<UpstreamTur
         let session = session["id"].as_str().expect("a session has an id").to_owned();
         let messages = opencode.messages(&session).await;
         for user in messages.iter().filter(|message| message["info"]["role"] == "user") {
-            if said(user) == text {
+            if message_text(user) == text {
                 let id = &user["info"]["id"];
                 let answers = messages.iter().filter(|message| message["info"]["parentID"] == *id);
                 found.push(UpstreamTurn { session: session.clone(), answers: answers.cloned().collect() });
@@ -71,7 +71,7 @@ pub(crate) async fn turns(opencode: &OpenCodeApi, text: &str) -> Vec<UpstreamTur
 }
 
 /// The texts of a message's parts.
-pub(crate) fn said(message: &Value) -> String {
+pub(crate) fn message_text(message: &Value) -> String {
     let parts = message["parts"].as_array().into_iter().flatten();
     parts.filter(|part| part["type"] == "text").filter_map(|part| part["text"].as_str()).collect()
 }

@@ -7,11 +7,11 @@ mod sandbox;
 mod traces;
 
 use rustix::process::Signal;
-use sandbox::{Here, Run};
+use sandbox::{Sandbox, FinishedRun};
 
 #[test]
 fn the_version_names_the_opencode_that_was_tested() {
-    let run = Here::new().run(&["--version"]);
+    let run = Sandbox::new().run(&["--version"]);
     assert_eq!(run.code, Some(0));
     assert_eq!(
         run.stdout,
@@ -21,14 +21,14 @@ fn the_version_names_the_opencode_that_was_tested() {
 
 #[test]
 fn the_help_of_serve_is_grouped_and_names_defaults_and_variables() {
-    let run = Here::new().run(&["serve", "--help"]);
+    let run = Sandbox::new().run(&["serve", "--help"]);
     assert_eq!(run.code, Some(0));
     insta::assert_snapshot!(run.stdout);
 }
 
 #[test]
 fn an_unknown_flag_is_refused_with_the_nearest_one() {
-    let run = Here::new().run(&["serve", "--prot", "1"]);
+    let run = Sandbox::new().run(&["serve", "--prot", "1"]);
     assert_eq!(run.code, Some(2));
     assert!(run.stderr.contains("unexpected argument '--prot'"), "{}", run.stderr);
     assert!(run.stderr.contains("'--port'"), "{}", run.stderr);
@@ -36,9 +36,9 @@ fn an_unknown_flag_is_refused_with_the_nearest_one() {
 
 #[test]
 fn a_bad_configuration_is_refused_as_a_whole_with_exit_code_2() {
-    let here = Here::new().env("A2A_LOG_LEVEL", "loud").env("A2A_PROT", "1");
-    here.write("longshore.toml", "[serve]\nprot = 1\n");
-    let run = here.run(&["serve", "--port", "80000"]);
+    let sandbox = Sandbox::new().env("A2A_LOG_LEVEL", "loud").env("A2A_PROT", "1");
+    sandbox.write("longshore.toml", "[serve]\nprot = 1\n");
+    let run = sandbox.run(&["serve", "--port", "80000"]);
     assert_eq!(run.code, Some(2));
     assert_eq!(run.stdout, "");
     assert_eq!(
@@ -52,9 +52,9 @@ fn a_bad_configuration_is_refused_as_a_whole_with_exit_code_2() {
 
 #[test]
 fn a_variable_without_effect_is_named_in_a_warning() {
-    let here =
-        Here::new().env("A2A_PROT", "1").env("A2A_CLIENT_CACHE_MAXSIZE", "1").env("OPENCODE_CONFIG", "x");
-    let run = here.run(&["token"]);
+    let sandbox =
+        Sandbox::new().env("A2A_PROT", "1").env("A2A_CLIENT_CACHE_MAXSIZE", "1").env("OPENCODE_CONFIG", "x");
+    let run = sandbox.run(&["token"]);
     assert_eq!(run.code, Some(0));
     assert_eq!(
         run.stderr,
@@ -65,23 +65,23 @@ fn a_variable_without_effect_is_named_in_a_warning() {
 
 #[test]
 fn the_token_is_made_once_and_is_the_only_output() {
-    let here = Here::new();
-    let first = here.run(&["token"]);
+    let sandbox = Sandbox::new();
+    let first = sandbox.run(&["token"]);
     assert_eq!((first.code, first.stderr.as_str()), (Some(0), ""));
     assert_eq!(first.stdout.trim().len(), 43);
-    assert_eq!(here.run(&["token"]).stdout, first.stdout);
-    assert_ne!(here.run(&["token", "--demo"]).stdout, first.stdout);
+    assert_eq!(sandbox.run(&["token"]).stdout, first.stdout);
+    assert_ne!(sandbox.run(&["token", "--demo"]).stdout, first.stdout);
 }
 
 #[test]
 fn nothing_to_stop_is_no_failure() {
-    let run = Here::new().run(&["stop"]);
+    let run = Sandbox::new().run(&["stop"]);
     assert_eq!((run.code, run.stdout.as_str()), (Some(0), "No OpenCode was left running.\n"));
 }
 
 #[test]
 fn a_missing_opencode_is_named_with_what_to_do() {
-    let run = Here::new().run(&["serve", "--port", "0", "--opencode", "no-such-opencode"]);
+    let run = Sandbox::new().run(&["serve", "--port", "0", "--opencode", "no-such-opencode"]);
     assert_eq!(run.code, Some(1));
     assert!(run.stderr.contains("no-such-opencode"), "{}", run.stderr);
     assert!(run.stderr.contains("--opencode-url"), "{}", run.stderr);
@@ -92,8 +92,8 @@ const ATTACHED: [&str; 5] = ["serve", "--port", "0", "--opencode-url", "http://1
 
 #[test]
 fn a_gateway_that_attaches_shows_itself_serves_its_card_and_ends_on_sigterm() {
-    let here = Here::new().env("A2A_TITLE", "A test agent");
-    let gateway = here.start(&ATTACHED);
+    let sandbox = Sandbox::new().env("A2A_TITLE", "A test agent");
+    let gateway = sandbox.start(&ATTACHED);
     let url = gateway.value("url");
     let card = sandbox::get(&format!("{url}/.well-known/agent-card.json"), None);
     assert_eq!(card.status, 200);
@@ -103,7 +103,7 @@ fn a_gateway_that_attaches_shows_itself_serves_its_card_and_ends_on_sigterm() {
     let tasks = format!("{url}/tasks");
     assert_eq!(sandbox::get(&tasks, None).status, 401);
     let token = gateway.value("token");
-    assert_eq!(token, here.run(&["token"]).stdout.trim());
+    assert_eq!(token, sandbox.run(&["token"]).stdout.trim());
     assert_eq!(sandbox::get(&tasks, Some(&token)).status, 200);
     assert!(gateway.stdout().contains(&format!("-H 'Authorization: Bearer {token}'")));
 
@@ -114,8 +114,8 @@ fn a_gateway_that_attaches_shows_itself_serves_its_card_and_ends_on_sigterm() {
 
 #[test]
 fn a_configured_token_is_taken_and_not_shown() {
-    let here = Here::new().env("A2A_BEARER_TOKEN", "a-secret-for-this-test");
-    let gateway = here.start(&ATTACHED);
+    let sandbox = Sandbox::new().env("A2A_BEARER_TOKEN", "a-secret-for-this-test");
+    let gateway = sandbox.start(&ATTACHED);
     let tasks = format!("{}/tasks", gateway.value("url"));
     assert_eq!(sandbox::get(&tasks, Some("a-secret-for-this-test")).status, 200);
     assert_eq!(sandbox::get(&tasks, Some("another")).status, 401);
@@ -129,42 +129,42 @@ fn a_configured_token_is_taken_and_not_shown() {
 
 #[test]
 fn a_second_gateway_on_the_same_data_is_refused() {
-    let here = Here::new();
-    let first = here.start(&ATTACHED);
-    let Run { code, stderr, .. } = here.run(&ATTACHED);
+    let sandbox = Sandbox::new();
+    let first = sandbox.start(&ATTACHED);
+    let FinishedRun { code, stderr, .. } = sandbox.run(&ATTACHED);
     assert_eq!(code, Some(1));
     let expected = format!("error: a gateway (process {}) already uses the data directory", first.pid());
     assert!(stderr.starts_with(&expected), "{stderr}");
-    let stop = here.run(&["stop"]);
+    let stop = sandbox.run(&["stop"]);
     assert_eq!(stop.code, Some(1), "an OpenCode in use is not ended: {}", stop.stderr);
     first.end(Signal::TERM);
-    assert_eq!(here.run(&["stop"]).code, Some(0));
+    assert_eq!(sandbox.run(&["stop"]).code, Some(0));
 }
 
 #[test]
 fn a_data_directory_of_another_workspace_is_refused() {
-    let here = Here::new();
-    std::fs::create_dir(here.workspace().join("other")).unwrap();
+    let sandbox = Sandbox::new();
+    std::fs::create_dir(sandbox.workspace().join("other")).unwrap();
     let serve = |workspace: &'static str| {
         let mut arguments = ATTACHED.to_vec();
         arguments.extend(["--data-dir", "data", "--workspace", workspace]);
         arguments
     };
-    here.start(&serve(".")).end(Signal::TERM);
-    let refused = here.run(&serve("other"));
+    sandbox.start(&serve(".")).end(Signal::TERM);
+    let refused = sandbox.run(&serve("other"));
     assert_eq!((refused.code, refused.stdout.as_str()), (Some(1), ""));
-    let ours = here.workspace().canonicalize().unwrap();
+    let ours = sandbox.workspace().canonicalize().unwrap();
     let expected =
         format!("belongs to the workspace {}, not to {};", ours.display(), ours.join("other").display());
     assert!(refused.stderr.contains(&expected), "{}", refused.stderr);
-    here.start(&serve("./other/..")).end(Signal::TERM);
+    sandbox.start(&serve("./other/..")).end(Signal::TERM);
 }
 
 #[test]
 fn a_port_in_use_is_named() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
-    let run = Here::new().run(&["serve", "--port", &port, "--opencode-url", "http://127.0.0.1:9"]);
+    let run = Sandbox::new().run(&["serve", "--port", &port, "--opencode-url", "http://127.0.0.1:9"]);
     assert_eq!(run.code, Some(1));
     assert!(
         run.stderr.starts_with(&format!("error: cannot listen on 127.0.0.1 port {port}")),
@@ -175,9 +175,9 @@ fn a_port_in_use_is_named() {
 
 #[test]
 fn everything_in_the_data_directory_is_private() {
-    let here = Here::new();
-    let gateway = here.start(&ATTACHED);
-    let open = sandbox::readable_by_others(&here.data());
+    let sandbox = Sandbox::new();
+    let gateway = sandbox.start(&ATTACHED);
+    let open = sandbox::readable_by_others(&sandbox.data());
     assert_eq!(open, Vec::<std::path::PathBuf>::new());
     gateway.end(Signal::TERM);
 }
@@ -187,8 +187,8 @@ fn an_attached_gateway_serves_its_card_at_once() {
     // An OpenCode that takes connections and never answers: one that the gateway waits for would keep the card away.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let opencode = format!("http://{}", silent.local_addr().unwrap());
-    let here = Here::new();
-    let gateway = here.start(&["serve", "--port", "0", "--opencode-url", &opencode]);
+    let sandbox = Sandbox::new();
+    let gateway = sandbox.start(&["serve", "--port", "0", "--opencode-url", &opencode]);
     let url = gateway.value("url");
     let card = sandbox::get(&format!("{url}/.well-known/agent-card.json"), None);
     assert_eq!(card.status, 200);
@@ -198,7 +198,7 @@ fn an_attached_gateway_serves_its_card_at_once() {
 
 #[test]
 fn the_demo_model_runs_alone() {
-    let model = Here::new().start(&["demo-model", "--port", "0"]);
+    let model = Sandbox::new().start(&["demo-model", "--port", "0"]);
     let line = model.stdout();
     let url = line.trim().strip_prefix("The demo model listens on ").unwrap().to_owned();
     assert_eq!(sandbox::get(&format!("{url}/models"), None).status, 200);

@@ -115,7 +115,7 @@ impl Caller {
     /// Calls a method that must be refused, and gives the error.
     pub(crate) async fn refused(&self, method: &str, params: Value, kind: Kind) -> Refusal {
         let refusal = self.error(method, params).await;
-        refusal.is(kind);
+        refusal.assert_kind(kind);
         refusal
     }
 
@@ -193,43 +193,43 @@ impl Caller {
     }
 
     /// `kind` and the state, as a session has them that is told as a task.
-    pub(crate) fn is_session(&self, told: &Value, upstream: &Value) {
+    pub(crate) fn assert_is_session(&self, reported: &Value, upstream: &Value) {
         let line = self.line.version();
         let id = upstream["id"].as_str().expect("a session has an id");
         let state = if self.line == ProtocolVersion::V1 { "TASK_STATE_COMPLETED" } else { "completed" };
-        assert_eq!(told["id"], id, "{line}: {told:#}");
-        assert_eq!(told["contextId"], format!("ctx:opencode-session:{id}"), "{line}: {told:#}");
-        assert_eq!(told["status"]["state"], state, "{line}: {told:#}");
-        assert_eq!(told.get("kind").is_some(), self.line == ProtocolVersion::V03, "{line}: {told:#}");
+        assert_eq!(reported["id"], id, "{line}: {reported:#}");
+        assert_eq!(reported["contextId"], format!("ctx:opencode-session:{id}"), "{line}: {reported:#}");
+        assert_eq!(reported["status"]["state"], state, "{line}: {reported:#}");
+        assert_eq!(reported.get("kind").is_some(), self.line == ProtocolVersion::V03, "{line}: {reported:#}");
         let session = json!({"id": id, "title": upstream["title"]});
-        assert_eq!(told["metadata"]["shared"]["session"], session, "{line}: {told:#}");
+        assert_eq!(reported["metadata"]["shared"]["session"], session, "{line}: {reported:#}");
     }
 
     /// Fails unless this is what OpenCode says of a message, as this line spells it.
-    pub(crate) fn is_message(&self, told: &Value, upstream: &Value) {
+    pub(crate) fn assert_is_message(&self, reported: &Value, upstream: &Value) {
         let line = self.line.version();
         let (id, session) = (&upstream["info"]["id"], upstream["info"]["sessionID"].as_str());
         let session = session.expect("a message is in a session");
-        assert_eq!(told["messageId"], *id, "{line}: {told:#}");
-        assert_eq!(told["contextId"], format!("ctx:opencode-session:{session}"), "{line}: {told:#}");
+        assert_eq!(reported["messageId"], *id, "{line}: {reported:#}");
+        assert_eq!(reported["contextId"], format!("ctx:opencode-session:{session}"), "{line}: {reported:#}");
         let role = match (self.line, upstream["info"]["role"] == "user") {
             (ProtocolVersion::V1, true) => "ROLE_USER",
             (ProtocolVersion::V1, false) => "ROLE_AGENT",
             (ProtocolVersion::V03, true) => "user",
             (ProtocolVersion::V03, false) => "agent",
         };
-        assert_eq!(told["role"], role, "{line}: {told:#}");
+        assert_eq!(reported["role"], role, "{line}: {reported:#}");
         let parts = match self.line {
-            ProtocolVersion::V1 => json!([{"text": said(upstream)}]),
-            ProtocolVersion::V03 => json!([{"kind": "text", "text": said(upstream)}]),
+            ProtocolVersion::V1 => json!([{"text": message_text(upstream)}]),
+            ProtocolVersion::V03 => json!([{"kind": "text", "text": message_text(upstream)}]),
         };
-        assert_eq!(told["parts"], parts, "{line}: {told:#}\nof\n{upstream:#}");
-        assert_eq!(told["metadata"]["shared"]["session"]["id"], session, "{line}: {told:#}");
+        assert_eq!(reported["parts"], parts, "{line}: {reported:#}\nof\n{upstream:#}");
+        assert_eq!(reported["metadata"]["shared"]["session"]["id"], session, "{line}: {reported:#}");
     }
 }
 
 /// What somebody said in a message: not what OpenCode put beside it for the model.
-pub(crate) fn said(message: &Value) -> String {
+pub(crate) fn message_text(message: &Value) -> String {
     let parts = message["parts"].as_array().into_iter().flatten();
     let said =
         parts.filter(|part| part["type"] == "text" && part["synthetic"] != true && part["ignored"] != true);
@@ -269,7 +269,7 @@ impl Refusal {
         Self { call, line, code, word, message: text(&error["message"]), fields, body: error.clone() }
     }
 
-    pub(crate) fn is(&self, kind: Kind) {
+    pub(crate) fn assert_kind(&self, kind: Kind) {
         let found = (self.code, self.word.as_str());
         assert_eq!(found, (kind.code, kind.word), "{}: {:#}", self.call, self.body);
     }
@@ -283,7 +283,7 @@ impl Refusal {
     }
 
     /// Fails unless the text for people has these words.
-    pub(crate) fn says(&self, words: &str) -> &Self {
+    pub(crate) fn assert_says(&self, words: &str) -> &Self {
         assert!(self.message.contains(words), "{}: expected {words:?} in {:#}", self.call, self.body);
         self
     }

@@ -13,7 +13,7 @@ use longshore_testkit::chaos::Speaker;
 use longshore_testkit::gateway::Setup;
 use serde_json::json;
 
-use self::external_client::{Desk, is_asking, play_all, speaks, state_in};
+use self::external_client::{ExternalSession, is_asking, play_all, speaks, state_in};
 use crate::asking::{Answer, By};
 use crate::client::{message_in, message_on, within};
 use crate::frames::{self, explanation, nth_text, state, state_of, task_id};
@@ -39,26 +39,26 @@ async fn what_is_typed_elsewhere_is_a_task_with_its_stream_and_its_ask() {
     scenarios.push(Box::pin(with_a_sub_agent(&harness)));
     scenarios.push(Box::pin(for_an_unknown_model(&harness)));
     play_all(scenarios).await;
-    harness.nothing_is_asked("after all of it").await;
+    harness.assert_no_open_asks("after all of it").await;
 }
 
 /// From the list to the stream, the ask and the answer, in one way to speak A2A.
 async fn shown_and_answered(harness: &Harness, speaker: Speaker) {
     let name = speaker.name();
-    let desk = Desk::open(harness, name).await;
+    let external = ExternalSession::open(harness, name).await;
     let made = name.replace(' ', "-");
     let prompt = format!(
         "scn:bash cmd=\"touch {made}\" ttft=2500 scn:text n=3 text=\"It is there now.\" (typed for {name})"
     );
-    let typed = desk.types(&prompt).await;
+    let typed = external.type_prompt(&prompt).await;
 
     // It works when it shows up, on either line, and as one of this conversation.
-    let task = desk.newest_of(2).await;
+    let task = external.wait_for_newest_of(2).await;
     assert_eq!(state_of(&task), "WORKING", "{name}: {task:#}");
     let id = task["id"].as_str().expect("a task has an id");
     assert_eq!(task["history"][0]["messageId"], typed, "{name}: {task:#}");
     assert_eq!(task["history"][0]["parts"][0]["text"], prompt, "{name}: {task:#}");
-    let listed = desk.listed_by(speaker).await;
+    let listed = external.listed_by(speaker).await;
     let found = listed.iter().find(|listed| listed["id"] == id);
     let found = found.unwrap_or_else(|| panic!("{name}: it is not in {listed:#?}"));
     assert_eq!(state_in(found), "WORKING", "{name}: {found:#}");
@@ -67,13 +67,13 @@ async fn shown_and_answered(harness: &Harness, speaker: Speaker) {
     let subscribe = speaker.subscribe(id);
     let stream = client.rest_stream(subscribe.verb, &subscribe.path, subscribe.body.as_ref(), None);
     let mut stream = within(name, stream).await.unwrap_or_else(|refused| panic!("{name}: {refused:?}"));
-    let mut told = Vec::new();
-    while told.last().is_none_or(|told| !is_asking(told)) {
+    let mut reported = Vec::new();
+    while reported.last().is_none_or(|reported| !is_asking(reported)) {
         let frame = within(name, stream.next()).await;
-        let frame = frame.unwrap_or_else(|| panic!("{name}: the stream ended before the ask: {told:#?}"));
-        told.push(frame.json);
+        let frame = frame.unwrap_or_else(|| panic!("{name}: the stream ended before the ask: {reported:#?}"));
+        reported.push(frame.json);
     }
-    let asked = told.last().expect("a frame was found").to_string();
+    let asked = reported.last().expect("a frame was found").to_string();
     assert!(asked.contains(&format!("touch {made}")), "{name}: the ask does not say what is asked: {asked}");
     assert!(!harness.gateway.workspace().join(&made).exists(), "{name}: it ran before somebody allowed it");
 
@@ -83,14 +83,14 @@ async fn shown_and_answered(harness: &Harness, speaker: Speaker) {
     let answered = within(name, answered).await;
     assert_eq!(answered.status, 200, "{name}: {answered:#?}");
     while let Some(frame) = within(name, stream.next()).await {
-        told.push(frame.json);
+        reported.push(frame.json);
     }
-    let states: Vec<String> = told.iter().map(state_in).filter(|state| !state.is_empty()).collect();
-    assert_eq!(states.last().map(String::as_str), Some("COMPLETED"), "{name}: {told:#?}");
-    assert!(told.iter().any(|frame| frame.to_string().contains("It is there now.")), "{name}: {told:#?}");
+    let states: Vec<String> = reported.iter().map(state_in).filter(|state| !state.is_empty()).collect();
+    assert_eq!(states.last().map(String::as_str), Some("COMPLETED"), "{name}: {reported:#?}");
+    assert!(reported.iter().any(|frame| frame.to_string().contains("It is there now.")), "{name}: {reported:#?}");
     assert!(harness.gateway.workspace().join(&made).exists(), "{name}: what was allowed did not run");
 
-    let played = desk.finished(&prompt, id, Agreement::Whole).await;
+    let played = external.finished(&prompt, id, Agreement::Whole).await;
     played.ended("COMPLETED", "").has(&[("tool:bash", "completed"), ("text", "It is there now.")]);
     // Progress is told by the same state once more.
     let mut states: Vec<&str> = played.frames.iter().filter_map(state).collect();
@@ -99,11 +99,11 @@ async fn shown_and_answered(harness: &Harness, speaker: Speaker) {
 
     // The conversation goes on, in the same session.
     let next = format!("scn:text n=1 (after {name})");
-    let next = harness.play_message(&message_in(&desk.context, &next), Agreement::Whole).await;
+    let next = harness.play_message(&message_in(&external.context, &next), Agreement::Whole).await;
     next.ended("COMPLETED", "");
-    assert_eq!(next.turn.session, desk.session, "{name}: the conversation went to another session");
-    desk.has(3).await;
-    let by_session = desk.listed_for(speaker, &format!("ctx:opencode-session:{}", desk.session)).await;
+    assert_eq!(next.turn.session, external.session, "{name}: the conversation went to another session");
+    external.assert_task_count(3).await;
+    let by_session = external.listed_for(speaker, &format!("ctx:opencode-session:{}", external.session)).await;
     assert_eq!(
         by_session.len(),
         3,
@@ -114,57 +114,57 @@ async fn shown_and_answered(harness: &Harness, speaker: Speaker) {
 /// OpenCode answers it next, without having been idle between.
 async fn in_mid_turn(harness: &Harness) {
     let name = "typed in mid-turn";
-    let desk = Desk::open(harness, name).await;
+    let external = ExternalSession::open(harness, name).await;
     let ours = "scn:text n=60 delay=30 size=6 (ours, in which somebody types)";
-    let mut stream = harness.client.stream(&message_in(&desk.context, ours)).await;
+    let mut stream = harness.client.stream(&message_in(&external.context, ours)).await;
     let mut frames = stream.until("some texts", nth_text(5)).await;
     let prompt = "scn:bash cmd=\"touch mid-turn\" scn:text n=2 text=\"And now this.\" (typed in mid-turn)";
-    desk.types(prompt).await;
+    external.type_prompt(prompt).await;
     frames.extend(stream.rest().await);
     let ours = harness.check(ours, frames, Agreement::Whole).await;
     ours.ended("COMPLETED", "");
     assert_eq!(ours.text().len(), 60 * 6, "{name}: ours has not its own text alone");
 
-    let task = desk.newest_of(3).await;
+    let task = external.wait_for_newest_of(3).await;
     let id = task["id"].as_str().expect("a task has an id");
     assert_ne!(task["id"], ours.task["id"], "{name}");
-    let request = desk.ask_of(id).await;
+    let request = external.wait_for_ask(id).await;
     let answered = harness.answer_by_method(&request, Answer::Reply("once")).await;
     answered.unwrap_or_else(|error| panic!("{name}: {}", error.body));
-    let typed = desk.finished(prompt, id, Agreement::Whole).await;
+    let typed = external.finished(prompt, id, Agreement::Whole).await;
     typed.ended("COMPLETED", "").has(&[("tool:bash", "completed"), ("text", "And now this.")]);
-    desk.has(3).await;
+    external.assert_task_count(3).await;
 }
 
 /// The ask of our own turn stays our own.
 async fn while_ours_asks(harness: &Harness) {
     let name = "typed while ours asks";
-    let desk = Desk::open(harness, name).await;
+    let external = ExternalSession::open(harness, name).await;
     let ours = "scn:bash cmd=\"touch ours-asks\" scn:text n=1 text=\"Ours is done.\" (ours asks)";
-    let mut asking = harness.until_asked(&message_in(&desk.context, ours)).await;
+    let mut asking = harness.until_asked(&message_in(&external.context, ours)).await;
     let prompt = "scn:text n=2 text=\"Theirs is done.\" (typed while ours asks)";
-    desk.types(prompt).await;
-    let request = desk.ask_of(&asking.task).await;
+    external.type_prompt(prompt).await;
+    let request = external.wait_for_ask(&asking.task).await;
     harness.answer(&mut asking, &request, By::Words, Answer::Reply("once")).await;
-    let task = desk.newest_of(3).await;
+    let task = external.wait_for_newest_of(3).await;
     let id = task["id"].as_str().expect("a task has an id").to_owned();
-    let typed = desk.finished(prompt, &id, Agreement::Whole).await;
+    let typed = external.finished(prompt, &id, Agreement::Whole).await;
     typed.ended("COMPLETED", "");
     assert_eq!(typed.last_text(), "Theirs is done.", "{name}");
     // OpenCode goes on with what was typed, and never comes back to ours: the task says so.
-    let ended = desk.finished(ours, &asking.task, Agreement::Whole).await;
+    let ended = external.finished(ours, &asking.task, Agreement::Whole).await;
     ended.ended("FAILED", "Another prompt in the same session made OpenCode drop the rest of this turn.");
     ended.has(&[("tool:bash", "completed")]);
-    desk.has(3).await;
+    external.assert_task_count(3).await;
 }
 
 /// A cancel over A2A stops it at OpenCode, whoever began it.
 async fn canceled(harness: &Harness) {
     let name = "typed and canceled";
-    let desk = Desk::open(harness, name).await;
+    let external = ExternalSession::open(harness, name).await;
     let prompt = "scn:forever (typed and canceled)";
-    desk.types(prompt).await;
-    let task = desk.newest_of(2).await;
+    external.type_prompt(prompt).await;
+    let task = external.wait_for_newest_of(2).await;
     let id = task["id"].as_str().expect("a task has an id");
     let mut stream = harness.client.subscribe(id).await;
     stream.until("some texts", nth_text(3)).await;
@@ -173,58 +173,58 @@ async fn canceled(harness: &Harness) {
     assert_eq!(state_of(&canceled), "CANCELED", "{name}: {canceled:#}");
     let rest = stream.rest().await;
     assert_eq!(rest.last().and_then(state), Some("CANCELED"), "{name}: {rest:#?}");
-    desk.stopped(prompt, id).await;
-    desk.has(2).await;
+    external.stopped(prompt, id).await;
+    external.assert_task_count(2).await;
 }
 
 async fn canceled_while_it_asks(harness: &Harness) {
     let name = "typed and canceled while it asks";
-    let desk = Desk::open(harness, name).await;
+    let external = ExternalSession::open(harness, name).await;
     let prompt = "scn:bash cmd=\"touch canceled-ask\" scn:text n=1 (typed, asks and is canceled)";
-    desk.types(prompt).await;
-    let task = desk.newest_of(2).await;
+    external.type_prompt(prompt).await;
+    let task = external.wait_for_newest_of(2).await;
     let id = task["id"].as_str().expect("a task has an id");
-    let request = desk.ask_of(id).await;
+    let request = external.wait_for_ask(id).await;
     let canceled = harness.client.cancel(id).await;
     let canceled = canceled.unwrap_or_else(|error| panic!("{name}: {}", error.body));
     assert_eq!(state_of(&canceled), "CANCELED", "{name}: {canceled:#}");
-    desk.stopped(prompt, id).await;
+    external.stopped(prompt, id).await;
     assert!(!harness.gateway.workspace().join("canceled-ask").exists(), "{name}: it ran all the same");
-    harness.is_not_found(name, id, &request, Answer::Reply("once")).await;
-    desk.has(2).await;
+    harness.assert_ask_not_found(name, id, &request, Answer::Reply("once")).await;
+    external.assert_task_count(2).await;
 }
 
 /// A message of ours that comes meanwhile waits for it, and is answered once.
 async fn before_a_message_of_ours(harness: &Harness) {
     let name = "typed before a message of ours";
-    let desk = Desk::open(harness, name).await;
+    let external = ExternalSession::open(harness, name).await;
     let prompt = "scn:bash cmd=\"touch theirs-first\" scn:text n=1 text=\"First.\" (typed before ours)";
-    desk.types(prompt).await;
-    let theirs = desk.newest_of(2).await;
+    external.type_prompt(prompt).await;
+    let theirs = external.wait_for_newest_of(2).await;
     let id = theirs["id"].as_str().expect("a task has an id");
-    let request = desk.ask_of(id).await;
+    let request = external.wait_for_ask(id).await;
     let ours = "scn:text n=1 text=\"Second.\" (ours behind it)";
-    let sent = harness.client.submit(&message_in(&desk.context, ours)).await;
+    let sent = harness.client.submit(&message_in(&external.context, ours)).await;
     let sent = sent["id"].as_str().expect("a task has an id");
     let waits = harness.client.get(sent).await;
     assert_eq!(state_of(&waits), "SUBMITTED", "{name}: {waits:#}");
     let answer = json!({"data": {"request_id": request, "reply": "once"}});
     let answered = harness.client.send(&message_on(id, &answer)).await;
     assert_eq!(state_of(&answered), "COMPLETED", "{name}: {answered:#}");
-    desk.finished(prompt, id, Agreement::Whole).await.ended("COMPLETED", "");
-    let ours = desk.finished(ours, sent, Agreement::Whole).await;
+    external.finished(prompt, id, Agreement::Whole).await.ended("COMPLETED", "");
+    let ours = external.finished(ours, sent, Agreement::Whole).await;
     ours.ended("COMPLETED", "").has(&[("text", "Second.")]);
-    desk.has(3).await;
+    external.assert_task_count(3).await;
 }
 
 /// What a sub-agent asks is asked by its task, which hangs below that of the turn.
 async fn with_a_sub_agent(harness: &Harness) {
     let name = "typed for a sub-agent";
-    let desk = Desk::open(harness, name).await;
+    let external = ExternalSession::open(harness, name).await;
     let prompt = "scn:task desc=errand prompt=\"scn:bash cmd=\\\"touch errand\\\" scn:text n=1\" \
                   scn:text n=1 text=\"The errand is done.\" (typed for a sub-agent)";
-    desk.types(prompt).await;
-    let task = desk.newest_of(2).await;
+    external.type_prompt(prompt).await;
+    let task = external.wait_for_newest_of(2).await;
     let id = task["id"].as_str().expect("a task has an id").to_owned();
     let mut stream = harness.client.resume(&id, 0).await;
     let frames = stream.until("the ask", |frame| state(frame) == Some("INPUT_REQUIRED")).await;
@@ -239,27 +239,27 @@ async fn with_a_sub_agent(harness: &Harness) {
     let rest = stream.rest().await;
     assert!(rest.last().is_some_and(frames::is_terminal), "{name}: {rest:#?}");
     assert_eq!(rest.last().map(task_id), Some(id.clone()), "{name}");
-    let played = desk.finished(prompt, &id, Agreement::Whole).await;
+    let played = external.finished(prompt, &id, Agreement::Whole).await;
     played.ended("COMPLETED", "");
     assert_eq!(played.last_text(), "The errand is done.", "{name}");
-    assert_eq!(context(&played), desk.context, "{name}");
-    desk.is_idle().await;
-    desk.has(2).await;
+    assert_eq!(context(&played), external.context, "{name}");
+    external.wait_until_idle().await;
+    external.assert_task_count(2).await;
 }
 
 /// OpenCode takes it and cannot answer it: the task says why.
 async fn for_an_unknown_model(harness: &Harness) {
     let name = "typed for an unknown model";
-    let desk = Desk::open(harness, name).await;
+    let external = ExternalSession::open(harness, name).await;
     let model = json!({"providerID": "demo", "modelID": "no-such-model"});
     let parts = json!([{"type": "text", "text": "scn:text n=1 (for an unknown model)"}]);
-    desk.posts("prompt_async", &json!({"parts": parts, "model": model})).await;
-    let task = desk.newest_of(2).await;
+    external.post("prompt_async", &json!({"parts": parts, "model": model})).await;
+    let task = external.wait_for_newest_of(2).await;
     let id = task["id"].as_str().expect("a task has an id");
     let frames = harness.client.resume(id, 0).await.rest().await;
     frames::check_log(name, &frames);
     let task = harness.client.get(id).await;
     assert_eq!(state_of(&task), "FAILED", "{name}: {task:#}");
     assert!(explanation(&task).contains("no-such-model"), "{name}: {task:#}");
-    desk.has(2).await;
+    external.assert_task_count(2).await;
 }

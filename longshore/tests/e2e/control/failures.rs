@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::caller::{Caller, Kind, ProtocolVersion, Refusal, Seen, extension};
 use super::resources;
 use super::sessions::every_method::{self, number};
-use super::fixture::{SESSION_BINDING, Stage};
+use super::fixture::{SESSION_BINDING, Fixture};
 use crate::client::{Client, message, within};
 use crate::harness::LONGSHORE;
 
@@ -23,29 +23,29 @@ const STOPS: usize = 20;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_method_tells_how_opencode_let_it_down_on_both_lines() {
-    let stage = Stage::prepared(places::switched_on, |_| {}).await;
-    sessions_that_were_deleted(&stage).await;
-    extensions_that_were_not_activated(&stage).await;
+    let fixture = Fixture::prepared(places::switched_on, |_| {}).await;
+    sessions_that_were_deleted(&fixture).await;
+    extensions_that_were_not_activated(&fixture).await;
 
-    let mut attached = Attached::to(&stage).await;
+    let mut attached = Attached::to(&fixture).await;
     let before = attached.held_by_opencode().await;
-    let asked = stage.model.journal().turns().len();
-    attached.as_many_calls_as_are_allowed(stage.harness.opencode.pid()).await;
+    let asked = fixture.model.journal().turns().len();
+    attached.as_many_calls_as_are_allowed(fixture.harness.opencode.pid()).await;
     attached.a_wrong_password().await;
     attached.o10_a_web_page_is_no_answer().await;
 
     // None of it came to anything.
     attached.begin(None).await;
     assert_eq!(attached.held_by_opencode().await, before, "something was done");
-    assert_eq!(stage.model.journal().turns().len(), asked, "somebody was prompted");
+    assert_eq!(fixture.model.journal().turns().len(), asked, "somebody was prompted");
 }
 
 /// A session that the gateway knows to be the caller's and OpenCode has no more: each method finds out by what it asks for itself.
-async fn sessions_that_were_deleted(stage: &Stage) {
-    let own = stage.session("scn:text n=1 (deleted soon)").await;
-    let (user, _) = stage.last_messages(&own.session).await;
-    stage.harness.opencode.delete(&format!("/session/{}", own.session)).await;
-    for ada in stage.ada() {
+async fn sessions_that_were_deleted(fixture: &Fixture) {
+    let own = fixture.session("scn:text n=1 (deleted soon)").await;
+    let (user, _) = fixture.last_messages(&own.session).await;
+    fixture.harness.opencode.delete(&format!("/session/{}", own.session)).await;
+    for ada in fixture.ada() {
         for (method, params) in every_method::rows(&own.session, &user) {
             if params.get("session_id").is_some() {
                 let refusal = ada.refused(method, params, Kind::NOT_FOUND).await;
@@ -56,10 +56,10 @@ async fn sessions_that_were_deleted(stage: &Stage) {
 }
 
 /// A method of 1.0 is there for those who say that they know its extension: not for those who say nothing, or know another.
-async fn extensions_that_were_not_activated(stage: &Stage) {
-    let own = stage.session("scn:text n=1 (nobody knows the extension)").await;
-    let (user, _) = stage.last_messages(&own.session).await;
-    let before = stage.content(&own.session).await;
+async fn extensions_that_were_not_activated(fixture: &Fixture) {
+    let own = fixture.session("scn:text n=1 (nobody knows the extension)").await;
+    let (user, _) = fixture.last_messages(&own.session).await;
+    let before = fixture.content(&own.session).await;
     let of_asks = [
         "opencode.permissions.list",
         "opencode.questions.list",
@@ -69,7 +69,7 @@ async fn extensions_that_were_not_activated(stage: &Stage) {
     ];
     let mut rows = all_rows(&own.session, &user);
     rows.extend(of_asks.map(|method| (method, json!({"request_id": "per_nobody"}))));
-    let client = RawClient::new(stage.harness.gateway.url(), TOKEN).speaking(ProtocolVersion::V1.version());
+    let client = RawClient::new(fixture.harness.gateway.url(), TOKEN).speaking(ProtocolVersion::V1.version());
     for (method, params) in rows {
         let uri = extension(method).unwrap_or_else(|| panic!("{method} has no extension")).uri();
         for activated in [vec![], vec![SESSION_BINDING]] {
@@ -92,7 +92,7 @@ async fn extensions_that_were_not_activated(stage: &Stage) {
             assert_eq!(info["metadata"], facts, "{method}: {error:#}");
         }
     }
-    assert_eq!(stage.content(&own.session).await, before, "something was said");
+    assert_eq!(fixture.content(&own.session).await, before, "something was said");
 }
 
 /// What each method is called with.
@@ -108,7 +108,7 @@ fn all_rows(session: &str, user: &str) -> Vec<(&'static str, Value)> {
 /// those wait for the only place, so that no stop would find it free before they are done.
 async fn answered(ada: &Caller) {
     while let Err(refusal) = ada.call(PROVIDERS, json!({})).await {
-        refusal.is(Kind::BACKPRESSURE);
+        refusal.assert_kind(Kind::BACKPRESSURE);
     }
 }
 
@@ -125,8 +125,8 @@ struct Attached {
 }
 
 impl Attached {
-    async fn to(stage: &Stage) -> Self {
-        let record = Record::read(&stage.harness.gateway.data_dir()).expect("OpenCode runs");
+    async fn to(fixture: &Fixture) -> Self {
+        let record = Record::read(&fixture.harness.gateway.data_dir()).expect("OpenCode runs");
         let url = format!("http://127.0.0.1:{}", record.port);
         let setup = Setup::attached(LONGSHORE, &url).env("OPENCODE_AUTH_PASSWORD", record.password);
         let gateway = Gateway::start(setup.flag("--session-shell").flag("--workspace-mutations")).await;
@@ -185,8 +185,8 @@ impl Attached {
         let [ada, _] = self.callers();
         let mut held = json!({});
         for method in ["sessions.list", "workspaces.list", "worktrees.list"] {
-            let told = ada.result(&format!("opencode.{method}"), json!({})).await;
-            let ids = told["items"].as_array().unwrap_or_else(|| panic!("no items in {told:#}"));
+            let reported = ada.result(&format!("opencode.{method}"), json!({})).await;
+            let ids = reported["items"].as_array().unwrap_or_else(|| panic!("no items in {reported:#}"));
             held[method] = ids.iter().map(|item| item["id"].clone()).collect();
         }
         let sessions = self.calls.iter().filter_map(|(.., params)| params.get("session_id"));
@@ -208,14 +208,14 @@ impl Attached {
             let (refused, held) = match select(first, second).await {
                 Either::Left((refused, held)) | Either::Right((refused, held)) => (refused, held),
             };
-            refused.expect_err("OpenCode stands still").is(Kind::BACKPRESSURE);
+            refused.expect_err("OpenCode stands still").assert_kind(Kind::BACKPRESSURE);
             for refusal in self.all_are_refused(Kind::BACKPRESSURE).await {
                 assert!(number(&refusal.detail("retry_after_seconds")).is_some(), "{:#}", refusal.body);
             }
             drop(paused);
             match held.await {
                 Ok(_) => return,
-                Err(refusal) => refusal.is(Kind::BACKPRESSURE),
+                Err(refusal) => refusal.assert_kind(Kind::BACKPRESSURE),
             }
         }
         panic!("the one call that is allowed was never this one");
@@ -227,7 +227,7 @@ impl Attached {
         for refusal in self.all_are_refused(Kind::HTTP).await {
             assert_eq!(number(&refusal.detail("upstream_status")), Some(401), "{:#}", refusal.body);
             assert!(refusal.detail("retry_after_seconds").is_null(), "{:#}", refusal.body);
-            refusal.says("user name or password");
+            refusal.assert_says("user name or password");
         }
     }
 

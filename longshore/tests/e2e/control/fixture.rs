@@ -22,7 +22,7 @@ const COMMANDS: &str = r#"{
 }"#;
 
 #[derive(Debug)]
-pub(crate) struct Stage {
+pub(crate) struct Fixture {
     pub(crate) harness: Harness,
     /// It outlives whatever OpenCode calls it.
     pub(crate) model: DemoModel,
@@ -31,12 +31,12 @@ pub(crate) struct Stage {
 
 /// A session that somebody has, with what is in it.
 #[derive(Clone, Debug)]
-pub(crate) struct Own {
+pub(crate) struct OwnedSession {
     pub(crate) session: String,
     pub(crate) context: String,
 }
 
-impl Stage {
+impl Fixture {
     /// With these flags.
     pub(crate) async fn start(flags: &[&str]) -> Self {
         Self::configured(flags, |_| {}).await
@@ -90,18 +90,18 @@ impl Stage {
     }
 
     /// A session of the operator's in which this was said first.
-    pub(crate) async fn session(&self, prompt: &str) -> Own {
+    pub(crate) async fn session(&self, prompt: &str) -> OwnedSession {
         self.own(&self.harness.client, &message(prompt)).await
     }
 
     /// The same in a directory of the workspace.
-    pub(crate) async fn session_in(&self, directory: &str, prompt: &str) -> Own {
+    pub(crate) async fn session_in(&self, directory: &str, prompt: &str) -> OwnedSession {
         let mut message = message(prompt);
         message["metadata"] = json!({"opencode": {"directory": directory}});
         self.own(&self.harness.client, &message).await
     }
 
-    pub(crate) async fn session_of_bob(&self, prompt: &str) -> Own {
+    pub(crate) async fn session_of_bob(&self, prompt: &str) -> OwnedSession {
         self.own(&self.client_of_bob(), &message(prompt)).await
     }
 
@@ -109,18 +109,18 @@ impl Stage {
         Client::with_token(&self.harness.gateway, EVE)
     }
 
-    pub(crate) async fn session_of_eve(&self, prompt: &str) -> Own {
+    pub(crate) async fn session_of_eve(&self, prompt: &str) -> OwnedSession {
         self.own(&self.client_of_eve(), &message(prompt)).await
     }
 
-    async fn own(&self, client: &Client, message: &Value) -> Own {
+    async fn own(&self, client: &Client, message: &Value) -> OwnedSession {
         let task = client.activating(&[SESSION_BINDING]).send(message).await;
         assert_eq!(state_of(&task), "COMPLETED", "{task:#}");
         let text = |pointer: &str| {
             let found = task.pointer(pointer).and_then(Value::as_str);
             found.unwrap_or_else(|| panic!("no {pointer} in {task:#}")).to_owned()
         };
-        let own = Own { session: text("/metadata/shared/session/id"), context: text("/contextId") };
+        let own = OwnedSession { session: text("/metadata/shared/session/id"), context: text("/contextId") };
         // OpenCode names a session beside its first turn, and until then it is about to change.
         let deadline = tokio::time::Instant::now() + PATIENCE;
         loop {
@@ -133,14 +133,14 @@ impl Stage {
     }
 
     /// Says something more in a session of the operator's.
-    pub(crate) async fn say(&self, own: &Own, prompt: &str) -> Value {
+    pub(crate) async fn say(&self, own: &OwnedSession, prompt: &str) -> Value {
         let task = self.harness.client.send(&message_in(&own.context, prompt)).await;
         assert_eq!(state_of(&task), "COMPLETED", "{prompt}: {task:#}");
         task
     }
 
     /// A task of the operator's that goes on in a session until it is canceled.
-    pub(crate) async fn running(&self, own: &Own) -> String {
+    pub(crate) async fn running(&self, own: &OwnedSession) -> String {
         let message = message_in(&own.context, "scn:forever");
         let task = self.harness.client.submit(&message).await;
         let task = task["id"].as_str().unwrap_or_else(|| panic!("no task: {task:#}")).to_owned();

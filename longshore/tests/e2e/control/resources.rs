@@ -18,7 +18,7 @@ use longshore_testkit::raw::{Answer, RawClient};
 use serde_json::{Value, json};
 
 use super::caller::{CANARY, Caller, Kind, ProtocolVersion};
-use super::fixture::Stage;
+use super::fixture::Fixture;
 use crate::client::{PATIENCE, within};
 
 /// So often OpenCode is killed until everybody has found it dead.
@@ -49,15 +49,15 @@ fn is_change(method: &str) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_method_works_and_has_its_errors_on_both_lines() {
-    let mut stage = Stage::prepared(switched_on, hide_canaries).await;
+    let mut fixture = Fixture::prepared(switched_on, hide_canaries).await;
     // Nothing is missing here, and nothing is here that is not there.
-    for ada in stage.ada() {
+    for ada in fixture.ada() {
         let elsewhere = ["opencode.sessions.", "opencode.permissions.", "opencode.questions."];
         let mut served: BTreeSet<String> = ada.served("opencode.").await.into_iter().collect();
         served.retain(|method| !elsewhere.iter().any(|prefix| method.starts_with(prefix)));
         assert_eq!(served, rows().map(|(method, _)| method.to_owned()).into(), "{:?}", ada.line);
     }
-    for eve in stage.eve() {
+    for eve in fixture.eve() {
         for (method, params) in rows() {
             if is_change(method) {
                 eve.refused(method, params, Kind::UNAUTHORIZED).await;
@@ -66,20 +66,20 @@ async fn every_method_works_and_has_its_errors_on_both_lines() {
             }
         }
     }
-    make_checkouts_slow(&root(&stage));
-    models::are_listed(&stage).await;
-    projects_are_told(&stage).await;
-    worktrees::are_made_reset_and_removed(&stage).await;
-    workspaces::are_made_and_removed(&stage).await;
-    for ada in stage.ada() {
+    make_checkouts_slow(&root(&fixture));
+    models::are_listed(&fixture).await;
+    projects_are_told(&fixture).await;
+    worktrees::are_made_reset_and_removed(&fixture).await;
+    workspaces::are_made_and_removed(&fixture).await;
+    for ada in fixture.ada() {
         for (method, _) in rows() {
             let worked = (method.to_owned(), ada.line, "ok".to_owned());
-            let seen = stage.seen.lock().expect("nobody panics while it is locked");
+            let seen = fixture.seen.lock().expect("nobody panics while it is locked");
             assert!(seen.contains(&worked), "{method} on {:?} never worked", ada.line);
         }
     }
-    extended_card::are_in_the_extended_card(&mut stage).await;
-    without_opencode(&mut stage).await;
+    extended_card::are_in_the_extended_card(&mut fixture).await;
+    without_opencode(&mut fixture).await;
 }
 
 pub(super) fn switched_on(setup: Setup) -> Setup {
@@ -100,8 +100,8 @@ fn hide_canaries(configuration: &mut Value) {
 }
 
 /// The workspace of the gateway, as OpenCode spells it.
-pub(super) fn root(stage: &Stage) -> PathBuf {
-    stage.harness.gateway.workspace().canonicalize().expect("the workspace exists")
+pub(super) fn root(fixture: &Fixture) -> PathBuf {
+    fixture.harness.gateway.workspace().canonicalize().expect("the workspace exists")
 }
 
 fn path(path: &Path) -> &str {
@@ -131,38 +131,38 @@ fn make_checkouts_slow(root: &Path) {
 }
 
 /// The extended card of a line.
-async fn card(stage: &Stage, line: ProtocolVersion) -> Answer {
+async fn card(fixture: &Fixture, line: ProtocolVersion) -> Answer {
     let path = match line {
         ProtocolVersion::V1 => "/extendedAgentCard",
         ProtocolVersion::V03 => "/agent/authenticatedExtendedCard",
     };
-    let client = RawClient::new(stage.harness.gateway.url(), TOKEN).speaking(line.version());
+    let client = RawClient::new(fixture.harness.gateway.url(), TOKEN).speaking(line.version());
     let card = within("the card", client.rest("GET", path, None)).await;
     assert_eq!(card.status, 200, "{card:#?}");
     card
 }
 
 /// One that has seen another project tells where its own is, and of the other only that it is there.
-async fn projects_are_told(stage: &Stage) {
-    let elsewhere = root(stage).with_file_name("elsewhere");
+async fn projects_are_told(fixture: &Fixture) {
+    let elsewhere = root(fixture).with_file_name("elsewhere");
     std::fs::create_dir(&elsewhere).expect("a directory can be made");
     git(&elsewhere, &["init", "--quiet"]);
     git(&elsewhere, &["commit", "--quiet", "--allow-empty", "--message=Begin elsewhere"]);
-    let other = stage.harness.opencode.get(&format!("/project/current?directory={}", path(&elsewhere))).await;
-    let own = stage.harness.opencode.get("/project/current").await;
+    let other = fixture.harness.opencode.get(&format!("/project/current?directory={}", path(&elsewhere))).await;
+    let own = fixture.harness.opencode.get("/project/current").await;
     assert_ne!(own["id"], other["id"], "{other:#}");
-    for ada in stage.ada() {
+    for ada in fixture.ada() {
         let is_old = ada.line == ProtocolVersion::V03;
-        let told = ada.result("opencode.projects.current", json!({})).await;
-        assert_eq!((&told["item"]["id"], &told["item"]["vcs"]), (&own["id"], &json!("git")), "{told:#}");
+        let reported = ada.result("opencode.projects.current", json!({})).await;
+        assert_eq!((&reported["item"]["id"], &reported["item"]["vcs"]), (&own["id"], &json!("git")), "{reported:#}");
         let all = ada.result("opencode.projects.list", json!({})).await;
         let find = |id: &Value| {
             let found = all["items"].as_array().into_iter().flatten().find(|project| project["id"] == *id);
             found.unwrap_or_else(|| panic!("{id} is not in {all:#}"))
         };
-        for told in [&told["item"], find(&own["id"])] {
-            let worktree = is_old.then(|| json!(root(stage)));
-            assert_eq!(told.get("worktree"), worktree.as_ref(), "{told:#}");
+        for reported in [&reported["item"], find(&own["id"])] {
+            let worktree = is_old.then(|| json!(root(fixture)));
+            assert_eq!(reported.get("worktree"), worktree.as_ref(), "{reported:#}");
         }
         assert_eq!(find(&other["id"]).get("worktree"), None, "{all:#}");
         assert!(!all.to_string().contains("elsewhere"), "{all:#}");
@@ -176,13 +176,13 @@ async fn projects_are_told(stage: &Stage) {
 }
 
 /// The gateway starts another OpenCode at once. Whoever finds it there again is called once more without it.
-async fn without_opencode(stage: &mut Stage) {
+async fn without_opencode(fixture: &mut Fixture) {
     let mut left: Vec<(Caller, &'static str, Value)> = Vec::new();
-    for ada in stage.ada() {
+    for ada in fixture.ada() {
         left.extend(rows().map(|(method, params)| (ada.clone(), method, params)));
     }
     for _ in 0..KILLS {
-        let pid = stage.harness.opencode.pid();
+        let pid = fixture.harness.opencode.pid();
         kill(pid);
         until(PATIENCE, "OpenCode is gone", || !is_alive(pid)).await;
         let calls = left.iter().map(|(ada, method, params)| ada.call(method, params.clone()));
@@ -191,7 +191,7 @@ async fn without_opencode(stage: &mut Stage) {
         for (call, answer) in left.into_iter().zip(answers) {
             match answer {
                 Err(refusal) if refusal.word == "UPSTREAM_UNREACHABLE" => {
-                    refusal.is(Kind::UNREACHABLE);
+                    refusal.assert_kind(Kind::UNREACHABLE);
                     // What may have been done is not to be done again without a look.
                     let is_open = refusal.message.contains("may have been done");
                     let again = refusal.detail("retry_after_seconds");
@@ -204,7 +204,7 @@ async fn without_opencode(stage: &mut Stage) {
                 _ => found.push(call),
             }
         }
-        stage.harness.until_opencode_is_back(pid).await;
+        fixture.harness.until_opencode_is_back(pid).await;
         left = found;
         if left.is_empty() {
             return;

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 /// A gateway, and what the examples before this one led to.
 #[derive(Debug)]
-pub(super) struct Stage {
+pub(super) struct SeedGateway {
     pub(super) url: String,
     pub(super) workspace: PathBuf,
     pub(super) model: DemoModel,
@@ -38,7 +38,7 @@ pub(super) struct Reply {
     pub(super) body: String,
 }
 
-impl Stage {
+impl SeedGateway {
     pub(super) fn new(url: &str, workspace: PathBuf, model: DemoModel, opencode: OpenCodeApi) -> Self {
         Self {
             url: url.to_owned(),

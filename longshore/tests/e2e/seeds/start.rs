@@ -37,17 +37,17 @@ async fn the_gateway_starts_as_the_guide_says() {
     let shell_use = found.iter().find(|example| example.calls == "opencode.sessions.shell");
     let shell_use = shell_use.expect("an example that uses a shell");
 
-    let place = Place::new().await;
-    let opencode = place.start(&upstream.text.replace("--port 4096", "--port 0"), "listening on ").await;
+    let setup = GuideSetup::new().await;
+    let opencode = setup.start(&upstream.text.replace("--port 4096", "--port 0"), "listening on ").await;
     let fill = |text: &str| {
-        let workspace = place.workspace().display().to_string();
-        let filled = text.replace("/abs/path/to/workspace", &workspace).replace("8000", &place.port);
+        let workspace = setup.workspace().display().to_string();
+        let filled = text.replace("/abs/path/to/workspace", &workspace).replace("8000", &setup.port);
         filled.replace("http://127.0.0.1:4096", &opencode.url)
     };
     let shell = Shell::new();
     // The id of the task that the example of a send makes, or finds, there.
     let task_of = async |script: &str| -> String {
-        let gateway = place.start(script, "url ").await;
+        let gateway = setup.start(script, "url ").await;
         let fill = |example: &Example, token: &str| {
             example.text.replace("http://127.0.0.1:8000", &gateway.url).replace("<your-token>", token)
         };
@@ -72,7 +72,7 @@ async fn the_gateway_starts_as_the_guide_says() {
     assert_eq!(task_of(&plain).await, task_of(&plain).await, "by default tasks are kept");
     let database = fill(&database.text);
     assert_eq!(task_of(&database).await, task_of(&database).await, "tasks are kept in the database");
-    assert!(place.workspace().join("opencode-a2a.db").is_file(), "the database is not where it should be");
+    assert!(setup.workspace().join("opencode-a2a.db").is_file(), "the database is not where it should be");
     let memory = format!("export {}\n{plain}", memory.text);
     assert_ne!(task_of(&memory).await, task_of(&memory).await, "tasks are kept in memory only");
     opencode.end().await;
@@ -80,7 +80,7 @@ async fn the_gateway_starts_as_the_guide_says() {
 
 /// A home, a workspace, and the name under which the guide knows the gateway.
 #[derive(Debug)]
-struct Place {
+struct GuideSetup {
     root: TempDir,
     environment: BTreeMap<OsString, OsString>,
     /// Of the gateway.
@@ -88,7 +88,7 @@ struct Place {
     _model: DemoModel,
 }
 
-impl Place {
+impl GuideSetup {
     async fn new() -> Self {
         let model = DemoModel::start(SocketAddr::from(([127, 0, 0, 1], 0)), &Tasks::new()).await;
         let model = model.expect("a free port on loopback");

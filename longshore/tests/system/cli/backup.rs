@@ -7,13 +7,13 @@ use std::path::Path;
 use rustix::process::Signal;
 
 use crate::cli::ATTACHED;
-use crate::cli::sandbox::{self, Here, Run};
+use crate::cli::sandbox::{self, Sandbox, FinishedRun};
 
 /// A directory that was served once.
-fn served() -> Here {
-    let here = Here::new();
-    here.start(&ATTACHED).end(Signal::TERM);
-    here
+fn served() -> Sandbox {
+    let sandbox = Sandbox::new();
+    sandbox.start(&ATTACHED).end(Signal::TERM);
+    sandbox
 }
 
 fn names(directory: &Path) -> Vec<String> {
@@ -23,101 +23,101 @@ fn names(directory: &Path) -> Vec<String> {
     names
 }
 
-fn refused(run: &Run, words: &str) {
+fn refused(run: &FinishedRun, words: &str) {
     assert_eq!((run.code, run.stdout.as_str()), (Some(1), ""), "{}", run.stderr);
     assert!(run.stderr.starts_with("error: ") && run.stderr.contains(words), "{}", run.stderr);
 }
 
 #[test]
 fn the_help_says_what_is_in_it() {
-    let run = Here::new().run(&["backup", "--help"]);
+    let run = Sandbox::new().run(&["backup", "--help"]);
     assert_eq!(run.code, Some(0));
     insta::assert_snapshot!(run.stdout);
 }
 
 #[test]
 fn a_backup_is_a_private_data_directory_that_can_be_served() {
-    let here = served();
-    let run = here.run(&["backup", "copy"]);
+    let sandbox = served();
+    let run = sandbox.run(&["backup", "copy"]);
     assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
     assert!(run.stdout.starts_with("Backed up 0 tasks with 0 events ("), "{}", run.stdout);
     assert!(run.stdout.ends_with("longshore serve --data-dir copy\n"), "{}", run.stdout);
-    let copy = here.workspace().join("copy");
+    let copy = sandbox.workspace().join("copy");
     assert_eq!(names(&copy), ["kind", "longshore.db", "token", "workspace"]);
-    assert_eq!(support::readable_by_others(&here.workspace()), Vec::<std::path::PathBuf>::new());
+    assert_eq!(support::readable_by_others(&sandbox.workspace()), Vec::<std::path::PathBuf>::new());
 
     // Beside the one that it is a copy of, which still has its own; with the same token, for the same workspace.
-    let first = here.start(&ATTACHED);
-    let second = here.start(&[&ATTACHED[..], &["--data-dir", "copy"]].concat());
+    let first = sandbox.start(&ATTACHED);
+    let second = sandbox.start(&[&ATTACHED[..], &["--data-dir", "copy"]].concat());
     assert_eq!(first.value("token"), second.value("token"));
     let tasks = support::get(&format!("{}/tasks", second.value("url")), Some(&first.value("token")));
     assert_eq!(tasks.status, 200, "{}", tasks.body);
     // And while both are served, both can be copied.
-    assert_eq!(here.run(&["backup", "another"]).code, Some(0));
-    assert_eq!(here.run(&["backup", "--data-dir", "copy", "of-the-copy"]).code, Some(0));
-    assert_eq!(names(&here.workspace()), ["another", "copy", "of-the-copy"]);
+    assert_eq!(sandbox.run(&["backup", "another"]).code, Some(0));
+    assert_eq!(sandbox.run(&["backup", "--data-dir", "copy", "of-the-copy"]).code, Some(0));
+    assert_eq!(names(&sandbox.workspace()), ["another", "copy", "of-the-copy"]);
 }
 
 #[test]
 fn what_is_there_is_not_touched() {
-    let here = served();
-    here.write("file", "precious");
-    std::fs::create_dir(here.workspace().join("empty")).unwrap();
-    std::os::unix::fs::symlink("nowhere", here.workspace().join("link")).unwrap();
+    let sandbox = served();
+    sandbox.write("file", "precious");
+    std::fs::create_dir(sandbox.workspace().join("empty")).unwrap();
+    std::os::unix::fs::symlink("nowhere", sandbox.workspace().join("link")).unwrap();
     for target in ["file", "empty", "link", ".", "/"] {
-        refused(&here.run(&["backup", target]), "is there already");
+        refused(&sandbox.run(&["backup", target]), "is there already");
     }
-    assert_eq!(names(&here.workspace()), ["empty", "file", "link"]);
-    assert_eq!(std::fs::read_to_string(here.workspace().join("file")).unwrap(), "precious");
-    refused(&here.run(&["backup", "none/copy"]), "cannot make the directory");
+    assert_eq!(names(&sandbox.workspace()), ["empty", "file", "link"]);
+    assert_eq!(std::fs::read_to_string(sandbox.workspace().join("file")).unwrap(), "precious");
+    refused(&sandbox.run(&["backup", "none/copy"]), "cannot make the directory");
 }
 
 #[test]
 fn without_a_store_there_is_nothing_to_copy() {
-    refused(&Here::new().run(&["backup", "copy"]), "there is no store at ");
-    let here = Here::new().env("A2A_TASK_STORE_BACKEND", "memory");
-    refused(&here.run(&["backup", "copy"]), "kept in memory only");
-    assert_eq!(names(&here.workspace()), Vec::<String>::new());
-    let here = Here::new();
-    here.write("other.db", &"no database of ours ".repeat(100));
-    refused(&here.run(&["backup", "--database", "other.db", "copy"]), "no database of the gateway");
-    assert_eq!(names(&here.workspace()), ["other.db"]);
+    refused(&Sandbox::new().run(&["backup", "copy"]), "there is no store at ");
+    let sandbox = Sandbox::new().env("A2A_TASK_STORE_BACKEND", "memory");
+    refused(&sandbox.run(&["backup", "copy"]), "kept in memory only");
+    assert_eq!(names(&sandbox.workspace()), Vec::<String>::new());
+    let sandbox = Sandbox::new();
+    sandbox.write("other.db", &"no database of ours ".repeat(100));
+    refused(&sandbox.run(&["backup", "--database", "other.db", "copy"]), "no database of the gateway");
+    assert_eq!(names(&sandbox.workspace()), ["other.db"]);
 }
 
 #[test]
 fn a_store_that_lies_elsewhere_is_named_when_it_is_to_be_served() {
-    let here = Here::new();
-    here.start(&[&ATTACHED[..], &["--database", "tasks.db"]].concat()).end(Signal::TERM);
-    let run = here.run(&["backup", "--database", "tasks.db", "copy"]);
+    let sandbox = Sandbox::new();
+    sandbox.start(&[&ATTACHED[..], &["--database", "tasks.db"]].concat()).end(Signal::TERM);
+    let run = sandbox.run(&["backup", "--database", "tasks.db", "copy"]);
     assert_eq!(run.code, Some(0), "{}", run.stderr);
     assert!(run.stdout.ends_with("--data-dir copy --database copy/longshore.db\n"), "{}", run.stdout);
 }
 
 #[test]
 fn a_backup_that_is_ended_on_the_way_leaves_nothing() {
-    let here = Here::new();
-    here.start(&[&ATTACHED[..], &["--data-dir", "data"]].concat()).end(Signal::TERM);
+    let sandbox = Sandbox::new();
+    sandbox.start(&[&ATTACHED[..], &["--data-dir", "data"]].concat()).end(Signal::TERM);
     // Whoever wants to read the store waits for this.
-    let holder = rusqlite::Connection::open(here.workspace().join("data/longshore.db")).unwrap();
+    let holder = rusqlite::Connection::open(sandbox.workspace().join("data/longshore.db")).unwrap();
     holder.pragma_update(None, "locking_mode", "exclusive").unwrap();
     holder.execute_batch("BEGIN EXCLUSIVE").unwrap();
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
-        let running = here.begin(&["backup", "--data-dir", "data", "copy"]);
-        while names(&here.workspace()).len() < 2 {
+        let running = sandbox.begin(&["backup", "--data-dir", "data", "copy"]);
+        while names(&sandbox.workspace()).len() < 2 {
             std::thread::yield_now();
         }
         let run = running.end(signal);
-        assert_eq!(names(&here.workspace()), ["data"], "{signal:?}: {}", run.stderr);
+        assert_eq!(names(&sandbox.workspace()), ["data"], "{signal:?}: {}", run.stderr);
         refused(&run, "nothing is left of the backup");
     }
     drop(holder);
-    assert_eq!(here.run(&["backup", "--data-dir", "data", "copy"]).code, Some(0));
+    assert_eq!(sandbox.run(&["backup", "--data-dir", "data", "copy"]).code, Some(0));
 }
 
 #[test]
 fn a_backup_that_does_not_fit_is_told_and_leaves_nothing() {
-    let here = served();
-    let run = here.run_limited(80, &["backup", "copy"]);
+    let sandbox = served();
+    let run = sandbox.run_limited(80, &["backup", "copy"]);
     refused(&run, "Is the disk full");
-    assert_eq!(names(&here.workspace()), Vec::<String>::new());
+    assert_eq!(names(&sandbox.workspace()), Vec::<String>::new());
 }

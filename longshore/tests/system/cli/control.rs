@@ -7,19 +7,19 @@ use longshore_testkit::raw::{Answer, RawClient};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::cli::sandbox::{Here, PATIENCE, Running};
+use crate::cli::sandbox::{Sandbox, PATIENCE, Running};
 
 /// A gateway in front of an OpenCode, and its owner on each line, with the extensions of these methods.
-fn before(fake: &FakeOpenCode, flags: &[&str]) -> (Here, Running, [RawClient; 2]) {
-    let here = Here::new().env("A2A_BEARER_TOKEN", TOKEN);
+fn start_gateway(fake: &FakeOpenCode, flags: &[&str]) -> (Sandbox, Running, [RawClient; 2]) {
+    let sandbox = Sandbox::new().env("A2A_BEARER_TOKEN", TOKEN);
     let url = fake.url();
     let serve = ["serve", "--port", "0", "--opencode-url", &url, "--workspace", fake.directory()];
-    let gateway = here.start(&[&serve[..], flags].concat());
+    let gateway = sandbox.start(&[&serve[..], flags].concat());
     let client = RawClient::new(gateway.value("url"), TOKEN);
     let extensions =
         [Extension::SessionManagement, Extension::ProviderDiscovery, Extension::WorkspaceControl];
     let new = client.activating(&extensions.map(Extension::uri));
-    (here, gateway, [new.speaking("1.0"), client.speaking("0.3")])
+    (sandbox, gateway, [new.speaking("1.0"), client.speaking("0.3")])
 }
 
 fn code(answer: &Answer) -> Value {
@@ -30,7 +30,7 @@ fn code(answer: &Answer) -> Value {
 async fn opencode_is_looked_at_and_changed_on_both_lines() {
     let fake = FakeOpenCode::start();
     fake.add_session("ses_typed", fake.directory());
-    let (_here, _gateway, clients) = before(&fake, &[]);
+    let (_here, _gateway, clients) = start_gateway(&fake, &[]);
     for client in &clients {
         let got = client.rpc("opencode.sessions.get", json!({"session_id": "ses_typed"})).await;
         assert_eq!(got.result()["item"]["id"], "ses_typed", "{got:?}");
@@ -58,15 +58,15 @@ fn among_callers(
     fake: &FakeOpenCode,
     name: &'static str,
     value: &'static str,
-) -> (Here, Running, [RawClient; 3]) {
-    let here = Here::new().env("A2A_STATIC_AUTH_CREDENTIALS", CALLERS).env(name, value);
+) -> (Sandbox, Running, [RawClient; 3]) {
+    let sandbox = Sandbox::new().env("A2A_STATIC_AUTH_CREDENTIALS", CALLERS).env(name, value);
     let url = fake.url();
     let gateway =
-        here.start(&["serve", "--port", "0", "--opencode-url", &url, "--workspace", fake.directory()]);
+        sandbox.start(&["serve", "--port", "0", "--opencode-url", &url, "--workspace", fake.directory()]);
     let clients = ["ada", "cal", "bob"].map(|who| {
         RawClient::new(gateway.value("url"), format!("{who}-token-0123456789abcdef")).speaking("0.3")
     });
-    (here, gateway, clients)
+    (sandbox, gateway, clients)
 }
 
 /// The setting for callers who trust each other, from the environment to what they are told.
@@ -129,13 +129,13 @@ async fn others_wait_for_a_session_that_is_being_taken_as_long_as_the_setting_sa
 #[tokio::test(flavor = "multi_thread")]
 async fn no_key_of_a_provider_passes() {
     let fake = FakeOpenCode::start();
-    let (_here, gateway, clients) = before(&fake, &["--log-payloads", "--log-level", "debug"]);
+    let (_here, gateway, clients) = start_gateway(&fake, &["--log-payloads", "--log-level", "debug"]);
     for client in &clients {
         for method in ["opencode.providers.list", "opencode.models.list"] {
-            let told = client.rpc(method, json!({})).await;
-            assert!(told.result()["items"].as_array().is_some_and(|items| !items.is_empty()), "{told:?}");
-            let told = told.body.to_string();
-            assert!(!told.contains(PROVIDER_KEY) && !told.contains("apiKey"), "{told}");
+            let reported = client.rpc(method, json!({})).await;
+            assert!(reported.result()["items"].as_array().is_some_and(|items| !items.is_empty()), "{reported:?}");
+            let reported = reported.body.to_string();
+            assert!(!reported.contains(PROVIDER_KEY) && !reported.contains("apiKey"), "{reported}");
         }
     }
     let log = gateway.end(Signal::TERM).stderr;
@@ -152,7 +152,7 @@ async fn what_can_do_harm_is_there_only_where_it_is_switched_on() {
     ] {
         let fake = FakeOpenCode::start();
         fake.add_session("ses_typed", fake.directory());
-        let (_here, _gateway, clients) = before(&fake, flags);
+        let (_here, _gateway, clients) = start_gateway(&fake, flags);
         for client in &clients {
             let ran = client.rpc("opencode.sessions.shell", shell.clone()).await;
             let removed = client
@@ -175,7 +175,7 @@ async fn who_changed_what_is_in_the_log_once() {
         let fake = FakeOpenCode::start();
         fake.add_session("ses_typed", fake.directory());
         let flags = ["--session-shell", "--log-payloads", "--log-format", "json", "--log-level", level];
-        let (_here, gateway, [client, _]) = before(&fake, &flags);
+        let (_here, gateway, [client, _]) = start_gateway(&fake, &flags);
         let request = json!({"agent": "build", "command": "echo hush-hush"});
         let ran = client
             .rpc("opencode.sessions.shell", json!({"session_id": "ses_typed", "request": request}))
@@ -201,6 +201,6 @@ async fn who_changed_what_is_in_the_log_once() {
 
 #[test]
 fn the_reference_of_the_methods_is_printed() {
-    let run = Here::new().run(&["methods"]);
+    let run = Sandbox::new().run(&["methods"]);
     assert_eq!((run.code, run.stdout), (Some(0), methods_reference()));
 }

@@ -8,10 +8,10 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::cli::ATTACHED;
-use crate::cli::sandbox::{Here, PATIENCE, Running, ask, get};
+use crate::cli::sandbox::{Sandbox, PATIENCE, Running, get_with_headers, get};
 
-fn start(here: &Here, flags: &[&str]) -> Running {
-    here.start(&[&ATTACHED[..], flags].concat())
+fn start(sandbox: &Sandbox, flags: &[&str]) -> Running {
+    sandbox.start(&[&ATTACHED[..], flags].concat())
 }
 
 /// What its owner was told at the start.
@@ -22,8 +22,8 @@ fn warnings(gateway: Running) -> Vec<String> {
 
 #[test]
 fn who_asks_too_often_is_told_when_to_come_back() {
-    let here = Here::new();
-    let gateway = start(&here, &["--rate-limit", "on", "--rate-requests", "2", "--rate-window", "3600"]);
+    let sandbox = Sandbox::new();
+    let gateway = start(&sandbox, &["--rate-limit", "on", "--rate-requests", "2", "--rate-window", "3600"]);
     let (tasks, token) = (format!("{}/tasks", gateway.value("url")), gateway.value("token"));
     for _ in 0..2 {
         assert_eq!(get(&tasks, Some(&token)).status, 200);
@@ -37,8 +37,8 @@ fn who_asks_too_often_is_told_when_to_come_back() {
 
 #[test]
 fn nobody_is_counted_where_only_this_machine_can_call() {
-    let here = Here::new();
-    let gateway = start(&here, &["--rate-requests", "2"]);
+    let sandbox = Sandbox::new();
+    let gateway = start(&sandbox, &["--rate-requests", "2"]);
     let (tasks, token) = (format!("{}/tasks", gateway.value("url")), gateway.value("token"));
     for _ in 0..5 {
         assert_eq!(get(&tasks, Some(&token)).status, 200);
@@ -48,17 +48,17 @@ fn nobody_is_counted_where_only_this_machine_can_call() {
 
 #[test]
 fn a_public_name_before_a_loopback_address_brings_a_warning() {
-    let here = Here::new();
-    let gateway = start(&here, &["--public-url", "https://agent.example.com"]);
+    let sandbox = Sandbox::new();
+    let gateway = start(&sandbox, &["--public-url", "https://agent.example.com"]);
     let [warning] = &warnings(gateway)[..] else { panic!("one warning is expected") };
     assert!(warning.contains("requests and wrong credentials are not counted"), "{warning}");
 }
 
 #[test]
 fn only_the_hosts_and_sites_that_are_listed_may_be_named() {
-    let here = Here::new();
+    let sandbox = Sandbox::new();
     let lists = ["--allowed-hosts", "Agent.example.com", "--allowed-origins", "https://App.example.com/"];
-    let gateway = start(&here, &lists);
+    let gateway = start(&sandbox, &lists);
     let (tasks, token) = (format!("{}/tasks", gateway.value("url")), gateway.value("token"));
     let agent = ("Host", "agent.example.com");
     for (headers, status) in [
@@ -67,7 +67,7 @@ fn only_the_hosts_and_sites_that_are_listed_may_be_named() {
         (&[agent, ("Origin", "https://app.example.com")], 200),
         (&[agent, ("Origin", "https://other.example.com")], 403),
     ] {
-        assert_eq!(ask(&tasks, headers, Some(&token)).status, status, "{headers:?}");
+        assert_eq!(get_with_headers(&tasks, headers, Some(&token)).status, status, "{headers:?}");
     }
     let expected =
         format!("the allowed hosts do not have the host of the public URL {}", gateway.value("url"));
@@ -77,8 +77,8 @@ fn only_the_hosts_and_sites_that_are_listed_may_be_named() {
 #[test]
 fn metrics_are_served_unless_they_are_off() {
     for (flag, status) in [("--metrics=true", 200), ("--metrics=false", 404)] {
-        let here = Here::new();
-        let gateway = start(&here, &[flag]);
+        let sandbox = Sandbox::new();
+        let gateway = start(&sandbox, &[flag]);
         let (metrics, token) = (format!("{}/metrics", gateway.value("url")), gateway.value("token"));
         let page = get(&metrics, Some(&token));
         assert_eq!(page.status, status, "{}", page.body);
@@ -96,8 +96,8 @@ fn bodies_are_in_the_log_only_where_that_is_asked_for() {
         (&["--log-level", "debug"], false),
     ];
     for (flags, is_written) in cases {
-        let here = Here::new();
-        let gateway = start(&here, flags);
+        let sandbox = Sandbox::new();
+        let gateway = start(&sandbox, flags);
         let (tasks, token) = (format!("{}/tasks", gateway.value("url")), gateway.value("token"));
         assert_eq!(get(&tasks, Some(&token)).status, 200);
         let log = gateway.end(Signal::TERM).stderr;
@@ -108,8 +108,8 @@ fn bodies_are_in_the_log_only_where_that_is_asked_for() {
 
 #[test]
 fn a_process_that_may_open_few_files_takes_fewer_connections() {
-    let here = Here::new();
-    let gateway = here.start_with_files(400, &ATTACHED);
+    let sandbox = Sandbox::new();
+    let gateway = sandbox.start_with_files(400, &ATTACHED);
     let card = format!("{}/.well-known/agent-card.json", gateway.value("url"));
     assert_eq!(get(&card, None).status, 200);
     let expected = "at most 144 connections are taken at once, not 8192 (limits.connections): this process may open 400 \
@@ -118,14 +118,14 @@ fn a_process_that_may_open_few_files_takes_fewer_connections() {
 }
 
 /// A gateway in front of an OpenCode whose turns wait at a gate.
-fn before(fake: &FakeOpenCode, gate: &Gate, flags: &[&str]) -> (Here, Running, RawClient) {
+fn start_gateway(fake: &FakeOpenCode, gate: &Gate, flags: &[&str]) -> (Sandbox, Running, RawClient) {
     fake.otherwise(vec![Turn::new().hold(gate).text("Done.", 1)]);
-    let here = Here::new().env("A2A_BEARER_TOKEN", TOKEN);
+    let sandbox = Sandbox::new().env("A2A_BEARER_TOKEN", TOKEN);
     let url = fake.url();
     let serve = ["serve", "--port", "0", "--opencode-url", &url, "--workspace", fake.directory()];
-    let gateway = here.start(&[&serve[..], flags].concat());
+    let gateway = sandbox.start(&[&serve[..], flags].concat());
     let client = RawClient::new(gateway.value("url"), TOKEN);
-    (here, gateway, client)
+    (sandbox, gateway, client)
 }
 
 async fn send(client: &RawClient, id: &str) -> raw::Answer {
@@ -149,7 +149,7 @@ async fn send_into(client: &RawClient, id: &str, session: &str) -> raw::Answer {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_call_more_than_may_be_under_way_is_refused() {
     let (fake, gate) = (FakeOpenCode::start(), Gate::new());
-    let (_here, _gateway, client) = before(&fake, &gate, &["--upstream-calls", "1"]);
+    let (_here, _gateway, client) = start_gateway(&fake, &gate, &["--upstream-calls", "1"]);
     let client = client.activating(&[Extension::SessionBinding.uri()]);
     fake.fault_always("GET", "/session/ses_hangs", Fault::Hang);
     // Whichever comes first has the only place, and keeps it.
@@ -166,7 +166,7 @@ async fn one_call_more_than_may_be_under_way_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_task_more_than_may_be_unfinished_is_refused() {
     let (fake, gate) = (FakeOpenCode::start(), Gate::new());
-    let (_here, _gateway, client) = before(&fake, &gate, &["--max-unfinished", "1"]);
+    let (_here, _gateway, client) = start_gateway(&fake, &gate, &["--max-unfinished", "1"]);
     let first = task(&send(&client, "m1").await);
     gate.reached().await;
     let refused = send(&client, "m2").await;
@@ -182,7 +182,7 @@ async fn one_task_more_than_may_be_unfinished_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_turn_more_than_may_run_waits_unprompted() {
     let (fake, gate) = (FakeOpenCode::start(), Gate::new());
-    let (_here, _gateway, client) = before(&fake, &gate, &["--max-turns", "1"]);
+    let (_here, _gateway, client) = start_gateway(&fake, &gate, &["--max-turns", "1"]);
     let first = task(&send(&client, "m1").await);
     gate.reached().await;
     let second = task(&send(&client, "m2").await);
@@ -204,7 +204,7 @@ async fn one_turn_more_than_may_run_waits_unprompted() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_any_part_counts_is_on_one_page() {
     let (fake, gate) = (FakeOpenCode::start(), Gate::new());
-    let (_here, _gateway, client) = before(&fake, &gate, &[]);
+    let (_here, _gateway, client) = start_gateway(&fake, &gate, &[]);
     gate.open();
     completed(&client, &task(&send(&client, "m1").await)).await;
     let page = page(&client).await;
@@ -227,7 +227,7 @@ async fn stream(client: &RawClient, id: &str) -> Result<raw::Frames, raw::Answer
 #[tokio::test(flavor = "multi_thread")]
 async fn one_stream_more_than_may_be_open_is_refused_unprompted() {
     let (fake, gate) = (FakeOpenCode::start(), Gate::new());
-    let (_here, _gateway, client) = before(&fake, &gate, &["--max-streams", "1"]);
+    let (_here, _gateway, client) = start_gateway(&fake, &gate, &["--max-streams", "1"]);
     let first = stream(&client, "m1").await.expect("there is room for one");
     gate.reached().await;
     let refused = stream(&client, "m2").await.expect_err("there is no room for two");
@@ -241,7 +241,7 @@ async fn one_stream_more_than_may_be_open_is_refused_unprompted() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_ends_in_its_time_and_its_task_goes_on() {
     let (fake, gate) = (FakeOpenCode::start(), Gate::new());
-    let (_here, _gateway, client) = before(&fake, &gate, &["--stream-max-duration", "0.2"]);
+    let (_here, _gateway, client) = start_gateway(&fake, &gate, &["--stream-max-duration", "0.2"]);
     let frames = stream(&client, "m1").await.expect("it is taken").all();
     let frames = tokio::time::timeout(PATIENCE, frames).await.expect("the stream ends");
     let reason = &frames[frames.len() - 1].json["error"]["details"][0]["reason"];

@@ -20,19 +20,19 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 const LONGSHORE: &str = env!("CARGO_BIN_EXE_longshore");
 
 /// A directory, a home and an environment for one test.
-pub(crate) struct Here {
+pub(crate) struct Sandbox {
     root: TempDir,
     environment: BTreeMap<&'static str, &'static str>,
 }
 
 /// A run that is over.
-pub(crate) struct Run {
+pub(crate) struct FinishedRun {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
-impl Here {
+impl Sandbox {
     pub(crate) fn new() -> Self {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir(root.path().join("workspace")).unwrap();
@@ -59,21 +59,21 @@ impl Here {
     }
 
     /// Runs a command to its end.
-    pub(crate) fn run(&self, arguments: &[&str]) -> Run {
+    pub(crate) fn run(&self, arguments: &[&str]) -> FinishedRun {
         ended(&mut self.command(arguments))
     }
 
     /// Runs a command to its end that may write no file of more than so many blocks of 512 bytes.
-    pub(crate) fn run_limited(&self, blocks: u32, arguments: &[&str]) -> Run {
+    pub(crate) fn run_limited(&self, blocks: u32, arguments: &[&str]) -> FinishedRun {
         let limited = format!("ulimit -f {blocks} && exec \"$0\" \"$@\"");
-        let mut command = self.surrounded(Command::new("sh"));
+        let mut command = self.in_sandbox(Command::new("sh"));
         ended(command.args(["-c", &limited, LONGSHORE]).args(arguments))
     }
 
     /// Starts a command that runs on, as a process that may open so many files.
     pub(crate) fn start_with_files(&self, files: u32, arguments: &[&str]) -> Running {
         let limited = format!("ulimit -n {files} && exec \"$0\" \"$@\"");
-        let mut command = self.surrounded(Command::new("sh"));
+        let mut command = self.in_sandbox(Command::new("sh"));
         command.args(["-c", &limited, LONGSHORE]).args(arguments);
         ready(command)
     }
@@ -90,12 +90,12 @@ impl Here {
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = self.surrounded(Command::new(LONGSHORE));
+        let mut command = self.in_sandbox(Command::new(LONGSHORE));
         command.args(arguments);
         command
     }
 
-    fn surrounded(&self, mut command: Command) -> Command {
+    fn in_sandbox(&self, mut command: Command) -> Command {
         command
             .current_dir(self.workspace())
             .env_clear()
@@ -126,9 +126,9 @@ fn ready(mut command: Command) -> Running {
     running
 }
 
-fn ended(command: &mut Command) -> Run {
+fn ended(command: &mut Command) -> FinishedRun {
     let output = command.output().unwrap();
-    Run {
+    FinishedRun {
         code: output.status.code(),
         stdout: String::from_utf8(output.stdout).unwrap(),
         stderr: String::from_utf8(output.stderr).unwrap(),
@@ -163,12 +163,12 @@ impl Running {
     }
 
     /// Ends it with a signal and waits for it.
-    pub(crate) fn end(mut self, signal: Signal) -> Run {
+    pub(crate) fn end(mut self, signal: Signal) -> FinishedRun {
         let mut child = self.child.take().unwrap();
         let pid = Pid::from_child(&child);
         kill_process(pid, signal).unwrap();
         let stderr = rest(child.stderr.take().unwrap());
-        Run { code: child.wait().unwrap().code(), stdout: self.said.clone(), stderr }
+        FinishedRun { code: child.wait().unwrap().code(), stdout: self.said.clone(), stderr }
     }
 }
 
@@ -197,11 +197,11 @@ impl Answer {
 /// One GET on a connection of its own.
 pub(crate) fn get(url: &str, token: Option<&str>) -> Answer {
     let host = url.strip_prefix("http://").unwrap().split('/').next().unwrap();
-    ask(url, &[("Host", host)], token)
+    get_with_headers(url, &[("Host", host)], token)
 }
 
 /// The same with these headers.
-pub(crate) fn ask(url: &str, headers: &[(&str, &str)], token: Option<&str>) -> Answer {
+pub(crate) fn get_with_headers(url: &str, headers: &[(&str, &str)], token: Option<&str>) -> Answer {
     let (host, path) = url.strip_prefix("http://").unwrap().split_once('/').unwrap();
     let mut stream = TcpStream::connect(host).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();

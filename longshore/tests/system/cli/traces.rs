@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::cli::ATTACHED;
-use crate::cli::sandbox::Here;
+use crate::cli::sandbox::Sandbox;
 
 /// Generous, since tests share the machine.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -66,10 +66,10 @@ fn send(url: &str, token: &str) -> String {
 #[test]
 fn a_turn_that_a_stop_leaves_is_told_before_the_end() {
     let (endpoint, requests) = collector();
-    let here =
-        Here::new().env("OTEL_EXPORTER_OTLP_HEADERS", "api-key=s3cret").env("OTEL_SERVICE_NAME", "harbour");
+    let sandbox =
+        Sandbox::new().env("OTEL_EXPORTER_OTLP_HEADERS", "api-key=s3cret").env("OTEL_SERVICE_NAME", "harbour");
     let gateway =
-        here.start(&[&ATTACHED[..], &["--otlp-endpoint", &endpoint, "--log-level", "trace"]].concat());
+        sandbox.start(&[&ATTACHED[..], &["--otlp-endpoint", &endpoint, "--log-level", "trace"]].concat());
     let answer = send(&gateway.value("url"), &gateway.value("token"));
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
     let log = gateway.end(Signal::TERM).stderr;
@@ -80,10 +80,10 @@ fn a_turn_that_a_stop_leaves_is_told_before_the_end() {
         "{head}"
     );
     assert!(!body.contains("SECRET"), "{body}");
-    let told: Value = serde_json::from_str(&body).unwrap();
-    let told = &told["resourceSpans"][0];
-    assert_eq!(told["resource"]["attributes"][0]["value"]["stringValue"], "harbour");
-    let spans = told["scopeSpans"][0]["spans"].as_array().unwrap();
+    let reported: Value = serde_json::from_str(&body).unwrap();
+    let reported = &reported["resourceSpans"][0];
+    assert_eq!(reported["resource"]["attributes"][0]["value"]["stringValue"], "harbour");
+    let spans = reported["scopeSpans"][0]["spans"].as_array().unwrap();
     assert_eq!(spans.len(), 1, "{body}");
     assert_eq!(spans[0]["name"], "invoke_agent opencode");
     assert_eq!(spans[0]["traceId"], CALLER[3..35]);
@@ -92,8 +92,8 @@ fn a_turn_that_a_stop_leaves_is_told_before_the_end() {
 
 #[test]
 fn a_collector_that_is_away_holds_nothing_up() {
-    let here = Here::new();
-    let gateway = here.start(&[&ATTACHED[..], &["--otlp-endpoint", "http://127.0.0.1:9"]].concat());
+    let sandbox = Sandbox::new();
+    let gateway = sandbox.start(&[&ATTACHED[..], &["--otlp-endpoint", "http://127.0.0.1:9"]].concat());
     let answer = send(&gateway.value("url"), &gateway.value("token"));
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
     let ended = gateway.end(Signal::TERM);

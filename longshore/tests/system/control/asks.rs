@@ -12,15 +12,15 @@ use longshore_wire::surface::ProtocolVersion;
 use longshore_wire::{v1, v03};
 use serde_json::{Value, json};
 
-use crate::control::calls::fact;
+use crate::control::calls::error_fact;
 use crate::control::errors::{Facts, Seen, check, path_end};
-use crate::control::populated::over;
-use crate::control::fixture::{Rules, Stage, call, notify, of_agent, word};
+use crate::control::populated::wait_until_ended;
+use crate::control::fixture::{Settings, Fixture, call, notify, agent_methods, error_reason};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn of_asks() -> Vec<&'static Method> {
-    let of_agent: Vec<_> = of_agent().map(|method| method.name).collect();
+    let of_agent: Vec<_> = agent_methods().map(|method| method.name).collect();
     methods::all().filter(|method| !of_agent.contains(&method.name)).collect()
 }
 
@@ -41,29 +41,29 @@ fn asking(is_permission: bool) -> Turn {
 }
 
 /// Has an agent ask for what the method is about, and gives the task and the ask.
-async fn ask(stage: &Stage, client: &RawClient, is_permission: bool, number: usize) -> (String, String) {
-    let before = stage.fake.open_asks();
-    stage.fake.queue(asking(is_permission));
+async fn ask(fixture: &Fixture, client: &RawClient, is_permission: bool, number: usize) -> (String, String) {
+    let before = fixture.fake.open_asks();
+    fixture.fake.queue(asking(is_permission));
     let mut params = message(&format!("m{number}"), "Build the quay.");
     params["configuration"] = json!({"returnImmediately": true});
     let sent = client.rpc("SendMessage", params).await.result()["task"]["id"].clone();
     let task = sent.as_str().expect("a task has an id").to_owned();
-    until(PATIENCE, "an open ask", || stage.fake.open_asks().len() > before.len()).await;
-    let ask = stage.fake.open_asks().into_iter().find(|ask| !before.contains(ask));
-    let told = async {
+    until(PATIENCE, "an open ask", || fixture.fake.open_asks().len() > before.len()).await;
+    let ask = fixture.fake.open_asks().into_iter().find(|ask| !before.contains(ask));
+    let reported = async {
         while client.task(&task).await["status"]["state"] != "TASK_STATE_INPUT_REQUIRED" {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, told).await.expect("the ask is told");
+    tokio::time::timeout(PATIENCE, reported).await.expect("the ask is told");
     (task, ask.expect("it was there a moment ago"))
 }
 
 /// Waits until the gateway has answered an ask itself, since nobody else did, and gives the ask.
-async fn answered_by_gateway(stage: &Stage, is_permission: bool) -> String {
+async fn answered_by_gateway(fixture: &Fixture, is_permission: bool) -> String {
     let begin = if is_permission { "/permission/per_" } else { "/question/que_" };
     let answered = || {
-        let log = stage.fake.log();
+        let log = fixture.fake.log();
         let found =
             log.into_iter().find(|request| request.method == "POST" && request.path.starts_with(begin));
         found.and_then(|request| Some(request.path.split('/').nth(2)?.to_owned()))
@@ -73,7 +73,7 @@ async fn answered_by_gateway(stage: &Stage, is_permission: bool) -> String {
 }
 
 /// Good parameters for an ask. A method that has none here fails the tests.
-fn good(method: &Method, ask: &str) -> Value {
+fn valid_params(method: &Method, ask: &str) -> Value {
     match method.key {
         "reply_permission" => json!({"request_id": ask, "reply": "once"}),
         "reply_question" => json!({"request_id": ask, "answers": [["Stone"]]}),
@@ -85,20 +85,20 @@ fn good(method: &Method, ask: &str) -> Value {
 
 #[tokio::test]
 async fn every_method_about_asks_gives_its_result_on_both_lines() {
-    let stage = Stage::start().await;
+    let fixture = Fixture::start().await;
     let mut number = 0;
     for method in of_asks() {
-        for line in ProtocolVersion::ALL {
+        for version in ProtocolVersion::ALL {
             for is_notification in [false, true] {
                 number += 1;
-                let (task, ask) = ask(&stage, &stage.ada, of_permissions(method), number).await;
+                let (task, ask) = ask(&fixture, &fixture.ada, of_permissions(method), number).await;
                 let kind = if of_permissions(method) { "permission" } else { "question" };
-                let what = format!("{} {line:?}", method.name);
-                let params = good(method, &ask);
+                let what = format!("{} {version:?}", method.name);
+                let params = valid_params(method, &ask);
                 if is_notification {
-                    notify(&stage.ada, line, method, &params).await;
+                    notify(&fixture.ada, version, method, &params).await;
                 } else {
-                    let result = call(&stage.ada, line, method, &params).await.result().clone();
+                    let result = call(&fixture.ada, version, method, &params).await.result().clone();
                     if method.effect == Effect::Read {
                         let [item] = result["items"].as_array().expect("items").as_slice() else {
                             panic!("one ask is open: {what} {result}")
@@ -106,30 +106,30 @@ async fn every_method_about_asks_gives_its_result_on_both_lines() {
                         let facts =
                             ["request_id", "interrupt_type", "task_id"].map(|name| item[name].clone());
                         assert_eq!(facts, [json!(ask), json!(kind), json!(task)], "{what} {item}");
-                        let others = call(&stage.bob, line, method, &params).await.result().clone();
+                        let others = call(&fixture.bob, version, method, &params).await.result().clone();
                         assert_eq!(others, json!({"items": []}), "{what}");
                     } else {
                         assert_eq!(result, json!({"ok": true, "request_id": ask}), "{what}");
                     }
                 }
                 if method.effect == Effect::Read {
-                    assert_eq!(stage.fake.open_asks(), [ask.as_str()], "a look answers nothing: {what}");
+                    assert_eq!(fixture.fake.open_asks(), [ask.as_str()], "a look answers nothing: {what}");
                     let answer = of_asks().into_iter().find(|answer| {
                         answer.effect != Effect::Read && of_permissions(answer) == of_permissions(method)
                     });
                     let answer = answer.expect("what can be listed can be answered");
-                    call(&stage.ada, line, answer, &good(answer, &ask)).await.result();
+                    call(&fixture.ada, version, answer, &valid_params(answer, &ask)).await.result();
                 }
-                let ended = over(&stage.ada, &task).await["status"]["state"].clone();
+                let ended = wait_until_ended(&fixture.ada, &task).await["status"]["state"].clone();
                 assert_eq!(ended, "TASK_STATE_COMPLETED", "{what}");
                 let how = if method.key == "reject_question" { "reject" } else { "reply" };
                 let answered = format!("/{kind}/{ask}/{how}");
-                let times = stage.fake.log().iter().filter(|request| request.path == answered).count();
+                let times = fixture.fake.log().iter().filter(|request| request.path == answered).count();
                 assert_eq!(times, 1, "{what}");
             }
         }
     }
-    stage.stop().await;
+    fixture.stop().await;
 }
 
 /// How an answer can go wrong on its way, and what is told then. The ask stays open, so it can be given again.
@@ -152,62 +152,62 @@ fn faults() -> Vec<(Fault, ErrorKind, Facts)> {
 
 /// Answers that do not reach OpenCode are told in the words of all methods that ask it, with the ask and the method.
 async fn answers_that_go_wrong(seen: &mut Seen) {
-    let rules = Rules { control_timeout: Duration::from_secs(3), ..Rules::default() };
-    let stage = Stage::start_with(rules).await;
+    let settings = Settings { control_timeout: Duration::from_secs(3), ..Settings::default() };
+    let fixture = Fixture::start_with(settings).await;
     let mut number = 0;
     for method in of_asks().into_iter().filter(|method| method.effect != Effect::Read) {
-        for line in ProtocolVersion::ALL {
+        for version in ProtocolVersion::ALL {
             number += 1;
-            let (task, ask) = ask(&stage, &stage.ada, of_permissions(method), number).await;
+            let (task, ask) = ask(&fixture, &fixture.ada, of_permissions(method), number).await;
             for (fault, kind, facts) in faults() {
                 let [upstream] = method.upstream else { panic!("{} asks one thing", method.name) };
-                stage.fake.fault_always(upstream.verb.as_str(), path_end(upstream), fault);
-                let answer = call(&stage.ada, line, method, &good(method, &ask)).await;
-                check(seen, &answer, line, method, kind, facts);
-                assert_eq!(fact(&answer, line, "requestId"), ask, "{}", answer.body);
+                fixture.fake.fault_always(upstream.verb.as_str(), path_end(upstream), fault);
+                let answer = call(&fixture.ada, version, method, &valid_params(method, &ask)).await;
+                check(seen, &answer, version, method, kind, facts);
+                assert_eq!(error_fact(&answer, version, "requestId"), ask, "{}", answer.body);
                 assert!(!answer.body.to_string().contains("127.0.0.1"), "{}", answer.body);
-                stage.fake.clear_faults();
-                assert_eq!(stage.fake.open_asks(), [ask.as_str()], "{}", method.name);
+                fixture.fake.clear_faults();
+                assert_eq!(fixture.fake.open_asks(), [ask.as_str()], "{}", method.name);
             }
-            call(&stage.ada, line, method, &good(method, &ask)).await.result();
-            over(&stage.ada, &task).await;
+            call(&fixture.ada, version, method, &valid_params(method, &ask)).await.result();
+            wait_until_ended(&fixture.ada, &task).await;
         }
     }
     // Nobody is there.
     let (permission, question) =
-        (ask(&stage, &stage.ada, true, 100).await.1, ask(&stage, &stage.ada, false, 101).await.1);
-    stage.fake.kill().await;
+        (ask(&fixture, &fixture.ada, true, 100).await.1, ask(&fixture, &fixture.ada, false, 101).await.1);
+    fixture.fake.kill().await;
     for method in of_asks().into_iter().filter(|method| method.effect != Effect::Read) {
-        for line in ProtocolVersion::ALL {
+        for version in ProtocolVersion::ALL {
             let ask = if of_permissions(method) { &permission } else { &question };
-            let answer = call(&stage.ada, line, method, &good(method, ask)).await;
+            let answer = call(&fixture.ada, version, method, &valid_params(method, ask)).await;
             let facts = Facts { status: None, again: true };
-            check(seen, &answer, line, method, ErrorKind::UpstreamUnreachable, facts);
-            assert_eq!(fact(&answer, line, "requestId"), *ask, "{}", answer.body);
+            check(seen, &answer, version, method, ErrorKind::UpstreamUnreachable, facts);
+            assert_eq!(error_fact(&answer, version, "requestId"), *ask, "{}", answer.body);
         }
     }
-    stage.stop().await;
+    fixture.stop().await;
 }
 
 /// A message that answers speaks A2A, where those numbers mean something else.
 #[tokio::test]
 async fn a_message_that_answers_fails_in_the_words_of_a2a() {
-    let stage = Stage::start().await;
-    let (task, ask) = ask(&stage, &stage.ada, true, 1).await;
+    let fixture = Fixture::start().await;
+    let (task, ask) = ask(&fixture, &fixture.ada, true, 1).await;
     for (number, (fault, expected)) in
         [(Fault::CutBefore, "AGENT_UNAVAILABLE"), (Fault::Status(418), "INVALID_AGENT_RESPONSE")]
             .into_iter()
             .enumerate()
     {
-        stage.fake.fault_always("POST", "/reply", fault);
+        fixture.fake.fault_always("POST", "/reply", fault);
         let mut params = message(&format!("answer{number}"), "once");
         params["message"]["taskId"] = json!(task);
-        let refused = stage.ada.rpc("SendMessage", params).await;
-        assert_eq!(word(&refused, ProtocolVersion::V1), expected, "{}", refused.body);
-        stage.fake.clear_faults();
-        assert_eq!(stage.fake.open_asks(), [ask.as_str()]);
+        let refused = fixture.ada.rpc("SendMessage", params).await;
+        assert_eq!(error_reason(&refused, ProtocolVersion::V1), expected, "{}", refused.body);
+        fixture.fake.clear_faults();
+        assert_eq!(fixture.fake.open_asks(), [ask.as_str()]);
     }
-    stage.stop().await;
+    fixture.stop().await;
 }
 
 #[tokio::test]
@@ -217,28 +217,28 @@ async fn every_error_of_methods_about_asks_is_told_as_its_line_tells_it() {
         tombstone: Duration::from_mins(10),
         at_deadline: AtDeadline::Reject,
     };
-    let (stage, hasty) =
-        (Stage::start().await, Stage::start_with(Rules { asks: short, ..Rules::default() }).await);
+    let (fixture, hasty) =
+        (Fixture::start().await, Fixture::start_with(Settings { asks: short, ..Settings::default() }).await);
     let mut seen = Seen::new();
     answers_that_go_wrong(&mut seen).await;
     let answers: Vec<&Method> =
         of_asks().into_iter().filter(|method| method.effect != Effect::Read).collect();
     for is_permission in [true, false] {
-        let (_, open) = ask(&stage, &stage.ada, is_permission, usize::from(is_permission)).await;
+        let (_, open) = ask(&fixture, &fixture.ada, is_permission, usize::from(is_permission)).await;
         hasty.fake.queue(asking(is_permission));
         hasty.ada.rpc("SendMessage", message(&format!("m{is_permission}"), "Build.")).await.result();
         let late = answered_by_gateway(&hasty, is_permission).await;
         for method in &answers {
-            for line in ProtocolVersion::ALL {
+            for version in ProtocolVersion::ALL {
                 let unknown = if is_permission { "per_none" } else { "que_none" };
                 let is_own_kind = of_permissions(method) == is_permission;
                 let cases = [
-                    (&stage, &stage.ada, unknown, ErrorKind::InterruptNotFound),
-                    (&stage, &stage.bob, open.as_str(), ErrorKind::InterruptNotFound),
-                    (&stage, &stage.ada, open.as_str(), ErrorKind::InterruptTypeMismatch),
+                    (&fixture, &fixture.ada, unknown, ErrorKind::InterruptNotFound),
+                    (&fixture, &fixture.bob, open.as_str(), ErrorKind::InterruptNotFound),
+                    (&fixture, &fixture.ada, open.as_str(), ErrorKind::InterruptTypeMismatch),
                     (&hasty, &hasty.ada, late.as_str(), ErrorKind::InterruptExpired),
                 ];
-                for (stage, client, ask, kind) in cases {
+                for (fixture, client, ask, kind) in cases {
                     // An ask of the other kind is not answered so, and an unknown one is of no kind.
                     let fits = match kind {
                         ErrorKind::InterruptTypeMismatch => !is_own_kind,
@@ -247,32 +247,32 @@ async fn every_error_of_methods_about_asks_is_told_as_its_line_tells_it() {
                     if !fits {
                         continue;
                     }
-                    let before = stage.fake.log().len();
-                    let answer = call(client, line, method, &good(method, ask)).await;
-                    let code = match line {
-                        ProtocolVersion::V1 => v1::error::row(kind).code,
-                        ProtocolVersion::V03 => v03::error::row(kind).code,
+                    let before = fixture.fake.log().len();
+                    let answer = call(client, version, method, &valid_params(method, ask)).await;
+                    let code = match version {
+                        ProtocolVersion::V1 => v1::error::method_named(kind).code,
+                        ProtocolVersion::V03 => v03::error::method_named(kind).code,
                     };
-                    let what = format!("{} {line:?} {kind:?} {}", method.name, answer.body);
+                    let what = format!("{} {version:?} {kind:?} {}", method.name, answer.body);
                     assert_eq!(answer.body["error"]["code"].as_i64(), Some(code.into()), "{what}");
-                    assert_eq!(word(&answer, line), v1::error::row(kind).reason, "{what}");
-                    assert_eq!(stage.fake.log().len(), before, "OpenCode hears nothing of it: {what}");
-                    seen.insert((method.name, line, kind.label()));
+                    assert_eq!(error_reason(&answer, version), v1::error::method_named(kind).reason, "{what}");
+                    assert_eq!(fixture.fake.log().len(), before, "OpenCode hears nothing of it: {what}");
+                    seen.insert((method.name, version, kind.label()));
                 }
             }
         }
     }
     for method in of_asks() {
-        for line in ProtocolVersion::ALL {
+        for version in ProtocolVersion::ALL {
             for kind in method.errors {
                 assert!(
-                    seen.contains(&(method.name, line, kind.label())),
-                    "{} {line:?} {kind:?}",
+                    seen.contains(&(method.name, version, kind.label())),
+                    "{} {version:?} {kind:?}",
                     method.name
                 );
             }
         }
     }
-    stage.stop().await;
+    fixture.stop().await;
     hasty.stop().await;
 }

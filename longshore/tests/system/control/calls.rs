@@ -9,24 +9,24 @@ use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::control::fixture::{CAL_TOKEN, Stage, call, of_agent, of_session, word};
+use crate::control::fixture::{CAL_TOKEN, Fixture, call, agent_methods, is_about_session, error_reason};
 
 /// Nothing in these tests takes this long.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Every row that is about one session.
-pub(crate) fn rows() -> Vec<&'static Method> {
-    let rows: Vec<_> = of_agent().filter(|method| of_session(method)).collect();
+pub(crate) fn session_methods() -> Vec<&'static Method> {
+    let rows: Vec<_> = agent_methods().filter(|method| is_about_session(method)).collect();
     assert_eq!(rows.len(), 15, "a new row needs a look at the tests that walk them");
     rows
 }
 
-pub(crate) fn row(name: &str) -> &'static Method {
+pub(crate) fn method_named(name: &str) -> &'static Method {
     methods::find(name).unwrap_or_else(|| panic!("{name} is no row"))
 }
 
 /// Good parameters for a session in which there is this message of a user.
-pub(crate) fn on_session(method: &Method, session: &str, message: &str) -> Value {
+pub(crate) fn session_params(method: &Method, session: &str, message: &str) -> Value {
     let mut params = match method.key {
         "get_session_message" => json!({"message_id": message}),
         "prompt_async" => json!({"request": {"parts": [{"type": "text", "text": "Go on."}]}}),
@@ -42,29 +42,29 @@ pub(crate) fn on_session(method: &Method, session: &str, message: &str) -> Value
 }
 
 /// One that may do everything, too: also take what belongs to nobody.
-pub(crate) fn cal(stage: &Stage) -> RawClient {
-    RawClient::new(stage.url.clone(), CAL_TOKEN)
+pub(crate) fn client_of_cal(fixture: &Fixture) -> RawClient {
+    RawClient::new(fixture.url.clone(), CAL_TOKEN)
 }
 
 /// What reached OpenCode since the last time but for the stream of its events, which the gateway opens and closes by itself.
-pub(crate) fn asked(stage: &Stage, seen: &mut usize) -> Vec<String> {
-    let mut asked = stage.asked(seen);
-    asked.retain(|line| !matches!(line.as_str(), "GET /event" | "GET /global/health"));
+pub(crate) fn requests_since(fixture: &Fixture, seen: &mut usize) -> Vec<String> {
+    let mut asked = fixture.asked(seen);
+    asked.retain(|entry| !matches!(entry.as_str(), "GET /event" | "GET /global/health"));
     asked
 }
 
 /// The call must be refused because of whose the session is.
-pub(crate) fn forbidden(answer: &Answer, line: ProtocolVersion, session: &str, about: &str) {
+pub(crate) fn assert_forbidden(answer: &Answer, version: ProtocolVersion, session: &str, about: &str) {
     let error = &answer.body["error"];
     assert_eq!((answer.status, &error["code"]), (200, &json!(-32006)), "{about}: {}", answer.body);
-    assert_eq!(word(answer, line), "SESSION_FORBIDDEN", "{about}: {error}");
-    assert_eq!(fact(answer, line, "sessionId"), session, "{about}: {error}");
+    assert_eq!(error_reason(answer, version), "SESSION_FORBIDDEN", "{about}: {error}");
+    assert_eq!(error_fact(answer, version, "sessionId"), session, "{about}: {error}");
 }
 
 /// A fact for machines in an error, by its name on 1.0.
-pub(crate) fn fact(answer: &Answer, line: ProtocolVersion, name: &str) -> String {
+pub(crate) fn error_fact(answer: &Answer, version: ProtocolVersion, name: &str) -> String {
     let data = &answer.body["error"]["data"];
-    let found = match line {
+    let found = match version {
         ProtocolVersion::V1 => {
             data.as_array().and_then(|details| details.iter().find_map(|one| one.get("metadata")))
         }
@@ -74,12 +74,12 @@ pub(crate) fn fact(answer: &Answer, line: ProtocolVersion, name: &str) -> String
         .chars()
         .flat_map(|c| if c.is_ascii_uppercase() { vec!['_', c.to_ascii_lowercase()] } else { vec![c] })
         .collect();
-    let name = if line == ProtocolVersion::V1 { name } else { &snake };
+    let name = if version == ProtocolVersion::V1 { name } else { &snake };
     found.and_then(|facts| facts[name].as_str()).unwrap_or_default().to_owned()
 }
 
 /// The fields that an error names.
-pub(crate) fn fields(answer: &Answer) -> Vec<String> {
+pub(crate) fn error_fields(answer: &Answer) -> Vec<String> {
     let data = &answer.body["error"]["data"];
     let of_v1 = data.as_array().and_then(|details| details.iter().find_map(|one| one.get("fieldViolations")));
     let violations = of_v1.and_then(Value::as_array).into_iter().flatten().map(|one| &one["field"]);
@@ -90,36 +90,36 @@ pub(crate) fn fields(answer: &Answer) -> Vec<String> {
     violations.chain(of_v03).filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-pub(crate) fn code(answer: &Answer) -> i64 {
+pub(crate) fn error_code(answer: &Answer) -> i64 {
     answer.body["error"]["code"].as_i64().unwrap_or_default()
 }
 
 /// The call once nothing else runs in the session. It must work.
-pub(crate) async fn works(
+pub(crate) async fn call_ok(
     client: &RawClient,
-    line: ProtocolVersion,
+    version: ProtocolVersion,
     method: &Method,
     params: &Value,
 ) -> Answer {
     const BUSY: i64 = -32060;
     let begun = Instant::now();
     loop {
-        let answer = call(client, line, method, params).await;
-        if code(&answer) == BUSY && begun.elapsed() < PATIENCE {
+        let answer = call(client, version, method, params).await;
+        if error_code(&answer) == BUSY && begun.elapsed() < PATIENCE {
             tokio::time::sleep(Duration::from_millis(5)).await;
             continue;
         }
         let is_good = answer.status == 200 && answer.body.get("result").is_some();
-        assert!(is_good, "{} {line:?} {params}: {}", method.name, answer.body);
+        assert!(is_good, "{} {version:?} {params}: {}", method.name, answer.body);
         return answer;
     }
 }
 
 /// The first message of a session.
-pub(crate) fn first_message(stage: &Stage, session: &str) -> Value {
-    stage.fake.messages(session).into_iter().next().expect("the session has a message")
+pub(crate) fn first_message(fixture: &Fixture, session: &str) -> Value {
+    fixture.fake.messages(session).into_iter().next().expect("the session has a message")
 }
 
-pub(crate) fn id_of(message: &Value) -> &str {
+pub(crate) fn message_id(message: &Value) -> &str {
     message["info"]["id"].as_str().expect("a message has a name")
 }

@@ -6,9 +6,9 @@ use longshore_wire::methods::{Kind, Method};
 use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
-use crate::control::calls::{asked, code, fields, on_session, row, works};
+use crate::control::calls::{requests_since, error_code, error_fields, session_params, method_named, call_ok};
 
-use crate::control::fixture::{Rules, Stage, call, of_agent, of_session};
+use crate::control::fixture::{Settings, Fixture, call, agent_methods, is_about_session};
 
 /// The ways to name a place, each with the field that a refusal names.
 fn wishes(directory: &str) -> [(Value, &'static str); 2] {
@@ -28,7 +28,7 @@ fn with(method: &Method, mut params: Value, wish: &Value) -> Option<Value> {
 
 /// Of the rows that are routed by what callers say.
 fn routed() -> impl Iterator<Item = &'static Method> {
-    of_agent().filter(|method| {
+    agent_methods().filter(|method| {
         method.params.iter().any(|param| matches!(param.kind, Kind::Metadata { routed: true }))
     })
 }
@@ -36,24 +36,24 @@ fn routed() -> impl Iterator<Item = &'static Method> {
 /// Where the operator has the override off, no name of a place is taken but that of the root, and OpenCode is asked nothing.
 #[tokio::test]
 async fn with_the_override_off_callers_are_in_the_root_only() {
-    let stage = Stage::start_with(Rules { directory_override: false, ..Rules::default() }).await;
-    std::fs::create_dir(Path::new(stage.root()).join("sub")).expect("a directory can be made");
-    stage.session("ses_mine");
-    stage.claim("ses_mine").await;
+    let fixture = Fixture::start_with(Settings { directory_override: false, ..Settings::default() }).await;
+    std::fs::create_dir(Path::new(fixture.root()).join("sub")).expect("a directory can be made");
+    fixture.session("ses_mine");
+    fixture.claim("ses_mine").await;
     let (mut seen, mut refused) = (0, 0);
-    stage.arrived(&mut seen);
-    for method in routed().filter(|method| of_session(method) || method.key.starts_with("list_")) {
-        let params = if of_session(method) { on_session(method, "ses_mine", "msg_1") } else { json!({}) };
+    fixture.arrived(&mut seen);
+    for method in routed().filter(|method| is_about_session(method) || method.key.starts_with("list_")) {
+        let params = if is_about_session(method) { session_params(method, "ses_mine", "msg_1") } else { json!({}) };
         let workspace = json!({"metadata": {"opencode": {"workspace": {"id": "wrk_1"}}}});
         let mut cases: Vec<(Value, &str)> = wishes("sub").into();
         cases.push((workspace, "metadata.opencode.workspace.id"));
         for (wish, field) in cases {
             let Some(params) = with(method, params.clone(), &wish) else { continue };
-            for line in ProtocolVersion::ALL {
-                let answer = call(&stage.ada, line, method, &params).await;
-                let about = format!("{} {line:?} {wish}: {}", method.name, answer.body);
-                assert_eq!((code(&answer), fields(&answer)), (-32602, vec![field.to_owned()]), "{about}");
-                let arrived = stage.arrived(&mut seen);
+            for version in ProtocolVersion::ALL {
+                let answer = call(&fixture.ada, version, method, &params).await;
+                let about = format!("{} {version:?} {wish}: {}", method.name, answer.body);
+                assert_eq!((error_code(&answer), error_fields(&answer)), (-32602, vec![field.to_owned()]), "{about}");
+                let arrived = fixture.arrived(&mut seen);
                 assert!(
                     arrived.iter().all(|request| request.starts_with("GET /session/ses_mine")),
                     "{about}"
@@ -63,40 +63,40 @@ async fn with_the_override_off_callers_are_in_the_root_only() {
         }
     }
     assert!(refused > 50, "{refused}");
-    for (wish, _) in wishes(stage.root()) {
-        for line in ProtocolVersion::ALL {
-            let list = row("opencode.sessions.list");
+    for (wish, _) in wishes(fixture.root()) {
+        for version in ProtocolVersion::ALL {
+            let list = method_named("opencode.sessions.list");
             let params = with(list, json!({}), &wish).expect("a list takes both");
-            works(&stage.ada, line, list, &params).await;
+            call_ok(&fixture.ada, version, list, &params).await;
         }
     }
-    stage.stop().await;
+    fixture.stop().await;
 }
 
 /// However a workspace was made: by its directory it is taken as it is by its name, for looks and for sessions.
 #[tokio::test]
 async fn the_directory_of_a_workspace_is_taken_as_its_name_is() {
-    let stage = Stage::start().await;
+    let fixture = Fixture::start().await;
     let outside = tempfile::tempdir().expect("a test can make a directory");
     let place = outside.path().canonicalize().expect("it was just made").to_string_lossy().into_owned();
-    stage.fake.project(|project| project.workspaces = vec![("wrk_1".to_owned(), place.clone())]);
-    stage.session_like("ses_there", &json!({"directory": place}));
-    let (list, get) = (row("opencode.sessions.list"), row("opencode.sessions.get"));
+    fixture.fake.project(|project| project.workspaces = vec![("wrk_1".to_owned(), place.clone())]);
+    fixture.session_like("ses_there", &json!({"directory": place}));
+    let (list, get) = (method_named("opencode.sessions.list"), method_named("opencode.sessions.get"));
     let by_name = json!({"metadata": {"opencode": {"workspace": {"id": "wrk_1"}}}});
     let mut seen = 0;
-    for line in ProtocolVersion::ALL {
+    for version in ProtocolVersion::ALL {
         for wish in wishes(&place).into_iter().map(|(wish, _)| wish).chain([by_name.clone()]) {
-            asked(&stage, &mut seen);
-            let before = stage.fake.log().len();
+            requests_since(&fixture, &mut seen);
+            let before = fixture.fake.log().len();
             let params = with(list, json!({}), &wish).expect("a list takes both");
-            works(&stage.ada, line, list, &params).await;
-            let log = stage.fake.log().split_off(before);
+            call_ok(&fixture.ada, version, list, &params).await;
+            let log = fixture.fake.log().split_off(before);
             let asked = log.iter().find(|request| request.path == "/session").expect("the list is asked for");
-            assert!(asked.target.contains(&place.replace('/', "%2F")), "{line:?} {wish}: {}", asked.target);
+            assert!(asked.target.contains(&place.replace('/', "%2F")), "{version:?} {wish}: {}", asked.target);
         }
         // Who may take what is nobody's may look at it there.
-        let told = works(&stage.ada, line, get, &json!({"session_id": "ses_there"})).await;
-        assert_eq!(told.result()["item"]["id"], "ses_there", "{}", told.body);
+        let reported = call_ok(&fixture.ada, version, get, &json!({"session_id": "ses_there"})).await;
+        assert_eq!(reported.result()["item"]["id"], "ses_there", "{}", reported.body);
     }
-    stage.stop().await;
+    fixture.stop().await;
 }

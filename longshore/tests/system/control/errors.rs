@@ -12,9 +12,9 @@ use longshore_wire::surface::ProtocolVersion;
 use longshore_wire::{v1, v03};
 use serde_json::{Value, json};
 
-use crate::control::calls::fact;
-use crate::control::populated::{SESSION, Scene, changes, furnish, good};
-use crate::control::fixture::{FAY_TOKEN, Rules, Stage, call, of_agent, of_session, word};
+use crate::control::calls::error_fact;
+use crate::control::populated::{SESSION, Populated, is_mutation, add_furnished_session, valid_params};
+use crate::control::fixture::{FAY_TOKEN, Settings, Fixture, call, agent_methods, is_about_session, error_reason};
 
 /// What was seen to fail, and how.
 pub(crate) type Seen = BTreeSet<(&'static str, ProtocolVersion, &'static str)>;
@@ -39,20 +39,20 @@ const UPSTREAM: [ErrorKind; 4] = [
 pub(crate) fn check(
     seen: &mut Seen,
     answer: &Answer,
-    line: ProtocolVersion,
+    version: ProtocolVersion,
     method: &'static Method,
     kind: ErrorKind,
     facts: Facts,
 ) {
-    let what = format!("{} {line:?} {kind:?}: {}", method.name, answer.body);
+    let what = format!("{} {version:?} {kind:?}: {}", method.name, answer.body);
     let error = &answer.body["error"];
-    let (code, data) = match line {
-        ProtocolVersion::V1 => (v1::error::row(kind).code, &error["data"][0]["metadata"]),
-        ProtocolVersion::V03 => (v03::error::row(kind).code, &error["data"]),
+    let (code, data) = match version {
+        ProtocolVersion::V1 => (v1::error::method_named(kind).code, &error["data"][0]["metadata"]),
+        ProtocolVersion::V03 => (v03::error::method_named(kind).code, &error["data"]),
     };
     assert_eq!((answer.status, error["code"].as_i64()), (200, Some(code.into())), "{what}");
-    assert_eq!(word(answer, line), kind.label(), "{what}");
-    let (status, again) = match line {
+    assert_eq!(error_reason(answer, version), kind.label(), "{what}");
+    let (status, again) = match version {
         ProtocolVersion::V1 => (data.get("upstreamStatus").cloned(), data.get("retryAfterSeconds").cloned()),
         ProtocolVersion::V03 => {
             (data.get("upstream_status").cloned(), data.get("retry_after_seconds").cloned())
@@ -60,7 +60,7 @@ pub(crate) fn check(
     };
     // All facts of 1.0 are texts.
     let number =
-        |number: u16| if line == ProtocolVersion::V1 { json!(number.to_string()) } else { json!(number) };
+        |number: u16| if version == ProtocolVersion::V1 { json!(number.to_string()) } else { json!(number) };
     assert_eq!(status, facts.status.map(number), "{what}");
     // A turn takes longer than what is under way at OpenCode.
     let (seconds, header) = if kind == ErrorKind::TooManyRequests { (5, "5") } else { (1, "1") };
@@ -68,28 +68,28 @@ pub(crate) fn check(
     assert_eq!(answer.header("retry-after"), facts.again.then_some(header), "{what}");
     // Whoever has many calls under way can tell by the error which one it is of.
     if UPSTREAM.contains(&kind) {
-        assert_eq!(fact(answer, line, "method"), method.name, "{what}");
-        assert_eq!(fact(answer, line, "sessionId").is_empty(), !of_session(method), "{what}");
+        assert_eq!(error_fact(answer, version, "method"), method.name, "{what}");
+        assert_eq!(error_fact(answer, version, "sessionId").is_empty(), !is_about_session(method), "{what}");
     }
     if kind == ErrorKind::UpstreamPayloadError {
-        assert_ne!(fact(answer, line, "detail"), "", "{what}");
+        assert_ne!(error_fact(answer, version, "detail"), "", "{what}");
     }
     assert!(method.errors.contains(&kind), "the table does not say so: {what}");
-    seen.insert((method.name, line, kind.label()));
+    seen.insert((method.name, version, kind.label()));
 }
 
 /// The error must name the session, by itself.
-fn names(answer: &Answer, line: ProtocolVersion, session: &str) {
-    assert_eq!(fact(answer, line, "sessionId"), session, "{}", answer.body);
+fn assert_names_session(answer: &Answer, version: ProtocolVersion, session: &str) {
+    assert_eq!(error_fact(answer, version, "sessionId"), session, "{}", answer.body);
 }
 
-fn about_sessions() -> impl Iterator<Item = &'static Method> {
-    of_agent().filter(|method| of_session(method))
+fn session_methods() -> impl Iterator<Item = &'static Method> {
+    agent_methods().filter(|method| is_about_session(method))
 }
 
 /// A name for the session of one method and line.
-pub(crate) fn own_session(method: &Method, line: ProtocolVersion) -> String {
-    format!("ses_{}{}", method.key.replace('_', ""), line.version().replace('.', ""))
+pub(crate) fn own_session(method: &Method, version: ProtocolVersion) -> String {
+    format!("ses_{}{}", method.key.replace('_', ""), version.version().replace('.', ""))
 }
 
 /// Where it is looked whether a session is idle.
@@ -97,113 +97,113 @@ const IDLE: &str = "/session/status";
 
 /// A session that OpenCode never had, and one that the gateway knows and OpenCode has no more.
 async fn sessions_that_are_not_there(seen: &mut Seen) {
-    let stage = Stage::start().await;
-    for method in about_sessions() {
-        for line in ProtocolVersion::ALL {
-            let gone = own_session(method, line);
-            furnish(&stage, &gone).await;
-            stage.fake.forget_session(&gone);
+    let fixture = Fixture::start().await;
+    for method in session_methods() {
+        for version in ProtocolVersion::ALL {
+            let gone = own_session(method, version);
+            add_furnished_session(&fixture, &gone).await;
+            fixture.fake.forget_session(&gone);
             for session in ["ses_never", &gone] {
-                let answer = call(&stage.ada, line, method, &good(method, session)).await;
-                check(seen, &answer, line, method, ErrorKind::SessionNotFound, Facts::default());
-                names(&answer, line, session);
+                let answer = call(&fixture.ada, version, method, &valid_params(method, session)).await;
+                check(seen, &answer, version, method, ErrorKind::SessionNotFound, Facts::default());
+                assert_names_session(&answer, version, session);
             }
         }
     }
-    stage.stop().await;
+    fixture.stop().await;
 }
 
 /// Of what is another's OpenCode is asked nothing.
 async fn sessions_of_others(seen: &mut Seen) {
-    let stage = Stage::start().await;
-    furnish(&stage, SESSION).await;
-    stage.session("ses_nobodys");
+    let fixture = Fixture::start().await;
+    add_furnished_session(&fixture, SESSION).await;
+    fixture.session("ses_nobodys");
     let mut before = 0;
-    stage.arrived(&mut before);
-    for method in about_sessions() {
-        for line in ProtocolVersion::ALL {
-            let answer = call(&stage.bob, line, method, &good(method, SESSION)).await;
-            check(seen, &answer, line, method, ErrorKind::SessionForbidden, Facts::default());
-            names(&answer, line, SESSION);
-            assert_eq!(stage.arrived(&mut before), [""; 0], "{}", method.name);
-            let answer = call(&stage.bob, line, method, &good(method, "ses_nobodys")).await;
-            check(seen, &answer, line, method, ErrorKind::SessionForbidden, Facts::default());
-            names(&answer, line, "ses_nobodys");
-            assert_eq!(stage.asked(&mut before), ["GET /session/ses_nobodys"], "{}", method.name);
+    fixture.arrived(&mut before);
+    for method in session_methods() {
+        for version in ProtocolVersion::ALL {
+            let answer = call(&fixture.bob, version, method, &valid_params(method, SESSION)).await;
+            check(seen, &answer, version, method, ErrorKind::SessionForbidden, Facts::default());
+            assert_names_session(&answer, version, SESSION);
+            assert_eq!(fixture.arrived(&mut before), [""; 0], "{}", method.name);
+            let answer = call(&fixture.bob, version, method, &valid_params(method, "ses_nobodys")).await;
+            check(seen, &answer, version, method, ErrorKind::SessionForbidden, Facts::default());
+            assert_names_session(&answer, version, "ses_nobodys");
+            assert_eq!(fixture.asked(&mut before), ["GET /session/ses_nobodys"], "{}", method.name);
         }
     }
-    stage.stop().await;
+    fixture.stop().await;
 }
 
 /// A workspace takes its sessions with it: OpenCode is not told to, if one of them is another's.
 async fn workspaces_of_others(seen: &mut Seen) {
-    let scene = Scene::with_places(Rules::default()).await;
-    let stage = &scene.stage;
+    let populated = Populated::with_places(Settings::default()).await;
+    let fixture = &populated.fixture;
     let method = methods::find("opencode.workspaces.remove").expect("a row of the table");
-    stage.session_like("ses_inside", &json!({"workspaceID": "wrk_old"}));
+    fixture.session_like("ses_inside", &json!({"workspaceID": "wrk_old"}));
     for whose in ["nobody's", "ada's"] {
-        for line in ProtocolVersion::ALL {
-            let answer = call(&stage.bob, line, method, &good(method, SESSION)).await;
-            check(seen, &answer, line, method, ErrorKind::SessionForbidden, Facts::default());
+        for version in ProtocolVersion::ALL {
+            let answer = call(&fixture.bob, version, method, &valid_params(method, SESSION)).await;
+            check(seen, &answer, version, method, ErrorKind::SessionForbidden, Facts::default());
             assert!(!answer.body.to_string().contains("ses_inside"), "{whose}: {}", answer.body);
         }
-        assert!(stage.fake.sessions().contains(&"ses_inside".to_owned()), "{whose}");
-        stage.claim("ses_inside").await;
+        assert!(fixture.fake.sessions().contains(&"ses_inside".to_owned()), "{whose}");
+        fixture.claim("ses_inside").await;
     }
-    assert_eq!(stage.fake.removed(), [""; 0]);
-    let told = call(&stage.ada, ProtocolVersion::V1, method, &good(method, SESSION)).await;
-    assert_eq!(told.result()["item"]["id"], "wrk_old", "{}", told.body);
-    assert!(!stage.fake.sessions().contains(&"ses_inside".to_owned()));
-    scene.stage.stop().await;
+    assert_eq!(fixture.fake.removed(), [""; 0]);
+    let reported = call(&fixture.ada, ProtocolVersion::V1, method, &valid_params(method, SESSION)).await;
+    assert_eq!(reported.result()["item"]["id"], "wrk_old", "{}", reported.body);
+    assert!(!fixture.fake.sessions().contains(&"ses_inside".to_owned()));
+    populated.fixture.stop().await;
 }
 
 /// The error must say which method it is of, and what is missing in which credential.
-fn lacks(answer: &Answer, line: ProtocolVersion, method: &Method, capability: &str) {
-    assert_eq!(fact(answer, line, "method"), method.name, "{}", answer.body);
-    assert_eq!(fact(answer, line, "capability"), capability, "{}", answer.body);
-    let whose = fact(answer, line, "credentialId");
+fn assert_lacks_capability(answer: &Answer, version: ProtocolVersion, method: &Method, capability: &str) {
+    assert_eq!(error_fact(answer, version, "method"), method.name, "{}", answer.body);
+    assert_eq!(error_fact(answer, version, "capability"), capability, "{}", answer.body);
+    let whose = error_fact(answer, version, "credentialId");
     assert!(["eve-credential", "fay-credential"].contains(&whose.as_str()), "{}", answer.body);
 }
 
 /// What needs a capability is refused to whoever lacks it, before anything else is looked at.
 async fn callers_without_capabilities(seen: &mut Seen) {
-    let stage = Stage::start().await;
+    let fixture = Fixture::start().await;
     let mut before = 0;
-    for method in of_agent().filter(|method| method.needs().is_some()) {
-        for line in ProtocolVersion::ALL {
-            let answer = call(&stage.eve, line, method, &json!({"nonsense": 1})).await;
-            check(seen, &answer, line, method, ErrorKind::AuthorizationForbidden, Facts::default());
+    for method in agent_methods().filter(|method| method.needs().is_some()) {
+        for version in ProtocolVersion::ALL {
+            let answer = call(&fixture.eve, version, method, &json!({"nonsense": 1})).await;
+            check(seen, &answer, version, method, ErrorKind::AuthorizationForbidden, Facts::default());
             let needed = method.needs().map_or("", longshore_edge::Capability::as_str);
-            lacks(&answer, line, method, needed);
+            assert_lacks_capability(&answer, version, method, needed);
         }
     }
     // What only some parameters need is looked at when all are read.
-    for method in of_agent() {
+    for method in agent_methods() {
         for (path, switch) in method.needs_of_params() {
-            for line in ProtocolVersion::ALL {
-                let mut params = good(method, SESSION);
+            for version in ProtocolVersion::ALL {
+                let mut params = valid_params(method, SESSION);
                 let field = path.strip_prefix("request.").expect("all of them are of requests");
                 params["request"][field] = "see !`id`".into();
                 // Whoever may call the method at all.
                 let caller = match method.needs() {
-                    Some(_) => RawClient::new(stage.url.clone(), FAY_TOKEN),
-                    None => stage.eve.clone(),
+                    Some(_) => RawClient::new(fixture.url.clone(), FAY_TOKEN),
+                    None => fixture.eve.clone(),
                 };
-                let answer = call(&caller, line, method, &params).await;
-                check(seen, &answer, line, method, ErrorKind::AuthorizationForbidden, Facts::default());
-                lacks(&answer, line, method, switch.capability().as_str());
+                let answer = call(&caller, version, method, &params).await;
+                check(seen, &answer, version, method, ErrorKind::AuthorizationForbidden, Facts::default());
+                assert_lacks_capability(&answer, version, method, switch.capability().as_str());
             }
         }
     }
-    assert_eq!(stage.arrived(&mut before), [""; 0]);
-    stage.stop().await;
+    assert_eq!(fixture.arrived(&mut before), [""; 0]);
+    fixture.stop().await;
 }
 
 /// What goes wrong at the one request that a method is about, and what that is to its caller.
 fn faults(method: &Method) -> Vec<(Fault, ErrorKind, Facts)> {
     let status = |status, again| Facts { status: Some(status), again };
     // Whoever changed something is to look first, and is not told to come again.
-    let cut = Facts { status: None, again: !changes(method) };
+    let cut = Facts { status: None, again: !is_mutation(method) };
     let strange = |fault| (fault, ErrorKind::UpstreamPayloadError, Facts::default());
     vec![
         (Fault::CutBefore, ErrorKind::UpstreamUnreachable, cut),
@@ -233,7 +233,7 @@ fn is_meant(method: &Method, fault: &Fault) -> Option<Value> {
 pub(crate) fn asking(method: &Method, upstream: &Upstream, session: &str) -> Value {
     match (method.key, upstream.path) {
         ("get_session_diff", "/session/{id}/message") => json!({"session_id": session}),
-        _ => good(method, session),
+        _ => valid_params(method, session),
     }
 }
 
@@ -245,26 +245,26 @@ pub(crate) fn path_end(upstream: &Upstream) -> &'static str {
 /// The request that the method is about goes wrong, in every way. The calls of both lines are made at once.
 async fn requests_that_go_wrong(method: &'static Method) -> Seen {
     let mut seen = Seen::new();
-    let scene = Scene::for_method(method, Rules::default()).await;
-    let stage = &scene.stage;
-    for line in ProtocolVersion::ALL.into_iter().filter(|_| of_session(method)) {
-        furnish(stage, &own_session(method, line)).await;
+    let populated = Populated::for_method(method, Settings::default()).await;
+    let fixture = &populated.fixture;
+    for version in ProtocolVersion::ALL.into_iter().filter(|_| is_about_session(method)) {
+        add_furnished_session(fixture, &own_session(method, version)).await;
     }
     for upstream in method.upstream {
         for (fault, kind, facts) in faults(method) {
-            stage.fake.fault_always(upstream.verb.as_str(), path_end(upstream), fault.clone());
-            let calls = ProtocolVersion::ALL.map(|line| async move {
-                let params = asking(method, upstream, &own_session(method, line));
-                (line, call(&stage.ada, line, method, &params).await)
+            fixture.fake.fault_always(upstream.verb.as_str(), path_end(upstream), fault.clone());
+            let calls = ProtocolVersion::ALL.map(|entry| async move {
+                let params = asking(method, upstream, &own_session(method, version));
+                (version, call(&fixture.ada, version, method, &params).await)
             });
-            for (line, answer) in join_all(calls).await {
+            for (version, answer) in join_all(calls).await {
                 if let Some(result) = is_meant(method, &fault) {
-                    assert_eq!(*answer.result(), result, "{} {line:?}", method.name);
+                    assert_eq!(*answer.result(), result, "{} {version:?}", method.name);
                     continue;
                 }
-                check(&mut seen, &answer, line, method, kind, facts);
-                if of_session(method) {
-                    names(&answer, line, &own_session(method, line));
+                check(&mut seen, &answer, version, method, kind, facts);
+                if is_about_session(method) {
+                    assert_names_session(&answer, version, &own_session(method, version));
                 }
                 let says_perhaps =
                     answer.body["error"]["message"].as_str().is_some_and(|text| text.contains("may have"));
@@ -272,23 +272,23 @@ async fn requests_that_go_wrong(method: &'static Method) -> Seen {
                     Fault::Status(status) => status >= 502,
                     _ => true,
                 };
-                assert_eq!(says_perhaps, changes(method) && may_have, "{fault:?} {}", answer.body);
+                assert_eq!(says_perhaps, is_mutation(method) && may_have, "{fault:?} {}", answer.body);
             }
-            stage.fake.clear_faults();
+            fixture.fake.clear_faults();
         }
     }
-    scene.stage.stop().await;
+    populated.fixture.stop().await;
     seen
 }
 
 /// An order is a task as soon as OpenCode may have it. What went wrong before that, and what OpenCode refused, is told at once.
 async fn orders_that_go_wrong(method: &'static Method) -> Seen {
     let mut seen = Seen::new();
-    let scene = Scene::for_method(method, Rules::default()).await;
-    let stage = &scene.stage;
-    let own = |line| own_session(method, line);
-    for line in ProtocolVersion::ALL {
-        furnish(stage, &own(line)).await;
+    let populated = Populated::for_method(method, Settings::default()).await;
+    let fixture = &populated.fixture;
+    let own = |entry| own_session(method, entry);
+    for version in ProtocolVersion::ALL {
+        add_furnished_session(fixture, &own(version)).await;
     }
     let order = path_end(&method.upstream[0]);
     let http = |status, again| (ErrorKind::UpstreamHttpError, Facts { status: Some(status), again });
@@ -326,11 +326,11 @@ async fn orders_that_go_wrong(method: &'static Method) -> Seen {
         ("POST", order, Fault::Answer(202, "true"), payload),
     ];
     for (verb, path, fault, (kind, facts)) in cases {
-        stage.fake.fault_always(verb, path, fault.clone());
-        for line in ProtocolVersion::ALL {
-            let answer = call(&stage.ada, line, method, &good(method, &own(line))).await;
-            check(&mut seen, &answer, line, method, kind, facts);
-            names(&answer, line, &own(line));
+        fixture.fake.fault_always(verb, path, fault.clone());
+        for version in ProtocolVersion::ALL {
+            let answer = call(&fixture.ada, version, method, &valid_params(method, &own(version))).await;
+            check(&mut seen, &answer, version, method, kind, facts);
+            assert_names_session(&answer, version, &own(version));
             // A task that was made says the same.
             let data = answer.body["error"]["data"].to_string();
             assert_eq!(
@@ -342,171 +342,171 @@ async fn orders_that_go_wrong(method: &'static Method) -> Seen {
             let text = answer.body["error"]["message"].as_str().unwrap_or_default();
             assert!(!text.is_empty() && !text.contains("127.0.0.1"), "{fault:?} {text}");
         }
-        stage.fake.clear_faults();
+        fixture.fake.clear_faults();
     }
-    scene.stage.stop().await;
+    populated.fixture.stop().await;
     seen
 }
 
 /// What is said without an answer is no task: it fails as all else does.
 async fn notes_that_go_wrong(method: &'static Method) -> Seen {
     let mut seen = Seen::new();
-    let scene = Scene::for_method(method, Rules::default()).await;
-    let mut params = good(method, SESSION);
+    let populated = Populated::for_method(method, Settings::default()).await;
+    let mut params = valid_params(method, SESSION);
     params["request"]["noReply"] = true.into();
     for (fault, kind, facts) in faults(method) {
-        scene.stage.fake.fault_always("POST", "/prompt_async", fault);
-        for line in ProtocolVersion::ALL {
-            let answer = call(&scene.stage.ada, line, method, &params).await;
-            check(&mut seen, &answer, line, method, kind, facts);
+        populated.fixture.fake.fault_always("POST", "/prompt_async", fault);
+        for version in ProtocolVersion::ALL {
+            let answer = call(&populated.fixture.ada, version, method, &params).await;
+            check(&mut seen, &answer, version, method, kind, facts);
         }
-        scene.stage.fake.clear_faults();
+        populated.fixture.fake.clear_faults();
     }
-    scene.stage.stop().await;
+    populated.fixture.stop().await;
     seen
 }
 
 /// An order is a message and a task: it has the bounds of both.
 async fn orders_that_are_not_taken(seen: &mut Seen) {
-    let stage = Stage::start_with(Rules { unfinished: 1, ..Rules::default() }).await;
+    let fixture = Fixture::start_with(Settings { unfinished: 1, ..Settings::default() }).await;
     for session in [SESSION, "ses_first"] {
-        furnish(&stage, session).await;
+        add_furnished_session(&fixture, session).await;
     }
-    let orders = || of_agent().filter(|method| ["prompt_async", "command"].contains(&method.key));
+    let orders = || agent_methods().filter(|method| ["prompt_async", "command"].contains(&method.key));
     let mut before = 0;
     for method in orders() {
-        let mut params = good(method, SESSION);
+        let mut params = valid_params(method, SESSION);
         let file =
             json!({"type": "file", "mime": "application/zip", "url": "data:application/zip;base64,UEs="});
         params["request"]["parts"] = json!([file]);
-        for line in ProtocolVersion::ALL {
-            stage.arrived(&mut before);
-            let answer = call(&stage.ada, line, method, &params).await;
-            check(seen, &answer, line, method, ErrorKind::ContentTypeNotSupported, Facts::default());
-            let asked = stage.asked(&mut before);
+        for version in ProtocolVersion::ALL {
+            fixture.arrived(&mut before);
+            let answer = call(&fixture.ada, version, method, &params).await;
+            check(seen, &answer, version, method, ErrorKind::ContentTypeNotSupported, Facts::default());
+            let asked = fixture.asked(&mut before);
             assert!(asked.iter().all(|request| request.starts_with("GET ")), "{asked:?}");
         }
     }
     let gate = Gate::new();
-    stage.fake.queue(Turn::new().hold(&gate).text("done", 1).finish("stop"));
+    fixture.fake.queue(Turn::new().hold(&gate).text("done", 1).finish("stop"));
     let prompt = methods::find("opencode.sessions.prompt_async").expect("a row of the table");
-    call(&stage.ada, ProtocolVersion::V1, prompt, &good(prompt, "ses_first")).await.result();
+    call(&fixture.ada, ProtocolVersion::V1, prompt, &valid_params(prompt, "ses_first")).await.result();
     gate.reached().await;
     for method in orders() {
-        for line in ProtocolVersion::ALL {
-            let answer = call(&stage.ada, line, method, &good(method, SESSION)).await;
+        for version in ProtocolVersion::ALL {
+            let answer = call(&fixture.ada, version, method, &valid_params(method, SESSION)).await;
             let facts = Facts { status: None, again: true };
-            check(seen, &answer, line, method, ErrorKind::TooManyRequests, facts);
+            check(seen, &answer, version, method, ErrorKind::TooManyRequests, facts);
         }
     }
     gate.open();
-    stage.fake.quiet().await;
-    stage.stop().await;
+    fixture.fake.quiet().await;
+    fixture.stop().await;
 }
 
 /// One call at a time is allowed, and one is under way: all others are refused, and OpenCode hears of none of them.
 async fn calls_beyond_the_limit(seen: &mut Seen) {
-    let stage = Stage::start_with(Rules { upstream_calls: 1, ..Rules::default() }).await;
+    let fixture = Fixture::start_with(Settings { upstream_calls: 1, ..Settings::default() }).await;
     let all: Vec<(&Method, ProtocolVersion)> =
-        of_agent().flat_map(|method| ProtocolVersion::ALL.map(|line| (method, line))).collect();
-    for (method, line) in &all {
-        if of_session(method) {
-            furnish(&stage, &own_session(method, *line)).await;
+        agent_methods().flat_map(|method| ProtocolVersion::ALL.map(|entry| (method, entry))).collect();
+    for (method, version) in &all {
+        if is_about_session(method) {
+            add_furnished_session(&fixture, &own_session(method, *version)).await;
         }
     }
-    let (gate, ada) = (Gate::new(), &stage.ada);
-    stage.fake.fault_once("GET", "/provider", Fault::Hold(gate.clone()));
+    let (gate, ada) = (Gate::new(), &fixture.ada);
+    fixture.fake.fault_once("GET", "/provider", Fault::Hold(gate.clone()));
     let (providers, nothing) =
         (methods::find("opencode.providers.list").expect("a row of the table"), json!({}));
     let (held, answers) = tokio::join!(call(ada, ProtocolVersion::V1, providers, &nothing), async {
         gate.reached().await;
         let mut before = 0;
-        stage.arrived(&mut before);
-        let calls = all.iter().map(|(method, line)| async move {
-            let params = good(method, &own_session(method, *line));
-            call(ada, *line, method, &params).await
+        fixture.arrived(&mut before);
+        let calls = all.iter().map(|(method, version)| async move {
+            let params = valid_params(method, &own_session(method, *version));
+            call(ada, *version, method, &params).await
         });
         let answers = join_all(calls).await;
-        assert_eq!(stage.arrived(&mut before), [""; 0], "it was refused before OpenCode was asked");
+        assert_eq!(fixture.arrived(&mut before), [""; 0], "it was refused before OpenCode was asked");
         gate.open();
         answers
     });
     held.result();
-    for ((method, line), answer) in all.into_iter().zip(answers) {
+    for ((method, version), answer) in all.into_iter().zip(answers) {
         let facts = Facts { status: None, again: true };
-        check(seen, &answer, line, method, ErrorKind::UpstreamBackpressure, facts);
+        check(seen, &answer, version, method, ErrorKind::UpstreamBackpressure, facts);
     }
-    stage.stop().await;
+    fixture.stop().await;
 }
 
 /// What needs a session for itself, or takes its directory away, waits until nobody works there.
 async fn sessions_that_are_busy(seen: &mut Seen) {
-    let scene = Scene::with_places(Rules::default()).await;
-    let stage = &scene.stage;
-    let data = scene.data.as_deref().expect("there is a repository");
+    let populated = Populated::with_places(Settings::default()).await;
+    let fixture = &populated.fixture;
+    let data = populated.data.as_deref().expect("there is a repository");
     let directory = format!("{data}/worktree/9b4c0d/old");
-    let workspaces = RawClient::new(stage.fake.url(), "nobody asks for it");
+    let workspaces = RawClient::new(fixture.fake.url(), "nobody asks for it");
     let workspaces = workspaces.rest("GET", "/experimental/workspace", None).await.body;
     for (session, directory) in [("ses_old", &json!(directory)), ("ses_there", &workspaces[0]["directory"])] {
-        stage.session_like(session, &json!({"directory": directory}));
-        stage.claim(session).await;
+        fixture.session_like(session, &json!({"directory": directory}));
+        fixture.claim(session).await;
     }
     let prompt = methods::find("opencode.sessions.prompt_async").expect("a row of the table");
     let gate = Gate::new();
     for session in [SESSION, "ses_old", "ses_there"] {
-        stage.fake.queue(Turn::new().hold(&gate).text("done", 1).finish("stop"));
-        call(&stage.ada, ProtocolVersion::V1, prompt, &good(prompt, session)).await.result();
-        stage.fake.requested("POST", &format!("/session/{session}/prompt_async"), 1).await;
+        fixture.fake.queue(Turn::new().hold(&gate).text("done", 1).finish("stop"));
+        call(&fixture.ada, ProtocolVersion::V1, prompt, &valid_params(prompt, session)).await.result();
+        fixture.fake.requested("POST", &format!("/session/{session}/prompt_async"), 1).await;
     }
     // A command waits for its turn.
     let needs_it =
         |method: &&Method| method.errors.contains(&ErrorKind::SessionBusy) && method.key != "command";
-    for method in of_agent().filter(needs_it) {
-        let mut params = good(method, SESSION);
+    for method in agent_methods().filter(needs_it) {
+        let mut params = valid_params(method, SESSION);
         if method.key == "prompt_async" {
             params["request"]["noReply"] = true.into();
         }
-        for line in ProtocolVersion::ALL {
-            let answer = call(&stage.ada, line, method, &params).await;
+        for version in ProtocolVersion::ALL {
+            let answer = call(&fixture.ada, version, method, &params).await;
             let facts = Facts { status: None, again: true };
-            check(seen, &answer, line, method, ErrorKind::SessionBusy, facts);
+            check(seen, &answer, version, method, ErrorKind::SessionBusy, facts);
             // Whose session works in a place is nobody's business.
-            names(&answer, line, if of_session(method) { SESSION } else { "" });
+            assert_names_session(&answer, version, if is_about_session(method) { SESSION } else { "" });
         }
     }
-    assert_eq!(stage.fake.removed(), [""; 0]);
+    assert_eq!(fixture.fake.removed(), [""; 0]);
     gate.open();
-    stage.fake.quiet().await;
-    scene.stage.stop().await;
+    fixture.fake.quiet().await;
+    populated.fixture.stop().await;
 }
 
 /// What waits for its turn does not wait for ever for somebody who has the session at OpenCode itself.
 async fn sessions_that_others_keep(seen: &mut Seen) {
     // Where it is watched what others do, whoever has a session is soon known.
-    let rules = Rules { wait_for_others: Some(Duration::ZERO), watch_directories: 1, ..Rules::default() };
-    let stage = Stage::start_with(rules).await;
+    let settings = Settings { wait_for_others: Some(Duration::ZERO), watch_directories: 1, ..Settings::default() };
+    let fixture = Fixture::start_with(settings).await;
     let method = methods::find("opencode.sessions.command").expect("a row of the table");
-    for line in ProtocolVersion::ALL {
-        let session = own_session(method, line);
-        furnish(&stage, &session).await;
+    for version in ProtocolVersion::ALL {
+        let session = own_session(method, version);
+        add_furnished_session(&fixture, &session).await;
         let busy = json!({"sessionID": session, "status": {"type": "busy"}});
-        stage.fake.emit("session.status", busy).await;
+        fixture.fake.emit("session.status", busy).await;
     }
     let mut before = 0;
-    stage.arrived(&mut before);
-    let ada = &stage.ada;
-    let calls = ProtocolVersion::ALL.map(|line| async move {
-        let session = own_session(method, line);
-        (line, call(ada, line, method, &good(method, &session)).await, session)
+    fixture.arrived(&mut before);
+    let ada = &fixture.ada;
+    let calls = ProtocolVersion::ALL.map(|entry| async move {
+        let session = own_session(method, version);
+        (version, call(ada, version, method, &valid_params(method, &session)).await, session)
     });
-    for (line, answer, session) in join_all(calls).await {
-        check(seen, &answer, line, method, ErrorKind::SessionBusy, Facts { status: None, again: true });
-        names(&answer, line, &session);
-        assert_ne!(fact(&answer, line, "taskId"), "", "{}", answer.body);
+    for (version, answer, session) in join_all(calls).await {
+        check(seen, &answer, version, method, ErrorKind::SessionBusy, Facts { status: None, again: true });
+        assert_names_session(&answer, version, &session);
+        assert_ne!(error_fact(&answer, version, "taskId"), "", "{}", answer.body);
     }
-    let asked = stage.asked(&mut before);
+    let asked = fixture.asked(&mut before);
     assert!(asked.iter().all(|request| request.starts_with("GET ")), "{asked:?}");
-    stage.stop().await;
+    fixture.stop().await;
 }
 
 #[tokio::test]
@@ -517,7 +517,7 @@ async fn every_error_of_the_table_is_told_as_its_line_tells_it() {
     workspaces_of_others(&mut seen).await;
     callers_without_capabilities(&mut seen).await;
     let is_order = |method: &Method| ["prompt_async", "command"].contains(&method.key);
-    let (orders, others): (Vec<_>, Vec<_>) = of_agent().partition(|method| is_order(method));
+    let (orders, others): (Vec<_>, Vec<_>) = agent_methods().partition(|method| is_order(method));
     seen.extend(join_all(others.into_iter().map(requests_that_go_wrong)).await.into_iter().flatten());
     seen.extend(join_all(orders.into_iter().map(orders_that_go_wrong)).await.into_iter().flatten());
     let prompt = methods::find("opencode.sessions.prompt_async").expect("a row of the table");
@@ -526,11 +526,11 @@ async fn every_error_of_the_table_is_told_as_its_line_tells_it() {
     calls_beyond_the_limit(&mut seen).await;
     sessions_that_are_busy(&mut seen).await;
     sessions_that_others_keep(&mut seen).await;
-    let of_line = |line| {
+    let of_line = |entry| {
         let of_method = move |method: &'static Method| {
-            method.errors.iter().map(move |kind| (method.name, line, kind.label()))
+            method.errors.iter().map(move |kind| (method.name, version, kind.label()))
         };
-        of_agent().flat_map(of_method)
+        agent_methods().flat_map(of_method)
     };
     let table: Seen = ProtocolVersion::ALL.into_iter().flat_map(of_line).collect();
     let missing: Vec<_> = table.difference(&seen).collect();
@@ -540,16 +540,16 @@ async fn every_error_of_the_table_is_told_as_its_line_tells_it() {
 /// Nobody is there: whatever is asked can be asked again, since nothing was done.
 #[tokio::test]
 async fn an_opencode_that_is_away_is_told_with_the_hint_to_come_again() {
-    let scene = Scene::with_places(Rules::default()).await;
-    scene.stage.fake.kill().await;
+    let populated = Populated::with_places(Settings::default()).await;
+    populated.fixture.fake.kill().await;
     let mut seen = Seen::new();
-    for method in of_agent() {
-        for line in ProtocolVersion::ALL {
-            let answer = call(&scene.stage.ada, line, method, &good(method, SESSION)).await;
+    for method in agent_methods() {
+        for version in ProtocolVersion::ALL {
+            let answer = call(&populated.fixture.ada, version, method, &valid_params(method, SESSION)).await;
             let facts = Facts { status: None, again: true };
-            check(&mut seen, &answer, line, method, ErrorKind::UpstreamUnreachable, facts);
+            check(&mut seen, &answer, version, method, ErrorKind::UpstreamUnreachable, facts);
             assert!(!answer.body.to_string().contains("may have"), "{}", answer.body);
         }
     }
-    scene.stage.stop().await;
+    populated.fixture.stop().await;
 }

@@ -7,12 +7,12 @@ use longshore_wire::methods::{Method, Upstream};
 use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
-use crate::control::populated::{SESSION, Scene, good, play, template};
-use crate::control::fixture::{Rules, of_agent};
+use crate::control::populated::{SESSION, Populated, valid_params, call_and_log, path_template};
+use crate::control::fixture::{Settings, agent_methods};
 
 /// The parameters with which a method is played: the good ones, and where it asks OpenCode for something else with others, those.
 fn plays(method: &Method, session: &str) -> Vec<(Value, &'static [Upstream])> {
-    let params = good(method, session);
+    let params = valid_params(method, session);
     match method.key {
         "get_session_diff" => {
             let whole = json!({"session_id": session});
@@ -135,7 +135,7 @@ pub(crate) const ON_THE_WAY: &[(&str, &[&str], &str)] = &[
 ];
 
 fn templates(asked: &[LoggedRequest]) -> BTreeSet<String> {
-    asked.iter().map(|request| template(&format!("{} {}", request.method, request.target))).collect()
+    asked.iter().map(|request| path_template(&format!("{} {}", request.method, request.target))).collect()
 }
 
 fn written(upstream: &Upstream) -> String {
@@ -146,7 +146,7 @@ fn written(upstream: &Upstream) -> String {
 fn check_query(method: &Method, asked: &[LoggedRequest]) {
     for upstream in method.upstream {
         let is_it = |request: &&LoggedRequest| {
-            template(&format!("{} {}", request.method, request.target)) == written(upstream)
+            path_template(&format!("{} {}", request.method, request.target)) == written(upstream)
         };
         for request in asked.iter().filter(is_it) {
             for (name, _) in &request.query {
@@ -158,32 +158,32 @@ fn check_query(method: &Method, asked: &[LoggedRequest]) {
 
 #[tokio::test]
 async fn every_method_gives_its_result_on_both_lines() {
-    let (looks, mut shown) = (Scene::with_places(Rules::default()).await, Vec::new());
-    for method in of_agent() {
+    let (looks, mut shown) = (Populated::with_places(Settings::default()).await, Vec::new());
+    for method in agent_methods() {
         let count = plays(method, SESSION).len();
         for variant in 0..count {
             let mut results = BTreeMap::new();
             let mut params = String::new();
-            for line in ProtocolVersion::ALL {
-                let own = Scene::for_change(method, Rules::default()).await;
-                let scene = own.as_ref().unwrap_or(&looks);
-                let session = scene.session_for(method).await;
+            for version in ProtocolVersion::ALL {
+                let own = Populated::for_change(method, Settings::default()).await;
+                let populated = own.as_ref().unwrap_or(&looks);
+                let session = populated.session_for(method).await;
                 let (given, _) = plays(method, &session).swap_remove(variant);
-                let played = play(scene, line, method, given).await;
-                params = scene.redacted(&session, &played.params.to_string());
-                results.insert(line.version(), scene.redacted(&session, &played.result.to_string()));
+                let played = call_and_log(populated, version, method, given).await;
+                params = populated.redacted(&session, &played.params.to_string());
+                results.insert(version.version(), populated.redacted(&session, &played.result.to_string()));
                 if let Some(own) = own {
-                    own.stage.stop().await;
+                    own.fixture.stop().await;
                 }
             }
-            let told = match (&results["1.0"], &results["0.3"]) {
+            let reported = match (&results["1.0"], &results["0.3"]) {
                 (new, old) if new == old => format!("  both: {new}"),
                 (new, old) => format!("  1.0:  {new}\n  0.3:  {old}"),
             };
-            shown.push(format!("{} {params}\n{told}", method.name));
+            shown.push(format!("{} {params}\n{reported}", method.name));
         }
     }
-    looks.stage.stop().await;
+    looks.fixture.stop().await;
     insta::assert_snapshot!(shown.join("\n"));
 }
 
@@ -195,17 +195,17 @@ async fn upstream_column_is_what_is_called() {
     unused.retain(|(_, asked)| {
         !["GET /permission", "GET /question", "GET /session/{id}/message"].contains(asked)
     });
-    let looks = Scene::with_places(Rules::default()).await;
-    for method in of_agent() {
-        for line in ProtocolVersion::ALL {
+    let looks = Populated::with_places(Settings::default()).await;
+    for method in agent_methods() {
+        for version in ProtocolVersion::ALL {
             for variant in 0..plays(method, SESSION).len() {
-                let own = Scene::for_change(method, Rules::default()).await;
-                let scene = own.as_ref().unwrap_or(&looks);
-                let session = scene.session_for(method).await;
+                let own = Populated::for_change(method, Settings::default()).await;
+                let populated = own.as_ref().unwrap_or(&looks);
+                let session = populated.session_for(method).await;
                 let (params, upstream) = plays(method, &session).swap_remove(variant);
-                let played = play(scene, line, method, params).await;
+                let played = call_and_log(populated, version, method, params).await;
                 let asked = templates(&played.asked);
-                let what = format!("{} {line:?} {}: {asked:?}", method.name, played.params);
+                let what = format!("{} {version:?} {}: {asked:?}", method.name, played.params);
                 for upstream in upstream {
                     assert!(asked.contains(&written(upstream)), "the table has {}: {what}", upstream.path);
                 }
@@ -224,11 +224,11 @@ async fn upstream_column_is_what_is_called() {
                 assert!(others.is_empty(), "nobody says why {others:?} is asked: {what}");
                 check_query(method, &played.asked);
                 if let Some(own) = own {
-                    own.stage.stop().await;
+                    own.fixture.stop().await;
                 }
             }
         }
     }
-    looks.stage.stop().await;
+    looks.fixture.stop().await;
     assert!(unused.is_empty(), "these are said to be asked, and are not: {unused:?}");
 }

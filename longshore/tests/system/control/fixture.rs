@@ -32,7 +32,7 @@ pub(crate) const GIL_TOKEN: &str = "gil-token-0123456789abcdef";
 /// What may differ from one gateway to the next.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of the configuration")]
-pub(crate) struct Rules {
+pub(crate) struct Settings {
     pub(crate) session_shell: bool,
     pub(crate) workspace_mutations: bool,
     /// Callers may name directories.
@@ -55,7 +55,7 @@ pub(crate) struct Rules {
     pub(crate) payload_log: bool,
 }
 
-impl Default for Rules {
+impl Default for Settings {
     fn default() -> Self {
         Self {
             session_shell: true,
@@ -76,7 +76,7 @@ impl Default for Rules {
 
 /// A running gateway, its OpenCode, and who calls it.
 #[derive(Debug)]
-pub(crate) struct Stage {
+pub(crate) struct Fixture {
     pub(crate) fake: FakeOpenCode,
     pub(crate) url: String,
     pub(crate) ada: RawClient,
@@ -86,16 +86,16 @@ pub(crate) struct Stage {
     shutdown: CancellationToken,
 }
 
-impl Stage {
+impl Fixture {
     pub(crate) async fn start() -> Self {
-        Self::start_with(Rules::default()).await
+        Self::start_with(Settings::default()).await
     }
 
-    pub(crate) async fn start_with(rules: Rules) -> Self {
-        Self::start_on(FakeOpenCode::start(), rules).await
+    pub(crate) async fn start_with(settings: Settings) -> Self {
+        Self::start_on(FakeOpenCode::start(), settings).await
     }
 
-    pub(crate) async fn start_on(fake: FakeOpenCode, rules: Rules) -> Self {
+    pub(crate) async fn start_on(fake: FakeOpenCode, settings: Settings) -> Self {
         let (tasks, clock) = (Tasks::new(), Arc::new(SystemClock));
         let config = OpenCodeConfig {
             endpoint: Endpoint {
@@ -104,24 +104,24 @@ impl Stage {
                 password: None,
             },
             directory: PathBuf::from(fake.directory()),
-            control_timeout: rules.control_timeout,
-            long_timeout: rules.long_timeout,
+            control_timeout: settings.control_timeout,
+            long_timeout: settings.long_timeout,
             stream_silence: Duration::from_secs(30),
             defaults: PromptOptions::default(),
-            allow_directory_override: rules.directory_override,
+            allow_directory_override: settings.directory_override,
             watchdog: Watchdog::default(),
             written_files: false,
-            upstream_calls: rules.upstream_calls,
-            watch_directories: rules.watch_directories,
+            upstream_calls: settings.upstream_calls,
+            watch_directories: settings.watch_directories,
             metrics: Arc::default(),
         };
         let agent = OpenCode::new(config, clock.clone(), tasks.clone()).expect("the configuration is valid");
         let agent = Arc::new(agent);
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has a free port");
         let url = format!("http://{}", listener.local_addr().expect("a bound socket has an address"));
-        let mut engine = EngineConfig { control: rules.control, asks: rules.asks, ..EngineConfig::default() };
-        engine.unfinished_per_principal = rules.unfinished;
-        engine.wait_for_others = rules.wait_for_others;
+        let mut engine = EngineConfig { control: settings.control, asks: settings.asks, ..EngineConfig::default() };
+        engine.unfinished_per_principal = settings.unfinished;
+        engine.wait_for_others = settings.wait_for_others;
         engine.intake.root = PathBuf::from(fake.directory());
         engine.files.base_url = format!("{url}/artifacts/");
         let engine = Engine::new(EngineParts {
@@ -136,15 +136,15 @@ impl Stage {
         engine.recover().await.expect("an empty store can be read");
         let deployment = Deployment {
             public_url: url.clone(),
-            directory_override: rules.directory_override,
-            session_shell: rules.session_shell,
-            workspace_mutations: rules.workspace_mutations,
+            directory_override: settings.directory_override,
+            session_shell: settings.session_shell,
+            workspace_mutations: settings.workspace_mutations,
             ..Deployment::default()
         };
         let mut config = EdgeConfig::new(deployment, credentials());
         // Packing the documents is most of what a start costs, and most tests read none.
         config.gzip_minimum = usize::MAX;
-        config.payload_log = PayloadLog { enabled: rules.payload_log, body_limit: 0 };
+        config.payload_log = PayloadLog { enabled: settings.payload_log, body_limit: 0 };
         let edge = Edge::new(engine, config, tasks.clone());
         let shutdown = CancellationToken::new();
         tasks.spawn("edge", edge.serve(listener, shutdown.clone()));
@@ -225,8 +225,8 @@ impl Stage {
     }
 
     /// The same without the directory.
-    pub(crate) fn asked(&self, seen: &mut usize) -> Vec<String> {
-        self.arrived(seen).iter().map(|line| without_directory(line)).collect()
+    pub(crate) fn requests_since(&self, seen: &mut usize) -> Vec<String> {
+        self.arrived(seen).iter().map(|entry| without_directory(entry)).collect()
     }
 
     /// Stops as a shutdown does; whatever does not stop fails the test.
@@ -257,45 +257,45 @@ fn credentials() -> Credentials {
 }
 
 /// The methods that are about OpenCode, not about an ask.
-pub(crate) fn of_agent() -> impl Iterator<Item = &'static Method> {
+pub(crate) fn agent_methods() -> impl Iterator<Item = &'static Method> {
     let of_asks = [Extension::InteractiveInterrupt, Extension::InterruptRecovery];
     methods::all().filter(move |method| !of_asks.contains(&method.extension))
 }
 
 /// Whether a method is about one session.
-pub(crate) fn of_session(method: &Method) -> bool {
+pub(crate) fn is_about_session(method: &Method) -> bool {
     method.params.iter().any(|param| param.name == "session_id")
 }
 
 /// The caller as one who speaks this line and knows the extension of the method.
-pub(crate) fn speaker(client: &RawClient, line: ProtocolVersion, method: &Method) -> RawClient {
-    let client = client.speaking(line.version());
-    if line == ProtocolVersion::V1 { client.activating(&[method.extension.uri()]) } else { client }
+pub(crate) fn client_for(client: &RawClient, version: ProtocolVersion, method: &Method) -> RawClient {
+    let client = client.speaking(version.version());
+    if version == ProtocolVersion::V1 { client.activating(&[method.extension.uri()]) } else { client }
 }
 
 /// One call.
 pub(crate) async fn call(
     client: &RawClient,
-    line: ProtocolVersion,
+    version: ProtocolVersion,
     method: &Method,
     params: &Value,
 ) -> Answer {
-    speaker(client, line, method).rpc(method.name, params.clone()).await
+    client_for(client, version, method).rpc(method.name, params.clone()).await
 }
 
 /// The same without an id, which must be answered with 204 and nothing else.
-pub(crate) async fn notify(client: &RawClient, line: ProtocolVersion, method: &Method, params: &Value) {
+pub(crate) async fn notify(client: &RawClient, version: ProtocolVersion, method: &Method, params: &Value) {
     let body = json!({"jsonrpc": "2.0", "method": method.name, "params": params});
-    let client = speaker(client, line, method);
+    let client = client_for(client, version, method);
     let answer = client.bytes("POST", "/", "application/json", body.to_string()).await;
-    let shown = format!("{} {line:?}: {}", method.name, answer.body);
+    let shown = format!("{} {version:?}: {}", method.name, answer.body);
     assert_eq!((answer.status, answer.body), (204, Value::String(String::new())), "{shown}");
 }
 
 /// The word of an error, such as `SESSION_FORBIDDEN`, wherever its line has it.
-pub(crate) fn word(answer: &Answer, line: ProtocolVersion) -> String {
+pub(crate) fn error_reason(answer: &Answer, version: ProtocolVersion) -> String {
     let data = &answer.body["error"]["data"];
-    let found = match line {
+    let found = match version {
         ProtocolVersion::V1 => {
             data.as_array().and_then(|details| details.iter().find_map(|one| one.get("reason")))
         }
@@ -305,8 +305,8 @@ pub(crate) fn word(answer: &Answer, line: ProtocolVersion) -> String {
 }
 
 /// A line of the log of requests, without the directory that is in every query.
-pub(crate) fn without_directory(line: &str) -> String {
-    let (path, query) = line.split_once('?').unwrap_or((line, ""));
+pub(crate) fn without_directory(request: &str) -> String {
+    let (path, query) = request.split_once('?').unwrap_or((request, ""));
     let rest: Vec<&str> = query.split('&').filter(|pair| !pair.starts_with("directory=")).collect();
     if rest.concat().is_empty() { path.to_owned() } else { format!("{path}?{}", rest.join("&")) }
 }

@@ -7,9 +7,9 @@ use longshore_wire::methods;
 use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
-use crate::control::calls::{fact, fields, row};
-use crate::control::populated::{Scene, furnish, over, play};
-use crate::control::fixture::{GIL_TOKEN, Rules, Stage, call, word};
+use crate::control::calls::{error_fact, error_fields, method_named};
+use crate::control::populated::{Populated, add_furnished_session, wait_until_ended, call_and_log};
+use crate::control::fixture::{GIL_TOKEN, Settings, Fixture, call, error_reason};
 
 /// A name that a caller gives its message. OpenCode would write into the message of that name, in whichever session it is.
 const NAMED: &str = "msg_callers";
@@ -62,35 +62,35 @@ fn wordy() -> Vec<(&'static str, Value)> {
 
 #[tokio::test]
 async fn opencode_is_told_what_the_caller_said_and_no_name_that_the_caller_chose() {
-    let (scene, mut shown) = (Scene::of_sessions(Rules::default()).await, Vec::new());
+    let (populated, mut shown) = (Populated::of_sessions(Settings::default()).await, Vec::new());
     for (number, (name, params)) in wordy().into_iter().enumerate() {
         let method = methods::find(name).unwrap_or_else(|| panic!("no method {name}"));
-        let mut told = Vec::new();
-        for line in ProtocolVersion::ALL {
-            let session = format!("ses_own{number}{}", line.version().replace('.', ""));
-            furnish(&scene.stage, &session).await;
+        let mut reported = Vec::new();
+        for version in ProtocolVersion::ALL {
+            let session = format!("ses_own{number}{}", version.version().replace('.', ""));
+            add_furnished_session(&populated.fixture, &session).await;
             let mut params = params.clone();
             params["session_id"] = session.as_str().into();
-            let played = play(&scene, line, method, params).await;
+            let played = call_and_log(&populated, version, method, params).await;
             let changes = played.asked.iter().filter(|request| request.method != "GET");
             let said =
                 changes.map(|request| format!("  {} {} {}", request.method, request.path, request.body));
-            let said = scene.redacted(&session, &said.collect::<Vec<_>>().join("\n"));
-            assert!(!said.contains(NAMED), "{name} {line:?}: {said}");
-            told.push(said);
+            let said = populated.redacted(&session, &said.collect::<Vec<_>>().join("\n"));
+            assert!(!said.contains(NAMED), "{name} {version:?}: {said}");
+            reported.push(said);
         }
-        assert_eq!(told[0], told[1], "{name} is the same on both lines");
-        shown.push(format!("{name} {params}\n{}", told[0]));
+        assert_eq!(reported[0], reported[1], "{name} is the same on both lines");
+        shown.push(format!("{name} {params}\n{}", reported[0]));
     }
-    scene.stage.stop().await;
+    populated.fixture.stop().await;
     insta::assert_snapshot!(shown.join("\n"));
 }
 
 /// It is never said twice: whoever ordered it has a task that tells what became of it.
 #[tokio::test]
 async fn an_order_that_may_have_arrived_is_a_task_that_says_what_became_of_it() {
-    let scene = Scene::of_sessions(Rules::default()).await;
-    let stage = &scene.stage;
+    let populated = Populated::of_sessions(Settings::default()).await;
+    let fixture = &populated.fixture;
     for (name, body, end) in [
         (
             "opencode.sessions.prompt_async",
@@ -105,24 +105,24 @@ async fn an_order_that_may_have_arrived_is_a_task_that_says_what_became_of_it() 
                 .into_iter()
                 .enumerate()
         {
-            for line in ProtocolVersion::ALL {
+            for version in ProtocolVersion::ALL {
                 let session =
-                    format!("ses_{}{number}{}", method.key.replace('_', ""), line.version().replace('.', ""));
-                furnish(stage, &session).await;
-                stage.fake.fault_once("POST", end, fault.clone());
-                let before = stage.fake.arrived().len();
+                    format!("ses_{}{number}{}", method.key.replace('_', ""), version.version().replace('.', ""));
+                add_furnished_session(fixture, &session).await;
+                fixture.fake.fault_once("POST", end, fault.clone());
+                let before = fixture.fake.arrived().len();
                 let params = json!({"session_id": session, "request": body});
-                let answer = call(&stage.ada, line, method, &params).await;
-                let what = format!("{name} {line:?} {fault:?} {}", answer.body);
+                let answer = call(&fixture.ada, version, method, &params).await;
+                let what = format!("{name} {version:?} {fault:?} {}", answer.body);
                 let task = answer.result()["task_id"]
                     .as_str()
                     .unwrap_or_else(|| panic!("no task: {what}"))
                     .to_owned();
-                let task = over(&stage.ada, &task).await;
+                let task = wait_until_ended(&fixture.ada, &task).await;
                 assert_eq!(task["status"]["state"], state, "{what} {task}");
-                let posted = stage.fake.arrived().split_off(before);
+                let posted = fixture.fake.arrived().split_off(before);
                 let posted =
-                    posted.iter().filter(|line| line.starts_with("POST") && line.contains(end)).count();
+                    posted.iter().filter(|entry| entry.starts_with("POST") && entry.contains(end)).count();
                 assert_eq!(posted, 1, "{what}");
                 if method.key == "command" {
                     let error = &answer.result()["item"]["metadata"]["opencode"]["error"];
@@ -131,7 +131,7 @@ async fn an_order_that_may_have_arrived_is_a_task_that_says_what_became_of_it() 
             }
         }
     }
-    scene.stage.stop().await;
+    populated.fixture.stop().await;
 }
 
 /// The two ways to give an order, each under this name of the caller's.
@@ -152,32 +152,32 @@ fn task_of(answer: &Answer) -> String {
 /// What OpenCode refused was not ordered, and whoever comes again is heard. What it took was, and is not said twice.
 #[tokio::test]
 async fn an_order_that_opencode_refused_is_tried_again_and_one_that_it_took_is_not() {
-    let scene = Scene::of_sessions(Rules::default()).await;
-    let stage = &scene.stage;
+    let populated = Populated::of_sessions(Settings::default()).await;
+    let fixture = &populated.fixture;
     for (name, body) in named_orders(NAMED) {
-        let (method, end) = (row(name), name.replace("opencode.sessions.", "/"));
+        let (method, end) = (method_named(name), name.replace("opencode.sessions.", "/"));
         let mut faults = vec![Fault::Status(409), Fault::Status(500)];
         if name.ends_with("command") {
             // It is answered at the end, and OpenCode has no message of it.
             faults.push(Fault::Html);
         }
         for (number, fault) in faults.into_iter().enumerate() {
-            for line in ProtocolVersion::ALL {
-                let what = format!("{name} {line:?} {fault:?}");
+            for version in ProtocolVersion::ALL {
+                let what = format!("{name} {version:?} {fault:?}");
                 let session =
-                    format!("ses_{}{number}{}", method.key.replace('_', ""), line.version().replace('.', ""));
-                furnish(stage, &session).await;
+                    format!("ses_{}{number}{}", method.key.replace('_', ""), version.version().replace('.', ""));
+                add_furnished_session(fixture, &session).await;
                 let params = json!({"session_id": session, "request": body});
-                stage.fake.fault_once("POST", end.clone().leak(), fault.clone());
-                let refused = call(&stage.ada, line, method, &params).await;
-                let failed = fact(&refused, line, "taskId");
+                fixture.fake.fault_once("POST", end.clone().leak(), fault.clone());
+                let refused = call(&fixture.ada, version, method, &params).await;
+                let failed = error_fact(&refused, version, "taskId");
                 assert!(!failed.is_empty(), "{what} {}", refused.body);
-                let taken = task_of(&call(&stage.ada, line, method, &params).await);
+                let taken = task_of(&call(&fixture.ada, version, method, &params).await);
                 assert_ne!(taken, failed, "{what}");
-                over(&stage.ada, &taken).await;
-                let again = call(&stage.ada, line, method, &params).await;
+                wait_until_ended(&fixture.ada, &taken).await;
+                let again = call(&fixture.ada, version, method, &params).await;
                 assert_eq!(task_of(&again), taken, "{what}");
-                let posted = stage.fake.log();
+                let posted = fixture.fake.log();
                 let posted = posted.iter().filter(|request| {
                     request.method == "POST" && request.path.ends_with(&format!("{session}{end}"))
                 });
@@ -185,69 +185,69 @@ async fn an_order_that_opencode_refused_is_tried_again_and_one_that_it_took_is_n
             }
         }
     }
-    scene.stage.stop().await;
+    populated.fixture.stop().await;
 }
 
 /// A provider that refuses OpenCode's key: whoever waits for a command is told so, and which task waits for the key.
 #[tokio::test]
 async fn a_command_whose_provider_refuses_the_credentials_is_answered_at_once() {
-    let scene = Scene::of_sessions(Rules::default()).await;
-    let stage = &scene.stage;
-    let method = row("opencode.sessions.command");
-    for line in ProtocolVersion::ALL {
-        let session = scene.session_for(method).await;
+    let populated = Populated::of_sessions(Settings::default()).await;
+    let fixture = &populated.fixture;
+    let method = method_named("opencode.sessions.command");
+    for version in ProtocolVersion::ALL {
+        let session = populated.session_for(method).await;
         let refusal = json!({"message": "no such key", "statusCode": 401, "isRetryable": false});
-        stage.fake.queue(Turn::new().error("APIError", &refusal));
+        fixture.fake.queue(Turn::new().error("APIError", &refusal));
         let params = json!({"session_id": session, "request": {"command": "review", "arguments": "it"}});
-        let answer = call(&stage.ada, line, method, &params).await;
-        assert_eq!(word(&answer, line), "UPSTREAM_HTTP_ERROR", "{}", answer.body);
+        let answer = call(&fixture.ada, version, method, &params).await;
+        assert_eq!(error_reason(&answer, version), "UPSTREAM_HTTP_ERROR", "{}", answer.body);
         assert!(answer.body["error"]["message"].as_str().is_some_and(|text| text.contains("credentials")));
-        assert_eq!(fact(&answer, line, "state"), "auth_required", "{}", answer.body);
-        let task = stage.ada.task(&fact(&answer, line, "taskId")).await;
+        assert_eq!(error_fact(&answer, version, "state"), "auth_required", "{}", answer.body);
+        let task = fixture.ada.task(&error_fact(&answer, version, "taskId")).await;
         assert_eq!(task["status"]["state"], "TASK_STATE_AUTH_REQUIRED", "{task}");
         // A message on it tries again.
-        let mut again = message(&format!("again-{line:?}"), "Now.");
+        let mut again = message(&format!("again-{version:?}"), "Now.");
         again["message"]["taskId"] = task["id"].clone();
-        stage.ada.rpc("SendMessage", again).await.result();
+        fixture.ada.rpc("SendMessage", again).await.result();
         assert_eq!(
-            over(&stage.ada, task["id"].as_str().unwrap_or_default()).await["status"]["state"],
+            wait_until_ended(&fixture.ada, task["id"].as_str().unwrap_or_default()).await["status"]["state"],
             "TASK_STATE_COMPLETED"
         );
     }
-    scene.stage.stop().await;
+    populated.fixture.stop().await;
 }
 
 /// A link in the workspace can be turned to another place while the order waits for its turn.
 #[tokio::test]
 async fn files_that_an_order_names_are_looked_at_again_when_its_turn_begins() {
-    let scene = Scene::of_sessions(Rules::default()).await;
-    let stage = &scene.stage;
+    let populated = Populated::of_sessions(Settings::default()).await;
+    let fixture = &populated.fixture;
     let outside = tempfile::tempdir().expect("there is a disk");
     std::fs::write(outside.path().join("secret"), "canary").expect("it can be written");
-    std::fs::write(stage.fake.workspace().join("inside"), "plain").expect("it can be written");
-    let link = stage.fake.workspace().join("link");
+    std::fs::write(fixture.fake.workspace().join("inside"), "plain").expect("it can be written");
+    let link = fixture.fake.workspace().join("link");
     let subtask =
         json!({"type": "subtask", "prompt": "Read @link", "description": "A look", "agent": "general"});
     for (name, body) in [
         ("opencode.sessions.prompt_async", json!({"parts": [subtask]})),
         ("opencode.sessions.command", json!({"command": "review", "arguments": "@link"})),
     ] {
-        for line in ProtocolVersion::ALL {
-            let method = row(name);
-            let session = scene.session_for(method).await;
+        for version in ProtocolVersion::ALL {
+            let method = method_named(name);
+            let session = populated.session_for(method).await;
             std::os::unix::fs::symlink("inside", &link).expect("it can be made");
             let gate = Gate::new();
-            stage.fake.queue(Turn::new().hold(&gate).text("first", 1).finish("stop"));
+            fixture.fake.queue(Turn::new().hold(&gate).text("first", 1).finish("stop"));
             let first =
                 json!({"session_id": session, "request": {"parts": [{"type": "text", "text": "Wait."}]}});
-            call(&stage.ada, line, row("opencode.sessions.prompt_async"), &first).await.result();
+            call(&fixture.ada, version, method_named("opencode.sessions.prompt_async"), &first).await.result();
             gate.reached().await;
             let params = json!({"session_id": session, "request": body});
-            let ordered = call(&stage.ada, line, method, &params);
+            let ordered = call(&fixture.ada, version, method, &params);
             let swapped = async {
                 let listed = json!({"contextId": format!("ctx:opencode-session:{session}")});
                 let waits = async || {
-                    let listed = stage.ada.rpc("ListTasks", listed.clone()).await;
+                    let listed = fixture.ada.rpc("ListTasks", listed.clone()).await;
                     let tasks = listed.result()["tasks"].as_array().cloned().unwrap_or_default();
                     tasks.iter().any(|task| task["status"]["state"] == "TASK_STATE_SUBMITTED")
                 };
@@ -259,10 +259,10 @@ async fn files_that_an_order_names_are_looked_at_again_when_its_turn_begins() {
             let (answer, ()) = tokio::join!(ordered, swapped);
             let text = if method.key == "command" {
                 // Whoever waited for it is told as one who did not have to.
-                assert_eq!(fields(&answer), ["request.arguments"], "{}", answer.body);
+                assert_eq!(error_fields(&answer), ["request.arguments"], "{}", answer.body);
                 answer.body["error"].to_string()
             } else {
-                let task = over(&stage.ada, &task_of(&answer)).await;
+                let task = wait_until_ended(&fixture.ada, &task_of(&answer)).await;
                 assert_eq!(task["status"]["state"], "TASK_STATE_FAILED", "{name} {task}");
                 task["status"].to_string()
             };
@@ -271,52 +271,52 @@ async fn files_that_an_order_names_are_looked_at_again_when_its_turn_begins() {
             let of_session = |request: &&LoggedRequest| {
                 request.method == "POST" && request.path.ends_with(&format!("{session}{end}"))
             };
-            let posted = stage.fake.log();
+            let posted = fixture.fake.log();
             let posted = posted.iter().filter(of_session).count();
             assert_eq!(posted, usize::from(end == "/prompt_async"), "{name}: the first one only");
             std::fs::remove_file(&link).expect("it is there");
         }
     }
-    scene.stage.stop().await;
+    populated.fixture.stop().await;
 }
 
 /// What an MCP server makes of its arguments nobody knows, so they are for those who may run a shell.
 #[tokio::test]
 async fn arguments_of_a_command_of_which_nothing_is_known_are_for_those_who_may_run_a_shell() {
     for session_shell in [true, false] {
-        let stage = Stage::start_with(Rules { session_shell, ..Rules::default() }).await;
-        stage.fake.project(|project| {
+        let fixture = Fixture::start_with(Settings { session_shell, ..Settings::default() }).await;
+        fixture.fake.project(|project| {
             let known = project.commands[0].clone();
             let runs =
                 Command { name: "runs".to_owned(), template: "!`git log $1`".to_owned(), ..known.clone() };
             let mcp = Command { name: "docs:search".to_owned(), is_mcp: true, ..known };
             project.commands.extend([runs, mcp]);
         });
-        let gil = RawClient::new(stage.url.clone(), GIL_TOKEN);
-        let method = row("opencode.sessions.command");
-        for (client, may_run) in [(&gil, session_shell), (&stage.eve, false)] {
-            let session = stage.session_of(client, &format!("hello-{may_run}")).await;
+        let gil = RawClient::new(fixture.url.clone(), GIL_TOKEN);
+        let method = method_named("opencode.sessions.command");
+        for (client, may_run) in [(&gil, session_shell), (&fixture.eve, false)] {
+            let session = fixture.session_of(client, &format!("hello-{may_run}")).await;
             for command in ["docs:search", "runs"] {
-                for line in ProtocolVersion::ALL {
+                for version in ProtocolVersion::ALL {
                     let order = async |arguments: &str| {
                         let request = json!({"command": command, "arguments": arguments});
-                        call(client, line, method, &json!({"session_id": session, "request": request})).await
+                        call(client, version, method, &json!({"session_id": session, "request": request})).await
                     };
-                    let about = format!("{command} {line:?} {may_run}");
+                    let about = format!("{command} {version:?} {may_run}");
                     order("").await.result();
                     let plain = order("one two").await;
                     if may_run {
                         plain.result();
                     } else {
-                        assert_eq!(fields(&plain), ["request.arguments"], "{about} {}", plain.body);
+                        assert_eq!(error_fields(&plain), ["request.arguments"], "{about} {}", plain.body);
                         assert!(plain.body.to_string().contains("session_shell"), "{about} {}", plain.body);
                     }
                     // Files are where they must be, whoever asks.
                     let elsewhere = order("@/etc/hostname").await;
-                    assert_eq!(fields(&elsewhere), ["request.arguments"], "{about} {}", elsewhere.body);
+                    assert_eq!(error_fields(&elsewhere), ["request.arguments"], "{about} {}", elsewhere.body);
                 }
             }
         }
-        stage.stop().await;
+        fixture.stop().await;
     }
 }

@@ -13,61 +13,61 @@ use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
 use crate::control::calls::{
-    asked, cal, code, fact, fields, first_message, forbidden, id_of, on_session, row, rows, works,
+    requests_since, client_of_cal, error_code, error_fact, error_fields, first_message, assert_forbidden, message_id, session_params, method_named, session_methods, call_ok,
 };
-use crate::control::fixture::{Stage, call, notify};
+use crate::control::fixture::{Fixture, call, notify};
 
-pub(crate) fn answering(stage: &Stage) {
-    stage.fake.answering(|text| Turn::new().text(&format!("So you say: {text}"), 1).finish("stop"));
+pub(crate) fn answer_every_prompt(fixture: &Fixture) {
+    fixture.fake.answering(|text| Turn::new().text(&format!("So you say: {text}"), 1).finish("stop"));
 }
 
 #[tokio::test]
 async fn every_method_refuses_the_session_of_another_before_opencode_hears_of_it() {
-    let stage = Stage::start().await;
-    answering(&stage);
-    let hers = stage.session_of(&stage.ada, "hers").await;
-    let his = stage.session_of(&stage.bob, "his").await;
-    let cal = cal(&stage);
-    stage.fake.quiet().await;
+    let fixture = Fixture::start().await;
+    answer_every_prompt(&fixture);
+    let hers = fixture.session_of(&fixture.ada, "hers").await;
+    let his = fixture.session_of(&fixture.bob, "his").await;
+    let cal = client_of_cal(&fixture);
+    fixture.fake.quiet().await;
     let mut seen = 0;
     for (who, caller, session) in
-        [("bob", &stage.bob, &hers), ("ada", &stage.ada, &his), ("cal", &cal, &hers), ("cal", &cal, &his)]
+        [("bob", &fixture.bob, &hers), ("ada", &fixture.ada, &his), ("cal", &cal, &hers), ("cal", &cal, &his)]
     {
-        let before = stage.fake.messages(session);
-        let first = id_of(&before[0]);
-        asked(&stage, &mut seen);
-        for method in rows() {
-            for line in ProtocolVersion::ALL {
-                let about = format!("{who} {} {line:?}", method.name);
-                let params = on_session(method, session, first);
-                forbidden(&call(caller, line, method, &params).await, line, session, &about);
-                notify(caller, line, method, &params).await;
-                assert_eq!(asked(&stage, &mut seen), [""; 0], "{about}");
+        let before = fixture.fake.messages(session);
+        let first = message_id(&before[0]);
+        requests_since(&fixture, &mut seen);
+        for method in session_methods() {
+            for version in ProtocolVersion::ALL {
+                let about = format!("{who} {} {version:?}", method.name);
+                let params = session_params(method, session, first);
+                assert_forbidden(&call(caller, version, method, &params).await, version, session, &about);
+                notify(caller, version, method, &params).await;
+                assert_eq!(requests_since(&fixture, &mut seen), [""; 0], "{about}");
             }
         }
-        assert_eq!(stage.fake.messages(session), before, "{who}");
+        assert_eq!(fixture.fake.messages(session), before, "{who}");
     }
     // It was for whose the session is, and for nothing else: the same parameters are good for the owner.
     let (changes, looks): (Vec<_>, Vec<_>) =
-        rows().into_iter().partition(|method| method.effect != Effect::Read);
+        session_methods().into_iter().partition(|method| method.effect != Effect::Read);
     for method in looks.into_iter().chain(changes) {
-        for line in ProtocolVersion::ALL {
-            let params = on_session(method, &hers, id_of(&first_message(&stage, &hers)));
-            works(&stage.ada, line, method, &params).await;
+        for version in ProtocolVersion::ALL {
+            let params = session_params(method, &hers, message_id(&first_message(&fixture, &hers)));
+            call_ok(&fixture.ada, version, method, &params).await;
         }
     }
-    stage.stop().await;
+    fixture.stop().await;
 }
 
 /// A send in the words of its line that says which session it is for.
 async fn bound(
     client: &RawClient,
-    line: ProtocolVersion,
+    version: ProtocolVersion,
     id: &str,
     session: &str,
 ) -> longshore_testkit::raw::Answer {
     let binding = json!({"shared": {"session": {"id": session}}});
-    match line {
+    match version {
         ProtocolVersion::V1 => {
             let mut params = message(id, "Let me in.");
             params["metadata"] = binding;
@@ -86,18 +86,18 @@ async fn bound(
 
 #[tokio::test]
 async fn a_message_for_the_session_of_another_is_refused() {
-    let stage = Stage::start().await;
-    answering(&stage);
-    let hers = stage.session_of(&stage.ada, "hers").await;
-    stage.fake.quiet().await;
-    let (before, mut seen) = (stage.fake.messages(&hers), 0);
-    asked(&stage, &mut seen);
-    for (who, caller) in [("bob", &stage.bob), ("cal", &cal(&stage)), ("eve", &stage.eve)] {
-        for line in ProtocolVersion::ALL {
-            let refused = bound(caller, line, &format!("m-{who}-{line:?}"), &hers).await;
-            assert!(refused.body["result"].is_null(), "{who} {line:?}: {}", refused.body);
-            assert_eq!(code(&refused), -32602, "{who} {line:?}: {}", refused.body);
-            assert_eq!(fields(&refused), ["metadata.shared.session.id"], "{who} {line:?}: {}", refused.body);
+    let fixture = Fixture::start().await;
+    answer_every_prompt(&fixture);
+    let hers = fixture.session_of(&fixture.ada, "hers").await;
+    fixture.fake.quiet().await;
+    let (before, mut seen) = (fixture.fake.messages(&hers), 0);
+    requests_since(&fixture, &mut seen);
+    for (who, caller) in [("bob", &fixture.bob), ("cal", &client_of_cal(&fixture)), ("eve", &fixture.eve)] {
+        for version in ProtocolVersion::ALL {
+            let refused = bound(caller, version, &format!("m-{who}-{version:?}"), &hers).await;
+            assert!(refused.body["result"].is_null(), "{who} {version:?}: {}", refused.body);
+            assert_eq!(error_code(&refused), -32602, "{who} {version:?}: {}", refused.body);
+            assert_eq!(error_fields(&refused), ["metadata.shared.session.id"], "{who} {version:?}: {}", refused.body);
         }
         // The name of a context that tells of her session opens nothing either.
         let mut params = message(&format!("m-{who}-context"), "Let me in.");
@@ -105,171 +105,171 @@ async fn a_message_for_the_session_of_another_is_refused() {
         let refused = caller.rpc("SendMessage", params).await;
         assert!(refused.body["result"].is_null(), "{who}: {}", refused.body);
     }
-    assert_eq!(asked(&stage, &mut seen), [""; 0]);
-    assert_eq!(stage.fake.messages(&hers), before);
-    for line in ProtocolVersion::ALL {
-        let taken = bound(&stage.ada, line, &format!("m-ada-{line:?}"), &hers).await;
-        assert!(taken.body["error"].is_null(), "{line:?}: {}", taken.body);
+    assert_eq!(requests_since(&fixture, &mut seen), [""; 0]);
+    assert_eq!(fixture.fake.messages(&hers), before);
+    for version in ProtocolVersion::ALL {
+        let taken = bound(&fixture.ada, version, &format!("m-ada-{version:?}"), &hers).await;
+        assert!(taken.body["error"].is_null(), "{version:?}: {}", taken.body);
     }
-    stage.stop().await;
+    fixture.stop().await;
 }
 
 /// Waits until no turn of the caller's runs, in OpenCode and in the gateway.
-async fn settled(stage: &Stage, client: &RawClient, session: &str) {
-    stage.fake.quiet().await;
-    let unrevert = row("opencode.sessions.unrevert");
-    works(client, ProtocolVersion::V1, unrevert, &json!({"session_id": session})).await;
+async fn settled(fixture: &Fixture, client: &RawClient, session: &str) {
+    fixture.fake.quiet().await;
+    let unrevert = method_named("opencode.sessions.unrevert");
+    call_ok(client, ProtocolVersion::V1, unrevert, &json!({"session_id": session})).await;
 }
 
 /// OpenCode writes into whichever session a message or a part of that name is in.
 #[tokio::test]
 async fn the_names_of_anothers_messages_reach_nothing() {
-    let stage = Stage::start().await;
-    answering(&stage);
-    let hers = stage.session_of(&stage.ada, "hers").await;
-    let his = stage.session_of(&stage.bob, "his").await;
-    stage.fake.quiet().await;
-    let before = stage.fake.messages(&hers);
-    let names: Vec<String> = before.iter().map(|message| id_of(message).to_owned()).collect();
+    let fixture = Fixture::start().await;
+    answer_every_prompt(&fixture);
+    let hers = fixture.session_of(&fixture.ada, "hers").await;
+    let his = fixture.session_of(&fixture.bob, "his").await;
+    fixture.fake.quiet().await;
+    let before = fixture.fake.messages(&hers);
+    let names: Vec<String> = before.iter().map(|message| message_id(message).to_owned()).collect();
     let part = before[0]["parts"][0]["id"].as_str().expect("a part has a name").to_owned();
-    let own = id_of(&first_message(&stage, &his)).to_owned();
+    let own = message_id(&first_message(&fixture, &his)).to_owned();
     let text = |text: &str| json!([{"type": "text", "text": text}]);
     let on_his = |mut params: Value| {
         params["session_id"] = his.as_str().into();
         params
     };
-    for line in ProtocolVersion::ALL {
+    for version in ProtocolVersion::ALL {
         for theirs in &names {
-            let about = format!("{line:?} {theirs}");
+            let about = format!("{version:?} {theirs}");
             // As the name of a message that is to come it is the caller's own business, and OpenCode is not told it.
             for request in [
-                json!({"messageID": theirs, "parts": text(&format!("mine now {line:?}"))}),
+                json!({"messageID": theirs, "parts": text(&format!("mine now {version:?}"))}),
                 json!({"messageID": theirs, "parts": text("a note"), "noReply": true}),
             ] {
-                let prompt = row("opencode.sessions.prompt_async");
-                works(&stage.bob, line, prompt, &on_his(json!({"request": request}))).await;
-                settled(&stage, &stage.bob, &his).await;
+                let prompt = method_named("opencode.sessions.prompt_async");
+                call_ok(&fixture.bob, version, prompt, &on_his(json!({"request": request}))).await;
+                settled(&fixture, &fixture.bob, &his).await;
             }
-            let request = json!({"command": "review", "arguments": format!("{line:?}"), "messageID": theirs});
-            let command = row("opencode.sessions.command");
-            works(&stage.bob, line, command, &on_his(json!({"request": request}))).await;
-            settled(&stage, &stage.bob, &his).await;
+            let request = json!({"command": "review", "arguments": format!("{version:?}"), "messageID": theirs});
+            let command = method_named("opencode.sessions.command");
+            call_ok(&fixture.bob, version, command, &on_his(json!({"request": request}))).await;
+            settled(&fixture, &fixture.bob, &his).await;
             for (name, params, field) in [
                 ("fork", json!({"request": {"messageID": theirs}}), "request.messageID"),
                 ("revert", json!({"request": {"messageID": theirs}}), "request.messageID"),
                 ("revert", json!({"request": {"messageID": own, "partID": part}}), "request.partID"),
                 ("messages.get", json!({"message_id": theirs}), "message_id"),
             ] {
-                let method = row(&format!("opencode.sessions.{name}"));
-                let refused = call(&stage.bob, line, method, &on_his(params)).await;
-                assert_eq!(code(&refused), -32602, "{about} {name}: {}", refused.body);
-                assert_eq!(fields(&refused), [field], "{about} {name}: {}", refused.body);
+                let method = method_named(&format!("opencode.sessions.{name}"));
+                let refused = call(&fixture.bob, version, method, &on_his(params)).await;
+                assert_eq!(error_code(&refused), -32602, "{about} {name}: {}", refused.body);
+                assert_eq!(error_fields(&refused), [field], "{about} {name}: {}", refused.body);
             }
-            let diff = row("opencode.sessions.diff");
-            let nothing = works(&stage.bob, line, diff, &on_his(json!({"message_id": theirs}))).await;
+            let diff = method_named("opencode.sessions.diff");
+            let nothing = call_ok(&fixture.bob, version, diff, &on_his(json!({"message_id": theirs}))).await;
             assert_eq!(nothing.result()["items"], json!([]), "{about}");
         }
         let request = json!({"parts": [{"type": "text", "text": "mine now", "id": part}]});
-        let prompt = row("opencode.sessions.prompt_async");
-        let refused = call(&stage.bob, line, prompt, &on_his(json!({"request": request}))).await;
-        assert_eq!(fields(&refused), ["request.parts[0].id"], "{line:?}: {}", refused.body);
+        let prompt = method_named("opencode.sessions.prompt_async");
+        let refused = call(&fixture.bob, version, prompt, &on_his(json!({"request": request}))).await;
+        assert_eq!(error_fields(&refused), ["request.parts[0].id"], "{version:?}: {}", refused.body);
     }
-    assert_eq!(stage.fake.messages(&hers), before);
-    let told: Vec<String> = stage
+    assert_eq!(fixture.fake.messages(&hers), before);
+    let reported: Vec<String> = fixture
         .fake
         .log()
         .iter()
         .filter(|request| request.path.starts_with(&format!("/session/{his}/")))
         .map(|request| request.body.to_string())
         .collect();
-    assert!(!told.is_empty());
+    assert!(!reported.is_empty());
     for name in names.iter().chain([&part]) {
-        assert!(told.iter().all(|body| !body.contains(name.as_str())), "{name} in {told:?}");
+        assert!(reported.iter().all(|body| !body.contains(name.as_str())), "{name} in {reported:?}");
     }
     // It was all said in his own session.
-    let said: String = stage.fake.messages(&his).iter().map(Value::to_string).collect();
-    for line in ProtocolVersion::ALL {
-        assert!(said.contains(&format!("mine now {line:?}")), "{said}");
+    let said: String = fixture.fake.messages(&his).iter().map(Value::to_string).collect();
+    for version in ProtocolVersion::ALL {
+        assert!(said.contains(&format!("mine now {version:?}")), "{said}");
     }
-    stage.stop().await;
+    fixture.stop().await;
 }
 
 /// OpenCode made it, and its answer was lost on the way.
 #[tokio::test]
 async fn a_fork_whose_answer_is_lost_is_not_left_to_others() {
-    let stage = Stage::start().await;
-    let hers = stage.session_of(&stage.ada, "hers").await;
-    let his = stage.session_of(&stage.bob, "his").await;
-    stage.fake.quiet().await;
+    let fixture = Fixture::start().await;
+    let hers = fixture.session_of(&fixture.ada, "hers").await;
+    let his = fixture.session_of(&fixture.bob, "his").await;
+    fixture.fake.quiet().await;
     // It looks like hers from outside, and OpenCode does not tell what is in it.
-    let alike = stage.fake.typist(&his).forks().await;
+    let alike = fixture.fake.typist(&his).forks().await;
     let inside = format!("/session/{alike}/message").leak();
-    stage.fake.fault_always("GET", inside, Fault::Status(500));
-    let fork = row("opencode.sessions.fork");
-    for line in ProtocolVersion::ALL {
-        let before = stage.fake.sessions();
-        stage.fake.fault_once("POST", "/fork", Fault::CutAfter);
-        let lost = call(&stage.ada, line, fork, &json!({"session_id": hers})).await;
-        assert_eq!(code(&lost), -32002, "{line:?}: {}", lost.body);
-        let mut made = stage.fake.sessions();
+    fixture.fake.fault_always("GET", inside, Fault::Status(500));
+    let fork = method_named("opencode.sessions.fork");
+    for version in ProtocolVersion::ALL {
+        let before = fixture.fake.sessions();
+        fixture.fake.fault_once("POST", "/fork", Fault::CutAfter);
+        let lost = call(&fixture.ada, version, fork, &json!({"session_id": hers})).await;
+        assert_eq!(error_code(&lost), -32002, "{version:?}: {}", lost.body);
+        let mut made = fixture.fake.sessions();
         made.retain(|session| !before.contains(session));
         let [made] = made.as_slice() else { panic!("one fork: {made:?}") };
-        assert_eq!(fact(&lost, line, "forkedSessionId"), made.as_str(), "{}", lost.body);
-        let get = row("opencode.sessions.get");
+        assert_eq!(error_fact(&lost, version, "forkedSessionId"), made.as_str(), "{}", lost.body);
+        let get = method_named("opencode.sessions.get");
         let params = json!({"session_id": made});
-        for (who, caller) in [("bob", &stage.bob), ("cal", &cal(&stage))] {
-            forbidden(&call(caller, line, get, &params).await, line, made, who);
+        for (who, caller) in [("bob", &fixture.bob), ("cal", &client_of_cal(&fixture))] {
+            assert_forbidden(&call(caller, version, get, &params).await, version, made, who);
         }
-        works(&stage.ada, line, get, &params).await;
+        call_ok(&fixture.ada, version, get, &params).await;
     }
-    stage.stop().await;
+    fixture.stop().await;
 }
 
 /// Its title is that of the one that was lost, and it was made at the same time.
 #[tokio::test]
 async fn a_fork_of_another_session_is_not_taken_for_one_whose_answer_is_lost() {
-    let stage = Stage::start().await;
-    let hers = stage.session_of(&stage.ada, "hers").await;
-    let his = stage.session_of(&stage.bob, "his").await;
-    stage.fake.quiet().await;
-    for line in ProtocolVersion::ALL {
-        let made = stage.fake.typist(&his).forks().await;
-        stage.fake.fault_once("POST", "/fork", Fault::CutBefore);
-        let lost = call(&stage.ada, line, row("opencode.sessions.fork"), &json!({"session_id": hers})).await;
-        assert_eq!(code(&lost), -32002, "{line:?}: {}", lost.body);
+    let fixture = Fixture::start().await;
+    let hers = fixture.session_of(&fixture.ada, "hers").await;
+    let his = fixture.session_of(&fixture.bob, "his").await;
+    fixture.fake.quiet().await;
+    for version in ProtocolVersion::ALL {
+        let made = fixture.fake.typist(&his).forks().await;
+        fixture.fake.fault_once("POST", "/fork", Fault::CutBefore);
+        let lost = call(&fixture.ada, version, method_named("opencode.sessions.fork"), &json!({"session_id": hers})).await;
+        assert_eq!(error_code(&lost), -32002, "{version:?}: {}", lost.body);
         let text = lost.body.to_string();
-        assert!(text.contains("may have") && !text.contains(&made), "{line:?}: {text}");
-        let (get, params) = (row("opencode.sessions.get"), json!({"session_id": made}));
+        assert!(text.contains("may have") && !text.contains(&made), "{version:?}: {text}");
+        let (get, params) = (method_named("opencode.sessions.get"), json!({"session_id": made}));
         // It is nobody's, as before.
-        works(&cal(&stage), line, get, &params).await;
+        call_ok(&client_of_cal(&fixture), version, get, &params).await;
     }
-    stage.stop().await;
+    fixture.stop().await;
 }
 
 #[tokio::test]
 async fn a_fork_is_its_makers_at_once() {
-    let stage = Stage::start().await;
-    let hers = stage.session_of(&stage.ada, "hers").await;
-    stage.fake.quiet().await;
+    let fixture = Fixture::start().await;
+    let hers = fixture.session_of(&fixture.ada, "hers").await;
+    fixture.fake.quiet().await;
     let mut seen = 0;
-    for line in ProtocolVersion::ALL {
-        let fork = row("opencode.sessions.fork");
-        let made = works(&stage.ada, line, fork, &json!({"session_id": hers})).await;
+    for version in ProtocolVersion::ALL {
+        let fork = method_named("opencode.sessions.fork");
+        let made = call_ok(&fixture.ada, version, fork, &json!({"session_id": hers})).await;
         let made = made.result()["item"]["id"].as_str().expect("a fork has a name").to_owned();
         assert_ne!(made, hers);
-        let first = first_message(&stage, &made);
-        asked(&stage, &mut seen);
-        for (who, caller) in [("bob", &stage.bob), ("cal", &cal(&stage))] {
-            for method in rows() {
-                let about = format!("{who} {} {line:?}", method.name);
-                let params = on_session(method, &made, id_of(&first));
-                forbidden(&call(caller, line, method, &params).await, line, &made, &about);
-                assert_eq!(asked(&stage, &mut seen), [""; 0], "{about}");
+        let first = first_message(&fixture, &made);
+        requests_since(&fixture, &mut seen);
+        for (who, caller) in [("bob", &fixture.bob), ("cal", &client_of_cal(&fixture))] {
+            for method in session_methods() {
+                let about = format!("{who} {} {version:?}", method.name);
+                let params = session_params(method, &made, message_id(&first));
+                assert_forbidden(&call(caller, version, method, &params).await, version, &made, &about);
+                assert_eq!(requests_since(&fixture, &mut seen), [""; 0], "{about}");
             }
         }
-        let get = row("opencode.sessions.get");
-        let got = works(&stage.ada, line, get, &json!({"session_id": made})).await;
+        let get = method_named("opencode.sessions.get");
+        let got = call_ok(&fixture.ada, version, get, &json!({"session_id": made})).await;
         assert_eq!(got.result()["item"]["id"], made.as_str(), "{}", got.body);
     }
-    stage.stop().await;
+    fixture.stop().await;
 }

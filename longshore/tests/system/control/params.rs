@@ -114,11 +114,11 @@ pub(crate) fn wholes(method: &'static Method) -> Vec<Value> {
 }
 
 fn object(fields: &'static [Param], choice: usize) -> Value {
-    let members = fields.iter().map(|field| (field.name.to_owned(), good(&field.kind, choice)));
+    let members = fields.iter().map(|field| (field.name.to_owned(), valid_value(&field.kind, choice)));
     Value::Object(members.collect())
 }
 
-fn good(kind: &'static Kind, choice: usize) -> Value {
+fn valid_value(kind: &'static Kind, choice: usize) -> Value {
     match kind {
         Kind::Id(kind) => json!(format!("{}_good", kind.prefix())),
         Kind::Word(words) => json!(words[0]),
@@ -135,15 +135,15 @@ fn good(kind: &'static Kind, choice: usize) -> Value {
         Kind::Object(fields) => object(fields, choice),
         Kind::OneOf(fields) => {
             let field = &fields[choice % fields.len()];
-            json!({field.name: good(&field.kind, choice)})
+            json!({field.name: valid_value(&field.kind, choice)})
         }
         Kind::Tagged(variants) => tagged(variants[0].tag, variants[0].fields, choice),
         // One of each type.
         Kind::List { of: Kind::Tagged(variants), .. } => {
             variants.iter().map(|variant| tagged(variant.tag, variant.fields, choice)).collect()
         }
-        Kind::List { of, .. } => json!([good(of, choice)]),
-        Kind::Map { of, .. } => json!({"good": good(of, choice)}),
+        Kind::List { of, .. } => json!([valid_value(of, choice)]),
+        Kind::Map { of, .. } => json!({"good": valid_value(of, choice)}),
         Kind::ProtocolVersion { .. }
         | Kind::Lines { .. }
         | Kind::Text { .. }
@@ -269,7 +269,7 @@ pub(crate) fn mistakes(method: &'static Method) -> Vec<Mistake> {
                     let first = at.key(fields[0].name);
                     wrong("none of several", &first, &at, Some(json!({})));
                     let both: Map<String, Value> =
-                        fields.iter().map(|field| (field.name.to_owned(), good(&field.kind, 0))).collect();
+                        fields.iter().map(|field| (field.name.to_owned(), valid_value(&field.kind, 0))).collect();
                     let second = at.key(fields[1].name);
                     wrong("several where one must be", &second, &at, Some(both.into()));
                 }

@@ -9,11 +9,11 @@ use longshore_wire::methods::{self, IdKind, Kind, Method};
 use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
-use crate::control::calls::{code, fields};
+use crate::control::calls::{error_code, error_fields};
 use crate::control::every_method::ON_THE_WAY;
 use crate::control::params::{Path, Place, What, places as places_of, wholes};
-use crate::control::fixture::{Stage, speaker, word};
-use crate::control::ownership::answering;
+use crate::control::fixture::{Fixture, client_for, error_reason};
+use crate::control::ownership::answer_every_prompt;
 
 /// What is tried in every place: as it is, and behind a good value where that is a name by itself.
 fn tricks() -> Vec<String> {
@@ -114,7 +114,7 @@ fn base(method: &Method) -> Value {
 }
 
 /// A good value for a place. `None`: it holds no name, but prose or something else than a text.
-fn good(kind: &Kind, at: &Path, root: &str) -> Option<String> {
+fn valid_value(kind: &Kind, at: &Path, root: &str) -> Option<String> {
     Some(match kind {
         Kind::Id(IdKind::Session) => "ses_mine".to_owned(),
         Kind::Id(IdKind::Message) => "msg_mine".to_owned(),
@@ -188,18 +188,18 @@ fn decoded(text: &str) -> String {
 }
 
 /// What is wrong with good parameters by themselves: of some rows no good ones can be given without doing harm.
-struct OwnFault {
+struct BaseFault {
     code: i64,
     fields: Vec<String>,
     /// It is OpenCode that refuses them.
     is_asked: bool,
 }
 
-async fn own_fault(stage: &Stage, line: ProtocolVersion, method: &'static Method) -> OwnFault {
-    let mut seen = stage.fake.arrived().len();
-    let answer = speaker(&stage.ada, line, method).rpc(method.name, base(method)).await;
-    let is_asked = stage.arrived(&mut seen).iter().any(|line| !line.starts_with("GET "));
-    OwnFault { code: code(&answer), fields: fields(&answer), is_asked }
+async fn own_fault(fixture: &Fixture, version: ProtocolVersion, method: &'static Method) -> BaseFault {
+    let mut seen = fixture.fake.arrived().len();
+    let answer = client_for(&fixture.ada, version, method).rpc(method.name, base(method)).await;
+    let is_asked = fixture.arrived(&mut seen).iter().any(|entry| !entry.starts_with("GET "));
+    BaseFault { code: error_code(&answer), fields: error_fields(&answer), is_asked }
 }
 
 struct Counts {
@@ -207,17 +207,17 @@ struct Counts {
     taken: usize,
 }
 
-async fn try_row(stage: &Stage, line: ProtocolVersion, method: &'static Method, counts: &mut Counts) {
-    let (client, root) = (speaker(&stage.ada, line, method), stage.root().to_owned());
-    let own = own_fault(stage, line, method).await;
+async fn try_row(fixture: &Fixture, version: ProtocolVersion, method: &'static Method, counts: &mut Counts) {
+    let (client, root) = (client_for(&fixture.ada, version, method), fixture.root().to_owned());
+    let own = own_fault(fixture, version, method).await;
     let lookups = lookups(method);
     let mut seen = 0;
-    stage.arrived(&mut seen);
+    fixture.arrived(&mut seen);
     let mut tried = BTreeSet::new();
     for whole in wholes(method) {
         for Place { at, what } in places_of(method, &whole) {
             let What::Value(kind) = what else { continue };
-            let Some(good) = good(kind, &at, &root).filter(|_| tried.insert(at.to_string())) else {
+            let Some(good) = valid_value(kind, &at, &root).filter(|_| tried.insert(at.to_string())) else {
                 continue;
             };
             // To make something takes long, so a new one is tried with few names.
@@ -226,21 +226,21 @@ async fn try_row(stage: &Stage, line: ProtocolVersion, method: &'static Method, 
             let behind = tricks().into_iter().filter(|_| is_name && !makes);
             let behind = behind.map(|trick| format!("{good}{trick}"));
             for trick in tricks().into_iter().chain(behind) {
-                let about = format!("{} {line:?} {at} {:.60}", method.name, trick.escape_debug().to_string());
+                let about = format!("{} {version:?} {at} {:.60}", method.name, trick.escape_debug().to_string());
                 let answer = client.rpc(method.name, with(&base(method), &at, &trick)).await;
-                let arrived = stage.arrived(&mut seen);
+                let arrived = fixture.arrived(&mut seen);
                 let mut names: BTreeSet<&str> = KNOWN.into();
                 if longshore_model::id::check_id(&trick).is_ok() {
                     names.insert(&trick);
                 }
-                for line in &arrived {
-                    assert!(is_of_row(line, method, &lookups, &names, &root), "{about}: {line:.300}");
+                for entry in &arrived {
+                    assert!(is_of_row(entry, method, &lookups, &names, &root), "{about}: {entry:.300}");
                 }
-                let is_refused = is_refusal(&answer, line, &at, &own, &about);
+                let is_refused = is_refusal(&answer, version, &at, &own, &about);
                 // Whatever gives no result changes nothing, unless it is OpenCode that refuses what is good.
-                let is_own = own.is_asked && code(&answer) == own.code && fields(&answer) == own.fields;
+                let is_own = own.is_asked && error_code(&answer) == own.code && error_fields(&answer) == own.fields;
                 if answer.body.get("result").is_none() && !is_own {
-                    let changes = arrived.iter().find(|line| !line.starts_with("GET "));
+                    let changes = arrived.iter().find(|entry| !entry.starts_with("GET "));
                     assert_eq!(changes, None, "{about}: {}", answer.body);
                 }
                 if is_refused {
@@ -255,15 +255,15 @@ async fn try_row(stage: &Stage, line: ProtocolVersion, method: &'static Method, 
 }
 
 /// Whether the field was refused by its name. Any other refusal is one of OpenCode's, or for what else is wrong.
-fn is_refusal(answer: &Answer, line: ProtocolVersion, at: &Path, own: &OwnFault, about: &str) -> bool {
+fn is_refusal(answer: &Answer, version: ProtocolVersion, at: &Path, own: &BaseFault, about: &str) -> bool {
     assert_eq!(answer.status, 200, "{about}: {:.300}", answer.body.to_string());
     if answer.body.get("result").is_some() {
         return false;
     }
-    let (code, fields) = (code(answer), fields(answer));
+    let (code, fields) = (error_code(answer), error_fields(answer));
     // Bytes of a name that is too long for the gateway are not told back.
     assert!(answer.body.to_string().len() < 4096, "{about}");
-    if word(answer, line) == "CONTENT_TYPE_NOT_SUPPORTED" {
+    if error_reason(answer, version) == "CONTENT_TYPE_NOT_SUPPORTED" {
         return true;
     }
     let known = [-32602, -32001, -32003, -32004, -32007];
@@ -282,25 +282,25 @@ fn is_refusal(answer: &Answer, line: ProtocolVersion, at: &Path, own: &OwnFault,
     false
 }
 
-async fn every_name(line: ProtocolVersion) {
-    let stage = Stage::start().await;
-    stage.fake.make_repository().await;
-    answering(&stage);
-    stage.session("ses_mine");
-    stage.message("ses_mine", "msg_mine", json!({}), &[json!({"type": "text", "text": "mine"})]).await;
-    stage.claim("ses_mine").await;
-    stage.session("ses_x");
-    stage.message("ses_x", "msg_x", json!({}), &[json!({"type": "text", "text": "not mine"})]).await;
-    let before = stage.fake.messages("ses_x");
+async fn every_name(version: ProtocolVersion) {
+    let fixture = Fixture::start().await;
+    fixture.fake.make_repository().await;
+    answer_every_prompt(&fixture);
+    fixture.session("ses_mine");
+    fixture.message("ses_mine", "msg_mine", json!({}), &[json!({"type": "text", "text": "mine"})]).await;
+    fixture.claim("ses_mine").await;
+    fixture.session("ses_x");
+    fixture.message("ses_x", "msg_x", json!({}), &[json!({"type": "text", "text": "not mine"})]).await;
+    let before = fixture.fake.messages("ses_x");
     let mut counts = Counts { refused: 0, taken: 0 };
     for method in methods::all() {
-        try_row(&stage, line, method, &mut counts).await;
-        assert_eq!(stage.fake.removed(), [""; 0], "{}", method.name);
+        try_row(&fixture, version, method, &mut counts).await;
+        assert_eq!(fixture.fake.removed(), [""; 0], "{}", method.name);
     }
-    assert_eq!(stage.fake.messages("ses_x"), before);
+    assert_eq!(fixture.fake.messages("ses_x"), before);
     // Most names cannot be paths, and some may hold what looks like one.
     assert!(counts.refused > 1000 && counts.taken > 50, "{} {}", counts.refused, counts.taken);
-    stage.stop().await;
+    fixture.stop().await;
 }
 
 #[tokio::test]

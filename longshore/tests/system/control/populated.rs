@@ -10,7 +10,7 @@ use longshore_wire::methods::{Effect, Method};
 use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
-use crate::control::fixture::{Rules, Stage, call, of_session, without_directory};
+use crate::control::fixture::{Settings, Fixture, call, is_about_session, without_directory};
 
 /// What callers say, which is nobody's business but OpenCode's.
 pub(crate) const WORDS: &str = "hush-hush";
@@ -23,68 +23,68 @@ pub(crate) const SESSION: &str = "ses_a";
 
 /// A stage that is set: everything that the parameters of [`good`] name is there.
 #[derive(Debug)]
-pub(crate) struct Scene {
-    pub(crate) stage: Stage,
+pub(crate) struct Populated {
+    pub(crate) fixture: Fixture,
     /// Where OpenCode puts worktrees, if there is a repository.
     pub(crate) data: Option<String>,
 }
 
-impl Scene {
+impl Populated {
     /// With a repository, a worktree `old` and a workspace `wrk_old`.
-    pub(crate) async fn with_places(rules: Rules) -> Self {
-        let mut scene = Self::of_sessions(rules).await;
-        let stage = &scene.stage;
-        stage.fake.make_repository().await;
-        let opencode = RawClient::new(stage.fake.url(), "nobody asks for it");
+    pub(crate) async fn with_places(settings: Settings) -> Self {
+        let mut populated = Self::of_sessions(settings).await;
+        let fixture = &populated.fixture;
+        fixture.fake.make_repository().await;
+        let opencode = RawClient::new(fixture.fake.url(), "nobody asks for it");
         let made = opencode.rest("POST", "/experimental/worktree", Some(&json!({"name": "old"}))).await.body;
         let new = json!({"type": "worktree", "id": "wrk_old"});
         let workspace = opencode.rest("POST", "/experimental/workspace", Some(&new)).await;
         assert_eq!(workspace.status, 200, "{}", workspace.body);
         let directory = made["directory"].as_str().unwrap_or_else(|| panic!("no worktree: {made}"));
         // Its files come a moment after the answer, and until then git is at work there.
-        let lock = stage.fake.workspace().join(".git/worktrees/old/index.lock");
+        let lock = fixture.fake.workspace().join(".git/worktrees/old/index.lock");
         let file = Path::new(directory).join("README.md");
         until(Duration::from_secs(20), "the files of the worktree", || file.exists() && !lock.exists()).await;
-        scene.data = directory.split_once("/worktree/").map(|(data, _)| data.to_owned());
-        scene
+        populated.data = directory.split_once("/worktree/").map(|(data, _)| data.to_owned());
+        populated
     }
 
     /// Sessions only.
-    pub(crate) async fn of_sessions(rules: Rules) -> Self {
-        let stage = Stage::start_with(rules).await;
-        stage.fake.answering(|_| Turn::new().text(KEPT, 2).finish("stop"));
-        stage.fake.project(|project| project.elsewhere = vec!["/srv/elsewhere".to_owned()]);
-        furnish(&stage, SESSION).await;
+    pub(crate) async fn of_sessions(settings: Settings) -> Self {
+        let fixture = Fixture::start_with(settings).await;
+        fixture.fake.answering(|_| Turn::new().text(KEPT, 2).finish("stop"));
+        fixture.fake.project(|project| project.elsewhere = vec!["/srv/elsewhere".to_owned()]);
+        add_furnished_session(&fixture, SESSION).await;
         let child = json!({"parentID": SESSION, "title": "About a child"});
-        stage.session_like("ses_child", &child);
+        fixture.session_like("ses_child", &child);
         for other in ["ses_busy", "ses_again"] {
-            stage.session(other);
-            stage.claim(other).await;
+            fixture.session(other);
+            fixture.claim(other).await;
         }
         let again = json!({
             "type": "retry", "attempt": 2, "message": "the provider is away, see /var/log/provider", "next": 77_000,
         });
         for (session, status) in [("ses_busy", json!({"type": "busy"})), ("ses_again", again)] {
-            stage.fake.emit("session.status", json!({"sessionID": session, "status": status})).await;
+            fixture.fake.emit("session.status", json!({"sessionID": session, "status": status})).await;
         }
-        Self { stage, data: None }
+        Self { fixture, data: None }
     }
 
     /// What the method needs.
-    pub(crate) async fn for_method(method: &Method, rules: Rules) -> Self {
+    pub(crate) async fn for_method(method: &Method, settings: Settings) -> Self {
         if method.name.contains("work") {
-            Self::with_places(rules).await
+            Self::with_places(settings).await
         } else {
-            Self::of_sessions(rules).await
+            Self::of_sessions(settings).await
         }
     }
 
     /// One of its own for a method that changes places, since there is one of each, and for an order, since OpenCode may be asked
     /// something when its turn is over. All others share a scene.
-    pub(crate) async fn for_change(method: &Method, rules: Rules) -> Option<Self> {
+    pub(crate) async fn for_change(method: &Method, settings: Settings) -> Option<Self> {
         let is_order = ["prompt_async", "command"].contains(&method.key);
-        if changes(method) && (is_order || !of_session(method)) {
-            Some(Self::for_method(method, rules).await)
+        if is_mutation(method) && (is_order || !is_about_session(method)) {
+            Some(Self::for_method(method, settings).await)
         } else {
             None
         }
@@ -92,17 +92,17 @@ impl Scene {
 
     /// The session that a method is tried in: one of its own, if it changes that.
     pub(crate) async fn session_for(&self, method: &Method) -> String {
-        if !changes(method) || !of_session(method) {
+        if !is_mutation(method) || !is_about_session(method) {
             return SESSION.to_owned();
         }
-        let session = format!("ses_o{:03}", self.stage.fake.sessions().len());
-        furnish(&self.stage, &session).await;
+        let session = format!("ses_o{:03}", self.fixture.fake.sessions().len());
+        add_furnished_session(&self.fixture, &session).await;
         session
     }
 
     /// The text of a call in this session, with what differs from call to call and from run to run replaced by what it is.
     pub(crate) fn redacted(&self, session: &str, text: &str) -> String {
-        let text = text.replace(self.stage.root(), "<root>");
+        let text = text.replace(self.fixture.root(), "<root>");
         let (own, known) = (session.trim_start_matches("ses_"), SESSION.trim_start_matches("ses_"));
         let backwards = |text: &str| text.chars().rev().collect::<String>();
         // The address of a share has it backwards.
@@ -139,9 +139,9 @@ fn stable(name: &str) -> &str {
 }
 
 /// A session of ada's with two messages, a change and a plan. The messages have the end of its name in theirs.
-pub(crate) async fn furnish(stage: &Stage, session: &str) {
-    stage.session(session);
-    stage.claim(session).await;
+pub(crate) async fn add_furnished_session(fixture: &Fixture, session: &str) {
+    fixture.session(session);
+    fixture.claim(session).await;
     let name = session.trim_start_matches("ses_");
     let change = json!({
         "file": "quay.txt", "patch": format!("+{KEPT}\n"), "additions": 1, "deletions": 0, "status": "added",
@@ -152,18 +152,18 @@ pub(crate) async fn furnish(stage: &Stage, session: &str) {
         json!({"type": "text", "text": "Not for callers.", "synthetic": true}),
         json!({"type": "text", "text": "In stone."}),
     ];
-    stage.message(session, &format!("msg_{name}1"), asked, &said).await;
+    fixture.message(session, &format!("msg_{name}1"), asked, &said).await;
     let answered = json!({"role": "assistant", "time": {"created": 6, "completed": 7}});
-    stage.message(session, &format!("msg_{name}2"), answered, &[json!({"type": "text", "text": KEPT})]).await;
+    fixture.message(session, &format!("msg_{name}2"), answered, &[json!({"type": "text", "text": KEPT})]).await;
     let todos = json!([
         {"content": KEPT, "status": "completed", "priority": "high"},
         {"content": "paint it", "status": "pending", "priority": "low"},
     ]);
-    stage.fake.emit("todo.updated", json!({"sessionID": session, "todos": todos})).await;
+    fixture.fake.emit("todo.updated", json!({"sessionID": session, "todos": todos})).await;
 }
 
 /// Good parameters, for a session that is furnished. A method that has none here fails the tests.
-pub(crate) fn good(method: &Method, session: &str) -> Value {
+pub(crate) fn valid_params(method: &Method, session: &str) -> Value {
     let message = |number: u8| format!("msg_{}{number}", session.trim_start_matches("ses_"));
     let mut params = match method.key {
         "status"
@@ -198,7 +198,7 @@ pub(crate) fn good(method: &Method, session: &str) -> Value {
         "remove_worktree" | "reset_worktree" => json!({"request": {"name": "old"}}),
         other => panic!("{} ({other}) has no case: write one", method.name),
     };
-    if of_session(method) {
+    if is_about_session(method) {
         params["session_id"] = session.into();
     }
     params
@@ -214,22 +214,22 @@ pub(crate) struct Played {
 }
 
 /// Plays a method with good parameters, or with others.
-pub(crate) async fn play(scene: &Scene, line: ProtocolVersion, method: &Method, params: Value) -> Played {
-    let stage = &scene.stage;
-    let seen = stage.fake.log().len();
-    let answer = call(&stage.ada, line, method, &params).await;
-    assert_eq!(answer.status, 200, "{} {line:?} {}", method.name, answer.body);
-    assert_eq!(answer.header("a2a-version"), Some(line.version()), "{}", method.name);
-    assert!(answer.body["error"].is_null(), "{} {line:?} {params}: {}", method.name, answer.body);
+pub(crate) async fn call_and_log(populated: &Populated, version: ProtocolVersion, method: &Method, params: Value) -> Played {
+    let fixture = &populated.fixture;
+    let seen = fixture.fake.log().len();
+    let answer = call(&fixture.ada, version, method, &params).await;
+    assert_eq!(answer.status, 200, "{} {version:?} {}", method.name, answer.body);
+    assert_eq!(answer.header("a2a-version"), Some(version.version()), "{}", method.name);
+    assert!(answer.body["error"].is_null(), "{} {version:?} {params}: {}", method.name, answer.body);
     let result = answer.body["result"].clone();
     if let Some(task) = result["task_id"].as_str() {
-        over(&stage.ada, task).await;
+        wait_until_ended(&fixture.ada, task).await;
     }
-    Played { params, result, asked: stage.fake.log().split_off(seen) }
+    Played { params, result, asked: fixture.fake.log().split_off(seen) }
 }
 
 /// Waits until a task is over, and gives it.
-pub(crate) async fn over(client: &RawClient, task: &str) -> Value {
+pub(crate) async fn wait_until_ended(client: &RawClient, task: &str) -> Value {
     let wait = async {
         loop {
             let now = client.task(task).await;
@@ -244,8 +244,8 @@ pub(crate) async fn over(client: &RawClient, task: &str) -> Value {
 }
 
 /// Method and path of a request, with braces for what differs from call to call, as the table writes it.
-pub(crate) fn template(line: &str) -> String {
-    let bare = without_directory(line);
+pub(crate) fn path_template(request: &str) -> String {
+    let bare = without_directory(request);
     let bare = bare.split('?').next().unwrap_or_default();
     let braced = |segment: &str| match segment.split(['_', '-']).next() {
         Some("msg") => "{message}".to_owned(),
@@ -256,6 +256,6 @@ pub(crate) fn template(line: &str) -> String {
 }
 
 /// Whether a method changes something, so that nobody may do it twice without a look.
-pub(crate) fn changes(method: &Method) -> bool {
+pub(crate) fn is_mutation(method: &Method) -> bool {
     method.effect != Effect::Read
 }

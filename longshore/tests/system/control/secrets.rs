@@ -15,8 +15,8 @@ use longshore_wire::surface::ProtocolVersion;
 use serde_json::Value;
 
 use self::lines::Lines;
-use crate::control::populated::{KEPT, SESSION, Scene, good, over, play};
-use crate::control::fixture::{Rules, call, notify, of_agent, of_session};
+use crate::control::populated::{KEPT, SESSION, Populated, valid_params, wait_until_ended, call_and_log};
+use crate::control::fixture::{Settings, call, notify, agent_methods, is_about_session};
 use crate::control::switches::card;
 
 /// Nothing in these tests takes this long.
@@ -39,52 +39,52 @@ const SECRETS: &[&str] = &[
 const TALKATIVE: &str = r#"{"name": "UnknownError", "data": {"message":
     "sk-fake-0123456789abcdef was refused by http://127.0.0.1:4999/v1, see /srv/secret/auth.json"}}"#;
 
-fn check_told(what: &str, told: &Value) {
-    let told = told.to_string();
+fn check_told(what: &str, reported: &Value) {
+    let reported = reported.to_string();
     for secret in SECRETS.iter().chain(&["/srv/secret"]) {
-        assert!(!told.contains(secret), "{what} tells {secret}: {told}");
+        assert!(!reported.contains(secret), "{what} tells {secret}: {reported}");
     }
 }
 
 #[tokio::test]
 async fn no_key_or_prompt_of_opencode_is_in_any_answer() {
-    let looks = Scene::with_places(Rules::default()).await;
-    for method in of_agent() {
-        for line in ProtocolVersion::ALL {
-            let what = format!("{} {line:?}", method.name);
-            let own = Scene::for_change(method, Rules::default()).await;
-            let scene = own.as_ref().unwrap_or(&looks);
-            let stage = &scene.stage;
+    let looks = Populated::with_places(Settings::default()).await;
+    for method in agent_methods() {
+        for version in ProtocolVersion::ALL {
+            let what = format!("{} {version:?}", method.name);
+            let own = Populated::for_change(method, Settings::default()).await;
+            let populated = own.as_ref().unwrap_or(&looks);
+            let fixture = &populated.fixture;
             let path = method.upstream[0].path.replace("{id}", "*").replace("{message}", "*").leak();
             let verb = method.upstream[0].verb.as_str();
             for status in [400, 500] {
-                stage.fake.fault_always(verb, path, Fault::Answer(status, TALKATIVE));
-                let failed = call(&stage.ada, line, method, &good(method, SESSION)).await;
+                fixture.fake.fault_always(verb, path, Fault::Answer(status, TALKATIVE));
+                let failed = call(&fixture.ada, version, method, &valid_params(method, SESSION)).await;
                 check_told(&what, &failed.body);
                 if let Some(task) = failed.body["result"]["task_id"].as_str() {
-                    check_told(&what, &over(&stage.ada, task).await);
+                    check_told(&what, &wait_until_ended(&fixture.ada, task).await);
                 }
-                stage.fake.clear_faults();
+                fixture.fake.clear_faults();
             }
-            let played = play(scene, line, method, good(method, SESSION)).await;
+            let played = call_and_log(populated, version, method, valid_params(method, SESSION)).await;
             check_told(&what, &played.result);
             if let Some(task) = played.result["task_id"].as_str() {
-                check_told(&what, &over(&stage.ada, task).await);
+                check_told(&what, &wait_until_ended(&fixture.ada, task).await);
             }
             if let Some(own) = own {
-                own.stage.stop().await;
+                own.fixture.stop().await;
             }
         }
     }
-    for line in ProtocolVersion::ALL {
-        let card = card(&looks.stage.ada, line).await;
+    for version in ProtocolVersion::ALL {
+        let card = card(&looks.fixture.ada, version).await;
         assert!(card.to_string().contains("What review does."), "commands are offered: {card}");
         check_told("the extended card", &card);
     }
     for path in ["/.well-known/agent-card.json", "/metrics", "/health"] {
-        check_told(path, &looks.stage.ada.rest("GET", path, None).await.body);
+        check_told(path, &looks.fixture.ada.rest("GET", path, None).await.body);
     }
-    looks.stage.stop().await;
+    looks.fixture.stop().await;
 }
 
 /// What a call is about, as its line in the log names it.
@@ -94,18 +94,18 @@ fn target(method: &Method) -> &'static str {
         "remove_workspace" => "wrk_old",
         "create_worktree" => "quay",
         "remove_worktree" | "reset_worktree" => "old",
-        _ if of_session(method) => SESSION,
+        _ if is_about_session(method) => SESSION,
         other => panic!("{other} has no target: write one"),
     }
 }
 
 /// The lines of the audit since the last time, after all lines were looked through for what must not be there.
 fn audited(lines: &Lines) -> Vec<String> {
-    let written = lines.take().into_iter().filter(|line| !line.contains("longshore_testkit"));
-    let (audit, others): (Vec<_>, Vec<_>) = written.partition(|line| line.contains("longshore::audit"));
-    for line in audit.iter().chain(&others) {
+    let written = lines.take().into_iter().filter(|entry| !entry.contains("longshore_testkit"));
+    let (audit, others): (Vec<_>, Vec<_>) = written.partition(|entry| entry.contains("longshore::audit"));
+    for entry in audit.iter().chain(&others) {
         for secret in SECRETS.iter().chain(&[crate::control::populated::WORDS, KEPT, "In stone.", "paint it"]) {
-            assert!(!line.contains(secret), "the log has {secret}: {line}");
+            assert!(!entry.contains(secret), "the log has {secret}: {entry}");
         }
     }
     audit
@@ -114,12 +114,12 @@ fn audited(lines: &Lines) -> Vec<String> {
 /// Also where the operator has bodies written to the log.
 #[tokio::test]
 async fn one_line_for_each_change_none_for_a_look_and_no_payload_in_any() {
-    let rules = Rules { payload_log: true, ..Rules::default() };
-    let looks = Scene::with_places(rules.clone()).await;
-    for method in of_agent() {
-        let own = Scene::for_change(method, rules.clone()).await;
-        let (stage, lines) = (&own.as_ref().unwrap_or(&looks).stage, Lines::begin());
-        let params = good(method, SESSION);
+    let settings = Settings { payload_log: true, ..Settings::default() };
+    let looks = Populated::with_places(settings.clone()).await;
+    for method in agent_methods() {
+        let own = Populated::for_change(method, settings.clone()).await;
+        let (fixture, lines) = (&own.as_ref().unwrap_or(&looks).fixture, Lines::begin());
+        let params = valid_params(method, SESSION);
         let expect = async |outcome: &str, principal: &str| {
             let mut audit = Vec::new();
             // What takes long is noted behind the answer to a notification.
@@ -133,48 +133,48 @@ async fn one_line_for_each_change_none_for_a_look_and_no_payload_in_any() {
                 assert!(audit.is_empty(), "a look is not noted: {what}");
                 return;
             }
-            let [line] = audit.as_slice() else { panic!("one line for each call: {what}") };
+            let [entry] = audit.as_slice() else { panic!("one line for each call: {what}") };
             let target = target(method);
             let expected = format!(
                 " method={} principal={principal} credential={principal}-credential target={target} outcome={outcome}",
                 method.name
             );
             assert!(
-                line.starts_with("INFO longshore::audit ") && line.contains(&expected),
+                entry.starts_with("INFO longshore::audit ") && entry.contains(&expected),
                 "{expected}: {what}"
             );
         };
-        if of_session(method) {
-            call(&stage.bob, ProtocolVersion::V03, method, &params).await;
+        if is_about_session(method) {
+            call(&fixture.bob, ProtocolVersion::V03, method, &params).await;
             expect("forbidden", "bob").await;
         }
         let path = method.upstream[0].path.replace("{id}", "*").replace("{message}", "*").leak();
-        stage.fake.fault_always(method.upstream[0].verb.as_str(), path, Fault::Answer(418, TALKATIVE));
-        call(&stage.ada, ProtocolVersion::V1, method, &params).await;
+        fixture.fake.fault_always(method.upstream[0].verb.as_str(), path, Fault::Answer(418, TALKATIVE));
+        call(&fixture.ada, ProtocolVersion::V1, method, &params).await;
         expect("upstream_http_error status=418", "ada").await;
-        notify(&stage.ada, ProtocolVersion::V1, method, &params).await;
+        notify(&fixture.ada, ProtocolVersion::V1, method, &params).await;
         expect("upstream_http_error status=418", "ada").await;
-        stage.fake.clear_faults();
-        let answer = call(&stage.ada, ProtocolVersion::V03, method, &params).await;
+        fixture.fake.clear_faults();
+        let answer = call(&fixture.ada, ProtocolVersion::V03, method, &params).await;
         answer.result();
         expect("success", "ada").await;
         if let Some(task) = answer.body["result"]["task_id"].as_str() {
             // Nor is it written later, by whoever carries the order out.
             let task = task.to_owned();
-            over(&stage.ada.speaking("1.0"), &task).await;
+            wait_until_ended(&fixture.ada.speaking("1.0"), &task).await;
             let later = lines.take();
-            assert!(!later.iter().any(|line| line.contains("longshore::audit")), "{later:#?}");
+            assert!(!later.iter().any(|entry| entry.contains("longshore::audit")), "{later:#?}");
         }
         // The log would have it: what is said in a plain message is written, as the operator wants it.
         if method.key == "status" {
-            stage.ada.rpc("SendMessage", message("m1", "Said in the open.")).await.result();
+            fixture.ada.rpc("SendMessage", message("m1", "Said in the open.")).await.result();
             let written = lines.take();
-            assert!(written.iter().any(|line| line.contains("Said in the open.")), "{written:#?}");
+            assert!(written.iter().any(|entry| entry.contains("Said in the open.")), "{written:#?}");
         }
         drop(lines);
         if let Some(own) = own {
-            own.stage.stop().await;
+            own.fixture.stop().await;
         }
     }
-    looks.stage.stop().await;
+    looks.fixture.stop().await;
 }

@@ -10,7 +10,7 @@ use longshore_wire::methods::{self, Method};
 use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
-use crate::control::fixture::{ADA_TOKEN, Stage, call, notify};
+use crate::control::fixture::{ADA_TOKEN, Fixture, call, notify};
 
 /// The body of the one example that calls this method.
 fn example(method: &str) -> String {
@@ -21,9 +21,9 @@ fn example(method: &str) -> String {
 }
 
 /// What the `curl` of an example does: it names no version and no extension.
-async fn curl(stage: &Stage, body: &str) -> Value {
+async fn curl(fixture: &Fixture, body: &str) -> Value {
     let http = reqwest::Client::builder().no_proxy().build().expect("a client without options");
-    let request = http.post(format!("{}/", stage.url)).header("content-type", "application/json");
+    let request = http.post(format!("{}/", fixture.url)).header("content-type", "application/json");
     let request = request.header("Authorization", format!("Bearer {ADA_TOKEN}")).body(body.to_owned());
     let answer = request.send().await.expect("the gateway answers");
     assert_eq!(answer.status().as_u16(), 200);
@@ -36,75 +36,75 @@ fn parts(body: &str) -> (&'static Method, Value) {
     (method, body["params"].clone())
 }
 
-fn id_of(body: &str) -> Value {
+fn message_id(body: &str) -> Value {
     serde_json::from_str::<Value>(body).expect("the example is JSON")["id"].take()
 }
 
 #[tokio::test]
 async fn a_session_is_shared_as_the_guide_has_it() {
-    let stage = Stage::start().await;
-    stage.session("ses_a");
+    let fixture = Fixture::start().await;
+    fixture.session("ses_a");
     let body = example("opencode.sessions.share").replace("<session_id>", "ses_a");
     let item = json!({
-        "id": "ses_a", "title": "About ses_a", "project_id": "9b4c0d", "directory": stage.root(), "version": "1.18.33",
+        "id": "ses_a", "title": "About ses_a", "project_id": "9b4c0d", "directory": fixture.root(), "version": "1.18.33",
         "share_url": "https://opncd.ai/share/a_ses",
     });
-    let answer = curl(&stage, &body).await;
-    assert_eq!(answer, json!({"jsonrpc": "2.0", "id": id_of(&body), "result": {"item": item}}));
+    let answer = curl(&fixture, &body).await;
+    assert_eq!(answer, json!({"jsonrpc": "2.0", "id": message_id(&body), "result": {"item": item}}));
     let (method, params) = parts(&body);
-    for line in ProtocolVersion::ALL {
+    for version in ProtocolVersion::ALL {
         assert_eq!(
-            *call(&stage.ada, line, method, &params).await.result(),
+            *call(&fixture.ada, version, method, &params).await.result(),
             json!({"item": item}),
-            "{line:?}"
+            "{version:?}"
         );
-        notify(&stage.ada, line, method, &params).await;
+        notify(&fixture.ada, version, method, &params).await;
     }
-    stage.stop().await;
+    fixture.stop().await;
 }
 
 #[tokio::test]
 async fn a_workspace_of_git_is_made_as_the_guide_has_it() {
     let body = example("opencode.workspaces.create");
-    let opencode = |stage: &Stage| RawClient::new(stage.fake.url(), "nobody asks for it");
-    for (is_curl, line) in
+    let opencode = |fixture: &Fixture| RawClient::new(fixture.fake.url(), "nobody asks for it");
+    for (is_curl, version) in
         [(true, ProtocolVersion::V03), (false, ProtocolVersion::V1), (false, ProtocolVersion::V03)]
     {
-        let stage = Stage::start().await;
-        stage.fake.make_repository().await;
+        let fixture = Fixture::start().await;
+        fixture.fake.make_repository().await;
         let (method, params) = parts(&body);
         // As the real one has it.
-        let refused = call(&stage.ada, line, method, &params).await;
+        let refused = call(&fixture.ada, version, method, &params).await;
         assert_eq!(refused.body["error"]["code"], -32003, "{}", refused.body);
         assert!(
             refused.body["error"].to_string().contains("Unknown workspace adapter: git"),
             "{}",
             refused.body
         );
-        stage.fake.project(|project| project.adapters.push("git"));
+        fixture.fake.project(|project| project.adapters.push("git"));
         let result = if is_curl {
-            let answer = curl(&stage, &body).await;
-            assert_eq!((&answer["jsonrpc"], &answer["id"]), (&json!("2.0"), &id_of(&body)), "{answer}");
+            let answer = curl(&fixture, &body).await;
+            assert_eq!((&answer["jsonrpc"], &answer["id"]), (&json!("2.0"), &message_id(&body)), "{answer}");
             answer["result"].clone()
         } else {
-            call(&stage.ada, line, method, &params).await.result().clone()
+            call(&fixture.ada, version, method, &params).await.result().clone()
         };
-        let listed = opencode(&stage).rest("GET", "/experimental/workspace", None).await.body;
+        let listed = opencode(&fixture).rest("GET", "/experimental/workspace", None).await.body;
         let made = &listed[0];
         assert_eq!(
             (&made["id"], &made["type"], &made["branch"]),
             (&json!("wrk-api"), &json!("git"), &json!("main"))
         );
         let mut item = json!({"id": "wrk-api", "type": "git", "name": made["name"], "branch": "main"});
-        if line == ProtocolVersion::V03 {
+        if version == ProtocolVersion::V03 {
             item["directory"] = made["directory"].clone();
             item["projectID"] = "9b4c0d".into();
             item["timeUsed"] = made["timeUsed"].clone();
         }
-        assert_eq!(result, json!({"item": item}), "{line:?}");
-        let posted = stage.fake.log().into_iter().rfind(|request| request.method == "POST");
+        assert_eq!(result, json!({"item": item}), "{version:?}");
+        let posted = fixture.fake.log().into_iter().rfind(|request| request.method == "POST");
         let posted = posted.expect("it was told to make one").body;
         assert_eq!(posted, json!({"type": "git", "id": "wrk-api", "branch": "main", "extra": null}));
-        stage.stop().await;
+        fixture.stop().await;
     }
 }

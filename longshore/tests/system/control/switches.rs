@@ -7,19 +7,19 @@ use longshore_wire::methods::{Method, Switch};
 use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
-use crate::control::fixture::{Rules, Stage, call, notify, of_agent, word};
+use crate::control::fixture::{Settings, Fixture, call, notify, agent_methods, error_reason};
 
 fn conditional() -> Vec<&'static Method> {
-    let conditional: Vec<_> = of_agent().filter(|method| method.switch.is_some()).collect();
+    let conditional: Vec<_> = agent_methods().filter(|method| method.switch.is_some()).collect();
     assert_eq!(conditional.len(), 6, "the shell, and five that change places");
     conditional
 }
 
 /// The extended card of a line.
-pub(crate) async fn card(client: &RawClient, line: ProtocolVersion) -> Value {
+pub(crate) async fn card(client: &RawClient, version: ProtocolVersion) -> Value {
     let path =
-        if line == ProtocolVersion::V1 { "/extendedAgentCard" } else { "/agent/authenticatedExtendedCard" };
-    let answer = client.speaking(line.version()).rest("GET", path, None).await;
+        if version == ProtocolVersion::V1 { "/extendedAgentCard" } else { "/agent/authenticatedExtendedCard" };
+    let answer = client.speaking(version.version()).rest("GET", path, None).await;
     assert_eq!(answer.status, 200, "{}", answer.body);
     answer.body
 }
@@ -53,39 +53,39 @@ fn described(openapi: &Value, found: &mut BTreeSet<String>) {
 }
 
 /// What each document and the routing say must be on and off, all at once.
-async fn check(stage: &Stage, on: &BTreeSet<&'static str>, off: &[(&'static Method, Switch)]) {
+async fn check(fixture: &Fixture, on: &BTreeSet<&'static str>, off: &[(&'static Method, Switch)]) {
     let off_names: BTreeSet<&str> = off.iter().map(|(method, _)| method.name).collect();
     let mut openapi = BTreeSet::new();
-    described(&stage.ada.rest("GET", "/openapi.json", None).await.body, &mut openapi);
-    for line in ProtocolVersion::ALL {
-        let card = card(&stage.ada, line).await;
+    described(&fixture.ada.rest("GET", "/openapi.json", None).await.body, &mut openapi);
+    for version in ProtocolVersion::ALL {
+        let card = card(&fixture.ada, version).await;
         let contract = params(&card, "wire-contract");
         let all = names(&contract["all_jsonrpc_methods"]);
         let of_extensions = names(&contract["extensions"]["jsonrpc_methods"]);
         let when = &contract["extensions"]["conditionally_available_methods"];
-        assert_eq!(keys(when), off_names, "{line:?}");
+        assert_eq!(keys(when), off_names, "{version:?}");
         for name in on {
-            assert!(all.contains(name) && of_extensions.contains(name), "{line:?} {name}");
+            assert!(all.contains(name) && of_extensions.contains(name), "{version:?} {name}");
             assert!(openapi.contains(*name), "{name}");
         }
         for (method, switch) in off {
             let name = method.name;
-            assert!(!all.contains(name) && !of_extensions.contains(name), "{line:?} {name}");
+            assert!(!all.contains(name) && !of_extensions.contains(name), "{version:?} {name}");
             assert!(!openapi.contains(name), "{name}");
-            assert_eq!(when[name]["toggle"], switch.toggle(), "{line:?} {when}");
+            assert_eq!(when[name]["toggle"], switch.toggle(), "{version:?} {when}");
             let mut seen = 0;
-            stage.arrived(&mut seen);
-            let refused = call(&stage.ada, line, method, &json!({})).await;
-            assert_eq!(refused.body["error"]["code"], -32601, "{line:?} {name} {}", refused.body);
-            assert_eq!(word(&refused, line), "METHOD_DISABLED", "{line:?} {}", refused.body);
+            fixture.arrived(&mut seen);
+            let refused = call(&fixture.ada, version, method, &json!({})).await;
+            assert_eq!(refused.body["error"]["code"], -32601, "{version:?} {name} {}", refused.body);
+            assert_eq!(error_reason(&refused, version), "METHOD_DISABLED", "{version:?} {}", refused.body);
             assert!(refused.body.to_string().contains(switch.toggle()), "{}", refused.body);
-            notify(&stage.ada, line, method, &json!({})).await;
-            assert_eq!(stage.arrived(&mut seen), [""; 0], "{name}");
+            notify(&fixture.ada, version, method, &json!({})).await;
+            assert_eq!(fixture.arrived(&mut seen), [""; 0], "{name}");
         }
         // The methods that are on are found: what is wrong is what was sent.
         for method in conditional().into_iter().filter(|method| on.contains(method.name)) {
-            let told = call(&stage.ada, line, method, &json!({"nonsense": 1})).await;
-            assert_eq!(told.body["error"]["code"], -32602, "{line:?} {} {}", method.name, told.body);
+            let reported = call(&fixture.ada, version, method, &json!({"nonsense": 1})).await;
+            assert_eq!(reported.body["error"]["code"], -32602, "{version:?} {} {}", method.name, reported.body);
         }
     }
 }
@@ -93,9 +93,9 @@ async fn check(stage: &Stage, on: &BTreeSet<&'static str>, off: &[(&'static Meth
 #[tokio::test]
 async fn card_contract_openapi_and_routing_follow_the_switches_together() {
     let always: BTreeSet<&str> =
-        of_agent().filter(|method| method.switch.is_none()).map(|method| method.name).collect();
+        agent_methods().filter(|method| method.switch.is_none()).map(|method| method.name).collect();
     for (session_shell, workspace_mutations) in [(false, false), (true, false), (false, true), (true, true)] {
-        let stage = Stage::start_with(Rules { session_shell, workspace_mutations, ..Rules::default() }).await;
+        let fixture = Fixture::start_with(Settings { session_shell, workspace_mutations, ..Settings::default() }).await;
         let is_on = |switch| match switch {
             Switch::SessionShell => session_shell,
             Switch::WorkspaceMutations => workspace_mutations,
@@ -109,7 +109,7 @@ async fn card_contract_openapi_and_routing_follow_the_switches_together() {
                 off.push((method, switch));
             }
         }
-        check(&stage, &on, &off).await;
-        stage.stop().await;
+        check(&fixture, &on, &off).await;
+        fixture.stop().await;
     }
 }

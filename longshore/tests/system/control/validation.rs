@@ -10,12 +10,12 @@ use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
 use crate::control::params::{Mistake, mistakes, wholes};
-use crate::control::fixture::{Stage, speaker, word};
+use crate::control::fixture::{Fixture, client_for, error_reason};
 
 /// The one field that an error names. Several, or none, fail the test.
-fn only_field(answer: &Answer, line: ProtocolVersion, about: &str) -> String {
+fn only_field(answer: &Answer, version: ProtocolVersion, about: &str) -> String {
     let data = &answer.body["error"]["data"];
-    let field = match line {
+    let field = match version {
         ProtocolVersion::V1 => {
             let [info, request] = data.as_array().map_or(&[][..], Vec::as_slice) else {
                 panic!("{about}: two details are expected: {}", answer.body)
@@ -38,48 +38,48 @@ fn only_field(answer: &Answer, line: ProtocolVersion, about: &str) -> String {
 }
 
 /// `word_of_old`: the word that 0.3 has for it.
-fn check(answer: &Answer, line: ProtocolVersion, field: &str, word_of_old: &str, about: &str) {
+fn check(answer: &Answer, version: ProtocolVersion, field: &str, word_of_old: &str, about: &str) {
     let error = &answer.body["error"];
     assert_eq!((answer.status, &error["code"]), (200, &json!(-32602)), "{about}: {}", answer.body);
-    assert_eq!(only_field(answer, line, about), field, "{about}: {error}");
+    assert_eq!(only_field(answer, version, about), field, "{about}: {error}");
     let message = error["message"].as_str().unwrap_or_default();
     assert!(message.starts_with(field), "{about}: {message}");
-    let expected = if line == ProtocolVersion::V1 { "INVALID_PARAMS" } else { word_of_old };
-    assert_eq!(word(answer, line), expected, "{about}");
+    let expected = if version == ProtocolVersion::V1 { "INVALID_PARAMS" } else { word_of_old };
+    assert_eq!(error_reason(answer, version), expected, "{about}");
 }
 
-async fn refuse(stage: &Stage, line: ProtocolVersion, method: &'static Method) -> BTreeSet<&'static str> {
-    let client = speaker(&stage.ada, line, method);
+async fn refuse(fixture: &Fixture, version: ProtocolVersion, method: &'static Method) -> BTreeSet<&'static str> {
+    let client = client_for(&fixture.ada, version, method);
     let mut kinds = BTreeSet::new();
     for Mistake { params, field, why } in mistakes(method) {
         // Long texts say nothing in a message.
-        let about = format!("{} {line:?}: {why} at {field}: {:.400}", method.name, params.to_string());
+        let about = format!("{} {version:?}: {why} at {field}: {:.400}", method.name, params.to_string());
         let answer = client.rpc(method.name, params).await;
         let is_missing = matches!(why, "nothing where something must be" | "null where something must be");
         let word = if is_missing { "MISSING_FIELD" } else { "INVALID_FIELD" };
-        check(&answer, line, &field, word, &about);
+        check(&answer, version, &field, word, &about);
         kinds.insert(why);
     }
     kinds
 }
 
-async fn every_mistake(line: ProtocolVersion) {
-    let stage = Stage::start().await;
+async fn every_mistake(version: ProtocolVersion) {
+    let fixture = Fixture::start().await;
     let mut seen = 0;
-    stage.arrived(&mut seen);
+    fixture.arrived(&mut seen);
     let mut kinds = BTreeSet::new();
     for method in methods::all() {
         for whole in wholes(method) {
-            let read = method.read(line, &whole.to_string(), Activated::ALL);
+            let read = method.read(version, &whole.to_string(), Activated::ALL);
             assert!(read.is_ok(), "{}: {whole} is whole: {read:?}", method.name);
         }
-        let found = refuse(&stage, line, method).await;
+        let found = refuse(&fixture, version, method).await;
         assert!(found.contains("a name that is not known"), "{}", method.name);
         assert_eq!(found.contains("another type"), !method.params.is_empty(), "{}", method.name);
         let needs_something = method.params.iter().any(|param| param.required);
         assert!(!needs_something || found.contains("nothing where something must be"), "{}", method.name);
         kinds.extend(found);
-        assert_eq!(stage.arrived(&mut seen), [""; 0], "{}", method.name);
+        assert_eq!(fixture.arrived(&mut seen), [""; 0], "{}", method.name);
     }
     let all = [
         "a name that is not known",
@@ -92,7 +92,7 @@ async fn every_mistake(line: ProtocolVersion) {
         "several where one must be",
     ];
     assert_eq!(kinds, BTreeSet::from(all));
-    stage.stop().await;
+    fixture.stop().await;
 }
 
 #[tokio::test]
@@ -107,28 +107,28 @@ async fn every_mistake_is_told_by_its_field_on_0_3() {
 
 #[tokio::test]
 async fn parameters_that_are_no_object_are_refused() {
-    let stage = Stage::start().await;
+    let fixture = Fixture::start().await;
     let mut seen = 0;
-    stage.arrived(&mut seen);
+    fixture.arrived(&mut seen);
     for method in methods::all() {
-        for line in ProtocolVersion::ALL {
-            let client = speaker(&stage.ada, line, method);
+        for version in ProtocolVersion::ALL {
+            let client = client_for(&fixture.ada, version, method);
             for params in [json!([]), json!(["ses_good"]), json!("nonsense"), json!(7), json!(true)] {
                 let answer = client.rpc(method.name, params.clone()).await;
-                let about = format!("{} {line:?} {params}", method.name);
-                check(&answer, line, "params", "INVALID_FIELD", &about);
+                let about = format!("{} {version:?} {params}", method.name);
+                check(&answer, version, "params", "INVALID_FIELD", &about);
             }
         }
     }
-    assert_eq!(stage.arrived(&mut seen), [""; 0]);
-    stage.stop().await;
+    assert_eq!(fixture.arrived(&mut seen), [""; 0]);
+    fixture.stop().await;
 }
 
 /// 0.3 lets the parameters of a list stand in `query`; on 1.0 that is a name like any other that is not known.
 #[tokio::test]
 async fn paging_is_by_limit_only_and_a_query_is_taken_on_0_3_only() {
-    let stage = Stage::start().await;
-    stage.session("ses_good");
+    let fixture = Fixture::start().await;
+    fixture.session("ses_good");
     let mut seen = 0;
     let paged: Vec<&Method> = methods::all().filter(|method| method.paged).collect();
     assert_eq!(paged.len(), 2);
@@ -143,7 +143,7 @@ async fn paging_is_by_limit_only_and_a_query_is_taken_on_0_3_only() {
             }
             params
         };
-        stage.arrived(&mut seen);
+        fixture.arrived(&mut seen);
         for (more, old, new) in [
             (json!({"query": {"nonsense": 1}}), "query.nonsense", "query"),
             (json!({"query": 7}), "query", "query"),
@@ -153,24 +153,24 @@ async fn paging_is_by_limit_only_and_a_query_is_taken_on_0_3_only() {
             (json!({"limit": 1, "query": {"limit": 1}}), "query.limit", "query"),
             (json!({"query": {"query": {}}}), "query.query", "query"),
         ] {
-            for (line, field) in [(ProtocolVersion::V03, old), (ProtocolVersion::V1, new)] {
-                let answer = speaker(&stage.ada, line, method).rpc(method.name, with(&more)).await;
-                let about = format!("{} {line:?} {more}", method.name);
-                check(&answer, line, field, "INVALID_FIELD", &about);
+            for (version, field) in [(ProtocolVersion::V03, old), (ProtocolVersion::V1, new)] {
+                let answer = client_for(&fixture.ada, version, method).rpc(method.name, with(&more)).await;
+                let about = format!("{} {version:?} {more}", method.name);
+                check(&answer, version, field, "INVALID_FIELD", &about);
             }
         }
         for name in ["cursor", "page", "size"] {
-            for line in ProtocolVersion::ALL {
+            for version in ProtocolVersion::ALL {
                 let answer =
-                    speaker(&stage.ada, line, method).rpc(method.name, with(&json!({name: 1}))).await;
-                let about = format!("{} {line:?} {name}", method.name);
-                check(&answer, line, name, "INVALID_PAGINATION_MODE", &about);
+                    client_for(&fixture.ada, version, method).rpc(method.name, with(&json!({name: 1}))).await;
+                let about = format!("{} {version:?} {name}", method.name);
+                check(&answer, version, name, "INVALID_PAGINATION_MODE", &about);
             }
         }
-        assert_eq!(stage.arrived(&mut seen), [""; 0], "{}", method.name);
-        let old = speaker(&stage.ada, ProtocolVersion::V03, method);
+        assert_eq!(fixture.arrived(&mut seen), [""; 0], "{}", method.name);
+        let old = client_for(&fixture.ada, ProtocolVersion::V03, method);
         let listed = old.rpc(method.name, with(&json!({"query": {"limit": 1}}))).await;
         assert!(listed.result()["items"].is_array(), "{}", listed.body);
     }
-    stage.stop().await;
+    fixture.stop().await;
 }

@@ -16,16 +16,16 @@ const RECEIVE_BYTES: u32 = 4 * 1024;
 
 /// Where the gateway is, and who may come.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Door {
+pub(crate) struct Target {
     pub(crate) address: SocketAddr,
     pub(crate) token: &'static str,
 }
 
 /// How a client leaves.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Leaving {
+pub(crate) enum Disconnect {
     /// When the answer is whole.
-    AtTheEnd,
+    AfterAnswer,
     /// It closes the connection.
     Fin,
     /// It is gone: the connection is reset.
@@ -36,7 +36,7 @@ pub(crate) enum Leaving {
     Stall,
 }
 
-impl Door {
+impl Target {
     pub(crate) fn request(self, speaker: Speaker, spelled: &Spelled, cursor: Option<&str>) -> Vec<u8> {
         let mut headers = self.headers(speaker, cursor);
         let body = spelled.body.as_ref().map(ToString::to_string).unwrap_or_default();
@@ -89,43 +89,43 @@ impl Door {
         headers
     }
 
-    pub(crate) async fn open(self, leaving: Leaving) -> TcpStream {
+    pub(crate) async fn open(self, disconnect: Disconnect) -> TcpStream {
         let socket = TcpSocket::new_v4().expect("a test can open a socket");
-        if leaving == Leaving::Stall {
+        if disconnect == Disconnect::Stall {
             socket.set_recv_buffer_size(RECEIVE_BYTES).expect("any size will do");
         }
         socket.connect(self.address).await.expect("the gateway takes connections")
     }
 
     /// Says `request`, reads `after` bytes of what comes, and leaves. Gives what was read.
-    pub(crate) async fn visit(self, request: &[u8], after: usize, leaving: Leaving) -> Vec<u8> {
-        let mut connection = self.open(leaving).await;
+    pub(crate) async fn send_and_disconnect(self, request: &[u8], after: usize, disconnect: Disconnect) -> Vec<u8> {
+        let mut connection = self.open(disconnect).await;
         connection.write_all(request).await.expect("the gateway takes requests");
-        let after = if leaving == Leaving::AtTheEnd { usize::MAX } else { after };
+        let after = if disconnect == Disconnect::AfterAnswer { usize::MAX } else { after };
         let mut seen = read(&mut connection, after).await;
-        match leaving {
-            Leaving::AtTheEnd | Leaving::Fin => {}
-            Leaving::Reset => connection.set_zero_linger().expect("a connection can be reset"),
-            Leaving::HalfClose => {
+        match disconnect {
+            Disconnect::AfterAnswer | Disconnect::Fin => {}
+            Disconnect::Reset => connection.set_zero_linger().expect("a connection can be reset"),
+            Disconnect::HalfClose => {
                 // It may be over already.
                 drop(connection.shutdown().await);
                 seen.extend(read(&mut connection, usize::MAX).await);
             }
-            Leaving::Stall => tokio::time::sleep(STALL).await,
+            Disconnect::Stall => tokio::time::sleep(STALL).await,
         }
         seen
     }
 
     /// One call, answered in full.
     pub(crate) async fn call(self, speaker: Speaker, spelled: &Spelled) -> String {
-        let request = closing(&self.request(speaker, spelled, None));
-        let answer = self.visit(&request, 0, Leaving::AtTheEnd).await;
+        let request = with_connection_close(&self.request(speaker, spelled, None));
+        let answer = self.send_and_disconnect(&request, 0, Disconnect::AfterAnswer).await;
         String::from_utf8(answer).expect("an answer is text")
     }
 }
 
 /// The same request, after which the gateway closes the connection.
-pub(crate) fn closing(request: &[u8]) -> Vec<u8> {
+pub(crate) fn with_connection_close(request: &[u8]) -> Vec<u8> {
     let first =
         request.windows(2).position(|window| window == b"\r\n").expect("a request has a first line") + 2;
     [&request[..first], b"connection: close\r\n", &request[first..]].concat()

@@ -9,15 +9,15 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 use rand::{RngExt as _, SeedableRng};
 
-use crate::leaks::connection::{Leaving, closing};
-use crate::leaks::fixture::Stage;
+use crate::leaks::connection::{Disconnect, with_connection_close};
+use crate::leaks::fixture::Fixture;
 
 /// Clients that are there at the same time.
 const AT_ONCE: usize = 16;
 
 /// What a client comes for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Errand {
+pub(crate) enum RequestKind {
     /// The stream of a new task, which runs and ends whether anybody reads it or not.
     NewTask,
     /// The stream of a task that goes on, by the message that made it.
@@ -37,7 +37,7 @@ pub(crate) enum Errand {
     TornBody,
 }
 
-impl Errand {
+impl RequestKind {
     /// With how often they come.
     const ALL: [(Self, u32); 10] = [
         (Self::NewTask, 3),
@@ -65,102 +65,102 @@ impl Errand {
 /// What happened, and how often.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Tally {
-    pub(crate) cycles: BTreeMap<(Errand, &'static str), u64>,
-    pub(crate) leavings: BTreeMap<Leaving, u64>,
+    pub(crate) cycles: BTreeMap<(RequestKind, &'static str), u64>,
+    pub(crate) disconnects: BTreeMap<Disconnect, u64>,
     /// Answers that nobody should get.
-    pub(crate) odd: Vec<String>,
+    pub(crate) unexpected: Vec<String>,
 }
 
 impl Tally {
     /// A test that does little proves little.
     pub(crate) fn check(&self) {
-        assert!(self.odd.is_empty(), "{:#?}", self.odd);
-        assert_eq!(self.leavings.len(), 5, "{self:#?}");
+        assert!(self.unexpected.is_empty(), "{:#?}", self.unexpected);
+        assert_eq!(self.disconnects.len(), 5, "{self:#?}");
         // HTTP/2 is spoken for one speaker.
-        assert_eq!(self.cycles.len(), (Errand::ALL.len() - 1) * Speaker::ALL.len() + 1, "{self:#?}");
+        assert_eq!(self.cycles.len(), (RequestKind::ALL.len() - 1) * Speaker::ALL.len() + 1, "{self:#?}");
     }
 }
 
 /// The cycles of these numbers, many at a time. `each` is told of every one that is over.
 pub(crate) async fn run(
-    stage: &Stage,
+    fixture: &Fixture,
     seed: u64,
     numbers: Range<u64>,
     tally: &mut Tally,
     mut each: impl FnMut(u64),
 ) {
-    let mut done = stream::iter(numbers).map(|number| cycle(stage, seed, number)).buffer_unordered(AT_ONCE);
+    let mut done = stream::iter(numbers).map(|number| cycle(fixture, seed, number)).buffer_unordered(AT_ONCE);
     let mut count = 0;
-    while let Some((errand, speaker, leaving, odd)) = done.next().await {
-        *tally.cycles.entry((errand, speaker.name())).or_default() += 1;
-        *tally.leavings.entry(leaving).or_default() += 1;
-        tally.odd.extend(odd);
+    while let Some((kind, speaker, disconnect, unexpected)) = done.next().await {
+        *tally.cycles.entry((kind, speaker.name())).or_default() += 1;
+        *tally.disconnects.entry(disconnect).or_default() += 1;
+        tally.unexpected.extend(unexpected);
         count += 1;
         each(count);
     }
 }
 
-async fn cycle(stage: &Stage, seed: u64, number: u64) -> (Errand, Speaker, Leaving, Option<String>) {
+async fn cycle(fixture: &Fixture, seed: u64, number: u64) -> (RequestKind, Speaker, Disconnect, Option<String>) {
     // Neighbouring numbers must not give neighbouring fates.
     let mut rng = StdRng::seed_from_u64(seed ^ number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-    let (errand, _) =
-        *Errand::ALL.choose_weighted(&mut rng, |(_, weight)| *weight).expect("there are errands");
-    let place = if errand == Errand::Http2Subscribe { 1 } else { rng.random_range(0..Speaker::ALL.len()) };
-    let (door, speaker, task) = (stage.door, Speaker::ALL[place], &stage.live[place].0);
-    let leavings = [Leaving::AtTheEnd, Leaving::Fin, Leaving::Reset, Leaving::HalfClose, Leaving::Stall];
-    let leaving = leavings[rng.random_range(usize::from(!errand.ends())..leavings.len())];
+    let (kind, _) =
+        *RequestKind::ALL.choose_weighted(&mut rng, |(_, weight)| *weight).expect("there are errands");
+    let index = if kind == RequestKind::Http2Subscribe { 1 } else { rng.random_range(0..Speaker::ALL.len()) };
+    let (target, speaker, task) = (fixture.target, Speaker::ALL[index], &fixture.live[index].0);
+    let disconnects = [Disconnect::AfterAnswer, Disconnect::Fin, Disconnect::Reset, Disconnect::HalfClose, Disconnect::Stall];
+    let disconnect = disconnects[rng.random_range(usize::from(!kind.ends())..disconnects.len())];
     let message = || speaker.message(&format!("{seed}-{number}"), "look", None, None);
     let resumed = rng.random_range(1..40_u64).to_string();
-    let plain = |spelled: Spelled| door.request(speaker, &spelled, None);
-    let request = match errand {
-        Errand::NewTask => plain(speaker.stream(&message())),
-        Errand::SendAgain => plain(speaker.stream(&stage.message_again(place))),
-        Errand::Subscribe => plain(speaker.subscribe(task)),
-        Errand::Resume => door.request(speaker, &speaker.subscribe(task), Some(&resumed)),
-        Errand::Http2Subscribe => {
-            door.http2_request(speaker, &Spelled { verb: "GET", ..speaker.subscribe(task) }, None)
+    let plain = |spelled: Spelled| target.request(speaker, &spelled, None);
+    let request = match kind {
+        RequestKind::NewTask => plain(speaker.stream(&message())),
+        RequestKind::SendAgain => plain(speaker.stream(&fixture.message_again(index))),
+        RequestKind::Subscribe => plain(speaker.subscribe(task)),
+        RequestKind::Resume => target.request(speaker, &speaker.subscribe(task), Some(&resumed)),
+        RequestKind::Http2Subscribe => {
+            target.http2_request(speaker, &Spelled { verb: "GET", ..speaker.subscribe(task) }, None)
         }
-        Errand::Replay => door.request(speaker, &speaker.subscribe(&stage.long), Some("0")),
-        Errand::Get => plain(speaker.get(task)),
-        Errand::SendAndWait | Errand::TornHead | Errand::TornBody => plain(speaker.send_and_wait(&message())),
+        RequestKind::Replay => target.request(speaker, &speaker.subscribe(&fixture.long), Some("0")),
+        RequestKind::Get => plain(speaker.get(task)),
+        RequestKind::SendAndWait | RequestKind::TornHead | RequestKind::TornBody => plain(speaker.send_and_wait(&message())),
     };
-    let request = torn(errand, request, &mut rng);
+    let request = truncate(kind, request, &mut rng);
     // A client that would come back for more on the same connection waits there when its answer is whole.
-    let request = if errand.ends() { closing(&request) } else { request };
-    let after = match errand {
+    let request = if kind.ends() { with_connection_close(&request) } else { request };
+    let after = match kind {
         // Nothing comes.
-        Errand::TornHead | Errand::TornBody => 0,
-        Errand::Replay if leaving != Leaving::Stall => rng.random_range(0..200_000),
+        RequestKind::TornHead | RequestKind::TornBody => 0,
+        RequestKind::Replay if disconnect != Disconnect::Stall => rng.random_range(0..200_000),
         // Some go with bytes that they have not read, and some before there are any.
-        Errand::Get | Errand::SendAndWait => rng.random_range(0..500),
+        RequestKind::Get | RequestKind::SendAndWait => rng.random_range(0..500),
         _ => rng.random_range(0..4_000),
     };
-    let answer = door.visit(&request, after, leaving).await;
-    (errand, speaker, leaving, oddity(errand, speaker, leaving, &answer))
+    let answer = target.send_and_disconnect(&request, after, disconnect).await;
+    (kind, speaker, disconnect, unexpected_answer(kind, speaker, disconnect, &answer))
 }
 
-fn torn(errand: Errand, mut request: Vec<u8>, rng: &mut StdRng) -> Vec<u8> {
+fn truncate(kind: RequestKind, mut request: Vec<u8>, rng: &mut StdRng) -> Vec<u8> {
     let head = request.windows(4).position(|window| window == b"\r\n\r\n").unwrap_or(request.len());
-    match errand {
-        Errand::TornHead => request.truncate(rng.random_range(0..head)),
-        Errand::TornBody => request.truncate(rng.random_range(head + 4..request.len())),
+    match kind {
+        RequestKind::TornHead => request.truncate(rng.random_range(0..head)),
+        RequestKind::TornBody => request.truncate(rng.random_range(head + 4..request.len())),
         _ => {}
     }
     request
 }
 
 /// What is wrong with an answer, as far as it was read.
-fn oddity(errand: Errand, speaker: Speaker, leaving: Leaving, answer: &[u8]) -> Option<String> {
-    if matches!(errand, Errand::TornHead | Errand::TornBody | Errand::Http2Subscribe) {
+fn unexpected_answer(kind: RequestKind, speaker: Speaker, disconnect: Disconnect, answer: &[u8]) -> Option<String> {
+    if matches!(kind, RequestKind::TornHead | RequestKind::TornBody | RequestKind::Http2Subscribe) {
         return None;
     }
     let answer = String::from_utf8_lossy(answer);
     let (head, is_whole) = answer.split_once("\r\n\r\n").map_or((&*answer, false), |(head, _)| (head, true));
     let begins = "HTTP/1.1 200 OK\r\n";
     let is_good = head.starts_with(begins) || begins.starts_with(head);
-    let is_right = !is_whole || !errand.is_stream() || head.contains("content-type: text/event-stream");
+    let is_right = !is_whole || !kind.is_stream() || head.contains("content-type: text/event-stream");
     // The end of a chunked answer, or of a whole one.
-    let has_end = leaving != Leaving::AtTheEnd || answer.ends_with("\r\n0\r\n\r\n") || answer.ends_with('}');
+    let has_end = disconnect != Disconnect::AfterAnswer || answer.ends_with("\r\n0\r\n\r\n") || answer.ends_with('}');
     (!is_good || !is_right || !has_end)
-        .then(|| format!("{errand:?} of {}, {leaving:?}: {answer}", speaker.name()))
+        .then(|| format!("{kind:?} of {}, {disconnect:?}: {answer}", speaker.name()))
 }

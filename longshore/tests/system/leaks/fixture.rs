@@ -10,7 +10,7 @@ use longshore_testkit::gateway::until;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::leaks::connection::{Door, PATIENCE};
+use crate::leaks::connection::{Target, PATIENCE};
 
 /// Words that make the agent talk until it is stopped.
 const ENDLESS: &str = "talk on";
@@ -22,8 +22,8 @@ const KEPT_REQUESTS: usize = 10;
 const UNFINISHED: [&str; 3] = ["SUBMITTED", "WORKING", "INPUT_REQUIRED"];
 
 #[derive(Clone, Debug)]
-pub(crate) struct Stage {
-    pub(crate) door: Door,
+pub(crate) struct Fixture {
+    pub(crate) target: Target,
     /// A task that goes on for each speaker, with the id of the message that made it.
     pub(crate) live: Vec<(String, String)>,
     /// One that is over, with a log of some hundred kilobytes.
@@ -58,28 +58,28 @@ fn endless() -> Turn {
     blocks.then(Decision::new(|_| Box::pin(ready(endless()))))
 }
 
-impl Stage {
-    pub(crate) async fn set(door: Door, round: u64) -> Self {
-        let long = made(door, Speaker::ALL[0], &format!("long-{round}"), LONG).await;
+impl Fixture {
+    pub(crate) async fn set_up(target: Target, round: u64) -> Self {
+        let long = create_task(target, Speaker::ALL[0], &format!("long-{round}"), LONG).await;
         let mut live = Vec::new();
-        for (speaker, place) in Speaker::ALL.into_iter().zip(0..) {
-            let message = format!("live-{round}-{place}");
-            live.push((made(door, speaker, &message, ENDLESS).await, message));
+        for (speaker, index) in Speaker::ALL.into_iter().zip(0..) {
+            let message = format!("live-{round}-{index}");
+            live.push((create_task(target, speaker, &message, ENDLESS).await, message));
         }
-        let stage = Self { door, live, long };
-        stage.until_long_is_over().await;
-        stage
+        let fixture = Self { target, live, long };
+        fixture.until_long_is_over().await;
+        fixture
     }
 
     /// The message that made a live task. Whoever sends it again gets to that task.
-    pub(crate) fn message_again(&self, place: usize) -> Value {
-        Speaker::ALL[place].message(&self.live[place].1, ENDLESS, None, None)
+    pub(crate) fn message_again(&self, index: usize) -> Value {
+        Speaker::ALL[index].message(&self.live[index].1, ENDLESS, None, None)
     }
 
     async fn until_long_is_over(&self) {
         let deadline = Instant::now() + PATIENCE;
         while !self
-            .door
+            .target
             .call(Speaker::ALL[0], &Speaker::ALL[0].get(&self.long))
             .await
             .contains("TASK_STATE_COMPLETED")
@@ -89,13 +89,13 @@ impl Stage {
     }
 
     /// Ends what goes on, and waits until every task is over.
-    pub(crate) async fn strike(self, fake: &FakeOpenCode) {
+    pub(crate) async fn tear_down(self, fake: &FakeOpenCode) {
         for (speaker, (task, _)) in Speaker::ALL.into_iter().zip(&self.live) {
-            let answer = self.door.call(speaker, &speaker.cancel(task)).await;
+            let answer = self.target.call(speaker, &speaker.cancel(task)).await;
             assert!(answer.starts_with("HTTP/1.1 200"), "{}: {answer}", speaker.name());
         }
         let deadline = Instant::now() + PATIENCE;
-        while let unfinished @ 1.. = unfinished(self.door).await {
+        while let unfinished @ 1.. = unfinished_count(self.target).await {
             assert!(Instant::now() < deadline, "{unfinished} tasks do not end");
         }
         fake.quiet().await;
@@ -103,8 +103,8 @@ impl Stage {
 }
 
 /// Sends a message, and gives its task.
-async fn made(door: Door, speaker: Speaker, message: &str, words: &str) -> String {
-    let answer = door.call(speaker, &speaker.send(&speaker.message(message, words, None, None))).await;
+async fn create_task(target: Target, speaker: Speaker, message: &str, words: &str) -> String {
+    let answer = target.call(speaker, &speaker.send(&speaker.message(message, words, None, None))).await;
     let body: Value = serde_json::from_str(body(&answer)).unwrap_or_else(|_| panic!("no JSON: {answer}"));
     let task = ["/result/task/id", "/result/id", "/task/id", "/id"]
         .into_iter()
@@ -113,18 +113,18 @@ async fn made(door: Door, speaker: Speaker, message: &str, words: &str) -> Strin
 }
 
 /// How many tasks are not over.
-pub(crate) async fn unfinished(door: Door) -> u64 {
+pub(crate) async fn unfinished_count(target: Target) -> u64 {
     let mut found = 0;
     for state in UNFINISHED {
-        found += listed(door, &format!("&status=TASK_STATE_{state}")).await;
+        found += task_count(target, &format!("&status=TASK_STATE_{state}")).await;
     }
     found
 }
 
 /// How many tasks there are.
-pub(crate) async fn listed(door: Door, filter: &str) -> u64 {
+pub(crate) async fn task_count(target: Target, filter: &str) -> u64 {
     let path = format!("/tasks?pageSize=1{filter}");
-    let answer = door.call(Speaker::ALL[1], &Spelled { verb: "GET", path, body: None }).await;
+    let answer = target.call(Speaker::ALL[1], &Spelled { verb: "GET", path, body: None }).await;
     let body: Value = serde_json::from_str(body(&answer)).unwrap_or_else(|_| panic!("no JSON: {answer}"));
     body["totalSize"].as_u64().unwrap_or_else(|| panic!("no page: {answer}"))
 }

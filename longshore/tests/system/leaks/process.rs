@@ -7,9 +7,9 @@ use longshore_testkit::gateway::{Gateway, Setup, TOKEN};
 use longshore_testkit::process::Holdings;
 use tokio::io::AsyncWriteExt;
 
-use crate::leaks::connection::{Door, Leaving};
+use crate::leaks::connection::{Target, Disconnect};
 use crate::leaks::cycles::{self, Tally};
-use crate::leaks::fixture::{self, Stage, comes_to};
+use crate::leaks::fixture::{self, Fixture, wait_until_equal};
 
 const SEED: u64 = 5;
 const ROUNDS: u64 = 10;
@@ -25,32 +25,32 @@ const KEPT: usize = 600;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_thousand_clients_that_are_cut_off_leave_nothing_behind() {
-    let fake = stage::fake();
+    let fake = fixture::fake();
     let upstream = ChaosProxy::start(fake.address(), SEED).await.expect("loopback has a free port");
     // The stream on which it hears of what others prompt would be one connection more, which comes and goes.
     let setup =
         Setup::attached(env!("CARGO_BIN_EXE_longshore"), &upstream.url()).flag("--watch-directories=0");
     let gateway = Gateway::start(setup).await;
     let address = gateway.url().trim_start_matches("http://").parse().expect("the gateway has an address");
-    let door = Door { address, token: TOKEN };
+    let target = Target { address, token: TOKEN };
     let now = || Holdings::of(gateway.pid());
     let threads = now().threads.len();
 
     let (mut tally, mut resting) = (Tally::default(), Vec::<Holdings>::new());
     for round in 0..ROUNDS {
-        let stage = Stage::set(door, round).await;
-        upstream.set_plan(breaks());
+        let fixture = Fixture::set(target, round).await;
+        upstream.set_plan(connection_faults());
         let numbers = round * CYCLES_PER_ROUND..(round + 1) * CYCLES_PER_ROUND;
-        cycles::run(&stage, SEED, numbers, &mut tally, |count| {
+        cycles::run(&fixture, SEED, numbers, &mut tally, |count| {
             if count % CUT_EVERY == 0 {
                 upstream.cut_now();
             }
         })
         .await;
         upstream.set_plan(Plan::calm());
-        stage.strike(&fake).await;
+        fixture.tear_down(&fake).await;
         let mut look = now();
-        comes_to("connections of the gateway when all have left", 0, || {
+        wait_until_equal("connections of the gateway when all have left", 0, || {
             // Those to OpenCode are kept for the next turn, as long as they live.
             upstream.cut_now();
             look = now();
@@ -60,7 +60,7 @@ async fn two_thousand_clients_that_are_cut_off_leave_nothing_behind() {
         resting.push(look);
     }
     tally.check();
-    let (to_opencode, tasks) = (upstream.counts(), stage::listed(door, "").await);
+    let (to_opencode, tasks) = (upstream.counts(), fixture::task_count(target, "").await);
     // How many break by themselves is left to chance: most end before their break is due.
     assert!(to_opencode.connections >= 100 && to_opencode.ended >= ROUNDS, "{to_opencode:?}");
     assert!(tasks >= 400, "{tasks} tasks");
@@ -74,26 +74,26 @@ async fn two_thousand_clients_that_are_cut_off_leave_nothing_behind() {
     assert!(grown < ALLOWED, "the memory grew by {grown} KB once it was warm: {memory:?}");
     assert!(last.children.is_empty(), "a gateway that runs no OpenCode started a process: {last:?}");
     // Those that read files stay for some seconds after their last work.
-    comes_to("threads that were not there at the start", 0, || now().threads.len().saturating_sub(threads))
+    wait_until_equal("threads that were not there at the start", 0, || now().threads.len().saturating_sub(threads))
         .await;
 
     // What stays is noticed.
     let mut kept = Vec::new();
     for _ in 0..KEPT {
-        let mut connection = door.open(Leaving::Fin).await;
+        let mut connection = target.open(Disconnect::Fin).await;
         connection.write_all(b"GET /tasks HTTP/1.1\r\n").await.expect("the gateway takes requests");
         kept.push(connection);
     }
-    comes_to("connections of the gateway", KEPT, || now().connections).await;
+    wait_until_equal("connections of the gateway", KEPT, || now().connections).await;
     assert_eq!(count(&now()), count(first) + KEPT, "open files");
     let grown = now().memory.saturating_sub(last.memory);
     assert!(grown > ALLOWED, "{KEPT} connections cost {grown} KB");
     drop(kept);
-    comes_to("open files of the gateway", count(first), || count(&now())).await;
+    wait_until_equal("open files of the gateway", count(first), || count(&now())).await;
 }
 
 /// What the connections to OpenCode meet.
-fn breaks() -> Plan {
+fn connection_faults() -> Plan {
     Plan {
         nothing: 4,
         cut_answer: 3,

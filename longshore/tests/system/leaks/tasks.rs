@@ -4,9 +4,9 @@
 use tokio::runtime::{Builder, Runtime};
 
 use crate::common::{Options, TOKEN, TestGateway};
-use crate::leaks::connection::{Door, Leaving};
+use crate::leaks::connection::{Target, Disconnect};
 use crate::leaks::cycles::{self, Tally};
-use crate::leaks::fixture::{self, Stage, comes_to};
+use crate::leaks::fixture::{self, Fixture, wait_until_equal};
 
 const SEED: u64 = 6;
 const ROUNDS: u64 = 2;
@@ -25,9 +25,9 @@ fn runtime() -> Runtime {
 #[test]
 fn clients_that_are_cut_off_leave_no_task_and_no_timer_behind() {
     let (of_gateway, of_test) = (runtime(), runtime());
-    let fake = of_test.block_on(async { stage::fake() });
+    let fake = of_test.block_on(async { fixture::fake() });
     let gateway = of_gateway.block_on(TestGateway::start_with(&fake, Options::default()));
-    let door = Door {
+    let target = Target {
         address: gateway.url.trim_start_matches("http://").parse().expect("an address"),
         token: TOKEN,
     };
@@ -39,27 +39,27 @@ fn clients_that_are_cut_off_leave_no_task_and_no_timer_behind() {
     of_test.block_on(async {
         let mut tally = Tally::default();
         for round in 0..ROUNDS {
-            let stage = Stage::set(door, round).await;
+            let fixture = Fixture::set(target, round).await;
             let numbers = round * CYCLES_PER_ROUND..(round + 1) * CYCLES_PER_ROUND;
-            cycles::run(&stage, SEED, numbers, &mut tally, |count| {
+            cycles::run(&fixture, SEED, numbers, &mut tally, |count| {
                 if count % CUT_EVERY == 0 {
                     fake.end_streams();
                 }
             })
             .await;
-            stage.strike(&fake).await;
+            fixture.tear_down(&fake).await;
             // Connections to OpenCode are kept for the next turn, unless it goes.
             fake.kill().await;
-            comes_to("tasks when all have left", (AT_REST, 0), alive).await;
+            wait_until_equal("tasks when all have left", (AT_REST, 0), alive).await;
             fake.come_back();
         }
         tally.check();
         // What stays is noticed.
-        let kept = door.open(Leaving::Fin).await;
-        comes_to("tasks when one is there", (AT_REST + 1, 0), alive).await;
+        let kept = target.open(Disconnect::Fin).await;
+        wait_until_equal("tasks when one is there", (AT_REST + 1, 0), alive).await;
         drop(kept);
-        comes_to("tasks when it has left", (AT_REST, 0), alive).await;
+        wait_until_equal("tasks when it has left", (AT_REST, 0), alive).await;
     });
     of_gateway.block_on(gateway.stop());
-    of_test.block_on(comes_to("tasks behind the end", 0, || of_gateway.metrics().num_alive_tasks()));
+    of_test.block_on(wait_until_equal("tasks behind the end", 0, || of_gateway.metrics().num_alive_tasks()));
 }

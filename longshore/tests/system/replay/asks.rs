@@ -6,42 +6,42 @@ use longshore_testkit::fake_opencode::{FakeOpenCode, Gate, Play, RecordedAnswer}
 use longshore_testkit::raw::{Frame, Frames};
 use serde_json::{Value, json};
 
-use crate::replay::fixture::{Stage, notes, until_settled};
+use crate::replay::fixture::{Fixture, extension_notes, until_settled};
 
 /// A frame that has not come by then never comes.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// An answer, and the gate behind which the recording goes on.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct HeldAnswer {
     answer: RecordedAnswer,
     gate: Gate,
 }
 
 /// The recording, made to stop behind each answer: the order of what the answer brings about and of what OpenCode then
 /// says is the same in every run.
-pub(crate) fn hold(mut play: Play) -> (Play, Vec<Held>) {
+pub(crate) fn hold(mut play: Play) -> (Play, Vec<HeldAnswer>) {
     let mut held = Vec::new();
     for answer in play.recording().answers() {
         let gate = Gate::new();
         play = play.hold_after_answer(&answer.request, &gate);
-        held.push(Held { answer, gate });
+        held.push(HeldAnswer { answer, gate });
     }
     (play, held)
 }
 
 /// Reads the stream until the task settles. Each ask is answered by the method of its extension, once everything is seen that came
 /// before the recorded answer.
-pub(crate) async fn answer(stage: &Stage, mut stream: Frames, answers: Vec<Held>) -> Vec<Frame> {
+pub(crate) async fn answer(fixture: &Fixture, mut stream: Frames, answers: Vec<HeldAnswer>) -> Vec<Frame> {
     let mut frames = Vec::new();
-    for Held { answer, gate } in answers {
+    for HeldAnswer { answer, gate } in answers {
         while !stands_at(&frames, &answer) {
             frames.push(next(&mut stream, &frames).await);
         }
-        wait_for_sub_agents(stage, &frames, &answer).await;
+        wait_for_sub_agents(fixture, &frames, &answer).await;
         let mut params = answer.body.clone();
         params["request_id"] = answer.request.as_str().into();
-        let answered = stage.told().rpc(&format!("a2a.interrupt.{}", answer.method), params).await;
+        let answered = fixture.client_with_extensions().rpc(&format!("a2a.interrupt.{}", answer.method), params).await;
         assert_eq!(*answered.result(), json!({"ok": true, "request_id": answer.request}));
         while !frames.iter().any(|frame| phase_of(frame, &answer.request) == Some("resolved")) {
             frames.push(next(&mut stream, &frames).await);
@@ -53,10 +53,10 @@ pub(crate) async fn answer(stage: &Stage, mut stream: Frames, answers: Vec<Held>
 }
 
 /// The same for the calls of sub-agents, which are seen in the streams of their own tasks.
-async fn wait_for_sub_agents(stage: &Stage, frames: &[Frame], answer: &RecordedAnswer) {
+async fn wait_for_sub_agents(fixture: &Fixture, frames: &[Frame], answer: &RecordedAnswer) {
     let calls = frames.iter().filter_map(tool_call);
     let Some(child) = calls.filter_map(|call| call.get("child_task_id")).next_back() else { return };
-    let log = stage.told().rpc_stream("SubscribeToTask", json!({"id": child}), Some(0)).await;
+    let log = fixture.client_with_extensions().rpc_stream("SubscribeToTask", json!({"id": child}), Some(0)).await;
     let mut log = log.unwrap_or_else(|answer| panic!("no log but {}", answer.body));
     let mut seen = Vec::new();
     let runs =
@@ -77,7 +77,7 @@ async fn next(stream: &mut Frames, seen: &[Frame]) -> Frame {
 pub(crate) fn as_recorded(fake: &FakeOpenCode, play: &Play) {
     let is_answer = |path: &str| path.starts_with("/permission/") || path.starts_with("/question/");
     let log = fake.log().into_iter().filter(|request| request.method == "POST" && is_answer(&request.path));
-    let told: Vec<(String, Value)> = log
+    let reported: Vec<(String, Value)> = log
         .map(|request| (request.path, if request.body.is_null() { json!({}) } else { request.body }))
         .collect();
     let recorded: Vec<(String, Value)> = play
@@ -89,8 +89,8 @@ pub(crate) fn as_recorded(fake: &FakeOpenCode, play: &Play) {
             (format!("/{kind}/{}/{action}", answer.request), answer.body)
         })
         .collect();
-    let (told, rest) = told.split_at(recorded.len().min(told.len()));
-    assert_eq!(told, recorded, "OpenCode got other answers");
+    let (reported, rest) = reported.split_at(recorded.len().min(reported.len()));
+    assert_eq!(reported, recorded, "OpenCode got other answers");
     for (path, body) in rest {
         let is_left =
             recorded.iter().all(|(answered, _)| path.split('/').nth(2) != answered.split('/').nth(2));
@@ -117,6 +117,6 @@ fn tool_call(frame: &Frame) -> Option<&Value> {
 }
 
 fn phase_of<'a>(frame: &'a Frame, request: &str) -> Option<&'a str> {
-    let interrupt = notes(frame)?.get("interrupt")?;
+    let interrupt = extension_notes(frame)?.get("interrupt")?;
     (interrupt["request_id"] == request).then(|| interrupt["phase"].as_str()).flatten()
 }

@@ -3,15 +3,15 @@
 use longshore_testkit::fake_opencode::{Gate, Play};
 use serde_json::json;
 
-use crate::replay::recordings::compare;
-use crate::replay::fixture::{Stage, check};
+use crate::replay::recordings::assert_snapshot;
+use crate::replay::fixture::{Fixture, check};
 
 #[tokio::test]
 async fn stall_ends_when_the_client_cancels() {
-    let stage = Stage::new().await;
+    let fixture = Fixture::new().await;
     let play = Play::new("stall");
-    stage.fake.play(&play);
-    let mut stream = stage.open(&play.prompts()[0]).await;
+    fixture.fake.play(&play);
+    let mut stream = fixture.open(&play.prompts()[0]).await;
     let mut frames = Vec::new();
     while let Some(frame) = stream.next().await {
         let silent = frame.json["artifactUpdate"]["artifact"]["parts"][0]["text"]
@@ -23,117 +23,117 @@ async fn stall_ends_when_the_client_cancels() {
         }
     }
     let task = frames[0].json["task"]["id"].clone();
-    let canceled = stage.client().rpc("CancelTask", json!({"id": task})).await;
+    let canceled = fixture.client().rpc("CancelTask", json!({"id": task})).await;
     assert_eq!(canceled.result()["status"]["state"], "TASK_STATE_CANCELED");
     frames.extend(stream.all().await);
-    let seen = check(stage.client(), frames).await;
+    let seen = check(fixture.client(), frames).await;
     // The model is stopped too, and what OpenCode says while it stops changes nothing any more.
-    stage.fake.requested("POST", "/abort", 1).await;
-    stage.fake.quiet().await;
-    compare("stall", &stage.fake, &seen);
+    fixture.fake.requested("POST", "/abort", 1).await;
+    fixture.fake.quiet().await;
+    assert_snapshot("stall", &fixture.fake, &seen);
     assert_eq!(
-        stage.client().task(task.as_str().expect("an id")).await["status"]["state"],
+        fixture.client().task(task.as_str().expect("an id")).await["status"]["state"],
         "TASK_STATE_CANCELED"
     );
 }
 
 #[tokio::test]
 async fn restart_sigterm_fails_the_turn_and_keeps_what_was_seen() {
-    let stage = Stage::new().await;
+    let fixture = Fixture::new().await;
     let play = Play::new("restart_sigterm");
-    stage.fake.play(&play);
-    let stream = stage.open(&play.prompts()[0]).await;
+    fixture.fake.play(&play);
+    let stream = fixture.open(&play.prompts()[0]).await;
     let reading = async {
-        stage.fake.requested("POST", "/prompt_async", 1).await;
-        stage.fake.quiet().await;
-        stage.fake.kill().await;
-        stage.fake.come_back();
+        fixture.fake.requested("POST", "/prompt_async", 1).await;
+        fixture.fake.quiet().await;
+        fixture.fake.kill().await;
+        fixture.fake.come_back();
     };
     let (frames, ()) = tokio::join!(stream.all(), reading);
-    let seen = check(stage.client(), frames).await;
-    compare("restart_sigterm", &stage.fake, &seen);
+    let seen = check(fixture.client(), frames).await;
+    assert_snapshot("restart_sigterm", &fixture.fake, &seen);
     assert_eq!(seen.state(), "FAILED");
-    assert_eq!(stage.fake.prompts().len(), 1, "the prompt is not sent again");
+    assert_eq!(fixture.fake.prompts().len(), 1, "the prompt is not sent again");
 }
 
 #[tokio::test]
 async fn a_model_that_does_not_exist_fails_the_turn_without_a_stack() {
-    let stage = Stage::new().await;
+    let fixture = Fixture::new().await;
     let play = Play::new("error_model_not_found").only_prompts(&[1]);
-    stage.fake.play(&play);
-    let seen = stage.send(&play.prompts()[0]).await;
-    compare("error_model_not_found", &stage.fake, &seen);
+    fixture.fake.play(&play);
+    let seen = fixture.send(&play.prompts()[0]).await;
+    assert_snapshot("error_model_not_found", &fixture.fake, &seen);
     assert_eq!(seen.state(), "FAILED");
 }
 
 #[tokio::test]
 async fn an_agent_that_does_not_exist_fails_the_turn_though_no_idle_comes() {
-    let stage = Stage::new().await;
+    let fixture = Fixture::new().await;
     let play = Play::new("error_model_not_found").only_prompts(&[2]);
-    stage.fake.play(&play);
-    let seen = stage.send(&play.prompts()[0]).await;
-    compare("error_agent_not_found", &stage.fake, &seen);
+    fixture.fake.play(&play);
+    let seen = fixture.send(&play.prompts()[0]).await;
+    assert_snapshot("error_agent_not_found", &fixture.fake, &seen);
     assert_eq!(seen.state(), "FAILED");
 }
 
 #[tokio::test]
 async fn delete_while_busy_ends_the_turn() {
-    let stage = Stage::new().await;
+    let fixture = Fixture::new().await;
     let play = Play::new("delete_while_busy").foreign_aborts();
-    stage.fake.play(&play);
-    let seen = stage.send(&play.prompts()[0]).await;
-    compare("delete_while_busy", &stage.fake, &seen);
+    fixture.fake.play(&play);
+    let seen = fixture.send(&play.prompts()[0]).await;
+    assert_snapshot("delete_while_busy", &fixture.fake, &seen);
     assert!(matches!(seen.state(), "CANCELED" | "FAILED"), "{}", seen.state());
 }
 
 /// Another client aborts while the agent asks; the late answer of the recording changes nothing any more.
 #[tokio::test]
 async fn permission_abort_ends_the_ask_with_the_turn() {
-    let stage = Stage::new().await;
+    let fixture = Fixture::new().await;
     let play = Play::new("permission_abort").foreign_aborts().foreign_replies();
-    stage.fake.play(&play);
-    let seen = stage.send(&play.prompts()[0]).await;
-    compare("permission_abort", &stage.fake, &seen);
+    fixture.fake.play(&play);
+    let seen = fixture.send(&play.prompts()[0]).await;
+    assert_snapshot("permission_abort", &fixture.fake, &seen);
     assert_eq!(seen.state(), "CANCELED");
-    let listed = stage.told().activating(&["urn:opencode-a2a:extension:interrupt-recovery:v1"]);
+    let listed = fixture.client_with_extensions().activating(&["urn:opencode-a2a:extension:interrupt-recovery:v1"]);
     let open = listed.rpc("opencode.permissions.list", json!({})).await;
     assert_eq!(open.result()["items"], json!([]));
 }
 
 #[tokio::test]
 async fn a_task_that_asks_can_be_canceled_and_the_next_turn_works() {
-    let stage = Stage::new().await;
-    stage.fake.play(&Play::new("permission_once"));
-    let asked = stage.send_until_asked("remove it").await;
-    let told = asked["status"]["message"]["parts"][0]["text"].as_str().unwrap_or_default();
-    assert!(told.contains("rm -f gone.txt"), "{told}");
-    let canceled = stage.client().rpc("CancelTask", json!({"id": asked["id"]})).await;
+    let fixture = Fixture::new().await;
+    fixture.fake.play(&Play::new("permission_once"));
+    let asked = fixture.send_until_asked("remove it").await;
+    let reported = asked["status"]["message"]["parts"][0]["text"].as_str().unwrap_or_default();
+    assert!(reported.contains("rm -f gone.txt"), "{reported}");
+    let canceled = fixture.client().rpc("CancelTask", json!({"id": asked["id"]})).await;
     assert_eq!(canceled.result()["status"]["state"], "TASK_STATE_CANCELED");
-    stage.fake.requested("POST", "/abort", 1).await;
-    let next = stage.send_in(asked["contextId"].as_str(), "message-2", "go on").await;
+    fixture.fake.requested("POST", "/abort", 1).await;
+    let next = fixture.send_in(asked["contextId"].as_str(), "message-2", "go on").await;
     assert_eq!((next.state(), next.text().as_str()), ("COMPLETED", "unscripted"));
 }
 
 #[tokio::test]
 async fn a_canceled_turn_is_over_before_the_next_prompt_goes_out() {
-    let stage = Stage::new().await;
+    let fixture = Fixture::new().await;
     let gate = Gate::new();
     // The abort is answered at once, but the session stays busy until the gate opens.
-    stage.fake.play(&Play::new("abort_stream").hold_after("session.error", 1, &gate).only_prompts(&[0]));
-    let mut stream = stage.open("go").await;
+    fixture.fake.play(&Play::new("abort_stream").hold_after("session.error", 1, &gate).only_prompts(&[0]));
+    let mut stream = fixture.open("go").await;
     let first = stream.next().await.expect("the task");
-    stage.fake.requested("POST", "/prompt_async", 1).await;
+    fixture.fake.requested("POST", "/prompt_async", 1).await;
     let (task, context) = (&first.json["task"]["id"], first.json["task"]["contextId"].clone());
-    stage.client().rpc("CancelTask", json!({"id": task})).await.result();
+    fixture.client().rpc("CancelTask", json!({"id": task})).await.result();
     gate.reached().await;
-    let next = stage.send_in(context.as_str(), "message-2", "again");
+    let next = fixture.send_in(context.as_str(), "message-2", "again");
     let release = async {
         // The second turn looks whether the session is idle, and it is not.
-        stage.fake.requested("GET", "/session/status", 2).await;
-        assert_eq!(stage.fake.prompts().len(), 1);
+        fixture.fake.requested("GET", "/session/status", 2).await;
+        assert_eq!(fixture.fake.prompts().len(), 1);
         gate.open();
     };
     let (next, ()) = tokio::join!(next, release);
     assert_eq!(next.state(), "COMPLETED");
-    assert!(stage.fake.prompts().iter().all(|prompt| !prompt.while_busy));
+    assert!(fixture.fake.prompts().iter().all(|prompt| !prompt.while_busy));
 }

@@ -16,20 +16,20 @@ const EXTENSIONS: [&str; 3] = [
 
 /// A gateway with a fake OpenCode behind it.
 #[derive(Debug)]
-pub(crate) struct Stage {
+pub(crate) struct Fixture {
     pub(crate) fake: FakeOpenCode,
     pub(crate) gateway: TestGateway,
 }
 
 /// A stream that was read to its end.
 #[derive(Debug)]
-pub(crate) struct Seen {
+pub(crate) struct CheckedStream {
     pub(crate) frames: Vec<Frame>,
     /// The task, folded from the frames.
     pub(crate) task: Value,
 }
 
-impl Stage {
+impl Fixture {
     pub(crate) async fn new() -> Self {
         let fake = FakeOpenCode::start();
         let gateway = TestGateway::start(&fake).await;
@@ -42,13 +42,13 @@ impl Stage {
     }
 
     /// A client that knows them all. Its streams stay open at an ask.
-    pub(crate) fn told(&self) -> RawClient {
+    pub(crate) fn client_with_extensions(&self) -> RawClient {
         self.client().activating(&EXTENSIONS)
     }
 
     /// Sends a message and gives the stream.
     pub(crate) async fn open(&self, text: &str) -> Frames {
-        open(&self.told(), &message("message-1", text)).await
+        open(&self.client_with_extensions(), &message("message-1", text)).await
     }
 
     /// Sends a message that makes the agent ask, and gives the task as it waits.
@@ -60,12 +60,12 @@ impl Stage {
     }
 
     /// Sends a message, reads the stream until the task settles and checks it.
-    pub(crate) async fn send(&self, text: &str) -> Seen {
+    pub(crate) async fn send(&self, text: &str) -> CheckedStream {
         self.send_in(None, "message-1", text).await
     }
 
     /// The same in a context that exists.
-    pub(crate) async fn send_in(&self, context: Option<&str>, id: &str, text: &str) -> Seen {
+    pub(crate) async fn send_in(&self, context: Option<&str>, id: &str, text: &str) -> CheckedStream {
         let stream = self.open_in(context, id, text).await;
         check(self.client(), until_settled(stream).await).await
     }
@@ -75,7 +75,7 @@ impl Stage {
         if let Some(context) = context {
             params["message"]["contextId"] = context.into();
         }
-        open(&self.told(), &params).await
+        open(&self.client_with_extensions(), &params).await
     }
 }
 
@@ -99,14 +99,14 @@ pub(crate) async fn until_settled(mut stream: Frames) -> Vec<Frame> {
 
 /// What must hold for every stream: numbered without gaps, one event that settles the task, last; whoever activated no extension gets
 /// the same events without the notes; and the task that `GetTask` gives is the one that the frames add up to.
-pub(crate) async fn check(client: &RawClient, frames: Vec<Frame>) -> Seen {
+pub(crate) async fn check(client: &RawClient, frames: Vec<Frame>) -> CheckedStream {
     let ids: Vec<u64> = frames.iter().filter_map(|frame| frame.id).collect();
     let expected: Vec<u64> = (1..).take(frames.len()).collect();
     assert_eq!(ids, expected, "the frames are not numbered one by one");
     let settled: Vec<usize> = (0..frames.len()).filter(|place| is_settled(&frames[*place])).collect();
     assert_eq!(settled, [frames.len() - 1], "one frame must settle the task, the last");
     for frame in &frames {
-        let sequence = notes(frame).and_then(|shared| shared.pointer("/stream/sequence"));
+        let sequence = extension_notes(frame).and_then(|shared| shared.pointer("/stream/sequence"));
         assert!(sequence.is_none_or(|sequence| sequence.as_u64() == frame.id), "counted wrong: {frame:#?}");
     }
     let id = frames[0].json["task"]["id"].as_str().expect("a task has an id");
@@ -118,11 +118,11 @@ pub(crate) async fn check(client: &RawClient, frames: Vec<Frame>) -> Seen {
     let task = fold(&plain);
     let stored = plain_text(&client.task(id).await);
     assert_eq!(task, without_answers(&stored), "the stream and the stored task differ");
-    Seen { frames, task }
+    CheckedStream { frames, task }
 }
 
 /// What only extensions tell about this event.
-pub(crate) fn notes(frame: &Frame) -> Option<&Value> {
+pub(crate) fn extension_notes(frame: &Frame) -> Option<&Value> {
     let places = ["/statusUpdate/metadata/shared", "/artifactUpdate/artifact/metadata/shared"];
     places.iter().find_map(|place| frame.json.pointer(place))
 }
@@ -153,7 +153,7 @@ fn is_settled(frame: &Frame) -> bool {
         .any(|end| state(frame).ends_with(end))
 }
 
-impl Seen {
+impl CheckedStream {
     /// Without the prefix.
     pub(crate) fn state(&self) -> &str {
         self.task["status"]["state"]
@@ -168,7 +168,7 @@ impl Seen {
 
     /// The agent's own name for where it happened.
     pub(crate) fn session(&self) -> &str {
-        let mut ids = self.frames.iter().filter_map(|frame| notes(frame)?.pointer("/session/id")?.as_str());
+        let mut ids = self.frames.iter().filter_map(|frame| extension_notes(frame)?.pointer("/session/id")?.as_str());
         ids.next_back().unwrap_or_default()
     }
 
@@ -196,7 +196,7 @@ impl Seen {
     }
 
     /// The frames as every run shows them: ids named, times left out, neighbouring chunks of a text joined.
-    pub(crate) fn to_compare(&self, fake: &FakeOpenCode) -> Value {
+    pub(crate) fn comparable(&self, fake: &FakeOpenCode) -> Value {
         let mut names = Names::default();
         names.call(self.task["id"].as_str().unwrap_or_default(), "<task>");
         names.call(self.task["contextId"].as_str().unwrap_or_default(), "<context>");

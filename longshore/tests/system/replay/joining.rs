@@ -4,17 +4,17 @@ use longshore_testkit::fake_opencode::{Play, RecordedLine, Recording};
 use longshore_testkit::raw::{Frame, message};
 use serde_json::json;
 
-use crate::replay::recordings::{compare, says_what_opencode_says};
-use crate::replay::fixture::{Stage, check, until_settled};
+use crate::replay::recordings::{assert_snapshot, assert_matches_opencode};
+use crate::replay::fixture::{Fixture, check, until_settled};
 use crate::replay::usage::Usage;
 
 /// Plays a recording: the first prompt makes the task, and the others are steered into it where they came.
 async fn replay_joined(name: &str) {
-    let stage = Stage::new().await;
+    let fixture = Fixture::new().await;
     let play = Play::new(name);
-    stage.fake.play(&play);
+    fixture.fake.play(&play);
     let prompts = play.prompts();
-    let mut stream = stage.open(&prompts[0]).await;
+    let mut stream = fixture.open(&prompts[0]).await;
     let mut frames = Vec::new();
     for (nth, prompt) in prompts.iter().enumerate().skip(1) {
         let before = told_before(play.recording(), nth);
@@ -25,24 +25,24 @@ async fn replay_joined(name: &str) {
         params["message"]["contextId"] = frames[0].json["task"]["contextId"].clone();
         params["metadata"] = json!({"shared": {"delivery": "steer"}});
         params["configuration"] = json!({"returnImmediately": true});
-        let joined = stage.client().rpc("SendMessage", params).await;
+        let joined = fixture.client().rpc("SendMessage", params).await;
         assert_eq!(joined.result()["task"]["id"], frames[0].json["task"]["id"], "it is one task");
     }
     frames.extend(until_settled(stream).await);
-    let seen = check(stage.client(), frames).await;
-    compare(name, &stage.fake, &seen);
+    let seen = check(fixture.client(), frames).await;
+    assert_snapshot(name, &fixture.fake, &seen);
     assert_eq!(seen.state(), "COMPLETED", "{}", seen.reason());
-    stage.fake.quiet().await;
+    fixture.fake.quiet().await;
     assert_eq!(
         Usage::of_task(&seen),
-        Usage::of_opencode(&stage.fake),
+        Usage::of_opencode(&fixture.fake),
         "the usage is not the sum of the steps"
     );
-    assert_eq!(stage.fake.prompts().len(), prompts.len(), "one prompt for each message");
-    let stored = stage.client().task(seen.task["id"].as_str().expect("an id")).await;
+    assert_eq!(fixture.fake.prompts().len(), prompts.len(), "one prompt for each message");
+    let stored = fixture.client().task(seen.task["id"].as_str().expect("an id")).await;
     let history = stored["history"].as_array().map(Vec::len);
     assert_eq!(history, Some(prompts.len()), "the task keeps every message");
-    says_what_opencode_says(&stage.fake, &stage.fake.sessions()[0], &[seen]);
+    assert_matches_opencode(&fixture.fake, &fixture.fake.sessions()[0], &[seen]);
 }
 
 /// What OpenCode had told of its work when the `nth` prompt came, counted from 0: its text, and how far its tool was.

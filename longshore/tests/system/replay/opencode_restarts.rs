@@ -7,17 +7,17 @@ use longshore_testkit::raw::{Frame, Frames};
 use serde_json::{Value, json};
 
 use crate::common::{Options, TestGateway};
-use crate::replay::fixture::{Stage, check};
+use crate::replay::fixture::{Fixture, check};
 
 /// A gateway that asks again soon.
-async fn hasty() -> Stage {
+async fn fixture_with_short_timeout() -> Fixture {
     let fake = FakeOpenCode::start();
     let options = Options { control_timeout: Duration::from_millis(300), ..Options::default() };
-    Stage { gateway: TestGateway::start_with(&fake, options).await, fake }
+    Fixture { gateway: TestGateway::start_with(&fake, options).await, fake }
 }
 
-fn sessions_made(stage: &Stage) -> usize {
-    stage.fake.log().iter().filter(|request| request.method == "POST" && request.path == "/session").count()
+fn sessions_made(fixture: &Fixture) -> usize {
+    fixture.fake.log().iter().filter(|request| request.method == "POST" && request.path == "/session").count()
 }
 
 fn words(frame: &Frame) -> Option<&str> {
@@ -39,63 +39,63 @@ async fn until_it_waits(stream: &mut Frames) -> Vec<Frame> {
 
 #[tokio::test]
 async fn another_version_goes_on_with_the_conversation() {
-    let stage = Stage::new().await;
-    let first = stage.send("one").await;
-    stage.fake.kill().await;
-    stage.fake.come_back_as("2.0.0-beta.1");
-    stage.fake.queue(Turn::new().text("from the new one", 3));
-    let second = stage.send_in(Some(first.context()), "message-2", "two").await;
+    let fixture = Fixture::new().await;
+    let first = fixture.send("one").await;
+    fixture.fake.kill().await;
+    fixture.fake.come_back_as("2.0.0-beta.1");
+    fixture.fake.queue(Turn::new().text("from the new one", 3));
+    let second = fixture.send_in(Some(first.context()), "message-2", "two").await;
     assert_eq!(
         (second.state(), second.text().as_str()),
         ("COMPLETED", "from the new one"),
         "{}",
         second.reason()
     );
-    let prompts = stage.fake.prompts();
+    let prompts = fixture.fake.prompts();
     assert_eq!(prompts[0].path, prompts[1].path, "it is another session");
-    assert_eq!(sessions_made(&stage), 1);
+    assert_eq!(sessions_made(&fixture), 1);
 }
 
 /// In the middle of a text, and what comes back knows nothing of the session.
 #[tokio::test]
 async fn another_one_that_forgot_its_sessions_fails_the_turn_and_takes_the_next() {
-    let stage = Stage::new().await;
+    let fixture = Fixture::new().await;
     let gate = Gate::new();
-    stage.fake.queue(Turn::new().text("alpha ", 1).hold(&gate).text("lost", 1));
-    let stream = stage.open("go").await;
+    fixture.fake.queue(Turn::new().text("alpha ", 1).hold(&gate).text("lost", 1));
+    let stream = fixture.open("go").await;
     let replacing = async {
         gate.reached().await;
-        stage.fake.kill().await;
-        stage.fake.forget_session(&stage.fake.sessions()[0]);
-        stage.fake.come_back_as("2.0.0");
+        fixture.fake.kill().await;
+        fixture.fake.forget_session(&fixture.fake.sessions()[0]);
+        fixture.fake.come_back_as("2.0.0");
     };
     let (frames, ()) = tokio::join!(stream.all(), replacing);
-    let seen = check(stage.client(), frames).await;
+    let seen = check(fixture.client(), frames).await;
     assert_eq!((seen.state(), seen.text().as_str()), ("FAILED", "alpha "), "{}", seen.reason());
     assert!(seen.reason().ends_with("may be missing."), "{}", seen.reason());
     let last = seen.frames.last().expect("an end");
     assert_eq!(last.json.pointer("/statusUpdate/metadata/longshore"), Some(&json!({"lost": "text"})));
-    assert_eq!(stage.fake.prompts().len(), 1);
-    let next = stage.send_in(Some(seen.context()), "message-2", "again").await;
+    assert_eq!(fixture.fake.prompts().len(), 1);
+    let next = fixture.send_in(Some(seen.context()), "message-2", "again").await;
     assert_eq!((next.state(), next.text().as_str()), ("COMPLETED", "unscripted"), "{}", next.reason());
-    assert_eq!(sessions_made(&stage), 2);
+    assert_eq!(sessions_made(&fixture), 2);
 }
 
 /// A turn that ended while nobody looked is told from the messages of the new one.
 #[tokio::test]
 async fn what_ended_before_the_replacement_is_complete() {
-    let stage = Stage::new().await;
+    let fixture = Fixture::new().await;
     let gate = Gate::new();
-    stage.fake.queue(Turn::new().text("alpha bravo", 2).finish("stop").hold(&gate));
-    stage.fake.cut_events(Cut { after: 3, how: CutKind::Reset, lose: usize::MAX });
-    let stream = stage.open("go").await;
+    fixture.fake.queue(Turn::new().text("alpha bravo", 2).finish("stop").hold(&gate));
+    fixture.fake.cut_events(Cut { after: 3, how: CutKind::Reset, lose: usize::MAX });
+    let stream = fixture.open("go").await;
     let replacing = async {
         gate.reached().await;
-        stage.fake.kill().await;
-        stage.fake.come_back_as("2.0.0");
+        fixture.fake.kill().await;
+        fixture.fake.come_back_as("2.0.0");
     };
     let (frames, ()) = tokio::join!(stream.all(), replacing);
-    let seen = check(stage.client(), frames).await;
+    let seen = check(fixture.client(), frames).await;
     assert_eq!((seen.state(), seen.text().as_str()), ("COMPLETED", "alpha bravo"), "{}", seen.reason());
 }
 
@@ -103,33 +103,33 @@ async fn what_ended_before_the_replacement_is_complete() {
 #[tokio::test]
 async fn a_turn_begins_when_opencode_is_back() {
     for is_known in [false, true] {
-        let stage = hasty().await;
-        let context = if is_known { Some(stage.send("one").await.context().to_owned()) } else { None };
-        let before = stage.fake.prompts().len();
-        stage.fake.kill().await;
-        let mut stream = stage.open_in(context.as_deref(), "message-2", "go").await;
+        let fixture = fixture_with_short_timeout().await;
+        let context = if is_known { Some(fixture.send("one").await.context().to_owned()) } else { None };
+        let before = fixture.fake.prompts().len();
+        fixture.fake.kill().await;
+        let mut stream = fixture.open_in(context.as_deref(), "message-2", "go").await;
         let mut frames = until_it_waits(&mut stream).await;
-        stage.fake.come_back();
+        fixture.fake.come_back();
         frames.extend(stream.all().await);
-        let seen = check(stage.client(), frames).await;
+        let seen = check(fixture.client(), frames).await;
         assert_eq!((seen.state(), seen.text().as_str()), ("COMPLETED", "unscripted"), "{}", seen.reason());
         assert_eq!(seen.task["status"]["message"], Value::Null, "{}", seen.task);
-        assert_eq!(stage.fake.prompts().len(), before + 1);
+        assert_eq!(fixture.fake.prompts().len(), before + 1);
     }
 }
 
 #[tokio::test]
 async fn a_task_that_waits_for_opencode_can_be_canceled() {
-    let stage = hasty().await;
-    stage.fake.kill().await;
-    let mut stream = stage.open("go").await;
+    let fixture = fixture_with_short_timeout().await;
+    fixture.fake.kill().await;
+    let mut stream = fixture.open("go").await;
     let mut frames = until_it_waits(&mut stream).await;
     let id = frames[0].json["task"]["id"].clone();
-    let answer = stage.client().rpc("CancelTask", json!({ "id": id })).await;
+    let answer = fixture.client().rpc("CancelTask", json!({ "id": id })).await;
     assert_eq!(answer.body["result"]["status"]["state"], "TASK_STATE_CANCELED", "{}", answer.body);
     frames.extend(stream.all().await);
-    assert_eq!(check(stage.client(), frames).await.state(), "CANCELED");
-    stage.fake.come_back();
-    assert_eq!(stage.send_in(None, "message-2", "go").await.state(), "COMPLETED");
-    assert_eq!(stage.fake.prompts().len(), 1, "what was canceled was never prompted");
+    assert_eq!(check(fixture.client(), frames).await.state(), "CANCELED");
+    fixture.fake.come_back();
+    assert_eq!(fixture.send_in(None, "message-2", "go").await.state(), "COMPLETED");
+    assert_eq!(fixture.fake.prompts().len(), 1, "what was canceled was never prompted");
 }

@@ -11,7 +11,7 @@ use longshore_testkit::raw::{Answer, Frames, RawClient, message};
 use serde_json::{Value, json};
 
 use crate::common::{Options, TestGateway};
-use crate::replay::fixture::{Stage, check};
+use crate::replay::fixture::{Fixture, check};
 use crate::replay::usage::Usage;
 
 /// A way to call the gateway.
@@ -143,17 +143,17 @@ fn unauthorized() -> Turn {
 #[tokio::test]
 async fn c01_a_task_that_returns_immediately_finishes() {
     for binding in BOTH {
-        let stage = Stage::new().await;
+        let fixture = Fixture::new().await;
         let gate = Gate::new();
-        stage.fake.queue(Turn::new().text("alpha ", 1).hold(&gate).text("bravo", 1));
-        let task = binding.send(stage.client(), &immediately(message("message-1", "go"))).await;
+        fixture.fake.queue(Turn::new().text("alpha ", 1).hold(&gate).text("bravo", 1));
+        let task = binding.send(fixture.client(), &immediately(message("message-1", "go"))).await;
         assert!(matches!(state(&task), "SUBMITTED" | "WORKING"), "{task:#}");
         gate.reached().await;
-        assert_eq!(state(&binding.get(stage.client(), &task).await), "WORKING");
+        assert_eq!(state(&binding.get(fixture.client(), &task).await), "WORKING");
         gate.open();
-        let task = ended(stage.client(), &task).await;
+        let task = ended(fixture.client(), &task).await;
         assert_eq!((state(&task), texts(&task).concat().as_str()), ("COMPLETED", "alpha bravo"));
-        assert_eq!(binding.get(stage.client(), &task).await, task);
+        assert_eq!(binding.get(fixture.client(), &task).await, task);
     }
 }
 
@@ -165,13 +165,13 @@ async fn c02_a_follow_up_on_a_task_that_waits_is_kept_with_what_became_of_it() {
     ];
     for binding in BOTH {
         for (turn, waiting, words) in cases.clone() {
-            let stage = Stage::new().await;
-            stage.fake.queue(turn);
-            stage.fake.queue(Turn::new().text("done", 1));
-            let task = binding.send(stage.client(), &message("message-1", "go")).await;
+            let fixture = Fixture::new().await;
+            fixture.fake.queue(turn);
+            fixture.fake.queue(Turn::new().text("done", 1));
+            let task = binding.send(fixture.client(), &message("message-1", "go")).await;
             assert_eq!(state(&task), waiting, "{task:#}");
-            let answered = binding.send(stage.client(), &on_task("message-2", words, &task)).await;
-            let stored = binding.get(stage.client(), &task).await;
+            let answered = binding.send(fixture.client(), &on_task("message-2", words, &task)).await;
+            let stored = binding.get(fixture.client(), &task).await;
             for (what, seen) in [("the answer", &answered), ("the store", &stored)] {
                 assert_eq!(seen["id"], task["id"], "{what}, {binding:?}");
                 assert_eq!(state(seen), "COMPLETED", "{what}, {binding:?}: {seen:#}");
@@ -185,13 +185,13 @@ async fn c02_a_follow_up_on_a_task_that_waits_is_kept_with_what_became_of_it() {
 #[tokio::test]
 async fn c03_a_follow_up_that_names_only_its_task_stays_in_its_context_and_session() {
     for binding in BOTH {
-        let stage = Stage::new().await;
-        stage.fake.queue(unauthorized());
-        let task = binding.send(stage.client(), &message("message-1", "go")).await;
-        let followed = binding.send(stage.client(), &on_task("message-2", "again", &task)).await;
+        let fixture = Fixture::new().await;
+        fixture.fake.queue(unauthorized());
+        let task = binding.send(fixture.client(), &message("message-1", "go")).await;
+        let followed = binding.send(fixture.client(), &on_task("message-2", "again", &task)).await;
         assert_eq!(followed["contextId"], task["contextId"], "{binding:?}");
-        assert_eq!(stage.fake.sessions().len(), 1, "{binding:?}: another session was made");
-        let sessions = prompted(&stage.fake);
+        assert_eq!(fixture.fake.sessions().len(), 1, "{binding:?}: another session was made");
+        let sessions = prompted(&fixture.fake);
         assert_eq!((sessions.len(), &sessions[0]), (2, &sessions[1]), "{binding:?}");
     }
 }
@@ -199,13 +199,13 @@ async fn c03_a_follow_up_that_names_only_its_task_stays_in_its_context_and_sessi
 #[tokio::test]
 async fn c04_events_are_listened_to_before_the_prompt_goes_out() {
     for binding in BOTH {
-        let stage = Stage::new().await;
+        let fixture = Fixture::new().await;
         // All is said and over before the answer to the prompt is read.
-        stage.fake.fault_once("POST", "/prompt_async", Fault::CutAfter);
-        stage.fake.queue(Turn::new().text("alpha", 1));
-        let task = binding.send(stage.client(), &message("message-1", "go")).await;
+        fixture.fake.fault_once("POST", "/prompt_async", Fault::CutAfter);
+        fixture.fake.queue(Turn::new().text("alpha", 1));
+        let task = binding.send(fixture.client(), &message("message-1", "go")).await;
         assert_eq!((state(&task), texts(&task).concat().as_str()), ("COMPLETED", "alpha"), "{task:#}");
-        let log = stage.fake.log();
+        let log = fixture.fake.log();
         let place = |path: &str| log.iter().position(|request| request.path.ends_with(path));
         assert!(place("/event").is_some() && place("/event") < place("/prompt_async"), "{log:#?}");
     }
@@ -215,14 +215,14 @@ async fn c04_events_are_listened_to_before_the_prompt_goes_out() {
 #[tokio::test]
 async fn c05_many_streams_at_once_all_complete_and_leave_nothing_occupied() {
     const STREAMS: usize = 24;
-    let stage = Stage::new().await;
+    let fixture = Fixture::new().await;
     for round in 0..2 {
         let gate = Gate::new();
         for _ in 0..STREAMS {
-            stage.fake.queue(Turn::new().text("alpha ", 1).hold(&gate).text("bravo", 1));
+            fixture.fake.queue(Turn::new().text("alpha ", 1).hold(&gate).text("bravo", 1));
         }
         let streams = (0..STREAMS).map(|nth| {
-            let (binding, client) = (BOTH[nth % 2], stage.told());
+            let (binding, client) = (BOTH[nth % 2], fixture.client_with_extensions());
             async move {
                 let params = message(&format!("message-{round}-{nth}"), "go");
                 binding.stream(&client, &params).await.all().await
@@ -230,12 +230,12 @@ async fn c05_many_streams_at_once_all_complete_and_leave_nothing_occupied() {
         });
         let opening = async {
             // All of them run at the same moment.
-            stage.fake.requested("POST", "/prompt_async", (round + 1) * STREAMS).await;
+            fixture.fake.requested("POST", "/prompt_async", (round + 1) * STREAMS).await;
             gate.open();
         };
         let (streams, ()) = tokio::join!(join_all(streams), opening);
         for frames in streams {
-            let seen = check(stage.client(), frames).await;
+            let seen = check(fixture.client(), frames).await;
             assert_eq!(
                 (seen.state(), seen.text().as_str()),
                 ("COMPLETED", "alpha bravo"),
@@ -244,7 +244,7 @@ async fn c05_many_streams_at_once_all_complete_and_leave_nothing_occupied() {
             );
         }
     }
-    let readers = stage.fake.log().iter().filter(|request| request.path == "/event").count();
+    let readers = fixture.fake.log().iter().filter(|request| request.path == "/event").count();
     assert_eq!(readers, 1, "one reader hears for all");
 }
 
@@ -252,32 +252,32 @@ async fn c05_many_streams_at_once_all_complete_and_leave_nothing_occupied() {
 #[tokio::test]
 async fn c06_what_the_user_sent_never_comes_back_as_the_agents_words() {
     for binding in BOTH {
-        let stage = Stage::new().await;
-        std::fs::write(stage.fake.workspace().join("README.md"), "read me").expect("a file can be written");
-        stage.fake.play(&Play::new("prompt_options"));
+        let fixture = Fixture::new().await;
+        std::fs::write(fixture.fake.workspace().join("README.md"), "read me").expect("a file can be written");
+        fixture.fake.play(&Play::new("prompt_options"));
         let mut params = message("message-1", "scn:text n=2");
         params["message"]["parts"] = json!([
             {"text": "scn:text n=2"},
             {"text": "and this"},
-            {"url": format!("file://{}/README.md", stage.fake.directory())},
+            {"url": format!("file://{}/README.md", fixture.fake.directory())},
             {"raw": "QUJD", "mediaType": "image/png", "filename": "dot.png"},
         ]);
-        let frames = binding.stream(&stage.told(), &params).await.all().await;
-        let seen = check(stage.client(), frames).await;
+        let frames = binding.stream(&fixture.client_with_extensions(), &params).await.all().await;
+        let seen = check(fixture.client(), frames).await;
         assert_eq!((seen.state(), seen.text().as_str()), ("COMPLETED", "alpha b bravo c "));
         for frame in &seen.frames[1..] {
-            let told = frame.json.to_string();
+            let reported = frame.json.to_string();
             for words in ["scn:text", "and this", "Called the Read tool", "<content>", "README.md"] {
-                assert!(!told.contains(words), "{binding:?}: {words} in {told}");
+                assert!(!reported.contains(words), "{binding:?}: {words} in {reported}");
             }
         }
     }
     // The same without a recording: each part of the prompt is told as a part of the user's message.
-    let stage = Stage::new().await;
-    stage.fake.queue(Turn::new().text("mine", 1));
+    let fixture = Fixture::new().await;
+    fixture.fake.queue(Turn::new().text("mine", 1));
     let mut params = message("message-1", "one");
     params["message"]["parts"] = json!([{"text": "one"}, {"text": "two"}]);
-    let task = JsonRpc.send(stage.client(), &params).await;
+    let task = JsonRpc.send(fixture.client(), &params).await;
     assert_eq!(texts(&task), ["mine"]);
 }
 
@@ -285,13 +285,13 @@ async fn c06_what_the_user_sent_never_comes_back_as_the_agents_words() {
 async fn c07_spaces_and_newlines_at_the_borders_of_parts_survive() {
     let parts = ["Hello ", "world\n", "\n  indented\t", " \n", "\u{a0}end \r\n"];
     for binding in BOTH {
-        let stage = Stage::new().await;
+        let fixture = Fixture::new().await;
         let turn = parts.iter().fold(Turn::new(), |turn, part| turn.text(part, 3));
-        stage.fake.queue(turn);
-        let frames = binding.stream(&stage.told(), &message("message-1", "go")).await.all().await;
-        let seen = check(stage.client(), frames).await;
+        fixture.fake.queue(turn);
+        let frames = binding.stream(&fixture.client_with_extensions(), &message("message-1", "go")).await.all().await;
+        let seen = check(fixture.client(), frames).await;
         assert_eq!(seen.text(), parts.concat(), "{binding:?}");
-        assert_eq!(texts(&binding.get(stage.client(), &seen.task).await), parts, "{binding:?}");
+        assert_eq!(texts(&binding.get(fixture.client(), &seen.task).await), parts, "{binding:?}");
         // Nothing that was told is told again as a whole.
         let replaced = seen.frames.iter().filter(|frame| {
             let update = &frame.json["artifactUpdate"];
@@ -304,12 +304,12 @@ async fn c07_spaces_and_newlines_at_the_borders_of_parts_survive() {
 #[tokio::test]
 async fn c08_the_ask_of_a_sub_agent_is_seen_and_answered_on_the_task_that_it_works_for() {
     for binding in BOTH {
-        let stage = Stage::new().await;
+        let fixture = Fixture::new().await;
         let play = Play::new("task_permission");
-        stage.fake.play(&play);
-        let asked = binding.send(stage.client(), &message("message-1", &play.prompts()[0])).await;
+        fixture.fake.play(&play);
+        let asked = binding.send(fixture.client(), &message("message-1", &play.prompts()[0])).await;
         assert_eq!(state(&asked), "INPUT_REQUIRED", "{asked:#}");
-        let done = binding.send(stage.client(), &on_task("message-2", "once", &asked)).await;
+        let done = binding.send(fixture.client(), &on_task("message-2", "once", &asked)).await;
         assert_eq!(state(&done), "COMPLETED", "{done:#}");
         assert_eq!(done["id"], asked["id"]);
     }
@@ -321,40 +321,40 @@ async fn c09_a_unary_send_returns_at_the_ask_and_a_turn_that_takes_too_long_is_s
         let fake = FakeOpenCode::start();
         let mut options = Options::default();
         options.engine.turn_timeout = Some(Duration::from_secs(2));
-        let stage = Stage { gateway: TestGateway::start_with(&fake, options).await, fake };
-        stage.fake.queue(Turn::new().guarded_tool(Tool::bash("rm x", "")).text("done", 1));
-        let asked = binding.send(stage.client(), &message("message-1", "go")).await;
+        let fixture = Fixture { gateway: TestGateway::start_with(&fake, options).await, fake };
+        fixture.fake.queue(Turn::new().guarded_tool(Tool::bash("rm x", "")).text("done", 1));
+        let asked = binding.send(fixture.client(), &message("message-1", "go")).await;
         assert_eq!(state(&asked), "INPUT_REQUIRED", "{asked:#}");
-        let told = asked["status"]["message"]["parts"][0]["text"].as_str().unwrap_or_default();
-        assert!(told.contains("rm x"), "it says what is asked: {told}");
-        let done = binding.send(stage.client(), &on_task("message-2", "once", &asked)).await;
+        let reported = asked["status"]["message"]["parts"][0]["text"].as_str().unwrap_or_default();
+        assert!(reported.contains("rm x"), "it says what is asked: {reported}");
+        let done = binding.send(fixture.client(), &on_task("message-2", "once", &asked)).await;
         assert_eq!(state(&done), "COMPLETED", "{done:#}");
 
-        stage.fake.queue(Turn::new().text("alpha ", 1).silence());
-        let late = binding.send(stage.client(), &message("message-3", "go")).await;
+        fixture.fake.queue(Turn::new().text("alpha ", 1).silence());
+        let late = binding.send(fixture.client(), &message("message-3", "go")).await;
         assert_eq!(state(&late), "FAILED", "{late:#}");
-        stage.fake.requested("POST", "/abort", 1).await;
+        fixture.fake.requested("POST", "/abort", 1).await;
     }
 }
 
 #[tokio::test]
 async fn c10_the_task_of_a_unary_send_is_found_and_canceled_while_it_runs() {
     for binding in BOTH {
-        let stage = Stage::new().await;
+        let fixture = Fixture::new().await;
         let gate = Gate::new();
-        stage.fake.queue(Turn::new().text("alpha ", 1).hold(&gate));
+        fixture.fake.queue(Turn::new().text("alpha ", 1).hold(&gate));
         let params = message("message-1", "go");
         let looking = async {
             gate.reached().await;
-            let listed = binding.list(stage.client(), &[]).await;
+            let listed = binding.list(fixture.client(), &[]).await;
             let [task] = listed.as_slice() else { panic!("one task: {listed:?}") };
             assert_eq!(state(task), "WORKING");
-            assert_eq!(history(&binding.get(stage.client(), task).await), ["message-1"]);
-            let canceled = binding.cancel(stage.client(), task).await;
+            assert_eq!(history(&binding.get(fixture.client(), task).await), ["message-1"]);
+            let canceled = binding.cancel(fixture.client(), task).await;
             assert_eq!((state(&canceled), id(&canceled)), ("CANCELED", id(task)));
-            stage.fake.requested("POST", "/abort", 1).await;
+            fixture.fake.requested("POST", "/abort", 1).await;
         };
-        let (task, ()) = tokio::join!(binding.send(stage.client(), &params), looking);
+        let (task, ()) = tokio::join!(binding.send(fixture.client(), &params), looking);
         assert_eq!(state(&task), "CANCELED", "{binding:?}");
     }
 }
@@ -364,36 +364,36 @@ async fn c11_a_clean_end_of_the_event_stream_is_no_end_of_the_turn() {
     for (binding, lose) in
         BOTH.into_iter().flat_map(|binding| [(binding, 0), (binding, 4), (binding, usize::MAX)])
     {
-        let stage = Stage::new().await;
-        stage.fake.queue(
+        let fixture = Fixture::new().await;
+        fixture.fake.queue(
             Turn::new().text("alpha bravo charlie ", 6).tool(Tool::bash("ls", "x\n")).text("delta", 2),
         );
-        stage.fake.cut_events(Cut { after: 9, how: CutKind::CleanEnd, lose });
-        let task = binding.send(stage.client(), &message("message-1", "go")).await;
+        fixture.fake.cut_events(Cut { after: 9, how: CutKind::CleanEnd, lose });
+        let task = binding.send(fixture.client(), &message("message-1", "go")).await;
         assert_eq!(state(&task), "COMPLETED", "{lose} lost: {task:#}");
         assert_eq!(texts(&task), ["alpha bravo charlie ", "delta"], "{lose} lost");
-        stage.fake.streams_opened(2).await;
+        fixture.fake.streams_opened(2).await;
     }
 }
 
 #[tokio::test]
 async fn c12_what_was_said_in_earlier_steps_stays_and_each_part_is_apart() {
     for binding in BOTH {
-        let stage = Stage::new().await;
+        let fixture = Fixture::new().await;
         let turn = Turn::new().text("First I look.", 3).tool(Tool::bash("ls", "x\n"));
-        stage.fake.queue(turn.text("Then I", 2).text("speak.", 2).step("tool-calls").text("Done.", 2));
+        fixture.fake.queue(turn.text("Then I", 2).text("speak.", 2).step("tool-calls").text("Done.", 2));
         let expected = ["First I look.", "Then I", "speak.", "Done."];
-        let task = binding.send(stage.client(), &message("message-1", "go")).await;
+        let task = binding.send(fixture.client(), &message("message-1", "go")).await;
         assert_eq!(texts(&task), expected, "{binding:?}");
-        assert_eq!(texts(&ended(stage.client(), &task).await), expected, "{binding:?}");
+        assert_eq!(texts(&ended(fixture.client(), &task).await), expected, "{binding:?}");
     }
 }
 
 #[tokio::test]
 async fn c13_the_usage_of_a_turn_is_the_sum_of_its_steps() {
     for binding in BOTH {
-        let stage = Stage::new().await;
-        stage.fake.queue(
+        let fixture = Fixture::new().await;
+        fixture.fake.queue(
             Turn::new()
                 .text("one ", 1)
                 .tool(Tool::bash("ls", "x\n"))
@@ -401,32 +401,32 @@ async fn c13_the_usage_of_a_turn_is_the_sum_of_its_steps() {
                 .step("tool-calls")
                 .text("three", 1),
         );
-        let frames = binding.stream(&stage.told(), &message("message-1", "go")).await.all().await;
-        let seen = check(stage.client(), frames).await;
-        let messages = stage.fake.messages(&stage.fake.sessions()[0]);
+        let frames = binding.stream(&fixture.client_with_extensions(), &message("message-1", "go")).await.all().await;
+        let seen = check(fixture.client(), frames).await;
+        let messages = fixture.fake.messages(&fixture.fake.sessions()[0]);
         let parts = messages.iter().filter_map(|message| message["parts"].as_array()).flatten();
         let steps = parts.filter(|part| part["type"] == "step-finish").count();
         assert_eq!(steps, 3, "a turn of several steps");
-        let sum = Usage::of_opencode(&stage.fake);
+        let sum = Usage::of_opencode(&fixture.fake);
         assert_ne!(sum, Usage::default());
         assert_eq!(Usage::of_task(&seen), sum, "{binding:?}");
         // The task tells it too, to who reads it later.
-        let task = binding.get(&stage.told(), &seen.task).await;
+        let task = binding.get(&fixture.client_with_extensions(), &seen.task).await;
         let last = seen.frames.last().expect("an end");
-        let told = &last.json["statusUpdate"]["metadata"]["shared"]["usage"];
-        assert_eq!(task["metadata"]["shared"]["usage"], *told, "{binding:?}");
+        let reported = &last.json["statusUpdate"]["metadata"]["shared"]["usage"];
+        assert_eq!(task["metadata"]["shared"]["usage"], *reported, "{binding:?}");
     }
 }
 
 #[tokio::test]
 async fn c14_every_status_has_its_time_and_lists_go_by_it() {
     for binding in BOTH {
-        let stage = Stage::new().await;
+        let fixture = Fixture::new().await;
         let mut tasks = Vec::new();
         for nth in 0..5 {
             let frames =
-                binding.stream(&stage.told(), &message(&format!("message-{nth}"), "go")).await.all().await;
-            let seen = check(stage.client(), frames).await;
+                binding.stream(&fixture.client_with_extensions(), &message(&format!("message-{nth}"), "go")).await.all().await;
+            let seen = check(fixture.client(), frames).await;
             for frame in &seen.frames {
                 let status = frame.json["task"].get("status").or(frame.json["statusUpdate"].get("status"));
                 assert!(status.is_none_or(|status| status["timestamp"].is_string()), "{frame:#?}");
@@ -437,10 +437,10 @@ async fn c14_every_status_has_its_time_and_lists_go_by_it() {
         }
         let ids = |tasks: &[Value]| tasks.iter().map(|task| id(task).to_owned()).collect::<Vec<_>>();
         let newest_first: Vec<Value> = tasks.iter().rev().cloned().collect();
-        let listed = binding.list(stage.client(), &[]).await;
+        let listed = binding.list(fixture.client(), &[]).await;
         assert_eq!(ids(&listed), ids(&newest_first), "{binding:?}");
         let since = tasks[3]["status"]["timestamp"].as_str().expect("a time");
-        let listed = binding.list(stage.client(), &[("statusTimestampAfter", since)]).await;
+        let listed = binding.list(fixture.client(), &[("statusTimestampAfter", since)]).await;
         assert_eq!(ids(&listed), ids(&newest_first[..2]), "{binding:?}");
     }
 }
@@ -478,65 +478,65 @@ async fn c15_no_task_stays_working_after_a_restart() {
 #[tokio::test]
 async fn c16_canceling_a_message_that_waits_lets_no_other_run_beside_the_one_that_runs() {
     for binding in BOTH {
-        let stage = Stage::new().await;
+        let fixture = Fixture::new().await;
         let gate = Gate::new();
-        stage.fake.queue(Turn::new().text("first", 1).hold(&gate));
-        stage.fake.queue(Turn::new().text("third", 1));
-        let first = binding.send(stage.client(), &immediately(message("message-1", "one"))).await;
+        fixture.fake.queue(Turn::new().text("first", 1).hold(&gate));
+        fixture.fake.queue(Turn::new().text("third", 1));
+        let first = binding.send(fixture.client(), &immediately(message("message-1", "one"))).await;
         gate.reached().await;
         let context = &first["contextId"];
         let waiting = |nth: u8| immediately(in_context(&format!("message-{nth}"), "more", context));
-        let second = binding.send(stage.client(), &waiting(2)).await;
-        let third = binding.send(stage.client(), &waiting(3)).await;
-        assert_eq!(state(&binding.cancel(stage.client(), &second).await), "CANCELED");
+        let second = binding.send(fixture.client(), &waiting(2)).await;
+        let third = binding.send(fixture.client(), &waiting(3)).await;
+        assert_eq!(state(&binding.cancel(fixture.client(), &second).await), "CANCELED");
         // The running one is not touched, and the third does not take its place.
-        assert_eq!(state(&binding.get(stage.client(), &first).await), "WORKING");
-        assert_eq!(state(&binding.get(stage.client(), &third).await), "SUBMITTED");
+        assert_eq!(state(&binding.get(fixture.client(), &first).await), "WORKING");
+        assert_eq!(state(&binding.get(fixture.client(), &third).await), "SUBMITTED");
         gate.open();
         for (task, text) in [(first, "first"), (third, "third")] {
-            let task = ended(stage.client(), &task).await;
+            let task = ended(fixture.client(), &task).await;
             assert_eq!((state(&task), texts(&task).concat().as_str()), ("COMPLETED", text), "{binding:?}");
         }
-        let prompts = stage.fake.prompts();
+        let prompts = fixture.fake.prompts();
         assert_eq!(prompts.len(), 2, "the canceled one is never prompted");
         assert!(prompts.iter().all(|prompt| !prompt.while_busy), "{binding:?}: two turns at once");
-        assert!(stage.fake.log().iter().all(|request| !request.path.ends_with("/abort")), "{binding:?}");
+        assert!(fixture.fake.log().iter().all(|request| !request.path.ends_with("/abort")), "{binding:?}");
     }
 }
 
 #[tokio::test]
 async fn c17_a_cancel_keeps_the_conversation_in_its_session() {
     for binding in BOTH {
-        let stage = Stage::new().await;
+        let fixture = Fixture::new().await;
         let gate = Gate::new();
-        stage.fake.queue(Turn::new().text("alpha ", 1).hold(&gate));
-        let task = binding.send(stage.client(), &immediately(message("message-1", "go"))).await;
+        fixture.fake.queue(Turn::new().text("alpha ", 1).hold(&gate));
+        let task = binding.send(fixture.client(), &immediately(message("message-1", "go"))).await;
         gate.reached().await;
-        binding.cancel(stage.client(), &task).await;
-        let next = binding.send(stage.client(), &in_context("message-2", "on", &task["contextId"])).await;
+        binding.cancel(fixture.client(), &task).await;
+        let next = binding.send(fixture.client(), &in_context("message-2", "on", &task["contextId"])).await;
         assert_eq!(state(&next), "COMPLETED", "{next:#}");
-        let sessions = prompted(&stage.fake);
+        let sessions = prompted(&fixture.fake);
         assert_eq!((sessions.len(), &sessions[0]), (2, &sessions[1]), "{binding:?}");
-        assert_eq!(stage.fake.sessions().len(), 1);
+        assert_eq!(fixture.fake.sessions().len(), 1);
     }
 }
 
 #[tokio::test]
 async fn c18_a_conversation_whose_session_was_deleted_goes_on_in_another() {
     for binding in BOTH {
-        let stage = Stage::new().await;
-        let first = binding.send(stage.client(), &message("message-1", "one")).await;
-        stage.fake.quiet().await;
-        stage.fake.forget_session(&stage.fake.sessions()[0]);
+        let fixture = Fixture::new().await;
+        let first = binding.send(fixture.client(), &message("message-1", "one")).await;
+        fixture.fake.quiet().await;
+        fixture.fake.forget_session(&fixture.fake.sessions()[0]);
         for nth in 2..4 {
             let params = in_context(&format!("message-{nth}"), "more", &first["contextId"]);
-            let next = binding.send(stage.client(), &params).await;
+            let next = binding.send(fixture.client(), &params).await;
             assert_eq!(state(&next), "COMPLETED", "{next:#}");
             assert_eq!(next["contextId"], first["contextId"]);
         }
         // What is said to a session that is gone is refused; all else goes to the one new session.
-        let sessions = prompted(&stage.fake);
-        let (old, new) = (&sessions[0], stage.fake.sessions());
+        let sessions = prompted(&fixture.fake);
+        let (old, new) = (&sessions[0], fixture.fake.sessions());
         let taken: Vec<&String> = sessions.iter().filter(|session| *session != old).collect();
         assert_eq!((taken.as_slice(), new.len()), ([&new[0], &new[0]].as_slice(), 1), "{binding:?}");
     }
@@ -548,10 +548,10 @@ async fn c19_a_stream_on_which_nothing_happens_says_so_and_never_ends_in_silence
     for binding in BOTH {
         let fake = FakeOpenCode::start();
         let options = Options { keep_alive: Duration::from_millis(50), ..Options::default() };
-        let stage = Stage { gateway: TestGateway::start_with(&fake, options).await, fake };
+        let fixture = Fixture { gateway: TestGateway::start_with(&fake, options).await, fake };
         let gate = Gate::new();
-        stage.fake.queue(Turn::new().text("alpha ", 1).hold(&gate).text("bravo", 1));
-        let mut stream = binding.stream(&stage.told(), &message("message-1", "go")).await;
+        fixture.fake.queue(Turn::new().text("alpha ", 1).hold(&gate).text("bravo", 1));
+        let mut stream = binding.stream(&fixture.client_with_extensions(), &message("message-1", "go")).await;
         gate.reached().await;
         let mut frames = Vec::new();
         // As long as nothing happens, comments come and nothing else.
@@ -564,15 +564,15 @@ async fn c19_a_stream_on_which_nothing_happens_says_so_and_never_ends_in_silence
         assert!(stream.comments().iter().all(|comment| comment == "keep-alive"), "{:?}", stream.comments());
         gate.open();
         frames.extend(stream.all().await);
-        let seen = check(stage.client(), frames).await;
+        let seen = check(fixture.client(), frames).await;
         assert_eq!((seen.state(), seen.text().as_str()), ("COMPLETED", "alpha bravo"), "{binding:?}");
     }
 }
 
 #[tokio::test]
 async fn c20_ids_envelopes_and_filters_that_are_wrong_are_refused_and_not_read_as_something_else() {
-    let stage = Stage::new().await;
-    let client = stage.client();
+    let fixture = Fixture::new().await;
+    let client = fixture.client();
     let call = |body: Value| async move {
         let answer = client.bytes("POST", "/", "application/json", body.to_string()).await;
         (answer.body["id"].clone(), answer.body["error"]["code"].clone())
@@ -594,14 +594,14 @@ async fn c20_ids_envelopes_and_filters_that_are_wrong_are_refused_and_not_read_a
         assert_eq!(call(body.clone()).await, (json!(1), json!(-32600)), "{body}");
     }
     for status in ["TASK_STATE_NONSENSE", "working", "7.5"] {
-        let rpc = stage.client().rpc("ListTasks", json!({"status": status})).await;
+        let rpc = fixture.client().rpc("ListTasks", json!({"status": status})).await;
         assert_eq!(rpc.body["error"]["code"], -32602, "{status}: {}", rpc.body);
-        let rest = stage.client().rest("GET", &format!("/tasks?status={status}"), None).await;
+        let rest = fixture.client().rest("GET", &format!("/tasks?status={status}"), None).await;
         assert_eq!(
             (rest.status, &rest.body["error"]["status"]),
             (400, &json!("INVALID_ARGUMENT")),
             "{status}"
         );
     }
-    assert_eq!(stage.fake.log(), [], "OpenCode is not asked");
+    assert_eq!(fixture.fake.log(), [], "OpenCode is not asked");
 }

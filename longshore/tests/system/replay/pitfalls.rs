@@ -8,23 +8,23 @@ use longshore_testkit::raw::message;
 use serde_json::json;
 
 use crate::common::{Options, TestGateway};
-use crate::replay::fixture::{Stage, check, open};
+use crate::replay::fixture::{Fixture, check, open};
 
 /// 2: idle comes before the message is final, and again after it.
 #[tokio::test]
 async fn idle_twice_and_before_the_message_is_final() {
-    let stage = Stage::new().await;
+    let fixture = Fixture::new().await;
     let gate = Gate::new();
-    stage.fake.play(&Play::new("bad_json").hold_after("session.idle", 1, &gate));
-    let stream = stage.open("go").await;
+    fixture.fake.play(&Play::new("bad_json").hold_after("session.idle", 1, &gate));
+    let stream = fixture.open("go").await;
     let late = async {
         gate.reached().await;
         // The gateway looks whether the turn is over, and OpenCode has not written down how it ended.
-        stage.fake.requested("GET", "/message", 1).await;
+        fixture.fake.requested("GET", "/message", 1).await;
         gate.open();
     };
     let (frames, ()) = tokio::join!(stream.all(), late);
-    let seen = check(stage.client(), frames).await;
+    let seen = check(fixture.client(), frames).await;
     assert_eq!((seen.state(), seen.text().as_str()), ("FAILED", "alpha b bravo c "));
     assert!(seen.reason().contains("JSON parsing failed"), "{}", seen.reason());
 }
@@ -32,27 +32,27 @@ async fn idle_twice_and_before_the_message_is_final() {
 /// 2: events come after idle, and the next turn does not take them for its own.
 #[tokio::test]
 async fn late_events_of_a_turn_do_not_reach_the_next_one() {
-    let stage = Stage::new().await;
+    let fixture = Fixture::new().await;
     let gate = Gate::new();
-    stage.fake.play(
+    fixture.fake.play(
         &Play::new("abort_stream").foreign_aborts().hold_after("session.idle", 1, &gate).only_prompts(&[0]),
     );
-    let first = stage.send("go").await;
+    let first = fixture.send("go").await;
     assert_eq!(first.state(), "CANCELED");
     let late = async {
-        stage.fake.requested("POST", "/prompt_async", 2).await;
+        fixture.fake.requested("POST", "/prompt_async", 2).await;
         gate.open();
     };
-    let (second, ()) = tokio::join!(stage.send_in(Some(first.context()), "message-2", "again"), late);
+    let (second, ()) = tokio::join!(fixture.send_in(Some(first.context()), "message-2", "again"), late);
     assert_eq!((second.state(), second.text().as_str()), ("COMPLETED", "unscripted"), "{}", second.reason());
 }
 
 /// 2: no idle at all when the prompt fails before the run starts.
 #[tokio::test]
 async fn a_failure_without_any_idle_ends_the_turn() {
-    let stage = Stage::new().await;
-    stage.fake.play(&Play::new("error_model_not_found").only_prompts(&[2]));
-    let seen = stage.send("go").await;
+    let fixture = Fixture::new().await;
+    fixture.fake.play(&Play::new("error_model_not_found").only_prompts(&[2]));
+    let seen = fixture.send("go").await;
     assert_eq!(seen.state(), "FAILED");
     assert!(seen.reason().contains("Agent not found"), "{}", seen.reason());
 }
@@ -60,48 +60,48 @@ async fn a_failure_without_any_idle_ends_the_turn() {
 /// 3: the stream of one directory is read, and re-read lists fill a gap; the lossy global stream is never used.
 #[tokio::test]
 async fn events_come_from_the_directory_and_a_reconnect_reads_everything_again() {
-    let stage = Stage::new().await;
+    let fixture = Fixture::new().await;
     let gate = Gate::new();
-    stage.fake.queue(Turn::new().text("alpha bravo ", 4).hold(&gate).text("charlie", 2));
-    stage.fake.cut_events(Cut { after: 8, how: CutKind::CleanEnd, lose: 0 });
-    let stream = stage.open("go").await;
+    fixture.fake.queue(Turn::new().text("alpha bravo ", 4).hold(&gate).text("charlie", 2));
+    fixture.fake.cut_events(Cut { after: 8, how: CutKind::CleanEnd, lose: 0 });
+    let stream = fixture.open("go").await;
     let asked = async {
         gate.reached().await;
-        stage.fake.streams_opened(2).await;
+        fixture.fake.streams_opened(2).await;
         for path in ["/session/status", "/message", "/permission", "/question"] {
-            stage.fake.requested("GET", path, 1).await;
+            fixture.fake.requested("GET", path, 1).await;
         }
         gate.open();
     };
     let (frames, ()) = tokio::join!(stream.all(), asked);
-    let seen = check(stage.client(), frames).await;
+    let seen = check(fixture.client(), frames).await;
     assert_eq!((seen.state(), seen.text().as_str()), ("COMPLETED", "alpha bravo charlie"));
-    let log = stage.fake.log();
+    let log = fixture.fake.log();
     assert!(log.iter().all(|request| request.path != "/global/event"));
     assert!(
         log.iter()
             .filter(|request| request.path == "/event")
-            .all(|request| request.directory == stage.fake.directory())
+            .all(|request| request.directory == fixture.fake.directory())
     );
 }
 
 /// 4: what was streamed during a gap is readable only when the part ends; then it is whole and in order.
 #[tokio::test]
 async fn text_streamed_before_the_reader_came_arrives_when_the_part_ends() {
-    let stage = Stage::new().await;
-    stage.fake.queue(Turn::new().text("alpha bravo charlie delta echo foxtrot", 12));
+    let fixture = Fixture::new().await;
+    fixture.fake.queue(Turn::new().text("alpha bravo charlie delta echo foxtrot", 12));
     // Seven events come before the first delta; three deltas are heard, four are lost, five are heard again.
-    stage.fake.cut_events(Cut { after: 10, how: CutKind::Reset, lose: 4 });
-    let seen = stage.send("go").await;
+    fixture.fake.cut_events(Cut { after: 10, how: CutKind::Reset, lose: 4 });
+    let seen = fixture.send("go").await;
     assert_eq!((seen.state(), seen.text().as_str()), ("COMPLETED", "alpha bravo charlie delta echo foxtrot"));
 }
 
 /// 5: the text of an attempt that failed stays in OpenCode's message; the client is told that it does not count.
 #[tokio::test]
 async fn the_text_of_a_failed_attempt_is_withdrawn() {
-    let stage = Stage::new().await;
-    stage.fake.queue(Turn::new().abandoned("half an answ", 3).text("a whole answer", 3));
-    let seen = stage.send("go").await;
+    let fixture = Fixture::new().await;
+    fixture.fake.queue(Turn::new().abandoned("half an answ", 3).text("a whole answer", 3));
+    let seen = fixture.send("go").await;
     assert_eq!((seen.state(), seen.text().as_str()), ("COMPLETED", "a whole answer"));
     let withdrawn =
         seen.frames.iter().map(|frame| &frame.json["artifactUpdate"]).filter(|update| {
@@ -113,14 +113,14 @@ async fn the_text_of_a_failed_attempt_is_withdrawn() {
 /// 6: a provider that ends without a finish reason makes OpenCode ask again for ever; the gateway stops it.
 #[tokio::test]
 async fn a_runaway_loop_is_stopped() {
-    let stage = Stage::new().await;
+    let fixture = Fixture::new().await;
     let steps =
         (0..40).fold(Turn::new(), |turn, step| turn.text(&format!("again {step} "), 1).step("unknown"));
-    stage.fake.queue(steps.silence());
-    let seen = stage.send("go").await;
+    fixture.fake.queue(steps.silence());
+    let seen = fixture.send("go").await;
     assert_eq!(seen.state(), "FAILED");
     assert!(seen.reason().contains("without a finish reason again and again"), "{}", seen.reason());
-    stage.fake.requested("POST", "/abort", 1).await;
+    fixture.fake.requested("POST", "/abort", 1).await;
 }
 
 /// 7: no provider timeout: the gateway's own watchdog ends a turn whose model is silent, and stops it upstream.
@@ -130,71 +130,71 @@ async fn a_silent_model_is_aborted_when_the_turn_has_taken_too_long() {
     let mut options = Options::default();
     // The text must come before that, also on a machine that does much else.
     options.engine.turn_timeout = Some(Duration::from_secs(4));
-    let stage = Stage { gateway: TestGateway::start_with(&fake, options).await, fake };
-    stage.fake.queue(Turn::new().text("alpha ", 1).silence());
-    let seen = stage.send("go").await;
+    let fixture = Fixture { gateway: TestGateway::start_with(&fake, options).await, fake };
+    fixture.fake.queue(Turn::new().text("alpha ", 1).silence());
+    let seen = fixture.send("go").await;
     assert_eq!((seen.state(), seen.text().as_str()), ("FAILED", "alpha "));
     assert!(seen.reason().contains("took longer"), "{}", seen.reason());
-    stage.fake.requested("POST", "/abort", 1).await;
+    fixture.fake.requested("POST", "/abort", 1).await;
 }
 
 /// 8: an ask that an abort left in OpenCode's list is not taken for one of the next turn.
 #[tokio::test]
 async fn an_ask_left_behind_by_an_abort_is_not_asked_again() {
-    let stage = Stage::new().await;
-    stage.fake.queue(Turn::new().guarded_tool(Tool::bash("rm x", "")));
-    let asked = stage.send_until_asked("go").await;
-    stage.client().rpc("CancelTask", json!({"id": asked["id"]})).await.result();
-    stage.fake.quiet().await;
-    stage.fake.queue(Turn::new().text("alpha bravo", 6));
+    let fixture = Fixture::new().await;
+    fixture.fake.queue(Turn::new().guarded_tool(Tool::bash("rm x", "")));
+    let asked = fixture.send_until_asked("go").await;
+    fixture.client().rpc("CancelTask", json!({"id": asked["id"]})).await.result();
+    fixture.fake.quiet().await;
+    fixture.fake.queue(Turn::new().text("alpha bravo", 6));
     // The gap makes the gateway read the lists of open asks while the second turn runs.
-    stage.fake.cut_events(Cut { after: 8, how: CutKind::CleanEnd, lose: 0 });
-    let next = stage.send_in(asked["contextId"].as_str(), "message-2", "again").await;
+    fixture.fake.cut_events(Cut { after: 8, how: CutKind::CleanEnd, lose: 0 });
+    let next = fixture.send_in(asked["contextId"].as_str(), "message-2", "again").await;
     assert_eq!((next.state(), next.text().as_str()), ("COMPLETED", "alpha bravo"), "{}", next.reason());
 }
 
 /// 10: somebody disposes the instance: turns are aborted, `/event` ends, and the next turn works.
 #[tokio::test]
 async fn a_disposed_instance_cancels_the_turn_and_is_used_again() {
-    let stage = Stage::new().await;
+    let fixture = Fixture::new().await;
     let gate = Gate::new();
-    stage.fake.queue(Turn::new().text("alpha ", 1).hold(&gate));
-    let stream = stage.open("go").await;
+    fixture.fake.queue(Turn::new().text("alpha ", 1).hold(&gate));
+    let stream = fixture.open("go").await;
     let disposing = async {
         gate.reached().await;
-        stage.fake.dispose_instance().await;
+        fixture.fake.dispose_instance().await;
     };
     let (frames, ()) = tokio::join!(stream.all(), disposing);
-    let seen = check(stage.client(), frames).await;
+    let seen = check(fixture.client(), frames).await;
     assert_eq!((seen.state(), seen.text().as_str()), ("CANCELED", "alpha "));
     gate.open();
-    stage.fake.quiet().await;
-    let next = stage.send_in(Some(seen.context()), "message-2", "again").await;
+    fixture.fake.quiet().await;
+    let next = fixture.send_in(Some(seen.context()), "message-2", "again").await;
     assert_eq!(next.state(), "COMPLETED", "{}", next.reason());
 }
 
 /// 11: OpenCode answers only the last of several prompts, so the gateway sends one at a time, in order.
 #[tokio::test]
 async fn two_messages_in_one_context_are_two_turns_one_after_the_other() {
-    let stage = Stage::new().await;
+    let fixture = Fixture::new().await;
     let gate = Gate::new();
-    stage.fake.queue(Turn::new().text("first", 1).hold(&gate));
-    stage.fake.queue(Turn::new().text("second", 1));
-    let mut first = stage.open("one").await;
+    fixture.fake.queue(Turn::new().text("first", 1).hold(&gate));
+    fixture.fake.queue(Turn::new().text("second", 1));
+    let mut first = fixture.open("one").await;
     let task = first.next().await.expect("the task");
     gate.reached().await;
     let mut params = message("message-2", "two");
     params["message"]["contextId"] = task.json["task"]["contextId"].clone();
-    let mut second = open(stage.client(), &params).await;
+    let mut second = open(fixture.client(), &params).await;
     let waiting = second.next().await.expect("the task");
     assert_eq!(waiting.json["task"]["status"]["state"], "TASK_STATE_SUBMITTED");
-    assert_eq!(stage.fake.prompts().len(), 1, "the second message waits");
+    assert_eq!(fixture.fake.prompts().len(), 1, "the second message waits");
     gate.open();
     let first = [vec![task], first.all().await].concat();
     let second = [vec![waiting], second.all().await].concat();
-    assert_eq!(check(stage.client(), first).await.text(), "first");
-    assert_eq!(check(stage.client(), second).await.text(), "second");
-    let prompts = stage.fake.prompts();
+    assert_eq!(check(fixture.client(), first).await.text(), "first");
+    assert_eq!(check(fixture.client(), second).await.text(), "second");
+    let prompts = fixture.fake.prompts();
     let texts: Vec<_> = prompts.iter().map(|prompt| prompt.body["parts"][0]["text"].as_str()).collect();
     assert_eq!(texts, [Some("one"), Some("two")]);
     assert!(prompts.iter().all(|prompt| !prompt.while_busy), "a prompt came during a turn");
@@ -203,49 +203,49 @@ async fn two_messages_in_one_context_are_two_turns_one_after_the_other() {
 /// 11: a turn that somebody else runs in the same session is not taken for ours.
 #[tokio::test]
 async fn the_replies_to_another_prompt_are_not_ours() {
-    let stage = Stage::new().await;
+    let fixture = Fixture::new().await;
     let gate = Gate::new();
-    stage.fake.queue(Turn::new().text("ours", 1).hold(&gate));
-    let stream = stage.open("go").await;
+    fixture.fake.queue(Turn::new().text("ours", 1).hold(&gate));
+    let stream = fixture.open("go").await;
     let meddling = async {
         gate.reached().await;
-        let session = stage.fake.sessions()[0].clone();
+        let session = fixture.fake.sessions()[0].clone();
         let stranger = json!({"id": "msg_ffffffffffff00000000000001", "sessionID": session, "role": "user", "time": {"created": 1}});
-        stage.fake.emit("message.updated", json!({"sessionID": session, "info": stranger})).await;
+        fixture.fake.emit("message.updated", json!({"sessionID": session, "info": stranger})).await;
         let reply = json!({
             "id": "msg_ffffffffffff00000000000002", "sessionID": session, "role": "assistant",
             "parentID": "msg_ffffffffffff00000000000001", "time": {"created": 2},
         });
-        stage.fake.emit("message.updated", json!({"sessionID": session, "info": reply})).await;
+        fixture.fake.emit("message.updated", json!({"sessionID": session, "info": reply})).await;
         let part = json!({
             "id": "prt_ffffffffffff00000000000003", "sessionID": session, "messageID": reply["id"], "type": "text",
             "text": "theirs", "time": {"start": 1, "end": 2},
         });
-        stage.fake.emit("message.part.updated", json!({"sessionID": session, "part": part})).await;
+        fixture.fake.emit("message.part.updated", json!({"sessionID": session, "part": part})).await;
         gate.open();
     };
     let (frames, ()) = tokio::join!(stream.all(), meddling);
-    let seen = check(stage.client(), frames).await;
+    let seen = check(fixture.client(), frames).await;
     assert_eq!(seen.text(), "ours");
 }
 
 /// 13: the provider's address, headers and body come with its error and go no further.
 #[tokio::test]
 async fn what_a_provider_says_in_an_error_is_filtered() {
-    let stage = Stage::new().await;
+    let fixture = Fixture::new().await;
     let data = json!({
         "message": "no credit for key sk-proj-4242424242424242424242 at https://provider.example/v1/chat?key=hunter2 \
                     (from /home/user/.config/opencode/auth.json)",
         "statusCode": 402, "isRetryable": false, "responseHeaders": {"set-cookie": "session=cookie-secret"},
         "responseBody": "{\"detail\":\"body-secret\"}", "metadata": {"url": "https://provider.example/v1"},
     });
-    stage.fake.queue(Turn::new().error("APIError", &data));
-    let seen = stage.send("go").await;
+    fixture.fake.queue(Turn::new().error("APIError", &data));
+    let seen = fixture.send("go").await;
     assert_eq!(seen.state(), "FAILED");
-    let told = seen.task.to_string();
+    let reported = seen.task.to_string();
     for secret in ["sk-proj-42", "hunter2", "provider.example", "cookie-secret", "body-secret", "/home/user"]
     {
-        assert!(!told.contains(secret), "{secret} in {told}");
+        assert!(!reported.contains(secret), "{secret} in {reported}");
     }
     assert!(seen.reason().contains("402"), "{}", seen.reason());
 }
@@ -253,28 +253,28 @@ async fn what_a_provider_says_in_an_error_is_filtered() {
 /// 14: the stream is drained also while no client reads, so OpenCode's memory does not grow.
 #[tokio::test]
 async fn the_stream_is_drained_while_the_client_does_not_read() {
-    let stage = Stage::new().await;
+    let fixture = Fixture::new().await;
     let text: Vec<String> = (0..20_000).map(|word| format!("word {word} of many ")).collect();
-    stage.fake.queue(Turn::new().deltas(text.clone()));
+    fixture.fake.queue(Turn::new().deltas(text.clone()));
     // This client opens a stream and reads nothing of it.
-    let stalled = stage.open("go").await;
-    stage.fake.requested("POST", "/prompt_async", 1).await;
-    stage.fake.quiet().await;
-    let seen = check(stage.client(), stalled.all().await).await;
+    let stalled = fixture.open("go").await;
+    fixture.fake.requested("POST", "/prompt_async", 1).await;
+    fixture.fake.quiet().await;
+    let seen = check(fixture.client(), stalled.all().await).await;
     assert_eq!((seen.state(), seen.text()), ("COMPLETED", text.concat()));
 }
 
 /// 15: a prompt for JSON breaks the message list of its session for good; turns there go on and end all the same.
 #[tokio::test]
 async fn a_session_whose_messages_cannot_be_listed_is_used_and_nothing_is_made_up() {
-    let stage = Stage::new().await;
-    stage.fake.fault_always("GET", "/message", Fault::Status(400));
-    stage.fake.queue(Turn::new().text("alpha bravo charlie", 6));
-    let whole = stage.send("go").await;
+    let fixture = Fixture::new().await;
+    fixture.fake.fault_always("GET", "/message", Fault::Status(400));
+    fixture.fake.queue(Turn::new().text("alpha bravo charlie", 6));
+    let whole = fixture.send("go").await;
     assert_eq!((whole.state(), whole.text().as_str()), ("COMPLETED", "alpha bravo charlie"));
-    stage.fake.queue(Turn::new().text("alpha bravo charlie", 6));
-    stage.fake.cut_events(Cut { after: 10, how: CutKind::Reset, lose: usize::MAX });
-    let lost = stage.send_in(Some(whole.context()), "message-2", "go").await;
+    fixture.fake.queue(Turn::new().text("alpha bravo charlie", 6));
+    fixture.fake.cut_events(Cut { after: 10, how: CutKind::Reset, lose: usize::MAX });
+    let lost = fixture.send_in(Some(whole.context()), "message-2", "go").await;
     assert_eq!(lost.state(), "FAILED");
     assert!(lost.reason().contains("it is not known how the turn ended"), "{}", lost.reason());
 }
@@ -282,22 +282,22 @@ async fn a_session_whose_messages_cannot_be_listed_is_used_and_nothing_is_made_u
 /// 17: only ids of OpenCode's own form are put into a path, so a wrong one is never a 500 of OpenCode.
 #[tokio::test]
 async fn an_id_that_is_none_of_opencodes_is_never_put_into_a_path() {
-    let stage = Stage::new().await;
+    let fixture = Fixture::new().await;
     for (number, id) in ["abc", "msg_0123456789ab", "ses/../x", "status"].into_iter().enumerate() {
         let mut params = message(&format!("message-{number}"), "go");
         params["metadata"] = json!({"shared": {"session": {"id": id}}});
-        let answer = stage.told().rpc("SendMessage", params).await;
+        let answer = fixture.client_with_extensions().rpc("SendMessage", params).await;
         assert_eq!(answer.body["error"]["code"], -32602, "{id}: {}", answer.body);
     }
-    assert_eq!(stage.fake.log(), [], "OpenCode is not asked");
+    assert_eq!(fixture.fake.log(), [], "OpenCode is not asked");
 }
 
 /// 18: a directory that is no repository has no snapshots and no diffs, and a turn needs none.
 #[tokio::test]
 async fn a_turn_works_outside_of_a_git_repository() {
-    let stage = Stage::new().await;
-    assert!(stage.fake.workspace().ancestors().all(|directory| !directory.join(".git").exists()));
-    stage.fake.queue(Turn::new().tool(Tool::bash("ls", "x\n")).text("alpha", 1));
-    let seen = stage.send("go").await;
+    let fixture = Fixture::new().await;
+    assert!(fixture.fake.workspace().ancestors().all(|directory| !directory.join(".git").exists()));
+    fixture.fake.queue(Turn::new().tool(Tool::bash("ls", "x\n")).text("alpha", 1));
+    let seen = fixture.send("go").await;
     assert_eq!((seen.state(), seen.text().as_str()), ("COMPLETED", "alpha"), "{}", seen.reason());
 }

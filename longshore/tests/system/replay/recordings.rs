@@ -5,68 +5,68 @@ use longshore_testkit::raw::message;
 use serde_json::{Value, json};
 
 use crate::replay::asks;
-use crate::replay::fixture::{Seen, Stage, check, until_settled};
+use crate::replay::fixture::{CheckedStream, Fixture, check, until_settled};
 use crate::replay::usage::Usage;
 
 /// Plays a recording, prompt by prompt in one context, and compares the streams with the snapshots of that name.
 /// Asks are answered as they were in the recording.
-pub(crate) async fn replay(name: &str, play: Play) -> Vec<Seen> {
-    let stage = Stage::new().await;
+pub(crate) async fn replay(name: &str, play: Play) -> Vec<CheckedStream> {
+    let fixture = Fixture::new().await;
     let (play, mut answers) = asks::hold(play);
-    stage.fake.play(&play);
-    let mut turns: Vec<Seen> = Vec::new();
+    fixture.fake.play(&play);
+    let mut turns: Vec<CheckedStream> = Vec::new();
     let mut used = Usage::default();
     for (turn, prompt) in play.prompts().iter().enumerate() {
         let context = turns.last().map(|seen| seen.context().to_owned());
-        let stream = stage.open_in(context.as_deref(), &format!("message-{}", turn + 1), prompt).await;
+        let stream = fixture.open_in(context.as_deref(), &format!("message-{}", turn + 1), prompt).await;
         // All answers of a recording are given in its first turn.
-        let frames = asks::answer(&stage, stream, std::mem::take(&mut answers)).await;
-        let seen = check(stage.client(), frames).await;
+        let frames = asks::answer(&fixture, stream, std::mem::take(&mut answers)).await;
+        let seen = check(fixture.client(), frames).await;
         let snapshot = if turn == 0 { name.to_owned() } else { format!("{name}_{}", turn + 1) };
-        compare(&snapshot, &stage.fake, &seen);
+        assert_snapshot(&snapshot, &fixture.fake, &seen);
         // What comes late belongs to this prompt, and the list is final only then.
-        stage.fake.quiet().await;
-        let total = Usage::of_opencode(&stage.fake);
+        fixture.fake.quiet().await;
+        let total = Usage::of_opencode(&fixture.fake);
         assert_eq!(Usage::of_task(&seen), total.minus(&used), "the usage is not the sum of the steps");
         used = total;
         turns.push(seen);
     }
-    says_what_opencode_says(&stage.fake, &stage.fake.sessions()[0], &turns);
-    compare_children(name, &stage, turns[0].context()).await;
-    asks::as_recorded(&stage.fake, &play);
-    assert!(stage.fake.prompts().iter().all(|prompt| !prompt.while_busy), "a prompt came during a turn");
-    assert_eq!(stage.fake.prompts().len(), turns.len(), "one prompt for each message");
+    assert_matches_opencode(&fixture.fake, &fixture.fake.sessions()[0], &turns);
+    compare_children(name, &fixture, turns[0].context()).await;
+    asks::as_recorded(&fixture.fake, &play);
+    assert!(fixture.fake.prompts().iter().all(|prompt| !prompt.while_busy), "a prompt came during a turn");
+    assert_eq!(fixture.fake.prompts().len(), turns.len(), "one prompt for each message");
     turns
 }
 
 /// The turns of sub-agents are tasks with streams of their own.
-async fn compare_children(name: &str, stage: &Stage, context: &str) {
-    let listed = stage.told().rpc("ListTasks", json!({"contextId": context})).await;
+async fn compare_children(name: &str, fixture: &Fixture, context: &str) {
+    let listed = fixture.client_with_extensions().rpc("ListTasks", json!({"contextId": context})).await;
     let tasks = listed.result()["tasks"].as_array().cloned().unwrap_or_default();
     let children: Vec<&Value> =
         tasks.iter().filter(|task| !task["metadata"]["shared"]["parent"].is_null()).collect();
-    let sessions = stage.fake.sessions();
+    let sessions = fixture.fake.sessions();
     assert_eq!(children.len(), sessions.len() - 1, "each session but the first is a sub-agent's");
     for (nth, child) in children.into_iter().enumerate() {
-        let stream = stage.told().rpc_stream("SubscribeToTask", json!({"id": child["id"]}), Some(0)).await;
-        let seen = check(stage.client(), until_settled(stream.expect("the child's log")).await).await;
+        let stream = fixture.client_with_extensions().rpc_stream("SubscribeToTask", json!({"id": child["id"]}), Some(0)).await;
+        let seen = check(fixture.client(), until_settled(stream.expect("the child's log")).await).await;
         let snapshot = if nth == 0 { format!("{name}_child") } else { format!("{name}_child_{}", nth + 1) };
-        compare(&snapshot, &stage.fake, &seen);
+        assert_snapshot(&snapshot, &fixture.fake, &seen);
         let session = seen.session().to_owned();
         assert!(sessions[1..].contains(&session), "{session} is no sub-agent's");
-        assert_eq!(Usage::of_task(&seen), Usage::of_session(&stage.fake, &session), "the child's own usage");
-        says_what_opencode_says(&stage.fake, &session, &[seen]);
+        assert_eq!(Usage::of_task(&seen), Usage::of_session(&fixture.fake, &session), "the child's own usage");
+        assert_matches_opencode(&fixture.fake, &session, &[seen]);
     }
 }
 
-pub(crate) fn compare(name: &str, fake: &FakeOpenCode, seen: &Seen) {
+pub(crate) fn assert_snapshot(name: &str, fake: &FakeOpenCode, seen: &CheckedStream) {
     insta::with_settings!({ prepend_module_to_snapshot => false, omit_expression => true }, {
-        insta::assert_json_snapshot!(name, seen.to_compare(fake));
+        insta::assert_json_snapshot!(name, seen.comparable(fake));
     });
 }
 
 /// The agent's texts are those of OpenCode's own message list, block by block, and none of them is the user's.
-pub(crate) fn says_what_opencode_says(fake: &FakeOpenCode, session: &str, turns: &[Seen]) {
+pub(crate) fn assert_matches_opencode(fake: &FakeOpenCode, session: &str, turns: &[CheckedStream]) {
     let (mut texts, mut reasonings, mut of_user) = (Vec::new(), Vec::new(), Vec::new());
     for message in fake.messages(session) {
         for part in message["parts"].as_array().into_iter().flatten() {
@@ -103,8 +103,8 @@ macro_rules! replays {
         async fn $name() {
             let name = stringify!($name);
             let turns = replay(name, Play::new(name)$(.$option($($argument)*))*).await;
-            let states: Vec<&str> = turns.iter().map(Seen::state).collect();
-            assert_eq!(states, $state, "{:?}", turns.iter().map(Seen::reason).collect::<Vec<_>>());
+            let states: Vec<&str> = turns.iter().map(CheckedStream::state).collect();
+            assert_eq!(states, $state, "{:?}", turns.iter().map(CheckedStream::reason).collect::<Vec<_>>());
         }
     )*
 
@@ -199,13 +199,13 @@ replays! {
 #[tokio::test]
 async fn a_stream_over_rest_is_the_stream_over_json_rpc() {
     for name in ["tool_bash", "cut_fin_partial", "error_400"] {
-        let stage = Stage::new().await;
+        let fixture = Fixture::new().await;
         let play = Play::new(name);
-        stage.fake.play(&play);
+        fixture.fake.play(&play);
         let body = message("message-1", &play.prompts()[0]);
-        let opened = stage.told().rest_stream("POST", "/message:stream", Some(&body), None).await;
+        let opened = fixture.client_with_extensions().rest_stream("POST", "/message:stream", Some(&body), None).await;
         let frames = opened.expect("a stream").all().await;
-        let seen = check(stage.client(), frames).await;
-        compare(name, &stage.fake, &seen);
+        let seen = check(fixture.client(), frames).await;
+        assert_snapshot(name, &fixture.fake, &seen);
     }
 }

@@ -10,7 +10,7 @@ use longshore_testkit::raw::{Answer, Frames, RawClient, message};
 use serde_json::{Value, json};
 
 use crate::common::{OTHER_TOKEN, Options, TOKEN, TestGateway};
-use crate::replay::fixture::Stage;
+use crate::replay::fixture::Fixture;
 
 const BINDING: &str = "urn:opencode-a2a:extension:session-binding:v1";
 const MODEL: &str = "urn:opencode-a2a:extension:model-selection:v1";
@@ -43,7 +43,7 @@ fn invalid(field: &str, params: Value) -> Case {
     Case { params, error: INVALID, field: field.to_owned() }
 }
 
-fn wish(metadata: Value) -> Value {
+fn with_metadata(metadata: Value) -> Value {
     let mut params = message("message-refused", "go");
     params["metadata"] = metadata;
     params
@@ -64,14 +64,14 @@ fn wrong_type(part: Value) -> Case {
 }
 
 /// A gateway that has answered one message, so that it knows what OpenCode offers, and a directory outside its workspace.
-struct Guarded {
-    stage: Stage,
+struct GuardedWorkspace {
+    fixture: Fixture,
     outside: tempfile::TempDir,
     /// The conversation of that message.
     context: String,
 }
 
-impl Guarded {
+impl GuardedWorkspace {
     async fn new() -> Self {
         Self::with(Options::default()).await
     }
@@ -84,26 +84,26 @@ impl Guarded {
             project.workspaces.push(("wrk_known".to_owned(), directory));
         });
         let gateway = TestGateway::start_with(&fake, options).await;
-        let stage = Stage { fake, gateway };
-        let mut params = wish(json!({
+        let fixture = Fixture { fake, gateway };
+        let mut params = with_metadata(json!({
             "shared": {"model": {"providerID": "scripted", "modelID": "scripted"}},
             "opencode": {"agent": "build", "workspace": {"id": "wrk_known"}},
         }));
         params["message"]["messageId"] = "message-good".into();
-        let good = stage.gateway.client.activating(&[BINDING, MODEL, HINTS]).rpc("SendMessage", params).await;
+        let good = fixture.gateway.client.activating(&[BINDING, MODEL, HINTS]).rpc("SendMessage", params).await;
         let task = &good.result()["task"];
         assert_eq!(task["status"]["state"], "TASK_STATE_COMPLETED", "{task:#}");
         let context = task["contextId"].as_str().expect("a task has a context").to_owned();
-        stage.fake.quiet().await;
-        Self { stage, outside, context }
+        fixture.fake.quiet().await;
+        Self { fixture, outside, context }
     }
 
     fn client(&self) -> RawClient {
-        self.stage.client().activating(&[BINDING, MODEL])
+        self.fixture.client().activating(&[BINDING, MODEL])
     }
 
     fn inside(&self, name: &str) -> String {
-        format!("{}/{name}", self.stage.fake.directory())
+        format!("{}/{name}", self.fixture.fake.directory())
     }
 
     fn outside(&self, name: &str) -> String {
@@ -116,7 +116,7 @@ impl Guarded {
         make(&self.inside("in"));
         make(&self.inside("%41"));
         make(&self.outside("there"));
-        make(&format!("{}-sibling", self.stage.fake.directory()));
+        make(&format!("{}-sibling", self.fixture.fake.directory()));
         write(&self.inside("notes.txt"), "inside");
         write(&self.outside("there/secret.txt"), "outside");
         link(&self.outside("there"), &self.inside("way-out"));
@@ -126,8 +126,8 @@ impl Guarded {
     }
 
     /// Sends the case in every way, and looks at everything that must and must not have happened.
-    async fn refuses(&self, client: &RawClient, case: &Case) {
-        let (tasks, asked) = (self.tasks().await, self.stage.fake.log().len());
+    async fn assert_refused(&self, client: &RawClient, case: &Case) {
+        let (tasks, asked) = (self.tasks().await, self.fixture.fake.log().len());
         let shown: String = case.params.to_string().chars().take(400).collect();
         let (rpc, rest) = (|| case.params.clone(), Some(&case.params));
         let answers = [
@@ -153,27 +153,27 @@ impl Guarded {
             let details = &error[if is_rpc { "data" } else { "details" }];
             assert_eq!(details[0]["reason"], reason, "{place}");
             assert_eq!(field(details), case.field, "{place}");
-            self.tells_nothing(&answer, &place);
+            self.assert_tells_nothing(&answer, &place);
         }
         // Where its workspaces are may be read again, whatever is wished for.
-        let mut log = self.stage.fake.log().split_off(asked);
+        let mut log = self.fixture.fake.log().split_off(asked);
         log.retain(|request| request.path != "/experimental/workspace");
         assert_eq!(log, [], "OpenCode was asked for {shown}");
         assert_eq!(self.tasks().await, tasks, "a task was made for {shown}");
     }
 
     /// No path of the machine and no secret is in the answer.
-    fn tells_nothing(&self, answer: &Answer, place: &str) {
-        let told = answer.body.to_string();
-        let fake = &self.stage.fake;
+    fn assert_tells_nothing(&self, answer: &Answer, place: &str) {
+        let reported = answer.body.to_string();
+        let fake = &self.fixture.fake;
         for secret in [fake.directory(), &self.outside(""), PROVIDER_KEY, TOKEN, OTHER_TOKEN, &fake.url()] {
-            assert!(!told.contains(secret.trim_end_matches('/')), "{secret} in {place}");
+            assert!(!reported.contains(secret.trim_end_matches('/')), "{secret} in {place}");
         }
     }
 
     /// How many tasks there are, of everybody.
     async fn tasks(&self) -> [Value; 2] {
-        let gateway = &self.stage.gateway;
+        let gateway = &self.fixture.gateway;
         let mut totals = [Value::Null, Value::Null];
         for (total, client) in totals.iter_mut().zip([&gateway.client, &gateway.other_client]) {
             *total = client.rpc("ListTasks", json!({})).await.result()["totalSize"].clone();
@@ -181,17 +181,17 @@ impl Guarded {
         totals
     }
 
-    async fn refuses_all(&self, cases: &[Case]) {
+    async fn assert_all_refused(&self, cases: &[Case]) {
         for case in cases {
-            self.refuses(&self.client(), case).await;
+            self.assert_refused(&self.client(), case).await;
         }
     }
 }
 
-impl Drop for Guarded {
+impl Drop for GuardedWorkspace {
     fn drop(&mut self) {
         // It stands beside the workspace, which only knows how to remove itself.
-        let _ = std::fs::remove_dir(format!("{}-sibling", self.stage.fake.directory()));
+        let _ = std::fs::remove_dir(format!("{}-sibling", self.fixture.fake.directory()));
     }
 }
 
@@ -227,8 +227,8 @@ fn sparse(file: &str, bytes: usize) {
 
 #[tokio::test]
 async fn directories_out_of_bounds() {
-    let guarded = Guarded::new().await;
-    guarded.furnish();
+    let workspace = GuardedWorkspace::new().await;
+    workspace.furnish();
     let wishes = [
         "..",
         "../..",
@@ -255,32 +255,32 @@ async fn directories_out_of_bounds() {
         "in%00",
         "file:///etc",
         "\\..\\..",
-        &guarded.outside("there"),
-        &guarded.inside("in/../../there"),
-        &guarded.inside("way-out"),
-        &format!("{}-sibling", guarded.stage.fake.directory()),
-        &guarded.stage.fake.directory().to_uppercase(),
+        &workspace.outside("there"),
+        &workspace.inside("in/../../there"),
+        &workspace.inside("way-out"),
+        &format!("{}-sibling", workspace.fixture.fake.directory()),
+        &workspace.fixture.fake.directory().to_uppercase(),
     ];
     for wish_for in wishes {
-        guarded
-            .refuses(
-                &guarded.client(),
-                &invalid(DIRECTORY, wish(json!({"opencode": {"directory": wish_for}}))),
+        workspace
+            .assert_refused(
+                &workspace.client(),
+                &invalid(DIRECTORY, with_metadata(json!({"opencode": {"directory": wish_for}}))),
             )
             .await;
         // The alias is not gated, and guarded all the same.
         let alias = json!({"iac_code": {"cwd": wish_for}});
-        guarded.refuses(guarded.stage.client(), &invalid(DIRECTORY, wish(alias.clone()))).await;
+        workspace.assert_refused(workspace.fixture.client(), &invalid(DIRECTORY, with_metadata(alias.clone()))).await;
         let mut in_message = message("message-refused", "go");
         in_message["message"]["metadata"] = alias;
-        guarded.refuses(guarded.stage.client(), &invalid(DIRECTORY, in_message)).await;
+        workspace.assert_refused(workspace.fixture.client(), &invalid(DIRECTORY, in_message)).await;
     }
 }
 
 #[tokio::test]
 async fn directories_that_are_no_paths() {
-    let guarded = Guarded::new().await;
-    guarded.furnish();
+    let workspace = GuardedWorkspace::new().await;
+    workspace.furnish();
     let long = "x/".repeat(5000);
     for (name, key, field) in
         [("opencode", "directory", DIRECTORY), ("iac_code", "cwd", "metadata.iac_code.cwd")]
@@ -296,16 +296,16 @@ async fn directories_that_are_no_paths() {
         ] {
             let mut metadata = json!({});
             metadata[name][key] = value;
-            guarded.refuses(&guarded.client(), &invalid(field, wish(metadata))).await;
+            workspace.assert_refused(&workspace.client(), &invalid(field, with_metadata(metadata))).await;
         }
     }
-    guarded
-        .refuses_all(&[
+    workspace
+        .assert_all_refused(&[
             invalid(
                 "metadata.iac_code.cwd",
-                wish(json!({"opencode": {"directory": "in"}, "iac_code": {"cwd": "."}})),
+                with_metadata(json!({"opencode": {"directory": "in"}, "iac_code": {"cwd": "."}})),
             ),
-            invalid("metadata.opencode", wish(json!({"opencode": "in"}))),
+            invalid("metadata.opencode", with_metadata(json!({"opencode": "in"}))),
         ])
         .await;
 }
@@ -313,20 +313,20 @@ async fn directories_that_are_no_paths() {
 /// The one that the context began with stays.
 #[tokio::test]
 async fn another_directory_in_a_context_that_has_one() {
-    let guarded = Guarded::new().await;
-    guarded.furnish();
+    let workspace = GuardedWorkspace::new().await;
+    workspace.furnish();
     for metadata in [json!({"opencode": {"directory": "in"}}), json!({"iac_code": {"cwd": "in"}})] {
-        let mut params = wish(metadata);
-        params["message"]["contextId"] = guarded.context.as_str().into();
-        guarded.refuses(&guarded.client(), &invalid(DIRECTORY, params)).await;
+        let mut params = with_metadata(metadata);
+        params["message"]["contextId"] = workspace.context.as_str().into();
+        workspace.assert_refused(&workspace.client(), &invalid(DIRECTORY, params)).await;
     }
 }
 
 #[tokio::test]
 async fn files_out_of_bounds() {
-    let guarded = Guarded::new().await;
-    guarded.furnish();
-    let inside = |rest: &str| format!("file://{}/{rest}", guarded.stage.fake.directory());
+    let workspace = GuardedWorkspace::new().await;
+    workspace.furnish();
+    let inside = |rest: &str| format!("file://{}/{rest}", workspace.fixture.fake.directory());
     let urls = [
         "file:///etc/hostname".to_owned(),
         "file:///etc".to_owned(),
@@ -336,8 +336,8 @@ async fn files_out_of_bounds() {
         "file:///dev/zero".to_owned(),
         "FILE:///etc/hostname".to_owned(),
         "file://localhost/etc/hostname".to_owned(),
-        format!("file://{}", guarded.outside("there/secret.txt")),
-        format!("file://{}-sibling/x", guarded.stage.fake.directory()),
+        format!("file://{}", workspace.outside("there/secret.txt")),
+        format!("file://{}-sibling/x", workspace.fixture.fake.directory()),
         inside("../../etc/hostname"),
         inside("in/../../x"),
         inside("secret-link"),
@@ -374,8 +374,8 @@ async fn files_out_of_bounds() {
         "/etc/hostname".to_owned(),
     ];
     for url in urls {
-        guarded.refuses_all(&[bad_part(json!({"url": url}))]).await;
-        guarded.refuses_all(&[bad_part(json!({"url": url, "mediaType": "image/png"}))]).await;
+        workspace.assert_all_refused(&[bad_part(json!({"url": url}))]).await;
+        workspace.assert_all_refused(&[bad_part(json!({"url": url, "mediaType": "image/png"}))]).await;
     }
 }
 
@@ -385,11 +385,11 @@ async fn parts_that_are_too_large() {
     let mut options = Options::default();
     let rules = &mut options.engine.intake;
     (rules.max_text_bytes, rules.max_inline_bytes, rules.max_file_bytes) = (1000, 5000, 25_000);
-    let guarded = Guarded::with(options).await;
+    let workspace = GuardedWorkspace::with(options).await;
     for (name, bytes) in [("large.txt", 1001), ("large.png", 25_001), ("large", 25_001)] {
-        write(&guarded.inside(name), vec![b'x'; bytes]);
+        write(&workspace.inside(name), vec![b'x'; bytes]);
     }
-    let inside = |name: &str| format!("file://{}/{name}", guarded.stage.fake.directory());
+    let inside = |name: &str| format!("file://{}/{name}", workspace.fixture.fake.directory());
     let (long, longer) = ("x".repeat(1001), "QUJD".repeat(5000 / 3 + 1));
     let cases = [
         bad_part(json!({"text": long})),
@@ -406,26 +406,26 @@ async fn parts_that_are_too_large() {
         // Each is small enough, and all together are not.
         invalid("message.parts", parts((0..21).map(|_| json!({"text": "x".repeat(1000)})).collect())),
         invalid("message.parts", parts((0..101).map(|_| json!({"text": "x"})).collect())),
-        invalid("metadata.opencode.system", wish(json!({"opencode": {"system": "x".repeat(64 * 1024 + 1)}}))),
-        invalid("metadata.opencode.agent", wish(json!({"opencode": {"agent": "x".repeat(1025)}}))),
-        invalid("metadata.opencode.variant", wish(json!({"opencode": {"variant": "x".repeat(1025)}}))),
+        invalid("metadata.opencode.system", with_metadata(json!({"opencode": {"system": "x".repeat(64 * 1024 + 1)}}))),
+        invalid("metadata.opencode.agent", with_metadata(json!({"opencode": {"agent": "x".repeat(1025)}}))),
+        invalid("metadata.opencode.variant", with_metadata(json!({"opencode": {"variant": "x".repeat(1025)}}))),
         invalid(
             "metadata.shared.model.modelID",
-            wish(json!({"shared": {"model": {"providerID": "scripted", "modelID": "x".repeat(1025)}}})),
+            with_metadata(json!({"shared": {"model": {"providerID": "scripted", "modelID": "x".repeat(1025)}}})),
         ),
     ];
-    guarded.refuses_all(&cases).await;
+    workspace.assert_all_refused(&cases).await;
 }
 
 /// As it is without a word in the configuration.
 #[tokio::test]
 async fn parts_that_are_larger_than_the_usual_limits() {
-    let guarded = Guarded::new().await;
-    sparse(&guarded.inside("large.txt"), MIB + 1);
-    sparse(&guarded.inside("large.png"), 25 * MIB + 1);
-    let inside = |name: &str| format!("file://{}/{name}", guarded.stage.fake.directory());
-    guarded
-        .refuses_all(&[
+    let workspace = GuardedWorkspace::new().await;
+    sparse(&workspace.inside("large.txt"), MIB + 1);
+    sparse(&workspace.inside("large.png"), 25 * MIB + 1);
+    let inside = |name: &str| format!("file://{}/{name}", workspace.fixture.fake.directory());
+    workspace
+        .assert_all_refused(&[
             bad_part(json!({"text": "x".repeat(MIB + 1)})),
             bad_part(json!({"url": inside("large.txt")})),
             bad_part(json!({"url": inside("large.png")})),
@@ -435,10 +435,10 @@ async fn parts_that_are_larger_than_the_usual_limits() {
 
 #[tokio::test]
 async fn parts_of_a_wrong_type() {
-    let guarded = Guarded::new().await;
-    write(&guarded.inside("notes.txt"), "inside");
-    write(&guarded.inside("latin.txt"), b"\xff\xfe");
-    let inside = |name: &str| format!("file://{}/{name}", guarded.stage.fake.directory());
+    let workspace = GuardedWorkspace::new().await;
+    write(&workspace.inside("notes.txt"), "inside");
+    write(&workspace.inside("latin.txt"), b"\xff\xfe");
+    let inside = |name: &str| format!("file://{}/{name}", workspace.fixture.fake.directory());
     let cases = [
         wrong_type(json!({"text": "x", "mediaType": "image/png"})),
         wrong_type(json!({"text": " ", "mediaType": "image/png"})),
@@ -481,16 +481,16 @@ async fn parts_of_a_wrong_type() {
         invalid("message.parts", parts(json!([{"text": " \n"}]))),
         invalid("message.parts", parts(json!({"text": "x"}))),
     ];
-    guarded.refuses_all(&cases).await;
+    workspace.assert_all_refused(&cases).await;
 }
 
 #[tokio::test]
 async fn data_where_the_gateway_takes_none() {
     let mut options = Options::default();
     options.engine.intake.data_parts = false;
-    let guarded = Guarded::with(options).await;
-    guarded
-        .refuses_all(&[
+    let workspace = GuardedWorkspace::with(options).await;
+    workspace
+        .assert_all_refused(&[
             wrong_type(json!({"data": {"a": 1}})),
             wrong_type(json!({"data": null})),
             wrong_type(json!({"data": [1], "mediaType": "application/json"})),
@@ -501,78 +501,78 @@ async fn data_where_the_gateway_takes_none() {
 /// What OpenCode offers is looked up now and then, and not again for a name that it just did not have.
 #[tokio::test]
 async fn what_opencode_does_not_have() {
-    let guarded = Guarded::new().await;
+    let workspace = GuardedWorkspace::new().await;
     let model = |provider: &str, model: &str| {
-        wish(json!({"shared": {"model": {"providerID": provider, "modelID": model}}}))
+        with_metadata(json!({"shared": {"model": {"providerID": provider, "modelID": model}}}))
     };
     let cases = [
         invalid("metadata.shared.model", model("nobody", "scripted")),
         invalid("metadata.shared.model", model("scripted", "nobody")),
         invalid("metadata.shared.model", model("scripted", "Scripted")),
         invalid("metadata.shared.model", model("../scripted", "../../etc")),
-        invalid("metadata.opencode.agent", wish(json!({"opencode": {"agent": "nobody"}}))),
-        invalid("metadata.opencode.agent", wish(json!({"opencode": {"agent": "../build"}}))),
+        invalid("metadata.opencode.agent", with_metadata(json!({"opencode": {"agent": "nobody"}}))),
+        invalid("metadata.opencode.agent", with_metadata(json!({"opencode": {"agent": "../build"}}))),
         invalid(
             "metadata.opencode.variant",
-            wish(json!({
+            with_metadata(json!({
                 "shared": {"model": {"providerID": "scripted", "modelID": "scripted"}},
                 "opencode": {"variant": "huge"},
             })),
         ),
         invalid(
             "metadata.opencode.workspace.id",
-            wish(json!({"opencode": {"workspace": {"id": "wrk_unknown"}}})),
+            with_metadata(json!({"opencode": {"workspace": {"id": "wrk_unknown"}}})),
         ),
     ];
     for case in cases {
         // The names are looked up by now, if they were not just before.
-        guarded.client().rpc("SendMessage", case.params.clone()).await;
-        guarded.refuses(&guarded.client(), &case).await;
+        workspace.client().rpc("SendMessage", case.params.clone()).await;
+        workspace.assert_refused(&workspace.client(), &case).await;
     }
 }
 
 #[tokio::test]
 async fn wishes_that_cannot_be_read() {
-    let guarded = Guarded::new().await;
-    let model = |model: Value| wish(json!({"shared": {"model": model}}));
+    let workspace = GuardedWorkspace::new().await;
+    let model = |model: Value| with_metadata(json!({"shared": {"model": model}}));
     let mut cases = vec![
         invalid("metadata.shared.model.modelID", model(json!({"providerID": "scripted"}))),
         invalid("metadata.shared.model.providerID", model(json!({"modelID": "scripted"}))),
         invalid("metadata.shared.model.providerID", model(json!({"providerID": " ", "modelID": "scripted"}))),
         invalid("metadata.shared.model.modelID", model(json!({"providerID": "scripted", "modelID": 7}))),
         invalid("metadata.shared.model", model(json!("scripted/scripted"))),
-        invalid("metadata.opencode.workspace.id", wish(json!({"opencode": {"workspace": {"id": "../wrk"}}}))),
-        invalid("metadata.opencode.workspace.id", wish(json!({"opencode": {"workspace": {"id": "ses_1"}}}))),
+        invalid("metadata.opencode.workspace.id", with_metadata(json!({"opencode": {"workspace": {"id": "../wrk"}}}))),
+        invalid("metadata.opencode.workspace.id", with_metadata(json!({"opencode": {"workspace": {"id": "ses_1"}}}))),
         invalid(
             "metadata.opencode.format.type",
-            wish(json!({"opencode": {"format": {"type": "json_schema", "schema": {"type": "object"}}}})),
+            with_metadata(json!({"opencode": {"format": {"type": "json_schema", "schema": {"type": "object"}}}})),
         ),
-        invalid("metadata.opencode.format.type", wish(json!({"opencode": {"format": {"type": "xml"}}}))),
-        invalid("metadata.opencode.format.type", wish(json!({"opencode": {"format": {}}}))),
-        invalid("metadata.opencode.agent", wish(json!({"opencode": {"agent": ["build"]}}))),
-        invalid("metadata.shared.delivery", wish(json!({"shared": {"delivery": "now"}}))),
-        invalid("metadata.shared.delivery", wish(json!({"shared": {"delivery": "QUEUE"}}))),
-        invalid("metadata.shared.delivery", wish(json!({"shared": {"delivery": 1}}))),
+        invalid("metadata.opencode.format.type", with_metadata(json!({"opencode": {"format": {"type": "xml"}}}))),
+        invalid("metadata.opencode.format.type", with_metadata(json!({"opencode": {"format": {}}}))),
+        invalid("metadata.opencode.agent", with_metadata(json!({"opencode": {"agent": ["build"]}}))),
+        invalid("metadata.shared.delivery", with_metadata(json!({"shared": {"delivery": "now"}}))),
+        invalid("metadata.shared.delivery", with_metadata(json!({"shared": {"delivery": "QUEUE"}}))),
+        invalid("metadata.shared.delivery", with_metadata(json!({"shared": {"delivery": 1}}))),
     ];
     let mut halves = message("message-refused", "go");
     halves["metadata"] = json!({"shared": {"model": {"providerID": "scripted"}}});
     halves["message"]["metadata"] = json!({"shared": {"model": {"modelID": "scripted"}}});
     // Halves of two places make no whole.
     cases.push(invalid("metadata.shared.model.modelID", halves));
-    guarded.refuses_all(&cases).await;
+    workspace.assert_all_refused(&cases).await;
 }
 
 #[tokio::test]
 async fn sessions_that_are_not_the_callers() {
-    let guarded = Guarded::new().await;
-    let theirs = guarded.stage.gateway.other_client.rpc("SendMessage", message("message-theirs", "go")).await;
+    let workspace = GuardedWorkspace::new().await;
+    let theirs = workspace.fixture.gateway.other_client.rpc("SendMessage", message("message-theirs", "go")).await;
     assert_eq!(theirs.result()["task"]["status"]["state"], "TASK_STATE_COMPLETED");
-    guarded.stage.fake.quiet().await;
-    let sessions = guarded.stage.fake.sessions();
+    workspace.fixture.fake.quiet().await;
+    let sessions = workspace.fixture.fake.sessions();
     let [own, foreign] = sessions.as_slice() else { panic!("two sessions: {sessions:?}") };
     // It is there, and nobody's.
-    guarded.stage.fake.add_session("ses_nobodys", guarded.stage.fake.directory());
-    let named = |id: &str| wish(json!({"shared": {"session": {"id": id}}}));
+    workspace.fixture.fake.add_session("ses_nobodys", workspace.fixture.fake.directory());
+    let named = |id: &str| with_metadata(json!({"shared": {"session": {"id": id}}}));
     let long = format!("ses_{}", "x".repeat(200));
     for id in [
         foreign,
@@ -596,14 +596,14 @@ async fn sessions_that_are_not_the_callers() {
         &long,
         &"s".repeat(2000),
     ] {
-        guarded.refuses_all(&[invalid(SESSION, named(id))]).await;
+        workspace.assert_all_refused(&[invalid(SESSION, named(id))]).await;
     }
-    let wrong = wish(json!({"shared": {"session": {"id": 7}}}));
-    guarded.refuses_all(&[invalid(SESSION, wrong)]).await;
+    let wrong = with_metadata(json!({"shared": {"session": {"id": 7}}}));
+    workspace.assert_all_refused(&[invalid(SESSION, wrong)]).await;
     // A context keeps its session, also when the other one is the caller's own.
     let mut other = named(own);
     other["message"]["contextId"] = "another".into();
-    guarded
+    workspace
         .client()
         .rpc("SendMessage", {
             let mut good = message("message-another", "go");
@@ -612,21 +612,21 @@ async fn sessions_that_are_not_the_callers() {
         })
         .await
         .result();
-    guarded.stage.fake.quiet().await;
-    guarded.refuses_all(&[invalid(SESSION, other)]).await;
+    workspace.fixture.fake.quiet().await;
+    workspace.assert_all_refused(&[invalid(SESSION, other)]).await;
 }
 
 #[tokio::test]
 async fn output_that_the_caller_could_not_use() {
-    let guarded = Guarded::new().await;
+    let workspace = GuardedWorkspace::new().await;
     let accepting = |modes: Value| {
         let mut params = message("message-refused", "go");
         params["configuration"] = json!({"acceptedOutputModes": modes});
         params
     };
     let unusable = |modes| Case { params: accepting(modes), error: NOT_TAKEN, field: String::new() };
-    guarded
-        .refuses_all(&[
+    workspace
+        .assert_all_refused(&[
             unusable(json!(["image/png"])),
             unusable(json!(["application/json"])),
             unusable(json!(["application/json", "text/html"])),
@@ -639,10 +639,10 @@ async fn output_that_the_caller_could_not_use() {
 
 #[tokio::test]
 async fn extensions_that_were_not_activated() {
-    let guarded = Guarded::new().await;
-    guarded.furnish();
+    let workspace = GuardedWorkspace::new().await;
+    workspace.furnish();
     let gated = |fields: &str, metadata: Value| Case {
-        params: wish(metadata),
+        params: with_metadata(metadata),
         error: NOT_ACTIVATED,
         field: fields.to_owned(),
     };
@@ -658,16 +658,16 @@ async fn extensions_that_were_not_activated() {
         gated(model_fields, model.clone()),
     ];
     for case in &cases {
-        guarded.refuses(guarded.stage.client(), case).await;
+        workspace.assert_refused(workspace.fixture.client(), case).await;
     }
     // Another extension than the one that it belongs to.
-    guarded.refuses(&guarded.stage.client().activating(&[BINDING]), &cases[3]).await;
-    guarded.refuses(&guarded.stage.client().activating(&[MODEL, HINTS]), &cases[1]).await;
+    workspace.assert_refused(&workspace.fixture.client().activating(&[BINDING]), &cases[3]).await;
+    workspace.assert_refused(&workspace.fixture.client().activating(&[MODEL, HINTS]), &cases[1]).await;
     let mut in_message = message("message-refused", "go");
     in_message["message"]["metadata"] = model;
     let fields = model_fields.replace("metadata.", "message.metadata.");
     let case = Case { params: in_message, error: NOT_ACTIVATED, field: fields };
-    guarded.refuses(guarded.stage.client(), &case).await;
+    workspace.assert_refused(workspace.fixture.client(), &case).await;
 }
 
 #[tokio::test]
@@ -676,14 +676,14 @@ async fn extensions_that_the_gateway_requires() {
     let fake = FakeOpenCode::start();
     let gateway = TestGateway::start_with(&fake, options).await;
     let outside = tempfile::tempdir().expect("a test needs a directory");
-    let told = gateway.client.activating(&[HINTS]);
-    let good = told.rpc("SendMessage", message("message-good", "go")).await;
+    let reported = gateway.client.activating(&[HINTS]);
+    let good = reported.rpc("SendMessage", message("message-good", "go")).await;
     let context = good.result()["task"]["contextId"].as_str().expect("an id").to_owned();
     fake.quiet().await;
     let before = fake.log().len();
-    let guarded = Guarded { stage: Stage { fake, gateway }, outside, context };
+    let workspace = GuardedWorkspace { fixture: Fixture { fake, gateway }, outside, context };
     let params = message("message-refused", "go");
-    for client in [guarded.stage.client().clone(), guarded.client()] {
+    for client in [workspace.fixture.client().clone(), workspace.client()] {
         let (rpc, rest) = (
             client.rpc("SendMessage", params.clone()).await,
             client.rest("POST", "/message:send", Some(&params)).await,
@@ -695,10 +695,10 @@ async fn extensions_that_the_gateway_requires() {
             assert_eq!((answer.status, error["code"].as_i64()), (status, Some(code)), "{}", answer.body);
             assert_eq!(error[details][0]["reason"], REQUIRED.2, "{}", answer.body);
             assert!(answer.body.to_string().contains(HINTS), "the missing one is named: {}", answer.body);
-            guarded.tells_nothing(&answer, "without a required extension");
+            workspace.assert_tells_nothing(&answer, "without a required extension");
         }
     }
-    assert_eq!(guarded.stage.fake.log()[before..], [], "OpenCode was asked");
-    let listed = told.rpc("ListTasks", json!({})).await;
+    assert_eq!(workspace.fixture.fake.log()[before..], [], "OpenCode was asked");
+    let listed = reported.rpc("ListTasks", json!({})).await;
     assert_eq!(listed.result()["totalSize"], 1);
 }

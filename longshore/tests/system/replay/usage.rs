@@ -3,7 +3,7 @@
 use longshore_testkit::fake_opencode::FakeOpenCode;
 use serde_json::Value;
 
-use crate::replay::fixture::{Seen, notes};
+use crate::replay::fixture::{CheckedStream, extension_notes};
 
 /// Tokens by kind, in the order of [`KINDS`].
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -45,7 +45,7 @@ impl Usage {
     }
 
     /// Of the last status of a task; nothing when it says nothing.
-    pub(crate) fn of_task(seen: &Seen) -> Self {
+    pub(crate) fn of_task(seen: &CheckedStream) -> Self {
         let usage = seen.frames.last().and_then(notes).and_then(|shared| shared.get("usage"));
         Self(KINDS.map(|(_, ours)| {
             usage.and_then(|usage| usage.pointer(ours)).and_then(Value::as_u64).unwrap_or_default()

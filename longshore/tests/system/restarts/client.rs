@@ -8,7 +8,7 @@ use longshore_testkit::raw::{Frame, Frames, RawClient};
 use serde_json::Value;
 
 use crate::restarts::installation::PATIENCE;
-use crate::restarts::protocol::{self, Said, said, state};
+use crate::restarts::protocol::{self, Payload, payload, state};
 
 /// How a client comes back after the restart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,7 +18,7 @@ pub(crate) enum Return {
     /// A subscription, with the id of the last event.
     Subscribe,
     /// A subscription without: the task as it is comes first.
-    SubscribeAnew,
+    SubscribeFromSnapshot,
 }
 
 pub(crate) struct Client {
@@ -30,14 +30,14 @@ pub(crate) struct Client {
     /// How many frames came before the client went away.
     pub(crate) before: usize,
     /// What the last stream said at its end about coming back.
-    pub(crate) told_to_return: Option<Duration>,
+    pub(crate) retry_after: Option<Duration>,
 }
 
 impl Client {
     pub(crate) fn new(speaker: Speaker, url: &str, message: &str) -> Self {
         let raw = speaker::client(speaker, url);
         let message = message.to_owned();
-        Self { speaker, message, raw, stream: None, frames: Vec::new(), before: 0, told_to_return: None }
+        Self { speaker, message, raw, stream: None, frames: Vec::new(), before: 0, retry_after: None }
     }
 
     /// What the message says follows from its name.
@@ -59,7 +59,7 @@ impl Client {
         self.stream = Some(match by {
             Return::SendAgain => self.stream_of_message(&resuming).await,
             Return::Subscribe => speaker::stream(&resuming, &subscription).await,
-            Return::SubscribeAnew => speaker::stream(&self.raw, &subscription).await,
+            Return::SubscribeFromSnapshot => speaker::stream(&self.raw, &subscription).await,
         });
     }
 
@@ -84,7 +84,7 @@ impl Client {
             self.frames.push(frame);
             return true;
         }
-        self.told_to_return = stream.retry();
+        self.retry_after = stream.retry();
         self.stream = None;
         false
     }
@@ -107,7 +107,7 @@ impl Client {
     }
 
     fn task(&self) -> String {
-        let Some(Said::Task(task)) = self.frames.first().map(said) else {
+        let Some(Payload::Task(task)) = self.frames.first().map(payload) else {
             panic!("the stream of {} does not begin with its task: {:?}", self.message, self.frames)
         };
         task["id"].as_str().expect("a task has an id").to_owned()
@@ -115,11 +115,11 @@ impl Client {
 
     /// The state that was told last.
     pub(crate) fn state(&self) -> String {
-        let told = self.frames.iter().rev().find_map(|frame| match said(frame) {
-            Said::Task(told) | Said::Status(told) => Some(state(told)),
-            Said::Artifact(_) => None,
+        let signaled = self.frames.iter().rev().find_map(|frame| match payload(frame) {
+            Payload::Task(signaled) | Payload::Status(signaled) => Some(state(signaled)),
+            Payload::Artifact(_) => None,
         });
-        told.unwrap_or_default()
+        signaled.unwrap_or_default()
     }
 
     /// Whether the newest frame has these words.
@@ -136,13 +136,13 @@ impl Client {
 pub(crate) fn text(frames: &[Frame]) -> String {
     let mut artifacts: Vec<(String, String)> = Vec::new();
     for frame in frames {
-        match said(frame) {
-            Said::Status(_) => {}
-            Said::Task(task) => {
+        match payload(frame) {
+            Payload::Status(_) => {}
+            Payload::Task(task) => {
                 let known = task["artifacts"].as_array().into_iter().flatten();
                 artifacts = known.map(|artifact| (name(artifact), words(artifact))).collect();
             }
-            Said::Artifact(update) => {
+            Payload::Artifact(update) => {
                 let (name, words) = (name(&update["artifact"]), words(&update["artifact"]));
                 match artifacts.iter_mut().find(|(known, _)| *known == name) {
                     Some((_, known)) if update["append"] == true => known.push_str(&words),

@@ -8,18 +8,18 @@ use longshore_testkit::gateway::until;
 use rustix::process::Signal;
 
 use crate::restarts::client::Client;
-use crate::restarts::installation::{PATIENCE, Place};
+use crate::restarts::installation::{PATIENCE, Installation};
 
-fn place() -> (FakeOpenCode, Place) {
+fn installation() -> (FakeOpenCode, Installation) {
     let fake = FakeOpenCode::start();
     fake.otherwise(vec![Turn::new().text("Here.", 1)]);
-    let place = Place::attached(&fake.url(), fake.directory());
-    (fake, place)
+    let installation = Installation::attached(&fake.url(), fake.directory());
+    (fake, installation)
 }
 
 /// A client is served, by whoever it is.
-async fn check_served(place: &Place, message: &str) {
-    let mut client = Client::new(Speaker::ALL[0], &place.url(), message);
+async fn check_served(installation: &Installation, message: &str) {
+    let mut client = Client::new(Speaker::ALL[0], &installation.url(), message);
     client.send().await;
     client.read_to_end().await;
     assert_eq!((client.state().as_str(), client.text().as_str()), ("COMPLETED", "Here."));
@@ -27,80 +27,80 @@ async fn check_served(place: &Place, message: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_wait_it_is_refused_and_says_by_whom_and_what_to_do() {
-    let (_fake, place) = place();
-    let first = place.start(&[]).await;
-    let (status, log) = place.launch(&[]).ended().await;
+    let (_fake, installation) = installation();
+    let first = installation.start(&[]).await;
+    let (status, log) = installation.launch(&[]).ended().await;
     assert_eq!(status.code(), Some(1), "{log}");
     let expected = format!(
         "error: a gateway (process {}) already uses the data directory {}; end it first, let this one wait for it with \
          --lock-wait SECONDS, or choose another directory with --data-dir",
         first.pid(),
-        place.data().display()
+        installation.data().display()
     );
     assert_eq!(log, expected);
-    check_served(&place, "still served").await;
+    check_served(&installation, "still served").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn it_waits_for_the_first_to_end_and_takes_over() {
-    let (_fake, place) = place();
-    let mut first = place.start(&[]).await;
-    check_served(&place, "by the first").await;
-    let mut second = place.launch(&["--lock-wait", "60"]);
-    let said = second.says("Waiting").await;
-    assert!(said.contains(&format!("(process {})", first.pid())) && said.contains("60s"), "{said}");
-    check_served(&place, "by the first again").await;
+    let (_fake, installation) = installation();
+    let mut first = installation.start(&[]).await;
+    check_served(&installation, "by the first").await;
+    let mut second = installation.launch(&["--lock-wait", "60"]);
+    let payload = second.says("Waiting").await;
+    assert!(payload.contains(&format!("(process {})", first.pid())) && payload.contains("60s"), "{payload}");
+    check_served(&installation, "by the first again").await;
     first.signal(Signal::TERM);
     let (status, log) = first.ended().await;
     assert!(status.success(), "it ended with {status}: {log}");
     second.says("  url ").await;
-    check_served(&place, "by the second").await;
+    check_served(&installation, "by the second").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn it_is_refused_when_the_first_does_not_end_in_that_time() {
-    let (_fake, place) = place();
-    let first = place.start(&[]).await;
+    let (_fake, installation) = installation();
+    let first = installation.start(&[]).await;
     let began = Instant::now();
-    let (status, log) = place.launch(&["--lock-wait", "1"]).ended().await;
+    let (status, log) = installation.launch(&["--lock-wait", "1"]).ended().await;
     assert_eq!(status.code(), Some(1), "{log}");
     assert!(began.elapsed() >= Duration::from_secs(1), "it did not wait: {log}");
     let expected = format!(
         "error: a gateway (process {}) still uses the data directory {} after 1s; end it first, or choose another",
         first.pid(),
-        place.data().display()
+        installation.data().display()
     );
     assert!(log.starts_with(&expected), "{log}");
-    check_served(&place, "still served").await;
+    check_served(&installation, "still served").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_is_told_to_end_while_it_waits_does_so_at_once() {
-    let (_fake, place) = place();
-    let first = place.start(&[]).await;
-    let mut second = place.launch(&["--lock-wait", "3600"]);
+    let (_fake, installation) = installation();
+    let first = installation.start(&[]).await;
+    let mut second = installation.launch(&["--lock-wait", "3600"]);
     second.says("Waiting").await;
     second.signal(Signal::TERM);
     let (status, log) = second.ended().await;
     assert!(status.success(), "it ended with {status}: {log}");
-    check_served(&place, "still served").await;
+    check_served(&installation, "still served").await;
     drop(first);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gateway_has_its_directory_until_its_opencode_has_ended() {
-    let place = Place::managing("stubborn");
-    let mut first = place.start(&[]).await;
+    let installation = Installation::managing("stubborn");
+    let mut first = installation.start(&[]).await;
     first.signal(Signal::INT);
-    let ending = std::fs::File::open(place.data().join("managed.lock")).expect("it manages one");
+    let ending = std::fs::File::open(installation.data().join("managed.lock")).expect("it manages one");
     until(PATIENCE, "the first ends an OpenCode that does not want to", || match ending.try_lock() {
         Ok(()) => ending.unlock().is_err(),
         Err(_) => true,
     })
     .await;
-    let (status, log) = place.launch(&[]).ended().await;
+    let (status, log) = installation.launch(&[]).ended().await;
     assert!(status.code() == Some(1) && log.contains("already uses the data directory"), "{status}: {log}");
     let (status, log) = first.ended().await;
     assert!(status.success(), "it ended with {status}: {log}");
-    assert_eq!(place.stop(), "No OpenCode was left running.\n");
+    assert_eq!(installation.stop(), "No OpenCode was left running.\n");
 }

@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 const LONGSHORE: &str = env!("CARGO_BIN_EXE_longshore");
 
 /// Starts, listens and ends as OpenCode does, and knows nothing else.
-const STAND_IN: &str =
+const FAKE_OPENCODE: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/agent-opencode/src/managed/fake_opencode.py");
 
 const MANAGED: &str = "--opencode";
@@ -27,17 +27,17 @@ pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 /// More lines than a start has.
 const LINES: usize = 1_000;
 
-pub(crate) struct Place {
+pub(crate) struct Installation {
     root: TempDir,
     /// The same for every gateway of the place, so that clients find the next one where they found the last.
     port: u16,
     workspace: PathBuf,
     agent: [String; 2],
     /// How the program behaves that stands in for OpenCode.
-    manner: &'static str,
+    behaviour: &'static str,
 }
 
-impl Place {
+impl Installation {
     /// For gateways that are attached to an OpenCode.
     pub(crate) fn attached(opencode_url: &str, workspace: impl Into<PathBuf>) -> Self {
         let root = tempfile::tempdir().expect("a test can make a directory");
@@ -45,15 +45,15 @@ impl Place {
     }
 
     /// For gateways that start the program that stands in for OpenCode, which behaves in this manner.
-    pub(crate) fn managing(manner: &'static str) -> Self {
+    pub(crate) fn managing(behaviour: &'static str) -> Self {
         let root = tempfile::tempdir().expect("a test can make a directory");
         let workspace = root.path().join("workspace");
         std::fs::create_dir(&workspace).expect("a directory can be made");
-        Self::with(root, workspace, [MANAGED, STAND_IN], manner)
+        Self::with(root, workspace, [MANAGED, FAKE_OPENCODE], behaviour)
     }
 
-    fn with(root: TempDir, workspace: PathBuf, agent: [&str; 2], manner: &'static str) -> Self {
-        Self { root, port: free_port(), workspace, agent: agent.map(str::to_owned), manner }
+    fn with(root: TempDir, workspace: PathBuf, agent: [&str; 2], behaviour: &'static str) -> Self {
+        Self { root, port: free_port(), workspace, agent: agent.map(str::to_owned), behaviour }
     }
 
     pub(crate) fn url(&self) -> String {
@@ -103,13 +103,13 @@ impl Place {
             .env("HOME", self.root.path())
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .env("A2A_BEARER_TOKEN", TOKEN)
-            .env("FAKE_OPENCODE", self.manner)
+            .env("FAKE_OPENCODE", self.behaviour)
             .stdin(Stdio::null());
         command
     }
 }
 
-impl Drop for Place {
+impl Drop for Installation {
     /// Leaves nothing running that a test which failed has left.
     fn drop(&mut self) {
         if self.agent[0] == MANAGED {

@@ -46,22 +46,22 @@ fn checked(answer: Answer) -> Value {
 }
 
 /// What a frame says.
-pub(crate) enum Said<'a> {
+pub(crate) enum Payload<'a> {
     Task(&'a Value),
     Status(&'a Value),
     Artifact(&'a Value),
 }
 
 /// 1.0 and REST name what they say; JSON-RPC of 0.3 marks it with its kind.
-pub(crate) fn said(frame: &Frame) -> Said<'_> {
+pub(crate) fn payload(frame: &Frame) -> Payload<'_> {
     let json = &frame.json;
     match json["kind"].as_str() {
-        Some("task") => Said::Task(json),
-        Some("status-update") => Said::Status(json),
-        Some("artifact-update") => Said::Artifact(json),
-        _ if json["task"].is_object() => Said::Task(&json["task"]),
-        _ if json["statusUpdate"].is_object() => Said::Status(&json["statusUpdate"]),
-        _ if json["artifactUpdate"].is_object() => Said::Artifact(&json["artifactUpdate"]),
+        Some("task") => Payload::Task(json),
+        Some("status-update") => Payload::Status(json),
+        Some("artifact-update") => Payload::Artifact(json),
+        _ if json["task"].is_object() => Payload::Task(&json["task"]),
+        _ if json["statusUpdate"].is_object() => Payload::Status(&json["statusUpdate"]),
+        _ if json["artifactUpdate"].is_object() => Payload::Artifact(&json["artifactUpdate"]),
         _ => panic!("no client knows this frame: {json}"),
     }
 }

@@ -10,7 +10,7 @@ use longshore_testkit::gateway::{Record, is_alive};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::restarts::client::{Client, Return};
-use crate::restarts::installation::{Gateway, Place};
+use crate::restarts::installation::{Gateway, Installation};
 
 /// More than all buffers between a gateway and a client hold together.
 const PIECES: usize = 400;
@@ -20,37 +20,37 @@ const PIECE: usize = 32 * 1024;
 const REST: Duration = Duration::from_secs(7);
 
 /// A gateway in the middle of a turn of which one client reads everything, and another nothing.
-struct Stuck {
+struct StalledClient {
     fake: FakeOpenCode,
-    place: Place,
+    installation: Installation,
     gateway: Gateway,
     gate: Gate,
     reads: Client,
     stalls: Client,
 }
 
-impl Stuck {
+impl StalledClient {
     async fn start(flags: &[&str]) -> Self {
         let (fake, gate) = (FakeOpenCode::start(), Gate::new());
         let pieces = (0..PIECES).map(|piece| format!("[{piece}]{}", "~".repeat(PIECE)));
         fake.queue(Turn::new().deltas(pieces).hold(&gate).text("The end.", 1));
-        let place = Place::attached(&fake.url(), fake.directory());
-        let gateway = place.start(flags).await;
+        let installation = Installation::attached(&fake.url(), fake.directory());
+        let gateway = installation.start(flags).await;
         // Whoever sends the same message gets the same task.
         let [mut reads, mut stalls] = [Speaker::ALL[0], Speaker::ALL[1]]
-            .map(|speaker| Client::new(speaker, &place.url(), "a long text"));
+            .map(|speaker| Client::new(speaker, &installation.url(), "a long text"));
         stalls.send().await;
         reads.send().await;
         let last = format!("[{}]", PIECES - 1);
         reads.read_until("everything was said", |client| client.newest_says(&last)).await;
-        Self { fake, place, gateway, gate, reads, stalls }
+        Self { fake, installation, gateway, gate, reads, stalls }
     }
 
     /// Starts the next gateway, where both clients get everything.
     async fn go_on(mut self) {
-        let told = self.fake.truth().remove(0);
-        assert_eq!((told.times, told.fate), (1, Fate::Runs), "{}", told.words);
-        let _gateway = self.place.start(&[]).await;
+        let signaled = self.fake.truth().remove(0);
+        assert_eq!((signaled.times, signaled.fate), (1, Fate::Runs), "{}", signaled.words);
+        let _gateway = self.installation.start(&[]).await;
         self.reads.come_back(Return::Subscribe).await;
         self.stalls.send().await;
         self.gate.open();
@@ -58,7 +58,7 @@ impl Stuck {
             client.read_to_end().await;
             assert_eq!(client.state(), "COMPLETED");
             assert!(
-                client.text() == format!("{}The end.", told.text),
+                client.text() == format!("{}The end.", signaled.text),
                 "{} has another text",
                 client.speaker.name()
             );
@@ -69,34 +69,34 @@ impl Stuck {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_does_not_read_holds_the_end_for_the_grace_and_no_longer() {
-    let mut stuck = Stuck::start(&["--shutdown-grace", "1.5"]).await;
-    let told = Instant::now();
-    stuck.gateway.signal(Signal::TERM);
-    stuck.reads.read_to_end().await;
-    assert!(stuck.reads.told_to_return.is_some(), "a client that reads is told to come back all the same");
-    stuck.gateway.logs("connections cut at the end of the grace").await;
-    let grace = told.elapsed();
+    let mut stalled = StalledClient::start(&["--shutdown-grace", "1.5"]).await;
+    let signaled = Instant::now();
+    stalled.gateway.signal(Signal::TERM);
+    stalled.reads.read_to_end().await;
+    assert!(stalled.reads.retry_after.is_some(), "a client that reads is told to come back all the same");
+    stalled.gateway.logs("connections cut at the end of the grace").await;
+    let grace = signaled.elapsed();
     assert!(grace >= Duration::from_millis(1500), "the client was not stuck: {grace:?}");
-    let (status, log) = stuck.gateway.ended().await;
-    let took = told.elapsed();
+    let (status, log) = stalled.gateway.ended().await;
+    let took = signaled.elapsed();
     assert!(status.success(), "it ended with {status}: {log}");
     assert!(took < Duration::from_millis(1500) + REST, "it took {took:?}: {log}");
-    stuck.go_on().await;
+    stalled.go_on().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_is_told_twice_does_not_wait_and_leaves_the_turn_all_the_same() {
-    let mut stuck = Stuck::start(&["--shutdown-grace", "3600"]).await;
-    stuck.gateway.signal(Signal::TERM);
-    stuck.reads.read_to_end().await;
-    assert!(stuck.reads.told_to_return.is_some());
-    assert!(!stuck.gateway.has_ended(), "nobody was stuck");
-    stuck.gateway.signal(Signal::TERM);
-    let told = Instant::now();
-    let (status, log) = stuck.gateway.ended().await;
+    let mut stalled = StalledClient::start(&["--shutdown-grace", "3600"]).await;
+    stalled.gateway.signal(Signal::TERM);
+    stalled.reads.read_to_end().await;
+    assert!(stalled.reads.retry_after.is_some());
+    assert!(!stalled.gateway.has_ended(), "nobody was stuck");
+    stalled.gateway.signal(Signal::TERM);
+    let signaled = Instant::now();
+    let (status, log) = stalled.gateway.ended().await;
     assert!(status.success() && log.contains("second signal"), "it ended with {status}: {log}");
-    assert!(told.elapsed() < REST, "it took {:?}: {log}", told.elapsed());
-    stuck.go_on().await;
+    assert!(signaled.elapsed() < REST, "it took {:?}: {log}", signaled.elapsed());
+    stalled.go_on().await;
 }
 
 /// When a gateway that starts is told to end.
@@ -113,10 +113,10 @@ async fn a_gateway_that_is_told_to_end_while_it_starts_ends_and_loses_nothing() 
     const TASKS: usize = 20;
     let (fake, gate) = (FakeOpenCode::start(), Gate::new());
     fake.otherwise(vec![Turn::new().text("Half.", 1).hold(&gate).text(" Whole.", 1)]);
-    let place = Place::attached(&fake.url(), fake.directory());
-    let mut gateway = place.start(&[]).await;
+    let installation = Installation::attached(&fake.url(), fake.directory());
+    let mut gateway = installation.start(&[]).await;
     let mut clients: Vec<Client> = (0..TASKS)
-        .map(|number| Client::new(Speaker::ALL[number % 4], &place.url(), &format!("message {number}")))
+        .map(|number| Client::new(Speaker::ALL[number % 4], &installation.url(), &format!("message {number}")))
         .collect();
     join_all(clients.iter_mut().map(async |client| {
         client.send().await;
@@ -131,21 +131,21 @@ async fn a_gateway_that_is_told_to_end_while_it_starts_ends_and_loses_nothing() 
     let moments = [0, 5, 10, 15, 20, 30, 40, 60, 80].map(Moment::After);
     let logged = ["taking up a task", "took up unfinished tasks"].map(Moment::Logged);
     for moment in moments.into_iter().chain(logged) {
-        let mut gateway = place.launch(&[]);
+        let mut gateway = installation.launch(&[]);
         match moment {
             Moment::After(milliseconds) => tokio::time::sleep(Duration::from_millis(milliseconds)).await,
             Moment::Logged(words) => drop(gateway.logs(words).await),
         }
-        let told = Instant::now();
+        let signaled = Instant::now();
         gateway.signal(Signal::TERM);
         let (status, log) = gateway.ended().await;
         // It may not have come to catching signals. Then it has not come to anything else either.
         let at_once = status.signal() == Some(Signal::TERM.as_raw()) && log.is_empty();
         assert!(status.success() || at_once, "told {moment:?} it ended with {status}: {log}");
-        assert!(told.elapsed() < REST, "told {moment:?} it took {:?}: {log}", told.elapsed());
+        assert!(signaled.elapsed() < REST, "told {moment:?} it took {:?}: {log}", signaled.elapsed());
     }
 
-    let _gateway = place.start(&[]).await;
+    let _gateway = installation.start(&[]).await;
     join_all(clients.iter_mut().map(|client| client.come_back(Return::SendAgain))).await;
     gate.open();
     join_all(clients.iter_mut().map(Client::read_to_end)).await;
@@ -160,37 +160,37 @@ async fn a_gateway_that_is_told_to_end_while_it_starts_ends_and_loses_nothing() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_opencode_that_was_about_to_start_ends_with_its_gateway() {
-    let place = Place::managing("mute");
-    let mut gateway = place.launch(&[]);
+    let installation = Installation::managing("mute");
+    let mut gateway = installation.launch(&[]);
     gateway.says("Starting OpenCode").await;
-    let told = Instant::now();
+    let signaled = Instant::now();
     gateway.signal(Signal::TERM);
     let (status, log) = gateway.ended().await;
     assert!(status.success(), "it ended with {status}: {log}");
-    assert!(told.elapsed() < REST, "it took {:?}: {log}", told.elapsed());
-    assert_eq!(place.stop(), "No OpenCode was left running.\n");
+    assert!(signaled.elapsed() < REST, "it took {:?}: {log}", signaled.elapsed());
+    assert_eq!(installation.stop(), "No OpenCode was left running.\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_that_was_left_running_is_the_next_starts_also_when_that_is_told_to_end() {
     for (signal, stays) in [(Signal::TERM, true), (Signal::INT, false)] {
-        let place = Place::managing("");
-        let mut gateway = place.start(&[]).await;
-        let opencode = Record::read(&place.data()).expect("it runs").pid;
+        let installation = Installation::managing("");
+        let mut gateway = installation.start(&[]).await;
+        let opencode = Record::read(&installation.data()).expect("it runs").pid;
         end(&mut gateway, Signal::TERM).await;
         assert!(is_alive(opencode), "it ended with its gateway");
 
         // While it stands still the next gateway cannot know whether it can be taken over.
         send(opencode, Signal::STOP);
-        gateway = place.launch(&[]);
+        gateway = installation.launch(&[]);
         gateway.says("Starting OpenCode").await;
         let log = end(&mut gateway, signal).await;
         assert_eq!(is_alive(opencode), stays, "after {signal:?}: {log}");
         if stays {
             send(opencode, Signal::CONT);
-            gateway = place.launch(&[]);
+            gateway = installation.launch(&[]);
             gateway.says("taken over from the last run").await;
-            assert_eq!(Record::read(&place.data()).expect("it runs").pid, opencode);
+            assert_eq!(Record::read(&installation.data()).expect("it runs").pid, opencode);
             let log = end(&mut gateway, Signal::INT).await;
             assert!(!is_alive(opencode), "Ctrl-C left it running: {log}");
         }

@@ -11,7 +11,7 @@ use longshore_testkit::raw::Frame;
 use rustix::process::Signal;
 
 use crate::restarts::client::{Client, Return, text};
-use crate::restarts::installation::{PATIENCE, Place};
+use crate::restarts::installation::{PATIENCE, Installation};
 use crate::restarts::protocol::state;
 
 const CLIENTS: usize = 50;
@@ -34,9 +34,9 @@ enum Kind {
 
 /// One of the fifty.
 #[derive(Clone, Copy, Debug)]
-struct Errand(usize);
+struct Scenario(usize);
 
-impl Errand {
+impl Scenario {
     /// Every kind comes with every speaker, and those twice at least.
     fn kind(self) -> Kind {
         [Kind::Asks, Kind::Talks, Kind::Ends, Kind::Works, Kind::Talks][self.0 % 5]
@@ -52,7 +52,7 @@ impl Errand {
         match ((self.0 / 20 + self.0 % 2) % 2, self.0 / 2 % 2) {
             (0, _) => Return::SendAgain,
             (_, 0) => Return::Subscribe,
-            (_, _) => Return::SubscribeAnew,
+            (_, _) => Return::SubscribeFromSnapshot,
         }
     }
 
@@ -113,24 +113,24 @@ struct Gates {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sigterm_in_the_middle_of_fifty_streams_costs_their_clients_nothing() {
-    let errands: Vec<Errand> = (0..CLIENTS).map(Errand).collect();
+    let scenarios: Vec<Scenario> = (0..CLIENTS).map(Scenario).collect();
     let gates = Gates::default();
     let fake = FakeOpenCode::start();
     let turns: BTreeMap<String, Turn> =
-        errands.iter().map(|errand| (errand.message(), errand.turn(&gates))).collect();
+        scenarios.iter().map(|scenario| (scenario.message(), scenario.turn(&gates))).collect();
     fake.answering(move |words| turns[words].clone());
-    let place = Place::attached(&fake.url(), fake.directory());
-    let mut gateway = place.start(&[]).await;
+    let installation = Installation::attached(&fake.url(), fake.directory());
+    let mut gateway = installation.start(&[]).await;
 
     let mut clients: Vec<Client> =
-        errands.iter().map(|errand| Client::new(errand.speaker(), &place.url(), &errand.message())).collect();
+        scenarios.iter().map(|scenario| Client::new(scenario.speaker(), &installation.url(), &scenario.message())).collect();
     // Those last whose turns wait for nobody.
     for talks in [false, true] {
-        let of_kind = |errand: &Errand| (errand.kind() == Kind::Talks) == talks;
-        let some = clients.iter_mut().zip(&errands).filter(|(_, errand)| of_kind(errand));
-        join_all(some.map(async |(client, errand)| {
+        let of_kind = |scenario: &Scenario| (scenario.kind() == Kind::Talks) == talks;
+        let some = clients.iter_mut().zip(&scenarios).filter(|(_, scenario)| of_kind(scenario));
+        join_all(some.map(async |(client, scenario)| {
             client.send().await;
-            client.read_until("it is under way", |client| errand.is_under_way(client)).await;
+            client.read_until("it is under way", |client| scenario.is_under_way(client)).await;
         }))
         .await;
     }
@@ -143,7 +143,7 @@ async fn sigterm_in_the_middle_of_fifty_streams_costs_their_clients_nothing() {
     assert!(status.success(), "it ended with {status}: {log}");
     assert!(took < GRACE && !log.contains("cut at the end"), "it took {took:?}: {log}");
     for client in &clients {
-        assert_eq!(client.told_to_return, Some(Duration::from_secs(1)), "{}", client.message);
+        assert_eq!(client.retry_after, Some(Duration::from_secs(1)), "{}", client.message);
         assert_ne!(client.state(), "COMPLETED", "{} was over before the stop", client.message);
     }
     check_prompts(&fake, Fate::Runs);
@@ -153,17 +153,17 @@ async fn sigterm_in_the_middle_of_fifty_streams_costs_their_clients_nothing() {
     gates.away.open();
     until(PATIENCE, "the agent goes on while the gateway is away", || {
         let known = fake.truth();
-        errands.iter().zip(&clients).all(|(errand, client)| {
-            let known = known.iter().find(|known| known.words == errand.message());
-            known.is_some_and(|known| errand.has_gone_on(known, &client.text()))
+        scenarios.iter().zip(&clients).all(|(scenario, client)| {
+            let known = known.iter().find(|known| known.words == scenario.message());
+            known.is_some_and(|known| scenario.has_gone_on(known, &client.text()))
         })
     })
     .await;
 
-    let mut gateway = place.start(&[]).await;
-    join_all(clients.iter_mut().zip(&errands).map(async |(client, errand)| {
-        client.come_back(errand.returns()).await;
-        if errand.kind() == Kind::Asks {
+    let mut gateway = installation.start(&[]).await;
+    join_all(clients.iter_mut().zip(&scenarios).map(async |(client, scenario)| {
+        client.come_back(scenario.returns()).await;
+        if scenario.kind() == Kind::Asks {
             assert_eq!(state(&client.stored().await), "INPUT_REQUIRED", "{}", client.message);
             client.permit().await;
         }
@@ -176,19 +176,19 @@ async fn sigterm_in_the_middle_of_fifty_streams_costs_their_clients_nothing() {
     assert_eq!(fake.open_asks(), [""; 0]);
     let truth: BTreeMap<String, String> =
         fake.truth().into_iter().map(|known| (known.words, known.text)).collect();
-    for (client, errand) in clients.iter().zip(&errands) {
+    for (client, scenario) in clients.iter().zip(&scenarios) {
         let name = format!(
             "{} of {} ({:?}, {:?})",
             client.message,
             client.speaker.name(),
-            errand.kind(),
-            errand.returns()
+            scenario.kind(),
+            scenario.returns()
         );
-        assert_eq!((client.state().as_str(), client.told_to_return), ("COMPLETED", None), "{name}");
+        assert_eq!((client.state().as_str(), client.retry_after), ("COMPLETED", None), "{name}");
         assert_eq!(client.text(), truth[&client.message], "{name}");
         let uncut = client.uncut().await;
         assert_eq!(text(&uncut), client.text(), "{name}");
-        check_events(client, errand.returns(), &uncut, &name);
+        check_events(client, scenario.returns(), &uncut, &name);
     }
     gateway.signal(Signal::TERM);
     let (status, log) = gateway.ended().await;
@@ -208,7 +208,7 @@ fn check_prompts(agent: &FakeOpenCode, fate: Fate) {
 
 /// Over both streams together every event came once, in order. Who subscribes anew gets what came meanwhile as one.
 fn check_events(client: &Client, by: Return, uncut: &[Frame], name: &str) {
-    if by != Return::SubscribeAnew {
+    if by != Return::SubscribeFromSnapshot {
         assert_eq!(client.frames, uncut, "{name}");
     }
     let all = numbers(uncut);
@@ -219,7 +219,7 @@ fn check_events(client: &Client, by: Return, uncut: &[Frame], name: &str) {
     let (before, after) = client.frames.split_at(client.before);
     let (before, after) = (numbers(before), numbers(after));
     assert_eq!(before, all[..before.len()], "{name}: before the stop");
-    if by == Return::SubscribeAnew {
+    if by == Return::SubscribeFromSnapshot {
         assert!(after[0] >= before[before.len() - 1], "{name}: the task is older than what was seen");
         let rest: Vec<u64> = all.into_iter().filter(|number| *number > after[0]).collect();
         assert_eq!(after[1..], rest, "{name}: after the restart");

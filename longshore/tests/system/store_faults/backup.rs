@@ -8,7 +8,7 @@ use longshore_testkit::fake_opencode::{FakeOpenCode, Gate, Turn};
 use longshore_testkit::raw::{self, Frame, Frames};
 use tokio::sync::watch;
 
-use crate::store_faults::data_dir::Place;
+use crate::store_faults::data_dir::DataDir;
 use crate::store_faults::gateway::{Gateway, check_numbers, end_of, longshore, rest, task_of, text_of};
 
 const TURNS: usize = 3;
@@ -24,8 +24,8 @@ async fn follow(mut stream: Frames, told: watch::Sender<u64>) -> Vec<Frame> {
     frames
 }
 
-async fn run_backup(place: &Place, target: &Path) {
-    let mut command = tokio::process::Command::from(longshore(place, "backup"));
+async fn run_backup(data_dir: &DataDir, target: &Path) {
+    let mut command = tokio::process::Command::from(longshore(data_dir, "backup"));
     let output = command.arg(target).output().await.expect("longshore can be run");
     let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{stdout}{stderr}");
@@ -47,7 +47,7 @@ fn logs(backup: &Path) -> Vec<(String, Vec<u64>)> {
         let numbers: Vec<u64> = numbers.map(|number| number.expect("a number").unsigned_abs()).collect();
         // The row of a task tells of no status that its log lacks, and the log has no holes.
         assert!(numbers.contains(&newest_status.unsigned_abs()), "a status without its event");
-        assert!((1..).zip(&numbers).all(|(place, number)| place == *number), "{numbers:?}");
+        assert!((1..).zip(&numbers).all(|(expected, number)| expected == *number), "{numbers:?}");
         (id, numbers)
     };
     tasks.map(read).collect()
@@ -62,8 +62,8 @@ fn pieces(gates: &[Gate]) -> Turn {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn backups_while_turns_stream_are_whole_and_can_be_served() {
-    let (place, fake, tasks) = (Place::plain(), FakeOpenCode::start(), Tasks::new());
-    let gateway = Gateway::start(&place, &fake).await;
+    let (data_dir, fake, tasks) = (DataDir::plain(), FakeOpenCode::start(), Tasks::new());
+    let gateway = Gateway::start(&data_dir, &fake).await;
     let (mut followers, mut heard, mut gates) = (Vec::new(), Vec::new(), Vec::new());
     for turn in 0..TURNS {
         let holds: Vec<Gate> = (0..=BACKUPS).map(|_| Gate::new()).collect();
@@ -87,7 +87,7 @@ async fn backups_while_turns_stream_are_whole_and_can_be_served() {
             holds[number].open();
         }
         let target = targets.path().join(format!("backup-{number}"));
-        run_backup(&place, &target).await;
+        run_backup(&data_dir, &target).await;
         let later: Vec<u64> = heard.iter().map(|hearing| *hearing.borrow()).collect();
         let logs = logs(&target);
         assert_eq!(logs.len(), TURNS);
@@ -112,7 +112,7 @@ async fn backups_while_turns_stream_are_whole_and_can_be_served() {
 
     // Every copy is served: its tasks are taken up, and end as they did.
     for (target, logs) in [&backups[0], &backups[BACKUPS / 2], &backups[BACKUPS - 1]] {
-        let copy = Place::at(target);
+        let copy = DataDir::at(target);
         let gateway = Gateway::start(&copy, &fake).await;
         for (frames, (task, numbers)) in whole.iter().zip(logs) {
             assert_eq!(*task, task_of(frames));

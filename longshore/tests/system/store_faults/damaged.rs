@@ -4,13 +4,13 @@ use longshore_testkit::fake_opencode::{FakeOpenCode, Gate, Turn};
 use rusqlite::Connection;
 use serde_json::json;
 
-use crate::store_faults::data_dir::Place;
+use crate::store_faults::data_dir::DataDir;
 use crate::store_faults::gateway::{Gateway, end_of, task_of, text_of, until_text};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_task_ends_with_a_reason_and_the_others_go_on() {
-    let (place, fake) = (Place::plain(), FakeOpenCode::start());
-    let gateway = Gateway::start(&place, &fake).await;
+    let (data_dir, fake) = (DataDir::plain(), FakeOpenCode::start());
+    let gateway = Gateway::start(&data_dir, &fake).await;
     let gates = [Gate::new(), Gate::new(), Gate::new()];
     let mut tasks = Vec::new();
     for (name, gate) in ["spoiled", "flipped", "sound"].into_iter().zip(&gates) {
@@ -25,13 +25,13 @@ async fn a_damaged_task_ends_with_a_reason_and_the_others_go_on() {
         // Text that is none.
         "UPDATE tasks SET prompt = CAST(x'ff' AS TEXT) WHERE id = ?",
     ];
-    let db = Connection::open(place.data().join("longshore.db")).expect("the file is there");
+    let db = Connection::open(data_dir.path().join("longshore.db")).expect("the file is there");
     for (damage, task) in damages.iter().zip(&tasks) {
         assert!(db.execute(damage, [task]).expect("the file can be written") > 0);
     }
     drop(db);
 
-    let gateway = Gateway::start(&place, &fake).await;
+    let gateway = Gateway::start(&data_dir, &fake).await;
     let mut ended = Vec::new();
     for task in &tasks[..2] {
         let spoiled = gateway.client.task(task).await;
@@ -65,7 +65,7 @@ async fn a_damaged_task_ends_with_a_reason_and_the_others_go_on() {
     assert_eq!((text_of(&log), end_of(&log)), ("one two".to_owned(), "TASK_STATE_COMPLETED"));
     // What was written about the damage stays.
     gateway.kill().await;
-    let gateway = Gateway::start(&place, &fake).await;
+    let gateway = Gateway::start(&data_dir, &fake).await;
     for (task, ended) in tasks.iter().zip(&ended) {
         assert_eq!(gateway.client.task(task).await, *ended);
     }

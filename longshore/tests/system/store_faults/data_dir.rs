@@ -17,7 +17,7 @@ use tempfile::TempDir;
 const TMPFS: &str = "size=6m,mode=700";
 
 /// Dropping it removes everything.
-pub(crate) struct Place {
+pub(crate) struct DataDir {
     root: TempDir,
     data: PathBuf,
     disk: Disk,
@@ -29,7 +29,7 @@ enum Disk {
     Plain,
     Tmpfs(Namespace),
     /// Nobody may write to the data directory, not even a privileged user.
-    Guarded,
+    WriteProtected,
 }
 
 /// A process that does nothing but keep a mount namespace.
@@ -39,7 +39,7 @@ struct Namespace {
     stdin: Option<ChildStdin>,
 }
 
-impl Place {
+impl DataDir {
     /// An ordinary directory. Its disk is filled by a limit.
     pub(crate) fn plain() -> Self {
         let root = root();
@@ -70,7 +70,7 @@ impl Place {
     }
 
     /// A data directory that nobody may write to.
-    pub(crate) fn guarded(prepare: impl FnOnce(&Path)) -> Self {
+    pub(crate) fn write_protected(prepare: impl FnOnce(&Path)) -> Self {
         let root = root();
         prepare(&data_in(&root));
         Self::guarded_at(root)
@@ -78,7 +78,7 @@ impl Place {
 
     fn guarded_at(root: TempDir) -> Self {
         set_writable(&data_in(&root), false);
-        Self::new(root, Disk::Guarded)
+        Self::new(root, Disk::WriteProtected)
     }
 
     fn new(root: TempDir, disk: Disk) -> Self {
@@ -87,21 +87,21 @@ impl Place {
 
     /// A data directory that is there already.
     pub(crate) fn at(data: &Path) -> Self {
-        let mut place = Self::plain();
-        data.clone_into(&mut place.data);
-        place
+        let mut data_dir = Self::plain();
+        data.clone_into(&mut data_dir.data);
+        data_dir
     }
 
     /// As the gateway names it.
-    pub(crate) fn data(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         self.data.clone()
     }
 
     /// The same directory as this process can reach it.
-    pub(crate) fn reachable_data(&self) -> PathBuf {
+    pub(crate) fn reachable_path(&self) -> PathBuf {
         match &self.disk {
-            Disk::Plain | Disk::Guarded => self.data(),
-            Disk::Tmpfs(namespace) => namespace.path(&self.data()),
+            Disk::Plain | Disk::WriteProtected => self.path(),
+            Disk::Tmpfs(namespace) => namespace.path(&self.path()),
         }
     }
 
@@ -109,7 +109,7 @@ impl Place {
         self.root.path().join("home")
     }
 
-    pub(crate) fn is_a_disk(&self) -> bool {
+    pub(crate) fn is_own_disk(&self) -> bool {
         matches!(self.disk, Disk::Tmpfs(_))
     }
 
@@ -122,12 +122,12 @@ impl Place {
                 command
             }
             // A privileged user writes in spite of the rights, unless that privilege is dropped.
-            Disk::Guarded if is_writable(&self.data) => {
+            Disk::WriteProtected if is_writable(&self.data) => {
                 let mut command = Command::new("setpriv");
                 command.args(["--bounding-set", "-dac_override,-dac_read_search", "--", program]);
                 command
             }
-            Disk::Plain | Disk::Guarded => Command::new(program),
+            Disk::Plain | Disk::WriteProtected => Command::new(program),
             Disk::Tmpfs(namespace) => {
                 let mut command = Command::new("nsenter");
                 let keeper = namespace.keeper.id().to_string();
@@ -167,13 +167,13 @@ impl Place {
     }
 
     fn ballast(&self) -> PathBuf {
-        self.reachable_data().join("ballast")
+        self.reachable_path().join("ballast")
     }
 }
 
-impl Drop for Place {
+impl Drop for DataDir {
     fn drop(&mut self) {
-        if matches!(self.disk, Disk::Guarded) {
+        if matches!(self.disk, Disk::WriteProtected) {
             // Or the directory could not be removed.
             set_writable(&self.data, true);
         }

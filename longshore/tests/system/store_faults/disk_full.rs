@@ -6,7 +6,7 @@ use std::time::Duration;
 use longshore_testkit::fake_opencode::{FakeOpenCode, Gate, Turn};
 use longshore_testkit::raw::{self, Frame, Frames};
 
-use crate::store_faults::data_dir::Place;
+use crate::store_faults::data_dir::DataDir;
 use crate::store_faults::gateway::{Gateway, check_numbers, end_of, rest, task_of, text_of, until_text};
 use crate::store_faults::refusals::SPEAKERS;
 
@@ -17,7 +17,7 @@ const LATER: &str = "said while nothing could be written. ";
 const MOMENT: Duration = Duration::from_millis(250);
 
 /// A gateway whose disk is full in the middle of a turn, and everything that it has acknowledged.
-struct Full {
+struct FullDisk {
     fake: FakeOpenCode,
     gateway: Gateway,
     words: &'static str,
@@ -30,10 +30,10 @@ struct Full {
     gate: Gate,
 }
 
-impl Full {
-    async fn on(place: &Place) -> Self {
+impl FullDisk {
+    async fn on(data_dir: &DataDir) -> Self {
         let fake = FakeOpenCode::start();
-        let gateway = Gateway::start(place, &fake).await;
+        let gateway = Gateway::start(data_dir, &fake).await;
         fake.queue(Turn::new().text("done", 2).finish("stop"));
         let over = rest(gateway.stream("over", "a turn that ends").await).await;
         assert_eq!(end_of(&over), "TASK_STATE_COMPLETED");
@@ -44,8 +44,8 @@ impl Full {
         let mut stream = gateway.stream("running", "a turn that runs").await;
         let seen = until_text(&mut stream, HEARD.trim_end()).await;
         gate.reached().await;
-        place.fill(Some(gateway.pid()));
-        let words = if place.is_a_disk() { "full" } else { "cannot be written or read" };
+        data_dir.fill(Some(gateway.pid()));
+        let words = if data_dir.is_own_disk() { "full" } else { "cannot be written or read" };
         Self {
             fake,
             words,
@@ -60,8 +60,8 @@ impl Full {
 
     /// Everything new is refused, on every line and binding, and nothing of it is there. What is there can be read.
     async fn check_refusals(&mut self) {
-        for (place, speaker) in SPEAKERS.into_iter().enumerate() {
-            let refused = speaker.send(&self.gateway, &format!("refused-{place}"), "one more").await;
+        for (index, speaker) in SPEAKERS.into_iter().enumerate() {
+            let refused = speaker.send(&self.gateway, &format!("refused-{index}"), "one more").await;
             refused.expect_err("nothing more fits").check(self.words);
             self.gateway.check_alive();
         }
@@ -99,14 +99,14 @@ fn whole() -> String {
     format!("{HEARD}{}", LATER.repeat(40))
 }
 
-async fn it_goes_on_when_there_is_room(place: &Place) {
-    let mut full = Full::on(place).await;
+async fn it_goes_on_when_there_is_room(data_dir: &DataDir) {
+    let mut full = FullDisk::on(data_dir).await;
     full.check_refusals().await;
     full.check_that_nothing_is_told().await;
 
-    place.free(Some(full.gateway.pid()));
+    data_dir.free(Some(full.gateway.pid()));
     let acknowledged = full.acknowledged();
-    let Full { fake, gateway, over, running, mut seen, stream, .. } = full;
+    let FullDisk { fake, gateway, over, running, mut seen, stream, .. } = full;
     seen.extend(rest(stream).await);
     check_numbers(&seen);
     assert_eq!((text_of(&seen), end_of(&seen)), (whole(), "TASK_STATE_COMPLETED"));
@@ -114,8 +114,8 @@ async fn it_goes_on_when_there_is_room(place: &Place) {
 
     // Who was refused sends again, and each message becomes one task and one prompt.
     let mut tasks = acknowledged;
-    for (place, speaker) in SPEAKERS.into_iter().enumerate() {
-        let task = speaker.send(&gateway, &format!("refused-{place}"), "one more").await;
+    for (index, speaker) in SPEAKERS.into_iter().enumerate() {
+        let task = speaker.send(&gateway, &format!("refused-{index}"), "one more").await;
         tasks.insert(task.unwrap_or_else(|refusal| panic!("there is room: {refusal:?}")));
     }
     assert_eq!(tasks.len(), 2 + SPEAKERS.len());
@@ -128,24 +128,24 @@ async fn it_goes_on_when_there_is_room(place: &Place) {
     assert_eq!(fake.prompts().len(), tasks.len());
 
     gateway.kill().await;
-    let gateway = Gateway::start(place, &fake).await;
+    let gateway = Gateway::start(data_dir, &fake).await;
     assert_eq!(gateway.listed().await, tasks);
     for (task, log) in logs {
         assert_eq!(gateway.log_of(&task).await, log, "another log after a crash");
     }
 }
 
-async fn a_crash_meanwhile_loses_nothing(place: &Place) {
-    let mut full = Full::on(place).await;
+async fn a_crash_meanwhile_loses_nothing(data_dir: &DataDir) {
+    let mut full = FullDisk::on(data_dir).await;
     full.check_refusals().await;
     full.check_that_nothing_is_told().await;
     let tasks = full.acknowledged();
-    let Full { fake, gateway, over, running, seen, .. } = full;
+    let FullDisk { fake, gateway, over, running, seen, .. } = full;
     gateway.kill().await;
 
     // It starts on the full disk, and shows what it has.
-    let mut gateway = Gateway::start(place, &fake).await;
-    place.free(place.is_a_disk().then_some(gateway.pid()));
+    let mut gateway = Gateway::start(data_dir, &fake).await;
+    data_dir.free(data_dir.is_own_disk().then_some(gateway.pid()));
     assert_eq!(gateway.listed().await, tasks);
     assert_eq!(gateway.log_of(&over.0).await, over.1);
     let log = gateway.log_of(&running).await;
@@ -158,72 +158,72 @@ async fn a_crash_meanwhile_loses_nothing(place: &Place) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gateway_goes_on_when_a_full_disk_has_room_again() {
-    it_goes_on_when_there_is_room(&Place::small_disk()).await;
+    it_goes_on_when_there_is_room(&DataDir::small_disk()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gateway_goes_on_when_a_limit_on_its_files_is_lifted() {
-    it_goes_on_when_there_is_room(&Place::plain()).await;
+    it_goes_on_when_there_is_room(&DataDir::plain()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_crash_while_the_disk_is_full_loses_nothing() {
-    a_crash_meanwhile_loses_nothing(&Place::small_disk()).await;
+    a_crash_meanwhile_loses_nothing(&DataDir::small_disk()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_crash_under_a_limit_on_files_loses_nothing() {
-    a_crash_meanwhile_loses_nothing(&Place::plain()).await;
+    a_crash_meanwhile_loses_nothing(&DataDir::plain()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_first_start_on_a_full_disk_says_so_and_leaves_a_place_that_can_be_used() {
-    a_first_start_says_so(&Place::small_disk()).await;
+    a_first_start_says_so(&DataDir::small_disk()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_first_start_under_a_limit_on_files_says_so_and_leaves_a_place_that_can_be_used() {
-    a_first_start_says_so(&Place::plain()).await;
+    a_first_start_says_so(&DataDir::plain()).await;
 }
 
-async fn a_first_start_says_so(place: &Place) {
+async fn a_first_start_says_so(data_dir: &DataDir) {
     let fake = FakeOpenCode::start();
-    place.fill(None);
-    let Err(ended) = Gateway::try_start(place, &fake).await else { panic!("it started without a store") };
+    data_dir.fill(None);
+    let Err(ended) = Gateway::try_start(data_dir, &fake).await else { panic!("it started without a store") };
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""), "{}", ended.stderr);
     let last = ended.stderr.lines().last().unwrap_or_default();
     assert!(last.starts_with("error: cannot "), "{}", ended.stderr);
-    assert!(last.contains(place.data().to_str().expect("UTF-8")), "it does not say where: {last}");
+    assert!(last.contains(data_dir.path().to_str().expect("UTF-8")), "it does not say where: {last}");
     assert!(last.contains("room") || last.contains("full"), "it does not say what to do: {last}");
-    place.free(None);
-    let gateway = Gateway::start(place, &fake).await;
+    data_dir.free(None);
+    let gateway = Gateway::start(data_dir, &fake).await;
     gateway.until_store_is("up").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_on_a_full_disk_after_an_orderly_end_says_so() {
-    a_later_start_says_so(&Place::small_disk()).await;
+    a_later_start_says_so(&DataDir::small_disk()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_under_a_limit_on_files_after_an_orderly_end_says_so() {
-    a_later_start_says_so(&Place::plain()).await;
+    a_later_start_says_so(&DataDir::plain()).await;
 }
 
-async fn a_later_start_says_so(place: &Place) {
+async fn a_later_start_says_so(data_dir: &DataDir) {
     let fake = FakeOpenCode::start();
-    let gateway = Gateway::start(place, &fake).await;
+    let gateway = Gateway::start(data_dir, &fake).await;
     fake.queue(Turn::new().text("done", 2).finish("stop"));
     let log = rest(gateway.stream("over", "a turn that ends").await).await;
     gateway.terminate().await;
 
-    place.fill(None);
-    let Err(ended) = Gateway::try_start(place, &fake).await else { panic!("it started without room") };
+    data_dir.fill(None);
+    let Err(ended) = Gateway::try_start(data_dir, &fake).await else { panic!("it started without room") };
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);
     let last = ended.stderr.lines().last().unwrap_or_default();
     assert!(last.starts_with("error: cannot open the store "), "{}", ended.stderr);
     assert!(last.contains("full"), "it does not say why: {last}");
-    place.free(None);
-    let gateway = Gateway::start(place, &fake).await;
+    data_dir.free(None);
+    let gateway = Gateway::start(data_dir, &fake).await;
     assert_eq!(gateway.log_of(&task_of(&log)).await, log);
 }

@@ -1,4 +1,4 @@
-//! The gateway as a process on a [`Place`], and what its clients see of it.
+//! The gateway as a process on a [`DataDir`], and what its clients see of it.
 
 use std::collections::BTreeSet;
 use std::process::{Child, Command, Stdio};
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::task::JoinHandle;
 
-use crate::store_faults::data_dir::Place;
+use crate::store_faults::data_dir::DataDir;
 
 const LONGSHORE: &str = env!("CARGO_BIN_EXE_longshore");
 
@@ -38,15 +38,15 @@ pub(crate) struct Ended {
 
 impl Gateway {
     /// Starts a gateway that must come to listen.
-    pub(crate) async fn start(place: &Place, fake: &FakeOpenCode) -> Self {
-        Self::try_start(place, fake)
+    pub(crate) async fn start(data_dir: &DataDir, fake: &FakeOpenCode) -> Self {
+        Self::try_start(data_dir, fake)
             .await
             .unwrap_or_else(|ended| panic!("the gateway did not start: {ended:?}"))
     }
 
     /// `Err`: it ended instead.
-    pub(crate) async fn try_start(place: &Place, fake: &FakeOpenCode) -> Result<Self, Ended> {
-        let mut child = serve(place, fake).spawn().expect("longshore can be started");
+    pub(crate) async fn try_start(data_dir: &DataDir, fake: &FakeOpenCode) -> Result<Self, Ended> {
+        let mut child = serve(data_dir, fake).spawn().expect("longshore can be started");
         let stdout = child.stdout.take().expect("standard output is piped");
         let stderr = child.stderr.take().expect("standard error is piped");
         // Read by a task, so that the gateway never waits for it.
@@ -152,8 +152,8 @@ impl Drop for Gateway {
     }
 }
 
-fn serve(place: &Place, fake: &FakeOpenCode) -> Command {
-    let mut command = longshore(place, "serve");
+fn serve(data_dir: &DataDir, fake: &FakeOpenCode) -> Command {
+    let mut command = longshore(data_dir, "serve");
     command.args(["--port", "0", "--log-level", "info", "--opencode-url", &fake.url()]);
     command.arg("--workspace").arg(fake.directory());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -161,14 +161,14 @@ fn serve(place: &Place, fake: &FakeOpenCode) -> Command {
 }
 
 /// `longshore <subcommand>` for the data of a place.
-pub(crate) fn longshore(place: &Place, subcommand: &str) -> Command {
-    let mut command = place.command(LONGSHORE);
+pub(crate) fn longshore(data_dir: &DataDir, subcommand: &str) -> Command {
+    let mut command = data_dir.command(LONGSHORE);
     command
         .arg(subcommand)
         .arg("--data-dir")
-        .arg(place.data())
+        .arg(data_dir.path())
         .env_clear()
-        .env("HOME", place.home())
+        .env("HOME", data_dir.home())
         .env("PATH", std::env::var_os("PATH").unwrap_or_default())
         .env("A2A_BEARER_TOKEN", TOKEN)
         .stdin(Stdio::null());

@@ -6,14 +6,14 @@ use longshore_testkit::fake_opencode::{FakeOpenCode, Gate, Turn};
 use longshore_testkit::raw;
 use rusqlite::Connection;
 
-use crate::store_faults::data_dir::Place;
+use crate::store_faults::data_dir::DataDir;
 use crate::store_faults::gateway::{Gateway, check_numbers, end_of, rest, task_of, text_of, until_text};
 use crate::store_faults::refusals::{Refusal, SPEAKERS};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_another_program_holds_is_told_and_comes_back() {
-    let (place, fake) = (Place::plain(), FakeOpenCode::start());
-    let gateway = Gateway::start(&place, &fake).await;
+    let (data_dir, fake) = (DataDir::plain(), FakeOpenCode::start());
+    let gateway = Gateway::start(&data_dir, &fake).await;
     let gate = Gate::new();
     fake.queue(Turn::new().text("before ", 2).hold(&gate).text("and behind the lock", 9).finish("stop"));
     fake.otherwise(vec![Turn::new().text("done", 1).finish("stop")]);
@@ -21,7 +21,7 @@ async fn a_store_that_another_program_holds_is_told_and_comes_back() {
     let mut seen = until_text(&mut stream, "before").await;
     gate.reached().await;
 
-    let intruder = Connection::open(place.data().join("longshore.db")).expect("the file is there");
+    let intruder = Connection::open(data_dir.path().join("longshore.db")).expect("the file is there");
     intruder.execute_batch("BEGIN IMMEDIATE").expect("nobody writes now");
     gate.open();
     fake.quiet().await;
@@ -55,7 +55,7 @@ async fn a_store_that_another_program_holds_is_told_and_comes_back() {
     }
 
     gateway.kill().await;
-    let gateway = Gateway::start(&place, &fake).await;
+    let gateway = Gateway::start(&data_dir, &fake).await;
     assert_eq!(gateway.listed().await, logs.keys().cloned().collect());
     for (task, log) in logs {
         assert_eq!(gateway.log_of(&task).await, log, "another log after a crash");

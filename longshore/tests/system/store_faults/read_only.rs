@@ -10,17 +10,17 @@ use longshore_testkit::fake_opencode::{FakeOpenCode, Gate, Turn};
 use longshore_testkit::raw;
 
 use crate::common::{Options, TestGateway};
-use crate::store_faults::data_dir::Place;
+use crate::store_faults::data_dir::DataDir;
 use crate::store_faults::gateway::{Gateway, check_numbers, end_of, rest, task_of, text_of, until_text};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_on_a_read_only_place_says_so() {
-    a_start_says_so(|has_data| Place::read_only(|data| prepare(data, has_data))).await;
+    a_start_says_so(|has_data| DataDir::read_only(|data| prepare(data, has_data))).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_where_nobody_may_write_says_so() {
-    a_start_says_so(|has_data| Place::guarded(|data| prepare(data, has_data))).await;
+    a_start_says_so(|has_data| DataDir::guarded(|data| prepare(data, has_data))).await;
 }
 
 fn prepare(data: &Path, has_data: bool) {
@@ -30,14 +30,14 @@ fn prepare(data: &Path, has_data: bool) {
     }
 }
 
-async fn a_start_says_so(place: impl Fn(bool) -> Place) {
+async fn a_start_says_so(data_dir: impl Fn(bool) -> DataDir) {
     let fake = FakeOpenCode::start();
-    for place in [false, true].map(place) {
-        let Err(ended) = Gateway::try_start(&place, &fake).await else { panic!("it started") };
+    for data_dir in [false, true].map(data_dir) {
+        let Err(ended) = Gateway::try_start(&data_dir, &fake).await else { panic!("it started") };
         assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""), "{}", ended.stderr);
         let last = ended.stderr.lines().last().unwrap_or_default();
         assert!(last.starts_with("error: cannot write "), "{}", ended.stderr);
-        assert!(last.contains(place.data().to_str().expect("UTF-8")), "it does not say where: {last}");
+        assert!(last.contains(data_dir.path().to_str().expect("UTF-8")), "it does not say where: {last}");
         assert!(
             last.contains("read-only") && last.contains("--data-dir"),
             "it does not say what to do: {last}"

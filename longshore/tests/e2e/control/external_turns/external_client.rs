@@ -37,21 +37,21 @@ pub(super) async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Opt
 }
 
 /// One session, its conversation, and somebody else who types there.
-pub(super) struct Desk<'a> {
+pub(super) struct ExternalSession<'a> {
     harness: &'a Harness,
     pub(super) name: String,
     pub(super) session: String,
     pub(super) context: String,
 }
 
-impl<'a> Desk<'a> {
+impl<'a> ExternalSession<'a> {
     /// In a session that a send made.
     pub(super) async fn open(harness: &'a Harness, name: &str) -> Self {
         let played = harness.play(&format!("scn:text n=1 (the first of: {name})")).await;
         played.ended("COMPLETED", "");
-        let desk = Self::at(harness, name, &played.turn.session, &context(&played));
-        desk.is_idle().await;
-        desk
+        let external = Self::at(harness, name, &played.turn.session, &context(&played));
+        external.wait_until_idle().await;
+        external
     }
 
     pub(super) fn at(harness: &'a Harness, name: &str, session: &str, context: &str) -> Self {
@@ -60,24 +60,24 @@ impl<'a> Desk<'a> {
     }
 
     /// Somebody types this. Gives OpenCode's name for it.
-    pub(super) async fn types(&self, prompt: &str) -> String {
-        self.posts("prompt_async", &json!({"parts": [{"type": "text", "text": prompt}]})).await;
+    pub(super) async fn type_prompt(&self, prompt: &str) -> String {
+        self.post("prompt_async", &json!({"parts": [{"type": "text", "text": prompt}]})).await;
         eventually(&format!("{}: OpenCode has {prompt:?}", self.name), async || {
             let messages = self.harness.opencode.messages(&self.session).await;
             let is_it =
-                |message: &&Value| message["info"]["role"] == "user" && upstream::said(message) == prompt;
+                |message: &&Value| message["info"]["role"] == "user" && upstream::message_text(message) == prompt;
             Some(messages.iter().find(is_it)?["info"]["id"].as_str().expect("a message has an id").to_owned())
         })
         .await
     }
 
     /// Somebody else's call of OpenCode about the session.
-    pub(super) async fn posts(&self, what: &str, body: &Value) -> Value {
+    pub(super) async fn post(&self, what: &str, body: &Value) -> Value {
         self.harness.opencode.post_json(&format!("/session/{}/{what}", self.session), body).await
     }
 
     /// The newest task, once the conversation has that many. Those of sub-agents are not counted.
-    pub(super) async fn newest_of(&self, count: usize) -> Value {
+    pub(super) async fn wait_for_newest_of(&self, count: usize) -> Value {
         let name = &self.name;
         eventually(&format!("{name}: {count} tasks"), async || {
             let mut tasks = self.tasks().await;
@@ -88,7 +88,7 @@ impl<'a> Desk<'a> {
     }
 
     /// What the task asks, once it does.
-    pub(super) async fn ask_of(&self, task: &str) -> String {
+    pub(super) async fn wait_for_ask(&self, task: &str) -> String {
         eventually(&format!("{}: {task} asks", self.name), async || {
             let listed = self.harness.listed().await;
             let ask = listed.iter().find(|ask| ask["task_id"] == task)?;
@@ -98,7 +98,7 @@ impl<'a> Desk<'a> {
     }
 
     /// Waits until OpenCode is done with whatever it did there: its task is over some time before.
-    pub(super) async fn is_idle(&self) {
+    pub(super) async fn wait_until_idle(&self) {
         eventually(&format!("{}: {} is idle", self.name, self.session), async || {
             (!self.harness.opencode.busy().await.contains(&self.session)).then_some(())
         })
@@ -106,7 +106,7 @@ impl<'a> Desk<'a> {
     }
 
     /// Fails unless the conversation has that many tasks.
-    pub(super) async fn has(&self, count: usize) {
+    pub(super) async fn assert_task_count(&self, count: usize) {
         let tasks = self.tasks().await;
         assert_eq!(tasks.len(), count, "{}: {tasks:#?}", self.name);
     }
@@ -115,12 +115,12 @@ impl<'a> Desk<'a> {
     /// many with it.
     pub(super) async fn fence(&self, count: usize) {
         let prompt = format!("scn:text n=1 (the fence behind: {})", self.name);
-        self.types(&prompt).await;
-        let task = self.newest_of(count).await;
+        self.type_prompt(&prompt).await;
+        let task = self.wait_for_newest_of(count).await;
         let id = task["id"].as_str().expect("a task has an id");
         let played = self.finished(&prompt, id, Agreement::Whole).await;
         played.ended("COMPLETED", "");
-        self.has(count).await;
+        self.assert_task_count(count).await;
     }
 
     /// The whole log of a task that ends by itself, held against every rule.
@@ -134,7 +134,7 @@ impl<'a> Desk<'a> {
 
     /// Fails unless the turn was stopped at OpenCode too, and asks nothing any more.
     pub(super) async fn stopped(&self, prompt: &str, task: &str) {
-        self.is_idle().await;
+        self.wait_until_idle().await;
         let played = self.finished(prompt, task, Agreement::Stopped).await;
         played.ended("CANCELED", "");
         let newest = played.turn.answers.last().expect("a turn that was stopped has an answer");

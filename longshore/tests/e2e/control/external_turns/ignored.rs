@@ -5,7 +5,7 @@ use longshore_testkit::chaos::Speaker;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::external_client::{Desk, eventually, play_all, speaks};
+use super::external_client::{ExternalSession, eventually, play_all, speaks};
 use crate::asking::Answer;
 use crate::client::{Client, PATIENCE, message_in};
 use crate::frames::{check_log, state, state_of};
@@ -34,59 +34,59 @@ async fn what_nobody_is_to_answer_makes_no_task_and_an_order_makes_one() {
     scenarios.push(Box::pin(compacted_by_itself(&harness)));
     scenarios.push(Box::pin(of_nobody(&harness)));
     play_all(scenarios).await;
-    harness.nothing_is_asked("after all of it").await;
+    harness.assert_no_open_asks("after all of it").await;
 }
 
 /// What another client does, and whether OpenCode answers it when it is over.
 const LEFT_ALONE: [&str; 5] = ["a note", "a shell", "a summary", "a summary that goes on", "a fork"];
 
 async fn left_alone(harness: &Harness, what: &str) {
-    let desk = Desk::open(harness, what).await;
+    let external = ExternalSession::open(harness, what).await;
     let model = |auto: bool| json!({"providerID": "demo", "modelID": "demo", "auto": auto});
     match what {
         "a note" => {
             let parts = json!([{"type": "text", "text": "scn:text n=1 (nobody is to answer)"}]);
-            desk.posts("prompt_async", &json!({"noReply": true, "parts": parts})).await;
+            external.post("prompt_async", &json!({"noReply": true, "parts": parts})).await;
         }
         "a shell" => {
-            let ran = desk.posts("shell", &json!({"agent": "build", "command": "echo by-hand"})).await;
+            let ran = external.post("shell", &json!({"agent": "build", "command": "echo by-hand"})).await;
             assert!(ran.to_string().contains("by-hand"), "{ran:#}");
         }
         "a summary" => {
-            assert_eq!(desk.posts("summarize", &model(false)).await, json!(true));
+            assert_eq!(external.post("summarize", &model(false)).await, json!(true));
         }
         "a summary that goes on" => {
-            assert_eq!(desk.posts("summarize", &model(true)).await, json!(true));
+            assert_eq!(external.post("summarize", &model(true)).await, json!(true));
         }
         "a fork" => {
-            let fork = desk.posts("fork", &json!({})).await;
+            let fork = external.post("fork", &json!({})).await;
             let fork = fork["id"].as_str().expect("a session has an id").to_owned();
-            assert_ne!(fork, desk.session);
+            assert_ne!(fork, external.session);
             // It is nobody's.
-            let copy = Desk::at(harness, "in a fork", &fork, &format!("ctx:opencode-session:{fork}"));
-            copy.types("scn:text n=1 (typed in a fork)").await;
+            let copy = ExternalSession::at(harness, "in a fork", &fork, &format!("ctx:opencode-session:{fork}"));
+            copy.type_prompt("scn:text n=1 (typed in a fork)").await;
             upstream::settled_turn(&harness.opencode, "scn:text n=1 (typed in a fork)").await;
-            desk.fence(2).await;
-            copy.has(0).await;
+            external.fence(2).await;
+            copy.assert_task_count(0).await;
             return;
         }
         other => panic!("nobody does {other}"),
     }
-    desk.is_idle().await;
-    desk.fence(2).await;
+    external.wait_until_idle().await;
+    external.fence(2).await;
 }
 
 /// OpenCode makes room for a turn that somebody began: it stays that one turn.
 async fn compacted_by_itself(harness: &Harness) {
-    let desk = Desk::open(harness, "compacted in mid-turn").await;
+    let external = ExternalSession::open(harness, "compacted in mid-turn").await;
     let prompt = "scn:overflow times=1 (typed, and too long)";
-    desk.types(prompt).await;
-    let task = desk.newest_of(2).await;
+    external.type_prompt(prompt).await;
+    let task = external.wait_for_newest_of(2).await;
     let id = task["id"].as_str().expect("a task has an id");
     let ended = harness.client.resume(id, 0).await.rest().await;
     check_log("compacted in mid-turn", &ended);
-    desk.is_idle().await;
-    desk.fence(3).await;
+    external.wait_until_idle().await;
+    external.fence(3).await;
 }
 
 /// How an order is given over A2A.
@@ -100,13 +100,13 @@ enum Way {
 
 async fn ordered(harness: &Harness, way: Way) {
     let name = format!("{way:?}");
-    let desk = Desk::open(harness, &name).await;
+    let external = ExternalSession::open(harness, &name).await;
     let client = manager(harness);
     let words = match way {
         Way::PromptThatAsks => format!("scn:bash cmd=\"touch {name}\" scn:text n=2 (ordered: {name})"),
         _ => format!("scn:text n=2 (ordered: {name})"),
     };
-    let session = &desk.session;
+    let session = &external.session;
     let ordered = match way {
         Way::Prompt | Way::PromptThatAsks => {
             let request = json!({"parts": [{"type": "text", "text": words}]});
@@ -125,7 +125,7 @@ async fn ordered(harness: &Harness, way: Way) {
     };
     let task = ordered["task_id"].as_str().unwrap_or_else(|| panic!("{name}: no task in {ordered:#}"));
     if way == Way::PromptThatAsks {
-        let request = desk.ask_of(task).await;
+        let request = external.wait_for_ask(task).await;
         let answered = harness.answer_by_method(&request, Answer::Reply("once")).await;
         answered.unwrap_or_else(|error| panic!("{name}: {}", error.body));
     }
@@ -135,43 +135,43 @@ async fn ordered(harness: &Harness, way: Way) {
         check_log(&name, &frames);
         assert_eq!(frames.last().and_then(state), Some("COMPLETED"), "{name}: {frames:#?}");
     } else {
-        desk.finished(&words, task, Agreement::Whole).await.ended("COMPLETED", "");
+        external.finished(&words, task, Agreement::Whole).await.ended("COMPLETED", "");
     }
-    desk.is_idle().await;
-    desk.fence(3).await;
+    external.wait_until_idle().await;
+    external.fence(3).await;
 }
 
 /// A session that somebody else made is left alone until somebody has it, and then what runs there becomes a task at once.
 async fn of_nobody(harness: &Harness) {
     let name = "of nobody";
-    let owned = Desk::open(harness, "beside the session of nobody").await;
+    let owned = ExternalSession::open(harness, "beside the session of nobody").await;
     let made = harness.opencode.post_json("/session", &json!({"title": "made elsewhere"})).await;
     let session = made["id"].as_str().expect("a session has an id");
-    let desk = Desk::at(harness, name, session, &format!("ctx:opencode-session:{session}"));
-    desk.types("scn:text n=1 (typed in a session of nobody)").await;
+    let external = ExternalSession::at(harness, name, session, &format!("ctx:opencode-session:{session}"));
+    external.type_prompt("scn:text n=1 (typed in a session of nobody)").await;
     upstream::settled_turn(&harness.opencode, "scn:text n=1 (typed in a session of nobody)").await;
     let prompt = "scn:bash cmd=\"touch of-nobody\" scn:text n=2 (typed before it was claimed)";
-    desk.types(prompt).await;
+    external.type_prompt(prompt).await;
     asked_at_opencode(harness, session).await;
     owned.fence(2).await;
-    desk.has(0).await;
+    external.assert_task_count(0).await;
     let looked = manager(harness).call("opencode.sessions.get", json!({"session_id": session})).await;
     assert_eq!(looked["item"]["id"], session, "{looked:#}");
-    owned.has(2).await;
-    desk.has(0).await;
+    owned.assert_task_count(2).await;
+    external.assert_task_count(0).await;
 
     // Whoever changes something there has it from then on.
     manager(harness).call("opencode.sessions.unshare", json!({"session_id": session})).await;
-    let task = desk.newest_of(1).await;
+    let task = external.wait_for_newest_of(1).await;
     let id = task["id"].as_str().expect("a task has an id");
-    let request = desk.ask_of(id).await;
+    let request = external.wait_for_ask(id).await;
     let asking = harness.client.get(id).await;
     assert_eq!(state_of(&asking), "INPUT_REQUIRED", "{name}: {asking:#}");
     let answered = harness.answer_by_method(&request, Answer::Reply("once")).await;
     answered.unwrap_or_else(|error| panic!("{name}: {}", error.body));
-    let played = desk.finished(prompt, id, Agreement::Whole).await;
+    let played = external.finished(prompt, id, Agreement::Whole).await;
     played.ended("COMPLETED", "");
-    desk.fence(2).await;
+    external.fence(2).await;
 
     // One that is claimed by a message to it is heard as well.
     let made = harness.opencode.post_json("/session", &json!({"title": "claimed by a message"})).await;
@@ -181,15 +181,15 @@ async fn of_nobody(harness: &Harness) {
     let played = harness.play_message(&sent, Agreement::Whole).await;
     played.ended("COMPLETED", "");
     assert_eq!(played.turn.session, session);
-    let desk = Desk::at(harness, "claimed by a message", session, &name);
-    desk.is_idle().await;
-    desk.fence(2).await;
+    let external = ExternalSession::at(harness, "claimed by a message", session, &name);
+    external.wait_until_idle().await;
+    external.fence(2).await;
 
     // And so is the fork that somebody makes over A2A.
     let forked = manager(harness).call("opencode.sessions.fork", json!({"session_id": session})).await;
     let fork = forked["item"]["id"].as_str().expect("a fork has an id");
-    let desk = Desk::at(harness, "forked over A2A", fork, &format!("ctx:opencode-session:{fork}"));
-    desk.fence(1).await;
+    let external = ExternalSession::at(harness, "forked over A2A", fork, &format!("ctx:opencode-session:{fork}"));
+    external.fence(1).await;
 }
 
 /// Waits until the session asks somebody at OpenCode.

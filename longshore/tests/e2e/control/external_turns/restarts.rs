@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::external_client::{Desk, eventually};
+use super::external_client::{ExternalSession, eventually};
 use crate::client::message_on;
 use crate::frames::{state, state_of};
 use crate::harness::Harness;
@@ -12,8 +12,8 @@ use crate::upstream::Agreement;
 async fn what_is_typed_is_a_task_once_however_often_the_gateway_dies() {
     let (mut harness, model) = Harness::with_own_model().await;
     let (session, context) = {
-        let desk = Desk::open(&harness, "before the gateway dies").await;
-        (desk.session.clone(), desk.context.clone())
+        let external = ExternalSession::open(&harness, "before the gateway dies").await;
+        (external.session.clone(), external.context.clone())
     };
     let opencode = harness.opencode.pid();
 
@@ -21,7 +21,7 @@ async fn what_is_typed_is_a_task_once_however_often_the_gateway_dies() {
     harness.gateway.kill();
     let away =
         "scn:bash cmd=\"touch typed-away\" scn:text n=2 text=\"Typed away.\" (typed while it was away)";
-    Desk::at(&harness, "typed while it was away", &session, &context).types(away).await;
+    ExternalSession::at(&harness, "typed while it was away", &session, &context).type_prompt(away).await;
     eventually("OpenCode asks", async || (!harness.opencode.asks().await.is_empty()).then_some(())).await;
     harness.restart().await;
     assert_eq!(harness.opencode.pid(), opencode, "another OpenCode was started");
@@ -33,16 +33,16 @@ async fn what_is_typed_is_a_task_once_however_often_the_gateway_dies() {
     let (again, still) = asking(&harness, &session, &context, 2).await;
     assert_eq!((&again, &still), (&task, &request), "another task, or another ask");
     answer(&harness, &task, &request).await;
-    let desk = Desk::at(&harness, "typed while it was away", &session, &context);
-    let played = desk.finished(away, &task, Agreement::Whole).await;
+    let external = ExternalSession::at(&harness, "typed while it was away", &session, &context);
+    let played = external.finished(away, &task, Agreement::Whole).await;
     played.ended("COMPLETED", "").has(&[("tool:bash", "completed"), ("text", "Typed away.")]);
-    desk.is_idle().await;
-    desk.has(2).await;
+    external.wait_until_idle().await;
+    external.assert_task_count(2).await;
 
     // The gateway dies between the prompt and its ask.
     let between = "scn:bash cmd=\"touch between\" ttft=3000 scn:text n=2 text=\"Between.\" (dies in between)";
-    desk.types(between).await;
-    let task = desk.newest_of(3).await;
+    external.type_prompt(between).await;
+    let task = external.wait_for_newest_of(3).await;
     assert_eq!(state_of(&task), "WORKING", "{task:#}");
     let first = task["id"].as_str().expect("a task has an id").to_owned();
     harness.gateway.kill();
@@ -50,26 +50,26 @@ async fn what_is_typed_is_a_task_once_however_often_the_gateway_dies() {
     let (task, request) = asking(&harness, &session, &context, 3).await;
     assert_eq!(task, first, "it was taken up as another task");
     answer(&harness, &task, &request).await;
-    let desk = Desk::at(&harness, "dies in between", &session, &context);
-    let played = desk.finished(between, &task, Agreement::Whole).await;
+    let external = ExternalSession::at(&harness, "dies in between", &session, &context);
+    let played = external.finished(between, &task, Agreement::Whole).await;
     played.ended("COMPLETED", "").has(&[("tool:bash", "completed"), ("text", "Between.")]);
     let asks = played.frames.iter().filter(|frame| state(frame) == Some("INPUT_REQUIRED")).count();
     assert_eq!(asks, 1, "it asked once: {:#?}", played.frames);
 
     // Nothing was prompted twice: two turns of one step, and two of two.
-    desk.is_idle().await;
-    desk.fence(4).await;
+    external.wait_until_idle().await;
+    external.fence(4).await;
     let turns = model.journal().turns();
     assert_eq!(turns.len(), 6, "{turns:#?}");
-    harness.nothing_is_asked("after all of it").await;
+    harness.assert_no_open_asks("after all of it").await;
 }
 
 /// The newest of that many tasks, once it asks, and its ask.
 async fn asking(harness: &Harness, session: &str, context: &str, count: usize) -> (String, String) {
-    let desk = Desk::at(harness, "it asks", session, context);
-    let task = desk.newest_of(count).await;
+    let external = ExternalSession::at(harness, "it asks", session, context);
+    let task = external.wait_for_newest_of(count).await;
     let id = task["id"].as_str().expect("a task has an id").to_owned();
-    let request = desk.ask_of(&id).await;
+    let request = external.wait_for_ask(&id).await;
     let asking = harness.client.get(&id).await;
     assert_eq!(state_of(&asking), "INPUT_REQUIRED", "{asking:#}");
     (id, request)

@@ -4,17 +4,17 @@
 use futures_util::future::LocalBoxFuture;
 use serde_json::{Value, json};
 
-use super::external_client::{Desk, eventually, play_all};
+use super::external_client::{ExternalSession, eventually, play_all};
 use crate::asking::Answer;
-use crate::control::fixture::Stage;
+use crate::control::fixture::Fixture;
 use crate::frames::{self, state, state_of};
 use crate::harness::Harness;
 use crate::upstream::Agreement;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_begun_elsewhere_by_any_route_is_a_task_with_its_stream_and_its_ask() {
-    let stage = Stage::start(&[]).await;
-    let harness = &stage.harness;
+    let fixture = Fixture::start(&[]).await;
+    let harness = &fixture.harness;
     // The first turn of an OpenCode takes seconds, in which nothing else would happen.
     harness.play("scn:text n=1").await;
     let said = "scn:bash cmd=\"touch by-message\" scn:text text=\"Said.\" (by a message that is waited for)";
@@ -28,7 +28,7 @@ async fn what_is_begun_elsewhere_by_any_route_is_a_task_with_its_stream_and_its_
         Box::pin(a_command_for_a_sub_agent(harness)),
     ];
     play_all(scenarios).await;
-    harness.nothing_is_asked("after all of it").await;
+    harness.assert_no_open_asks("after all of it").await;
 }
 
 /// Somebody else posts this. OpenCode's words for it are `said`, `made` is asked for, and `answer` is the end of it.
@@ -41,13 +41,13 @@ async fn is_shown_and_answered(
     answer: &str,
 ) {
     let name = format!("begun by {route}");
-    let desk = Desk::open(harness, &name).await;
+    let external = ExternalSession::open(harness, &name).await;
     let shown = async {
-        let task = desk.newest_of(2).await;
+        let task = external.wait_for_newest_of(2).await;
         let id = task["id"].as_str().expect("a task has an id").to_owned();
         assert_eq!(task["history"][0]["parts"][0]["text"], said, "{name}: {task:#}");
         let mut stream = harness.client.subscribe(&id).await;
-        let request = desk.ask_of(&id).await;
+        let request = external.wait_for_ask(&id).await;
         assert!(!harness.gateway.workspace().join(made).exists(), "{name}: it ran before it was allowed");
         let answered = harness.answer_by_method(&request, Answer::Reply("once")).await;
         answered.unwrap_or_else(|error| panic!("{name}: {}", error.body));
@@ -57,23 +57,23 @@ async fn is_shown_and_answered(
         id
     };
     // Whoever posted it has OpenCode's answer when the turn is over.
-    let (posted, id) = tokio::join!(desk.posts(route, &body), shown);
+    let (posted, id) = tokio::join!(external.post(route, &body), shown);
     assert!(posted["parts"].to_string().contains(answer), "{name}: {posted:#}");
     assert!(harness.gateway.workspace().join(made).exists(), "{name}: what was allowed did not run");
-    let played = desk.finished(said, &id, Agreement::Whole).await;
+    let played = external.finished(said, &id, Agreement::Whole).await;
     played.ended("COMPLETED", "").has(&[("tool:bash", "completed"), ("text", answer)]);
-    desk.is_idle().await;
-    desk.fence(3).await;
+    external.wait_until_idle().await;
+    external.fence(3).await;
 }
 
 /// OpenCode has the task of the sub-agent in the place of a text.
 async fn a_command_for_a_sub_agent(harness: &Harness) {
     let name = "begun by a command for a sub-agent";
-    let desk = Desk::open(harness, name).await;
+    let external = ExternalSession::open(harness, name).await;
     let words = "scn:bash cmd=\"touch surveyed\" scn:text text=\"Land.\" (for a sub-agent)";
     let body = json!({"command": "survey", "arguments": words});
     let shown = async {
-        let task = desk.newest_of(2).await;
+        let task = external.wait_for_newest_of(2).await;
         let id = task["id"].as_str().expect("a task has an id").to_owned();
         let request = eventually(name, async || {
             let listed = harness.listed().await;
@@ -88,11 +88,11 @@ async fn a_command_for_a_sub_agent(harness: &Harness) {
         assert!(frames.iter().any(|frame| state(frame) == Some("INPUT_REQUIRED")), "{name}: {frames:#?}");
         id
     };
-    let (_, id) = tokio::join!(desk.posts("command", &body), shown);
+    let (_, id) = tokio::join!(external.post("command", &body), shown);
     let task = harness.client.get(&id).await;
     assert_eq!(state_of(&task), "COMPLETED", "{name}: {task:#}");
     assert!(task.to_string().contains("Land."), "{name}: {task:#}");
     assert!(harness.gateway.workspace().join("surveyed").exists(), "{name}: what was allowed did not run");
-    desk.is_idle().await;
-    desk.fence(3).await;
+    external.wait_until_idle().await;
+    external.fence(3).await;
 }

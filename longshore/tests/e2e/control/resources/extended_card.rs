@@ -5,10 +5,10 @@ use serde_json::{Value, json};
 
 use super::{card, root};
 use crate::control::caller::{CANARY, ProtocolVersion};
-use crate::control::fixture::Stage;
+use crate::control::fixture::Fixture;
 
-pub(super) async fn are_in_the_extended_card(stage: &mut Stage) {
-    let before = cards(stage).await;
+pub(super) async fn are_in_the_extended_card(fixture: &mut Fixture) {
+    let before = cards(fixture).await;
     for (line, card) in &before {
         let agents = offered(card, "agents");
         let boatswain = agents.iter().find(|agent| agent["name"] == "boatswain");
@@ -40,15 +40,15 @@ pub(super) async fn are_in_the_extended_card(stage: &mut Stage) {
     }
 
     // One that the project brings: OpenCode reads it when it loads the project again.
-    let folder = root(stage).join(".opencode").join("command");
+    let folder = root(fixture).join(".opencode").join("command");
     std::fs::create_dir_all(&folder).expect("a directory can be made");
     let text = format!("---\ndescription: Leaves the harbour\n---\n{CANARY}\n");
     std::fs::write(folder.join("sail.md"), text).expect("a file can be written");
-    stage.harness.opencode.post("/instance/dispose").await;
+    fixture.harness.opencode.post("/instance/dispose").await;
     // The gateway asks for them at its start, and then now and then.
-    stage.harness.gateway.kill();
-    stage.harness.restart().await;
-    for ((line, old), (_, new)) in before.iter().zip(cards(stage).await) {
+    fixture.harness.gateway.kill();
+    fixture.harness.restart().await;
+    for ((line, old), (_, new)) in before.iter().zip(cards(fixture).await) {
         let commands = offered(&new, "commands");
         let sail = json!({"name": "sail", "description": "Leaves the harbour"});
         let found = commands.iter().find(|command| command["name"] == "sail");
@@ -61,10 +61,10 @@ pub(super) async fn are_in_the_extended_card(stage: &mut Stage) {
     }
 }
 
-async fn cards(stage: &Stage) -> [(ProtocolVersion, Answer); 2] {
+async fn cards(fixture: &Fixture) -> [(ProtocolVersion, Answer); 2] {
     [
-        (ProtocolVersion::V1, card(stage, ProtocolVersion::V1).await),
-        (ProtocolVersion::V03, card(stage, ProtocolVersion::V03).await),
+        (ProtocolVersion::V1, card(fixture, ProtocolVersion::V1).await),
+        (ProtocolVersion::V03, card(fixture, ProtocolVersion::V03).await),
     ]
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::control::fixture::Stage;
+use crate::control::fixture::Fixture;
 
 const PROVIDERS: &str = "opencode.providers.list";
 const MODELS: &str = "opencode.models.list";
@@ -26,23 +26,23 @@ const OF_MODEL: [&str; 11] = [
     "supports_attachments",
 ];
 
-pub(super) async fn are_listed(stage: &Stage) {
-    let upstream = stage.harness.opencode.get("/provider").await;
-    let address = stage.model.base_url();
+pub(super) async fn are_listed(fixture: &Fixture) {
+    let upstream = fixture.harness.opencode.get("/provider").await;
+    let address = fixture.model.base_url();
     assert!(upstream.to_string().contains(&address), "OpenCode tells where its model is: {upstream:#}");
-    for ada in stage.ada() {
+    for ada in fixture.ada() {
         let providers = ada.result(PROVIDERS, json!({})).await;
         let models = ada.result(MODELS, json!({})).await;
-        for (told, known) in [(&providers, OF_PROVIDER.as_slice()), (&models, OF_MODEL.as_slice())] {
-            assert_eq!(told["default_by_provider"], upstream["default"], "{told:#}");
-            assert_eq!(told["connected"], upstream["connected"], "{told:#}");
-            assert!(!told.to_string().contains(&address), "it tells where the model is: {told:#}");
-            let fields = items(told).iter().flat_map(|item| item.as_object().expect("an object").keys());
+        for (reported, known) in [(&providers, OF_PROVIDER.as_slice()), (&models, OF_MODEL.as_slice())] {
+            assert_eq!(reported["default_by_provider"], upstream["default"], "{reported:#}");
+            assert_eq!(reported["connected"], upstream["connected"], "{reported:#}");
+            assert!(!reported.to_string().contains(&address), "it tells where the model is: {reported:#}");
+            let fields = items(reported).iter().flat_map(|item| item.as_object().expect("an object").keys());
             let fields: BTreeSet<&str> = fields.map(String::as_str).collect();
             assert!(fields.iter().all(|field| known.contains(field)), "{fields:?}");
         }
-        let ids = |told: &[Value], key: &str| -> Vec<String> {
-            told.iter().map(|item| item[key].as_str().expect("an id").to_owned()).collect()
+        let ids = |reported: &[Value], key: &str| -> Vec<String> {
+            reported.iter().map(|item| item[key].as_str().expect("an id").to_owned()).collect()
         };
         let all = upstream["all"].as_array().expect("a list");
         assert_eq!(ids(items(&providers), "provider_id"), ids(all, "id"));
@@ -87,6 +87,6 @@ pub(super) async fn are_listed(stage: &Stage) {
     }
 }
 
-fn items(told: &Value) -> &[Value] {
-    told["items"].as_array().unwrap_or_else(|| panic!("no items in {told:#}"))
+fn items(reported: &Value) -> &[Value] {
+    reported["items"].as_array().unwrap_or_else(|| panic!("no items in {reported:#}"))
 }

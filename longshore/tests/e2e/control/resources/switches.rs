@@ -4,32 +4,32 @@ use serde_json::{Value, json};
 
 use super::{card, is_change, rows};
 use crate::control::caller::{Caller, Kind};
-use crate::control::fixture::Stage;
+use crate::control::fixture::Fixture;
 
 const TOGGLE: &str = "A2A_ENABLE_WORKSPACE_MUTATIONS";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn changes_are_off_until_they_are_switched_on() {
-    let mut stage = Stage::start(&[]).await;
-    follows(&stage, false).await;
-    assert_eq!(worktrees(&stage).await, json!([]), "something was made");
+    let mut fixture = Fixture::start(&[]).await;
+    follows(&fixture, false).await;
+    assert_eq!(worktrees(&fixture).await, json!([]), "something was made");
 
-    stage.harness.gateway.terminate().await;
-    let started = stage.harness.gateway.try_restart(Some((TOGGLE, "true"))).await;
+    fixture.harness.gateway.terminate().await;
+    let started = fixture.harness.gateway.try_restart(Some((TOGGLE, "true"))).await;
     started.expect("the gateway starts again");
-    stage.harness.opencode = stage.harness.gateway.opencode().await;
-    follows(&stage, true).await;
-    an_opencode_without_workspaces_makes_none(&stage).await;
+    fixture.harness.opencode = fixture.harness.gateway.opencode().await;
+    follows(&fixture, true).await;
+    an_opencode_without_workspaces_makes_none(&fixture).await;
 }
 
-async fn worktrees(stage: &Stage) -> Value {
-    stage.harness.opencode.get("/experimental/worktree").await
+async fn worktrees(fixture: &Fixture) -> Value {
+    fixture.harness.opencode.get("/experimental/worktree").await
 }
 
 /// The documents say what is so, and what is called follows them.
-async fn follows(stage: &Stage, is_on: bool) {
-    for ada in stage.ada() {
-        let card = card(stage, ada.line).await.body;
+async fn follows(fixture: &Fixture, is_on: bool) {
+    for ada in fixture.ada() {
+        let card = card(fixture, ada.line).await.body;
         let all = member(&card, "all_jsonrpc_methods").expect("the card has a contract");
         let conditional = member(&card, "conditionally_available_methods").expect("the card has them");
         for (method, params) in rows().into_iter().filter(|(method, _)| is_change(method)) {
@@ -46,8 +46,8 @@ async fn follows(stage: &Stage, is_on: bool) {
         assert_eq!(served.len(), if is_on { 4 } else { 1 }, "{served:?}");
         let unknown = json!({"workspace_id": "wrk_nobody"});
         if is_on {
-            let told = ada.result("opencode.workspaces.remove", unknown).await;
-            assert_eq!(told, json!({"item": null}));
+            let reported = ada.result("opencode.workspaces.remove", unknown).await;
+            assert_eq!(reported, json!({"item": null}));
         }
         // Reads are not concerned.
         assert_eq!(ada.result("opencode.worktrees.list", json!({})).await, json!({"items": []}));
@@ -55,8 +55,8 @@ async fn follows(stage: &Stage, is_on: bool) {
 }
 
 /// Without its own switch, OpenCode lists no workspaces, and says after some time that it made none.
-async fn an_opencode_without_workspaces_makes_none(stage: &Stage) {
-    let [ada, old]: [Caller; 2] = stage.ada();
+async fn an_opencode_without_workspaces_makes_none(fixture: &Fixture) {
+    let [ada, old]: [Caller; 2] = fixture.ada();
     for caller in [&ada, &old] {
         assert_eq!(caller.result("opencode.workspaces.list", json!({})).await, json!({"items": []}));
     }

@@ -7,15 +7,15 @@ use serde_json::{Value, json};
 use super::SLOW;
 use crate::client::{PATIENCE, message};
 use crate::control::caller::{Caller, Kind, ProtocolVersion};
-use crate::control::fixture::{SESSION_BINDING, Stage};
+use crate::control::fixture::{SESSION_BINDING, Fixture};
 use crate::frames::state_of;
 
 const LIST: &str = "opencode.workspaces.list";
 const CREATE: &str = "opencode.workspaces.create";
 const REMOVE: &str = "opencode.workspaces.remove";
 
-pub(super) async fn are_made_and_removed(stage: &Stage) {
-    for ada in stage.ada() {
+pub(super) async fn are_made_and_removed(fixture: &Fixture) {
+    for ada in fixture.ada() {
         let id = if ada.line == ProtocolVersion::V1 { "wrk_new" } else { "wrk-old" };
         assert_eq!(ada.result(LIST, json!({})).await, json!({"items": []}));
         is_refused_by_opencode(&ada, json!({"type": "git", "branch": "main"}), "git").await;
@@ -25,31 +25,31 @@ pub(super) async fn are_made_and_removed(stage: &Stage) {
         ada.result(REMOVE, json!({"workspace_id": "wrk_taken"})).await;
 
         let made = ada.result(CREATE, json!({"request": {"type": "worktree", "id": id}})).await;
-        let [upstream] = &listed(stage).await[..] else { panic!("OpenCode has one workspace") };
+        let [upstream] = &listed(fixture).await[..] else { panic!("OpenCode has one workspace") };
         let directory = upstream["directory"].as_str().expect("one of worktrees has a directory");
         assert!(Path::new(directory).join(SLOW).exists(), "the answer came before the files");
         let expected = expected(&ada, upstream);
         assert_eq!(without_time(made), json!({"item": expected}));
         assert_eq!(without_time(ada.result(LIST, json!({})).await), json!({"items": [expected]}));
-        is_usable_at_once(stage, id, directory).await;
+        is_usable_at_once(fixture, id, directory).await;
         let again = json!({"request": {"type": "worktree", "id": id}});
-        ada.invalid(CREATE, again, "request.id").await.says("choose another");
+        ada.invalid(CREATE, again, "request.id").await.assert_says("choose another");
         ada.invalid(CREATE, json!({"request": {"type": "worktree", "id": "mine"}}), "request.id").await;
-        assert_eq!(listed(stage).await.len(), 1);
+        assert_eq!(listed(fixture).await.len(), 1);
 
-        let inside = nobody_loses_a_session(stage, &ada, id).await;
+        let inside = nobody_loses_a_session(fixture, &ada, id).await;
         let removed = ada.result(REMOVE, json!({"workspace_id": id})).await;
         ada.refused("opencode.sessions.get", json!({"session_id": inside}), Kind::NOT_FOUND).await;
         assert_eq!(without_time(removed), json!({"item": expected}));
-        assert_eq!(listed(stage).await, [] as [Value; 0]);
+        assert_eq!(listed(fixture).await, [] as [Value; 0]);
         o09_nothing_is_told_as_null(&ada, id).await;
         ada.invalid(REMOVE, json!({"workspace_id": "mine"}), "workspace_id").await;
     }
 }
 
 /// What OpenCode lists.
-async fn listed(stage: &Stage) -> Vec<Value> {
-    let listed = stage.harness.opencode.get("/experimental/workspace").await;
+async fn listed(fixture: &Fixture) -> Vec<Value> {
+    let listed = fixture.harness.opencode.get("/experimental/workspace").await;
     listed.as_array().expect("a list of workspaces").clone()
 }
 
@@ -64,14 +64,14 @@ fn expected(ada: &Caller, upstream: &Value) -> Value {
 }
 
 /// When it was last used changes with every look.
-fn without_time(told: Value) -> Value {
-    match told {
+fn without_time(reported: Value) -> Value {
+    match reported {
         Value::Object(members) => {
             let members = members.into_iter().filter(|(name, _)| name != "timeUsed");
             Value::Object(members.map(|(name, value)| (name, without_time(value))).collect())
         }
         Value::Array(items) => items.into_iter().map(without_time).collect(),
-        told => told,
+        reported => reported,
     }
 }
 
@@ -82,42 +82,42 @@ async fn is_refused_by_opencode(ada: &Caller, request: Value, why: &str) {
     assert!(refusal.detail("detail").to_string().contains(why), "{:#}", refusal.body);
 }
 
-async fn is_usable_at_once(stage: &Stage, id: &str, directory: &str) {
+async fn is_usable_at_once(fixture: &Fixture, id: &str, directory: &str) {
     let mut message = message(&format!("scn:write path=tried.txt content=ahoy scn:text n=1 ({id})"));
     message["metadata"] = json!({"opencode": {"workspace": {"id": id}}});
-    let task = stage.harness.client.activating(&[SESSION_BINDING]).send(&message).await;
+    let task = fixture.harness.client.activating(&[SESSION_BINDING]).send(&message).await;
     assert_eq!(state_of(&task), "COMPLETED", "{task:#}");
     assert!(Path::new(directory).join("tried.txt").exists(), "the agent did not write into {directory}");
 }
 
 /// OpenCode deletes the sessions of a workspace with it. Gives the name of one.
-async fn nobody_loses_a_session(stage: &Stage, ada: &Caller, id: &str) -> String {
-    let opencode = &stage.harness.opencode;
+async fn nobody_loses_a_session(fixture: &Fixture, ada: &Caller, id: &str) -> String {
+    let opencode = &fixture.harness.opencode;
     let inside = opencode.post_json(&format!("/session?workspace={id}"), &json!({})).await;
     let inside = inside["id"].as_str().unwrap_or_else(|| panic!("no session: {inside:#}")).to_owned();
     let remove = json!({"workspace_id": id});
     // Whoever changes something in it has it.
     ada.result("opencode.sessions.unrevert", json!({"session_id": inside})).await;
-    for bob in stage.bob() {
+    for bob in fixture.bob() {
         let refusal = bob.refused(REMOVE, remove.clone(), Kind::FORBIDDEN).await;
         assert!(!refusal.body.to_string().contains(&inside), "{:#}", refusal.body);
     }
     // Somebody types there in OpenCode's own interface.
     let prompt = json!({"parts": [{"type": "text", "text": "scn:forever"}]});
     opencode.post_json(&format!("/session/{inside}/prompt_async"), &prompt).await;
-    until_busy(stage, &inside, true).await;
+    until_busy(fixture, &inside, true).await;
     ada.refused(REMOVE, remove, Kind::BUSY).await;
     opencode.post_json(&format!("/session/{inside}/abort"), &json!({})).await;
-    until_busy(stage, &inside, false).await;
+    until_busy(fixture, &inside, false).await;
     inside
 }
 
 /// OpenCode's own word.
-async fn until_busy(stage: &Stage, session: &str, expected: bool) {
-    let directory = stage.upstream(session).await["directory"].as_str().expect("a directory").to_owned();
+async fn until_busy(fixture: &Fixture, session: &str, expected: bool) {
+    let directory = fixture.upstream(session).await["directory"].as_str().expect("a directory").to_owned();
     let deadline = tokio::time::Instant::now() + PATIENCE;
     loop {
-        let busy = stage.harness.opencode.get(&format!("/session/status?directory={directory}")).await;
+        let busy = fixture.harness.opencode.get(&format!("/session/status?directory={directory}")).await;
         if busy.get(session).is_some() == expected {
             return;
         }

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::control::caller::{Caller, Kind, said};
-use crate::control::fixture::{Own, Stage};
+use crate::control::caller::{Caller, Kind, message_text};
+use crate::control::fixture::{OwnedSession, Fixture};
 use crate::model_log;
 
 const FORK: &str = "opencode.sessions.fork";
@@ -21,15 +21,15 @@ const NO_MESSAGE: &str = "msg_000000000000000000000000";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sessions_are_changed_as_opencode_does_it() {
-    let stage = Stage::sharing_by_configuration(&["--session-shell"]).await;
-    let other = stage.session("scn:text n=1 (somewhere else)").await;
-    for ada in stage.ada() {
-        a_fork_is_the_callers_own(&stage, &ada, &other).await;
-        o10_what_cannot_be_shared_is_a_typed_error(&stage, &ada, &other).await;
-        o06_a_summary_needs_no_request(&stage, &ada).await;
-        files_go_back_and_come_again(&stage, &ada, &other).await;
-        a_shell_runs_where_the_session_works(&stage, &ada, &other).await;
-        what_runs_is_not_disturbed(&stage, &ada).await;
+    let fixture = Fixture::sharing_by_configuration(&["--session-shell"]).await;
+    let other = fixture.session("scn:text n=1 (somewhere else)").await;
+    for ada in fixture.ada() {
+        a_fork_is_the_callers_own(&fixture, &ada, &other).await;
+        o10_what_cannot_be_shared_is_a_typed_error(&fixture, &ada, &other).await;
+        o06_a_summary_needs_no_request(&fixture, &ada).await;
+        files_go_back_and_come_again(&fixture, &ada, &other).await;
+        a_shell_runs_where_the_session_works(&fixture, &ada, &other).await;
+        what_runs_is_not_disturbed(&fixture, &ada).await;
     }
 }
 
@@ -41,7 +41,7 @@ fn with(session: &str, request: Value) -> Value {
 
 /// A session as a summary tells it.
 fn summary(upstream: &Value) -> Value {
-    let mut told = json!({
+    let mut reported = json!({
         "id": upstream["id"],
         "title": upstream["title"],
         "project_id": upstream["projectID"],
@@ -49,29 +49,29 @@ fn summary(upstream: &Value) -> Value {
         "version": upstream["version"],
     });
     if let Some(revert) = upstream.get("revert") {
-        told["revert"] = json!({"message_id": revert["messageID"]});
+        reported["revert"] = json!({"message_id": revert["messageID"]});
         for (name, key) in [("part_id", "partID"), ("snapshot", "snapshot"), ("diff", "diff")] {
             if let Some(value) = revert.get(key) {
-                told["revert"][name] = value.clone();
+                reported["revert"][name] = value.clone();
             }
         }
     }
-    told
+    reported
 }
 
 /// How many tasks somebody sees; sub-agents are left out.
-async fn tasks(stage: &Stage) -> usize {
-    let listed = stage.harness.client.call("ListTasks", json!({"pageSize": 100})).await;
+async fn tasks(fixture: &Fixture) -> usize {
+    let listed = fixture.harness.client.call("ListTasks", json!({"pageSize": 100})).await;
     listed["tasks"].as_array().map_or(0, Vec::len)
 }
 
-async fn a_fork_is_the_callers_own(stage: &Stage, ada: &Caller, other: &Own) {
+async fn a_fork_is_the_callers_own(fixture: &Fixture, ada: &Caller, other: &OwnedSession) {
     let line = ada.line.version();
-    let opencode = &stage.harness.opencode;
-    let own = stage.session(&format!("scn:text text=\"One.\" (forks {line})")).await;
-    stage.say(&own, &format!("scn:text text=\"Two.\" (forks {line} again)")).await;
+    let opencode = &fixture.harness.opencode;
+    let own = fixture.session(&format!("scn:text text=\"One.\" (forks {line})")).await;
+    fixture.say(&own, &format!("scn:text text=\"Two.\" (forks {line} again)")).await;
     let messages = opencode.messages(&own.session).await;
-    let content = stage.content(&own.session).await;
+    let content = fixture.content(&own.session).await;
     let ids: Vec<&Value> = messages.iter().map(|message| &message["info"]["id"]).collect();
     for (request, kept) in [
         (Value::Null, 4),
@@ -84,14 +84,14 @@ async fn a_fork_is_the_callers_own(stage: &Stage, ada: &Caller, other: &Own) {
         let made = ada.result(FORK, with(&own.session, request)).await;
         let fork = made["item"]["id"].as_str().unwrap_or_else(|| panic!("{name}: {made:#}")).to_owned();
         assert_ne!(fork, own.session, "{name}");
-        let upstream = stage.upstream(&fork).await;
+        let upstream = fixture.upstream(&fork).await;
         assert_eq!(made["item"], summary(&upstream), "{name}");
         let copied = opencode.messages(&fork).await;
         let texts = |messages: &[Value]| messages.iter().map(said).collect::<Vec<String>>();
         assert_eq!(texts(&copied), texts(&messages[..kept]), "{name}");
         let listed = ada.result(MESSAGES, json!({ "session_id": fork })).await;
         assert_eq!(listed["items"].as_array().map(Vec::len), Some(kept), "{name}: {listed:#}");
-        for bob in stage.bob() {
+        for bob in fixture.bob() {
             bob.refused(MESSAGES, json!({ "session_id": fork }), Kind::FORBIDDEN).await;
         }
     }
@@ -101,13 +101,13 @@ async fn a_fork_is_the_callers_own(stage: &Stage, ada: &Caller, other: &Own) {
     let request = json!({"parts": [{"type": "text", "text": format!("scn:text n=1 (in the fork {line})")}]});
     let begun = ada.result("opencode.sessions.prompt_async", with(fork, request)).await;
     let task = begun["task_id"].as_str().expect("it is a task");
-    stage.harness.client.resume(task, 0).await.rest().await;
+    fixture.harness.client.resume(task, 0).await.rest().await;
     assert_eq!(opencode.messages(fork).await.len(), 6, "{line}: the fork");
-    assert_eq!(stage.content(&own.session).await, content, "{line}: what was forked is something else");
+    assert_eq!(fixture.content(&own.session).await, content, "{line}: what was forked is something else");
 
     // OpenCode would copy everything.
     let before = opencode.sessions().await.len();
-    let (foreign, _) = stage.last_messages(&other.session).await;
+    let (foreign, _) = fixture.last_messages(&other.session).await;
     for unknown in [NO_MESSAGE, foreign.as_str()] {
         ada.invalid(FORK, with(&own.session, json!({"messageID": unknown})), "request.messageID").await;
     }
@@ -115,18 +115,18 @@ async fn a_fork_is_the_callers_own(stage: &Stage, ada: &Caller, other: &Own) {
 }
 
 /// OpenCode says yes and shares nothing; the peer makes internal errors of answers that it did not expect.
-async fn o10_what_cannot_be_shared_is_a_typed_error(stage: &Stage, ada: &Caller, other: &Own) {
+async fn o10_what_cannot_be_shared_is_a_typed_error(fixture: &Fixture, ada: &Caller, other: &OwnedSession) {
     let refused = ada.refused(SHARE, json!({"session_id": other.session}), Kind::PAYLOAD).await;
-    refused.says("it shares nothing here");
-    let told = ada.result(UNSHARE, json!({"session_id": other.session})).await;
-    assert_eq!(told, json!({"item": summary(&stage.upstream(&other.session).await)}));
+    refused.assert_says("it shares nothing here");
+    let reported = ada.result(UNSHARE, json!({"session_id": other.session})).await;
+    assert_eq!(reported, json!({"item": summary(&fixture.upstream(&other.session).await)}));
 }
 
 /// The peer sends nothing, where OpenCode wants to be told the model.
-async fn o06_a_summary_needs_no_request(stage: &Stage, ada: &Caller) {
+async fn o06_a_summary_needs_no_request(fixture: &Fixture, ada: &Caller) {
     let line = ada.line.version();
-    let own = stage.session(&format!("scn:text n=1 (summaries {line})")).await;
-    let before = tasks(stage).await;
+    let own = fixture.session(&format!("scn:text n=1 (summaries {line})")).await;
+    let before = tasks(fixture).await;
     for (request, model) in [
         (None, "demo"),
         (Some(json!({})), "demo"),
@@ -134,14 +134,14 @@ async fn o06_a_summary_needs_no_request(stage: &Stage, ada: &Caller) {
         (Some(json!({"providerID": "demo", "modelID": "demo", "auto": false})), "demo"),
     ] {
         let name = format!("o06 {request:?} {line}");
-        let known = stage.harness.opencode.messages(&own.session).await.len();
+        let known = fixture.harness.opencode.messages(&own.session).await.len();
         let mut params = json!({"session_id": own.session});
         if let Some(request) = request {
             params["request"] = request;
         }
-        let told = ada.result(SUMMARIZE, params).await;
-        assert_eq!(told, json!({"ok": true, "session_id": own.session}), "{name}");
-        let messages = stage.harness.opencode.messages(&own.session).await;
+        let reported = ada.result(SUMMARIZE, params).await;
+        assert_eq!(reported, json!({"ok": true, "session_id": own.session}), "{name}");
+        let messages = fixture.harness.opencode.messages(&own.session).await;
         let new = &messages[known..];
         assert_eq!(new.len(), 2, "{name}: {new:#?}");
         assert_eq!(new[0]["parts"][0]["type"], "compaction", "{name}: {new:#?}");
@@ -152,18 +152,18 @@ async fn o06_a_summary_needs_no_request(stage: &Stage, ada: &Caller) {
         );
     }
     // The agent goes on afterwards; nobody prompted it, so it is no task.
-    let turns = model_log::turns(&stage.harness.opencode).await.len();
+    let turns = model_log::turns(&fixture.harness.opencode).await.len();
     let request = json!({"providerID": "demo", "modelID": "demo", "auto": true});
-    let told = ada.result(SUMMARIZE, with(&own.session, request)).await;
-    assert_eq!(told, json!({"ok": true, "session_id": own.session}), "o06 auto {line}");
+    let reported = ada.result(SUMMARIZE, with(&own.session, request)).await;
+    assert_eq!(reported, json!({"ok": true, "session_id": own.session}), "o06 auto {line}");
     assert_eq!(
-        model_log::turns(&stage.harness.opencode).await.len(),
+        model_log::turns(&fixture.harness.opencode).await.len(),
         turns + 1,
         "o06 auto {line}: it goes on"
     );
-    stage.idle().await;
+    fixture.idle().await;
 
-    let known = stage.content(&own.session).await;
+    let known = fixture.content(&own.session).await;
     for (request, field) in [
         (json!({"providerID": "demo", "modelID": "no-such-model"}), "request.modelID"),
         (json!({"providerID": "no-such-provider", "modelID": "demo"}), "request.providerID"),
@@ -172,22 +172,22 @@ async fn o06_a_summary_needs_no_request(stage: &Stage, ada: &Caller) {
     ] {
         ada.invalid(SUMMARIZE, with(&own.session, request), field).await;
     }
-    assert_eq!(stage.content(&own.session).await, known, "o06 {line}: something was left behind");
-    assert_eq!(tasks(stage).await, before, "o06 {line}: a summary became a task");
+    assert_eq!(fixture.content(&own.session).await, known, "o06 {line}: something was left behind");
+    assert_eq!(tasks(fixture).await, before, "o06 {line}: a summary became a task");
 }
 
-async fn files_go_back_and_come_again(stage: &Stage, ada: &Caller, other: &Own) {
+async fn files_go_back_and_come_again(fixture: &Fixture, ada: &Caller, other: &OwnedSession) {
     let line = ada.line.version();
-    let file: PathBuf = stage.harness.gateway.workspace().join(format!("cargo-{line}.txt"));
+    let file: PathBuf = fixture.harness.gateway.workspace().join(format!("cargo-{line}.txt"));
     let content = || std::fs::read_to_string(&file).ok();
     let name = file.file_name().and_then(|name| name.to_str()).expect("a name").to_owned();
     let own =
-        stage.session(&format!("scn:write path={name} content=\"tea\\n\" scn:text n=1 (reverts)")).await;
-    let (first, _) = stage.last_messages(&own.session).await;
-    stage.say(&own, &format!("scn:edit path={name} old=tea new=silk scn:text n=1 (reverts again)")).await;
-    let (second, _) = stage.last_messages(&own.session).await;
+        fixture.session(&format!("scn:write path={name} content=\"tea\\n\" scn:text n=1 (reverts)")).await;
+    let (first, _) = fixture.last_messages(&own.session).await;
+    fixture.say(&own, &format!("scn:edit path={name} old=tea new=silk scn:text n=1 (reverts again)")).await;
+    let (second, _) = fixture.last_messages(&own.session).await;
     assert_eq!(content().as_deref(), Some("silk\n"));
-    let upstream = stage.harness.opencode.messages(&own.session).await;
+    let upstream = fixture.harness.opencode.messages(&own.session).await;
     let edits = upstream.iter().rfind(|message| message["parts"].to_string().contains("\"edit\""));
     let edits = edits.expect("there is an edit");
     let part = edits["parts"].as_array().and_then(|parts| parts.iter().find(|part| part["tool"] == "edit"));
@@ -199,18 +199,18 @@ async fn files_go_back_and_come_again(stage: &Stage, ada: &Caller, other: &Own) 
         (json!({"messageID": edits["info"]["id"], "partID": part}), Some("tea\n")),
     ] {
         let name = format!("a revert {request} on {line}");
-        let told = ada.result(REVERT, with(&own.session, request.clone())).await;
+        let reported = ada.result(REVERT, with(&own.session, request.clone())).await;
         assert_eq!(content().as_deref(), left, "{name}");
-        let upstream = stage.upstream(&own.session).await;
+        let upstream = fixture.upstream(&own.session).await;
         assert!(upstream.get("revert").is_some(), "{name}: {upstream:#}");
-        assert_eq!(told, json!({"item": summary(&upstream)}), "{name}");
-        let told = ada.result(UNREVERT, json!({"session_id": own.session})).await;
+        assert_eq!(reported, json!({"item": summary(&upstream)}), "{name}");
+        let reported = ada.result(UNREVERT, json!({"session_id": own.session})).await;
         assert_eq!(content().as_deref(), Some("silk\n"), "{name}: and back again");
-        assert_eq!(told, json!({"item": summary(&stage.upstream(&own.session).await)}), "{name}");
-        assert!(told["item"].get("revert").is_none(), "{name}: {told:#}");
+        assert_eq!(reported, json!({"item": summary(&fixture.upstream(&own.session).await)}), "{name}");
+        assert!(reported["item"].get("revert").is_none(), "{name}: {reported:#}");
     }
     // OpenCode says yes and does nothing.
-    let (foreign, _) = stage.last_messages(&other.session).await;
+    let (foreign, _) = fixture.last_messages(&other.session).await;
     for (request, field) in [
         (json!({"messageID": NO_MESSAGE}), "request.messageID"),
         (json!({ "messageID": foreign }), "request.messageID"),
@@ -222,19 +222,19 @@ async fn files_go_back_and_come_again(stage: &Stage, ada: &Caller, other: &Own) 
     assert_eq!(content().as_deref(), Some("silk\n"), "{line}: something was taken back");
 }
 
-async fn a_shell_runs_where_the_session_works(stage: &Stage, ada: &Caller, other: &Own) {
+async fn a_shell_runs_where_the_session_works(fixture: &Fixture, ada: &Caller, other: &OwnedSession) {
     let line = ada.line.version();
-    let root = stage.harness.gateway.workspace().canonicalize().expect("the workspace exists");
+    let root = fixture.harness.gateway.workspace().canonicalize().expect("the workspace exists");
     let ships = root.join("ships").display().to_string();
-    let own = stage.session_in(&ships, &format!("scn:text n=1 (a shell {line})")).await;
-    let before = tasks(stage).await;
+    let own = fixture.session_in(&ships, &format!("scn:text n=1 (a shell {line})")).await;
+    let before = tasks(fixture).await;
     let run = async |session: &str, request: Value| {
-        let told = ada.result(SHELL, with(session, request.clone())).await;
-        let messages = stage.harness.opencode.messages(session).await;
+        let reported = ada.result(SHELL, with(session, request.clone())).await;
+        let messages = fixture.harness.opencode.messages(session).await;
         let last = messages.last().expect("it ran");
-        assert_eq!(told["item"]["messageId"], last["info"]["id"], "{request}: {told:#}");
+        assert_eq!(reported["item"]["messageId"], last["info"]["id"], "{request}: {reported:#}");
         let output = &last["parts"][0]["state"]["output"];
-        assert_eq!(told["item"]["parts"][0]["text"], *output, "{request}: {told:#}");
+        assert_eq!(reported["item"]["parts"][0]["text"], *output, "{request}: {reported:#}");
         output.as_str().unwrap_or_else(|| panic!("{request}: {last:#}")).to_owned()
     };
     let shell = |command: &str| json!({"agent": "build", "command": command});
@@ -249,7 +249,7 @@ async fn a_shell_runs_where_the_session_works(stage: &Stage, ada: &Caller, other
         json!({"agent": "plan", "command": "true", "model": {"providerID": "demo", "modelID": "demo"}});
     run(&other.session, request).await;
 
-    let known = stage.content(&other.session).await;
+    let known = fixture.content(&other.session).await;
     let model = json!({"providerID": "demo", "modelID": "no-such-model"});
     for (request, field) in [
         (json!({"agent": "no-such-agent", "command": "true"}), "request.agent"),
@@ -261,14 +261,14 @@ async fn a_shell_runs_where_the_session_works(stage: &Stage, ada: &Caller, other
     ] {
         ada.invalid(SHELL, with(&other.session, request), field).await;
     }
-    assert_eq!(stage.content(&other.session).await, known, "{line}: something ran");
-    assert_eq!(tasks(stage).await, before, "{line}: a shell became a task");
+    assert_eq!(fixture.content(&other.session).await, known, "{line}: something ran");
+    assert_eq!(tasks(fixture).await, before, "{line}: a shell became a task");
 }
 
-async fn what_runs_is_not_disturbed(stage: &Stage, ada: &Caller) {
-    let own = stage.session(&format!("scn:text n=1 (busy {})", ada.line.version())).await;
-    let (user, _) = stage.last_messages(&own.session).await;
-    let running = stage.running(&own).await;
+async fn what_runs_is_not_disturbed(fixture: &Fixture, ada: &Caller) {
+    let own = fixture.session(&format!("scn:text n=1 (busy {})", ada.line.version())).await;
+    let (user, _) = fixture.last_messages(&own.session).await;
+    let running = fixture.running(&own).await;
     for (method, request) in [
         (SUMMARIZE, json!({})),
         (REVERT, json!({ "messageID": user })),
@@ -287,9 +287,9 @@ async fn what_runs_is_not_disturbed(stage: &Stage, ada: &Caller) {
     ada.result(FORK, json!({"session_id": own.session})).await;
     ada.result(UNSHARE, json!({"session_id": own.session})).await;
     ada.result(MESSAGES, json!({"session_id": own.session})).await;
-    assert_eq!(stage.harness.opencode.busy().await, [own.session.as_str()], "the turn was disturbed");
-    stage.harness.client.cancel(&running).await.unwrap_or_else(|error| panic!("{}", error.body));
-    stage.idle().await;
+    assert_eq!(fixture.harness.opencode.busy().await, [own.session.as_str()], "the turn was disturbed");
+    fixture.harness.client.cancel(&running).await.unwrap_or_else(|error| panic!("{}", error.body));
+    fixture.idle().await;
     // Afterwards it is free again.
     ada.result(SHELL, with(&own.session, json!({"agent": "build", "command": "true"}))).await;
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::client::PATIENCE;
 use crate::control::caller::{Caller, Kind, ProtocolVersion};
-use crate::control::fixture::Stage;
+use crate::control::fixture::Fixture;
 
 /// So often OpenCode is killed until everybody has found it dead.
 const KILLS: usize = 5;
@@ -49,13 +49,13 @@ pub(in crate::control) fn rows(session: &str, user: &str) -> Vec<(&'static str, 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_method_works_and_has_its_errors_on_both_lines() {
-    let mut stage = Stage::start(&["--session-shell"]).await;
-    let own = stage.session("scn:text n=1 (everything)").await;
-    let (user, _) = stage.last_messages(&own.session).await;
+    let mut fixture = Fixture::start(&["--session-shell"]).await;
+    let own = fixture.session("scn:text n=1 (everything)").await;
+    let (user, _) = fixture.last_messages(&own.session).await;
     let rows = rows(&own.session, &user);
 
     // Nothing is missing here, and nothing is here that is not there.
-    for ada in stage.ada() {
+    for ada in fixture.ada() {
         let mut served = ada.served("opencode.sessions.").await;
         let mut called: Vec<&str> = rows.iter().map(|(method, _)| *method).collect();
         served.sort_unstable();
@@ -63,7 +63,7 @@ async fn every_method_works_and_has_its_errors_on_both_lines() {
         assert_eq!(served, called, "{}", ada.line.version());
     }
 
-    for (ada, (bob, eve)) in stage.ada().into_iter().zip(stage.bob().into_iter().zip(stage.eve())) {
+    for (ada, (bob, eve)) in fixture.ada().into_iter().zip(fixture.bob().into_iter().zip(fixture.eve())) {
         for (method, params) in &rows {
             let (method, params) = (*method, params.clone());
             // OpenCode shares nothing here, where it is told not to, and fails.
@@ -71,12 +71,12 @@ async fn every_method_works_and_has_its_errors_on_both_lines() {
                 let refused = ada.refused(method, params.clone(), Kind::HTTP).await;
                 assert_eq!(number(&refused.detail("upstream_status")), Some(500), "{:#}", refused.body);
             } else {
-                finished(&stage, &ada.result(method, params.clone()).await).await;
+                finished(&fixture, &ada.result(method, params.clone()).await).await;
             }
             if params.get("session_id").is_none() {
                 // A list of nothing: these are somebody else's.
-                let told = bob.result(method, params).await;
-                assert_eq!(told, json!({"items": []}), "{method}: bob sees {told:#}");
+                let reported = bob.result(method, params).await;
+                assert_eq!(reported, json!({"items": []}), "{method}: bob sees {reported:#}");
                 continue;
             }
             let mut unknown = params.clone();
@@ -90,7 +90,7 @@ async fn every_method_works_and_has_its_errors_on_both_lines() {
             eve.refused(method, params, without).await;
         }
     }
-    without_opencode(&mut stage, &rows).await;
+    without_opencode(&mut fixture, &rows).await;
 }
 
 /// A fact that is a number. In 1.0 every fact is a text.
@@ -99,21 +99,21 @@ pub(in crate::control) fn number(fact: &Value) -> Option<u64> {
 }
 
 /// Waits for the task of a call that began one, so that the session is free again.
-async fn finished(stage: &Stage, result: &Value) {
+async fn finished(fixture: &Fixture, result: &Value) {
     if let Some(task) = result["task_id"].as_str() {
-        stage.harness.client.resume(task, 0).await.rest().await;
+        fixture.harness.client.resume(task, 0).await.rest().await;
     }
-    stage.idle().await;
+    fixture.idle().await;
 }
 
 /// The gateway starts another OpenCode at once. Whoever finds it there again is called once more without it.
-async fn without_opencode(stage: &mut Stage, rows: &[(&'static str, Value)]) {
+async fn without_opencode(fixture: &mut Fixture, rows: &[(&'static str, Value)]) {
     let mut left: Vec<(Caller, &'static str, Value)> = Vec::new();
-    for ada in stage.ada() {
+    for ada in fixture.ada() {
         left.extend(rows.iter().map(|(method, params)| (ada.clone(), *method, params.clone())));
     }
     for _ in 0..KILLS {
-        let pid = stage.harness.opencode.pid();
+        let pid = fixture.harness.opencode.pid();
         kill(pid);
         until(PATIENCE, "OpenCode is gone", || !is_alive(pid)).await;
         let mut found = Vec::new();
@@ -123,13 +123,13 @@ async fn without_opencode(stage: &mut Stage, rows: &[(&'static str, Value)]) {
                 Ok(_) => found.push((ada, method, params)),
                 Err(refusal) if refusal.word == "SESSION_BUSY" => found.push((ada, method, params)),
                 Err(refusal) => {
-                    refusal.is(Kind::UNREACHABLE);
+                    refusal.assert_kind(Kind::UNREACHABLE);
                     let again = number(&refusal.detail("retry_after_seconds"));
                     assert!(again.is_some(), "it is not said when to come again: {:#}", refusal.body);
                 }
             }
         }
-        stage.harness.until_opencode_is_back(pid).await;
+        fixture.harness.until_opencode_is_back(pid).await;
         left = found;
         if left.is_empty() {
             break;
@@ -139,12 +139,12 @@ async fn without_opencode(stage: &mut Stage, rows: &[(&'static str, Value)]) {
     assert_eq!(left, Vec::<&str>::new(), "these were never without OpenCode");
 
     // It is another one, and knows them all.
-    for ada in stage.ada() {
+    for ada in fixture.ada() {
         for (method, params) in rows.iter().filter(|(method, _)| method.ends_with("list")) {
             ada.result(method, params.clone()).await;
         }
     }
-    let seen = stage.seen.lock().expect("nobody panics while it is locked");
+    let seen = fixture.seen.lock().expect("nobody panics while it is locked");
     for line in ProtocolVersion::ALL {
         for (method, _) in rows {
             let unreachable = ((*method).to_owned(), line, "UPSTREAM_UNREACHABLE".to_owned());

@@ -8,7 +8,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::control::caller::{CANARY, Caller, Kind};
-use crate::control::fixture::{Own, Stage};
+use crate::control::fixture::{OwnedSession, Fixture};
 
 const COMMAND: &str = "opencode.sessions.command";
 const PROMPT: &str = "opencode.sessions.prompt_async";
@@ -23,7 +23,7 @@ fn commands(configuration: &mut Value) {
 }
 
 /// The canaries.
-struct Cage {
+struct Canaries {
     /// What a shell would make in the workspace.
     made: std::path::PathBuf,
     /// Outside of the workspace.
@@ -31,52 +31,52 @@ struct Cage {
     _outside: tempfile::TempDir,
 }
 
-impl Cage {
-    fn new(stage: &Stage) -> Self {
+impl Canaries {
+    fn new(fixture: &Fixture) -> Self {
         let outside = tempfile::tempdir().expect("there is a disk");
         let secret = outside.path().canonicalize().expect("it is there").join("secret.txt");
         std::fs::write(&secret, CANARY).expect("it can be written");
         let secret = secret.to_str().expect("a path of a test is text").to_owned();
-        Self { made: stage.harness.gateway.workspace().join("canary"), secret, _outside: outside }
+        Self { made: fixture.harness.gateway.workspace().join("canary"), secret, _outside: outside }
     }
 
-    fn is_quiet(&self, stage: &Stage, about: &str) {
+    fn assert_untouched(&self, fixture: &Fixture, about: &str) {
         assert!(!self.made.exists(), "{about}: something was run");
-        for asked in stage.model.journal().entries() {
-            let told = format!("{asked:?}");
-            assert!(!told.contains(CANARY) && !told.contains(RAN), "{about}: the model was told {told}");
+        for asked in fixture.model.journal().entries() {
+            let reported = format!("{asked:?}");
+            assert!(!reported.contains(CANARY) && !reported.contains(RAN), "{about}: the model was told {reported}");
         }
     }
 }
 
-fn ordered(own: &Own, command: &str, arguments: &str) -> Value {
+fn ordered(own: &OwnedSession, command: &str, arguments: &str) -> Value {
     json!({"session_id": own.session, "request": {"command": command, "arguments": arguments}})
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_callers_give_to_commands_is_neither_run_nor_read_from_elsewhere() {
-    let stage = Stage::prepared(|setup| setup.flag("--session-shell"), commands).await;
-    let cage = Cage::new(&stage);
+    let fixture = Fixture::prepared(|setup| setup.flag("--session-shell"), commands).await;
+    let canaries = Canaries::new(&fixture);
     let (eves, bobs) = (
-        stage.session_of_eve("scn:text n=1 (of eve)").await,
-        stage.session_of_bob("scn:text n=1 (of bob)").await,
+        fixture.session_of_eve("scn:text n=1 (of eve)").await,
+        fixture.session_of_bob("scn:text n=1 (of bob)").await,
     );
-    for eve in stage.eve() {
-        nothing_is_run_for_one_who_may_not(&stage, &cage, &eve, &eves).await;
-        nothing_elsewhere_is_read(&stage, &cage, &eve, &eves).await;
-        words_are_only_words(&stage, &cage, &eve, &eves).await;
+    for eve in fixture.eve() {
+        nothing_is_run_for_one_who_may_not(&fixture, &canaries, &eve, &eves).await;
+        nothing_elsewhere_is_read(&fixture, &canaries, &eve, &eves).await;
+        words_are_only_words(&fixture, &canaries, &eve, &eves).await;
     }
-    for bob in stage.bob() {
-        nothing_elsewhere_is_read(&stage, &cage, &bob, &bobs).await;
+    for bob in fixture.bob() {
+        nothing_elsewhere_is_read(&fixture, &canaries, &bob, &bobs).await;
     }
     // The last, for from here on the model has been told.
-    for bob in stage.bob() {
-        one_who_may_has_it_as_opencode_has_it(&stage, &cage.made, &bob, &bobs).await;
+    for bob in fixture.bob() {
+        one_who_may_has_it_as_opencode_has_it(&fixture, &canaries.made, &bob, &bobs).await;
     }
 }
 
-async fn nothing_is_run_for_one_who_may_not(stage: &Stage, cage: &Cage, eve: &Caller, own: &Own) {
-    let before = stage.content(&own.session).await;
+async fn nothing_is_run_for_one_who_may_not(fixture: &Fixture, canaries: &Canaries, eve: &Caller, own: &OwnedSession) {
+    let before = fixture.content(&own.session).await;
     let run = format!("!`touch canary; echo {RAN}`");
     for (command, arguments) in [
         ("review", run.clone()),
@@ -88,21 +88,21 @@ async fn nothing_is_run_for_one_who_may_not(stage: &Stage, cage: &Cage, eve: &Ca
     ] {
         let refusal = eve.refused(COMMAND, ordered(own, command, &arguments), Kind::UNAUTHORIZED).await;
         assert_eq!(refusal.detail("capability"), "session_shell", "{:#}", refusal.body);
-        cage.is_quiet(stage, &arguments);
+        canaries.assert_untouched(fixture, &arguments);
     }
     // Here the template brings the shell, and the arguments need no mark.
     for arguments in
         [RAN.to_owned(), format!("\"x; touch canary; echo {RAN}\""), "$(touch canary)".to_owned()]
     {
         eve.invalid(COMMAND, ordered(own, "runs", &arguments), "request.arguments").await;
-        cage.is_quiet(stage, &arguments);
+        canaries.assert_untouched(fixture, &arguments);
     }
-    assert_eq!(stage.content(&own.session).await, before, "something was said");
+    assert_eq!(fixture.content(&own.session).await, before, "something was said");
 }
 
-async fn nothing_elsewhere_is_read(stage: &Stage, cage: &Cage, caller: &Caller, own: &Own) {
-    let before = stage.content(&own.session).await;
-    let secret = cage.secret.as_str();
+async fn nothing_elsewhere_is_read(fixture: &Fixture, canaries: &Canaries, caller: &Caller, own: &OwnedSession) {
+    let before = fixture.content(&own.session).await;
+    let secret = canaries.secret.as_str();
     for (command, arguments) in [
         ("review", format!("scn:text n=1 @{secret}")),
         ("review", format!("(@{secret}).")),
@@ -113,7 +113,7 @@ async fn nothing_elsewhere_is_read(stage: &Stage, cage: &Cage, caller: &Caller, 
         ("reads", "~/.profile".to_owned()),
     ] {
         caller.invalid(COMMAND, ordered(own, command, &arguments), "request.arguments").await;
-        cage.is_quiet(stage, &arguments);
+        canaries.assert_untouched(fixture, &arguments);
     }
     let errand = json!({"type": "subtask", "prompt": format!("scn:text n=1 @{secret}"), "description": "d", "agent": "general"});
     let file = json!({"type": "file", "mime": "text/plain", "url": format!("file://{secret}")});
@@ -121,13 +121,13 @@ async fn nothing_elsewhere_is_read(stage: &Stage, cage: &Cage, caller: &Caller, 
         let params = json!({"session_id": own.session, "request": {"parts": [part]}});
         caller.invalid(PROMPT, params, field).await;
     }
-    cage.is_quiet(stage, "a prompt");
-    assert_eq!(stage.content(&own.session).await, before, "something was said");
+    canaries.assert_untouched(fixture, "a prompt");
+    assert_eq!(fixture.content(&own.session).await, before, "something was said");
 }
 
 /// In a plain prompt, and in the name of a file, nothing is a mark.
-async fn words_are_only_words(stage: &Stage, cage: &Cage, eve: &Caller, own: &Own) {
-    let marks = format!("!`touch canary` @{}", cage.secret);
+async fn words_are_only_words(fixture: &Fixture, canaries: &Canaries, eve: &Caller, own: &OwnedSession) {
+    let marks = format!("!`touch canary` @{}", canaries.secret);
     let text =
         json!({"type": "text", "text": format!("scn:text n=1 (words {}) {marks}", eve.line.version())});
     let file = json!({"type": "file", "mime": "text/plain", "url": "data:text/plain;base64,cm9wZQo=", "filename": marks});
@@ -138,25 +138,25 @@ async fn words_are_only_words(stage: &Stage, cage: &Cage, eve: &Caller, own: &Ow
         let params = json!({"session_id": own.session, "request": {"parts": [part]}});
         let begun = eve.result(PROMPT, params).await;
         let task = begun["task_id"].as_str().unwrap_or_else(|| panic!("no task: {begun:#}"));
-        stage.client_of_eve().resume(task, 0).await.rest().await;
-        stage.idle().await;
-        cage.is_quiet(stage, &part.to_string());
+        fixture.client_of_eve().resume(task, 0).await.rest().await;
+        fixture.idle().await;
+        canaries.assert_untouched(fixture, &part.to_string());
     }
 }
 
-async fn one_who_may_has_it_as_opencode_has_it(stage: &Stage, made: &Path, bob: &Caller, own: &Own) {
+async fn one_who_may_has_it_as_opencode_has_it(fixture: &Fixture, made: &Path, bob: &Caller, own: &OwnedSession) {
     let mark = format!("(bob {})", bob.line.version());
     let run = format!("scn:text text=\"Reviewed.\" {mark} !`touch canary; echo {RAN}`");
-    let told = bob.result(COMMAND, ordered(own, "review", &run)).await;
-    assert_eq!(told["item"]["parts"][0]["text"], "Reviewed.", "{told:#}");
+    let reported = bob.result(COMMAND, ordered(own, "review", &run)).await;
+    assert_eq!(reported["item"]["parts"][0]["text"], "Reviewed.", "{reported:#}");
     assert!(made.exists(), "nothing was run");
     std::fs::remove_file(made).expect("it is there");
-    let turns = stage.model.journal().turns();
+    let turns = fixture.model.journal().turns();
     let asked = turns.iter().rfind(|asked| asked.prompt.contains(&mark)).expect("the model was asked");
     assert!(asked.prompt.contains(RAN) && !asked.prompt.contains("touch"), "{}", asked.prompt);
 
     bob.result(COMMAND, ordered(own, "runs", RAN)).await;
-    let turns = stage.model.journal().turns();
+    let turns = fixture.model.journal().turns();
     let asked = turns.iter().rfind(|asked| asked.prompt.contains("(runs)")).expect("the model was asked");
     assert!(asked.prompt.contains(RAN) && !asked.prompt.contains("echo"), "{}", asked.prompt);
 }

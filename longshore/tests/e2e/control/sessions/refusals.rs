@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::every_method::number;
 use crate::client::PATIENCE;
 use crate::control::caller::{Caller, Kind, Refusal};
-use crate::control::fixture::{Own, Stage};
+use crate::control::fixture::{OwnedSession, Fixture};
 use crate::frames::state_of;
 
 const COMMAND: &str = "opencode.sessions.command";
@@ -20,27 +20,27 @@ fn strict(setup: Setup) -> Setup {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn orders_that_are_not_taken_say_why_on_both_lines() {
-    let stage = Stage::prepared(strict, |_| {}).await;
-    let own = stage.session("scn:text n=1 (nothing else is said)").await;
+    let fixture = Fixture::prepared(strict, |_| {}).await;
+    let own = fixture.session("scn:text n=1 (nothing else is said)").await;
     let others = [
-        stage.session("scn:text n=1 (somewhere else)").await,
-        stage.session("scn:text n=1 (and somewhere else)").await,
+        fixture.session("scn:text n=1 (somewhere else)").await,
+        fixture.session("scn:text n=1 (and somewhere else)").await,
     ];
-    let before = stage.content(&own.session).await;
-    let asked = stage.model.journal().turns().len();
+    let before = fixture.content(&own.session).await;
+    let asked = fixture.model.journal().turns().len();
 
-    files_that_no_model_reads(&stage, &own).await;
-    assert_eq!(stage.content(&own.session).await, before, "something was said");
-    assert_eq!(stage.model.journal().turns().len(), asked, "somebody was prompted");
+    files_that_no_model_reads(&fixture, &own).await;
+    assert_eq!(fixture.content(&own.session).await, before, "something was said");
+    assert_eq!(fixture.model.journal().turns().len(), asked, "somebody was prompted");
 
-    more_tasks_than_a_caller_may_have(&stage, &own, &others).await;
-    assert_eq!(stage.content(&own.session).await, before, "something was said");
+    more_tasks_than_a_caller_may_have(&fixture, &own, &others).await;
+    assert_eq!(fixture.content(&own.session).await, before, "something was said");
 
-    a_session_that_somebody_else_keeps(&stage, &own).await;
+    a_session_that_somebody_else_keeps(&fixture, &own).await;
 }
 
 /// What each is called with.
-fn orders(own: &Own) -> [(&'static str, Value); 2] {
+fn orders(own: &OwnedSession) -> [(&'static str, Value); 2] {
     let parts = json!([{"type": "text", "text": "scn:text n=1"}]);
     [
         (PROMPT, json!({"session_id": own.session, "request": {"parts": parts}})),
@@ -60,35 +60,35 @@ fn says_when_to_come_again(refusal: &Refusal) {
     );
 }
 
-async fn files_that_no_model_reads(stage: &Stage, own: &Own) {
+async fn files_that_no_model_reads(fixture: &Fixture, own: &OwnedSession) {
     let file = json!({"type": "file", "mime": "application/zip", "url": "data:application/zip;base64,UEs="});
-    for ada in stage.ada() {
+    for ada in fixture.ada() {
         for (method, mut params) in orders(own) {
             params["request"]["parts"] = json!([file]);
             let refusal = ada.refused(method, params, Kind::UNSUPPORTED).await;
-            refusal.says("application/zip");
+            refusal.assert_says("application/zip");
             assert!(refusal.detail("retry_after_seconds").is_null(), "{:#}", refusal.body);
         }
     }
 }
 
-async fn more_tasks_than_a_caller_may_have(stage: &Stage, own: &Own, others: &[Own; 2]) {
-    let running = [stage.running(&others[0]).await, stage.running(&others[1]).await];
-    for ada in stage.ada() {
+async fn more_tasks_than_a_caller_may_have(fixture: &Fixture, own: &OwnedSession, others: &[OwnedSession; 2]) {
+    let running = [fixture.running(&others[0]).await, fixture.running(&others[1]).await];
+    for ada in fixture.ada() {
         for (method, params) in orders(own) {
             says_when_to_come_again(&ada.refused(method, params, Kind::TOO_MANY).await);
         }
     }
     for task in &running {
-        stage.harness.client.cancel(task).await.unwrap_or_else(|error| panic!("{}", error.body));
+        fixture.harness.client.cancel(task).await.unwrap_or_else(|error| panic!("{}", error.body));
     }
-    stage.idle().await;
+    fixture.idle().await;
 }
 
 /// Somebody runs a shell there, at OpenCode itself. A command waits for it, and not for ever.
-async fn a_session_that_somebody_else_keeps(stage: &Stage, own: &Own) {
-    let opencode = &stage.harness.opencode;
-    let go = stage.harness.gateway.workspace().join("go.txt");
+async fn a_session_that_somebody_else_keeps(fixture: &Fixture, own: &OwnedSession) {
+    let opencode = &fixture.harness.opencode;
+    let go = fixture.harness.gateway.workspace().join("go.txt");
     // It ends with the directory as well, whatever becomes of the test.
     let waits = "while test -e README.md -a ! -e go.txt; do sleep 0.1; done";
     let shell = json!({"agent": "build", "command": waits});
@@ -98,14 +98,14 @@ async fn a_session_that_somebody_else_keeps(stage: &Stage, own: &Own) {
         while opencode.busy().await != [own.session.as_str()] {
             assert!(Instant::now() < deadline, "the shell never kept the session");
         }
-        for ada in stage.ada() {
+        for ada in fixture.ada() {
             let refusal = command(&ada, own).await.expect_err("somebody else has the session");
-            refusal.is(Kind::BUSY);
+            refusal.assert_kind(Kind::BUSY);
             says_when_to_come_again(&refusal);
             assert_eq!(refusal.detail("session_id"), own.session.as_str(), "{:#}", refusal.body);
-            refusal.says("Nothing was sent");
+            refusal.assert_says("Nothing was sent");
             let task = refusal.detail("task_id");
-            let task = stage.harness.client.get(task.as_str().expect("it was a task")).await;
+            let task = fixture.harness.client.get(task.as_str().expect("it was a task")).await;
             assert_eq!(state_of(&task), "FAILED", "{task:#}");
         }
         assert_eq!(opencode.busy().await, [own.session.as_str()], "the shell was disturbed");
@@ -114,15 +114,15 @@ async fn a_session_that_somebody_else_keeps(stage: &Stage, own: &Own) {
     let (ran, ()) = tokio::join!(opencode.post_json_within(&path, &shell, PATIENCE * 4), others);
     assert!(ran.to_string().contains("completed"), "{ran:#}");
     // As soon as it is free again.
-    stage.idle().await;
-    for ada in stage.ada() {
-        let told = command(&ada, own).await.unwrap_or_else(|refusal| panic!("{:#}", refusal.body));
-        assert!(told["task_id"].is_string(), "{told:#}");
-        stage.idle().await;
+    fixture.idle().await;
+    for ada in fixture.ada() {
+        let reported = command(&ada, own).await.unwrap_or_else(|refusal| panic!("{:#}", refusal.body));
+        assert!(reported["task_id"].is_string(), "{reported:#}");
+        fixture.idle().await;
     }
 }
 
-async fn command(ada: &Caller, own: &Own) -> Result<Value, Refusal> {
+async fn command(ada: &Caller, own: &OwnedSession) -> Result<Value, Refusal> {
     let [_, (method, params)] = orders(own);
     ada.call(method, params).await
 }

@@ -7,30 +7,30 @@ use longshore_wire::methods::{Method, Switch};
 use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
-use super::answering;
-use crate::control::calls::{asked, code, fact, first_message, forbidden, id_of, on_session, row, rows, works};
-use crate::control::fixture::{FAY_TOKEN, GIL_TOKEN, Stage, call, notify, of_agent, word};
+use super::answer_every_prompt;
+use crate::control::calls::{requests_since, error_code, error_fact, first_message, assert_forbidden, message_id, session_params, method_named, session_methods, call_ok};
+use crate::control::fixture::{FAY_TOKEN, GIL_TOKEN, Fixture, call, notify, agent_methods, error_reason};
 
-fn lacks(answer: &Answer, line: ProtocolVersion, method: &Method, switch: Switch, credential: &str) {
-    let about = format!("{} {line:?}: {}", method.name, answer.body);
-    assert_eq!((answer.status, code(answer)), (200, -32007), "{about}");
-    assert_eq!(word(answer, line), "AUTHORIZATION_FORBIDDEN", "{about}");
-    assert_eq!(fact(answer, line, "capability"), switch.capability().as_str(), "{about}");
-    assert_eq!(fact(answer, line, "credentialId"), credential, "{about}");
-    assert_eq!(fact(answer, line, "method"), method.name, "{about}");
+fn assert_lacks_capability(answer: &Answer, version: ProtocolVersion, method: &Method, switch: Switch, credential: &str) {
+    let about = format!("{} {version:?}: {}", method.name, answer.body);
+    assert_eq!((answer.status, error_code(answer)), (200, -32007), "{about}");
+    assert_eq!(error_reason(answer, version), "AUTHORIZATION_FORBIDDEN", "{about}");
+    assert_eq!(error_fact(answer, version, "capability"), switch.capability().as_str(), "{about}");
+    assert_eq!(error_fact(answer, version, "credentialId"), credential, "{about}");
+    assert_eq!(error_fact(answer, version, "method"), method.name, "{about}");
 }
 
 #[tokio::test]
 async fn a_method_that_needs_a_capability_is_for_credentials_that_have_it() {
-    let stage = Stage::start().await;
+    let fixture = Fixture::start().await;
     let mut seen = 0;
-    asked(&stage, &mut seen);
+    requests_since(&fixture, &mut seen);
     let callers = [
-        ("eve-credential", stage.eve.clone(), [false, false]),
-        ("fay-credential", RawClient::new(stage.url.clone(), FAY_TOKEN), [false, true]),
-        ("gil-credential", RawClient::new(stage.url.clone(), GIL_TOKEN), [true, false]),
+        ("eve-credential", fixture.eve.clone(), [false, false]),
+        ("fay-credential", RawClient::new(fixture.url.clone(), FAY_TOKEN), [false, true]),
+        ("gil-credential", RawClient::new(fixture.url.clone(), GIL_TOKEN), [true, false]),
     ];
-    let conditional: Vec<_> = of_agent().filter_map(|method| Some((method, method.switch?))).collect();
+    let conditional: Vec<_> = agent_methods().filter_map(|method| Some((method, method.switch?))).collect();
     assert_eq!(conditional.len(), 6);
     for (method, switch) in conditional {
         for (credential, caller, [may_shell, may_mutate]) in &callers {
@@ -38,43 +38,43 @@ async fn a_method_that_needs_a_capability_is_for_credentials_that_have_it() {
                 Switch::SessionShell => *may_shell,
                 Switch::WorkspaceMutations => *may_mutate,
             };
-            for line in ProtocolVersion::ALL {
+            for version in ProtocolVersion::ALL {
                 // Nothing is good about these parameters, and that is not said to those who may not.
-                let answer = call(caller, line, method, &json!({"nonsense": 1})).await;
+                let answer = call(caller, version, method, &json!({"nonsense": 1})).await;
                 if may {
-                    assert_eq!(code(&answer), -32602, "{credential} {} {}", method.name, answer.body);
+                    assert_eq!(error_code(&answer), -32602, "{credential} {} {}", method.name, answer.body);
                 } else {
-                    lacks(&answer, line, method, switch, credential);
-                    notify(caller, line, method, &json!({})).await;
+                    assert_lacks_capability(&answer, version, method, switch, credential);
+                    notify(caller, version, method, &json!({})).await;
                 }
-                assert_eq!(asked(&stage, &mut seen), [""; 0], "{credential} {}", method.name);
+                assert_eq!(requests_since(&fixture, &mut seen), [""; 0], "{credential} {}", method.name);
             }
         }
     }
     // What runs in a shell needs that capability, too, whichever method it comes by.
-    let create = row("opencode.worktrees.create");
+    let create = method_named("opencode.worktrees.create");
     let (fay_id, fay, _) = &callers[1];
-    for line in ProtocolVersion::ALL {
-        let answer = call(fay, line, create, &json!({"request": {"startCommand": "touch here"}})).await;
-        lacks(&answer, line, create, Switch::SessionShell, fay_id);
-        assert_eq!(asked(&stage, &mut seen), [""; 0]);
+    for version in ProtocolVersion::ALL {
+        let answer = call(fay, version, create, &json!({"request": {"startCommand": "touch here"}})).await;
+        assert_lacks_capability(&answer, version, create, Switch::SessionShell, fay_id);
+        assert_eq!(requests_since(&fixture, &mut seen), [""; 0]);
     }
-    stage.stop().await;
+    fixture.stop().await;
 }
 
 #[tokio::test]
 async fn without_any_capability_ones_own_sessions_are_ones_own() {
-    let stage = Stage::start().await;
-    answering(&stage);
-    let own = stage.session_of(&stage.eve, "eves").await;
-    stage.fake.quiet().await;
-    for line in ProtocolVersion::ALL {
-        for method in rows().into_iter().filter(|method| method.needs().is_none()) {
-            let params = on_session(method, &own, id_of(&first_message(&stage, &own)));
-            works(&stage.eve, line, method, &params).await;
+    let fixture = Fixture::start().await;
+    answer_every_prompt(&fixture);
+    let own = fixture.session_of(&fixture.eve, "eves").await;
+    fixture.fake.quiet().await;
+    for version in ProtocolVersion::ALL {
+        for method in session_methods().into_iter().filter(|method| method.needs().is_none()) {
+            let params = session_params(method, &own, message_id(&first_message(&fixture, &own)));
+            call_ok(&fixture.eve, version, method, &params).await;
         }
     }
-    stage.stop().await;
+    fixture.stop().await;
 }
 
 /// The program as it is set up by its environment: the one token holds all, and one of a list what the list says.
@@ -96,22 +96,22 @@ async fn the_one_token_of_a_gateway_may_do_everything() {
     let owner = caller(TOKEN);
     let plain = caller("plain-token-0123456789abcdef");
     let claims = caller("claim-token-0123456789abcdef");
-    for line in ProtocolVersion::ALL {
-        let session = format!("ses_typed_{line:?}");
+    for version in ProtocolVersion::ALL {
+        let session = format!("ses_typed_{version:?}");
         fake.add_session(&session, root);
-        for (method, switch) in of_agent().filter_map(|method| Some((method, method.switch?))) {
-            let may = call(&owner, line, method, &json!({"nonsense": 1})).await;
-            assert_eq!(code(&may), -32602, "{} {}", method.name, may.body);
-            lacks(&call(&plain, line, method, &json!({})).await, line, method, switch, "p-1");
-            lacks(&call(&claims, line, method, &json!({})).await, line, method, switch, "");
+        for (method, switch) in agent_methods().filter_map(|method| Some((method, method.switch?))) {
+            let may = call(&owner, version, method, &json!({"nonsense": 1})).await;
+            assert_eq!(error_code(&may), -32602, "{} {}", method.name, may.body);
+            assert_lacks_capability(&call(&plain, version, method, &json!({})).await, version, method, switch, "p-1");
+            assert_lacks_capability(&call(&claims, version, method, &json!({})).await, version, method, switch, "");
         }
-        let shell = row("opencode.sessions.shell");
-        let params = on_session(shell, &session, "msg_1");
-        let get = row("opencode.sessions.get");
+        let shell = method_named("opencode.sessions.shell");
+        let params = session_params(shell, &session, "msg_1");
+        let get = method_named("opencode.sessions.get");
         let look: Value = json!({"session_id": session});
-        forbidden(&call(&plain, line, get, &look).await, line, &session, "plain");
-        works(&claims, line, get, &look).await;
-        works(&owner, line, shell, &params).await;
-        forbidden(&call(&claims, line, get, &look).await, line, &session, "after the owner took it");
+        assert_forbidden(&call(&plain, version, get, &look).await, version, &session, "plain");
+        call_ok(&claims, version, get, &look).await;
+        call_ok(&owner, version, shell, &params).await;
+        assert_forbidden(&call(&claims, version, get, &look).await, version, &session, "after the owner took it");
     }
 }

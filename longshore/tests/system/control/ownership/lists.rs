@@ -8,8 +8,8 @@ use longshore_wire::methods::{Effect, Method};
 use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
-use crate::control::calls::{asked, cal, code, fields, forbidden, on_session, row, rows, works};
-use crate::control::fixture::{Stage, call};
+use crate::control::calls::{requests_since, client_of_cal, error_code, error_fields, assert_forbidden, session_params, method_named, session_methods, call_ok};
+use crate::control::fixture::{Fixture, call};
 
 /// The names of what is listed.
 fn listed(items: &Value, name: &str) -> BTreeSet<String> {
@@ -17,118 +17,118 @@ fn listed(items: &Value, name: &str) -> BTreeSet<String> {
     items.filter_map(|item| Some(item[name].as_str()?.to_owned())).collect()
 }
 
-async fn seen_by(client: &RawClient, line: ProtocolVersion, method: &'static Method) -> BTreeSet<String> {
-    let answer = works(client, line, method, &json!({})).await;
+async fn seen_by(client: &RawClient, version: ProtocolVersion, method: &'static Method) -> BTreeSet<String> {
+    let answer = call_ok(client, version, method, &json!({})).await;
     let name = if method.key == "status" { "session_id" } else { "id" };
     listed(&answer.result()["items"], name)
 }
 
 /// A child, and a child of that.
-async fn family(stage: &Stage, root: &str, name: &str) -> BTreeSet<String> {
+async fn family(fixture: &Fixture, root: &str, name: &str) -> BTreeSet<String> {
     let [child, grandchild] = [format!("ses_{name}_child"), format!("ses_{name}_grandchild")];
-    stage.session_like(&child, &json!({"parentID": root}));
-    stage.session_like(&grandchild, &json!({"parentID": child}));
+    fixture.session_like(&child, &json!({"parentID": root}));
+    fixture.session_like(&grandchild, &json!({"parentID": child}));
     let all = [root.to_owned(), child, grandchild];
     for session in &all {
         let message = session.replace("ses_", "msg_");
-        stage.message(session, &message, json!({}), &[json!({"type": "text", "text": "a task"})]).await;
+        fixture.message(session, &message, json!({}), &[json!({"type": "text", "text": "a task"})]).await;
         let busy = json!({"sessionID": session, "status": {"type": "busy"}});
-        stage.fake.emit("session.status", busy).await;
+        fixture.fake.emit("session.status", busy).await;
     }
     all.into()
 }
 
 #[tokio::test]
 async fn lists_and_statuses_show_ones_own_and_what_one_may_take() {
-    let stage = Stage::start().await;
-    let hers = stage.session_of(&stage.ada, "hers").await;
-    let his = stage.session_of(&stage.bob, "his").await;
-    stage.session("ses_free");
-    stage.fake.quiet().await;
-    let hers = family(&stage, &hers, "hers").await;
-    let his = family(&stage, &his, "his").await;
-    let free = family(&stage, "ses_free", "free").await;
-    for method in [row("opencode.sessions.list"), row("opencode.sessions.status")] {
-        for line in ProtocolVersion::ALL {
-            let about = format!("{} {line:?}", method.name);
+    let fixture = Fixture::start().await;
+    let hers = fixture.session_of(&fixture.ada, "hers").await;
+    let his = fixture.session_of(&fixture.bob, "his").await;
+    fixture.session("ses_free");
+    fixture.fake.quiet().await;
+    let hers = family(&fixture, &hers, "hers").await;
+    let his = family(&fixture, &his, "his").await;
+    let free = family(&fixture, "ses_free", "free").await;
+    for method in [method_named("opencode.sessions.list"), method_named("opencode.sessions.status")] {
+        for version in ProtocolVersion::ALL {
+            let about = format!("{} {version:?}", method.name);
             let with_free = &hers | &free;
-            assert_eq!(seen_by(&stage.ada, line, method).await, with_free, "ada {about}");
-            assert_eq!(seen_by(&stage.bob, line, method).await, his, "bob {about}");
-            assert_eq!(seen_by(&cal(&stage), line, method).await, free, "cal {about}");
-            assert_eq!(seen_by(&stage.eve, line, method).await, BTreeSet::new(), "eve {about}");
+            assert_eq!(seen_by(&fixture.ada, version, method).await, with_free, "ada {about}");
+            assert_eq!(seen_by(&fixture.bob, version, method).await, his, "bob {about}");
+            assert_eq!(seen_by(&client_of_cal(&fixture), version, method).await, free, "cal {about}");
+            assert_eq!(seen_by(&fixture.eve, version, method).await, BTreeSet::new(), "eve {about}");
         }
     }
-    stage.stop().await;
+    fixture.stop().await;
 }
 
 /// What is others' is left out before the list is cut, so that one's own is found behind it.
 #[tokio::test]
 async fn ones_own_is_found_behind_many_of_others() {
-    let stage = Stage::start().await;
-    let his = stage.session_of(&stage.bob, "his").await;
+    let fixture = Fixture::start().await;
+    let his = fixture.session_of(&fixture.bob, "his").await;
     for number in 0..450 {
         let later = json!({"time": {"created": 1, "updated": 9_000_000_000_000_i64 + number}});
-        stage.session_like(&format!("ses_later_{number}"), &later);
+        fixture.session_like(&format!("ses_later_{number}"), &later);
     }
-    let list = row("opencode.sessions.list");
-    for line in ProtocolVersion::ALL {
-        let answer = works(&stage.bob, line, list, &json!({"limit": 1})).await;
-        assert_eq!(listed(&answer.result()["items"], "id"), BTreeSet::from([his.clone()]), "{line:?}");
-        let answer = works(&cal(&stage), line, list, &json!({"limit": 100})).await;
-        assert_eq!(listed(&answer.result()["items"], "id").len(), 100, "{line:?}");
+    let list = method_named("opencode.sessions.list");
+    for version in ProtocolVersion::ALL {
+        let answer = call_ok(&fixture.bob, version, list, &json!({"limit": 1})).await;
+        assert_eq!(listed(&answer.result()["items"], "id"), BTreeSet::from([his.clone()]), "{version:?}");
+        let answer = call_ok(&client_of_cal(&fixture), version, list, &json!({"limit": 100})).await;
+        assert_eq!(listed(&answer.result()["items"], "id").len(), 100, "{version:?}");
     }
-    stage.stop().await;
+    fixture.stop().await;
 }
 
 #[tokio::test]
 async fn the_session_of_a_sub_agent_is_that_of_whom_it_works_for() {
-    let stage = Stage::start().await;
-    let hers = stage.session_of(&stage.ada, "hers").await;
-    stage.fake.quiet().await;
-    let family = family(&stage, &hers, "hers").await;
+    let fixture = Fixture::start().await;
+    let hers = fixture.session_of(&fixture.ada, "hers").await;
+    fixture.fake.quiet().await;
+    let family = family(&fixture, &hers, "hers").await;
     for session in &family {
-        stage.fake.emit("session.status", json!({"sessionID": session, "status": {"type": "idle"}})).await;
+        fixture.fake.emit("session.status", json!({"sessionID": session, "status": {"type": "idle"}})).await;
     }
-    let cal = cal(&stage);
+    let cal = client_of_cal(&fixture);
     let mut seen = 0;
     for session in family.iter().filter(|session| **session != hers) {
         let message = session.replace("ses_", "msg_");
-        let before = stage.fake.messages(session);
-        for method in rows() {
-            for line in ProtocolVersion::ALL {
-                let params = on_session(method, session, &message);
-                asked(&stage, &mut seen);
-                for (who, caller) in [("bob", &stage.bob), ("cal", &cal)] {
-                    let about = format!("{who} {} {line:?} {session}", method.name);
-                    forbidden(&call(caller, line, method, &params).await, line, session, &about);
+        let before = fixture.fake.messages(session);
+        for method in session_methods() {
+            for version in ProtocolVersion::ALL {
+                let params = session_params(method, session, &message);
+                requests_since(&fixture, &mut seen);
+                for (who, caller) in [("bob", &fixture.bob), ("cal", &cal)] {
+                    let about = format!("{who} {} {version:?} {session}", method.name);
+                    assert_forbidden(&call(caller, version, method, &params).await, version, session, &about);
                     // Whom it works for is asked of OpenCode, and nothing more.
-                    let asked = asked(&stage, &mut seen);
+                    let asked = requests_since(&fixture, &mut seen);
                     let finds =
-                        |line: &String| family.iter().any(|one| *line == format!("GET /session/{one}"));
+                        |entry: &String| family.iter().any(|one| *entry == format!("GET /session/{one}"));
                     assert!(asked.iter().all(finds), "{about}: {asked:?}");
                 }
             }
         }
-        assert_eq!(stage.fake.messages(session), before);
-        for method in rows() {
-            for line in ProtocolVersion::ALL {
-                let params = on_session(method, session, &message);
+        assert_eq!(fixture.fake.messages(session), before);
+        for method in session_methods() {
+            for version in ProtocolVersion::ALL {
+                let params = session_params(method, session, &message);
                 if matches!(method.key, "prompt_async" | "command") {
-                    let refused = call(&stage.ada, line, method, &params).await;
-                    assert_eq!((code(&refused), fields(&refused)), (-32602, vec!["session_id".to_owned()]));
+                    let refused = call(&fixture.ada, version, method, &params).await;
+                    assert_eq!((error_code(&refused), error_fields(&refused)), (-32602, vec!["session_id".to_owned()]));
                 } else {
-                    works(&stage.ada, line, method, &params).await;
+                    call_ok(&fixture.ada, version, method, &params).await;
                 }
             }
         }
     }
     // What she did there made her its owner no more and no less than before.
-    let children = row("opencode.sessions.children");
-    for line in ProtocolVersion::ALL {
-        let told = works(&stage.ada, line, children, &json!({"session_id": hers})).await;
+    let children = method_named("opencode.sessions.children");
+    for version in ProtocolVersion::ALL {
+        let reported = call_ok(&fixture.ada, version, children, &json!({"session_id": hers})).await;
         let child = BTreeSet::from(["ses_hers_child".to_owned()]);
-        assert_eq!(listed(&told.result()["items"], "id"), child, "{line:?}");
+        assert_eq!(listed(&reported.result()["items"], "id"), child, "{version:?}");
     }
-    assert!(rows().iter().any(|method| method.effect != Effect::Read));
-    stage.stop().await;
+    assert!(session_methods().iter().any(|method| method.effect != Effect::Read));
+    fixture.stop().await;
 }

@@ -5,19 +5,19 @@ use longshore_wire::methods::{Effect, Method};
 use longshore_wire::surface::ProtocolVersion;
 use serde_json::json;
 
-use super::answering;
-use crate::control::calls::{asked, first_message, forbidden, id_of, on_session, row, rows, works};
-use crate::control::fixture::{Rules, Stage, call};
+use super::answer_every_prompt;
+use crate::control::calls::{requests_since, first_message, assert_forbidden, message_id, session_params, method_named, session_methods, call_ok};
+use crate::control::fixture::{Settings, Fixture, call};
 
-async fn stage(session_guard: SessionGuard) -> Stage {
+async fn fixture(session_guard: SessionGuard) -> Fixture {
     let control = ControlRules { session_guard, ..ControlRules::default() };
-    let stage = Stage::start_with(Rules { control, ..Rules::default() }).await;
-    answering(&stage);
-    stage
+    let fixture = Fixture::start_with(Settings { control, ..Settings::default() }).await;
+    answer_every_prompt(&fixture);
+    fixture
 }
 
 fn of_effect(is_look: bool) -> impl Iterator<Item = &'static Method> {
-    rows().into_iter().filter(move |method| (method.effect == Effect::Read) == is_look)
+    session_methods().into_iter().filter(move |method| (method.effect == Effect::Read) == is_look)
 }
 
 /// Whether a row has the agent work in a turn.
@@ -26,96 +26,96 @@ fn is_order(method: &Method) -> bool {
 }
 
 /// What everybody sees wherever looks are shared.
-async fn check_looks(stage: &Stage, hers: &str) {
-    stage.session("ses_free");
-    let message = first_message(stage, hers);
-    for line in ProtocolVersion::ALL {
-        for (who, caller) in [("ada", &stage.ada), ("bob", &stage.bob), ("eve", &stage.eve)] {
+async fn check_looks(fixture: &Fixture, hers: &str) {
+    fixture.session("ses_free");
+    let message = first_message(fixture, hers);
+    for version in ProtocolVersion::ALL {
+        for (who, caller) in [("ada", &fixture.ada), ("bob", &fixture.bob), ("eve", &fixture.eve)] {
             for method in of_effect(true) {
-                works(caller, line, method, &on_session(method, hers, id_of(&message))).await;
+                call_ok(caller, version, method, &session_params(method, hers, message_id(&message))).await;
             }
-            let get = row("opencode.sessions.get");
-            works(caller, line, get, &json!({"session_id": "ses_free"})).await;
-            let list = works(caller, line, row("opencode.sessions.list"), &json!({})).await;
+            let get = method_named("opencode.sessions.get");
+            call_ok(caller, version, get, &json!({"session_id": "ses_free"})).await;
+            let list = call_ok(caller, version, method_named("opencode.sessions.list"), &json!({})).await;
             let list = list.result()["items"].to_string();
-            assert!(list.contains(hers) && list.contains("ses_free"), "{who} {line:?} {list}");
+            assert!(list.contains(hers) && list.contains("ses_free"), "{who} {version:?} {list}");
         }
     }
 }
 
 #[tokio::test]
 async fn shared_reads_let_all_look_and_the_owner_change() {
-    let stage = stage(SessionGuard::SharedReads).await;
-    let hers = stage.session_of(&stage.ada, "hers").await;
-    stage.fake.quiet().await;
-    check_looks(&stage, &hers).await;
-    let before = stage.fake.messages(&hers);
+    let fixture = fixture(SessionGuard::SharedReads).await;
+    let hers = fixture.session_of(&fixture.ada, "hers").await;
+    fixture.fake.quiet().await;
+    check_looks(&fixture, &hers).await;
+    let before = fixture.fake.messages(&hers);
     let mut seen = 0;
-    asked(&stage, &mut seen);
-    for line in ProtocolVersion::ALL {
+    requests_since(&fixture, &mut seen);
+    for version in ProtocolVersion::ALL {
         for method in of_effect(false) {
-            let about = format!("{} {line:?}", method.name);
-            let params = on_session(method, &hers, id_of(&before[0]));
-            forbidden(&call(&stage.bob, line, method, &params).await, line, &hers, &about);
-            assert_eq!(asked(&stage, &mut seen), [""; 0], "{about}");
+            let about = format!("{} {version:?}", method.name);
+            let params = session_params(method, &hers, message_id(&before[0]));
+            assert_forbidden(&call(&fixture.bob, version, method, &params).await, version, &hers, &about);
+            assert_eq!(requests_since(&fixture, &mut seen), [""; 0], "{about}");
             // Looks are shared, and taking is not.
-            let params = on_session(method, "ses_free", "msg_1");
-            forbidden(&call(&stage.bob, line, method, &params).await, line, "ses_free", &about);
-            let asked = asked(&stage, &mut seen);
-            assert!(asked.iter().all(|line| line == "GET /session/ses_free"), "{about}: {asked:?}");
+            let params = session_params(method, "ses_free", "msg_1");
+            assert_forbidden(&call(&fixture.bob, version, method, &params).await, version, "ses_free", &about);
+            let asked = requests_since(&fixture, &mut seen);
+            assert!(asked.iter().all(|entry| entry == "GET /session/ses_free"), "{about}: {asked:?}");
         }
     }
-    assert_eq!(stage.fake.messages(&hers), before);
-    stage.stop().await;
+    assert_eq!(fixture.fake.messages(&hers), before);
+    fixture.stop().await;
 }
 
 #[tokio::test]
 async fn shared_lets_all_change_and_the_owner_prompt() {
-    let stage = stage(SessionGuard::Shared).await;
-    let hers = stage.session_of(&stage.ada, "hers").await;
-    stage.fake.quiet().await;
-    check_looks(&stage, &hers).await;
+    let fixture = fixture(SessionGuard::Shared).await;
+    let hers = fixture.session_of(&fixture.ada, "hers").await;
+    fixture.fake.quiet().await;
+    check_looks(&fixture, &hers).await;
     let mut seen = 0;
-    for line in ProtocolVersion::ALL {
+    for version in ProtocolVersion::ALL {
         for method in of_effect(false) {
-            let message = first_message(&stage, &hers);
-            let params = on_session(method, &hers, id_of(&message));
+            let message = first_message(&fixture, &hers);
+            let params = session_params(method, &hers, message_id(&message));
             if is_order(method) {
-                asked(&stage, &mut seen);
-                let refused = call(&stage.bob, line, method, &params).await;
-                forbidden(&refused, line, &hers, &format!("{} {line:?}", method.name));
-                assert_eq!(asked(&stage, &mut seen), [""; 0], "{} {line:?}", method.name);
+                requests_since(&fixture, &mut seen);
+                let refused = call(&fixture.bob, version, method, &params).await;
+                assert_forbidden(&refused, version, &hers, &format!("{} {version:?}", method.name));
+                assert_eq!(requests_since(&fixture, &mut seen), [""; 0], "{} {version:?}", method.name);
             } else {
-                works(&stage.bob, line, method, &params).await;
+                call_ok(&fixture.bob, version, method, &params).await;
             }
         }
         for method in of_effect(false).filter(|method| is_order(method)) {
-            let message = first_message(&stage, &hers);
-            works(&stage.ada, line, method, &on_session(method, &hers, id_of(&message))).await;
-            stage.fake.quiet().await;
+            let message = first_message(&fixture, &hers);
+            call_ok(&fixture.ada, version, method, &session_params(method, &hers, message_id(&message))).await;
+            fixture.fake.quiet().await;
         }
     }
-    stage.stop().await;
+    fixture.stop().await;
 }
 
 /// Who changes it first has it from then on, and may prompt there; others may change it all the same.
 #[tokio::test]
 async fn where_all_is_shared_the_first_to_change_what_is_nobodys_owns_it() {
-    let stage = stage(SessionGuard::Shared).await;
-    stage.session("ses_free");
-    let (unshare, prompt) = (row("opencode.sessions.unshare"), row("opencode.sessions.prompt_async"));
+    let fixture = fixture(SessionGuard::Shared).await;
+    fixture.session("ses_free");
+    let (unshare, prompt) = (method_named("opencode.sessions.unshare"), method_named("opencode.sessions.prompt_async"));
     let params = json!({"session_id": "ses_free"});
-    works(&stage.eve, ProtocolVersion::V1, unshare, &params).await;
-    works(&stage.bob, ProtocolVersion::V1, unshare, &params).await;
-    let order = on_session(prompt, "ses_free", "msg_1");
-    for caller in [&stage.ada, &stage.bob] {
-        forbidden(
+    call_ok(&fixture.eve, ProtocolVersion::V1, unshare, &params).await;
+    call_ok(&fixture.bob, ProtocolVersion::V1, unshare, &params).await;
+    let order = session_params(prompt, "ses_free", "msg_1");
+    for caller in [&fixture.ada, &fixture.bob] {
+        assert_forbidden(
             &call(caller, ProtocolVersion::V1, prompt, &order).await,
             ProtocolVersion::V1,
             "ses_free",
             "not the first",
         );
     }
-    works(&stage.eve, ProtocolVersion::V1, prompt, &order).await;
-    stage.stop().await;
+    call_ok(&fixture.eve, ProtocolVersion::V1, prompt, &order).await;
+    fixture.stop().await;
 }

@@ -5,15 +5,15 @@ use longshore_wire::methods::{Effect, Method};
 use longshore_wire::surface::ProtocolVersion;
 use serde_json::json;
 
-use super::answering;
-use crate::control::calls::{asked, cal, code, forbidden, on_session, row, rows, works};
-use crate::control::fixture::{Stage, call, word};
+use super::answer_every_prompt;
+use crate::control::calls::{requests_since, client_of_cal, error_code, assert_forbidden, session_params, method_named, session_methods, call_ok};
+use crate::control::fixture::{Fixture, call, error_reason};
 
 /// A session of nobody's with one message, which is `msg_1`.
-async fn nobodys(stage: &Stage, id: &str) {
-    stage.session(id);
+async fn add_unowned_session(fixture: &Fixture, id: &str) {
+    fixture.session(id);
     let parts = [json!({"type": "text", "text": "typed elsewhere"})];
-    stage.message(id, &message_of(id), json!({"summary": {"diffs": []}}), &parts).await;
+    fixture.message(id, &message_of(id), json!({"summary": {"diffs": []}}), &parts).await;
 }
 
 fn message_of(session: &str) -> String {
@@ -22,67 +22,67 @@ fn message_of(session: &str) -> String {
 
 /// What only looks whether the session is there.
 fn only_finds(asked: &[String], session: &str, about: &str) {
-    assert!(asked.iter().all(|line| *line == format!("GET /session/{session}")), "{about}: {asked:?}");
+    assert!(asked.iter().all(|entry| *entry == format!("GET /session/{session}")), "{about}: {asked:?}");
 }
 
 #[tokio::test]
 async fn who_may_not_take_them_neither_sees_nor_changes_them() {
-    let stage = Stage::start().await;
-    nobodys(&stage, "ses_free").await;
-    let before = stage.fake.messages("ses_free");
+    let fixture = Fixture::start().await;
+    add_unowned_session(&fixture, "ses_free").await;
+    let before = fixture.fake.messages("ses_free");
     let mut seen = 0;
-    asked(&stage, &mut seen);
-    for method in rows() {
-        for line in ProtocolVersion::ALL {
-            let params = on_session(method, "ses_free", "msg_free");
-            for (who, caller) in [("bob", &stage.bob), ("eve", &stage.eve)] {
-                let about = format!("{who} {} {line:?}", method.name);
-                let refused = call(caller, line, method, &params).await;
+    requests_since(&fixture, &mut seen);
+    for method in session_methods() {
+        for version in ProtocolVersion::ALL {
+            let params = session_params(method, "ses_free", "msg_free");
+            for (who, caller) in [("bob", &fixture.bob), ("eve", &fixture.eve)] {
+                let about = format!("{who} {} {version:?}", method.name);
+                let refused = call(caller, version, method, &params).await;
                 if who == "eve" && method.needs().is_some() {
-                    assert_eq!(code(&refused), -32007, "{about}: {}", refused.body);
+                    assert_eq!(error_code(&refused), -32007, "{about}: {}", refused.body);
                 } else {
-                    forbidden(&refused, line, "ses_free", &about);
+                    assert_forbidden(&refused, version, "ses_free", &about);
                     assert!(refused.body.to_string().contains("session_claim"), "{about}: {}", refused.body);
                 }
-                only_finds(&asked(&stage, &mut seen), "ses_free", &about);
+                only_finds(&requests_since(&fixture, &mut seen), "ses_free", &about);
             }
         }
     }
-    assert_eq!(stage.fake.messages("ses_free"), before);
-    stage.stop().await;
+    assert_eq!(fixture.fake.messages("ses_free"), before);
+    fixture.stop().await;
 }
 
 #[tokio::test]
 async fn a_look_takes_nothing_and_a_change_takes_them_for_good() {
-    let stage = Stage::start().await;
-    answering(&stage);
-    let (cal, get) = (cal(&stage), row("opencode.sessions.get"));
+    let fixture = Fixture::start().await;
+    answer_every_prompt(&fixture);
+    let (cal, get) = (client_of_cal(&fixture), method_named("opencode.sessions.get"));
     let mut seen = 0;
-    for method in rows() {
-        for line in ProtocolVersion::ALL {
-            let id = format!("ses_{}_{line:?}", method.key);
-            nobodys(&stage, &id).await;
+    for method in session_methods() {
+        for version in ProtocolVersion::ALL {
+            let id = format!("ses_{}_{version:?}", method.key);
+            add_unowned_session(&fixture, &id).await;
             let (params, about) =
-                (on_session(method, &id, &message_of(&id)), format!("{} {line:?}", method.name));
-            works(&stage.ada, line, method, &params).await;
-            stage.fake.quiet().await;
-            asked(&stage, &mut seen);
+                (session_params(method, &id, &message_of(&id)), format!("{} {version:?}", method.name));
+            call_ok(&fixture.ada, version, method, &params).await;
+            fixture.fake.quiet().await;
+            requests_since(&fixture, &mut seen);
             if method.effect == Effect::Read {
                 // It is nobody's as before.
-                works(&cal, line, method, &params).await;
-                forbidden(&call(&stage.bob, line, method, &params).await, line, &id, &about);
+                call_ok(&cal, version, method, &params).await;
+                assert_forbidden(&call(&fixture.bob, version, method, &params).await, version, &id, &about);
                 continue;
             }
-            for other in rows() {
+            for other in session_methods() {
                 let about = format!("{about}, then cal {}", other.name);
-                let params = on_session(other, &id, &message_of(&id));
-                forbidden(&call(&cal, line, other, &params).await, line, &id, &about);
-                assert_eq!(asked(&stage, &mut seen), [""; 0], "{about}");
+                let params = session_params(other, &id, &message_of(&id));
+                assert_forbidden(&call(&cal, version, other, &params).await, version, &id, &about);
+                assert_eq!(requests_since(&fixture, &mut seen), [""; 0], "{about}");
             }
-            works(&stage.ada, line, get, &json!({"session_id": id})).await;
+            call_ok(&fixture.ada, version, get, &json!({"session_id": id})).await;
         }
     }
-    stage.stop().await;
+    fixture.stop().await;
 }
 
 /// The end of the path of what a row changes OpenCode with.
@@ -94,59 +94,59 @@ fn change(method: &Method) -> (&'static str, &'static str) {
 
 #[tokio::test]
 async fn what_fails_upstream_takes_nothing() {
-    let stage = Stage::start().await;
-    answering(&stage);
-    let (cal, get) = (cal(&stage), row("opencode.sessions.get"));
+    let fixture = Fixture::start().await;
+    answer_every_prompt(&fixture);
+    let (cal, get) = (client_of_cal(&fixture), method_named("opencode.sessions.get"));
     // A command is always a task, as in the next test.
     let changing = |method: &&'static Method| method.effect != Effect::Read && method.key != "command";
-    for method in rows().into_iter().filter(changing) {
+    for method in session_methods().into_iter().filter(changing) {
         let (verb, end) = change(method);
-        for line in ProtocolVersion::ALL {
+        for version in ProtocolVersion::ALL {
             for (how, fault, refusal) in [
                 ("status", Fault::Status(500), "UPSTREAM_HTTP_ERROR"),
                 ("html", Fault::Html, "UPSTREAM_PAYLOAD_ERROR"),
                 ("cut", Fault::CutBefore, "UPSTREAM_UNREACHABLE"),
             ] {
-                let id = format!("ses_{}_{how}_{line:?}", method.key);
-                let about = format!("{} {line:?} {how}", method.name);
-                nobodys(&stage, &id).await;
-                let mut params = on_session(method, &id, &message_of(&id));
+                let id = format!("ses_{}_{how}_{version:?}", method.key);
+                let about = format!("{} {version:?} {how}", method.name);
+                add_unowned_session(&fixture, &id).await;
+                let mut params = session_params(method, &id, &message_of(&id));
                 if method.key == "prompt_async" {
                     // What is only said makes no task.
                     params["request"]["noReply"] = true.into();
                 }
-                stage.fake.fault_once(verb, end, fault);
-                let failed = call(&stage.ada, line, method, &params).await;
-                stage.fake.clear_faults();
-                assert_eq!(word(&failed, line), refusal, "{about}: {}", failed.body);
-                let still = call(&cal, line, get, &json!({"session_id": id})).await;
+                fixture.fake.fault_once(verb, end, fault);
+                let failed = call(&fixture.ada, version, method, &params).await;
+                fixture.fake.clear_faults();
+                assert_eq!(error_reason(&failed, version), refusal, "{about}: {}", failed.body);
+                let still = call(&cal, version, get, &json!({"session_id": id})).await;
                 assert!(still.body["error"].is_null(), "{about}: {}", still.body);
-                works(&cal, line, method, &params).await;
-                stage.fake.quiet().await;
-                forbidden(&call(&stage.ada, line, method, &params).await, line, &id, &about);
+                call_ok(&cal, version, method, &params).await;
+                fixture.fake.quiet().await;
+                assert_forbidden(&call(&fixture.ada, version, method, &params).await, version, &id, &about);
             }
         }
     }
-    stage.stop().await;
+    fixture.stop().await;
 }
 
 /// Its task was made before OpenCode was asked, and goes on being hers.
 #[tokio::test]
 async fn an_order_takes_a_session_with_its_task_also_when_it_fails() {
-    let stage = Stage::start().await;
-    let (cal, get) = (cal(&stage), row("opencode.sessions.get"));
-    let prompt = row("opencode.sessions.prompt_async");
-    for line in ProtocolVersion::ALL {
-        let id = format!("ses_ordered_{line:?}");
-        nobodys(&stage, &id).await;
-        stage.fake.fault_once("POST", "/prompt_async", Fault::Status(400));
-        let failed = call(&stage.ada, line, prompt, &on_session(prompt, &id, "msg_1")).await;
-        assert_eq!(word(&failed, line), "UPSTREAM_HTTP_ERROR", "{line:?}: {}", failed.body);
-        let task = crate::control::calls::fact(&failed, line, "taskId");
-        let task = stage.ada.task(&task).await;
-        assert_eq!(task["status"]["state"], "TASK_STATE_FAILED", "{line:?}: {task}");
-        works(&stage.ada, line, get, &json!({"session_id": id})).await;
-        forbidden(&call(&cal, line, get, &json!({"session_id": id})).await, line, &id, "after the task");
+    let fixture = Fixture::start().await;
+    let (cal, get) = (client_of_cal(&fixture), method_named("opencode.sessions.get"));
+    let prompt = method_named("opencode.sessions.prompt_async");
+    for version in ProtocolVersion::ALL {
+        let id = format!("ses_ordered_{version:?}");
+        add_unowned_session(&fixture, &id).await;
+        fixture.fake.fault_once("POST", "/prompt_async", Fault::Status(400));
+        let failed = call(&fixture.ada, version, prompt, &session_params(prompt, &id, "msg_1")).await;
+        assert_eq!(error_reason(&failed, version), "UPSTREAM_HTTP_ERROR", "{version:?}: {}", failed.body);
+        let task = crate::control::calls::error_fact(&failed, version, "taskId");
+        let task = fixture.ada.task(&task).await;
+        assert_eq!(task["status"]["state"], "TASK_STATE_FAILED", "{version:?}: {task}");
+        call_ok(&fixture.ada, version, get, &json!({"session_id": id})).await;
+        assert_forbidden(&call(&cal, version, get, &json!({"session_id": id})).await, version, &id, "after the task");
     }
-    stage.stop().await;
+    fixture.stop().await;
 }

@@ -9,8 +9,8 @@ use longshore_wire::surface::ProtocolVersion;
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::control::calls::{code, fields, row, works};
-use crate::control::fixture::{Stage, call};
+use crate::control::calls::{error_code, error_fields, method_named, call_ok};
+use crate::control::fixture::{Fixture, call};
 
 const MARK: &str = "keep.txt";
 
@@ -26,27 +26,27 @@ fn git(at: &Path, arguments: &[&str]) {
 }
 
 /// Directories of all sorts, each with a file in it that no commit has.
-struct Ground {
-    stage: Stage,
+struct ProtectedDirectories {
+    fixture: Fixture,
     /// What must be there afterwards.
     kept: Vec<PathBuf>,
     #[expect(dead_code, reason = "it is held until the directories in it are not needed any more")]
     outside: TempDir,
 }
 
-impl Ground {
+impl ProtectedDirectories {
     async fn prepare() -> Self {
-        let stage = Stage::start().await;
-        stage.fake.make_repository().await;
+        let fixture = Fixture::start().await;
+        fixture.fake.make_repository().await;
         let outside = tempfile::tempdir().expect("a test can make a directory");
-        let root = PathBuf::from(stage.root());
+        let root = PathBuf::from(fixture.root());
         let base = outside.path().canonicalize().expect("it was just made");
         let [canary, clone, users] = ["canary", "clone", "users"].map(|name| base.join(name));
         let sub = root.join("sub");
         for directory in [&canary, &sub] {
             std::fs::create_dir(directory).expect("a directory can be made");
         }
-        git(&base, &["clone", "--quiet", stage.root(), "clone"]);
+        git(&base, &["clone", "--quiet", fixture.root(), "clone"]);
         git(&root, &["worktree", "add", "--quiet", "--detach", users.to_str().expect("a text")]);
         let kept = vec![root.clone(), canary, clone, users, sub];
         for directory in &kept {
@@ -58,11 +58,11 @@ impl Ground {
         // OpenCode lists whatever it ever saw. The user's own worktree it has not seen.
         let above = root.parent().expect("the root is somewhere").to_path_buf();
         let strange = [root.join("link-clone"), kept[1].clone(), kept[2].clone(), root, above];
-        stage.fake.project(|project| {
+        fixture.fake.project(|project| {
             project.worktrees.extend(strange.iter().map(|path| path.to_string_lossy().into_owned()));
             project.worktrees.extend(["/", "", ".", "..", "sub"].map(str::to_owned));
         });
-        Self { stage, kept, outside }
+        Self { fixture, kept, outside }
     }
 
     fn root(&self) -> &Path {
@@ -74,7 +74,7 @@ impl Ground {
             let mark = std::fs::read_to_string(directory.join(MARK));
             assert_eq!(mark.ok().as_deref(), Some("dear"), "{about}: {}", directory.display());
         }
-        assert_eq!(self.stage.fake.removed(), [""; 0], "{about}");
+        assert_eq!(self.fixture.fake.removed(), [""; 0], "{about}");
     }
 }
 
@@ -109,44 +109,44 @@ fn spellings(directory: &Path, root: &Path) -> Vec<String> {
 }
 
 /// The row must refuse it by the name of the field, and OpenCode must not be told to do anything.
-async fn refused(client: &RawClient, method: &'static Method, field: &str, value: &str, stage: &Stage) {
-    for line in ProtocolVersion::ALL {
-        let about = format!("{} {line:?} {field} {:?}", method.name, value);
+async fn refused(client: &RawClient, method: &'static Method, field: &str, value: &str, fixture: &Fixture) {
+    for version in ProtocolVersion::ALL {
+        let about = format!("{} {version:?} {field} {:?}", method.name, value);
         let mut seen = 0;
-        stage.arrived(&mut seen);
-        let answer = call(client, line, method, &json!({"request": {field: value}})).await;
-        assert_eq!(code(&answer), -32602, "{about}: {}", answer.body);
-        assert_eq!(fields(&answer), [format!("request.{field}")], "{about}: {}", answer.body);
-        let arrived = stage.asked(&mut seen);
-        assert!(arrived.iter().all(|line| line == "GET /experimental/worktree"), "{about}: {arrived:?}");
+        fixture.arrived(&mut seen);
+        let answer = call(client, version, method, &json!({"request": {field: value}})).await;
+        assert_eq!(error_code(&answer), -32602, "{about}: {}", answer.body);
+        assert_eq!(error_fields(&answer), [format!("request.{field}")], "{about}: {}", answer.body);
+        let arrived = fixture.asked(&mut seen);
+        assert!(arrived.iter().all(|entry| entry == "GET /experimental/worktree"), "{about}: {arrived:?}");
     }
 }
 
 #[tokio::test]
 async fn only_worktrees_that_opencode_made_can_be_removed_or_reset() {
-    let ground = Ground::prepare().await;
-    let stage = &ground.stage;
-    let create = row("opencode.worktrees.create");
-    let made = works(&stage.ada, ProtocolVersion::V03, create, &json!({"request": {"name": "made"}})).await;
+    let protected = ProtectedDirectories::prepare().await;
+    let fixture = &protected.fixture;
+    let create = method_named("opencode.worktrees.create");
+    let made = call_ok(&fixture.ada, ProtocolVersion::V03, create, &json!({"request": {"name": "made"}})).await;
     let made = PathBuf::from(made.result()["item"]["directory"].as_str().expect("it is somewhere"));
     std::fs::create_dir(made.join("inner")).expect("a directory can be made");
-    let mut targets = ground.kept.clone();
-    targets.extend(["link-out", "link-root", "link-clone", ".git"].map(|name| ground.root().join(name)));
-    targets.extend(ground.root().parent().map(Path::to_path_buf));
+    let mut targets = protected.kept.clone();
+    targets.extend(["link-out", "link-root", "link-clone", ".git"].map(|name| protected.root().join(name)));
+    targets.extend(protected.root().parent().map(Path::to_path_buf));
     targets.extend([PathBuf::from("/"), made.join("inner"), made.join(".."), made.join("../..")]);
-    let methods = [row("opencode.worktrees.remove"), row("opencode.worktrees.reset")];
+    let methods = [method_named("opencode.worktrees.remove"), method_named("opencode.worktrees.reset")];
     for method in methods {
         for target in &targets {
-            for spelling in spellings(target, ground.root()) {
-                refused(&stage.ada, method, "directory", &spelling, stage).await;
+            for spelling in spellings(target, protected.root()) {
+                refused(&fixture.ada, method, "directory", &spelling, fixture).await;
             }
         }
         for spelling in
             ["", " ", ".", "./", "..", "../", "../..", "/", "~", "*", "sub", "./sub/", "link-root/sub"]
         {
-            refused(&stage.ada, method, "directory", spelling, stage).await;
+            refused(&fixture.ada, method, "directory", spelling, fixture).await;
         }
-        ground.check(method.name);
+        protected.check(method.name);
         let names = targets.iter().filter_map(|target| target.file_name()?.to_str());
         let more = [
             "",
@@ -164,25 +164,25 @@ async fn only_worktrees_that_opencode_made_can_be_removed_or_reset() {
             "ma",
         ];
         for name in names.chain(more) {
-            refused(&stage.ada, method, "name", name, stage).await;
+            refused(&fixture.ada, method, "name", name, fixture).await;
         }
-        ground.check(method.name);
+        protected.check(method.name);
     }
     // The one that was made goes, and no other.
     std::fs::write(made.join("README.md"), "changed").expect("a file can be written");
     let by_directory = json!({"request": {"directory": format!("{}/../made/", made.display())}});
-    assert_eq!(works(&stage.ada, ProtocolVersion::V1, methods[1], &by_directory).await.result()["ok"], true);
+    assert_eq!(call_ok(&fixture.ada, ProtocolVersion::V1, methods[1], &by_directory).await.result()["ok"], true);
     assert_eq!(std::fs::read_to_string(made.join("README.md")).ok().as_deref(), Some("# Harbour\n"));
-    ground.check("a reset");
+    protected.check("a reset");
     assert_eq!(
-        works(&stage.ada, ProtocolVersion::V1, methods[0], &json!({"request": {"name": "made"}}))
+        call_ok(&fixture.ada, ProtocolVersion::V1, methods[0], &json!({"request": {"name": "made"}}))
             .await
             .result()["ok"],
         true
     );
     assert!(!made.exists());
-    assert_eq!(stage.fake.removed(), [made.to_string_lossy()]);
-    for directory in &ground.kept {
+    assert_eq!(fixture.fake.removed(), [made.to_string_lossy()]);
+    for directory in &protected.kept {
         assert!(directory.join(MARK).exists(), "{}", directory.display());
     }
 }
@@ -190,30 +190,30 @@ async fn only_worktrees_that_opencode_made_can_be_removed_or_reset() {
 /// A workspace that holds the root goes with nobody's word, and its name leads nowhere else.
 #[tokio::test]
 async fn the_workspace_that_the_gateway_works_in_cannot_be_removed() {
-    let ground = Ground::prepare().await;
-    let stage = &ground.stage;
-    let root = ground.root().to_string_lossy().into_owned();
-    let above = ground.root().parent().expect("the root is somewhere").to_string_lossy().into_owned();
+    let protected = ProtectedDirectories::prepare().await;
+    let fixture = &protected.fixture;
+    let root = protected.root().to_string_lossy().into_owned();
+    let above = protected.root().parent().expect("the root is somewhere").to_string_lossy().into_owned();
     let holds = [("wrk_root", root.clone()), ("wrk_spelled", format!("{root}/sub/..")), ("wrk_above", above)];
-    stage.fake.project(|project| {
+    fixture.fake.project(|project| {
         project.workspaces.extend(holds.iter().map(|(id, path)| ((*id).to_owned(), path.clone())));
     });
-    let remove = row("opencode.workspaces.remove");
+    let remove = method_named("opencode.workspaces.remove");
     let mut seen = 0;
-    for line in ProtocolVersion::ALL {
+    for version in ProtocolVersion::ALL {
         for (id, _) in &holds {
-            stage.arrived(&mut seen);
-            let answer = call(&stage.ada, line, remove, &json!({"workspace_id": id})).await;
-            assert_eq!(code(&answer), -32602, "{id}: {}", answer.body);
-            assert_eq!(fields(&answer), ["workspace_id"], "{id}: {}", answer.body);
-            assert_eq!(stage.asked(&mut seen), ["GET /experimental/workspace"], "{id}");
+            fixture.arrived(&mut seen);
+            let answer = call(&fixture.ada, version, remove, &json!({"workspace_id": id})).await;
+            assert_eq!(error_code(&answer), -32602, "{id}: {}", answer.body);
+            assert_eq!(error_fields(&answer), ["workspace_id"], "{id}: {}", answer.body);
+            assert_eq!(fixture.asked(&mut seen), ["GET /experimental/workspace"], "{id}");
         }
         for id in ["wrk_other", "wrk..", "wrk", "wrk_root.", "wrk-root", "wrk_ROOT"] {
-            stage.arrived(&mut seen);
-            let answer = works(&stage.ada, line, remove, &json!({"workspace_id": id})).await;
+            fixture.arrived(&mut seen);
+            let answer = call_ok(&fixture.ada, version, remove, &json!({"workspace_id": id})).await;
             assert!(answer.result()["item"].is_null(), "{id}: {}", answer.body);
-            assert_eq!(stage.asked(&mut seen), ["GET /experimental/workspace"], "{id}");
+            assert_eq!(fixture.asked(&mut seen), ["GET /experimental/workspace"], "{id}");
         }
     }
-    ground.check("workspaces");
+    protected.check("workspaces");
 }
