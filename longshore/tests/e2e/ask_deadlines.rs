@@ -62,7 +62,7 @@ async fn an_ask_outlives_a_killed_gateway() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_ask_dies_with_its_opencode() {
+async fn long_an_ask_ends_with_its_opencode() {
     let (mut harness, _model) = Harness::with_own_model().await;
     // A gateway that lives notices it at once, one that died as well when it comes back.
     for gateway_dies in [false, true] {
@@ -100,7 +100,7 @@ async fn an_ask_dies_with_its_opencode() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_ask_that_nobody_answers_is_rejected_at_its_deadline() {
+async fn long_an_unanswered_ask_is_rejected_at_its_deadline() {
     let setup = Setup::demo(LONGSHORE)
         .env("A2A_INTERRUPT_REQUEST_TTL_SECONDS", "1")
         .env("A2A_INTERRUPT_REQUEST_TOMBSTONE_TTL_SECONDS", "5");

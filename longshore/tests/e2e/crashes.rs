@@ -11,7 +11,7 @@ use crate::harness::{Harness, context};
 use crate::upstream::{self, Agreement};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_opencode_fails_the_turn_truthfully_and_comes_back() {
+async fn a_killed_opencode_fails_the_turn_and_is_restarted() {
     let mut harness = Harness::demo().await;
     let before = harness.play("scn:text n=1").await;
 
@@ -41,7 +41,7 @@ async fn a_killed_opencode_fails_the_turn_truthfully_and_comes_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_demo_takes_its_turn_up_again() {
+async fn long_a_restarted_demo_resumes_its_turn() {
     let mut harness = Harness::demo().await;
     let opencode = harness.opencode.pid();
 
@@ -61,7 +61,7 @@ async fn a_killed_demo_takes_its_turn_up_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_gateway_takes_its_turn_up_again() {
+async fn a_restarted_gateway_resumes_its_turn() {
     let (mut harness, model) = Harness::with_own_model().await;
     let opencode = harness.opencode.pid();
 
@@ -89,7 +89,7 @@ async fn a_killed_gateway_takes_its_turn_up_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_turn_that_ended_while_the_gateway_was_away_is_whole_however_late_it_comes_back() {
+async fn long_a_turn_that_ended_without_the_gateway_is_complete_after_its_time_limit() {
     let limit = Duration::from_secs(10);
     let (mut harness, _model) = Harness::with_own_model_and(&["--turn-timeout", "10"]).await;
     let prompt = "scn:text n=100 delay=30 size=9";

@@ -1,5 +1,6 @@
-//! A gateway, a client of it and its OpenCode; and one turn played and held against every rule.
+//! A gateway, a client and its OpenCode; and a turn that is played and checked against every rule.
 
+use std::io::Write as _;
 use std::net::SocketAddr;
 
 use longshore_demo_model::DemoModel;
@@ -21,6 +22,12 @@ pub(crate) struct Harness {
     pub(crate) gateway: Gateway,
     pub(crate) client: Client,
     pub(crate) opencode: OpenCodeApi,
+}
+
+/// Runs one of several scenarios that share a gateway. A failed test shows the name of the last scenario in its output.
+pub(crate) async fn scenario(name: &str, work: impl Future<Output = ()>) {
+    let _ = writeln!(std::io::stderr(), "scenario: {name}");
+    work.await;
 }
 
 /// A turn that was played to its end.

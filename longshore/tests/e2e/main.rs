@@ -27,6 +27,7 @@ mod model_log;
 mod official_client;
 mod resume;
 mod seeds;
+mod shared_gateway;
 mod shutdown;
 mod steering;
 mod sub_agents;

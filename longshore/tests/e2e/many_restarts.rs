@@ -27,7 +27,7 @@ fn processes(harness: &Harness, gateway: Option<u32>) -> Vec<u32> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_lives_of_the_gateway_leave_one_opencode_and_a_stop_leaves_none() {
+async fn long_many_restarts_of_the_gateway_leave_one_opencode_and_stop_leaves_none() {
     let (mut harness, _model) = Harness::with_own_model().await;
     let first = harness.opencode.pid();
     for life in 0..3 {

@@ -17,7 +17,7 @@ const CHUNK_BYTES: usize = 1_024;
 const BOUND_KILOBYTES: u64 = 80 * 1_024;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn stalled_readers_cost_bounded_memory() {
+async fn long_stalled_readers_cost_bounded_memory() {
     let harness = Harness::demo().await;
     let resident = || resident_kilobytes(harness.gateway.pid());
 

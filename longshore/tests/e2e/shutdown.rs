@@ -48,7 +48,7 @@ async fn sigterm_leaves_opencode_running_and_stop_ends_it_with_its_tools() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sigterm_in_the_middle_of_turns_leaves_them_to_the_next_start() {
+async fn long_sigterm_during_turns_leaves_them_to_the_next_start() {
     let (mut harness, _model) = Harness::with_own_model().await;
     let opencode = harness.opencode.pid();
     harness.play("scn:text n=1").await.ended("COMPLETED", "");
@@ -83,7 +83,7 @@ async fn sigterm_in_the_middle_of_turns_leaves_them_to_the_next_start() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ctrl_c_ends_opencode_with_its_tools() {
+async fn long_ctrl_c_ends_opencode_with_its_tools() {
     let (mut harness, _model) = Harness::with_own_model().await;
     let opencode = harness.opencode.pid();
     let (frames, sleep) = run_a_tool(&harness).await;

@@ -50,7 +50,7 @@ async fn messages_for_a_busy_session_wait_join_or_are_refused_over_json_rpc() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn messages_for_a_busy_session_wait_join_or_are_refused_over_rest() {
+async fn long_messages_for_a_busy_session_wait_join_or_are_refused_over_rest() {
     every_way(Binding::Rest).await;
 }
 
@@ -120,7 +120,7 @@ async fn deliver(harness: &Harness, client: &Client, binding: Binding, way: Way,
 
 /// However close to the end of a turn a message comes that would join it: it is answered, once.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_that_comes_at_the_very_end_of_a_turn_is_never_lost() {
+async fn long_a_message_at_the_very_end_of_a_turn_is_never_lost() {
     let harness = Harness::demo().await;
     harness.play("scn:text n=1").await;
     let client = &harness.client;
@@ -169,7 +169,7 @@ async fn a_message_that_comes_at_the_very_end_of_a_turn_is_never_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_that_joined_survives_the_gateway() {
+async fn long_a_joined_message_survives_a_killed_gateway() {
     let (mut harness, model) = Harness::with_own_model().await;
     for moment in [Moment::Text, Moment::Tool] {
         let name = format!("killed in mid-{moment:?}");

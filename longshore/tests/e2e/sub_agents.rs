@@ -93,15 +93,13 @@ fn usage(task: &Value, field: &str) -> u64 {
     usage[field].as_u64().unwrap_or_else(|| panic!("no {field} in {usage:#} of {task:#}"))
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_sub_agent_is_a_task_with_its_own_stream_usage_and_end() {
-    let harness = Harness::demo().await;
+pub(crate) async fn a_sub_agent_is_a_task_with_its_own_stream_usage_and_end(harness: &Harness) {
     let script = format!("scn:text n=100 delay=40 in=200 out=20 text={}", Value::from(ERRAND));
     let prompt = format!(
         "scn:task desc=\"an errand\" in=1000 out=100 prompt={} scn:text n=2 in=3000 out=300",
         Value::from(script)
     );
-    let calling = CallingTask::begin(&harness, prompt).await;
+    let calling = CallingTask::begin(harness, prompt).await;
     let (root, child) = (calling.task(), calling.child.clone());
     let context = frames::context_id(&calling.frames[0]);
 
@@ -114,14 +112,14 @@ async fn a_sub_agent_is_a_task_with_its_own_stream_usage_and_end() {
     assert_eq!(state_of(&task), "WORKING", "{task:#}");
     for stream in streams {
         let seen = stream.rest().await;
-        let stored = raw::plain_text(&harness.client.get(&child).await);
+        let stored = raw::plain_text(harness.client.get(&child).await);
         assert_eq!(state_of(&stored), "COMPLETED", "{stored:#}");
         assert_eq!(raw::fold(&seen), stored, "the stream folds into another task");
     }
     let log = harness.client.resume(&child, 0).await.rest().await;
     frames::check_log("the sub-agent's log", &log);
 
-    let played = calling.finish(&harness).await;
+    let played = calling.finish(harness).await;
     played.ended("COMPLETED", "").has(&[("tool:task", "completed"), ("text", "anchor  ballast ")]);
     let calls: Vec<String> = played.frames.iter().filter_map(self::child).collect();
     assert!(calls.iter().all(|named| *named == child), "one call names several tasks: {calls:#?}");
@@ -129,8 +127,8 @@ async fn a_sub_agent_is_a_task_with_its_own_stream_usage_and_end() {
     let call = stored.iter().find_map(|artifact| artifact.pointer("/parts/0/data")).unwrap();
     assert_eq!(call["child_task_id"], child.as_str(), "{call:#}");
 
-    let (of_root, of_child) = (with_hints(&harness, &root).await, with_hints(&harness, &child).await);
-    check_child(&harness, "the errand", &of_child, ERRAND).await;
+    let (of_root, of_child) = (with_hints(harness, &root).await, with_hints(harness, &child).await);
+    check_child(harness, "the errand", &of_child, ERRAND).await;
     let parent = json!({"task_id": root, "call_id": call["call_id"], "depth": 1});
     assert_eq!(of_child["metadata"]["shared"]["parent"], parent, "{of_child:#}");
     assert_eq!(of_child["contextId"], context.as_str());
@@ -144,8 +142,9 @@ async fn a_sub_agent_is_a_task_with_its_own_stream_usage_and_end() {
     let (child_end, root_end) = (&of_child["status"]["timestamp"], &of_root["status"]["timestamp"]);
     assert!(child_end.as_str() <= root_end.as_str(), "the root ended at {root_end}, before {child_end}");
 
-    assert_eq!(listed(&harness, json!({})).await, [root.as_str()], "lists show roots only");
-    let mut family = listed(&harness, json!({ "contextId": context })).await;
+    let all = listed(harness, json!({})).await;
+    assert!(all.contains(&root) && !all.contains(&child), "the list of all tasks shows roots only: {all:?}");
+    let mut family = listed(harness, json!({ "contextId": context })).await;
     family.sort();
     let mut expected = vec![root, child];
     expected.sort();
@@ -153,7 +152,7 @@ async fn a_sub_agent_is_a_task_with_its_own_stream_usage_and_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sub_agents_of_sub_agents_are_tasks_as_well() {
+async fn long_sub_agents_of_sub_agents_are_tasks_as_well() {
     let (harness, model) = Harness::configured(&[], |configuration| {
         configuration["subagent_depth"] = 2.into();
         configuration["permission"]["task"] = "allow".into();
@@ -199,13 +198,10 @@ async fn sub_agents_of_sub_agents_are_tasks_as_well() {
     assert_eq!(model.journal().turns().len(), 5, "the steps of the three");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_sub_agent_that_fails_or_is_canceled_does_not_end_the_one_that_called_it() {
-    let harness = Harness::demo().await;
-
-    let calling = CallingTask::begin(&harness, errand("scn:http status=400")).await;
+pub(crate) async fn a_sub_agent_that_fails_or_is_canceled_does_not_end_its_caller(harness: &Harness) {
+    let calling = CallingTask::begin(harness, errand("scn:http status=400")).await;
     let child = calling.child.clone();
-    let played = calling.finish(&harness).await;
+    let played = calling.finish(harness).await;
     played.ended("COMPLETED", "");
     assert_eq!(played.last_text(), "anchor  ballast ");
     let failed = harness.client.get(&child).await;
@@ -213,20 +209,20 @@ async fn a_sub_agent_that_fails_or_is_canceled_does_not_end_the_one_that_called_
     assert!(explanation(&failed).contains("status 400"), "{failed:#}");
 
     // Canceled alone.
-    let calling = CallingTask::begin(&harness, errand("scn:forever delay=30 scn:text n=1")).await;
+    let calling = CallingTask::begin(harness, errand("scn:forever delay=30 scn:text n=1")).await;
     let child = calling.child.clone();
     harness.client.subscribe(&child).await.until("five texts", nth_text(5)).await;
     let canceled = harness.client.cancel(&child).await.unwrap();
     assert_eq!(state_of(&canceled), "CANCELED", "{canceled:#}");
-    let played = calling.finish(&harness).await;
+    let played = calling.finish(harness).await;
     played.ended("COMPLETED", "");
     assert_eq!(played.last_text(), "anchor  ballast ");
-    assert_eq!(state_of(&harness.client.get(&child).await), "CANCELED");
+    assert_eq!(state_of(harness.client.get(&child).await), "CANCELED");
     assert_eq!(harness.opencode.busy().await, Vec::<String>::new(), "the sub-agent was left running");
 
     // With the root.
     let prompt = format!("{} (canceled)", errand("scn:forever delay=30"));
-    let calling = CallingTask::begin(&harness, prompt).await;
+    let calling = CallingTask::begin(harness, prompt).await;
     let (root, child) = (calling.task(), calling.child.clone());
     let mut below = harness.client.subscribe(&child).await;
     below.until("five texts", nth_text(5)).await;
@@ -236,11 +232,11 @@ async fn a_sub_agent_that_fails_or_is_canceled_does_not_end_the_one_that_called_
     let last = rest.last().expect("a stream ends with the end");
     assert_eq!(frames::state(last), Some("CANCELED"), "{rest:#?}");
     for task in [&root, &child] {
-        let shown = with_hints(&harness, task).await;
+        let shown = with_hints(harness, task).await;
         assert_eq!(state_of(&shown), "CANCELED", "{shown:#}");
     }
-    let turn = upstream::turn(&harness.opencode, &calling.prompt).await;
-    wait_until_idle(&harness, &turn.session).await;
+    let turn = upstream::turn(harness.opencode, &calling.prompt).await;
+    wait_until_idle(harness, &turn.session).await;
     let deadline = tokio::time::Instant::now() + crate::client::PATIENCE;
     while !harness.opencode.busy().await.is_empty() {
         assert!(tokio::time::Instant::now() < deadline, "the sub-agent was left running");
@@ -248,7 +244,7 @@ async fn a_sub_agent_that_fails_or_is_canceled_does_not_end_the_one_that_called_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_gateway_takes_sub_agents_up_again() {
+async fn long_a_restarted_gateway_resumes_the_tasks_of_sub_agents() {
     let (mut harness, model) = Harness::with_own_model().await;
     let mut calling = CallingTask::begin(&harness, slow_errand()).await;
     let child = calling.child.clone();
@@ -279,9 +275,7 @@ async fn a_killed_gateway_takes_sub_agents_up_again() {
     assert_eq!(listed(&harness, json!({ "contextId": context })).await.len(), 2, "one more task");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn what_a_sub_agent_asks_is_seen_on_both_tasks_and_can_be_answered_on_its_own() {
-    let harness = Harness::demo().await;
+pub(crate) async fn an_ask_of_a_sub_agent_is_shown_on_both_tasks_and_answered_on_its_own(harness: &Harness) {
     for (answer, state, root_says) in [("once", "COMPLETED", "anchor  ballast "), ("reject", "FAILED", "")] {
         let script = format!("scn:bash cmd=\"touch {answer}-below\" scn:text n=3");
         let prompt = format!("{} ({answer})", errand(&script));
@@ -307,6 +301,6 @@ async fn what_a_sub_agent_asks_is_seen_on_both_tasks_and_can_be_answered_on_its_
         assert_eq!(played.last_text(), root_says);
         let made = harness.gateway.workspace().join(format!("{answer}-below")).exists();
         assert!(made, "{answer}: the command that was allowed did not run");
-        check_child(&harness, answer, &with_hints(&harness, &below).await, "anchor  ballast buoy ca ").await;
+        check_child(harness, answer, &with_hints(harness, &below).await, "anchor  ballast buoy ca ").await;
     }
 }

@@ -13,7 +13,7 @@ use crate::upstream::Agreement;
 const LIMIT: u64 = 20;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_turn_that_takes_too_long_is_aborted() {
+async fn long_a_turn_that_exceeds_its_time_limit_is_aborted() {
     let setup = Setup::demo(LONGSHORE).flag("--turn-timeout").flag(LIMIT.to_string());
     let harness = Harness::start(setup).await;
     let begun = Instant::now();

@@ -9,7 +9,7 @@ use crate::harness::{Harness, LONGSHORE};
 use crate::upstream;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_unknown_model_fails_the_task_by_name() {
+async fn long_an_unknown_model_fails_the_task_and_is_named() {
     let setup = Setup::demo(LONGSHORE).flag("--model").flag("demo/no-such-model");
     let harness = Harness::start(setup).await;
 

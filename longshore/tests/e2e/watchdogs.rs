@@ -15,7 +15,7 @@ use crate::upstream::Agreement;
 const SILENCE: Duration = Duration::from_secs(5);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_silent_model_is_given_up_and_what_has_a_reason_is_not() {
+async fn long_a_silent_model_fails_the_turn_and_a_pause_with_a_reason_does_not() {
     let setup = Setup::demo(LONGSHORE).flag("--turn-silence").flag(SILENCE.as_secs().to_string());
     let harness = Harness::start(setup).await;
     let longer = SILENCE + Duration::from_secs(2);
@@ -65,7 +65,7 @@ async fn wake(harness: &Harness) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_model_that_makes_too_many_steps_is_stopped() {
+async fn long_a_model_that_makes_too_many_steps_is_stopped() {
     let harness = Harness::start(Setup::demo(LONGSHORE).flag("--turn-max-steps").flag("3")).await;
     harness.play("scn:bash scn:bash scn:text n=1").await.ended("COMPLETED", "");
 

@@ -1,7 +1,7 @@
-//! Turns that somebody else begins in OpenCode become tasks, with their streams and their asks.
+//! Turns that another client of OpenCode starts become tasks, with their streams and their asks.
 //!
-//! Somebody else is another client of the same OpenCode, as its own interface is one. The scenarios of a test run side by
-//! side, each in a session of its own.
+//! The other client calls the same OpenCode directly, as OpenCode's own interface does. The scenarios of a test run side
+//! by side, each in its own session.
 
 mod ignored;
 mod restarts;
@@ -21,14 +21,15 @@ use crate::harness::{Harness, LONGSHORE, context};
 use crate::upstream::Agreement;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_typed_elsewhere_is_a_task_with_its_stream_and_its_ask() {
-    // OpenCode has much to do at once, and what is asked is taken back only by a stop that was not given up.
+async fn turns_of_other_clients_become_tasks_with_their_streams_and_asks() {
+    // OpenCode runs many turns at once here, so an abort may take long. An abort that timed out would leave its ask open.
     let setup = Setup::demo(LONGSHORE).env("A2A_CANCEL_ABORT_TIMEOUT_SECONDS", "30");
     let harness = Harness::start(setup).await;
-    // The first turn of an OpenCode takes seconds, in which nothing else would happen.
+    // The first turn of an OpenCode takes seconds, and blocks every other turn.
     harness.play("scn:text n=1").await;
     let mut scenarios: Vec<LocalBoxFuture<'_, ()>> = Vec::new();
-    for speaker in Speaker::ALL {
+    // One way to speak each protocol version; `long_the_tasks_look_alike_in_every_binding` has the others.
+    for speaker in [Speaker::ALL[0], Speaker::ALL[3]] {
         scenarios.push(Box::pin(shown_and_answered(&harness, speaker)));
     }
     scenarios.push(Box::pin(in_mid_turn(&harness)));
@@ -39,10 +40,19 @@ async fn what_is_typed_elsewhere_is_a_task_with_its_stream_and_its_ask() {
     scenarios.push(Box::pin(with_a_sub_agent(&harness)));
     scenarios.push(Box::pin(for_an_unknown_model(&harness)));
     play_all(scenarios).await;
-    harness.assert_no_open_asks("after all of it").await;
+    harness.assert_no_open_asks("after all scenarios").await;
 }
 
-/// From the list to the stream, the ask and the answer, in one way to speak A2A.
+#[tokio::test(flavor = "multi_thread")]
+async fn long_the_tasks_look_alike_in_every_binding() {
+    let harness = Harness::demo().await;
+    harness.play("scn:text n=1").await;
+    play_all(Speaker::ALL.map(|speaker| Box::pin(shown_and_answered(&harness, speaker)) as LocalBoxFuture<'_, ()>).into())
+        .await;
+    harness.assert_no_open_asks("after all scenarios").await;
+}
+
+/// From the list of tasks to the stream, the ask and the answer, in one version and binding.
 async fn shown_and_answered(harness: &Harness, speaker: Speaker) {
     let name = speaker.name();
     let external = ExternalSession::open(harness, name).await;
@@ -52,7 +62,7 @@ async fn shown_and_answered(harness: &Harness, speaker: Speaker) {
     );
     let typed = external.type_prompt(&prompt).await;
 
-    // It works when it shows up, on either line, and as one of this conversation.
+    // The task is WORKING when it appears, in either version, and belongs to this context.
     let task = external.wait_for_newest_of(2).await;
     assert_eq!(state_of(&task), "WORKING", "{name}: {task:#}");
     let id = task["id"].as_str().expect("a task has an id");
@@ -75,7 +85,7 @@ async fn shown_and_answered(harness: &Harness, speaker: Speaker) {
     }
     let asked = reported.last().expect("a frame was found").to_string();
     assert!(asked.contains(&format!("touch {made}")), "{name}: the ask does not say what is asked: {asked}");
-    assert!(!harness.gateway.workspace().join(&made).exists(), "{name}: it ran before somebody allowed it");
+    assert!(!harness.gateway.workspace().join(&made).exists(), "{name}: the command ran before it was allowed");
 
     let answer = speaker.message(&format!("answer-{made}"), "once", Some(id), None);
     let answer = speaker.send_and_wait(&answer);
@@ -92,12 +102,12 @@ async fn shown_and_answered(harness: &Harness, speaker: Speaker) {
 
     let played = external.finished(&prompt, id, Agreement::Whole).await;
     played.ended("COMPLETED", "").has(&[("tool:bash", "completed"), ("text", "It is there now.")]);
-    // Progress is told by the same state once more.
+    // Progress repeats the same state.
     let mut states: Vec<&str> = played.frames.iter().filter_map(state).collect();
     states.dedup();
     assert_eq!(states, ["SUBMITTED", "WORKING", "INPUT_REQUIRED", "WORKING", "COMPLETED"], "{name}");
 
-    // The conversation goes on, in the same session.
+    // The next message of the context goes to the same session.
     let next = format!("scn:text n=1 (after {name})");
     let next = harness.play_message(&message_in(&external.context, &next), Agreement::Whole).await;
     next.ended("COMPLETED", "");
@@ -107,11 +117,11 @@ async fn shown_and_answered(harness: &Harness, speaker: Speaker) {
     assert_eq!(
         by_session.len(),
         3,
-        "{name}: the name of the session stands for other tasks: {by_session:#?}"
+        "{name}: the context id of the session lists other tasks: {by_session:#?}"
     );
 }
 
-/// OpenCode answers it next, without having been idle between.
+/// The prompt arrives during a turn of the gateway. OpenCode answers it next, without becoming idle in between.
 async fn in_mid_turn(harness: &Harness) {
     let name = "typed in mid-turn";
     let external = ExternalSession::open(harness, name).await;
@@ -136,7 +146,7 @@ async fn in_mid_turn(harness: &Harness) {
     external.assert_task_count(3).await;
 }
 
-/// The ask of our own turn stays our own.
+/// An ask of the gateway's own turn stays with that turn.
 async fn while_ours_asks(harness: &Harness) {
     let name = "typed while ours asks";
     let external = ExternalSession::open(harness, name).await;
@@ -151,14 +161,14 @@ async fn while_ours_asks(harness: &Harness) {
     let typed = external.finished(prompt, &id, Agreement::Whole).await;
     typed.ended("COMPLETED", "");
     assert_eq!(typed.last_text(), "Theirs is done.", "{name}");
-    // OpenCode goes on with what was typed, and never comes back to ours: the task says so.
+    // OpenCode continues with the other prompt and drops the rest of the gateway's turn. The task says so.
     let ended = external.finished(ours, &asking.task, Agreement::Whole).await;
     ended.ended("FAILED", "Another prompt in the same session made OpenCode drop the rest of this turn.");
     ended.has(&[("tool:bash", "completed")]);
     external.assert_task_count(3).await;
 }
 
-/// A cancel over A2A stops it at OpenCode, whoever began it.
+/// A cancel over A2A stops the turn in OpenCode, whoever started it.
 async fn canceled(harness: &Harness) {
     let name = "typed and canceled";
     let external = ExternalSession::open(harness, name).await;
@@ -194,7 +204,7 @@ async fn canceled_while_it_asks(harness: &Harness) {
     external.assert_task_count(2).await;
 }
 
-/// A message of ours that comes meanwhile waits for it, and is answered once.
+/// A message over A2A that arrives during an external turn waits for its end, and is answered once.
 async fn before_a_message_of_ours(harness: &Harness) {
     let name = "typed before a message of ours";
     let external = ExternalSession::open(harness, name).await;
@@ -217,7 +227,7 @@ async fn before_a_message_of_ours(harness: &Harness) {
     external.assert_task_count(3).await;
 }
 
-/// What a sub-agent asks is asked by its task, which hangs below that of the turn.
+/// An ask of a sub-agent belongs to the task of the sub-agent, which is a child of the task of the turn.
 async fn with_a_sub_agent(harness: &Harness) {
     let name = "typed for a sub-agent";
     let external = ExternalSession::open(harness, name).await;
@@ -247,7 +257,7 @@ async fn with_a_sub_agent(harness: &Harness) {
     external.assert_task_count(2).await;
 }
 
-/// OpenCode takes it and cannot answer it: the task says why.
+/// OpenCode accepts the prompt and cannot answer it. The task says why.
 async fn for_an_unknown_model(harness: &Harness) {
     let name = "typed for an unknown model";
     let external = ExternalSession::open(harness, name).await;

@@ -1,15 +1,16 @@
-//! What each method says when OpenCode lets it down, on both lines: no other session, too many calls, no right to call, and an
-//! answer that is none of OpenCode's API.
+//! The error of every method in both versions when OpenCode fails: a deleted session, too many calls at once, a wrong password,
+//! and an answer that does not belong to OpenCode's API.
 //!
-//! A second gateway is attached to the OpenCode of the first. It is started again for each way to fail, with one setting changed: it
-//! knows its sessions from the life in which nothing was wrong, so that each method comes to its own request and fails there.
+//! A second gateway is attached to the OpenCode of the first. It restarts for each failure with one setting changed. It knows
+//! its sessions from an earlier run without failures, so that each method reaches its own request and fails there.
 
 use futures_util::future::{Either, join_all, select};
 use longshore_testkit::gateway::{Gateway, Paused, Record, Setup, TOKEN};
 use longshore_testkit::raw::RawClient;
+use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
-use super::caller::{Caller, Kind, ProtocolVersion, Refusal, Seen, extension};
+use super::caller::{Caller, Kind, Refusal, Seen, extension};
 use super::resources;
 use super::sessions::every_method::{self, number};
 use super::fixture::{SESSION_BINDING, Fixture};
@@ -18,12 +19,12 @@ use crate::harness::LONGSHORE;
 
 const PROVIDERS: &str = "opencode.providers.list";
 
-/// So often OpenCode is stopped until the one call that is allowed was the test's, and none of the gateway's own.
+/// How often OpenCode is paused until the call in flight is that of the test and not one of the gateway.
 const STOPS: usize = 20;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_method_tells_how_opencode_let_it_down_on_both_lines() {
-    let fixture = Fixture::prepared(places::switched_on, |_| {}).await;
+async fn long_every_method_reports_how_opencode_failed_in_both_versions() {
+    let fixture = Fixture::prepared(&ProtocolVersion::ALL, resources::switched_on, |_| {}).await;
     sessions_that_were_deleted(&fixture).await;
     extensions_that_were_not_activated(&fixture).await;
 
@@ -34,13 +35,13 @@ async fn every_method_tells_how_opencode_let_it_down_on_both_lines() {
     attached.a_wrong_password().await;
     attached.o10_a_web_page_is_no_answer().await;
 
-    // None of it came to anything.
+    // None of the calls had an effect.
     attached.begin(None).await;
     assert_eq!(attached.held_by_opencode().await, before, "something was done");
     assert_eq!(fixture.model.journal().turns().len(), asked, "somebody was prompted");
 }
 
-/// A session that the gateway knows to be the caller's and OpenCode has no more: each method finds out by what it asks for itself.
+/// The gateway knows that the session is the caller's, and OpenCode has deleted it. Each method learns that from its own request.
 async fn sessions_that_were_deleted(fixture: &Fixture) {
     let own = fixture.session("scn:text n=1 (deleted soon)").await;
     let (user, _) = fixture.last_messages(&own.session).await;
@@ -55,7 +56,7 @@ async fn sessions_that_were_deleted(fixture: &Fixture) {
     }
 }
 
-/// A method of 1.0 is there for those who say that they know its extension: not for those who say nothing, or know another.
+/// In 1.0 a method exists only for callers that activate its extension, not for callers that activate none or another.
 async fn extensions_that_were_not_activated(fixture: &Fixture) {
     let own = fixture.session("scn:text n=1 (nobody knows the extension)").await;
     let (user, _) = fixture.last_messages(&own.session).await;
@@ -95,32 +96,32 @@ async fn extensions_that_were_not_activated(fixture: &Fixture) {
     assert_eq!(fixture.content(&own.session).await, before, "something was said");
 }
 
-/// What each method is called with.
+/// The valid parameters of every method.
 fn all_rows(session: &str, user: &str) -> Vec<(&'static str, Value)> {
     let mut rows = every_method::rows(session, user);
-    rows.extend(places::rows());
-    // One that OpenCode is listened to for.
+    rows.extend(resources::rows());
+    // This one makes the gateway listen to the events of OpenCode.
     rows.push(("opencode.workspaces.create", json!({"request": {"type": "worktree"}})));
     rows
 }
 
-/// Calls until a call is let through. Right after its start the gateway has calls of its own, one behind the other, and
-/// those wait for the only place, so that no stop would find it free before they are done.
+/// Calls until a call succeeds. Right after its start the gateway makes calls of its own, one after the other. They occupy the
+/// only slot, so the slot is free only after them.
 async fn answered(ada: &Caller) {
     while let Err(refusal) = ada.call(PROVIDERS, json!({})).await {
         refusal.assert_kind(Kind::BACKPRESSURE);
     }
 }
 
-/// A gateway with the OpenCode of another one, and its sessions there.
+/// A gateway that is attached to the OpenCode of another gateway, and its sessions there.
 struct Attached {
     gateway: Gateway,
     seen: Seen,
-    /// Where its OpenCode is.
+    /// The address of its OpenCode.
     url: String,
-    /// The session in which something was said.
+    /// The session that has messages.
     session: String,
-    /// What each method is called with: a session of its own for each line, since some need theirs for themselves.
+    /// The parameters of each method. Each version has its own session, because some methods need a session for themselves.
     calls: Vec<(ProtocolVersion, &'static str, Value)>,
 }
 
@@ -149,27 +150,27 @@ impl Attached {
                     assert!(copy.is_string(), "no copy of {}", self.session);
                     params["session_id"] = copy;
                 }
-                calls.push((ada.line, method, params));
+                calls.push((ada.version, method, params));
             }
         }
         calls
     }
 
-    fn callers(&self) -> [Caller; 2] {
-        Caller::on_both_lines(&self.gateway, TOKEN, &self.seen)
+    fn callers(&self) -> Vec<Caller> {
+        Caller::in_versions(&self.gateway, TOKEN, &ProtocolVersion::ALL, &self.seen)
     }
 
-    /// Starts it again, with this for one life.
+    /// Restarts the gateway. The variable is set for this run only.
     async fn begin(&mut self, variable: Option<(&str, &str)>) {
         self.gateway.terminate().await;
         self.gateway.try_restart(variable).await.expect("the gateway starts again");
     }
 
-    /// Calls every method on both lines at once. Each must be refused for this, and say what was asked for and where.
+    /// Calls every method in both versions at once. Each must be refused with this error, which names the method and the session.
     async fn all_are_refused(&self, kind: Kind) -> Vec<Refusal> {
         let callers = self.callers();
-        let calls = self.calls.iter().map(|(line, method, params)| {
-            let caller = callers.iter().find(|caller| caller.line == *line).expect("there is one of each");
+        let calls = self.calls.iter().map(|(version, method, params)| {
+            let caller = callers.iter().find(|caller| caller.version == *version).expect("there is one of each");
             caller.refused(method, params.clone(), kind)
         });
         let refusals = join_all(calls).await;
@@ -180,9 +181,9 @@ impl Attached {
         refusals
     }
 
-    /// What OpenCode has of this gateway's: its sessions and what was said there, and its places.
+    /// What OpenCode holds for this gateway: the sessions with their messages, the workspaces and the worktrees.
     async fn held_by_opencode(&self) -> Value {
-        let [ada, _] = self.callers();
+        let ada = self.callers().remove(0);
         let mut held = json!({});
         for method in ["sessions.list", "workspaces.list", "worktrees.list"] {
             let reported = ada.result(&format!("opencode.{method}"), json!({})).await;
@@ -197,10 +198,10 @@ impl Attached {
         held
     }
 
-    /// OpenCode stands still, and one call to it is under way: all others are refused before they are made.
+    /// OpenCode is paused while one call to it is in flight: all other calls are refused before they are sent.
     async fn as_many_calls_as_are_allowed(&mut self, opencode: u32) {
         self.begin(Some(("OPENCODE_MAX_CONCURRENT_REQUESTS", "1"))).await;
-        let [ada, _] = self.callers();
+        let ada = self.callers().remove(0);
         for _ in 0..STOPS {
             within("a call while the gateway has none of its own", answered(&ada)).await;
             let paused = Paused::new(opencode);
@@ -221,7 +222,7 @@ impl Attached {
         panic!("the one call that is allowed was never this one");
     }
 
-    /// OpenCode answers 401, which takes its operator and not time.
+    /// OpenCode answers 401. Its operator has to act, so the error suggests no retry.
     async fn a_wrong_password(&mut self) {
         self.begin(Some(("OPENCODE_AUTH_PASSWORD", "another-word-than-opencode-was-given"))).await;
         for refusal in self.all_are_refused(Kind::HTTP).await {
@@ -231,7 +232,7 @@ impl Attached {
         }
     }
 
-    /// OpenCode has a page for people under every path that its API does not have.
+    /// OpenCode serves a web page under every path that is not part of its API.
     async fn o10_a_web_page_is_no_answer(&mut self) {
         let page = format!("{}/not/the/api", self.url);
         self.begin(Some(("OPENCODE_BASE_URL", &page))).await;

@@ -1,9 +1,10 @@
-//! A gateway with three principals, and an OpenCode with commands of its own.
+//! A gateway with three principals, in front of an OpenCode with additional commands.
 
 use std::sync::Arc;
 
 use longshore_demo_model::DemoModel;
 use longshore_testkit::gateway::{Setup, TOKEN};
+use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
 use super::caller::{Caller, Seen};
@@ -15,7 +16,7 @@ const BOB: &str = "the-token-of-bob-for-tests-0123456789";
 const EVE: &str = "the-token-of-eve-for-tests-0123456789";
 pub(crate) const SESSION_BINDING: &str = "urn:opencode-a2a:extension:session-binding:v1";
 
-/// The commands of OpenCode beside its own: the words behind one are what the model is told.
+/// Commands in addition to OpenCode's own. The model receives the arguments of the command.
 const COMMANDS: &str = r#"{
     "review": {"template": "Look at this. $ARGUMENTS", "description": "Looks at something"},
     "survey": {"template": "$ARGUMENTS", "description": "Sends somebody", "agent": "general", "subtask": true}
@@ -24,12 +25,14 @@ const COMMANDS: &str = r#"{
 #[derive(Debug)]
 pub(crate) struct Fixture {
     pub(crate) harness: Harness,
-    /// It outlives whatever OpenCode calls it.
+    /// The model server runs in the test, so it outlives every OpenCode.
     pub(crate) model: DemoModel,
     pub(crate) seen: Seen,
+    /// The protocol versions that the callers speak.
+    versions: Vec<ProtocolVersion>,
 }
 
-/// A session that somebody has, with what is in it.
+/// A session that a caller owns.
 #[derive(Clone, Debug)]
 pub(crate) struct OwnedSession {
     pub(crate) session: String,
@@ -37,22 +40,14 @@ pub(crate) struct OwnedSession {
 }
 
 impl Fixture {
-    /// With these flags.
-    pub(crate) async fn start(flags: &[&str]) -> Self {
-        Self::configured(flags, |_| {}).await
+    /// A gateway with these flags. The callers speak these versions.
+    pub(crate) async fn start(versions: &[ProtocolVersion], flags: &[&str]) -> Self {
+        Self::prepared(versions, |setup| flags.iter().fold(setup, Setup::flag), |_| {}).await
     }
 
-    /// The same with an OpenCode that may share by its configuration, but not by its environment.
-    pub(crate) async fn sharing_by_configuration(flags: &[&str]) -> Self {
-        Self::configured(flags, |configuration| configuration["share"] = "manual".into()).await
-    }
-
-    async fn configured(flags: &[&str], change: impl FnOnce(&mut Value)) -> Self {
-        Self::prepared(|setup| flags.iter().fold(setup, Setup::flag), change).await
-    }
-
-    /// Set up by `prepare`. `change` changes OpenCode's configuration before it is read.
+    /// A gateway that `prepare` sets up. `change` changes OpenCode's configuration before OpenCode reads it.
     pub(crate) async fn prepared(
+        versions: &[ProtocolVersion],
         prepare: impl FnOnce(Setup) -> Setup,
         change: impl FnOnce(&mut Value),
     ) -> Self {
@@ -67,34 +62,34 @@ impl Fixture {
             change(configuration);
         })
         .await;
-        Self { harness, model, seen: Seen::default() }
+        Self { harness, model, seen: Seen::default(), versions: versions.to_vec() }
     }
 
-    /// The operator, who made the sessions of most tests and may do everything.
-    pub(crate) fn ada(&self) -> [Caller; 2] {
-        Caller::on_both_lines(&self.harness.gateway, TOKEN, &self.seen)
+    /// The operator, who owns the sessions of most tests and has every capability.
+    pub(crate) fn ada(&self) -> Vec<Caller> {
+        Caller::in_versions(&self.harness.gateway, TOKEN, &self.versions, &self.seen)
     }
 
-    /// Somebody else who may do everything, but not with the sessions of others. What its calls come to is not remembered.
-    pub(crate) fn bob(&self) -> [Caller; 2] {
-        Caller::on_both_lines(&self.harness.gateway, BOB, &Arc::default())
+    /// Another caller with every capability. The outcomes of his calls are not recorded.
+    pub(crate) fn bob(&self) -> Vec<Caller> {
+        Caller::in_versions(&self.harness.gateway, BOB, &self.versions, &Arc::default())
     }
 
-    /// Somebody without a capability.
-    pub(crate) fn eve(&self) -> [Caller; 2] {
-        Caller::on_both_lines(&self.harness.gateway, EVE, &Arc::default())
+    /// A caller without any capability.
+    pub(crate) fn eve(&self) -> Vec<Caller> {
+        Caller::in_versions(&self.harness.gateway, EVE, &self.versions, &Arc::default())
     }
 
     pub(crate) fn client_of_bob(&self) -> Client {
         Client::with_token(&self.harness.gateway, BOB)
     }
 
-    /// A session of the operator's in which this was said first.
+    /// A session of the operator whose first message is this prompt.
     pub(crate) async fn session(&self, prompt: &str) -> OwnedSession {
         self.own(&self.harness.client, &message(prompt)).await
     }
 
-    /// The same in a directory of the workspace.
+    /// The same, in a directory of the workspace.
     pub(crate) async fn session_in(&self, directory: &str, prompt: &str) -> OwnedSession {
         let mut message = message(prompt);
         message["metadata"] = json!({"opencode": {"directory": directory}});
@@ -121,7 +116,7 @@ impl Fixture {
             found.unwrap_or_else(|| panic!("no {pointer} in {task:#}")).to_owned()
         };
         let own = OwnedSession { session: text("/metadata/shared/session/id"), context: text("/contextId") };
-        // OpenCode names a session beside its first turn, and until then it is about to change.
+        // OpenCode sets the title of a session during its first turn. Until then the session still changes.
         let deadline = tokio::time::Instant::now() + PATIENCE;
         loop {
             let session = self.upstream(&own.session).await;
@@ -132,14 +127,14 @@ impl Fixture {
         }
     }
 
-    /// Says something more in a session of the operator's.
+    /// Sends a further message to a session of the operator.
     pub(crate) async fn say(&self, own: &OwnedSession, prompt: &str) -> Value {
         let task = self.harness.client.send(&message_in(&own.context, prompt)).await;
         assert_eq!(state_of(&task), "COMPLETED", "{prompt}: {task:#}");
         task
     }
 
-    /// A task of the operator's that goes on in a session until it is canceled.
+    /// Starts a task of the operator that runs in a session until it is canceled.
     pub(crate) async fn running(&self, own: &OwnedSession) -> String {
         let message = message_in(&own.context, "scn:forever");
         let task = self.harness.client.submit(&message).await;
@@ -149,7 +144,7 @@ impl Fixture {
         task
     }
 
-    /// Waits until OpenCode does nothing: only its status tells when a turn has ended for it, too.
+    /// Waits until OpenCode is idle. Only OpenCode's own status shows when a turn has ended there as well.
     pub(crate) async fn idle(&self) {
         let deadline = tokio::time::Instant::now() + PATIENCE;
         loop {
@@ -161,12 +156,12 @@ impl Fixture {
         }
     }
 
-    /// OpenCode's own word on a session.
+    /// The session as OpenCode reports it.
     pub(crate) async fn upstream(&self, session: &str) -> Value {
         self.harness.opencode.get(&format!("/session/{session}")).await
     }
 
-    /// What was said in a session, by messages: OpenCode notes beside them what they changed, and takes its time.
+    /// The id and the parts of every message of a session. The rest of a message changes later: OpenCode adds a diff to it.
     pub(crate) async fn content(&self, session: &str) -> Vec<(Value, Value)> {
         let messages = self.harness.opencode.messages(session).await;
         messages
@@ -175,7 +170,7 @@ impl Fixture {
             .collect()
     }
 
-    /// The id of the last message that a user said there, and of the last answer.
+    /// The ids of the last message of a user and of the last answer in a session.
     pub(crate) async fn last_messages(&self, session: &str) -> (String, String) {
         let messages = self.harness.opencode.messages(session).await;
         let last = |role: &str| {

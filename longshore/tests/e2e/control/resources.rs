@@ -1,10 +1,10 @@
-//! Models, projects, workspaces and worktrees of the real OpenCode, on both lines.
+//! Models, projects, workspaces and worktrees of the real OpenCode.
 //!
-//! What the gateway tells is held against what OpenCode itself says, and what it does against the disk.
+//! What the gateway reports is compared with what OpenCode itself reports, and its changes with the disk. The errors of
+//! these methods in both versions are tested on the fake OpenCode (`control` in the `system` binary).
 
 mod models;
 mod extended_card;
-mod switches;
 mod workspaces;
 mod worktrees;
 
@@ -12,19 +12,16 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use futures_util::future::join_all;
-use longshore_testkit::gateway::{Setup, TOKEN, is_alive, kill, until};
+use longshore_testkit::gateway::{Setup, TOKEN};
 use longshore_testkit::raw::{Answer, RawClient};
+use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
-use super::caller::{CANARY, Caller, Kind, ProtocolVersion};
+use super::caller::{CANARY, Kind};
 use super::fixture::Fixture;
-use crate::client::{PATIENCE, within};
+use crate::client::within;
 
-/// So often OpenCode is killed until everybody has found it dead.
-const KILLS: usize = 5;
-
-/// What each method is called with that works, or would if there were something of this name.
+/// Parameters with which each method works, or would work if something of this name existed.
 pub(super) fn rows() -> [(&'static str, Value); 11] {
     let unknown = json!({"request": {"name": "no-such-worktree"}});
     [
@@ -42,20 +39,29 @@ pub(super) fn rows() -> [(&'static str, Value); 11] {
     ]
 }
 
-/// Those that change something.
+/// Whether the method changes something.
 fn is_change(method: &str) -> bool {
     ["create", "remove", "reset"].iter().any(|end| method.ends_with(end))
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_method_works_and_has_its_errors_on_both_lines() {
-    let mut fixture = Fixture::prepared(switched_on, hide_canaries).await;
-    // Nothing is missing here, and nothing is here that is not there.
+async fn models_projects_workspaces_and_worktrees_are_those_of_opencode() {
+    use_every_method(ProtocolVersion::V1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn long_models_projects_workspaces_and_worktrees_over_0_3() {
+    use_every_method(ProtocolVersion::V03).await;
+}
+
+async fn use_every_method(version: ProtocolVersion) {
+    let mut fixture = Fixture::prepared(&[version], switched_on, hide_canaries).await;
+    // The rows are exactly the methods that the gateway serves.
     for ada in fixture.ada() {
         let elsewhere = ["opencode.sessions.", "opencode.permissions.", "opencode.questions."];
         let mut served: BTreeSet<String> = ada.served("opencode.").await.into_iter().collect();
         served.retain(|method| !elsewhere.iter().any(|prefix| method.starts_with(prefix)));
-        assert_eq!(served, rows().map(|(method, _)| method.to_owned()).into(), "{:?}", ada.line);
+        assert_eq!(served, rows().map(|(method, _)| method.to_owned()).into(), "{:?}", ada.version);
     }
     for eve in fixture.eve() {
         for (method, params) in rows() {
@@ -73,13 +79,12 @@ async fn every_method_works_and_has_its_errors_on_both_lines() {
     workspaces::are_made_and_removed(&fixture).await;
     for ada in fixture.ada() {
         for (method, _) in rows() {
-            let worked = (method.to_owned(), ada.line, "ok".to_owned());
+            let worked = (method.to_owned(), ada.version, "ok".to_owned());
             let seen = fixture.seen.lock().expect("nobody panics while it is locked");
-            assert!(seen.contains(&worked), "{method} on {:?} never worked", ada.line);
+            assert!(seen.contains(&worked), "{method} on {:?} never worked", ada.version);
         }
     }
     extended_card::are_in_the_extended_card(&mut fixture).await;
-    without_opencode(&mut fixture).await;
 }
 
 pub(super) fn switched_on(setup: Setup) -> Setup {
@@ -87,7 +92,7 @@ pub(super) fn switched_on(setup: Setup) -> Setup {
     setup.env("OPENCODE_EXPERIMENTAL_WORKSPACES", "1").env("HARBOUR_SECRET", CANARY)
 }
 
-/// Wherever OpenCode's configuration has something that is not for callers.
+/// Puts the canary into every setting of OpenCode that callers must not see.
 fn hide_canaries(configuration: &mut Value) {
     let provider = &mut configuration["provider"]["demo"];
     provider["options"]["headers"] = json!({"x-secret": CANARY});
@@ -118,7 +123,7 @@ fn git(directory: &Path, arguments: &[&str]) {
     assert!(output.status.success(), "git {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// A file that takes git a second to write, so that it shows when somebody does not wait for it.
+/// A file that git needs a second to write. A gateway that does not wait for the checkout answers without it.
 const SLOW: &str = "tide.txt";
 
 fn make_checkouts_slow(root: &Path) {
@@ -130,19 +135,19 @@ fn make_checkouts_slow(root: &Path) {
     git(root, &["commit", "--quiet", "--message=Wait for the tide"]);
 }
 
-/// The extended card of a line.
-async fn card(fixture: &Fixture, line: ProtocolVersion) -> Answer {
-    let path = match line {
+/// The extended card in this version.
+async fn card(fixture: &Fixture, version: ProtocolVersion) -> Answer {
+    let path = match version {
         ProtocolVersion::V1 => "/extendedAgentCard",
         ProtocolVersion::V03 => "/agent/authenticatedExtendedCard",
     };
-    let client = RawClient::new(fixture.harness.gateway.url(), TOKEN).speaking(line.version());
+    let client = RawClient::new(fixture.harness.gateway.url(), TOKEN).speaking(version.version());
     let card = within("the card", client.rest("GET", path, None)).await;
     assert_eq!(card.status, 200, "{card:#?}");
     card
 }
 
-/// One that has seen another project tells where its own is, and of the other only that it is there.
+/// The list shows the directory of the own project, and of another project only that it exists.
 async fn projects_are_told(fixture: &Fixture) {
     let elsewhere = root(fixture).with_file_name("elsewhere");
     std::fs::create_dir(&elsewhere).expect("a directory can be made");
@@ -152,7 +157,7 @@ async fn projects_are_told(fixture: &Fixture) {
     let own = fixture.harness.opencode.get("/project/current").await;
     assert_ne!(own["id"], other["id"], "{other:#}");
     for ada in fixture.ada() {
-        let is_old = ada.line == ProtocolVersion::V03;
+        let is_old = ada.version == ProtocolVersion::V03;
         let reported = ada.result("opencode.projects.current", json!({})).await;
         assert_eq!((&reported["item"]["id"], &reported["item"]["vcs"]), (&own["id"], &json!("git")), "{reported:#}");
         let all = ada.result("opencode.projects.list", json!({})).await;
@@ -175,41 +180,3 @@ async fn projects_are_told(fixture: &Fixture) {
     }
 }
 
-/// The gateway starts another OpenCode at once. Whoever finds it there again is called once more without it.
-async fn without_opencode(fixture: &mut Fixture) {
-    let mut left: Vec<(Caller, &'static str, Value)> = Vec::new();
-    for ada in fixture.ada() {
-        left.extend(rows().map(|(method, params)| (ada.clone(), method, params)));
-    }
-    for _ in 0..KILLS {
-        let pid = fixture.harness.opencode.pid();
-        kill(pid);
-        until(PATIENCE, "OpenCode is gone", || !is_alive(pid)).await;
-        let calls = left.iter().map(|(ada, method, params)| ada.call(method, params.clone()));
-        let answers = join_all(calls).await;
-        let mut found = Vec::new();
-        for (call, answer) in left.into_iter().zip(answers) {
-            match answer {
-                Err(refusal) if refusal.word == "UPSTREAM_UNREACHABLE" => {
-                    refusal.assert_kind(Kind::UNREACHABLE);
-                    // What may have been done is not to be done again without a look.
-                    let is_open = refusal.message.contains("may have been done");
-                    let again = refusal.detail("retry_after_seconds");
-                    assert!(
-                        is_open || !again.is_null(),
-                        "when to come again is not said: {:#}",
-                        refusal.body
-                    );
-                }
-                _ => found.push(call),
-            }
-        }
-        fixture.harness.until_opencode_is_back(pid).await;
-        left = found;
-        if left.is_empty() {
-            return;
-        }
-    }
-    let left: Vec<&str> = left.iter().map(|(_, method, _)| *method).collect();
-    panic!("these were never without OpenCode: {left:?}");
-}

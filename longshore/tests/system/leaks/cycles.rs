@@ -72,11 +72,14 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// A test that does little proves little.
-    pub(crate) fn check(&self) {
+    /// Fails on unexpected answers. A test with many requests must have made every kind of request over every binding.
+    pub(crate) fn check(&self, is_complete: bool) {
         assert!(self.unexpected.is_empty(), "{:#?}", self.unexpected);
         assert_eq!(self.disconnects.len(), 5, "{self:#?}");
-        // HTTP/2 is spoken for one speaker.
+        if !is_complete {
+            return;
+        }
+        // Only one version and binding uses HTTP/2.
         assert_eq!(self.cycles.len(), (RequestKind::ALL.len() - 1) * Speaker::ALL.len() + 1, "{self:#?}");
     }
 }

@@ -33,9 +33,18 @@ fn outline(seen: &CheckedStream) -> Vec<(String, Value)> {
         .collect()
 }
 
-/// `/event` breaks off at every place of a turn, in every way, with and without events that nobody hears.
 #[tokio::test]
 async fn a_cut_of_the_event_stream_loses_doubles_and_reorders_nothing() {
+    cut_event_stream(&[0, usize::MAX], &[4, 22, 47]).await;
+}
+
+#[tokio::test]
+async fn long_cuts_of_the_event_stream_lose_double_and_reorder_nothing() {
+    cut_event_stream(&[0, 1, 5, usize::MAX], &[1, 4, 9, 15, 22, 30, 40, 47]).await;
+}
+
+/// `/event` breaks off in every way, after these numbers of events. These numbers of further events are lost.
+async fn cut_event_stream(losses: &[usize], positions: &[usize]) {
     let whole = {
         let fixture = Fixture::new().await;
         fixture.fake.queue(rich_turn());
@@ -43,8 +52,8 @@ async fn a_cut_of_the_event_stream_loses_doubles_and_reorders_nothing() {
     };
     assert_eq!(whole.len(), 5);
     for how in [CutKind::CleanEnd, CutKind::MidLine, CutKind::Reset] {
-        for lose in [0, 1, 5, usize::MAX] {
-            for after in [1, 4, 9, 15, 22, 30, 40, 47] {
+        for &lose in losses {
+            for &after in positions {
                 let fixture = Fixture::new().await;
                 fixture.fake.queue(rich_turn());
                 fixture.fake.cut_events(Cut { after, how, lose });

@@ -254,7 +254,7 @@ async fn what_a_provider_says_in_an_error_is_filtered() {
 #[tokio::test]
 async fn the_stream_is_drained_while_the_client_does_not_read() {
     let fixture = Fixture::new().await;
-    let text: Vec<String> = (0..20_000).map(|word| format!("word {word} of many ")).collect();
+    let text: Vec<String> = (0..4_000).map(|word| format!("word {word} of many ").repeat(5)).collect();
     fixture.fake.queue(Turn::new().deltas(text.clone()));
     // This client opens a stream and reads nothing of it.
     let stalled = fixture.open("go").await;

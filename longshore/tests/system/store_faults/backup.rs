@@ -12,7 +12,6 @@ use crate::store_faults::data_dir::DataDir;
 use crate::store_faults::gateway::{Gateway, check_numbers, end_of, longshore, rest, task_of, text_of};
 
 const TURNS: usize = 3;
-const BACKUPS: usize = 12;
 
 /// Reads a stream to its end, and tells how far it is.
 async fn follow(mut stream: Frames, told: watch::Sender<u64>) -> Vec<Frame> {
@@ -61,12 +60,21 @@ fn pieces(gates: &[Gate]) -> Turn {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn backups_while_turns_stream_are_whole_and_can_be_served() {
+async fn backups_during_turns_are_complete_and_can_be_served() {
+    back_up_during_turns(4).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn long_many_backups_during_turns_are_complete_and_can_be_served() {
+    back_up_during_turns(12).await;
+}
+
+async fn back_up_during_turns(count: usize) {
     let (data_dir, fake, tasks) = (DataDir::plain(), FakeOpenCode::start(), Tasks::new());
     let gateway = Gateway::start(&data_dir, &fake).await;
     let (mut followers, mut heard, mut gates) = (Vec::new(), Vec::new(), Vec::new());
     for turn in 0..TURNS {
-        let holds: Vec<Gate> = (0..=BACKUPS).map(|_| Gate::new()).collect();
+        let holds: Vec<Gate> = (0..=count).map(|_| Gate::new()).collect();
         fake.queue(pieces(&holds));
         let (told, hearing) = watch::channel(0);
         let stream = gateway.stream(&format!("turn-{turn}"), "stream").await;
@@ -78,7 +86,7 @@ async fn backups_while_turns_stream_are_whole_and_can_be_served() {
     }
     let targets = tempfile::tempdir().expect("a directory");
     let (mut backups, mut in_the_middle) = (Vec::new(), 0);
-    for number in 0..BACKUPS {
+    for number in 0..count {
         for holds in &gates {
             holds[number].reached().await;
         }
@@ -102,7 +110,7 @@ async fn backups_while_turns_stream_are_whole_and_can_be_served() {
     assert!(in_the_middle > 0, "no backup was taken while a turn was at work");
     let mut whole = Vec::new();
     for (follower, holds) in followers.into_iter().zip(&gates) {
-        holds[BACKUPS].open();
+        holds[count].open();
         let frames = follower.await.expect("a stream can be read");
         check_numbers(&frames);
         assert_eq!(end_of(&frames), "TASK_STATE_COMPLETED");
@@ -111,7 +119,7 @@ async fn backups_while_turns_stream_are_whole_and_can_be_served() {
     gateway.kill().await;
 
     // Every copy is served: its tasks are taken up, and end as they did.
-    for (target, logs) in [&backups[0], &backups[BACKUPS / 2], &backups[BACKUPS - 1]] {
+    for (target, logs) in [&backups[0], &backups[count / 2], &backups[count - 1]] {
         let copy = DataDir::at(target);
         let gateway = Gateway::start(&copy, &fake).await;
         for (frames, (task, numbers)) in whole.iter().zip(logs) {

@@ -157,32 +157,32 @@ async fn a_crash_meanwhile_loses_nothing(data_dir: &DataDir) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gateway_goes_on_when_a_full_disk_has_room_again() {
+async fn a_gateway_continues_when_a_full_disk_has_room_again() {
     it_goes_on_when_there_is_room(&DataDir::small_disk()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gateway_goes_on_when_a_limit_on_its_files_is_lifted() {
+async fn long_a_gateway_continues_when_a_file_size_limit_is_lifted() {
     it_goes_on_when_there_is_room(&DataDir::plain()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_crash_while_the_disk_is_full_loses_nothing() {
+async fn long_a_crash_while_the_disk_is_full_loses_nothing() {
     a_crash_meanwhile_loses_nothing(&DataDir::small_disk()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_crash_under_a_limit_on_files_loses_nothing() {
+async fn long_a_crash_under_a_file_size_limit_loses_nothing() {
     a_crash_meanwhile_loses_nothing(&DataDir::plain()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_first_start_on_a_full_disk_says_so_and_leaves_a_place_that_can_be_used() {
+async fn a_first_start_on_a_full_disk_fails_and_leaves_a_usable_directory() {
     a_first_start_says_so(&DataDir::small_disk()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_first_start_under_a_limit_on_files_says_so_and_leaves_a_place_that_can_be_used() {
+async fn long_a_first_start_under_a_file_size_limit_fails_and_leaves_a_usable_directory() {
     a_first_start_says_so(&DataDir::plain()).await;
 }
 
@@ -201,12 +201,12 @@ async fn a_first_start_says_so(data_dir: &DataDir) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_start_on_a_full_disk_after_an_orderly_end_says_so() {
+async fn long_a_start_on_a_full_disk_after_an_orderly_end_says_so() {
     a_later_start_says_so(&DataDir::small_disk()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_start_under_a_limit_on_files_after_an_orderly_end_says_so() {
+async fn long_a_start_under_a_file_size_limit_after_an_orderly_end_says_so() {
     a_later_start_says_so(&DataDir::plain()).await;
 }
 

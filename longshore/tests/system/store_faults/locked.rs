@@ -11,7 +11,7 @@ use crate::store_faults::gateway::{Gateway, check_numbers, end_of, rest, task_of
 use crate::store_faults::refusals::{Refusal, SPEAKERS};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_another_program_holds_is_told_and_comes_back() {
+async fn long_a_store_that_another_program_locks_is_reported_and_recovers() {
     let (data_dir, fake) = (DataDir::plain(), FakeOpenCode::start());
     let gateway = Gateway::start(&data_dir, &fake).await;
     let gate = Gate::new();

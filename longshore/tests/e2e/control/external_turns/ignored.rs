@@ -1,4 +1,4 @@
-//! What somebody else does in OpenCode and makes no task, and what is ordered over A2A and makes one, not two.
+//! Actions of another client of OpenCode that make no task, and native prompts over A2A, which make one task and not two.
 
 use futures_util::future::LocalBoxFuture;
 use longshore_testkit::chaos::Speaker;
@@ -15,7 +15,7 @@ use crate::upstream::{self, Agreement};
 const MANAGEMENT: &str = "urn:opencode-a2a:extension:session-management:v1";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_nobody_is_to_answer_makes_no_task_and_an_order_makes_one() {
+async fn long_calls_without_a_reply_make_no_task_and_native_prompts_make_one() {
     let commands = |configuration: &mut Value| {
         configuration["command"] = json!({
             "say": {"template": "$ARGUMENTS"},

@@ -1,4 +1,4 @@
-//! The gateway dies while somebody else's turn runs: it becomes a task exactly once, and what it asks can be answered.
+//! The gateway dies while an external turn runs: the turn becomes exactly one task, and its asks can be answered.
 
 use serde_json::json;
 
@@ -9,7 +9,7 @@ use crate::harness::Harness;
 use crate::upstream::Agreement;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_typed_is_a_task_once_however_often_the_gateway_dies() {
+async fn long_an_external_turn_is_one_task_however_often_the_gateway_dies() {
     let (mut harness, model) = Harness::with_own_model().await;
     let (session, context) = {
         let external = ExternalSession::open(&harness, "before the gateway dies").await;

@@ -1,5 +1,5 @@
-//! The other ways to begin a turn at OpenCode than the prompt that nobody waits for: one whose answer is waited for, a command, and
-//! a command for a sub-agent.
+//! The other ways to start a turn in OpenCode: a message whose answer the client waits for, a command, and a command that
+//! starts a sub-agent. (`prompt_async` is tested in the parent module.)
 
 use futures_util::future::LocalBoxFuture;
 use serde_json::{Value, json};
@@ -12,8 +12,8 @@ use crate::harness::Harness;
 use crate::upstream::Agreement;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_begun_elsewhere_by_any_route_is_a_task_with_its_stream_and_its_ask() {
-    let fixture = Fixture::start(&[]).await;
+async fn long_external_messages_and_commands_become_tasks_with_their_streams_and_asks() {
+    let fixture = Fixture::start(&[], &[]).await;
     let harness = &fixture.harness;
     // The first turn of an OpenCode takes seconds, in which nothing else would happen.
     harness.play("scn:text n=1").await;

@@ -1,63 +1,64 @@
-//! The agents and commands of OpenCode, in the extended card.
+//! The agents and commands of OpenCode appear in the extended card, in both versions.
 
 use longshore_testkit::raw::Answer;
+use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
 use super::{card, root};
-use crate::control::caller::{CANARY, ProtocolVersion};
+use crate::control::caller::CANARY;
 use crate::control::fixture::Fixture;
 
 pub(super) async fn are_in_the_extended_card(fixture: &mut Fixture) {
     let before = cards(fixture).await;
-    for (line, card) in &before {
+    for (version, card) in &before {
         let agents = offered(card, "agents");
         let boatswain = agents.iter().find(|agent| agent["name"] == "boatswain");
         assert_eq!(
             boatswain,
             Some(&json!({"name": "boatswain", "mode": "all", "description": "Keeps the deck"})),
-            "{line:?}: {agents:#?}"
+            "{version:?}: {agents:#?}"
         );
         for agent in ["build", "plan", "general", "explore"] {
-            assert!(agents.iter().any(|found| found["name"] == agent), "{line:?}: {agents:#?}");
+            assert!(agents.iter().any(|found| found["name"] == agent), "{version:?}: {agents:#?}");
         }
-        // OpenCode keeps some for itself.
-        assert!(!agents.iter().any(|agent| agent["name"] == "title"), "{line:?}: {agents:#?}");
+        // OpenCode hides some agents.
+        assert!(!agents.iter().any(|agent| agent["name"] == "title"), "{version:?}: {agents:#?}");
         let commands = offered(card, "commands");
         for (name, description) in [("review", "Looks at something"), ("whisper", "Says it low")] {
             let command = commands.iter().find(|command| command["name"] == name);
-            let command = command.unwrap_or_else(|| panic!("{line:?}: {name} is not in {commands:#?}"));
-            assert_eq!(command["description"], description, "{line:?}");
+            let command = command.unwrap_or_else(|| panic!("{version:?}: {name} is not in {commands:#?}"));
+            assert_eq!(command["description"], description, "{version:?}");
         }
         let survey = commands.iter().find(|command| command["name"] == "survey").expect("a command");
         assert_eq!((&survey["agent"], &survey["subtask"]), (&json!("general"), &json!(true)), "{survey:#}");
         for skill in ["opencode.agent.boatswain", "opencode.command.whisper"] {
-            assert!(has_skill(card, skill), "{line:?}: {skill} is not in the card");
+            assert!(has_skill(card, skill), "{version:?}: {skill} is not in the card");
         }
-        assert!(!has_skill(card, "opencode.command.sail"), "{line:?}");
+        assert!(!has_skill(card, "opencode.command.sail"), "{version:?}");
         for secret in [CANARY, "none-needed"] {
-            assert!(!card.body.to_string().contains(secret), "{line:?}: the card tells {secret}");
+            assert!(!card.body.to_string().contains(secret), "{version:?}: the card tells {secret}");
         }
     }
 
-    // One that the project brings: OpenCode reads it when it loads the project again.
+    // A command of the project. OpenCode reads it when it loads the project again.
     let folder = root(fixture).join(".opencode").join("command");
     std::fs::create_dir_all(&folder).expect("a directory can be made");
     let text = format!("---\ndescription: Leaves the harbour\n---\n{CANARY}\n");
     std::fs::write(folder.join("sail.md"), text).expect("a file can be written");
     fixture.harness.opencode.post("/instance/dispose").await;
-    // The gateway asks for them at its start, and then now and then.
+    // The gateway reads the commands at its start, and then only from time to time.
     fixture.harness.gateway.kill();
     fixture.harness.restart().await;
-    for ((line, old), (_, new)) in before.iter().zip(cards(fixture).await) {
+    for ((version, old), (_, new)) in before.iter().zip(cards(fixture).await) {
         let commands = offered(&new, "commands");
         let sail = json!({"name": "sail", "description": "Leaves the harbour"});
         let found = commands.iter().find(|command| command["name"] == "sail");
-        let found = found.unwrap_or_else(|| panic!("{line:?}: it is not in {commands:#?}"));
+        let found = found.unwrap_or_else(|| panic!("{version:?}: it is not in {commands:#?}"));
         assert_eq!((&found["name"], &found["description"]), (&sail["name"], &sail["description"]));
-        assert!(has_skill(&new, "opencode.command.sail"), "{line:?}");
-        assert!(!new.body.to_string().contains(CANARY), "{line:?}: the card tells what a command says");
+        assert!(has_skill(&new, "opencode.command.sail"), "{version:?}");
+        assert!(!new.body.to_string().contains(CANARY), "{version:?}: the card tells what a command says");
         let tags = [old.header("etag"), new.header("etag")];
-        assert!(tags[0].is_some() && tags[0] != tags[1], "{line:?}: {tags:?}");
+        assert!(tags[0].is_some() && tags[0] != tags[1], "{version:?}: {tags:?}");
     }
 }
 
@@ -68,7 +69,7 @@ async fn cards(fixture: &Fixture) -> [(ProtocolVersion, Answer); 2] {
     ]
 }
 
-/// What the extension for sessions offers under this name.
+/// The list of this name in the parameters of the session extension.
 fn offered(card: &Answer, name: &str) -> Vec<Value> {
     let extensions = card.body["capabilities"]["extensions"].as_array().expect("a card has extensions");
     let found = extensions.iter().find_map(|extension| extension["params"][name].as_array());

@@ -1,13 +1,14 @@
-//! Worktrees: made, usable at once, reset and removed, and nothing else ever touched.
+//! Worktrees: created, usable at once, reset and removed; no other directory is touched.
 
 use std::path::{Path, PathBuf};
 
 use longshore_testkit::gateway::until;
+use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
 use super::{SLOW, git, path, root};
 use crate::client::{PATIENCE, message, message_in};
-use crate::control::caller::{Caller, Kind, ProtocolVersion};
+use crate::control::caller::{Caller, Kind};
 use crate::control::fixture::{OwnedSession, SESSION_BINDING, Fixture};
 use crate::frames::{artifact, state_of};
 
@@ -19,22 +20,22 @@ const RESET: &str = "opencode.worktrees.reset";
 pub(super) async fn are_made_reset_and_removed(fixture: &Fixture) {
     let clone = clone_that_opencode_lists(fixture).await;
     for ada in fixture.ada() {
-        let name = format!("feature-{}", if ada.line == ProtocolVersion::V1 { "new" } else { "old" });
+        let name = format!("feature-{}", if ada.version == ProtocolVersion::V1 { "new" } else { "old" });
         let directory = made(fixture, &ada, &name).await;
-        let own = is_usable_at_once(fixture, &directory).await;
+        let own = assert_usable_at_once(fixture, &directory).await;
         o01_worktrees_are_listed_as_strings_and_as_names(&ada, &name, &directory).await;
-        is_reset(fixture, &ada, &name, &directory).await;
-        nothing_else_is_touched(fixture, &ada, &directory, &clone).await;
-        nobody_is_interrupted(fixture, &ada, &directory).await;
-        is_removed(fixture, &ada, &name, &directory).await;
-        its_sessions_have_nowhere_to_work(fixture, &ada, &own, &directory).await;
+        assert_reset(fixture, &ada, &name, &directory).await;
+        assert_nothing_else_touched(fixture, &ada, &directory, &clone).await;
+        a_busy_worktree_is_refused(fixture, &ada, &directory).await;
+        assert_removed(fixture, &ada, &name, &directory).await;
+        assert_sessions_cannot_be_prompted(fixture, &ada, &own, &directory).await;
     }
     a_start_command_is_run(fixture).await;
-    files_that_cannot_be_written_are_told(fixture).await;
+    a_failed_checkout_is_reported(fixture).await;
     std::fs::remove_dir_all(clone).expect("the clone is there");
 }
 
-/// A clone is no worktree of this repository, but OpenCode lists it once it has seen it.
+/// A clone is no worktree of this repository, but OpenCode lists every directory that it has seen.
 async fn clone_that_opencode_lists(fixture: &Fixture) -> PathBuf {
     let root = root(fixture);
     git(root.parent().expect("it lies in a directory"), &["clone", "--quiet", path(&root), "clone"]);
@@ -44,13 +45,13 @@ async fn clone_that_opencode_lists(fixture: &Fixture) -> PathBuf {
     clone
 }
 
-/// What OpenCode lists.
+/// The worktrees that OpenCode lists.
 async fn listed(fixture: &Fixture) -> Vec<String> {
     let listed = fixture.harness.opencode.get("/experimental/worktree").await;
     serde_json::from_value(listed).expect("a list of paths")
 }
 
-/// Makes one, and gives its directory.
+/// Creates a worktree and returns its directory.
 async fn made(fixture: &Fixture, ada: &Caller, name: &str) -> String {
     let reported = ada.result(CREATE, json!({"request": {"name": name}})).await;
     let listed = listed(fixture).await;
@@ -59,7 +60,7 @@ async fn made(fixture: &Fixture, ada: &Caller, name: &str) -> String {
     let is_there = Path::new(&directory).join(SLOW).exists();
     assert!(is_there, "the answer came before the files of {reported:#}");
     let mut expected = json!({"name": name, "branch": format!("opencode/{name}")});
-    if ada.line == ProtocolVersion::V03 {
+    if ada.version == ProtocolVersion::V03 {
         expected["directory"] = json!(directory);
     }
     assert_eq!(reported, json!({"item": expected}));
@@ -67,14 +68,14 @@ async fn made(fixture: &Fixture, ada: &Caller, name: &str) -> String {
     directory
 }
 
-/// A message with a directory of its own.
+/// A message for this directory.
 fn message_there(directory: &str, text: &str) -> Value {
     let mut message = message(text);
     message["metadata"] = json!({"opencode": {"directory": directory}});
     message
 }
 
-async fn is_usable_at_once(fixture: &Fixture, directory: &str) -> OwnedSession {
+async fn assert_usable_at_once(fixture: &Fixture, directory: &str) -> OwnedSession {
     let prompt = format!("scn:write path=tried.txt content=ahoy scn:text n=1 ({directory})");
     let own = fixture.session_in(directory, &prompt).await;
     assert_eq!(fixture.upstream(&own.session).await["directory"], directory);
@@ -86,18 +87,18 @@ async fn is_usable_at_once(fixture: &Fixture, directory: &str) -> OwnedSession {
 
 async fn o01_worktrees_are_listed_as_strings_and_as_names(ada: &Caller, name: &str, directory: &str) {
     let reported = ada.result(LIST, json!({})).await;
-    let expected = match ada.line {
+    let expected = match ada.version {
         ProtocolVersion::V1 => json!({"name": name, "branch": format!("opencode/{name}")}),
         ProtocolVersion::V03 => json!(directory),
     };
-    // Without the clone that OpenCode lists as well.
+    // The clone, which OpenCode lists as well, is left out.
     assert_eq!(reported["items"], json!([expected]), "{reported:#}");
 }
 
-async fn is_reset(fixture: &Fixture, ada: &Caller, name: &str, directory: &str) {
+async fn assert_reset(fixture: &Fixture, ada: &Caller, name: &str, directory: &str) {
     let readme = Path::new(directory).join("README.md");
     let original = std::fs::read(root(fixture).join("README.md")).expect("a file can be read");
-    let which = match ada.line {
+    let which = match ada.version {
         ProtocolVersion::V1 => json!({"directory": directory}),
         ProtocolVersion::V03 => json!({"name": name}),
     };
@@ -110,8 +111,8 @@ async fn is_reset(fixture: &Fixture, ada: &Caller, name: &str, directory: &str) 
     assert_eq!(std::fs::read(&readme).expect("a file can be read"), original, "{which}");
 }
 
-/// Whatever else exists is refused by the field that names it, and is there afterwards.
-async fn nothing_else_is_touched(fixture: &Fixture, ada: &Caller, directory: &str, clone: &Path) {
+/// Every other directory is refused, the error names the field, and the directory still exists afterwards.
+async fn assert_nothing_else_touched(fixture: &Fixture, ada: &Caller, directory: &str, clone: &Path) {
     let root = root(fixture);
     let outside = root.with_file_name("outside");
     std::fs::create_dir_all(&outside).expect("a directory can be made");
@@ -139,7 +140,7 @@ async fn nothing_else_is_touched(fixture: &Fixture, ada: &Caller, directory: &st
     }
 }
 
-async fn nobody_is_interrupted(fixture: &Fixture, ada: &Caller, directory: &str) {
+async fn a_busy_worktree_is_refused(fixture: &Fixture, ada: &Caller, directory: &str) {
     let client = fixture.harness.client.activating(&[SESSION_BINDING]);
     let task = client.submit(&message_there(directory, "scn:forever")).await;
     let id = task["id"].as_str().expect("a task has an id");
@@ -152,9 +153,9 @@ async fn nobody_is_interrupted(fixture: &Fixture, ada: &Caller, directory: &str)
     client.cancel(id).await.expect("the task can be canceled");
 }
 
-/// As soon as nobody works there any more.
-async fn is_removed(fixture: &Fixture, ada: &Caller, name: &str, directory: &str) {
-    let which = match ada.line {
+/// A worktree can be removed as soon as no session works there.
+async fn assert_removed(fixture: &Fixture, ada: &Caller, name: &str, directory: &str) {
+    let which = match ada.version {
         ProtocolVersion::V1 => json!({"request": {"name": name}}),
         ProtocolVersion::V03 => json!({"request": {"directory": directory}}),
     };
@@ -178,8 +179,8 @@ async fn is_removed(fixture: &Fixture, ada: &Caller, name: &str, directory: &str
     }
 }
 
-/// What was said in them can be read, and nothing is done there any more.
-async fn its_sessions_have_nowhere_to_work(fixture: &Fixture, ada: &Caller, own: &OwnedSession, directory: &str) {
+/// The messages of sessions in a removed worktree can still be read, and prompts there fail.
+async fn assert_sessions_cannot_be_prompted(fixture: &Fixture, ada: &Caller, own: &OwnedSession, directory: &str) {
     let which = json!({"session_id": own.session});
     let reported = ada.result("opencode.sessions.get", which.clone()).await;
     assert_eq!(reported["item"]["id"], own.session.as_str(), "{reported:#}");
@@ -191,9 +192,9 @@ async fn its_sessions_have_nowhere_to_work(fixture: &Fixture, ada: &Caller, own:
     assert!(!Path::new(directory).exists(), "{directory} is there again");
 }
 
-/// It is a shell, and its end is not waited for.
+/// The start command runs in a shell. The gateway does not wait for its end.
 async fn a_start_command_is_run(fixture: &Fixture) {
-    let [ada, _] = fixture.ada();
+    let ada = fixture.ada().remove(0);
     let request = json!({"request": {"startCommand": "touch started.txt"}});
     let reported = ada.result(CREATE, request).await;
     let name = reported["item"]["name"].as_str().expect("OpenCode gave it a name");
@@ -204,17 +205,17 @@ async fn a_start_command_is_run(fixture: &Fixture) {
     assert_eq!(ada.result(REMOVE, json!({"request": {"name": name}})).await, json!({"ok": true}));
 }
 
-/// OpenCode has answered by then, and tells it on its stream of all directories.
-async fn files_that_cannot_be_written_are_told(fixture: &Fixture) {
+/// OpenCode has already answered when the checkout fails, and reports the failure on its global event stream.
+async fn a_failed_checkout_is_reported(fixture: &Fixture) {
     let root = root(fixture);
     git(&root, &["config", "filter.tide.required", "true"]);
     let make_smudge = |command| git(&root, &["config", "filter.tide.smudge", command]);
     make_smudge("false");
     for ada in fixture.ada() {
-        let name = format!("dry-{}", if ada.line == ProtocolVersion::V1 { "new" } else { "old" });
+        let name = format!("dry-{}", if ada.version == ProtocolVersion::V1 { "new" } else { "old" });
         let refusal = ada.refused(CREATE, json!({"request": {"name": name}}), Kind::PAYLOAD).await;
         refusal.assert_says("could not make it ready");
-        // It is there, as the error says; where it is, it does not say.
+        // The worktree exists, as the error says. The error does not say where.
         let made = listed(fixture).await.into_iter().find(|made| made.ends_with(&format!("/{name}")));
         let made = made.unwrap_or_else(|| panic!("OpenCode does not list {name}"));
         assert!(!refusal.body.to_string().contains(&made), "{:#}", refusal.body);

@@ -1,7 +1,8 @@
-//! What is changed in sessions: copies, shares, summaries, the way back and forth, and the shell.
+//! Methods that change sessions: fork, share, summarize, revert, unrevert and shell.
 
 use std::path::PathBuf;
 
+use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
 use crate::control::caller::{Caller, Kind, message_text};
@@ -20,16 +21,27 @@ const UNSHARE: &str = "opencode.sessions.unshare";
 const NO_MESSAGE: &str = "msg_000000000000000000000000";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sessions_are_changed_as_opencode_does_it() {
-    let fixture = Fixture::sharing_by_configuration(&["--session-shell"]).await;
+async fn sessions_change_as_opencode_changes_them() {
+    change_sessions(ProtocolVersion::V1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn long_sessions_change_as_opencode_changes_them_over_0_3() {
+    change_sessions(ProtocolVersion::V03).await;
+}
+
+async fn change_sessions(version: ProtocolVersion) {
+    // The configuration of this OpenCode allows sharing, its environment does not.
+    let allow_sharing = |configuration: &mut Value| configuration["share"] = "manual".into();
+    let fixture = Fixture::prepared(&[version], |setup| setup.flag("--session-shell"), allow_sharing).await;
     let other = fixture.session("scn:text n=1 (somewhere else)").await;
     for ada in fixture.ada() {
         a_fork_is_the_callers_own(&fixture, &ada, &other).await;
-        o10_what_cannot_be_shared_is_a_typed_error(&fixture, &ada, &other).await;
+        o10_failed_sharing_is_a_typed_error(&fixture, &ada, &other).await;
         o06_a_summary_needs_no_request(&fixture, &ada).await;
-        files_go_back_and_come_again(&fixture, &ada, &other).await;
-        a_shell_runs_where_the_session_works(&fixture, &ada, &other).await;
-        what_runs_is_not_disturbed(&fixture, &ada).await;
+        files_are_reverted_and_restored(&fixture, &ada, &other).await;
+        a_shell_runs_in_the_directory_of_its_session(&fixture, &ada, &other).await;
+        a_running_turn_is_not_disturbed(&fixture, &ada).await;
     }
 }
 
@@ -39,7 +51,7 @@ fn with(session: &str, request: Value) -> Value {
     params
 }
 
-/// A session as a summary tells it.
+/// The summary of a session that the gateway returns.
 fn summary(upstream: &Value) -> Value {
     let mut reported = json!({
         "id": upstream["id"],
@@ -59,17 +71,17 @@ fn summary(upstream: &Value) -> Value {
     reported
 }
 
-/// How many tasks somebody sees; sub-agents are left out.
+/// How many tasks the operator sees, without those of sub-agents.
 async fn tasks(fixture: &Fixture) -> usize {
     let listed = fixture.harness.client.call("ListTasks", json!({"pageSize": 100})).await;
     listed["tasks"].as_array().map_or(0, Vec::len)
 }
 
 async fn a_fork_is_the_callers_own(fixture: &Fixture, ada: &Caller, other: &OwnedSession) {
-    let line = ada.line.version();
+    let version = ada.version.version();
     let opencode = &fixture.harness.opencode;
-    let own = fixture.session(&format!("scn:text text=\"One.\" (forks {line})")).await;
-    fixture.say(&own, &format!("scn:text text=\"Two.\" (forks {line} again)")).await;
+    let own = fixture.session(&format!("scn:text text=\"One.\" (forks {version})")).await;
+    fixture.say(&own, &format!("scn:text text=\"Two.\" (forks {version} again)")).await;
     let messages = opencode.messages(&own.session).await;
     let content = fixture.content(&own.session).await;
     let ids: Vec<&Value> = messages.iter().map(|message| &message["info"]["id"]).collect();
@@ -80,7 +92,7 @@ async fn a_fork_is_the_callers_own(fixture: &Fixture, ada: &Caller, other: &Owne
         (json!({ "messageID": ids[2] }), 2),
         (json!({ "messageID": ids[3] }), 3),
     ] {
-        let name = format!("a fork {request} on {line}");
+        let name = format!("a fork {request} on {version}");
         let made = ada.result(FORK, with(&own.session, request)).await;
         let fork = made["item"]["id"].as_str().unwrap_or_else(|| panic!("{name}: {made:#}")).to_owned();
         assert_ne!(fork, own.session, "{name}");
@@ -95,37 +107,37 @@ async fn a_fork_is_the_callers_own(fixture: &Fixture, ada: &Caller, other: &Owne
             bob.refused(MESSAGES, json!({ "session_id": fork }), Kind::FORBIDDEN).await;
         }
     }
-    // It goes on by itself.
+    // The fork can be prompted.
     let made = ada.result(FORK, json!({"session_id": own.session})).await;
     let fork = made["item"]["id"].as_str().expect("it has an id");
-    let request = json!({"parts": [{"type": "text", "text": format!("scn:text n=1 (in the fork {line})")}]});
+    let request = json!({"parts": [{"type": "text", "text": format!("scn:text n=1 (in the fork {version})")}]});
     let begun = ada.result("opencode.sessions.prompt_async", with(fork, request)).await;
     let task = begun["task_id"].as_str().expect("it is a task");
     fixture.harness.client.resume(task, 0).await.rest().await;
-    assert_eq!(opencode.messages(fork).await.len(), 6, "{line}: the fork");
-    assert_eq!(fixture.content(&own.session).await, content, "{line}: what was forked is something else");
+    assert_eq!(opencode.messages(fork).await.len(), 6, "{version}: the fork");
+    assert_eq!(fixture.content(&own.session).await, content, "{version}: what was forked is something else");
 
-    // OpenCode would copy everything.
+    // OpenCode would copy everything for an unknown message.
     let before = opencode.sessions().await.len();
     let (foreign, _) = fixture.last_messages(&other.session).await;
     for unknown in [NO_MESSAGE, foreign.as_str()] {
         ada.invalid(FORK, with(&own.session, json!({"messageID": unknown})), "request.messageID").await;
     }
-    assert_eq!(opencode.sessions().await.len(), before, "{line}: something was copied");
+    assert_eq!(opencode.sessions().await.len(), before, "{version}: something was copied");
 }
 
-/// OpenCode says yes and shares nothing; the peer makes internal errors of answers that it did not expect.
-async fn o10_what_cannot_be_shared_is_a_typed_error(fixture: &Fixture, ada: &Caller, other: &OwnedSession) {
+/// OpenCode answers 200 and shares nothing. (The Python peer returns an internal error for unexpected answers.)
+async fn o10_failed_sharing_is_a_typed_error(fixture: &Fixture, ada: &Caller, other: &OwnedSession) {
     let refused = ada.refused(SHARE, json!({"session_id": other.session}), Kind::PAYLOAD).await;
     refused.assert_says("it shares nothing here");
     let reported = ada.result(UNSHARE, json!({"session_id": other.session})).await;
     assert_eq!(reported, json!({"item": summary(&fixture.upstream(&other.session).await)}));
 }
 
-/// The peer sends nothing, where OpenCode wants to be told the model.
+/// OpenCode requires a model. (The Python peer sends none.)
 async fn o06_a_summary_needs_no_request(fixture: &Fixture, ada: &Caller) {
-    let line = ada.line.version();
-    let own = fixture.session(&format!("scn:text n=1 (summaries {line})")).await;
+    let version = ada.version.version();
+    let own = fixture.session(&format!("scn:text n=1 (summaries {version})")).await;
     let before = tasks(fixture).await;
     for (request, model) in [
         (None, "demo"),
@@ -133,7 +145,7 @@ async fn o06_a_summary_needs_no_request(fixture: &Fixture, ada: &Caller) {
         (Some(json!({"providerID": "demo", "modelID": "demo-small"})), "demo-small"),
         (Some(json!({"providerID": "demo", "modelID": "demo", "auto": false})), "demo"),
     ] {
-        let name = format!("o06 {request:?} {line}");
+        let name = format!("o06 {request:?} {version}");
         let known = fixture.harness.opencode.messages(&own.session).await.len();
         let mut params = json!({"session_id": own.session});
         if let Some(request) = request {
@@ -151,15 +163,15 @@ async fn o06_a_summary_needs_no_request(fixture: &Fixture, ada: &Caller) {
             "{name}"
         );
     }
-    // The agent goes on afterwards; nobody prompted it, so it is no task.
+    // The agent continues afterwards. Nobody prompted it, so this is no task.
     let turns = model_log::turns(&fixture.harness.opencode).await.len();
     let request = json!({"providerID": "demo", "modelID": "demo", "auto": true});
     let reported = ada.result(SUMMARIZE, with(&own.session, request)).await;
-    assert_eq!(reported, json!({"ok": true, "session_id": own.session}), "o06 auto {line}");
+    assert_eq!(reported, json!({"ok": true, "session_id": own.session}), "o06 auto {version}");
     assert_eq!(
         model_log::turns(&fixture.harness.opencode).await.len(),
         turns + 1,
-        "o06 auto {line}: it goes on"
+        "o06 auto {version}: it goes on"
     );
     fixture.idle().await;
 
@@ -172,13 +184,13 @@ async fn o06_a_summary_needs_no_request(fixture: &Fixture, ada: &Caller) {
     ] {
         ada.invalid(SUMMARIZE, with(&own.session, request), field).await;
     }
-    assert_eq!(fixture.content(&own.session).await, known, "o06 {line}: something was left behind");
-    assert_eq!(tasks(fixture).await, before, "o06 {line}: a summary became a task");
+    assert_eq!(fixture.content(&own.session).await, known, "o06 {version}: something was left behind");
+    assert_eq!(tasks(fixture).await, before, "o06 {version}: a summary became a task");
 }
 
-async fn files_go_back_and_come_again(fixture: &Fixture, ada: &Caller, other: &OwnedSession) {
-    let line = ada.line.version();
-    let file: PathBuf = fixture.harness.gateway.workspace().join(format!("cargo-{line}.txt"));
+async fn files_are_reverted_and_restored(fixture: &Fixture, ada: &Caller, other: &OwnedSession) {
+    let version = ada.version.version();
+    let file: PathBuf = fixture.harness.gateway.workspace().join(format!("cargo-{version}.txt"));
     let content = || std::fs::read_to_string(&file).ok();
     let name = file.file_name().and_then(|name| name.to_str()).expect("a name").to_owned();
     let own =
@@ -198,7 +210,7 @@ async fn files_go_back_and_come_again(fixture: &Fixture, ada: &Caller, other: &O
         (json!({ "messageID": first }), None),
         (json!({"messageID": edits["info"]["id"], "partID": part}), Some("tea\n")),
     ] {
-        let name = format!("a revert {request} on {line}");
+        let name = format!("a revert {request} on {version}");
         let reported = ada.result(REVERT, with(&own.session, request.clone())).await;
         assert_eq!(content().as_deref(), left, "{name}");
         let upstream = fixture.upstream(&own.session).await;
@@ -209,7 +221,7 @@ async fn files_go_back_and_come_again(fixture: &Fixture, ada: &Caller, other: &O
         assert_eq!(reported, json!({"item": summary(&fixture.upstream(&own.session).await)}), "{name}");
         assert!(reported["item"].get("revert").is_none(), "{name}: {reported:#}");
     }
-    // OpenCode says yes and does nothing.
+    // OpenCode answers 200 and does nothing.
     let (foreign, _) = fixture.last_messages(&other.session).await;
     for (request, field) in [
         (json!({"messageID": NO_MESSAGE}), "request.messageID"),
@@ -219,14 +231,14 @@ async fn files_go_back_and_come_again(fixture: &Fixture, ada: &Caller, other: &O
     ] {
         ada.invalid(REVERT, with(&own.session, request), field).await;
     }
-    assert_eq!(content().as_deref(), Some("silk\n"), "{line}: something was taken back");
+    assert_eq!(content().as_deref(), Some("silk\n"), "{version}: something was taken back");
 }
 
-async fn a_shell_runs_where_the_session_works(fixture: &Fixture, ada: &Caller, other: &OwnedSession) {
-    let line = ada.line.version();
+async fn a_shell_runs_in_the_directory_of_its_session(fixture: &Fixture, ada: &Caller, other: &OwnedSession) {
+    let version = ada.version.version();
     let root = fixture.harness.gateway.workspace().canonicalize().expect("the workspace exists");
     let ships = root.join("ships").display().to_string();
-    let own = fixture.session_in(&ships, &format!("scn:text n=1 (a shell {line})")).await;
+    let own = fixture.session_in(&ships, &format!("scn:text n=1 (a shell {version})")).await;
     let before = tasks(fixture).await;
     let run = async |session: &str, request: Value| {
         let reported = ada.result(SHELL, with(session, request.clone())).await;
@@ -238,13 +250,13 @@ async fn a_shell_runs_where_the_session_works(fixture: &Fixture, ada: &Caller, o
         output.as_str().unwrap_or_else(|| panic!("{request}: {last:#}")).to_owned()
     };
     let shell = |command: &str| json!({"agent": "build", "command": command});
-    assert_eq!(run(&own.session, shell("pwd")).await.trim_end(), ships, "{line}: it ran elsewhere");
+    assert_eq!(run(&own.session, shell("pwd")).await.trim_end(), ships, "{version}: it ran elsewhere");
     assert_eq!(
         run(&other.session, shell("echo one; echo \"two  three\"; echo $((40 + 2)) | cat")).await.trim_end(),
         "one\ntwo  three\n42"
     );
     let failed = run(&other.session, shell("echo on stderr >&2; ls no-such-file; exit 3")).await;
-    assert!(failed.contains("on stderr") && failed.contains("no-such-file"), "{line}: {failed:?}");
+    assert!(failed.contains("on stderr") && failed.contains("no-such-file"), "{version}: {failed:?}");
     let request =
         json!({"agent": "plan", "command": "true", "model": {"providerID": "demo", "modelID": "demo"}});
     run(&other.session, request).await;
@@ -261,12 +273,12 @@ async fn a_shell_runs_where_the_session_works(fixture: &Fixture, ada: &Caller, o
     ] {
         ada.invalid(SHELL, with(&other.session, request), field).await;
     }
-    assert_eq!(fixture.content(&other.session).await, known, "{line}: something ran");
-    assert_eq!(tasks(fixture).await, before, "{line}: a shell became a task");
+    assert_eq!(fixture.content(&other.session).await, known, "{version}: something ran");
+    assert_eq!(tasks(fixture).await, before, "{version}: a shell became a task");
 }
 
-async fn what_runs_is_not_disturbed(fixture: &Fixture, ada: &Caller) {
-    let own = fixture.session(&format!("scn:text n=1 (busy {})", ada.line.version())).await;
+async fn a_running_turn_is_not_disturbed(fixture: &Fixture, ada: &Caller) {
+    let own = fixture.session(&format!("scn:text n=1 (busy {})", ada.version.version())).await;
     let (user, _) = fixture.last_messages(&own.session).await;
     let running = fixture.running(&own).await;
     for (method, request) in [
@@ -283,13 +295,12 @@ async fn what_runs_is_not_disturbed(fixture: &Fixture, ada: &Caller) {
         assert!(!busy.detail("retry_after_seconds").is_null(), "{:#}", busy.body);
         assert_eq!(busy.detail("session_id"), own.session.as_str(), "{:#}", busy.body);
     }
-    // A copy is made of what there is, and nobody is kept from a look.
+    // A fork and reads work during a turn.
     ada.result(FORK, json!({"session_id": own.session})).await;
     ada.result(UNSHARE, json!({"session_id": own.session})).await;
     ada.result(MESSAGES, json!({"session_id": own.session})).await;
     assert_eq!(fixture.harness.opencode.busy().await, [own.session.as_str()], "the turn was disturbed");
     fixture.harness.client.cancel(&running).await.unwrap_or_else(|error| panic!("{}", error.body));
     fixture.idle().await;
-    // Afterwards it is free again.
     ada.result(SHELL, with(&own.session, json!({"agent": "build", "command": "true"}))).await;
 }

@@ -1,20 +1,21 @@
-//! Every method on both lines: it works, it tells an unknown session and another's from one's own, and it says when OpenCode
-//! is not there. A method that has no row here fails.
+//! Every session method in both versions: it works, it distinguishes an unknown session and the session of another caller, and it
+//! reports an OpenCode that is not running. A method without a row here fails the test.
 
 use longshore_testkit::gateway::{is_alive, kill, until};
+use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
 use crate::client::PATIENCE;
-use crate::control::caller::{Caller, Kind, ProtocolVersion};
+use crate::control::caller::{Caller, Kind};
 use crate::control::fixture::Fixture;
 
-/// So often OpenCode is killed until everybody has found it dead.
+/// How often OpenCode is killed until every method has found it dead.
 const KILLS: usize = 5;
 
-/// A name that no session has.
+/// An id that no session has.
 const NOBODY: &str = "ses_00000000000000nobody";
 
-/// What each method is called with. Those before the last three can be called again and again.
+/// The valid parameters of each method.
 pub(in crate::control) fn rows(session: &str, user: &str) -> Vec<(&'static str, Value)> {
     let with = |more: Value| {
         let mut params = json!({ "session_id": session });
@@ -48,25 +49,25 @@ pub(in crate::control) fn rows(session: &str, user: &str) -> Vec<(&'static str, 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_method_works_and_has_its_errors_on_both_lines() {
-    let mut fixture = Fixture::start(&["--session-shell"]).await;
+async fn long_every_session_method_works_and_has_its_errors_in_both_versions() {
+    let mut fixture = Fixture::start(&ProtocolVersion::ALL, &["--session-shell"]).await;
     let own = fixture.session("scn:text n=1 (everything)").await;
     let (user, _) = fixture.last_messages(&own.session).await;
     let rows = rows(&own.session, &user);
 
-    // Nothing is missing here, and nothing is here that is not there.
+    // The rows are exactly the methods that the gateway serves.
     for ada in fixture.ada() {
         let mut served = ada.served("opencode.sessions.").await;
         let mut called: Vec<&str> = rows.iter().map(|(method, _)| *method).collect();
         served.sort_unstable();
         called.sort_unstable();
-        assert_eq!(served, called, "{}", ada.line.version());
+        assert_eq!(served, called, "{}", ada.version.version());
     }
 
     for (ada, (bob, eve)) in fixture.ada().into_iter().zip(fixture.bob().into_iter().zip(fixture.eve())) {
         for (method, params) in &rows {
             let (method, params) = (*method, params.clone());
-            // OpenCode shares nothing here, where it is told not to, and fails.
+            // Sharing is disabled in this OpenCode, and its call fails.
             if method == "opencode.sessions.share" {
                 let refused = ada.refused(method, params.clone(), Kind::HTTP).await;
                 assert_eq!(number(&refused.detail("upstream_status")), Some(500), "{:#}", refused.body);
@@ -74,7 +75,7 @@ async fn every_method_works_and_has_its_errors_on_both_lines() {
                 finished(&fixture, &ada.result(method, params.clone()).await).await;
             }
             if params.get("session_id").is_none() {
-                // A list of nothing: these are somebody else's.
+                // The list is empty: the sessions belong to another caller.
                 let reported = bob.result(method, params).await;
                 assert_eq!(reported, json!({"items": []}), "{method}: bob sees {reported:#}");
                 continue;
@@ -93,12 +94,12 @@ async fn every_method_works_and_has_its_errors_on_both_lines() {
     without_opencode(&mut fixture, &rows).await;
 }
 
-/// A fact that is a number. In 1.0 every fact is a text.
+/// A detail that is a number. In 1.0 every detail is a string.
 pub(in crate::control) fn number(fact: &Value) -> Option<u64> {
     fact.as_u64().or_else(|| fact.as_str()?.parse().ok())
 }
 
-/// Waits for the task of a call that began one, so that the session is free again.
+/// Waits for the task that a call started, if it started one, so that the session is free again.
 async fn finished(fixture: &Fixture, result: &Value) {
     if let Some(task) = result["task_id"].as_str() {
         fixture.harness.client.resume(task, 0).await.rest().await;
@@ -106,7 +107,7 @@ async fn finished(fixture: &Fixture, result: &Value) {
     fixture.idle().await;
 }
 
-/// The gateway starts another OpenCode at once. Whoever finds it there again is called once more without it.
+/// The gateway starts another OpenCode at once. A method that finds it running again is called once more after the next kill.
 async fn without_opencode(fixture: &mut Fixture, rows: &[(&'static str, Value)]) {
     let mut left: Vec<(Caller, &'static str, Value)> = Vec::new();
     for ada in fixture.ada() {
@@ -119,7 +120,7 @@ async fn without_opencode(fixture: &mut Fixture, rows: &[(&'static str, Value)])
         let mut found = Vec::new();
         for (ada, method, params) in left {
             match ada.call(method, params.clone()).await {
-                // It is back already, or at what the call before this one began when it was.
+                // OpenCode is back already, or busy with the call before.
                 Ok(_) => found.push((ada, method, params)),
                 Err(refusal) if refusal.word == "SESSION_BUSY" => found.push((ada, method, params)),
                 Err(refusal) => {
@@ -138,17 +139,17 @@ async fn without_opencode(fixture: &mut Fixture, rows: &[(&'static str, Value)])
     let left: Vec<&str> = left.iter().map(|(_, method, _)| *method).collect();
     assert_eq!(left, Vec::<&str>::new(), "these were never without OpenCode");
 
-    // It is another one, and knows them all.
+    // The new OpenCode knows all sessions.
     for ada in fixture.ada() {
         for (method, params) in rows.iter().filter(|(method, _)| method.ends_with("list")) {
             ada.result(method, params.clone()).await;
         }
     }
     let seen = fixture.seen.lock().expect("nobody panics while it is locked");
-    for line in ProtocolVersion::ALL {
+    for version in ProtocolVersion::ALL {
         for (method, _) in rows {
-            let unreachable = ((*method).to_owned(), line, "UPSTREAM_UNREACHABLE".to_owned());
-            assert!(seen.contains(&unreachable), "{method} {line:?}: {seen:#?}");
+            let unreachable = ((*method).to_owned(), version, "UPSTREAM_UNREACHABLE".to_owned());
+            assert!(seen.contains(&unreachable), "{method} {version:?}: {seen:#?}");
         }
     }
 }

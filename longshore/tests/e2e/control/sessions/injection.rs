@@ -1,10 +1,12 @@
-//! What callers give to commands and sub-agents: nothing of it is run, and no file elsewhere is read, unless the caller may.
+//! Arguments of commands and prompts of sub-agents: no part of them runs in a shell, and no file outside the workspace is read, unless
+//! the caller has the capability.
 //!
-//! OpenCode itself would run and read it, and asks nobody. Two canaries tell: a file that a shell would make, and a word in a file
-//! outside the workspace that the model would be told.
+//! OpenCode itself would run and read them without a permission request. Two canaries show it: a file that a shell would create, and
+//! a word in a file outside the workspace that the model would receive.
 
 use std::path::Path;
 
+use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
 use crate::control::caller::{CANARY, Caller, Kind};
@@ -13,10 +15,10 @@ use crate::control::fixture::{OwnedSession, Fixture};
 const COMMAND: &str = "opencode.sessions.command";
 const PROMPT: &str = "opencode.sessions.prompt_async";
 
-/// What a shell would say.
+/// The output of a shell that must not run.
 const RAN: &str = "it-was-run-in-a-shell";
 
-/// Commands that put what they are given into a shell, and into the name of a file.
+/// Commands whose template puts the argument into a shell, and into the name of a file.
 fn commands(configuration: &mut Value) {
     configuration["command"]["runs"] = json!({"template": "scn:text n=1 (runs) !`echo $1`"});
     configuration["command"]["reads"] = json!({"template": "scn:text n=1 (reads) @$1"});
@@ -24,9 +26,9 @@ fn commands(configuration: &mut Value) {
 
 /// The canaries.
 struct Canaries {
-    /// What a shell would make in the workspace.
+    /// The file that a shell would create in the workspace.
     made: std::path::PathBuf,
-    /// Outside of the workspace.
+    /// A file outside of the workspace.
     secret: String,
     _outside: tempfile::TempDir,
 }
@@ -54,34 +56,34 @@ fn ordered(own: &OwnedSession, command: &str, arguments: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_callers_give_to_commands_is_neither_run_nor_read_from_elsewhere() {
-    let fixture = Fixture::prepared(|setup| setup.flag("--session-shell"), commands).await;
+async fn long_arguments_of_commands_run_no_shell_and_read_no_outside_file() {
+    let fixture = Fixture::prepared(&ProtocolVersion::ALL, |setup| setup.flag("--session-shell"), commands).await;
     let canaries = Canaries::new(&fixture);
     let (eves, bobs) = (
         fixture.session_of_eve("scn:text n=1 (of eve)").await,
         fixture.session_of_bob("scn:text n=1 (of bob)").await,
     );
     for eve in fixture.eve() {
-        nothing_is_run_for_one_who_may_not(&fixture, &canaries, &eve, &eves).await;
-        nothing_elsewhere_is_read(&fixture, &canaries, &eve, &eves).await;
-        words_are_only_words(&fixture, &canaries, &eve, &eves).await;
+        no_shell_runs_without_the_capability(&fixture, &canaries, &eve, &eves).await;
+        no_outside_file_is_read(&fixture, &canaries, &eve, &eves).await;
+        marks_in_plain_prompts_have_no_effect(&fixture, &canaries, &eve, &eves).await;
     }
     for bob in fixture.bob() {
-        nothing_elsewhere_is_read(&fixture, &canaries, &bob, &bobs).await;
+        no_outside_file_is_read(&fixture, &canaries, &bob, &bobs).await;
     }
-    // The last, for from here on the model has been told.
+    // This scenario comes last: it sends the canary to the model.
     for bob in fixture.bob() {
-        one_who_may_has_it_as_opencode_has_it(&fixture, &canaries.made, &bob, &bobs).await;
+        a_shell_runs_with_the_capability(&fixture, &canaries.made, &bob, &bobs).await;
     }
 }
 
-async fn nothing_is_run_for_one_who_may_not(fixture: &Fixture, canaries: &Canaries, eve: &Caller, own: &OwnedSession) {
+async fn no_shell_runs_without_the_capability(fixture: &Fixture, canaries: &Canaries, eve: &Caller, own: &OwnedSession) {
     let before = fixture.content(&own.session).await;
     let run = format!("!`touch canary; echo {RAN}`");
     for (command, arguments) in [
         ("review", run.clone()),
         ("review", format!("scn:text n=1 {run} and more")),
-        // A template could put the pieces together.
+        // A template could join the pieces.
         ("review", format!("`touch canary; echo {RAN}` !")),
         ("survey", run.clone()),
         ("runs", run),
@@ -90,7 +92,7 @@ async fn nothing_is_run_for_one_who_may_not(fixture: &Fixture, canaries: &Canari
         assert_eq!(refusal.detail("capability"), "session_shell", "{:#}", refusal.body);
         canaries.assert_untouched(fixture, &arguments);
     }
-    // Here the template brings the shell, and the arguments need no mark.
+    // The template itself runs a shell here, so every argument is refused.
     for arguments in
         [RAN.to_owned(), format!("\"x; touch canary; echo {RAN}\""), "$(touch canary)".to_owned()]
     {
@@ -100,7 +102,7 @@ async fn nothing_is_run_for_one_who_may_not(fixture: &Fixture, canaries: &Canari
     assert_eq!(fixture.content(&own.session).await, before, "something was said");
 }
 
-async fn nothing_elsewhere_is_read(fixture: &Fixture, canaries: &Canaries, caller: &Caller, own: &OwnedSession) {
+async fn no_outside_file_is_read(fixture: &Fixture, canaries: &Canaries, caller: &Caller, own: &OwnedSession) {
     let before = fixture.content(&own.session).await;
     let secret = canaries.secret.as_str();
     for (command, arguments) in [
@@ -125,11 +127,11 @@ async fn nothing_elsewhere_is_read(fixture: &Fixture, canaries: &Canaries, calle
     assert_eq!(fixture.content(&own.session).await, before, "something was said");
 }
 
-/// In a plain prompt, and in the name of a file, nothing is a mark.
-async fn words_are_only_words(fixture: &Fixture, canaries: &Canaries, eve: &Caller, own: &OwnedSession) {
+/// In a plain prompt, and in the name of a file, these marks have no meaning.
+async fn marks_in_plain_prompts_have_no_effect(fixture: &Fixture, canaries: &Canaries, eve: &Caller, own: &OwnedSession) {
     let marks = format!("!`touch canary` @{}", canaries.secret);
     let text =
-        json!({"type": "text", "text": format!("scn:text n=1 (words {}) {marks}", eve.line.version())});
+        json!({"type": "text", "text": format!("scn:text n=1 (words {}) {marks}", eve.version.version())});
     let file = json!({"type": "file", "mime": "text/plain", "url": "data:text/plain;base64,cm9wZQo=", "filename": marks});
     let errand = json!({
         "type": "subtask", "prompt": "scn:text n=1 !`touch canary`", "description": "an errand", "agent": "general",
@@ -144,8 +146,8 @@ async fn words_are_only_words(fixture: &Fixture, canaries: &Canaries, eve: &Call
     }
 }
 
-async fn one_who_may_has_it_as_opencode_has_it(fixture: &Fixture, made: &Path, bob: &Caller, own: &OwnedSession) {
-    let mark = format!("(bob {})", bob.line.version());
+async fn a_shell_runs_with_the_capability(fixture: &Fixture, made: &Path, bob: &Caller, own: &OwnedSession) {
+    let mark = format!("(bob {})", bob.version.version());
     let run = format!("scn:text text=\"Reviewed.\" {mark} !`touch canary; echo {RAN}`");
     let reported = bob.result(COMMAND, ordered(own, "review", &run)).await;
     assert_eq!(reported["item"]["parts"][0]["text"], "Reviewed.", "{reported:#}");

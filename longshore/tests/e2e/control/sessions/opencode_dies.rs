@@ -1,21 +1,22 @@
-//! OpenCode dies in the middle of a change: nobody knows how far it came, and the caller is not told to do it again.
+//! OpenCode dies during a change. Nobody knows how far the change came, so the error suggests no retry.
 
 use longshore_testkit::gateway::{is_alive, kill, until};
+use longshore_wire::surface::ProtocolVersion;
 use serde_json::json;
 
 use crate::client::PATIENCE;
-use crate::control::caller::{Kind, ProtocolVersion};
+use crate::control::caller::Kind;
 use crate::control::fixture::Fixture;
 
 const SHELL: &str = "opencode.sessions.shell";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_shell_that_opencode_did_not_survive_may_have_run() {
-    let mut fixture = Fixture::start(&["--session-shell"]).await;
+async fn long_a_shell_command_may_have_run_when_opencode_died() {
+    let mut fixture = Fixture::start(&ProtocolVersion::ALL, &["--session-shell"]).await;
     for number in 0..ProtocolVersion::ALL.len() {
         let own = fixture.session(&format!("scn:text n=1 (cut off {number})")).await;
         let ada = &fixture.ada()[number];
-        // It ends by itself, though nobody is left to wait for it.
+        // The command ends by itself, though no process waits for it any more.
         let command = format!("touch begun-{number}.txt; sleep 5");
         let params = json!({"session_id": own.session, "request": {"agent": "build", "command": command}});
         let begun = fixture.harness.gateway.workspace().join(format!("begun-{number}.txt"));

@@ -1,4 +1,4 @@
-//! Sessions that work in other directories than the root.
+//! Sessions whose directory is not the root of the workspace.
 
 use std::path::Path;
 
@@ -9,12 +9,12 @@ use super::reading::{CHILDREN, GET, LIST, MESSAGES, PLANNED, STATUS, items, of};
 use crate::client::PATIENCE;
 use crate::control::fixture::{OwnedSession, Fixture};
 
-/// OpenCode has an instance for each directory; the peer asks the wrong one.
-pub(super) async fn o08_a_session_is_looked_at_in_its_own_directory(fixture: &Fixture) -> OwnedSession {
+/// OpenCode has an instance for each directory. (The Python peer asks the wrong one.)
+pub(super) async fn o08_a_session_is_read_in_its_own_directory(fixture: &Fixture) -> OwnedSession {
     let root = fixture.harness.gateway.workspace().canonicalize().expect("the workspace exists");
     let ships = root.join("ships").display().to_string();
-    let below = is_looked_at_there(fixture, &ships).await;
-    is_looked_at_there(fixture, &worktree(fixture).await).await;
+    let below = assert_read_there(fixture, &ships).await;
+    assert_read_there(fixture, &worktree(fixture).await).await;
     for ada in fixture.ada() {
         for (params, field) in [
             (json!({"directory": "/etc"}), "directory"),
@@ -27,7 +27,7 @@ pub(super) async fn o08_a_session_is_looked_at_in_its_own_directory(fixture: &Fi
     below
 }
 
-/// A worktree that OpenCode made, outside of the root, when its files are there.
+/// Creates a worktree outside of the root in OpenCode, and waits for its files.
 async fn worktree(fixture: &Fixture) -> String {
     let made =
         fixture.harness.opencode.post_json("/experimental/worktree", &json!({"name": "elsewhere"})).await;
@@ -37,7 +37,7 @@ async fn worktree(fixture: &Fixture) -> String {
     directory
 }
 
-async fn is_looked_at_there(fixture: &Fixture, there: &str) -> OwnedSession {
+async fn assert_read_there(fixture: &Fixture, there: &str) -> OwnedSession {
     let root = fixture.harness.gateway.workspace().canonicalize().expect("the workspace exists");
     let root = root.display().to_string();
     let script = "scn:todo items=\"Count the crew\" scn:bash cmd=pwd scn:text text=\"Counted.\" (o08)";
@@ -55,7 +55,7 @@ async fn is_looked_at_there(fixture: &Fixture, there: &str) -> OwnedSession {
                 params["metadata"] = place["metadata"].clone();
                 params
             };
-            let name = format!("o08 {there} {} {place}", ada.line.version());
+            let name = format!("o08 {there} {} {place}", ada.version.version());
             ada.assert_is_session(&ada.result(GET, with(of(&own.session))).await["item"], &upstream);
             let reported = ada.result(MESSAGES, with(of(&own.session))).await;
             assert_eq!(items(&reported).len(), messages.len(), "{name}: {reported:#}");
@@ -66,8 +66,8 @@ async fn is_looked_at_there(fixture: &Fixture, there: &str) -> OwnedSession {
             assert_eq!(items(&todo)[0]["content"], "Count the crew", "{name}: {todo:#}");
             assert_eq!(ada.result(CHILDREN, with(of(&own.session))).await, json!({"items": []}), "{name}");
         }
-        // What is prompted here is carried out here.
-        let text = format!("scn:bash cmd=pwd scn:text n=1 (o08 {there} on {})", ada.line.version());
+        // A prompt runs in the directory of its session.
+        let text = format!("scn:bash cmd=pwd scn:text n=1 (o08 {there} on {})", ada.version.version());
         let request = json!({"parts": [{"type": "text", "text": text}]});
         let params = json!({"session_id": own.session, "request": request});
         let begun = ada.result("opencode.sessions.prompt_async", params).await;

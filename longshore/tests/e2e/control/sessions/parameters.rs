@@ -1,11 +1,12 @@
-//! What callers may say beside what is needed: each reaches OpenCode, which does what it says.
+//! Optional parameters: each reaches OpenCode, which acts on it.
 
 use longshore_testkit::raw::Frame;
+use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
 use super::reading::{GET, LIST, STATUS, items, of};
 use crate::client::message;
-use crate::control::caller::{Caller, ProtocolVersion};
+use crate::control::caller::Caller;
 use crate::control::resources::{self, root};
 use crate::control::fixture::{OwnedSession, SESSION_BINDING, Fixture};
 use crate::frames::{self, state_of};
@@ -14,28 +15,28 @@ use crate::upstream::{self, Agreement};
 const PROMPT: &str = "opencode.sessions.prompt_async";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_said_beside_the_rest_reaches_opencode() {
-    let fixture = Fixture::prepared(places::switched_on, |configuration| {
+async fn long_optional_parameters_reach_opencode_in_both_versions() {
+    let fixture = Fixture::prepared(&ProtocolVersion::ALL, resources::switched_on, |configuration| {
         configuration["provider"]["demo"]["models"]["demo"]["variants"] =
             json!({"brisk": {"reasoningEffort": "low"}});
     })
     .await;
     let own = fixture.session("scn:text n=1 (parameters)").await;
     for ada in fixture.ada() {
-        o07_no_tool_has_the_gateway_call_others(&fixture, &ada, &own).await;
+        o07_no_tool_makes_the_gateway_call_other_agents(&fixture, &ada, &own).await;
         a_prompt_has_its_system_and_its_variant(&fixture, &ada, &own).await;
         a_command_has_its_variant(&fixture, &ada, &own).await;
-        a_session_is_where_it_is_whatever_is_named(&fixture, &ada, &own).await;
-        a_workspace_has_its_branch_and_is_looked_at(&fixture, &ada, &own).await;
+        a_session_keeps_its_own_directory(&fixture, &ada, &own).await;
+        a_workspace_has_its_branch_and_can_be_read(&fixture, &ada, &own).await;
         a_worktree_needs_no_name(&fixture, &ada).await;
     }
 }
 
-fn line(ada: &Caller) -> &'static str {
-    if ada.line == ProtocolVersion::V1 { "new" } else { "old" }
+fn suffix(ada: &Caller) -> &'static str {
+    if ada.version == ProtocolVersion::V1 { "new" } else { "old" }
 }
 
-/// The frames of a prompt in OpenCode's own words.
+/// Sends a native prompt and returns the frames of its task.
 async fn prompted(fixture: &Fixture, ada: &Caller, own: &OwnedSession, request: Value) -> Vec<Frame> {
     let begun = ada.result(PROMPT, json!({"session_id": own.session, "request": request})).await;
     let task = begun["task_id"].as_str().unwrap_or_else(|| panic!("no task: {begun:#}"));
@@ -44,14 +45,14 @@ async fn prompted(fixture: &Fixture, ada: &Caller, own: &OwnedSession, request: 
     frames
 }
 
-/// The peer would call an agent for a model that calls this tool, if a tool of OpenCode could be in the state that it waits for, and
-/// prompt again with what came of it. Here it is a tool like any other that OpenCode does not have: it fails, and the turn goes on.
-async fn o07_no_tool_has_the_gateway_call_others(fixture: &Fixture, ada: &Caller, own: &OwnedSession) {
+/// The Python peer watches for a tool of this name, calls another agent, and prompts again with the result. Here the name is that of
+/// an unknown tool: its call fails, and the turn continues.
+async fn o07_no_tool_makes_the_gateway_call_other_agents(fixture: &Fixture, ada: &Caller, own: &OwnedSession) {
     let asked = fixture.model.journal().turns().len();
     let words = format!(
         "scn:tool name=a2a_call args={{\"url\":\"{}\",\"message\":\"ahoy\"}} scn:text text=\"Nobody was called.\" (o07 {})",
         fixture.harness.gateway.url(),
-        line(ada),
+        suffix(ada),
     );
     let request = json!({"parts": [{"type": "text", "text": words}]});
     let frames = prompted(fixture, ada, own, request).await;
@@ -60,18 +61,18 @@ async fn o07_no_tool_has_the_gateway_call_others(fixture: &Fixture, ada: &Caller
     assert_eq!(played.last_text(), "Nobody was called.");
     let blocks = upstream::blocks_of_task(&played.task);
     let [tool, _] = blocks.as_slice() else { panic!("o07: one tool and one text: {blocks:#?}") };
-    // OpenCode has a tool for what it has no tool for.
+    // OpenCode replaces calls of unknown tools by its tool `invalid`.
     assert_eq!((tool.name.as_str(), &tool.content["input"]["tool"]), ("tool:invalid", &json!("a2a_call")));
     assert!(tool.content["output"].to_string().contains("unavailable tool 'a2a_call'"), "o07: {tool:#?}");
-    // Once for the call, and once with its error: nothing was prompted again.
+    // Once for the call, and once with its error: the gateway did not prompt again.
     assert_eq!(fixture.model.journal().turns().len(), asked + 2, "o07: the model was asked more often");
     let tasks = fixture.harness.client.call("ListTasks", json!({})).await;
     assert!(!tasks.to_string().contains("\"ahoy\""), "o07: somebody was sent a message: {tasks:#}");
 }
 
 async fn a_prompt_has_its_system_and_its_variant(fixture: &Fixture, ada: &Caller, own: &OwnedSession) {
-    let words = format!("scn:text n=1 (system and variant {})", line(ada));
-    let system = format!("You keep the harbour. ({})", line(ada));
+    let words = format!("scn:text n=1 (system and variant {})", suffix(ada));
+    let system = format!("You keep the harbour. ({})", suffix(ada));
     let request = json!({"parts": [{"type": "text", "text": words}], "system": system, "variant": "brisk"});
     let frames = prompted(fixture, ada, own, request).await;
     fixture.harness.check(&words, frames, Agreement::Whole).await.ended("COMPLETED", "");
@@ -84,7 +85,7 @@ async fn a_prompt_has_its_system_and_its_variant(fixture: &Fixture, ada: &Caller
 }
 
 async fn a_command_has_its_variant(fixture: &Fixture, ada: &Caller, own: &OwnedSession) {
-    let words = format!("scn:text n=1 (a variant of a command {})", line(ada));
+    let words = format!("scn:text n=1 (a variant of a command {})", suffix(ada));
     let request = json!({"command": "review", "arguments": words, "variant": "brisk", "model": "demo/demo"});
     let params = json!({"session_id": own.session, "request": request});
     ada.result("opencode.sessions.command", params).await;
@@ -92,15 +93,15 @@ async fn a_command_has_its_variant(fixture: &Fixture, ada: &Caller, own: &OwnedS
     assert_eq!(said["model"]["variant"], "brisk", "{said:#}");
 }
 
-/// What OpenCode keeps of the message with these words.
+/// The message with this text, as OpenCode has it.
 async fn message_text(fixture: &Fixture, own: &OwnedSession, words: &str) -> Value {
     let messages = fixture.harness.opencode.messages(&own.session).await;
     let said = messages.into_iter().find(|message| upstream::message_text(message) == words);
     said.unwrap_or_else(|| panic!("nobody said {words:?}"))["info"].take()
 }
 
-/// What is said of the place is looked at, and the session is found where it works.
-async fn a_session_is_where_it_is_whatever_is_named(fixture: &Fixture, ada: &Caller, own: &OwnedSession) {
+/// A directory in the parameters is checked, and the session is read in its own directory.
+async fn a_session_keeps_its_own_directory(fixture: &Fixture, ada: &Caller, own: &OwnedSession) {
     let plain = ada.result(GET, of(&own.session)).await;
     for (name, place) in [
         ("directory", json!("ships")),
@@ -116,8 +117,8 @@ async fn a_session_is_where_it_is_whatever_is_named(fixture: &Fixture, ada: &Cal
     ada.invalid(GET, params, "directory").await;
 }
 
-async fn a_workspace_has_its_branch_and_is_looked_at(fixture: &Fixture, ada: &Caller, own: &OwnedSession) {
-    let (id, branch) = (format!("wrk_of_{}", line(ada)), format!("tide-{}", line(ada)));
+async fn a_workspace_has_its_branch_and_can_be_read(fixture: &Fixture, ada: &Caller, own: &OwnedSession) {
+    let (id, branch) = (format!("wrk_of_{}", suffix(ada)), format!("tide-{}", suffix(ada)));
     let request = json!({"type": "worktree", "id": id, "branch": branch, "extra": {"note": "at high tide"}});
     let made = ada.result("opencode.workspaces.create", json!({ "request": request })).await;
     let listed = fixture.harness.opencode.get("/experimental/workspace").await;
@@ -134,7 +135,7 @@ async fn a_workspace_has_its_branch_and_is_looked_at(fixture: &Fixture, ada: &Ca
     for method in ["opencode.providers.list", "opencode.models.list"] {
         assert_eq!(ada.result(method, there.clone()).await, ada.result(method, json!({})).await, "{method}");
     }
-    // A session there is listed there, and that of the root is not.
+    // The session of a workspace is listed there, that of the root is not.
     let mut first = message(&format!("scn:text n=1 (in {id})"));
     first["metadata"] = there["metadata"].clone();
     let task = fixture.harness.client.activating(&[SESSION_BINDING]).send(&first).await;

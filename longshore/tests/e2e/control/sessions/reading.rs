@@ -1,5 +1,6 @@
-//! What is looked at: held against OpenCode's own word, message by message and session by session.
+//! Methods that read sessions, compared with what OpenCode itself reports.
 
+use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
 use super::other_directories;
@@ -16,21 +17,30 @@ pub(super) const MESSAGES: &str = "opencode.sessions.messages.list";
 pub(super) const STATUS: &str = "opencode.sessions.status";
 pub(super) const PLANNED: &str = "opencode.sessions.todo";
 
-/// More pages than this no session of these tests has.
+/// No session of these tests has more pages.
 const MAX_PAGES: usize = 10;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sessions_are_told_as_opencode_has_them() {
-    let fixture = Fixture::start(&[]).await;
+async fn sessions_are_reported_as_opencode_has_them() {
+    read_sessions(ProtocolVersion::V1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn long_sessions_are_reported_as_opencode_has_them_over_0_3() {
+    read_sessions(ProtocolVersion::V03).await;
+}
+
+async fn read_sessions(version: ProtocolVersion) {
+    let fixture = Fixture::start(&[version], &[]).await;
     the_shell_is_off(&fixture).await;
     let talk = pages_lead_from_the_end_to_the_beginning(&fixture).await;
-    o04_things_to_do_have_an_id(&fixture, &talk).await;
+    o04_todos_have_an_id(&fixture, &talk).await;
     o05_a_diff_has_its_patch_and_status(&fixture, &talk).await;
-    let child = sessions_below_are_told_and_are_their_roots(&fixture).await;
-    let below = elsewhere::o08_a_session_is_looked_at_in_its_own_directory(&fixture).await;
-    o02_lists_are_cut_and_filtered_as_opencode_does(&fixture, &[&talk.session, &child], &below).await;
-    what_runs_is_told_to_its_owner(&fixture, &talk).await;
-    s11_only_a_change_takes_a_session_that_is_nobodys(&fixture).await;
+    let child = child_sessions_belong_to_the_owner_of_their_root(&fixture).await;
+    let below = elsewhere::o08_a_session_is_read_in_its_own_directory(&fixture).await;
+    o02_lists_are_limited_and_filtered_as_in_opencode(&fixture, &[&talk.session, &child], &below).await;
+    running_turns_are_shown_to_their_owner(&fixture, &talk).await;
+    s11_only_a_change_claims_an_unowned_session(&fixture).await;
 }
 
 pub(super) fn of(session: &str) -> Value {
@@ -108,8 +118,8 @@ async fn pages_lead_from_the_end_to_the_beginning(fixture: &Fixture) -> OwnedSes
     talk
 }
 
-/// OpenCode has no ids for them any more.
-async fn o04_things_to_do_have_an_id(fixture: &Fixture, talk: &OwnedSession) {
+/// OpenCode has no ids for todos any more, so the gateway numbers them.
+async fn o04_todos_have_an_id(fixture: &Fixture, talk: &OwnedSession) {
     let own = fixture.session("scn:todo items=\"Cast off|Set sail|Make port\" done=1 scn:text n=1 (o04)").await;
     let upstream = fixture.harness.opencode.get(&format!("/session/{}/todo", own.session)).await;
     let mut expected = upstream.as_array().expect("a list").clone();
@@ -120,13 +130,13 @@ async fn o04_things_to_do_have_an_id(fixture: &Fixture, talk: &OwnedSession) {
     }
     for ada in fixture.ada() {
         let reported = ada.result(PLANNED, of(&own.session)).await;
-        assert_eq!(reported, json!({ "items": expected }), "o04 {}", ada.line.version());
+        assert_eq!(reported, json!({ "items": expected }), "o04 {}", ada.version.version());
         assert_eq!(items(&reported)[1]["status"], "in_progress", "{reported:#}");
         assert_eq!(ada.result(PLANNED, of(&talk.session)).await, json!({"items": []}));
     }
 }
 
-/// OpenCode tells patches and no longer what was before and after.
+/// OpenCode reports patches, and no longer the text before and after.
 async fn o05_a_diff_has_its_patch_and_status(fixture: &Fixture, talk: &OwnedSession) {
     let own = fixture.session("scn:write path=hold.txt content=\"rope\\ntar\\n\" scn:text n=1 (o05)").await;
     let (first, _) = fixture.last_messages(&own.session).await;
@@ -139,7 +149,7 @@ async fn o05_a_diff_has_its_patch_and_status(fixture: &Fixture, talk: &OwnedSess
         assert_eq!((&upstream[0]["file"], &upstream[0]["status"]), (&json!("hold.txt"), &json!(status)));
         for ada in fixture.ada() {
             let reported = ada.result(DIFF, json!({"session_id": own.session, "message_id": user})).await;
-            assert_eq!(reported, json!({ "items": upstream }), "o05 {status} {}", ada.line.version());
+            assert_eq!(reported, json!({ "items": upstream }), "o05 {status} {}", ada.version.version());
             assert!(items(&reported)[0]["patch"].as_str().is_some_and(|patch| patch.contains("@@")), "{reported:#}");
         }
         of_all.extend(upstream.into_iter().map(|mut change| {
@@ -148,7 +158,7 @@ async fn o05_a_diff_has_its_patch_and_status(fixture: &Fixture, talk: &OwnedSess
         }));
     }
     for ada in fixture.ada() {
-        // OpenCode itself says nothing when it is not asked for one message.
+        // OpenCode itself returns nothing without a message id.
         assert_eq!(ada.result(DIFF, of(&own.session)).await, json!({ "items": of_all }), "o05 all");
         assert_eq!(ada.result(DIFF, of(&talk.session)).await, json!({"items": []}), "o05 nothing");
         for without in [answer.as_str(), "msg_000000000000000000000000"] {
@@ -158,7 +168,7 @@ async fn o05_a_diff_has_its_patch_and_status(fixture: &Fixture, talk: &OwnedSess
     }
 }
 
-/// What OpenCode says that a prompt changed, once it has looked.
+/// The changes of a prompt that OpenCode reports, once it has computed them.
 async fn changes(fixture: &Fixture, own: &OwnedSession, user: &str) -> Vec<Value> {
     let path = format!("/session/{}/diff?messageID={user}", own.session);
     let deadline = tokio::time::Instant::now() + PATIENCE;
@@ -174,7 +184,7 @@ async fn changes(fixture: &Fixture, own: &OwnedSession, user: &str) -> Vec<Value
     }
 }
 
-async fn sessions_below_are_told_and_are_their_roots(fixture: &Fixture) -> String {
+async fn child_sessions_belong_to_the_owner_of_their_root(fixture: &Fixture) -> String {
     let script = "scn:task desc=\"an errand\" prompt=\"scn:text text=\\\"Rope.\\\"\" scn:text n=1 (children)";
     let own = fixture.session(script).await;
     let upstream = fixture.harness.opencode.get(&format!("/session/{}/children", own.session)).await;
@@ -190,7 +200,7 @@ async fn sessions_below_are_told_and_are_their_roots(fixture: &Fixture) -> Strin
         for (reported, upstream) in items(&said).iter().zip(fixture.harness.opencode.messages(id).await) {
             ada.assert_is_message(reported, &upstream);
         }
-        // It works for another.
+        // A session of a sub-agent cannot be prompted.
         let request = json!({"parts": [{"type": "text", "text": "scn:text n=1"}]});
         let params = json!({"session_id": id, "request": request});
         ada.invalid("opencode.sessions.prompt_async", params, "session_id").await;
@@ -203,8 +213,8 @@ async fn sessions_below_are_told_and_are_their_roots(fixture: &Fixture) -> Strin
     id.to_owned()
 }
 
-/// The peer says `True` where OpenCode knows `true` only.
-async fn o02_lists_are_cut_and_filtered_as_opencode_does(fixture: &Fixture, known: &[&str], below: &OwnedSession) {
+/// OpenCode understands `true` only. (The Python peer sends `True`.)
+async fn o02_lists_are_limited_and_filtered_as_in_opencode(fixture: &Fixture, known: &[&str], below: &OwnedSession) {
     let bobs = fixture.session_of_bob("scn:text n=1 (of bob)").await;
     let opencode = &fixture.harness.opencode;
     let root = fixture.harness.gateway.workspace().canonicalize().expect("the workspace exists");
@@ -230,10 +240,10 @@ async fn o02_lists_are_cut_and_filtered_as_opencode_does(fixture: &Fixture, know
     let ships = fixture.upstream(&below.session).await["directory"].as_str().expect("a directory").to_owned();
     for ada in fixture.ada() {
         for (params, query, has_children) in &filters {
-            let name = format!("o02 {params} {}", ada.line.version());
+            let name = format!("o02 {params} {}", ada.version.version());
             let mut wanted = params.clone();
             wanted["limit"] = 100.into();
-            // OpenCode may still note something of a turn that has ended, and so change the order.
+            // OpenCode may still update a session after its turn, and so change the order.
             let deadline = tokio::time::Instant::now() + PATIENCE;
             let (upstream, reported) = loop {
                 let before = without_bobs(opencode.get(&format!("{here}{query}")).await);
@@ -252,7 +262,7 @@ async fn o02_lists_are_cut_and_filtered_as_opencode_does(fixture: &Fixture, know
                 let found = upstream.iter().any(|session| session.get("parentID").is_some());
                 assert_eq!(found, *has_children, "{name}: {upstream:#?}");
             }
-            // What is cut is the caller's own.
+            // The limit applies to the caller's own sessions.
             let mut wanted = params.clone();
             wanted["limit"] = 2.into();
             let reported = ada.result(LIST, wanted).await;
@@ -274,8 +284,8 @@ async fn o02_lists_are_cut_and_filtered_as_opencode_does(fixture: &Fixture, know
     }
 }
 
-/// What nothing happens in is not told: OpenCode does not either.
-async fn what_runs_is_told_to_its_owner(fixture: &Fixture, talk: &OwnedSession) {
+/// Idle sessions are not listed, as in OpenCode.
+async fn running_turns_are_shown_to_their_owner(fixture: &Fixture, talk: &OwnedSession) {
     fixture.idle().await;
     for ada in fixture.ada() {
         assert_eq!(ada.result(STATUS, json!({})).await, json!({"items": []}));
@@ -285,7 +295,7 @@ async fn what_runs_is_told_to_its_owner(fixture: &Fixture, talk: &OwnedSession) 
         let reported = ada.result(STATUS, json!({})).await;
         assert_eq!(reported, json!({"items": [{"session_id": talk.session, "type": "busy"}]}));
         assert_eq!(bob.result(STATUS, json!({})).await, json!({"items": []}), "bob sees what ada does");
-        // S1: a name that is a path leads nowhere.
+        // S1: an id that contains a path is refused.
         for trick in ["/abort?", "/abort#", "/../../session", "%2fabort", "?x="] {
             let session = format!("{}{trick}", talk.session);
             for method in [GET, MESSAGES, CHILDREN, PLANNED, DIFF, "opencode.sessions.unshare"] {
@@ -297,12 +307,12 @@ async fn what_runs_is_told_to_its_owner(fixture: &Fixture, talk: &OwnedSession) 
     fixture.harness.client.cancel(&running).await.unwrap_or_else(|error| panic!("{}", error.body));
     fixture.idle().await;
 
-    // A provider that is to be asked again.
+    // A turn that waits to retry its provider.
     let prompt = message("scn:http status=503 times=1 retry_after_ms=4000 (status)");
     let submitted = fixture.harness.client.submit(&prompt).await;
     let waiting = submitted["id"].as_str().expect("a task has an id");
     let deadline = tokio::time::Instant::now() + PATIENCE;
-    let [ada, old] = fixture.ada();
+    let ada = fixture.ada().remove(0);
     let waits = loop {
         let reported = ada.result(STATUS, json!({})).await;
         if items(&reported).first().is_some_and(|reported| reported["type"] == "retry") {
@@ -315,16 +325,15 @@ async fn what_runs_is_told_to_its_owner(fixture: &Fixture, talk: &OwnedSession) 
     let mut expected = status.clone();
     expected["session_id"] = id.as_str().into();
     assert_eq!(waits, json!({"items": [expected]}), "a provider is to be asked again");
-    assert_eq!(old.result(STATUS, json!({})).await, waits, "the same on the other line");
     fixture.harness.client.resume(waiting, 0).await.rest().await;
     fixture.idle().await;
     assert_eq!(ada.result(STATUS, json!({})).await, json!({"items": []}));
 }
 
-/// The peer gives a session that was typed somewhere else to whoever comes first.
-async fn s11_only_a_change_takes_a_session_that_is_nobodys(fixture: &Fixture) {
+/// Reading an unowned session does not claim it. (The Python peer gives it to the first caller.)
+async fn s11_only_a_change_claims_an_unowned_session(fixture: &Fixture) {
     for ((ada, bob), eve) in fixture.ada().into_iter().zip(fixture.bob()).zip(fixture.eve()) {
-        let name = format!("s11 {}", ada.line.version());
+        let name = format!("s11 {}", ada.version.version());
         let typed = fixture.harness.opencode.post_json("/session", &json!({ "title": name })).await;
         let id = typed["id"].as_str().expect("a session has an id");
         let search = json!({ "search": name });

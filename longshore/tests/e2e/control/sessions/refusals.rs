@@ -1,6 +1,7 @@
-//! Prompts and commands that come to nothing, though there is nothing wrong with OpenCode: each says why, and nothing was said.
+//! Native prompts and commands that the gateway refuses although OpenCode works: the error says why, and nothing is sent.
 
 use longshore_testkit::gateway::Setup;
+use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -13,14 +14,14 @@ use crate::frames::state_of;
 const COMMAND: &str = "opencode.sessions.command";
 const PROMPT: &str = "opencode.sessions.prompt_async";
 
-/// Two tasks a caller, and hardly any patience with others.
+/// Two tasks for each caller, and a short wait for a session that another client keeps busy.
 fn strict(setup: Setup) -> Setup {
     setup.env("LONGSHORE_MAX_UNFINISHED_PER_PRINCIPAL", "2").env("LONGSHORE_TURN_WAIT_FOR_OTHERS", "1")
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn orders_that_are_not_taken_say_why_on_both_lines() {
-    let fixture = Fixture::prepared(strict, |_| {}).await;
+async fn long_refused_native_prompts_say_why_in_both_versions() {
+    let fixture = Fixture::prepared(&ProtocolVersion::ALL, strict, |_| {}).await;
     let own = fixture.session("scn:text n=1 (nothing else is said)").await;
     let others = [
         fixture.session("scn:text n=1 (somewhere else)").await,
@@ -39,8 +40,8 @@ async fn orders_that_are_not_taken_say_why_on_both_lines() {
     a_session_that_somebody_else_keeps(&fixture, &own).await;
 }
 
-/// What each is called with.
-fn orders(own: &OwnedSession) -> [(&'static str, Value); 2] {
+/// The valid parameters of both methods.
+fn native_prompts(own: &OwnedSession) -> [(&'static str, Value); 2] {
     let parts = json!([{"type": "text", "text": "scn:text n=1"}]);
     [
         (PROMPT, json!({"session_id": own.session, "request": {"parts": parts}})),
@@ -63,7 +64,7 @@ fn says_when_to_come_again(refusal: &Refusal) {
 async fn files_that_no_model_reads(fixture: &Fixture, own: &OwnedSession) {
     let file = json!({"type": "file", "mime": "application/zip", "url": "data:application/zip;base64,UEs="});
     for ada in fixture.ada() {
-        for (method, mut params) in orders(own) {
+        for (method, mut params) in native_prompts(own) {
             params["request"]["parts"] = json!([file]);
             let refusal = ada.refused(method, params, Kind::UNSUPPORTED).await;
             refusal.assert_says("application/zip");
@@ -75,7 +76,7 @@ async fn files_that_no_model_reads(fixture: &Fixture, own: &OwnedSession) {
 async fn more_tasks_than_a_caller_may_have(fixture: &Fixture, own: &OwnedSession, others: &[OwnedSession; 2]) {
     let running = [fixture.running(&others[0]).await, fixture.running(&others[1]).await];
     for ada in fixture.ada() {
-        for (method, params) in orders(own) {
+        for (method, params) in native_prompts(own) {
             says_when_to_come_again(&ada.refused(method, params, Kind::TOO_MANY).await);
         }
     }
@@ -85,11 +86,11 @@ async fn more_tasks_than_a_caller_may_have(fixture: &Fixture, own: &OwnedSession
     fixture.idle().await;
 }
 
-/// Somebody runs a shell there, at OpenCode itself. A command waits for it, and not for ever.
+/// Another client of OpenCode runs a shell in the session. A command waits for its end, but not for ever.
 async fn a_session_that_somebody_else_keeps(fixture: &Fixture, own: &OwnedSession) {
     let opencode = &fixture.harness.opencode;
     let go = fixture.harness.gateway.workspace().join("go.txt");
-    // It ends with the directory as well, whatever becomes of the test.
+    // The shell also ends when the directory is removed, so a failed test leaves nothing running.
     let waits = "while test -e README.md -a ! -e go.txt; do sleep 0.1; done";
     let shell = json!({"agent": "build", "command": waits});
     let path = format!("/session/{}/shell", own.session);
@@ -123,6 +124,6 @@ async fn a_session_that_somebody_else_keeps(fixture: &Fixture, own: &OwnedSessio
 }
 
 async fn command(ada: &Caller, own: &OwnedSession) -> Result<Value, Refusal> {
-    let [_, (method, params)] = orders(own);
+    let [_, (method, params)] = native_prompts(own);
     ada.call(method, params).await
 }
