@@ -1,4 +1,4 @@
-//! The methods about asks, which stand in the same table: each on both lines, with each of its errors.
+//! The methods that list and answer asks: each in both versions, with each of its errors.
 
 use std::time::Duration;
 
@@ -24,12 +24,12 @@ fn of_asks() -> Vec<&'static Method> {
     methods::all().filter(|method| !of_agent.contains(&method.name)).collect()
 }
 
-/// Whether a method is about permissions, not questions.
+/// Whether a method is about permissions and not about questions.
 fn of_permissions(method: &Method) -> bool {
     method.name.contains("permission")
 }
 
-/// A turn that asks, and goes on whatever is answered.
+/// A turn that asks, and continues whatever the answer is.
 fn asking(is_permission: bool) -> Turn {
     let turn = Turn::new();
     let turn = if is_permission {
@@ -40,7 +40,7 @@ fn asking(is_permission: bool) -> Turn {
     turn.text("Done.", 1).finish("stop")
 }
 
-/// Has an agent ask for what the method is about, and gives the task and the ask.
+/// Makes the agent ask. Returns the task and the id of the ask.
 async fn ask(fixture: &Fixture, client: &RawClient, is_permission: bool, number: usize) -> (String, String) {
     let before = fixture.fake.open_asks();
     fixture.fake.queue(asking(is_permission));
@@ -59,7 +59,7 @@ async fn ask(fixture: &Fixture, client: &RawClient, is_permission: bool, number:
     (task, ask.expect("it was there a moment ago"))
 }
 
-/// Waits until the gateway has answered an ask itself, since nobody else did, and gives the ask.
+/// Waits until the gateway has answered an ask itself at its deadline. Returns the id of the ask.
 async fn answered_by_gateway(fixture: &Fixture, is_permission: bool) -> String {
     let begin = if is_permission { "/permission/per_" } else { "/question/que_" };
     let answered = || {
@@ -72,7 +72,7 @@ async fn answered_by_gateway(fixture: &Fixture, is_permission: bool) -> String {
     answered().expect("it was there a moment ago")
 }
 
-/// Good parameters for an ask. A method that has none here fails the tests.
+/// Valid parameters for an ask. A method without a case here fails the tests.
 fn valid_params(method: &Method, ask: &str) -> Value {
     match method.key {
         "reply_permission" => json!({"request_id": ask, "reply": "once"}),
@@ -132,7 +132,8 @@ async fn every_method_about_asks_gives_its_result_on_both_lines() {
     fixture.stop().await;
 }
 
-/// How an answer can go wrong on its way, and what is told then. The ask stays open, so it can be given again.
+/// The failures of an answer on its way to OpenCode, and the error that the caller gets. The ask stays open, so the
+/// caller can answer again.
 fn faults() -> Vec<(Fault, ErrorKind, Facts)> {
     let http = |status, again| (ErrorKind::UpstreamHttpError, Facts { status: Some(status), again });
     let away = (ErrorKind::UpstreamUnreachable, Facts { status: None, again: true });
@@ -150,7 +151,8 @@ fn faults() -> Vec<(Fault, ErrorKind, Facts)> {
     faults.into_iter().map(|(fault, (kind, facts))| (fault, kind, facts)).collect()
 }
 
-/// Answers that do not reach OpenCode are told in the words of all methods that ask it, with the ask and the method.
+/// The error for an answer that does not reach OpenCode names the ask and the method, like the errors of all methods
+/// that call OpenCode.
 async fn answers_that_go_wrong(seen: &mut Seen) {
     let settings = Settings { control_timeout: Duration::from_secs(3), ..Settings::default() };
     let fixture = Fixture::start_with(settings).await;
@@ -173,7 +175,7 @@ async fn answers_that_go_wrong(seen: &mut Seen) {
             wait_until_ended(&fixture.ada, &task).await;
         }
     }
-    // Nobody is there.
+    // OpenCode is not running.
     let (permission, question) =
         (ask(&fixture, &fixture.ada, true, 100).await.1, ask(&fixture, &fixture.ada, false, 101).await.1);
     fixture.fake.kill().await;
@@ -189,7 +191,7 @@ async fn answers_that_go_wrong(seen: &mut Seen) {
     fixture.stop().await;
 }
 
-/// A message that answers speaks A2A, where those numbers mean something else.
+/// The error of a message that answers an ask has an A2A code. The codes of the methods mean something else there.
 #[tokio::test]
 async fn a_message_that_answers_fails_in_the_words_of_a2a() {
     let fixture = Fixture::start().await;
@@ -239,7 +241,7 @@ async fn every_error_of_methods_about_asks_is_told_as_its_line_tells_it() {
                     (&hasty, &hasty.ada, late.as_str(), ErrorKind::InterruptExpired),
                 ];
                 for (fixture, client, ask, kind) in cases {
-                    // An ask of the other kind is not answered so, and an unknown one is of no kind.
+                    // A mismatch needs an ask of the other kind; an unknown ask has no kind.
                     let fits = match kind {
                         ErrorKind::InterruptTypeMismatch => !is_own_kind,
                         _ => is_own_kind,

@@ -1,4 +1,4 @@
-//! Calls about sessions by several callers, and what must come of them.
+//! Calls of session methods by several callers, and the expected answers.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use tokio::time::Instant;
 
 use crate::control::fixture::{CAL_TOKEN, Fixture, call, agent_methods, is_about_session, error_reason};
 
-/// Nothing in these tests takes this long.
+/// No call in these tests takes this long.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Every row that is about one session.
+/// Every method that is about one session.
 pub(crate) fn session_methods() -> Vec<&'static Method> {
     let rows: Vec<_> = agent_methods().filter(|method| is_about_session(method)).collect();
     assert_eq!(rows.len(), 15, "a new row needs a look at the tests that walk them");
@@ -25,7 +25,7 @@ pub(crate) fn method_named(name: &str) -> &'static Method {
     methods::find(name).unwrap_or_else(|| panic!("{name} is no row"))
 }
 
-/// Good parameters for a session in which there is this message of a user.
+/// Valid parameters for a session that has this message of a user.
 pub(crate) fn session_params(method: &Method, session: &str, message: &str) -> Value {
     let mut params = match method.key {
         "get_session_message" => json!({"message_id": message}),
@@ -41,19 +41,20 @@ pub(crate) fn session_params(method: &Method, session: &str, message: &str) -> V
     params
 }
 
-/// One that may do everything, too: also take what belongs to nobody.
+/// The client of Cal, who has every capability, as Ada does.
 pub(crate) fn client_of_cal(fixture: &Fixture) -> RawClient {
     RawClient::new(fixture.url.clone(), CAL_TOKEN)
 }
 
-/// What reached OpenCode since the last time but for the stream of its events, which the gateway opens and closes by itself.
+/// The requests that reached OpenCode since the last time, without its event stream and health checks, which the
+/// gateway opens by itself.
 pub(crate) fn requests_since(fixture: &Fixture, seen: &mut usize) -> Vec<String> {
     let mut asked = fixture.asked(seen);
     asked.retain(|entry| !matches!(entry.as_str(), "GET /event" | "GET /global/health"));
     asked
 }
 
-/// The call must be refused because of whose the session is.
+/// Fails unless the call was refused because the session belongs to another caller.
 pub(crate) fn assert_forbidden(answer: &Answer, version: ProtocolVersion, session: &str, about: &str) {
     let error = &answer.body["error"];
     assert_eq!((answer.status, &error["code"]), (200, &json!(-32006)), "{about}: {}", answer.body);
@@ -61,7 +62,7 @@ pub(crate) fn assert_forbidden(answer: &Answer, version: ProtocolVersion, sessio
     assert_eq!(error_fact(answer, version, "sessionId"), session, "{about}: {error}");
 }
 
-/// A fact for machines in an error, by its name on 1.0.
+/// A detail of an error, by the name that it has in 1.0.
 pub(crate) fn error_fact(answer: &Answer, version: ProtocolVersion, name: &str) -> String {
     let data = &answer.body["error"]["data"];
     let found = match version {
@@ -94,7 +95,7 @@ pub(crate) fn error_code(answer: &Answer) -> i64 {
     answer.body["error"]["code"].as_i64().unwrap_or_default()
 }
 
-/// The call once nothing else runs in the session. It must work.
+/// Repeats the call while the session is busy. The call must then succeed.
 pub(crate) async fn call_ok(
     client: &RawClient,
     version: ProtocolVersion,
@@ -115,7 +116,6 @@ pub(crate) async fn call_ok(
     }
 }
 
-/// The first message of a session.
 pub(crate) fn first_message(fixture: &Fixture, session: &str) -> Value {
     fixture.fake.messages(session).into_iter().next().expect("the session has a message")
 }

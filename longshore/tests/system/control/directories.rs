@@ -1,4 +1,4 @@
-//! Where callers may have something looked at: what the gateway's operator and OpenCode say.
+//! Which directories callers may name: those that the operator and OpenCode allow.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::control::calls::{requests_since, error_code, error_fields, session_pa
 
 use crate::control::fixture::{Settings, Fixture, call, agent_methods, is_about_session};
 
-/// The ways to name a place, each with the field that a refusal names.
+/// The ways to name a directory, each with the field that a refusal names.
 fn wishes(directory: &str) -> [(Value, &'static str); 2] {
     [
         (json!({"directory": directory}), "directory"),
@@ -26,14 +26,14 @@ fn with(method: &Method, mut params: Value, wish: &Value) -> Option<Value> {
     Some(params)
 }
 
-/// Of the rows that are routed by what callers say.
+/// The methods whose directory or workspace callers may name.
 fn routed() -> impl Iterator<Item = &'static Method> {
     agent_methods().filter(|method| {
         method.params.iter().any(|param| matches!(param.kind, Kind::Metadata { routed: true }))
     })
 }
 
-/// Where the operator has the override off, no name of a place is taken but that of the root, and OpenCode is asked nothing.
+/// Without the directory override only the root may be named. Other names are refused before OpenCode is asked.
 #[tokio::test]
 async fn with_the_override_off_callers_are_in_the_root_only() {
     let fixture = Fixture::start_with(Settings { directory_override: false, ..Settings::default() }).await;
@@ -73,7 +73,7 @@ async fn with_the_override_off_callers_are_in_the_root_only() {
     fixture.stop().await;
 }
 
-/// However a workspace was made: by its directory it is taken as it is by its name, for looks and for sessions.
+/// A workspace can be named by its directory or by its id, in queries and for sessions.
 #[tokio::test]
 async fn the_directory_of_a_workspace_is_taken_as_its_name_is() {
     let fixture = Fixture::start().await;
@@ -94,7 +94,7 @@ async fn the_directory_of_a_workspace_is_taken_as_its_name_is() {
             let asked = log.iter().find(|request| request.path == "/session").expect("the list is asked for");
             assert!(asked.target.contains(&place.replace('/', "%2F")), "{version:?} {wish}: {}", asked.target);
         }
-        // Who may take what is nobody's may look at it there.
+        // A caller that may claim unowned sessions may read them there.
         let reported = call_ok(&fixture.ada, version, get, &json!({"session_id": "ses_there"})).await;
         assert_eq!(reported.result()["item"]["id"], "ses_there", "{}", reported.body);
     }

@@ -1,5 +1,5 @@
-//! Callers who hang up, who come at the same time, and who come when there is no room: what was begun is done once and noted,
-//! and nothing is left hanging.
+//! Callers that disconnect, that call at the same time, and that exceed the limit of calls: a change that was started
+//! is made once and logged once, and no claim of a session is left behind.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,15 +15,15 @@ use crate::control::calls::{client_of_cal, error_code, assert_forbidden, session
 use crate::control::fixture::{Settings, Fixture, call, agent_methods, is_about_session, error_reason};
 use crate::control::ownership::answer_every_prompt;
 
-/// Nothing in these tests takes this long.
+/// No call in these tests takes this long.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The lines of the audit, as they are written.
+/// Collects the audit log.
 #[derive(Clone, Default)]
 struct Audit(Arc<Mutex<Vec<u8>>>);
 
 impl Audit {
-    /// What is logged on this thread until the guard is dropped. All of a test runs on one.
+    /// Collects what this thread logs until the guard is dropped. The whole test runs on one thread.
     fn begin() -> (Self, tracing::subscriber::DefaultGuard) {
         let audit = Self::default();
         let into = audit.clone();
@@ -31,7 +31,7 @@ impl Audit {
         (audit, tracing::subscriber::set_default(subscriber))
     }
 
-    /// What was noted about this target.
+    /// The audit entries about this target.
     fn about(&self, target: &str) -> Vec<Value> {
         let written = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let lines = String::from_utf8_lossy(&written).into_owned();
@@ -54,7 +54,7 @@ impl std::io::Write for Into {
     }
 }
 
-/// What a row changes OpenCode with: the verb, and the end of the path.
+/// The request that changes something in OpenCode: the verb, and the end of the path.
 fn change(method: &Method) -> (&'static str, &'static str) {
     let upstream = method.upstream[0];
     let end = match upstream.path {
@@ -65,7 +65,7 @@ fn change(method: &Method) -> (&'static str, &'static str) {
     (upstream.verb.as_str(), end)
 }
 
-/// How often OpenCode was asked for the change.
+/// How often OpenCode received the request for the change.
 fn change_count(fixture: &Fixture, method: &Method, session: &str) -> usize {
     let upstream = method.upstream[0];
     let path = if is_about_session(method) {
@@ -88,7 +88,7 @@ fn message_of(session: &str) -> String {
     session.replace("ses_", "msg_")
 }
 
-/// Parameters for a row, and what the audit calls its target.
+/// Parameters for a method, and its target in the audit log.
 async fn target(fixture: &Fixture, method: &'static Method, version: ProtocolVersion) -> (Value, String) {
     if is_about_session(method) {
         let id = format!("ses_{}_{version:?}", method.key);
@@ -120,7 +120,7 @@ async fn target(fixture: &Fixture, method: &'static Method, version: ProtocolVer
     }
 }
 
-/// Makes the call, and hangs up when OpenCode has it.
+/// Makes the call, and disconnects when OpenCode has received it.
 async fn hang_up(fixture: &Fixture, method: &'static Method, version: ProtocolVersion, params: &Value, gate: &Gate) {
     let (verb, end) = change(method);
     fixture.fake.fault_once(verb, end, Fault::Hold(gate.clone()));
@@ -146,7 +146,7 @@ async fn what_a_caller_began_is_done_once_and_noted_though_it_hung_up() {
             let (before, noted) = (change_count(&fixture, method, &target), audit.about(&target).len());
             let gate = Gate::new();
             hang_up(&fixture, method, version, &params, &gate).await;
-            // A prompt is a task before OpenCode hears of it, and the call is not over before OpenCode has taken it.
+            // The call ends only when OpenCode has accepted it, so nothing is logged yet.
             assert_eq!(audit.about(&target).len(), noted, "{about}");
             gate.open();
             until(PATIENCE, &format!("{about} is noted"), || audit.about(&target).len() > noted).await;
@@ -163,7 +163,7 @@ async fn what_a_caller_began_is_done_once_and_noted_though_it_hung_up() {
             assert_eq!(last["principal"], "ada", "{about}: {last}");
             assert_eq!(change_count(&fixture, method, &target), before + 1, "{about}");
             if is_about_session(method) {
-                // It is hers, and no claim of hers hangs in the air: she goes on there, and others do not.
+                // The session belongs to Ada, and no pending claim blocks her. Others cannot use it.
                 call_ok(&fixture.ada, version, method_named("opencode.sessions.unrevert"), &json!({"session_id": target}))
                     .await;
                 let look = json!({"session_id": target});
@@ -193,7 +193,7 @@ async fn what_fails_behind_the_back_of_a_caller_leaves_no_claim() {
             let (params, target) = target(&fixture, method, version).await;
             let gate = Gate::new();
             hang_up(&fixture, method, version, &params, &gate).await;
-            // While it is under way nobody else may begin something there.
+            // Nobody else may change the session while the call is in flight.
             let early =
                 call(&cal, version, method_named("opencode.sessions.unshare"), &json!({"session_id": target})).await;
             assert_forbidden(&early, version, &target, &about);
@@ -214,7 +214,7 @@ async fn what_fails_behind_the_back_of_a_caller_leaves_no_claim() {
     fixture.stop().await;
 }
 
-/// Several who may take it want the same session at the same time: one gets it, whatever they want to do.
+/// Several callers claim the same session at the same time: exactly one of them gets it, whatever they do there.
 #[tokio::test]
 async fn of_several_who_take_a_session_at_once_one_wins() {
     let fixture = Fixture::start().await;
@@ -226,7 +226,7 @@ async fn of_several_who_take_a_session_at_once_one_wins() {
             let id = format!("ses_{}_{version:?}", method.key);
             add_unowned_session(&fixture, &id).await;
             let params = session_params(method, &id, &message_of(&id));
-            // Six calls at once, three of each.
+            // Six calls at once, three of each caller.
             let calls = callers.iter().cycle().take(6);
             let answers = join_all(calls.map(|(who, client)| {
                 let params = &params;
@@ -244,7 +244,7 @@ async fn of_several_who_take_a_session_at_once_one_wins() {
                 if !won.contains(who) {
                     assert_forbidden(answer, version, &id, &about);
                 } else if answer.body.get("result").is_none() {
-                    // Another call of the winner's own had the session for itself.
+                    // Another call of the winner used the session at that moment.
                     assert_eq!(error_reason(answer, version), "SESSION_BUSY", "{about}: {}", answer.body);
                 }
             }
@@ -266,7 +266,7 @@ async fn of_several_who_take_a_session_at_once_one_wins() {
 #[tokio::test]
 async fn without_a_free_place_opencode_is_not_asked() {
     let fixture = Fixture::start_with(Settings { upstream_calls: 1, ..Settings::default() }).await;
-    // Each call has its own, so that none is refused for another.
+    // Each call has its own session, so that none is refused because of another.
     let own = |method: &Method, version: ProtocolVersion| format!("ses_{}_{version:?}", method.key);
     for id in session_methods().into_iter().flat_map(|method| ProtocolVersion::ALL.map(|entry| own(method, entry))) {
         add_unowned_session(&fixture, &id).await;
@@ -308,7 +308,7 @@ async fn without_a_free_place_opencode_is_not_asked() {
     };
     let (answer, ()) = tokio::join!(held, crowd);
     assert!(answer.result()["items"].is_array(), "{}", answer.body);
-    // There is room again.
+    // The limit is free again.
     call_ok(&fixture.ada, ProtocolVersion::V1, todo, &look).await;
     fixture.stop().await;
 }

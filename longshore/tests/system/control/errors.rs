@@ -1,4 +1,5 @@
-//! Every way to fail that the table names, on both lines: its number, its word, what else it says, and whether to come again.
+//! Every error of the method table in both versions: its code, its reason, its details, and whether it suggests a
+//! retry.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,15 +17,15 @@ use crate::control::calls::error_fact;
 use crate::control::populated::{SESSION, Populated, is_mutation, add_furnished_session, valid_params};
 use crate::control::fixture::{FAY_TOKEN, Settings, Fixture, call, agent_methods, is_about_session, error_reason};
 
-/// What was seen to fail, and how.
+/// The errors that occurred: method, version and kind.
 pub(crate) type Seen = BTreeSet<(&'static str, ProtocolVersion, &'static str)>;
 
-/// What an error says beside what it is.
+/// Details that an error must have.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Facts {
-    /// The status of OpenCode's answer.
+    /// The HTTP status of OpenCode's answer.
     pub(crate) status: Option<u16>,
-    /// It says when to come again.
+    /// Whether the error suggests a retry.
     pub(crate) again: bool,
 }
 
@@ -35,7 +36,7 @@ const UPSTREAM: [ErrorKind; 4] = [
     ErrorKind::UpstreamBackpressure,
 ];
 
-/// Holds an error against everything that its line says about its kind, and notes that it was seen.
+/// Checks an error against the table of its version, and records it.
 pub(crate) fn check(
     seen: &mut Seen,
     answer: &Answer,
@@ -58,15 +59,15 @@ pub(crate) fn check(
             (data.get("upstream_status").cloned(), data.get("retry_after_seconds").cloned())
         }
     };
-    // All facts of 1.0 are texts.
+    // In 1.0 every detail is a string.
     let number =
         |number: u16| if version == ProtocolVersion::V1 { json!(number.to_string()) } else { json!(number) };
     assert_eq!(status, facts.status.map(number), "{what}");
-    // A turn takes longer than what is under way at OpenCode.
+    // The wait for a turn is longer than the wait for a call.
     let (seconds, header) = if kind == ErrorKind::TooManyRequests { (5, "5") } else { (1, "1") };
     assert_eq!(again, facts.again.then(|| number(seconds)), "{what}");
     assert_eq!(answer.header("retry-after"), facts.again.then_some(header), "{what}");
-    // Whoever has many calls under way can tell by the error which one it is of.
+    // A client with many calls in flight can tell by the error which call failed.
     if UPSTREAM.contains(&kind) {
         assert_eq!(error_fact(answer, version, "method"), method.name, "{what}");
         assert_eq!(error_fact(answer, version, "sessionId").is_empty(), !is_about_session(method), "{what}");
@@ -78,7 +79,7 @@ pub(crate) fn check(
     seen.insert((method.name, version, kind.label()));
 }
 
-/// The error must name the session, by itself.
+/// Fails unless the error names the session.
 fn assert_names_session(answer: &Answer, version: ProtocolVersion, session: &str) {
     assert_eq!(error_fact(answer, version, "sessionId"), session, "{}", answer.body);
 }
@@ -87,15 +88,15 @@ fn session_methods() -> impl Iterator<Item = &'static Method> {
     agent_methods().filter(|method| is_about_session(method))
 }
 
-/// A name for the session of one method and line.
+/// A session id for one method and version.
 pub(crate) fn own_session(method: &Method, version: ProtocolVersion) -> String {
     format!("ses_{}{}", method.key.replace('_', ""), version.version().replace('.', ""))
 }
 
-/// Where it is looked whether a session is idle.
+/// The request that checks whether a session is idle.
 const IDLE: &str = "/session/status";
 
-/// A session that OpenCode never had, and one that the gateway knows and OpenCode has no more.
+/// A session that OpenCode never had, and one that the gateway knows and OpenCode has deleted.
 async fn sessions_that_are_not_there(seen: &mut Seen) {
     let fixture = Fixture::start().await;
     for method in session_methods() {
@@ -113,7 +114,7 @@ async fn sessions_that_are_not_there(seen: &mut Seen) {
     fixture.stop().await;
 }
 
-/// Of what is another's OpenCode is asked nothing.
+/// OpenCode receives no request about the session of another caller.
 async fn sessions_of_others(seen: &mut Seen) {
     let fixture = Fixture::start().await;
     add_furnished_session(&fixture, SESSION).await;
@@ -135,7 +136,7 @@ async fn sessions_of_others(seen: &mut Seen) {
     fixture.stop().await;
 }
 
-/// A workspace takes its sessions with it: OpenCode is not told to, if one of them is another's.
+/// OpenCode deletes the sessions of a workspace with it. A workspace with the session of another caller is not removed.
 async fn workspaces_of_others(seen: &mut Seen) {
     let populated = Populated::with_places(Settings::default()).await;
     let fixture = &populated.fixture;
@@ -157,7 +158,7 @@ async fn workspaces_of_others(seen: &mut Seen) {
     populated.fixture.stop().await;
 }
 
-/// The error must say which method it is of, and what is missing in which credential.
+/// Fails unless the error names the method, the missing capability and the credential.
 fn assert_lacks_capability(answer: &Answer, version: ProtocolVersion, method: &Method, capability: &str) {
     assert_eq!(error_fact(answer, version, "method"), method.name, "{}", answer.body);
     assert_eq!(error_fact(answer, version, "capability"), capability, "{}", answer.body);
@@ -165,7 +166,7 @@ fn assert_lacks_capability(answer: &Answer, version: ProtocolVersion, method: &M
     assert!(["eve-credential", "fay-credential"].contains(&whose.as_str()), "{}", answer.body);
 }
 
-/// What needs a capability is refused to whoever lacks it, before anything else is looked at.
+/// A missing capability is refused before anything else is checked.
 async fn callers_without_capabilities(seen: &mut Seen) {
     let fixture = Fixture::start().await;
     let mut before = 0;
@@ -177,14 +178,14 @@ async fn callers_without_capabilities(seen: &mut Seen) {
             assert_lacks_capability(&answer, version, method, needed);
         }
     }
-    // What only some parameters need is looked at when all are read.
+    // Capabilities that only some parameters need are checked after all parameters are parsed.
     for method in agent_methods() {
         for (path, switch) in method.needs_of_params() {
             for version in ProtocolVersion::ALL {
                 let mut params = valid_params(method, SESSION);
                 let field = path.strip_prefix("request.").expect("all of them are of requests");
                 params["request"][field] = "see !`id`".into();
-                // Whoever may call the method at all.
+                // A caller that may call the method itself.
                 let caller = match method.needs() {
                     Some(_) => RawClient::new(fixture.url.clone(), FAY_TOKEN),
                     None => fixture.eve.clone(),
@@ -199,10 +200,10 @@ async fn callers_without_capabilities(seen: &mut Seen) {
     fixture.stop().await;
 }
 
-/// What goes wrong at the one request that a method is about, and what that is to its caller.
+/// Failures of the request that a method makes, and the error that the caller gets.
 fn faults(method: &Method) -> Vec<(Fault, ErrorKind, Facts)> {
     let status = |status, again| Facts { status: Some(status), again };
-    // Whoever changed something is to look first, and is not told to come again.
+    // After a change the caller has to check the result first, so the error suggests no retry.
     let cut = Facts { status: None, again: !is_mutation(method) };
     let strange = |fault| (fault, ErrorKind::UpstreamPayloadError, Facts::default());
     vec![
@@ -218,18 +219,18 @@ fn faults(method: &Method) -> Vec<(Fault, ErrorKind, Facts)> {
     ]
 }
 
-/// What is strange for all others and has a meaning here.
+/// Answers that are errors for all other methods and valid for this one.
 fn is_meant(method: &Method, fault: &Fault) -> Option<Value> {
     match (method.key, fault) {
-        // Nothing is at work.
+        // No session is busy.
         ("status", Fault::Body("{}")) => Some(json!({"items": []})),
-        // There was none.
+        // The workspace did not exist.
         ("remove_workspace", Fault::Body("null")) => Some(json!({"item": null})),
         _ => None,
     }
 }
 
-/// The parameters with which a method makes this request.
+/// The parameters that make a method send this request.
 pub(crate) fn asking(method: &Method, upstream: &Upstream, session: &str) -> Value {
     match (method.key, upstream.path) {
         ("get_session_diff", "/session/{id}/message") => json!({"session_id": session}),
@@ -237,12 +238,12 @@ pub(crate) fn asking(method: &Method, upstream: &Upstream, session: &str) -> Val
     }
 }
 
-/// The end of the path, in the words of the fake.
+/// The path as a pattern of the fake.
 pub(crate) fn path_end(upstream: &Upstream) -> &'static str {
     upstream.path.replace("{id}", "*").replace("{message}", "*").leak()
 }
 
-/// The request that the method is about goes wrong, in every way. The calls of both lines are made at once.
+/// The request of the method fails in every way. Both versions call at the same time.
 async fn requests_that_go_wrong(method: &'static Method) -> Seen {
     let mut seen = Seen::new();
     let populated = Populated::for_method(method, Settings::default()).await;
@@ -281,7 +282,8 @@ async fn requests_that_go_wrong(method: &'static Method) -> Seen {
     seen
 }
 
-/// An order is a task as soon as OpenCode may have it. What went wrong before that, and what OpenCode refused, is told at once.
+/// A native prompt is a task as soon as OpenCode may have received it. Failures before that, and refusals of OpenCode,
+/// are returned at once.
 async fn orders_that_go_wrong(method: &'static Method) -> Seen {
     let mut seen = Seen::new();
     let populated = Populated::for_method(method, Settings::default()).await;
@@ -295,7 +297,7 @@ async fn orders_that_go_wrong(method: &'static Method) -> Seen {
     let payload = (ErrorKind::UpstreamPayloadError, Facts::default());
     let away = (ErrorKind::UpstreamUnreachable, Facts { status: None, again: true });
     let cases = [
-        // Looked up before.
+        // The lookup of the session.
         ("GET", "/session/*", Fault::CutBefore, away),
         ("GET", "/session/*", Fault::Status(418), http(418, false)),
         ("GET", "/session/*", Fault::Status(503), http(503, true)),
@@ -303,7 +305,7 @@ async fn orders_that_go_wrong(method: &'static Method) -> Seen {
         ("GET", "/session/*", Fault::Body("null"), payload),
         ("GET", "/session/*", Fault::Body("7"), payload),
         ("GET", "/session/*", Fault::Body("{}"), payload),
-        // Looked at when its turn begins.
+        // The check at the start of the turn.
         ("GET", IDLE, Fault::Status(401), http(401, false)),
         ("GET", IDLE, Fault::Status(404), http(404, false)),
         ("GET", IDLE, Fault::Status(418), http(418, false)),
@@ -311,13 +313,13 @@ async fn orders_that_go_wrong(method: &'static Method) -> Seen {
         ("GET", IDLE, Fault::Status(503), http(503, true)),
         ("GET", IDLE, Fault::Html, payload),
         ("GET", IDLE, Fault::Body("7"), payload),
-        // The order itself.
+        // The prompt itself.
         ("POST", order, Fault::Status(401), http(401, false)),
         ("POST", order, Fault::Status(404), http(404, false)),
         ("POST", order, Fault::Status(418), http(418, false)),
         ("POST", order, Fault::Status(409), http(409, true)),
         ("POST", order, Fault::Status(429), http(429, true)),
-        // OpenCode's messages say that it has none of it.
+        // The message list shows that OpenCode did not accept the prompt.
         ("POST", order, Fault::Status(500), http(500, true)),
         ("POST", order, Fault::Html, payload),
         ("POST", order, Fault::Body("null"), payload),
@@ -331,14 +333,14 @@ async fn orders_that_go_wrong(method: &'static Method) -> Seen {
             let answer = call(&fixture.ada, version, method, &valid_params(method, &own(version))).await;
             check(&mut seen, &answer, version, method, kind, facts);
             assert_names_session(&answer, version, &own(version));
-            // A task that was made says the same.
+            // The error names the task, if one was created.
             let data = answer.body["error"]["data"].to_string();
             assert_eq!(
                 data.contains("askId") || data.contains("task_id"),
                 verb == "POST" || path == IDLE,
                 "{fault:?} {data}"
             );
-            // What is public is told once, and no file or address with it.
+            // The message names no file and no address.
             let text = answer.body["error"]["message"].as_str().unwrap_or_default();
             assert!(!text.is_empty() && !text.contains("127.0.0.1"), "{fault:?} {text}");
         }
@@ -348,7 +350,7 @@ async fn orders_that_go_wrong(method: &'static Method) -> Seen {
     seen
 }
 
-/// What is said without an answer is no task: it fails as all else does.
+/// A prompt without reply is no task. It fails like the other methods.
 async fn notes_that_go_wrong(method: &'static Method) -> Seen {
     let mut seen = Seen::new();
     let populated = Populated::for_method(method, Settings::default()).await;
@@ -366,7 +368,7 @@ async fn notes_that_go_wrong(method: &'static Method) -> Seen {
     seen
 }
 
-/// An order is a message and a task: it has the bounds of both.
+/// A native prompt has the limits of messages and of tasks.
 async fn orders_that_are_not_taken(seen: &mut Seen) {
     let fixture = Fixture::start_with(Settings { unfinished: 1, ..Settings::default() }).await;
     for session in [SESSION, "ses_first"] {
@@ -404,7 +406,7 @@ async fn orders_that_are_not_taken(seen: &mut Seen) {
     fixture.stop().await;
 }
 
-/// One call at a time is allowed, and one is under way: all others are refused, and OpenCode hears of none of them.
+/// Only one call may be in flight, and one is: all others are refused, and OpenCode receives none of them.
 async fn calls_beyond_the_limit(seen: &mut Seen) {
     let fixture = Fixture::start_with(Settings { upstream_calls: 1, ..Settings::default() }).await;
     let all: Vec<(&Method, ProtocolVersion)> =
@@ -439,7 +441,7 @@ async fn calls_beyond_the_limit(seen: &mut Seen) {
     fixture.stop().await;
 }
 
-/// What needs a session for itself, or takes its directory away, waits until nobody works there.
+/// Methods that need an idle session, or that remove its directory, are refused while a turn runs there.
 async fn sessions_that_are_busy(seen: &mut Seen) {
     let populated = Populated::with_places(Settings::default()).await;
     let fixture = &populated.fixture;
@@ -458,7 +460,7 @@ async fn sessions_that_are_busy(seen: &mut Seen) {
         call(&fixture.ada, ProtocolVersion::V1, prompt, &valid_params(prompt, session)).await.result();
         fixture.fake.requested("POST", &format!("/session/{session}/prompt_async"), 1).await;
     }
-    // A command waits for its turn.
+    // A command waits for its turn instead.
     let needs_it =
         |method: &&Method| method.errors.contains(&ErrorKind::SessionBusy) && method.key != "command";
     for method in agent_methods().filter(needs_it) {
@@ -470,7 +472,7 @@ async fn sessions_that_are_busy(seen: &mut Seen) {
             let answer = call(&fixture.ada, version, method, &params).await;
             let facts = Facts { status: None, again: true };
             check(seen, &answer, version, method, ErrorKind::SessionBusy, facts);
-            // Whose session works in a place is nobody's business.
+            // The error does not reveal which session uses a directory.
             assert_names_session(&answer, version, if is_about_session(method) { SESSION } else { "" });
         }
     }
@@ -480,9 +482,9 @@ async fn sessions_that_are_busy(seen: &mut Seen) {
     populated.fixture.stop().await;
 }
 
-/// What waits for its turn does not wait for ever for somebody who has the session at OpenCode itself.
+/// A command does not wait for ever for a session that another client of OpenCode keeps busy.
 async fn sessions_that_others_keep(seen: &mut Seen) {
-    // Where it is watched what others do, whoever has a session is soon known.
+    // The gateway learns from the watched directory that the session is busy.
     let settings = Settings { wait_for_others: Some(Duration::ZERO), watch_directories: 1, ..Settings::default() };
     let fixture = Fixture::start_with(settings).await;
     let method = methods::find("opencode.sessions.command").expect("a row of the table");
@@ -537,7 +539,7 @@ async fn every_error_of_the_table_is_told_as_its_line_tells_it() {
     assert!(missing.is_empty(), "the table has errors that were not seen: {missing:#?}");
 }
 
-/// Nobody is there: whatever is asked can be asked again, since nothing was done.
+/// OpenCode is not running: every call can be retried, because nothing was done.
 #[tokio::test]
 async fn an_opencode_that_is_away_is_told_with_the_hint_to_come_again() {
     let populated = Populated::with_places(Settings::default()).await;

@@ -1,4 +1,4 @@
-//! Every method of the table on both lines: what comes of it, and what OpenCode is asked for it.
+//! Every method of the table in both versions: its result, and the requests that it makes to OpenCode.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::control::populated::{SESSION, Populated, valid_params, call_and_log, path_template};
 use crate::control::fixture::{Settings, agent_methods};
 
-/// The parameters with which a method is played: the good ones, and where it asks OpenCode for something else with others, those.
+/// The valid parameters of a method, and further ones where the method makes other requests with them.
 fn plays(method: &Method, session: &str) -> Vec<(Value, &'static [Upstream])> {
     let params = valid_params(method, session);
     match method.key {
@@ -39,14 +39,15 @@ fn plays(method: &Method, session: &str) -> Vec<(Value, &'static [Upstream])> {
             vec![(params, method.upstream), (older, method.upstream)]
         }
         "remove_workspace" => {
-            // There is none, so OpenCode is not told to remove it: it would remove another project's.
+            // The workspace does not exist, so nothing is removed: OpenCode would remove the workspace of another
+            // project.
             vec![(params, method.upstream), (json!({"workspace_id": "wrk_none"}), &[])]
         }
         _ => vec![(params, method.upstream)],
     }
 }
 
-/// What else OpenCode is asked on the way, and why.
+/// Further requests that a method makes, and why.
 pub(crate) const ON_THE_WAY: &[(&str, &[&str], &str)] = &[
     (
         "get_session_diff",
@@ -142,7 +143,7 @@ fn written(upstream: &Upstream) -> String {
     format!("{} {}", upstream.verb.as_str(), upstream.path)
 }
 
-/// The names in the query are those that the table has for that request.
+/// The query has only the names that the table lists for the request.
 fn check_query(method: &Method, asked: &[LoggedRequest]) {
     for upstream in method.upstream {
         let is_it = |request: &&LoggedRequest| {
@@ -191,7 +192,7 @@ async fn every_method_gives_its_result_on_both_lines() {
 async fn upstream_column_is_what_is_called() {
     let mut unused: BTreeSet<(&str, &str)> =
         ON_THE_WAY.iter().flat_map(|(key, asked, _)| asked.iter().map(|one| (*key, *one))).collect();
-    // What differs with the moment: a turn that misses nothing looks nothing up.
+    // These requests depend on timing: a turn that misses no event makes none of them.
     unused.retain(|(_, asked)| {
         !["GET /permission", "GET /question", "GET /session/{id}/message"].contains(asked)
     });

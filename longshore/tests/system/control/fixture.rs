@@ -1,15 +1,11 @@
-//! A whole gateway in front of a fake OpenCode, with everything switched on unless a test says otherwise, and two callers.
+//! A gateway in front of a fake OpenCode with six callers. Every switch is on unless a test turns it off.
 
-use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_agent_opencode::{Endpoint, OpenCode, OpenCodeConfig, UPSTREAM_CALLS, Watchdog};
+use longshore_agent_opencode::UPSTREAM_CALLS;
 use longshore_edge::contract::Deployment;
-use longshore_edge::{Capability, Credential, Credentials, Edge, EdgeConfig, PayloadLog, Rights};
-use longshore_engine::port::SystemClock;
-use longshore_engine::{AskConfig, ControlRules, Engine, EngineConfig, EngineParts, Tasks};
-use longshore_model::PromptOptions;
+use longshore_edge::{Capability, Credential, Credentials, Rights};
+use longshore_engine::{AskConfig, ControlRules, EngineConfig};
 use longshore_testkit::fake_opencode::{FakeOpenCode, Turn};
 use longshore_testkit::raw::{Answer, RawClient, message};
 use longshore_wire::extension::Extension;
@@ -17,19 +13,19 @@ use longshore_wire::methods::{self, Method};
 use longshore_wire::surface::ProtocolVersion;
 use secrecy::SecretString;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
 
-/// Ada may do everything. Bob may do everything but take what belongs to nobody. Eve may do nothing special.
+use crate::common::{Options, TestGateway};
+
+/// Ada has every capability. Bob has every capability but the right to claim unowned sessions. Eve has none.
 pub(crate) const ADA_TOKEN: &str = "ada-token-0123456789abcdef";
 pub(crate) const BOB_TOKEN: &str = "bob-token-0123456789abcdef";
 pub(crate) const EVE_TOKEN: &str = "eve-token-0123456789abcdef";
-/// Cal may do everything as ada does. Fay may only change places, and gil only run shells.
+/// Cal has every capability, as Ada does. Fay may only change workspaces, and Gil may only run shells.
 pub(crate) const CAL_TOKEN: &str = "cal-token-0123456789abcdef";
 pub(crate) const FAY_TOKEN: &str = "fay-token-0123456789abcdef";
 pub(crate) const GIL_TOKEN: &str = "gil-token-0123456789abcdef";
 
-/// What may differ from one gateway to the next.
+/// The settings that differ between tests.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of the configuration")]
 pub(crate) struct Settings {
@@ -37,17 +33,18 @@ pub(crate) struct Settings {
     pub(crate) workspace_mutations: bool,
     /// Callers may name directories.
     pub(crate) directory_override: bool,
-    /// How many calls to OpenCode may be under way.
+    /// How many calls to OpenCode may be in flight.
     pub(crate) upstream_calls: usize,
-    /// How long one of them may take.
+    /// How long a call to OpenCode may take.
     pub(crate) control_timeout: Duration,
     /// How many unfinished tasks a caller may have.
     pub(crate) unfinished: usize,
-    /// How long a turn waits for somebody else who has its session.
+    /// How long a turn waits for a session that another client keeps busy.
     pub(crate) wait_for_others: Option<Duration>,
-    /// How long one may take that has a program or a model work.
+    /// How long a call may take that makes a program or a model work.
     pub(crate) long_timeout: Option<Duration>,
-    /// In how many directories it is watched what others prompt. Without this OpenCode is asked nothing but what is asked for callers.
+    /// In how many directories the gateway watches for external turns. With 0, OpenCode gets only the requests that
+    /// callers cause.
     pub(crate) watch_directories: usize,
     pub(crate) control: ControlRules,
     pub(crate) asks: AskConfig,
@@ -74,7 +71,7 @@ impl Default for Settings {
     }
 }
 
-/// A running gateway, its OpenCode, and who calls it.
+/// A running gateway, its fake OpenCode, and three of its callers.
 #[derive(Debug)]
 pub(crate) struct Fixture {
     pub(crate) fake: FakeOpenCode,
@@ -82,8 +79,7 @@ pub(crate) struct Fixture {
     pub(crate) ada: RawClient,
     pub(crate) bob: RawClient,
     pub(crate) eve: RawClient,
-    pub(crate) tasks: Tasks,
-    shutdown: CancellationToken,
+    gateway: TestGateway,
 }
 
 impl Fixture {
@@ -92,85 +88,45 @@ impl Fixture {
     }
 
     pub(crate) async fn start_with(settings: Settings) -> Self {
-        Self::start_on(FakeOpenCode::start(), settings).await
-    }
-
-    pub(crate) async fn start_on(fake: FakeOpenCode, settings: Settings) -> Self {
-        let (tasks, clock) = (Tasks::new(), Arc::new(SystemClock));
-        let config = OpenCodeConfig {
-            endpoint: Endpoint {
-                base_url: fake.url().parse().expect("the fake has an address"),
-                username: "opencode".to_owned(),
-                password: None,
-            },
-            directory: PathBuf::from(fake.directory()),
-            control_timeout: settings.control_timeout,
-            long_timeout: settings.long_timeout,
-            stream_silence: Duration::from_secs(30),
-            defaults: PromptOptions::default(),
-            allow_directory_override: settings.directory_override,
-            watchdog: Watchdog::default(),
-            written_files: false,
-            upstream_calls: settings.upstream_calls,
-            watch_directories: settings.watch_directories,
-            metrics: Arc::default(),
-        };
-        let agent = OpenCode::new(config, clock.clone(), tasks.clone()).expect("the configuration is valid");
-        let agent = Arc::new(agent);
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has a free port");
-        let url = format!("http://{}", listener.local_addr().expect("a bound socket has an address"));
-        let mut engine = EngineConfig { control: settings.control, asks: settings.asks, ..EngineConfig::default() };
+        let fake = FakeOpenCode::start();
+        let mut engine =
+            EngineConfig { control: settings.control, asks: settings.asks, ..EngineConfig::default() };
         engine.unfinished_per_principal = settings.unfinished;
         engine.wait_for_others = settings.wait_for_others;
-        engine.intake.root = PathBuf::from(fake.directory());
-        engine.files.base_url = format!("{url}/artifacts/");
-        let engine = Engine::new(EngineParts {
-            store: Arc::new(longshore_store::memory()),
-            agent: Arc::<OpenCode>::clone(&agent),
-            control: Some(agent),
-            clock,
-            tasks: tasks.clone(),
-            metrics: Arc::default(),
-            config: engine,
-        });
-        engine.recover().await.expect("an empty store can be read");
         let deployment = Deployment {
-            public_url: url.clone(),
             directory_override: settings.directory_override,
             session_shell: settings.session_shell,
             workspace_mutations: settings.workspace_mutations,
             ..Deployment::default()
         };
-        let mut config = EdgeConfig::new(deployment, credentials());
-        // Packing the documents is most of what a start costs, and most tests read none.
-        config.gzip_minimum = usize::MAX;
-        config.payload_log = PayloadLog { enabled: settings.payload_log, body_limit: 0 };
-        let edge = Edge::new(engine, config, tasks.clone());
-        let shutdown = CancellationToken::new();
-        tasks.spawn("edge", edge.serve(listener, shutdown.clone()));
+        let options = Options {
+            engine,
+            control_timeout: settings.control_timeout,
+            long_timeout: settings.long_timeout,
+            upstream_calls: settings.upstream_calls,
+            watch_directories: settings.watch_directories,
+            deployment,
+            credentials: credentials(),
+            payload_log: settings.payload_log,
+            ..Options::default()
+        };
+        let gateway = TestGateway::start_with(&fake, options).await;
+        let url = gateway.url.clone();
         let ada = RawClient::new(url.clone(), ADA_TOKEN);
-        Self {
-            bob: ada.with_token(BOB_TOKEN),
-            eve: ada.with_token(EVE_TOKEN),
-            ada,
-            fake,
-            url,
-            tasks,
-            shutdown,
-        }
+        Self { bob: ada.with_token(BOB_TOKEN), eve: ada.with_token(EVE_TOKEN), ada, fake, url, gateway }
     }
 
-    /// Where OpenCode and the gateway work.
+    /// The root of the workspace.
     pub(crate) fn root(&self) -> &str {
         self.fake.directory()
     }
 
-    /// A session of nobody's, in the root.
+    /// Adds an unowned session in the root.
     pub(crate) fn session(&self, id: &str) {
         self.session_like(id, &json!({}));
     }
 
-    /// The same with more to it, in OpenCode's words.
+    /// The same, with more fields of OpenCode.
     pub(crate) fn session_like(&self, id: &str, more: &Value) {
         let mut info = json!({
             "id": id, "slug": "calm-bay", "projectID": "9b4c0d", "directory": self.root(), "path": "",
@@ -182,7 +138,7 @@ impl Fixture {
         self.fake.add_session_like(info);
     }
 
-    /// A message of a user that is there already; `info` is what else OpenCode knows of it.
+    /// Adds a message of a user. `info`: further fields of OpenCode.
     pub(crate) async fn message(&self, session: &str, id: &str, info: Value, parts: &[Value]) {
         let mut whole = json!({"id": id, "sessionID": session, "role": "user", "time": {"created": 5}});
         for (key, value) in info.as_object().expect("an object") {
@@ -198,14 +154,14 @@ impl Fixture {
         }
     }
 
-    /// Makes a session of nobody's ada's, by a call that changes nothing else.
+    /// Claims an unowned session for Ada, by a call that changes nothing else.
     pub(crate) async fn claim(&self, session: &str) {
         let unrevert = methods::find("opencode.sessions.unrevert").expect("a row of the table");
         let answer = call(&self.ada, ProtocolVersion::V1, unrevert, &json!({"session_id": session})).await;
         answer.result();
     }
 
-    /// A session that a message of this caller made, with one turn that is over.
+    /// A session with one ended turn that a message of this caller created.
     pub(crate) async fn session_of(&self, client: &RawClient, text: &str) -> String {
         let before = self.fake.sessions();
         self.fake.queue(Turn::new().text(&format!("Answer to {text}"), 1).finish("stop"));
@@ -216,7 +172,7 @@ impl Fixture {
         made.clone()
     }
 
-    /// Method and target, byte for byte, of whatever reached OpenCode since the last time, whether it was answered or not.
+    /// The method and the target of every request that reached OpenCode since the last time, answered or not.
     pub(crate) fn arrived(&self, seen: &mut usize) -> Vec<String> {
         let all = self.fake.arrived();
         let new = all[*seen..].to_vec();
@@ -224,16 +180,14 @@ impl Fixture {
         new
     }
 
-    /// The same without the directory.
+    /// The same, without the directory in the query.
     pub(crate) fn requests_since(&self, seen: &mut usize) -> Vec<String> {
         self.arrived(seen).iter().map(|entry| without_directory(entry)).collect()
     }
 
-    /// Stops as a shutdown does; whatever does not stop fails the test.
+    /// Stops as a shutdown does. A task that does not stop fails the test.
     pub(crate) async fn stop(self) {
-        self.shutdown.cancel();
-        let stopped = tokio::time::timeout(Duration::from_secs(30), self.tasks.stop()).await;
-        assert!(stopped.is_ok(), "{} tasks of {} do not stop", self.tasks.running(), self.url);
+        self.gateway.stop().await;
     }
 }
 
@@ -256,7 +210,7 @@ fn credentials() -> Credentials {
         .expect("tokens of their own are a valid set")
 }
 
-/// The methods that are about OpenCode, not about an ask.
+/// The methods that are about OpenCode and not about asks.
 pub(crate) fn agent_methods() -> impl Iterator<Item = &'static Method> {
     let of_asks = [Extension::InteractiveInterrupt, Extension::InterruptRecovery];
     methods::all().filter(move |method| !of_asks.contains(&method.extension))
@@ -267,13 +221,12 @@ pub(crate) fn is_about_session(method: &Method) -> bool {
     method.params.iter().any(|param| param.name == "session_id")
 }
 
-/// The caller as one who speaks this line and knows the extension of the method.
+/// The client in this version, with the extension of the method activated.
 pub(crate) fn client_for(client: &RawClient, version: ProtocolVersion, method: &Method) -> RawClient {
     let client = client.speaking(version.version());
     if version == ProtocolVersion::V1 { client.activating(&[method.extension.uri()]) } else { client }
 }
 
-/// One call.
 pub(crate) async fn call(
     client: &RawClient,
     version: ProtocolVersion,
@@ -283,7 +236,7 @@ pub(crate) async fn call(
     client_for(client, version, method).rpc(method.name, params.clone()).await
 }
 
-/// The same without an id, which must be answered with 204 and nothing else.
+/// Sends a notification. The answer must be 204 without a body.
 pub(crate) async fn notify(client: &RawClient, version: ProtocolVersion, method: &Method, params: &Value) {
     let body = json!({"jsonrpc": "2.0", "method": method.name, "params": params});
     let client = client_for(client, version, method);
@@ -292,7 +245,7 @@ pub(crate) async fn notify(client: &RawClient, version: ProtocolVersion, method:
     assert_eq!((answer.status, answer.body), (204, Value::String(String::new())), "{shown}");
 }
 
-/// The word of an error, such as `SESSION_FORBIDDEN`, wherever its line has it.
+/// The reason of an error, such as `SESSION_FORBIDDEN`.
 pub(crate) fn error_reason(answer: &Answer, version: ProtocolVersion) -> String {
     let data = &answer.body["error"]["data"];
     let found = match version {
@@ -304,7 +257,7 @@ pub(crate) fn error_reason(answer: &Answer, version: ProtocolVersion) -> String 
     found.and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
-/// A line of the log of requests, without the directory that is in every query.
+/// A logged request without the directory, which every query has.
 pub(crate) fn without_directory(request: &str) -> String {
     let (path, query) = request.split_once('?').unwrap_or((request, ""));
     let rest: Vec<&str> = query.split('&').filter(|pair| !pair.starts_with("directory=")).collect();

@@ -1,5 +1,5 @@
-//! What OpenCode is told by those methods that change something or have it work, word by word; and orders of which nobody knows
-//! whether OpenCode got them.
+//! The exact bodies that OpenCode receives from methods that change something, and native prompts of which it is
+//! unknown whether OpenCode received them.
 
 use longshore_testkit::fake_opencode::{Command, Fault, Gate, LoggedRequest, Turn};
 use longshore_testkit::raw::{Answer, RawClient, message};
@@ -11,10 +11,10 @@ use crate::control::calls::{error_fact, error_fields, method_named};
 use crate::control::populated::{Populated, add_furnished_session, wait_until_ended, call_and_log};
 use crate::control::fixture::{GIL_TOKEN, Settings, Fixture, call, error_reason};
 
-/// A name that a caller gives its message. OpenCode would write into the message of that name, in whichever session it is.
+/// A message id of the caller. OpenCode would append to the message of this id, in any session.
 const NAMED: &str = "msg_callers";
 
-/// Calls with everything that they can say.
+/// Calls with every optional parameter.
 fn wordy() -> Vec<(&'static str, Value)> {
     let file = json!({"type": "file", "mime": "text/plain", "url": "data:text/plain;base64,c3RvbmUK", "filename": "a.txt"});
     let model = |model: &str| json!({"providerID": "scripted", "modelID": model});
@@ -86,7 +86,7 @@ async fn opencode_is_told_what_the_caller_said_and_no_name_that_the_caller_chose
     insta::assert_snapshot!(shown.join("\n"));
 }
 
-/// It is never said twice: whoever ordered it has a task that tells what became of it.
+/// The prompt is never sent twice: its task shows how it ended.
 #[tokio::test]
 async fn an_order_that_may_have_arrived_is_a_task_that_says_what_became_of_it() {
     let populated = Populated::of_sessions(Settings::default()).await;
@@ -134,7 +134,7 @@ async fn an_order_that_may_have_arrived_is_a_task_that_says_what_became_of_it() 
     populated.fixture.stop().await;
 }
 
-/// The two ways to give an order, each under this name of the caller's.
+/// Both kinds of native prompts, with this message id.
 fn named_orders(name: &str) -> [(&'static str, Value); 2] {
     [
         (
@@ -149,7 +149,7 @@ fn task_of(answer: &Answer) -> String {
     answer.result()["task_id"].as_str().unwrap_or_else(|| panic!("no task: {}", answer.body)).to_owned()
 }
 
-/// What OpenCode refused was not ordered, and whoever comes again is heard. What it took was, and is not said twice.
+/// A prompt that OpenCode refused can be sent again. A prompt that it accepted is not repeated.
 #[tokio::test]
 async fn an_order_that_opencode_refused_is_tried_again_and_one_that_it_took_is_not() {
     let populated = Populated::of_sessions(Settings::default()).await;
@@ -158,7 +158,7 @@ async fn an_order_that_opencode_refused_is_tried_again_and_one_that_it_took_is_n
         let (method, end) = (method_named(name), name.replace("opencode.sessions.", "/"));
         let mut faults = vec![Fault::Status(409), Fault::Status(500)];
         if name.ends_with("command") {
-            // It is answered at the end, and OpenCode has no message of it.
+            // A command is answered at its end, and OpenCode has no message of it.
             faults.push(Fault::Html);
         }
         for (number, fault) in faults.into_iter().enumerate() {
@@ -188,7 +188,7 @@ async fn an_order_that_opencode_refused_is_tried_again_and_one_that_it_took_is_n
     populated.fixture.stop().await;
 }
 
-/// A provider that refuses OpenCode's key: whoever waits for a command is told so, and which task waits for the key.
+/// A provider refuses the key of OpenCode: the call returns at once and names the task that waits for a key.
 #[tokio::test]
 async fn a_command_whose_provider_refuses_the_credentials_is_answered_at_once() {
     let populated = Populated::of_sessions(Settings::default()).await;
@@ -205,7 +205,7 @@ async fn a_command_whose_provider_refuses_the_credentials_is_answered_at_once() 
         assert_eq!(error_fact(&answer, version, "state"), "auth_required", "{}", answer.body);
         let task = fixture.ada.task(&error_fact(&answer, version, "taskId")).await;
         assert_eq!(task["status"]["state"], "TASK_STATE_AUTH_REQUIRED", "{task}");
-        // A message on it tries again.
+        // A message on the task retries the turn.
         let mut again = message(&format!("again-{version:?}"), "Now.");
         again["message"]["taskId"] = task["id"].clone();
         fixture.ada.rpc("SendMessage", again).await.result();
@@ -217,7 +217,7 @@ async fn a_command_whose_provider_refuses_the_credentials_is_answered_at_once() 
     populated.fixture.stop().await;
 }
 
-/// A link in the workspace can be turned to another place while the order waits for its turn.
+/// A symbolic link in the workspace can change its target while the prompt waits for its turn.
 #[tokio::test]
 async fn files_that_an_order_names_are_looked_at_again_when_its_turn_begins() {
     let populated = Populated::of_sessions(Settings::default()).await;
@@ -258,7 +258,7 @@ async fn files_that_an_order_names_are_looked_at_again_when_its_turn_begins() {
             };
             let (answer, ()) = tokio::join!(ordered, swapped);
             let text = if method.key == "command" {
-                // Whoever waited for it is told as one who did not have to.
+                // The refused command names its field.
                 assert_eq!(error_fields(&answer), ["request.arguments"], "{}", answer.body);
                 answer.body["error"].to_string()
             } else {
@@ -280,7 +280,7 @@ async fn files_that_an_order_names_are_looked_at_again_when_its_turn_begins() {
     populated.fixture.stop().await;
 }
 
-/// What an MCP server makes of its arguments nobody knows, so they are for those who may run a shell.
+/// It is unknown what an MCP server does with its arguments, so they need the capability to run a shell.
 #[tokio::test]
 async fn arguments_of_a_command_of_which_nothing_is_known_are_for_those_who_may_run_a_shell() {
     for session_shell in [true, false] {
@@ -311,7 +311,7 @@ async fn arguments_of_a_command_of_which_nothing_is_known_are_for_those_who_may_
                         assert_eq!(error_fields(&plain), ["request.arguments"], "{about} {}", plain.body);
                         assert!(plain.body.to_string().contains("session_shell"), "{about} {}", plain.body);
                     }
-                    // Files are where they must be, whoever asks.
+                    // Files outside the workspace are refused for every caller.
                     let elsewhere = order("@/etc/hostname").await;
                     assert_eq!(error_fields(&elsewhere), ["request.arguments"], "{about} {}", elsewhere.body);
                 }

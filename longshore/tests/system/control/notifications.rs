@@ -1,5 +1,5 @@
-//! Calls without an id: answered with 204 and nothing else, whatever comes of them. What changes something is done, and what
-//! only asks is not.
+//! JSON-RPC notifications: the answer is always 204 without a body. A notification of a method that changes something
+//! makes the change; one that only reads does nothing.
 
 use std::time::Duration;
 
@@ -12,21 +12,21 @@ use serde_json::json;
 use crate::control::populated::{SESSION, Populated, valid_params, path_template};
 use crate::control::fixture::{Settings, Fixture, notify, agent_methods, is_about_session};
 
-/// Nothing in these tests takes this long.
+/// No call in these tests takes this long.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What the table says that OpenCode is asked first.
+/// The main request of a method in the table.
 fn main_request(method: &Method) -> String {
     let upstream = &method.upstream[0];
     format!("{} {}", upstream.verb.as_str(), upstream.path)
 }
 
-/// What arrived at OpenCode since the last time.
+/// The requests that reached OpenCode since the last time.
 fn requests_since(fixture: &Fixture, seen: &mut usize) -> Vec<String> {
     fixture.arrived(seen).iter().map(|entry| path_template(entry)).collect()
 }
 
-/// The same once a change has been asked for: what takes long is done behind the answer. Nobody else is at it then.
+/// The same, once the change has been requested: slow changes run after the answer.
 async fn asked_in_the_end(fixture: &Fixture, seen: &mut usize, method: &Method) -> Vec<String> {
     let mut all = Vec::new();
     let main = main_request(method);
@@ -50,7 +50,7 @@ async fn a_notification_changes_what_it_says_and_asks_for_nothing_else() {
             let (fixture, session) = (&populated.fixture, populated.session_for(method).await);
             let mut seen = fixture.fake.arrived().len();
             let what = format!("{} {version:?}", method.name);
-            // What is wrong with one is told nobody, and nothing comes of it.
+            // An invalid notification is ignored.
             notify(&fixture.ada, version, method, &json!({"nonsense": 1})).await;
             if is_about_session(method) {
                 notify(&fixture.bob, version, method, &valid_params(method, &session)).await;
@@ -74,7 +74,7 @@ async fn a_notification_changes_what_it_says_and_asks_for_nothing_else() {
     looks.fixture.stop().await;
 }
 
-/// OpenCode refuses, is not there, or answers nonsense.
+/// OpenCode refuses, is not running, or returns an invalid answer.
 #[tokio::test]
 async fn a_notification_that_fails_is_answered_with_nothing_as_well() {
     let populated = Populated::with_places(Settings::default()).await;
@@ -82,7 +82,7 @@ async fn a_notification_that_fails_is_answered_with_nothing_as_well() {
     for method in agent_methods().filter(|method| method.effect != Effect::Read) {
         for (fault, version) in [(Fault::Status(418), ProtocolVersion::V1), (Fault::Html, ProtocolVersion::V03)]
         {
-            // Of its own: what was left behind by the one before may still have its session.
+            // Each call has its own session: the call before may still use another one.
             let session = populated.session_for(method).await;
             let path = method.upstream[0].path.replace("{id}", "*").leak();
             fixture.fake.fault_always(method.upstream[0].verb.as_str(), path, fault);

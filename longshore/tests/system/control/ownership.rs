@@ -1,5 +1,4 @@
-//! Two principals, and a third who may take what is nobody's: nobody reads or changes what belongs to another, and OpenCode
-//! hears nothing of the attempt.
+//! Several principals: none reads or changes the session of another, and OpenCode receives no request for the attempt.
 
 mod lists;
 mod unowned;
@@ -47,7 +46,7 @@ async fn every_method_refuses_the_session_of_another_before_opencode_hears_of_it
         }
         assert_eq!(fixture.fake.messages(session), before, "{who}");
     }
-    // It was for whose the session is, and for nothing else: the same parameters are good for the owner.
+    // The owner was the only reason: the same parameters work for the owner.
     let (changes, looks): (Vec<_>, Vec<_>) =
         session_methods().into_iter().partition(|method| method.effect != Effect::Read);
     for method in looks.into_iter().chain(changes) {
@@ -59,7 +58,7 @@ async fn every_method_refuses_the_session_of_another_before_opencode_hears_of_it
     fixture.stop().await;
 }
 
-/// A send in the words of its line that says which session it is for.
+/// A message in this version that names a session.
 async fn bound(
     client: &RawClient,
     version: ProtocolVersion,
@@ -99,7 +98,7 @@ async fn a_message_for_the_session_of_another_is_refused() {
             assert_eq!(error_code(&refused), -32602, "{who} {version:?}: {}", refused.body);
             assert_eq!(error_fields(&refused), ["metadata.shared.session.id"], "{who} {version:?}: {}", refused.body);
         }
-        // The name of a context that tells of her session opens nothing either.
+        // The context id that contains the session id is refused as well.
         let mut params = message(&format!("m-{who}-context"), "Let me in.");
         params["message"]["contextId"] = format!("ctx:opencode-session:{hers}").into();
         let refused = caller.rpc("SendMessage", params).await;
@@ -114,14 +113,14 @@ async fn a_message_for_the_session_of_another_is_refused() {
     fixture.stop().await;
 }
 
-/// Waits until no turn of the caller's runs, in OpenCode and in the gateway.
+/// Waits until no turn of the caller runs in OpenCode and in the gateway.
 async fn settled(fixture: &Fixture, client: &RawClient, session: &str) {
     fixture.fake.quiet().await;
     let unrevert = method_named("opencode.sessions.unrevert");
     call_ok(client, ProtocolVersion::V1, unrevert, &json!({"session_id": session})).await;
 }
 
-/// OpenCode writes into whichever session a message or a part of that name is in.
+/// OpenCode itself would write to the message or part of that id in any session.
 #[tokio::test]
 async fn the_names_of_anothers_messages_reach_nothing() {
     let fixture = Fixture::start().await;
@@ -141,7 +140,7 @@ async fn the_names_of_anothers_messages_reach_nothing() {
     for version in ProtocolVersion::ALL {
         for theirs in &names {
             let about = format!("{version:?} {theirs}");
-            // As the name of a message that is to come it is the caller's own business, and OpenCode is not told it.
+            // As the id of a new message it is only a key of the caller, and OpenCode does not receive it.
             for request in [
                 json!({"messageID": theirs, "parts": text(&format!("mine now {version:?}"))}),
                 json!({"messageID": theirs, "parts": text("a note"), "noReply": true}),
@@ -186,7 +185,7 @@ async fn the_names_of_anothers_messages_reach_nothing() {
     for name in names.iter().chain([&part]) {
         assert!(reported.iter().all(|body| !body.contains(name.as_str())), "{name} in {reported:?}");
     }
-    // It was all said in his own session.
+    // All prompts went to his own session.
     let said: String = fixture.fake.messages(&his).iter().map(Value::to_string).collect();
     for version in ProtocolVersion::ALL {
         assert!(said.contains(&format!("mine now {version:?}")), "{said}");
@@ -194,14 +193,14 @@ async fn the_names_of_anothers_messages_reach_nothing() {
     fixture.stop().await;
 }
 
-/// OpenCode made it, and its answer was lost on the way.
+/// OpenCode created the fork, and its answer was lost.
 #[tokio::test]
 async fn a_fork_whose_answer_is_lost_is_not_left_to_others() {
     let fixture = Fixture::start().await;
     let hers = fixture.session_of(&fixture.ada, "hers").await;
     let his = fixture.session_of(&fixture.bob, "his").await;
     fixture.fake.quiet().await;
-    // It looks like hers from outside, and OpenCode does not tell what is in it.
+    // Another fork looks like hers from outside, and its messages cannot be read.
     let alike = fixture.fake.typist(&his).forks().await;
     let inside = format!("/session/{alike}/message").leak();
     fixture.fake.fault_always("GET", inside, Fault::Status(500));
@@ -225,7 +224,7 @@ async fn a_fork_whose_answer_is_lost_is_not_left_to_others() {
     fixture.stop().await;
 }
 
-/// Its title is that of the one that was lost, and it was made at the same time.
+/// A fork of another session has the same title and the same time.
 #[tokio::test]
 async fn a_fork_of_another_session_is_not_taken_for_one_whose_answer_is_lost() {
     let fixture = Fixture::start().await;
@@ -240,7 +239,7 @@ async fn a_fork_of_another_session_is_not_taken_for_one_whose_answer_is_lost() {
         let text = lost.body.to_string();
         assert!(text.contains("may have") && !text.contains(&made), "{version:?}: {text}");
         let (get, params) = (method_named("opencode.sessions.get"), json!({"session_id": made}));
-        // It is nobody's, as before.
+        // The other fork is unowned, as before.
         call_ok(&client_of_cal(&fixture), version, get, &params).await;
     }
     fixture.stop().await;

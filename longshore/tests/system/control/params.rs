@@ -1,17 +1,17 @@
-//! Parameters made from the table of methods: whole ones, and every place in them.
+//! Parameters that are generated from the method table: complete ones, and every position in them.
 
 use std::fmt;
 
 use longshore_wire::methods::{Kind, Method, Param};
 use serde_json::{Map, Value, json};
 
-/// What stands in metadata, in the words of the table.
+/// The kinds of the fields in metadata.
 const CARRIED: Kind = Kind::Json { max: usize::MAX };
 const DIRECTORY: Kind = Kind::Directory;
 const WORKSPACE: Kind = Kind::Id(longshore_wire::methods::IdKind::Workspace);
 const NAME: Kind = Kind::ProtocolVersion { max: longshore_wire::methods::MAX_NAME, may_be_blank: false };
 const LINE: Kind = Kind::ProtocolVersion { max: longshore_wire::methods::MAX_LINE, may_be_blank: false };
-/// The `type` of a tagged object. Its words are in the table elsewhere.
+/// The `type` of a tagged object. Its values are elsewhere in the table.
 const TAG: Kind = Kind::Word(&[]);
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -20,7 +20,7 @@ enum Step {
     Index(usize),
 }
 
-/// A way into parameters. It is shown as callers are told it.
+/// A path into parameters, displayed as in errors.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Path(Vec<Step>);
 
@@ -37,7 +37,7 @@ impl Path {
         Self(self.0.iter().cloned().chain([step]).collect())
     }
 
-    /// These parameters with another value at the end of the way, or none.
+    /// These parameters with another value at this path, or with none.
     pub(crate) fn put(&self, params: &Value, value: Option<Value>) -> Value {
         let mut changed = params.clone();
         let Some((last, way)) = self.0.split_last() else { return value.unwrap_or_default() };
@@ -80,16 +80,16 @@ impl fmt::Display for Path {
     }
 }
 
-/// What the table says of a place.
+/// What the table says about a position.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum What {
-    /// An object with names of the table only.
+    /// An object that has only the names of the table.
     Names,
-    /// A name without which its object is not taken.
+    /// A required field.
     Needed,
-    /// A name without which another beside it is not taken.
+    /// A field that another field requires.
     Paired,
-    /// Exactly one of these must be there.
+    /// Exactly one of these fields is required.
     OneOf(&'static [Param]),
     Value(&'static Kind),
 }
@@ -100,7 +100,7 @@ pub(crate) struct Place {
     pub(crate) what: What,
 }
 
-/// Whole parameters of a method: with everything that can be there, once for each of what excludes the other.
+/// Complete parameters of a method: every optional field, once for each of the fields that exclude each other.
 pub(crate) fn wholes(method: &'static Method) -> Vec<Value> {
     let mut wholes = vec![object(method.params, 0)];
     for choice in 1.. {
@@ -138,7 +138,7 @@ fn valid_value(kind: &'static Kind, choice: usize) -> Value {
             json!({field.name: valid_value(&field.kind, choice)})
         }
         Kind::Tagged(variants) => tagged(variants[0].tag, variants[0].fields, choice),
-        // One of each type.
+        // One element of each type.
         Kind::List { of: Kind::Tagged(variants), .. } => {
             variants.iter().map(|variant| tagged(variant.tag, variant.fields, choice)).collect()
         }
@@ -161,7 +161,7 @@ fn tagged(tag: &str, fields: &'static [Param], choice: usize) -> Value {
     value
 }
 
-/// Every place of whole parameters.
+/// Every position of complete parameters.
 pub(crate) fn places(method: &'static Method, whole: &Value) -> Vec<Place> {
     let mut places = Vec::new();
     of_object(&Path::default(), method.params, whole, &mut places);
@@ -229,22 +229,22 @@ fn of_value(at: &Path, kind: &'static Kind, value: &Value, places: &mut Vec<Plac
     }
 }
 
-/// One mistake in whole parameters.
+/// Complete parameters with one mistake.
 #[derive(Clone, Debug)]
 pub(crate) struct Mistake {
     pub(crate) params: Value,
-    /// The field that is wrong.
+    /// The wrong field.
     pub(crate) field: String,
     pub(crate) why: &'static str,
 }
 
-/// Values of every type that JSON has. The text is none that any kind but a text takes.
+/// A value of every JSON type. The string is valid only for free text.
 fn of_every_type() -> [Value; 6] {
     [json!(true), json!(7), json!(7.5), json!("nonsense"), json!([]), json!({})]
 }
 
-/// Everything that the table says is a mistake: each name that is not known, each that is missing, each value of another type,
-/// and each that is just out of bounds.
+/// Every mistake that the table defines: unknown names, missing names, values of another type, and values just out of
+/// bounds.
 pub(crate) fn mistakes(method: &'static Method) -> Vec<Mistake> {
     let mut all = Vec::new();
     for whole in wholes(method) {
@@ -291,7 +291,7 @@ pub(crate) fn mistakes(method: &'static Method) -> Vec<Mistake> {
     all
 }
 
-/// Whether that type may stand there.
+/// Whether a value of this type is valid here.
 fn takes(kind: &Kind, value: &Value) -> bool {
     match kind {
         Kind::ProtocolVersion { .. }
@@ -303,7 +303,7 @@ fn takes(kind: &Kind, value: &Value) -> bool {
         | Kind::Cursor
         | Kind::Directory => value.is_string(),
         Kind::Id(kind) => kind.prefix().is_empty() && value.is_string(),
-        // It is a text, but none that any of these is.
+        // The string is none of the allowed words.
         Kind::Word(_) | Kind::Reply => false,
         Kind::Int { .. } => value.is_i64(),
         Kind::Flag | Kind::Off => value.is_boolean(),
@@ -318,7 +318,7 @@ fn takes(kind: &Kind, value: &Value) -> bool {
     }
 }
 
-/// Values that are just too small, too large, too long or too many. A text so long that no request can hold it is not tried.
+/// Values that are just too small, too large, too long or too many. Texts that are too long for a request are left out.
 fn out_of_bounds(kind: &'static Kind, good: &Value) -> Vec<Value> {
     const LARGEST: usize = 512 * 1024;
     let too_long = |max: usize| if max < LARGEST { vec![json!("a".repeat(max + 1))] } else { Vec::new() };

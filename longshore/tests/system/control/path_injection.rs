@@ -1,4 +1,4 @@
-//! Names that try to be paths: in every field that holds a name, none leads to another route of OpenCode than that of its row.
+//! Ids and names that contain paths: none reaches another route of OpenCode than that of its method.
 
 mod directories;
 
@@ -15,7 +15,7 @@ use crate::control::params::{Path, Place, What, places as places_of, wholes};
 use crate::control::fixture::{Fixture, client_for, error_reason};
 use crate::control::ownership::answer_every_prompt;
 
-/// What is tried in every place: as it is, and behind a good value where that is a name by itself.
+/// The texts that are tried at every position: alone, and appended to a valid value.
 fn tricks() -> Vec<String> {
     let short = [
         "/",
@@ -40,7 +40,7 @@ fn tricks() -> Vec<String> {
     short.map(str::to_owned).into_iter().chain([129, 100_000].map(|length| "a".repeat(length))).collect()
 }
 
-/// What the gateway looks up by itself while a turn of a row before runs.
+/// Requests that the gateway makes by itself while a turn of an earlier call runs.
 const OF_TURNS: [&str; 7] = [
     "/event",
     "/global/event",
@@ -51,7 +51,7 @@ const OF_TURNS: [&str; 7] = [
     "/question",
 ];
 
-/// What the gateway looks up for a row beside what the row is for: what is known to be on its way, and by what its parameters name.
+/// The lookups that a method may make in addition to its own requests.
 fn lookups(method: &'static Method) -> BTreeSet<&'static str> {
     let mut all = BTreeSet::from(OF_TURNS);
     let on_the_way =
@@ -61,7 +61,7 @@ fn lookups(method: &'static Method) -> BTreeSet<&'static str> {
         let What::Value(kind) = what else { continue };
         let at = at.to_string();
         match kind {
-            // Whose a session is that the gateway does not know.
+            // The owner of a session that the gateway does not know.
             Kind::Id(IdKind::Session) => all.extend(["/session/{id}"]),
             Kind::Id(IdKind::Workspace) | Kind::Directory => all.extend(["/experimental/workspace"]),
             _ if at.ends_with("providerID") || at.ends_with("modelID") || at.ends_with("variant") => {
@@ -74,10 +74,10 @@ fn lookups(method: &'static Method) -> BTreeSet<&'static str> {
     all
 }
 
-/// The names that are there.
+/// The ids that exist.
 const KNOWN: [&str; 3] = ["ses_mine", "msg_mine", "wrk_none"];
 
-/// Good parameters, as many as it takes to try each place alone.
+/// Valid parameters, complete enough to try each position alone.
 fn base(method: &Method) -> Value {
     let model = json!({"providerID": "scripted", "modelID": "scripted"});
     let file = json!({"type": "file", "mime": "text/plain", "url": "data:text/plain;base64,aGk="});
@@ -113,7 +113,7 @@ fn base(method: &Method) -> Value {
     params
 }
 
-/// A good value for a place. `None`: it holds no name, but prose or something else than a text.
+/// A valid value for a position. `None`: the position holds no id or name.
 fn valid_value(kind: &Kind, at: &Path, root: &str) -> Option<String> {
     Some(match kind {
         Kind::Id(IdKind::Session) => "ses_mine".to_owned(),
@@ -133,12 +133,12 @@ fn valid_value(kind: &Kind, at: &Path, root: &str) -> Option<String> {
     })
 }
 
-/// The parameters with the trick in its place, alone where places exclude each other.
+/// The parameters with this text at the position.
 fn with(base: &Value, at: &Path, trick: &str) -> Value {
     at.put(base, Some(trick.into()))
 }
 
-/// One request as it came to OpenCode, against what the row may ask: path, and names in the query.
+/// Whether a request to OpenCode is one that the method may make: its path, and the names in its query.
 fn is_of_row(
     arrived: &str,
     method: &Method,
@@ -150,7 +150,7 @@ fn is_of_row(
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let pairs: Vec<(&str, &str)> =
         query.split('&').filter(|pair| !pair.is_empty()).filter_map(|pair| pair.split_once('=')).collect();
-    // OpenCode decodes this one twice; there is no percent sign in the paths of tests.
+    // OpenCode decodes this parameter twice; paths of tests contain no percent sign.
     let directory = pairs.iter().find(|(name, _)| *name == "directory").map(|(_, value)| decoded(value));
     let is_here = path.starts_with("/global/") || directory.as_deref() == Some(root);
     let is_alike = |template: &str, known: &[&str]| {
@@ -187,11 +187,11 @@ fn decoded(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// What is wrong with good parameters by themselves: of some rows no good ones can be given without doing harm.
+/// The error of the valid parameters themselves: for some methods, truly valid parameters would do damage.
 struct BaseFault {
     code: i64,
     fields: Vec<String>,
-    /// It is OpenCode that refuses them.
+    /// OpenCode itself refuses them.
     is_asked: bool,
 }
 
@@ -220,7 +220,7 @@ async fn try_row(fixture: &Fixture, version: ProtocolVersion, method: &'static M
             let Some(good) = valid_value(kind, &at, &root).filter(|_| tried.insert(at.to_string())) else {
                 continue;
             };
-            // To make something takes long, so a new one is tried with few names.
+            // Creating a worktree is slow, so fewer names are tried.
             let makes = method.key == "create_worktree" && matches!(kind, Kind::FileName { .. });
             let is_name = !matches!(kind, Kind::ProtocolVersion { .. });
             let behind = tricks().into_iter().filter(|_| is_name && !makes);
@@ -237,7 +237,7 @@ async fn try_row(fixture: &Fixture, version: ProtocolVersion, method: &'static M
                     assert!(is_of_row(entry, method, &lookups, &names, &root), "{about}: {entry:.300}");
                 }
                 let is_refused = is_refusal(&answer, version, &at, &own, &about);
-                // Whatever gives no result changes nothing, unless it is OpenCode that refuses what is good.
+                // A refused call changes nothing, unless OpenCode itself refused the valid parameters.
                 let is_own = own.is_asked && error_code(&answer) == own.code && error_fields(&answer) == own.fields;
                 if answer.body.get("result").is_none() && !is_own {
                     let changes = arrived.iter().find(|entry| !entry.starts_with("GET "));
@@ -254,14 +254,14 @@ async fn try_row(fixture: &Fixture, version: ProtocolVersion, method: &'static M
     assert!(!tried.is_empty() || method.params.is_empty(), "{}", method.name);
 }
 
-/// Whether the field was refused by its name. Any other refusal is one of OpenCode's, or for what else is wrong.
+/// Whether the error names the field. Any other error comes from OpenCode, or from another mistake.
 fn is_refusal(answer: &Answer, version: ProtocolVersion, at: &Path, own: &BaseFault, about: &str) -> bool {
     assert_eq!(answer.status, 200, "{about}: {:.300}", answer.body.to_string());
     if answer.body.get("result").is_some() {
         return false;
     }
     let (code, fields) = (error_code(answer), error_fields(answer));
-    // Bytes of a name that is too long for the gateway are not told back.
+    // The error does not repeat a name that is too long.
     assert!(answer.body.to_string().len() < 4096, "{about}");
     if error_reason(answer, version) == "CONTENT_TYPE_NOT_SUPPORTED" {
         return true;
@@ -272,7 +272,7 @@ fn is_refusal(answer: &Answer, version: ProtocolVersion, at: &Path, own: &BaseFa
         return false;
     }
     if code == -32602 {
-        // An object that holds the name may be told instead of it.
+        // The error may name the object that contains the field.
         let at = at.to_string();
         let names_it =
             matches!(fields.as_slice(), [field] if at == *field || at.starts_with(&format!("{field}.")));
@@ -298,7 +298,7 @@ async fn every_name(version: ProtocolVersion) {
         assert_eq!(fixture.fake.removed(), [""; 0], "{}", method.name);
     }
     assert_eq!(fixture.fake.messages("ses_x"), before);
-    // Most names cannot be paths, and some may hold what looks like one.
+    // Most positions refuse paths, and some accept text that looks like one.
     assert!(counts.refused > 1000 && counts.taken > 50, "{} {}", counts.refused, counts.taken);
     fixture.stop().await;
 }

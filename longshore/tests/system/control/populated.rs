@@ -1,4 +1,4 @@
-//! What is there when a method is tried, the parameters with which it is, and one call of it.
+//! The data that the methods are called with: sessions, worktrees, valid parameters, and one call.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,25 +12,25 @@ use serde_json::{Value, json};
 
 use crate::control::fixture::{Settings, Fixture, call, is_about_session, without_directory};
 
-/// What callers say, which is nobody's business but OpenCode's.
+/// A text of callers that must appear in no log and no foreign answer.
 pub(crate) const WORDS: &str = "hush-hush";
 
-/// What messages, todos and diffs hold.
+/// The content of messages, todos and diffs.
 pub(crate) const KEPT: &str = "the quay is built";
 
-/// The session that ada has.
+/// The session of Ada.
 pub(crate) const SESSION: &str = "ses_a";
 
-/// A stage that is set: everything that the parameters of [`good`] name is there.
+/// A gateway and an OpenCode that have everything that [`valid_params`] name.
 #[derive(Debug)]
 pub(crate) struct Populated {
     pub(crate) fixture: Fixture,
-    /// Where OpenCode puts worktrees, if there is a repository.
+    /// The data directory of OpenCode, if there is a repository.
     pub(crate) data: Option<String>,
 }
 
 impl Populated {
-    /// With a repository, a worktree `old` and a workspace `wrk_old`.
+    /// Adds a repository, a worktree `old` and a workspace `wrk_old`.
     pub(crate) async fn with_places(settings: Settings) -> Self {
         let mut populated = Self::of_sessions(settings).await;
         let fixture = &populated.fixture;
@@ -41,7 +41,7 @@ impl Populated {
         let workspace = opencode.rest("POST", "/experimental/workspace", Some(&new)).await;
         assert_eq!(workspace.status, 200, "{}", workspace.body);
         let directory = made["directory"].as_str().unwrap_or_else(|| panic!("no worktree: {made}"));
-        // Its files come a moment after the answer, and until then git is at work there.
+        // The files appear after the answer; until then git still works there.
         let lock = fixture.fake.workspace().join(".git/worktrees/old/index.lock");
         let file = Path::new(directory).join("README.md");
         until(Duration::from_secs(20), "the files of the worktree", || file.exists() && !lock.exists()).await;
@@ -49,7 +49,7 @@ impl Populated {
         populated
     }
 
-    /// Sessions only.
+    /// Has sessions only.
     pub(crate) async fn of_sessions(settings: Settings) -> Self {
         let fixture = Fixture::start_with(settings).await;
         fixture.fake.answering(|_| Turn::new().text(KEPT, 2).finish("stop"));
@@ -70,7 +70,7 @@ impl Populated {
         Self { fixture, data: None }
     }
 
-    /// What the method needs.
+    /// Has what the method needs.
     pub(crate) async fn for_method(method: &Method, settings: Settings) -> Self {
         if method.name.contains("work") {
             Self::with_places(settings).await
@@ -79,8 +79,8 @@ impl Populated {
         }
     }
 
-    /// One of its own for a method that changes places, since there is one of each, and for an order, since OpenCode may be asked
-    /// something when its turn is over. All others share a scene.
+    /// A separate instance for methods that change worktrees or workspaces, because there is only one of each, and for
+    /// native prompts, because requests may follow after their turn. All other methods share one.
     pub(crate) async fn for_change(method: &Method, settings: Settings) -> Option<Self> {
         let is_order = ["prompt_async", "command"].contains(&method.key);
         if is_mutation(method) && (is_order || !is_about_session(method)) {
@@ -90,7 +90,7 @@ impl Populated {
         }
     }
 
-    /// The session that a method is tried in: one of its own, if it changes that.
+    /// The session for a call: a new one if the method changes it.
     pub(crate) async fn session_for(&self, method: &Method) -> String {
         if !is_mutation(method) || !is_about_session(method) {
             return SESSION.to_owned();
@@ -100,12 +100,12 @@ impl Populated {
         session
     }
 
-    /// The text of a call in this session, with what differs from call to call and from run to run replaced by what it is.
+    /// The text with everything that differs between calls and runs replaced by placeholders.
     pub(crate) fn redacted(&self, session: &str, text: &str) -> String {
         let text = text.replace(self.fixture.root(), "<root>");
         let (own, known) = (session.trim_start_matches("ses_"), SESSION.trim_start_matches("ses_"));
         let backwards = |text: &str| text.chars().rev().collect::<String>();
-        // The address of a share has it backwards.
+        // The URL of a share contains the id backwards.
         let text = text.replace(own, known).replace(&backwards(own), &backwards(known));
         let text = match &self.data {
             Some(data) => text.replace(data, "<data>"),
@@ -138,7 +138,7 @@ fn stable(name: &str) -> &str {
     }
 }
 
-/// A session of ada's with two messages, a change and a plan. The messages have the end of its name in theirs.
+/// Adds a session of Ada with two messages, a diff and todos. The ids of the messages contain the end of its id.
 pub(crate) async fn add_furnished_session(fixture: &Fixture, session: &str) {
     fixture.session(session);
     fixture.claim(session).await;
@@ -162,7 +162,7 @@ pub(crate) async fn add_furnished_session(fixture: &Fixture, session: &str) {
     fixture.fake.emit("todo.updated", json!({"sessionID": session, "todos": todos})).await;
 }
 
-/// Good parameters, for a session that is furnished. A method that has none here fails the tests.
+/// Valid parameters for a session of [`add_furnished_session`]. A method without a case here fails the tests.
 pub(crate) fn valid_params(method: &Method, session: &str) -> Value {
     let message = |number: u8| format!("msg_{}{number}", session.trim_start_matches("ses_"));
     let mut params = match method.key {
@@ -204,16 +204,16 @@ pub(crate) fn valid_params(method: &Method, session: &str) -> Value {
     params
 }
 
-/// A call that worked.
+/// A successful call.
 #[derive(Debug)]
 pub(crate) struct Played {
     pub(crate) params: Value,
     pub(crate) result: Value,
-    /// What OpenCode was asked for it, until the task was over that it began, if it began one.
+    /// The requests to OpenCode, until the task ended that the call started.
     pub(crate) asked: Vec<LoggedRequest>,
 }
 
-/// Plays a method with good parameters, or with others.
+/// Calls a method that must succeed.
 pub(crate) async fn call_and_log(populated: &Populated, version: ProtocolVersion, method: &Method, params: Value) -> Played {
     let fixture = &populated.fixture;
     let seen = fixture.fake.log().len();
@@ -228,7 +228,7 @@ pub(crate) async fn call_and_log(populated: &Populated, version: ProtocolVersion
     Played { params, result, asked: fixture.fake.log().split_off(seen) }
 }
 
-/// Waits until a task is over, and gives it.
+/// Waits until a task has ended, and returns it.
 pub(crate) async fn wait_until_ended(client: &RawClient, task: &str) -> Value {
     let wait = async {
         loop {
@@ -243,7 +243,7 @@ pub(crate) async fn wait_until_ended(client: &RawClient, task: &str) -> Value {
     tokio::time::timeout(Duration::from_mins(1), wait).await.unwrap_or_else(|_| panic!("{task} does not end"))
 }
 
-/// Method and path of a request, with braces for what differs from call to call, as the table writes it.
+/// The method and path of a request with placeholders for ids, as in the method table.
 pub(crate) fn path_template(request: &str) -> String {
     let bare = without_directory(request);
     let bare = bare.split('?').next().unwrap_or_default();
@@ -255,7 +255,7 @@ pub(crate) fn path_template(request: &str) -> String {
     bare.split('/').map(braced).collect::<Vec<_>>().join("/")
 }
 
-/// Whether a method changes something, so that nobody may do it twice without a look.
+/// Whether a method changes something, so that it must not be repeated blindly.
 pub(crate) fn is_mutation(method: &Method) -> bool {
     method.effect != Effect::Read
 }

@@ -1,5 +1,5 @@
-//! What nobody may see: OpenCode's keys and prompts in answers, and callers' words in the log. And what must be in the log: one line
-//! for each call that could change something.
+//! Secrets: no answer contains the keys and prompts of OpenCode, and no log contains the text of callers. The audit log
+//! has exactly one entry for each call that could change something.
 
 #[expect(clippy::unwrap_used, reason = "where the log cannot be kept there is nothing better to say")]
 #[path = "../../../../crates/edge/tests/http/support/lines.rs"]
@@ -19,10 +19,10 @@ use crate::control::populated::{KEPT, SESSION, Populated, valid_params, wait_unt
 use crate::control::fixture::{Settings, call, notify, agent_methods, is_about_session};
 use crate::control::switches::card;
 
-/// Nothing in these tests takes this long.
+/// No call in these tests takes this long.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Keys, headers, options and names of variables of providers, and the prompts of agents and commands.
+/// Keys, headers, options and environment variables of providers, and the prompts of agents and commands.
 const SECRETS: &[&str] = &[
     PROVIDER_KEY,
     PRIVATE_PROMPT,
@@ -35,7 +35,7 @@ const SECRETS: &[&str] = &[
     "@ai-sdk",
 ];
 
-/// A failure that tells the key, the place of a file and the address of the provider.
+/// An error of OpenCode that contains the key, a file and the address of the provider.
 const TALKATIVE: &str = r#"{"name": "UnknownError", "data": {"message":
     "sk-fake-0123456789abcdef was refused by http://127.0.0.1:4999/v1, see /srv/secret/auth.json"}}"#;
 
@@ -87,7 +87,7 @@ async fn no_key_or_prompt_of_opencode_is_in_any_answer() {
     looks.fixture.stop().await;
 }
 
-/// What a call is about, as its line in the log names it.
+/// The target of a call in the audit log.
 fn target(method: &Method) -> &'static str {
     match method.key {
         "create_workspace" => "wrk_new",
@@ -99,7 +99,7 @@ fn target(method: &Method) -> &'static str {
     }
 }
 
-/// The lines of the audit since the last time, after all lines were looked through for what must not be there.
+/// The audit entries since the last time. All log entries are checked for secrets.
 fn audited(lines: &Lines) -> Vec<String> {
     let written = lines.take().into_iter().filter(|entry| !entry.contains("longshore_testkit"));
     let (audit, others): (Vec<_>, Vec<_>) = written.partition(|entry| entry.contains("longshore::audit"));
@@ -111,7 +111,7 @@ fn audited(lines: &Lines) -> Vec<String> {
     audit
 }
 
-/// Also where the operator has bodies written to the log.
+/// The log of bodies is switched on.
 #[tokio::test]
 async fn one_line_for_each_change_none_for_a_look_and_no_payload_in_any() {
     let settings = Settings { payload_log: true, ..Settings::default() };
@@ -122,7 +122,7 @@ async fn one_line_for_each_change_none_for_a_look_and_no_payload_in_any() {
         let params = valid_params(method, SESSION);
         let expect = async |outcome: &str, principal: &str| {
             let mut audit = Vec::new();
-            // What takes long is noted behind the answer to a notification.
+            // Slow changes are logged after the answer to a notification.
             until(PATIENCE, &format!("{} is noted", method.name), || {
                 audit.extend(audited(&lines));
                 method.effect == Effect::Read || !audit.is_empty()
@@ -159,13 +159,13 @@ async fn one_line_for_each_change_none_for_a_look_and_no_payload_in_any() {
         answer.result();
         expect("success", "ada").await;
         if let Some(task) = answer.body["result"]["task_id"].as_str() {
-            // Nor is it written later, by whoever carries the order out.
+            // The task of the call logs no further entry.
             let task = task.to_owned();
             wait_until_ended(&fixture.ada.speaking("1.0"), &task).await;
             let later = lines.take();
             assert!(!later.iter().any(|entry| entry.contains("longshore::audit")), "{later:#?}");
         }
-        // The log would have it: what is said in a plain message is written, as the operator wants it.
+        // The check works: the body of a plain message is in the log.
         if method.key == "status" {
             fixture.ada.rpc("SendMessage", message("m1", "Said in the open.")).await.result();
             let written = lines.take();

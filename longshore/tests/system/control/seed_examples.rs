@@ -1,5 +1,5 @@
-//! The two examples of seed 000 that the real OpenCode refuses where it has no network and no such adapter: sent as they are
-//! written, to an OpenCode that can do it.
+//! The two examples of seed 000 that the real OpenCode refuses in tests (it has no network and no such adapter). They
+//! are sent as written, to a fake OpenCode that supports them.
 
 #[path = "../../e2e/seeds/document.rs"]
 #[expect(dead_code, reason = "most of what is read there is for the examples that the real OpenCode plays")]
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::control::fixture::{ADA_TOKEN, Fixture, call, notify};
 
-/// The body of the one example that calls this method.
+/// The body of the only example that calls this method.
 fn example(method: &str) -> String {
     let mut found = document::examples(&document::Seed::Guide.lines());
     found.retain(|example| example.calls == method);
@@ -20,7 +20,7 @@ fn example(method: &str) -> String {
     example.json().to_owned()
 }
 
-/// What the `curl` of an example does: it names no version and no extension.
+/// Sends the body as the `curl` of the example does, without a version or an extension.
 async fn curl(fixture: &Fixture, body: &str) -> Value {
     let http = reqwest::Client::builder().no_proxy().build().expect("a client without options");
     let request = http.post(format!("{}/", fixture.url)).header("content-type", "application/json");
@@ -73,7 +73,7 @@ async fn a_workspace_of_git_is_made_as_the_guide_has_it() {
         let fixture = Fixture::start().await;
         fixture.fake.make_repository().await;
         let (method, params) = parts(&body);
-        // As the real one has it.
+        // The real OpenCode answers like this.
         let refused = call(&fixture.ada, version, method, &params).await;
         assert_eq!(refused.body["error"]["code"], -32003, "{}", refused.body);
         assert!(

@@ -1,4 +1,4 @@
-//! What is switched off is in no document but by the name of its switch, and is not served; on a whole gateway.
+//! Methods that are switched off are not served, and documents mention them only with the name of their switch.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ fn conditional() -> Vec<&'static Method> {
     conditional
 }
 
-/// The extended card of a line.
+/// The extended card in this version.
 pub(crate) async fn card(client: &RawClient, version: ProtocolVersion) -> Value {
     let path =
         if version == ProtocolVersion::V1 { "/extendedAgentCard" } else { "/agent/authenticatedExtendedCard" };
@@ -24,7 +24,7 @@ pub(crate) async fn card(client: &RawClient, version: ProtocolVersion) -> Value 
     answer.body
 }
 
-/// The parameters that a card gives the extension whose address ends so.
+/// The parameters of the extension with this URI in a card.
 fn params<'a>(card: &'a Value, end: &str) -> &'a Value {
     let extensions = card["capabilities"]["extensions"].as_array().expect("a card has extensions");
     let is_it = |one: &&Value| one["uri"].as_str().is_some_and(|uri| uri.contains(end));
@@ -39,7 +39,7 @@ fn keys(object: &Value) -> BTreeSet<&str> {
     object.as_object().into_iter().flat_map(|object| object.keys().map(String::as_str)).collect()
 }
 
-/// The methods that the `OpenAPI` lets a JSON-RPC request name.
+/// The methods of JSON-RPC requests in the `OpenAPI` document.
 fn described(openapi: &Value, found: &mut BTreeSet<String>) {
     match openapi {
         Value::Object(members) => {
@@ -52,7 +52,7 @@ fn described(openapi: &Value, found: &mut BTreeSet<String>) {
     }
 }
 
-/// What each document and the routing say must be on and off, all at once.
+/// Checks that every document and the routing agree on what is on and off.
 async fn check(fixture: &Fixture, on: &BTreeSet<&'static str>, off: &[(&'static Method, Switch)]) {
     let off_names: BTreeSet<&str> = off.iter().map(|(method, _)| method.name).collect();
     let mut openapi = BTreeSet::new();
@@ -82,7 +82,7 @@ async fn check(fixture: &Fixture, on: &BTreeSet<&'static str>, off: &[(&'static 
             notify(&fixture.ada, version, method, &json!({})).await;
             assert_eq!(fixture.arrived(&mut seen), [""; 0], "{name}");
         }
-        // The methods that are on are found: what is wrong is what was sent.
+        // Methods that are on exist: only the parameters are wrong.
         for method in conditional().into_iter().filter(|method| on.contains(method.name)) {
             let reported = call(&fixture.ada, version, method, &json!({"nonsense": 1})).await;
             assert_eq!(reported.body["error"]["code"], -32602, "{version:?} {} {}", method.name, reported.body);

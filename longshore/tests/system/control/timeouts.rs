@@ -1,4 +1,5 @@
-//! An OpenCode that takes a request and says nothing: nobody waits for ever, and who changed something is told that it may be done.
+//! OpenCode accepts a request and never answers: no call waits for ever, and the error of a change says that it may
+//! have been made.
 
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use crate::control::errors::{Facts, Seen, asking, check, own_session, path_end};
 use crate::control::populated::{SESSION, Populated, is_mutation, add_furnished_session, valid_params};
 use crate::control::fixture::{Settings, Fixture, call, agent_methods, is_about_session};
 
-/// How long a call to OpenCode may take here. What does not hang is far from it.
+/// How long a call to OpenCode may take. Calls that do not hang are much faster.
 const LIMIT: Duration = Duration::from_secs(3);
 
 fn impatient() -> Settings {
@@ -25,7 +26,8 @@ fn is_order(method: &Method) -> bool {
     ["prompt_async", "command"].contains(&method.key)
 }
 
-/// Both lines call while OpenCode hangs at this. Each is told so, and whether it may have been done.
+/// Both versions call while OpenCode hangs at this request. The error says so, and whether the change may have been
+/// made.
 async fn hangs(
     fixture: &Fixture,
     method: &'static Method,
@@ -40,7 +42,7 @@ async fn hangs(
         async move { (version, call(&fixture.ada, version, method, &params).await) }
     });
     for (version, answer) in join_all(calls).await {
-        // Whoever changed something is to look first, and is not told to come again.
+        // After a change the caller has to check the result first, so the error suggests no retry.
         let facts = Facts { status: None, again: !may_be_done };
         check(&mut Seen::new(), &answer, version, method, ErrorKind::UpstreamUnreachable, facts);
         let says =
@@ -70,7 +72,7 @@ async fn every_method_gives_up_on_an_opencode_that_hangs() {
     join_all(tried).await;
 }
 
-/// What hangs on the way has done nothing. A note is only said, and may have been heard.
+/// A native prompt that hangs before it is sent has done nothing. A prompt without reply may have been received.
 #[tokio::test]
 async fn orders_give_up_before_they_are_given_and_notes_when_they_are() {
     let populated = Populated::of_sessions(impatient()).await;

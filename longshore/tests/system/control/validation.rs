@@ -1,5 +1,5 @@
-//! Every mistake that the table knows, over HTTP: it is told by the name of the field, in the words of the caller's line, and
-//! OpenCode hears nothing of it.
+//! Every mistake of the method table over HTTP: the error names the field in the format of the version, and OpenCode
+//! receives no request.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::control::params::{Mistake, mistakes, wholes};
 use crate::control::fixture::{Fixture, client_for, error_reason};
 
-/// The one field that an error names. Several, or none, fail the test.
+/// The only field that an error names. None or several fail the test.
 fn only_field(answer: &Answer, version: ProtocolVersion, about: &str) -> String {
     let data = &answer.body["error"]["data"];
     let field = match version {
@@ -37,7 +37,7 @@ fn only_field(answer: &Answer, version: ProtocolVersion, about: &str) -> String 
     field.unwrap_or_default().to_owned()
 }
 
-/// `word_of_old`: the word that 0.3 has for it.
+/// `word_of_old`: the reason in 0.3.
 fn check(answer: &Answer, version: ProtocolVersion, field: &str, word_of_old: &str, about: &str) {
     let error = &answer.body["error"];
     assert_eq!((answer.status, &error["code"]), (200, &json!(-32602)), "{about}: {}", answer.body);
@@ -52,7 +52,7 @@ async fn refuse(fixture: &Fixture, version: ProtocolVersion, method: &'static Me
     let client = client_for(&fixture.ada, version, method);
     let mut kinds = BTreeSet::new();
     for Mistake { params, field, why } in mistakes(method) {
-        // Long texts say nothing in a message.
+        // Long texts are cut in the message.
         let about = format!("{} {version:?}: {why} at {field}: {:.400}", method.name, params.to_string());
         let answer = client.rpc(method.name, params).await;
         let is_missing = matches!(why, "nothing where something must be" | "null where something must be");
@@ -124,7 +124,7 @@ async fn parameters_that_are_no_object_are_refused() {
     fixture.stop().await;
 }
 
-/// 0.3 lets the parameters of a list stand in `query`; on 1.0 that is a name like any other that is not known.
+/// In 0.3 the parameters of a list may be in `query`; in 1.0 `query` is an unknown name.
 #[tokio::test]
 async fn paging_is_by_limit_only_and_a_query_is_taken_on_0_3_only() {
     let fixture = Fixture::start().await;

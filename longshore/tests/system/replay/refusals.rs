@@ -672,7 +672,8 @@ async fn extensions_that_were_not_activated() {
 
 #[tokio::test]
 async fn extensions_that_the_gateway_requires() {
-    let options = Options { required_extensions: vec![Extension::StreamHints], ..Options::default() };
+    let mut options = Options::default();
+    options.deployment.required_extensions = vec![Extension::StreamHints];
     let fake = FakeOpenCode::start();
     let gateway = TestGateway::start_with(&fake, options).await;
     let outside = tempfile::tempdir().expect("a test needs a directory");

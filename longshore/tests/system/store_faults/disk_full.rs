@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use longshore_testkit::chaos::Speaker;
 use longshore_testkit::fake_opencode::{FakeOpenCode, Gate, Turn};
 use longshore_testkit::raw::{self, Frame, Frames};
 
 use crate::store_faults::data_dir::DataDir;
 use crate::store_faults::gateway::{Gateway, check_numbers, end_of, rest, task_of, text_of, until_text};
-use crate::store_faults::refusals::SPEAKERS;
+use crate::store_faults::refusals::send;
 
 const HEARD: &str = "heard before the disk was full. ";
 const LATER: &str = "said while nothing could be written. ";
@@ -60,8 +61,8 @@ impl FullDisk {
 
     /// Everything new is refused, on every line and binding, and nothing of it is there. What is there can be read.
     async fn check_refusals(&mut self) {
-        for (index, speaker) in SPEAKERS.into_iter().enumerate() {
-            let refused = speaker.send(&self.gateway, &format!("refused-{index}"), "one more").await;
+        for (index, speaker) in Speaker::ALL.into_iter().enumerate() {
+            let refused = send(speaker, &self.gateway, &format!("refused-{index}"), "one more").await;
             refused.expect_err("nothing more fits").check(self.words);
             self.gateway.check_alive();
         }
@@ -114,11 +115,11 @@ async fn it_goes_on_when_there_is_room(data_dir: &DataDir) {
 
     // Who was refused sends again, and each message becomes one task and one prompt.
     let mut tasks = acknowledged;
-    for (index, speaker) in SPEAKERS.into_iter().enumerate() {
-        let task = speaker.send(&gateway, &format!("refused-{index}"), "one more").await;
+    for (index, speaker) in Speaker::ALL.into_iter().enumerate() {
+        let task = send(speaker, &gateway, &format!("refused-{index}"), "one more").await;
         tasks.insert(task.unwrap_or_else(|refusal| panic!("there is room: {refusal:?}")));
     }
-    assert_eq!(tasks.len(), 2 + SPEAKERS.len());
+    assert_eq!(tasks.len(), 2 + Speaker::ALL.len());
     let mut logs = vec![over, (running, seen)];
     for task in &tasks {
         if logs.iter().all(|(known, _)| known != task) {

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use longshore_testkit::chaos::Speaker;
 use longshore_testkit::fake_opencode::{FakeOpenCode, Gate, Turn};
 use longshore_testkit::raw;
 use rusqlite::Connection;
 
 use crate::store_faults::data_dir::DataDir;
 use crate::store_faults::gateway::{Gateway, check_numbers, end_of, rest, task_of, text_of, until_text};
-use crate::store_faults::refusals::{Refusal, SPEAKERS};
+use crate::store_faults::refusals::{Refusal, send};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn long_a_store_that_another_program_locks_is_reported_and_recovers() {
@@ -26,8 +27,8 @@ async fn long_a_store_that_another_program_locks_is_reported_and_recovers() {
     gate.open();
     fake.quiet().await;
     // All at once: each waits for the lock, which takes a while.
-    let ids = SPEAKERS.map(|speaker| format!("refused-{speaker:?}"));
-    let sends = SPEAKERS.iter().zip(&ids).map(|(speaker, id)| speaker.send(&gateway, id, "one more"));
+    let ids = Speaker::ALL.map(|speaker| format!("refused-{}", speaker.name()));
+    let sends = Speaker::ALL.into_iter().zip(&ids).map(|(speaker, id)| send(speaker, &gateway, id, "one more"));
     let refused: Vec<Refusal> = futures_util::future::join_all(sends)
         .await
         .into_iter()
@@ -46,8 +47,8 @@ async fn long_a_store_that_another_program_locks_is_reported_and_recovers() {
     let expected = ("before and behind the lock".to_owned(), "TASK_STATE_COMPLETED");
     assert_eq!((text_of(&seen), end_of(&seen)), expected);
     let mut logs = BTreeMap::from([(task_of(&seen), seen)]);
-    for speaker in SPEAKERS {
-        let task = speaker.send(&gateway, &format!("refused-{speaker:?}"), "one more").await;
+    for (speaker, id) in Speaker::ALL.into_iter().zip(&ids) {
+        let task = send(speaker, &gateway, id, "one more").await;
         let task = task.unwrap_or_else(|refusal| panic!("nobody holds the store: {refusal:?}"));
         let log = gateway.log_of(&task).await;
         assert_eq!(end_of(&log), "TASK_STATE_COMPLETED");
@@ -60,5 +61,5 @@ async fn long_a_store_that_another_program_locks_is_reported_and_recovers() {
     for (task, log) in logs {
         assert_eq!(gateway.log_of(&task).await, log, "another log after a crash");
     }
-    assert_eq!(fake.prompts().len(), 1 + SPEAKERS.len(), "a turn was prompted twice");
+    assert_eq!(fake.prompts().len(), 1 + Speaker::ALL.len(), "a turn was prompted twice");
 }

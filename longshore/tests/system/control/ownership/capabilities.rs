@@ -1,4 +1,4 @@
-//! What needs a capability is refused to credentials that lack it, before anything else is looked at.
+//! A method that needs a capability is refused to credentials without it, before anything else is checked.
 
 use longshore_testkit::fake_opencode::FakeOpenCode;
 use longshore_testkit::gateway::{Gateway, Setup, TOKEN};
@@ -39,7 +39,7 @@ async fn a_method_that_needs_a_capability_is_for_credentials_that_have_it() {
                 Switch::WorkspaceMutations => *may_mutate,
             };
             for version in ProtocolVersion::ALL {
-                // Nothing is good about these parameters, and that is not said to those who may not.
+                // The parameters are invalid, but callers without the capability do not learn that.
                 let answer = call(caller, version, method, &json!({"nonsense": 1})).await;
                 if may {
                     assert_eq!(error_code(&answer), -32602, "{credential} {} {}", method.name, answer.body);
@@ -51,7 +51,7 @@ async fn a_method_that_needs_a_capability_is_for_credentials_that_have_it() {
             }
         }
     }
-    // What runs in a shell needs that capability, too, whichever method it comes by.
+    // A start command runs in a shell, so it needs that capability as well.
     let create = method_named("opencode.worktrees.create");
     let (fay_id, fay, _) = &callers[1];
     for version in ProtocolVersion::ALL {
@@ -77,7 +77,8 @@ async fn without_any_capability_ones_own_sessions_are_ones_own() {
     fixture.stop().await;
 }
 
-/// The program as it is set up by its environment: the one token holds all, and one of a list what the list says.
+/// The gateway with credentials from its environment: the single token has every capability, the others have those of
+/// the list.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_one_token_of_a_gateway_may_do_everything() {
     const LIST: &str = r#"[

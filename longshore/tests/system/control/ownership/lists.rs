@@ -1,5 +1,5 @@
-//! Lists show what is the caller's own, with the sessions of the sub-agents that work for it, and what is nobody's to those who may
-//! take it.
+//! Lists show the sessions of the caller with their child sessions, and unowned sessions to callers that may claim
+//! them.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::control::calls::{requests_since, client_of_cal, error_code, error_fields, assert_forbidden, session_params, method_named, session_methods, call_ok};
 use crate::control::fixture::{Fixture, call};
 
-/// The names of what is listed.
+/// The ids of the listed items.
 fn listed(items: &Value, name: &str) -> BTreeSet<String> {
     let items = items.as_array().into_iter().flatten();
     items.filter_map(|item| Some(item[name].as_str()?.to_owned())).collect()
@@ -23,7 +23,7 @@ async fn seen_by(client: &RawClient, version: ProtocolVersion, method: &'static 
     listed(&answer.result()["items"], name)
 }
 
-/// A child, and a child of that.
+/// Adds a child and a grandchild of a session. Returns the ids of all three.
 async fn family(fixture: &Fixture, root: &str, name: &str) -> BTreeSet<String> {
     let [child, grandchild] = [format!("ses_{name}_child"), format!("ses_{name}_grandchild")];
     fixture.session_like(&child, &json!({"parentID": root}));
@@ -61,7 +61,7 @@ async fn lists_and_statuses_show_ones_own_and_what_one_may_take() {
     fixture.stop().await;
 }
 
-/// What is others' is left out before the list is cut, so that one's own is found behind it.
+/// The sessions of others are left out before the limit is applied.
 #[tokio::test]
 async fn ones_own_is_found_behind_many_of_others() {
     let fixture = Fixture::start().await;
@@ -101,7 +101,7 @@ async fn the_session_of_a_sub_agent_is_that_of_whom_it_works_for() {
                 for (who, caller) in [("bob", &fixture.bob), ("cal", &cal)] {
                     let about = format!("{who} {} {version:?} {session}", method.name);
                     assert_forbidden(&call(caller, version, method, &params).await, version, session, &about);
-                    // Whom it works for is asked of OpenCode, and nothing more.
+                    // OpenCode is asked only for the parents of the session.
                     let asked = requests_since(&fixture, &mut seen);
                     let finds =
                         |entry: &String| family.iter().any(|one| *entry == format!("GET /session/{one}"));
@@ -122,7 +122,7 @@ async fn the_session_of_a_sub_agent_is_that_of_whom_it_works_for() {
             }
         }
     }
-    // What she did there made her its owner no more and no less than before.
+    // Her changes did not change the owner.
     let children = method_named("opencode.sessions.children");
     for version in ProtocolVersion::ALL {
         let reported = call_ok(&fixture.ada, version, children, &json!({"session_id": hers})).await;

@@ -1,4 +1,5 @@
-//! The setting for deployments whose callers trust each other: looks are for all, or changes too. Turns stay with the owner.
+//! The setting for deployments whose callers trust each other: reads, or reads and changes, are shared. Prompts stay
+//! with the owner.
 
 use longshore_engine::{ControlRules, SessionGuard};
 use longshore_wire::methods::{Effect, Method};
@@ -20,12 +21,12 @@ fn of_effect(is_look: bool) -> impl Iterator<Item = &'static Method> {
     session_methods().into_iter().filter(move |method| (method.effect == Effect::Read) == is_look)
 }
 
-/// Whether a row has the agent work in a turn.
+/// Whether a method starts a turn.
 fn is_order(method: &Method) -> bool {
     matches!(method.key, "prompt_async" | "command")
 }
 
-/// What everybody sees wherever looks are shared.
+/// Fails unless every caller can read everything.
 async fn check_looks(fixture: &Fixture, hers: &str) {
     fixture.session("ses_free");
     let message = first_message(fixture, hers);
@@ -58,7 +59,7 @@ async fn shared_reads_let_all_look_and_the_owner_change() {
             let params = session_params(method, &hers, message_id(&before[0]));
             assert_forbidden(&call(&fixture.bob, version, method, &params).await, version, &hers, &about);
             assert_eq!(requests_since(&fixture, &mut seen), [""; 0], "{about}");
-            // Looks are shared, and taking is not.
+            // Reads are shared, claiming is not.
             let params = session_params(method, "ses_free", "msg_1");
             assert_forbidden(&call(&fixture.bob, version, method, &params).await, version, "ses_free", &about);
             let asked = requests_since(&fixture, &mut seen);
@@ -98,7 +99,7 @@ async fn shared_lets_all_change_and_the_owner_prompt() {
     fixture.stop().await;
 }
 
-/// Who changes it first has it from then on, and may prompt there; others may change it all the same.
+/// The first caller that changes the session owns it and may prompt there. Others may still change it.
 #[tokio::test]
 async fn where_all_is_shared_the_first_to_change_what_is_nobodys_owns_it() {
     let fixture = fixture(SessionGuard::Shared).await;

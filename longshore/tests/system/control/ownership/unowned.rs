@@ -1,4 +1,4 @@
-//! Sessions that nobody owns: for those who may take them, and taken by whoever changes them first.
+//! Unowned sessions: visible to callers that may claim them, and claimed by the first change.
 
 use longshore_testkit::fake_opencode::Fault;
 use longshore_wire::methods::{Effect, Method};
@@ -9,7 +9,7 @@ use super::answer_every_prompt;
 use crate::control::calls::{requests_since, client_of_cal, error_code, assert_forbidden, session_params, method_named, session_methods, call_ok};
 use crate::control::fixture::{Fixture, call, error_reason};
 
-/// A session of nobody's with one message, which is `msg_1`.
+/// Adds an unowned session with one message.
 async fn add_unowned_session(fixture: &Fixture, id: &str) {
     fixture.session(id);
     let parts = [json!({"type": "text", "text": "typed elsewhere"})];
@@ -20,7 +20,7 @@ fn message_of(session: &str) -> String {
     session.replace("ses_", "msg_")
 }
 
-/// What only looks whether the session is there.
+/// Fails unless OpenCode was asked only whether the session exists.
 fn only_finds(asked: &[String], session: &str, about: &str) {
     assert!(asked.iter().all(|entry| *entry == format!("GET /session/{session}")), "{about}: {asked:?}");
 }
@@ -68,7 +68,7 @@ async fn a_look_takes_nothing_and_a_change_takes_them_for_good() {
             fixture.fake.quiet().await;
             requests_since(&fixture, &mut seen);
             if method.effect == Effect::Read {
-                // It is nobody's as before.
+                // The session is unowned, as before.
                 call_ok(&cal, version, method, &params).await;
                 assert_forbidden(&call(&fixture.bob, version, method, &params).await, version, &id, &about);
                 continue;
@@ -85,7 +85,7 @@ async fn a_look_takes_nothing_and_a_change_takes_them_for_good() {
     fixture.stop().await;
 }
 
-/// The end of the path of what a row changes OpenCode with.
+/// The request that changes something in OpenCode: the verb, and the end of the path.
 fn change(method: &Method) -> (&'static str, &'static str) {
     let upstream = method.upstream[0];
     let end = upstream.path.rfind('/').map_or("", |slash| &upstream.path[slash..]);
@@ -97,7 +97,7 @@ async fn what_fails_upstream_takes_nothing() {
     let fixture = Fixture::start().await;
     answer_every_prompt(&fixture);
     let (cal, get) = (client_of_cal(&fixture), method_named("opencode.sessions.get"));
-    // A command is always a task, as in the next test.
+    // A command is always a task; the next test covers it.
     let changing = |method: &&'static Method| method.effect != Effect::Read && method.key != "command";
     for method in session_methods().into_iter().filter(changing) {
         let (verb, end) = change(method);
@@ -112,7 +112,7 @@ async fn what_fails_upstream_takes_nothing() {
                 add_unowned_session(&fixture, &id).await;
                 let mut params = session_params(method, &id, &message_of(&id));
                 if method.key == "prompt_async" {
-                    // What is only said makes no task.
+                    // A prompt without reply makes no task.
                     params["request"]["noReply"] = true.into();
                 }
                 fixture.fake.fault_once(verb, end, fault);
@@ -130,7 +130,7 @@ async fn what_fails_upstream_takes_nothing() {
     fixture.stop().await;
 }
 
-/// Its task was made before OpenCode was asked, and goes on being hers.
+/// The task was created before OpenCode was asked, and belongs to its caller.
 #[tokio::test]
 async fn an_order_takes_a_session_with_its_task_also_when_it_fails() {
     let fixture = Fixture::start().await;

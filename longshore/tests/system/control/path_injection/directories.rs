@@ -1,4 +1,4 @@
-//! Directories that nobody may have removed or reset, however they are spelled: OpenCode deletes whatever it is told.
+//! Directories that must never be removed or reset, in every spelling: OpenCode deletes any directory that it is given.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -25,10 +25,10 @@ fn git(at: &Path, arguments: &[&str]) {
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Directories of all sorts, each with a file in it that no commit has.
+/// Directories of all kinds, each with a file that is not committed.
 struct ProtectedDirectories {
     fixture: Fixture,
-    /// What must be there afterwards.
+    /// The directories that must still exist afterwards.
     kept: Vec<PathBuf>,
     #[expect(dead_code, reason = "it is held until the directories in it are not needed any more")]
     outside: TempDir,
@@ -55,7 +55,7 @@ impl ProtectedDirectories {
         for (name, to) in [("link-out", &kept[1]), ("link-root", &root), ("link-clone", &kept[2])] {
             std::os::unix::fs::symlink(to, root.join(name)).expect("a link can be made");
         }
-        // OpenCode lists whatever it ever saw. The user's own worktree it has not seen.
+        // OpenCode lists every directory that it has seen. It has not seen the user's own worktree.
         let above = root.parent().expect("the root is somewhere").to_path_buf();
         let strange = [root.join("link-clone"), kept[1].clone(), kept[2].clone(), root, above];
         fixture.fake.project(|project| {
@@ -78,7 +78,7 @@ impl ProtectedDirectories {
     }
 }
 
-/// Every way to say a directory that comes to mind.
+/// Many spellings of one directory.
 fn spellings(directory: &Path, root: &Path) -> Vec<String> {
     let path = directory.to_str().expect("a path of a test is text");
     let name = directory.file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -108,7 +108,7 @@ fn spellings(directory: &Path, root: &Path) -> Vec<String> {
     ]
 }
 
-/// The row must refuse it by the name of the field, and OpenCode must not be told to do anything.
+/// Fails unless the method refuses the value, names the field, and makes no change in OpenCode.
 async fn refused(client: &RawClient, method: &'static Method, field: &str, value: &str, fixture: &Fixture) {
     for version in ProtocolVersion::ALL {
         let about = format!("{} {version:?} {field} {:?}", method.name, value);
@@ -168,7 +168,7 @@ async fn only_worktrees_that_opencode_made_can_be_removed_or_reset() {
         }
         protected.check(method.name);
     }
-    // The one that was made goes, and no other.
+    // Only the created worktree is removed.
     std::fs::write(made.join("README.md"), "changed").expect("a file can be written");
     let by_directory = json!({"request": {"directory": format!("{}/../made/", made.display())}});
     assert_eq!(call_ok(&fixture.ada, ProtocolVersion::V1, methods[1], &by_directory).await.result()["ok"], true);
@@ -187,7 +187,7 @@ async fn only_worktrees_that_opencode_made_can_be_removed_or_reset() {
     }
 }
 
-/// A workspace that holds the root goes with nobody's word, and its name leads nowhere else.
+/// A workspace that contains the root cannot be removed, by any spelling of its id.
 #[tokio::test]
 async fn the_workspace_that_the_gateway_works_in_cannot_be_removed() {
     let protected = ProtectedDirectories::prepare().await;
