@@ -38,7 +38,7 @@ async fn ask_all(harness: &mut Harness) -> Vec<(AskingTask, String)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_ask_outlives_a_killed_gateway() {
+async fn an_ask_survives_a_killed_gateway() {
     let (mut harness, _model) = Harness::with_own_model().await;
     let mut waiting = ask_all(&mut harness).await;
     harness.gateway.kill();

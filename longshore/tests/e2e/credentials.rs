@@ -8,7 +8,7 @@ use crate::harness::Harness;
 use crate::upstream::{self, Agreement};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_task_waits_for_credentials_and_a_message_prompts_again() {
+async fn a_task_waits_for_credentials_and_a_message_retries_it() {
     let (mut harness, model) = Harness::with_own_model().await;
     for (round, binding) in [Binding::JsonRpc, Binding::Rest].into_iter().enumerate() {
         let prompt = format!("scn:auth body=\"no such key\" ({binding:?})");

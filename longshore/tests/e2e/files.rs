@@ -189,7 +189,7 @@ pub(crate) async fn files_that_a_turn_wrote_are_offered(harness: &Harness) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn files_that_come_with_a_message_reach_the_model() {
+async fn files_of_a_message_reach_the_model() {
     let (harness, model) = Harness::configured(&[], |configuration| {
         let seeing = &mut configuration["provider"]["demo"]["models"]["demo-small"];
         seeing["modalities"] = json!({"input": ["text", "image"], "output": ["text"]});

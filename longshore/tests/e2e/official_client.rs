@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(45);
 type Client = A2AClient<Box<dyn Transport>>;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_official_client_does_every_operation_over_both_bindings() {
+async fn the_official_client_uses_every_operation_over_both_bindings() {
     let gateway = Gateway::start(Setup::demo(env!("CARGO_BIN_EXE_longshore"))).await;
     let http = reqwest::Client::builder().no_proxy().timeout(PATIENCE).build().unwrap();
     let card = AgentCardResolver::new(Some(http.clone())).resolve(gateway.url()).await.unwrap();

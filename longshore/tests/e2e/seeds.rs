@@ -278,7 +278,7 @@ const SWITCHES: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn every_example_has_its_row() {
+fn every_example_of_the_seeds_has_a_row() {
     for seed in [Guide, Reference] {
         let lines = seed.lines();
         let rows = || TABLE.iter().filter(|row| row.0 == seed);
@@ -304,7 +304,7 @@ fn every_example_has_its_row() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_examples_give_what_the_seeds_say() {
+async fn the_examples_of_the_seeds_work() {
     let (guide, reference) = (Guide.lines(), Reference.lines());
     let found: Vec<Example> = examples(&guide).into_iter().chain(examples(&reference)).collect();
     assert_eq!(found.len(), TABLE.len(), "an example has no row");

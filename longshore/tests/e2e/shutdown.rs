@@ -13,7 +13,7 @@ use crate::harness::Harness;
 use crate::upstream::Agreement;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sigterm_leaves_opencode_running_and_stop_ends_it_with_its_tools() {
+async fn sigterm_keeps_opencode_running_and_stop_ends_it_with_its_tools() {
     let (mut harness, _model) = Harness::with_own_model().await;
     harness.play("scn:text n=1").await.ended("COMPLETED", "");
     let opencode = harness.opencode.pid();

@@ -45,7 +45,7 @@ async fn every_way(binding: Binding) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn messages_for_a_busy_session_wait_join_or_are_refused_over_json_rpc() {
+async fn messages_for_a_busy_session_wait_join_or_are_refused() {
     every_way(Binding::JsonRpc).await;
 }
 

@@ -13,7 +13,7 @@ use longshore_engine::Tasks;
 use tokio::net::TcpListener;
 
 #[tokio::test]
-async fn a_stream_of_either_line_and_a_turn_come_through_whole() {
+async fn the_bench_reads_whole_streams_and_turns_in_both_versions() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let source = listener.local_addr().unwrap();
     let tasks = Tasks::new();

@@ -27,7 +27,7 @@ fn the_help_of_serve_is_grouped_and_names_defaults_and_variables() {
 }
 
 #[test]
-fn an_unknown_flag_is_refused_with_the_nearest_one() {
+fn an_unknown_flag_is_refused_with_a_suggestion() {
     let run = Sandbox::new().run(&["serve", "--prot", "1"]);
     assert_eq!(run.code, Some(2));
     assert!(run.stderr.contains("unexpected argument '--prot'"), "{}", run.stderr);
@@ -51,7 +51,7 @@ fn a_bad_configuration_is_refused_as_a_whole_with_exit_code_2() {
 }
 
 #[test]
-fn a_variable_without_effect_is_named_in_a_warning() {
+fn an_unsupported_variable_gives_a_warning() {
     let sandbox =
         Sandbox::new().env("A2A_PROT", "1").env("A2A_CLIENT_CACHE_MAXSIZE", "1").env("OPENCODE_CONFIG", "x");
     let run = sandbox.run(&["token"]);
@@ -64,7 +64,7 @@ fn a_variable_without_effect_is_named_in_a_warning() {
 }
 
 #[test]
-fn the_token_is_made_once_and_is_the_only_output() {
+fn the_token_is_generated_once_and_is_the_only_output() {
     let sandbox = Sandbox::new();
     let first = sandbox.run(&["token"]);
     assert_eq!((first.code, first.stderr.as_str()), (Some(0), ""));
@@ -74,13 +74,13 @@ fn the_token_is_made_once_and_is_the_only_output() {
 }
 
 #[test]
-fn nothing_to_stop_is_no_failure() {
+fn stop_without_an_opencode_succeeds() {
     let run = Sandbox::new().run(&["stop"]);
     assert_eq!((run.code, run.stdout.as_str()), (Some(0), "No OpenCode was left running.\n"));
 }
 
 #[test]
-fn a_missing_opencode_is_named_with_what_to_do() {
+fn a_missing_opencode_is_named_with_a_suggestion() {
     let run = Sandbox::new().run(&["serve", "--port", "0", "--opencode", "no-such-opencode"]);
     assert_eq!(run.code, Some(1));
     assert!(run.stderr.contains("no-such-opencode"), "{}", run.stderr);
@@ -91,7 +91,7 @@ fn a_missing_opencode_is_named_with_what_to_do() {
 const ATTACHED: [&str; 5] = ["serve", "--port", "0", "--opencode-url", "http://127.0.0.1:9"];
 
 #[test]
-fn a_gateway_that_attaches_shows_itself_serves_its_card_and_ends_on_sigterm() {
+fn an_attached_gateway_prints_its_url_serves_its_card_and_ends_on_sigterm() {
     let sandbox = Sandbox::new().env("A2A_TITLE", "A test agent");
     let gateway = sandbox.start(&ATTACHED);
     let url = gateway.value("url");
@@ -113,7 +113,7 @@ fn a_gateway_that_attaches_shows_itself_serves_its_card_and_ends_on_sigterm() {
 }
 
 #[test]
-fn a_configured_token_is_taken_and_not_shown() {
+fn a_configured_token_is_used_and_not_printed() {
     let sandbox = Sandbox::new().env("A2A_BEARER_TOKEN", "a-secret-for-this-test");
     let gateway = sandbox.start(&ATTACHED);
     let tasks = format!("{}/tasks", gateway.value("url"));
@@ -128,7 +128,7 @@ fn a_configured_token_is_taken_and_not_shown() {
 }
 
 #[test]
-fn a_second_gateway_on_the_same_data_is_refused() {
+fn a_second_gateway_on_the_same_data_directory_is_refused() {
     let sandbox = Sandbox::new();
     let first = sandbox.start(&ATTACHED);
     let FinishedRun { code, stderr, .. } = sandbox.run(&ATTACHED);
@@ -197,7 +197,7 @@ fn an_attached_gateway_serves_its_card_at_once() {
 }
 
 #[test]
-fn the_demo_model_runs_alone() {
+fn the_demo_model_runs_by_itself() {
     let model = Sandbox::new().start(&["demo-model", "--port", "0"]);
     let line = model.stdout();
     let url = line.trim().strip_prefix("The demo model listens on ").unwrap().to_owned();

@@ -26,7 +26,7 @@ const STOPS: usize = 20;
 async fn long_every_method_reports_how_opencode_failed_in_both_versions() {
     let fixture = Fixture::prepared(&ProtocolVersion::ALL, resources::switched_on, |_| {}).await;
     sessions_that_were_deleted(&fixture).await;
-    extensions_that_were_not_activated(&fixture).await;
+    metadata_of_inactive_extensions_is_refused(&fixture).await;
 
     let mut attached = Attached::to(&fixture).await;
     let before = attached.held_by_opencode().await;
@@ -57,7 +57,7 @@ async fn sessions_that_were_deleted(fixture: &Fixture) {
 }
 
 /// In 1.0 a method exists only for callers that activate its extension, not for callers that activate none or another.
-async fn extensions_that_were_not_activated(fixture: &Fixture) {
+async fn metadata_of_inactive_extensions_is_refused(fixture: &Fixture) {
     let own = fixture.session("scn:text n=1 (nobody knows the extension)").await;
     let (user, _) = fixture.last_messages(&own.session).await;
     let before = fixture.content(&own.session).await;

@@ -25,7 +25,7 @@ use crate::client::within;
 use crate::harness::LONGSHORE;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_gateway_starts_as_the_guide_says() {
+async fn the_gateway_starts_as_in_the_guide() {
     let lines = Seed::Guide.lines();
     let found = examples(&lines);
     let rows = TABLE.iter().zip(&found);

@@ -58,7 +58,7 @@ async fn check_that_nothing_is_left(gateway: &Gateway, fake: &FakeOpenCode) {
 }
 
 #[tokio::test]
-async fn an_abort_that_is_cut_is_made_again() {
+async fn an_abort_whose_connection_breaks_is_repeated() {
     let (gateway, fake) = stage().await;
     fake.fault_once("POST", "/abort", Fault::CutBefore);
     cancel_at_the_ask(&gateway).await;
@@ -66,7 +66,7 @@ async fn an_abort_that_is_cut_is_made_again() {
 }
 
 #[tokio::test]
-async fn an_abort_that_nobody_takes_for_a_while_is_made_again() {
+async fn an_abort_that_opencode_refuses_for_a_while_is_repeated() {
     let (gateway, fake) = stage().await;
     fake.fault_always("POST", "/abort", Fault::Status(503));
     cancel_at_the_ask(&gateway).await;
@@ -79,7 +79,7 @@ async fn an_abort_that_nobody_takes_for_a_while_is_made_again() {
 }
 
 #[tokio::test]
-async fn a_gateway_that_died_before_the_abort_makes_it_when_it_is_back() {
+async fn a_restarted_gateway_makes_the_abort_that_it_missed() {
     let (mut gateway, fake) = stage().await;
     fake.fault_always("POST", "/abort", Fault::Hang);
     cancel_at_the_ask(&gateway).await;
@@ -93,7 +93,7 @@ async fn a_gateway_that_died_before_the_abort_makes_it_when_it_is_back() {
 }
 
 #[tokio::test]
-async fn what_somebody_else_does_in_the_session_by_then_is_left_alone() {
+async fn a_late_abort_does_not_stop_a_turn_of_another_client() {
     let (mut gateway, fake) = stage().await;
     fake.fault_always("POST", "/abort", Fault::Hang);
     cancel_at_the_ask(&gateway).await;

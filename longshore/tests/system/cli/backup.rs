@@ -29,7 +29,7 @@ fn refused(run: &FinishedRun, words: &str) {
 }
 
 #[test]
-fn the_help_says_what_is_in_it() {
+fn the_help_describes_the_backup() {
     let run = Sandbox::new().run(&["backup", "--help"]);
     assert_eq!(run.code, Some(0));
     insta::assert_snapshot!(run.stdout);
@@ -59,7 +59,7 @@ fn a_backup_is_a_private_data_directory_that_can_be_served() {
 }
 
 #[test]
-fn what_is_there_is_not_touched() {
+fn an_existing_target_is_not_touched() {
     let sandbox = served();
     sandbox.write("file", "precious");
     std::fs::create_dir(sandbox.workspace().join("empty")).unwrap();
@@ -73,7 +73,7 @@ fn what_is_there_is_not_touched() {
 }
 
 #[test]
-fn without_a_store_there_is_nothing_to_copy() {
+fn a_backup_without_a_store_is_refused() {
     refused(&Sandbox::new().run(&["backup", "copy"]), "there is no store at ");
     let sandbox = Sandbox::new().env("A2A_TASK_STORE_BACKEND", "memory");
     refused(&sandbox.run(&["backup", "copy"]), "kept in memory only");
@@ -85,7 +85,7 @@ fn without_a_store_there_is_nothing_to_copy() {
 }
 
 #[test]
-fn a_store_that_lies_elsewhere_is_named_when_it_is_to_be_served() {
+fn the_backup_of_a_database_elsewhere_names_it() {
     let sandbox = Sandbox::new();
     sandbox.start(&[&ATTACHED[..], &["--database", "tasks.db"]].concat()).end(Signal::TERM);
     let run = sandbox.run(&["backup", "--database", "tasks.db", "copy"]);
@@ -94,7 +94,7 @@ fn a_store_that_lies_elsewhere_is_named_when_it_is_to_be_served() {
 }
 
 #[test]
-fn a_backup_that_is_ended_on_the_way_leaves_nothing() {
+fn an_interrupted_backup_leaves_nothing_behind() {
     let sandbox = Sandbox::new();
     sandbox.start(&[&ATTACHED[..], &["--data-dir", "data"]].concat()).end(Signal::TERM);
     // Whoever wants to read the store waits for this.
@@ -115,7 +115,7 @@ fn a_backup_that_is_ended_on_the_way_leaves_nothing() {
 }
 
 #[test]
-fn a_backup_that_does_not_fit_is_told_and_leaves_nothing() {
+fn a_backup_that_does_not_fit_fails_and_leaves_nothing_behind() {
     let sandbox = served();
     let run = sandbox.run_limited(80, &["backup", "copy"]);
     refused(&run, "Is the disk full");

@@ -27,7 +27,7 @@ fn code(answer: &Answer) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn opencode_is_looked_at_and_changed_on_both_lines() {
+async fn opencode_is_read_and_changed_in_both_versions() {
     let fake = FakeOpenCode::start();
     fake.add_session("ses_typed", fake.directory());
     let (_here, _gateway, clients) = start_gateway(&fake, &[]);
@@ -71,7 +71,7 @@ fn among_callers(
 
 /// The setting for callers who trust each other, from the environment to what they are told.
 #[tokio::test(flavor = "multi_thread")]
-async fn whom_sessions_are_for_is_as_the_setting_says() {
+async fn the_session_guard_decides_who_uses_sessions() {
     for (guard, may_look, may_change) in
         [("owner", false, false), ("shared-reads", true, false), ("shared", true, true)]
     {
@@ -90,7 +90,7 @@ async fn whom_sessions_are_for_is_as_the_setting_says() {
 
 /// While a change is under way that makes a session its caller's, others are kept from it, for as long as the setting says.
 #[tokio::test(flavor = "multi_thread")]
-async fn others_wait_for_a_session_that_is_being_taken_as_long_as_the_setting_says() {
+async fn a_pending_claim_lasts_as_long_as_its_setting() {
     for (seconds, is_over) in [("3600", false), ("0.3", true)] {
         let fake = FakeOpenCode::start();
         fake.add_session("ses_typed", fake.directory());
@@ -127,7 +127,7 @@ async fn others_wait_for_a_session_that_is_being_taken_as_long_as_the_setting_sa
 
 /// OpenCode tells the keys of its providers to whoever asks; the gateway does not.
 #[tokio::test(flavor = "multi_thread")]
-async fn no_key_of_a_provider_passes() {
+async fn no_key_of_a_provider_is_shown() {
     let fake = FakeOpenCode::start();
     let (_here, gateway, clients) = start_gateway(&fake, &["--log-payloads", "--log-level", "debug"]);
     for client in &clients {
@@ -143,7 +143,7 @@ async fn no_key_of_a_provider_passes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_can_do_harm_is_there_only_where_it_is_switched_on() {
+async fn dangerous_methods_exist_only_when_switched_on() {
     let shell = json!({"session_id": "ses_typed", "request": {"agent": "build", "command": "true"}});
     for (flags, is_on) in [
         (&[][..], false),
@@ -170,7 +170,7 @@ async fn what_can_do_harm_is_there_only_where_it_is_switched_on() {
 
 /// At every level, and without a word of what was asked.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_changed_what_is_in_the_log_once() {
+async fn every_change_is_in_the_log_once() {
     for level in ["error", "warning", "debug"] {
         let fake = FakeOpenCode::start();
         fake.add_session("ses_typed", fake.directory());
@@ -200,7 +200,7 @@ async fn who_changed_what_is_in_the_log_once() {
 }
 
 #[test]
-fn the_reference_of_the_methods_is_printed() {
+fn methods_prints_the_reference() {
     let run = Sandbox::new().run(&["methods"]);
     assert_eq!((run.code, run.stdout), (Some(0), methods_reference()));
 }

@@ -21,7 +21,7 @@ fn warnings(gateway: Running) -> Vec<String> {
 }
 
 #[test]
-fn who_asks_too_often_is_told_when_to_come_back() {
+fn too_many_requests_are_refused_with_a_retry_time() {
     let sandbox = Sandbox::new();
     let gateway = start(&sandbox, &["--rate-limit", "on", "--rate-requests", "2", "--rate-window", "3600"]);
     let (tasks, token) = (format!("{}/tasks", gateway.value("url")), gateway.value("token"));
@@ -36,7 +36,7 @@ fn who_asks_too_often_is_told_when_to_come_back() {
 }
 
 #[test]
-fn nobody_is_counted_where_only_this_machine_can_call() {
+fn a_loopback_gateway_has_no_rate_limit() {
     let sandbox = Sandbox::new();
     let gateway = start(&sandbox, &["--rate-requests", "2"]);
     let (tasks, token) = (format!("{}/tasks", gateway.value("url")), gateway.value("token"));
@@ -47,7 +47,7 @@ fn nobody_is_counted_where_only_this_machine_can_call() {
 }
 
 #[test]
-fn a_public_name_before_a_loopback_address_brings_a_warning() {
+fn a_public_url_on_a_loopback_address_gives_a_warning() {
     let sandbox = Sandbox::new();
     let gateway = start(&sandbox, &["--public-url", "https://agent.example.com"]);
     let [warning] = &warnings(gateway)[..] else { panic!("one warning is expected") };
@@ -55,7 +55,7 @@ fn a_public_name_before_a_loopback_address_brings_a_warning() {
 }
 
 #[test]
-fn only_the_hosts_and_sites_that_are_listed_may_be_named() {
+fn only_listed_hosts_and_origins_are_accepted() {
     let sandbox = Sandbox::new();
     let lists = ["--allowed-hosts", "Agent.example.com", "--allowed-origins", "https://App.example.com/"];
     let gateway = start(&sandbox, &lists);
@@ -75,7 +75,7 @@ fn only_the_hosts_and_sites_that_are_listed_may_be_named() {
 }
 
 #[test]
-fn metrics_are_served_unless_they_are_off() {
+fn metrics_are_served_unless_they_are_switched_off() {
     for (flag, status) in [("--metrics=true", 200), ("--metrics=false", 404)] {
         let sandbox = Sandbox::new();
         let gateway = start(&sandbox, &[flag]);
@@ -88,7 +88,7 @@ fn metrics_are_served_unless_they_are_off() {
 }
 
 #[test]
-fn bodies_are_in_the_log_only_where_that_is_asked_for() {
+fn bodies_are_logged_only_when_switched_on() {
     let cases: [(&[&str], bool); 4] = [
         (&["--log-payloads", "--log-level", "debug"], true),
         (&["--log-payloads", "--log-level", "debug", "--log-body-limit", "8"], false),
@@ -107,7 +107,7 @@ fn bodies_are_in_the_log_only_where_that_is_asked_for() {
 }
 
 #[test]
-fn a_process_that_may_open_few_files_takes_fewer_connections() {
+fn a_low_file_limit_lowers_the_connection_limit() {
     let sandbox = Sandbox::new();
     let gateway = sandbox.start_with_files(400, &ATTACHED);
     let card = format!("{}/.well-known/agent-card.json", gateway.value("url"));
@@ -147,7 +147,7 @@ async fn send_into(client: &RawClient, id: &str, session: &str) -> raw::Answer {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_call_more_than_may_be_under_way_is_refused() {
+async fn a_call_beyond_the_upstream_limit_is_refused() {
     let (fake, gate) = (FakeOpenCode::start(), Gate::new());
     let (_here, _gateway, client) = start_gateway(&fake, &gate, &["--upstream-calls", "1"]);
     let client = client.activating(&[Extension::SessionBinding.uri()]);
@@ -164,7 +164,7 @@ async fn one_call_more_than_may_be_under_way_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_task_more_than_may_be_unfinished_is_refused() {
+async fn a_task_beyond_the_unfinished_limit_is_refused() {
     let (fake, gate) = (FakeOpenCode::start(), Gate::new());
     let (_here, _gateway, client) = start_gateway(&fake, &gate, &["--max-unfinished", "1"]);
     let first = task(&send(&client, "m1").await);
@@ -180,7 +180,7 @@ async fn one_task_more_than_may_be_unfinished_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_turn_more_than_may_run_waits_unprompted() {
+async fn a_turn_beyond_the_limit_waits_before_its_prompt() {
     let (fake, gate) = (FakeOpenCode::start(), Gate::new());
     let (_here, _gateway, client) = start_gateway(&fake, &gate, &["--max-turns", "1"]);
     let first = task(&send(&client, "m1").await);
@@ -202,7 +202,7 @@ async fn one_turn_more_than_may_run_waits_unprompted() {
 
 /// Of the edge, the engine, the store and the driver, one each.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_any_part_counts_is_on_one_page() {
+async fn metrics_of_every_layer_are_on_one_page() {
     let (fake, gate) = (FakeOpenCode::start(), Gate::new());
     let (_here, _gateway, client) = start_gateway(&fake, &gate, &[]);
     gate.open();
@@ -225,7 +225,7 @@ async fn stream(client: &RawClient, id: &str) -> Result<raw::Frames, raw::Answer
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_stream_more_than_may_be_open_is_refused_unprompted() {
+async fn a_stream_beyond_the_limit_is_refused_before_its_prompt() {
     let (fake, gate) = (FakeOpenCode::start(), Gate::new());
     let (_here, _gateway, client) = start_gateway(&fake, &gate, &["--max-streams", "1"]);
     let first = stream(&client, "m1").await.expect("there is room for one");
@@ -239,7 +239,7 @@ async fn one_stream_more_than_may_be_open_is_refused_unprompted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_ends_in_its_time_and_its_task_goes_on() {
+async fn a_stream_ends_at_its_time_limit_and_its_task_continues() {
     let (fake, gate) = (FakeOpenCode::start(), Gate::new());
     let (_here, _gateway, client) = start_gateway(&fake, &gate, &["--stream-max-duration", "0.2"]);
     let frames = stream(&client, "m1").await.expect("it is taken").all();

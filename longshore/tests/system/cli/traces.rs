@@ -64,7 +64,7 @@ fn send(url: &str, token: &str) -> String {
 }
 
 #[test]
-fn a_turn_that_a_stop_leaves_is_told_before_the_end() {
+fn a_turn_that_a_shutdown_interrupts_is_traced_before_the_exit() {
     let (endpoint, requests) = collector();
     let sandbox =
         Sandbox::new().env("OTEL_EXPORTER_OTLP_HEADERS", "api-key=s3cret").env("OTEL_SERVICE_NAME", "harbour");
@@ -91,7 +91,7 @@ fn a_turn_that_a_stop_leaves_is_told_before_the_end() {
 }
 
 #[test]
-fn a_collector_that_is_away_holds_nothing_up() {
+fn an_unreachable_collector_delays_nothing() {
     let sandbox = Sandbox::new();
     let gateway = sandbox.start(&[&ATTACHED[..], &["--otlp-endpoint", "http://127.0.0.1:9"]].concat());
     let answer = send(&gateway.value("url"), &gateway.value("token"));

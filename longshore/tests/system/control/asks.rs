@@ -84,7 +84,7 @@ fn valid_params(method: &Method, ask: &str) -> Value {
 }
 
 #[tokio::test]
-async fn every_method_about_asks_gives_its_result_on_both_lines() {
+async fn every_method_about_asks_returns_its_result_in_both_versions() {
     let fixture = Fixture::start().await;
     let mut number = 0;
     for method in of_asks() {
@@ -193,7 +193,7 @@ async fn answers_that_go_wrong(seen: &mut Seen) {
 
 /// The error of a message that answers an ask has an A2A code. The codes of the methods mean something else there.
 #[tokio::test]
-async fn a_message_that_answers_fails_in_the_words_of_a2a() {
+async fn a_message_that_answers_an_ask_fails_with_an_a2a_error() {
     let fixture = Fixture::start().await;
     let (task, ask) = ask(&fixture, &fixture.ada, true, 1).await;
     for (number, (fault, expected)) in
@@ -213,7 +213,7 @@ async fn a_message_that_answers_fails_in_the_words_of_a2a() {
 }
 
 #[tokio::test]
-async fn every_error_of_methods_about_asks_is_told_as_its_line_tells_it() {
+async fn every_error_of_methods_about_asks_has_the_format_of_its_version() {
     let short = AskConfig {
         time_to_live: Some(Duration::from_millis(50)),
         tombstone: Duration::from_mins(10),

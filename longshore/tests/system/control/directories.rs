@@ -35,7 +35,7 @@ fn routed() -> impl Iterator<Item = &'static Method> {
 
 /// Without the directory override only the root may be named. Other names are refused before OpenCode is asked.
 #[tokio::test]
-async fn with_the_override_off_callers_are_in_the_root_only() {
+async fn without_the_directory_override_only_the_root_is_accepted() {
     let fixture = Fixture::start_with(Settings { directory_override: false, ..Settings::default() }).await;
     std::fs::create_dir(Path::new(fixture.root()).join("sub")).expect("a directory can be made");
     fixture.session("ses_mine");
@@ -75,7 +75,7 @@ async fn with_the_override_off_callers_are_in_the_root_only() {
 
 /// A workspace can be named by its directory or by its id, in queries and for sessions.
 #[tokio::test]
-async fn the_directory_of_a_workspace_is_taken_as_its_name_is() {
+async fn a_workspace_is_accepted_by_its_directory_and_by_its_id() {
     let fixture = Fixture::start().await;
     let outside = tempfile::tempdir().expect("a test can make a directory");
     let place = outside.path().canonicalize().expect("it was just made").to_string_lossy().into_owned();

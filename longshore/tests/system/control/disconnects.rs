@@ -131,7 +131,7 @@ async fn hang_up(fixture: &Fixture, method: &'static Method, version: ProtocolVe
 }
 
 #[tokio::test]
-async fn what_a_caller_began_is_done_once_and_noted_though_it_hung_up() {
+async fn a_change_is_made_and_logged_once_when_its_caller_disconnects() {
     let (audit, _guard) = Audit::begin();
     let fixture = Fixture::start().await;
     fixture.fake.make_repository().await;
@@ -180,7 +180,7 @@ async fn what_a_caller_began_is_done_once_and_noted_though_it_hung_up() {
 }
 
 #[tokio::test]
-async fn what_fails_behind_the_back_of_a_caller_leaves_no_claim() {
+async fn a_change_that_fails_after_a_disconnect_leaves_no_claim() {
     let (audit, _guard) = Audit::begin();
     let fixture = Fixture::start().await;
     answer_every_prompt(&fixture);
@@ -216,7 +216,7 @@ async fn what_fails_behind_the_back_of_a_caller_leaves_no_claim() {
 
 /// Several callers claim the same session at the same time: exactly one of them gets it, whatever they do there.
 #[tokio::test]
-async fn of_several_who_take_a_session_at_once_one_wins() {
+async fn of_several_callers_that_claim_a_session_at_once_one_wins() {
     let fixture = Fixture::start().await;
     answer_every_prompt(&fixture);
     let callers = [("ada", fixture.ada.clone()), ("cal", client_of_cal(&fixture))];
@@ -264,7 +264,7 @@ async fn of_several_who_take_a_session_at_once_one_wins() {
 }
 
 #[tokio::test]
-async fn without_a_free_place_opencode_is_not_asked() {
+async fn a_call_beyond_the_limit_does_not_reach_opencode() {
     let fixture = Fixture::start_with(Settings { upstream_calls: 1, ..Settings::default() }).await;
     // Each call has its own session, so that none is refused because of another.
     let own = |method: &Method, version: ProtocolVersion| format!("ses_{}_{version:?}", method.key);

@@ -512,7 +512,7 @@ async fn sessions_that_others_keep(seen: &mut Seen) {
 }
 
 #[tokio::test]
-async fn every_error_of_the_table_is_told_as_its_line_tells_it() {
+async fn every_error_of_the_table_has_the_format_of_its_version() {
     let mut seen = Seen::new();
     sessions_that_are_not_there(&mut seen).await;
     sessions_of_others(&mut seen).await;
@@ -541,7 +541,7 @@ async fn every_error_of_the_table_is_told_as_its_line_tells_it() {
 
 /// OpenCode is not running: every call can be retried, because nothing was done.
 #[tokio::test]
-async fn an_opencode_that_is_away_is_told_with_the_hint_to_come_again() {
+async fn every_method_suggests_a_retry_when_opencode_is_down() {
     let populated = Populated::with_places(Settings::default()).await;
     populated.fixture.fake.kill().await;
     let mut seen = Seen::new();

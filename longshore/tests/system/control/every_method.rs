@@ -158,7 +158,7 @@ fn check_query(method: &Method, asked: &[LoggedRequest]) {
 }
 
 #[tokio::test]
-async fn every_method_gives_its_result_on_both_lines() {
+async fn every_method_returns_its_result_in_both_versions() {
     let (looks, mut shown) = (Populated::with_places(Settings::default()).await, Vec::new());
     for method in agent_methods() {
         let count = plays(method, SESSION).len();
@@ -189,7 +189,7 @@ async fn every_method_gives_its_result_on_both_lines() {
 }
 
 #[tokio::test]
-async fn upstream_column_is_what_is_called() {
+async fn every_method_makes_the_requests_of_the_table() {
     let mut unused: BTreeSet<(&str, &str)> =
         ON_THE_WAY.iter().flat_map(|(key, asked, _)| asked.iter().map(|one| (*key, *one))).collect();
     // These requests depend on timing: a turn that misses no event makes none of them.

@@ -61,7 +61,7 @@ fn wordy() -> Vec<(&'static str, Value)> {
 }
 
 #[tokio::test]
-async fn opencode_is_told_what_the_caller_said_and_no_name_that_the_caller_chose() {
+async fn opencode_receives_every_parameter_and_no_message_id_of_the_caller() {
     let (populated, mut shown) = (Populated::of_sessions(Settings::default()).await, Vec::new());
     for (number, (name, params)) in wordy().into_iter().enumerate() {
         let method = methods::find(name).unwrap_or_else(|| panic!("no method {name}"));
@@ -88,7 +88,7 @@ async fn opencode_is_told_what_the_caller_said_and_no_name_that_the_caller_chose
 
 /// The prompt is never sent twice: its task shows how it ended.
 #[tokio::test]
-async fn an_order_that_may_have_arrived_is_a_task_that_says_what_became_of_it() {
+async fn a_native_prompt_that_may_have_arrived_is_a_task_with_its_outcome() {
     let populated = Populated::of_sessions(Settings::default()).await;
     let fixture = &populated.fixture;
     for (name, body, end) in [
@@ -151,7 +151,7 @@ fn task_of(answer: &Answer) -> String {
 
 /// A prompt that OpenCode refused can be sent again. A prompt that it accepted is not repeated.
 #[tokio::test]
-async fn an_order_that_opencode_refused_is_tried_again_and_one_that_it_took_is_not() {
+async fn a_refused_native_prompt_is_sent_again_and_an_accepted_one_is_not() {
     let populated = Populated::of_sessions(Settings::default()).await;
     let fixture = &populated.fixture;
     for (name, body) in named_orders(NAMED) {
@@ -190,7 +190,7 @@ async fn an_order_that_opencode_refused_is_tried_again_and_one_that_it_took_is_n
 
 /// A provider refuses the key of OpenCode: the call returns at once and names the task that waits for a key.
 #[tokio::test]
-async fn a_command_whose_provider_refuses_the_credentials_is_answered_at_once() {
+async fn a_command_returns_at_once_when_the_provider_refuses_the_credentials() {
     let populated = Populated::of_sessions(Settings::default()).await;
     let fixture = &populated.fixture;
     let method = method_named("opencode.sessions.command");
@@ -219,7 +219,7 @@ async fn a_command_whose_provider_refuses_the_credentials_is_answered_at_once() 
 
 /// A symbolic link in the workspace can change its target while the prompt waits for its turn.
 #[tokio::test]
-async fn files_that_an_order_names_are_looked_at_again_when_its_turn_begins() {
+async fn files_of_a_native_prompt_are_checked_again_when_its_turn_starts() {
     let populated = Populated::of_sessions(Settings::default()).await;
     let fixture = &populated.fixture;
     let outside = tempfile::tempdir().expect("there is a disk");
@@ -282,7 +282,7 @@ async fn files_that_an_order_names_are_looked_at_again_when_its_turn_begins() {
 
 /// It is unknown what an MCP server does with its arguments, so they need the capability to run a shell.
 #[tokio::test]
-async fn arguments_of_a_command_of_which_nothing_is_known_are_for_those_who_may_run_a_shell() {
+async fn arguments_of_mcp_and_shell_commands_need_the_shell_capability() {
     for session_shell in [true, false] {
         let fixture = Fixture::start_with(Settings { session_shell, ..Settings::default() }).await;
         fixture.fake.project(|project| {

@@ -41,7 +41,7 @@ async fn asked_in_the_end(fixture: &Fixture, seen: &mut usize, method: &Method) 
 }
 
 #[tokio::test]
-async fn a_notification_changes_what_it_says_and_asks_for_nothing_else() {
+async fn a_notification_makes_its_change_and_no_other_request() {
     let looks = Populated::with_places(Settings::default()).await;
     for method in agent_methods() {
         for version in ProtocolVersion::ALL {
@@ -76,7 +76,7 @@ async fn a_notification_changes_what_it_says_and_asks_for_nothing_else() {
 
 /// OpenCode refuses, is not running, or returns an invalid answer.
 #[tokio::test]
-async fn a_notification_that_fails_is_answered_with_nothing_as_well() {
+async fn a_failed_notification_is_answered_with_204_as_well() {
     let populated = Populated::with_places(Settings::default()).await;
     let fixture = &populated.fixture;
     for method in agent_methods().filter(|method| method.effect != Effect::Read) {

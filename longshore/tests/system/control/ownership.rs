@@ -21,7 +21,7 @@ pub(crate) fn answer_every_prompt(fixture: &Fixture) {
 }
 
 #[tokio::test]
-async fn every_method_refuses_the_session_of_another_before_opencode_hears_of_it() {
+async fn every_method_refuses_the_session_of_another_without_asking_opencode() {
     let fixture = Fixture::start().await;
     answer_every_prompt(&fixture);
     let hers = fixture.session_of(&fixture.ada, "hers").await;
@@ -122,7 +122,7 @@ async fn settled(fixture: &Fixture, client: &RawClient, session: &str) {
 
 /// OpenCode itself would write to the message or part of that id in any session.
 #[tokio::test]
-async fn the_names_of_anothers_messages_reach_nothing() {
+async fn message_ids_of_another_caller_have_no_effect() {
     let fixture = Fixture::start().await;
     answer_every_prompt(&fixture);
     let hers = fixture.session_of(&fixture.ada, "hers").await;
@@ -195,7 +195,7 @@ async fn the_names_of_anothers_messages_reach_nothing() {
 
 /// OpenCode created the fork, and its answer was lost.
 #[tokio::test]
-async fn a_fork_whose_answer_is_lost_is_not_left_to_others() {
+async fn a_fork_whose_answer_is_lost_belongs_to_its_caller() {
     let fixture = Fixture::start().await;
     let hers = fixture.session_of(&fixture.ada, "hers").await;
     let his = fixture.session_of(&fixture.bob, "his").await;
@@ -226,7 +226,7 @@ async fn a_fork_whose_answer_is_lost_is_not_left_to_others() {
 
 /// A fork of another session has the same title and the same time.
 #[tokio::test]
-async fn a_fork_of_another_session_is_not_taken_for_one_whose_answer_is_lost() {
+async fn a_fork_of_another_session_is_not_mistaken_for_a_lost_fork() {
     let fixture = Fixture::start().await;
     let hers = fixture.session_of(&fixture.ada, "hers").await;
     let his = fixture.session_of(&fixture.bob, "his").await;
@@ -246,7 +246,7 @@ async fn a_fork_of_another_session_is_not_taken_for_one_whose_answer_is_lost() {
 }
 
 #[tokio::test]
-async fn a_fork_is_its_makers_at_once() {
+async fn a_fork_belongs_to_its_caller_at_once() {
     let fixture = Fixture::start().await;
     let hers = fixture.session_of(&fixture.ada, "hers").await;
     fixture.fake.quiet().await;

@@ -304,11 +304,11 @@ async fn every_name(version: ProtocolVersion) {
 }
 
 #[tokio::test]
-async fn no_name_leads_to_another_route_on_1_0() {
+async fn no_name_reaches_another_route_in_1_0() {
     every_name(ProtocolVersion::V1).await;
 }
 
 #[tokio::test]
-async fn no_name_leads_to_another_route_on_0_3() {
+async fn no_name_reaches_another_route_in_0_3() {
     every_name(ProtocolVersion::V03).await;
 }

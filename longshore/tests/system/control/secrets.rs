@@ -47,7 +47,7 @@ fn check_told(what: &str, reported: &Value) {
 }
 
 #[tokio::test]
-async fn no_key_or_prompt_of_opencode_is_in_any_answer() {
+async fn no_answer_contains_a_key_or_prompt_of_opencode() {
     let looks = Populated::with_places(Settings::default()).await;
     for method in agent_methods() {
         for version in ProtocolVersion::ALL {
@@ -113,7 +113,7 @@ fn audited(lines: &Lines) -> Vec<String> {
 
 /// The log of bodies is switched on.
 #[tokio::test]
-async fn one_line_for_each_change_none_for_a_look_and_no_payload_in_any() {
+async fn the_audit_log_has_one_entry_for_each_change_and_no_payload() {
     let settings = Settings { payload_log: true, ..Settings::default() };
     let looks = Populated::with_places(settings.clone()).await;
     for method in agent_methods() {

@@ -41,7 +41,7 @@ fn message_id(body: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_session_is_shared_as_the_guide_has_it() {
+async fn a_session_is_shared_as_in_the_guide() {
     let fixture = Fixture::start().await;
     fixture.session("ses_a");
     let body = example("opencode.sessions.share").replace("<session_id>", "ses_a");
@@ -64,7 +64,7 @@ async fn a_session_is_shared_as_the_guide_has_it() {
 }
 
 #[tokio::test]
-async fn a_workspace_of_git_is_made_as_the_guide_has_it() {
+async fn a_git_workspace_is_created_as_in_the_guide() {
     let body = example("opencode.workspaces.create");
     let opencode = |fixture: &Fixture| RawClient::new(fixture.fake.url(), "nobody asks for it");
     for (is_curl, version) in

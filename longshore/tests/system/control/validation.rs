@@ -96,17 +96,17 @@ async fn every_mistake(version: ProtocolVersion) {
 }
 
 #[tokio::test]
-async fn every_mistake_is_told_by_its_field_on_1_0() {
+async fn every_mistake_names_its_field_in_1_0() {
     every_mistake(ProtocolVersion::V1).await;
 }
 
 #[tokio::test]
-async fn every_mistake_is_told_by_its_field_on_0_3() {
+async fn every_mistake_names_its_field_in_0_3() {
     every_mistake(ProtocolVersion::V03).await;
 }
 
 #[tokio::test]
-async fn parameters_that_are_no_object_are_refused() {
+async fn parameters_that_are_not_an_object_are_refused() {
     let fixture = Fixture::start().await;
     let mut seen = 0;
     fixture.arrived(&mut seen);
@@ -126,7 +126,7 @@ async fn parameters_that_are_no_object_are_refused() {
 
 /// In 0.3 the parameters of a list may be in `query`; in 1.0 `query` is an unknown name.
 #[tokio::test]
-async fn paging_is_by_limit_only_and_a_query_is_taken_on_0_3_only() {
+async fn paging_is_by_limit_only_and_a_query_is_accepted_in_0_3_only() {
     let fixture = Fixture::start().await;
     fixture.session("ses_good");
     let mut seen = 0;

@@ -23,7 +23,7 @@ fn runtime() -> Runtime {
 }
 
 #[test]
-fn clients_that_are_cut_off_leave_no_task_and_no_timer_behind() {
+fn interrupted_clients_leave_no_task_and_no_timer_behind() {
     let (of_gateway, of_test) = (runtime(), runtime());
     let fake = of_test.block_on(async { fixture::fake() });
     let gateway = of_gateway.block_on(TestGateway::start_with(&fake, Options::default()));

@@ -66,7 +66,7 @@ fn names_in(folder: &Path) -> BTreeSet<String> {
 }
 
 #[test]
-fn every_recording_is_replayed_or_no_turn() {
+fn every_recording_is_replayed_or_listed_as_no_turn() {
     let mut accounted = BTreeSet::new();
     let no_turns = NO_TURN.iter().map(|(name, _)| name);
     for name in REPLAYED.iter().chain(WITH_A_HAND).chain(no_turns) {
@@ -88,7 +88,7 @@ fn every_recording_is_replayed_or_no_turn() {
 
 /// A recording that is replayed has a snapshot, and a snapshot of a recording is of one that is replayed.
 #[test]
-fn every_replayed_recording_has_its_snapshot() {
+fn every_replayed_recording_has_a_snapshot() {
     let snapshots = names_in(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/system/replay/snapshots"));
     for name in REPLAYED.iter().chain(WITH_A_HAND) {
         assert!(snapshots.contains(*name), "{name} has no snapshot");

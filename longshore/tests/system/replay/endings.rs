@@ -57,7 +57,7 @@ async fn restart_sigterm_fails_the_turn_and_keeps_what_was_seen() {
 }
 
 #[tokio::test]
-async fn a_model_that_does_not_exist_fails_the_turn_without_a_stack() {
+async fn an_unknown_model_fails_the_turn_without_a_stack_trace() {
     let fixture = Fixture::new().await;
     let play = Play::new("error_model_not_found").only_prompts(&[1]);
     fixture.fake.play(&play);
@@ -67,7 +67,7 @@ async fn a_model_that_does_not_exist_fails_the_turn_without_a_stack() {
 }
 
 #[tokio::test]
-async fn an_agent_that_does_not_exist_fails_the_turn_though_no_idle_comes() {
+async fn an_unknown_agent_fails_the_turn_without_an_idle_event() {
     let fixture = Fixture::new().await;
     let play = Play::new("error_model_not_found").only_prompts(&[2]);
     fixture.fake.play(&play);
@@ -101,7 +101,7 @@ async fn permission_abort_ends_the_ask_with_the_turn() {
 }
 
 #[tokio::test]
-async fn a_task_that_asks_can_be_canceled_and_the_next_turn_works() {
+async fn an_asking_task_can_be_canceled_and_the_next_turn_works() {
     let fixture = Fixture::new().await;
     fixture.fake.play(&Play::new("permission_once"));
     let asked = fixture.send_until_asked("remove it").await;
@@ -115,7 +115,7 @@ async fn a_task_that_asks_can_be_canceled_and_the_next_turn_works() {
 }
 
 #[tokio::test]
-async fn a_canceled_turn_is_over_before_the_next_prompt_goes_out() {
+async fn a_canceled_turn_ends_before_the_next_prompt_is_sent() {
     let fixture = Fixture::new().await;
     let gate = Gate::new();
     // The abort is answered at once, but the session stays busy until the gate opens.

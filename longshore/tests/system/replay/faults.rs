@@ -69,7 +69,7 @@ async fn cut_event_stream(losses: &[usize], positions: &[usize]) {
 }
 
 #[tokio::test]
-async fn lines_that_are_no_events_are_survived() {
+async fn invalid_event_lines_are_ignored() {
     let fixture = Fixture::new().await;
     fixture.fake.deliver(Delivery::WithGarbage);
     fixture.fake.queue(rich_turn());
@@ -80,7 +80,7 @@ async fn lines_that_are_no_events_are_survived() {
 
 /// The connection is alive and brings nothing but heartbeats: only the limit on turns helps.
 #[tokio::test]
-async fn heartbeats_without_events_end_at_the_limit_of_the_turn() {
+async fn heartbeats_without_events_end_at_the_turn_timeout() {
     let fake = FakeOpenCode::start_with(Setup { heartbeat: Duration::from_millis(50), ..Setup::default() });
     let mut options = Options::default();
     options.engine.turn_timeout = Some(Duration::from_secs(1));
@@ -113,7 +113,7 @@ async fn a_stalled_event_stream_is_replaced() {
 
 /// The prompt arrived and the answer to it did not: the message list says so, and it is not sent twice.
 #[tokio::test]
-async fn a_prompt_whose_answer_is_lost_is_followed_and_not_sent_again() {
+async fn a_prompt_whose_answer_is_lost_is_not_sent_again() {
     let fixture = Fixture::new().await;
     fixture.fake.fault_once("POST", "/prompt_async", Fault::CutAfter);
     fixture.fake.queue(Turn::new().text("alpha bravo", 3));
@@ -124,7 +124,7 @@ async fn a_prompt_whose_answer_is_lost_is_followed_and_not_sent_again() {
 
 /// The prompt never arrived: the task says that nothing is known of it, and it is not sent twice.
 #[tokio::test]
-async fn a_prompt_that_is_lost_on_the_way_fails_the_task() {
+async fn a_lost_prompt_fails_the_task() {
     let fixture = Fixture::new().await;
     fixture.fake.fault_once("POST", "/prompt_async", Fault::CutBefore);
     let seen = fixture.send("go").await;
@@ -139,7 +139,7 @@ async fn a_prompt_that_is_lost_on_the_way_fails_the_task() {
 
 /// The session was deleted between two turns: the context goes on in a new one.
 #[tokio::test]
-async fn a_session_that_opencode_forgot_is_replaced() {
+async fn a_session_that_opencode_deleted_is_replaced() {
     let fixture = Fixture::new().await;
     let first = fixture.send("one").await;
     fixture.fake.quiet().await;
@@ -151,7 +151,7 @@ async fn a_session_that_opencode_forgot_is_replaced() {
 
 /// OpenCode is killed and started again in the middle of a reply, or between a tool call and the reply to it.
 #[tokio::test]
-async fn an_opencode_that_dies_during_the_turn_fails_it_when_it_is_back() {
+async fn an_opencode_that_dies_during_a_turn_fails_the_turn_after_its_restart() {
     let gate = Gate::new;
     let (in_reply, after_tool) = (gate(), gate());
     let cases = [
@@ -184,7 +184,7 @@ async fn an_opencode_that_dies_during_the_turn_fails_it_when_it_is_back() {
 
 /// The gateway is stopped during the turn and another takes it up from the same store: one task, one prompt, one text.
 #[tokio::test]
-async fn a_gateway_that_is_replaced_during_the_turn_loses_nothing() {
+async fn a_gateway_that_is_replaced_during_a_turn_loses_nothing() {
     let fake = FakeOpenCode::start();
     let store: std::sync::Arc<dyn longshore_engine::port::Store> =
         std::sync::Arc::new(longshore_store::memory());
@@ -219,7 +219,7 @@ async fn a_gateway_that_is_replaced_during_the_turn_loses_nothing() {
 
 /// Control calls that fail once in the middle of a turn are asked again.
 #[tokio::test]
-async fn a_list_that_cannot_be_read_at_first_is_read_again() {
+async fn a_failed_read_of_the_message_list_is_retried() {
     for fault in [
         Fault::Status(500),
         Fault::CutBefore,
@@ -330,7 +330,7 @@ async fn opencode_fails_at_everything() {
 }
 
 #[tokio::test]
-async fn opencode_takes_requests_and_never_answers() {
+async fn opencode_accepts_requests_and_never_answers() {
     let fixture = impatient_fixture().await;
     fixture.fake.fault_always("*", "", Fault::Hang);
     assert_snapshot("opencode_hangs", &answers(&fixture).await);

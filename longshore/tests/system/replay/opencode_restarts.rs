@@ -38,7 +38,7 @@ async fn until_it_waits(stream: &mut Frames) -> Vec<Frame> {
 }
 
 #[tokio::test]
-async fn another_version_goes_on_with_the_conversation() {
+async fn another_version_of_opencode_continues_the_session() {
     let fixture = Fixture::new().await;
     let first = fixture.send("one").await;
     fixture.fake.kill().await;
@@ -58,7 +58,7 @@ async fn another_version_goes_on_with_the_conversation() {
 
 /// In the middle of a text, and what comes back knows nothing of the session.
 #[tokio::test]
-async fn another_one_that_forgot_its_sessions_fails_the_turn_and_takes_the_next() {
+async fn an_opencode_that_lost_its_sessions_fails_the_turn_and_accepts_the_next() {
     let fixture = Fixture::new().await;
     let gate = Gate::new();
     fixture.fake.queue(Turn::new().text("alpha ", 1).hold(&gate).text("lost", 1));
@@ -83,7 +83,7 @@ async fn another_one_that_forgot_its_sessions_fails_the_turn_and_takes_the_next(
 
 /// A turn that ended while nobody looked is told from the messages of the new one.
 #[tokio::test]
-async fn what_ended_before_the_replacement_is_complete() {
+async fn a_turn_that_ended_before_the_restart_of_opencode_is_complete() {
     let fixture = Fixture::new().await;
     let gate = Gate::new();
     fixture.fake.queue(Turn::new().text("alpha bravo", 2).finish("stop").hold(&gate));
@@ -101,7 +101,7 @@ async fn what_ended_before_the_replacement_is_complete() {
 
 /// A message that comes while OpenCode is away: its task says that it waits, and it is prompted once.
 #[tokio::test]
-async fn a_turn_begins_when_opencode_is_back() {
+async fn a_turn_starts_when_opencode_is_back() {
     for is_known in [false, true] {
         let fixture = fixture_with_short_timeout().await;
         let context = if is_known { Some(fixture.send("one").await.context().to_owned()) } else { None };

@@ -158,7 +158,7 @@ async fn c01_a_task_that_returns_immediately_finishes() {
 }
 
 #[tokio::test]
-async fn c02_a_follow_up_on_a_task_that_waits_is_kept_with_what_became_of_it() {
+async fn c02_a_follow_up_on_a_waiting_task_is_stored_with_its_outcome() {
     let cases = [
         (unauthorized(), "AUTH_REQUIRED", "try again"),
         (Turn::new().guarded_tool(Tool::bash("rm x", "")).text("done", 1), "INPUT_REQUIRED", "once"),
@@ -183,7 +183,7 @@ async fn c02_a_follow_up_on_a_task_that_waits_is_kept_with_what_became_of_it() {
 }
 
 #[tokio::test]
-async fn c03_a_follow_up_that_names_only_its_task_stays_in_its_context_and_session() {
+async fn c03_a_follow_up_with_only_a_task_id_stays_in_its_context_and_session() {
     for binding in BOTH {
         let fixture = Fixture::new().await;
         fixture.fake.queue(unauthorized());
@@ -197,7 +197,7 @@ async fn c03_a_follow_up_that_names_only_its_task_stays_in_its_context_and_sessi
 }
 
 #[tokio::test]
-async fn c04_events_are_listened_to_before_the_prompt_goes_out() {
+async fn c04_the_event_stream_is_open_before_the_prompt_is_sent() {
     for binding in BOTH {
         let fixture = Fixture::new().await;
         // All is said and over before the answer to the prompt is read.
@@ -213,7 +213,7 @@ async fn c04_events_are_listened_to_before_the_prompt_goes_out() {
 
 /// More than the peer has slots for, twice: none hangs, and none keeps its place.
 #[tokio::test]
-async fn c05_many_streams_at_once_all_complete_and_leave_nothing_occupied() {
+async fn c05_many_streams_at_once_all_complete_and_free_their_slots() {
     const STREAMS: usize = 24;
     let fixture = Fixture::new().await;
     for round in 0..2 {
@@ -250,7 +250,7 @@ async fn c05_many_streams_at_once_all_complete_and_leave_nothing_occupied() {
 
 /// Several texts, and files of which OpenCode writes texts of its own into the user's message.
 #[tokio::test]
-async fn c06_what_the_user_sent_never_comes_back_as_the_agents_words() {
+async fn c06_parts_of_the_user_are_never_shown_as_the_reply() {
     for binding in BOTH {
         let fixture = Fixture::new().await;
         std::fs::write(fixture.fake.workspace().join("README.md"), "read me").expect("a file can be written");
@@ -302,7 +302,7 @@ async fn c07_spaces_and_newlines_at_the_borders_of_parts_survive() {
 }
 
 #[tokio::test]
-async fn c08_the_ask_of_a_sub_agent_is_seen_and_answered_on_the_task_that_it_works_for() {
+async fn c08_an_ask_of_a_sub_agent_is_answered_on_the_parent_task() {
     for binding in BOTH {
         let fixture = Fixture::new().await;
         let play = Play::new("task_permission");
@@ -316,7 +316,7 @@ async fn c08_the_ask_of_a_sub_agent_is_seen_and_answered_on_the_task_that_it_wor
 }
 
 #[tokio::test]
-async fn c09_a_unary_send_returns_at_the_ask_and_a_turn_that_takes_too_long_is_stopped_at_opencode() {
+async fn c09_a_unary_send_returns_at_an_ask_and_a_timed_out_turn_is_aborted() {
     for binding in BOTH {
         let fake = FakeOpenCode::start();
         let mut options = Options::default();
@@ -338,7 +338,7 @@ async fn c09_a_unary_send_returns_at_the_ask_and_a_turn_that_takes_too_long_is_s
 }
 
 #[tokio::test]
-async fn c10_the_task_of_a_unary_send_is_found_and_canceled_while_it_runs() {
+async fn c10_the_task_of_a_unary_send_can_be_found_and_canceled() {
     for binding in BOTH {
         let fixture = Fixture::new().await;
         let gate = Gate::new();
@@ -360,7 +360,7 @@ async fn c10_the_task_of_a_unary_send_is_found_and_canceled_while_it_runs() {
 }
 
 #[tokio::test]
-async fn c11_a_clean_end_of_the_event_stream_is_no_end_of_the_turn() {
+async fn c11_a_clean_end_of_the_event_stream_does_not_end_the_turn() {
     for (binding, lose) in
         BOTH.into_iter().flat_map(|binding| [(binding, 0), (binding, 4), (binding, usize::MAX)])
     {
@@ -377,7 +377,7 @@ async fn c11_a_clean_end_of_the_event_stream_is_no_end_of_the_turn() {
 }
 
 #[tokio::test]
-async fn c12_what_was_said_in_earlier_steps_stays_and_each_part_is_apart() {
+async fn c12_texts_of_earlier_steps_stay_and_parts_are_separate() {
     for binding in BOTH {
         let fixture = Fixture::new().await;
         let turn = Turn::new().text("First I look.", 3).tool(Tool::bash("ls", "x\n"));
@@ -419,7 +419,7 @@ async fn c13_the_usage_of_a_turn_is_the_sum_of_its_steps() {
 }
 
 #[tokio::test]
-async fn c14_every_status_has_its_time_and_lists_go_by_it() {
+async fn c14_every_status_has_a_timestamp_and_lists_are_sorted_by_it() {
     for binding in BOTH {
         let fixture = Fixture::new().await;
         let mut tasks = Vec::new();
@@ -476,7 +476,7 @@ async fn c15_no_task_stays_working_after_a_restart() {
 }
 
 #[tokio::test]
-async fn c16_canceling_a_message_that_waits_lets_no_other_run_beside_the_one_that_runs() {
+async fn c16_canceling_a_waiting_message_starts_no_second_turn() {
     for binding in BOTH {
         let fixture = Fixture::new().await;
         let gate = Gate::new();
@@ -505,7 +505,7 @@ async fn c16_canceling_a_message_that_waits_lets_no_other_run_beside_the_one_tha
 }
 
 #[tokio::test]
-async fn c17_a_cancel_keeps_the_conversation_in_its_session() {
+async fn c17_a_cancel_keeps_the_context_in_its_session() {
     for binding in BOTH {
         let fixture = Fixture::new().await;
         let gate = Gate::new();
@@ -522,7 +522,7 @@ async fn c17_a_cancel_keeps_the_conversation_in_its_session() {
 }
 
 #[tokio::test]
-async fn c18_a_conversation_whose_session_was_deleted_goes_on_in_another() {
+async fn c18_a_context_whose_session_was_deleted_continues_in_another() {
     for binding in BOTH {
         let fixture = Fixture::new().await;
         let first = binding.send(fixture.client(), &message("message-1", "one")).await;
@@ -544,7 +544,7 @@ async fn c18_a_conversation_whose_session_was_deleted_goes_on_in_another() {
 
 /// There is no limit on silence: a stream says that it is there, and ends with its task only.
 #[tokio::test]
-async fn c19_a_stream_on_which_nothing_happens_says_so_and_never_ends_in_silence() {
+async fn c19_an_idle_stream_sends_keep_alives_and_does_not_end() {
     for binding in BOTH {
         let fake = FakeOpenCode::start();
         let options = Options { keep_alive: Duration::from_millis(50), ..Options::default() };
@@ -570,7 +570,7 @@ async fn c19_a_stream_on_which_nothing_happens_says_so_and_never_ends_in_silence
 }
 
 #[tokio::test]
-async fn c20_ids_envelopes_and_filters_that_are_wrong_are_refused_and_not_read_as_something_else() {
+async fn c20_invalid_ids_envelopes_and_filters_are_refused() {
     let fixture = Fixture::new().await;
     let client = fixture.client();
     let call = |body: Value| async move {

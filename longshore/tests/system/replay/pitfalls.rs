@@ -59,7 +59,7 @@ async fn a_failure_without_any_idle_ends_the_turn() {
 
 /// 3: the stream of one directory is read, and re-read lists fill a gap; the lossy global stream is never used.
 #[tokio::test]
-async fn events_come_from_the_directory_and_a_reconnect_reads_everything_again() {
+async fn events_are_read_per_directory_and_a_reconnect_reads_all_lists_again() {
     let fixture = Fixture::new().await;
     let gate = Gate::new();
     fixture.fake.queue(Turn::new().text("alpha bravo ", 4).hold(&gate).text("charlie", 2));
@@ -87,7 +87,7 @@ async fn events_come_from_the_directory_and_a_reconnect_reads_everything_again()
 
 /// 4: what was streamed during a gap is readable only when the part ends; then it is whole and in order.
 #[tokio::test]
-async fn text_streamed_before_the_reader_came_arrives_when_the_part_ends() {
+async fn text_that_was_streamed_during_a_gap_arrives_when_its_part_ends() {
     let fixture = Fixture::new().await;
     fixture.fake.queue(Turn::new().text("alpha bravo charlie delta echo foxtrot", 12));
     // Seven events come before the first delta; three deltas are heard, four are lost, five are heard again.
@@ -140,7 +140,7 @@ async fn a_silent_model_is_aborted_when_the_turn_has_taken_too_long() {
 
 /// 8: an ask that an abort left in OpenCode's list is not taken for one of the next turn.
 #[tokio::test]
-async fn an_ask_left_behind_by_an_abort_is_not_asked_again() {
+async fn an_ask_that_an_abort_left_behind_is_not_asked_again() {
     let fixture = Fixture::new().await;
     fixture.fake.queue(Turn::new().guarded_tool(Tool::bash("rm x", "")));
     let asked = fixture.send_until_asked("go").await;
@@ -202,7 +202,7 @@ async fn two_messages_in_one_context_are_two_turns_one_after_the_other() {
 
 /// 11: a turn that somebody else runs in the same session is not taken for ours.
 #[tokio::test]
-async fn the_replies_to_another_prompt_are_not_ours() {
+async fn replies_to_a_prompt_of_another_client_are_ignored() {
     let fixture = Fixture::new().await;
     let gate = Gate::new();
     fixture.fake.queue(Turn::new().text("ours", 1).hold(&gate));
@@ -231,7 +231,7 @@ async fn the_replies_to_another_prompt_are_not_ours() {
 
 /// 13: the provider's address, headers and body come with its error and go no further.
 #[tokio::test]
-async fn what_a_provider_says_in_an_error_is_filtered() {
+async fn secrets_in_provider_errors_are_removed() {
     let fixture = Fixture::new().await;
     let data = json!({
         "message": "no credit for key sk-proj-4242424242424242424242 at https://provider.example/v1/chat?key=hunter2 \
@@ -252,7 +252,7 @@ async fn what_a_provider_says_in_an_error_is_filtered() {
 
 /// 14: the stream is drained also while no client reads, so OpenCode's memory does not grow.
 #[tokio::test]
-async fn the_stream_is_drained_while_the_client_does_not_read() {
+async fn the_event_stream_is_drained_while_the_client_does_not_read() {
     let fixture = Fixture::new().await;
     let text: Vec<String> = (0..4_000).map(|word| format!("word {word} of many ").repeat(5)).collect();
     fixture.fake.queue(Turn::new().deltas(text.clone()));
@@ -266,7 +266,7 @@ async fn the_stream_is_drained_while_the_client_does_not_read() {
 
 /// 15: a prompt for JSON breaks the message list of its session for good; turns there go on and end all the same.
 #[tokio::test]
-async fn a_session_whose_messages_cannot_be_listed_is_used_and_nothing_is_made_up() {
+async fn a_session_without_a_readable_message_list_still_works() {
     let fixture = Fixture::new().await;
     fixture.fake.fault_always("GET", "/message", Fault::Status(400));
     fixture.fake.queue(Turn::new().text("alpha bravo charlie", 6));
@@ -281,7 +281,7 @@ async fn a_session_whose_messages_cannot_be_listed_is_used_and_nothing_is_made_u
 
 /// 17: only ids of OpenCode's own form are put into a path, so a wrong one is never a 500 of OpenCode.
 #[tokio::test]
-async fn an_id_that_is_none_of_opencodes_is_never_put_into_a_path() {
+async fn an_invalid_session_id_never_reaches_opencode() {
     let fixture = Fixture::new().await;
     for (number, id) in ["abc", "msg_0123456789ab", "ses/../x", "status"].into_iter().enumerate() {
         let mut params = message(&format!("message-{number}"), "go");
@@ -294,7 +294,7 @@ async fn an_id_that_is_none_of_opencodes_is_never_put_into_a_path() {
 
 /// 18: a directory that is no repository has no snapshots and no diffs, and a turn needs none.
 #[tokio::test]
-async fn a_turn_works_outside_of_a_git_repository() {
+async fn a_turn_works_outside_a_git_repository() {
     let fixture = Fixture::new().await;
     assert!(fixture.fake.workspace().ancestors().all(|directory| !directory.join(".git").exists()));
     fixture.fake.queue(Turn::new().tool(Tool::bash("ls", "x\n")).text("alpha", 1));

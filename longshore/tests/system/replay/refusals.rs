@@ -226,7 +226,7 @@ fn sparse(file: &str, bytes: usize) {
 }
 
 #[tokio::test]
-async fn directories_out_of_bounds() {
+async fn directories_outside_the_workspace_are_refused() {
     let workspace = GuardedWorkspace::new().await;
     workspace.furnish();
     let wishes = [
@@ -278,7 +278,7 @@ async fn directories_out_of_bounds() {
 }
 
 #[tokio::test]
-async fn directories_that_are_no_paths() {
+async fn directories_that_are_not_paths_are_refused() {
     let workspace = GuardedWorkspace::new().await;
     workspace.furnish();
     let long = "x/".repeat(5000);
@@ -312,7 +312,7 @@ async fn directories_that_are_no_paths() {
 
 /// The one that the context began with stays.
 #[tokio::test]
-async fn another_directory_in_a_context_that_has_one() {
+async fn another_directory_in_the_same_context_is_refused() {
     let workspace = GuardedWorkspace::new().await;
     workspace.furnish();
     for metadata in [json!({"opencode": {"directory": "in"}}), json!({"iac_code": {"cwd": "in"}})] {
@@ -323,7 +323,7 @@ async fn another_directory_in_a_context_that_has_one() {
 }
 
 #[tokio::test]
-async fn files_out_of_bounds() {
+async fn files_outside_the_workspace_are_refused() {
     let workspace = GuardedWorkspace::new().await;
     workspace.furnish();
     let inside = |rest: &str| format!("file://{}/{rest}", workspace.fixture.fake.directory());
@@ -381,7 +381,7 @@ async fn files_out_of_bounds() {
 
 /// The limits are lower than usual, since megabytes take their time.
 #[tokio::test]
-async fn parts_that_are_too_large() {
+async fn parts_above_the_configured_limits_are_refused() {
     let mut options = Options::default();
     let rules = &mut options.engine.intake;
     (rules.max_text_bytes, rules.max_inline_bytes, rules.max_file_bytes) = (1000, 5000, 25_000);
@@ -419,7 +419,7 @@ async fn parts_that_are_too_large() {
 
 /// As it is without a word in the configuration.
 #[tokio::test]
-async fn parts_that_are_larger_than_the_usual_limits() {
+async fn parts_above_the_default_limits_are_refused() {
     let workspace = GuardedWorkspace::new().await;
     sparse(&workspace.inside("large.txt"), MIB + 1);
     sparse(&workspace.inside("large.png"), 25 * MIB + 1);
@@ -434,7 +434,7 @@ async fn parts_that_are_larger_than_the_usual_limits() {
 }
 
 #[tokio::test]
-async fn parts_of_a_wrong_type() {
+async fn parts_of_a_wrong_type_are_refused() {
     let workspace = GuardedWorkspace::new().await;
     write(&workspace.inside("notes.txt"), "inside");
     write(&workspace.inside("latin.txt"), b"\xff\xfe");
@@ -485,7 +485,7 @@ async fn parts_of_a_wrong_type() {
 }
 
 #[tokio::test]
-async fn data_where_the_gateway_takes_none() {
+async fn data_parts_are_refused_when_switched_off() {
     let mut options = Options::default();
     options.engine.intake.data_parts = false;
     let workspace = GuardedWorkspace::with(options).await;
@@ -500,7 +500,7 @@ async fn data_where_the_gateway_takes_none() {
 
 /// What OpenCode offers is looked up now and then, and not again for a name that it just did not have.
 #[tokio::test]
-async fn what_opencode_does_not_have() {
+async fn unknown_models_agents_and_workspaces_are_refused() {
     let workspace = GuardedWorkspace::new().await;
     let model = |provider: &str, model: &str| {
         with_metadata(json!({"shared": {"model": {"providerID": provider, "modelID": model}}}))
@@ -532,7 +532,7 @@ async fn what_opencode_does_not_have() {
 }
 
 #[tokio::test]
-async fn wishes_that_cannot_be_read() {
+async fn invalid_metadata_is_refused() {
     let workspace = GuardedWorkspace::new().await;
     let model = |model: Value| with_metadata(json!({"shared": {"model": model}}));
     let mut cases = vec![
@@ -563,7 +563,7 @@ async fn wishes_that_cannot_be_read() {
 }
 
 #[tokio::test]
-async fn sessions_that_are_not_the_callers() {
+async fn sessions_of_other_callers_are_refused() {
     let workspace = GuardedWorkspace::new().await;
     let theirs = workspace.fixture.gateway.other_client.rpc("SendMessage", message("message-theirs", "go")).await;
     assert_eq!(theirs.result()["task"]["status"]["state"], "TASK_STATE_COMPLETED");
@@ -617,7 +617,7 @@ async fn sessions_that_are_not_the_callers() {
 }
 
 #[tokio::test]
-async fn output_that_the_caller_could_not_use() {
+async fn unsupported_output_modes_are_refused() {
     let workspace = GuardedWorkspace::new().await;
     let accepting = |modes: Value| {
         let mut params = message("message-refused", "go");
@@ -638,7 +638,7 @@ async fn output_that_the_caller_could_not_use() {
 }
 
 #[tokio::test]
-async fn extensions_that_were_not_activated() {
+async fn metadata_of_inactive_extensions_is_refused() {
     let workspace = GuardedWorkspace::new().await;
     workspace.furnish();
     let gated = |fields: &str, metadata: Value| Case {
@@ -671,7 +671,7 @@ async fn extensions_that_were_not_activated() {
 }
 
 #[tokio::test]
-async fn extensions_that_the_gateway_requires() {
+async fn messages_without_a_required_extension_are_refused() {
     let mut options = Options::default();
     options.deployment.required_extensions = vec![Extension::StreamHints];
     let fake = FakeOpenCode::start();

@@ -26,7 +26,7 @@ async fn check_served(installation: &Installation, message: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_wait_it_is_refused_and_says_by_whom_and_what_to_do() {
+async fn a_used_data_directory_is_refused_with_its_process_and_a_suggestion() {
     let (_fake, installation) = installation();
     let first = installation.start(&[]).await;
     let (status, log) = installation.launch(&[]).ended().await;
@@ -42,7 +42,7 @@ async fn without_a_wait_it_is_refused_and_says_by_whom_and_what_to_do() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_waits_for_the_first_to_end_and_takes_over() {
+async fn a_second_gateway_waits_for_the_first_and_takes_over() {
     let (_fake, installation) = installation();
     let mut first = installation.start(&[]).await;
     check_served(&installation, "by the first").await;
@@ -58,7 +58,7 @@ async fn it_waits_for_the_first_to_end_and_takes_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_is_refused_when_the_first_does_not_end_in_that_time() {
+async fn a_second_gateway_is_refused_after_its_wait() {
     let (_fake, installation) = installation();
     let first = installation.start(&[]).await;
     let began = Instant::now();
@@ -75,7 +75,7 @@ async fn it_is_refused_when_the_first_does_not_end_in_that_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_is_told_to_end_while_it_waits_does_so_at_once() {
+async fn a_waiting_gateway_ends_at_once_on_sigterm() {
     let (_fake, installation) = installation();
     let first = installation.start(&[]).await;
     let mut second = installation.launch(&["--lock-wait", "3600"]);
@@ -88,7 +88,7 @@ async fn who_is_told_to_end_while_it_waits_does_so_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gateway_has_its_directory_until_its_opencode_has_ended() {
+async fn a_gateway_keeps_its_data_directory_until_its_opencode_has_ended() {
     let installation = Installation::managing("stubborn");
     let mut first = installation.start(&[]).await;
     first.signal(Signal::INT);

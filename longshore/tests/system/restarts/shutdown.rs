@@ -68,7 +68,7 @@ impl StalledClient {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_does_not_read_holds_the_end_for_the_grace_and_no_longer() {
+async fn a_client_that_does_not_read_delays_the_shutdown_by_the_grace_period_only() {
     let mut stalled = StalledClient::start(&["--shutdown-grace", "1.5"]).await;
     let signaled = Instant::now();
     stalled.gateway.signal(Signal::TERM);
@@ -85,7 +85,7 @@ async fn a_client_that_does_not_read_holds_the_end_for_the_grace_and_no_longer()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_is_told_twice_does_not_wait_and_leaves_the_turn_all_the_same() {
+async fn a_second_signal_ends_the_gateway_at_once_and_keeps_the_turn() {
     let mut stalled = StalledClient::start(&["--shutdown-grace", "3600"]).await;
     stalled.gateway.signal(Signal::TERM);
     stalled.reads.read_to_end().await;
@@ -109,7 +109,7 @@ enum Moment {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gateway_that_is_told_to_end_while_it_starts_ends_and_loses_nothing() {
+async fn a_gateway_that_is_stopped_during_its_start_ends_and_loses_nothing() {
     const TASKS: usize = 20;
     let (fake, gate) = (FakeOpenCode::start(), Gate::new());
     fake.otherwise(vec![Turn::new().text("Half.", 1).hold(&gate).text(" Whole.", 1)]);
@@ -159,7 +159,7 @@ async fn a_gateway_that_is_told_to_end_while_it_starts_ends_and_loses_nothing() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_opencode_that_was_about_to_start_ends_with_its_gateway() {
+async fn an_opencode_that_is_still_starting_ends_with_its_gateway() {
     let installation = Installation::managing("mute");
     let mut gateway = installation.launch(&[]);
     gateway.says("Starting OpenCode").await;
@@ -172,7 +172,7 @@ async fn an_opencode_that_was_about_to_start_ends_with_its_gateway() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_was_left_running_is_the_next_starts_also_when_that_is_told_to_end() {
+async fn an_opencode_that_kept_running_is_taken_over_even_after_an_interrupted_start() {
     for (signal, stays) in [(Signal::TERM, true), (Signal::INT, false)] {
         let installation = Installation::managing("");
         let mut gateway = installation.start(&[]).await;

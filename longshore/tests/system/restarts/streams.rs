@@ -112,7 +112,7 @@ struct Gates {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sigterm_in_the_middle_of_fifty_streams_costs_their_clients_nothing() {
+async fn clients_of_fifty_streams_lose_nothing_when_the_gateway_restarts() {
     let scenarios: Vec<Scenario> = (0..CLIENTS).map(Scenario).collect();
     let gates = Gates::default();
     let fake = FakeOpenCode::start();

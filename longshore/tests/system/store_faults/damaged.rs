@@ -8,7 +8,7 @@ use crate::store_faults::data_dir::DataDir;
 use crate::store_faults::gateway::{Gateway, end_of, task_of, text_of, until_text};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_damaged_task_ends_with_a_reason_and_the_others_go_on() {
+async fn a_damaged_task_fails_with_a_reason_and_the_others_continue() {
     let (data_dir, fake) = (DataDir::plain(), FakeOpenCode::start());
     let gateway = Gateway::start(&data_dir, &fake).await;
     let gates = [Gate::new(), Gate::new(), Gate::new()];

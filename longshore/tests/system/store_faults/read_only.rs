@@ -14,12 +14,12 @@ use crate::store_faults::data_dir::DataDir;
 use crate::store_faults::gateway::{Gateway, check_numbers, end_of, rest, task_of, text_of, until_text};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_start_on_a_read_only_place_says_so() {
+async fn a_start_on_a_read_only_directory_says_so() {
     a_start_says_so(|has_data| DataDir::read_only(|data| prepare(data, has_data))).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_start_where_nobody_may_write_says_so() {
+async fn a_start_in_a_write_protected_directory_says_so() {
     a_start_says_so(|has_data| DataDir::guarded(|data| prepare(data, has_data))).await;
 }
 
@@ -46,7 +46,7 @@ async fn a_start_says_so(data_dir: impl Fn(bool) -> DataDir) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_becomes_read_only_is_told_and_comes_back() {
+async fn a_store_that_becomes_read_only_is_reported_and_recovers() {
     let (directory, fake) = (tempfile::tempdir().expect("a directory"), FakeOpenCode::start());
     let file = directory.path().join("longshore.db");
     let store = Arc::new(SqliteStore::open(&file, Durability::Process).expect("a new store"));

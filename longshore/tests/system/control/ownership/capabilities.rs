@@ -21,7 +21,7 @@ fn assert_lacks_capability(answer: &Answer, version: ProtocolVersion, method: &M
 }
 
 #[tokio::test]
-async fn a_method_that_needs_a_capability_is_for_credentials_that_have_it() {
+async fn a_method_is_refused_without_its_capability() {
     let fixture = Fixture::start().await;
     let mut seen = 0;
     requests_since(&fixture, &mut seen);
@@ -63,7 +63,7 @@ async fn a_method_that_needs_a_capability_is_for_credentials_that_have_it() {
 }
 
 #[tokio::test]
-async fn without_any_capability_ones_own_sessions_are_ones_own() {
+async fn own_sessions_need_no_capability() {
     let fixture = Fixture::start().await;
     answer_every_prompt(&fixture);
     let own = fixture.session_of(&fixture.eve, "eves").await;
@@ -80,7 +80,7 @@ async fn without_any_capability_ones_own_sessions_are_ones_own() {
 /// The gateway with credentials from its environment: the single token has every capability, the others have those of
 /// the list.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_one_token_of_a_gateway_may_do_everything() {
+async fn the_single_token_of_a_gateway_has_every_capability() {
     const LIST: &str = r#"[
         {"scheme": "bearer", "token": "plain-token-0123456789abcdef", "principal": "plain", "credential_id": "p-1"},
         {"scheme": "bearer", "token": "claim-token-0123456789abcdef", "principal": "claims", "capabilities": ["session_claim"]}

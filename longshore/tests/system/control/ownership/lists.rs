@@ -39,7 +39,7 @@ async fn family(fixture: &Fixture, root: &str, name: &str) -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn lists_and_statuses_show_ones_own_and_what_one_may_take() {
+async fn lists_show_own_sessions_and_those_that_may_be_claimed() {
     let fixture = Fixture::start().await;
     let hers = fixture.session_of(&fixture.ada, "hers").await;
     let his = fixture.session_of(&fixture.bob, "his").await;
@@ -63,7 +63,7 @@ async fn lists_and_statuses_show_ones_own_and_what_one_may_take() {
 
 /// The sessions of others are left out before the limit is applied.
 #[tokio::test]
-async fn ones_own_is_found_behind_many_of_others() {
+async fn own_sessions_are_found_behind_many_of_others() {
     let fixture = Fixture::start().await;
     let his = fixture.session_of(&fixture.bob, "his").await;
     for number in 0..450 {
@@ -81,7 +81,7 @@ async fn ones_own_is_found_behind_many_of_others() {
 }
 
 #[tokio::test]
-async fn the_session_of_a_sub_agent_is_that_of_whom_it_works_for() {
+async fn a_child_session_belongs_to_the_owner_of_its_root() {
     let fixture = Fixture::start().await;
     let hers = fixture.session_of(&fixture.ada, "hers").await;
     fixture.fake.quiet().await;

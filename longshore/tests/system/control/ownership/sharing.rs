@@ -45,7 +45,7 @@ async fn check_looks(fixture: &Fixture, hers: &str) {
 }
 
 #[tokio::test]
-async fn shared_reads_let_all_look_and_the_owner_change() {
+async fn shared_reads_let_all_read_and_the_owner_change() {
     let fixture = fixture(SessionGuard::SharedReads).await;
     let hers = fixture.session_of(&fixture.ada, "hers").await;
     fixture.fake.quiet().await;
@@ -101,7 +101,7 @@ async fn shared_lets_all_change_and_the_owner_prompt() {
 
 /// The first caller that changes the session owns it and may prompt there. Others may still change it.
 #[tokio::test]
-async fn where_all_is_shared_the_first_to_change_what_is_nobodys_owns_it() {
+async fn where_all_is_shared_the_first_change_claims_an_unowned_session() {
     let fixture = fixture(SessionGuard::Shared).await;
     fixture.session("ses_free");
     let (unshare, prompt) = (method_named("opencode.sessions.unshare"), method_named("opencode.sessions.prompt_async"));

@@ -26,7 +26,7 @@ fn only_finds(asked: &[String], session: &str, about: &str) {
 }
 
 #[tokio::test]
-async fn who_may_not_take_them_neither_sees_nor_changes_them() {
+async fn callers_that_may_not_claim_neither_see_nor_change_unowned_sessions() {
     let fixture = Fixture::start().await;
     add_unowned_session(&fixture, "ses_free").await;
     let before = fixture.fake.messages("ses_free");
@@ -53,7 +53,7 @@ async fn who_may_not_take_them_neither_sees_nor_changes_them() {
 }
 
 #[tokio::test]
-async fn a_look_takes_nothing_and_a_change_takes_them_for_good() {
+async fn a_read_claims_nothing_and_a_change_claims_for_good() {
     let fixture = Fixture::start().await;
     answer_every_prompt(&fixture);
     let (cal, get) = (client_of_cal(&fixture), method_named("opencode.sessions.get"));
@@ -93,7 +93,7 @@ fn change(method: &Method) -> (&'static str, &'static str) {
 }
 
 #[tokio::test]
-async fn what_fails_upstream_takes_nothing() {
+async fn a_failed_change_claims_nothing() {
     let fixture = Fixture::start().await;
     answer_every_prompt(&fixture);
     let (cal, get) = (client_of_cal(&fixture), method_named("opencode.sessions.get"));
@@ -132,7 +132,7 @@ async fn what_fails_upstream_takes_nothing() {
 
 /// The task was created before OpenCode was asked, and belongs to its caller.
 #[tokio::test]
-async fn an_order_takes_a_session_with_its_task_also_when_it_fails() {
+async fn a_native_prompt_claims_its_session_even_when_it_fails() {
     let fixture = Fixture::start().await;
     let (cal, get) = (client_of_cal(&fixture), method_named("opencode.sessions.get"));
     let prompt = method_named("opencode.sessions.prompt_async");

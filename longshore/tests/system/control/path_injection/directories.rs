@@ -123,7 +123,7 @@ async fn refused(client: &RawClient, method: &'static Method, field: &str, value
 }
 
 #[tokio::test]
-async fn only_worktrees_that_opencode_made_can_be_removed_or_reset() {
+async fn only_worktrees_of_opencode_can_be_removed_or_reset() {
     let protected = ProtectedDirectories::prepare().await;
     let fixture = &protected.fixture;
     let create = method_named("opencode.worktrees.create");
@@ -189,7 +189,7 @@ async fn only_worktrees_that_opencode_made_can_be_removed_or_reset() {
 
 /// A workspace that contains the root cannot be removed, by any spelling of its id.
 #[tokio::test]
-async fn the_workspace_that_the_gateway_works_in_cannot_be_removed() {
+async fn the_workspace_of_the_gateway_cannot_be_removed() {
     let protected = ProtectedDirectories::prepare().await;
     let fixture = &protected.fixture;
     let root = protected.root().to_string_lossy().into_owned();
