@@ -1,4 +1,4 @@
-//! Asks that outlive their gateway, that die with their OpenCode, or that nobody answers in time.
+//! Asks that survive their gateway, that end with their OpenCode, or that nobody answers in time.
 
 use longshore_testkit::gateway::{Setup, kill};
 
@@ -8,7 +8,7 @@ use crate::frames::{check_log, explanation, state_of, task_id};
 use crate::harness::{Harness, LONGSHORE};
 use crate::upstream::Agreement;
 
-/// A permission, a question, and the permission of a sub-agent, with the answers to them.
+/// A permission, a question, and the permission of a sub-agent, with their answers.
 const ASKS: [(Binding, By, &str, Answer<'static>); 3] = [
     (Binding::JsonRpc, By::Words, "scn:bash cmd=\"touch kept\" scn:text n=2", Answer::Reply("once")),
     (
@@ -25,7 +25,7 @@ const ASKS: [(Binding, By, &str, Answer<'static>); 3] = [
     ),
 ];
 
-/// Tasks that wait for the answers to all of [`ASKS`], and the ids of what they ask.
+/// Starts tasks that wait for the answers to all of [`ASKS`]. Returns them with the ids of their asks.
 async fn ask_all(harness: &mut Harness) -> Vec<(AskingTask, String)> {
     let mut waiting = Vec::new();
     for (binding, _, prompt, _) in ASKS {
@@ -64,7 +64,7 @@ async fn an_ask_survives_a_killed_gateway() {
 #[tokio::test(flavor = "multi_thread")]
 async fn long_an_ask_ends_with_its_opencode() {
     let (mut harness, _model) = Harness::with_own_model().await;
-    // A gateway that lives notices it at once, one that died as well when it comes back.
+    // A running gateway notices it at once, one that died as well at its restart.
     for gateway_dies in [false, true] {
         let waiting = ask_all(&mut harness).await;
         let old = harness.opencode.pid();
@@ -105,7 +105,7 @@ async fn long_an_unanswered_ask_is_rejected_at_its_deadline() {
         .env("A2A_INTERRUPT_REQUEST_TTL_SECONDS", "1")
         .env("A2A_INTERRUPT_REQUEST_TOMBSTONE_TTL_SECONDS", "5");
     let mut harness = Harness::start(setup).await;
-    // Credentials are waited for as long.
+    // A task waits for credentials equally long.
     let unpaid = "scn:auth body=\"no such key\"";
     let refused = harness.client.send(&message(unpaid)).await;
     assert_eq!(state_of(&refused), "AUTH_REQUIRED", "{refused:#}");
@@ -127,7 +127,7 @@ async fn long_an_unanswered_ask_is_rejected_at_its_deadline() {
         expired.push((prompt, answer, task, request));
     }
     for (prompt, answer, task, request) in expired {
-        // The record of it is kept for a while, and nothing tells when that is over.
+        // The gateway remembers an expired ask for a while; nothing shows when that time is over.
         let deadline = tokio::time::Instant::now() + PATIENCE;
         loop {
             let late = harness.answer_by_method(&request, answer).await.expect_err("it is too late");

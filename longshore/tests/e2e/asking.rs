@@ -1,4 +1,4 @@
-//! Turns that ask: how a client hears of an ask, and the three ways in which it answers.
+//! Turns that ask, and the three ways in which a client answers.
 
 use longshore_testkit::raw::Frame;
 use serde_json::{Value, json};
@@ -11,23 +11,23 @@ use crate::upstream::Agreement;
 const INTERRUPT: &str = "urn:opencode-a2a:extension:interactive-interrupt:v1";
 const RECOVERY: &str = "urn:opencode-a2a:extension:interrupt-recovery:v1";
 
-/// How an answer is given.
+/// How a client answers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum By {
-    /// The method of the extension.
+    /// By the method of the extension.
     Method,
-    /// A plain message with a text.
+    /// By a plain message with a text.
     Words,
-    /// A plain message with a data part.
+    /// By a plain message with a data part.
     Data,
 }
 
-/// What is answered.
+/// The answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Answer<'a> {
     Reply(&'a str),
     RejectBecause(&'a str),
-    /// For each question what is chosen.
+    /// The choices for each question.
     Choose(&'a [&'a [&'a str]]),
     Dismiss,
 }
@@ -68,7 +68,7 @@ impl Answer<'_> {
         }
     }
 
-    /// What everybody is told of the ask that was answered so.
+    /// The outcome of the ask in the stream.
     fn outcome(self) -> &'static str {
         match self {
             Self::Reply("once" | "always") | Self::Choose(_) => "replied",
@@ -88,12 +88,12 @@ impl Answer<'_> {
 #[derive(Debug)]
 pub(crate) struct AskingTask {
     pub(crate) task: String,
-    /// Where its log stood when it asked.
+    /// The position of its log at the ask.
     cursor: u64,
 }
 
 impl AskingTask {
-    /// Of a stream that ended, or was left, at an ask. The tool call that asks may be shown once more behind it.
+    /// From a stream that ended at an ask. The tool call that asks may be repeated after it.
     pub(crate) fn of(frames: &[Frame]) -> Self {
         let last = frames.last().expect("a stream has a frame");
         let reported = frames.iter().rev().find_map(state);
@@ -103,12 +103,12 @@ impl AskingTask {
 }
 
 impl Harness {
-    /// Sends a prompt by a client that knows no extension. Its stream closes at the ask.
+    /// Sends a prompt by a client without extensions. Its stream closes at the ask.
     pub(crate) async fn until_asked(&self, message: &Value) -> AskingTask {
         AskingTask::of(&self.client.stream(message).await.rest().await)
     }
 
-    /// The open asks, as a client finds them that knows no task.
+    /// The open asks, as a client without a task id finds them.
     pub(crate) async fn listed(&self) -> Vec<Value> {
         let client = self.client.activating(&[RECOVERY]);
         let mut listed = Vec::new();
@@ -119,7 +119,7 @@ impl Harness {
         listed
     }
 
-    /// The ids of the task's open asks, the oldest first, once there are that many.
+    /// Waits until the task has this many open asks. Returns their ids, the oldest first.
     pub(crate) async fn open_asks(&self, task: &str, count: usize) -> Vec<String> {
         let deadline = tokio::time::Instant::now() + PATIENCE;
         loop {
@@ -141,7 +141,7 @@ impl Harness {
         Ok(())
     }
 
-    /// Answers the ask and gives the task when it asks again or has ended.
+    /// Answers the ask, and returns the task when it asks again or has ended.
     pub(crate) async fn answer(
         &self,
         asking: &mut AskingTask,
@@ -165,7 +165,7 @@ impl Harness {
         }
     }
 
-    /// Plays a turn that asks all this at once, each in these words, and answers the newest first.
+    /// Plays a turn with these asks, all open at the same time, and answers the newest first.
     pub(crate) async fn play_asking(&self, prompt: &str, by: By, asks: &[(&str, Answer<'_>)]) -> Played {
         let task = match by {
             By::Method => self.play_by_method(prompt, asks).await,
@@ -178,7 +178,7 @@ impl Harness {
         played
     }
 
-    /// By a client that knows asks: its stream stays open and says everything that it needs.
+    /// A client with the extension: its stream stays open and has all details.
     async fn play_by_method(&self, prompt: &str, asks: &[(&str, Answer<'_>)]) -> String {
         let mut stream = with_interrupts(&self.client).stream(&message(prompt)).await;
         let mut asked = Vec::new();
@@ -211,7 +211,7 @@ impl Harness {
         task
     }
 
-    /// By a client that knows no extension: its stream closes at the ask, and its answer brings the rest.
+    /// A client without extensions: its stream closes at the ask, and the message that answers it returns the rest.
     async fn play_by_message(&self, prompt: &str, by: By, asks: &[(&str, Answer<'_>)]) -> String {
         let mut asking = self.until_asked(&message(prompt)).await;
         let requests = self.open_asks(&asking.task, asks.len()).await;
@@ -222,14 +222,14 @@ impl Harness {
             if open > 1 {
                 self.assert_ambiguous_text_refused(&asking.task, &requests[..open]).await;
             }
-            // Words can answer the only ask alone.
+            // A text can answer only a single open ask.
             let by = if open > 1 { By::Data } else { by };
             task = self.answer(&mut asking, request, by, answer).await;
         }
         asking.task
     }
 
-    /// A word alone does not say which ask is meant: it is refused with a list of them.
+    /// A text does not say which of several asks it answers: it is refused with a list of them.
     async fn assert_ambiguous_text_refused(&self, task: &str, open: &[String]) {
         let unclear = message_on(task, &json!({"text": "once"}));
         let refused = self.client.try_send(&unclear).await.expect_err("nobody knows which is meant");
@@ -239,7 +239,7 @@ impl Harness {
         }
     }
 
-    /// The whole log of a task that ends by itself, held against every rule. Nothing is asked any more.
+    /// The checked log of a task that ends by itself. No ask is left open.
     pub(crate) async fn finished(&self, prompt: &str, task: &str) -> Played {
         let frames = self.client.resume(task, 0).await.rest().await;
         let played = self.check(prompt, frames, Agreement::Whole).await;
@@ -247,13 +247,13 @@ impl Harness {
         played
     }
 
-    /// Fails when anybody still asks, here or at OpenCode.
+    /// Fails if an ask is open, in the gateway or in OpenCode.
     pub(crate) async fn assert_no_open_asks(&self, name: &str) {
         assert_eq!(self.listed().await, Vec::<Value>::new(), "{name}: asks are still listed");
         assert_eq!(self.opencode.asks().await, Vec::<String>::new(), "{name}: OpenCode still asks");
     }
 
-    /// Fails unless an answer to an ask that was closed is refused, whichever way it comes.
+    /// Fails unless an answer to a closed ask is refused, by the method and by a message.
     pub(crate) async fn assert_ask_not_found(&self, name: &str, task: &str, request: &str, answer: Answer<'_>) {
         let late = self.answer_by_method(request, answer).await.expect_err("nothing is asked any more");
         assert_eq!(late.reason(), "INTERRUPT_REQUEST_NOT_FOUND", "{name}: {}", late.body);
@@ -263,17 +263,17 @@ impl Harness {
     }
 }
 
-/// The client, as one that knows asks.
+/// The client with the extension for asks.
 pub(crate) fn with_interrupts(client: &Client) -> Client {
     client.activating(&[INTERRUPT])
 }
 
-/// What the frame says of an ask, for clients that know asks.
+/// The details of an ask in a frame.
 pub(crate) fn interrupt(frame: &Frame) -> Option<&Value> {
     frame.json.pointer("/statusUpdate/metadata/shared/interrupt")
 }
 
-/// `asked` or `resolved`, of a frame that tells of an ask.
+/// `asked` or `resolved`, if the frame is about an ask.
 pub(crate) fn phase(frame: &Frame) -> Option<&str> {
     interrupt(frame)?["phase"].as_str()
 }

@@ -1,4 +1,4 @@
-//! A gateway whose OpenCode is configured otherwise than that of the demo, with a model that outlives the gateway.
+//! A gateway whose OpenCode has another configuration than the demo, with a model that outlives the gateway.
 
 use std::net::SocketAddr;
 
@@ -12,12 +12,12 @@ use crate::client::Client;
 use crate::harness::{Harness, LONGSHORE};
 
 impl Harness {
-    /// `longshore serve` with these flags. `change` changes OpenCode's configuration before it is read.
+    /// `longshore serve` with these flags. `change` changes OpenCode's configuration before OpenCode reads it.
     pub(crate) async fn configured(flags: &[&str], change: impl FnOnce(&mut Value)) -> (Self, DemoModel) {
         Self::configured_with(|setup| flags.iter().fold(setup, Setup::flag), change).await
     }
 
-    /// The same, set up by `prepare`.
+    /// The same, with a setup that `prepare` changes.
     pub(crate) async fn configured_with(
         prepare: impl FnOnce(Setup) -> Setup,
         change: impl FnOnce(&mut Value),

@@ -16,7 +16,7 @@ use crate::model_log;
 
 const MODEL_SELECTION: &str = "urn:opencode-a2a:extension:model-selection:v1";
 
-/// A picture of eight by eight points.
+/// A PNG image of eight by eight pixels.
 const PICTURE: &str = "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAWElEQVR42m3KkQIAIAwFwIfDcBiGYRgOwzAMwzAchmHYZ/YDOz4A\
 cM5572OMOedSSmttjAEiYuYQQkpJRGqtvfc5p93XWjC7qsLse2+Y/ZwDs997Yfb33gfNdD8BaC9hKQAAAABJRU5ErkJggg==";
 const PICTURE_SHA256: &str = "35bbecb47d27de3be833738ff7839fdc8ed132359f6f6caffb143386b657c5dd";
@@ -25,7 +25,7 @@ const PICTURE_SHA256: &str = "35bbecb47d27de3be833738ff7839fdc8ed132359f6f6caffb
 const ROPE: &str = "ninety fathoms of rope\n";
 const ROPE_BASE64: &str = "bmluZXR5IGZhdGhvbXMgb2Ygcm9wZQo=";
 
-/// The bytes of the picture.
+/// The bytes of the image.
 fn picture() -> Vec<u8> {
     let mut bits = 0_u32;
     let mut filled = 0;
@@ -273,7 +273,7 @@ async fn files_of_a_message_reach_the_model() {
     assert_eq!(model.journal().turns().len(), 14, "each of the messages was prompted once");
 }
 
-/// What the model was asked in the turn whose prompt begins with these words.
+/// The request to the model in the turn whose prompt begins with these words.
 async fn seen(harness: &Harness, words: &str) -> Value {
     let mut asked = model_log::turns(&harness.opencode).await;
     asked.retain(|asked| asked["prompt"].as_str().is_some_and(|prompt| prompt.lines().next() == Some(words)));

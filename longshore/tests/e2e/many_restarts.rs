@@ -1,4 +1,4 @@
-//! Gateways come and go; of the OpenCode that they manage there is one, and none when it is stopped.
+//! Restarts of the gateway: there is always exactly one managed OpenCode, and none after `longshore stop`.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use crate::harness::Harness;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Waits until nothing runs but this: OpenCode runs short programs of its own, such as `git`.
+/// Waits until only these processes run. OpenCode runs short programs such as `git`.
 async fn only(harness: &Harness, gateway: Option<u32>, expected: &[u32], when: &str) {
     let what = format!("{when}: {expected:?} and nothing else runs");
     until(PATIENCE, &what, || processes(harness, gateway) == expected).await;
 }
 
-/// The processes of this test, besides the gateway: whatever runs with its home. Tests beside it have their own.
+/// The processes of this test besides the gateway: those with its home in their environment.
 fn processes(harness: &Harness, gateway: Option<u32>) -> Vec<u32> {
     let data = harness.gateway.data_dir();
     let place = data.parent().expect("the data is in the directory of the test").display().to_string();
@@ -31,7 +31,7 @@ async fn long_many_restarts_of_the_gateway_leave_one_opencode_and_stop_leaves_no
     let (mut harness, _model) = Harness::with_own_model().await;
     let first = harness.opencode.pid();
     for life in 0..3 {
-        // It dies in the middle of a turn, and the next one ends in order.
+        // The gateway is killed during a turn, and the next one ends with SIGTERM.
         let mut stream = harness.client.stream(&message("scn:text n=60 delay=20 size=9")).await;
         stream.until("some text", nth_text(3)).await;
         harness.gateway.kill();
@@ -44,11 +44,11 @@ async fn long_many_restarts_of_the_gateway_leave_one_opencode_and_stop_leaves_no
         harness.restart().await;
         let gateway = harness.gateway.pid();
         only(&harness, Some(gateway), &[first], &format!("life {life}, after the next start")).await;
-        // It was taken up, not started: another gateway's child.
+        // OpenCode was taken over and not started, so it is no child of this gateway.
         assert_eq!(Holdings::of(gateway).children, [0; 0], "life {life}");
     }
 
-    // The one that is killed is replaced, and waited for.
+    // A killed OpenCode is replaced, and the gateway waits for the exit of the old one.
     kill(first);
     harness.until_opencode_is_back(first).await;
     let second = harness.opencode.pid();

@@ -1,4 +1,4 @@
-//! The official Rust client drives the gateway and the real OpenCode, over JSON-RPC and over REST.
+//! The official Rust client of A2A uses the gateway and the real OpenCode, over JSON-RPC and over REST.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use a2a_client::{A2AClient, A2AClientFactory, BoxStream, Transport};
 use futures_util::StreamExt;
 use longshore_testkit::gateway::{Gateway, Setup, TOKEN};
 
-/// No call of these tests takes longer, not even the first turn of an OpenCode that has just been started.
+/// No call takes longer, not even in the first turn of a new OpenCode.
 const PATIENCE: Duration = Duration::from_secs(45);
 
 type Client = A2AClient<Box<dyn Transport>>;
@@ -32,7 +32,7 @@ async fn the_official_client_uses_every_operation_over_both_bindings() {
         .iter()
         .map(|interface| (interface.protocol_binding.as_str(), interface.protocol_version.as_str()))
         .collect();
-    // What each line prefers comes first.
+    // The preferred binding of each version comes first.
     let expected = [
         (TRANSPORT_PROTOCOL_JSONRPC, "1.0"),
         (TRANSPORT_PROTOCOL_HTTP_JSON, "1.0"),
@@ -177,14 +177,14 @@ async fn collect(mut events: BoxStream<'static, Result<StreamResponse, A2AError>
     collected
 }
 
-/// A stream that is refused may be refused at once or by its first event.
+/// A stream may be refused at once, or by its first event.
 async fn first_event(
     opened: Result<BoxStream<'static, Result<StreamResponse, A2AError>>, A2AError>,
 ) -> Result<Option<StreamResponse>, A2AError> {
     within(opened?.next()).await.transpose()
 }
 
-/// What was asked for; a refusal is shown.
+/// The result of a call that must succeed.
 fn ok<T>(what: &str, result: Result<T, A2AError>) -> T {
     result.unwrap_or_else(|error| panic!("{what} was refused: {error:#?}"))
 }

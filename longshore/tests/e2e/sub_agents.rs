@@ -1,4 +1,4 @@
-//! Sub-agents: each is a task of its own below the one that called it, with its own stream, usage and end.
+//! Sub-agents: each is a child task with its own stream, usage and end.
 
 use longshore_testkit::raw::{self, Frame};
 use serde_json::{Value, json};
@@ -11,10 +11,10 @@ use crate::upstream::{self, Agreement, UpstreamTurn};
 const HINTS: [&str; 2] =
     ["urn:opencode-a2a:extension:stream-hints:v1", "urn:opencode-a2a:extension:session-binding:v1"];
 
-/// What the sub-agents of most tests say, letter by letter, so that one can be met while it speaks.
+/// The text of most sub-agents, written slowly, so that they can be observed.
 const ERRAND: &str = "The errand takes its time.  It brings back rope.\n";
 
-/// A root task whose sub-agent has begun, and what was seen of it.
+/// A root task whose sub-agent has started, and the frames so far.
 struct CallingTask {
     prompt: String,
     stream: Stream,
@@ -34,7 +34,7 @@ impl CallingTask {
         task_id(&self.frames[0])
     }
 
-    /// The root to its end, held against every rule.
+    /// Reads the root task to its end, and checks it.
     async fn finish(mut self, harness: &Harness) -> crate::harness::Played {
         self.frames.extend(self.stream.rest().await);
         let played = harness.check(&self.prompt, self.frames, Agreement::Whole).await;
@@ -43,12 +43,12 @@ impl CallingTask {
     }
 }
 
-/// The task of the sub-agent that the frame names.
+/// The child task that the frame names.
 fn child(frame: &Frame) -> Option<String> {
     Some(tool(frame)?["child_task_id"].as_str()?.to_owned())
 }
 
-/// A prompt that sends a sub-agent with this script, and says a word when it is back.
+/// A prompt that starts a sub-agent with this script, and adds a text afterwards.
 fn errand(script: &str) -> String {
     format!("scn:task desc=\"an errand\" prompt={} scn:text n=2", Value::from(script))
 }
@@ -57,12 +57,12 @@ fn slow_errand() -> String {
     errand(&format!("scn:text n=100 delay=40 text={}", Value::from(ERRAND)))
 }
 
-/// The task with what only those see who ask for it.
+/// The task with the metadata of extensions.
 async fn with_hints(harness: &Harness, task: &str) -> Value {
     harness.client.activating(&HINTS).get(task).await
 }
 
-/// Holds the task of a sub-agent against OpenCode's own messages of its session.
+/// Checks the task of a sub-agent against the messages of its session in OpenCode.
 async fn check_child(harness: &Harness, name: &str, task: &Value, said: &str) {
     let sessions = harness.opencode.sessions().await;
     let session = task.pointer("/metadata/shared/session/id").and_then(Value::as_str);
@@ -103,7 +103,7 @@ pub(crate) async fn a_sub_agent_is_a_task_with_its_own_stream_usage_and_end(harn
     let (root, child) = (calling.task(), calling.child.clone());
     let context = frames::context_id(&calling.frames[0]);
 
-    // Its own stream, while it runs, over both bindings; and its whole log.
+    // Its own stream during the turn over both bindings, and its whole log.
     let mut streams = Vec::new();
     for binding in [Binding::JsonRpc, Binding::Rest] {
         streams.push(harness.client.over(binding).subscribe(&child).await);
@@ -208,7 +208,7 @@ pub(crate) async fn a_sub_agent_that_fails_or_is_canceled_does_not_end_its_calle
     assert_eq!(state_of(&failed), "FAILED", "{failed:#}");
     assert!(explanation(&failed).contains("status 400"), "{failed:#}");
 
-    // Canceled alone.
+    // Only the sub-agent is canceled.
     let calling = CallingTask::begin(harness, errand("scn:forever delay=30 scn:text n=1")).await;
     let child = calling.child.clone();
     harness.client.subscribe(&child).await.until("five texts", nth_text(5)).await;
@@ -220,7 +220,7 @@ pub(crate) async fn a_sub_agent_that_fails_or_is_canceled_does_not_end_its_calle
     assert_eq!(state_of(harness.client.get(&child).await), "CANCELED");
     assert_eq!(harness.opencode.busy().await, Vec::<String>::new(), "the sub-agent was left running");
 
-    // With the root.
+    // The root is canceled.
     let prompt = format!("{} (canceled)", errand("scn:forever delay=30"));
     let calling = CallingTask::begin(harness, prompt).await;
     let (root, child) = (calling.task(), calling.child.clone());

@@ -1,4 +1,4 @@
-//! A model that says nothing more, and a gateway that does not wait for ever.
+//! A silent model, and the turn timeout.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::client::message_in;
 use crate::harness::{Harness, LONGSHORE, context};
 use crate::upstream::Agreement;
 
-/// Long enough for the first turn of an OpenCode that has just been started, on a busy machine too.
+/// Long enough for the first turn of a new OpenCode on a busy machine.
 const LIMIT: u64 = 20;
 
 #[tokio::test(flavor = "multi_thread")]

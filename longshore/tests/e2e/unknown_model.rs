@@ -24,7 +24,7 @@ async fn long_an_unknown_model_fails_the_task_and_is_named() {
         );
         assert_eq!(state_of(&task), "FAILED", "{prompt}: {task:#}");
         assert!(explanation(&task).contains("no-such-model"), "{prompt}: {task:#}");
-        // OpenCode may or may not keep the prompt; an answer to it there is none.
+        // OpenCode may or may not store the prompt; there is no answer to it.
         for turn in upstream::turns(&harness.opencode, prompt).await {
             assert_eq!(upstream::blocks_of_opencode(&turn), [], "{prompt}");
         }

@@ -1,4 +1,5 @@
-//! The bench works with the gateway as it is: its stand-in is OpenCode enough, and its clients are understood.
+//! The bench works with the current gateway: the gateway accepts the stand-in of the bench as an OpenCode, and
+//! understands the clients of the bench.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -54,7 +55,7 @@ async fn the_bench_reads_whole_streams_and_turns_in_both_versions() {
     stand_in.abort();
 }
 
-/// Which deltas are in a task. On 0.3 its status says the whole text once more.
+/// The numbers of the deltas in a task. In 0.3 the status repeats the whole text.
 fn numbers(body: &[u8]) -> BTreeSet<u64> {
     stamp::find(body).map(|stamp| stamp.number).collect()
 }

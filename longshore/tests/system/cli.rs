@@ -1,4 +1,4 @@
-//! The program as a user meets it: help, version, refusals, the token, the data directory, a start and an end.
+//! The command line: help, version, errors, the token, the data directory, start and end.
 
 mod backup;
 mod control;
@@ -87,7 +87,7 @@ fn a_missing_opencode_is_named_with_a_suggestion() {
     assert!(run.stderr.contains("--opencode-url"), "{}", run.stderr);
 }
 
-/// No OpenCode listens there: what is tested here must work without one.
+/// No OpenCode listens there. These tests must work without one.
 const ATTACHED: [&str; 5] = ["serve", "--port", "0", "--opencode-url", "http://127.0.0.1:9"];
 
 #[test]
@@ -184,7 +184,7 @@ fn everything_in_the_data_directory_is_private() {
 
 #[test]
 fn an_attached_gateway_serves_its_card_at_once() {
-    // An OpenCode that takes connections and never answers: one that the gateway waits for would keep the card away.
+    // This OpenCode accepts connections and never answers. A gateway that waited for it would not serve its card.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let opencode = format!("http://{}", silent.local_addr().unwrap());
     let sandbox = Sandbox::new();

@@ -1,4 +1,4 @@
-//! What the guide says of its examples for OpenCode's sessions, models and places.
+//! Checks for the examples of the guide about sessions, models and workspaces.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use super::document::Example;
 use super::shell::{Reply, SeedGateway};
 use crate::client::PATIENCE;
 
-/// Plays the call with these ids, in the session of the examples, and holds the id of its answer against it.
+/// Plays the call with these ids in the session of the examples, and checks the id of its answer.
 fn play(gateway: &SeedGateway, example: &Example, ids: &[(&str, &str)]) -> Reply {
     let session = [("<session_id>", gateway.session.as_str())];
     let reply = gateway.run(&example.text, &[ids, &session].concat());
@@ -18,7 +18,7 @@ fn play(gateway: &SeedGateway, example: &Example, ids: &[(&str, &str)]) -> Reply
     reply
 }
 
-/// A call that the guide has in words.
+/// Makes a call that the guide describes in prose.
 fn call(gateway: &SeedGateway, method: &str, params: &Value) -> Reply {
     post(gateway, &json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}))
 }
@@ -31,7 +31,7 @@ fn items(result: &Value) -> &[Value] {
     result["items"].as_array().unwrap_or_else(|| panic!("no items in {result:#}"))
 }
 
-/// The messages of the session of the examples, as OpenCode has them.
+/// The messages of the session of the examples in OpenCode.
 fn messages(gateway: &SeedGateway) -> Vec<Value> {
     let found = gateway.upstream(&format!("/session/{}/message", gateway.session));
     found.as_array().expect("a list of messages").clone()
@@ -45,7 +45,7 @@ fn text<'a>(value: &'a Value, setup: &str) -> &'a str {
     value.pointer(setup).and_then(Value::as_str).unwrap_or_else(|| panic!("no text at {setup} in {value:#}"))
 }
 
-/// Sends a message to be answered in the directory that the examples name.
+/// Sends a message for the directory of the examples.
 fn send_below(gateway: &SeedGateway, id: &str, words: &str, context: Option<&str>, is_awaited: bool) -> Value {
     let mut message = json!({"kind": "message", "messageId": id, "role": "user", "parts": [{"kind": "text", "text": words}]});
     if let Some(context) = context {
@@ -74,7 +74,7 @@ pub(super) fn the_busy_are_told(gateway: &mut SeedGateway, example: &Example) {
     assert_eq!(gateway.ask(&format!("/tasks/{task}:cancel"), "-X POST").status, 200);
 }
 
-/// The title is OpenCode's, which has it from its model some time after the session began.
+/// The title comes from the model, some time after the session began.
 pub(super) fn sessions_are_listed(gateway: &mut SeedGateway, example: &Example) {
     let deadline = Instant::now() + PATIENCE;
     let reported = loop {
@@ -124,7 +124,7 @@ pub(super) fn a_message_is_read(gateway: &mut SeedGateway, example: &Example) {
     assert_eq!(reported["parts"][0]["text"], said.expect("an answer has a text")["text"], "{reported:#}");
 }
 
-/// Two examples: words that nobody answers, and work for a sub-agent.
+/// Two examples: a prompt without reply, and a prompt for a sub-agent.
 pub(super) fn a_prompt_is_taken(gateway: &mut SeedGateway, example: &Example) {
     let part = example.body()["params"]["request"]["parts"][0].take();
     let mut reported = play(gateway, example, &[]).result();
@@ -148,7 +148,7 @@ pub(super) fn a_prompt_is_taken(gateway: &mut SeedGateway, example: &Example) {
     assert_eq!(asked.parent_session.as_deref(), Some(gateway.session.as_str()), "{asked:#?}");
 }
 
-/// Its name has a slash before it, as one would type it.
+/// The name of the command begins with a slash.
 pub(super) fn a_command_is_run(gateway: &mut SeedGateway, example: &Example) {
     let reported = play(gateway, example, &[]).result();
     let answer = &reported["item"];
@@ -169,13 +169,13 @@ pub(super) fn a_session_is_forked(gateway: &mut SeedGateway, example: &Example) 
     let fork = play(gateway, example, &[("<message_id>", id_of(second))]).result()["item"].take();
     assert_ne!(fork["id"], gateway.session);
     assert!(text(&fork, "/title").contains("fork"), "{fork:#}");
-    // It has what came before that message, and is the caller's.
+    // The fork has the messages before this one, and belongs to the caller.
     let copied = call(gateway, "opencode.sessions.messages.list", &json!({"session_id": fork["id"]})).result();
     let before = all.iter().position(|message| id_of(message) == id_of(second)).expect("it is one of them");
     assert_eq!(items(&copied).len(), before, "{copied:#}");
 }
 
-/// By a model of the caller's choice, and then the work goes on.
+/// The caller chooses the model, and the turn continues afterwards.
 pub(super) fn a_session_is_summarized(gateway: &mut SeedGateway, example: &Example) {
     let reported = play(gateway, example, &[]).result();
     assert_eq!(reported, json!({"ok": true, "session_id": gateway.session}));
@@ -187,7 +187,7 @@ pub(super) fn a_session_is_summarized(gateway: &mut SeedGateway, example: &Examp
 }
 
 pub(super) fn a_session_is_reverted(gateway: &mut SeedGateway, example: &Example) {
-    // The part behind the words of the first message: what is before it stays.
+    // The part after the text of the first message: earlier parts stay.
     let all = messages(gateway);
     let (message, part) = (id_of(&all[0]), text(&all[0], "/parts/1/id"));
     let reported = play(gateway, example, &[("<message_id>", message), ("<part_id>", part)]).result();
@@ -199,7 +199,7 @@ pub(super) fn a_session_is_reverted(gateway: &mut SeedGateway, example: &Example
     assert_eq!((&back["item"]["id"], back["item"].get("revert")), (&json!(gateway.session), None), "{back:#}");
 }
 
-/// An OpenCode that is kept from calling out shares nothing.
+/// An OpenCode without network access shares nothing.
 pub(super) fn sharing_is_refused_offline(gateway: &mut SeedGateway, example: &Example) {
     let error = play(gateway, example, &[]).error();
     assert_eq!((&error["code"], &error["data"]["type"]), (&json!(-32003), &json!("UPSTREAM_HTTP_ERROR")));
@@ -253,7 +253,7 @@ pub(super) fn the_project_is_told(gateway: &mut SeedGateway, example: &Example) 
     assert!(items(&all).iter().any(|project| project["id"] == reported["item"]["id"]), "{all:#}");
 }
 
-/// The OpenCode of today has no such type.
+/// The current OpenCode has no such type.
 pub(super) fn a_workspace_of_git_is_refused(gateway: &mut SeedGateway, example: &Example) {
     let error = play(gateway, example, &[]).error();
     assert_eq!((&error["code"], &error["data"]["type"]), (&json!(-32003), &json!("UPSTREAM_HTTP_ERROR")));
@@ -281,7 +281,7 @@ pub(super) fn a_worktree_is_reset(gateway: &mut SeedGateway, example: &Example) 
     assert!(!std::path::Path::new(&directory).exists(), "the worktree was not removed");
 }
 
-/// A call without an id gets no answer, and is done; pages have a most.
+/// A notification has no answer, and its change is made; pages have a maximum size.
 pub(super) fn notifications_and_limits(gateway: &mut SeedGateway) {
     let session = gateway.session.clone();
     let request = json!({"parts": [{"type": "text", "text": "Nobody answers this."}], "noReply": true});

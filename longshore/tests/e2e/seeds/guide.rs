@@ -1,4 +1,4 @@
-//! What the guide says of its examples. It is of A2A 0.3, so no example names a version.
+//! Checks for the examples of the guide. It is about A2A 0.3, so no example names a version.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use super::shell::{Reply, SeedGateway};
 
 const JSON: &str = "-H 'content-type: application/json'";
 
-/// The sent message, as the 0.3 bodies of both bindings have it.
+/// The text of the sent message, in the bodies of both bindings.
 fn text_of(body: &Value) -> &str {
     let places = ["/params/message/parts/0/text", "/message/content/0/text"];
     places.iter().find_map(|setup| body.pointer(setup)?.as_str()).expect("the example sends a text")
@@ -17,7 +17,7 @@ fn session_of(task: &Value) -> &str {
     task.pointer("/metadata/shared/session/id").and_then(Value::as_str).expect("a task tells its session")
 }
 
-/// Holds a send over REST against the guide, and gives its task when it is over. By default, such a send does not wait.
+/// Checks a send over REST, and returns its ended task. By default such a send does not wait.
 fn sent(gateway: &SeedGateway, example: &Example, reply: &Reply) -> Value {
     assert_eq!((reply.status, reply.header("a2a-version")), (200, "0.3"), "{reply:#?}");
     let task = reply.json()["task"].take();
@@ -32,7 +32,7 @@ fn sent(gateway: &SeedGateway, example: &Example, reply: &Reply) -> Value {
     ended
 }
 
-/// The model that was asked last, if it was by this text.
+/// The model of the last request with this text.
 fn asked_model(gateway: &SeedGateway, text: &str) -> String {
     let turns = gateway.model.journal().turns();
     let turn = turns.iter().rev().find(|turn| turn.prompt.contains(text));
@@ -52,20 +52,20 @@ pub(super) fn a_file_is_sent(gateway: &mut SeedGateway, example: &Example) {
     assert_eq!(reply.json()["id"], example.body()["id"]);
     let task = reply.result();
     assert_eq!((&task["kind"], &task["status"]["state"]), (&json!("task"), &json!("completed")), "{task:#}");
-    // The text and the file went to the model, and both are told as they were sent.
+    // The model received the text and the file, and the history has both as sent.
     let text = text_of(&example.body()).to_owned();
     let turns = gateway.model.journal().turns();
     let turn = turns.iter().find(|turn| turn.prompt.contains(&text)).expect("the model was asked");
     let parts = &task["history"][0]["parts"];
     let sent = &example.body()["params"]["message"]["parts"];
     assert_eq!((&parts[0], &parts[1]["file"]["name"]), (&sent[0], &sent[1]["file"]["name"]), "{task:#}");
-    // OpenCode reads such a file for the model, and says so in the prompt.
+    // OpenCode reads the file for the model, and says so in the prompt.
     let name = sent[1]["file"]["name"].as_str().expect("the file has a name");
     let file = gateway.workspace.join(name).display().to_string();
     assert!(turn.prompt.contains(&file), "{turn:#?}");
     assert!(task["metadata"]["shared"]["usage"]["total_tokens"].is_number(), "{task:#}");
     session_of(&task).clone_into(&mut gateway.session);
-    // Without a model of its own the message goes to that of OpenCode's file.
+    // Without its own model the message goes to the model of OpenCode's configuration.
     assert_eq!(asked_model(gateway, &text), "gemini-3-pro");
 }
 
@@ -80,14 +80,14 @@ pub(super) fn a_model_is_chosen(gateway: &mut SeedGateway, example: &Example) {
     sent(gateway, example, &reply);
     let wished = example.body()["metadata"]["shared"]["model"].take();
     assert_eq!(asked_model(gateway, text_of(&example.body())), wished["modelID"]);
-    // Both names must be there, or none.
+    // Both names are required, or none.
     let mut half = example.body();
     half["message"]["messageId"] = "half".into();
     half["metadata"]["shared"]["model"] = json!({"providerID": wished["providerID"]});
     assert_eq!(gateway.ask("/v1/message:send", &format!("{JSON} -d '{half}'")).status, 400);
 }
 
-/// What a status tells about an ask.
+/// The details of an ask in a status.
 fn interrupt(frame: &Value) -> Option<&Value> {
     frame.pointer("/statusUpdate/metadata/shared/interrupt")
 }
@@ -127,7 +127,7 @@ pub(super) fn a_permission_is_given(gateway: &mut SeedGateway, example: &Example
     assert_eq!((&last["status"]["state"], &last["final"]), (&json!("TASK_STATE_COMPLETED"), &json!(true)));
     assert!(gateway.workspace.join("guarded").exists(), "the command did not run");
 
-    // It is no longer open.
+    // The ask is closed.
     let again = gateway.run(&example.text, &ids).error();
     assert_eq!(again["data"]["type"], "INTERRUPT_REQUEST_NOT_FOUND", "{again:#}");
 }
@@ -147,7 +147,7 @@ pub(super) fn a_send_waits(gateway: &mut SeedGateway, example: &Example) {
     assert_eq!((&task["kind"], &task["status"]["state"]), (&json!("task"), &json!("completed")), "{task:#}");
     let said = task["artifacts"][0]["parts"][0]["text"].as_str().unwrap_or_default();
     assert!(said.contains(text_of(&example.body())), "{task:#}");
-    // It is the message of the example above, with its id: sent twice, it is one task.
+    // This is the message of the example above: sent twice, it is one task.
     assert_eq!(task["id"], gateway.rest_task);
 }
 
@@ -161,7 +161,7 @@ pub(super) fn a_task_is_followed_again(gateway: &mut SeedGateway, example: &Exam
     assert_eq!(canceled.status, 200, "{canceled:#?}");
     let last = stream.rest().pop().expect("a stream has an end");
     assert_eq!(last["statusUpdate"]["final"], true, "{last:#}");
-    // Of a task that is over there is one snapshot.
+    // A subscription to an ended task returns one snapshot.
     let [snapshot] = gateway.ask(&path, "-X GET").frames().try_into().expect("one frame");
     assert_eq!(snapshot["task"]["status"]["state"], "TASK_STATE_CANCELLED", "{snapshot:#}");
 }
@@ -205,7 +205,7 @@ pub(super) fn a_stream_has_chunks_and_an_end(gateway: &mut SeedGateway) {
         for block in blocks {
             assert!(hints.iter().any(|hint| hint["block_type"] == block), "no {block} in {frames:#?}");
         }
-        // One artifact for all, and an order for what came.
+        // All chunks belong to one artifact, and are ordered.
         assert!(chunks.iter().all(|chunk| chunk["artifactId"] == chunks[0]["artifactId"]), "{frames:#?}");
         let order: Vec<u64> = hints.iter().filter_map(|hint| hint["sequence"].as_u64()).collect();
         assert!(order.len() == hints.len() && order.is_sorted(), "{frames:#?}");
@@ -242,7 +242,7 @@ pub(super) fn versions_are_negotiated(gateway: &mut SeedGateway) {
         let reply = gateway.ask(path, arguments);
         assert_eq!((reply.status, reply.header("a2a-version")), (200, line), "{path} {arguments}");
     }
-    // The errors of the lines: an object with a type, or a list of details.
+    // The errors of the versions: an object with a type, or a list of details.
     let old = gateway.ask("/", call).error();
     assert_eq!(old["data"]["type"], "TASK_NOT_FOUND", "{old:#}");
     let new =
@@ -252,7 +252,7 @@ pub(super) fn versions_are_negotiated(gateway: &mut SeedGateway) {
     assert_eq!((&flat["type"], flat["message"].is_string()), (&json!("TASK_NOT_FOUND"), true), "{flat:#}");
     let nested = gateway.ask("/tasks/none", "").json();
     assert_eq!(nested["error"]["details"][0]["reason"], "TASK_NOT_FOUND", "{nested:#}");
-    // What is not spoken is refused before anything else is looked at.
+    // An unsupported version is refused before anything else is checked.
     let unknown = "-H 'A2A-Version: 9.9'";
     let rpc = gateway.ask("/", &format!("{unknown} {call}")).error()["data"].take();
     let rest = gateway.ask("/v1/no/such/path", unknown);
@@ -296,7 +296,7 @@ pub(super) fn health_has_the_profile(gateway: &mut SeedGateway) {
     ] {
         assert_eq!(features.pointer(setup), Some(&value), "{setup} of {features:#}");
     }
-    // Declared only where it was configured.
+    // Declared only if it was configured.
     assert_eq!(features.pointer("/execution_environment/sandbox/writable_roots"), None);
 }
 

@@ -1,4 +1,4 @@
-//! What the reference says of its examples. It is of A2A 1.0 over JSON-RPC.
+//! Checks for the examples of the reference. It is about A2A 1.0 over JSON-RPC.
 
 use serde_json::{Value, json};
 
@@ -7,12 +7,12 @@ use super::shell::{Reply, SeedGateway};
 
 const OVER: &str = "TASK_STATE_COMPLETED";
 
-/// The message of the call, or of the task, without what the server adds.
+/// The message of the call or of the task, without the fields that the server adds.
 fn sent(message: &Value) -> (&Value, &Value, &Value, &Value) {
     (&message["messageId"], &message["role"], &message["parts"], &message["metadata"])
 }
 
-/// Plays the call with these ids, and holds the id of its answer against it.
+/// Plays the call with these ids, and checks the id of its answer.
 fn play(gateway: &SeedGateway, example: &Example, ids: &[(&str, &str)]) -> Reply {
     let reply = gateway.call(&example.text, ids);
     assert_eq!((reply.status, reply.header("a2a-version")), (200, "1.0"), "{reply:#?}");
@@ -46,10 +46,10 @@ pub(super) fn the_card_is_found(gateway: &mut SeedGateway, example: &Example) {
         let modes = card["defaultInputModes"].as_array().expect("input modes");
         assert!(modes.contains(&json!(mode)), "{mode} is not in {modes:?}");
     }
-    // Ours also hands out structured tool calls.
+    // Longshore also returns structured tool calls.
     assert_eq!(card["defaultOutputModes"][0], "text/plain");
     assert!(card["securitySchemes"]["bearerAuth"].is_object(), "{card:#}");
-    // Ours may be kept for longer.
+    // The card of Longshore may be cached longer.
     assert!(reply.header("cache-control").starts_with("public, max-age="), "{reply:#?}");
     assert!(!reply.header("last-modified").is_empty(), "{reply:#?}");
     let known = format!("-H 'If-None-Match: {}'", reply.header("etag"));
@@ -118,7 +118,7 @@ pub(super) fn a_task_is_subscribed_to(gateway: &mut SeedGateway, example: &Examp
     assert_eq!(canceled.status, 200, "{canceled:#?}");
     let last = stream.rest().pop().expect("a stream has an end");
     assert_eq!(last["result"]["statusUpdate"]["status"]["state"], "TASK_STATE_CANCELED", "{last:#}");
-    // The specification's own error for a task that is over, where the reference has the one for an unknown task.
+    // The error of the specification for an ended task; the reference has the error for an unknown task.
     let over = play(gateway, example, &ids).error();
     assert_eq!(
         (&over["code"], &over["data"][0]["reason"]),
@@ -128,7 +128,7 @@ pub(super) fn a_task_is_subscribed_to(gateway: &mut SeedGateway, example: &Examp
     assert_eq!((&unknown["code"], &unknown["data"][0]["reason"]), (&json!(-32001), &json!("TASK_NOT_FOUND")));
 }
 
-/// Without push notifications, as the card says.
+/// Push notifications are not supported, as the card says.
 pub(super) fn push_is_refused(gateway: &mut SeedGateway, example: &Example) {
     let id = gateway.ended["id"].as_str().expect("a task has an id");
     let error = play(gateway, example, &[("task-id", id)]).error();
@@ -151,7 +151,7 @@ pub(super) fn the_extended_card_is_given(gateway: &mut SeedGateway, example: &Ex
     assert_eq!(closed.status, 401, "{closed:#?}");
 }
 
-/// All but the text, which ours brings as an artifact.
+/// Everything but the text, which Longshore sends as an artifact.
 pub(super) fn updates_have_the_shape(gateway: &mut SeedGateway, example: &Example) {
     let shown = example.body()["statusUpdate"].take();
     let is_working = |frame: &&Value| frame["statusUpdate"]["status"]["state"] == shown["status"]["state"];
@@ -174,7 +174,7 @@ pub(super) fn the_card_has_the_extension(gateway: &mut SeedGateway, example: &Ex
     }
 }
 
-/// The status is the word of the other seed.
+/// The status has the spelling of the other seed.
 pub(super) fn health_is_served(gateway: &mut SeedGateway) {
     let reply = gateway.ask("/health", "");
     assert_eq!((reply.status, &reply.json()["status"]), (200, &json!("ok")));
@@ -202,7 +202,7 @@ pub(super) fn a_context_keeps_its_conversation(gateway: &mut SeedGateway) {
         turns.last().is_some_and(|turn| turn.user_messages == 2),
         "the model does not know the first message"
     );
-    // A conversation stays in its directory.
+    // A context keeps its directory.
     let elsewhere = text("elsewhere", r#","metadata":{"iac_code":{"cwd":"/path/inside/workspace"}}"#);
     let error = gateway.call(&elsewhere, &ids).error();
     assert_eq!(error["code"], -32602, "{error:#}");
@@ -223,7 +223,7 @@ pub(super) fn what_is_wrong_is_refused(gateway: &mut SeedGateway) {
     let lost = r#","metadata":{"iac_code":{"cwd":"/absolute/path/to/project/nowhere"}}"#;
     let lost = message(&format!(r#""messageId":"lost","parts":[{{"text":"hi"}}]{lost}"#));
     assert_eq!(gateway.call(&lost, &[]).error()["code"], -32602);
-    // The reference has one word for it; ours has the error of the line.
+    // The reference has its own word; Longshore uses the error of the version.
     let closed = gateway.ask_with("another", "/tasks", "");
     assert_eq!((closed.status, &closed.json()["error"]["status"]), (401, &json!("UNAUTHENTICATED")));
 }

@@ -1,4 +1,4 @@
-//! Plays examples with `bash` and `curl`, as whoever reads the seed would.
+//! Plays examples with `bash` and `curl`, as a reader of the seed would.
 
 use std::io::{BufRead as _, BufReader, Lines};
 use std::path::{Path, PathBuf};
@@ -8,29 +8,29 @@ use longshore_demo_model::DemoModel;
 use longshore_testkit::gateway::{OpenCodeApi, TOKEN};
 use serde_json::Value;
 
-/// A gateway, and what the examples before this one led to.
+/// A gateway, and the results of earlier examples.
 #[derive(Debug)]
 pub(super) struct SeedGateway {
     pub(super) url: String,
     pub(super) workspace: PathBuf,
     pub(super) model: DemoModel,
-    /// The first example's session, for those that go on with one.
+    /// The session of the first example, for those that continue it.
     pub(super) session: String,
-    /// A session below the workspace, for the examples that look there.
+    /// A session in a subdirectory, for the examples that read it.
     pub(super) planner: String,
-    /// The task that the example of the same message made over REST.
+    /// The task of the same message over REST.
     pub(super) rest_task: String,
-    /// A task that is over, of the line 1.0.
+    /// An ended task of 1.0.
     pub(super) ended: Value,
-    /// What the example of a stream gave.
+    /// The frames of the example of a stream.
     pub(super) streamed: Vec<Value>,
-    /// A task that goes on until it is canceled, with its context.
+    /// A task that runs until it is canceled, with its context.
     pub(super) running: (String, String),
     opencode: OpenCodeApi,
     shell: Shell,
 }
 
-/// What an answer was.
+/// An HTTP answer.
 #[derive(Debug)]
 pub(super) struct Reply {
     pub(super) status: u16,
@@ -55,34 +55,34 @@ impl SeedGateway {
         }
     }
 
-    /// What OpenCode itself has there.
+    /// The answer of OpenCode itself.
     pub(super) fn upstream(&self, path: &str) -> Value {
         let asked = async { self.opencode.get(path).await };
         tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(asked))
     }
 
-    /// Runs the text as it is, but for what stands for something of the reader's own: the address, the token, the
-    /// paths, and what `ids` says.
+    /// Runs the text as written, with the placeholders of the reader filled in: the address, the token, the paths, and
+    /// `ids`.
     pub(super) fn run(&self, text: &str, ids: &[(&str, &str)]) -> Reply {
         self.shell.run(&self.fill(text, ids))
     }
 
-    /// The same with the body of a call of A2A 1.0, to which the seed says the headers in words.
+    /// The same with the body of a call of A2A 1.0; the seed describes its headers in prose.
     pub(super) fn call(&self, body: &str, ids: &[(&str, &str)]) -> Reply {
         self.shell.run(&self.command(body, ids))
     }
 
-    /// The same for a stream that is read while it goes on.
+    /// The same for a stream that is read while it runs.
     pub(super) fn open(&self, body: &str, ids: &[(&str, &str)]) -> Stream {
         self.shell.open(&self.command(body, ids))
     }
 
-    /// A request of our own: arguments of curl behind the address.
+    /// Runs curl with these arguments.
     pub(super) fn ask(&self, path: &str, arguments: &str) -> Reply {
         self.shell.run(&self.curl(path, arguments))
     }
 
-    /// The same with another token, or with none when it is empty.
+    /// The same with another token, or without one if it is empty.
     pub(super) fn ask_with(&self, token: &str, path: &str, arguments: &str) -> Reply {
         let credential = if token.is_empty() { String::new() } else { credential(token) };
         self.shell.run(&format!("curl -sS '{}{path}' {credential} {arguments}", self.url))
@@ -92,13 +92,13 @@ impl SeedGateway {
         self.shell.open(&self.curl(path, arguments))
     }
 
-    /// Follows a task to its end, by the resubscription of 0.3, and gives it.
+    /// Waits for the end of a task by the subscription of 0.3, and returns the task.
     pub(super) fn finished(&self, task: &str) -> Value {
         self.ask(&format!("/v1/tasks/{task}:subscribe"), "");
         self.ask(&format!("/v1/tasks/{task}"), "").json()
     }
 
-    /// Starts a task that goes on until it is canceled.
+    /// Starts a task that runs until it is canceled.
     pub(super) fn start_endless(&mut self) {
         let call = r#"{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":{
             "message":{"messageId":"endless-@","role":"ROLE_USER","parts":[{"text":"scn:forever"}]},
@@ -107,7 +107,7 @@ impl SeedGateway {
         let task = self.call(call, &[("@", &number)]).result()["task"].take();
         let text = |value: &Value| value.as_str().expect("an id").to_owned();
         self.running = (text(&task["id"]), text(&task["contextId"]));
-        // It is working once there is something to read of it.
+        // The task is WORKING once it has a text.
         let path = format!("/tasks/{}:subscribe", self.running.0);
         self.follow(&path, "").until("the first words", |frame| frame.get("artifactUpdate").is_some());
     }
@@ -149,7 +149,7 @@ impl Reply {
         serde_json::from_str(&self.body).unwrap_or_else(|_| panic!("no JSON: {self:#?}"))
     }
 
-    /// The result of a call that worked.
+    /// The result of a successful call.
     #[track_caller]
     pub(super) fn result(&self) -> Value {
         let mut answer = self.json();
@@ -157,7 +157,7 @@ impl Reply {
         answer["result"].take()
     }
 
-    /// The error of a call that was refused.
+    /// The error of a refused call.
     #[track_caller]
     pub(super) fn error(&self) -> Value {
         let mut answer = self.json();
@@ -165,14 +165,14 @@ impl Reply {
         answer["error"].take()
     }
 
-    /// What a stream said that has ended.
+    /// The frames of an ended stream.
     pub(super) fn frames(&self) -> Vec<Value> {
         assert_eq!(self.header("content-type"), "text/event-stream", "{self:#?}");
         self.body.lines().filter_map(frame).collect()
     }
 }
 
-/// `bash` with a home of its own, whose `.curlrc` has the headers kept without a change of the command.
+/// `bash` with its own home, whose `.curlrc` makes curl store the headers.
 #[derive(Debug)]
 pub(super) struct Shell {
     home: tempfile::TempDir,
@@ -214,7 +214,7 @@ fn command(home: &Path, script: &str) -> Command {
     command
 }
 
-/// A stream that is being read. Dropping it cuts the connection.
+/// A stream. Dropping it cuts the connection.
 #[derive(Debug)]
 pub(super) struct Stream {
     child: Child,
@@ -222,7 +222,7 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// Frames until one of them is wanted, with that one.
+    /// The frames up to and including the wanted one.
     pub(super) fn until(&mut self, what: &str, wanted: impl Fn(&Value) -> bool) -> Vec<Value> {
         let mut frames = Vec::new();
         for line in self.lines.by_ref() {
@@ -236,7 +236,7 @@ impl Stream {
         panic!("the stream ended before {what}: {frames:#?}");
     }
 
-    /// Every frame up to the end.
+    /// All frames up to the end.
     pub(super) fn rest(mut self) -> Vec<Value> {
         let frames = self.lines.by_ref().filter_map(|line| frame(&line.expect("a stream is text"))).collect();
         let status = self.child.wait().expect("curl ends");

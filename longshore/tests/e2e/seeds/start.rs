@@ -1,5 +1,4 @@
-//! How the guide starts everything: OpenCode by itself, and then the gateway beside it, with all that it needs from the
-//! environment.
+//! The start as in the guide: first OpenCode, then the gateway with its settings in the environment.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -45,7 +44,7 @@ async fn the_gateway_starts_as_in_the_guide() {
         filled.replace("http://127.0.0.1:4096", &opencode.url)
     };
     let shell = Shell::new();
-    // The id of the task that the example of a send makes, or finds, there.
+    // The id of the task that the example of a send creates or finds.
     let task_of = async |script: &str| -> String {
         let gateway = setup.start(script, "url ").await;
         let fill = |example: &Example, token: &str| {
@@ -53,7 +52,7 @@ async fn the_gateway_starts_as_in_the_guide() {
         };
         assert_eq!(shell.run(&fill(send, "another")).status, 401);
         let task = shell.run(&fill(send, "dev-token")).result();
-        // None of the examples switches it on.
+        // No example switches the shell on.
         let disabled = shell.run(&fill(shell_use, "dev-token")).error();
         assert_eq!(
             (&disabled["code"], &disabled["data"]["type"]),
@@ -67,7 +66,7 @@ async fn the_gateway_starts_as_in_the_guide() {
         task["id"].as_str().expect("a task has an id").to_owned()
     };
 
-    // A start after the other: what was kept is found again, and the message is not answered twice.
+    // Each start twice: stored tasks are found again, and the message is not answered twice.
     let plain = fill(&plain.text);
     assert_eq!(task_of(&plain).await, task_of(&plain).await, "by default tasks are kept");
     let database = fill(&database.text);
@@ -78,12 +77,12 @@ async fn the_gateway_starts_as_in_the_guide() {
     opencode.end().await;
 }
 
-/// A home, a workspace, and the name under which the guide knows the gateway.
+/// A home, a workspace, and the program name of the guide for the gateway.
 #[derive(Debug)]
 struct GuideSetup {
     root: TempDir,
     environment: BTreeMap<OsString, OsString>,
-    /// Of the gateway.
+    /// The port of the gateway.
     port: String,
     _model: DemoModel,
 }
@@ -106,10 +105,10 @@ impl GuideSetup {
         path.push(path_with_tools());
         let environment = demo_home(&root.path().join("home"), &model.base_url(), &path);
         let mut environment = environment.expect("a home can be made");
-        // The examples say the port in the public URL too, so it has to be known before.
+        // The public URL of the examples contains the port, so it has to be known before.
         let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
         let port = free.expect("a free port on loopback").port().to_string();
-        // One of them leaves it at the port that everybody has.
+        // One example uses the default port.
         environment.insert("A2A_PORT".into(), (&port).into());
         Self { root, environment, port, _model: model }
     }
@@ -118,7 +117,7 @@ impl GuideSetup {
         self.root.path().join("workspace")
     }
 
-    /// Runs the script until it says a line with these words, behind which a URL stands.
+    /// Runs the script until it prints a line with these words and a URL.
     async fn start(&self, script: &str, words: &str) -> Running {
         let mut command = Command::new("bash");
         command.args(["--norc", "-c", script]).current_dir(self.workspace());
@@ -136,11 +135,11 @@ impl GuideSetup {
     }
 }
 
-/// What a script started. Dropping it ends it.
+/// A running script. Dropping it kills it.
 #[derive(Debug)]
 struct Running {
     child: Child,
-    /// Held, so that what it says has somewhere to go.
+    /// Kept open, so that the script can write.
     lines: Lines<BufReader<ChildStdout>>,
     url: String,
 }
@@ -153,7 +152,7 @@ impl Running {
     }
 
     fn signal(&self, signal: Signal) {
-        // None once it has been waited for.
+        // There is no id after the exit.
         let pid = self.child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
         if let Some(group) = pid {
             let _ = kill_process_group(group, signal);

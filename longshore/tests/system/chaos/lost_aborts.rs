@@ -1,4 +1,5 @@
-//! Cancels whose abort does not reach OpenCode: the turn must not go on there, nor keep the session from the next one.
+//! A cancel whose abort does not reach OpenCode: the turn must not continue there, nor block the next turn of the
+//! session.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,10 +10,10 @@ use longshore_testkit::raw::RawClient;
 use serde_json::{Value, json};
 
 const LONGSHORE: &str = env!("CARGO_BIN_EXE_longshore");
-/// Long enough for a loaded machine; no test waits for it unless it fails.
+/// Long enough for a busy machine. Only a failing test waits this long.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// A gateway and a fake whose first turn waits for an answer, and whose later ones do not.
+/// A gateway, and a fake whose first turn asks and whose later turns do not.
 async fn stage() -> (Gateway, FakeOpenCode) {
     let fake = FakeOpenCode::start();
     fake.queue(Turn::new().text("May I? ", 1).guarded_tool(Tool::bash("make harbour", "done\n")));
@@ -31,7 +32,7 @@ async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, work).await.unwrap_or_else(|_| panic!("still waiting for {what}"))
 }
 
-/// Sends the first message, waits until it asks, and cancels it.
+/// Sends the first message, waits for its ask, and cancels the task.
 async fn cancel_at_the_ask(gateway: &Gateway) {
     let client = RawClient::new(gateway.url(), TOKEN);
     let asked = within("the ask", client.rpc("SendMessage", message("m-1", "go"))).await;
@@ -41,7 +42,7 @@ async fn cancel_at_the_ask(gateway: &Gateway) {
     assert_eq!(canceled.result()["status"]["state"], "TASK_STATE_CANCELED");
 }
 
-/// Sends the second message, which has to get its turn.
+/// Sends the second message, whose turn must run.
 async fn check_the_next_turn(gateway: &Gateway, fake: &FakeOpenCode, prompts: usize) {
     let client = RawClient::new(gateway.url(), TOKEN);
     let told = within("the next turn", client.rpc("SendMessage", message("m-2", "are you there?"))).await;
@@ -51,7 +52,7 @@ async fn check_the_next_turn(gateway: &Gateway, fake: &FakeOpenCode, prompts: us
     assert_eq!(fake.prompts().len(), prompts, "nothing was prompted twice");
 }
 
-/// The same where nobody else was in the session.
+/// The same, and no ask is left open.
 async fn check_that_nothing_is_left(gateway: &Gateway, fake: &FakeOpenCode) {
     check_the_next_turn(gateway, fake, 2).await;
     assert_eq!(fake.open_asks(), [] as [&str; 0], "nobody asks any more");
@@ -70,7 +71,7 @@ async fn an_abort_that_opencode_refuses_for_a_while_is_repeated() {
     let (gateway, fake) = stage().await;
     fake.fault_always("POST", "/abort", Fault::Status(503));
     cancel_at_the_ask(&gateway).await;
-    // Longer than a cancel waits.
+    // Longer than a cancel waits for its abort.
     tokio::time::sleep(Duration::from_millis(2_500)).await;
     fake.clear_faults();
     within("the abort", fake.requested("POST", "/abort", 1)).await;
@@ -86,7 +87,7 @@ async fn a_restarted_gateway_makes_the_abort_that_it_missed() {
     gateway.kill();
     fake.clear_faults();
     gateway.restart().await;
-    // Nobody has to say anything for that.
+    // No client has to call for that.
     within("the abort", fake.requested("POST", "/abort", 1)).await;
     within("the end of the turn", fake.quiet()).await;
     check_that_nothing_is_left(&gateway, &fake).await;
@@ -100,7 +101,7 @@ async fn a_late_abort_does_not_stop_a_turn_of_another_client() {
     gateway.kill();
     fake.clear_faults();
     let session = fake.sessions().remove(0);
-    // At OpenCode itself: stopped there, and put to other work.
+    // Another client of OpenCode aborts the turn and starts its own.
     let http = reqwest::Client::new();
     let at = |path: &str| format!("{}/session/{session}/{path}", fake.url());
     http.post(at("abort")).send().await.expect("an answer");

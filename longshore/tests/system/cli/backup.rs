@@ -1,4 +1,4 @@
-//! `longshore backup` as a user meets it. What a copy holds that is taken while turns stream is shown in `store_faults`.
+//! `longshore backup` on the command line. `store_faults::backup` tests backups during turns.
 
 #![expect(clippy::unwrap_used, reason = "a test whose surroundings fail has nothing better to say")]
 
@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use crate::cli::ATTACHED;
 use crate::cli::sandbox::{self, Sandbox, FinishedRun};
 
-/// A directory that was served once.
+/// A sandbox whose data directory was served once.
 fn served() -> Sandbox {
     let sandbox = Sandbox::new();
     sandbox.start(&ATTACHED).end(Signal::TERM);
@@ -46,13 +46,13 @@ fn a_backup_is_a_private_data_directory_that_can_be_served() {
     assert_eq!(names(&copy), ["kind", "longshore.db", "token", "workspace"]);
     assert_eq!(support::readable_by_others(&sandbox.workspace()), Vec::<std::path::PathBuf>::new());
 
-    // Beside the one that it is a copy of, which still has its own; with the same token, for the same workspace.
+    // The copy is served beside the original, with the same token and for the same workspace.
     let first = sandbox.start(&ATTACHED);
     let second = sandbox.start(&[&ATTACHED[..], &["--data-dir", "copy"]].concat());
     assert_eq!(first.value("token"), second.value("token"));
     let tasks = support::get(&format!("{}/tasks", second.value("url")), Some(&first.value("token")));
     assert_eq!(tasks.status, 200, "{}", tasks.body);
-    // And while both are served, both can be copied.
+    // Both can be backed up while they are served.
     assert_eq!(sandbox.run(&["backup", "another"]).code, Some(0));
     assert_eq!(sandbox.run(&["backup", "--data-dir", "copy", "of-the-copy"]).code, Some(0));
     assert_eq!(names(&sandbox.workspace()), ["another", "copy", "of-the-copy"]);
@@ -97,7 +97,7 @@ fn the_backup_of_a_database_elsewhere_names_it() {
 fn an_interrupted_backup_leaves_nothing_behind() {
     let sandbox = Sandbox::new();
     sandbox.start(&[&ATTACHED[..], &["--data-dir", "data"]].concat()).end(Signal::TERM);
-    // Whoever wants to read the store waits for this.
+    // The backup waits for this lock.
     let holder = rusqlite::Connection::open(sandbox.workspace().join("data/longshore.db")).unwrap();
     holder.pragma_update(None, "locking_mode", "exclusive").unwrap();
     holder.execute_batch("BEGIN EXCLUSIVE").unwrap();

@@ -1,4 +1,4 @@
-//! The methods for those who know OpenCode, from the command line to OpenCode and back.
+//! The `opencode.*` methods, from the command line to OpenCode and back.
 
 use longshore_edge::{Extension, methods_reference};
 use longshore_testkit::fake_opencode::{FakeOpenCode, Fault, Gate, PROVIDER_KEY};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::cli::sandbox::{Sandbox, PATIENCE, Running};
 
-/// A gateway in front of an OpenCode, and its owner on each line, with the extensions of these methods.
+/// A gateway in front of a fake OpenCode, and a client of its owner in each version.
 fn start_gateway(fake: &FakeOpenCode, flags: &[&str]) -> (Sandbox, Running, [RawClient; 2]) {
     let sandbox = Sandbox::new().env("A2A_BEARER_TOKEN", TOKEN);
     let url = fake.url();
@@ -46,14 +46,14 @@ async fn opencode_is_read_and_changed_in_both_versions() {
     }
 }
 
-/// Ada and cal may take what is nobody's, and bob may not.
+/// Ada and Cal may claim unowned sessions, Bob may not.
 const CALLERS: &str = r#"[
     {"scheme": "bearer", "token": "ada-token-0123456789abcdef", "principal": "ada", "capabilities": ["session_claim"]},
     {"scheme": "bearer", "token": "cal-token-0123456789abcdef", "principal": "cal", "capabilities": ["session_claim"]},
     {"scheme": "bearer", "token": "bob-token-0123456789abcdef", "principal": "bob", "capabilities": ["operator"]}
 ]"#;
 
-/// A gateway with these callers, on 0.3, which has every extension.
+/// A gateway with these callers, which speak 0.3, where every extension is active.
 fn among_callers(
     fake: &FakeOpenCode,
     name: &'static str,
@@ -69,7 +69,7 @@ fn among_callers(
     (sandbox, gateway, clients)
 }
 
-/// The setting for callers who trust each other, from the environment to what they are told.
+/// The session guard, from the environment to the answers.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_session_guard_decides_who_uses_sessions() {
     for (guard, may_look, may_change) in
@@ -88,7 +88,7 @@ async fn the_session_guard_decides_who_uses_sessions() {
     }
 }
 
-/// While a change is under way that makes a session its caller's, others are kept from it, for as long as the setting says.
+/// While a change claims a session, others are refused for as long as the setting says.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pending_claim_lasts_as_long_as_its_setting() {
     for (seconds, is_over) in [("3600", false), ("0.3", true)] {
@@ -125,7 +125,7 @@ async fn a_pending_claim_lasts_as_long_as_its_setting() {
     }
 }
 
-/// OpenCode tells the keys of its providers to whoever asks; the gateway does not.
+/// OpenCode returns the keys of its providers to every client; the gateway removes them.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_key_of_a_provider_is_shown() {
     let fake = FakeOpenCode::start();
@@ -168,7 +168,7 @@ async fn dangerous_methods_exist_only_when_switched_on() {
     }
 }
 
-/// At every level, and without a word of what was asked.
+/// At every log level, and without the text of the request.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_change_is_in_the_log_once() {
     for level in ["error", "warning", "debug"] {

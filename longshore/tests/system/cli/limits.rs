@@ -1,4 +1,4 @@
-//! What is set reaches the part that keeps it: limits, guards, metrics and logs of a gateway as it runs.
+//! Settings reach the component that uses them: limits, guards, metrics and logs of a running gateway.
 
 use longshore_edge::Extension;
 use longshore_testkit::fake_opencode::{FakeOpenCode, Fault, Gate, Turn};
@@ -14,7 +14,7 @@ fn start(sandbox: &Sandbox, flags: &[&str]) -> Running {
     sandbox.start(&[&ATTACHED[..], flags].concat())
 }
 
-/// What its owner was told at the start.
+/// The warnings that the gateway printed.
 fn warnings(gateway: Running) -> Vec<String> {
     let said = gateway.end(Signal::TERM).stderr;
     said.lines().filter_map(|line| line.strip_prefix("warning: ")).map(str::to_owned).collect()
@@ -117,7 +117,7 @@ fn a_low_file_limit_lowers_the_connection_limit() {
     assert_eq!(warnings(gateway), [expected]);
 }
 
-/// A gateway in front of an OpenCode whose turns wait at a gate.
+/// A gateway in front of a fake OpenCode whose turns wait at a gate.
 fn start_gateway(fake: &FakeOpenCode, gate: &Gate, flags: &[&str]) -> (Sandbox, Running, RawClient) {
     fake.otherwise(vec![Turn::new().hold(gate).text("Done.", 1)]);
     let sandbox = Sandbox::new().env("A2A_BEARER_TOKEN", TOKEN);
@@ -139,7 +139,7 @@ fn task(answer: &raw::Answer) -> String {
     answer.body["task"]["id"].as_str().unwrap_or_default().to_owned()
 }
 
-/// A send that is to go on in a session.
+/// Sends a message for this session.
 async fn send_into(client: &RawClient, id: &str, session: &str) -> raw::Answer {
     let mut message = raw::message(id, "hi");
     message["metadata"] = json!({"shared": {"session": {"id": session}}});
@@ -152,7 +152,7 @@ async fn a_call_beyond_the_upstream_limit_is_refused() {
     let (_here, _gateway, client) = start_gateway(&fake, &gate, &["--upstream-calls", "1"]);
     let client = client.activating(&[Extension::SessionBinding.uri()]);
     fake.fault_always("GET", "/session/ses_hangs", Fault::Hang);
-    // Whichever comes first has the only place, and keeps it.
+    // The first call occupies the only slot, and does not end.
     let refused = tokio::select! {
         refused = send_into(&client, "m1", "ses_hangs") => refused,
         refused = send_into(&client, "m2", "ses_hangs") => refused,
@@ -200,7 +200,7 @@ async fn a_turn_beyond_the_limit_waits_before_its_prompt() {
     assert_eq!(fake.prompts().len(), 2);
 }
 
-/// Of the edge, the engine, the store and the driver, one each.
+/// One metric each of the edge, the engine, the store and the driver.
 #[tokio::test(flavor = "multi_thread")]
 async fn metrics_of_every_layer_are_on_one_page() {
     let (fake, gate) = (FakeOpenCode::start(), Gate::new());

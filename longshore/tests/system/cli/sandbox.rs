@@ -1,4 +1,4 @@
-//! Runs the program in surroundings of its own, and asks it over plain HTTP.
+//! Runs the program in its own directory, home and environment, and calls it over plain HTTP.
 
 #![expect(clippy::unwrap_used, reason = "a test whose surroundings fail has nothing better to say")]
 
@@ -14,7 +14,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-/// A program that has said nothing by then will not. Generous, since tests share the machine.
+/// How long a program may print nothing. Generous, because tests share the machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 const LONGSHORE: &str = env!("CARGO_BIN_EXE_longshore");
@@ -25,7 +25,7 @@ pub(crate) struct Sandbox {
     environment: BTreeMap<&'static str, &'static str>,
 }
 
-/// A run that is over.
+/// A program that has exited.
 pub(crate) struct FinishedRun {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
@@ -48,12 +48,12 @@ impl Sandbox {
         std::fs::write(self.workspace().join(name), text).unwrap();
     }
 
-    /// Where commands run.
+    /// The working directory of the commands.
     pub(crate) fn workspace(&self) -> PathBuf {
         self.root.path().join("workspace")
     }
 
-    /// Where the data directories of this home are.
+    /// The parent of the data directories of this home.
     pub(crate) fn data(&self) -> PathBuf {
         self.root.path().join("data/longshore")
     }
@@ -63,14 +63,14 @@ impl Sandbox {
         ended(&mut self.command(arguments))
     }
 
-    /// Runs a command to its end that may write no file of more than so many blocks of 512 bytes.
+    /// Runs a command to its end that may write no file of more than this many blocks of 512 bytes.
     pub(crate) fn run_limited(&self, blocks: u32, arguments: &[&str]) -> FinishedRun {
         let limited = format!("ulimit -f {blocks} && exec \"$0\" \"$@\"");
         let mut command = self.in_sandbox(Command::new("sh"));
         ended(command.args(["-c", &limited, LONGSHORE]).args(arguments))
     }
 
-    /// Starts a command that runs on, as a process that may open so many files.
+    /// Starts a server that may open this many files.
     pub(crate) fn start_with_files(&self, files: u32, arguments: &[&str]) -> Running {
         let limited = format!("ulimit -n {files} && exec \"$0\" \"$@\"");
         let mut command = self.in_sandbox(Command::new("sh"));
@@ -78,13 +78,13 @@ impl Sandbox {
         ready(command)
     }
 
-    /// Starts a command, and waits for nothing.
+    /// Starts a command and does not wait for it.
     pub(crate) fn begin(&self, arguments: &[&str]) -> Running {
         let child = self.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         Running { child: Some(child), said: String::new() }
     }
 
-    /// Starts a command that runs on, and waits until it has said what it has to say at the start.
+    /// Starts a server, and waits until it has printed its banner.
     pub(crate) fn start(&self, arguments: &[&str]) -> Running {
         ready(self.command(arguments))
     }
@@ -108,7 +108,7 @@ impl Sandbox {
     }
 }
 
-/// Starts it, and waits until it has said what it has to say at the start.
+/// Starts the command, and waits until it has printed its banner.
 fn ready(mut command: Command) -> Running {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut running = Running { child: Some(child), said: String::new() };
@@ -135,14 +135,14 @@ fn ended(command: &mut Command) -> FinishedRun {
     }
 }
 
-/// A program that runs. Dropping it ends it.
+/// A running program. Dropping it kills it.
 pub(crate) struct Running {
     child: Option<Child>,
     said: String,
 }
 
 impl Running {
-    /// Whether it has said its last words of the start.
+    /// Whether the last line of the banner was printed.
     fn is_ready(&self) -> bool {
         let last = self.said.lines().last().unwrap_or_default();
         last.starts_with("curl ") || last.starts_with("The demo model listens on ")
@@ -162,7 +162,7 @@ impl Running {
         self.child.as_ref().unwrap().id()
     }
 
-    /// Ends it with a signal and waits for it.
+    /// Sends a signal and waits for the exit.
     pub(crate) fn end(mut self, signal: Signal) -> FinishedRun {
         let mut child = self.child.take().unwrap();
         let pid = Pid::from_child(&child);
@@ -194,13 +194,13 @@ impl Answer {
     }
 }
 
-/// One GET on a connection of its own.
+/// One GET on a new connection.
 pub(crate) fn get(url: &str, token: Option<&str>) -> Answer {
     let host = url.strip_prefix("http://").unwrap().split('/').next().unwrap();
     get_with_headers(url, &[("Host", host)], token)
 }
 
-/// The same with these headers.
+/// The same, with these headers.
 pub(crate) fn get_with_headers(url: &str, headers: &[(&str, &str)], token: Option<&str>) -> Answer {
     let (host, path) = url.strip_prefix("http://").unwrap().split_once('/').unwrap();
     let mut stream = TcpStream::connect(host).unwrap();
@@ -217,7 +217,7 @@ pub(crate) fn get_with_headers(url: &str, headers: &[(&str, &str)], token: Optio
     Answer { status, body: body.to_owned(), head: head.to_owned() }
 }
 
-/// Everything below a directory that its group or others could open.
+/// Every path below a directory that its group or others may open.
 pub(crate) fn readable_by_others(directory: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(directory).unwrap() {
@@ -232,9 +232,9 @@ pub(crate) fn readable_by_others(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The lines of a pipe, read by a thread of its own, so that waiting for one has a bound.
+/// The lines of a pipe. A thread reads them, so that waiting for a line has a time limit.
 fn lines(pipe: impl std::io::Read + Send + 'static) -> mpsc::Receiver<String> {
-    // A start says a dozen lines; a program that says more waits for the test.
+    // A banner has a dozen lines. A program that prints more blocks until the test reads.
     let (sender, receiver) = mpsc::sync_channel(64);
     std::thread::spawn(move || {
         let mut pipe = BufReader::new(pipe);

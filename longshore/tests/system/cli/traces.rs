@@ -1,4 +1,4 @@
-//! A gateway that runs tells a collector what it did, also of what it did last.
+//! A running gateway exports traces to a collector, including those of its shutdown.
 
 #![expect(clippy::unwrap_used, reason = "a test whose surroundings fail has nothing better to say")]
 
@@ -13,12 +13,12 @@ use serde_json::Value;
 use crate::cli::ATTACHED;
 use crate::cli::sandbox::Sandbox;
 
-/// Generous, since tests share the machine.
+/// Generous, because tests share the machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 const CALLER: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
-/// The head and the body of the one request that it takes.
+/// A collector that accepts one request, and returns its head and body.
 fn collector() -> (String, mpsc::Receiver<(String, String)>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
@@ -46,7 +46,7 @@ fn collector() -> (String, mpsc::Receiver<(String, String)>) {
     (endpoint, requests)
 }
 
-/// Sends a message as a part of the caller's trace, and gives the answer.
+/// Sends a message within the trace of the caller. Returns the answer.
 fn send(url: &str, token: &str) -> String {
     let address = url.strip_prefix("http://").unwrap();
     let body = r#"{"message":{"messageId":"m1","contextId":"c1","role":"ROLE_USER","parts":[{"text":"SECRET WORDS"}]},"configuration":{"returnImmediately":true}}"#;

@@ -1,4 +1,4 @@
-//! One connection to the gateway, with every byte and every way to end it in the hands of the test.
+//! One raw connection to the gateway. The test controls every byte and how the connection ends.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -7,32 +7,32 @@ use longshore_testkit::chaos::{Answering, Speaker, Spelled};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
-/// What takes longer than this hangs.
+/// An operation that takes longer hangs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-/// How long a client that has stopped reading stays. The time is the fault itself: nothing happens in it.
+/// How long a client that has stopped reading stays connected. The pause is the fault itself.
 const STALL: Duration = Duration::from_millis(40);
-/// Little room at a client that stalls, so that the gateway feels it soon.
+/// A small receive buffer, so that the gateway notices a stalled client soon.
 const RECEIVE_BYTES: u32 = 4 * 1024;
 
-/// Where the gateway is, and who may come.
+/// The address of the gateway, and a token.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target {
     pub(crate) address: SocketAddr,
     pub(crate) token: &'static str,
 }
 
-/// How a client leaves.
+/// How a client disconnects.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Disconnect {
-    /// When the answer is whole.
+    /// After the whole answer.
     AfterAnswer,
-    /// It closes the connection.
+    /// The client closes the connection.
     Fin,
-    /// It is gone: the connection is reset.
+    /// The client resets the connection.
     Reset,
-    /// It closes its own half, and waits until the gateway closes the other.
+    /// The client closes its own half, and waits until the gateway closes the other.
     HalfClose,
-    /// It stops reading, and closes the connection some time later.
+    /// The client stops reading, and closes the connection some time later.
     Stall,
 }
 
@@ -51,7 +51,8 @@ impl Target {
             .into_bytes()
     }
 
-    /// The same over HTTP/2, for a request without a body. The headers are spelled out, which every server understands.
+    /// The same over HTTP/2, for a request without a body. The header block uses literal fields, which every server
+    /// understands.
     pub(crate) fn http2_request(self, speaker: Speaker, spelled: &Spelled, cursor: Option<&str>) -> Vec<u8> {
         let pseudo = [
             (":method", spelled.verb),
@@ -62,10 +63,10 @@ impl Target {
         let pseudo = pseudo.map(|(name, value)| (name, value.to_owned()));
         let mut block = Vec::new();
         for (name, value) in pseudo.into_iter().chain(self.headers(speaker, cursor)) {
-            // A literal that is not indexed, with a literal name.
+            // A literal field without indexing, with a literal name.
             block.push(0);
             for text in [name, &value] {
-                // Lengths of more than seven bits go on in the next byte.
+                // Lengths above 126 continue in the next byte.
                 match text.len() {
                     few @ ..127 => block.push(u8::try_from(few).expect("it is less than 127")),
                     more => {
@@ -77,7 +78,7 @@ impl Target {
         }
         let length = u16::try_from(block.len()).expect("a test's headers are short").to_be_bytes();
         let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
-        // HEADERS on stream 1: they are whole, and so is the request.
+        // HEADERS on stream 1, with END_HEADERS and END_STREAM.
         let headers = [0, length[0], length[1], 1, 5, 0, 0, 0, 1];
         [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &settings, &headers, &block].concat()
     }
@@ -97,7 +98,7 @@ impl Target {
         socket.connect(self.address).await.expect("the gateway takes connections")
     }
 
-    /// Says `request`, reads `after` bytes of what comes, and leaves. Gives what was read.
+    /// Sends `request`, reads `after` bytes of the answer, and disconnects. Returns the bytes that it read.
     pub(crate) async fn send_and_disconnect(self, request: &[u8], after: usize, disconnect: Disconnect) -> Vec<u8> {
         let mut connection = self.open(disconnect).await;
         connection.write_all(request).await.expect("the gateway takes requests");
@@ -107,7 +108,7 @@ impl Target {
             Disconnect::AfterAnswer | Disconnect::Fin => {}
             Disconnect::Reset => connection.set_zero_linger().expect("a connection can be reset"),
             Disconnect::HalfClose => {
-                // It may be over already.
+                // The gateway may have closed the connection already.
                 drop(connection.shutdown().await);
                 seen.extend(read(&mut connection, usize::MAX).await);
             }
@@ -116,7 +117,7 @@ impl Target {
         seen
     }
 
-    /// One call, answered in full.
+    /// Makes one call and returns the whole answer.
     pub(crate) async fn call(self, speaker: Speaker, spelled: &Spelled) -> String {
         let request = with_connection_close(&self.request(speaker, spelled, None));
         let answer = self.send_and_disconnect(&request, 0, Disconnect::AfterAnswer).await;
@@ -124,14 +125,14 @@ impl Target {
     }
 }
 
-/// The same request, after which the gateway closes the connection.
+/// The same request with `connection: close`.
 pub(crate) fn with_connection_close(request: &[u8]) -> Vec<u8> {
     let first =
         request.windows(2).position(|window| window == b"\r\n").expect("a request has a first line") + 2;
     [&request[..first], b"connection: close\r\n", &request[first..]].concat()
 }
 
-/// So many bytes, or all that come until the gateway closes its half.
+/// Reads this many bytes, or all until the gateway closes its half.
 async fn read(connection: &mut TcpStream, most: usize) -> Vec<u8> {
     let (mut seen, mut buffer) = (Vec::new(), [0; 2048]);
     while seen.len() < most {

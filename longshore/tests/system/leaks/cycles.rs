@@ -1,4 +1,4 @@
-//! Clients that come and are cut off, in every way that there is, as a seed says.
+//! Requests of all kinds that are interrupted in all ways, as a seed decides.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,33 +12,33 @@ use rand::{RngExt as _, SeedableRng};
 use crate::leaks::connection::{Disconnect, with_connection_close};
 use crate::leaks::fixture::Fixture;
 
-/// Clients that are there at the same time.
+/// How many requests run at the same time.
 const AT_ONCE: usize = 16;
 
-/// What a client comes for.
+/// What a client requests.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum RequestKind {
-    /// The stream of a new task, which runs and ends whether anybody reads it or not.
+    /// The stream of a new task, which runs and ends whether a client reads it or not.
     NewTask,
-    /// The stream of a task that goes on, by the message that made it.
+    /// The stream of a running task, by sending its message again.
     SendAgain,
     Subscribe,
-    /// The same from the middle.
+    /// A subscription with `Last-Event-ID`.
     Resume,
     Http2Subscribe,
-    /// The log of a task that is over, from its beginning, which is much.
+    /// The whole log of an ended task, which is long.
     Replay,
     Get,
-    /// A new task, and an answer when it is over.
+    /// A new task, with an answer at its end.
     SendAndWait,
-    /// A part of a head.
+    /// A part of the request head.
     TornHead,
-    /// A part of a body.
+    /// A part of the request body.
     TornBody,
 }
 
 impl RequestKind {
-    /// With how often they come.
+    /// Each kind with its weight.
     const ALL: [(Self, u32); 10] = [
         (Self::NewTask, 3),
         (Self::SendAgain, 3),
@@ -56,18 +56,18 @@ impl RequestKind {
         matches!(self, Self::NewTask | Self::SendAgain | Self::Subscribe | Self::Resume | Self::Replay)
     }
 
-    /// The answer has an end that can be waited for.
+    /// Whether the answer has an end.
     fn ends(self) -> bool {
         matches!(self, Self::NewTask | Self::Replay | Self::Get | Self::SendAndWait)
     }
 }
 
-/// What happened, and how often.
+/// How often each kind of request and disconnect occurred.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) cycles: BTreeMap<(RequestKind, &'static str), u64>,
     pub(crate) disconnects: BTreeMap<Disconnect, u64>,
-    /// Answers that nobody should get.
+    /// Unexpected answers.
     pub(crate) unexpected: Vec<String>,
 }
 
@@ -84,7 +84,7 @@ impl Tally {
     }
 }
 
-/// The cycles of these numbers, many at a time. `each` is told of every one that is over.
+/// Makes the requests of these numbers, several at a time. Calls `each` after every request.
 pub(crate) async fn run(
     fixture: &Fixture,
     seed: u64,
@@ -104,7 +104,7 @@ pub(crate) async fn run(
 }
 
 async fn cycle(fixture: &Fixture, seed: u64, number: u64) -> (RequestKind, Speaker, Disconnect, Option<String>) {
-    // Neighbouring numbers must not give neighbouring fates.
+    // Neighbouring numbers must give unrelated random choices.
     let mut rng = StdRng::seed_from_u64(seed ^ number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
     let (kind, _) =
         *RequestKind::ALL.choose_weighted(&mut rng, |(_, weight)| *weight).expect("there are errands");
@@ -128,13 +128,13 @@ async fn cycle(fixture: &Fixture, seed: u64, number: u64) -> (RequestKind, Speak
         RequestKind::SendAndWait | RequestKind::TornHead | RequestKind::TornBody => plain(speaker.send_and_wait(&message())),
     };
     let request = truncate(kind, request, &mut rng);
-    // A client that would come back for more on the same connection waits there when its answer is whole.
+    // Without this the gateway would keep the connection open after the answer.
     let request = if kind.ends() { with_connection_close(&request) } else { request };
     let after = match kind {
-        // Nothing comes.
+        // There is no answer.
         RequestKind::TornHead | RequestKind::TornBody => 0,
         RequestKind::Replay if disconnect != Disconnect::Stall => rng.random_range(0..200_000),
-        // Some go with bytes that they have not read, and some before there are any.
+        // Some clients leave with unread bytes, and some before there are any.
         RequestKind::Get | RequestKind::SendAndWait => rng.random_range(0..500),
         _ => rng.random_range(0..4_000),
     };
@@ -152,7 +152,7 @@ fn truncate(kind: RequestKind, mut request: Vec<u8>, rng: &mut StdRng) -> Vec<u8
     request
 }
 
-/// What is wrong with an answer, as far as it was read.
+/// Describes an unexpected answer, as far as it was read.
 fn unexpected_answer(kind: RequestKind, speaker: Speaker, disconnect: Disconnect, answer: &[u8]) -> Option<String> {
     if matches!(kind, RequestKind::TornHead | RequestKind::TornBody | RequestKind::Http2Subscribe) {
         return None;

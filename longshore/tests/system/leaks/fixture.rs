@@ -1,4 +1,4 @@
-//! What there is for clients to come to: tasks that go on for as long as a round takes, and one that is over and long.
+//! The tasks that clients request: tasks that run for a whole round, and one long task that has ended.
 
 use std::fmt::Debug;
 use std::future::ready;
@@ -12,25 +12,25 @@ use tokio::time::Instant;
 
 use crate::leaks::connection::{Target, PATIENCE};
 
-/// Words that make the agent talk until it is stopped.
+/// A prompt whose turn runs until it is canceled.
 const ENDLESS: &str = "talk on";
-/// Words that make it say much, at once.
+/// A prompt with a long answer.
 const LONG: &str = "say it all";
-/// Requests that the fake remembers: it lives through thousands, and nobody asks for them.
+/// How many requests the fake logs. It receives thousands, and no test reads them.
 const KEPT_REQUESTS: usize = 10;
-/// The states of a task that is not over.
+/// The states of a task that has not ended.
 const UNFINISHED: [&str; 3] = ["SUBMITTED", "WORKING", "INPUT_REQUIRED"];
 
 #[derive(Clone, Debug)]
 pub(crate) struct Fixture {
     pub(crate) target: Target,
-    /// A task that goes on for each speaker, with the id of the message that made it.
+    /// A running task for each version and binding, with the id of its message.
     pub(crate) live: Vec<(String, String)>,
-    /// One that is over, with a log of some hundred kilobytes.
+    /// An ended task with a log of some hundred kilobytes.
     pub(crate) long: String,
 }
 
-/// An OpenCode for thousands of turns.
+/// A fake OpenCode for thousands of turns.
 pub(crate) fn fake() -> FakeOpenCode {
     let setup = fake_opencode::Setup { keep_log: KEPT_REQUESTS, ..fake_opencode::Setup::default() };
     let fake = FakeOpenCode::start_with(setup);
@@ -50,7 +50,7 @@ fn turn(words: &str) -> Turn {
     }
 }
 
-/// In short blocks: what a reader missed of one, OpenCode has only when it ends.
+/// In short blocks: OpenCode stores the text of a block only at its end, so a reader that missed a part gets it then.
 fn endless() -> Turn {
     let blocks = (0..20).fold(Turn::new(), |turn, _| {
         turn.paced("text", "and on it goes and on ", 4, Duration::from_millis(20))
@@ -71,7 +71,7 @@ impl Fixture {
         fixture
     }
 
-    /// The message that made a live task. Whoever sends it again gets to that task.
+    /// The message of a running task. Sending it again returns the same task.
     pub(crate) fn message_again(&self, index: usize) -> Value {
         Speaker::ALL[index].message(&self.live[index].1, ENDLESS, None, None)
     }
@@ -88,7 +88,7 @@ impl Fixture {
         }
     }
 
-    /// Ends what goes on, and waits until every task is over.
+    /// Cancels the running tasks, and waits until every task has ended.
     pub(crate) async fn tear_down(self, fake: &FakeOpenCode) {
         for (speaker, (task, _)) in Speaker::ALL.into_iter().zip(&self.live) {
             let answer = self.target.call(speaker, &speaker.cancel(task)).await;
@@ -102,7 +102,7 @@ impl Fixture {
     }
 }
 
-/// Sends a message, and gives its task.
+/// Sends a message, and returns the id of its task.
 async fn create_task(target: Target, speaker: Speaker, message: &str, words: &str) -> String {
     let answer = target.call(speaker, &speaker.send(&speaker.message(message, words, None, None))).await;
     let body: Value = serde_json::from_str(body(&answer)).unwrap_or_else(|_| panic!("no JSON: {answer}"));
@@ -112,7 +112,7 @@ async fn create_task(target: Target, speaker: Speaker, message: &str, words: &st
     task.unwrap_or_else(|| panic!("no task: {answer}")).to_owned()
 }
 
-/// How many tasks are not over.
+/// How many tasks have not ended.
 pub(crate) async fn unfinished_count(target: Target) -> u64 {
     let mut found = 0;
     for state in UNFINISHED {
@@ -133,7 +133,7 @@ fn body(answer: &str) -> &str {
     answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {answer}")).1
 }
 
-/// Waits until `found` is what is expected. Nobody is told when that is so.
+/// Waits until `found` returns the expected value.
 pub(crate) async fn comes_to<T: PartialEq + Debug>(what: &str, expected: T, mut found: impl FnMut() -> T) {
     let deadline = Instant::now() + PATIENCE;
     until(PATIENCE * 2, what, || {

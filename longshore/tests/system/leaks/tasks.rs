@@ -1,5 +1,5 @@
-//! The same inside one process, where its background tasks can be counted. A timer lives in the task that awaits it, and
-//! nowhere else, so where no task is left there is no timer left either.
+//! The same inside one process, where background tasks can be counted. A timer exists only in the task that awaits it,
+//! so no task means no timer.
 
 use tokio::runtime::{Builder, Runtime};
 
@@ -12,12 +12,12 @@ const SEED: u64 = 6;
 const ROUNDS: u64 = 2;
 const CYCLES_PER_ROUND: u64 = 400;
 const CUT_EVERY: u64 = 100;
-/// A gateway without clients runs two tasks: one waits for them, and one for what others prompt in OpenCode.
+/// A gateway without clients runs two tasks: one accepts connections, one watches for external turns.
 const AT_REST: usize = 2;
-/// The HTTP client to OpenCode may run one more, which closes the connections that it keeps.
+/// The HTTP client to OpenCode may run one more, which closes idle connections.
 const OF_LIBRARIES: usize = 1;
 
-/// Its own, so that it runs nothing but the gateway, and whatever it runs is the gateway's.
+/// A separate runtime, so that every task in it belongs to the gateway.
 fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a test can have a runtime")
 }
@@ -31,7 +31,7 @@ fn interrupted_clients_leave_no_task_and_no_timer_behind() {
         address: gateway.url.trim_start_matches("http://").parse().expect("an address"),
         token: TOKEN,
     };
-    // The tasks of the product, and those beyond them that nobody accounts for.
+    // The tracked tasks of the gateway, and all others.
     let alive = || {
         let (ours, all) = (gateway.tasks.running(), of_gateway.metrics().num_alive_tasks());
         (ours, all.saturating_sub(ours + OF_LIBRARIES))
@@ -48,13 +48,13 @@ fn interrupted_clients_leave_no_task_and_no_timer_behind() {
             })
             .await;
             fixture.tear_down(&fake).await;
-            // Connections to OpenCode are kept for the next turn, unless it goes.
+            // The gateway keeps idle connections to OpenCode for the next turn, unless OpenCode closes them.
             fake.kill().await;
             wait_until_equal("tasks when all have left", (AT_REST, 0), alive).await;
             fake.come_back();
         }
         tally.check(true);
-        // What stays is noticed.
+        // A connection that stays open is noticed.
         let kept = target.open(Disconnect::Fin).await;
         wait_until_equal("tasks when one is there", (AT_REST + 1, 0), alive).await;
         drop(kept);

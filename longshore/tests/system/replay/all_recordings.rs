@@ -1,4 +1,4 @@
-//! All recordings of the real OpenCode are accounted for: replayed with a snapshot, or no turn of ours.
+//! Every recording of the real OpenCode is replayed with a snapshot, or listed here as no turn of the gateway.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -7,7 +7,7 @@ use longshore_testkit::fake_opencode::Recording;
 
 use crate::replay::recordings::REPLAYED;
 
-/// Replayed by tests that do more than send and answer: `endings` and `joining`.
+/// Recordings whose tests do more than send and answer: see `endings` and `joining`.
 const WITH_A_HAND: &[&str] = &[
     "delete_while_busy",
     "error_model_not_found",
@@ -19,10 +19,10 @@ const WITH_A_HAND: &[&str] = &[
     "two_prompts_one_session",
 ];
 
-/// Made for this project, after the others.
+/// Recordings that were made for this project.
 const OF_OUR_OWN: &[&str] = &["overflow_replays_prompt", "stop_then_compact"];
 
-/// What holds nothing to replay, and why.
+/// Recordings without a turn to replay, and why.
 const NO_TURN: &[(&str, &str)] = &[
     ("abort_idle", "an abort of a session that does nothing; no prompt"),
     ("auth", "passwords; `faults` has them right and wrong, and the one turn in it is that of `text_async`"),
@@ -78,7 +78,7 @@ fn every_recording_is_replayed_or_listed_as_no_turn() {
     }
     let forgotten: Vec<&String> = kept.difference(&accounted).collect();
     assert!(forgotten.is_empty(), "nothing is said of {forgotten:?}");
-    // Where the recordings came from. Not every checkout has that folder beside it.
+    // The origin of the recordings, which not every checkout has beside it.
     let origin = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/recordings/http");
     if origin.is_dir() {
         accounted.retain(|name| !OF_OUR_OWN.contains(&name.as_str()));
@@ -86,7 +86,7 @@ fn every_recording_is_replayed_or_listed_as_no_turn() {
     }
 }
 
-/// A recording that is replayed has a snapshot, and a snapshot of a recording is of one that is replayed.
+/// Every replayed recording has a snapshot.
 #[test]
 fn every_replayed_recording_has_a_snapshot() {
     let snapshots = names_in(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/system/replay/snapshots"));

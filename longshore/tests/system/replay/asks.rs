@@ -1,4 +1,4 @@
-//! The asks of a recording, answered as they were when it was made.
+//! Answers the asks of a recording as they were answered originally.
 
 use std::time::Duration;
 
@@ -8,18 +8,18 @@ use serde_json::{Value, json};
 
 use crate::replay::fixture::{Fixture, extension_notes, until_settled};
 
-/// A frame that has not come by then never comes.
+/// How long a test waits for a frame.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// An answer, and the gate behind which the recording goes on.
+/// An answer, and the gate at which the recording waits.
 #[derive(Debug)]
 pub(crate) struct HeldAnswer {
     answer: RecordedAnswer,
     gate: Gate,
 }
 
-/// The recording, made to stop behind each answer: the order of what the answer brings about and of what OpenCode then
-/// says is the same in every run.
+/// Stops the recording after each answer, so that the effects of the answer and the next events always have the same
+/// order.
 pub(crate) fn hold(mut play: Play) -> (Play, Vec<HeldAnswer>) {
     let mut held = Vec::new();
     for answer in play.recording().answers() {
@@ -30,8 +30,8 @@ pub(crate) fn hold(mut play: Play) -> (Play, Vec<HeldAnswer>) {
     (play, held)
 }
 
-/// Reads the stream until the task settles. Each ask is answered by the method of its extension, once everything is seen that came
-/// before the recorded answer.
+/// Reads the stream until the task settles. Answers each ask by the method of the extension, once everything before the
+/// recorded answer has arrived.
 pub(crate) async fn answer(fixture: &Fixture, mut stream: Frames, answers: Vec<HeldAnswer>) -> Vec<Frame> {
     let mut frames = Vec::new();
     for HeldAnswer { answer, gate } in answers {
@@ -52,7 +52,7 @@ pub(crate) async fn answer(fixture: &Fixture, mut stream: Frames, answers: Vec<H
     frames
 }
 
-/// The same for the calls of sub-agents, which are seen in the streams of their own tasks.
+/// Waits for the tool calls of sub-agents, which appear in the streams of their own tasks.
 async fn wait_for_sub_agents(fixture: &Fixture, frames: &[Frame], answer: &RecordedAnswer) {
     let calls = frames.iter().filter_map(tool_call);
     let Some(child) = calls.filter_map(|call| call.get("child_task_id")).next_back() else { return };
@@ -73,7 +73,7 @@ async fn next(stream: &mut Frames, seen: &[Frame]) -> Frame {
     next.ok().flatten().unwrap_or_else(|| panic!("the stream stands or has ended at an ask: {seen:#?}"))
 }
 
-/// OpenCode was told what it was told in the recording. What an abort left in its lists is rejected behind that.
+/// Fails unless OpenCode got the recorded answers. Asks that an abort left open are rejected after them.
 pub(crate) fn as_recorded(fake: &FakeOpenCode, play: &Play) {
     let is_answer = |path: &str| path.starts_with("/permission/") || path.starts_with("/question/");
     let log = fake.log().into_iter().filter(|request| request.method == "POST" && is_answer(&request.path));
@@ -99,12 +99,12 @@ pub(crate) fn as_recorded(fake: &FakeOpenCode, play: &Play) {
     }
 }
 
-/// Everything that comes before the answer was seen: the asks, and the tool calls that wait for it.
+/// Whether the stream has reached the answer: the asks, and the tool calls that wait for it.
 fn stands_at(frames: &[Frame], answer: &RecordedAnswer) -> bool {
     answer.asked.iter().all(|ask| {
         let request = ask["id"].as_str().unwrap_or_default();
         let is_asked = frames.iter().any(|frame| phase_of(frame, request) == Some("asked"));
-        // The calls of a sub-agent are not shown.
+        // The calls of sub-agents are not in this stream.
         let calls = |call: &Value| call["call_id"] == ask["tool"]["callID"];
         let is_shown = frames.iter().filter_map(tool_call).any(calls);
         let runs = |call: &Value| calls(call) && call["status"] == "running";

@@ -1,4 +1,5 @@
-//! Recordings that need a hand: the client cancels, OpenCode dies, the session disappears, the prompt is refused.
+//! Recordings that need an action of the test: the client cancels, OpenCode dies, the session is deleted, the prompt is
+//! refused.
 
 use longshore_testkit::fake_opencode::{Gate, Play};
 use serde_json::json;
@@ -27,7 +28,7 @@ async fn stall_ends_when_the_client_cancels() {
     assert_eq!(canceled.result()["status"]["state"], "TASK_STATE_CANCELED");
     frames.extend(stream.all().await);
     let seen = check(fixture.client(), frames).await;
-    // The model is stopped too, and what OpenCode says while it stops changes nothing any more.
+    // The model is stopped as well, and later events of OpenCode change nothing.
     fixture.fake.requested("POST", "/abort", 1).await;
     fixture.fake.quiet().await;
     assert_snapshot("stall", &fixture.fake, &seen);
@@ -86,7 +87,7 @@ async fn delete_while_busy_ends_the_turn() {
     assert!(matches!(seen.state(), "CANCELED" | "FAILED"), "{}", seen.state());
 }
 
-/// Another client aborts while the agent asks; the late answer of the recording changes nothing any more.
+/// Another client aborts while the agent asks. The late answer of the recording changes nothing.
 #[tokio::test]
 async fn permission_abort_ends_the_ask_with_the_turn() {
     let fixture = Fixture::new().await;
@@ -118,7 +119,7 @@ async fn an_asking_task_can_be_canceled_and_the_next_turn_works() {
 async fn a_canceled_turn_ends_before_the_next_prompt_is_sent() {
     let fixture = Fixture::new().await;
     let gate = Gate::new();
-    // The abort is answered at once, but the session stays busy until the gate opens.
+    // OpenCode answers the abort at once, but the session stays busy until the gate opens.
     fixture.fake.play(&Play::new("abort_stream").hold_after("session.error", 1, &gate).only_prompts(&[0]));
     let mut stream = fixture.open("go").await;
     let first = stream.next().await.expect("the task");
@@ -128,7 +129,7 @@ async fn a_canceled_turn_ends_before_the_next_prompt_is_sent() {
     gate.reached().await;
     let next = fixture.send_in(context.as_str(), "message-2", "again");
     let release = async {
-        // The second turn looks whether the session is idle, and it is not.
+        // The second turn checks whether the session is idle, and it is not.
         fixture.fake.requested("GET", "/session/status", 2).await;
         assert_eq!(fixture.fake.prompts().len(), 1);
         gate.open();

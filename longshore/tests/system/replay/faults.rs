@@ -1,4 +1,4 @@
-//! OpenCode breaks, or the way to it does: each fault ends the task truthfully, or nothing of it is seen.
+//! OpenCode or the connection to it fails: the fault is invisible, or the task fails with the true reason.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::replay::fixture::{CheckedStream, Fixture, check};
 
 const TEXT: &str = "alpha bravo charlie delta echo foxtrot golf hotel india juliett kilo lima";
 
-/// A turn with everything in it that can be lost, doubled or told in another order.
+/// A turn with everything that can be lost, duplicated or reordered.
 fn rich_turn() -> Turn {
     Turn::new()
         .reasoning("first this, then that", 4)
@@ -25,7 +25,7 @@ fn rich_turn() -> Turn {
         .finish("stop")
 }
 
-/// What the whole turn leaves, whatever happened on the way: names and contents in order.
+/// The names and contents of the artifacts of a turn.
 fn outline(seen: &CheckedStream) -> Vec<(String, Value)> {
     let artifacts = seen.task["artifacts"].as_array().into_iter().flatten();
     artifacts
@@ -78,7 +78,7 @@ async fn invalid_event_lines_are_ignored() {
     assert_eq!(outline(&seen).len(), 5);
 }
 
-/// The connection is alive and brings nothing but heartbeats: only the limit on turns helps.
+/// The connection brings only heartbeats: only the turn timeout ends the turn.
 #[tokio::test]
 async fn heartbeats_without_events_end_at_the_turn_timeout() {
     let fake = FakeOpenCode::start_with(Setup { heartbeat: Duration::from_millis(50), ..Setup::default() });
@@ -92,7 +92,7 @@ async fn heartbeats_without_events_end_at_the_turn_timeout() {
     assert!(seen.reason().contains("took longer"), "{}", seen.reason());
 }
 
-/// A connection on which nothing comes any more, not even heartbeats, is taken for dead and made anew.
+/// A connection without events and heartbeats counts as dead and is replaced.
 #[tokio::test]
 async fn a_stalled_event_stream_is_replaced() {
     let fake = FakeOpenCode::start();
@@ -111,7 +111,7 @@ async fn a_stalled_event_stream_is_replaced() {
     assert_eq!((seen.state(), seen.text().as_str()), ("COMPLETED", "alpha bravo"));
 }
 
-/// The prompt arrived and the answer to it did not: the message list says so, and it is not sent twice.
+/// OpenCode received the prompt and its answer was lost: the message list shows the prompt, so it is not sent twice.
 #[tokio::test]
 async fn a_prompt_whose_answer_is_lost_is_not_sent_again() {
     let fixture = Fixture::new().await;
@@ -122,7 +122,7 @@ async fn a_prompt_whose_answer_is_lost_is_not_sent_again() {
     assert_eq!(fixture.fake.prompts().len(), 1);
 }
 
-/// The prompt never arrived: the task says that nothing is known of it, and it is not sent twice.
+/// The prompt never arrived: the task says that its outcome is unknown, and the prompt is not sent twice.
 #[tokio::test]
 async fn a_lost_prompt_fails_the_task() {
     let fixture = Fixture::new().await;
@@ -137,7 +137,7 @@ async fn a_lost_prompt_fails_the_task() {
     assert_eq!(fixture.send_in(Some(seen.context()), "message-2", "go").await.state(), "COMPLETED");
 }
 
-/// The session was deleted between two turns: the context goes on in a new one.
+/// The session was deleted between two turns: the context continues in a new session.
 #[tokio::test]
 async fn a_session_that_opencode_deleted_is_replaced() {
     let fixture = Fixture::new().await;
@@ -149,7 +149,7 @@ async fn a_session_that_opencode_deleted_is_replaced() {
     assert_eq!(fixture.fake.log().iter().filter(|r| r.method == "POST" && r.path == "/session").count(), 2);
 }
 
-/// OpenCode is killed and started again in the middle of a reply, or between a tool call and the reply to it.
+/// OpenCode is killed and restarted during a reply, or between a tool call and the reply to it.
 #[tokio::test]
 async fn an_opencode_that_dies_during_a_turn_fails_the_turn_after_its_restart() {
     let gate = Gate::new;
@@ -182,7 +182,7 @@ async fn an_opencode_that_dies_during_a_turn_fails_the_turn_after_its_restart() 
     }
 }
 
-/// The gateway is stopped during the turn and another takes it up from the same store: one task, one prompt, one text.
+/// The gateway stops during the turn, and another one on the same store resumes it: one task, one prompt, one text.
 #[tokio::test]
 async fn a_gateway_that_is_replaced_during_a_turn_loses_nothing() {
     let fake = FakeOpenCode::start();
@@ -217,7 +217,7 @@ async fn a_gateway_that_is_replaced_during_a_turn_loses_nothing() {
     assert_eq!(fake.prompts().len(), 1);
 }
 
-/// Control calls that fail once in the middle of a turn are asked again.
+/// Control calls that fail once during a turn are repeated.
 #[tokio::test]
 async fn a_failed_read_of_the_message_list_is_retried() {
     for fault in [
@@ -242,7 +242,7 @@ async fn a_failed_read_of_the_message_list_is_retried() {
     }
 }
 
-/// What both bindings answer when OpenCode cannot be used: the status, and the task or error, word by word.
+/// The answers of both bindings when OpenCode cannot be used: the status, and the task or error.
 async fn answers(fixture: &Fixture) -> Value {
     let rpc = fixture.client().rpc("SendMessage", message("message-1", "go")).await;
     let rest = fixture.client().rest("POST", "/message:send", Some(&message("message-2", "go"))).await;
@@ -270,7 +270,7 @@ fn assert_snapshot(name: &str, reported: &Value) {
     });
 }
 
-/// A gateway that does not wait long for OpenCode.
+/// A gateway with short timeouts.
 async fn impatient_fixture() -> Fixture {
     let fake = FakeOpenCode::start();
     let mut options = Options { control_timeout: Duration::from_millis(500), ..Options::default() };
@@ -285,7 +285,7 @@ async fn opencode_is_down() {
     assert_snapshot("opencode_down", &answers(&fixture).await);
 }
 
-/// Pitfall 12: every path that does not exist is a web page with status 200.
+/// Pitfall 12: OpenCode answers every unknown path with a web page and status 200.
 #[tokio::test]
 async fn opencode_answers_html() {
     let fixture = impatient_fixture().await;

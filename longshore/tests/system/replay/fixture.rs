@@ -1,4 +1,4 @@
-//! One message to the gateway, and everything that must hold for the stream that answers it.
+//! A gateway with a fake OpenCode, one message to it, and the rules for the stream that answers it.
 
 use longshore_testkit::fake_opencode::FakeOpenCode;
 use longshore_testkit::raw::{Frame, Frames, RawClient, fold, message, plain_text, without_answers};
@@ -7,21 +7,21 @@ use serde_json::{Value, json};
 use crate::common::TestGateway;
 use crate::replay::stable_names::Names;
 
-/// Everything that metadata can tell.
+/// The extensions that add metadata.
 const EXTENSIONS: [&str; 3] = [
     "urn:opencode-a2a:extension:session-binding:v1",
     "urn:opencode-a2a:extension:stream-hints:v1",
     "urn:opencode-a2a:extension:interactive-interrupt:v1",
 ];
 
-/// A gateway with a fake OpenCode behind it.
+/// A gateway in front of a fake OpenCode.
 #[derive(Debug)]
 pub(crate) struct Fixture {
     pub(crate) fake: FakeOpenCode,
     pub(crate) gateway: TestGateway,
 }
 
-/// A stream that was read to its end.
+/// A stream that was read to its end and checked.
 #[derive(Debug)]
 pub(crate) struct CheckedStream {
     pub(crate) frames: Vec<Frame>,
@@ -36,22 +36,22 @@ impl Fixture {
         Self { fake, gateway }
     }
 
-    /// A client that knows no extension.
+    /// A client without extensions.
     pub(crate) fn client(&self) -> &RawClient {
         &self.gateway.client
     }
 
-    /// A client that knows them all. Its streams stay open at an ask.
+    /// A client with all extensions. Its streams stay open at an ask.
     pub(crate) fn client_with_extensions(&self) -> RawClient {
         self.client().activating(&EXTENSIONS)
     }
 
-    /// Sends a message and gives the stream.
+    /// Sends a message and returns the stream.
     pub(crate) async fn open(&self, text: &str) -> Frames {
         open(&self.client_with_extensions(), &message("message-1", text)).await
     }
 
-    /// Sends a message that makes the agent ask, and gives the task as it waits.
+    /// Sends a message that makes the agent ask, and returns the waiting task.
     pub(crate) async fn send_until_asked(&self, text: &str) -> Value {
         let answer = self.client().rpc("SendMessage", message("message-1", text)).await;
         let task = answer.result()["task"].clone();
@@ -64,7 +64,7 @@ impl Fixture {
         self.send_in(None, "message-1", text).await
     }
 
-    /// The same in a context that exists.
+    /// The same in an existing context.
     pub(crate) async fn send_in(&self, context: Option<&str>, id: &str, text: &str) -> CheckedStream {
         let stream = self.open_in(context, id, text).await;
         check(self.client(), until_settled(stream).await).await
@@ -84,7 +84,7 @@ pub(crate) async fn open(client: &RawClient, params: &Value) -> Frames {
     opened.unwrap_or_else(|answer| panic!("no stream but {}", answer.body))
 }
 
-/// Reads a stream until its task is over or waits for credentials, which nobody here can give.
+/// Reads a stream until its task has ended or waits for credentials, which no test gives.
 pub(crate) async fn until_settled(mut stream: Frames) -> Vec<Frame> {
     let mut frames = Vec::new();
     while let Some(frame) = stream.next().await {
@@ -97,8 +97,9 @@ pub(crate) async fn until_settled(mut stream: Frames) -> Vec<Frame> {
     frames
 }
 
-/// What must hold for every stream: numbered without gaps, one event that settles the task, last; whoever activated no extension gets
-/// the same events without the notes; and the task that `GetTask` gives is the one that the frames add up to.
+/// Checks the rules for every stream: the frames are numbered without gaps; only the last one settles the task; a
+/// client without extensions gets the same events without the metadata; and the frames fold into the task that
+/// `GetTask` returns.
 pub(crate) async fn check(client: &RawClient, frames: Vec<Frame>) -> CheckedStream {
     let ids: Vec<u64> = frames.iter().filter_map(|frame| frame.id).collect();
     let expected: Vec<u64> = (1..).take(frames.len()).collect();
@@ -121,13 +122,13 @@ pub(crate) async fn check(client: &RawClient, frames: Vec<Frame>) -> CheckedStre
     CheckedStream { frames, task }
 }
 
-/// What only extensions tell about this event.
+/// The metadata of extensions in this frame.
 pub(crate) fn extension_notes(frame: &Frame) -> Option<&Value> {
     let places = ["/statusUpdate/metadata/shared", "/artifactUpdate/artifact/metadata/shared"];
     places.iter().find_map(|place| frame.json.pointer(place))
 }
 
-/// The event as one gets it who activated no extension.
+/// The event as a client without extensions gets it.
 fn without_notes(value: &Value) -> Value {
     match value {
         Value::Array(items) => items.iter().map(without_notes).collect(),
@@ -142,7 +143,7 @@ fn without_notes(value: &Value) -> Value {
     }
 }
 
-/// The state that a status says; empty: it is none.
+/// The state of a status update; empty for other frames.
 fn state(frame: &Frame) -> &str {
     frame.json["statusUpdate"]["status"]["state"].as_str().unwrap_or_default()
 }
@@ -154,7 +155,7 @@ fn is_settled(frame: &Frame) -> bool {
 }
 
 impl CheckedStream {
-    /// Without the prefix.
+    /// The state without its prefix.
     pub(crate) fn state(&self) -> &str {
         self.task["status"]["state"]
             .as_str()
@@ -166,23 +167,23 @@ impl CheckedStream {
         self.task["contextId"].as_str().unwrap_or_default()
     }
 
-    /// The agent's own name for where it happened.
+    /// The id of the session in OpenCode.
     pub(crate) fn session(&self) -> &str {
         let mut ids = self.frames.iter().filter_map(|frame| extension_notes(frame)?.pointer("/session/id")?.as_str());
         ids.next_back().unwrap_or_default()
     }
 
-    /// What the status says in words.
+    /// The message of the status.
     pub(crate) fn reason(&self) -> &str {
         self.task["status"]["message"]["parts"][0]["text"].as_str().unwrap_or_default()
     }
 
-    /// The texts of the reply, without what was withdrawn.
+    /// The text of the reply, without withdrawn blocks.
     pub(crate) fn text(&self) -> String {
         self.blocks("text").into_iter().map(|(_, text)| text).collect()
     }
 
-    /// The blocks of a kind that hold text, by part id.
+    /// The blocks of this name that have text, by part id.
     pub(crate) fn blocks(&self, name: &str) -> Vec<(String, String)> {
         let artifacts = self.task["artifacts"].as_array().into_iter().flatten();
         artifacts
@@ -195,7 +196,8 @@ impl CheckedStream {
             .collect()
     }
 
-    /// The frames as every run shows them: ids named, times left out, neighbouring chunks of a text joined.
+    /// The frames in a form that is equal in every run: ids replaced by names, times left out, neighbouring chunks of a
+    /// text joined.
     pub(crate) fn comparable(&self, fake: &FakeOpenCode) -> Value {
         let mut names = Names::default();
         names.call(self.task["id"].as_str().unwrap_or_default(), "<task>");
@@ -215,7 +217,7 @@ impl CheckedStream {
     }
 }
 
-/// Joins a chunk of text to the one before it: how many deltas one event holds depends on the load.
+/// Joins a chunk of text to the one before. How many deltas one event holds depends on the load.
 fn try_join(last: &mut Value, next: &Value) -> bool {
     let (before, after) = (&last["artifactUpdate"], &next["artifactUpdate"]);
     let text = |update: &Value| update["artifact"]["parts"][0]["text"].as_str().map(str::to_owned);

@@ -1,4 +1,4 @@
-//! Recordings in which prompts come while another runs: what a client sees of its task when its further messages join it.
+//! Recordings with prompts during a turn: the stream of a task that further messages join.
 
 use longshore_testkit::fake_opencode::{Play, RecordedLine, Recording};
 use longshore_testkit::raw::{Frame, message};
@@ -8,7 +8,7 @@ use crate::replay::recordings::{assert_snapshot, assert_matches_opencode};
 use crate::replay::fixture::{Fixture, check, until_settled};
 use crate::replay::usage::Usage;
 
-/// Plays a recording: the first prompt makes the task, and the others are steered into it where they came.
+/// Plays a recording: the first prompt makes the task, and the others join it at their recorded positions.
 async fn replay_joined(name: &str) {
     let fixture = Fixture::new().await;
     let play = Play::new(name);
@@ -45,7 +45,7 @@ async fn replay_joined(name: &str) {
     assert_matches_opencode(&fixture.fake, &fixture.fake.sessions()[0], &[seen]);
 }
 
-/// What OpenCode had told of its work when the `nth` prompt came, counted from 0: its text, and how far its tool was.
+/// The text and the tool status that OpenCode had sent when the `nth` prompt came, counted from 0.
 fn told_before(recording: &Recording, nth: usize) -> (String, String) {
     let (mut text, mut tool, mut prompts) = (String::new(), String::new(), 0);
     for line in &recording.lines {
@@ -60,7 +60,7 @@ fn told_before(recording: &Recording, nth: usize) -> (String, String) {
     (text, tool)
 }
 
-/// The same, as the client was told it.
+/// The same, as the client received it.
 fn seen_in(frames: &[Frame]) -> (String, String) {
     let (mut text, mut tool) = (String::new(), String::new());
     for frame in frames {

@@ -1,4 +1,5 @@
-//! OpenCode goes away and comes back, perhaps as another one: turns wait for it, go on, or end truthfully.
+//! OpenCode stops and comes back, perhaps in another version: turns wait for it, continue, or fail with the true
+//! reason.
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use serde_json::{Value, json};
 use crate::common::{Options, TestGateway};
 use crate::replay::fixture::{Fixture, check};
 
-/// A gateway that asks again soon.
+/// A gateway with a short timeout for calls to OpenCode.
 async fn fixture_with_short_timeout() -> Fixture {
     let fake = FakeOpenCode::start();
     let options = Options { control_timeout: Duration::from_millis(300), ..Options::default() };
@@ -24,7 +25,7 @@ fn words(frame: &Frame) -> Option<&str> {
     frame.json.pointer("/statusUpdate/status/message/parts/0/text")?.as_str()
 }
 
-/// The frames up to the one that says that the task waits.
+/// The frames up to the status that says that the task waits for OpenCode.
 async fn until_it_waits(stream: &mut Frames) -> Vec<Frame> {
     let mut frames = Vec::new();
     loop {
@@ -56,7 +57,7 @@ async fn another_version_of_opencode_continues_the_session() {
     assert_eq!(sessions_made(&fixture), 1);
 }
 
-/// In the middle of a text, and what comes back knows nothing of the session.
+/// OpenCode stops in the middle of a text, and the new one does not know the session.
 #[tokio::test]
 async fn an_opencode_that_lost_its_sessions_fails_the_turn_and_accepts_the_next() {
     let fixture = Fixture::new().await;
@@ -81,7 +82,7 @@ async fn an_opencode_that_lost_its_sessions_fails_the_turn_and_accepts_the_next(
     assert_eq!(sessions_made(&fixture), 2);
 }
 
-/// A turn that ended while nobody looked is told from the messages of the new one.
+/// The gateway learns the end of the turn from the message list of the new OpenCode.
 #[tokio::test]
 async fn a_turn_that_ended_before_the_restart_of_opencode_is_complete() {
     let fixture = Fixture::new().await;
@@ -99,7 +100,7 @@ async fn a_turn_that_ended_before_the_restart_of_opencode_is_complete() {
     assert_eq!((seen.state(), seen.text().as_str()), ("COMPLETED", "alpha bravo"), "{}", seen.reason());
 }
 
-/// A message that comes while OpenCode is away: its task says that it waits, and it is prompted once.
+/// A message arrives while OpenCode is down: its task says that it waits, and it is prompted once.
 #[tokio::test]
 async fn a_turn_starts_when_opencode_is_back() {
     for is_known in [false, true] {

@@ -1,5 +1,5 @@
-//! What the Python peer gets wrong and we must not: C1 to C20 of section 12.1 of the notes on it, one test each, at the
-//! wire. Each fails with the peer's defect.
+//! The defects C1 to C20 of the Python peer (section 12.1 of the notes on it): one test each, at the wire. Each test
+//! fails with the defect.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::common::{Options, TestGateway};
 use crate::replay::fixture::{Fixture, check};
 use crate::replay::usage::Usage;
 
-/// A way to call the gateway.
+/// A binding.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Binding {
     JsonRpc,
@@ -26,7 +26,7 @@ use Binding::{JsonRpc, Rest};
 const BOTH: [Binding; 2] = [JsonRpc, Rest];
 
 impl Binding {
-    /// Sends a message and gives the task of the answer.
+    /// Sends a message and returns the task of the answer.
     async fn send(self, client: &RawClient, params: &Value) -> Value {
         let task = match self {
             JsonRpc => client.rpc("SendMessage", params.clone()).await.result()["task"].clone(),
@@ -50,7 +50,7 @@ impl Binding {
         }
     }
 
-    /// The tasks that a query gives, in its order.
+    /// The tasks that a query returns, in its order.
     async fn list(self, client: &RawClient, query: &[(&str, &str)]) -> Vec<Value> {
         let listed = match self {
             JsonRpc => {
@@ -83,7 +83,7 @@ fn id(task: &Value) -> &str {
     task["id"].as_str().expect("a task has an id")
 }
 
-/// Without the prefix.
+/// The state without its prefix.
 fn state(task: &Value) -> &str {
     let state = task["status"]["state"].as_str().unwrap_or_default();
     state.strip_prefix("TASK_STATE_").unwrap_or_default()
@@ -99,7 +99,7 @@ fn texts(task: &Value) -> Vec<String> {
     texts.filter(|text| !text.is_empty()).collect()
 }
 
-/// The ids of the user's messages.
+/// The ids of the messages in the history.
 fn history(task: &Value) -> Vec<&str> {
     let messages = task["history"].as_array().into_iter().flatten();
     messages.filter_map(|message| message["messageId"].as_str()).collect()
@@ -122,14 +122,14 @@ fn immediately(mut params: Value) -> Value {
     params
 }
 
-/// Reads the log of a task to its end, and gives the task as it then is.
+/// Waits for the end of a task, and returns it.
 async fn ended(client: &RawClient, task: &Value) -> Value {
     let log = client.rpc_stream("SubscribeToTask", json!({"id": id(task)}), Some(0)).await;
     log.expect("the task's log").all().await;
     client.task(id(task)).await
 }
 
-/// The sessions that were prompted, in the order of the prompts.
+/// The prompted sessions, in the order of the prompts.
 fn prompted(fake: &FakeOpenCode) -> Vec<String> {
     let session = |path: String| path.split('/').nth(2).unwrap_or_default().to_owned();
     fake.prompts().into_iter().map(|prompt| session(prompt.path)).collect()
@@ -200,7 +200,7 @@ async fn c03_a_follow_up_with_only_a_task_id_stays_in_its_context_and_session() 
 async fn c04_the_event_stream_is_open_before_the_prompt_is_sent() {
     for binding in BOTH {
         let fixture = Fixture::new().await;
-        // All is said and over before the answer to the prompt is read.
+        // The turn ends before the answer to the prompt is read.
         fixture.fake.fault_once("POST", "/prompt_async", Fault::CutAfter);
         fixture.fake.queue(Turn::new().text("alpha", 1));
         let task = binding.send(fixture.client(), &message("message-1", "go")).await;
@@ -211,7 +211,7 @@ async fn c04_the_event_stream_is_open_before_the_prompt_is_sent() {
     }
 }
 
-/// More than the peer has slots for, twice: none hangs, and none keeps its place.
+/// More streams than the peer has slots for, twice: none hangs, and every slot is freed.
 #[tokio::test]
 async fn c05_many_streams_at_once_all_complete_and_free_their_slots() {
     const STREAMS: usize = 24;
@@ -229,7 +229,7 @@ async fn c05_many_streams_at_once_all_complete_and_free_their_slots() {
             }
         });
         let opening = async {
-            // All of them run at the same moment.
+            // All turns run at the same time.
             fixture.fake.requested("POST", "/prompt_async", (round + 1) * STREAMS).await;
             gate.open();
         };
@@ -248,7 +248,7 @@ async fn c05_many_streams_at_once_all_complete_and_free_their_slots() {
     assert_eq!(readers, 1, "one reader hears for all");
 }
 
-/// Several texts, and files of which OpenCode writes texts of its own into the user's message.
+/// Several texts, and files for which OpenCode adds texts to the message of the user.
 #[tokio::test]
 async fn c06_parts_of_the_user_are_never_shown_as_the_reply() {
     for binding in BOTH {
@@ -272,7 +272,7 @@ async fn c06_parts_of_the_user_are_never_shown_as_the_reply() {
             }
         }
     }
-    // The same without a recording: each part of the prompt is told as a part of the user's message.
+    // The same without a recording: each part of the prompt is an event of the message of the user.
     let fixture = Fixture::new().await;
     fixture.fake.queue(Turn::new().text("mine", 1));
     let mut params = message("message-1", "one");
@@ -292,7 +292,7 @@ async fn c07_spaces_and_newlines_at_the_borders_of_parts_survive() {
         let seen = check(fixture.client(), frames).await;
         assert_eq!(seen.text(), parts.concat(), "{binding:?}");
         assert_eq!(texts(&binding.get(fixture.client(), &seen.task).await), parts, "{binding:?}");
-        // Nothing that was told is told again as a whole.
+        // No text is sent again as a whole.
         let replaced = seen.frames.iter().filter(|frame| {
             let update = &frame.json["artifactUpdate"];
             !update.is_null() && update["append"] != true
@@ -410,7 +410,7 @@ async fn c13_the_usage_of_a_turn_is_the_sum_of_its_steps() {
         let sum = Usage::of_opencode(&fixture.fake);
         assert_ne!(sum, Usage::default());
         assert_eq!(Usage::of_task(&seen), sum, "{binding:?}");
-        // The task tells it too, to who reads it later.
+        // The stored task has it as well.
         let task = binding.get(&fixture.client_with_extensions(), &seen.task).await;
         let last = seen.frames.last().expect("an end");
         let reported = &last.json["statusUpdate"]["metadata"]["shared"]["usage"];
@@ -432,7 +432,7 @@ async fn c14_every_status_has_a_timestamp_and_lists_are_sorted_by_it() {
                 assert!(status.is_none_or(|status| status["timestamp"].is_string()), "{frame:#?}");
             }
             tasks.push(seen.task);
-            // Two tasks of one moment have no order by time.
+            // Two tasks of the same millisecond have no order.
             tokio::time::sleep(Duration::from_millis(3)).await;
         }
         let ids = |tasks: &[Value]| tasks.iter().map(|task| id(task).to_owned()).collect::<Vec<_>>();
@@ -445,7 +445,7 @@ async fn c14_every_status_has_a_timestamp_and_lists_are_sorted_by_it() {
     }
 }
 
-/// The gateway goes away during a turn and comes back to an OpenCode that went on, or that did not.
+/// The gateway stops during a turn, and the next one finds an OpenCode that continued, or that died.
 #[tokio::test]
 async fn c15_no_task_stays_working_after_a_restart() {
     for dies in [false, true] {
@@ -489,7 +489,7 @@ async fn c16_canceling_a_waiting_message_starts_no_second_turn() {
         let second = binding.send(fixture.client(), &waiting(2)).await;
         let third = binding.send(fixture.client(), &waiting(3)).await;
         assert_eq!(state(&binding.cancel(fixture.client(), &second).await), "CANCELED");
-        // The running one is not touched, and the third does not take its place.
+        // The running task is not touched, and the third one does not start.
         assert_eq!(state(&binding.get(fixture.client(), &first).await), "WORKING");
         assert_eq!(state(&binding.get(fixture.client(), &third).await), "SUBMITTED");
         gate.open();
@@ -534,7 +534,7 @@ async fn c18_a_context_whose_session_was_deleted_continues_in_another() {
             assert_eq!(state(&next), "COMPLETED", "{next:#}");
             assert_eq!(next["contextId"], first["contextId"]);
         }
-        // What is said to a session that is gone is refused; all else goes to the one new session.
+        // Only the first prompt to the deleted session is refused; all others go to one new session.
         let sessions = prompted(&fixture.fake);
         let (old, new) = (&sessions[0], fixture.fake.sessions());
         let taken: Vec<&String> = sessions.iter().filter(|session| *session != old).collect();
@@ -542,7 +542,7 @@ async fn c18_a_context_whose_session_was_deleted_continues_in_another() {
     }
 }
 
-/// There is no limit on silence: a stream says that it is there, and ends with its task only.
+/// A stream without events sends keep-alive comments, and ends only with its task.
 #[tokio::test]
 async fn c19_an_idle_stream_sends_keep_alives_and_does_not_end() {
     for binding in BOTH {
@@ -554,7 +554,7 @@ async fn c19_an_idle_stream_sends_keep_alives_and_does_not_end() {
         let mut stream = binding.stream(&fixture.client_with_extensions(), &message("message-1", "go")).await;
         gate.reached().await;
         let mut frames = Vec::new();
-        // As long as nothing happens, comments come and nothing else.
+        // Without events only comments arrive.
         while stream.comments().len() < 5 {
             tokio::select! {
                 frame = stream.next() => frames.push(frame.expect("the stream has not ended")),

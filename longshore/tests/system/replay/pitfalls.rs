@@ -1,5 +1,5 @@
-//! What is odd about OpenCode, one test each. The numbers are those of the list of pitfalls in the notes on OpenCode
-//! 1.18.33; those that need a process, an ask that is answered or another API have their tests elsewhere.
+//! Peculiarities of OpenCode, one test each. The numbers are those of the list of pitfalls in the notes on OpenCode
+//! 1.18.33. Pitfalls that need a process, an answered ask or another API are tested elsewhere.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ async fn idle_twice_and_before_the_message_is_final() {
     let stream = fixture.open("go").await;
     let late = async {
         gate.reached().await;
-        // The gateway looks whether the turn is over, and OpenCode has not written down how it ended.
+        // The gateway checks whether the turn has ended, and OpenCode has not stored its end yet.
         fixture.fake.requested("GET", "/message", 1).await;
         gate.open();
     };
@@ -29,7 +29,7 @@ async fn idle_twice_and_before_the_message_is_final() {
     assert!(seen.reason().contains("JSON parsing failed"), "{}", seen.reason());
 }
 
-/// 2: events come after idle, and the next turn does not take them for its own.
+/// 2: events come after idle, and the next turn does not treat them as its own.
 #[tokio::test]
 async fn late_events_of_a_turn_do_not_reach_the_next_one() {
     let fixture = Fixture::new().await;
@@ -57,7 +57,8 @@ async fn a_failure_without_any_idle_ends_the_turn() {
     assert!(seen.reason().contains("Agent not found"), "{}", seen.reason());
 }
 
-/// 3: the stream of one directory is read, and re-read lists fill a gap; the lossy global stream is never used.
+/// 3: the gateway reads the event stream of one directory and fills gaps from the lists; it never uses the global
+/// stream, which loses events.
 #[tokio::test]
 async fn events_are_read_per_directory_and_a_reconnect_reads_all_lists_again() {
     let fixture = Fixture::new().await;
@@ -85,18 +86,18 @@ async fn events_are_read_per_directory_and_a_reconnect_reads_all_lists_again() {
     );
 }
 
-/// 4: what was streamed during a gap is readable only when the part ends; then it is whole and in order.
+/// 4: text that was streamed during a gap can be read only when its part ends; then it is complete and in order.
 #[tokio::test]
 async fn text_that_was_streamed_during_a_gap_arrives_when_its_part_ends() {
     let fixture = Fixture::new().await;
     fixture.fake.queue(Turn::new().text("alpha bravo charlie delta echo foxtrot", 12));
-    // Seven events come before the first delta; three deltas are heard, four are lost, five are heard again.
+    // Seven events come before the first delta; three deltas arrive, four are lost, five arrive.
     fixture.fake.cut_events(Cut { after: 10, how: CutKind::Reset, lose: 4 });
     let seen = fixture.send("go").await;
     assert_eq!((seen.state(), seen.text().as_str()), ("COMPLETED", "alpha bravo charlie delta echo foxtrot"));
 }
 
-/// 5: the text of an attempt that failed stays in OpenCode's message; the client is told that it does not count.
+/// 5: the text of a failed attempt stays in the message of OpenCode; the client gets an update that withdraws it.
 #[tokio::test]
 async fn the_text_of_a_failed_attempt_is_withdrawn() {
     let fixture = Fixture::new().await;
@@ -110,7 +111,7 @@ async fn the_text_of_a_failed_attempt_is_withdrawn() {
     assert_eq!(withdrawn.count(), 1);
 }
 
-/// 6: a provider that ends without a finish reason makes OpenCode ask again for ever; the gateway stops it.
+/// 6: after replies without a finish reason OpenCode asks the model again for ever; the gateway stops it.
 #[tokio::test]
 async fn a_runaway_loop_is_stopped() {
     let fixture = Fixture::new().await;
@@ -123,12 +124,13 @@ async fn a_runaway_loop_is_stopped() {
     fixture.fake.requested("POST", "/abort", 1).await;
 }
 
-/// 7: no provider timeout: the gateway's own watchdog ends a turn whose model is silent, and stops it upstream.
+/// 7: OpenCode has no provider timeout: the turn timeout of the gateway ends a turn with a silent model, and aborts it
+/// in OpenCode.
 #[tokio::test]
 async fn a_silent_model_is_aborted_when_the_turn_has_taken_too_long() {
     let fake = FakeOpenCode::start();
     let mut options = Options::default();
-    // The text must come before that, also on a machine that does much else.
+    // The text must arrive before, on a busy machine as well.
     options.engine.turn_timeout = Some(Duration::from_secs(4));
     let fixture = Fixture { gateway: TestGateway::start_with(&fake, options).await, fake };
     fixture.fake.queue(Turn::new().text("alpha ", 1).silence());
@@ -138,7 +140,7 @@ async fn a_silent_model_is_aborted_when_the_turn_has_taken_too_long() {
     fixture.fake.requested("POST", "/abort", 1).await;
 }
 
-/// 8: an ask that an abort left in OpenCode's list is not taken for one of the next turn.
+/// 8: an ask that an abort left in the list of OpenCode is not treated as one of the next turn.
 #[tokio::test]
 async fn an_ask_that_an_abort_left_behind_is_not_asked_again() {
     let fixture = Fixture::new().await;
@@ -147,13 +149,13 @@ async fn an_ask_that_an_abort_left_behind_is_not_asked_again() {
     fixture.client().rpc("CancelTask", json!({"id": asked["id"]})).await.result();
     fixture.fake.quiet().await;
     fixture.fake.queue(Turn::new().text("alpha bravo", 6));
-    // The gap makes the gateway read the lists of open asks while the second turn runs.
+    // The gap makes the gateway read the lists of open asks during the second turn.
     fixture.fake.cut_events(Cut { after: 8, how: CutKind::CleanEnd, lose: 0 });
     let next = fixture.send_in(asked["contextId"].as_str(), "message-2", "again").await;
     assert_eq!((next.state(), next.text().as_str()), ("COMPLETED", "alpha bravo"), "{}", next.reason());
 }
 
-/// 10: somebody disposes the instance: turns are aborted, `/event` ends, and the next turn works.
+/// 10: another client disposes the instance: turns are aborted, `/event` ends, and the next turn works.
 #[tokio::test]
 async fn a_disposed_instance_cancels_the_turn_and_is_used_again() {
     let fixture = Fixture::new().await;
@@ -200,7 +202,7 @@ async fn two_messages_in_one_context_are_two_turns_one_after_the_other() {
     assert!(prompts.iter().all(|prompt| !prompt.while_busy), "a prompt came during a turn");
 }
 
-/// 11: a turn that somebody else runs in the same session is not taken for ours.
+/// 11: a turn of another client in the same session is not treated as a turn of the gateway.
 #[tokio::test]
 async fn replies_to_a_prompt_of_another_client_are_ignored() {
     let fixture = Fixture::new().await;
@@ -229,7 +231,7 @@ async fn replies_to_a_prompt_of_another_client_are_ignored() {
     assert_eq!(seen.text(), "ours");
 }
 
-/// 13: the provider's address, headers and body come with its error and go no further.
+/// 13: errors of OpenCode contain the address, headers and body of the provider; the gateway removes them.
 #[tokio::test]
 async fn secrets_in_provider_errors_are_removed() {
     let fixture = Fixture::new().await;
@@ -250,13 +252,13 @@ async fn secrets_in_provider_errors_are_removed() {
     assert!(seen.reason().contains("402"), "{}", seen.reason());
 }
 
-/// 14: the stream is drained also while no client reads, so OpenCode's memory does not grow.
+/// 14: the gateway reads the stream even while no client reads, so the memory of OpenCode does not grow.
 #[tokio::test]
 async fn the_event_stream_is_drained_while_the_client_does_not_read() {
     let fixture = Fixture::new().await;
     let text: Vec<String> = (0..4_000).map(|word| format!("word {word} of many ").repeat(5)).collect();
     fixture.fake.queue(Turn::new().deltas(text.clone()));
-    // This client opens a stream and reads nothing of it.
+    // This client opens a stream and does not read it.
     let stalled = fixture.open("go").await;
     fixture.fake.requested("POST", "/prompt_async", 1).await;
     fixture.fake.quiet().await;
@@ -264,7 +266,7 @@ async fn the_event_stream_is_drained_while_the_client_does_not_read() {
     assert_eq!((seen.state(), seen.text()), ("COMPLETED", text.concat()));
 }
 
-/// 15: a prompt for JSON breaks the message list of its session for good; turns there go on and end all the same.
+/// 15: a prompt for JSON breaks the message list of its session for good; turns there still work and end.
 #[tokio::test]
 async fn a_session_without_a_readable_message_list_still_works() {
     let fixture = Fixture::new().await;
@@ -279,7 +281,7 @@ async fn a_session_without_a_readable_message_list_still_works() {
     assert!(lost.reason().contains("it is not known how the turn ended"), "{}", lost.reason());
 }
 
-/// 17: only ids of OpenCode's own form are put into a path, so a wrong one is never a 500 of OpenCode.
+/// 17: only ids in the format of OpenCode are put into a path, so a wrong one never causes a 500 of OpenCode.
 #[tokio::test]
 async fn an_invalid_session_id_never_reaches_opencode() {
     let fixture = Fixture::new().await;
@@ -292,7 +294,7 @@ async fn an_invalid_session_id_never_reaches_opencode() {
     assert_eq!(fixture.fake.log(), [], "OpenCode is not asked");
 }
 
-/// 18: a directory that is no repository has no snapshots and no diffs, and a turn needs none.
+/// 18: a directory without a repository has no snapshots and no diffs, and a turn needs none.
 #[tokio::test]
 async fn a_turn_works_outside_a_git_repository() {
     let fixture = Fixture::new().await;

@@ -1,4 +1,4 @@
-//! Each recording of the real OpenCode, played to the gateway: the A2A stream that a client gets.
+//! Each recording of the real OpenCode, and the A2A stream that a client gets.
 
 use longshore_testkit::fake_opencode::{FakeOpenCode, Play};
 use longshore_testkit::raw::message;
@@ -8,8 +8,8 @@ use crate::replay::asks;
 use crate::replay::fixture::{CheckedStream, Fixture, check, until_settled};
 use crate::replay::usage::Usage;
 
-/// Plays a recording, prompt by prompt in one context, and compares the streams with the snapshots of that name.
-/// Asks are answered as they were in the recording.
+/// Plays a recording, prompt by prompt in one context, and compares the streams with the snapshots of that name. Asks
+/// are answered as in the recording.
 pub(crate) async fn replay(name: &str, play: Play) -> Vec<CheckedStream> {
     let fixture = Fixture::new().await;
     let (play, mut answers) = asks::hold(play);
@@ -19,12 +19,12 @@ pub(crate) async fn replay(name: &str, play: Play) -> Vec<CheckedStream> {
     for (turn, prompt) in play.prompts().iter().enumerate() {
         let context = turns.last().map(|seen| seen.context().to_owned());
         let stream = fixture.open_in(context.as_deref(), &format!("message-{}", turn + 1), prompt).await;
-        // All answers of a recording are given in its first turn.
+        // All answers of a recording belong to its first turn.
         let frames = asks::answer(&fixture, stream, std::mem::take(&mut answers)).await;
         let seen = check(fixture.client(), frames).await;
         let snapshot = if turn == 0 { name.to_owned() } else { format!("{name}_{}", turn + 1) };
         assert_snapshot(&snapshot, &fixture.fake, &seen);
-        // What comes late belongs to this prompt, and the list is final only then.
+        // Late events belong to this prompt, and the message list is final only after them.
         fixture.fake.quiet().await;
         let total = Usage::of_opencode(&fixture.fake);
         assert_eq!(Usage::of_task(&seen), total.minus(&used), "the usage is not the sum of the steps");
@@ -39,7 +39,7 @@ pub(crate) async fn replay(name: &str, play: Play) -> Vec<CheckedStream> {
     turns
 }
 
-/// The turns of sub-agents are tasks with streams of their own.
+/// The turns of sub-agents are tasks with their own streams.
 async fn compare_children(name: &str, fixture: &Fixture, context: &str) {
     let listed = fixture.client_with_extensions().rpc("ListTasks", json!({"contextId": context})).await;
     let tasks = listed.result()["tasks"].as_array().cloned().unwrap_or_default();
@@ -65,7 +65,8 @@ pub(crate) fn assert_snapshot(name: &str, fake: &FakeOpenCode, seen: &CheckedStr
     });
 }
 
-/// The agent's texts are those of OpenCode's own message list, block by block, and none of them is the user's.
+/// Fails unless the texts of the tasks are those of the message list in OpenCode, block by block, without the parts of
+/// the user.
 pub(crate) fn assert_matches_opencode(fake: &FakeOpenCode, session: &str, turns: &[CheckedStream]) {
     let (mut texts, mut reasonings, mut of_user) = (Vec::new(), Vec::new(), Vec::new());
     for message in fake.messages(session) {
@@ -74,7 +75,7 @@ pub(crate) fn assert_matches_opencode(fake: &FakeOpenCode, session: &str, turns:
             let text = part["text"].as_str().unwrap_or_default().to_owned();
             match (message["info"]["role"].as_str(), part["type"].as_str()) {
                 (Some("user"), _) => of_user.push(id),
-                // OpenCode's summary of a conversation that became too long is no reply.
+                // The summary of a session that became too long is no reply.
                 _ if message["info"]["summary"] == true || text.is_empty() => {}
                 (_, Some("text")) => texts.push((id, text)),
                 (_, Some("reasoning")) => reasonings.push((id, text)),
@@ -95,7 +96,7 @@ pub(crate) fn assert_matches_opencode(fake: &FakeOpenCode, session: &str, turns:
     }
 }
 
-/// One test for each recording: its name, how it is played, how the task ends.
+/// One test for each recording: its name, its options, and the states of its tasks.
 macro_rules! replays {
     ($($name:ident $(. $option:ident ($($argument:tt)*))* => $state:expr;)*) => {
     $(
@@ -123,10 +124,10 @@ replays! {
     empty_reply => ["COMPLETED"];
     todo => ["COMPLETED"];
     long => ["COMPLETED"];
-    // The client that had sent the prompt hung up.
+    // The client that sent the prompt disconnected.
     client_disconnect => ["COMPLETED"];
     global_race => ["COMPLETED"];
-    // With files, of which OpenCode writes texts of its own into the user's message.
+    // With files, for which OpenCode adds texts to the message of the user.
     prompt_options => ["COMPLETED"];
 
     tool_bad_args => ["COMPLETED"];
@@ -146,7 +147,7 @@ replays! {
     finish_content_filter => ["FAILED"];
     bad_json => ["FAILED"];
     error_400 => ["FAILED"];
-    // Somebody has to give OpenCode a key first.
+    // The task waits until OpenCode has a key.
     error_401 => ["AUTH_REQUIRED"];
     error_429_recovers => ["COMPLETED"];
     error_500_recovers => ["COMPLETED"];
@@ -162,7 +163,7 @@ replays! {
     auto_compact => ["COMPLETED"];
     stop_then_compact => ["COMPLETED"];
     overflow_replays_prompt => ["COMPLETED", "COMPLETED"];
-    // The turn after somebody had the session summarized.
+    // The turn after another client summarized the session.
     summarize.only_prompts(&[1]) => ["COMPLETED"];
 
     task => ["COMPLETED"];
@@ -179,12 +180,12 @@ replays! {
     instance_dispose => ["CANCELED"];
 
     permission_once => ["COMPLETED"];
-    // Another client answers, in OpenCode's older way.
+    // Another client answers, by the older endpoint of OpenCode.
     permission_legacy_endpoint => ["COMPLETED"];
     permission_always.only_prompts(&[0]) => ["COMPLETED"];
     permission_edit => ["COMPLETED"];
     permission_external_directory => ["COMPLETED"];
-    // OpenCode ends the turn when a tool is refused, and the other ask with it.
+    // OpenCode ends the turn when a tool is rejected, and the other ask with it.
     permission_pair => ["FAILED"];
     permission_reject => ["FAILED"];
     permission_reject_message => ["COMPLETED"];
@@ -195,7 +196,7 @@ replays! {
     task_permission => ["COMPLETED"];
 }
 
-/// The other binding brings the same stream.
+/// The other binding gives the same stream.
 #[tokio::test]
 async fn a_stream_over_rest_is_the_stream_over_json_rpc() {
     for name in ["tool_bash", "cut_fin_partial", "error_400"] {

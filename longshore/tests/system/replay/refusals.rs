@@ -1,5 +1,5 @@
-//! What is refused before OpenCode sees anything of it: each case over every way to send a message, with its exact error,
-//! no request to OpenCode, no task, and no word about the machine in the answer.
+//! Messages that are refused before OpenCode sees them: each case over every way to send a message, with its exact
+//! error, without a request to OpenCode, without a task, and without paths or secrets in the answer.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -22,7 +22,7 @@ const PART: &str = "message.parts[0]";
 
 const MIB: usize = 1024 * 1024;
 
-/// A row of the table of errors: the code of JSON-RPC, the status of REST, the reason.
+/// An error: the code of JSON-RPC, the status of REST, the reason.
 type Row = (i64, u16, &'static str);
 
 const INVALID: Row = (-32602, 400, "INVALID_PARAMS");
@@ -30,7 +30,7 @@ const NOT_TAKEN: Row = (-32005, 400, "CONTENT_TYPE_NOT_SUPPORTED");
 const NOT_ACTIVATED: Row = (-32004, 400, "EXTENSION_NEGOTIATION_REQUIRED");
 const REQUIRED: Row = (-32008, 400, "EXTENSION_SUPPORT_REQUIRED");
 
-/// Something to send, and what is said of it.
+/// A message and its expected error.
 #[derive(Debug)]
 struct Case {
     params: Value,
@@ -38,7 +38,7 @@ struct Case {
     field: String,
 }
 
-/// Parameters that are refused as invalid.
+/// Parameters that are refused as invalid because of this field.
 fn invalid(field: &str, params: Value) -> Case {
     Case { params, error: INVALID, field: field.to_owned() }
 }
@@ -63,11 +63,12 @@ fn wrong_type(part: Value) -> Case {
     Case { params: parts(Value::Array(vec![part])), error: NOT_TAKEN, field: PART.to_owned() }
 }
 
-/// A gateway that has answered one message, so that it knows what OpenCode offers, and a directory outside its workspace.
+/// A gateway that has answered one message, so that it knows the models and agents of OpenCode, and a directory outside
+/// its workspace.
 struct GuardedWorkspace {
     fixture: Fixture,
     outside: tempfile::TempDir,
-    /// The conversation of that message.
+    /// The context of that message.
     context: String,
 }
 
@@ -111,7 +112,7 @@ impl GuardedWorkspace {
         outside.join(name).to_str().expect("temporary paths are text").to_owned()
     }
 
-    /// Files, directories and links for all kinds of tricks.
+    /// Creates files, directories and links for the cases.
     fn furnish(&self) {
         make(&self.inside("in"));
         make(&self.inside("%41"));
@@ -125,7 +126,7 @@ impl GuardedWorkspace {
         link("loop", &self.inside("loop"));
     }
 
-    /// Sends the case in every way, and looks at everything that must and must not have happened.
+    /// Sends the message in every way, and checks the error and that nothing else happened.
     async fn assert_refused(&self, client: &RawClient, case: &Case) {
         let (tasks, asked) = (self.tasks().await, self.fixture.fake.log().len());
         let shown: String = case.params.to_string().chars().take(400).collect();
@@ -155,14 +156,14 @@ impl GuardedWorkspace {
             assert_eq!(field(details), case.field, "{place}");
             self.assert_tells_nothing(&answer, &place);
         }
-        // Where its workspaces are may be read again, whatever is wished for.
+        // The gateway may read the list of workspaces again at any time.
         let mut log = self.fixture.fake.log().split_off(asked);
         log.retain(|request| request.path != "/experimental/workspace");
         assert_eq!(log, [], "OpenCode was asked for {shown}");
         assert_eq!(self.tasks().await, tasks, "a task was made for {shown}");
     }
 
-    /// No path of the machine and no secret is in the answer.
+    /// Fails if the answer contains a path of the machine or a secret.
     fn assert_tells_nothing(&self, answer: &Answer, place: &str) {
         let reported = answer.body.to_string();
         let fake = &self.fixture.fake;
@@ -171,7 +172,7 @@ impl GuardedWorkspace {
         }
     }
 
-    /// How many tasks there are, of everybody.
+    /// How many tasks each principal has.
     async fn tasks(&self) -> [Value; 2] {
         let gateway = &self.fixture.gateway;
         let mut totals = [Value::Null, Value::Null];
@@ -190,12 +191,12 @@ impl GuardedWorkspace {
 
 impl Drop for GuardedWorkspace {
     fn drop(&mut self) {
-        // It stands beside the workspace, which only knows how to remove itself.
+        // This directory is beside the workspace, which removes only itself.
         let _ = std::fs::remove_dir(format!("{}-sibling", self.fixture.fake.directory()));
     }
 }
 
-/// A refusal is a plain answer.
+/// The answer of a refused stream.
 fn no_stream(opened: Result<Frames, Answer>) -> Answer {
     opened.expect_err("what is refused opens no stream")
 }
@@ -219,7 +220,7 @@ fn link(to: &str, name: &str) {
     symlink(to, name).expect("a link can be made");
 }
 
-/// A file of that size, most of which is not on the disk.
+/// A sparse file of that size.
 fn sparse(file: &str, bytes: usize) {
     let file = std::fs::File::create(Path::new(file)).expect("a file can be made");
     file.set_len(bytes as u64).expect("a file can be long");
@@ -268,7 +269,7 @@ async fn directories_outside_the_workspace_are_refused() {
                 &invalid(DIRECTORY, with_metadata(json!({"opencode": {"directory": wish_for}}))),
             )
             .await;
-        // The alias is not gated, and guarded all the same.
+        // The alias needs no extension, and is checked as well.
         let alias = json!({"iac_code": {"cwd": wish_for}});
         workspace.assert_refused(workspace.fixture.client(), &invalid(DIRECTORY, with_metadata(alias.clone()))).await;
         let mut in_message = message("message-refused", "go");
@@ -310,7 +311,7 @@ async fn directories_that_are_not_paths_are_refused() {
         .await;
 }
 
-/// The one that the context began with stays.
+/// A context keeps its first directory.
 #[tokio::test]
 async fn another_directory_in_the_same_context_is_refused() {
     let workspace = GuardedWorkspace::new().await;
@@ -379,7 +380,7 @@ async fn files_outside_the_workspace_are_refused() {
     }
 }
 
-/// The limits are lower than usual, since megabytes take their time.
+/// Low limits, because megabytes are slow.
 #[tokio::test]
 async fn parts_above_the_configured_limits_are_refused() {
     let mut options = Options::default();
@@ -403,7 +404,7 @@ async fn parts_above_the_configured_limits_are_refused() {
         bad_part(json!({"url": inside("large.png")})),
         bad_part(json!({"url": inside("large")})),
         bad_part(json!({"url": inside("large.png"), "mediaType": "text/plain"})),
-        // Each is small enough, and all together are not.
+        // Each part is small enough, and all together are not.
         invalid("message.parts", parts((0..21).map(|_| json!({"text": "x".repeat(1000)})).collect())),
         invalid("message.parts", parts((0..101).map(|_| json!({"text": "x"})).collect())),
         invalid("metadata.opencode.system", with_metadata(json!({"opencode": {"system": "x".repeat(64 * 1024 + 1)}}))),
@@ -417,7 +418,7 @@ async fn parts_above_the_configured_limits_are_refused() {
     workspace.assert_all_refused(&cases).await;
 }
 
-/// As it is without a word in the configuration.
+/// The default limits.
 #[tokio::test]
 async fn parts_above_the_default_limits_are_refused() {
     let workspace = GuardedWorkspace::new().await;
@@ -498,7 +499,7 @@ async fn data_parts_are_refused_when_switched_off() {
         .await;
 }
 
-/// What OpenCode offers is looked up now and then, and not again for a name that it just did not have.
+/// The models and agents of OpenCode are cached, and an unknown name is not looked up twice in a row.
 #[tokio::test]
 async fn unknown_models_agents_and_workspaces_are_refused() {
     let workspace = GuardedWorkspace::new().await;
@@ -525,7 +526,7 @@ async fn unknown_models_agents_and_workspaces_are_refused() {
         ),
     ];
     for case in cases {
-        // The names are looked up by now, if they were not just before.
+        // This call fills the cache.
         workspace.client().rpc("SendMessage", case.params.clone()).await;
         workspace.assert_refused(&workspace.client(), &case).await;
     }
@@ -557,7 +558,7 @@ async fn invalid_metadata_is_refused() {
     let mut halves = message("message-refused", "go");
     halves["metadata"] = json!({"shared": {"model": {"providerID": "scripted"}}});
     halves["message"]["metadata"] = json!({"shared": {"model": {"modelID": "scripted"}}});
-    // Halves of two places make no whole.
+    // Two halves in different metadata are not merged.
     cases.push(invalid("metadata.shared.model.modelID", halves));
     workspace.assert_all_refused(&cases).await;
 }
@@ -570,7 +571,7 @@ async fn sessions_of_other_callers_are_refused() {
     workspace.fixture.fake.quiet().await;
     let sessions = workspace.fixture.fake.sessions();
     let [own, foreign] = sessions.as_slice() else { panic!("two sessions: {sessions:?}") };
-    // It is there, and nobody's.
+    // An unowned session.
     workspace.fixture.fake.add_session("ses_nobodys", workspace.fixture.fake.directory());
     let named = |id: &str| with_metadata(json!({"shared": {"session": {"id": id}}}));
     let long = format!("ses_{}", "x".repeat(200));
@@ -600,7 +601,7 @@ async fn sessions_of_other_callers_are_refused() {
     }
     let wrong = with_metadata(json!({"shared": {"session": {"id": 7}}}));
     workspace.assert_all_refused(&[invalid(SESSION, wrong)]).await;
-    // A context keeps its session, also when the other one is the caller's own.
+    // A context keeps its session, even if the other session belongs to the caller.
     let mut other = named(own);
     other["message"]["contextId"] = "another".into();
     workspace
@@ -660,7 +661,7 @@ async fn metadata_of_inactive_extensions_is_refused() {
     for case in &cases {
         workspace.assert_refused(workspace.fixture.client(), case).await;
     }
-    // Another extension than the one that it belongs to.
+    // Another extension than the required one.
     workspace.assert_refused(&workspace.fixture.client().activating(&[BINDING]), &cases[3]).await;
     workspace.assert_refused(&workspace.fixture.client().activating(&[MODEL, HINTS]), &cases[1]).await;
     let mut in_message = message("message-refused", "go");

@@ -1,4 +1,4 @@
-//! Gives ids, times and paths names that are the same in every run, so that streams can be compared by eye.
+//! Replaces ids, times and paths by names that are the same in every run, so that streams can be compared.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// `text` shall be called `name`.
+    /// Replaces `text` by `name`.
     pub(crate) fn call(&mut self, text: &str, name: &str) {
         if !text.is_empty() {
             self.known.push((text.to_owned(), name.to_owned()));
@@ -30,7 +30,7 @@ impl Names {
                 .map(|(key, value)| {
                     let value = match key.as_str() {
                         "timestamp" => json!("<time>"),
-                        // They count events, and how many texts come in one event depends on the load.
+                        // These count events, and how many texts one event holds depends on the load.
                         "sequence" => json!("<sequence>"),
                         "event_id" => json!("<event>"),
                         "child_task_id" => json!(self.child(value.as_str().unwrap_or_default())),
@@ -44,7 +44,7 @@ impl Names {
         }
     }
 
-    /// The tasks of sub-agents are numbered too.
+    /// The tasks of sub-agents are numbered as well.
     fn child(&mut self, id: &str) -> String {
         if !self.known.iter().any(|(known, _)| known == id) {
             let count = self.counts.entry("child").or_default();
@@ -67,7 +67,7 @@ impl Names {
         text
     }
 
-    /// The first id in the text that has no name yet, and a name for it.
+    /// The first id in the text without a name, and a name for it.
     fn unnamed(&mut self, text: &str) -> Option<(String, String)> {
         for prefix in NUMBERED {
             for (start, _) in text.match_indices(prefix) {

@@ -1,4 +1,4 @@
-//! What a turn used: as OpenCode stored it step by step, and as the task tells it at its end.
+//! The token usage of a turn: the sum of the steps in OpenCode, and the usage that the task reports.
 
 use longshore_testkit::fake_opencode::FakeOpenCode;
 use serde_json::Value;
@@ -9,7 +9,7 @@ use crate::replay::fixture::{CheckedStream, extension_notes};
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Usage([u64; KINDS.len()]);
 
-/// Where a kind of token stands, at OpenCode and in the task.
+/// The position of each kind, in OpenCode and in the task.
 const KINDS: [(&str, &str); 6] = [
     ("/input", "/input_tokens"),
     ("/output", "/output_tokens"),
@@ -20,7 +20,7 @@ const KINDS: [(&str, &str); 6] = [
 ];
 
 impl Usage {
-    /// Of all steps of all sessions so far.
+    /// The sum of all steps of all sessions so far.
     pub(crate) fn of_opencode(fake: &FakeOpenCode) -> Self {
         let mut sum = Self::default();
         for session in fake.sessions() {
@@ -31,7 +31,7 @@ impl Usage {
         sum
     }
 
-    /// Of all steps of one session so far.
+    /// The sum of all steps of one session so far.
     pub(crate) fn of_session(fake: &FakeOpenCode, session: &str) -> Self {
         let mut sum = Self::default();
         let messages = fake.messages(session);
@@ -44,7 +44,7 @@ impl Usage {
         sum
     }
 
-    /// Of the last status of a task; nothing when it says nothing.
+    /// The usage in the last status of a task; zero if there is none.
     pub(crate) fn of_task(seen: &CheckedStream) -> Self {
         let usage = seen.frames.last().and_then(notes).and_then(|shared| shared.get("usage"));
         Self(KINDS.map(|(_, ours)| {

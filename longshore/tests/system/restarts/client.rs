@@ -1,4 +1,4 @@
-//! A client that keeps everything that it saw, over all its connections, and what it makes of it.
+//! A client that records everything that it received over all its connections.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use serde_json::Value;
 use crate::restarts::installation::PATIENCE;
 use crate::restarts::protocol::{self, Payload, payload, state};
 
-/// How a client comes back after the restart.
+/// How a client reconnects after the restart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Return {
-    /// The same message again, with the id of the last event.
+    /// Sends the same message again, with the id of the last event.
     SendAgain,
-    /// A subscription, with the id of the last event.
+    /// Subscribes with the id of the last event.
     Subscribe,
-    /// A subscription without: the task as it is comes first.
+    /// Subscribes without an id: the stream begins with the current task.
     SubscribeFromSnapshot,
 }
 
@@ -27,9 +27,9 @@ pub(crate) struct Client {
     raw: RawClient,
     stream: Option<Frames>,
     pub(crate) frames: Vec<Frame>,
-    /// How many frames came before the client went away.
+    /// How many frames arrived before the client was disconnected.
     pub(crate) before: usize,
-    /// What the last stream said at its end about coming back.
+    /// The reconnect delay (`retry`) that the last stream sent at its end.
     pub(crate) retry_after: Option<Duration>,
 }
 
@@ -40,7 +40,7 @@ impl Client {
         Self { speaker, message, raw, stream: None, frames: Vec::new(), before: 0, retry_after: None }
     }
 
-    /// What the message says follows from its name.
+    /// Sends the message. Its text is its name.
     pub(crate) async fn send(&mut self) {
         self.stream = Some(self.stream_of_message(&self.raw).await);
     }
@@ -63,7 +63,7 @@ impl Client {
         });
     }
 
-    /// Reads until this holds of what was seen.
+    /// Reads until the condition holds.
     pub(crate) async fn read_until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) {
         while !holds(self) {
             assert!(self.read().await, "{} ended before {what}: {:#?}", self.message, self.frames);
@@ -75,7 +75,7 @@ impl Client {
         while self.read().await {}
     }
 
-    /// One more frame. False: the stream is over.
+    /// Reads one more frame. Returns false at the end of the stream.
     async fn read(&mut self) -> bool {
         let stream = self.stream.as_mut().expect("the client has a stream");
         let next = tokio::time::timeout(PATIENCE, stream.next()).await;
@@ -89,18 +89,18 @@ impl Client {
         false
     }
 
-    /// Says `once` to what the agent asked.
+    /// Answers the ask of the agent with `once`.
     pub(crate) async fn permit(&self) {
         let asks = self.frames.iter().rev().find_map(|frame| request(&frame.json));
         speaker::permit(self.speaker, &self.raw, &self.task(), &asks.unwrap_or_default()).await;
     }
 
-    /// The task as it is stored.
+    /// The stored task.
     pub(crate) async fn stored(&self) -> Value {
         speaker::call(&self.raw, &self.speaker.get(&self.task())).await
     }
 
-    /// The whole log, as this client would have seen it had nothing been cut.
+    /// The whole log, as an uninterrupted client sees it.
     pub(crate) async fn uncut(&self) -> Vec<Frame> {
         let stream = speaker::stream(&self.raw.resuming("0"), &self.speaker.subscribe(&self.task())).await;
         tokio::time::timeout(PATIENCE, stream.all()).await.expect("the task is over")
@@ -113,7 +113,7 @@ impl Client {
         task["id"].as_str().expect("a task has an id").to_owned()
     }
 
-    /// The state that was told last.
+    /// The last state that the client received.
     pub(crate) fn state(&self) -> String {
         let signaled = self.frames.iter().rev().find_map(|frame| match payload(frame) {
             Payload::Task(signaled) | Payload::Status(signaled) => Some(state(signaled)),
@@ -122,7 +122,7 @@ impl Client {
         signaled.unwrap_or_default()
     }
 
-    /// Whether the newest frame has these words.
+    /// Whether the newest frame contains these words.
     pub(crate) fn newest_says(&self, words: &str) -> bool {
         self.frames.last().is_some_and(|frame| frame.json.to_string().contains(words))
     }
@@ -132,7 +132,7 @@ impl Client {
     }
 }
 
-/// What the agent has written, in the order in which its blocks began.
+/// The text of the agent, in the order in which its blocks began.
 pub(crate) fn text(frames: &[Frame]) -> String {
     let mut artifacts: Vec<(String, String)> = Vec::new();
     for frame in frames {

@@ -1,4 +1,4 @@
-//! A start on a data directory that another gateway has.
+//! A gateway starts on a data directory that another gateway uses.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ fn installation() -> (FakeOpenCode, Installation) {
     (fake, installation)
 }
 
-/// A client is served, by whoever it is.
+/// Fails unless a gateway serves a client.
 async fn check_served(installation: &Installation, message: &str) {
     let mut client = Client::new(Speaker::ALL[0], &installation.url(), message);
     client.send().await;

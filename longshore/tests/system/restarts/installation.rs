@@ -1,4 +1,4 @@
-//! A data directory and a port, on which one gateway after the other serves.
+//! A data directory and a port that successive gateways use.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -15,36 +15,36 @@ use tokio::sync::mpsc;
 
 const LONGSHORE: &str = env!("CARGO_BIN_EXE_longshore");
 
-/// Starts, listens and ends as OpenCode does, and knows nothing else.
+/// A program that starts, listens and ends as OpenCode does, and has no other function.
 const FAKE_OPENCODE: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/agent-opencode/src/managed/fake_opencode.py");
 
 const MANAGED: &str = "--opencode";
 
-/// What has not happened by then will not. Generous, since tests share the machine.
+/// How long a test waits. Generous, because tests share the machine.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
-/// More lines than a start has.
+/// More lines than a gateway prints at its start.
 const LINES: usize = 1_000;
 
 pub(crate) struct Installation {
     root: TempDir,
-    /// The same for every gateway of the place, so that clients find the next one where they found the last.
+    /// The same port for every gateway, so that clients find the next gateway at the same address.
     port: u16,
     workspace: PathBuf,
     agent: [String; 2],
-    /// How the program behaves that stands in for OpenCode.
+    /// The behaviour of the fake OpenCode program.
     behaviour: &'static str,
 }
 
 impl Installation {
-    /// For gateways that are attached to an OpenCode.
+    /// For gateways that are attached to a running OpenCode.
     pub(crate) fn attached(opencode_url: &str, workspace: impl Into<PathBuf>) -> Self {
         let root = tempfile::tempdir().expect("a test can make a directory");
         Self::with(root, workspace.into(), ["--opencode-url", opencode_url], "")
     }
 
-    /// For gateways that start the program that stands in for OpenCode, which behaves in this manner.
+    /// For gateways that start the fake OpenCode program with this behaviour.
     pub(crate) fn managing(behaviour: &'static str) -> Self {
         let root = tempfile::tempdir().expect("a test can make a directory");
         let workspace = root.path().join("workspace");
@@ -77,14 +77,14 @@ impl Installation {
         Gateway { child, out: Output::of(stdout), err: Output::of(stderr) }
     }
 
-    /// Starts a gateway that must come to listen.
+    /// Starts a gateway and waits until it listens.
     pub(crate) async fn start(&self, flags: &[&str]) -> Gateway {
         let mut gateway = self.launch(flags);
         gateway.says("  url ").await;
         gateway
     }
 
-    /// `longshore stop`. What it says.
+    /// Runs `longshore stop`. Returns its output.
     pub(crate) fn stop(&self) -> String {
         let stopped = self.command("stop").output().expect("longshore can be run");
         assert!(stopped.status.success(), "{stopped:?}");
@@ -110,7 +110,7 @@ impl Installation {
 }
 
 impl Drop for Installation {
-    /// Leaves nothing running that a test which failed has left.
+    /// Ends an OpenCode that a failed test has left running.
     fn drop(&mut self) {
         if self.agent[0] == MANAGED {
             let _ = self.command("stop").output();
@@ -118,7 +118,7 @@ impl Drop for Installation {
     }
 }
 
-/// A port that nobody has, and that the system gives to no connection while the gateway is away: those get higher ones.
+/// A free port below the range of ephemeral ports, so that no connection gets it while the gateway is down.
 fn free_port() -> u16 {
     let free = |port: &u16| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok();
     let mut rng = rand::rng();
@@ -141,7 +141,7 @@ impl Gateway {
         kill_process(Pid::from_child(&self.child), signal).expect("the test started the process");
     }
 
-    /// Waits for a line of its standard output with these words, and gives it.
+    /// Waits for a line of standard output with these words, and returns it.
     pub(crate) async fn says(&mut self, words: &str) -> String {
         match self.out.until(words).await {
             Some(line) => line,
@@ -161,7 +161,7 @@ impl Gateway {
         self.child.try_wait().expect("a child can be waited for").is_some()
     }
 
-    /// Waits for its end. How it ended, and everything that it logged.
+    /// Waits for the exit. Returns the status and the whole log.
     pub(crate) async fn ended(&mut self) -> (ExitStatus, String) {
         let mut status = None;
         until(PATIENCE, "the gateway ends", || {
@@ -183,7 +183,7 @@ impl Drop for Gateway {
     }
 }
 
-/// Lines, read by a task, so that the gateway never waits for it.
+/// The lines of a pipe. A task reads them, so that the gateway never blocks.
 struct Output {
     lines: mpsc::Receiver<String>,
     seen: Vec<String>,
@@ -195,7 +195,7 @@ impl Output {
         Tasks::new().spawn("output", async move {
             let mut pipe = BufReader::new(pipe).lines();
             while let Ok(Some(read)) = pipe.next_line().await {
-                // Nobody may listen any more, and too much is not kept.
+                // The receiver may be gone, and lines beyond the limit are dropped.
                 let _ = line.try_send(read);
             }
         });

@@ -1,11 +1,11 @@
-//! How a client of each line and binding makes its calls, and how its frames are read.
+//! How a client makes calls and reads frames in each version and binding.
 
 use longshore_testkit::chaos::{Speaker, Spelled};
 use longshore_testkit::gateway::TOKEN;
 use longshore_testkit::raw::{Answer, Frame, Frames, RawClient};
 use serde_json::{Value, json};
 
-/// With it a stream of 1.0 stays open while the agent asks.
+/// With this extension a stream of 1.0 stays open during an ask.
 const INTERRUPT: &str = "urn:opencode-a2a:extension:interactive-interrupt:v1";
 
 fn is_v1(speaker: Speaker) -> bool {
@@ -17,19 +17,19 @@ pub(crate) fn client(speaker: Speaker, url: &str) -> RawClient {
     if is_v1(speaker) { client.activating(&[INTERRUPT]) } else { client }
 }
 
-/// A call that is answered by a stream.
+/// Makes a call that returns a stream.
 pub(crate) async fn stream(client: &RawClient, spelled: &Spelled) -> Frames {
     let stream = client.rest_stream(spelled.verb, &spelled.path, spelled.body.as_ref(), None).await;
     stream.unwrap_or_else(|answer| panic!("{spelled:?} was refused: {answer:?}"))
 }
 
-/// A call that must work.
+/// Makes a call that must succeed.
 pub(crate) async fn call(client: &RawClient, spelled: &Spelled) -> Value {
     let answer = client.rest(spelled.verb, &spelled.path, spelled.body.as_ref()).await;
     checked(answer)
 }
 
-/// Says `once` to what a task asks: by the method of the extension on 1.0, and by a plain message on 0.3.
+/// Answers the ask of a task with `once`: by the method of the extension in 1.0, by a plain message in 0.3.
 pub(crate) async fn permit(speaker: Speaker, client: &RawClient, task: &str, request: &str) {
     if is_v1(speaker) {
         let params = json!({"request_id": request, "reply": "once"});
@@ -45,14 +45,14 @@ fn checked(answer: Answer) -> Value {
     if answer.body["result"].is_object() { answer.body["result"].clone() } else { answer.body }
 }
 
-/// What a frame says.
+/// The content of a frame.
 pub(crate) enum Payload<'a> {
     Task(&'a Value),
     Status(&'a Value),
     Artifact(&'a Value),
 }
 
-/// 1.0 and REST name what they say; JSON-RPC of 0.3 marks it with its kind.
+/// 1.0 and REST name the content; JSON-RPC of 0.3 has a field `kind`.
 pub(crate) fn payload(frame: &Frame) -> Payload<'_> {
     let json = &frame.json;
     match json["kind"].as_str() {
@@ -66,7 +66,7 @@ pub(crate) fn payload(frame: &Frame) -> Payload<'_> {
     }
 }
 
-/// The state, in one spelling for all: `COMPLETED`, `INPUT_REQUIRED`.
+/// The state in one spelling: `COMPLETED`, `INPUT_REQUIRED`.
 pub(crate) fn state(task_or_status: &Value) -> String {
     let state = task_or_status["status"]["state"].as_str().unwrap_or_default();
     state.trim_start_matches("TASK_STATE_").to_uppercase().replace('-', "_")

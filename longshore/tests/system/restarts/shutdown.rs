@@ -1,4 +1,4 @@
-//! How a gateway ends: in time, when it is told twice, and while it starts.
+//! How a gateway ends: within its grace period, after a second signal, and during its start.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::time::{Duration, Instant};
@@ -12,14 +12,14 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::restarts::client::{Client, Return};
 use crate::restarts::installation::{Gateway, Installation};
 
-/// More than all buffers between a gateway and a client hold together.
+/// More than all buffers between a gateway and a client together.
 const PIECES: usize = 400;
 const PIECE: usize = 32 * 1024;
 
-/// How long the background tasks of a gateway may take to end, and then its process.
+/// How long the background tasks of a gateway, and then its process, may take to end.
 const REST: Duration = Duration::from_secs(7);
 
-/// A gateway in the middle of a turn of which one client reads everything, and another nothing.
+/// A gateway during a turn with two clients: one reads everything, the other nothing.
 struct StalledClient {
     fake: FakeOpenCode,
     installation: Installation,
@@ -36,7 +36,7 @@ impl StalledClient {
         fake.queue(Turn::new().deltas(pieces).hold(&gate).text("The end.", 1));
         let installation = Installation::attached(&fake.url(), fake.directory());
         let gateway = installation.start(flags).await;
-        // Whoever sends the same message gets the same task.
+        // Both send the same message, so they get the same task.
         let [mut reads, mut stalls] = [Speaker::ALL[0], Speaker::ALL[1]]
             .map(|speaker| Client::new(speaker, &installation.url(), "a long text"));
         stalls.send().await;
@@ -46,7 +46,7 @@ impl StalledClient {
         Self { fake, installation, gateway, gate, reads, stalls }
     }
 
-    /// Starts the next gateway, where both clients get everything.
+    /// Starts the next gateway, where both clients get the whole stream.
     async fn go_on(mut self) {
         let signaled = self.fake.truth().remove(0);
         assert_eq!((signaled.times, signaled.fate), (1, Fate::Runs), "{}", signaled.words);
@@ -99,12 +99,12 @@ async fn a_second_signal_ends_the_gateway_at_once_and_keeps_the_turn() {
     stalled.go_on().await;
 }
 
-/// When a gateway that starts is told to end.
+/// When a starting gateway gets the signal.
 #[derive(Clone, Copy, Debug)]
 enum Moment {
-    /// So long after it was launched.
+    /// This many milliseconds after its launch.
     After(u64),
-    /// When it has logged this.
+    /// When it has logged this text.
     Logged(&'static str),
 }
 
@@ -139,7 +139,7 @@ async fn a_gateway_that_is_stopped_during_its_start_ends_and_loses_nothing() {
         let signaled = Instant::now();
         gateway.signal(Signal::TERM);
         let (status, log) = gateway.ended().await;
-        // It may not have come to catching signals. Then it has not come to anything else either.
+        // The gateway may not have installed its signal handler yet. Then it has done nothing else either.
         let at_once = status.signal() == Some(Signal::TERM.as_raw()) && log.is_empty();
         assert!(status.success() || at_once, "told {moment:?} it ended with {status}: {log}");
         assert!(signaled.elapsed() < REST, "told {moment:?} it took {:?}: {log}", signaled.elapsed());
@@ -180,7 +180,7 @@ async fn an_opencode_that_kept_running_is_taken_over_even_after_an_interrupted_s
         end(&mut gateway, Signal::TERM).await;
         assert!(is_alive(opencode), "it ended with its gateway");
 
-        // While it stands still the next gateway cannot know whether it can be taken over.
+        // While OpenCode is paused, the next gateway cannot tell whether it can take it over.
         send(opencode, Signal::STOP);
         gateway = installation.launch(&[]);
         gateway.says("Starting OpenCode").await;
@@ -197,7 +197,7 @@ async fn an_opencode_that_kept_running_is_taken_over_even_after_an_interrupted_s
     }
 }
 
-/// Ends a gateway in order. What it logged.
+/// Ends a gateway with a signal. Returns its log.
 async fn end(gateway: &mut Gateway, signal: Signal) -> String {
     gateway.signal(signal);
     let (status, log) = gateway.ended().await;

@@ -1,4 +1,4 @@
-//! SIGTERM in the middle of fifty streams, and a restart.
+//! SIGTERM during fifty streams, and a restart.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -16,28 +16,28 @@ use crate::restarts::protocol::state;
 
 const CLIENTS: usize = 50;
 
-/// The default of `serve.shutdown_grace`. Nobody here makes the gateway use it up.
+/// The default of `serve.shutdown_grace`. No client here makes the gateway use it up.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// What the agent does around the absence of the gateway.
+/// What the agent does before, during and after the downtime of the gateway.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     /// Asks before, and is answered after.
     Asks,
-    /// Is in the middle of one long text from before until after.
+    /// Writes one long text from before until after.
     Talks,
-    /// Ends meanwhile.
+    /// Ends during the downtime.
     Ends,
-    /// Works meanwhile, and says more after.
+    /// Works during the downtime, and continues after.
     Works,
 }
 
-/// One of the fifty.
+/// One of the fifty clients with its turn.
 #[derive(Clone, Copy, Debug)]
 struct Scenario(usize);
 
 impl Scenario {
-    /// Every kind comes with every speaker, and those twice at least.
+    /// Every kind occurs at least twice with every version and binding.
     fn kind(self) -> Kind {
         [Kind::Asks, Kind::Talks, Kind::Ends, Kind::Works, Kind::Talks][self.0 % 5]
     }
@@ -46,8 +46,8 @@ impl Scenario {
         Speaker::ALL[self.0 % 4]
     }
 
-    /// Half of them by the same message with `Last-Event-ID`, half by a subscription; of two that are alike otherwise one so
-    /// and one so.
+    /// Half of the clients send the same message with `Last-Event-ID`, half subscribe. Of two clients that are
+    /// otherwise alike one does each.
     fn returns(self) -> Return {
         match ((self.0 / 20 + self.0 % 2) % 2, self.0 / 2 % 2) {
             (0, _) => Return::SendAgain,
@@ -68,7 +68,7 @@ impl Scenario {
             Kind::Asks => {
                 turn.text(&begin, 3).guarded_tool(Tool::bash("make harbour", "done\n")).text(&end, 3)
             }
-            // 8 s, of which the gateway is away for a second or so.
+            // 8 s; the gateway is down for about one.
             Kind::Talks => {
                 let words: String = (0..100).map(|word| says(&word.to_string())).collect();
                 turn.paced("text", &words, 100, Duration::from_millis(80))
@@ -84,7 +84,7 @@ impl Scenario {
         }
     }
 
-    /// Whether the client is in the middle of it.
+    /// Whether the client has received the beginning.
     fn is_under_way(self, client: &Client) -> bool {
         match self.kind() {
             Kind::Asks => client.state() == "INPUT_REQUIRED",
@@ -93,7 +93,7 @@ impl Scenario {
         }
     }
 
-    /// Whether the agent has done what it does in the absence of the gateway.
+    /// Whether the agent has finished its part of the downtime.
     fn has_gone_on(self, known: &Prompted, seen: &str) -> bool {
         match self.kind() {
             Kind::Asks => true,
@@ -104,7 +104,7 @@ impl Scenario {
     }
 }
 
-/// Where a turn waits.
+/// The gates at which turns wait.
 #[derive(Clone, Debug, Default)]
 struct Gates {
     away: Gate,
@@ -124,7 +124,7 @@ async fn clients_of_fifty_streams_lose_nothing_when_the_gateway_restarts() {
 
     let mut clients: Vec<Client> =
         scenarios.iter().map(|scenario| Client::new(scenario.speaker(), &installation.url(), &scenario.message())).collect();
-    // Those last whose turns wait for nobody.
+    // Turns that do not wait at a gate start last.
     for talks in [false, true] {
         let of_kind = |scenario: &Scenario| (scenario.kind() == Kind::Talks) == talks;
         let some = clients.iter_mut().zip(&scenarios).filter(|(_, scenario)| of_kind(scenario));
@@ -149,7 +149,7 @@ async fn clients_of_fifty_streams_lose_nothing_when_the_gateway_restarts() {
     check_prompts(&fake, Fate::Runs);
     assert_eq!(fake.open_asks().len(), CLIENTS / 5, "asks that are open while the gateway is away");
 
-    // The agent goes on by itself.
+    // The agent continues without the gateway.
     gates.away.open();
     until(PATIENCE, "the agent goes on while the gateway is away", || {
         let known = fake.truth();
@@ -195,7 +195,7 @@ async fn clients_of_fifty_streams_lose_nothing_when_the_gateway_restarts() {
     assert!(status.success(), "it ended with {status}: {log}");
 }
 
-/// Each message has prompted the agent once, its turn is in this state, and nobody aborted anything.
+/// Fails unless each message prompted the agent once, each turn is in this state, and nothing was aborted.
 fn check_prompts(agent: &FakeOpenCode, fate: Fate) {
     let known = agent.truth();
     assert_eq!(known.len(), CLIENTS, "prompts");
@@ -206,13 +206,13 @@ fn check_prompts(agent: &FakeOpenCode, fate: Fate) {
     assert_eq!(aborts.count(), 0, "aborts");
 }
 
-/// Over both streams together every event came once, in order. Who subscribes anew gets what came meanwhile as one.
+/// Both streams together have every event once, in order. A new subscription gets the missed events as one task.
 fn check_events(client: &Client, by: Return, uncut: &[Frame], name: &str) {
     if by != Return::SubscribeFromSnapshot {
         assert_eq!(client.frames, uncut, "{name}");
     }
     let all = numbers(uncut);
-    // On 0.3 there are events with nothing to say.
+    // In 0.3 some events have no frame.
     if client.speaker.line.version() == "1.0" {
         assert_eq!(all, (1..=all.len() as u64).collect::<Vec<_>>(), "{name}");
     }

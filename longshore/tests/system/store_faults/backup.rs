@@ -1,4 +1,4 @@
-//! `longshore backup` while the gateway serves turns that stream.
+//! `longshore backup` during turns.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::store_faults::gateway::{Gateway, check_numbers, end_of, longshore, re
 
 const TURNS: usize = 3;
 
-/// Reads a stream to its end, and tells how far it is.
+/// Reads a stream to its end, and publishes the number of the last event.
 async fn follow(mut stream: Frames, told: watch::Sender<u64>) -> Vec<Frame> {
     let mut frames = Vec::new();
     while let Some(frame) = stream.next().await {
@@ -31,7 +31,7 @@ async fn run_backup(data_dir: &DataDir, target: &Path) {
     assert!(stdout.contains(&format!("longshore serve --data-dir {}", target.display())), "{stdout}");
 }
 
-/// The logs in the store of a backup, by task.
+/// The event numbers of each task in a backup.
 fn logs(backup: &Path) -> Vec<(String, Vec<u64>)> {
     let db = rusqlite::Connection::open(backup.join("longshore.db")).expect("a backup has a store");
     let mut tasks =
@@ -44,7 +44,7 @@ fn logs(backup: &Path) -> Vec<(String, Vec<u64>)> {
             db.prepare("SELECT seq FROM events WHERE task = ? ORDER BY seq").expect("it has events");
         let numbers = events.query_map([ordinal], |row| row.get::<_, i64>(0)).expect("they can be read");
         let numbers: Vec<u64> = numbers.map(|number| number.expect("a number").unsigned_abs()).collect();
-        // The row of a task tells of no status that its log lacks, and the log has no holes.
+        // The row of a task has no status that its log lacks, and the log has no gap.
         assert!(numbers.contains(&newest_status.unsigned_abs()), "a status without its event");
         assert!((1..).zip(&numbers).all(|(expected, number)| expected == *number), "{numbers:?}");
         (id, numbers)
@@ -52,7 +52,7 @@ fn logs(backup: &Path) -> Vec<(String, Vec<u64>)> {
     tasks.map(read).collect()
 }
 
-/// A turn that says a piece while each backup is taken, and waits for the next one.
+/// A turn that writes one piece during each backup, and then waits for the next.
 fn pieces(gates: &[Gate]) -> Turn {
     gates.iter().fold(Turn::new(), |turn, gate| {
         turn.paced("text", &"word ".repeat(200), 200, Duration::from_millis(2)).hold(gate)
@@ -80,7 +80,7 @@ async fn back_up_during_turns(count: usize) {
         let stream = gateway.stream(&format!("turn-{turn}"), "stream").await;
         followers.push(tasks.spawn("follower", follow(stream, told)));
         heard.push(hearing);
-        // In this order, so that each has its own script.
+        // In this order, so that each turn gets its own script.
         holds[0].reached().await;
         gates.push(holds);
     }
@@ -118,7 +118,7 @@ async fn back_up_during_turns(count: usize) {
     }
     gateway.kill().await;
 
-    // Every copy is served: its tasks are taken up, and end as they did.
+    // Each copy can be served: its tasks are resumed, and end like the originals.
     for (target, logs) in [&backups[0], &backups[count / 2], &backups[count - 1]] {
         let copy = DataDir::at(target);
         let gateway = Gateway::start(&copy, &fake).await;

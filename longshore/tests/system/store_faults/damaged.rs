@@ -1,4 +1,4 @@
-//! A row of the store makes no sense any more.
+//! Rows of the store are damaged.
 
 use longshore_testkit::fake_opencode::{FakeOpenCode, Gate, Turn};
 use rusqlite::Connection;
@@ -22,7 +22,7 @@ async fn a_damaged_task_fails_with_a_reason_and_the_others_continue() {
     gateway.kill().await;
     let damages = [
         "UPDATE events SET body = '{' WHERE kind = 'artifact' AND task = (SELECT ordinal FROM tasks WHERE id = ?)",
-        // Text that is none.
+        // Invalid UTF-8.
         "UPDATE tasks SET prompt = CAST(x'ff' AS TEXT) WHERE id = ?",
     ];
     let db = Connection::open(data_dir.path().join("longshore.db")).expect("the file is there");
@@ -38,7 +38,7 @@ async fn a_damaged_task_fails_with_a_reason_and_the_others_continue() {
         assert_eq!(spoiled["status"]["state"], "TASK_STATE_FAILED", "{spoiled:#}");
         let reason = spoiled["status"]["message"]["parts"][0]["text"].as_str().unwrap_or_default();
         assert!(reason.contains("damaged"), "{spoiled:#}");
-        // Whoever had read some of it is told that there is a gap, and gets the task.
+        // A reader with a cursor gets the task with a gap mark.
         for cursor in [0, 1] {
             let path = format!("/tasks/{task}:subscribe");
             let frames = gateway.client.rest_stream("GET", &path, None, Some(cursor)).await;
@@ -50,8 +50,8 @@ async fn a_damaged_task_fails_with_a_reason_and_the_others_continue() {
         }
         ended.push(spoiled);
     }
-    // Nobody finds them at work, and they are not hidden. That their turns were ours is lost with them: what OpenCode still
-    // does there becomes tasks, as what anybody else has it do.
+    // The damaged tasks are not listed as working, and are not hidden. That their turns were started by the gateway is
+    // lost: what OpenCode still does there becomes new tasks, as external turns do.
     let working = json!({"status": "TASK_STATE_WORKING"});
     let working = gateway.client.rpc("ListTasks", working).await.result()["tasks"].clone();
     let is_at_work = |id: &str| working.as_array().is_some_and(|all| all.iter().any(|task| task["id"] == id));
@@ -63,7 +63,7 @@ async fn a_damaged_task_fails_with_a_reason_and_the_others_continue() {
     gates[2].open();
     let log = gateway.log_of(&tasks[2]).await;
     assert_eq!((text_of(&log), end_of(&log)), ("one two".to_owned(), "TASK_STATE_COMPLETED"));
-    // What was written about the damage stays.
+    // The failure of the damaged tasks is stored.
     gateway.kill().await;
     let gateway = Gateway::start(&data_dir, &fake).await;
     for (task, ended) in tasks.iter().zip(&ended) {

@@ -1,7 +1,7 @@
-//! Where the data of a gateway is, so that its disk can be filled.
+//! The data directory of a gateway, on a disk that the test can fill.
 //!
-//! A small tmpfs in a mount namespace of its own gives the real "no space left". Where the system allows no namespace, a limit
-//! on the size of files takes its place: SQLite then says that a write failed, and the gateway must do the same.
+//! A small tmpfs in its own mount namespace gives a real "no space left". Where the system allows no namespace, a limit
+//! on the file size replaces it: SQLite then reports a failed write, and so must the gateway.
 
 use std::cell::Cell;
 use std::fs::Permissions;
@@ -16,12 +16,12 @@ use tempfile::TempDir;
 /// Room for a store, and little more.
 const TMPFS: &str = "size=6m,mode=700";
 
-/// Dropping it removes everything.
+/// Dropping it removes the directory.
 pub(crate) struct DataDir {
     root: TempDir,
     data: PathBuf,
     disk: Disk,
-    /// A plain disk was filled before the gateway started: whatever is started from here on may write nothing.
+    /// A plain disk was filled before the gateway started: processes that start from now on may write nothing.
     is_full: Cell<bool>,
 }
 
@@ -32,7 +32,7 @@ enum Disk {
     WriteProtected,
 }
 
-/// A process that does nothing but keep a mount namespace.
+/// A process that only keeps a mount namespace alive.
 struct Namespace {
     keeper: Child,
     /// The keeper ends when this is closed.
@@ -40,13 +40,13 @@ struct Namespace {
 }
 
 impl DataDir {
-    /// An ordinary directory. Its disk is filled by a limit.
+    /// An ordinary directory. A limit on the file size fills its disk.
     pub(crate) fn plain() -> Self {
         let root = root();
         Self::new(root, Disk::Plain)
     }
 
-    /// A disk of its own, if the system allows that.
+    /// A separate disk, if the system allows it.
     pub(crate) fn small_disk() -> Self {
         let root = root();
         let mount = format!("mount -t tmpfs -o {TMPFS} none '{}'", data_in(&root).display());
@@ -56,7 +56,7 @@ impl DataDir {
         }
     }
 
-    /// A data directory that is mounted read-only, if the system allows that.
+    /// A data directory that is mounted read-only, if the system allows it.
     pub(crate) fn read_only(prepare: impl FnOnce(&Path)) -> Self {
         let root = root();
         let data = data_in(&root);
@@ -85,19 +85,19 @@ impl DataDir {
         Self { data: data_in(&root), root, disk, is_full: Cell::new(false) }
     }
 
-    /// A data directory that is there already.
+    /// A data directory that already exists.
     pub(crate) fn at(data: &Path) -> Self {
         let mut data_dir = Self::plain();
         data.clone_into(&mut data_dir.data);
         data_dir
     }
 
-    /// As the gateway names it.
+    /// The path as the gateway sees it.
     pub(crate) fn path(&self) -> PathBuf {
         self.data.clone()
     }
 
-    /// The same directory as this process can reach it.
+    /// The path of the same directory for this process.
     pub(crate) fn reachable_path(&self) -> PathBuf {
         match &self.disk {
             Disk::Plain | Disk::WriteProtected => self.path(),
@@ -113,7 +113,7 @@ impl DataDir {
         matches!(self.disk, Disk::Tmpfs(_))
     }
 
-    /// `program` as it has to be started to see the data.
+    /// A command for `program` that sees the data.
     pub(crate) fn command(&self, program: &str) -> Command {
         match &self.disk {
             Disk::Plain if self.is_full.get() => {
@@ -121,7 +121,7 @@ impl DataDir {
                 command.args(["-c", "ulimit -f 0 && exec \"$@\"", "sh", program]);
                 command
             }
-            // A privileged user writes in spite of the rights, unless that privilege is dropped.
+            // A privileged user ignores the permissions, unless that privilege is dropped.
             Disk::WriteProtected if is_writable(&self.data) => {
                 let mut command = Command::new("setpriv");
                 command.args(["--bounding-set", "-dac_override,-dac_read_search", "--", program]);
@@ -138,14 +138,14 @@ impl DataDir {
         }
     }
 
-    /// From here on nothing more fits. `gateway`: the process that is to feel it.
+    /// Fills the disk. `gateway`: the process that a limit applies to.
     pub(crate) fn fill(&self, gateway: Option<u32>) {
         match (&self.disk, gateway) {
             (Disk::Tmpfs(_), _) => {
                 let mut ballast =
                     std::fs::File::create(self.ballast()).expect("the disk has room for a name");
                 let mut piece = vec![0; 1024 * 1024];
-                // What does not fit whole may fit in smaller pieces.
+                // Smaller pieces may still fit.
                 while !piece.is_empty() {
                     if ballast.write_all(&piece).is_err() {
                         piece.truncate(piece.len() / 2);
@@ -157,7 +157,7 @@ impl DataDir {
         }
     }
 
-    /// There is room again.
+    /// Makes room again.
     pub(crate) fn free(&self, gateway: Option<u32>) {
         match (&self.disk, gateway) {
             (Disk::Tmpfs(_), _) => std::fs::remove_file(self.ballast()).expect("the ballast is there"),
@@ -174,7 +174,7 @@ impl DataDir {
 impl Drop for DataDir {
     fn drop(&mut self) {
         if matches!(self.disk, Disk::WriteProtected) {
-            // Or the directory could not be removed.
+            // Otherwise the directory could not be removed.
             set_writable(&self.data, true);
         }
     }
@@ -210,7 +210,7 @@ impl Namespace {
             .ok()?;
         let stdin = keeper.stdin.take();
         let mut line = String::new();
-        // An end without a line: one of the steps was refused.
+        // The process ended without a line: one of the steps was refused.
         BufReader::new(keeper.stdout.take()?).read_line(&mut line).ok()?;
         let namespace = Self { keeper, stdin };
         (line.trim() == "mounted").then_some(namespace)
@@ -238,6 +238,6 @@ fn root() -> TempDir {
 }
 
 fn data_in(root: &TempDir) -> PathBuf {
-    // Without links, since it is compared with what a process says.
+    // Without symbolic links, because it is compared with output of the gateway.
     root.path().canonicalize().expect("it was just made").join("data")
 }

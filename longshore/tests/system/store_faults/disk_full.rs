@@ -1,4 +1,5 @@
-//! The disk is full: new work is refused in words, what runs waits, what was told stays, and all goes on when there is room.
+//! The disk is full: new messages are refused with a reason, running turns wait, acknowledged data stays, and
+//! everything continues when there is room.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,17 +15,17 @@ use crate::store_faults::refusals::send;
 const HEARD: &str = "heard before the disk was full. ";
 const LATER: &str = "said while nothing could be written. ";
 
-/// Bytes that were written to a socket of this machine are there long before.
+/// Bytes on a loopback socket arrive long before that.
 const MOMENT: Duration = Duration::from_millis(250);
 
-/// A gateway whose disk is full in the middle of a turn, and everything that it has acknowledged.
+/// A gateway whose disk is full during a turn, and everything that it has acknowledged.
 struct FullDisk {
     fake: FakeOpenCode,
     gateway: Gateway,
     words: &'static str,
-    /// A task that was over before, and its log.
+    /// A task that ended before, and its log.
     over: (String, Vec<Frame>),
-    /// The task that runs: what was seen of it, and where more will come.
+    /// The running task, the frames that arrived so far, and its stream.
     running: String,
     seen: Vec<Frame>,
     stream: Frames,
@@ -59,7 +60,7 @@ impl FullDisk {
         }
     }
 
-    /// Everything new is refused, on every line and binding, and nothing of it is there. What is there can be read.
+    /// New messages are refused in every version and binding and leave no trace. Existing tasks can be read.
     async fn check_refusals(&mut self) {
         for (index, speaker) in Speaker::ALL.into_iter().enumerate() {
             let refused = send(speaker, &self.gateway, &format!("refused-{index}"), "one more").await;
@@ -72,17 +73,17 @@ impl FullDisk {
         assert_eq!(self.gateway.log_of(&self.over.0).await, self.over.1);
     }
 
-    /// OpenCode says all that it has to say, and nobody hears of it: it is not durable.
+    /// OpenCode finishes the turn, and no client receives the rest, because it is not durable.
     async fn check_that_nothing_is_told(&mut self) {
         self.gate.open();
         self.fake.quiet().await;
-        // The gateway has had the time to do wrong.
+        // By now a faulty gateway would have sent something.
         self.gateway.until_store_is("down").await;
         let task = raw::plain_text(&self.gateway.client.task(&self.running).await);
         assert_eq!(task["status"]["state"], "TASK_STATE_WORKING");
         let text = task["artifacts"][0]["parts"][0]["text"].as_str().unwrap_or_default();
         assert_eq!(text.trim_end(), HEARD.trim_end(), "text that is not durable was shown");
-        // Whoever has the stream open has no more than that either: what is on its way arrives within a moment.
+        // An open stream has received no more either; bytes in flight arrive within a moment.
         while let Ok(Some(frame)) = tokio::time::timeout(MOMENT, self.stream.next()).await {
             self.seen.push(frame);
         }
@@ -95,7 +96,7 @@ impl FullDisk {
     }
 }
 
-/// What the turn that ran has said in all.
+/// The whole text of the running turn.
 fn whole() -> String {
     format!("{HEARD}{}", LATER.repeat(40))
 }
@@ -113,7 +114,7 @@ async fn it_goes_on_when_there_is_room(data_dir: &DataDir) {
     assert_eq!((text_of(&seen), end_of(&seen)), (whole(), "TASK_STATE_COMPLETED"));
     gateway.until_store_is("up").await;
 
-    // Who was refused sends again, and each message becomes one task and one prompt.
+    // The refused messages are sent again, and each becomes one task and one prompt.
     let mut tasks = acknowledged;
     for (index, speaker) in Speaker::ALL.into_iter().enumerate() {
         let task = send(speaker, &gateway, &format!("refused-{index}"), "one more").await;
@@ -144,7 +145,7 @@ async fn a_crash_meanwhile_loses_nothing(data_dir: &DataDir) {
     let FullDisk { fake, gateway, over, running, seen, .. } = full;
     gateway.kill().await;
 
-    // It starts on the full disk, and shows what it has.
+    // The gateway starts on the full disk, and shows its tasks.
     let mut gateway = Gateway::start(data_dir, &fake).await;
     data_dir.free(data_dir.is_own_disk().then_some(gateway.pid()));
     assert_eq!(gateway.listed().await, tasks);

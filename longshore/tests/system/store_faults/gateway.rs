@@ -1,4 +1,4 @@
-//! The gateway as a process on a [`DataDir`], and what its clients see of it.
+//! The gateway as a process on a [`DataDir`], and its clients.
 
 use std::collections::BTreeSet;
 use std::process::{Child, Command, Stdio};
@@ -17,8 +17,8 @@ use crate::store_faults::data_dir::DataDir;
 
 const LONGSHORE: &str = env!("CARGO_BIN_EXE_longshore");
 
-/// What has not happened by then will not. Generous, since tests share the machine, and a gateway whose store failed looks
-/// again after five seconds.
+/// How long a test waits. Generous, because tests share the machine, and a gateway whose store failed retries after
+/// five seconds.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 pub(crate) struct Gateway {
@@ -28,7 +28,7 @@ pub(crate) struct Gateway {
     log: JoinHandle<String>,
 }
 
-/// A program that is over.
+/// A program that has exited.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) code: Option<i32>,
@@ -37,19 +37,19 @@ pub(crate) struct Ended {
 }
 
 impl Gateway {
-    /// Starts a gateway that must come to listen.
+    /// Starts a gateway and waits until it listens.
     pub(crate) async fn start(data_dir: &DataDir, fake: &FakeOpenCode) -> Self {
         Self::try_start(data_dir, fake)
             .await
             .unwrap_or_else(|ended| panic!("the gateway did not start: {ended:?}"))
     }
 
-    /// `Err`: it ended instead.
+    /// `Err`: the gateway exited instead.
     pub(crate) async fn try_start(data_dir: &DataDir, fake: &FakeOpenCode) -> Result<Self, Ended> {
         let mut child = serve(data_dir, fake).spawn().expect("longshore can be started");
         let stdout = child.stdout.take().expect("standard output is piped");
         let stderr = child.stderr.take().expect("standard error is piped");
-        // Read by a task, so that the gateway never waits for it.
+        // A task reads the log, so that the gateway never blocks.
         let tasks = Tasks::new();
         let log = tasks.spawn("log", async move {
             let stderr = tokio::process::ChildStderr::from_std(stderr).expect("a pipe can be read");
@@ -85,14 +85,14 @@ impl Gateway {
         self.child.id()
     }
 
-    /// Ends it as a crash would. Gives its log.
+    /// Kills the gateway. Returns its log.
     pub(crate) async fn kill(mut self) -> String {
         self.child.kill().expect("a child can be killed");
         self.child.wait().expect("a killed child ends");
         (&mut self.log).await.expect("the log can be read")
     }
 
-    /// Ends it in order, and waits for it.
+    /// Ends the gateway with SIGTERM, and waits for its exit.
     pub(crate) async fn terminate(mut self) {
         kill_process(Pid::from_child(&self.child), Signal::TERM).expect("the test started the process");
         let mut status = None;
@@ -104,20 +104,20 @@ impl Gateway {
         assert!(status.is_some_and(|status| status.success()), "{status:?}");
     }
 
-    /// Fails when it has ended by itself.
+    /// Fails if the gateway has exited.
     pub(crate) fn check_alive(&mut self) {
         let ended = self.child.try_wait().expect("a child can be waited for");
         assert!(ended.is_none(), "the gateway has ended: {ended:?}");
     }
 
-    /// Sends a message on 1.0, and gives the stream of its task.
+    /// Sends a message in 1.0, and returns the stream of its task.
     pub(crate) async fn stream(&self, id: &str, text: &str) -> Frames {
         let message = longshore_testkit::raw::message(id, text);
         let stream = self.client.rest_stream("POST", "/message:stream", Some(&message), None).await;
         stream.unwrap_or_else(|answer| panic!("{id} was refused: {answer:?}"))
     }
 
-    /// The whole log of a task that is over, or that ends meanwhile.
+    /// The whole log of a task that has ended, or that ends now.
     pub(crate) async fn log_of(&self, task: &str) -> Vec<Frame> {
         let path = format!("/tasks/{task}:subscribe");
         let stream = self.client.rest_stream("GET", &path, None, Some(0)).await;
@@ -125,14 +125,14 @@ impl Gateway {
         tokio::time::timeout(PATIENCE, stream.all()).await.expect("the task ends")
     }
 
-    /// The tasks that a list shows.
+    /// The ids of all listed tasks.
     pub(crate) async fn listed(&self) -> BTreeSet<String> {
         let answer = self.client.rpc("ListTasks", json!({"pageSize": 100})).await;
         let tasks = answer.result()["tasks"].as_array().expect("a list has tasks").clone();
         tasks.iter().map(|task| task["id"].as_str().expect("a task has an id").to_owned()).collect()
     }
 
-    /// Waits until `/health` says this of the store.
+    /// Waits until `/health` reports this status of the store.
     pub(crate) async fn until_store_is(&self, status: &str) -> Value {
         let deadline = tokio::time::Instant::now() + PATIENCE;
         loop {
@@ -160,7 +160,7 @@ fn serve(data_dir: &DataDir, fake: &FakeOpenCode) -> Command {
     command
 }
 
-/// `longshore <subcommand>` for the data of a place.
+/// `longshore <subcommand>` for a data directory.
 pub(crate) fn longshore(data_dir: &DataDir, subcommand: &str) -> Command {
     let mut command = data_dir.command(LONGSHORE);
     command
@@ -175,7 +175,7 @@ pub(crate) fn longshore(data_dir: &DataDir, subcommand: &str) -> Command {
     command
 }
 
-/// Reads on until a frame with this text has come. The frames, that one included.
+/// Reads until this text has arrived. Returns the frames.
 pub(crate) async fn until_text(stream: &mut Frames, text: &str) -> Vec<Frame> {
     let (mut frames, mut seen) = (Vec::new(), String::new());
     while !seen.contains(text) {
@@ -196,7 +196,7 @@ pub(crate) async fn rest(mut stream: Frames) -> Vec<Frame> {
     frames
 }
 
-/// The text that frames carry.
+/// The text in the frames.
 pub(crate) fn text_of(frames: &[Frame]) -> String {
     let parts =
         frames.iter().filter_map(|frame| frame.json["artifactUpdate"]["artifact"]["parts"].as_array());
@@ -207,13 +207,13 @@ pub(crate) fn task_of(frames: &[Frame]) -> String {
     frames[0].json["task"]["id"].as_str().expect("a stream begins with its task").to_owned()
 }
 
-/// The state that a log ends with.
+/// The state at the end of a log.
 pub(crate) fn end_of(frames: &[Frame]) -> &str {
     let last = &frames.last().expect("a log has events").json;
     last["statusUpdate"]["status"]["state"].as_str().unwrap_or_default()
 }
 
-/// A log has every number once, in order.
+/// Fails unless the log has every number once, in order.
 pub(crate) fn check_numbers(frames: &[Frame]) {
     let ids: Vec<_> = frames.iter().map(|frame| frame.id.expect("a frame has a number")).collect();
     let expected: Vec<_> = (1..=frames.len() as u64).collect();

@@ -1,4 +1,4 @@
-//! Another program holds the store's file.
+//! Another program locks the database file.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ async fn long_a_store_that_another_program_locks_is_reported_and_recovers() {
     intruder.execute_batch("BEGIN IMMEDIATE").expect("nobody writes now");
     gate.open();
     fake.quiet().await;
-    // All at once: each waits for the lock, which takes a while.
+    // All at once, because each waits some seconds for the lock.
     let ids = Speaker::ALL.map(|speaker| format!("refused-{}", speaker.name()));
     let sends = Speaker::ALL.into_iter().zip(&ids).map(|(speaker, id)| send(speaker, &gateway, id, "one more"));
     let refused: Vec<Refusal> = futures_util::future::join_all(sends)

@@ -1,5 +1,5 @@
-//! The store cannot be written. A start on a read-only place is real; while serving, SQLite itself is told to write nothing, since
-//! no system makes a disk read-only under a program that has files open on it.
+//! The store cannot be written. The start on a read-only directory is real. During operation SQLite itself is made
+//! read-only, because no system makes a disk read-only under a program that has files open on it.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! A session of ours that somebody else types in, and what the gateway shows of it.
+//! A session of the gateway in which another client of OpenCode prompts, and its tasks.
 
 use std::time::Duration;
 
@@ -14,17 +14,17 @@ use crate::client::{PATIENCE, within};
 use crate::harness::{Harness, Played, context};
 use crate::upstream::{self, Agreement};
 
-/// Nothing tells a client that it has one task more, so it looks this often: OpenCode has enough to do besides.
+/// No event reports a new task, so the test polls at this interval, which leaves OpenCode enough time.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// So many scenarios run side by side.
+/// How many scenarios run at the same time.
 const AT_ONCE: usize = 4;
 
 pub(super) async fn play_all(scenarios: Vec<LocalBoxFuture<'_, ()>>) {
     stream::iter(scenarios).buffer_unordered(AT_ONCE).collect::<()>().await;
 }
 
-/// What is wanted, once it is there.
+/// Polls until the value exists.
 pub(super) async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -36,7 +36,7 @@ pub(super) async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Opt
     }
 }
 
-/// One session, its conversation, and somebody else who types there.
+/// One session with its context, and another client that prompts there.
 pub(super) struct ExternalSession<'a> {
     harness: &'a Harness,
     pub(super) name: String,
@@ -45,7 +45,7 @@ pub(super) struct ExternalSession<'a> {
 }
 
 impl<'a> ExternalSession<'a> {
-    /// In a session that a send made.
+    /// In a session that a message created.
     pub(super) async fn open(harness: &'a Harness, name: &str) -> Self {
         let played = harness.play(&format!("scn:text n=1 (the first of: {name})")).await;
         played.ended("COMPLETED", "");
@@ -59,7 +59,7 @@ impl<'a> ExternalSession<'a> {
         Self { harness, name, session, context }
     }
 
-    /// Somebody types this. Gives OpenCode's name for it.
+    /// The other client sends this prompt. Returns the id of its message.
     pub(super) async fn type_prompt(&self, prompt: &str) -> String {
         self.post("prompt_async", &json!({"parts": [{"type": "text", "text": prompt}]})).await;
         eventually(&format!("{}: OpenCode has {prompt:?}", self.name), async || {
@@ -71,12 +71,12 @@ impl<'a> ExternalSession<'a> {
         .await
     }
 
-    /// Somebody else's call of OpenCode about the session.
+    /// The other client calls OpenCode for the session.
     pub(super) async fn post(&self, what: &str, body: &Value) -> Value {
         self.harness.opencode.post_json(&format!("/session/{}/{what}", self.session), body).await
     }
 
-    /// The newest task, once the conversation has that many. Those of sub-agents are not counted.
+    /// Waits until the context has this many tasks, without those of sub-agents. Returns the newest.
     pub(super) async fn wait_for_newest_of(&self, count: usize) -> Value {
         let name = &self.name;
         eventually(&format!("{name}: {count} tasks"), async || {
@@ -87,7 +87,7 @@ impl<'a> ExternalSession<'a> {
         .await
     }
 
-    /// What the task asks, once it does.
+    /// Waits for an ask of the task. Returns its id.
     pub(super) async fn wait_for_ask(&self, task: &str) -> String {
         eventually(&format!("{}: {task} asks", self.name), async || {
             let listed = self.harness.listed().await;
@@ -97,7 +97,7 @@ impl<'a> ExternalSession<'a> {
         .await
     }
 
-    /// Waits until OpenCode is done with whatever it did there: its task is over some time before.
+    /// Waits until the session is idle in OpenCode, which is after the end of its task.
     pub(super) async fn wait_until_idle(&self) {
         eventually(&format!("{}: {} is idle", self.name, self.session), async || {
             (!self.harness.opencode.busy().await.contains(&self.session)).then_some(())
@@ -105,14 +105,14 @@ impl<'a> ExternalSession<'a> {
         .await;
     }
 
-    /// Fails unless the conversation has that many tasks.
+    /// Fails unless the context has this many tasks.
     pub(super) async fn assert_task_count(&self, count: usize) {
         let tasks = self.tasks().await;
         assert_eq!(tasks.len(), count, "{}: {tasks:#?}", self.name);
     }
 
-    /// Types something and waits for its task: what was done before it would have its own by then. The conversation has that
-    /// many with it.
+    /// Sends a prompt and waits for its task: earlier actions would have made their tasks by then. The context then has
+    /// this many tasks.
     pub(super) async fn fence(&self, count: usize) {
         let prompt = format!("scn:text n=1 (the fence behind: {})", self.name);
         self.type_prompt(&prompt).await;
@@ -123,7 +123,7 @@ impl<'a> ExternalSession<'a> {
         self.assert_task_count(count).await;
     }
 
-    /// The whole log of a task that ends by itself, held against every rule.
+    /// The checked log of a task that ends by itself.
     pub(super) async fn finished(&self, prompt: &str, task: &str, agreement: Agreement) -> Played {
         let frames = self.harness.client.resume(task, 0).await.rest().await;
         let played = self.harness.check(prompt, frames, agreement).await;
@@ -132,7 +132,7 @@ impl<'a> ExternalSession<'a> {
         played
     }
 
-    /// Fails unless the turn was stopped at OpenCode too, and asks nothing any more.
+    /// Fails unless OpenCode aborted the turn, and no ask is open.
     pub(super) async fn stopped(&self, prompt: &str, task: &str) {
         self.wait_until_idle().await;
         let played = self.finished(prompt, task, Agreement::Stopped).await;
@@ -140,7 +140,7 @@ impl<'a> ExternalSession<'a> {
         let newest = played.turn.answers.last().expect("a turn that was stopped has an answer");
         let error = newest.pointer("/info/error/name").and_then(Value::as_str);
         assert_eq!(error, Some("MessageAbortedError"), "{}: {newest:#}", self.name);
-        // What is left of an ask is taken back after the stop.
+        // Open asks are rejected after the abort.
         eventually(&format!("{}: nothing is asked any more", self.name), async || {
             let asks = self.harness.opencode.get("/permission").await;
             let mut asks = asks.as_array().expect("a list of asks").iter();
@@ -149,7 +149,7 @@ impl<'a> ExternalSession<'a> {
         .await;
     }
 
-    /// The tasks of the conversation, the newest first, as they are in the list of all.
+    /// The tasks of the context, the newest first, in the list of all tasks.
     async fn tasks(&self) -> Vec<Value> {
         self.listed_by(Speaker::ALL[0]).await
     }
@@ -160,7 +160,7 @@ impl<'a> ExternalSession<'a> {
         listed
     }
 
-    /// The tasks of the context of this name.
+    /// The tasks of this context.
     pub(super) async fn listed_for(&self, speaker: Speaker, context: &str) -> Vec<Value> {
         self.list(speaker, json!({"contextId": context})).await
     }
@@ -175,12 +175,12 @@ impl<'a> ExternalSession<'a> {
     }
 }
 
-/// A client that knows no extension.
+/// A client without extensions.
 pub(super) fn speaks(harness: &Harness, speaker: Speaker) -> RawClient {
     RawClient::new(harness.gateway.url(), TOKEN).speaking(speaker.line.version())
 }
 
-/// The state that a task or a frame tells, in one spelling for all: `COMPLETED`, `INPUT_REQUIRED`. Empty when it tells none.
+/// The state of a task or frame in one spelling: `COMPLETED`, `INPUT_REQUIRED`. Empty if there is none.
 pub(super) fn state_in(json: &Value) -> String {
     let places = ["/status/state", "/task/status/state", "/statusUpdate/status/state"];
     let state = places.iter().find_map(|place| json.pointer(place)?.as_str()).unwrap_or_default();

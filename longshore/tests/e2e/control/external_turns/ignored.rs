@@ -37,7 +37,7 @@ async fn long_calls_without_a_reply_make_no_task_and_native_prompts_make_one() {
     harness.assert_no_open_asks("after all of it").await;
 }
 
-/// What another client does, and whether OpenCode answers it when it is over.
+/// Actions of another client that make no task.
 const LEFT_ALONE: [&str; 5] = ["a note", "a shell", "a summary", "a summary that goes on", "a fork"];
 
 async fn left_alone(harness: &Harness, what: &str) {
@@ -62,7 +62,7 @@ async fn left_alone(harness: &Harness, what: &str) {
             let fork = external.post("fork", &json!({})).await;
             let fork = fork["id"].as_str().expect("a session has an id").to_owned();
             assert_ne!(fork, external.session);
-            // It is nobody's.
+            // The fork is unowned.
             let copy = ExternalSession::at(harness, "in a fork", &fork, &format!("ctx:opencode-session:{fork}"));
             copy.type_prompt("scn:text n=1 (typed in a fork)").await;
             upstream::settled_turn(&harness.opencode, "scn:text n=1 (typed in a fork)").await;
@@ -76,7 +76,7 @@ async fn left_alone(harness: &Harness, what: &str) {
     external.fence(2).await;
 }
 
-/// OpenCode makes room for a turn that somebody began: it stays that one turn.
+/// OpenCode compacts the session during an external turn: it stays one turn.
 async fn compacted_by_itself(harness: &Harness) {
     let external = ExternalSession::open(harness, "compacted in mid-turn").await;
     let prompt = "scn:overflow times=1 (typed, and too long)";
@@ -89,7 +89,7 @@ async fn compacted_by_itself(harness: &Harness) {
     external.fence(3).await;
 }
 
-/// How an order is given over A2A.
+/// The kinds of native prompts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Way {
     Prompt,
@@ -116,7 +116,7 @@ async fn ordered(harness: &Harness, way: Way) {
         Way::Command | Way::CommandOfSubAgent => {
             let command = if way == Way::Command { "say" } else { "send-out" };
             let request = json!({"command": command, "arguments": words});
-            // It is answered when its turn is over, which takes as long as several answers together.
+            // The command returns at the end of its turn, which takes as long as several answers.
             let client = speaks(harness, Speaker::ALL[0]).activating(&[MANAGEMENT]);
             let params = json!({"session_id": session, "request": request});
             let answered = timeout(4 * PATIENCE, client.rpc("opencode.sessions.command", params)).await;
@@ -130,7 +130,7 @@ async fn ordered(harness: &Harness, way: Way) {
         answered.unwrap_or_else(|error| panic!("{name}: {}", error.body));
     }
     if way == Way::CommandOfSubAgent {
-        // OpenCode goes on with words of its own, so that no one message has all answers.
+        // OpenCode continues with its own message, so no single message has all answers.
         let frames = harness.client.resume(task, 0).await.rest().await;
         check_log(&name, &frames);
         assert_eq!(frames.last().and_then(state), Some("COMPLETED"), "{name}: {frames:#?}");
@@ -141,7 +141,7 @@ async fn ordered(harness: &Harness, way: Way) {
     external.fence(3).await;
 }
 
-/// A session that somebody else made is left alone until somebody has it, and then what runs there becomes a task at once.
+/// A session of another client is ignored until a caller owns it. Then its running turn becomes a task at once.
 async fn of_nobody(harness: &Harness) {
     let name = "of nobody";
     let owned = ExternalSession::open(harness, "beside the session of nobody").await;
@@ -160,7 +160,7 @@ async fn of_nobody(harness: &Harness) {
     owned.assert_task_count(2).await;
     external.assert_task_count(0).await;
 
-    // Whoever changes something there has it from then on.
+    // A change claims the session.
     manager(harness).call("opencode.sessions.unshare", json!({"session_id": session})).await;
     let task = external.wait_for_newest_of(1).await;
     let id = task["id"].as_str().expect("a task has an id");
@@ -173,7 +173,7 @@ async fn of_nobody(harness: &Harness) {
     played.ended("COMPLETED", "");
     external.fence(2).await;
 
-    // One that is claimed by a message to it is heard as well.
+    // A session that a message claims is watched as well.
     let made = harness.opencode.post_json("/session", &json!({"title": "claimed by a message"})).await;
     let session = made["id"].as_str().expect("a session has an id");
     let name = format!("ctx:opencode-session:{session}");
@@ -185,14 +185,14 @@ async fn of_nobody(harness: &Harness) {
     external.wait_until_idle().await;
     external.fence(2).await;
 
-    // And so is the fork that somebody makes over A2A.
+    // A fork over A2A is watched as well.
     let forked = manager(harness).call("opencode.sessions.fork", json!({"session_id": session})).await;
     let fork = forked["item"]["id"].as_str().expect("a fork has an id");
     let external = ExternalSession::at(harness, "forked over A2A", fork, &format!("ctx:opencode-session:{fork}"));
     external.fence(1).await;
 }
 
-/// Waits until the session asks somebody at OpenCode.
+/// Waits until the session has an open ask in OpenCode.
 async fn asked_at_opencode(harness: &Harness, session: &str) {
     eventually(&format!("{session} asks"), async || {
         let asks = harness.opencode.get("/permission").await;

@@ -17,7 +17,7 @@ async fn long_an_external_turn_is_one_task_however_often_the_gateway_dies() {
     };
     let opencode = harness.opencode.pid();
 
-    // It is typed while no gateway is there to see it.
+    // The prompt arrives while no gateway runs.
     harness.gateway.kill();
     let away =
         "scn:bash cmd=\"touch typed-away\" scn:text n=2 text=\"Typed away.\" (typed while it was away)";
@@ -27,7 +27,7 @@ async fn long_an_external_turn_is_one_task_however_often_the_gateway_dies() {
     assert_eq!(harness.opencode.pid(), opencode, "another OpenCode was started");
     let (task, request) = asking(&harness, &session, &context, 2).await;
 
-    // It asks when the gateway dies once more, and after that.
+    // The gateway dies once more during the ask.
     harness.gateway.kill();
     harness.restart().await;
     let (again, still) = asking(&harness, &session, &context, 2).await;
@@ -56,7 +56,7 @@ async fn long_an_external_turn_is_one_task_however_often_the_gateway_dies() {
     let asks = played.frames.iter().filter(|frame| state(frame) == Some("INPUT_REQUIRED")).count();
     assert_eq!(asks, 1, "it asked once: {:#?}", played.frames);
 
-    // Nothing was prompted twice: two turns of one step, and two of two.
+    // No prompt was sent twice: two turns of one step, and two of two.
     external.wait_until_idle().await;
     external.fence(4).await;
     let turns = model.journal().turns();
@@ -64,7 +64,7 @@ async fn long_an_external_turn_is_one_task_however_often_the_gateway_dies() {
     harness.assert_no_open_asks("after all of it").await;
 }
 
-/// The newest of that many tasks, once it asks, and its ask.
+/// Waits until the newest of this many tasks asks. Returns the task and the ask.
 async fn asking(harness: &Harness, session: &str, context: &str, count: usize) -> (String, String) {
     let external = ExternalSession::at(harness, "it asks", session, context);
     let task = external.wait_for_newest_of(count).await;

@@ -15,7 +15,7 @@ use crate::upstream::Agreement;
 async fn long_external_messages_and_commands_become_tasks_with_their_streams_and_asks() {
     let fixture = Fixture::start(&[], &[]).await;
     let harness = &fixture.harness;
-    // The first turn of an OpenCode takes seconds, in which nothing else would happen.
+    // The first turn of an OpenCode takes seconds, and blocks every other turn.
     harness.play("scn:text n=1").await;
     let said = "scn:bash cmd=\"touch by-message\" scn:text text=\"Said.\" (by a message that is waited for)";
     let message = json!({"parts": [{"type": "text", "text": said}]});
@@ -31,7 +31,7 @@ async fn long_external_messages_and_commands_become_tasks_with_their_streams_and
     harness.assert_no_open_asks("after all of it").await;
 }
 
-/// Somebody else posts this. OpenCode's words for it are `said`, `made` is asked for, and `answer` is the end of it.
+/// The other client posts this. OpenCode stores it as `said`, asks before it creates `made`, and ends with `answer`.
 async fn is_shown_and_answered(
     harness: &Harness,
     route: &str,
@@ -56,7 +56,7 @@ async fn is_shown_and_answered(
         assert_eq!(rest.last().and_then(state), Some("COMPLETED"), "{name}: {rest:#?}");
         id
     };
-    // Whoever posted it has OpenCode's answer when the turn is over.
+    // The other client gets the answer of OpenCode at the end of the turn.
     let (posted, id) = tokio::join!(external.post(route, &body), shown);
     assert!(posted["parts"].to_string().contains(answer), "{name}: {posted:#}");
     assert!(harness.gateway.workspace().join(made).exists(), "{name}: what was allowed did not run");
@@ -66,7 +66,7 @@ async fn is_shown_and_answered(
     external.fence(3).await;
 }
 
-/// OpenCode has the task of the sub-agent in the place of a text.
+/// OpenCode stores the task of the sub-agent instead of a text.
 async fn a_command_for_a_sub_agent(harness: &Harness) {
     let name = "begun by a command for a sub-agent";
     let external = ExternalSession::open(harness, name).await;
