@@ -3,7 +3,6 @@
 
 mod external_turns;
 mod caller;
-mod failures;
 mod resources;
 mod sessions;
 mod fixture;

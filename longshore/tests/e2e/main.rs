@@ -33,8 +33,6 @@ mod steering;
 mod sub_agents;
 mod thinking;
 mod tools;
-mod turn_timeout;
 mod turns;
-mod unknown_model;
 mod upstream;
 mod watchdogs;

@@ -29,14 +29,10 @@ pub(crate) struct Kind {
 
 impl Kind {
     pub(crate) const NOT_FOUND: Self = Self::new(-32001, "SESSION_NOT_FOUND");
-    pub(crate) const UNREACHABLE: Self = Self::new(-32002, "UPSTREAM_UNREACHABLE");
     pub(crate) const HTTP: Self = Self::new(-32003, "UPSTREAM_HTTP_ERROR");
     pub(crate) const PAYLOAD: Self = Self::new(-32005, "UPSTREAM_PAYLOAD_ERROR");
     pub(crate) const FORBIDDEN: Self = Self::new(-32006, "SESSION_FORBIDDEN");
     pub(crate) const UNAUTHORIZED: Self = Self::new(-32007, "AUTHORIZATION_FORBIDDEN");
-    pub(crate) const BACKPRESSURE: Self = Self::new(-32063, "UPSTREAM_BACKPRESSURE");
-    pub(crate) const UNSUPPORTED: Self = Self::new(-32005, "CONTENT_TYPE_NOT_SUPPORTED");
-    pub(crate) const TOO_MANY: Self = Self::new(-32056, "TOO_MANY_REQUESTS");
     pub(crate) const BUSY: Self = Self::new(-32060, "SESSION_BUSY");
     pub(crate) const DISABLED: Self = Self::new(-32601, "METHOD_DISABLED");
 
@@ -226,7 +222,7 @@ pub(crate) fn message_text(message: &Value) -> String {
 }
 
 /// The extension that a method belongs to.
-pub(crate) fn extension(method: &str) -> Option<Extension> {
+fn extension(method: &str) -> Option<Extension> {
     let under = |prefixes: &[&str]| prefixes.iter().any(|prefix| method.starts_with(prefix));
     Some(match method {
         _ if under(&["opencode.sessions."]) => Extension::SessionManagement,

@@ -22,7 +22,7 @@ use super::fixture::Fixture;
 use crate::client::within;
 
 /// Parameters with which each method works, or would work if something of this name existed.
-pub(super) fn rows() -> [(&'static str, Value); 11] {
+fn rows() -> [(&'static str, Value); 11] {
     let unknown = json!({"request": {"name": "no-such-worktree"}});
     [
         ("opencode.providers.list", json!({})),

@@ -5,10 +5,7 @@
 
 mod injection;
 mod changing;
-mod opencode_dies;
 mod other_directories;
-pub(super) mod every_method;
-mod refusals;
 mod parameters;
 mod prompting;
 mod reading;

@@ -174,3 +174,29 @@ async fn paging_is_by_limit_only_and_a_query_is_accepted_in_0_3_only() {
     }
     fixture.stop().await;
 }
+
+/// In 1.0 a method exists only for callers that activate its extension.
+#[tokio::test]
+async fn every_method_needs_its_extension_in_1_0() {
+    let fixture = Fixture::start().await;
+    let (mut seen, other) = (0, "urn:opencode-a2a:extension:session-binding:v1");
+    fixture.arrived(&mut seen);
+    for method in methods::all() {
+        for activated in [vec![], vec![other]] {
+            let client = fixture.ada.speaking("1.0").activating(&activated);
+            let answer = client.rpc(method.name, json!({})).await;
+            let error = &answer.body["error"];
+            assert_eq!(error["code"], -32004, "{}: {error}", method.name);
+            assert_eq!(error_reason(&answer, ProtocolVersion::V1), "EXTENSION_NEGOTIATION_REQUIRED", "{error}");
+            let facts = json!({
+                "method": method.name,
+                "requiredExtensions": json!([method.extension.uri()]).to_string(),
+                "requestedExtensions": json!(activated).to_string(),
+                "header": "A2A-Extensions",
+            });
+            assert_eq!(error["data"][0]["metadata"], facts, "{}", method.name);
+        }
+    }
+    assert_eq!(fixture.arrived(&mut seen), [""; 0]);
+    fixture.stop().await;
+}

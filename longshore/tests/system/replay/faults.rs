@@ -137,18 +137,6 @@ async fn a_lost_prompt_fails_the_task() {
     assert_eq!(fixture.send_in(Some(seen.context()), "message-2", "go").await.state(), "COMPLETED");
 }
 
-/// The session was deleted between two turns: the context continues in a new session.
-#[tokio::test]
-async fn a_session_that_opencode_deleted_is_replaced() {
-    let fixture = Fixture::new().await;
-    let first = fixture.send("one").await;
-    fixture.fake.quiet().await;
-    fixture.fake.forget_session(&fixture.fake.sessions()[0]);
-    let second = fixture.send_in(Some(first.context()), "message-2", "two").await;
-    assert_eq!((second.state(), second.text().as_str()), ("COMPLETED", "unscripted"), "{}", second.reason());
-    assert_eq!(fixture.fake.log().iter().filter(|r| r.method == "POST" && r.path == "/session").count(), 2);
-}
-
 /// OpenCode is killed and restarted during a reply, or between a tool call and the reply to it.
 #[tokio::test]
 async fn an_opencode_that_dies_during_a_turn_fails_the_turn_after_its_restart() {

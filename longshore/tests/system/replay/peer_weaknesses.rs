@@ -332,7 +332,7 @@ async fn c09_a_unary_send_returns_at_an_ask_and_a_timed_out_turn_is_aborted() {
 
         fixture.fake.queue(Turn::new().text("alpha ", 1).silence());
         let late = binding.send(fixture.client(), &message("message-3", "go")).await;
-        assert_eq!(state(&late), "FAILED", "{late:#}");
+        assert_eq!((state(&late), texts(&late).concat().as_str()), ("FAILED", "alpha "), "{late:#}");
         fixture.fake.requested("POST", "/abort", 1).await;
     }
 }
