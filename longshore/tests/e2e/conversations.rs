@@ -10,7 +10,7 @@ use crate::upstream::{self, Agreement};
 
 pub(crate) async fn contexts_run_side_by_side_and_messages_of_one_context_in_order(harness: &Harness) {
     // Two contexts: the second ends while the first still runs.
-    let mut slow = harness.client.stream(&message("scn:text n=40 delay=60 size=10")).await;
+    let mut slow = harness.client.stream(&message("scn:text n=60 delay=80 size=10")).await;
     let mut frames = slow.until("the first text", nth_text(1)).await;
     let quick = harness.play("scn:text n=2 size=11").await;
     quick.ended("COMPLETED", "");
@@ -20,7 +20,7 @@ pub(crate) async fn contexts_run_side_by_side_and_messages_of_one_context_in_ord
         "the first did not go on"
     );
     frames.extend(slow.rest().await);
-    let slow = harness.check("scn:text n=40 delay=60 size=10", frames, Agreement::Whole).await;
+    let slow = harness.check("scn:text n=60 delay=80 size=10", frames, Agreement::Whole).await;
     slow.ended("COMPLETED", "");
     assert_ne!(slow.turn.session, quick.turn.session, "two contexts in one session");
 

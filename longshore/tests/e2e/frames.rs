@@ -76,7 +76,7 @@ pub(crate) fn check_log(name: &str, frames: &[Frame]) {
     assert_eq!(ends, [ids.len() as u64], "{name}: exactly one terminal event, the last: {frames:#?}");
 }
 
-fn field(frame: &Frame, places: [&str; 3]) -> String {
-    let found = places.iter().find_map(|place| frame.json.pointer(place)?.as_str());
-    found.unwrap_or_else(|| panic!("expected one of {places:?} in {}", frame.json)).to_owned()
+fn field(frame: &Frame, pointers: [&str; 3]) -> String {
+    let found = pointers.iter().find_map(|position| frame.json.pointer(position)?.as_str());
+    found.unwrap_or_else(|| panic!("expected one of {pointers:?} in {}", frame.json)).to_owned()
 }

@@ -20,8 +20,8 @@ async fn only(harness: &Harness, gateway: Option<u32>, expected: &[u32], when: &
 /// The processes of this test besides the gateway: those with its home in their environment.
 fn processes(harness: &Harness, gateway: Option<u32>) -> Vec<u32> {
     let data = harness.gateway.data_dir();
-    let place = data.parent().expect("the data is in the directory of the test").display().to_string();
-    let mut found = with_environment(&place);
+    let position = data.parent().expect("the data is in the directory of the test").display().to_string();
+    let mut found = with_environment(&position);
     found.retain(|pid| Some(*pid) != gateway && is_alive(*pid));
     found
 }

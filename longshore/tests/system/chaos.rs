@@ -13,7 +13,7 @@ use longshore_testkit::chaos::round::{self, AtLeast, Plan, Report};
 
 const LONGSHORE: &str = env!("CARGO_BIN_EXE_longshore");
 
-async fn played(plan: Plan) -> Report {
+async fn run_round(plan: Plan) -> Report {
     let world = World::with_fake(Path::new(LONGSHORE), plan.seed).await.expect("a world can be made");
     let report = round::play(&plan, world).await;
     let report = report.unwrap_or_else(|problem| panic!("seed {}: {problem}", plan.seed));

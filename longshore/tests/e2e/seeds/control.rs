@@ -41,8 +41,8 @@ fn id_of(message: &Value) -> &str {
     message["info"]["id"].as_str().expect("a message has an id")
 }
 
-fn text<'a>(value: &'a Value, setup: &str) -> &'a str {
-    value.pointer(setup).and_then(Value::as_str).unwrap_or_else(|| panic!("no text at {setup} in {value:#}"))
+fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
+    value.pointer(pointer).and_then(Value::as_str).unwrap_or_else(|| panic!("no text at {pointer} in {value:#}"))
 }
 
 /// Sends a message for the directory of the examples.

@@ -9,8 +9,8 @@ const JSON: &str = "-H 'content-type: application/json'";
 
 /// The text of the sent message, in the bodies of both bindings.
 fn text_of(body: &Value) -> &str {
-    let places = ["/params/message/parts/0/text", "/message/content/0/text"];
-    places.iter().find_map(|setup| body.pointer(setup)?.as_str()).expect("the example sends a text")
+    let pointers = ["/params/message/parts/0/text", "/message/content/0/text"];
+    pointers.iter().find_map(|pointer| body.pointer(pointer)?.as_str()).expect("the example sends a text")
 }
 
 fn session_of(task: &Value) -> &str {
@@ -78,12 +78,12 @@ pub(super) fn a_session_goes_on(gateway: &mut SeedGateway, example: &Example) {
 pub(super) fn a_model_is_chosen(gateway: &mut SeedGateway, example: &Example) {
     let reply = gateway.run(&example.text, &[]);
     sent(gateway, example, &reply);
-    let wished = example.body()["metadata"]["shared"]["model"].take();
-    assert_eq!(asked_model(gateway, text_of(&example.body())), wished["modelID"]);
+    let requested = example.body()["metadata"]["shared"]["model"].take();
+    assert_eq!(asked_model(gateway, text_of(&example.body())), requested["modelID"]);
     // Both names are required, or none.
     let mut half = example.body();
     half["message"]["messageId"] = "half".into();
-    half["metadata"]["shared"]["model"] = json!({"providerID": wished["providerID"]});
+    half["metadata"]["shared"]["model"] = json!({"providerID": requested["providerID"]});
     assert_eq!(gateway.ask("/v1/message:send", &format!("{JSON} -d '{half}'")).status, 400);
 }
 
@@ -282,7 +282,7 @@ pub(super) fn health_has_the_profile(gateway: &mut SeedGateway) {
             "shared_workspace_across_consumers": true, "tenant_isolation": "none"})
     );
     let features = &profile["runtime_features"];
-    for (setup, value) in [
+    for (pointer, value) in [
         ("/directory_binding/allow_override", json!(true)),
         ("/directory_binding/scope", json!("workspace_root_or_descendant")),
         ("/session_shell/enabled", json!(true)),
@@ -294,7 +294,7 @@ pub(super) fn health_has_the_profile(gateway: &mut SeedGateway) {
         ("/service_features/streaming/enabled", json!(true)),
         ("/service_features/health_endpoint/enabled", json!(true)),
     ] {
-        assert_eq!(features.pointer(setup), Some(&value), "{setup} of {features:#}");
+        assert_eq!(features.pointer(pointer), Some(&value), "{pointer} of {features:#}");
     }
     // Declared only if it was configured.
     assert_eq!(features.pointer("/execution_environment/sandbox/writable_roots"), None);

@@ -11,6 +11,7 @@ use longshore_demo_model::DemoModel;
 use longshore_demo_model::home::demo_home;
 use longshore_engine::Tasks;
 use longshore_testkit::gateway::path_with_tools;
+use rand::RngExt as _;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::json;
 use tempfile::TempDir;
@@ -106,8 +107,7 @@ impl GuideSetup {
         let environment = demo_home(&root.path().join("home"), &model.base_url(), &path);
         let mut environment = environment.expect("a home can be made");
         // The public URL of the examples contains the port, so it has to be known before.
-        let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-        let port = free.expect("a free port on loopback").port().to_string();
+        let port = free_port().to_string();
         // One example uses the default port.
         environment.insert("A2A_PORT".into(), (&port).into());
         Self { root, environment, port, _model: model }
@@ -133,6 +133,13 @@ impl GuideSetup {
         }
         running
     }
+}
+
+/// A free port below the range of ephemeral ports, so that no connection gets it before the gateway listens.
+fn free_port() -> u16 {
+    let mut tried = std::iter::repeat_with(|| rand::rng().random_range(10_000..32_000)).take(100);
+    let is_free = |port: &u16| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    tried.find(is_free).expect("one of many ports is free")
 }
 
 /// A running script. Dropping it kills it.

@@ -14,7 +14,7 @@ const LONGSHORE: &str = env!("CARGO_BIN_EXE_longshore");
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A gateway, and a fake whose first turn asks and whose later turns do not.
-async fn stage() -> (Gateway, FakeOpenCode) {
+async fn start() -> (Gateway, FakeOpenCode) {
     let fake = FakeOpenCode::start();
     fake.queue(Turn::new().text("May I? ", 1).guarded_tool(Tool::bash("make harbour", "done\n")));
     fake.otherwise(vec![Turn::new().text("Here I am.", 1)]);
@@ -43,7 +43,7 @@ async fn cancel_at_the_ask(gateway: &Gateway) {
 }
 
 /// Sends the second message, whose turn must run.
-async fn check_the_next_turn(gateway: &Gateway, fake: &FakeOpenCode, prompts: usize) {
+async fn assert_next_turn_runs(gateway: &Gateway, fake: &FakeOpenCode, prompts: usize) {
     let client = RawClient::new(gateway.url(), TOKEN);
     let told = within("the next turn", client.rpc("SendMessage", message("m-2", "are you there?"))).await;
     let task = &told.result()["task"];
@@ -53,22 +53,22 @@ async fn check_the_next_turn(gateway: &Gateway, fake: &FakeOpenCode, prompts: us
 }
 
 /// The same, and no ask is left open.
-async fn check_that_nothing_is_left(gateway: &Gateway, fake: &FakeOpenCode) {
-    check_the_next_turn(gateway, fake, 2).await;
+async fn assert_nothing_left(gateway: &Gateway, fake: &FakeOpenCode) {
+    assert_next_turn_runs(gateway, fake, 2).await;
     assert_eq!(fake.open_asks(), [] as [&str; 0], "nobody asks any more");
 }
 
 #[tokio::test]
 async fn an_abort_whose_connection_breaks_is_repeated() {
-    let (gateway, fake) = stage().await;
+    let (gateway, fake) = start().await;
     fake.fault_once("POST", "/abort", Fault::CutBefore);
     cancel_at_the_ask(&gateway).await;
-    check_that_nothing_is_left(&gateway, &fake).await;
+    assert_nothing_left(&gateway, &fake).await;
 }
 
 #[tokio::test]
 async fn an_abort_that_opencode_refuses_for_a_while_is_repeated() {
-    let (gateway, fake) = stage().await;
+    let (gateway, fake) = start().await;
     fake.fault_always("POST", "/abort", Fault::Status(503));
     cancel_at_the_ask(&gateway).await;
     // Longer than a cancel waits for its abort.
@@ -76,12 +76,12 @@ async fn an_abort_that_opencode_refuses_for_a_while_is_repeated() {
     fake.clear_faults();
     within("the abort", fake.requested("POST", "/abort", 1)).await;
     within("the end of the turn", fake.quiet()).await;
-    check_that_nothing_is_left(&gateway, &fake).await;
+    assert_nothing_left(&gateway, &fake).await;
 }
 
 #[tokio::test]
 async fn a_restarted_gateway_makes_the_abort_that_it_missed() {
-    let (mut gateway, fake) = stage().await;
+    let (mut gateway, fake) = start().await;
     fake.fault_always("POST", "/abort", Fault::Hang);
     cancel_at_the_ask(&gateway).await;
     gateway.kill();
@@ -90,12 +90,12 @@ async fn a_restarted_gateway_makes_the_abort_that_it_missed() {
     // No client has to call for that.
     within("the abort", fake.requested("POST", "/abort", 1)).await;
     within("the end of the turn", fake.quiet()).await;
-    check_that_nothing_is_left(&gateway, &fake).await;
+    assert_nothing_left(&gateway, &fake).await;
 }
 
 #[tokio::test]
 async fn a_late_abort_does_not_stop_a_turn_of_another_client() {
-    let (mut gateway, fake) = stage().await;
+    let (mut gateway, fake) = start().await;
     fake.fault_always("POST", "/abort", Fault::Hang);
     cancel_at_the_ask(&gateway).await;
     gateway.kill();
@@ -113,11 +113,11 @@ async fn a_late_abort_does_not_stop_a_turn_of_another_client() {
     prompt.send().await.expect("an answer");
     gate.reached().await;
     let asked = |path: &str| fake.log().iter().filter(|request| request.path.ends_with(path)).count();
-    let looked = asked("/message");
+    let reads_before = asked("/message");
     gateway.restart().await;
-    within("a look at the session", fake.requested("GET", "/message", looked + 1)).await;
+    within("a look at the session", fake.requested("GET", "/message", reads_before + 1)).await;
     gate.open();
     fake.quiet().await;
-    check_the_next_turn(&gateway, &fake, 3).await;
+    assert_next_turn_runs(&gateway, &fake, 3).await;
     assert_eq!(asked("/abort"), 1, "only the one at OpenCode itself");
 }

@@ -252,12 +252,12 @@ async fn every_error_of_methods_about_asks_has_the_format_of_its_version() {
                     let before = fixture.fake.log().len();
                     let answer = call(client, version, method, &valid_params(method, ask)).await;
                     let code = match version {
-                        ProtocolVersion::V1 => v1::error::method_named(kind).code,
-                        ProtocolVersion::V03 => v03::error::method_named(kind).code,
+                        ProtocolVersion::V1 => v1::error::row(kind).code,
+                        ProtocolVersion::V03 => v03::error::row(kind).code,
                     };
                     let what = format!("{} {version:?} {kind:?} {}", method.name, answer.body);
                     assert_eq!(answer.body["error"]["code"].as_i64(), Some(code.into()), "{what}");
-                    assert_eq!(error_reason(&answer, version), v1::error::method_named(kind).reason, "{what}");
+                    assert_eq!(error_reason(&answer, version), v1::error::row(kind).reason, "{what}");
                     assert_eq!(fixture.fake.log().len(), before, "OpenCode hears nothing of it: {what}");
                     seen.insert((method.name, version, kind.label()));
                 }

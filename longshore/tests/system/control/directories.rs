@@ -11,15 +11,15 @@ use crate::control::calls::{requests_since, error_code, error_fields, session_pa
 use crate::control::fixture::{Settings, Fixture, call, agent_methods, is_about_session};
 
 /// The ways to name a directory, each with the field that a refusal names.
-fn wishes(directory: &str) -> [(Value, &'static str); 2] {
+fn locations(directory: &str) -> [(Value, &'static str); 2] {
     [
         (json!({"directory": directory}), "directory"),
         (json!({"metadata": {"opencode": {"directory": directory}}}), "metadata.opencode.directory"),
     ]
 }
 
-fn with(method: &Method, mut params: Value, wish: &Value) -> Option<Value> {
-    for (name, value) in wish.as_object()? {
+fn with(method: &Method, mut params: Value, location: &Value) -> Option<Value> {
+    for (name, value) in location.as_object()? {
         method.params.iter().find(|param| param.name == name)?;
         params[name] = value.clone();
     }
@@ -45,13 +45,13 @@ async fn without_the_directory_override_only_the_root_is_accepted() {
     for method in routed().filter(|method| is_about_session(method) || method.key.starts_with("list_")) {
         let params = if is_about_session(method) { session_params(method, "ses_mine", "msg_1") } else { json!({}) };
         let workspace = json!({"metadata": {"opencode": {"workspace": {"id": "wrk_1"}}}});
-        let mut cases: Vec<(Value, &str)> = wishes("sub").into();
+        let mut cases: Vec<(Value, &str)> = locations("sub").into();
         cases.push((workspace, "metadata.opencode.workspace.id"));
-        for (wish, field) in cases {
-            let Some(params) = with(method, params.clone(), &wish) else { continue };
+        for (location, field) in cases {
+            let Some(params) = with(method, params.clone(), &location) else { continue };
             for version in ProtocolVersion::ALL {
                 let answer = call(&fixture.ada, version, method, &params).await;
-                let about = format!("{} {version:?} {wish}: {}", method.name, answer.body);
+                let about = format!("{} {version:?} {location}: {}", method.name, answer.body);
                 assert_eq!((error_code(&answer), error_fields(&answer)), (-32602, vec![field.to_owned()]), "{about}");
                 let arrived = fixture.arrived(&mut seen);
                 assert!(
@@ -63,10 +63,10 @@ async fn without_the_directory_override_only_the_root_is_accepted() {
         }
     }
     assert!(refused > 50, "{refused}");
-    for (wish, _) in wishes(fixture.root()) {
+    for (location, _) in locations(fixture.root()) {
         for version in ProtocolVersion::ALL {
             let list = method_named("opencode.sessions.list");
-            let params = with(list, json!({}), &wish).expect("a list takes both");
+            let params = with(list, json!({}), &location).expect("a list takes both");
             call_ok(&fixture.ada, version, list, &params).await;
         }
     }
@@ -78,21 +78,21 @@ async fn without_the_directory_override_only_the_root_is_accepted() {
 async fn a_workspace_is_accepted_by_its_directory_and_by_its_id() {
     let fixture = Fixture::start().await;
     let outside = tempfile::tempdir().expect("a test can make a directory");
-    let place = outside.path().canonicalize().expect("it was just made").to_string_lossy().into_owned();
-    fixture.fake.project(|project| project.workspaces = vec![("wrk_1".to_owned(), place.clone())]);
-    fixture.session_like("ses_there", &json!({"directory": place}));
+    let directory = outside.path().canonicalize().expect("it was just made").to_string_lossy().into_owned();
+    fixture.fake.project(|project| project.workspaces = vec![("wrk_1".to_owned(), directory.clone())]);
+    fixture.session_like("ses_there", &json!({"directory": directory}));
     let (list, get) = (method_named("opencode.sessions.list"), method_named("opencode.sessions.get"));
     let by_name = json!({"metadata": {"opencode": {"workspace": {"id": "wrk_1"}}}});
     let mut seen = 0;
     for version in ProtocolVersion::ALL {
-        for wish in wishes(&place).into_iter().map(|(wish, _)| wish).chain([by_name.clone()]) {
+        for location in locations(&directory).into_iter().map(|(location, _)| location).chain([by_name.clone()]) {
             requests_since(&fixture, &mut seen);
             let before = fixture.fake.log().len();
-            let params = with(list, json!({}), &wish).expect("a list takes both");
+            let params = with(list, json!({}), &location).expect("a list takes both");
             call_ok(&fixture.ada, version, list, &params).await;
             let log = fixture.fake.log().split_off(before);
             let asked = log.iter().find(|request| request.path == "/session").expect("the list is asked for");
-            assert!(asked.target.contains(&place.replace('/', "%2F")), "{version:?} {wish}: {}", asked.target);
+            assert!(asked.target.contains(&directory.replace('/', "%2F")), "{version:?} {location}: {}", asked.target);
         }
         // A caller that may claim unowned sessions may read them there.
         let reported = call_ok(&fixture.ada, version, get, &json!({"session_id": "ses_there"})).await;

@@ -48,8 +48,8 @@ pub(crate) fn check(
     let what = format!("{} {version:?} {kind:?}: {}", method.name, answer.body);
     let error = &answer.body["error"];
     let (code, data) = match version {
-        ProtocolVersion::V1 => (v1::error::method_named(kind).code, &error["data"][0]["metadata"]),
-        ProtocolVersion::V03 => (v03::error::method_named(kind).code, &error["data"]),
+        ProtocolVersion::V1 => (v1::error::row(kind).code, &error["data"][0]["metadata"]),
+        ProtocolVersion::V03 => (v03::error::row(kind).code, &error["data"]),
     };
     assert_eq!((answer.status, error["code"].as_i64()), (200, Some(code.into())), "{what}");
     assert_eq!(error_reason(answer, version), kind.label(), "{what}");

@@ -145,9 +145,9 @@ impl Fixture {
             whole[key] = value.clone();
         }
         self.fake.emit("message.updated", json!({"sessionID": session, "info": whole})).await;
-        for (place, part) in parts.iter().enumerate() {
+        for (index, part) in parts.iter().enumerate() {
             let mut part = part.clone();
-            part["id"] = format!("prt_{}_{place}", id.trim_start_matches("msg_")).into();
+            part["id"] = format!("prt_{}_{index}", id.trim_start_matches("msg_")).into();
             part["messageID"] = id.into();
             part["sessionID"] = session.into();
             self.fake.emit("message.part.updated", json!({"sessionID": session, "part": part})).await;

@@ -69,9 +69,9 @@ impl Path {
 
 impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (place, step) in self.0.iter().enumerate() {
+        for (index, step) in self.0.iter().enumerate() {
             match step {
-                Step::Key(key) if place == 0 => f.write_str(key)?,
+                Step::Key(key) if index == 0 => f.write_str(key)?,
                 Step::Key(key) => write!(f, ".{key}")?,
                 Step::Index(index) => write!(f, "[{index}]")?,
             }
@@ -82,7 +82,7 @@ impl fmt::Display for Path {
 
 /// What the table says about a position.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum What {
+pub(crate) enum Rule {
     /// An object that has only the names of the table.
     Names,
     /// A required field.
@@ -95,22 +95,22 @@ pub(crate) enum What {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct Position {
     pub(crate) at: Path,
-    pub(crate) what: What,
+    pub(crate) rule: Rule,
 }
 
 /// Complete parameters of a method: every optional field, once for each of the fields that exclude each other.
-pub(crate) fn wholes(method: &'static Method) -> Vec<Value> {
-    let mut wholes = vec![object(method.params, 0)];
+pub(crate) fn complete_params(method: &'static Method) -> Vec<Value> {
+    let mut complete_params = vec![object(method.params, 0)];
     for choice in 1.. {
         let another = object(method.params, choice);
-        if wholes.contains(&another) {
-            return wholes;
+        if complete_params.contains(&another) {
+            return complete_params;
         }
-        wholes.push(another);
+        complete_params.push(another);
     }
-    wholes
+    complete_params
 }
 
 fn object(fields: &'static [Param], choice: usize) -> Value {
@@ -162,67 +162,67 @@ fn tagged(tag: &str, fields: &'static [Param], choice: usize) -> Value {
 }
 
 /// Every position of complete parameters.
-pub(crate) fn places(method: &'static Method, whole: &Value) -> Vec<Place> {
-    let mut places = Vec::new();
-    of_object(&Path::default(), method.params, whole, &mut places);
-    places
+pub(crate) fn positions(method: &'static Method, complete: &Value) -> Vec<Position> {
+    let mut positions = Vec::new();
+    of_object(&Path::default(), method.params, complete, &mut positions);
+    positions
 }
 
-fn of_object(at: &Path, fields: &'static [Param], value: &Value, places: &mut Vec<Place>) {
+fn of_object(at: &Path, fields: &'static [Param], value: &Value, positions: &mut Vec<Position>) {
     let is_there = |field: &&Param| value.get(field.name).is_some();
-    places.push(Place { at: at.clone(), what: What::Names });
+    positions.push(Position { at: at.clone(), rule: Rule::Names });
     for field in fields.iter().filter(is_there) {
         let here = at.key(field.name);
         if field.required {
-            places.push(Place { at: here.clone(), what: What::Needed });
+            positions.push(Position { at: here.clone(), rule: Rule::Needed });
         } else if field.with.is_some() {
-            places.push(Place { at: here.clone(), what: What::Paired });
+            positions.push(Position { at: here.clone(), rule: Rule::Paired });
         }
-        of_value(&here, &field.kind, &value[field.name], places);
+        of_value(&here, &field.kind, &value[field.name], positions);
     }
 }
 
-fn of_value(at: &Path, kind: &'static Kind, value: &Value, places: &mut Vec<Place>) {
-    let mut found = |at: Path, what: What| places.push(Place { at, what });
-    found(at.clone(), What::Value(kind));
+fn of_value(at: &Path, kind: &'static Kind, value: &Value, positions: &mut Vec<Position>) {
+    let mut found = |at: Path, rule: Rule| positions.push(Position { at, rule });
+    found(at.clone(), Rule::Value(kind));
     match kind {
         Kind::Metadata { routed } => {
             let opencode = at.key("opencode");
-            found(at.clone(), What::Names);
-            found(at.key("shared"), What::Value(&CARRIED));
-            found(opencode.clone(), What::Value(&CARRIED));
+            found(at.clone(), Rule::Names);
+            found(at.key("shared"), Rule::Value(&CARRIED));
+            found(opencode.clone(), Rule::Value(&CARRIED));
             if *routed {
-                found(opencode.key("directory"), What::Value(&DIRECTORY));
-                found(opencode.key("workspace"), What::Value(&CARRIED));
-                found(opencode.key("workspace").key("id"), What::Value(&WORKSPACE));
+                found(opencode.key("directory"), Rule::Value(&DIRECTORY));
+                found(opencode.key("workspace"), Rule::Value(&CARRIED));
+                found(opencode.key("workspace").key("id"), Rule::Value(&WORKSPACE));
             }
         }
         Kind::ModelRef => {
-            found(at.clone(), What::Names);
+            found(at.clone(), Rule::Names);
             for (name, kind) in [("providerID", &NAME), ("modelID", &LINE)] {
-                found(at.key(name), What::Needed);
-                found(at.key(name), What::Value(kind));
+                found(at.key(name), Rule::Needed);
+                found(at.key(name), Rule::Value(kind));
             }
         }
-        Kind::Object(fields) => of_object(at, fields, value, places),
+        Kind::Object(fields) => of_object(at, fields, value, positions),
         Kind::OneOf(fields) => {
-            found(at.clone(), What::OneOf(fields));
-            of_object(at, fields, value, places);
+            found(at.clone(), Rule::OneOf(fields));
+            of_object(at, fields, value, positions);
         }
         Kind::Tagged(variants) => {
-            found(at.key("type"), What::Needed);
-            found(at.key("type"), What::Value(&TAG));
+            found(at.key("type"), Rule::Needed);
+            found(at.key("type"), Rule::Value(&TAG));
             let variant = variants.iter().find(|variant| value["type"] == variant.tag).expect("a good tag");
-            of_object(at, variant.fields, value, places);
+            of_object(at, variant.fields, value, positions);
         }
         Kind::List { of, .. } => {
             for (index, element) in value.as_array().into_iter().flatten().enumerate() {
-                of_value(&at.index(index), of, element, places);
+                of_value(&at.index(index), of, element, positions);
             }
         }
         Kind::Map { of, .. } => {
             for (name, inner) in value.as_object().into_iter().flatten() {
-                of_value(&at.key(name), of, inner, places);
+                of_value(&at.key(name), of, inner, positions);
             }
         }
         _ => {}
@@ -247,25 +247,25 @@ fn of_every_type() -> [Value; 6] {
 /// bounds.
 pub(crate) fn mistakes(method: &'static Method) -> Vec<Mistake> {
     let mut all = Vec::new();
-    for whole in wholes(method) {
-        for Place { at, what } in places(method, &whole) {
+    for complete in complete_params(method) {
+        for Position { at, rule } in positions(method, &complete) {
             let mut wrong = |why: &'static str, field: &Path, put: &Path, value: Option<Value>| {
-                all.push(Mistake { params: put.put(&whole, value), field: field.to_string(), why });
+                all.push(Mistake { params: put.put(&complete, value), field: field.to_string(), why });
             };
-            match what {
-                What::Names => {
+            match rule {
+                Rule::Names => {
                     let unknown = at.key("nonsense");
                     wrong("a name that is not known", &unknown, &unknown, Some(json!(1)));
                 }
-                What::Needed => {
+                Rule::Needed => {
                     wrong("nothing where something must be", &at, &at, None);
                     wrong("null where something must be", &at, &at, Some(Value::Null));
                 }
-                What::Paired => {
+                Rule::Paired => {
                     wrong("one of two that go together", &at, &at, None);
                     wrong("one of two that go together", &at, &at, Some(Value::Null));
                 }
-                What::OneOf(fields) => {
+                Rule::OneOf(fields) => {
                     let first = at.key(fields[0].name);
                     wrong("none of several", &first, &at, Some(json!({})));
                     let both: Map<String, Value> =
@@ -273,11 +273,11 @@ pub(crate) fn mistakes(method: &'static Method) -> Vec<Mistake> {
                     let second = at.key(fields[1].name);
                     wrong("several where one must be", &second, &at, Some(both.into()));
                 }
-                What::Value(kind) => {
+                Rule::Value(kind) => {
                     for other in of_every_type().into_iter().filter(|other| !takes(kind, other)) {
                         wrong("another type", &at, &at, Some(other));
                     }
-                    for beyond in out_of_bounds(kind, at.get(&whole)) {
+                    for beyond in out_of_bounds(kind, at.get(&complete)) {
                         wrong("out of bounds", &at, &at, Some(beyond));
                     }
                     if let Kind::Answers = kind {

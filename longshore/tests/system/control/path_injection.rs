@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::control::calls::{error_code, error_fields};
 use crate::control::every_method::ON_THE_WAY;
-use crate::control::params::{Path, Place, What, places as places_of, wholes};
+use crate::control::params::{Path, Position, Rule, positions as positions_of, complete_params};
 use crate::control::fixture::{Fixture, client_for, error_reason};
 use crate::control::ownership::answer_every_prompt;
 
@@ -57,8 +57,8 @@ fn lookups(method: &'static Method) -> BTreeSet<&'static str> {
     let on_the_way =
         ON_THE_WAY.iter().filter(|(key, ..)| *key == method.key).flat_map(|(_, asked, _)| *asked);
     all.extend(on_the_way.filter_map(|asked| asked.strip_prefix("GET ")));
-    for Place { at, what } in wholes(method).iter().flat_map(|whole| places_of(method, whole)) {
-        let What::Value(kind) = what else { continue };
+    for Position { at, rule } in complete_params(method).iter().flat_map(|complete| positions_of(method, complete)) {
+        let Rule::Value(kind) = rule else { continue };
         let at = at.to_string();
         match kind {
             // The owner of a session that the gateway does not know.
@@ -214,9 +214,9 @@ async fn try_row(fixture: &Fixture, version: ProtocolVersion, method: &'static M
     let mut seen = 0;
     fixture.arrived(&mut seen);
     let mut tried = BTreeSet::new();
-    for whole in wholes(method) {
-        for Place { at, what } in places_of(method, &whole) {
-            let What::Value(kind) = what else { continue };
+    for complete in complete_params(method) {
+        for Position { at, rule } in positions_of(method, &complete) {
+            let Rule::Value(kind) = rule else { continue };
             let Some(good) = valid_value(kind, &at, &root).filter(|_| tried.insert(at.to_string())) else {
                 continue;
             };

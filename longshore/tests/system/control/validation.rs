@@ -9,7 +9,7 @@ use longshore_wire::methods::{self, Method};
 use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
-use crate::control::params::{Mistake, mistakes, wholes};
+use crate::control::params::{Mistake, mistakes, complete_params};
 use crate::control::fixture::{Fixture, client_for, error_reason};
 
 /// The only field that an error names. None or several fail the test.
@@ -69,9 +69,9 @@ async fn every_mistake(version: ProtocolVersion) {
     fixture.arrived(&mut seen);
     let mut kinds = BTreeSet::new();
     for method in methods::all() {
-        for whole in wholes(method) {
-            let read = method.read(version, &whole.to_string(), Activated::ALL);
-            assert!(read.is_ok(), "{}: {whole} is whole: {read:?}", method.name);
+        for complete in complete_params(method) {
+            let read = method.read(version, &complete.to_string(), Activated::ALL);
+            assert!(read.is_ok(), "{}: {complete} is whole: {read:?}", method.name);
         }
         let found = refuse(&fixture, version, method).await;
         assert!(found.contains("a name that is not known"), "{}", method.name);

@@ -51,7 +51,7 @@ async fn run(load: Load) {
 
     let (mut tally, mut resting) = (Tally::default(), Vec::<Holdings>::new());
     for round in 0..load.rounds {
-        let fixture = Fixture::set(target, round).await;
+        let fixture = Fixture::set_up(target, round).await;
         upstream.set_plan(connection_faults());
         let numbers = round * load.requests_per_round..(round + 1) * load.requests_per_round;
         cycles::run(&fixture, SEED, numbers, &mut tally, |count| {

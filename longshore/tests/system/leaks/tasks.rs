@@ -39,7 +39,7 @@ fn interrupted_clients_leave_no_task_and_no_timer_behind() {
     of_test.block_on(async {
         let mut tally = Tally::default();
         for round in 0..ROUNDS {
-            let fixture = Fixture::set(target, round).await;
+            let fixture = Fixture::set_up(target, round).await;
             let numbers = round * CYCLES_PER_ROUND..(round + 1) * CYCLES_PER_ROUND;
             cycles::run(&fixture, SEED, numbers, &mut tally, |count| {
                 if count % CUT_EVERY == 0 {

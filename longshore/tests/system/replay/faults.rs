@@ -58,10 +58,10 @@ async fn cut_event_stream(losses: &[usize], positions: &[usize]) {
                 fixture.fake.queue(rich_turn());
                 fixture.fake.cut_events(Cut { after, how, lose });
                 let seen = fixture.send("go").await;
-                let place = format!("{how:?} after {after}, {lose} lost");
-                assert_eq!(seen.state(), "COMPLETED", "{place}: {}", seen.reason());
-                assert_eq!(outline(&seen), whole, "{place}");
-                assert_eq!(fixture.fake.prompts().len(), 1, "{place}");
+                let about = format!("{how:?} after {after}, {lose} lost");
+                assert_eq!(seen.state(), "COMPLETED", "{about}: {}", seen.reason());
+                assert_eq!(outline(&seen), whole, "{about}");
+                assert_eq!(fixture.fake.prompts().len(), 1, "{about}");
                 fixture.fake.streams_opened(2).await;
             }
         }

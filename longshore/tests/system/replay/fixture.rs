@@ -104,7 +104,7 @@ pub(crate) async fn check(client: &RawClient, frames: Vec<Frame>) -> CheckedStre
     let ids: Vec<u64> = frames.iter().filter_map(|frame| frame.id).collect();
     let expected: Vec<u64> = (1..).take(frames.len()).collect();
     assert_eq!(ids, expected, "the frames are not numbered one by one");
-    let settled: Vec<usize> = (0..frames.len()).filter(|place| is_settled(&frames[*place])).collect();
+    let settled: Vec<usize> = (0..frames.len()).filter(|index| is_settled(&frames[*index])).collect();
     assert_eq!(settled, [frames.len() - 1], "one frame must settle the task, the last");
     for frame in &frames {
         let sequence = extension_notes(frame).and_then(|shared| shared.pointer("/stream/sequence"));
@@ -124,8 +124,8 @@ pub(crate) async fn check(client: &RawClient, frames: Vec<Frame>) -> CheckedStre
 
 /// The metadata of extensions in this frame.
 pub(crate) fn extension_notes(frame: &Frame) -> Option<&Value> {
-    let places = ["/statusUpdate/metadata/shared", "/artifactUpdate/artifact/metadata/shared"];
-    places.iter().find_map(|place| frame.json.pointer(place))
+    let pointers = ["/statusUpdate/metadata/shared", "/artifactUpdate/artifact/metadata/shared"];
+    pointers.iter().find_map(|index| frame.json.pointer(index))
 }
 
 /// The event as a client without extensions gets it.

@@ -206,8 +206,8 @@ async fn c04_the_event_stream_is_open_before_the_prompt_is_sent() {
         let task = binding.send(fixture.client(), &message("message-1", "go")).await;
         assert_eq!((state(&task), texts(&task).concat().as_str()), ("COMPLETED", "alpha"), "{task:#}");
         let log = fixture.fake.log();
-        let place = |path: &str| log.iter().position(|request| request.path.ends_with(path));
-        assert!(place("/event").is_some() && place("/event") < place("/prompt_async"), "{log:#?}");
+        let position = |path: &str| log.iter().position(|request| request.path.ends_with(path));
+        assert!(position("/event").is_some() && position("/event") < position("/prompt_async"), "{log:#?}");
     }
 }
 

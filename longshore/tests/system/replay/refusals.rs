@@ -147,14 +147,14 @@ impl GuardedWorkspace {
         ];
         for (way, is_rpc, answer) in answers {
             let (code, status, reason) = case.error;
-            let place = format!("{way} of {shown}: {}", answer.body);
+            let about = format!("{way} of {shown}: {}", answer.body);
             let error = &answer.body["error"];
             let expected = if is_rpc { (200, code) } else { (status, i64::from(status)) };
-            assert_eq!((answer.status, error["code"].as_i64()), (expected.0, Some(expected.1)), "{place}");
+            assert_eq!((answer.status, error["code"].as_i64()), (expected.0, Some(expected.1)), "{about}");
             let details = &error[if is_rpc { "data" } else { "details" }];
-            assert_eq!(details[0]["reason"], reason, "{place}");
-            assert_eq!(field(details), case.field, "{place}");
-            self.assert_tells_nothing(&answer, &place);
+            assert_eq!(details[0]["reason"], reason, "{about}");
+            assert_eq!(field(details), case.field, "{about}");
+            self.assert_tells_nothing(&answer, &about);
         }
         // The gateway may read the list of workspaces again at any time.
         let mut log = self.fixture.fake.log().split_off(asked);
@@ -164,11 +164,11 @@ impl GuardedWorkspace {
     }
 
     /// Fails if the answer contains a path of the machine or a secret.
-    fn assert_tells_nothing(&self, answer: &Answer, place: &str) {
+    fn assert_tells_nothing(&self, answer: &Answer, about: &str) {
         let reported = answer.body.to_string();
         let fake = &self.fixture.fake;
         for secret in [fake.directory(), &self.outside(""), PROVIDER_KEY, TOKEN, OTHER_TOKEN, &fake.url()] {
-            assert!(!reported.contains(secret.trim_end_matches('/')), "{secret} in {place}");
+            assert!(!reported.contains(secret.trim_end_matches('/')), "{secret} in {about}");
         }
     }
 
@@ -230,7 +230,7 @@ fn sparse(file: &str, bytes: usize) {
 async fn directories_outside_the_workspace_are_refused() {
     let workspace = GuardedWorkspace::new().await;
     workspace.furnish();
-    let wishes = [
+    let directories = [
         "..",
         "../..",
         "in/../..",
@@ -262,15 +262,15 @@ async fn directories_outside_the_workspace_are_refused() {
         &format!("{}-sibling", workspace.fixture.fake.directory()),
         &workspace.fixture.fake.directory().to_uppercase(),
     ];
-    for wish_for in wishes {
+    for directory in directories {
         workspace
             .assert_refused(
                 &workspace.client(),
-                &invalid(DIRECTORY, with_metadata(json!({"opencode": {"directory": wish_for}}))),
+                &invalid(DIRECTORY, with_metadata(json!({"opencode": {"directory": directory}}))),
             )
             .await;
         // The alias needs no extension, and is checked as well.
-        let alias = json!({"iac_code": {"cwd": wish_for}});
+        let alias = json!({"iac_code": {"cwd": directory}});
         workspace.assert_refused(workspace.fixture.client(), &invalid(DIRECTORY, with_metadata(alias.clone()))).await;
         let mut in_message = message("message-refused", "go");
         in_message["message"]["metadata"] = alias;

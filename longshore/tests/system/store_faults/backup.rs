@@ -52,10 +52,11 @@ fn logs(backup: &Path) -> Vec<(String, Vec<u64>)> {
     tasks.map(read).collect()
 }
 
-/// A turn that writes one piece during each backup, and then waits for the next.
+/// A turn that writes one piece during each backup, and then waits for the next. A piece takes longer than a backup on a busy
+/// machine, so that some backups are taken in the middle of it.
 fn pieces(gates: &[Gate]) -> Turn {
     gates.iter().fold(Turn::new(), |turn, gate| {
-        turn.paced("text", &"word ".repeat(200), 200, Duration::from_millis(2)).hold(gate)
+        turn.paced("text", &"word ".repeat(300), 300, Duration::from_millis(4)).hold(gate)
     })
 }
 

@@ -65,7 +65,7 @@ impl DataDir {
         let mount = format!("mount --bind '{name}' '{name}' && mount -o remount,bind,ro '{name}'");
         match Namespace::new(&mount) {
             Some(namespace) => Self::new(root, Disk::Tmpfs(namespace)),
-            None => Self::guarded_at(root),
+            None => Self::write_protected_at(root),
         }
     }
 
@@ -73,10 +73,10 @@ impl DataDir {
     pub(crate) fn write_protected(prepare: impl FnOnce(&Path)) -> Self {
         let root = root();
         prepare(&data_in(&root));
-        Self::guarded_at(root)
+        Self::write_protected_at(root)
     }
 
-    fn guarded_at(root: TempDir) -> Self {
+    fn write_protected_at(root: TempDir) -> Self {
         set_writable(&data_in(&root), false);
         Self::new(root, Disk::WriteProtected)
     }

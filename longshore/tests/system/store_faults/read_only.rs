@@ -20,7 +20,7 @@ async fn a_start_on_a_read_only_directory_says_so() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_in_a_write_protected_directory_says_so() {
-    a_start_says_so(|has_data| DataDir::guarded(|data| prepare(data, has_data))).await;
+    a_start_says_so(|has_data| DataDir::write_protected(|data| prepare(data, has_data))).await;
 }
 
 fn prepare(data: &Path, has_data: bool) {

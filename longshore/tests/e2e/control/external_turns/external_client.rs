@@ -15,7 +15,7 @@ use crate::harness::{Harness, Played, context};
 use crate::upstream::{self, Agreement};
 
 /// No event reports a new task, so the test polls at this interval, which leaves OpenCode enough time.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How many scenarios run at the same time.
 const AT_ONCE: usize = 4;
@@ -32,7 +32,7 @@ pub(super) async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Opt
             return found;
         }
         assert!(Instant::now() < deadline, "expected within {PATIENCE:?}: {what}");
-        sleep(LOOK_AGAIN).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -182,8 +182,8 @@ pub(super) fn speaks(harness: &Harness, speaker: Speaker) -> RawClient {
 
 /// The state of a task or frame in one spelling: `COMPLETED`, `INPUT_REQUIRED`. Empty if there is none.
 pub(super) fn state_in(json: &Value) -> String {
-    let places = ["/status/state", "/task/status/state", "/statusUpdate/status/state"];
-    let state = places.iter().find_map(|place| json.pointer(place)?.as_str()).unwrap_or_default();
+    let pointers = ["/status/state", "/task/status/state", "/statusUpdate/status/state"];
+    let state = pointers.iter().find_map(|position| json.pointer(position)?.as_str()).unwrap_or_default();
     state.trim_start_matches("TASK_STATE_").to_uppercase().replace('-', "_")
 }
 

@@ -119,12 +119,12 @@ async fn assert_nothing_else_touched(fixture: &Fixture, ada: &Caller, directory:
     let below = Path::new(directory).join("ships");
     let marked = [root.clone(), clone.to_owned(), outside, below, root.join("ships")];
     for method in [REMOVE, RESET] {
-        for place in &marked {
-            let mark = place.join("mark.txt");
+        for position in &marked {
+            let mark = position.join("mark.txt");
             std::fs::write(&mark, "not committed").expect("a file can be written");
-            let request = json!({"request": {"directory": place}});
+            let request = json!({"request": {"directory": position}});
             ada.invalid(method, request, "request.directory").await.assert_says("worktree");
-            assert!(mark.exists(), "{method} touched {}", place.display());
+            assert!(mark.exists(), "{method} touched {}", position.display());
         }
         for unknown in ["/", "/no/such/place", "..", "ships/.."] {
             let request = json!({"request": {"directory": unknown}});
@@ -135,8 +135,8 @@ async fn assert_nothing_else_touched(fixture: &Fixture, ada: &Caller, directory:
         }
         assert!(root.join("README.md").exists() && clone.join("README.md").exists(), "{method}");
     }
-    for place in &marked {
-        std::fs::remove_file(place.join("mark.txt")).expect("the mark is there");
+    for position in &marked {
+        std::fs::remove_file(position.join("mark.txt")).expect("the mark is there");
     }
 }
 

@@ -46,16 +46,16 @@ async fn assert_read_there(fixture: &Fixture, there: &str) -> OwnedSession {
     assert_eq!(upstream["directory"], there, "{upstream:#}");
     for ada in fixture.ada() {
         let messages = fixture.harness.opencode.messages(&own.session).await;
-        for place in [
+        for position in [
             json!({}),
             json!({"metadata": {"opencode": {"directory": root}}}),
             json!({"metadata": {"opencode": {"directory": there}, "shared": {}}}),
         ] {
             let with = |mut params: Value| {
-                params["metadata"] = place["metadata"].clone();
+                params["metadata"] = position["metadata"].clone();
                 params
             };
-            let name = format!("o08 {there} {} {place}", ada.version.version());
+            let name = format!("o08 {there} {} {position}", ada.version.version());
             ada.assert_is_session(&ada.result(GET, with(of(&own.session))).await["item"], &upstream);
             let reported = ada.result(MESSAGES, with(of(&own.session))).await;
             assert_eq!(items(&reported).len(), messages.len(), "{name}: {reported:#}");

@@ -103,13 +103,13 @@ async fn message_text(fixture: &Fixture, own: &OwnedSession, words: &str) -> Val
 /// A directory in the parameters is checked, and the session is read in its own directory.
 async fn a_session_keeps_its_own_directory(fixture: &Fixture, ada: &Caller, own: &OwnedSession) {
     let plain = ada.result(GET, of(&own.session)).await;
-    for (name, place) in [
+    for (name, position) in [
         ("directory", json!("ships")),
         ("directory", json!(root(fixture))),
         ("metadata", json!({"opencode": {"directory": "ships"}})),
     ] {
         let mut params = of(&own.session);
-        params[name] = place;
+        params[name] = position;
         assert_eq!(ada.result(GET, params.clone()).await, plain, "{params}");
     }
     let mut params = of(&own.session);

@@ -124,9 +124,9 @@ async fn o04_todos_have_an_id(fixture: &Fixture, talk: &OwnedSession) {
     let upstream = fixture.harness.opencode.get(&format!("/session/{}/todo", own.session)).await;
     let mut expected = upstream.as_array().expect("a list").clone();
     assert_eq!(expected.len(), 3, "{upstream:#}");
-    for (place, todo) in (1..).zip(&mut expected) {
+    for (position, todo) in (1..).zip(&mut expected) {
         assert!(todo.get("id").is_none(), "OpenCode has ids again: {todo:#}");
-        todo["id"] = place.to_string().into();
+        todo["id"] = position.to_string().into();
     }
     for ada in fixture.ada() {
         let reported = ada.result(PLANNED, of(&own.session)).await;
@@ -272,9 +272,9 @@ async fn o02_lists_are_limited_and_filtered_as_in_opencode(fixture: &Fixture, kn
         for known in known {
             assert!(ids(items(&reported)).contains(known), "{known} is not in {reported:#}");
         }
-        for place in [json!({ "directory": ships }), json!({"metadata": {"opencode": {"directory": ships}}})]
+        for position in [json!({ "directory": ships }), json!({"metadata": {"opencode": {"directory": ships}}})]
         {
-            let reported = ada.result(LIST, place).await;
+            let reported = ada.result(LIST, position).await;
             assert_eq!(ids(items(&reported)), [below.session.as_str()], "o02: those of another directory");
         }
     }
