@@ -72,7 +72,7 @@ async fn long_an_ask_ends_with_its_opencode() {
             harness.gateway.kill();
             kill(old);
             harness.restart().await;
-            assert_ne!(harness.opencode.pid(), old, "nobody started OpenCode again");
+            assert_ne!(harness.opencode.pid(), old, "OpenCode was not restarted");
         } else {
             kill(old);
             harness.until_opencode_is_back(old).await;

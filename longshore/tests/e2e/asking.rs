@@ -232,7 +232,7 @@ impl Harness {
     /// A text does not say which of several asks it answers: it is refused with a list of them.
     async fn assert_ambiguous_text_refused(&self, task: &str, open: &[String]) {
         let unclear = message_on(task, &json!({"text": "once"}));
-        let refused = self.client.try_send(&unclear).await.expect_err("nobody knows which is meant");
+        let refused = self.client.try_send(&unclear).await.expect_err("the text does not say which ask it answers");
         assert!(matches!(refused.code, -32602 | 400), "{}", refused.body);
         for request in open {
             assert!(refused.body.to_string().contains(request), "{request} is not named in {}", refused.body);

@@ -149,7 +149,7 @@ async fn an_answer_at_opencode_itself_is_noticed(harness: &Harness) {
         harness.opencode.post_json(&format!("/{kind}/{request}/reply"), &reply).await;
         let frames = subscribed.rest().await;
         let reported = frames.iter().find(|frame| phase(frame) == Some("resolved"));
-        let reported = reported.unwrap_or_else(|| panic!("{prompt}: nobody was told of the answer: {frames:#?}"));
+        let reported = reported.unwrap_or_else(|| panic!("{prompt}: no frame reports the answer: {frames:#?}"));
         assert_eq!((request_id(reported), interrupt_field(reported, "outcome")), (request.as_str(), outcome));
         harness.finished(prompt, &asking.task).await.ended("COMPLETED", "");
     }
@@ -213,7 +213,7 @@ async fn stop_while_asking(harness: &Harness, binding: Binding, by: StoppedBy, n
     assert_eq!(reported.last().and_then(state), Some(end), "{name}: {reported:#?}");
     if by == StoppedBy::OpenCode {
         let closed = reported.iter().find(|frame| phase(frame) == Some("resolved"));
-        let closed = closed.unwrap_or_else(|| panic!("{name}: nobody was told of the ask's end: {reported:#?}"));
+        let closed = closed.unwrap_or_else(|| panic!("{name}: no frame reports the end of the ask: {reported:#?}"));
         assert_eq!((request_id(closed), interrupt_field(closed, "outcome")), (request.as_str(), "dropped"));
     }
 

@@ -97,13 +97,13 @@ pub(crate) async fn the_same_message_makes_one_task_and_one_prompt(harness: &Har
         bob.cancel(id).await,
         bob.try_call("SendMessage", json!({"message": {"messageId": "x", "role": "ROLE_USER", "taskId": id, "parts": [{"text": "hi"}]}})).await,
     ] {
-        let error = error.expect_err("a task of somebody else was shown");
+        let error = error.expect_err("a task of another principal was shown");
         assert_eq!(error.code, -32001, "{}", error.body);
     }
     let mut theirs = same.clone();
     theirs["contextId"] = first["contextId"].clone();
     let theirs = bob.send(&theirs).await;
-    assert_ne!(theirs["id"], first["id"], "somebody else was given the task");
+    assert_ne!(theirs["id"], first["id"], "another principal got the task");
     let sessions: Vec<String> =
         upstream::turns(&harness.opencode, prompt).await.into_iter().map(|turn| turn.session).collect();
     assert_eq!(sessions.len(), 2, "expected a prompt for each of the two");

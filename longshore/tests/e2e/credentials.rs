@@ -51,6 +51,6 @@ async fn a_task_waits_for_credentials_and_a_message_retries_it() {
 
         let turn = upstream::turn(&harness.opencode, &again).await;
         assert_eq!(turn.session, played.turn.session, "the conversation went to another session");
-        assert_eq!(model.journal().turns().len(), 4 * (round + 1), "somebody was prompted twice");
+        assert_eq!(model.journal().turns().len(), 4 * (round + 1), "a prompt was sent twice");
     }
 }

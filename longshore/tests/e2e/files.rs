@@ -135,7 +135,7 @@ pub(crate) async fn a_file_of_a_tool_is_served_to_its_owner_alone(harness: &mut 
     for (token, status) in [(Some(other), StatusCode::NOT_FOUND), (None, StatusCode::UNAUTHORIZED)] {
         let refused = get(url, token, None).await;
         assert_eq!(refused.status(), status);
-        assert_ne!(header(&refused, "etag"), tag, "{status} tells the tag");
+        assert_ne!(header(&refused, "etag"), tag, "{status} reveals the tag");
     }
 
     // The restarted gateway has another port; the path stays.

@@ -271,7 +271,7 @@ async fn long_a_restarted_gateway_resumes_the_tasks_of_sub_agents() {
     let played = calling.finish(&harness).await;
     played.ended("COMPLETED", "").has(&[("tool:task", "completed"), ("text", "anchor  ballast ")]);
     check_child(&harness, "the errand", &with_hints(&harness, &child).await, ERRAND).await;
-    assert_eq!(model.journal().turns().len(), 3, "somebody was prompted again");
+    assert_eq!(model.journal().turns().len(), 3, "a prompt was sent twice");
     assert_eq!(listed(&harness, json!({ "contextId": context })).await.len(), 2, "one more task");
 }
 

@@ -57,7 +57,7 @@ pub(crate) async fn tool_calls_show_their_input_and_output(harness: &Harness) {
     slow.ended("COMPLETED", "");
     assert_eq!(slow.call("bash")["output"], "tick 1\ntick 2\ntick 3\n", "{:#?}", slow.frames);
     let running = slow.frames.iter().filter_map(frames::tool).any(|call| call["status"] == "running");
-    assert!(running, "nobody saw the command run: {:#?}", slow.frames);
+    assert!(running, "no frame shows the running command: {:#?}", slow.frames);
 
     let errand =
         harness.play("scn:task agent=general desc=\"an errand\" prompt=\"scn:text n=3\" scn:text n=1").await;

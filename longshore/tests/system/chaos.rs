@@ -61,7 +61,7 @@ async fn long_storms_lose_nothing() {
 
 async fn storm<const N: usize>(seeds: [u64; N], duration: Duration, at_least: AtLeast) {
     let plans = seeds.map(|seed| Plan { at_least, longest: LONGEST, ..Plan::storm(seed, duration) });
-    let reports = join_all(plans.map(played)).await;
+    let reports = join_all(plans.map(run_round)).await;
     check(&reports);
     for report in &reports {
         assert!(!at_least.is_more_than(&report.came), "too little was broken: {:?}", report.came);
@@ -76,7 +76,7 @@ async fn long_a_death_at_any_fail_point_loses_nothing() {
         longest: LONGEST,
         ..Plan::at_point(seed, point)
     });
-    let reports = join_all(plans.map(played)).await;
+    let reports = join_all(plans.map(run_round)).await;
     check(&reports);
     for (report, point) in reports.iter().zip(fail_point::POINTS) {
         assert!(report.gateway.at_points.contains_key(point), "no gateway died at {point}");

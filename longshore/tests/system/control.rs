@@ -15,7 +15,7 @@ mod params;
 mod path_injection;
 mod populated;
 mod secrets;
-mod seed_examples;
+mod seeds;
 mod switches;
 mod timeouts;
 mod validation;

@@ -148,7 +148,7 @@ impl Caller {
         // Neither the address of OpenCode behind the gateway nor its credentials appear.
         let text = answer.body.to_string();
         for secret in SECRETS {
-            assert!(!text.contains(secret), "{call} tells a secret: {text}");
+            assert!(!text.contains(secret), "{call} contains a secret: {text}");
         }
         if let (ProtocolVersion::V1, Some(extension)) = (self.version, extension(method)) {
             assert_eq!(answer.header("a2a-extensions"), Some(extension.uri()), "{call}: {answer:#?}");

@@ -217,7 +217,7 @@ pub(super) fn a_shell_is_used(gateway: &mut SeedGateway, example: &Example) {
 
 pub(super) fn providers_are_listed(gateway: &mut SeedGateway, example: &Example) {
     let reply = play(gateway, example, &[]);
-    assert!(!reply.body.contains("none-needed"), "the key of a provider is told");
+    assert!(!reply.body.contains("none-needed"), "the answer contains the key of a provider");
     let reported = reply.result();
     for id in ["demo", "google", "openai"] {
         assert!(reported["connected"].as_array().expect("a list").contains(&json!(id)), "{reported:#}");

@@ -14,7 +14,7 @@ fn text_of(body: &Value) -> &str {
 }
 
 fn session_of(task: &Value) -> &str {
-    task.pointer("/metadata/shared/session/id").and_then(Value::as_str).expect("a task tells its session")
+    task.pointer("/metadata/shared/session/id").and_then(Value::as_str).expect("a task has a session")
 }
 
 /// Checks a send over REST, and returns its ended task. By default such a send does not wait.

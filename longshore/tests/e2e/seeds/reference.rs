@@ -146,7 +146,7 @@ pub(super) fn the_extended_card_is_given(gateway: &mut SeedGateway, example: &Ex
         );
     }
     let length = |card: &Value| card["capabilities"]["extensions"].to_string().len();
-    assert!(length(&extended) > length(&public), "it tells no more than the public one");
+    assert!(length(&extended) > length(&public), "it has no more than the public card");
     let closed = gateway.ask_with("", "/extendedAgentCard", "");
     assert_eq!(closed.status, 401, "{closed:#?}");
 }

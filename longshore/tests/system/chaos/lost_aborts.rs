@@ -55,7 +55,7 @@ async fn assert_next_turn_runs(gateway: &Gateway, fake: &FakeOpenCode, prompts: 
 /// The same, and no ask is left open.
 async fn assert_nothing_left(gateway: &Gateway, fake: &FakeOpenCode) {
     assert_next_turn_runs(gateway, fake, 2).await;
-    assert_eq!(fake.open_asks(), [] as [&str; 0], "nobody asks any more");
+    assert_eq!(fake.open_asks(), [] as [&str; 0], "no ask is open");
 }
 
 #[tokio::test]

@@ -55,7 +55,7 @@ async fn ask(fixture: &Fixture, client: &RawClient, is_permission: bool, number:
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, reported).await.expect("the ask is told");
+    tokio::time::timeout(PATIENCE, reported).await.expect("the task shows the ask");
     (task, ask.expect("it was there a moment ago"))
 }
 

@@ -142,7 +142,7 @@ async fn workspaces_of_others(seen: &mut Seen) {
     let fixture = &populated.fixture;
     let method = methods::find("opencode.workspaces.remove").expect("a row of the table");
     fixture.session_like("ses_inside", &json!({"workspaceID": "wrk_old"}));
-    for whose in ["nobody's", "ada's"] {
+    for whose in ["unowned", "of Ada"] {
         for version in ProtocolVersion::ALL {
             let answer = call(&fixture.bob, version, method, &valid_params(method, SESSION)).await;
             check(seen, &answer, version, method, ErrorKind::SessionForbidden, Facts::default());
@@ -447,7 +447,7 @@ async fn sessions_that_are_busy(seen: &mut Seen) {
     let fixture = &populated.fixture;
     let data = populated.data.as_deref().expect("there is a repository");
     let directory = format!("{data}/worktree/9b4c0d/old");
-    let workspaces = RawClient::new(fixture.fake.url(), "nobody asks for it");
+    let workspaces = RawClient::new(fixture.fake.url(), "an unused token");
     let workspaces = workspaces.rest("GET", "/experimental/workspace", None).await.body;
     for (session, directory) in [("ses_old", &json!(directory)), ("ses_there", &workspaces[0]["directory"])] {
         fixture.session_like(session, &json!({"directory": directory}));

@@ -68,12 +68,12 @@ pub(crate) const ON_THE_WAY: &[(&str, &[&str], &str)] = &[
             "GET /permission",
             "GET /question",
         ],
-        "the turn that it begins: heard from the start, in a session that is idle, and looked up where something may be missed",
+        "the turn that it starts: the gateway reads its events from the start, waits until the session is idle, and reads the lists after a gap",
     ),
     (
         "command",
         &["GET /session/{id}", "GET /command"],
-        "the same; and OpenCode fails at a command that it does not have, after it has told everybody",
+        "the same; and OpenCode fails at an unknown command only after it has sent events",
     ),
     (
         "command",
@@ -94,7 +94,7 @@ pub(crate) const ON_THE_WAY: &[(&str, &[&str], &str)] = &[
     (
         "summarize",
         &["GET /session/status", "GET /session/{id}", "GET /config/providers", "GET /config"],
-        "the session must be idle, and OpenCode wants to be told the model: the session's, else the default",
+        "the session must be idle, and OpenCode requires a model: that of the session, or the default",
     ),
     (
         "revert",
@@ -110,7 +110,7 @@ pub(crate) const ON_THE_WAY: &[(&str, &[&str], &str)] = &[
     (
         "create_workspace",
         &["GET /experimental/workspace", "GET /global/event"],
-        "a name that is taken is refused in OpenCode's database only, and when it can be used is told nowhere else",
+        "only the database of OpenCode refuses a used name, and only this event stream shows when the workspace is ready",
     ),
     (
         "remove_workspace",
@@ -122,16 +122,16 @@ pub(crate) const ON_THE_WAY: &[(&str, &[&str], &str)] = &[
         &["GET /session"],
         "and deletes the sessions of a workspace with it, whosever they are",
     ),
-    ("create_worktree", &["GET /global/event"], "when it can be used is told nowhere else"),
+    ("create_worktree", &["GET /global/event"], "only this event stream shows when the worktree is ready"),
     (
         "remove_worktree",
         &["GET /experimental/worktree"],
-        "OpenCode deletes whatever directory it is told: only what it lists is named",
+        "OpenCode deletes any directory that it is given, so only listed worktrees are accepted",
     ),
     (
         "reset_worktree",
         &["GET /experimental/worktree"],
-        "names are looked up, and only what is listed is named",
+        "names are looked up, and only listed worktrees are accepted",
     ),
 ];
 
@@ -222,7 +222,7 @@ async fn every_method_makes_the_requests_of_the_table() {
                         }
                     }
                 }
-                assert!(others.is_empty(), "nobody says why {others:?} is asked: {what}");
+                assert!(others.is_empty(), "no row explains the requests {others:?}: {what}");
                 check_query(method, &played.asked);
                 if let Some(own) = own {
                     own.fixture.stop().await;

@@ -35,7 +35,7 @@ impl Populated {
         let mut populated = Self::of_sessions(settings).await;
         let fixture = &populated.fixture;
         fixture.fake.make_repository().await;
-        let opencode = RawClient::new(fixture.fake.url(), "nobody asks for it");
+        let opencode = RawClient::new(fixture.fake.url(), "an unused token");
         let made = opencode.rest("POST", "/experimental/worktree", Some(&json!({"name": "old"}))).await.body;
         let new = json!({"type": "worktree", "id": "wrk_old"});
         let workspace = opencode.rest("POST", "/experimental/workspace", Some(&new)).await;

@@ -42,7 +42,7 @@ const TALKATIVE: &str = r#"{"name": "UnknownError", "data": {"message":
 fn check_told(what: &str, reported: &Value) {
     let reported = reported.to_string();
     for secret in SECRETS.iter().chain(&["/srv/secret"]) {
-        assert!(!reported.contains(secret), "{what} tells {secret}: {reported}");
+        assert!(!reported.contains(secret), "{what} contains {secret}: {reported}");
     }
 }
 

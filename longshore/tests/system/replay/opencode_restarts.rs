@@ -29,7 +29,7 @@ fn words(frame: &Frame) -> Option<&str> {
 async fn until_it_waits(stream: &mut Frames) -> Vec<Frame> {
     let mut frames = Vec::new();
     loop {
-        let frame = stream.next().await.expect("the task tells that it waits");
+        let frame = stream.next().await.expect("the task shows that it waits");
         let waits = words(&frame).is_some_and(|words| words.contains("cannot be reached now"));
         frames.push(frame);
         if waits {

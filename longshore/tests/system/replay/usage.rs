@@ -46,7 +46,7 @@ impl Usage {
 
     /// The usage in the last status of a task; zero if there is none.
     pub(crate) fn of_task(seen: &CheckedStream) -> Self {
-        let usage = seen.frames.last().and_then(notes).and_then(|shared| shared.get("usage"));
+        let usage = seen.frames.last().and_then(extension_notes).and_then(|shared| shared.get("usage"));
         Self(KINDS.map(|(_, ours)| {
             usage.and_then(|usage| usage.pointer(ours)).and_then(Value::as_u64).unwrap_or_default()
         }))

@@ -73,7 +73,7 @@ async fn a_client_that_does_not_read_delays_the_shutdown_by_the_grace_period_onl
     let signaled = Instant::now();
     stalled.gateway.signal(Signal::TERM);
     stalled.reads.read_to_end().await;
-    assert!(stalled.reads.retry_after.is_some(), "a client that reads is told to come back all the same");
+    assert!(stalled.reads.retry_after.is_some(), "a client that reads gets the time to reconnect nevertheless");
     stalled.gateway.logs("connections cut at the end of the grace").await;
     let grace = signaled.elapsed();
     assert!(grace >= Duration::from_millis(1500), "the client was not stuck: {grace:?}");
@@ -90,7 +90,7 @@ async fn a_second_signal_ends_the_gateway_at_once_and_keeps_the_turn() {
     stalled.gateway.signal(Signal::TERM);
     stalled.reads.read_to_end().await;
     assert!(stalled.reads.retry_after.is_some());
-    assert!(!stalled.gateway.has_ended(), "nobody was stuck");
+    assert!(!stalled.gateway.has_ended(), "no client was stalled");
     stalled.gateway.signal(Signal::TERM);
     let signaled = Instant::now();
     let (status, log) = stalled.gateway.ended().await;
@@ -141,8 +141,8 @@ async fn a_gateway_that_is_stopped_during_its_start_ends_and_loses_nothing() {
         let (status, log) = gateway.ended().await;
         // The gateway may not have installed its signal handler yet. Then it has done nothing else either.
         let at_once = status.signal() == Some(Signal::TERM.as_raw()) && log.is_empty();
-        assert!(status.success() || at_once, "told {moment:?} it ended with {status}: {log}");
-        assert!(signaled.elapsed() < REST, "told {moment:?} it took {:?}: {log}", signaled.elapsed());
+        assert!(status.success() || at_once, "signaled {moment:?} the gateway ended with {status}: {log}");
+        assert!(signaled.elapsed() < REST, "signaled {moment:?} the gateway took {:?}: {log}", signaled.elapsed());
     }
 
     let _gateway = installation.start(&[]).await;

@@ -23,7 +23,7 @@ async fn long_a_store_that_another_program_locks_is_reported_and_recovers() {
     gate.reached().await;
 
     let intruder = Connection::open(data_dir.path().join("longshore.db")).expect("the file is there");
-    intruder.execute_batch("BEGIN IMMEDIATE").expect("nobody writes now");
+    intruder.execute_batch("BEGIN IMMEDIATE").expect("no write is in progress");
     gate.open();
     fake.quiet().await;
     // All at once, because each waits some seconds for the lock.
@@ -49,7 +49,7 @@ async fn long_a_store_that_another_program_locks_is_reported_and_recovers() {
     let mut logs = BTreeMap::from([(task_of(&seen), seen)]);
     for (speaker, id) in Speaker::ALL.into_iter().zip(&ids) {
         let task = send(speaker, &gateway, id, "one more").await;
-        let task = task.unwrap_or_else(|refusal| panic!("nobody holds the store: {refusal:?}"));
+        let task = task.unwrap_or_else(|refusal| panic!("the lock was released: {refusal:?}"));
         let log = gateway.log_of(&task).await;
         assert_eq!(end_of(&log), "TASK_STATE_COMPLETED");
         logs.insert(task, log);

@@ -1,4 +1,4 @@
-//! Providers and models: what OpenCode has, and nothing of how it reaches them.
+//! Providers and models of OpenCode, without their addresses and keys.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::control::fixture::Fixture;
 const PROVIDERS: &str = "opencode.providers.list";
 const MODELS: &str = "opencode.models.list";
 
-/// All that is told of a provider, and of a model.
+/// All fields of a provider, and of a model.
 const OF_PROVIDER: [&str; 6] =
     ["provider_id", "name", "connected", "model_count", "source", "default_model_id"];
 const OF_MODEL: [&str; 11] = [
@@ -29,14 +29,14 @@ const OF_MODEL: [&str; 11] = [
 pub(super) async fn are_listed(fixture: &Fixture) {
     let upstream = fixture.harness.opencode.get("/provider").await;
     let address = fixture.model.base_url();
-    assert!(upstream.to_string().contains(&address), "OpenCode tells where its model is: {upstream:#}");
+    assert!(upstream.to_string().contains(&address), "OpenCode shows the address of its model: {upstream:#}");
     for ada in fixture.ada() {
         let providers = ada.result(PROVIDERS, json!({})).await;
         let models = ada.result(MODELS, json!({})).await;
         for (reported, known) in [(&providers, OF_PROVIDER.as_slice()), (&models, OF_MODEL.as_slice())] {
             assert_eq!(reported["default_by_provider"], upstream["default"], "{reported:#}");
             assert_eq!(reported["connected"], upstream["connected"], "{reported:#}");
-            assert!(!reported.to_string().contains(&address), "it tells where the model is: {reported:#}");
+            assert!(!reported.to_string().contains(&address), "the answer contains the address of the model: {reported:#}");
             let fields = items(reported).iter().flat_map(|item| item.as_object().expect("an object").keys());
             let fields: BTreeSet<&str> = fields.map(String::as_str).collect();
             assert!(fields.iter().all(|field| known.contains(field)), "{fields:?}");
@@ -75,7 +75,7 @@ pub(super) async fn are_listed(fixture: &Fixture) {
         assert_eq!(unknown["items"], json!([]), "{unknown:#}");
         ada.invalid(MODELS, json!({"provider_id": " "}), "provider_id").await;
 
-        // They are those of a directory.
+        // They depend on the directory.
         let below = json!({"metadata": {"opencode": {"directory": "ships"}}});
         assert_eq!(ada.result(PROVIDERS, below).await, providers);
         for (routing, field) in [

@@ -188,7 +188,7 @@ async fn assert_sessions_cannot_be_prompted(fixture: &Fixture, ada: &Caller, own
     assert!(said["items"].as_array().is_some_and(|items| items.len() > 1), "{said:#}");
     let task = fixture.harness.client.send(&message_in(&own.context, "scn:text n=1")).await;
     assert_eq!(state_of(&task), "FAILED", "{task:#}");
-    assert!(!task.to_string().contains(directory), "it is told where the worktree was: {task:#}");
+    assert!(!task.to_string().contains(directory), "the task reveals the directory of the worktree: {task:#}");
     assert!(!Path::new(directory).exists(), "{directory} is there again");
 }
 

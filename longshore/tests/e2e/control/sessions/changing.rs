@@ -99,7 +99,7 @@ async fn a_fork_is_the_callers_own(fixture: &Fixture, ada: &Caller, other: &Owne
         let upstream = fixture.upstream(&fork).await;
         assert_eq!(made["item"], summary(&upstream), "{name}");
         let copied = opencode.messages(&fork).await;
-        let texts = |messages: &[Value]| messages.iter().map(said).collect::<Vec<String>>();
+        let texts = |messages: &[Value]| messages.iter().map(message_text).collect::<Vec<String>>();
         assert_eq!(texts(&copied), texts(&messages[..kept]), "{name}");
         let listed = ada.result(MESSAGES, json!({ "session_id": fork })).await;
         assert_eq!(listed["items"].as_array().map(Vec::len), Some(kept), "{name}: {listed:#}");

@@ -46,7 +46,7 @@ impl Canaries {
         assert!(!self.made.exists(), "{about}: something was run");
         for asked in fixture.model.journal().entries() {
             let reported = format!("{asked:?}");
-            assert!(!reported.contains(CANARY) && !reported.contains(RAN), "{about}: the model was told {reported}");
+            assert!(!reported.contains(CANARY) && !reported.contains(RAN), "{about}: the model received {reported}");
         }
     }
 }

@@ -67,7 +67,7 @@ async fn o07_no_tool_makes_the_gateway_call_other_agents(fixture: &Fixture, ada:
     // Once for the call, and once with its error: the gateway did not prompt again.
     assert_eq!(fixture.model.journal().turns().len(), asked + 2, "o07: the model was asked more often");
     let tasks = fixture.harness.client.call("ListTasks", json!({})).await;
-    assert!(!tasks.to_string().contains("\"ahoy\""), "o07: somebody was sent a message: {tasks:#}");
+    assert!(!tasks.to_string().contains("\"ahoy\""), "o07: another agent got a message: {tasks:#}");
 }
 
 async fn a_prompt_has_its_system_and_its_variant(fixture: &Fixture, ada: &Caller, own: &OwnedSession) {
@@ -97,7 +97,7 @@ async fn a_command_has_its_variant(fixture: &Fixture, ada: &Caller, own: &OwnedS
 async fn message_text(fixture: &Fixture, own: &OwnedSession, words: &str) -> Value {
     let messages = fixture.harness.opencode.messages(&own.session).await;
     let said = messages.into_iter().find(|message| upstream::message_text(message) == words);
-    said.unwrap_or_else(|| panic!("nobody said {words:?}"))["info"].take()
+    said.unwrap_or_else(|| panic!("no message has the text {words:?}"))["info"].take()
 }
 
 /// A directory in the parameters is checked, and the session is read in its own directory.

@@ -204,7 +204,7 @@ async fn a_prompt_without_reply_makes_no_task(fixture: &Fixture, ada: &Caller) {
     // Only the next prompt is answered.
     let words = format!("scn:text n=1 (after what was only said {version})");
     prompt(fixture, ada, &own, json!({"parts": [text(&words)]})).await;
-    assert_eq!(fixture.model.journal().turns().len(), asked + 1, "somebody answered what was only said");
+    assert_eq!(fixture.model.journal().turns().len(), asked + 1, "the prompt without reply was answered");
     let tasks = fixture.harness.client.call("ListTasks", json!({"contextId": own.context})).await;
     assert_eq!(tasks["tasks"].as_array().map(Vec::len), Some(2), "{tasks:#}");
     let running = fixture.running(&own).await;

@@ -66,7 +66,7 @@ async fn a_session_is_shared_as_in_the_guide() {
 #[tokio::test]
 async fn a_git_workspace_is_created_as_in_the_guide() {
     let body = example("opencode.workspaces.create");
-    let opencode = |fixture: &Fixture| RawClient::new(fixture.fake.url(), "nobody asks for it");
+    let opencode = |fixture: &Fixture| RawClient::new(fixture.fake.url(), "an unused token");
     for (is_curl, version) in
         [(true, ProtocolVersion::V03), (false, ProtocolVersion::V1), (false, ProtocolVersion::V03)]
     {
@@ -103,7 +103,7 @@ async fn a_git_workspace_is_created_as_in_the_guide() {
         }
         assert_eq!(result, json!({"item": item}), "{version:?}");
         let posted = fixture.fake.log().into_iter().rfind(|request| request.method == "POST");
-        let posted = posted.expect("it was told to make one").body;
+        let posted = posted.expect("OpenCode received a request").body;
         assert_eq!(posted, json!({"type": "git", "id": "wrk-api", "branch": "main", "extra": null}));
         fixture.stop().await;
     }
