@@ -2,7 +2,7 @@
 
 use longshore_testkit::gateway::{Setup, kill};
 
-use crate::asking::{Answer, AskingTask, By, interrupt_field, with_interrupts, phase, request_id};
+use crate::asking::{Answer, AskingTask, By, interrupt_field, phase, request_id, with_interrupts};
 use crate::client::{Binding, PATIENCE, message, message_in};
 use crate::frames::{check_log, explanation, state_of, task_id};
 use crate::harness::{Harness, LONGSHORE};

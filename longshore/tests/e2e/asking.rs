@@ -136,7 +136,8 @@ impl Harness {
 
     /// Answers by the method of the extension.
     pub(crate) async fn answer_by_method(&self, request: &str, answer: Answer<'_>) -> Result<(), RpcError> {
-        let answered = with_interrupts(&self.client).try_call(answer.method(), answer.params(request)).await?;
+        let answered =
+            with_interrupts(&self.client).try_call(answer.method(), answer.params(request)).await?;
         assert_eq!(answered, json!({"ok": true, "request_id": request}));
         Ok(())
     }
@@ -232,7 +233,8 @@ impl Harness {
     /// A text does not say which of several asks it answers: it is refused with a list of them.
     async fn assert_ambiguous_text_refused(&self, task: &str, open: &[String]) {
         let unclear = message_on(task, &json!({"text": "once"}));
-        let refused = self.client.try_send(&unclear).await.expect_err("the text does not say which ask it answers");
+        let refused =
+            self.client.try_send(&unclear).await.expect_err("the text does not say which ask it answers");
         assert!(matches!(refused.code, -32602 | 400), "{}", refused.body);
         for request in open {
             assert!(refused.body.to_string().contains(request), "{request} is not named in {}", refused.body);
@@ -254,7 +256,13 @@ impl Harness {
     }
 
     /// Fails unless an answer to a closed ask is refused, by the method and by a message.
-    pub(crate) async fn assert_ask_not_found(&self, name: &str, task: &str, request: &str, answer: Answer<'_>) {
+    pub(crate) async fn assert_ask_not_found(
+        &self,
+        name: &str,
+        task: &str,
+        request: &str,
+        answer: Answer<'_>,
+    ) {
         let late = self.answer_by_method(request, answer).await.expect_err("nothing is asked any more");
         assert_eq!(late.reason(), "INTERRUPT_REQUEST_NOT_FOUND", "{name}: {}", late.body);
         let late = message_on(task, &json!({"data": answer.data(request)}));

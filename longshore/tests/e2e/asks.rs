@@ -4,7 +4,7 @@
 use longshore_testkit::raw::Frame;
 use serde_json::{Value, json};
 
-use crate::asking::{Answer, AskingTask, By, interrupt_field, with_interrupts, phase, request_id};
+use crate::asking::{Answer, AskingTask, By, interrupt_field, phase, request_id, with_interrupts};
 use crate::client::{Binding, message, message_in, message_on};
 use crate::frames::{check_log, context_id, explanation, state, state_of, task_id};
 use crate::harness::{Harness, scenario, wait_until_idle};
@@ -24,7 +24,8 @@ const EXTENSIONS: [&str; 4] = [
 #[tokio::test(flavor = "multi_thread")]
 async fn asks_hold_their_turn_until_they_are_answered_and_end_with_it() {
     let mut harness = Harness::demo().await;
-    scenario("held turns", an_ask_holds_its_turn_until_it_is_answered(&mut harness, &[Binding::JsonRpc])).await;
+    scenario("held turns", an_ask_holds_its_turn_until_it_is_answered(&mut harness, &[Binding::JsonRpc]))
+        .await;
     scenario("extensions", readers_with_and_without_extensions_get_the_same_events(&harness)).await;
     scenario("answers at OpenCode", an_answer_at_opencode_itself_is_noticed(&harness)).await;
     harness.client = harness.client.over(Binding::Rest);
@@ -149,7 +150,8 @@ async fn an_answer_at_opencode_itself_is_noticed(harness: &Harness) {
         harness.opencode.post_json(&format!("/{kind}/{request}/reply"), &reply).await;
         let frames = subscribed.rest().await;
         let reported = frames.iter().find(|frame| phase(frame) == Some("resolved"));
-        let reported = reported.unwrap_or_else(|| panic!("{prompt}: no frame reports the answer: {frames:#?}"));
+        let reported =
+            reported.unwrap_or_else(|| panic!("{prompt}: no frame reports the answer: {frames:#?}"));
         assert_eq!((request_id(reported), interrupt_field(reported, "outcome")), (request.as_str(), outcome));
         harness.finished(prompt, &asking.task).await.ended("COMPLETED", "");
     }
@@ -213,7 +215,8 @@ async fn stop_while_asking(harness: &Harness, binding: Binding, by: StoppedBy, n
     assert_eq!(reported.last().and_then(state), Some(end), "{name}: {reported:#?}");
     if by == StoppedBy::OpenCode {
         let closed = reported.iter().find(|frame| phase(frame) == Some("resolved"));
-        let closed = closed.unwrap_or_else(|| panic!("{name}: no frame reports the end of the ask: {reported:#?}"));
+        let closed =
+            closed.unwrap_or_else(|| panic!("{name}: no frame reports the end of the ask: {reported:#?}"));
         assert_eq!((request_id(closed), interrupt_field(closed, "outcome")), (request.as_str(), "dropped"));
     }
 

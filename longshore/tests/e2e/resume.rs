@@ -10,7 +10,6 @@ use crate::frames::{id, is_terminal, nth_text, task_id};
 use crate::harness::Harness;
 use crate::upstream::Agreement;
 
-
 /// The first connections are cut after fewer bytes than this: from a cut in the first line to an event or two.
 const REACH: usize = 700;
 

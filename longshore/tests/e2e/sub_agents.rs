@@ -112,7 +112,7 @@ pub(crate) async fn a_sub_agent_is_a_task_with_its_own_stream_usage_and_end(harn
     assert_eq!(state_of(&task), "WORKING", "{task:#}");
     for stream in streams {
         let seen = stream.rest().await;
-        let stored = raw::plain_text(harness.client.get(&child).await);
+        let stored = raw::plain_text(&harness.client.get(&child).await);
         assert_eq!(state_of(&stored), "COMPLETED", "{stored:#}");
         assert_eq!(raw::fold(&seen), stored, "the stream folds into another task");
     }
@@ -217,7 +217,7 @@ pub(crate) async fn a_sub_agent_that_fails_or_is_canceled_does_not_end_its_calle
     let played = calling.finish(harness).await;
     played.ended("COMPLETED", "");
     assert_eq!(played.last_text(), "anchor  ballast ");
-    assert_eq!(state_of(harness.client.get(&child).await), "CANCELED");
+    assert_eq!(state_of(&harness.client.get(&child).await), "CANCELED");
     assert_eq!(harness.opencode.busy().await, Vec::<String>::new(), "the sub-agent was left running");
 
     // The root is canceled.
@@ -235,7 +235,7 @@ pub(crate) async fn a_sub_agent_that_fails_or_is_canceled_does_not_end_its_calle
         let shown = with_hints(harness, task).await;
         assert_eq!(state_of(&shown), "CANCELED", "{shown:#}");
     }
-    let turn = upstream::turn(harness.opencode, &calling.prompt).await;
+    let turn = upstream::turn(&harness.opencode, &calling.prompt).await;
     wait_until_idle(harness, &turn.session).await;
     let deadline = tokio::time::Instant::now() + crate::client::PATIENCE;
     while !harness.opencode.busy().await.is_empty() {

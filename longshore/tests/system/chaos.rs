@@ -49,8 +49,7 @@ const AT_LEAST: AtLeast = AtLeast {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_short_storm_loses_nothing() {
-    let at_least =
-        AtLeast { gateway_kills: 3, agent_kills: 1, cuts: 15, completed: 1, ..AtLeast::default() };
+    let at_least = AtLeast { gateway_kills: 3, agent_kills: 1, cuts: 15, completed: 1, ..AtLeast::default() };
     storm([5], Duration::from_secs(4), at_least).await;
 }
 

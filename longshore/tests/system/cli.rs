@@ -7,7 +7,7 @@ mod sandbox;
 mod traces;
 
 use rustix::process::Signal;
-use sandbox::{Sandbox, FinishedRun};
+use sandbox::{FinishedRun, Sandbox};
 
 #[test]
 fn the_version_names_the_opencode_that_was_tested() {

@@ -85,7 +85,10 @@ fn crates_depend_only_on_allowed_crates() {
         ALLOWED_DEPENDENCIES.iter().map(|(name, uses)| (*name, uses.iter().copied().collect())).collect();
     for package in &workspace.packages {
         let Some(allowed) = allowed.get(package.name.as_str()) else {
-            panic!("{} has no row in ALLOWED_DEPENDENCIES: add the crates that it may depend on", package.name);
+            panic!(
+                "{} has no row in ALLOWED_DEPENDENCIES: add the crates that it may depend on",
+                package.name
+            );
         };
         let own = |name: &&str| name.starts_with("longshore");
         let uses: BTreeSet<&str> = package.normal.iter().map(String::as_str).filter(own).collect();
@@ -93,7 +96,11 @@ fn crates_depend_only_on_allowed_crates() {
         assert!(wrong.is_empty(), "{} may not use {wrong:?}", package.name);
     }
     let there: BTreeSet<&str> = workspace.packages.iter().map(|package| package.name.as_str()).collect();
-    assert_eq!(there, allowed.keys().copied().collect(), "ALLOWED_DEPENDENCIES has a row for a crate that does not exist");
+    assert_eq!(
+        there,
+        allowed.keys().copied().collect(),
+        "ALLOWED_DEPENDENCIES has a row for a crate that does not exist"
+    );
 }
 
 #[test]
@@ -137,7 +144,10 @@ fn the_binary_has_no_test_feature() {
             );
         }
         let own = used.contains("longshore-engine feature \"default\"");
-        assert!(own, "the output of cargo tree has another format, so this test checks the wrong words: {used}");
+        assert!(
+            own,
+            "the output of cargo tree has another format, so this test checks the wrong words: {used}"
+        );
     }
 }
 

@@ -185,7 +185,11 @@ impl Caller {
         assert_eq!(reported["id"], id, "{version}: {reported:#}");
         assert_eq!(reported["contextId"], format!("ctx:opencode-session:{id}"), "{version}: {reported:#}");
         assert_eq!(reported["status"]["state"], state, "{version}: {reported:#}");
-        assert_eq!(reported.get("kind").is_some(), self.version == ProtocolVersion::V03, "{version}: {reported:#}");
+        assert_eq!(
+            reported.get("kind").is_some(),
+            self.version == ProtocolVersion::V03,
+            "{version}: {reported:#}"
+        );
         let session = json!({"id": id, "title": upstream["title"]});
         assert_eq!(reported["metadata"]["shared"]["session"], session, "{version}: {reported:#}");
     }
@@ -196,7 +200,11 @@ impl Caller {
         let (id, session) = (&upstream["info"]["id"], upstream["info"]["sessionID"].as_str());
         let session = session.expect("a message is in a session");
         assert_eq!(reported["messageId"], *id, "{version}: {reported:#}");
-        assert_eq!(reported["contextId"], format!("ctx:opencode-session:{session}"), "{version}: {reported:#}");
+        assert_eq!(
+            reported["contextId"],
+            format!("ctx:opencode-session:{session}"),
+            "{version}: {reported:#}"
+        );
         let role = match (self.version, upstream["info"]["role"] == "user") {
             (ProtocolVersion::V1, true) => "ROLE_USER",
             (ProtocolVersion::V1, false) => "ROLE_AGENT",

@@ -3,10 +3,10 @@
 //! The other client calls the same OpenCode directly, as OpenCode's own interface does. The scenarios of a test run side
 //! by side, each in its own session.
 
+mod external_client;
 mod ignored;
 mod restarts;
 mod routes;
-mod external_client;
 
 use futures_util::future::LocalBoxFuture;
 use longshore_testkit::chaos::Speaker;
@@ -47,8 +47,12 @@ async fn turns_of_other_clients_become_tasks_with_their_streams_and_asks() {
 async fn long_the_tasks_look_alike_in_every_binding() {
     let harness = Harness::demo().await;
     harness.play("scn:text n=1").await;
-    play_all(Speaker::ALL.map(|speaker| Box::pin(shown_and_answered(&harness, speaker)) as LocalBoxFuture<'_, ()>).into())
-        .await;
+    play_all(
+        Speaker::ALL
+            .map(|speaker| Box::pin(shown_and_answered(&harness, speaker)) as LocalBoxFuture<'_, ()>)
+            .into(),
+    )
+    .await;
     harness.assert_no_open_asks("after all scenarios").await;
 }
 
@@ -85,7 +89,10 @@ async fn shown_and_answered(harness: &Harness, speaker: Speaker) {
     }
     let asked = reported.last().expect("a frame was found").to_string();
     assert!(asked.contains(&format!("touch {made}")), "{name}: the ask does not say what is asked: {asked}");
-    assert!(!harness.gateway.workspace().join(&made).exists(), "{name}: the command ran before it was allowed");
+    assert!(
+        !harness.gateway.workspace().join(&made).exists(),
+        "{name}: the command ran before it was allowed"
+    );
 
     let answer = speaker.message(&format!("answer-{made}"), "once", Some(id), None);
     let answer = speaker.send_and_wait(&answer);
@@ -97,7 +104,10 @@ async fn shown_and_answered(harness: &Harness, speaker: Speaker) {
     }
     let states: Vec<String> = reported.iter().map(state_in).filter(|state| !state.is_empty()).collect();
     assert_eq!(states.last().map(String::as_str), Some("COMPLETED"), "{name}: {reported:#?}");
-    assert!(reported.iter().any(|frame| frame.to_string().contains("It is there now.")), "{name}: {reported:#?}");
+    assert!(
+        reported.iter().any(|frame| frame.to_string().contains("It is there now.")),
+        "{name}: {reported:#?}"
+    );
     assert!(harness.gateway.workspace().join(&made).exists(), "{name}: what was allowed did not run");
 
     let played = external.finished(&prompt, id, Agreement::Whole).await;
@@ -113,7 +123,8 @@ async fn shown_and_answered(harness: &Harness, speaker: Speaker) {
     next.ended("COMPLETED", "");
     assert_eq!(next.turn.session, external.session, "{name}: the conversation went to another session");
     external.assert_task_count(3).await;
-    let by_session = external.listed_for(speaker, &format!("ctx:opencode-session:{}", external.session)).await;
+    let by_session =
+        external.listed_for(speaker, &format!("ctx:opencode-session:{}", external.session)).await;
     assert_eq!(
         by_session.len(),
         3,

@@ -3,8 +3,8 @@
 //! What the gateway reports is compared with what OpenCode itself reports, and its changes with the disk. The errors of
 //! these methods in both versions are tested on the fake OpenCode (`control` in the `system` binary).
 
-mod models;
 mod extended_card;
+mod models;
 mod workspaces;
 mod worktrees;
 
@@ -153,13 +153,18 @@ async fn projects_are_told(fixture: &Fixture) {
     std::fs::create_dir(&elsewhere).expect("a directory can be made");
     git(&elsewhere, &["init", "--quiet"]);
     git(&elsewhere, &["commit", "--quiet", "--allow-empty", "--message=Begin elsewhere"]);
-    let other = fixture.harness.opencode.get(&format!("/project/current?directory={}", path(&elsewhere))).await;
+    let other =
+        fixture.harness.opencode.get(&format!("/project/current?directory={}", path(&elsewhere))).await;
     let own = fixture.harness.opencode.get("/project/current").await;
     assert_ne!(own["id"], other["id"], "{other:#}");
     for ada in fixture.ada() {
         let is_old = ada.version == ProtocolVersion::V03;
         let reported = ada.result("opencode.projects.current", json!({})).await;
-        assert_eq!((&reported["item"]["id"], &reported["item"]["vcs"]), (&own["id"], &json!("git")), "{reported:#}");
+        assert_eq!(
+            (&reported["item"]["id"], &reported["item"]["vcs"]),
+            (&own["id"], &json!("git")),
+            "{reported:#}"
+        );
         let all = ada.result("opencode.projects.list", json!({})).await;
         let find = |id: &Value| {
             let found = all["items"].as_array().into_iter().flatten().find(|project| project["id"] == *id);
@@ -179,4 +184,3 @@ async fn projects_are_told(fixture: &Fixture) {
         .await;
     }
 }
-

@@ -3,8 +3,8 @@
 //! What the gateway reports is compared with what OpenCode reports over its own API. A scenario that the Python peer fails has
 //! the number of that defect in its name.
 
-mod injection;
 mod changing;
+mod injection;
 mod other_directories;
 mod parameters;
 mod prompting;

@@ -42,11 +42,20 @@ fn id_of(message: &Value) -> &str {
 }
 
 fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
-    value.pointer(pointer).and_then(Value::as_str).unwrap_or_else(|| panic!("no text at {pointer} in {value:#}"))
+    value
+        .pointer(pointer)
+        .and_then(Value::as_str)
+        .unwrap_or_else(|| panic!("no text at {pointer} in {value:#}"))
 }
 
 /// Sends a message for the directory of the examples.
-fn send_below(gateway: &SeedGateway, id: &str, words: &str, context: Option<&str>, is_awaited: bool) -> Value {
+fn send_below(
+    gateway: &SeedGateway,
+    id: &str,
+    words: &str,
+    context: Option<&str>,
+    is_awaited: bool,
+) -> Value {
     let mut message = json!({"kind": "message", "messageId": id, "role": "user", "parts": [{"kind": "text", "text": words}]});
     if let Some(context) = context {
         message["contextId"] = context.into();
@@ -128,7 +137,11 @@ pub(super) fn a_message_is_read(gateway: &mut SeedGateway, example: &Example) {
 pub(super) fn a_prompt_is_taken(gateway: &mut SeedGateway, example: &Example) {
     let part = example.body()["params"]["request"]["parts"][0].take();
     let mut reported = play(gateway, example, &[]).result();
-    assert_eq!((&reported["ok"], &reported["session_id"]), (&json!(true), &json!(gateway.session)), "{reported:#}");
+    assert_eq!(
+        (&reported["ok"], &reported["session_id"]),
+        (&json!(true), &json!(gateway.session)),
+        "{reported:#}"
+    );
     if part["type"] == "text" {
         assert_eq!(reported, json!({"ok": true, "session_id": gateway.session}));
         let said = messages(gateway).pop().expect("the session has messages");
@@ -170,7 +183,8 @@ pub(super) fn a_session_is_forked(gateway: &mut SeedGateway, example: &Example) 
     assert_ne!(fork["id"], gateway.session);
     assert!(text(&fork, "/title").contains("fork"), "{fork:#}");
     // The fork has the messages before this one, and belongs to the caller.
-    let copied = call(gateway, "opencode.sessions.messages.list", &json!({"session_id": fork["id"]})).result();
+    let copied =
+        call(gateway, "opencode.sessions.messages.list", &json!({"session_id": fork["id"]})).result();
     let before = all.iter().position(|message| id_of(message) == id_of(second)).expect("it is one of them");
     assert_eq!(items(&copied).len(), before, "{copied:#}");
 }
@@ -196,7 +210,11 @@ pub(super) fn a_session_is_reverted(gateway: &mut SeedGateway, example: &Example
     let revert = &item["revert"];
     assert_eq!((&revert["message_id"], &revert["part_id"]), (&json!(message), &json!(part)), "{reported:#}");
     let back = call(gateway, "opencode.sessions.unrevert", &json!({"session_id": gateway.session})).result();
-    assert_eq!((&back["item"]["id"], back["item"].get("revert")), (&json!(gateway.session), None), "{back:#}");
+    assert_eq!(
+        (&back["item"]["id"], back["item"].get("revert")),
+        (&json!(gateway.session), None),
+        "{back:#}"
+    );
 }
 
 /// An OpenCode without network access shares nothing.
@@ -204,7 +222,8 @@ pub(super) fn sharing_is_refused_offline(gateway: &mut SeedGateway, example: &Ex
     let error = play(gateway, example, &[]).error();
     assert_eq!((&error["code"], &error["data"]["type"]), (&json!(-32003), &json!("UPSTREAM_HTTP_ERROR")));
     assert_eq!(error["data"]["upstream_status"], 500, "{error:#}");
-    let reported = call(gateway, "opencode.sessions.unshare", &json!({"session_id": gateway.session})).result();
+    let reported =
+        call(gateway, "opencode.sessions.unshare", &json!({"session_id": gateway.session})).result();
     assert_eq!((&reported["item"]["id"], reported["item"].get("share_url")), (&json!(gateway.session), None));
 }
 

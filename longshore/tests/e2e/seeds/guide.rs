@@ -153,7 +153,8 @@ pub(super) fn a_send_waits(gateway: &mut SeedGateway, example: &Example) {
 
 pub(super) fn a_task_is_followed_again(gateway: &mut SeedGateway, example: &Example) {
     gateway.start_endless();
-    let path = example.calls.strip_prefix("GET ").expect("a request").replace("{task_id}", &gateway.running.0);
+    let path =
+        example.calls.strip_prefix("GET ").expect("a request").replace("{task_id}", &gateway.running.0);
     let mut stream = gateway.follow(&path, "-X GET");
     let frames = stream.until("more words", |frame| frame.get("artifactUpdate").is_some());
     assert_eq!(frames[0]["task"]["id"], gateway.running.0, "{frames:#?}");

@@ -155,7 +155,8 @@ pub(super) fn the_extended_card_is_given(gateway: &mut SeedGateway, example: &Ex
 pub(super) fn updates_have_the_shape(gateway: &mut SeedGateway, example: &Example) {
     let shown = example.body()["statusUpdate"].take();
     let is_working = |frame: &&Value| frame["statusUpdate"]["status"]["state"] == shown["status"]["state"];
-    let update = &gateway.streamed.iter().find(is_working).expect("a task that works says so")["statusUpdate"];
+    let update =
+        &gateway.streamed.iter().find(is_working).expect("a task that works says so")["statusUpdate"];
     for field in shown.as_object().expect("an update is an object").keys() {
         assert!(update.get(field).is_some(), "{field} is not in {update:#}");
     }
@@ -218,7 +219,10 @@ pub(super) fn what_is_wrong_is_refused(gateway: &mut SeedGateway) {
         let error = gateway.call(&message(&format!(r#""messageId":"{id}","parts":[{part}]"#)), &[]).error();
         let expected = if id == "kind" { -32005 } else { -32602 };
         assert_eq!(error["code"], expected, "{id}: {error:#}");
-        assert!(!error.to_string().contains(gateway.workspace.to_str().unwrap_or_default()), "{id}: {error:#}");
+        assert!(
+            !error.to_string().contains(gateway.workspace.to_str().unwrap_or_default()),
+            "{id}: {error:#}"
+        );
     }
     let lost = r#","metadata":{"iac_code":{"cwd":"/absolute/path/to/project/nowhere"}}"#;
     let lost = message(&format!(r#""messageId":"lost","parts":[{{"text":"hi"}}]{lost}"#));

@@ -7,7 +7,7 @@ use std::path::Path;
 use rustix::process::Signal;
 
 use crate::cli::ATTACHED;
-use crate::cli::sandbox::{self, Sandbox, FinishedRun};
+use crate::cli::sandbox::{self, FinishedRun, Sandbox};
 
 /// A sandbox whose data directory was served once.
 fn served() -> Sandbox {
@@ -44,13 +44,13 @@ fn a_backup_is_a_private_data_directory_that_can_be_served() {
     assert!(run.stdout.ends_with("longshore serve --data-dir copy\n"), "{}", run.stdout);
     let copy = sandbox.workspace().join("copy");
     assert_eq!(names(&copy), ["kind", "longshore.db", "token", "workspace"]);
-    assert_eq!(support::readable_by_others(&sandbox.workspace()), Vec::<std::path::PathBuf>::new());
+    assert_eq!(sandbox::readable_by_others(&sandbox.workspace()), Vec::<std::path::PathBuf>::new());
 
     // The copy is served beside the original, with the same token and for the same workspace.
     let first = sandbox.start(&ATTACHED);
     let second = sandbox.start(&[&ATTACHED[..], &["--data-dir", "copy"]].concat());
     assert_eq!(first.value("token"), second.value("token"));
-    let tasks = support::get(&format!("{}/tasks", second.value("url")), Some(&first.value("token")));
+    let tasks = sandbox::get(&format!("{}/tasks", second.value("url")), Some(&first.value("token")));
     assert_eq!(tasks.status, 200, "{}", tasks.body);
     // Both can be backed up while they are served.
     assert_eq!(sandbox.run(&["backup", "another"]).code, Some(0));

@@ -7,7 +7,7 @@ use longshore_testkit::raw::{Answer, RawClient};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::cli::sandbox::{Sandbox, PATIENCE, Running};
+use crate::cli::sandbox::{PATIENCE, Running, Sandbox};
 
 /// A gateway in front of a fake OpenCode, and a client of its owner in each version.
 fn start_gateway(fake: &FakeOpenCode, flags: &[&str]) -> (Sandbox, Running, [RawClient; 2]) {
@@ -133,7 +133,10 @@ async fn no_key_of_a_provider_is_shown() {
     for client in &clients {
         for method in ["opencode.providers.list", "opencode.models.list"] {
             let reported = client.rpc(method, json!({})).await;
-            assert!(reported.result()["items"].as_array().is_some_and(|items| !items.is_empty()), "{reported:?}");
+            assert!(
+                reported.result()["items"].as_array().is_some_and(|items| !items.is_empty()),
+                "{reported:?}"
+            );
             let reported = reported.body.to_string();
             assert!(!reported.contains(PROVIDER_KEY) && !reported.contains("apiKey"), "{reported}");
         }

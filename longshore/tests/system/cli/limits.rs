@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::cli::ATTACHED;
-use crate::cli::sandbox::{Sandbox, PATIENCE, Running, get_with_headers, get};
+use crate::cli::sandbox::{PATIENCE, Running, Sandbox, get, get_with_headers};
 
 fn start(sandbox: &Sandbox, flags: &[&str]) -> Running {
     sandbox.start(&[&ATTACHED[..], flags].concat())

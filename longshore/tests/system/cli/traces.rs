@@ -66,8 +66,9 @@ fn send(url: &str, token: &str) -> String {
 #[test]
 fn a_turn_that_a_shutdown_interrupts_is_traced_before_the_exit() {
     let (endpoint, requests) = collector();
-    let sandbox =
-        Sandbox::new().env("OTEL_EXPORTER_OTLP_HEADERS", "api-key=s3cret").env("OTEL_SERVICE_NAME", "harbour");
+    let sandbox = Sandbox::new()
+        .env("OTEL_EXPORTER_OTLP_HEADERS", "api-key=s3cret")
+        .env("OTEL_SERVICE_NAME", "harbour");
     let gateway =
         sandbox.start(&[&ATTACHED[..], &["--otlp-endpoint", &endpoint, "--log-level", "trace"]].concat());
     let answer = send(&gateway.value("url"), &gateway.value("token"));

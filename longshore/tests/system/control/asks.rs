@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 
 use crate::control::calls::error_fact;
 use crate::control::errors::{Facts, Seen, check, path_end};
+use crate::control::fixture::{Fixture, Settings, agent_methods, call, error_reason, notify};
 use crate::control::populated::wait_until_ended;
-use crate::control::fixture::{Settings, Fixture, call, notify, agent_methods, error_reason};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

@@ -9,7 +9,7 @@ use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::control::fixture::{CAL_TOKEN, Fixture, call, agent_methods, is_about_session, error_reason};
+use crate::control::fixture::{CAL_TOKEN, Fixture, agent_methods, call, error_reason, is_about_session};
 
 /// No call in these tests takes this long.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -49,7 +49,7 @@ pub(crate) fn client_of_cal(fixture: &Fixture) -> RawClient {
 /// The requests that reached OpenCode since the last time, without its event stream and health checks, which the
 /// gateway opens by itself.
 pub(crate) fn requests_since(fixture: &Fixture, seen: &mut usize) -> Vec<String> {
-    let mut asked = fixture.asked(seen);
+    let mut asked = fixture.requests_since(seen);
     asked.retain(|entry| !matches!(entry.as_str(), "GET /event" | "GET /global/health"));
     asked
 }

@@ -6,9 +6,11 @@ use longshore_wire::methods::{Kind, Method};
 use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
-use crate::control::calls::{requests_since, error_code, error_fields, session_params, method_named, call_ok};
+use crate::control::calls::{
+    call_ok, error_code, error_fields, method_named, requests_since, session_params,
+};
 
-use crate::control::fixture::{Settings, Fixture, call, agent_methods, is_about_session};
+use crate::control::fixture::{Fixture, Settings, agent_methods, call, is_about_session};
 
 /// The ways to name a directory, each with the field that a refusal names.
 fn locations(directory: &str) -> [(Value, &'static str); 2] {
@@ -43,7 +45,8 @@ async fn without_the_directory_override_only_the_root_is_accepted() {
     let (mut seen, mut refused) = (0, 0);
     fixture.arrived(&mut seen);
     for method in routed().filter(|method| is_about_session(method) || method.key.starts_with("list_")) {
-        let params = if is_about_session(method) { session_params(method, "ses_mine", "msg_1") } else { json!({}) };
+        let params =
+            if is_about_session(method) { session_params(method, "ses_mine", "msg_1") } else { json!({}) };
         let workspace = json!({"metadata": {"opencode": {"workspace": {"id": "wrk_1"}}}});
         let mut cases: Vec<(Value, &str)> = locations("sub").into();
         cases.push((workspace, "metadata.opencode.workspace.id"));
@@ -52,7 +55,11 @@ async fn without_the_directory_override_only_the_root_is_accepted() {
             for version in ProtocolVersion::ALL {
                 let answer = call(&fixture.ada, version, method, &params).await;
                 let about = format!("{} {version:?} {location}: {}", method.name, answer.body);
-                assert_eq!((error_code(&answer), error_fields(&answer)), (-32602, vec![field.to_owned()]), "{about}");
+                assert_eq!(
+                    (error_code(&answer), error_fields(&answer)),
+                    (-32602, vec![field.to_owned()]),
+                    "{about}"
+                );
                 let arrived = fixture.arrived(&mut seen);
                 assert!(
                     arrived.iter().all(|request| request.starts_with("GET /session/ses_mine")),
@@ -85,14 +92,20 @@ async fn a_workspace_is_accepted_by_its_directory_and_by_its_id() {
     let by_name = json!({"metadata": {"opencode": {"workspace": {"id": "wrk_1"}}}});
     let mut seen = 0;
     for version in ProtocolVersion::ALL {
-        for location in locations(&directory).into_iter().map(|(location, _)| location).chain([by_name.clone()]) {
+        for location in
+            locations(&directory).into_iter().map(|(location, _)| location).chain([by_name.clone()])
+        {
             requests_since(&fixture, &mut seen);
             let before = fixture.fake.log().len();
             let params = with(list, json!({}), &location).expect("a list takes both");
             call_ok(&fixture.ada, version, list, &params).await;
             let log = fixture.fake.log().split_off(before);
             let asked = log.iter().find(|request| request.path == "/session").expect("the list is asked for");
-            assert!(asked.target.contains(&directory.replace('/', "%2F")), "{version:?} {location}: {}", asked.target);
+            assert!(
+                asked.target.contains(&directory.replace('/', "%2F")),
+                "{version:?} {location}: {}",
+                asked.target
+            );
         }
         // A caller that may claim unowned sessions may read them there.
         let reported = call_ok(&fixture.ada, version, get, &json!({"session_id": "ses_there"})).await;

@@ -11,8 +11,10 @@ use longshore_wire::methods::{Effect, Method};
 use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
-use crate::control::calls::{client_of_cal, error_code, assert_forbidden, session_params, method_named, session_methods, call_ok};
-use crate::control::fixture::{Settings, Fixture, call, agent_methods, is_about_session, error_reason};
+use crate::control::calls::{
+    assert_forbidden, call_ok, client_of_cal, method_named, session_methods, session_params,
+};
+use crate::control::fixture::{Fixture, agent_methods, call, error_reason, is_about_session};
 use crate::control::ownership::answer_every_prompt;
 
 /// No call in these tests takes this long.
@@ -74,7 +76,7 @@ fn change_count(fixture: &Fixture, method: &Method, session: &str) -> usize {
         upstream.path.replace("{id}", "wrk_old")
     };
     let wanted = format!("{} {path}", upstream.verb.as_str());
-    fixture.asked(&mut 0).iter().filter(|entry| **entry == wanted).count()
+    fixture.requests_since(&mut 0).iter().filter(|entry| **entry == wanted).count()
 }
 
 async fn add_unowned_session(fixture: &Fixture, id: &str) {
@@ -105,13 +107,15 @@ async fn target(fixture: &Fixture, method: &'static Method, version: ProtocolVer
         }
         "remove_worktree" | "reset_worktree" => {
             let made =
-                call_ok(&fixture.ada, ProtocolVersion::V03, create, &json!({"request": {"name": name}})).await;
+                call_ok(&fixture.ada, ProtocolVersion::V03, create, &json!({"request": {"name": name}}))
+                    .await;
             let name = made.result()["item"]["name"].as_str().expect("it has a name").to_owned();
             (json!({"request": {"name": name}}), name)
         }
         "remove_workspace" => {
             let made =
-                call_ok(&fixture.ada, ProtocolVersion::V03, create, &json!({"request": {"name": name}})).await;
+                call_ok(&fixture.ada, ProtocolVersion::V03, create, &json!({"request": {"name": name}}))
+                    .await;
             let directory = made.result()["item"]["directory"].as_str().expect("it is somewhere").to_owned();
             fixture.fake.project(|project| project.workspaces.push(("wrk_old".to_owned(), directory)));
             (json!({"workspace_id": "wrk_old"}), "wrk_old".to_owned())
@@ -121,7 +125,13 @@ async fn target(fixture: &Fixture, method: &'static Method, version: ProtocolVer
 }
 
 /// Makes the call, and disconnects when OpenCode has received it.
-async fn hang_up(fixture: &Fixture, method: &'static Method, version: ProtocolVersion, params: &Value, gate: &Gate) {
+async fn hang_up(
+    fixture: &Fixture,
+    method: &'static Method,
+    version: ProtocolVersion,
+    params: &Value,
+    gate: &Gate,
+) {
     let (verb, end) = change(method);
     fixture.fake.fault_once(verb, end, Fault::Hold(gate.clone()));
     tokio::select! {
@@ -164,8 +174,13 @@ async fn a_change_is_made_and_logged_once_when_its_caller_disconnects() {
             assert_eq!(change_count(&fixture, method, &target), before + 1, "{about}");
             if is_about_session(method) {
                 // The session belongs to Ada, and no pending claim blocks her. Others cannot use it.
-                call_ok(&fixture.ada, version, method_named("opencode.sessions.unrevert"), &json!({"session_id": target}))
-                    .await;
+                call_ok(
+                    &fixture.ada,
+                    version,
+                    method_named("opencode.sessions.unrevert"),
+                    &json!({"session_id": target}),
+                )
+                .await;
                 let look = json!({"session_id": target});
                 assert_forbidden(
                     &call(&cal, version, method_named("opencode.sessions.get"), &look).await,
@@ -194,8 +209,13 @@ async fn a_change_that_fails_after_a_disconnect_leaves_no_claim() {
             let gate = Gate::new();
             hang_up(&fixture, method, version, &params, &gate).await;
             // Nobody else may change the session while the call is in flight.
-            let early =
-                call(&cal, version, method_named("opencode.sessions.unshare"), &json!({"session_id": target})).await;
+            let early = call(
+                &cal,
+                version,
+                method_named("opencode.sessions.unshare"),
+                &json!({"session_id": target}),
+            )
+            .await;
             assert_forbidden(&early, version, &target, &about);
             fixture.fake.kill().await;
             fixture.fake.come_back();
@@ -208,7 +228,8 @@ async fn a_change_that_fails_after_a_disconnect_leaves_no_claim() {
             assert_eq!(hers().len(), 1, "{about}: {:?}", hers());
             assert_eq!(hers()[0]["outcome"], "upstream_unreachable", "{about}: {:?}", hers());
             fixture.fake.clear_faults();
-            call_ok(&cal, version, method_named("opencode.sessions.unshare"), &json!({"session_id": target})).await;
+            call_ok(&cal, version, method_named("opencode.sessions.unshare"), &json!({"session_id": target}))
+                .await;
         }
     }
     fixture.stop().await;
@@ -262,4 +283,3 @@ async fn of_several_callers_that_claim_a_session_at_once_one_wins() {
     }
     fixture.stop().await;
 }
-

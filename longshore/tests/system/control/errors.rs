@@ -14,8 +14,10 @@ use longshore_wire::{v1, v03};
 use serde_json::{Value, json};
 
 use crate::control::calls::error_fact;
-use crate::control::populated::{SESSION, Populated, is_mutation, add_furnished_session, valid_params};
-use crate::control::fixture::{FAY_TOKEN, Settings, Fixture, call, agent_methods, is_about_session, error_reason};
+use crate::control::fixture::{
+    FAY_TOKEN, Fixture, Settings, agent_methods, call, error_reason, is_about_session,
+};
+use crate::control::populated::{Populated, SESSION, add_furnished_session, is_mutation, valid_params};
 
 /// The errors that occurred: method, version and kind.
 pub(crate) type Seen = BTreeSet<(&'static str, ProtocolVersion, &'static str)>;
@@ -130,7 +132,7 @@ async fn sessions_of_others(seen: &mut Seen) {
             let answer = call(&fixture.bob, version, method, &valid_params(method, "ses_nobodys")).await;
             check(seen, &answer, version, method, ErrorKind::SessionForbidden, Facts::default());
             assert_names_session(&answer, version, "ses_nobodys");
-            assert_eq!(fixture.asked(&mut before), ["GET /session/ses_nobodys"], "{}", method.name);
+            assert_eq!(fixture.requests_since(&mut before), ["GET /session/ses_nobodys"], "{}", method.name);
         }
     }
     fixture.stop().await;
@@ -254,7 +256,7 @@ async fn requests_that_go_wrong(method: &'static Method) -> Seen {
     for upstream in method.upstream {
         for (fault, kind, facts) in faults(method) {
             fixture.fake.fault_always(upstream.verb.as_str(), path_end(upstream), fault.clone());
-            let calls = ProtocolVersion::ALL.map(|entry| async move {
+            let calls = ProtocolVersion::ALL.map(|version| async move {
                 let params = asking(method, upstream, &own_session(method, version));
                 (version, call(&fixture.ada, version, method, &params).await)
             });
@@ -288,7 +290,7 @@ async fn orders_that_go_wrong(method: &'static Method) -> Seen {
     let mut seen = Seen::new();
     let populated = Populated::for_method(method, Settings::default()).await;
     let fixture = &populated.fixture;
-    let own = |entry| own_session(method, entry);
+    let own = |version| own_session(method, version);
     for version in ProtocolVersion::ALL {
         add_furnished_session(fixture, &own(version)).await;
     }
@@ -385,7 +387,7 @@ async fn orders_that_are_not_taken(seen: &mut Seen) {
             fixture.arrived(&mut before);
             let answer = call(&fixture.ada, version, method, &params).await;
             check(seen, &answer, version, method, ErrorKind::ContentTypeNotSupported, Facts::default());
-            let asked = fixture.asked(&mut before);
+            let asked = fixture.requests_since(&mut before);
             assert!(asked.iter().all(|request| request.starts_with("GET ")), "{asked:?}");
         }
     }
@@ -410,7 +412,7 @@ async fn orders_that_are_not_taken(seen: &mut Seen) {
 async fn calls_beyond_the_limit(seen: &mut Seen) {
     let fixture = Fixture::start_with(Settings { upstream_calls: 1, ..Settings::default() }).await;
     let all: Vec<(&Method, ProtocolVersion)> =
-        agent_methods().flat_map(|method| ProtocolVersion::ALL.map(|entry| (method, entry))).collect();
+        agent_methods().flat_map(|method| ProtocolVersion::ALL.map(|version| (method, version))).collect();
     for (method, version) in &all {
         if is_about_session(method) {
             add_furnished_session(&fixture, &own_session(method, *version)).await;
@@ -485,7 +487,8 @@ async fn sessions_that_are_busy(seen: &mut Seen) {
 /// A command does not wait for ever for a session that another client of OpenCode keeps busy.
 async fn sessions_that_others_keep(seen: &mut Seen) {
     // The gateway learns from the watched directory that the session is busy.
-    let settings = Settings { wait_for_others: Some(Duration::ZERO), watch_directories: 1, ..Settings::default() };
+    let settings =
+        Settings { wait_for_others: Some(Duration::ZERO), watch_directories: 1, ..Settings::default() };
     let fixture = Fixture::start_with(settings).await;
     let method = methods::find("opencode.sessions.command").expect("a row of the table");
     for version in ProtocolVersion::ALL {
@@ -497,7 +500,7 @@ async fn sessions_that_others_keep(seen: &mut Seen) {
     let mut before = 0;
     fixture.arrived(&mut before);
     let ada = &fixture.ada;
-    let calls = ProtocolVersion::ALL.map(|entry| async move {
+    let calls = ProtocolVersion::ALL.map(|version| async move {
         let session = own_session(method, version);
         (version, call(ada, version, method, &valid_params(method, &session)).await, session)
     });
@@ -506,7 +509,7 @@ async fn sessions_that_others_keep(seen: &mut Seen) {
         assert_names_session(&answer, version, &session);
         assert_ne!(error_fact(&answer, version, "taskId"), "", "{}", answer.body);
     }
-    let asked = fixture.asked(&mut before);
+    let asked = fixture.requests_since(&mut before);
     assert!(asked.iter().all(|request| request.starts_with("GET ")), "{asked:?}");
     fixture.stop().await;
 }
@@ -528,13 +531,13 @@ async fn every_error_of_the_table_has_the_format_of_its_version() {
     calls_beyond_the_limit(&mut seen).await;
     sessions_that_are_busy(&mut seen).await;
     sessions_that_others_keep(&mut seen).await;
-    let of_line = |entry| {
+    let of_version = |version| {
         let of_method = move |method: &'static Method| {
             method.errors.iter().map(move |kind| (method.name, version, kind.label()))
         };
         agent_methods().flat_map(of_method)
     };
-    let table: Seen = ProtocolVersion::ALL.into_iter().flat_map(of_line).collect();
+    let table: Seen = ProtocolVersion::ALL.into_iter().flat_map(of_version).collect();
     let missing: Vec<_> = table.difference(&seen).collect();
     assert!(missing.is_empty(), "the table has errors that were not seen: {missing:#?}");
 }

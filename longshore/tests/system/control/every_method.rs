@@ -7,8 +7,8 @@ use longshore_wire::methods::{Method, Upstream};
 use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
-use crate::control::populated::{SESSION, Populated, valid_params, call_and_log, path_template};
 use crate::control::fixture::{Settings, agent_methods};
+use crate::control::populated::{Populated, SESSION, call_and_log, path_template, valid_params};
 
 /// The valid parameters of a method, and further ones where the method makes other requests with them.
 fn plays(method: &Method, session: &str) -> Vec<(Value, &'static [Upstream])> {

@@ -8,8 +8,8 @@ use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
 use crate::control::calls::{error_fact, error_fields, method_named};
-use crate::control::populated::{Populated, add_furnished_session, wait_until_ended, call_and_log};
-use crate::control::fixture::{GIL_TOKEN, Settings, Fixture, call, error_reason};
+use crate::control::fixture::{Fixture, GIL_TOKEN, Settings, call, error_reason};
+use crate::control::populated::{Populated, add_furnished_session, call_and_log, wait_until_ended};
 
 /// A message id of the caller. OpenCode would append to the message of this id, in any session.
 const NAMED: &str = "msg_callers";
@@ -106,8 +106,11 @@ async fn a_native_prompt_that_may_have_arrived_is_a_task_with_its_outcome() {
                 .enumerate()
         {
             for version in ProtocolVersion::ALL {
-                let session =
-                    format!("ses_{}{number}{}", method.key.replace('_', ""), version.version().replace('.', ""));
+                let session = format!(
+                    "ses_{}{number}{}",
+                    method.key.replace('_', ""),
+                    version.version().replace('.', "")
+                );
                 add_furnished_session(fixture, &session).await;
                 fixture.fake.fault_once("POST", end, fault.clone());
                 let before = fixture.fake.arrived().len();
@@ -164,8 +167,11 @@ async fn a_refused_native_prompt_is_sent_again_and_an_accepted_one_is_not() {
         for (number, fault) in faults.into_iter().enumerate() {
             for version in ProtocolVersion::ALL {
                 let what = format!("{name} {version:?} {fault:?}");
-                let session =
-                    format!("ses_{}{number}{}", method.key.replace('_', ""), version.version().replace('.', ""));
+                let session = format!(
+                    "ses_{}{number}{}",
+                    method.key.replace('_', ""),
+                    version.version().replace('.', "")
+                );
                 add_furnished_session(fixture, &session).await;
                 let params = json!({"session_id": session, "request": body});
                 fixture.fake.fault_once("POST", end.clone().leak(), fault.clone());
@@ -240,7 +246,9 @@ async fn files_of_a_native_prompt_are_checked_again_when_its_turn_starts() {
             fixture.fake.queue(Turn::new().hold(&gate).text("first", 1).finish("stop"));
             let first =
                 json!({"session_id": session, "request": {"parts": [{"type": "text", "text": "Wait."}]}});
-            call(&fixture.ada, version, method_named("opencode.sessions.prompt_async"), &first).await.result();
+            call(&fixture.ada, version, method_named("opencode.sessions.prompt_async"), &first)
+                .await
+                .result();
             gate.reached().await;
             let params = json!({"session_id": session, "request": body});
             let ordered = call(&fixture.ada, version, method, &params);
@@ -300,7 +308,8 @@ async fn arguments_of_mcp_and_shell_commands_need_the_shell_capability() {
                 for version in ProtocolVersion::ALL {
                     let order = async |arguments: &str| {
                         let request = json!({"command": command, "arguments": arguments});
-                        call(client, version, method, &json!({"session_id": session, "request": request})).await
+                        call(client, version, method, &json!({"session_id": session, "request": request}))
+                            .await
                     };
                     let about = format!("{command} {version:?} {may_run}");
                     order("").await.result();

@@ -9,8 +9,8 @@ use longshore_wire::methods::{Effect, Method};
 use longshore_wire::surface::ProtocolVersion;
 use serde_json::json;
 
-use crate::control::populated::{SESSION, Populated, valid_params, path_template};
-use crate::control::fixture::{Settings, Fixture, notify, agent_methods, is_about_session};
+use crate::control::fixture::{Fixture, Settings, agent_methods, is_about_session, notify};
+use crate::control::populated::{Populated, SESSION, path_template, valid_params};
 
 /// No call in these tests takes this long.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -80,7 +80,8 @@ async fn a_failed_notification_is_answered_with_204_as_well() {
     let populated = Populated::with_places(Settings::default()).await;
     let fixture = &populated.fixture;
     for method in agent_methods().filter(|method| method.effect != Effect::Read) {
-        for (fault, version) in [(Fault::Status(418), ProtocolVersion::V1), (Fault::Html, ProtocolVersion::V03)]
+        for (fault, version) in
+            [(Fault::Status(418), ProtocolVersion::V1), (Fault::Html, ProtocolVersion::V03)]
         {
             // Each call has its own session: the call before may still use another one.
             let session = populated.session_for(method).await;

@@ -1,9 +1,9 @@
 //! Several principals: none reads or changes the session of another, and OpenCode receives no request for the attempt.
 
-mod lists;
-mod unowned;
 mod capabilities;
+mod lists;
 mod sharing;
+mod unowned;
 
 use longshore_testkit::fake_opencode::{Fault, Turn};
 use longshore_testkit::raw::{RawClient, message};
@@ -12,7 +12,8 @@ use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
 use crate::control::calls::{
-    requests_since, client_of_cal, error_code, error_fact, error_fields, first_message, assert_forbidden, message_id, session_params, method_named, session_methods, call_ok,
+    assert_forbidden, call_ok, client_of_cal, error_code, error_fact, error_fields, first_message,
+    message_id, method_named, requests_since, session_methods, session_params,
 };
 use crate::control::fixture::{Fixture, call, notify};
 
@@ -96,7 +97,12 @@ async fn a_message_for_the_session_of_another_is_refused() {
             let refused = bound(caller, version, &format!("m-{who}-{version:?}"), &hers).await;
             assert!(refused.body["result"].is_null(), "{who} {version:?}: {}", refused.body);
             assert_eq!(error_code(&refused), -32602, "{who} {version:?}: {}", refused.body);
-            assert_eq!(error_fields(&refused), ["metadata.shared.session.id"], "{who} {version:?}: {}", refused.body);
+            assert_eq!(
+                error_fields(&refused),
+                ["metadata.shared.session.id"],
+                "{who} {version:?}: {}",
+                refused.body
+            );
         }
         // The context id that contains the session id is refused as well.
         let mut params = message(&format!("m-{who}-context"), "Let me in.");
@@ -149,7 +155,8 @@ async fn message_ids_of_another_caller_have_no_effect() {
                 call_ok(&fixture.bob, version, prompt, &on_his(json!({"request": request}))).await;
                 settled(&fixture, &fixture.bob, &his).await;
             }
-            let request = json!({"command": "review", "arguments": format!("{version:?}"), "messageID": theirs});
+            let request =
+                json!({"command": "review", "arguments": format!("{version:?}"), "messageID": theirs});
             let command = method_named("opencode.sessions.command");
             call_ok(&fixture.bob, version, command, &on_his(json!({"request": request}))).await;
             settled(&fixture, &fixture.bob, &his).await;
@@ -234,7 +241,9 @@ async fn a_fork_of_another_session_is_not_mistaken_for_a_lost_fork() {
     for version in ProtocolVersion::ALL {
         let made = fixture.fake.typist(&his).forks().await;
         fixture.fake.fault_once("POST", "/fork", Fault::CutBefore);
-        let lost = call(&fixture.ada, version, method_named("opencode.sessions.fork"), &json!({"session_id": hers})).await;
+        let lost =
+            call(&fixture.ada, version, method_named("opencode.sessions.fork"), &json!({"session_id": hers}))
+                .await;
         assert_eq!(error_code(&lost), -32002, "{version:?}: {}", lost.body);
         let text = lost.body.to_string();
         assert!(text.contains("may have") && !text.contains(&made), "{version:?}: {text}");

@@ -268,8 +268,10 @@ pub(crate) fn mistakes(method: &'static Method) -> Vec<Mistake> {
                 Rule::OneOf(fields) => {
                     let first = at.key(fields[0].name);
                     wrong("none of several", &first, &at, Some(json!({})));
-                    let both: Map<String, Value> =
-                        fields.iter().map(|field| (field.name.to_owned(), valid_value(&field.kind, 0))).collect();
+                    let both: Map<String, Value> = fields
+                        .iter()
+                        .map(|field| (field.name.to_owned(), valid_value(&field.kind, 0)))
+                        .collect();
                     let second = at.key(fields[1].name);
                     wrong("several where one must be", &second, &at, Some(both.into()));
                 }

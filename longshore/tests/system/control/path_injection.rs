@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 
 use crate::control::calls::{error_code, error_fields};
 use crate::control::every_method::ON_THE_WAY;
-use crate::control::params::{Path, Position, Rule, positions as positions_of, complete_params};
 use crate::control::fixture::{Fixture, client_for, error_reason};
 use crate::control::ownership::answer_every_prompt;
+use crate::control::params::{Path, Position, Rule, complete_params, positions as positions_of};
 
 /// The texts that are tried at every position: alone, and appended to a valid value.
 fn tricks() -> Vec<String> {
@@ -57,7 +57,9 @@ fn lookups(method: &'static Method) -> BTreeSet<&'static str> {
     let on_the_way =
         ON_THE_WAY.iter().filter(|(key, ..)| *key == method.key).flat_map(|(_, asked, _)| *asked);
     all.extend(on_the_way.filter_map(|asked| asked.strip_prefix("GET ")));
-    for Position { at, rule } in complete_params(method).iter().flat_map(|complete| positions_of(method, complete)) {
+    for Position { at, rule } in
+        complete_params(method).iter().flat_map(|complete| positions_of(method, complete))
+    {
         let Rule::Value(kind) = rule else { continue };
         let at = at.to_string();
         match kind {
@@ -226,7 +228,8 @@ async fn try_row(fixture: &Fixture, version: ProtocolVersion, method: &'static M
             let behind = tricks().into_iter().filter(|_| is_name && !makes);
             let behind = behind.map(|trick| format!("{good}{trick}"));
             for trick in tricks().into_iter().chain(behind) {
-                let about = format!("{} {version:?} {at} {:.60}", method.name, trick.escape_debug().to_string());
+                let about =
+                    format!("{} {version:?} {at} {:.60}", method.name, trick.escape_debug().to_string());
                 let answer = client.rpc(method.name, with(&base(method), &at, &trick)).await;
                 let arrived = fixture.arrived(&mut seen);
                 let mut names: BTreeSet<&str> = KNOWN.into();
@@ -238,7 +241,8 @@ async fn try_row(fixture: &Fixture, version: ProtocolVersion, method: &'static M
                 }
                 let is_refused = is_refusal(&answer, version, &at, &own, &about);
                 // A refused call changes nothing, unless OpenCode itself refused the valid parameters.
-                let is_own = own.is_asked && error_code(&answer) == own.code && error_fields(&answer) == own.fields;
+                let is_own =
+                    own.is_asked && error_code(&answer) == own.code && error_fields(&answer) == own.fields;
                 if answer.body.get("result").is_none() && !is_own {
                     let changes = arrived.iter().find(|entry| !entry.starts_with("GET "));
                     assert_eq!(changes, None, "{about}: {}", answer.body);

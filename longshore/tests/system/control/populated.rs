@@ -10,7 +10,7 @@ use longshore_wire::methods::{Effect, Method};
 use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
-use crate::control::fixture::{Settings, Fixture, call, is_about_session, without_directory};
+use crate::control::fixture::{Fixture, Settings, call, is_about_session, without_directory};
 
 /// A text of callers that must appear in no log and no foreign answer.
 pub(crate) const WORDS: &str = "hush-hush";
@@ -154,7 +154,9 @@ pub(crate) async fn add_furnished_session(fixture: &Fixture, session: &str) {
     ];
     fixture.message(session, &format!("msg_{name}1"), asked, &said).await;
     let answered = json!({"role": "assistant", "time": {"created": 6, "completed": 7}});
-    fixture.message(session, &format!("msg_{name}2"), answered, &[json!({"type": "text", "text": KEPT})]).await;
+    fixture
+        .message(session, &format!("msg_{name}2"), answered, &[json!({"type": "text", "text": KEPT})])
+        .await;
     let todos = json!([
         {"content": KEPT, "status": "completed", "priority": "high"},
         {"content": "paint it", "status": "pending", "priority": "low"},
@@ -214,7 +216,12 @@ pub(crate) struct Played {
 }
 
 /// Calls a method that must succeed.
-pub(crate) async fn call_and_log(populated: &Populated, version: ProtocolVersion, method: &Method, params: Value) -> Played {
+pub(crate) async fn call_and_log(
+    populated: &Populated,
+    version: ProtocolVersion,
+    method: &Method,
+    params: Value,
+) -> Played {
     let fixture = &populated.fixture;
     let seen = fixture.fake.log().len();
     let answer = call(&fixture.ada, version, method, &params).await;

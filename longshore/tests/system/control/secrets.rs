@@ -15,8 +15,8 @@ use longshore_wire::surface::ProtocolVersion;
 use serde_json::Value;
 
 use self::lines::Lines;
-use crate::control::populated::{KEPT, SESSION, Populated, valid_params, wait_until_ended, call_and_log};
-use crate::control::fixture::{Settings, call, notify, agent_methods, is_about_session};
+use crate::control::fixture::{Settings, agent_methods, call, is_about_session, notify};
+use crate::control::populated::{KEPT, Populated, SESSION, call_and_log, valid_params, wait_until_ended};
 use crate::control::switches::card;
 
 /// No call in these tests takes this long.
@@ -104,7 +104,8 @@ fn audited(lines: &Lines) -> Vec<String> {
     let written = lines.take().into_iter().filter(|entry| !entry.contains("longshore_testkit"));
     let (audit, others): (Vec<_>, Vec<_>) = written.partition(|entry| entry.contains("longshore::audit"));
     for entry in audit.iter().chain(&others) {
-        for secret in SECRETS.iter().chain(&[crate::control::populated::WORDS, KEPT, "In stone.", "paint it"]) {
+        for secret in SECRETS.iter().chain(&[crate::control::populated::WORDS, KEPT, "In stone.", "paint it"])
+        {
             assert!(!entry.contains(secret), "the log has {secret}: {entry}");
         }
     }

@@ -7,7 +7,7 @@ use longshore_wire::methods::{Method, Switch};
 use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
-use crate::control::fixture::{Settings, Fixture, call, notify, agent_methods, error_reason};
+use crate::control::fixture::{Fixture, Settings, agent_methods, call, error_reason, notify};
 
 fn conditional() -> Vec<&'static Method> {
     let conditional: Vec<_> = agent_methods().filter(|method| method.switch.is_some()).collect();
@@ -17,8 +17,11 @@ fn conditional() -> Vec<&'static Method> {
 
 /// The extended card in this version.
 pub(crate) async fn card(client: &RawClient, version: ProtocolVersion) -> Value {
-    let path =
-        if version == ProtocolVersion::V1 { "/extendedAgentCard" } else { "/agent/authenticatedExtendedCard" };
+    let path = if version == ProtocolVersion::V1 {
+        "/extendedAgentCard"
+    } else {
+        "/agent/authenticatedExtendedCard"
+    };
     let answer = client.speaking(version.version()).rest("GET", path, None).await;
     assert_eq!(answer.status, 200, "{}", answer.body);
     answer.body
@@ -85,7 +88,11 @@ async fn check(fixture: &Fixture, on: &BTreeSet<&'static str>, off: &[(&'static 
         // Methods that are on exist: only the parameters are wrong.
         for method in conditional().into_iter().filter(|method| on.contains(method.name)) {
             let reported = call(&fixture.ada, version, method, &json!({"nonsense": 1})).await;
-            assert_eq!(reported.body["error"]["code"], -32602, "{version:?} {} {}", method.name, reported.body);
+            assert_eq!(
+                reported.body["error"]["code"], -32602,
+                "{version:?} {} {}",
+                method.name, reported.body
+            );
         }
     }
 }
@@ -95,7 +102,8 @@ async fn card_contract_openapi_and_routing_follow_the_switches_together() {
     let always: BTreeSet<&str> =
         agent_methods().filter(|method| method.switch.is_none()).map(|method| method.name).collect();
     for (session_shell, workspace_mutations) in [(false, false), (true, false), (false, true), (true, true)] {
-        let fixture = Fixture::start_with(Settings { session_shell, workspace_mutations, ..Settings::default() }).await;
+        let fixture =
+            Fixture::start_with(Settings { session_shell, workspace_mutations, ..Settings::default() }).await;
         let is_on = |switch| match switch {
             Switch::SessionShell => session_shell,
             Switch::WorkspaceMutations => workspace_mutations,

@@ -12,8 +12,8 @@ use serde_json::Value;
 
 use crate::control::calls::method_named;
 use crate::control::errors::{Facts, Seen, asking, check, own_session, path_end};
-use crate::control::populated::{SESSION, Populated, is_mutation, add_furnished_session, valid_params};
-use crate::control::fixture::{Settings, Fixture, call, agent_methods, is_about_session};
+use crate::control::fixture::{Fixture, Settings, agent_methods, call, is_about_session};
+use crate::control::populated::{Populated, SESSION, add_furnished_session, is_mutation, valid_params};
 
 /// How long a call to OpenCode may take. Calls that do not hang are much faster.
 const LIMIT: Duration = Duration::from_secs(3);
@@ -37,7 +37,7 @@ async fn hangs(
 ) {
     fixture.fake.fault_always(at.0, at.1, Fault::Hang);
     let before = fixture.fake.arrived().len();
-    let calls = ProtocolVersion::ALL.map(|entry| {
+    let calls = ProtocolVersion::ALL.map(|version| {
         let params = params(version);
         async move { (version, call(&fixture.ada, version, method, &params).await) }
     });
@@ -64,7 +64,7 @@ async fn every_method_times_out_when_opencode_hangs() {
         }
         for upstream in method.upstream {
             let at = (upstream.verb.as_str(), path_end(upstream));
-            let params = |entry| asking(method, upstream, &own_session(method, entry));
+            let params = |version| asking(method, upstream, &own_session(method, version));
             hangs(&populated.fixture, method, at, params, is_mutation(method)).await;
         }
         populated.fixture.stop().await;
@@ -77,13 +77,14 @@ async fn every_method_times_out_when_opencode_hangs() {
 async fn native_prompts_time_out_when_opencode_hangs() {
     let populated = Populated::of_sessions(impatient()).await;
     for method in agent_methods().filter(|method| is_order(method)) {
-        hangs(&populated.fixture, method, ("GET", "/session/*"), |_| valid_params(method, SESSION), false).await;
+        hangs(&populated.fixture, method, ("GET", "/session/*"), |_| valid_params(method, SESSION), false)
+            .await;
     }
     let prompt = method_named("opencode.sessions.prompt_async");
     for version in ProtocolVersion::ALL {
         add_furnished_session(&populated.fixture, &own_session(prompt, version)).await;
     }
-    let note = |entry| {
+    let note = |version| {
         let mut params = valid_params(prompt, &own_session(prompt, version));
         params["request"]["noReply"] = true.into();
         params

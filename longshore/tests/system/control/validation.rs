@@ -9,8 +9,8 @@ use longshore_wire::methods::{self, Method};
 use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
-use crate::control::params::{Mistake, mistakes, complete_params};
 use crate::control::fixture::{Fixture, client_for, error_reason};
+use crate::control::params::{Mistake, complete_params, mistakes};
 
 /// The only field that an error names. None or several fail the test.
 fn only_field(answer: &Answer, version: ProtocolVersion, about: &str) -> String {
@@ -48,7 +48,11 @@ fn check(answer: &Answer, version: ProtocolVersion, field: &str, word_of_old: &s
     assert_eq!(error_reason(answer, version), expected, "{about}");
 }
 
-async fn refuse(fixture: &Fixture, version: ProtocolVersion, method: &'static Method) -> BTreeSet<&'static str> {
+async fn refuse(
+    fixture: &Fixture,
+    version: ProtocolVersion,
+    method: &'static Method,
+) -> BTreeSet<&'static str> {
     let client = client_for(&fixture.ada, version, method);
     let mut kinds = BTreeSet::new();
     for Mistake { params, field, why } in mistakes(method) {
@@ -187,7 +191,11 @@ async fn every_method_needs_its_extension_in_1_0() {
             let answer = client.rpc(method.name, json!({})).await;
             let error = &answer.body["error"];
             assert_eq!(error["code"], -32004, "{}: {error}", method.name);
-            assert_eq!(error_reason(&answer, ProtocolVersion::V1), "EXTENSION_NEGOTIATION_REQUIRED", "{error}");
+            assert_eq!(
+                error_reason(&answer, ProtocolVersion::V1),
+                "EXTENSION_NEGOTIATION_REQUIRED",
+                "{error}"
+            );
             let facts = json!({
                 "method": method.name,
                 "requiredExtensions": json!([method.extension.uri()]).to_string(),

@@ -99,7 +99,12 @@ impl Target {
     }
 
     /// Sends `request`, reads `after` bytes of the answer, and disconnects. Returns the bytes that it read.
-    pub(crate) async fn send_and_disconnect(self, request: &[u8], after: usize, disconnect: Disconnect) -> Vec<u8> {
+    pub(crate) async fn send_and_disconnect(
+        self,
+        request: &[u8],
+        after: usize,
+        disconnect: Disconnect,
+    ) -> Vec<u8> {
         let mut connection = self.open(disconnect).await;
         connection.write_all(request).await.expect("the gateway takes requests");
         let after = if disconnect == Disconnect::AfterAnswer { usize::MAX } else { after };

@@ -103,14 +103,24 @@ pub(crate) async fn run(
     }
 }
 
-async fn cycle(fixture: &Fixture, seed: u64, number: u64) -> (RequestKind, Speaker, Disconnect, Option<String>) {
+async fn cycle(
+    fixture: &Fixture,
+    seed: u64,
+    number: u64,
+) -> (RequestKind, Speaker, Disconnect, Option<String>) {
     // Neighbouring numbers must give unrelated random choices.
     let mut rng = StdRng::seed_from_u64(seed ^ number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
     let (kind, _) =
         *RequestKind::ALL.choose_weighted(&mut rng, |(_, weight)| *weight).expect("there are errands");
     let index = if kind == RequestKind::Http2Subscribe { 1 } else { rng.random_range(0..Speaker::ALL.len()) };
     let (target, speaker, task) = (fixture.target, Speaker::ALL[index], &fixture.live[index].0);
-    let disconnects = [Disconnect::AfterAnswer, Disconnect::Fin, Disconnect::Reset, Disconnect::HalfClose, Disconnect::Stall];
+    let disconnects = [
+        Disconnect::AfterAnswer,
+        Disconnect::Fin,
+        Disconnect::Reset,
+        Disconnect::HalfClose,
+        Disconnect::Stall,
+    ];
     let disconnect = disconnects[rng.random_range(usize::from(!kind.ends())..disconnects.len())];
     let message = || speaker.message(&format!("{seed}-{number}"), "look", None, None);
     let resumed = rng.random_range(1..40_u64).to_string();
@@ -125,7 +135,9 @@ async fn cycle(fixture: &Fixture, seed: u64, number: u64) -> (RequestKind, Speak
         }
         RequestKind::Replay => target.request(speaker, &speaker.subscribe(&fixture.long), Some("0")),
         RequestKind::Get => plain(speaker.get(task)),
-        RequestKind::SendAndWait | RequestKind::TornHead | RequestKind::TornBody => plain(speaker.send_and_wait(&message())),
+        RequestKind::SendAndWait | RequestKind::TornHead | RequestKind::TornBody => {
+            plain(speaker.send_and_wait(&message()))
+        }
     };
     let request = truncate(kind, request, &mut rng);
     // Without this the gateway would keep the connection open after the answer.
@@ -153,7 +165,12 @@ fn truncate(kind: RequestKind, mut request: Vec<u8>, rng: &mut StdRng) -> Vec<u8
 }
 
 /// Describes an unexpected answer, as far as it was read.
-fn unexpected_answer(kind: RequestKind, speaker: Speaker, disconnect: Disconnect, answer: &[u8]) -> Option<String> {
+fn unexpected_answer(
+    kind: RequestKind,
+    speaker: Speaker,
+    disconnect: Disconnect,
+    answer: &[u8],
+) -> Option<String> {
     if matches!(kind, RequestKind::TornHead | RequestKind::TornBody | RequestKind::Http2Subscribe) {
         return None;
     }
@@ -163,7 +180,8 @@ fn unexpected_answer(kind: RequestKind, speaker: Speaker, disconnect: Disconnect
     let is_good = head.starts_with(begins) || begins.starts_with(head);
     let is_right = !is_whole || !kind.is_stream() || head.contains("content-type: text/event-stream");
     // The end of a chunked answer, or of a whole one.
-    let has_end = disconnect != Disconnect::AfterAnswer || answer.ends_with("\r\n0\r\n\r\n") || answer.ends_with('}');
+    let has_end =
+        disconnect != Disconnect::AfterAnswer || answer.ends_with("\r\n0\r\n\r\n") || answer.ends_with('}');
     (!is_good || !is_right || !has_end)
         .then(|| format!("{kind:?} of {}, {disconnect:?}: {answer}", speaker.name()))
 }

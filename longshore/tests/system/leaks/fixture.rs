@@ -10,7 +10,7 @@ use longshore_testkit::gateway::until;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::leaks::connection::{Target, PATIENCE};
+use crate::leaks::connection::{PATIENCE, Target};
 
 /// A prompt whose turn runs until it is canceled.
 const ENDLESS: &str = "talk on";
@@ -134,7 +134,11 @@ fn body(answer: &str) -> &str {
 }
 
 /// Waits until `found` returns the expected value.
-pub(crate) async fn comes_to<T: PartialEq + Debug>(what: &str, expected: T, mut found: impl FnMut() -> T) {
+pub(crate) async fn wait_until_equal<T: PartialEq + Debug>(
+    what: &str,
+    expected: T,
+    mut found: impl FnMut() -> T,
+) {
     let deadline = Instant::now() + PATIENCE;
     until(PATIENCE * 2, what, || {
         let found = found();

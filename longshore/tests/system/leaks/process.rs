@@ -7,7 +7,7 @@ use longshore_testkit::gateway::{Gateway, Setup, TOKEN};
 use longshore_testkit::process::Holdings;
 use tokio::io::AsyncWriteExt;
 
-use crate::leaks::connection::{Target, Disconnect};
+use crate::leaks::connection::{Disconnect, Target};
 use crate::leaks::cycles::{self, Tally};
 use crate::leaks::fixture::{self, Fixture, wait_until_equal};
 
@@ -88,8 +88,10 @@ async fn run(load: Load) {
     assert!(grown < ALLOWED, "the memory grew by {grown} KB after the warm-up: {memory:?}");
     assert!(last.children.is_empty(), "a gateway that runs no OpenCode started a process: {last:?}");
     // Threads for blocking file operations stay alive for some seconds after their last work.
-    wait_until_equal("threads that were not there at the start", 0, || now().threads.len().saturating_sub(threads))
-        .await;
+    wait_until_equal("threads that were not there at the start", 0, || {
+        now().threads.len().saturating_sub(threads)
+    })
+    .await;
 
     // Connections that stay open are noticed.
     let mut kept = Vec::new();

@@ -4,7 +4,7 @@
 use tokio::runtime::{Builder, Runtime};
 
 use crate::common::{Options, TOKEN, TestGateway};
-use crate::leaks::connection::{Target, Disconnect};
+use crate::leaks::connection::{Disconnect, Target};
 use crate::leaks::cycles::{self, Tally};
 use crate::leaks::fixture::{self, Fixture, wait_until_equal};
 

@@ -35,10 +35,7 @@ const NO_TURN: &[(&str, &str)] = &[
     ("directory_in_body", "where OpenCode takes the directory of a new session from; no prompt"),
     ("fork", "sessions are forked; its prompts are those of `text` in three sessions"),
     ("heartbeat", "a stream on which nothing happens; no prompt"),
-    (
-        "many_sessions",
-        "six turns at once, whose events do not show their prompt; `c05` runs many at once",
-    ),
+    ("many_sessions", "six turns at once, whose events do not show their prompt; `c05` runs many at once"),
     ("permission_unknown", "calls that OpenCode refuses; no turn"),
     ("restart_after", "lists after a restart; the turn before it is `restart_sigterm`"),
     ("restart_after_sigterm", "a list after a restart; no prompt"),

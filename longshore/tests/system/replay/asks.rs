@@ -41,7 +41,8 @@ pub(crate) async fn answer(fixture: &Fixture, mut stream: Frames, answers: Vec<H
         wait_for_sub_agents(fixture, &frames, &answer).await;
         let mut params = answer.body.clone();
         params["request_id"] = answer.request.as_str().into();
-        let answered = fixture.client_with_extensions().rpc(&format!("a2a.interrupt.{}", answer.method), params).await;
+        let answered =
+            fixture.client_with_extensions().rpc(&format!("a2a.interrupt.{}", answer.method), params).await;
         assert_eq!(*answered.result(), json!({"ok": true, "request_id": answer.request}));
         while !frames.iter().any(|frame| phase_of(frame, &answer.request) == Some("resolved")) {
             frames.push(next(&mut stream, &frames).await);
@@ -56,7 +57,8 @@ pub(crate) async fn answer(fixture: &Fixture, mut stream: Frames, answers: Vec<H
 async fn wait_for_sub_agents(fixture: &Fixture, frames: &[Frame], answer: &RecordedAnswer) {
     let calls = frames.iter().filter_map(tool_call);
     let Some(child) = calls.filter_map(|call| call.get("child_task_id")).next_back() else { return };
-    let log = fixture.client_with_extensions().rpc_stream("SubscribeToTask", json!({"id": child}), Some(0)).await;
+    let log =
+        fixture.client_with_extensions().rpc_stream("SubscribeToTask", json!({"id": child}), Some(0)).await;
     let mut log = log.unwrap_or_else(|answer| panic!("no log but {}", answer.body));
     let mut seen = Vec::new();
     let runs =

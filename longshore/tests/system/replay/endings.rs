@@ -4,8 +4,8 @@
 use longshore_testkit::fake_opencode::{Gate, Play};
 use serde_json::json;
 
-use crate::replay::recordings::assert_snapshot;
 use crate::replay::fixture::{Fixture, check};
+use crate::replay::recordings::assert_snapshot;
 
 #[tokio::test]
 async fn stall_ends_when_the_client_cancels() {
@@ -96,7 +96,8 @@ async fn permission_abort_ends_the_ask_with_the_turn() {
     let seen = fixture.send(&play.prompts()[0]).await;
     assert_snapshot("permission_abort", &fixture.fake, &seen);
     assert_eq!(seen.state(), "CANCELED");
-    let listed = fixture.client_with_extensions().activating(&["urn:opencode-a2a:extension:interrupt-recovery:v1"]);
+    let listed =
+        fixture.client_with_extensions().activating(&["urn:opencode-a2a:extension:interrupt-recovery:v1"]);
     let open = listed.rpc("opencode.permissions.list", json!({})).await;
     assert_eq!(open.result()["items"], json!([]));
 }

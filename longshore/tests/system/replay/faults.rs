@@ -9,8 +9,8 @@ use longshore_testkit::raw::message;
 use serde_json::{Value, json};
 
 use crate::common::{Options, TestGateway};
-use crate::replay::stable_names::Names;
 use crate::replay::fixture::{CheckedStream, Fixture, check};
+use crate::replay::stable_names::Names;
 
 const TEXT: &str = "alpha bravo charlie delta echo foxtrot golf hotel india juliett kilo lima";
 
@@ -247,7 +247,8 @@ async fn answers(fixture: &Fixture) -> Value {
         let mut names = Names::default();
         names.call(task["id"].as_str().unwrap_or_default(), "<task>");
         names.call(task["contextId"].as_str().unwrap_or_default(), "<context>");
-        reported.push(json!({"binding": binding, "status": answer.status, "body": names.value(&answer.body)}));
+        reported
+            .push(json!({"binding": binding, "status": answer.status, "body": names.value(&answer.body)}));
     }
     reported.into()
 }

@@ -169,7 +169,8 @@ impl CheckedStream {
 
     /// The id of the session in OpenCode.
     pub(crate) fn session(&self) -> &str {
-        let mut ids = self.frames.iter().filter_map(|frame| extension_notes(frame)?.pointer("/session/id")?.as_str());
+        let mut ids =
+            self.frames.iter().filter_map(|frame| extension_notes(frame)?.pointer("/session/id")?.as_str());
         ids.next_back().unwrap_or_default()
     }
 

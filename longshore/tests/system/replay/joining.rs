@@ -4,8 +4,8 @@ use longshore_testkit::fake_opencode::{Play, RecordedLine, Recording};
 use longshore_testkit::raw::{Frame, message};
 use serde_json::json;
 
-use crate::replay::recordings::{assert_snapshot, assert_matches_opencode};
 use crate::replay::fixture::{Fixture, check, until_settled};
+use crate::replay::recordings::{assert_matches_opencode, assert_snapshot};
 use crate::replay::usage::Usage;
 
 /// Plays a recording: the first prompt makes the task, and the others join it at their recorded positions.

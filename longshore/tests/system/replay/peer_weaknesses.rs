@@ -288,7 +288,8 @@ async fn c07_spaces_and_newlines_at_the_borders_of_parts_survive() {
         let fixture = Fixture::new().await;
         let turn = parts.iter().fold(Turn::new(), |turn, part| turn.text(part, 3));
         fixture.fake.queue(turn);
-        let frames = binding.stream(&fixture.client_with_extensions(), &message("message-1", "go")).await.all().await;
+        let frames =
+            binding.stream(&fixture.client_with_extensions(), &message("message-1", "go")).await.all().await;
         let seen = check(fixture.client(), frames).await;
         assert_eq!(seen.text(), parts.concat(), "{binding:?}");
         assert_eq!(texts(&binding.get(fixture.client(), &seen.task).await), parts, "{binding:?}");
@@ -401,7 +402,8 @@ async fn c13_the_usage_of_a_turn_is_the_sum_of_its_steps() {
                 .step("tool-calls")
                 .text("three", 1),
         );
-        let frames = binding.stream(&fixture.client_with_extensions(), &message("message-1", "go")).await.all().await;
+        let frames =
+            binding.stream(&fixture.client_with_extensions(), &message("message-1", "go")).await.all().await;
         let seen = check(fixture.client(), frames).await;
         let messages = fixture.fake.messages(&fixture.fake.sessions()[0]);
         let parts = messages.iter().filter_map(|message| message["parts"].as_array()).flatten();
@@ -424,8 +426,11 @@ async fn c14_every_status_has_a_timestamp_and_lists_are_sorted_by_it() {
         let fixture = Fixture::new().await;
         let mut tasks = Vec::new();
         for nth in 0..5 {
-            let frames =
-                binding.stream(&fixture.client_with_extensions(), &message(&format!("message-{nth}"), "go")).await.all().await;
+            let frames = binding
+                .stream(&fixture.client_with_extensions(), &message(&format!("message-{nth}"), "go"))
+                .await
+                .all()
+                .await;
             let seen = check(fixture.client(), frames).await;
             for frame in &seen.frames {
                 let status = frame.json["task"].get("status").or(frame.json["statusUpdate"].get("status"));

@@ -1,13 +1,10 @@
 //! Peculiarities of OpenCode, one test each. The numbers are those of the list of pitfalls in the notes on OpenCode
 //! 1.18.33. Pitfalls that need a process, an answered ask or another API are tested elsewhere.
 
-use std::time::Duration;
-
-use longshore_testkit::fake_opencode::{Cut, CutKind, FakeOpenCode, Fault, Gate, Play, Tool, Turn};
+use longshore_testkit::fake_opencode::{Cut, CutKind, Fault, Gate, Play, Tool, Turn};
 use longshore_testkit::raw::message;
 use serde_json::json;
 
-use crate::common::{Options, TestGateway};
 use crate::replay::fixture::{Fixture, check, open};
 
 /// 2: idle comes before the message is final, and again after it.

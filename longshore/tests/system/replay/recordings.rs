@@ -48,13 +48,20 @@ async fn compare_children(name: &str, fixture: &Fixture, context: &str) {
     let sessions = fixture.fake.sessions();
     assert_eq!(children.len(), sessions.len() - 1, "each session but the first is a sub-agent's");
     for (nth, child) in children.into_iter().enumerate() {
-        let stream = fixture.client_with_extensions().rpc_stream("SubscribeToTask", json!({"id": child["id"]}), Some(0)).await;
+        let stream = fixture
+            .client_with_extensions()
+            .rpc_stream("SubscribeToTask", json!({"id": child["id"]}), Some(0))
+            .await;
         let seen = check(fixture.client(), until_settled(stream.expect("the child's log")).await).await;
         let snapshot = if nth == 0 { format!("{name}_child") } else { format!("{name}_child_{}", nth + 1) };
         assert_snapshot(&snapshot, &fixture.fake, &seen);
         let session = seen.session().to_owned();
         assert!(sessions[1..].contains(&session), "{session} is no sub-agent's");
-        assert_eq!(Usage::of_task(&seen), Usage::of_session(&fixture.fake, &session), "the child's own usage");
+        assert_eq!(
+            Usage::of_task(&seen),
+            Usage::of_session(&fixture.fake, &session),
+            "the child's own usage"
+        );
         assert_matches_opencode(&fixture.fake, &session, &[seen]);
     }
 }
@@ -204,7 +211,8 @@ async fn a_stream_over_rest_is_the_stream_over_json_rpc() {
         let play = Play::new(name);
         fixture.fake.play(&play);
         let body = message("message-1", &play.prompts()[0]);
-        let opened = fixture.client_with_extensions().rest_stream("POST", "/message:stream", Some(&body), None).await;
+        let opened =
+            fixture.client_with_extensions().rest_stream("POST", "/message:stream", Some(&body), None).await;
         let frames = opened.expect("a stream").all().await;
         let seen = check(fixture.client(), frames).await;
         assert_snapshot(name, &fixture.fake, &seen);

@@ -91,7 +91,8 @@ impl GuardedWorkspace {
             "opencode": {"agent": "build", "workspace": {"id": "wrk_known"}},
         }));
         params["message"]["messageId"] = "message-good".into();
-        let good = fixture.gateway.client.activating(&[BINDING, MODEL, HINTS]).rpc("SendMessage", params).await;
+        let good =
+            fixture.gateway.client.activating(&[BINDING, MODEL, HINTS]).rpc("SendMessage", params).await;
         let task = &good.result()["task"];
         assert_eq!(task["status"]["state"], "TASK_STATE_COMPLETED", "{task:#}");
         let context = task["contextId"].as_str().expect("a task has a context").to_owned();
@@ -271,7 +272,9 @@ async fn directories_outside_the_workspace_are_refused() {
             .await;
         // The alias needs no extension, and is checked as well.
         let alias = json!({"iac_code": {"cwd": directory}});
-        workspace.assert_refused(workspace.fixture.client(), &invalid(DIRECTORY, with_metadata(alias.clone()))).await;
+        workspace
+            .assert_refused(workspace.fixture.client(), &invalid(DIRECTORY, with_metadata(alias.clone())))
+            .await;
         let mut in_message = message("message-refused", "go");
         in_message["message"]["metadata"] = alias;
         workspace.assert_refused(workspace.fixture.client(), &invalid(DIRECTORY, in_message)).await;
@@ -407,12 +410,20 @@ async fn parts_above_the_configured_limits_are_refused() {
         // Each part is small enough, and all together are not.
         invalid("message.parts", parts((0..21).map(|_| json!({"text": "x".repeat(1000)})).collect())),
         invalid("message.parts", parts((0..101).map(|_| json!({"text": "x"})).collect())),
-        invalid("metadata.opencode.system", with_metadata(json!({"opencode": {"system": "x".repeat(64 * 1024 + 1)}}))),
+        invalid(
+            "metadata.opencode.system",
+            with_metadata(json!({"opencode": {"system": "x".repeat(64 * 1024 + 1)}})),
+        ),
         invalid("metadata.opencode.agent", with_metadata(json!({"opencode": {"agent": "x".repeat(1025)}}))),
-        invalid("metadata.opencode.variant", with_metadata(json!({"opencode": {"variant": "x".repeat(1025)}}))),
+        invalid(
+            "metadata.opencode.variant",
+            with_metadata(json!({"opencode": {"variant": "x".repeat(1025)}})),
+        ),
         invalid(
             "metadata.shared.model.modelID",
-            with_metadata(json!({"shared": {"model": {"providerID": "scripted", "modelID": "x".repeat(1025)}}})),
+            with_metadata(
+                json!({"shared": {"model": {"providerID": "scripted", "modelID": "x".repeat(1025)}}}),
+            ),
         ),
     ];
     workspace.assert_all_refused(&cases).await;
@@ -542,13 +553,24 @@ async fn invalid_metadata_is_refused() {
         invalid("metadata.shared.model.providerID", model(json!({"providerID": " ", "modelID": "scripted"}))),
         invalid("metadata.shared.model.modelID", model(json!({"providerID": "scripted", "modelID": 7}))),
         invalid("metadata.shared.model", model(json!("scripted/scripted"))),
-        invalid("metadata.opencode.workspace.id", with_metadata(json!({"opencode": {"workspace": {"id": "../wrk"}}}))),
-        invalid("metadata.opencode.workspace.id", with_metadata(json!({"opencode": {"workspace": {"id": "ses_1"}}}))),
+        invalid(
+            "metadata.opencode.workspace.id",
+            with_metadata(json!({"opencode": {"workspace": {"id": "../wrk"}}})),
+        ),
+        invalid(
+            "metadata.opencode.workspace.id",
+            with_metadata(json!({"opencode": {"workspace": {"id": "ses_1"}}})),
+        ),
         invalid(
             "metadata.opencode.format.type",
-            with_metadata(json!({"opencode": {"format": {"type": "json_schema", "schema": {"type": "object"}}}})),
+            with_metadata(
+                json!({"opencode": {"format": {"type": "json_schema", "schema": {"type": "object"}}}}),
+            ),
         ),
-        invalid("metadata.opencode.format.type", with_metadata(json!({"opencode": {"format": {"type": "xml"}}}))),
+        invalid(
+            "metadata.opencode.format.type",
+            with_metadata(json!({"opencode": {"format": {"type": "xml"}}})),
+        ),
         invalid("metadata.opencode.format.type", with_metadata(json!({"opencode": {"format": {}}}))),
         invalid("metadata.opencode.agent", with_metadata(json!({"opencode": {"agent": ["build"]}}))),
         invalid("metadata.shared.delivery", with_metadata(json!({"shared": {"delivery": "now"}}))),
@@ -566,7 +588,8 @@ async fn invalid_metadata_is_refused() {
 #[tokio::test]
 async fn sessions_of_other_callers_are_refused() {
     let workspace = GuardedWorkspace::new().await;
-    let theirs = workspace.fixture.gateway.other_client.rpc("SendMessage", message("message-theirs", "go")).await;
+    let theirs =
+        workspace.fixture.gateway.other_client.rpc("SendMessage", message("message-theirs", "go")).await;
     assert_eq!(theirs.result()["task"]["status"]["state"], "TASK_STATE_COMPLETED");
     workspace.fixture.fake.quiet().await;
     let sessions = workspace.fixture.fake.sessions();

@@ -35,7 +35,7 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn new(speaker: Speaker, url: &str, message: &str) -> Self {
-        let raw = speaker::client(speaker, url);
+        let raw = protocol::client(speaker, url);
         let message = message.to_owned();
         Self { speaker, message, raw, stream: None, frames: Vec::new(), before: 0, retry_after: None }
     }
@@ -48,7 +48,7 @@ impl Client {
     async fn stream_of_message(&self, client: &RawClient) -> Frames {
         let id = self.message.replace(' ', "-");
         let message = self.speaker.message(&id, &self.message, None, None);
-        speaker::stream(client, &self.speaker.stream(&message)).await
+        protocol::stream(client, &self.speaker.stream(&message)).await
     }
 
     pub(crate) async fn come_back(&mut self, by: Return) {
@@ -58,8 +58,8 @@ impl Client {
         let subscription = self.speaker.subscribe(&self.task());
         self.stream = Some(match by {
             Return::SendAgain => self.stream_of_message(&resuming).await,
-            Return::Subscribe => speaker::stream(&resuming, &subscription).await,
-            Return::SubscribeFromSnapshot => speaker::stream(&self.raw, &subscription).await,
+            Return::Subscribe => protocol::stream(&resuming, &subscription).await,
+            Return::SubscribeFromSnapshot => protocol::stream(&self.raw, &subscription).await,
         });
     }
 
@@ -92,17 +92,17 @@ impl Client {
     /// Answers the ask of the agent with `once`.
     pub(crate) async fn permit(&self) {
         let asks = self.frames.iter().rev().find_map(|frame| request(&frame.json));
-        speaker::permit(self.speaker, &self.raw, &self.task(), &asks.unwrap_or_default()).await;
+        protocol::permit(self.speaker, &self.raw, &self.task(), &asks.unwrap_or_default()).await;
     }
 
     /// The stored task.
     pub(crate) async fn stored(&self) -> Value {
-        speaker::call(&self.raw, &self.speaker.get(&self.task())).await
+        protocol::call(&self.raw, &self.speaker.get(&self.task())).await
     }
 
     /// The whole log, as an uninterrupted client sees it.
     pub(crate) async fn uncut(&self) -> Vec<Frame> {
-        let stream = speaker::stream(&self.raw.resuming("0"), &self.speaker.subscribe(&self.task())).await;
+        let stream = protocol::stream(&self.raw.resuming("0"), &self.speaker.subscribe(&self.task())).await;
         tokio::time::timeout(PATIENCE, stream.all()).await.expect("the task is over")
     }
 

@@ -8,7 +8,7 @@ use longshore_testkit::gateway::until;
 use rustix::process::Signal;
 
 use crate::restarts::client::Client;
-use crate::restarts::installation::{PATIENCE, Installation};
+use crate::restarts::installation::{Installation, PATIENCE};
 
 fn installation() -> (FakeOpenCode, Installation) {
     let fake = FakeOpenCode::start();

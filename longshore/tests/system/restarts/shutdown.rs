@@ -73,7 +73,10 @@ async fn a_client_that_does_not_read_delays_the_shutdown_by_the_grace_period_onl
     let signaled = Instant::now();
     stalled.gateway.signal(Signal::TERM);
     stalled.reads.read_to_end().await;
-    assert!(stalled.reads.retry_after.is_some(), "a client that reads gets the time to reconnect nevertheless");
+    assert!(
+        stalled.reads.retry_after.is_some(),
+        "a client that reads gets the time to reconnect nevertheless"
+    );
     stalled.gateway.logs("connections cut at the end of the grace").await;
     let grace = signaled.elapsed();
     assert!(grace >= Duration::from_millis(1500), "the client was not stuck: {grace:?}");
@@ -116,7 +119,9 @@ async fn a_gateway_that_is_stopped_during_its_start_ends_and_loses_nothing() {
     let installation = Installation::attached(&fake.url(), fake.directory());
     let mut gateway = installation.start(&[]).await;
     let mut clients: Vec<Client> = (0..TASKS)
-        .map(|number| Client::new(Speaker::ALL[number % 4], &installation.url(), &format!("message {number}")))
+        .map(|number| {
+            Client::new(Speaker::ALL[number % 4], &installation.url(), &format!("message {number}"))
+        })
         .collect();
     join_all(clients.iter_mut().map(async |client| {
         client.send().await;
@@ -142,7 +147,11 @@ async fn a_gateway_that_is_stopped_during_its_start_ends_and_loses_nothing() {
         // The gateway may not have installed its signal handler yet. Then it has done nothing else either.
         let at_once = status.signal() == Some(Signal::TERM.as_raw()) && log.is_empty();
         assert!(status.success() || at_once, "signaled {moment:?} the gateway ended with {status}: {log}");
-        assert!(signaled.elapsed() < REST, "signaled {moment:?} the gateway took {:?}: {log}", signaled.elapsed());
+        assert!(
+            signaled.elapsed() < REST,
+            "signaled {moment:?} the gateway took {:?}: {log}",
+            signaled.elapsed()
+        );
     }
 
     let _gateway = installation.start(&[]).await;

@@ -11,7 +11,7 @@ use longshore_testkit::raw::Frame;
 use rustix::process::Signal;
 
 use crate::restarts::client::{Client, Return, text};
-use crate::restarts::installation::{PATIENCE, Installation};
+use crate::restarts::installation::{Installation, PATIENCE};
 use crate::restarts::protocol::state;
 
 const CLIENTS: usize = 50;
@@ -122,8 +122,10 @@ async fn clients_of_fifty_streams_lose_nothing_when_the_gateway_restarts() {
     let installation = Installation::attached(&fake.url(), fake.directory());
     let mut gateway = installation.start(&[]).await;
 
-    let mut clients: Vec<Client> =
-        scenarios.iter().map(|scenario| Client::new(scenario.speaker(), &installation.url(), &scenario.message())).collect();
+    let mut clients: Vec<Client> = scenarios
+        .iter()
+        .map(|scenario| Client::new(scenario.speaker(), &installation.url(), &scenario.message()))
+        .collect();
     // Turns that do not wait at a gate start last.
     for talks in [false, true] {
         let of_kind = |scenario: &Scenario| (scenario.kind() == Kind::Talks) == talks;

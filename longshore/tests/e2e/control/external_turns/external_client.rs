@@ -64,8 +64,9 @@ impl<'a> ExternalSession<'a> {
         self.post("prompt_async", &json!({"parts": [{"type": "text", "text": prompt}]})).await;
         eventually(&format!("{}: OpenCode has {prompt:?}", self.name), async || {
             let messages = self.harness.opencode.messages(&self.session).await;
-            let is_it =
-                |message: &&Value| message["info"]["role"] == "user" && upstream::message_text(message) == prompt;
+            let is_it = |message: &&Value| {
+                message["info"]["role"] == "user" && upstream::message_text(message) == prompt
+            };
             Some(messages.iter().find(is_it)?["info"]["id"].as_str().expect("a message has an id").to_owned())
         })
         .await

@@ -63,7 +63,8 @@ async fn left_alone(harness: &Harness, what: &str) {
             let fork = fork["id"].as_str().expect("a session has an id").to_owned();
             assert_ne!(fork, external.session);
             // The fork is unowned.
-            let copy = ExternalSession::at(harness, "in a fork", &fork, &format!("ctx:opencode-session:{fork}"));
+            let copy =
+                ExternalSession::at(harness, "in a fork", &fork, &format!("ctx:opencode-session:{fork}"));
             copy.type_prompt("scn:text n=1 (typed in a fork)").await;
             upstream::settled_turn(&harness.opencode, "scn:text n=1 (typed in a fork)").await;
             external.fence(2).await;
@@ -188,7 +189,8 @@ async fn of_nobody(harness: &Harness) {
     // A fork over A2A is watched as well.
     let forked = manager(harness).call("opencode.sessions.fork", json!({"session_id": session})).await;
     let fork = forked["item"]["id"].as_str().expect("a fork has an id");
-    let external = ExternalSession::at(harness, "forked over A2A", fork, &format!("ctx:opencode-session:{fork}"));
+    let external =
+        ExternalSession::at(harness, "forked over A2A", fork, &format!("ctx:opencode-session:{fork}"));
     external.fence(1).await;
 }
 

@@ -56,7 +56,10 @@ pub(super) async fn are_in_the_extended_card(fixture: &mut Fixture) {
         let found = found.unwrap_or_else(|| panic!("{version:?}: it is not in {commands:#?}"));
         assert_eq!((&found["name"], &found["description"]), (&sail["name"], &sail["description"]));
         assert!(has_skill(&new, "opencode.command.sail"), "{version:?}");
-        assert!(!new.body.to_string().contains(CANARY), "{version:?}: the card contains the text of a command");
+        assert!(
+            !new.body.to_string().contains(CANARY),
+            "{version:?}: the card contains the text of a command"
+        );
         let tags = [old.header("etag"), new.header("etag")];
         assert!(tags[0].is_some() && tags[0] != tags[1], "{version:?}: {tags:?}");
     }

@@ -36,7 +36,10 @@ pub(super) async fn are_listed(fixture: &Fixture) {
         for (reported, known) in [(&providers, OF_PROVIDER.as_slice()), (&models, OF_MODEL.as_slice())] {
             assert_eq!(reported["default_by_provider"], upstream["default"], "{reported:#}");
             assert_eq!(reported["connected"], upstream["connected"], "{reported:#}");
-            assert!(!reported.to_string().contains(&address), "the answer contains the address of the model: {reported:#}");
+            assert!(
+                !reported.to_string().contains(&address),
+                "the answer contains the address of the model: {reported:#}"
+            );
             let fields = items(reported).iter().flat_map(|item| item.as_object().expect("an object").keys());
             let fields: BTreeSet<&str> = fields.map(String::as_str).collect();
             assert!(fields.iter().all(|field| known.contains(field)), "{fields:?}");

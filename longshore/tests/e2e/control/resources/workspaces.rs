@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::SLOW;
 use crate::client::{PATIENCE, message};
 use crate::control::caller::{Caller, Kind};
-use crate::control::fixture::{SESSION_BINDING, Fixture};
+use crate::control::fixture::{Fixture, SESSION_BINDING};
 use crate::frames::state_of;
 
 const LIST: &str = "opencode.workspaces.list";

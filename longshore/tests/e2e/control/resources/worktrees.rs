@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{SLOW, git, path, root};
 use crate::client::{PATIENCE, message, message_in};
 use crate::control::caller::{Caller, Kind};
-use crate::control::fixture::{OwnedSession, SESSION_BINDING, Fixture};
+use crate::control::fixture::{Fixture, OwnedSession, SESSION_BINDING};
 use crate::frames::{artifact, state_of};
 
 const LIST: &str = "opencode.worktrees.list";
@@ -180,7 +180,12 @@ async fn assert_removed(fixture: &Fixture, ada: &Caller, name: &str, directory: 
 }
 
 /// The messages of sessions in a removed worktree can still be read, and prompts there fail.
-async fn assert_sessions_cannot_be_prompted(fixture: &Fixture, ada: &Caller, own: &OwnedSession, directory: &str) {
+async fn assert_sessions_cannot_be_prompted(
+    fixture: &Fixture,
+    ada: &Caller,
+    own: &OwnedSession,
+    directory: &str,
+) {
     let which = json!({"session_id": own.session});
     let reported = ada.result("opencode.sessions.get", which.clone()).await;
     assert_eq!(reported["item"]["id"], own.session.as_str(), "{reported:#}");
@@ -188,7 +193,10 @@ async fn assert_sessions_cannot_be_prompted(fixture: &Fixture, ada: &Caller, own
     assert!(said["items"].as_array().is_some_and(|items| items.len() > 1), "{said:#}");
     let task = fixture.harness.client.send(&message_in(&own.context, "scn:text n=1")).await;
     assert_eq!(state_of(&task), "FAILED", "{task:#}");
-    assert!(!task.to_string().contains(directory), "the task reveals the directory of the worktree: {task:#}");
+    assert!(
+        !task.to_string().contains(directory),
+        "the task reveals the directory of the worktree: {task:#}"
+    );
     assert!(!Path::new(directory).exists(), "{directory} is there again");
 }
 

@@ -6,7 +6,7 @@ use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
 use crate::control::caller::{Caller, Kind, message_text};
-use crate::control::fixture::{OwnedSession, Fixture};
+use crate::control::fixture::{Fixture, OwnedSession};
 use crate::model_log;
 
 const FORK: &str = "opencode.sessions.fork";
@@ -110,7 +110,8 @@ async fn a_fork_is_the_callers_own(fixture: &Fixture, ada: &Caller, other: &Owne
     // The fork can be prompted.
     let made = ada.result(FORK, json!({"session_id": own.session})).await;
     let fork = made["item"]["id"].as_str().expect("it has an id");
-    let request = json!({"parts": [{"type": "text", "text": format!("scn:text n=1 (in the fork {version})")}]});
+    let request =
+        json!({"parts": [{"type": "text", "text": format!("scn:text n=1 (in the fork {version})")}]});
     let begun = ada.result("opencode.sessions.prompt_async", with(fork, request)).await;
     let task = begun["task_id"].as_str().expect("it is a task");
     fixture.harness.client.resume(task, 0).await.rest().await;

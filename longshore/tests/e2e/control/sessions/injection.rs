@@ -10,7 +10,7 @@ use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
 use crate::control::caller::{CANARY, Caller, Kind};
-use crate::control::fixture::{OwnedSession, Fixture};
+use crate::control::fixture::{Fixture, OwnedSession};
 
 const COMMAND: &str = "opencode.sessions.command";
 const PROMPT: &str = "opencode.sessions.prompt_async";
@@ -46,7 +46,10 @@ impl Canaries {
         assert!(!self.made.exists(), "{about}: something was run");
         for asked in fixture.model.journal().entries() {
             let reported = format!("{asked:?}");
-            assert!(!reported.contains(CANARY) && !reported.contains(RAN), "{about}: the model received {reported}");
+            assert!(
+                !reported.contains(CANARY) && !reported.contains(RAN),
+                "{about}: the model received {reported}"
+            );
         }
     }
 }
@@ -57,7 +60,8 @@ fn ordered(own: &OwnedSession, command: &str, arguments: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn long_arguments_of_commands_run_no_shell_and_read_no_outside_file() {
-    let fixture = Fixture::prepared(&ProtocolVersion::ALL, |setup| setup.flag("--session-shell"), commands).await;
+    let fixture =
+        Fixture::prepared(&ProtocolVersion::ALL, |setup| setup.flag("--session-shell"), commands).await;
     let canaries = Canaries::new(&fixture);
     let (eves, bobs) = (
         fixture.session_of_eve("scn:text n=1 (of eve)").await,
@@ -77,7 +81,12 @@ async fn long_arguments_of_commands_run_no_shell_and_read_no_outside_file() {
     }
 }
 
-async fn no_shell_runs_without_the_capability(fixture: &Fixture, canaries: &Canaries, eve: &Caller, own: &OwnedSession) {
+async fn no_shell_runs_without_the_capability(
+    fixture: &Fixture,
+    canaries: &Canaries,
+    eve: &Caller,
+    own: &OwnedSession,
+) {
     let before = fixture.content(&own.session).await;
     let run = format!("!`touch canary; echo {RAN}`");
     for (command, arguments) in [
@@ -102,7 +111,12 @@ async fn no_shell_runs_without_the_capability(fixture: &Fixture, canaries: &Cana
     assert_eq!(fixture.content(&own.session).await, before, "something was said");
 }
 
-async fn no_outside_file_is_read(fixture: &Fixture, canaries: &Canaries, caller: &Caller, own: &OwnedSession) {
+async fn no_outside_file_is_read(
+    fixture: &Fixture,
+    canaries: &Canaries,
+    caller: &Caller,
+    own: &OwnedSession,
+) {
     let before = fixture.content(&own.session).await;
     let secret = canaries.secret.as_str();
     for (command, arguments) in [
@@ -128,7 +142,12 @@ async fn no_outside_file_is_read(fixture: &Fixture, canaries: &Canaries, caller:
 }
 
 /// In a plain prompt, and in the name of a file, these marks have no meaning.
-async fn marks_in_plain_prompts_have_no_effect(fixture: &Fixture, canaries: &Canaries, eve: &Caller, own: &OwnedSession) {
+async fn marks_in_plain_prompts_have_no_effect(
+    fixture: &Fixture,
+    canaries: &Canaries,
+    eve: &Caller,
+    own: &OwnedSession,
+) {
     let marks = format!("!`touch canary` @{}", canaries.secret);
     let text =
         json!({"type": "text", "text": format!("scn:text n=1 (words {}) {marks}", eve.version.version())});

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::reading::{CHILDREN, GET, LIST, MESSAGES, PLANNED, STATUS, items, of};
 use crate::client::PATIENCE;
-use crate::control::fixture::{OwnedSession, Fixture};
+use crate::control::fixture::{Fixture, OwnedSession};
 
 /// OpenCode has an instance for each directory. (The Python peer asks the wrong one.)
 pub(super) async fn o08_a_session_is_read_in_its_own_directory(fixture: &Fixture) -> OwnedSession {

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use super::reading::{GET, LIST, STATUS, items, of};
 use crate::client::message;
 use crate::control::caller::Caller;
+use crate::control::fixture::{Fixture, OwnedSession, SESSION_BINDING};
 use crate::control::resources::{self, root};
-use crate::control::fixture::{OwnedSession, SESSION_BINDING, Fixture};
 use crate::frames::{self, state_of};
 use crate::upstream::{self, Agreement};
 
@@ -47,7 +47,11 @@ async fn prompted(fixture: &Fixture, ada: &Caller, own: &OwnedSession, request: 
 
 /// The Python peer watches for a tool of this name, calls another agent, and prompts again with the result. Here the name is that of
 /// an unknown tool: its call fails, and the turn continues.
-async fn o07_no_tool_makes_the_gateway_call_other_agents(fixture: &Fixture, ada: &Caller, own: &OwnedSession) {
+async fn o07_no_tool_makes_the_gateway_call_other_agents(
+    fixture: &Fixture,
+    ada: &Caller,
+    own: &OwnedSession,
+) {
     let asked = fixture.model.journal().turns().len();
     let words = format!(
         "scn:tool name=a2a_call args={{\"url\":\"{}\",\"message\":\"ahoy\"}} scn:text text=\"Nobody was called.\" (o07 {})",

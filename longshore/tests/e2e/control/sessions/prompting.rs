@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::client::PATIENCE;
 use crate::control::caller::{Caller, Kind};
-use crate::control::fixture::{OwnedSession, Fixture};
+use crate::control::fixture::{Fixture, OwnedSession};
 use crate::frames::{self, explanation, state_of};
 use crate::model_log;
 use crate::upstream::{self, Agreement};
@@ -158,7 +158,11 @@ async fn sub_agents_are_sent(fixture: &Fixture, ada: &Caller) {
     }
 }
 
-async fn unknown_names_are_refused_before_opencode_sees_them(fixture: &Fixture, ada: &Caller, own: &OwnedSession) {
+async fn unknown_names_are_refused_before_opencode_sees_them(
+    fixture: &Fixture,
+    ada: &Caller,
+    own: &OwnedSession,
+) {
     let before = fixture.content(&own.session).await;
     let words = || text("scn:text n=1 (never)");
     let model = |provider: &str, model: &str| json!({"providerID": provider, "modelID": model});
@@ -289,7 +293,11 @@ async fn command(fixture: &Fixture, ada: &Caller, own: &OwnedSession, request: V
 }
 
 /// OpenCode accepts only the short spelling. (The Python peer sends an object.)
-async fn o03_a_command_accepts_its_model_in_both_spellings(fixture: &Fixture, ada: &Caller, own: &OwnedSession) {
+async fn o03_a_command_accepts_its_model_in_both_spellings(
+    fixture: &Fixture,
+    ada: &Caller,
+    own: &OwnedSession,
+) {
     let version = ada.version.version();
     let small = json!({"providerID": "demo", "modelID": "demo-small"});
     for (number, (name, model, used)) in [
@@ -307,7 +315,11 @@ async fn o03_a_command_accepts_its_model_in_both_spellings(fixture: &Fixture, ad
             request["model"] = model;
         }
         let (reported, task) = command(fixture, ada, own, request.clone()).await;
-        assert_eq!(reported["item"]["parts"][0]["text"], format!("Reviewed {number} on {version}."), "o03 {reported:#}");
+        assert_eq!(
+            reported["item"]["parts"][0]["text"],
+            format!("Reviewed {number} on {version}."),
+            "o03 {reported:#}"
+        );
         assert_eq!(state_of(&task), "COMPLETED", "o03 {task:#}");
         assert_eq!(task["history"][0]["parts"][0]["text"], format!("/review {words}"), "o03 {task:#}");
         let turn = upstream::turn(&fixture.harness.opencode, &format!("Look at this. {words}")).await;
@@ -361,7 +373,11 @@ async fn errors_and_files_of_commands_are_reported(fixture: &Fixture, ada: &Call
     assert!(task.to_string().contains("Land."), "{version}: {task:#}");
 }
 
-async fn unknown_commands_are_refused_before_opencode_sees_them(fixture: &Fixture, ada: &Caller, own: &OwnedSession) {
+async fn unknown_commands_are_refused_before_opencode_sees_them(
+    fixture: &Fixture,
+    ada: &Caller,
+    own: &OwnedSession,
+) {
     let before = fixture.content(&own.session).await;
     let file = json!({"type": "file", "mime": "text/plain", "url": "file:///etc/passwd"});
     for (request, field) in [

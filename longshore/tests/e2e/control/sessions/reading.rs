@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::other_directories;
 use crate::client::{PATIENCE, message};
 use crate::control::caller::Kind;
-use crate::control::fixture::{OwnedSession, Fixture};
+use crate::control::fixture::{Fixture, OwnedSession};
 
 pub(super) const CHILDREN: &str = "opencode.sessions.children";
 const DIFF: &str = "opencode.sessions.diff";
@@ -37,7 +37,7 @@ async fn read_sessions(version: ProtocolVersion) {
     o04_todos_have_an_id(&fixture, &talk).await;
     o05_a_diff_has_its_patch_and_status(&fixture, &talk).await;
     let child = child_sessions_belong_to_the_owner_of_their_root(&fixture).await;
-    let below = elsewhere::o08_a_session_is_read_in_its_own_directory(&fixture).await;
+    let below = other_directories::o08_a_session_is_read_in_its_own_directory(&fixture).await;
     o02_lists_are_limited_and_filtered_as_in_opencode(&fixture, &[&talk.session, &child], &below).await;
     running_turns_are_shown_to_their_owner(&fixture, &talk).await;
     s11_only_a_change_claims_an_unowned_session(&fixture).await;
@@ -69,7 +69,9 @@ async fn the_shell_is_off(fixture: &Fixture) {
 async fn pages_lead_from_the_end_to_the_beginning(fixture: &Fixture) -> OwnedSession {
     let talk = fixture.session("scn:text text=\"  One,\\nwith a tab\\t\" (the first)").await;
     fixture.say(&talk, "scn:reason rn=2 n=2 text=\"Two.\" (the second)").await;
-    fixture.say(&talk, "scn:bash cmd=\"echo ahoy\" pre=\"Before.\" scn:text text=\"Three.\" (the third)").await;
+    fixture
+        .say(&talk, "scn:bash cmd=\"echo ahoy\" pre=\"Before.\" scn:text text=\"Three.\" (the third)")
+        .await;
     let other = fixture.session("scn:text n=1 (somewhere else)").await;
     let (foreign, _) = fixture.last_messages(&other.session).await;
     let upstream = fixture.harness.opencode.messages(&talk.session).await;
@@ -120,7 +122,8 @@ async fn pages_lead_from_the_end_to_the_beginning(fixture: &Fixture) -> OwnedSes
 
 /// OpenCode has no ids for todos any more, so the gateway numbers them.
 async fn o04_todos_have_an_id(fixture: &Fixture, talk: &OwnedSession) {
-    let own = fixture.session("scn:todo items=\"Cast off|Set sail|Make port\" done=1 scn:text n=1 (o04)").await;
+    let own =
+        fixture.session("scn:todo items=\"Cast off|Set sail|Make port\" done=1 scn:text n=1 (o04)").await;
     let upstream = fixture.harness.opencode.get(&format!("/session/{}/todo", own.session)).await;
     let mut expected = upstream.as_array().expect("a list").clone();
     assert_eq!(expected.len(), 3, "{upstream:#}");
@@ -150,7 +153,10 @@ async fn o05_a_diff_has_its_patch_and_status(fixture: &Fixture, talk: &OwnedSess
         for ada in fixture.ada() {
             let reported = ada.result(DIFF, json!({"session_id": own.session, "message_id": user})).await;
             assert_eq!(reported, json!({ "items": upstream }), "o05 {status} {}", ada.version.version());
-            assert!(items(&reported)[0]["patch"].as_str().is_some_and(|patch| patch.contains("@@")), "{reported:#}");
+            assert!(
+                items(&reported)[0]["patch"].as_str().is_some_and(|patch| patch.contains("@@")),
+                "{reported:#}"
+            );
         }
         of_all.extend(upstream.into_iter().map(|mut change| {
             change["message_id"] = user.as_str().into();
@@ -214,7 +220,11 @@ async fn child_sessions_belong_to_the_owner_of_their_root(fixture: &Fixture) -> 
 }
 
 /// OpenCode understands `true` only. (The Python peer sends `True`.)
-async fn o02_lists_are_limited_and_filtered_as_in_opencode(fixture: &Fixture, known: &[&str], below: &OwnedSession) {
+async fn o02_lists_are_limited_and_filtered_as_in_opencode(
+    fixture: &Fixture,
+    known: &[&str],
+    below: &OwnedSession,
+) {
     let bobs = fixture.session_of_bob("scn:text n=1 (of bob)").await;
     let opencode = &fixture.harness.opencode;
     let root = fixture.harness.gateway.workspace().canonicalize().expect("the workspace exists");
@@ -272,7 +282,8 @@ async fn o02_lists_are_limited_and_filtered_as_in_opencode(fixture: &Fixture, kn
         for known in known {
             assert!(ids(items(&reported)).contains(known), "{known} is not in {reported:#}");
         }
-        for position in [json!({ "directory": ships }), json!({"metadata": {"opencode": {"directory": ships}}})]
+        for position in
+            [json!({ "directory": ships }), json!({"metadata": {"opencode": {"directory": ships}}})]
         {
             let reported = ada.result(LIST, position).await;
             assert_eq!(ids(items(&reported)), [below.session.as_str()], "o02: those of another directory");

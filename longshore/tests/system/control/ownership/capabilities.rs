@@ -8,10 +8,19 @@ use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
 use super::answer_every_prompt;
-use crate::control::calls::{requests_since, error_code, error_fact, first_message, assert_forbidden, message_id, session_params, method_named, session_methods, call_ok};
-use crate::control::fixture::{FAY_TOKEN, GIL_TOKEN, Fixture, call, notify, agent_methods, error_reason};
+use crate::control::calls::{
+    assert_forbidden, call_ok, error_code, error_fact, first_message, message_id, method_named,
+    requests_since, session_methods, session_params,
+};
+use crate::control::fixture::{FAY_TOKEN, Fixture, GIL_TOKEN, agent_methods, call, error_reason, notify};
 
-fn assert_lacks_capability(answer: &Answer, version: ProtocolVersion, method: &Method, switch: Switch, credential: &str) {
+fn assert_lacks_capability(
+    answer: &Answer,
+    version: ProtocolVersion,
+    method: &Method,
+    switch: Switch,
+    credential: &str,
+) {
     let about = format!("{} {version:?}: {}", method.name, answer.body);
     assert_eq!((answer.status, error_code(answer)), (200, -32007), "{about}");
     assert_eq!(error_reason(answer, version), "AUTHORIZATION_FORBIDDEN", "{about}");
@@ -103,8 +112,20 @@ async fn the_single_token_of_a_gateway_has_every_capability() {
         for (method, switch) in agent_methods().filter_map(|method| Some((method, method.switch?))) {
             let may = call(&owner, version, method, &json!({"nonsense": 1})).await;
             assert_eq!(error_code(&may), -32602, "{} {}", method.name, may.body);
-            assert_lacks_capability(&call(&plain, version, method, &json!({})).await, version, method, switch, "p-1");
-            assert_lacks_capability(&call(&claims, version, method, &json!({})).await, version, method, switch, "");
+            assert_lacks_capability(
+                &call(&plain, version, method, &json!({})).await,
+                version,
+                method,
+                switch,
+                "p-1",
+            );
+            assert_lacks_capability(
+                &call(&claims, version, method, &json!({})).await,
+                version,
+                method,
+                switch,
+                "",
+            );
         }
         let shell = method_named("opencode.sessions.shell");
         let params = session_params(shell, &session, "msg_1");
@@ -113,6 +134,11 @@ async fn the_single_token_of_a_gateway_has_every_capability() {
         assert_forbidden(&call(&plain, version, get, &look).await, version, &session, "plain");
         call_ok(&claims, version, get, &look).await;
         call_ok(&owner, version, shell, &params).await;
-        assert_forbidden(&call(&claims, version, get, &look).await, version, &session, "after the owner took it");
+        assert_forbidden(
+            &call(&claims, version, get, &look).await,
+            version,
+            &session,
+            "after the owner took it",
+        );
     }
 }

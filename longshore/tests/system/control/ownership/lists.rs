@@ -8,7 +8,10 @@ use longshore_wire::methods::{Effect, Method};
 use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
-use crate::control::calls::{requests_since, client_of_cal, error_code, error_fields, assert_forbidden, session_params, method_named, session_methods, call_ok};
+use crate::control::calls::{
+    assert_forbidden, call_ok, client_of_cal, error_code, error_fields, method_named, requests_since,
+    session_methods, session_params,
+};
 use crate::control::fixture::{Fixture, call};
 
 /// The ids of the listed items.
@@ -115,7 +118,10 @@ async fn a_child_session_belongs_to_the_owner_of_its_root() {
                 let params = session_params(method, session, &message);
                 if matches!(method.key, "prompt_async" | "command") {
                     let refused = call(&fixture.ada, version, method, &params).await;
-                    assert_eq!((error_code(&refused), error_fields(&refused)), (-32602, vec!["session_id".to_owned()]));
+                    assert_eq!(
+                        (error_code(&refused), error_fields(&refused)),
+                        (-32602, vec!["session_id".to_owned()])
+                    );
                 } else {
                     call_ok(&fixture.ada, version, method, &params).await;
                 }

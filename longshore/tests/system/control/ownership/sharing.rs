@@ -7,8 +7,11 @@ use longshore_wire::surface::ProtocolVersion;
 use serde_json::json;
 
 use super::answer_every_prompt;
-use crate::control::calls::{requests_since, first_message, assert_forbidden, message_id, session_params, method_named, session_methods, call_ok};
-use crate::control::fixture::{Settings, Fixture, call};
+use crate::control::calls::{
+    assert_forbidden, call_ok, first_message, message_id, method_named, requests_since, session_methods,
+    session_params,
+};
+use crate::control::fixture::{Fixture, Settings, call};
 
 async fn fixture(session_guard: SessionGuard) -> Fixture {
     let control = ControlRules { session_guard, ..ControlRules::default() };
@@ -61,7 +64,12 @@ async fn shared_reads_let_all_read_and_the_owner_change() {
             assert_eq!(requests_since(&fixture, &mut seen), [""; 0], "{about}");
             // Reads are shared, claiming is not.
             let params = session_params(method, "ses_free", "msg_1");
-            assert_forbidden(&call(&fixture.bob, version, method, &params).await, version, "ses_free", &about);
+            assert_forbidden(
+                &call(&fixture.bob, version, method, &params).await,
+                version,
+                "ses_free",
+                &about,
+            );
             let asked = requests_since(&fixture, &mut seen);
             assert!(asked.iter().all(|entry| entry == "GET /session/ses_free"), "{about}: {asked:?}");
         }
@@ -92,7 +100,8 @@ async fn shared_lets_all_change_and_the_owner_prompt() {
         }
         for method in of_effect(false).filter(|method| is_order(method)) {
             let message = first_message(&fixture, &hers);
-            call_ok(&fixture.ada, version, method, &session_params(method, &hers, message_id(&message))).await;
+            call_ok(&fixture.ada, version, method, &session_params(method, &hers, message_id(&message)))
+                .await;
             fixture.fake.quiet().await;
         }
     }
@@ -104,7 +113,8 @@ async fn shared_lets_all_change_and_the_owner_prompt() {
 async fn where_all_is_shared_the_first_change_claims_an_unowned_session() {
     let fixture = fixture(SessionGuard::Shared).await;
     fixture.session("ses_free");
-    let (unshare, prompt) = (method_named("opencode.sessions.unshare"), method_named("opencode.sessions.prompt_async"));
+    let (unshare, prompt) =
+        (method_named("opencode.sessions.unshare"), method_named("opencode.sessions.prompt_async"));
     let params = json!({"session_id": "ses_free"});
     call_ok(&fixture.eve, ProtocolVersion::V1, unshare, &params).await;
     call_ok(&fixture.bob, ProtocolVersion::V1, unshare, &params).await;

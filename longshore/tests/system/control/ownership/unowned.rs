@@ -6,7 +6,10 @@ use longshore_wire::surface::ProtocolVersion;
 use serde_json::json;
 
 use super::answer_every_prompt;
-use crate::control::calls::{requests_since, client_of_cal, error_code, assert_forbidden, session_params, method_named, session_methods, call_ok};
+use crate::control::calls::{
+    assert_forbidden, call_ok, client_of_cal, error_code, method_named, requests_since, session_methods,
+    session_params,
+};
 use crate::control::fixture::{Fixture, call, error_reason};
 
 /// Adds an unowned session with one message.
@@ -146,7 +149,12 @@ async fn a_native_prompt_claims_its_session_even_when_it_fails() {
         let task = fixture.ada.task(&task).await;
         assert_eq!(task["status"]["state"], "TASK_STATE_FAILED", "{version:?}: {task}");
         call_ok(&fixture.ada, version, get, &json!({"session_id": id})).await;
-        assert_forbidden(&call(&cal, version, get, &json!({"session_id": id})).await, version, &id, "after the task");
+        assert_forbidden(
+            &call(&cal, version, get, &json!({"session_id": id})).await,
+            version,
+            &id,
+            "after the task",
+        );
     }
     fixture.stop().await;
 }

@@ -9,7 +9,7 @@ use longshore_wire::surface::ProtocolVersion;
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::control::calls::{error_code, error_fields, method_named, call_ok};
+use crate::control::calls::{call_ok, error_code, error_fields, method_named};
 use crate::control::fixture::{Fixture, call};
 
 const MARK: &str = "keep.txt";
@@ -117,7 +117,7 @@ async fn refused(client: &RawClient, method: &'static Method, field: &str, value
         let answer = call(client, version, method, &json!({"request": {field: value}})).await;
         assert_eq!(error_code(&answer), -32602, "{about}: {}", answer.body);
         assert_eq!(error_fields(&answer), [format!("request.{field}")], "{about}: {}", answer.body);
-        let arrived = fixture.asked(&mut seen);
+        let arrived = fixture.requests_since(&mut seen);
         assert!(arrived.iter().all(|entry| entry == "GET /experimental/worktree"), "{about}: {arrived:?}");
     }
 }
@@ -127,7 +127,8 @@ async fn only_worktrees_of_opencode_can_be_removed_or_reset() {
     let protected = ProtectedDirectories::prepare().await;
     let fixture = &protected.fixture;
     let create = method_named("opencode.worktrees.create");
-    let made = call_ok(&fixture.ada, ProtocolVersion::V03, create, &json!({"request": {"name": "made"}})).await;
+    let made =
+        call_ok(&fixture.ada, ProtocolVersion::V03, create, &json!({"request": {"name": "made"}})).await;
     let made = PathBuf::from(made.result()["item"]["directory"].as_str().expect("it is somewhere"));
     std::fs::create_dir(made.join("inner")).expect("a directory can be made");
     let mut targets = protected.kept.clone();
@@ -171,7 +172,10 @@ async fn only_worktrees_of_opencode_can_be_removed_or_reset() {
     // Only the created worktree is removed.
     std::fs::write(made.join("README.md"), "changed").expect("a file can be written");
     let by_directory = json!({"request": {"directory": format!("{}/../made/", made.display())}});
-    assert_eq!(call_ok(&fixture.ada, ProtocolVersion::V1, methods[1], &by_directory).await.result()["ok"], true);
+    assert_eq!(
+        call_ok(&fixture.ada, ProtocolVersion::V1, methods[1], &by_directory).await.result()["ok"],
+        true
+    );
     assert_eq!(std::fs::read_to_string(made.join("README.md")).ok().as_deref(), Some("# Harbour\n"));
     protected.check("a reset");
     assert_eq!(
@@ -206,13 +210,13 @@ async fn the_workspace_of_the_gateway_cannot_be_removed() {
             let answer = call(&fixture.ada, version, remove, &json!({"workspace_id": id})).await;
             assert_eq!(error_code(&answer), -32602, "{id}: {}", answer.body);
             assert_eq!(error_fields(&answer), ["workspace_id"], "{id}: {}", answer.body);
-            assert_eq!(fixture.asked(&mut seen), ["GET /experimental/workspace"], "{id}");
+            assert_eq!(fixture.requests_since(&mut seen), ["GET /experimental/workspace"], "{id}");
         }
         for id in ["wrk_other", "wrk..", "wrk", "wrk_root.", "wrk-root", "wrk_ROOT"] {
             fixture.arrived(&mut seen);
             let answer = call_ok(&fixture.ada, version, remove, &json!({"workspace_id": id})).await;
             assert!(answer.result()["item"].is_null(), "{id}: {}", answer.body);
-            assert_eq!(fixture.asked(&mut seen), ["GET /experimental/workspace"], "{id}");
+            assert_eq!(fixture.requests_since(&mut seen), ["GET /experimental/workspace"], "{id}");
         }
     }
     protected.check("workspaces");
