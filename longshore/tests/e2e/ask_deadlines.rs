@@ -1,14 +1,14 @@
-//! Asks that outlive their gateway, that die with their OpenCode, or that nobody answers in time.
+//! Asks that survive their gateway, that end with their OpenCode, or that nobody answers in time.
 
 use longshore_testkit::gateway::{Setup, kill};
 
-use crate::asking::{Answer, Asking, By, interrupt_field, knowing, phase, request_id};
+use crate::asking::{Answer, AskingTask, By, interrupt_field, phase, request_id, with_interrupts};
 use crate::client::{Binding, PATIENCE, message, message_in};
 use crate::frames::{check_log, explanation, state_of, task_id};
 use crate::harness::{Harness, LONGSHORE};
 use crate::upstream::Agreement;
 
-/// A permission, a question, and the permission of a sub-agent, with the answers to them.
+/// A permission, a question, and the permission of a sub-agent, with their answers.
 const ASKS: [(Binding, By, &str, Answer<'static>); 3] = [
     (Binding::JsonRpc, By::Words, "scn:bash cmd=\"touch kept\" scn:text n=2", Answer::Reply("once")),
     (
@@ -25,8 +25,8 @@ const ASKS: [(Binding, By, &str, Answer<'static>); 3] = [
     ),
 ];
 
-/// Tasks that wait for the answers to all of [`ASKS`], and the ids of what they ask.
-async fn ask_all(harness: &mut Harness) -> Vec<(Asking, String)> {
+/// Starts tasks that wait for the answers to all of [`ASKS`]. Returns them with the ids of their asks.
+async fn ask_all(harness: &mut Harness) -> Vec<(AskingTask, String)> {
     let mut waiting = Vec::new();
     for (binding, _, prompt, _) in ASKS {
         harness.client = harness.client.over(binding);
@@ -38,7 +38,7 @@ async fn ask_all(harness: &mut Harness) -> Vec<(Asking, String)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_ask_outlives_a_killed_gateway() {
+async fn an_ask_survives_a_killed_gateway() {
     let (mut harness, _model) = Harness::with_own_model().await;
     let mut waiting = ask_all(&mut harness).await;
     harness.gateway.kill();
@@ -62,9 +62,9 @@ async fn an_ask_outlives_a_killed_gateway() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_ask_dies_with_its_opencode() {
+async fn long_an_ask_ends_with_its_opencode() {
     let (mut harness, _model) = Harness::with_own_model().await;
-    // A gateway that lives notices it at once, one that died as well when it comes back.
+    // A running gateway notices it at once, one that died as well at its restart.
     for gateway_dies in [false, true] {
         let waiting = ask_all(&mut harness).await;
         let old = harness.opencode.pid();
@@ -72,7 +72,7 @@ async fn an_ask_dies_with_its_opencode() {
             harness.gateway.kill();
             kill(old);
             harness.restart().await;
-            assert_ne!(harness.opencode.pid(), old, "nobody started OpenCode again");
+            assert_ne!(harness.opencode.pid(), old, "OpenCode was not restarted");
         } else {
             kill(old);
             harness.until_opencode_is_back(old).await;
@@ -85,14 +85,14 @@ async fn an_ask_dies_with_its_opencode() {
             let task = harness.client.get(&asking.task).await;
             assert_eq!(state_of(&task), "FAILED", "{name}: {task:#}");
             assert!(explanation(&task).contains("OpenCode"), "{name}: it does not say who failed: {task:#}");
-            harness.is_not_found(&name, &asking.task, request, answer).await;
+            harness.assert_ask_not_found(&name, &asking.task, request, answer).await;
 
             let context = task["contextId"].as_str().expect("a task has a context");
             let next = message_in(context, &format!("scn:text n=2 text=\"{}\"", asking.task));
             let next = harness.play_message(&next, Agreement::Whole).await;
             next.ended("COMPLETED", "").has(&[("text", &asking.task)]);
         }
-        harness.nothing_is_asked("OpenCode died").await;
+        harness.assert_no_open_asks("OpenCode died").await;
     }
     for file in ["kept", "errand"] {
         assert!(!harness.gateway.workspace().join(file).exists(), "{file} was made though nobody allowed it");
@@ -100,12 +100,12 @@ async fn an_ask_dies_with_its_opencode() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_ask_that_nobody_answers_is_rejected_at_its_deadline() {
+async fn long_an_unanswered_ask_is_rejected_at_its_deadline() {
     let setup = Setup::demo(LONGSHORE)
         .env("A2A_INTERRUPT_REQUEST_TTL_SECONDS", "1")
         .env("A2A_INTERRUPT_REQUEST_TOMBSTONE_TTL_SECONDS", "5");
     let mut harness = Harness::start(setup).await;
-    // Credentials are waited for as long.
+    // A task waits for credentials equally long.
     let unpaid = "scn:auth body=\"no such key\"";
     let refused = harness.client.send(&message(unpaid)).await;
     assert_eq!(state_of(&refused), "AUTH_REQUIRED", "{refused:#}");
@@ -115,7 +115,7 @@ async fn an_ask_that_nobody_answers_is_rejected_at_its_deadline() {
     let mut expired = Vec::new();
     for ((binding, _, prompt, answer), (state, words)) in ASKS.into_iter().zip(ends) {
         harness.client = harness.client.over(binding);
-        let mut stream = knowing(&harness.client).stream(&message(prompt)).await;
+        let mut stream = with_interrupts(&harness.client).stream(&message(prompt)).await;
         let closed = stream.until("the deadline", |frame| phase(frame) == Some("resolved")).await;
         let closed = closed.last().expect("a frame was found");
         assert_eq!(interrupt_field(closed, "outcome"), "expired", "{prompt}: {:#}", closed.json);
@@ -127,7 +127,7 @@ async fn an_ask_that_nobody_answers_is_rejected_at_its_deadline() {
         expired.push((prompt, answer, task, request));
     }
     for (prompt, answer, task, request) in expired {
-        // The record of it is kept for a while, and nothing tells when that is over.
+        // The gateway remembers an expired ask for a while; nothing shows when that time is over.
         let deadline = tokio::time::Instant::now() + PATIENCE;
         loop {
             let late = harness.answer_by_method(&request, answer).await.expect_err("it is too late");
@@ -137,7 +137,7 @@ async fn an_ask_that_nobody_answers_is_rejected_at_its_deadline() {
             assert_eq!(late.reason(), "INTERRUPT_REQUEST_EXPIRED", "{prompt}: {}", late.body);
             assert!(tokio::time::Instant::now() < deadline, "{prompt}: the record is kept for ever");
         }
-        harness.is_not_found(prompt, &task, &request, answer).await;
+        harness.assert_ask_not_found(prompt, &task, &request, answer).await;
     }
     let refused = refused["id"].as_str().expect("a task has an id");
     harness.finished(unpaid, refused).await.ended("FAILED", "credentials in time");

@@ -1,29 +1,29 @@
-//! Every ask of OpenCode, each answered in every way: what is asked, what is answered, what comes of it.
+//! Every kind of ask of OpenCode, with its answer and its outcome.
 
 use crate::asking::{Answer, By};
 use crate::client::Binding;
 use crate::harness::{Harness, Played};
 use crate::upstream;
 
-/// A turn that asks. `{n}` in its texts is a name that nobody else uses, `{outside}` a directory outside the workspace
-/// with a file `log.txt`, and `{always}` a command that nobody has allowed for always.
+/// A turn that asks. In its texts `{n}` is a unique name, `{outside}` a directory outside the workspace with a file `log.txt`, and
+/// `{always}` a command that has not been allowed permanently yet.
 struct Scenario {
-    /// As the recording of it is called.
+    /// The name of its recording.
     name: &'static str,
     prompt: &'static str,
-    /// What is asked, at once, in which words, and what is answered.
+    /// The words of each ask, and its answer. All asks are open at the same time.
     asks: &'static [(&'static str, Answer<'static>)],
     state: &'static str,
     explanation: &'static str,
     blocks: &'static [(&'static str, &'static str)],
-    /// Words that the result of the call has, and one that it has not.
-    told: &'static [&'static str],
+    /// Words that the result of the call contains, and one that it does not contain.
+    reported: &'static [&'static str],
     not_told: &'static str,
-    /// The file that is there in the end, and what it holds. Without one, there is none of the name `{n}`.
+    /// The file that exists at the end, and its content. `None`: no file `{n}` exists.
     file: Option<(&'static str, &'static str)>,
 }
 
-/// What `scn:text n=2` says.
+/// The text of `scn:text n=2`.
 const TEXT: (&str, &str) = ("text", "anchor  ballast ");
 
 const COMPLETED: Scenario = Scenario {
@@ -33,13 +33,13 @@ const COMPLETED: Scenario = Scenario {
     state: "COMPLETED",
     explanation: "",
     blocks: &[],
-    told: &[],
+    reported: &[],
     not_told: "\0",
     file: None,
 };
 
-/// The rules of the demo's configuration ask before `touch`, `rm`, and writing to a file that is called `guarded…`. The
-/// scenario with `always` is the last: after it nobody is asked about its command.
+/// The configuration of the demo asks before `touch`, `rm`, and writing to a file whose name begins with `guarded`. The scenario
+/// with `always` comes last: afterwards its command is allowed without an ask.
 const SCENARIOS: [Scenario; 11] = [
     Scenario {
         name: "permission_once",
@@ -66,7 +66,7 @@ const SCENARIOS: [Scenario; 11] = [
             Answer::RejectBecause("list the files instead"),
         )],
         blocks: &[("tool:bash", "error"), TEXT],
-        told: &["list the files instead"],
+        reported: &["list the files instead"],
         ..COMPLETED
     },
     Scenario {
@@ -82,7 +82,7 @@ const SCENARIOS: [Scenario; 11] = [
         prompt: "scn:read path=\"{outside}/log.txt\" scn:text n=2",
         asks: &[("asks for permission to work outside its directory", Answer::Reply("once"))],
         blocks: &[("tool:read", "completed"), TEXT],
-        told: &["seen from afar"],
+        reported: &["seen from afar"],
         ..COMPLETED
     },
     Scenario {
@@ -101,7 +101,7 @@ const SCENARIOS: [Scenario; 11] = [
         prompt: "scn:question q=\"Which way, {n}?\" options=\"Left|Right\" scn:text n=2",
         asks: &[("The agent asks: Which way, {n}? (Left, Right)", Answer::Choose(&[&["Right"]]))],
         blocks: &[("tool:question", "completed"), TEXT],
-        told: &["Right"],
+        reported: &["Right"],
         not_told: "Left",
         ..COMPLETED
     },
@@ -113,7 +113,7 @@ const SCENARIOS: [Scenario; 11] = [
             Answer::Choose(&[&["Jib", "Mizzen"], &["none of these today"]]),
         )],
         blocks: &[("tool:question", "completed"), TEXT],
-        told: &["Jib, Mizzen", "none of these today"],
+        reported: &["Jib, Mizzen", "none of these today"],
         not_told: "Main",
         ..COMPLETED
     },
@@ -126,13 +126,13 @@ const SCENARIOS: [Scenario; 11] = [
         blocks: &[("tool:question", "error")],
         ..COMPLETED
     },
-    // Asked for on the only task that the client knows.
+    // The ask appears on the only task that the client knows.
     Scenario {
         name: "task_permission",
         prompt: "scn:task desc=errand prompt=\"scn:bash cmd=\\\"touch {n}\\\" scn:text n=3\" scn:text n=2",
         asks: &[("A sub-agent asks for permission to run: touch {n}", Answer::Reply("once"))],
         blocks: &[("tool:task", "completed"), TEXT],
-        told: &["anchor  ballast buoy ca "],
+        reported: &["anchor  ballast buoy ca "],
         file: Some(("{n}", "")),
         ..COMPLETED
     },
@@ -145,13 +145,29 @@ const SCENARIOS: [Scenario; 11] = [
     },
 ];
 
+/// Each scenario in one of the ways to answer.
 #[tokio::test(flavor = "multi_thread")]
-async fn every_ask_is_answered_over_json_rpc() {
+async fn every_ask_is_answered() {
+    let ways = [
+        (Binding::JsonRpc, By::Method),
+        (Binding::Rest, By::Data),
+        (Binding::JsonRpc, By::Words),
+        (Binding::Rest, By::Method),
+    ];
+    let mut harness = Harness::demo().await;
+    for (scenario, (binding, by)) in SCENARIOS.iter().zip(ways.into_iter().cycle()) {
+        harness.client = harness.client.over(binding);
+        play(&harness, scenario, by, "touch").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn long_every_ask_is_answered_in_every_way_over_json_rpc() {
     play_all(Binding::JsonRpc, [(By::Method, "touch"), (By::Words, "rm -f")]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_ask_is_answered_over_rest() {
+async fn long_every_ask_is_answered_in_every_way_over_rest() {
     play_all(Binding::Rest, [(By::Method, "touch"), (By::Data, "rm -f")]).await;
 }
 
@@ -184,7 +200,7 @@ async fn play(harness: &Harness, scenario: &Scenario, by: By, always: &str) {
     played.ended(scenario.state, scenario.explanation).has(scenario.blocks);
 
     let result = result(&played);
-    for words in scenario.told {
+    for words in scenario.reported {
         assert!(result.contains(words), "{name}: expected {words:?} in {result:?}");
     }
     assert!(!result.contains(scenario.not_told), "{name}: {result:?}");
@@ -196,7 +212,7 @@ async fn play(harness: &Harness, scenario: &Scenario, by: By, always: &str) {
     assert_eq!(found.as_deref(), content, "{name}: the file {file}");
 }
 
-/// What came of the call that asked.
+/// The result of the tool call that asked.
 fn result(played: &Played) -> String {
     let blocks = upstream::blocks_of_task(&played.task);
     let call = blocks.iter().find(|block| block.name.starts_with("tool:"));

@@ -1,4 +1,4 @@
-//! Turns that ask: how a client hears of an ask, and the three ways in which it answers.
+//! Turns that ask, and the three ways in which a client answers.
 
 use longshore_testkit::raw::Frame;
 use serde_json::{Value, json};
@@ -11,23 +11,23 @@ use crate::upstream::Agreement;
 const INTERRUPT: &str = "urn:opencode-a2a:extension:interactive-interrupt:v1";
 const RECOVERY: &str = "urn:opencode-a2a:extension:interrupt-recovery:v1";
 
-/// How an answer is given.
+/// How a client answers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum By {
-    /// The method of the extension.
+    /// By the method of the extension.
     Method,
-    /// A plain message with a text.
+    /// By a plain message with a text.
     Words,
-    /// A plain message with a data part.
+    /// By a plain message with a data part.
     Data,
 }
 
-/// What is answered.
+/// The answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Answer<'a> {
     Reply(&'a str),
     RejectBecause(&'a str),
-    /// For each question what is chosen.
+    /// The choices for each question.
     Choose(&'a [&'a [&'a str]]),
     Dismiss,
 }
@@ -68,7 +68,7 @@ impl Answer<'_> {
         }
     }
 
-    /// What everybody is told of the ask that was answered so.
+    /// The outcome of the ask in the stream.
     fn outcome(self) -> &'static str {
         match self {
             Self::Reply("once" | "always") | Self::Choose(_) => "replied",
@@ -86,29 +86,29 @@ impl Answer<'_> {
 
 /// A task that waits for an answer.
 #[derive(Debug)]
-pub(crate) struct Asking {
+pub(crate) struct AskingTask {
     pub(crate) task: String,
-    /// Where its log stood when it asked.
+    /// The position of its log at the ask.
     cursor: u64,
 }
 
-impl Asking {
-    /// Of a stream that ended, or was left, at an ask. The tool call that asks may be shown once more behind it.
+impl AskingTask {
+    /// From a stream that ended at an ask. The tool call that asks may be repeated after it.
     pub(crate) fn of(frames: &[Frame]) -> Self {
         let last = frames.last().expect("a stream has a frame");
-        let told = frames.iter().rev().find_map(state);
-        assert_eq!(told, Some("INPUT_REQUIRED"), "the stream did not end at an ask: {frames:#?}");
+        let reported = frames.iter().rev().find_map(state);
+        assert_eq!(reported, Some("INPUT_REQUIRED"), "the stream did not end at an ask: {frames:#?}");
         Self { task: task_id(last), cursor: id(last) }
     }
 }
 
 impl Harness {
-    /// Sends a prompt by a client that knows no extension. Its stream closes at the ask.
-    pub(crate) async fn until_asked(&self, message: &Value) -> Asking {
-        Asking::of(&self.client.stream(message).await.rest().await)
+    /// Sends a prompt by a client without extensions. Its stream closes at the ask.
+    pub(crate) async fn until_asked(&self, message: &Value) -> AskingTask {
+        AskingTask::of(&self.client.stream(message).await.rest().await)
     }
 
-    /// The open asks, as a client finds them that knows no task.
+    /// The open asks, as a client without a task id finds them.
     pub(crate) async fn listed(&self) -> Vec<Value> {
         let client = self.client.activating(&[RECOVERY]);
         let mut listed = Vec::new();
@@ -119,7 +119,7 @@ impl Harness {
         listed
     }
 
-    /// The ids of the task's open asks, the oldest first, once there are that many.
+    /// Waits until the task has this many open asks. Returns their ids, the oldest first.
     pub(crate) async fn open_asks(&self, task: &str, count: usize) -> Vec<String> {
         let deadline = tokio::time::Instant::now() + PATIENCE;
         loop {
@@ -136,15 +136,16 @@ impl Harness {
 
     /// Answers by the method of the extension.
     pub(crate) async fn answer_by_method(&self, request: &str, answer: Answer<'_>) -> Result<(), RpcError> {
-        let answered = knowing(&self.client).try_call(answer.method(), answer.params(request)).await?;
+        let answered =
+            with_interrupts(&self.client).try_call(answer.method(), answer.params(request)).await?;
         assert_eq!(answered, json!({"ok": true, "request_id": request}));
         Ok(())
     }
 
-    /// Answers the ask and gives the task when it asks again or has ended.
+    /// Answers the ask, and returns the task when it asks again or has ended.
     pub(crate) async fn answer(
         &self,
-        asking: &mut Asking,
+        asking: &mut AskingTask,
         request: &str,
         by: By,
         answer: Answer<'_>,
@@ -165,7 +166,7 @@ impl Harness {
         }
     }
 
-    /// Plays a turn that asks all this at once, each in these words, and answers the newest first.
+    /// Plays a turn with these asks, all open at the same time, and answers the newest first.
     pub(crate) async fn play_asking(&self, prompt: &str, by: By, asks: &[(&str, Answer<'_>)]) -> Played {
         let task = match by {
             By::Method => self.play_by_method(prompt, asks).await,
@@ -178,9 +179,9 @@ impl Harness {
         played
     }
 
-    /// By a client that knows asks: its stream stays open and says everything that it needs.
+    /// A client with the extension: its stream stays open and has all details.
     async fn play_by_method(&self, prompt: &str, asks: &[(&str, Answer<'_>)]) -> String {
-        let mut stream = knowing(&self.client).stream(&message(prompt)).await;
+        let mut stream = with_interrupts(&self.client).stream(&message(prompt)).await;
         let mut asked = Vec::new();
         while asked.len() < asks.len() {
             let frames = stream.until("an ask", |frame| phase(frame) == Some("asked")).await;
@@ -197,11 +198,11 @@ impl Harness {
             let request = request_id(frame);
             let answered = self.answer_by_method(request, *answer).await;
             answered.unwrap_or_else(|error| panic!("{prompt}: {answer:?} was refused: {}", error.body));
-            let told = stream.until("the end of the ask", |frame| phase(frame) == Some("resolved")).await;
-            let told = told.last().expect("a frame was found");
-            assert_eq!(request_id(told), request, "{prompt}: another ask ended");
-            let outcome = interrupt_field(told, "outcome");
-            assert_eq!(outcome, answer.outcome(), "{prompt}: {:#}", told.json);
+            let reported = stream.until("the end of the ask", |frame| phase(frame) == Some("resolved")).await;
+            let reported = reported.last().expect("a frame was found");
+            assert_eq!(request_id(reported), request, "{prompt}: another ask ended");
+            let outcome = interrupt_field(reported, "outcome");
+            assert_eq!(outcome, answer.outcome(), "{prompt}: {:#}", reported.json);
         }
         let rest = stream.rest().await;
         assert!(
@@ -211,7 +212,7 @@ impl Harness {
         task
     }
 
-    /// By a client that knows no extension: its stream closes at the ask, and its answer brings the rest.
+    /// A client without extensions: its stream closes at the ask, and the message that answers it returns the rest.
     async fn play_by_message(&self, prompt: &str, by: By, asks: &[(&str, Answer<'_>)]) -> String {
         let mut asking = self.until_asked(&message(prompt)).await;
         let requests = self.open_asks(&asking.task, asks.len()).await;
@@ -220,41 +221,48 @@ impl Harness {
             let (request, (words, answer)) = (&requests[open - 1], asks[open - 1]);
             check_ask(prompt, &task, words);
             if open > 1 {
-                self.words_are_unclear(&asking.task, &requests[..open]).await;
+                self.assert_ambiguous_text_refused(&asking.task, &requests[..open]).await;
             }
-            // Words can answer the only ask alone.
+            // A text can answer only a single open ask.
             let by = if open > 1 { By::Data } else { by };
             task = self.answer(&mut asking, request, by, answer).await;
         }
         asking.task
     }
 
-    /// A word alone does not say which ask is meant: it is refused with a list of them.
-    async fn words_are_unclear(&self, task: &str, open: &[String]) {
+    /// A text does not say which of several asks it answers: it is refused with a list of them.
+    async fn assert_ambiguous_text_refused(&self, task: &str, open: &[String]) {
         let unclear = message_on(task, &json!({"text": "once"}));
-        let refused = self.client.try_send(&unclear).await.expect_err("nobody knows which is meant");
+        let refused =
+            self.client.try_send(&unclear).await.expect_err("the text does not say which ask it answers");
         assert!(matches!(refused.code, -32602 | 400), "{}", refused.body);
         for request in open {
             assert!(refused.body.to_string().contains(request), "{request} is not named in {}", refused.body);
         }
     }
 
-    /// The whole log of a task that ends by itself, held against every rule. Nothing is asked any more.
+    /// The checked log of a task that ends by itself. No ask is left open.
     pub(crate) async fn finished(&self, prompt: &str, task: &str) -> Played {
         let frames = self.client.resume(task, 0).await.rest().await;
         let played = self.check(prompt, frames, Agreement::Whole).await;
-        self.nothing_is_asked(prompt).await;
+        self.assert_no_open_asks(prompt).await;
         played
     }
 
-    /// Fails when anybody still asks, here or at OpenCode.
-    pub(crate) async fn nothing_is_asked(&self, name: &str) {
+    /// Fails if an ask is open, in the gateway or in OpenCode.
+    pub(crate) async fn assert_no_open_asks(&self, name: &str) {
         assert_eq!(self.listed().await, Vec::<Value>::new(), "{name}: asks are still listed");
         assert_eq!(self.opencode.asks().await, Vec::<String>::new(), "{name}: OpenCode still asks");
     }
 
-    /// Fails unless an answer to an ask that was closed is refused, whichever way it comes.
-    pub(crate) async fn is_not_found(&self, name: &str, task: &str, request: &str, answer: Answer<'_>) {
+    /// Fails unless an answer to a closed ask is refused, by the method and by a message.
+    pub(crate) async fn assert_ask_not_found(
+        &self,
+        name: &str,
+        task: &str,
+        request: &str,
+        answer: Answer<'_>,
+    ) {
         let late = self.answer_by_method(request, answer).await.expect_err("nothing is asked any more");
         assert_eq!(late.reason(), "INTERRUPT_REQUEST_NOT_FOUND", "{name}: {}", late.body);
         let late = message_on(task, &json!({"data": answer.data(request)}));
@@ -263,17 +271,17 @@ impl Harness {
     }
 }
 
-/// The client, as one that knows asks.
-pub(crate) fn knowing(client: &Client) -> Client {
+/// The client with the extension for asks.
+pub(crate) fn with_interrupts(client: &Client) -> Client {
     client.activating(&[INTERRUPT])
 }
 
-/// What the frame says of an ask, for clients that know asks.
+/// The details of an ask in a frame.
 pub(crate) fn interrupt(frame: &Frame) -> Option<&Value> {
     frame.json.pointer("/statusUpdate/metadata/shared/interrupt")
 }
 
-/// `asked` or `resolved`, of a frame that tells of an ask.
+/// `asked` or `resolved`, if the frame is about an ask.
 pub(crate) fn phase(frame: &Frame) -> Option<&str> {
     interrupt(frame)?["phase"].as_str()
 }
@@ -290,7 +298,7 @@ pub(crate) fn request_id(frame: &Frame) -> &str {
 /// Fails unless the status says in plain words what is asked, and how to answer.
 fn check_ask(name: &str, status: &Value, words: &str) {
     assert_eq!(state_of(status), "INPUT_REQUIRED", "{name}: {status:#}");
-    let told = explanation(status);
-    assert!(told.contains(words), "{name}: expected {words:?} in {told:?}");
-    assert!(told.contains("Answer with a message on this task"), "{name}: {told:?}");
+    let reported = explanation(status);
+    assert!(reported.contains(words), "{name}: expected {words:?} in {reported:?}");
+    assert!(reported.contains("Answer with a message on this task"), "{name}: {reported:?}");
 }

@@ -1,18 +1,18 @@
-//! What goes on around an ask: streams that close and that stay, readers with and without extensions, answers given
-//! elsewhere, and turns that are stopped while they ask.
+//! Streams at an ask, readers with and without extensions, answers that are given at OpenCode itself, and turns that are stopped
+//! while they ask.
 
 use longshore_testkit::raw::Frame;
 use serde_json::{Value, json};
 
-use crate::asking::{Answer, Asking, By, interrupt_field, knowing, phase, request_id};
+use crate::asking::{Answer, AskingTask, By, interrupt_field, phase, request_id, with_interrupts};
 use crate::client::{Binding, message, message_in, message_on};
 use crate::frames::{check_log, context_id, explanation, state, state_of, task_id};
-use crate::harness::{Harness, wait_until_idle};
+use crate::harness::{Harness, scenario, wait_until_idle};
 use crate::upstream::{self, Agreement};
 
 const BINDINGS: [Binding; 2] = [Binding::JsonRpc, Binding::Rest];
 
-/// Everything that shows a reader more of a task.
+/// The extensions that add metadata to a task.
 const EXTENSIONS: [&str; 4] = [
     "urn:opencode-a2a:extension:session-binding:v1",
     "urn:opencode-a2a:extension:model-selection:v1",
@@ -20,13 +20,31 @@ const EXTENSIONS: [&str; 4] = [
     "urn:opencode-a2a:extension:interactive-interrupt:v1",
 ];
 
+/// One binding each; the `long_` tests have the other combinations.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_ask_holds_its_turn_until_somebody_answers() {
+async fn asks_hold_their_turn_until_they_are_answered_and_end_with_it() {
     let mut harness = Harness::demo().await;
-    for binding in BINDINGS {
+    scenario("held turns", an_ask_holds_its_turn_until_it_is_answered(&mut harness, &[Binding::JsonRpc]))
+        .await;
+    scenario("extensions", readers_with_and_without_extensions_get_the_same_events(&harness)).await;
+    scenario("answers at OpenCode", an_answer_at_opencode_itself_is_noticed(&harness)).await;
+    harness.client = harness.client.over(Binding::Rest);
+    for (number, by) in [StoppedBy::Client, StoppedBy::OpenCode, StoppedBy::Client].into_iter().enumerate() {
+        stop_while_asking(&harness, Binding::Rest, by, number).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn long_an_ask_holds_its_turn_in_both_bindings() {
+    let mut harness = Harness::demo().await;
+    an_ask_holds_its_turn_until_it_is_answered(&mut harness, &BINDINGS).await;
+}
+
+async fn an_ask_holds_its_turn_until_it_is_answered(harness: &mut Harness, bindings: &[Binding]) {
+    for &binding in bindings {
         harness.client = harness.client.over(binding);
 
-        // A blocking send returns at the ask, and the answer to it at the end.
+        // A blocking send returns at the ask, and the message that answers it returns at the end.
         let prompt = format!("scn:bash cmd=\"touch blocked-{binding:?}\" scn:text n=1");
         let asked = harness.client.send(&message(&prompt)).await;
         assert_eq!(state_of(&asked), "INPUT_REQUIRED", "{asked:#}");
@@ -38,7 +56,7 @@ async fn an_ask_holds_its_turn_until_somebody_answers() {
         let late = late.expect_err("the task is over");
         assert_eq!(late.reason(), "UNSUPPORTED_OPERATION", "{}", late.body);
 
-        // A subscription stays open, whoever reads it.
+        // A subscription stays open, with or without extensions.
         let prompt = format!("scn:bash cmd=\"touch streamed-{binding:?}\" scn:text n=1");
         let mut asking = harness.until_asked(&message(&prompt)).await;
         let subscribed = harness.client.subscribe(&asking.task).await;
@@ -48,7 +66,7 @@ async fn an_ask_holds_its_turn_until_somebody_answers() {
         assert_eq!(subscribed.last().and_then(state), Some("COMPLETED"), "{subscribed:#?}");
         harness.finished(&prompt, &asking.task).await.ended("COMPLETED", "");
 
-        // Of two asks, one that is refused takes the other with it.
+        // The rejection of one of two asks ends the other as well.
         let prompt = format!("scn:pair a=\"rm -f one-{binding:?}\" b=\"rm -f two\" scn:text n=1");
         let mut asking = harness.until_asked(&message(&prompt)).await;
         let requests = harness.open_asks(&asking.task, 2).await;
@@ -58,10 +76,8 @@ async fn an_ask_holds_its_turn_until_somebody_answers() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn readers_with_and_without_extensions_get_the_same_events() {
-    let harness = Harness::demo().await;
-    // All that the metadata tells of: thoughts, steps, asks of the agent and of a sub-agent, tool calls, usage.
+async fn readers_with_and_without_extensions_get_the_same_events(harness: &Harness) {
+    // Everything that appears in metadata: reasoning, steps, asks of the agent and of a sub-agent, tool calls, usage.
     let prompt = "scn:question q=\"Ready?\" options=\"Yes|No\" \
                   scn:task desc=errand prompt=\"scn:bash cmd=\\\"touch read\\\" scn:text n=1\" \
                   scn:todo scn:reason rn=2 n=2 text=\"all said\"";
@@ -82,10 +98,10 @@ async fn readers_with_and_without_extensions_get_the_same_events() {
     with.extend(first.rest().await);
     check_log(prompt, &with);
 
-    let told: Value = with.iter().map(|frame| frame.json.clone()).collect();
-    let told = told.to_string();
+    let reported: Value = with.iter().map(|frame| frame.json.clone()).collect();
+    let reported = reported.to_string();
     for note in ["stream", "session", "progress", "interrupt", "usage"] {
-        assert!(told.contains(&format!("\"{note}\":{{")), "no shared.{note} in {told}");
+        assert!(reported.contains(&format!("\"{note}\":{{")), "no shared.{note} in {reported}");
     }
     let without: Vec<Frame> =
         with.iter().map(|frame| Frame { json: without_shared(&frame.json), ..frame.clone() }).collect();
@@ -97,7 +113,7 @@ async fn readers_with_and_without_extensions_get_the_same_events() {
             assert_eq!(frame.id, expected.id, "{binding:?} {extended}");
             assert_eq!(frame.json, expected.json, "{binding:?} {extended}: event {:?}", frame.id);
         }
-        // The same of the task as it is stored.
+        // The same holds for the stored task.
         let client = harness.client.over(binding);
         let stored = client.activating(&EXTENSIONS).get(&task).await;
         assert_ne!(stored, without_shared(&stored), "{binding:?}: nothing is shown to those who ask for it");
@@ -106,9 +122,7 @@ async fn readers_with_and_without_extensions_get_the_same_events() {
     harness.finished(prompt, &task).await.ended("COMPLETED", "");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn an_ask_that_is_answered_at_opencode_itself_is_noticed() {
-    let harness = Harness::demo().await;
+async fn an_answer_at_opencode_itself_is_noticed(harness: &Harness) {
     for (prompt, kind, reply, outcome) in [
         (
             "scn:bash cmd=\"touch elsewhere\" scn:text n=1",
@@ -130,54 +144,57 @@ async fn an_ask_that_is_answered_at_opencode_itself_is_noticed() {
         ),
     ] {
         let asking = harness.until_asked(&message(prompt)).await;
-        let subscribed = knowing(&harness.client).subscribe(&asking.task).await;
+        let subscribed = with_interrupts(&harness.client).subscribe(&asking.task).await;
         let request = harness.open_asks(&asking.task, 1).await.remove(0);
         assert_eq!(harness.opencode.asks().await, [request.as_str()]);
         harness.opencode.post_json(&format!("/{kind}/{request}/reply"), &reply).await;
         let frames = subscribed.rest().await;
-        let told = frames.iter().find(|frame| phase(frame) == Some("resolved"));
-        let told = told.unwrap_or_else(|| panic!("{prompt}: nobody was told of the answer: {frames:#?}"));
-        assert_eq!((request_id(told), interrupt_field(told, "outcome")), (request.as_str(), outcome));
+        let reported = frames.iter().find(|frame| phase(frame) == Some("resolved"));
+        let reported =
+            reported.unwrap_or_else(|| panic!("{prompt}: no frame reports the answer: {frames:#?}"));
+        assert_eq!((request_id(reported), interrupt_field(reported, "outcome")), (request.as_str(), outcome));
         harness.finished(prompt, &asking.task).await.ended("COMPLETED", "");
     }
 }
 
-/// Who stops a turn.
+/// Who stops the turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum StoppedBy {
     Client,
     OpenCode,
 }
 
+/// The asks of a tool, of a question and of a sub-agent, and their answers.
+const ASKS: [(&str, Answer<'static>); 3] = [
+    ("scn:bash cmd=\"touch {n}\" scn:text n=1", Answer::Reply("once")),
+    ("scn:question q=\"Shall I, {n}?\" options=\"Yes|No\" scn:text n=1", Answer::Choose(&[&["Yes"]])),
+    (
+        "scn:task desc=errand prompt=\"scn:bash cmd=\\\"touch {n}\\\" scn:text n=1\" scn:text n=1",
+        Answer::Reply("once"),
+    ),
+];
+
 #[tokio::test(flavor = "multi_thread")]
-async fn an_ask_ends_with_its_turn() {
+async fn long_every_ask_ends_with_its_turn_in_both_bindings() {
     let mut harness = Harness::demo().await;
-    let asks = [
-        ("scn:bash cmd=\"touch {n}\" scn:text n=1", Answer::Reply("once")),
-        ("scn:question q=\"Shall I, {n}?\" options=\"Yes|No\" scn:text n=1", Answer::Choose(&[&["Yes"]])),
-        (
-            "scn:task desc=errand prompt=\"scn:bash cmd=\\\"touch {n}\\\" scn:text n=1\" scn:text n=1",
-            Answer::Reply("once"),
-        ),
-    ];
     for binding in BINDINGS {
         harness.client = harness.client.over(binding);
         for by in [StoppedBy::Client, StoppedBy::OpenCode] {
-            for (place, (prompt, answer)) in asks.into_iter().enumerate() {
-                let name = format!("{binding:?}-{by:?}-{place}");
-                stop_while_asking(&harness, &name, &prompt.replace("{n}", &name), by, answer).await;
-                let made = harness.gateway.workspace().join(&name);
-                assert!(!made.exists(), "{name}: a command ran that nobody allowed");
+            for number in 0..ASKS.len() {
+                stop_while_asking(&harness, binding, by, number).await;
             }
         }
     }
 }
 
-/// A turn that is stopped while it asks: nothing is asked any more, and the conversation can go on.
-async fn stop_while_asking(harness: &Harness, name: &str, prompt: &str, by: StoppedBy, answer: Answer<'_>) {
+/// Stops the turn of the ask of this number: the ask ends with it, and the next message of the context works.
+async fn stop_while_asking(harness: &Harness, binding: Binding, by: StoppedBy, number: usize) {
+    let (prompt, answer) = ASKS[number];
+    let name = &format!("{binding:?}-{by:?}-{number}");
+    let prompt = &prompt.replace("{n}", name);
     let frames = harness.client.stream(&message(prompt)).await.rest().await;
-    let asking = Asking::of(&frames);
-    let subscribed = knowing(&harness.client).subscribe(&asking.task).await;
+    let asking = AskingTask::of(&frames);
+    let subscribed = with_interrupts(&harness.client).subscribe(&asking.task).await;
     let request = harness.open_asks(&asking.task, 1).await.remove(0);
     let session = upstream::turn(&harness.opencode, prompt).await.session;
     match by {
@@ -190,37 +207,39 @@ async fn stop_while_asking(harness: &Harness, name: &str, prompt: &str, by: Stop
             harness.opencode.post(&format!("/session/{session}/abort")).await;
         }
     }
-    let told = subscribed.rest().await;
+    let reported = subscribed.rest().await;
     let (end, words) = match by {
         StoppedBy::Client => ("CANCELED", ""),
         StoppedBy::OpenCode => end_at_opencode(harness, prompt).await,
     };
-    assert_eq!(told.last().and_then(state), Some(end), "{name}: {told:#?}");
+    assert_eq!(reported.last().and_then(state), Some(end), "{name}: {reported:#?}");
     if by == StoppedBy::OpenCode {
-        let closed = told.iter().find(|frame| phase(frame) == Some("resolved"));
-        let closed = closed.unwrap_or_else(|| panic!("{name}: nobody was told of the ask's end: {told:#?}"));
+        let closed = reported.iter().find(|frame| phase(frame) == Some("resolved"));
+        let closed =
+            closed.unwrap_or_else(|| panic!("{name}: no frame reports the end of the ask: {reported:#?}"));
         assert_eq!((request_id(closed), interrupt_field(closed, "outcome")), (request.as_str(), "dropped"));
     }
 
-    // What is left says nothing of an ask, and answers come too late.
+    // The task does not mention the ask any more, and answers come too late.
     let log = harness.client.resume(&asking.task, 0).await.rest().await;
     check_log(name, &log);
-    let task = knowing(&harness.client).get(&asking.task).await;
+    let task = with_interrupts(&harness.client).get(&asking.task).await;
     assert_eq!(explanation(&task), words, "{name}: a task that is over asks for nothing");
     assert_eq!(task.pointer("/metadata/shared/interrupt"), None, "{name}: {task:#}");
     assert_eq!(harness.listed().await, Vec::<Value>::new(), "{name}: asks are still listed");
-    harness.is_not_found(name, &asking.task, &request, answer).await;
+    harness.assert_ask_not_found(name, &asking.task, &request, answer).await;
 
     let next = message_in(&context_id(&frames[0]), &format!("scn:text n=1 text=\"after {name}\""));
     let next = harness.play_message(&next, Agreement::Whole).await;
     next.ended("COMPLETED", "");
     assert_eq!(next.turn.session, session, "{name}: the conversation went to another session");
     wait_until_idle(harness, &session).await;
-    harness.nothing_is_asked(name).await;
+    harness.assert_no_open_asks(name).await;
+    assert!(!harness.gateway.workspace().join(name).exists(), "{name}: a command ran that nobody allowed");
 }
 
-/// What became of a turn that was stopped there. When a sub-agent asks, OpenCode sometimes stops that one alone, in one of
-/// twelve tries without a gateway, and the turn goes on.
+/// How a turn ended that was stopped in OpenCode. When a sub-agent asks, OpenCode sometimes stops only the sub-agent, and the turn
+/// continues (in one of twelve tries without a gateway).
 async fn end_at_opencode(harness: &Harness, prompt: &str) -> (&'static str, &'static str) {
     let turn = upstream::settled_turn(&harness.opencode, prompt).await;
     let newest = turn.answers.last().expect("a turn that asks has an answer");
@@ -234,7 +253,7 @@ async fn end_at_opencode(harness: &Harness, prompt: &str) -> (&'static str, &'st
     }
 }
 
-/// The JSON as somebody gets it who activated no extension.
+/// The JSON that a client without extensions gets.
 fn without_shared(json: &Value) -> Value {
     match json {
         Value::Array(items) => items.iter().map(without_shared).collect(),
@@ -243,7 +262,7 @@ fn without_shared(json: &Value) -> Value {
             .filter_map(|(name, value)| {
                 let mut value = without_shared(value);
                 if name == "metadata" && value.as_object_mut()?.remove("shared").is_some() {
-                    // Metadata of which nothing is left is left out.
+                    // Empty metadata is left out.
                     value.as_object().filter(|left| !left.is_empty())?;
                 }
                 Some((name.clone(), value))

@@ -1,4 +1,4 @@
-//! Replies that break off, and turns that somebody stops.
+//! Replies that break off, and turns that a client or OpenCode stops.
 
 use serde_json::Value;
 
@@ -7,11 +7,8 @@ use crate::frames::{artifact, context_id, nth_text, runs_a_tool, state_of, task_
 use crate::harness::{Harness, Played, context, wait_until_idle};
 use crate::upstream::{self, Agreement};
 
-#[tokio::test(flavor = "multi_thread")]
-async fn broken_replies_are_withdrawn_or_fail_the_task() {
-    let harness = Harness::demo().await;
-
-    // The reply breaks off in the middle of its text, and OpenCode asks again: what was said first does not count.
+pub(crate) async fn broken_replies_are_withdrawn_or_fail_the_task(harness: &Harness) {
+    // The reply breaks off in the middle of its text, and OpenCode asks the model again: the first text is withdrawn.
     for prompt in ["scn:cut mode=fin after=6 delay=60 times=1", "scn:cut mode=rst after=6 delay=60 times=1"] {
         let played = harness.play(prompt).await;
         played.ended("COMPLETED", "").has(&[("text", "This attempt went well.")]);
@@ -20,26 +17,23 @@ async fn broken_replies_are_withdrawn_or_fail_the_task() {
         assert_withdrawn(&played);
     }
 
-    // A reply that ends in good order but without a finish reason makes OpenCode ask for ever.
+    // After a reply without a finish reason OpenCode asks the model again and again.
     let runaway = harness.play_stopped("scn:cut mode=noend after=2").await;
     runaway.ended("FAILED", "without a finish reason");
-    wait_until_idle(&harness, &runaway.turn.session).await;
+    wait_until_idle(harness, &runaway.turn.session).await;
     let next = harness.play_message(&message_in(&context(&runaway), "scn:text n=1"), Agreement::Whole).await;
     next.ended("COMPLETED", "");
     assert_eq!(next.turn.session, runaway.turn.session, "the conversation went to another session");
 
-    // An error object in the stream, of a kind that OpenCode does not try again.
+    // An error object in the stream that OpenCode does not retry.
     let broken = harness
         .play("scn:sseerror after=2 etype=invalid_request_error code=bad_request body=\"no such thing\"")
         .await;
     assert_eq!(state_of(&broken.task), "FAILED", "{:#}", broken.task);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn turns_that_are_stopped_end_canceled() {
-    let harness = Harness::demo().await;
-
-    // By the client that sent it.
+pub(crate) async fn turns_that_are_stopped_end_canceled(harness: &Harness) {
+    // Stopped by the client that sent the message.
     let prompt = "scn:forever delay=15 size=9";
     let mut stream = harness.client.stream(&message(prompt)).await;
     let mut frames = stream.until("ten texts", nth_text(10)).await;
@@ -52,16 +46,16 @@ async fn turns_that_are_stopped_end_canceled() {
         played.ended("CANCELED", "");
         let again = harness.client.cancel(&task).await.expect_err("a canceled task cannot be canceled");
         assert_eq!(again.code, -32002, "{}", again.body);
-        // The same conversation goes on in the same session, once it is quiet.
+        // The next message of the context goes to the same session, once the session is idle.
         let next =
             harness.play_message(&message_in(&context(&played), "scn:text n=2"), Agreement::Whole).await;
         next.ended("COMPLETED", "");
         assert_eq!(next.turn.session, played.turn.session, "the conversation went to another session");
         played.turn.session
     };
-    wait_until_idle(&harness, &session).await;
+    wait_until_idle(harness, &session).await;
 
-    // While a tool runs.
+    // Stopped while a tool runs.
     let prompt = "scn:bash cmd=\"sleep 120\" scn:text n=1";
     let mut stream = harness.client.stream(&message(prompt)).await;
     let mut frames = stream.until("the command runs", runs_a_tool).await;
@@ -69,7 +63,7 @@ async fn turns_that_are_stopped_end_canceled() {
     frames.extend(stream.rest().await);
     harness.check(prompt, frames, Agreement::Stopped).await.ended("CANCELED", "");
 
-    // By somebody else, at OpenCode itself.
+    // Stopped by another client of OpenCode.
     let prompt = "scn:forever delay=15 size=11";
     let mut stream = harness.client.stream(&message(prompt)).await;
     let mut frames = stream.until("ten texts", nth_text(10)).await;
@@ -79,7 +73,7 @@ async fn turns_that_are_stopped_end_canceled() {
     frames.extend(stream.rest().await);
     harness.check(prompt, frames, Agreement::Whole).await.ended("CANCELED", "at OpenCode itself");
 
-    // While it waits for its turn: nothing of it ever reaches OpenCode.
+    // Stopped while it waits for its turn: OpenCode never sees the message.
     let mut first = harness.client.stream(&message("scn:forever delay=15 size=13")).await;
     let begun = first.until("the first text", nth_text(1)).await;
     let waiting = harness.client.submit(&message_in(&context_id(&begun[0]), "scn:text n=13")).await;
@@ -92,7 +86,7 @@ async fn turns_that_are_stopped_end_canceled() {
     assert!(reached.is_empty(), "a task that was canceled in the queue was prompted: {reached:#?}");
 }
 
-/// The ids of the text blocks that anything was ever said in.
+/// The ids of the text blocks that had any text.
 fn texts_seen(played: &Played) -> Vec<String> {
     let mut seen: Vec<String> = Vec::new();
     for frame in played.frames.iter().filter(|frame| text(frame).is_some()) {
@@ -104,7 +98,7 @@ fn texts_seen(played: &Played) -> Vec<String> {
     seen
 }
 
-/// The block that broke off was emptied by one update that replaces it, before the task ended.
+/// Fails unless one update emptied the broken block before the task ended.
 fn assert_withdrawn(played: &Played) {
     let withdrawals = played.frames.iter().filter(|frame| {
         let update = &frame.json["artifactUpdate"];

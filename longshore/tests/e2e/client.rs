@@ -1,4 +1,4 @@
-//! An A2A 1.0 client over either binding that fails in plain words instead of hanging.
+//! An A2A 1.0 client for both bindings. Its timeouts fail with a description.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-/// No frame and no answer takes longer, not even the first turn of an OpenCode that has just been started.
+/// No frame and no answer takes longer, not even in the first turn of a new OpenCode.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(45);
 
 #[derive(Clone, Debug)]
@@ -20,14 +20,14 @@ pub(crate) struct Client {
     token: String,
 }
 
-/// What the operations of A2A go over. Methods of extensions are JSON-RPC's alone.
+/// The binding of A2A operations. Methods of extensions exist in JSON-RPC only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Binding {
     JsonRpc,
     Rest,
 }
 
-/// An error as the binding carries it: with JSON-RPC's code, or the status of HTTP.
+/// An error with the code of JSON-RPC, or the status of HTTP.
 #[derive(Debug)]
 pub(crate) struct RpcError {
     pub(crate) code: i64,
@@ -35,28 +35,28 @@ pub(crate) struct RpcError {
 }
 
 impl RpcError {
-    /// The word that programs tell errors apart by.
+    /// The reason of the error.
     pub(crate) fn reason(&self) -> &str {
         let details = self.body.get("data").or_else(|| self.body.get("details"));
         details.and_then(|details| details[0]["reason"].as_str()).unwrap_or_default()
     }
 }
 
-/// A user message with an id of its own.
+/// A user message with a new id.
 pub(crate) fn message(text: &str) -> Value {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     let id = format!("message-{}", NEXT.fetch_add(1, Ordering::Relaxed));
     json!({"messageId": id, "role": "ROLE_USER", "parts": [{"text": text}]})
 }
 
-/// The same in a conversation that exists.
+/// The same in an existing context.
 pub(crate) fn message_in(context: &str, text: &str) -> Value {
     let mut message = message(text);
     message["contextId"] = context.into();
     message
 }
 
-/// A message on a task that exists.
+/// A message on an existing task.
 pub(crate) fn message_on(task: &str, part: &Value) -> Value {
     let mut message = message("");
     message["taskId"] = task.into();
@@ -86,7 +86,7 @@ impl Client {
         Self { raw: self.raw.activating(extensions), ..self.clone() }
     }
 
-    /// Calls a method and gives its result.
+    /// Calls a method and returns its result.
     pub(crate) async fn call(&self, method: &str, params: Value) -> Value {
         match self.try_call(method, params).await {
             Ok(result) => result,
@@ -122,7 +122,7 @@ impl Client {
         answer.map(|mut answer| answer["task"].take())
     }
 
-    /// Sends the message and comes back as soon as the task exists.
+    /// Sends the message and returns as soon as the task exists.
     pub(crate) async fn submit(&self, message: &Value) -> Value {
         let params = json!({"message": message, "configuration": {"returnImmediately": true}});
         self.call("SendMessage", params).await["task"].take()
@@ -156,7 +156,7 @@ impl Client {
         self.follow(task, Some(after)).await
     }
 
-    /// The task as it is, then its further events.
+    /// The current task, then its further events.
     pub(crate) async fn subscribe(&self, task: &str) -> Stream {
         self.follow(task, None).await
     }
@@ -168,7 +168,7 @@ impl Client {
         }
     }
 
-    /// Asks for the whole log and never reads a byte of it. It stays unread until the socket is dropped.
+    /// Requests the whole log and never reads it. It stays unread until the socket is dropped.
     pub(crate) async fn stall(&self, task: &str) -> TcpStream {
         let call = json!({"jsonrpc": "2.0", "id": 1, "method": "SubscribeToTask", "params": {"id": task}})
             .to_string();
@@ -206,7 +206,7 @@ impl Client {
     }
 }
 
-/// A stream that is being read. Dropping it cuts the connection.
+/// A stream. Dropping it cuts the connection.
 #[derive(Debug)]
 pub(crate) struct Stream(Frames);
 
@@ -216,7 +216,7 @@ impl Stream {
         within("a frame", self.0.next()).await
     }
 
-    /// Every frame up to the end.
+    /// All frames up to the end.
     pub(crate) async fn rest(mut self) -> Vec<Frame> {
         let mut frames = Vec::new();
         while let Some(frame) = self.next().await {
@@ -225,7 +225,7 @@ impl Stream {
         frames
     }
 
-    /// Frames until one of them is wanted, with that one.
+    /// The frames up to and including the wanted one.
     pub(crate) async fn until(&mut self, what: &str, mut wanted: impl FnMut(&Frame) -> bool) -> Vec<Frame> {
         let mut frames = Vec::new();
         while let Some(frame) = self.next().await {
@@ -238,13 +238,13 @@ impl Stream {
         panic!("the stream ended before {what}: {frames:#?}");
     }
 
-    /// What came whole within the first `bytes` bytes. Then the connection is cut.
+    /// The complete frames within the first `bytes` bytes. Then the connection is cut.
     pub(crate) async fn cut_after(self, bytes: usize) -> Vec<Frame> {
         Self(self.0.cut_after(bytes)).rest().await
     }
 }
 
-/// Fails in plain words instead of hanging.
+/// Fails with a description instead of hanging.
 pub(crate) async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
     let done = tokio::time::timeout(PATIENCE, work).await;
     done.unwrap_or_else(|_| panic!("expected within {PATIENCE:?}: {what}"))

@@ -1,8 +1,8 @@
-//! The methods of OpenCode's own surface, on both lines, against the real OpenCode.
+//! The `opencode.*` methods against the real OpenCode: one test for each family of methods. What does not depend on the real
+//! OpenCode (both versions, every error, every parameter) is tested on the fake, in `control` of the `system` binary.
 
-mod adopted;
 mod caller;
-mod failures;
-mod places;
+mod external_turns;
+mod fixture;
+mod resources;
 mod sessions;
-mod stage;

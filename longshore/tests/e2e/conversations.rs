@@ -1,22 +1,16 @@
-//! Several conversations at once, several messages in one, and the same message more than once.
+//! Several contexts at once, several messages in one context, and the same message more than once.
 
-use longshore_testkit::gateway::Setup;
 use serde_json::json;
 
 use crate::client::{Client, message, message_in};
 use crate::frames::{context_id, nth_text, state, state_of, task_id};
-use crate::harness::{Harness, LONGSHORE};
+use crate::harness::Harness;
 use crate::model_log;
 use crate::upstream::{self, Agreement};
 
-const OTHER_TOKEN: &str = "another-token-for-tests-0123456789";
-
-#[tokio::test(flavor = "multi_thread")]
-async fn conversations_run_side_by_side_and_messages_of_one_in_order() {
-    let harness = Harness::demo().await;
-
-    // Two contexts: the second ends while the first still talks.
-    let mut slow = harness.client.stream(&message("scn:text n=40 delay=60 size=10")).await;
+pub(crate) async fn contexts_run_side_by_side_and_messages_of_one_context_in_order(harness: &Harness) {
+    // Two contexts: the second ends while the first still runs.
+    let mut slow = harness.client.stream(&message("scn:text n=60 delay=80 size=10")).await;
     let mut frames = slow.until("the first text", nth_text(1)).await;
     let quick = harness.play("scn:text n=2 size=11").await;
     quick.ended("COMPLETED", "");
@@ -26,11 +20,11 @@ async fn conversations_run_side_by_side_and_messages_of_one_in_order() {
         "the first did not go on"
     );
     frames.extend(slow.rest().await);
-    let slow = harness.check("scn:text n=40 delay=60 size=10", frames, Agreement::Whole).await;
+    let slow = harness.check("scn:text n=60 delay=80 size=10", frames, Agreement::Whole).await;
     slow.ended("COMPLETED", "");
     assert_ne!(slow.turn.session, quick.turn.session, "two contexts in one session");
 
-    // Three messages in one context: each waits for the one before, and the model sees what was said before.
+    // Three messages in one context: each waits for the one before, and the model sees the earlier messages.
     let prompts = ["scn:text n=30 delay=40 size=12", "scn:text n=3 size=12", "scn:text n=4 size=12"];
     let mut first = harness.client.stream(&message(prompts[0])).await;
     let mut frames = first.until("the first text", nth_text(1)).await;
@@ -61,7 +55,7 @@ async fn conversations_run_side_by_side_and_messages_of_one_in_order() {
             asked[0]
         );
     }
-    // None began before the one before it had ended.
+    // No task started before the one before it had ended.
     for pair in played.windows(2) {
         let ended = pair[0].task["status"]["timestamp"].as_str().unwrap();
         let began = pair[1].frames.iter().find(|frame| state(frame) == Some("WORKING"));
@@ -74,11 +68,8 @@ async fn conversations_run_side_by_side_and_messages_of_one_in_order() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_same_message_makes_one_task_and_one_prompt() {
-    let credentials = json!([{"scheme": "bearer", "token": OTHER_TOKEN, "principal": "bob"}]);
-    let setup = Setup::demo(LONGSHORE).env("A2A_STATIC_AUTH_CREDENTIALS", credentials.to_string());
-    let harness = Harness::start(setup).await;
+/// The gateway must have no task yet. `bob` is another principal.
+pub(crate) async fn the_same_message_makes_one_task_and_one_prompt(harness: &Harness, bob: &Client) {
     let client = &harness.client;
 
     let prompt = "scn:text n=20 delay=30";
@@ -99,21 +90,20 @@ async fn the_same_message_makes_one_task_and_one_prompt() {
     let listed = client.call("ListTasks", json!({})).await;
     assert_eq!(listed["totalSize"], 1, "{listed:#}");
 
-    // Somebody else's message of the same id and words is another one, and the first is hidden from them.
-    let bob = Client::with_token(&harness.gateway, OTHER_TOKEN);
+    // The same id and text of another principal is another message, and the first task is hidden from that principal.
     let id = first["id"].as_str().unwrap();
     for error in [
         bob.try_call("GetTask", json!({ "id": id })).await,
         bob.cancel(id).await,
         bob.try_call("SendMessage", json!({"message": {"messageId": "x", "role": "ROLE_USER", "taskId": id, "parts": [{"text": "hi"}]}})).await,
     ] {
-        let error = error.expect_err("a task of somebody else was shown");
+        let error = error.expect_err("a task of another principal was shown");
         assert_eq!(error.code, -32001, "{}", error.body);
     }
     let mut theirs = same.clone();
     theirs["contextId"] = first["contextId"].clone();
     let theirs = bob.send(&theirs).await;
-    assert_ne!(theirs["id"], first["id"], "somebody else was given the task");
+    assert_ne!(theirs["id"], first["id"], "another principal got the task");
     let sessions: Vec<String> =
         upstream::turns(&harness.opencode, prompt).await.into_iter().map(|turn| turn.session).collect();
     assert_eq!(sessions.len(), 2, "expected a prompt for each of the two");

@@ -1,4 +1,4 @@
-//! OpenCode or the gateway dies in the middle of a turn.
+//! OpenCode or the gateway dies during a turn.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::harness::{Harness, context};
 use crate::upstream::{self, Agreement};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_opencode_fails_the_turn_truthfully_and_comes_back() {
+async fn a_killed_opencode_fails_the_turn_and_is_restarted() {
     let mut harness = Harness::demo().await;
     let before = harness.play("scn:text n=1").await;
 
@@ -27,7 +27,7 @@ async fn a_killed_opencode_fails_the_turn_truthfully_and_comes_back() {
     assert_eq!(raw::fold(&frames), raw::plain_text(&task), "the stream folds into another task");
     assert_eq!(state_of(&task), "FAILED", "{task:#}");
     assert!(explanation(&task).contains("OpenCode"), "the reason does not say who failed: {task:#}");
-    // OpenCode forgot the text; whoever saw it keeps it.
+    // OpenCode lost the text; the task keeps what the client has seen.
     let seen: String = frames.iter().filter_map(text).collect();
     let kept = upstream::blocks_of_task(&task);
     assert_eq!(kept.len(), 1, "{kept:#?}");
@@ -41,11 +41,11 @@ async fn a_killed_opencode_fails_the_turn_truthfully_and_comes_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_demo_takes_its_turn_up_again() {
+async fn long_a_restarted_demo_resumes_its_turn() {
     let mut harness = Harness::demo().await;
     let opencode = harness.opencode.pid();
 
-    // The model dies with the gateway, so OpenCode asks again: what was said before the crash is withdrawn.
+    // The model dies with the gateway, so OpenCode asks again: the text from before the crash is withdrawn.
     let prompt = "scn:text n=80 delay=25 size=9";
     let mut stream = harness.client.stream(&message(prompt)).await;
     let mut frames = stream.until("ten texts", nth_text(10)).await;
@@ -61,7 +61,7 @@ async fn a_killed_demo_takes_its_turn_up_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_gateway_takes_its_turn_up_again() {
+async fn a_restarted_gateway_resumes_its_turn() {
     let (mut harness, model) = Harness::with_own_model().await;
     let opencode = harness.opencode.pid();
 
@@ -89,7 +89,7 @@ async fn a_killed_gateway_takes_its_turn_up_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_turn_that_ended_while_the_gateway_was_away_is_whole_however_late_it_comes_back() {
+async fn long_a_turn_that_ended_without_the_gateway_is_complete_after_its_time_limit() {
     let limit = Duration::from_secs(10);
     let (mut harness, _model) = Harness::with_own_model_and(&["--turn-timeout", "10"]).await;
     let prompt = "scn:text n=100 delay=30 size=9";
@@ -101,7 +101,7 @@ async fn a_turn_that_ended_while_the_gateway_was_away_is_whole_however_late_it_c
     while !harness.opencode.busy().await.is_empty() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    // Nothing happens by which one could tell that the time of the turn is over.
+    // No event shows that the time of the turn is over.
     tokio::time::sleep_until(killed + limit).await;
     harness.restart().await;
 

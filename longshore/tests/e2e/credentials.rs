@@ -1,4 +1,4 @@
-//! A provider that refuses OpenCode's credentials: the task waits for them, and a message on it prompts again.
+//! A provider refuses the credentials of OpenCode: the task waits for them, and a message on it retries the turn.
 
 use serde_json::json;
 
@@ -8,7 +8,7 @@ use crate::harness::Harness;
 use crate::upstream::{self, Agreement};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_task_waits_for_credentials_and_a_message_prompts_again() {
+async fn a_task_waits_for_credentials_and_a_message_retries_it() {
     let (mut harness, model) = Harness::with_own_model().await;
     for (round, binding) in [Binding::JsonRpc, Binding::Rest].into_iter().enumerate() {
         let prompt = format!("scn:auth body=\"no such key\" ({binding:?})");
@@ -19,18 +19,18 @@ async fn a_task_waits_for_credentials_and_a_message_prompts_again() {
         let task = waiting["id"].as_str().unwrap().to_owned();
         let context = waiting["contextId"].as_str().unwrap();
 
-        // Nothing runs, so that others may have the session.
+        // No turn runs, so other messages may use the session.
         let between = format!("scn:text n=1 ({binding:?}, between)");
         let played = harness.play_message(&message_in(context, &between), Agreement::Whole).await;
         played.ended("COMPLETED", "");
 
-        // Still refused: it waits again.
+        // The credentials are refused again, and the task waits again.
         let still = format!("scn:auth body=\"nor this one\" ({binding:?})");
         let waiting = client.send(&message_on(&task, &json!({"text": still}))).await;
         assert_eq!((&waiting["id"], state_of(&waiting)), (&json!(task), "AUTH_REQUIRED"), "{waiting:#}");
         assert!(explanation(&waiting).contains("nor this one"), "{waiting:#}");
 
-        // The gateway is not needed to remember it.
+        // The waiting task survives a crash of the gateway.
         harness.gateway.kill();
         harness.restart().await;
         let client = harness.client.over(binding);
@@ -51,6 +51,6 @@ async fn a_task_waits_for_credentials_and_a_message_prompts_again() {
 
         let turn = upstream::turn(&harness.opencode, &again).await;
         assert_eq!(turn.session, played.turn.session, "the conversation went to another session");
-        assert_eq!(model.journal().turns().len(), 4 * (round + 1), "somebody was prompted twice");
+        assert_eq!(model.journal().turns().len(), 4 * (round + 1), "a prompt was sent twice");
     }
 }

@@ -1,9 +1,9 @@
-//! Files: those that tools hand back and turns write, and those that come with a message.
+//! Files that tools return, files that turns write, and files that come with a message.
 
 use std::fmt::Write as _;
 
 use longshore_demo_model::request::digest;
-use longshore_testkit::gateway::{Setup, TOKEN};
+use longshore_testkit::gateway::TOKEN;
 use longshore_testkit::raw::Frame;
 use reqwest::{Response, StatusCode};
 use serde_json::{Value, json};
@@ -11,22 +11,21 @@ use sha2::{Digest as _, Sha256};
 
 use crate::client::{Binding, message, within};
 use crate::frames::{self, state_of};
-use crate::harness::{Harness, LONGSHORE, Played};
+use crate::harness::{Harness, Played};
 use crate::model_log;
 
-const OTHER_TOKEN: &str = "another-token-for-tests-0123456789";
 const MODEL_SELECTION: &str = "urn:opencode-a2a:extension:model-selection:v1";
 
-/// A picture of eight by eight points.
+/// A PNG image of eight by eight pixels.
 const PICTURE: &str = "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAWElEQVR42m3KkQIAIAwFwIfDcBiGYRgOwzAMwzAchmHYZ/YDOz4A\
 cM5572OMOedSSmttjAEiYuYQQkpJRGqtvfc5p93XWjC7qsLse2+Y/ZwDs997Yfb33gfNdD8BaC9hKQAAAABJRU5ErkJggg==";
 const PICTURE_SHA256: &str = "35bbecb47d27de3be833738ff7839fdc8ed132359f6f6caffb143386b657c5dd";
 
-/// A text in base64.
+/// A text, plain and in base64.
 const ROPE: &str = "ninety fathoms of rope\n";
 const ROPE_BASE64: &str = "bmluZXR5IGZhdGhvbXMgb2Ygcm9wZQo=";
 
-/// The bytes of the picture.
+/// The bytes of the image.
 fn picture() -> Vec<u8> {
     let mut bits = 0_u32;
     let mut filled = 0;
@@ -63,7 +62,7 @@ fn files(task: &Value) -> Vec<Value> {
     artifacts.filter(|artifact| artifact.pointer("/parts/0/url").is_some()).cloned().collect()
 }
 
-/// The only file of a turn, which its stream brought too.
+/// The only file of a turn. The stream must contain it as well.
 fn only_file(played: &Played) -> Value {
     let mut files = files(&played.task);
     assert_eq!(files.len(), 1, "{}: {:#}", played.name, played.task);
@@ -92,11 +91,8 @@ fn header<'a>(response: &'a Response, name: &str) -> &'a str {
     response.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_a_tool_hands_back_is_served_to_its_owner_alone() {
-    let bob = json!([{"scheme": "bearer", "token": OTHER_TOKEN, "principal": "bob"}]);
-    let setup = Setup::demo(LONGSHORE).env("A2A_STATIC_AUTH_CREDENTIALS", bob.to_string());
-    let mut harness = Harness::start(setup).await;
+/// `other` is the token of another principal.
+pub(crate) async fn a_file_of_a_tool_is_served_to_its_owner_alone(harness: &mut Harness, other: &str) {
     let picture = picture();
     assert_eq!(hex_of(&picture), PICTURE_SHA256, "the test has its picture wrong");
     std::fs::write(harness.gateway.workspace().join("picture.png"), &picture).unwrap();
@@ -119,13 +115,13 @@ async fn a_file_that_a_tool_hands_back_is_served_to_its_owner_alone() {
     assert_eq!(bytes(whole).await, picture, "another picture");
 
     let mut joined = Vec::new();
-    for (range, told) in [
+    for (range, reported) in [
         ("bytes=0-9", "bytes 0-9/145"),
         ("bytes=10-99", "bytes 10-99/145"),
         ("bytes=100-", "bytes 100-144/145"),
     ] {
         let part = get(url, Some(TOKEN), Some(("range", range))).await;
-        assert_eq!((part.status(), header(&part, "content-range")), (StatusCode::PARTIAL_CONTENT, told));
+        assert_eq!((part.status(), header(&part, "content-range")), (StatusCode::PARTIAL_CONTENT, reported));
         assert_eq!(header(&part, "etag"), tag, "{range}");
         joined.extend(bytes(part).await);
     }
@@ -136,13 +132,13 @@ async fn a_file_that_a_tool_hands_back_is_served_to_its_owner_alone() {
     assert_eq!(same.status(), StatusCode::NOT_MODIFIED);
     assert!(bytes(same).await.is_empty(), "a body without need");
 
-    for (token, status) in [(Some(OTHER_TOKEN), StatusCode::NOT_FOUND), (None, StatusCode::UNAUTHORIZED)] {
+    for (token, status) in [(Some(other), StatusCode::NOT_FOUND), (None, StatusCode::UNAUTHORIZED)] {
         let refused = get(url, token, None).await;
         assert_eq!(refused.status(), status);
-        assert_ne!(header(&refused, "etag"), tag, "{status} tells the tag");
+        assert_ne!(header(&refused, "etag"), tag, "{status} reveals the tag");
     }
 
-    // The port is another one after the start, the path is not.
+    // The restarted gateway has another port; the path stays.
     let path = url.strip_prefix(harness.gateway.url()).unwrap().to_owned();
     harness.gateway.terminate().await;
     harness.restart().await;
@@ -150,12 +146,11 @@ async fn a_file_that_a_tool_hands_back_is_served_to_its_owner_alone() {
     let again = get(&url, Some(TOKEN), None).await;
     assert_eq!((again.status(), header(&again, "etag")), (StatusCode::OK, tag.as_str()));
     assert_eq!(bytes(again).await, picture, "another picture after the restart");
-    assert_eq!(get(&url, Some(OTHER_TOKEN), None).await.status(), StatusCode::NOT_FOUND);
+    assert_eq!(get(&url, Some(other), None).await.status(), StatusCode::NOT_FOUND);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn files_that_a_turn_wrote_are_offered_if_it_is_wanted() {
-    let harness = Harness::start(Setup::demo(LONGSHORE).flag("--written-files")).await;
+/// The gateway must run with `--written-files`.
+pub(crate) async fn files_that_a_turn_wrote_are_offered(harness: &Harness) {
     let written = [
         (
             "scn:write path=notes/new.md content=\"kept\\n\" scn:text n=1",
@@ -169,7 +164,7 @@ async fn files_that_a_turn_wrote_are_offered_if_it_is_wanted() {
             "captain\nmate\nbaker\n",
             "text/plain",
         ),
-        // Written twice: as it is at the end.
+        // Written twice: the last content counts.
         (
             "scn:write path=twice.txt content=one scn:write path=twice.txt content=two scn:text n=1",
             "twice.txt",
@@ -188,18 +183,13 @@ async fn files_that_a_turn_wrote_are_offered_if_it_is_wanted() {
         assert_eq!(bytes(served).await, content.as_bytes(), "{prompt}");
     }
 
-    // What a command writes is not told from what others write in the same directory.
+    // A file that a shell command writes is not offered: other processes may write to the same directory.
     let played = harness.play("scn:bash cmd=\"printf tar > barrel.bin\" scn:text n=1").await;
-    assert_eq!(files(&played.ended("COMPLETED", "").task), Vec::<Value>::new());
-
-    // Nobody asked for it.
-    let harness = Harness::demo().await;
-    let played = harness.play(written[0].0).await;
     assert_eq!(files(&played.ended("COMPLETED", "").task), Vec::<Value>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn files_that_come_with_a_message_reach_the_model() {
+async fn files_of_a_message_reach_the_model() {
     let (harness, model) = Harness::configured(&[], |configuration| {
         let seeing = &mut configuration["provider"]["demo"]["models"]["demo-small"];
         seeing["modalities"] = json!({"input": ["text", "image"], "output": ["text"]});
@@ -265,7 +255,7 @@ async fn files_that_come_with_a_message_reach_the_model() {
             format!("sha256: {PICTURE_SHA256}"),
             format!("source: {source}"),
         ] {
-            assert!(prompt.lines().any(|told| told == line), "{words}: no {line:?} in {prompt}");
+            assert!(prompt.lines().any(|reported| reported == line), "{words}: no {line:?} in {prompt}");
         }
 
         let words = format!("scn:text n=1 (a picture as {way}, for one that sees)");
@@ -283,7 +273,7 @@ async fn files_that_come_with_a_message_reach_the_model() {
     assert_eq!(model.journal().turns().len(), 14, "each of the messages was prompted once");
 }
 
-/// What the model was asked in the turn whose prompt begins with these words.
+/// The request to the model in the turn whose prompt begins with these words.
 async fn seen(harness: &Harness, words: &str) -> Value {
     let mut asked = model_log::turns(&harness.opencode).await;
     asked.retain(|asked| asked["prompt"].as_str().is_some_and(|prompt| prompt.lines().next() == Some(words)));

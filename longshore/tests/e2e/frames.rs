@@ -1,14 +1,14 @@
-//! What a frame of a stream says, and the rules that hold for every log of a task.
+//! The content of frames, and the rules for every log of a task.
 
 use longshore_testkit::raw::Frame;
 use serde_json::Value;
 
-/// The number of an event in its log.
+/// The number of the event in its log.
 pub(crate) fn id(frame: &Frame) -> u64 {
     frame.id.unwrap_or_else(|| panic!("a frame without an id: {}", frame.json))
 }
 
-/// The state that the frame gives the task, without the prefix that all states have.
+/// The state in the frame, without its prefix.
 pub(crate) fn state(frame: &Frame) -> Option<&str> {
     let status = frame.json.pointer("/statusUpdate/status").or_else(|| frame.json.pointer("/task/status"))?;
     Some(state_of(status))
@@ -23,12 +23,12 @@ pub(crate) fn artifact(frame: &Frame) -> Option<&Value> {
     frame.json.pointer("/artifactUpdate/artifact")
 }
 
-/// The text that the frame brings.
+/// The text in the frame.
 pub(crate) fn text(frame: &Frame) -> Option<&str> {
     artifact(frame)?.pointer("/parts/0/text")?.as_str().filter(|text| !text.is_empty())
 }
 
-/// The tool call that the frame tells about.
+/// The tool call in the frame.
 pub(crate) fn tool(frame: &Frame) -> Option<&Value> {
     artifact(frame)?.pointer("/parts/0/data")
 }
@@ -41,7 +41,7 @@ pub(crate) fn context_id(frame: &Frame) -> String {
     field(frame, ["/task/contextId", "/statusUpdate/contextId", "/artifactUpdate/contextId"])
 }
 
-/// True of the frame that brings the `n`-th text.
+/// True for the frame with the `n`-th text.
 pub(crate) fn nth_text(n: usize) -> impl FnMut(&Frame) -> bool {
     let mut seen = 0;
     move |frame| {
@@ -61,12 +61,12 @@ pub(crate) fn state_of(status: &Value) -> &str {
     state.strip_prefix("TASK_STATE_").unwrap_or(state)
 }
 
-/// What the agent says about the state of a task; empty when it says nothing.
+/// The message of the status of a task; empty if there is none.
 pub(crate) fn explanation(task: &Value) -> &str {
     task.pointer("/status/message/parts/0/text").and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Numbered from 1 without a gap, beginning with the task, ending with its only terminal state.
+/// Fails unless the log is numbered from 1 without gaps, begins with the task, and ends with its only terminal state.
 pub(crate) fn check_log(name: &str, frames: &[Frame]) {
     let ids: Vec<u64> = frames.iter().map(id).collect();
     let expected: Vec<u64> = (1..).take(frames.len()).collect();
@@ -76,7 +76,7 @@ pub(crate) fn check_log(name: &str, frames: &[Frame]) {
     assert_eq!(ends, [ids.len() as u64], "{name}: exactly one terminal event, the last: {frames:#?}");
 }
 
-fn field(frame: &Frame, places: [&str; 3]) -> String {
-    let found = places.iter().find_map(|place| frame.json.pointer(place)?.as_str());
-    found.unwrap_or_else(|| panic!("expected one of {places:?} in {}", frame.json)).to_owned()
+fn field(frame: &Frame, pointers: [&str; 3]) -> String {
+    let found = pointers.iter().find_map(|position| frame.json.pointer(position)?.as_str());
+    found.unwrap_or_else(|| panic!("expected one of {pointers:?} in {}", frame.json)).to_owned()
 }

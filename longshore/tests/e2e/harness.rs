@@ -1,5 +1,6 @@
-//! A gateway, a client of it and its OpenCode; and one turn played and held against every rule.
+//! A gateway, a client and its OpenCode; and a turn that is played and checked against every rule.
 
+use std::io::Write as _;
 use std::net::SocketAddr;
 
 use longshore_demo_model::DemoModel;
@@ -21,6 +22,12 @@ pub(crate) struct Harness {
     pub(crate) gateway: Gateway,
     pub(crate) client: Client,
     pub(crate) opencode: OpenCodeApi,
+}
+
+/// Runs one of several scenarios that share a gateway. A failed test shows the name of the last scenario in its output.
+pub(crate) async fn scenario(name: &str, work: impl Future<Output = ()>) {
+    let _ = writeln!(std::io::stderr(), "scenario: {name}");
+    work.await;
 }
 
 /// A turn that was played to its end.
@@ -63,14 +70,14 @@ impl Harness {
         (Self { client: Client::of(&gateway), gateway, opencode }, model)
     }
 
-    /// Starts the gateway again, after it was ended.
+    /// Starts the gateway again after its end.
     pub(crate) async fn restart(&mut self) {
         self.gateway.restart().await;
         self.client = Client::of(&self.gateway);
         self.opencode = self.gateway.opencode().await;
     }
 
-    /// Waits until the gateway has started another OpenCode than `old`, which was killed, and has it back.
+    /// Waits until the gateway has replaced the killed OpenCode `old`.
     pub(crate) async fn until_opencode_is_back(&mut self, old: u32) {
         let data = self.gateway.data_dir();
         until(PATIENCE, "the gateway starts OpenCode again", || {
@@ -85,12 +92,12 @@ impl Harness {
         self.opencode = self.gateway.opencode().await;
     }
 
-    /// Plays a turn that runs to its end by itself.
+    /// Plays a turn that ends by itself.
     pub(crate) async fn play(&self, prompt: &str) -> Played {
         self.play_message(&message(prompt), Agreement::Whole).await
     }
 
-    /// Plays a turn whose task ends before OpenCode is done with it.
+    /// Plays a turn whose task ends before OpenCode has finished it.
     pub(crate) async fn play_stopped(&self, prompt: &str) -> Played {
         self.play_message(&message(prompt), Agreement::Stopped).await
     }
@@ -100,7 +107,7 @@ impl Harness {
         self.check(prompt_of(message), frames, agreement).await
     }
 
-    /// Holds a finished stream against the stored task and against OpenCode.
+    /// Checks a finished stream against the stored task and against OpenCode.
     pub(crate) async fn check(&self, prompt: &str, frames: Vec<Frame>, agreement: Agreement) -> Played {
         frames::check_log(prompt, &frames);
         let task = raw::plain_text(&self.client.get(&task_id(&frames[0])).await);
@@ -119,7 +126,7 @@ impl Harness {
 }
 
 impl Played {
-    /// Fails unless the task ended so, with an explanation that holds `words`.
+    /// Fails unless the task has this state, with a message that contains `words`.
     pub(crate) fn ended(&self, state: &str, words: &str) -> &Self {
         assert_eq!(state_of(&self.task), state, "{}: {:#}", self.name, self.task);
         let explanation = explanation(&self.task);
@@ -133,7 +140,7 @@ impl Played {
         self
     }
 
-    /// Fails unless the task's output is this: a name and a text for each block, a status for a tool call.
+    /// Fails unless these are the blocks of the task: a name with a text, or with the status of a tool call.
     pub(crate) fn has(&self, expected: &[(&str, &str)]) -> &Self {
         let blocks = upstream::blocks_of_task(&self.task);
         let found: Vec<(&str, &str)> = blocks
@@ -147,7 +154,7 @@ impl Played {
         self
     }
 
-    /// The task's only text.
+    /// The only text of the task.
     pub(crate) fn text(&self) -> String {
         let blocks = upstream::blocks_of_task(&self.task);
         let texts: Vec<_> = blocks.iter().filter(|block| block.name == "text").collect();
@@ -155,7 +162,7 @@ impl Played {
         text.content.as_str().expect("a text is a string").to_owned()
     }
 
-    /// The text that the reply ends with.
+    /// The text at the end of the reply.
     pub(crate) fn last_text(&self) -> String {
         let blocks = upstream::blocks_of_task(&self.task);
         let last = blocks.last().filter(|block| block.name == "text");
@@ -163,7 +170,7 @@ impl Played {
         last.content.as_str().expect("a text is a string").to_owned()
     }
 
-    /// The task's only call of the tool.
+    /// The only call of this tool in the task.
     pub(crate) fn call(&self, tool: &str) -> Value {
         let blocks = upstream::blocks_of_task(&self.task);
         let calls: Vec<_> = blocks.iter().filter(|block| block.name == format!("tool:{tool}")).collect();
@@ -171,19 +178,19 @@ impl Played {
         call.content.clone()
     }
 
-    /// What the last status carries for programs.
+    /// The error details in the last status.
     pub(crate) fn error_metadata(&self) -> &Value {
         let last = self.frames.last().expect("a log has an end");
         last.json.pointer("/statusUpdate/metadata/opencode/error").unwrap_or(&Value::Null)
     }
 }
 
-/// The conversation of a turn.
+/// The context of a turn.
 pub(crate) fn context(played: &Played) -> String {
     frames::context_id(&played.frames[0])
 }
 
-/// OpenCode goes quiet some time after the task has ended; nothing but its status tells when.
+/// Waits until the session is idle in OpenCode, which is some time after the end of the task.
 pub(crate) async fn wait_until_idle(harness: &Harness, session: &str) {
     let deadline = tokio::time::Instant::now() + PATIENCE;
     while harness.opencode.busy().await.iter().any(|busy| busy == session) {

@@ -1,9 +1,9 @@
-//! The whole of Longshore, from an A2A client to the real OpenCode and back, with the demo model behind it.
+//! The whole of Longshore, from an A2A client to the real OpenCode and back, with the demo model behind OpenCode.
 //!
-//! Every turn that [`harness::Harness::play`] plays is held against three rules: the stream folds into the stored task,
-//! the stored task says what OpenCode's own message list says, and the log has no gap and one end.
-//! A start of OpenCode takes seconds, so the tests of one file share a gateway where they can; a failure names
-//! its scenario.
+//! Every turn that [`harness::Harness::play`] plays is checked against three rules: the stream folds into the stored task,
+//! the stored task says what OpenCode's own message list says, and the log has no gap and exactly one end.
+//! OpenCode takes seconds to start, so the scenarios of one test function share a gateway; a failure names its scenario.
+//! Tests whose name begins with `long_` take long: `make test` leaves them out, `make test-long` runs them.
 
 mod ask_deadlines;
 mod ask_scenarios;
@@ -11,7 +11,7 @@ mod asking;
 mod asks;
 mod broken_streams;
 mod client;
-mod configured;
+mod configured_harness;
 mod control;
 mod conversations;
 mod crashes;
@@ -19,18 +19,20 @@ mod credentials;
 mod files;
 mod frames;
 mod harness;
-mod lives;
+#[cfg(target_os = "linux")]
+mod many_restarts;
+#[cfg(target_os = "linux")]
 mod memory;
 mod model_log;
+mod official_client;
 mod resume;
 mod seeds;
+mod shared_gateway;
 mod shutdown;
-mod silence;
 mod steering;
 mod sub_agents;
 mod thinking;
 mod tools;
 mod turns;
-mod unknown_model;
 mod upstream;
 mod watchdogs;

@@ -1,5 +1,4 @@
-//! What readers that never read cost.
-#![cfg(target_os = "linux")]
+//! The memory that stalled readers cost.
 
 use longshore_testkit::gateway::resident_kilobytes;
 
@@ -10,19 +9,19 @@ use crate::upstream::Agreement;
 
 const STALLED: usize = 50;
 
-/// Four megabytes of text: held for each of the readers, it would be two hundred.
+/// Four megabytes of text: a copy for each reader would be two hundred.
 const CHUNKS: usize = 4_000;
 const CHUNK_BYTES: usize = 1_024;
 
-/// What the stalled readers may cost together. A reader costs a batch of events and the buffer of its connection.
+/// What the stalled readers may cost together. One reader costs a batch of events and the buffer of its connection.
 const BOUND_KILOBYTES: u64 = 80 * 1_024;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn stalled_readers_cost_bounded_memory() {
+async fn long_stalled_readers_cost_bounded_memory() {
     let harness = Harness::demo().await;
     let resident = || resident_kilobytes(harness.gateway.pid());
 
-    // The first time shows what the task itself costs, and warms the allocator up.
+    // The first turn shows the cost of the task itself, and warms up the allocator.
     let alone = format!("scn:long n={CHUNKS} size={CHUNK_BYTES} delay=0");
     whole(&harness.play(&alone).await);
     let before = resident();

@@ -1,9 +1,9 @@
-//! What the demo model was asked, from its own log.
+//! The requests to the demo model, from its own log.
 
 use longshore_testkit::gateway::OpenCodeApi;
 use serde_json::Value;
 
-/// The requests of turns, the oldest first: no titles, no summaries.
+/// The requests of turns, the oldest first, without titles and summaries.
 pub(crate) async fn turns(opencode: &OpenCodeApi) -> Vec<Value> {
     let providers = opencode.get("/config/providers").await;
     let base = providers
@@ -19,7 +19,7 @@ pub(crate) async fn turns(opencode: &OpenCodeApi) -> Vec<Value> {
     requests.into_iter().filter(|request| request["purpose"] == "turn").collect()
 }
 
-/// The requests of the turns whose prompt is `text`.
+/// The requests of turns with this prompt.
 pub(crate) async fn asked(opencode: &OpenCodeApi, text: &str) -> Vec<Value> {
     let mut asked = turns(opencode).await;
     asked.retain(|request| request["prompt"] == text);

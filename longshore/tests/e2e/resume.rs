@@ -1,4 +1,4 @@
-//! A stream that is cut again and again and resumed is the stream that was never cut.
+//! A stream that is cut again and again and resumed equals the stream that was never cut.
 
 use longshore_testkit::raw::{self, Frame};
 use rand::rngs::StdRng;
@@ -10,46 +10,46 @@ use crate::frames::{id, is_terminal, nth_text, task_id};
 use crate::harness::Harness;
 use crate::upstream::Agreement;
 
-/// How often each stream is cut at least.
-const CUTS: usize = 200;
-
 /// The first connections are cut after fewer bytes than this: from a cut in the first line to an event or two.
 const REACH: usize = 700;
 
-/// How much further a connection may go after one that brought no whole event.
+/// How many more bytes a connection may read after one that brought no whole event.
 const FURTHER: usize = 200;
 
-/// Others who read the same task meanwhile.
+/// Other readers of the same task at the same time.
 const READERS: usize = 13;
-/// Of these, some begin to read when the task is over.
+/// Readers that start to read after the task has ended.
 const LATE: usize = 2;
-/// And some never do.
+/// Readers that never read.
 const STALLED: usize = 5;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_cut_at_200_points_is_the_uncut_stream() {
+async fn long_a_stream_cut_at_200_points_is_the_uncut_stream() {
     let harness = Harness::demo().await;
     harness.play("scn:text n=1").await.ended("COMPLETED", "");
+    // The turn runs for some seconds, so that most cuts fall into it. On a busy machine one event holds several chunks.
+    a_cut_stream_is_the_uncut_stream(&harness, "scn:text n=1000 delay=6 size=10", 200).await;
+}
 
-    // Alive for some seconds, so that most cuts fall into the run. On a busy machine chunks come together in one event.
-    let prompt = "scn:text n=1000 delay=6 size=10";
+/// Cuts the stream of a turn this often during the turn, and this often after its end.
+pub(crate) async fn a_cut_stream_is_the_uncut_stream(harness: &Harness, prompt: &str, cuts: usize) {
     let mut uncut = harness.client.stream(&message(prompt)).await;
     let mut frames = uncut.until("the first text", nth_text(1)).await;
     let task = task_id(&frames[0]);
-    let company = Company::new(&harness.client, &task).await;
-    let cut =
-        tokio::join!(cut_and_resume(&harness.client, &task, 1), async { frames.extend(uncut.rest().await) })
-            .0;
+    let others = OtherReaders::new(&harness.client, &task).await;
+    let cut = tokio::join!(cut_and_resume(&harness.client, &task, 1, cuts), async {
+        frames.extend(uncut.rest().await);
+    })
+    .0;
     assert_same("cut during the run", &cut, &frames);
-    company.compare("during the run", &frames).await;
+    others.compare("during the run", &frames).await;
     harness.check(prompt, frames.clone(), Agreement::Whole).await.ended("COMPLETED", "");
 
-    // The same when the task is over.
-    let company = Company::new(&harness.client, &task).await;
-    assert_same("cut after the end", &cut_and_resume(&harness.client, &task, 2).await, &frames);
-    company.compare("after the end", &frames).await;
+    let others = OtherReaders::new(&harness.client, &task).await;
+    assert_same("cut after the end", &cut_and_resume(&harness.client, &task, 2, cuts).await, &frames);
+    others.compare("after the end", &frames).await;
 
-    // A cursor that the log does not have gets the task as it is, marked, and never silence.
+    // A cursor beyond the end of the log gets the current task, marked as a gap.
     let beyond = harness.client.resume(&task, 1_000_000).await.rest().await;
     let [gap] = beyond.as_slice() else { panic!("expected one frame, got {beyond:#?}") };
     assert_eq!(id(gap), frames.len() as u64, "{gap:#?}");
@@ -60,9 +60,7 @@ async fn a_stream_cut_at_200_points_is_the_uncut_stream() {
     );
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_goes_away_changes_nothing() {
-    let harness = Harness::demo().await;
+pub(crate) async fn a_client_that_disconnects_changes_nothing(harness: &Harness) {
     let prompt = "scn:text n=60 delay=20";
     let mut stream = harness.client.stream(&message(prompt)).await;
     let seen = stream.until("five texts", nth_text(5)).await;
@@ -85,13 +83,12 @@ async fn a_client_that_goes_away_changes_nothing() {
     assert_eq!(played.text().len(), 60 * 8, "the text is not whole");
 }
 
-/// Reads the whole log over connections that are each cut after a random number of bytes.
-///
-/// A log of few events is read again, with the same result, until it was cut often enough.
-async fn cut_and_resume(client: &Client, task: &str, seed: u64) -> Vec<Frame> {
+/// Reads the whole log over connections that are each cut after a random number of bytes. A short log is read repeatedly, with
+/// the same result, until it was cut often enough.
+async fn cut_and_resume(client: &Client, task: &str, seed: u64, at_least: usize) -> Vec<Frame> {
     let mut random = StdRng::seed_from_u64(seed);
     let (mut frames, mut cuts) = read_in_pieces(client, task, &mut random).await;
-    while cuts < CUTS {
+    while cuts < at_least {
         let (again, more) = read_in_pieces(client, task, &mut random).await;
         assert_same("cut and read again", &again, &frames);
         assert!(more > 0, "the log is so short that no cut falls into it");
@@ -100,7 +97,7 @@ async fn cut_and_resume(client: &Client, task: &str, seed: u64) -> Vec<Frame> {
     frames
 }
 
-/// The log once, and how often the stream was cut.
+/// Reads the log once. Returns the frames and how often the stream was cut.
 async fn read_in_pieces(client: &Client, task: &str, random: &mut StdRng) -> (Vec<Frame>, usize) {
     let mut frames: Vec<Frame> = Vec::new();
     let (mut cuts, mut reach) = (0, REACH);
@@ -118,14 +115,14 @@ async fn read_in_pieces(client: &Client, task: &str, random: &mut StdRng) -> (Ve
     }
 }
 
-/// Other readers of a task: some that read, some that read late, some that never do.
-struct Company {
+/// Other readers of a task: some read at once, some late, some never.
+struct OtherReaders {
     readers: JoinSet<Vec<Frame>>,
     late: Vec<Stream>,
     _stalled: Vec<tokio::net::TcpStream>,
 }
 
-impl Company {
+impl OtherReaders {
     async fn new(client: &Client, task: &str) -> Self {
         let mut stalled = Vec::new();
         for _ in 0..STALLED {
@@ -139,7 +136,7 @@ impl Company {
         for reader in 0..READERS {
             let (client, task) = (client.clone(), task.to_owned());
             readers.spawn(async move {
-                // The two bindings say the same.
+                // Both bindings must give the same frames.
                 let binding = if reader % 2 == 0 { Binding::JsonRpc } else { Binding::Rest };
                 client.over(binding).resume(&task, 0).await.rest().await
             });

@@ -1,38 +1,38 @@
-//! The examples of the two seeds that describe a server, played as they are written.
+//! The examples of the two seeds that describe a server, played as written.
 //!
-//! One table has a row for every example, in the order of the text: what must come of it, or why it is not played.
-//! An example without a row, and a row without its example, is a failure. What the seeds say in sentences only, and is
-//! of the same kind, is in a second table, by the heading that it stands under.
+//! One table has a row for every example, in the order of the text: its check, or why it is not played. An example
+//! without a row, and a row without an example, are failures. A second table has the statements of the seeds that are
+//! only in prose, by heading.
 
 mod control;
 mod document;
 mod guide;
 mod reference;
-mod stage;
+mod shell;
 mod start;
 
 use longshore_testkit::gateway::Setup;
 use serde_json::{Value, json};
 
 use self::document::{Example, Seed, examples};
-use self::stage::Stage;
+use self::shell::SeedGateway;
 use crate::harness::Harness;
 
-/// What becomes of an example.
+/// What happens with an example.
 #[derive(Clone, Copy, Debug)]
 enum Verdict {
-    /// It is played, and this holds then.
-    Played(fn(&mut Stage, &Example)),
-    /// It is about how to start, which `start` plays.
+    /// The example is played, and this function checks it.
+    Played(fn(&mut SeedGateway, &Example)),
+    /// The example is about the start, which `start` plays.
     Start,
-    /// Nothing is played, and why.
+    /// The example is not played, and why.
     Not(&'static str),
 }
 
 use Seed::{Guide, Reference};
 use Verdict::{Not, Played, Start};
 
-/// Seed, heading, what the example calls, what becomes of it.
+/// Seed, heading, the call of the example, what happens with it.
 const TABLE: &[(Seed, &str, &str, Verdict)] = &[
     (Guide, "Client Initialization Facade (Preview)", "opencode", Start),
     (
@@ -207,9 +207,9 @@ const TABLE: &[(Seed, &str, &str, Verdict)] = &[
     ),
 ];
 
-type Check = fn(&mut Stage);
+type Check = fn(&mut SeedGateway);
 
-/// What is said in sentences, by its heading.
+/// Statements in prose, by heading.
 const SAID: &[(Seed, &str, Check)] = &[
     (Guide, "Transport Contracts", guide::cards_are_where_they_should_be),
     (Guide, "Streaming Contract", guide::a_stream_has_chunks_and_an_end),
@@ -223,7 +223,7 @@ const SAID: &[(Seed, &str, Check)] = &[
     (Reference, "Error Handling", reference::what_is_wrong_is_refused),
 ];
 
-/// Where the outcome is not the seed's (the second place), and why.
+/// Outcomes that differ from the seed: heading, difference, reason.
 const OTHERWISE: &[(Seed, &str, &str, &str)] = &[
     (
         Guide,
@@ -270,7 +270,7 @@ const OTHERWISE: &[(Seed, &str, &str, &str)] = &[
     ),
 ];
 
-/// What the guide has its operator switch on for some of the examples, at the gateway and at OpenCode.
+/// Settings that the guide switches on for some examples, in the gateway and in OpenCode.
 const SWITCHES: &[(&str, &str)] = &[
     ("A2A_ENABLE_SESSION_SHELL", "true"),
     ("A2A_ENABLE_WORKSPACE_MUTATIONS", "true"),
@@ -278,7 +278,7 @@ const SWITCHES: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn every_example_has_its_row() {
+fn every_example_of_the_seeds_has_a_row() {
     for seed in [Guide, Reference] {
         let lines = seed.lines();
         let rows = || TABLE.iter().filter(|row| row.0 == seed);
@@ -304,7 +304,7 @@ fn every_example_has_its_row() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_examples_give_what_the_seeds_say() {
+async fn the_examples_of_the_seeds_work() {
     let (guide, reference) = (Guide.lines(), Reference.lines());
     let found: Vec<Example> = examples(&guide).into_iter().chain(examples(&reference)).collect();
     assert_eq!(found.len(), TABLE.len(), "an example has no row");
@@ -317,19 +317,19 @@ async fn the_examples_give_what_the_seeds_say() {
     .await;
     let workspace = harness.gateway.workspace().canonicalize().expect("the workspace exists");
     std::fs::write(workspace.join("report.pdf"), "%PDF-1.4\n%%EOF\n").expect("a file can be written");
-    let mut stage = Stage::new(harness.gateway.url(), workspace, model, harness.opencode.clone());
+    let mut gateway = SeedGateway::new(harness.gateway.url(), workspace, model, harness.opencode.clone());
     for ((_, _, _, verdict), example) in TABLE.iter().zip(&found) {
         match verdict {
-            Played(check) => check(&mut stage, example),
+            Played(check) => check(&mut gateway, example),
             Start | Not(_) => {}
         }
     }
     for (_, _, check) in SAID {
-        check(&mut stage);
+        check(&mut gateway);
     }
 }
 
-/// The models that the guide names, behind which stands the demo model.
+/// Configures the models that the guide names; the demo model answers for them.
 fn use_models_of_the_guide(configuration: &mut Value, own_file: &Value) {
     let mut provider = configuration["provider"]["demo"].clone();
     let mut model = provider["models"]["demo"].clone();
@@ -344,7 +344,7 @@ fn use_models_of_the_guide(configuration: &mut Value, own_file: &Value) {
     configuration.as_object_mut().expect("a configuration is an object").extend(own_file.clone());
 }
 
-/// The command and the agent that the guide names.
+/// Configures the command and the agent that the guide names.
 fn use_names_of_the_guide(configuration: &mut Value) {
     configuration["command"] = json!({"review": {"template": "Review this harbour: $ARGUMENTS"}});
     configuration["agent"] =

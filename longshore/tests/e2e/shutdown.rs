@@ -1,4 +1,4 @@
-//! Who ends OpenCode, and who leaves it running.
+//! Which signals and commands end OpenCode, and which keep it running.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::harness::Harness;
 use crate::upstream::Agreement;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sigterm_leaves_opencode_running_and_stop_ends_it_with_its_tools() {
+async fn sigterm_keeps_opencode_running_and_stop_ends_it_with_its_tools() {
     let (mut harness, _model) = Harness::with_own_model().await;
     harness.play("scn:text n=1").await.ended("COMPLETED", "");
     let opencode = harness.opencode.pid();
@@ -38,7 +38,7 @@ async fn sigterm_leaves_opencode_running_and_stop_ends_it_with_its_tools() {
         assert!(!is_alive(pid), "`longshore stop` left a tool running (process {pid})");
     }
 
-    // What became of the turn is told, not guessed: its OpenCode is gone.
+    // The turn fails with the true reason: its OpenCode is gone.
     harness.restart().await;
     let last = frames.last().expect("frames came before the end");
     let rest = harness.client.resume(&task_id(last), id(last)).await.rest().await;
@@ -48,7 +48,7 @@ async fn sigterm_leaves_opencode_running_and_stop_ends_it_with_its_tools() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sigterm_in_the_middle_of_turns_leaves_them_to_the_next_start() {
+async fn long_sigterm_during_turns_leaves_them_to_the_next_start() {
     let (mut harness, _model) = Harness::with_own_model().await;
     let opencode = harness.opencode.pid();
     harness.play("scn:text n=1").await.ended("COMPLETED", "");
@@ -83,7 +83,7 @@ async fn sigterm_in_the_middle_of_turns_leaves_them_to_the_next_start() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ctrl_c_ends_opencode_with_its_tools() {
+async fn long_ctrl_c_ends_opencode_with_its_tools() {
     let (mut harness, _model) = Harness::with_own_model().await;
     let opencode = harness.opencode.pid();
     let (frames, sleep) = run_a_tool(&harness).await;
@@ -101,7 +101,7 @@ async fn ctrl_c_ends_opencode_with_its_tools() {
         "the next start would look for that OpenCode"
     );
 
-    // The next start begins with another OpenCode, and tells what became of the turn.
+    // The next gateway starts another OpenCode, and fails the turn.
     harness.restart().await;
     assert_ne!(harness.opencode.pid(), opencode);
     let last = frames.last().expect("frames came before the end");
@@ -110,7 +110,7 @@ async fn ctrl_c_ends_opencode_with_its_tools() {
     harness.play("scn:text n=2").await.ended("COMPLETED", "");
 }
 
-/// Starts a turn whose tool runs until it is ended, and waits until it does.
+/// Starts a turn whose tool runs until it is killed, and waits for its process.
 async fn run_a_tool(harness: &Harness) -> (Vec<Frame>, Sleep) {
     let sleep = Sleep::new();
     let prompt = format!("scn:bash cmd=\"{}\" scn:text n=1", sleep.command);
@@ -120,19 +120,19 @@ async fn run_a_tool(harness: &Harness) -> (Vec<Frame>, Sleep) {
     (frames, sleep)
 }
 
-/// A command whose processes can be told from all others of the machine.
+/// A command whose processes are recognizable.
 struct Sleep {
     command: String,
 }
 
 impl Sleep {
-    /// Longer than any test, for a time that no other process asks for.
+    /// A sleep longer than any test, with a unique duration.
     fn new() -> Self {
         let chance: u64 = rand::rng().random_range(1_000_000_000..10_000_000_000);
         Self { command: format!("sleep 311.{chance}") }
     }
 
-    /// The processes that run it.
+    /// The processes of the command.
     fn processes(&self) -> Vec<u32> {
         let wanted: Vec<u8> = self.command.replace(' ', "\0").into_bytes();
         let processes = std::fs::read_dir("/proc").expect("Linux has /proc");

@@ -1,4 +1,4 @@
-//! Messages for a session that is busy: they wait, join the turn that runs, or are refused.
+//! Messages for a busy session: they wait, join the running turn, or are refused.
 
 use futures_util::future::join_all;
 use longshore_testkit::gateway::TOKEN;
@@ -12,20 +12,20 @@ use crate::harness::Harness;
 use crate::model_log;
 use crate::upstream::{self, Agreement, UpstreamTurn};
 
-/// What the turn is at when the second message comes.
+/// What the turn does when the second message arrives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Moment {
     Text,
     Tool,
 }
 
-/// How the second message is to be delivered.
+/// The delivery of the second message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Way {
     Queue,
     Steer,
     Reject,
-    /// With the id of the task that works.
+    /// With the id of the running task.
     OnTask,
 }
 
@@ -33,10 +33,10 @@ const FIRST: &str = "The first is answered slowly, one letter after the other.";
 const AFTER_TOOL: &str = "The command has run.";
 const SECOND: &str = "Now to the second.";
 
-/// Every way at every moment, over one binding. The conversations run side by side.
+/// Every delivery at every moment over one binding. The contexts run side by side.
 async fn every_way(binding: Binding) {
     let harness = Harness::demo().await;
-    // The first turn of an OpenCode takes seconds, in which nothing else would happen.
+    // The first turn of an OpenCode takes seconds, and blocks every other turn.
     harness.play("scn:text n=1").await;
     let client = harness.client.over(binding);
     let ways = [Way::Queue, Way::Steer, Way::Reject, Way::OnTask];
@@ -45,12 +45,12 @@ async fn every_way(binding: Binding) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn messages_for_a_busy_session_wait_join_or_are_refused_over_json_rpc() {
+async fn messages_for_a_busy_session_wait_join_or_are_refused() {
     every_way(Binding::JsonRpc).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn messages_for_a_busy_session_wait_join_or_are_refused_over_rest() {
+async fn long_messages_for_a_busy_session_wait_join_or_are_refused_over_rest() {
     every_way(Binding::Rest).await;
 }
 
@@ -83,7 +83,7 @@ async fn deliver(harness: &Harness, client: &Client, binding: Binding, way: Way,
             let joined = send(harness, binding, &sent, "steer").await.expect("the message is taken");
             assert_eq!(joined["id"], task.as_str(), "{name}: another task");
             assert_eq!(state_of(&joined), "WORKING", "{name}: {joined:#}");
-            // The same message again is the same join.
+            // The same message again joins only once.
             let again = send(harness, binding, &sent, "steer").await.expect("the message is taken");
             assert_eq!(again["id"], task.as_str(), "{name}: another task for the same message");
             running.joined(harness, moment).await;
@@ -99,13 +99,13 @@ async fn deliver(harness: &Harness, client: &Client, binding: Binding, way: Way,
             assert!(prompted.is_empty(), "{name}: OpenCode has it: {prompted:#?}");
             let listed = harness.client.call("ListTasks", json!({ "contextId": context })).await;
             assert_eq!(listed["totalSize"], 1, "{name}: {listed:#}");
-            // Once the session is free, the same wish is no reason to refuse.
-            let taken = client.send(&wishing(&sent, "reject")).await;
+            // The same message is accepted once the session is idle.
+            let taken = client.send(&with_delivery(&sent, "reject")).await;
             assert_eq!(state_of(&taken), "COMPLETED", "{name}: {taken:#}");
             asked_once(harness, &name, &second, 2).await;
         }
         Way::OnTask => {
-            // By a stream of its own: it shows the task from here to its end, the same as the first one does.
+            // Its own stream shows the task from here to its end, as the first stream does.
             let sent = message_on(&task, &json!({"text": running.second}));
             let frames = client.stream(&sent).await.rest().await;
             assert!(frames.iter().all(|frame| task_id(frame) == task), "{name}: {frames:#?}");
@@ -118,13 +118,13 @@ async fn deliver(harness: &Harness, client: &Client, binding: Binding, way: Way,
     }
 }
 
-/// However close to the end of a turn a message comes that would join it: it is answered, once.
+/// A message that arrives close to the end of a turn is answered once.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_that_comes_at_the_very_end_of_a_turn_is_never_lost() {
+async fn long_a_message_at_the_very_end_of_a_turn_is_never_lost() {
     let harness = Harness::demo().await;
     harness.play("scn:text n=1").await;
     let client = &harness.client;
-    // How long it takes from the first text to the end of the task.
+    // The time from the first text to the end of the task.
     let mut ends = Vec::new();
     for round in 0..3 {
         let prompt = format!("scn:text n=2 (how long {round})");
@@ -139,7 +139,7 @@ async fn a_message_that_comes_at_the_very_end_of_a_turn_is_never_lost() {
 
     let (mut joined, mut apart) = (0, 0);
     for round in 0..90_u32 {
-        // A machine that has become slower since it was measured meets the end later.
+        // On a machine that has become slower the end is later than measured.
         if round >= 30 && joined > 0 && apart > 0 {
             break;
         }
@@ -147,10 +147,10 @@ async fn a_message_that_comes_at_the_very_end_of_a_turn_is_never_lost() {
         let [first, second] = ["first", "second"].map(|word| format!("scn:text n=2 ({name}, the {word})"));
         let mut stream = client.stream(&message(&first)).await;
         let mut frames = stream.until("a text", nth_text(1)).await;
-        // From well before the end to well behind it.
+        // From well before the end to well after it.
         sleep(end * round / 22).await;
         let sent = message_in(&context_id(&frames[0]), &second);
-        let task = within("the second task", client.send(&wishing(&sent, "steer"))).await;
+        let task = within("the second task", client.send(&with_delivery(&sent, "steer"))).await;
         frames.extend(stream.rest().await);
         assert_eq!(state_of(&task), "COMPLETED", "{name}: {task:#}");
         let texts = upstream::blocks_of_task(&task).len();
@@ -169,7 +169,7 @@ async fn a_message_that_comes_at_the_very_end_of_a_turn_is_never_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_that_joined_survives_the_gateway() {
+async fn long_a_joined_message_survives_a_killed_gateway() {
     let (mut harness, model) = Harness::with_own_model().await;
     for moment in [Moment::Text, Moment::Tool] {
         let name = format!("killed in mid-{moment:?}");
@@ -183,7 +183,7 @@ async fn a_message_that_joined_survives_the_gateway() {
             running.frames.push(frame);
         }
         harness.restart().await;
-        // Somebody who did not hear the answer sends it again.
+        // A client that missed the answer sends the message again.
         let again = send(&harness, Binding::JsonRpc, &sent, "steer").await.unwrap();
         assert_eq!(again["id"], task.as_str(), "{name}: another task for the same message");
         let last = running.frames.last().expect("frames came before the crash");
@@ -198,7 +198,7 @@ async fn a_message_that_joined_survives_the_gateway() {
     }
 }
 
-/// A turn that is at it, and what was seen of it so far.
+/// A running turn, and the frames so far.
 struct Running {
     name: String,
     first: String,
@@ -232,7 +232,7 @@ impl Running {
         context_id(&self.frames[0])
     }
 
-    /// The turn alone, to its end.
+    /// Reads the turn without a joined message to its end.
     async fn alone(mut self, harness: &Harness, moment: Moment) -> Value {
         self.frames.extend(self.stream.rest().await);
         let played = harness.check(&self.first, self.frames, Agreement::Whole).await;
@@ -244,7 +244,7 @@ impl Running {
         played.task
     }
 
-    /// The turn with the message that joined it, to its end.
+    /// Reads the turn with the joined message to its end.
     async fn joined(mut self, harness: &Harness, moment: Moment) {
         self.frames.extend(self.stream.rest().await);
         let task = check_joined(harness, &self.name, &self.frames, [&self.first, &self.second]).await;
@@ -252,7 +252,7 @@ impl Running {
         let contents: Vec<&Value> = blocks.iter().map(|block| &block.content).collect();
         match moment {
             Moment::Text => assert_eq!(contents, [FIRST, SECOND], "{}", self.name),
-            // It takes the place of the steps that would have followed.
+            // The joined message replaces the steps that would have followed.
             Moment::Tool => {
                 assert_eq!(contents.len(), 2, "{}: {contents:#?}", self.name);
                 assert_eq!(contents[0]["output"], "done\n", "{}: the command was stopped", self.name);
@@ -262,7 +262,7 @@ impl Running {
     }
 }
 
-/// Holds the stream of a task with two messages against the stored task, OpenCode and the model.
+/// Checks the stream of a task with two messages against the stored task, OpenCode and the model.
 async fn check_joined(harness: &Harness, name: &str, frames: &[Frame], prompts: [&str; 2]) -> Value {
     frames::check_log(name, frames);
     let task = raw::plain_text(&harness.client.get(&task_id(&frames[0])).await);
@@ -283,14 +283,14 @@ async fn check_joined(harness: &Harness, name: &str, frames: &[Frame], prompts: 
     task
 }
 
-/// Fails unless the model was asked so once, as the `number`-th thing that its user said.
+/// Fails unless the model got this prompt once, as the `number`-th user message.
 async fn asked_once(harness: &Harness, name: &str, prompt: &str, number: usize) {
     let asked = model_log::asked(&harness.opencode, prompt).await;
     assert_eq!(asked.len(), 1, "{name}: the model was asked {asked:#?}");
     assert_eq!(asked[0]["user_messages"], number, "{name}: {:#}", asked[0]);
 }
 
-/// Sends with a wish in the metadata of the request, and comes back as soon as the gateway has taken the message.
+/// Sends with the delivery in the metadata of the request, and returns when the gateway has accepted the message.
 async fn send(
     harness: &Harness,
     binding: Binding,
@@ -314,8 +314,8 @@ async fn send(
     }
 }
 
-/// The message with a wish in its own metadata.
-fn wishing(message: &Value, delivery: &str) -> Value {
+/// The message with the delivery in its own metadata.
+fn with_delivery(message: &Value, delivery: &str) -> Value {
     let mut message = message.clone();
     message["metadata"] = json!({"shared": {"delivery": delivery}});
     message

@@ -1,4 +1,4 @@
-//! Sub-agents: each is a task of its own below the one that called it, with its own stream, usage and end.
+//! Sub-agents: each is a child task with its own stream, usage and end.
 
 use longshore_testkit::raw::{self, Frame};
 use serde_json::{Value, json};
@@ -11,18 +11,18 @@ use crate::upstream::{self, Agreement, UpstreamTurn};
 const HINTS: [&str; 2] =
     ["urn:opencode-a2a:extension:stream-hints:v1", "urn:opencode-a2a:extension:session-binding:v1"];
 
-/// What the sub-agents of most tests say, letter by letter, so that one can be met while it speaks.
+/// The text of most sub-agents, written slowly, so that they can be observed.
 const ERRAND: &str = "The errand takes its time.  It brings back rope.\n";
 
-/// A root task whose sub-agent has begun, and what was seen of it.
-struct Calling {
+/// A root task whose sub-agent has started, and the frames so far.
+struct CallingTask {
     prompt: String,
     stream: Stream,
     frames: Vec<Frame>,
     child: String,
 }
 
-impl Calling {
+impl CallingTask {
     async fn begin(harness: &Harness, prompt: String) -> Self {
         let mut stream = harness.client.stream(&message(&prompt)).await;
         let frames = stream.until("a sub-agent that has a task", |frame| child(frame).is_some()).await;
@@ -34,7 +34,7 @@ impl Calling {
         task_id(&self.frames[0])
     }
 
-    /// The root to its end, held against every rule.
+    /// Reads the root task to its end, and checks it.
     async fn finish(mut self, harness: &Harness) -> crate::harness::Played {
         self.frames.extend(self.stream.rest().await);
         let played = harness.check(&self.prompt, self.frames, Agreement::Whole).await;
@@ -43,12 +43,12 @@ impl Calling {
     }
 }
 
-/// The task of the sub-agent that the frame names.
+/// The child task that the frame names.
 fn child(frame: &Frame) -> Option<String> {
     Some(tool(frame)?["child_task_id"].as_str()?.to_owned())
 }
 
-/// A prompt that sends a sub-agent with this script, and says a word when it is back.
+/// A prompt that starts a sub-agent with this script, and adds a text afterwards.
 fn errand(script: &str) -> String {
     format!("scn:task desc=\"an errand\" prompt={} scn:text n=2", Value::from(script))
 }
@@ -57,12 +57,12 @@ fn slow_errand() -> String {
     errand(&format!("scn:text n=100 delay=40 text={}", Value::from(ERRAND)))
 }
 
-/// The task with what only those see who ask for it.
+/// The task with the metadata of extensions.
 async fn with_hints(harness: &Harness, task: &str) -> Value {
     harness.client.activating(&HINTS).get(task).await
 }
 
-/// Holds the task of a sub-agent against OpenCode's own messages of its session.
+/// Checks the task of a sub-agent against the messages of its session in OpenCode.
 async fn check_child(harness: &Harness, name: &str, task: &Value, said: &str) {
     let sessions = harness.opencode.sessions().await;
     let session = task.pointer("/metadata/shared/session/id").and_then(Value::as_str);
@@ -93,19 +93,17 @@ fn usage(task: &Value, field: &str) -> u64 {
     usage[field].as_u64().unwrap_or_else(|| panic!("no {field} in {usage:#} of {task:#}"))
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_sub_agent_is_a_task_with_its_own_stream_usage_and_end() {
-    let harness = Harness::demo().await;
+pub(crate) async fn a_sub_agent_is_a_task_with_its_own_stream_usage_and_end(harness: &Harness) {
     let script = format!("scn:text n=100 delay=40 in=200 out=20 text={}", Value::from(ERRAND));
     let prompt = format!(
         "scn:task desc=\"an errand\" in=1000 out=100 prompt={} scn:text n=2 in=3000 out=300",
         Value::from(script)
     );
-    let calling = Calling::begin(&harness, prompt).await;
+    let calling = CallingTask::begin(harness, prompt).await;
     let (root, child) = (calling.task(), calling.child.clone());
     let context = frames::context_id(&calling.frames[0]);
 
-    // Its own stream, while it runs, over both bindings; and its whole log.
+    // Its own stream during the turn over both bindings, and its whole log.
     let mut streams = Vec::new();
     for binding in [Binding::JsonRpc, Binding::Rest] {
         streams.push(harness.client.over(binding).subscribe(&child).await);
@@ -121,7 +119,7 @@ async fn a_sub_agent_is_a_task_with_its_own_stream_usage_and_end() {
     let log = harness.client.resume(&child, 0).await.rest().await;
     frames::check_log("the sub-agent's log", &log);
 
-    let played = calling.finish(&harness).await;
+    let played = calling.finish(harness).await;
     played.ended("COMPLETED", "").has(&[("tool:task", "completed"), ("text", "anchor  ballast ")]);
     let calls: Vec<String> = played.frames.iter().filter_map(self::child).collect();
     assert!(calls.iter().all(|named| *named == child), "one call names several tasks: {calls:#?}");
@@ -129,8 +127,8 @@ async fn a_sub_agent_is_a_task_with_its_own_stream_usage_and_end() {
     let call = stored.iter().find_map(|artifact| artifact.pointer("/parts/0/data")).unwrap();
     assert_eq!(call["child_task_id"], child.as_str(), "{call:#}");
 
-    let (of_root, of_child) = (with_hints(&harness, &root).await, with_hints(&harness, &child).await);
-    check_child(&harness, "the errand", &of_child, ERRAND).await;
+    let (of_root, of_child) = (with_hints(harness, &root).await, with_hints(harness, &child).await);
+    check_child(harness, "the errand", &of_child, ERRAND).await;
     let parent = json!({"task_id": root, "call_id": call["call_id"], "depth": 1});
     assert_eq!(of_child["metadata"]["shared"]["parent"], parent, "{of_child:#}");
     assert_eq!(of_child["contextId"], context.as_str());
@@ -144,8 +142,9 @@ async fn a_sub_agent_is_a_task_with_its_own_stream_usage_and_end() {
     let (child_end, root_end) = (&of_child["status"]["timestamp"], &of_root["status"]["timestamp"]);
     assert!(child_end.as_str() <= root_end.as_str(), "the root ended at {root_end}, before {child_end}");
 
-    assert_eq!(listed(&harness, json!({})).await, [root.as_str()], "lists show roots only");
-    let mut family = listed(&harness, json!({ "contextId": context })).await;
+    let all = listed(harness, json!({})).await;
+    assert!(all.contains(&root) && !all.contains(&child), "the list of all tasks shows roots only: {all:?}");
+    let mut family = listed(harness, json!({ "contextId": context })).await;
     family.sort();
     let mut expected = vec![root, child];
     expected.sort();
@@ -153,7 +152,7 @@ async fn a_sub_agent_is_a_task_with_its_own_stream_usage_and_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sub_agents_of_sub_agents_are_tasks_as_well() {
+async fn long_sub_agents_of_sub_agents_are_tasks_as_well() {
     let (harness, model) = Harness::configured(&[], |configuration| {
         configuration["subagent_depth"] = 2.into();
         configuration["permission"]["task"] = "allow".into();
@@ -168,7 +167,7 @@ async fn sub_agents_of_sub_agents_are_tasks_as_well() {
         "scn:task desc=\"an errand\" in=100 out=10 prompt={} scn:text n=2 in=200 out=20",
         Value::from(middle)
     );
-    let calling = Calling::begin(&harness, prompt).await;
+    let calling = CallingTask::begin(&harness, prompt).await;
     let (root, child) = (calling.task(), calling.child.clone());
     let log = harness.client.subscribe(&child).await.rest().await;
     let grandchild = raw::fold(&log)["artifacts"]
@@ -187,8 +186,8 @@ async fn sub_agents_of_sub_agents_are_tasks_as_well() {
     }
     for (task, depth, parent) in [(&shown[1], 1, &root), (&shown[2], 2, &child)] {
         assert_eq!(state_of(task), "COMPLETED", "{task:#}");
-        let told = &task["metadata"]["shared"]["parent"];
-        assert_eq!((&told["depth"], &told["task_id"]), (&depth.into(), &json!(parent)), "{task:#}");
+        let reported = &task["metadata"]["shared"]["parent"];
+        assert_eq!((&reported["depth"], &reported["task_id"]), (&depth.into(), &json!(parent)), "{task:#}");
     }
     check_child(&harness, "the first below", &shown[1], "anchor  ballast buoy ca ").await;
     check_child(&harness, "the second below", &shown[2], ERRAND).await;
@@ -199,34 +198,31 @@ async fn sub_agents_of_sub_agents_are_tasks_as_well() {
     assert_eq!(model.journal().turns().len(), 5, "the steps of the three");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_sub_agent_that_fails_or_is_canceled_does_not_end_the_one_that_called_it() {
-    let harness = Harness::demo().await;
-
-    let calling = Calling::begin(&harness, errand("scn:http status=400")).await;
+pub(crate) async fn a_sub_agent_that_fails_or_is_canceled_does_not_end_its_caller(harness: &Harness) {
+    let calling = CallingTask::begin(harness, errand("scn:http status=400")).await;
     let child = calling.child.clone();
-    let played = calling.finish(&harness).await;
+    let played = calling.finish(harness).await;
     played.ended("COMPLETED", "");
     assert_eq!(played.last_text(), "anchor  ballast ");
     let failed = harness.client.get(&child).await;
     assert_eq!(state_of(&failed), "FAILED", "{failed:#}");
     assert!(explanation(&failed).contains("status 400"), "{failed:#}");
 
-    // Canceled alone.
-    let calling = Calling::begin(&harness, errand("scn:forever delay=30 scn:text n=1")).await;
+    // Only the sub-agent is canceled.
+    let calling = CallingTask::begin(harness, errand("scn:forever delay=30 scn:text n=1")).await;
     let child = calling.child.clone();
     harness.client.subscribe(&child).await.until("five texts", nth_text(5)).await;
     let canceled = harness.client.cancel(&child).await.unwrap();
     assert_eq!(state_of(&canceled), "CANCELED", "{canceled:#}");
-    let played = calling.finish(&harness).await;
+    let played = calling.finish(harness).await;
     played.ended("COMPLETED", "");
     assert_eq!(played.last_text(), "anchor  ballast ");
     assert_eq!(state_of(&harness.client.get(&child).await), "CANCELED");
     assert_eq!(harness.opencode.busy().await, Vec::<String>::new(), "the sub-agent was left running");
 
-    // With the root.
+    // The root is canceled.
     let prompt = format!("{} (canceled)", errand("scn:forever delay=30"));
-    let calling = Calling::begin(&harness, prompt).await;
+    let calling = CallingTask::begin(harness, prompt).await;
     let (root, child) = (calling.task(), calling.child.clone());
     let mut below = harness.client.subscribe(&child).await;
     below.until("five texts", nth_text(5)).await;
@@ -236,11 +232,11 @@ async fn a_sub_agent_that_fails_or_is_canceled_does_not_end_the_one_that_called_
     let last = rest.last().expect("a stream ends with the end");
     assert_eq!(frames::state(last), Some("CANCELED"), "{rest:#?}");
     for task in [&root, &child] {
-        let shown = with_hints(&harness, task).await;
+        let shown = with_hints(harness, task).await;
         assert_eq!(state_of(&shown), "CANCELED", "{shown:#}");
     }
     let turn = upstream::turn(&harness.opencode, &calling.prompt).await;
-    wait_until_idle(&harness, &turn.session).await;
+    wait_until_idle(harness, &turn.session).await;
     let deadline = tokio::time::Instant::now() + crate::client::PATIENCE;
     while !harness.opencode.busy().await.is_empty() {
         assert!(tokio::time::Instant::now() < deadline, "the sub-agent was left running");
@@ -248,9 +244,9 @@ async fn a_sub_agent_that_fails_or_is_canceled_does_not_end_the_one_that_called_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_gateway_takes_sub_agents_up_again() {
+async fn long_a_restarted_gateway_resumes_the_tasks_of_sub_agents() {
     let (mut harness, model) = Harness::with_own_model().await;
-    let mut calling = Calling::begin(&harness, slow_errand()).await;
+    let mut calling = CallingTask::begin(&harness, slow_errand()).await;
     let child = calling.child.clone();
     let mut below = harness.client.subscribe(&child).await;
     let mut seen = below.until("ten texts", nth_text(10)).await;
@@ -275,18 +271,16 @@ async fn a_killed_gateway_takes_sub_agents_up_again() {
     let played = calling.finish(&harness).await;
     played.ended("COMPLETED", "").has(&[("tool:task", "completed"), ("text", "anchor  ballast ")]);
     check_child(&harness, "the errand", &with_hints(&harness, &child).await, ERRAND).await;
-    assert_eq!(model.journal().turns().len(), 3, "somebody was prompted again");
+    assert_eq!(model.journal().turns().len(), 3, "a prompt was sent twice");
     assert_eq!(listed(&harness, json!({ "contextId": context })).await.len(), 2, "one more task");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn what_a_sub_agent_asks_is_seen_on_both_tasks_and_can_be_answered_on_its_own() {
-    let harness = Harness::demo().await;
+pub(crate) async fn an_ask_of_a_sub_agent_is_shown_on_both_tasks_and_answered_on_its_own(harness: &Harness) {
     for (answer, state, root_says) in [("once", "COMPLETED", "anchor  ballast "), ("reject", "FAILED", "")] {
         let script = format!("scn:bash cmd=\"touch {answer}-below\" scn:text n=3");
         let prompt = format!("{} ({answer})", errand(&script));
         let frames = harness.client.stream(&message(&prompt)).await.rest().await;
-        let asking = crate::asking::Asking::of(&frames);
+        let asking = crate::asking::AskingTask::of(&frames);
         let below =
             frames.iter().find_map(child).unwrap_or_else(|| panic!("{answer}: no child: {frames:#?}"));
         for task in [&asking.task, &below] {
@@ -294,8 +288,8 @@ async fn what_a_sub_agent_asks_is_seen_on_both_tasks_and_can_be_answered_on_its_
             let asked = |frame: &Frame| frames::state(frame) == Some("INPUT_REQUIRED");
             stream.until("the ask", asked).await;
             let shown = harness.client.get(task).await;
-            let told = explanation(&shown);
-            assert!(told.contains(&format!("touch {answer}-below")), "{answer}: {shown:#}");
+            let reported = explanation(&shown);
+            assert!(reported.contains(&format!("touch {answer}-below")), "{answer}: {shown:#}");
         }
         let answered = harness.client.send(&message_on(&below, &json!({"text": answer}))).await;
         assert_eq!((&answered["id"], state_of(&answered)), (&json!(below), state), "{answer}: {answered:#}");
@@ -307,6 +301,6 @@ async fn what_a_sub_agent_asks_is_seen_on_both_tasks_and_can_be_answered_on_its_
         assert_eq!(played.last_text(), root_says);
         let made = harness.gateway.workspace().join(format!("{answer}-below")).exists();
         assert!(made, "{answer}: the command that was allowed did not run");
-        check_child(&harness, answer, &with_hints(&harness, &below).await, "anchor  ballast buoy ca ").await;
+        check_child(harness, answer, &with_hints(harness, &below).await, "anchor  ballast buoy ca ").await;
     }
 }

@@ -1,4 +1,4 @@
-//! Thinking that is not shown: no reasoning and no tool call leaves the log.
+//! Hidden thinking: no answer contains reasoning or a tool call.
 
 use longshore_testkit::gateway::Setup;
 use longshore_testkit::raw;
@@ -14,7 +14,7 @@ const HINTS: &str = "urn:opencode-a2a:extension:stream-hints:v1";
 const OPEN: &str = "the-token-of-one-who-sees-everything-0123456789";
 const CLOSED: &str = "the-token-of-one-who-sees-the-answer-0123456789";
 
-/// What shows that something of the thinking got out. None of it is in the prompts.
+/// Words that appear only in the thinking, and not in the prompts.
 const TRACES: [&str; 5] = ["Thought 1 of", "trace-42", "\"reasoning\"", "\"tool_call\"", "\"call_id\""];
 
 const SAID: &str = "The tide turns at six, and not before.";
@@ -23,13 +23,16 @@ fn prompt(name: &str) -> String {
     format!("scn:bash cmd=\"echo trace-$((40+2))\" scn:reason rn=3 n=100 delay=30 text={SAID:?} ({name})")
 }
 
-/// Plays a turn in every way in which one can hear of it, and fails when any of them shows what is hidden.
-async fn shows_nothing(name: &str, client: &Client) {
-    for (client, binding) in [Binding::JsonRpc, Binding::Rest].into_iter().flat_map(|binding| {
-        let client = client.over(binding);
-        [(client.clone(), binding), (client.activating(&[HINTS]), binding)]
-    }) {
-        let name = format!("{name} over {binding:?}");
+/// The client over both bindings, with and without the extension.
+fn every_client(client: &Client) -> Vec<Client> {
+    let over = |binding| [client.over(binding), client.over(binding).activating(&[HINTS])];
+    [Binding::JsonRpc, Binding::Rest].into_iter().flat_map(over).collect()
+}
+
+/// Plays a turn for each client, reads it by every operation, and fails when any answer shows what is hidden.
+async fn assert_hidden(name: &str, clients: Vec<Client>) {
+    for (number, client) in clients.into_iter().enumerate() {
+        let name = format!("{name}, client {number}");
         let mut answers: Vec<(&str, Value)> = Vec::new();
 
         let sent = client.send(&message(&prompt(&name))).await;
@@ -72,21 +75,30 @@ async fn shows_nothing(name: &str, client: &Client) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn thinking_is_hidden_from_everybody_or_from_one_credential() {
+async fn long_thinking_is_hidden_in_every_binding_and_extension() {
     let harness = Harness::start(Setup::demo(LONGSHORE).flag("--thinking-exposure").flag("none")).await;
-    shows_nothing("a gateway that hides it", &harness.client).await;
+    assert_hidden("a gateway that hides it", every_client(&harness.client)).await;
     drop(harness);
 
-    let credentials = json!([
-        {"scheme": "bearer", "token": OPEN, "principal": "ada"},
-        {"scheme": "bearer", "token": CLOSED, "principal": "ada", "thinking_exposure": "none"},
-    ]);
-    let setup = Setup::demo(LONGSHORE).env("A2A_STATIC_AUTH_CREDENTIALS", credentials.to_string());
+    let setup = Setup::demo(LONGSHORE).env("A2A_STATIC_AUTH_CREDENTIALS", json!(credentials()).to_string());
     let harness = Harness::start(setup).await;
     let closed = Client::with_token(&harness.gateway, CLOSED);
-    shows_nothing("a credential that hides it", &closed).await;
+    assert_hidden("a credential that hides it", every_client(&closed)).await;
+}
 
-    // It is in the log all the same, for a credential that may see it.
+/// Two credentials of one principal. The second hides the thinking.
+pub(crate) fn credentials() -> [Value; 2] {
+    [
+        json!({"scheme": "bearer", "token": OPEN, "principal": "ada"}),
+        json!({"scheme": "bearer", "token": CLOSED, "principal": "ada", "thinking_exposure": "none"}),
+    ]
+}
+
+pub(crate) async fn thinking_is_hidden_from_one_credential(harness: &Harness) {
+    let closed = Client::with_token(&harness.gateway, CLOSED);
+    assert_hidden("a credential that hides it", vec![closed.over(Binding::Rest).activating(&[HINTS])]).await;
+
+    // The log has the thinking, and another credential of the principal sees it.
     let open = Client::with_token(&harness.gateway, OPEN);
     let frames = closed.stream(&message(&prompt("seen by another"))).await.rest().await;
     let shown = open.get(&task_id(&frames[0])).await.to_string();

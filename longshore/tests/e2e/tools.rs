@@ -1,16 +1,14 @@
-//! Tool calls: what went in, what came out, and what they did in the workspace.
+//! Tool calls: their input, their output, and their effect on the workspace.
 
 use crate::frames;
 use crate::harness::Harness;
 
-#[tokio::test(flavor = "multi_thread")]
-async fn tool_calls_show_their_input_and_output() {
-    let harness = Harness::demo().await;
+pub(crate) async fn tool_calls_show_their_input_and_output(harness: &Harness) {
     let workspace = harness.gateway.workspace().canonicalize().unwrap();
     let read = |file: &str| std::fs::read_to_string(workspace.join(file)).unwrap_or_default();
     let path = |file: &str| workspace.join(file).display().to_string();
 
-    // Each tool, what the call must bring back, and its status.
+    // Each tool, its call, words of its output, and its status.
     let quoted = |text: String| serde_json::Value::from(text).to_string();
     let calls = [
         ("bash", "scn:bash cmd=\"echo hello; pwd\" pre=\"Let me see.\"".to_owned(), "hello", "completed"),
@@ -41,6 +39,9 @@ async fn tool_calls_show_their_input_and_output() {
         assert!(text.contains(output), "{}: expected {output:?} in {text:?}", played.name);
     }
     assert_eq!(read("new.txt"), "new\n", "the write did not happen");
+    // Without `--written-files`, the files that a turn wrote are not part of its task.
+    let tasks = harness.client.call("ListTasks", serde_json::json!({"includeArtifacts": true})).await;
+    assert!(!tasks.to_string().contains("/artifacts/"), "a written file is offered: {tasks:#}");
     assert_eq!(read("ships/crew.txt"), "captain\nmate\nbaker\n", "the edit did not happen");
 
     let pair = harness.play("scn:pair a=\"echo port\" b=\"echo starboard\" scn:text n=1").await;
@@ -50,13 +51,13 @@ async fn tool_calls_show_their_input_and_output() {
         ("text", "anchor  "),
     ]);
 
-    // The output of a slow command comes while it runs, and the whole of it at the end.
+    // A slow command is shown while it runs, and its whole output at the end.
     let slow =
         harness.play("scn:bash cmd=\"for i in 1 2 3; do echo tick $i; sleep 0.3; done\" scn:text n=1").await;
     slow.ended("COMPLETED", "");
     assert_eq!(slow.call("bash")["output"], "tick 1\ntick 2\ntick 3\n", "{:#?}", slow.frames);
     let running = slow.frames.iter().filter_map(frames::tool).any(|call| call["status"] == "running");
-    assert!(running, "nobody saw the command run: {:#?}", slow.frames);
+    assert!(running, "no frame shows the running command: {:#?}", slow.frames);
 
     let errand =
         harness.play("scn:task agent=general desc=\"an errand\" prompt=\"scn:text n=3\" scn:text n=1").await;

@@ -1,16 +1,13 @@
-//! Turns without tools: how each kind of reply and each fault of a provider ends.
+//! Turns without tools: how each kind of reply and each error of a provider ends.
 
 use crate::harness::Harness;
 
-#[tokio::test(flavor = "multi_thread")]
-async fn replies_and_provider_errors_end_as_opencode_says() {
-    let harness = Harness::demo().await;
-
+pub(crate) async fn replies_and_provider_errors_end_as_opencode_reports(harness: &Harness) {
     let text = harness.play("scn:text n=6").await;
     text.ended("COMPLETED", "").has(&[("text", "anchor  ballast buoy ca capstan cargo c chart c ")]);
 
-    let told = harness.play("scn:text n=4 text=\"  kept as it is:\\n\\ttabs, ümläute, 🚢  \"").await;
-    told.ended("COMPLETED", "").has(&[("text", "  kept as it is:\n\ttabs, ümläute, 🚢  ")]);
+    let reported = harness.play("scn:text n=4 text=\"  kept as it is:\\n\\ttabs, ümläute, 🚢  \"").await;
+    reported.ended("COMPLETED", "").has(&[("text", "  kept as it is:\n\ttabs, ümläute, 🚢  ")]);
 
     let reasoned = harness.play("scn:reason rn=2 n=3").await;
     reasoned.ended("COMPLETED", "").has(&[
@@ -43,7 +40,7 @@ async fn replies_and_provider_errors_end_as_opencode_says() {
         assert_eq!(refused.error_metadata()["type"], class, "{prompt}: {:#?}", refused.frames.last());
     }
 
-    // After a while the provider answers, and the task never knew of the pause.
+    // The provider answers after a while. The task does not show the retries.
     let recovers = harness.play("scn:http status=429 times=2 retry_after_ms=50").await;
     recovers.ended("COMPLETED", "").has(&[("text", "This attempt went well.")]);
 

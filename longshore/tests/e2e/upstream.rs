@@ -1,24 +1,24 @@
-//! What OpenCode itself says about a turn, held against what the gateway says.
+//! The turn as OpenCode itself reports it, compared with the task of the gateway.
 
 use longshore_testkit::gateway::OpenCodeApi;
 use serde_json::{Map, Value, json};
 
 use crate::client::PATIENCE;
 
-/// A turn as OpenCode's message list has it.
+/// A turn in the message list of OpenCode.
 #[derive(Debug)]
 pub(crate) struct UpstreamTurn {
     pub(crate) session: String,
-    /// `{info, parts}` of each answer to it, the oldest first.
+    /// `{info, parts}` of each answer, the oldest first.
     pub(crate) answers: Vec<Value>,
 }
 
-/// How much of OpenCode's list the gateway must have.
+/// How much of the message list the task must have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Agreement {
     /// All of it, and nothing else.
     Whole,
-    /// The task ended before OpenCode did: its texts may be shorter, and its tool calls may have been ended since.
+    /// The task ended before OpenCode did: texts may be shorter, and tool calls may have ended since.
     Stopped,
 }
 
@@ -37,7 +37,7 @@ pub(crate) async fn turn(opencode: &OpenCodeApi, text: &str) -> UpstreamTurn {
     found.remove(0)
 }
 
-/// The same, once OpenCode has closed every message of it: a turn that is stopped is closed some time later.
+/// The same, once OpenCode has closed every message of the turn: it closes an aborted turn later.
 pub(crate) async fn settled_turn(opencode: &OpenCodeApi, text: &str) -> UpstreamTurn {
     let deadline = tokio::time::Instant::now() + PATIENCE;
     loop {
@@ -50,7 +50,7 @@ pub(crate) async fn settled_turn(opencode: &OpenCodeApi, text: &str) -> Upstream
     }
 }
 
-/// Every turn whose user message is exactly `text`. Sub-agents are left out.
+/// All turns whose user message is exactly `text`, without sub-agents.
 pub(crate) async fn turns(opencode: &OpenCodeApi, text: &str) -> Vec<UpstreamTurn> {
     let mut found = Vec::new();
     for session in opencode.sessions().await {
@@ -60,7 +60,7 @@ pub(crate) async fn turns(opencode: &OpenCodeApi, text: &str) -> Vec<UpstreamTur
         let session = session["id"].as_str().expect("a session has an id").to_owned();
         let messages = opencode.messages(&session).await;
         for user in messages.iter().filter(|message| message["info"]["role"] == "user") {
-            if said(user) == text {
+            if message_text(user) == text {
                 let id = &user["info"]["id"];
                 let answers = messages.iter().filter(|message| message["info"]["parentID"] == *id);
                 found.push(UpstreamTurn { session: session.clone(), answers: answers.cloned().collect() });
@@ -70,13 +70,13 @@ pub(crate) async fn turns(opencode: &OpenCodeApi, text: &str) -> Vec<UpstreamTur
     found
 }
 
-/// The texts of a message's parts.
-pub(crate) fn said(message: &Value) -> String {
+/// The text of all parts of a message.
+pub(crate) fn message_text(message: &Value) -> String {
     let parts = message["parts"].as_array().into_iter().flatten();
     parts.filter(|part| part["type"] == "text").filter_map(|part| part["text"].as_str()).collect()
 }
 
-/// The texts, reasonings and tool calls of a turn, in order. A text that came to nothing is left out.
+/// The texts, reasonings and tool calls of a turn, in order, without empty texts.
 pub(crate) fn blocks_of_opencode(turn: &UpstreamTurn) -> Vec<Block> {
     let parts = turn.answers.iter().filter_map(|answer| answer["parts"].as_array()).flatten();
     parts.filter_map(block_of_part).collect()
@@ -102,7 +102,7 @@ fn block_of_part(part: &Value) -> Option<Block> {
     (content != "").then_some(Block { id, name, content })
 }
 
-/// The same of a task. A block that was withdrawn is left out, and so is a file.
+/// The same of a task, without withdrawn blocks and files.
 pub(crate) fn blocks_of_task(task: &Value) -> Vec<Block> {
     let artifacts = task["artifacts"].as_array().into_iter().flatten();
     let is_file = |artifact: &&Value| artifact.pointer("/parts/0/url").is_some();
@@ -113,7 +113,7 @@ fn block_of_artifact(artifact: &Value) -> Option<Block> {
     let parts = artifact["parts"].as_array().unwrap_or_else(|| panic!("no parts in {artifact}"));
     let [part] = parts.as_slice() else { panic!("expected one part in {artifact}") };
     let content = match part.get("data") {
-        // The title is for people; OpenCode words it anew as it likes.
+        // The title is left out: OpenCode changes it at any time.
         Some(Value::Object(call)) => {
             let known = ["call_id", "tool", "status", "input", "output", "error"];
             let call: Map<String, Value> = call
@@ -130,7 +130,7 @@ fn block_of_artifact(artifact: &Value) -> Option<Block> {
     (content != "").then(|| Block { id: text("artifactId"), name: text("name"), content })
 }
 
-/// Fails unless the task says what OpenCode says.
+/// Fails unless the task has the blocks of OpenCode.
 pub(crate) fn check(name: &str, task: &Value, turn: &UpstreamTurn, agreement: Agreement) {
     let (ours, theirs) = (blocks_of_task(task), blocks_of_opencode(turn));
     match agreement {
@@ -153,7 +153,7 @@ pub(crate) fn check(name: &str, task: &Value, turn: &UpstreamTurn, agreement: Ag
     }
 }
 
-/// A text that was stopped is a beginning of the whole; a tool call that was stopped is the same call.
+/// A stopped text is a prefix of the whole; a stopped tool call is the same call.
 fn began_as(ours: &Value, theirs: &Value) -> bool {
     match (ours.as_str(), theirs.as_str()) {
         (Some(ours), Some(theirs)) => theirs.starts_with(ours),

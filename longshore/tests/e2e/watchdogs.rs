@@ -11,17 +11,17 @@ use crate::harness::{Harness, LONGSHORE, context, wait_until_idle};
 use crate::model_log;
 use crate::upstream::Agreement;
 
-/// Longer than any step of OpenCode takes by itself, on a busy machine too.
+/// Longer than any step of OpenCode on a busy machine.
 const SILENCE: Duration = Duration::from_secs(5);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_silent_model_is_given_up_and_what_has_a_reason_is_not() {
+async fn long_a_silent_model_fails_the_turn_and_a_pause_with_a_reason_does_not() {
     let setup = Setup::demo(LONGSHORE).flag("--turn-silence").flag(SILENCE.as_secs().to_string());
     let harness = Harness::start(setup).await;
     let longer = SILENCE + Duration::from_secs(2);
     wake(&harness).await;
 
-    // A tool that runs, a pause before OpenCode tries again, and text that comes in drops are no silence.
+    // A running tool, a pause before a retry, and text in slow drops are not silence.
     for prompt in [
         format!("scn:bash cmd=\"sleep {}; echo woke\" scn:text n=1", longer.as_secs()),
         format!("scn:http status=503 times=1 retry_after={}", longer.as_secs()),
@@ -32,7 +32,7 @@ async fn a_silent_model_is_given_up_and_what_has_a_reason_is_not() {
         assert!(begun.elapsed() >= longer, "{prompt}: it did not take long enough to tell");
     }
 
-    // Nor is an ask that nobody answers yet, at the root or below it.
+    // An unanswered ask is not silence either, in the root or in a sub-agent.
     for prompt in [
         "scn:bash cmd=\"touch waited\" scn:text n=1".to_owned(),
         format!("scn:task prompt={} scn:text n=1", json!("scn:bash cmd=\"touch below\" scn:text n=1")),
@@ -55,8 +55,8 @@ async fn a_silent_model_is_given_up_and_what_has_a_reason_is_not() {
     assert_eq!(next.turn.session, silent.turn.session, "the conversation went to another session");
 }
 
-/// Lets OpenCode play a turn that no watchdog sees: the first one of an OpenCode that has just been started may be silent
-/// for longer than these tests allow.
+/// Plays a turn directly in OpenCode, without the watchdog: the first turn of a new OpenCode may be silent for longer
+/// than these tests allow.
 async fn wake(harness: &Harness) {
     let session = harness.opencode.post_json("/session", &json!({})).await;
     let path = format!("/session/{}/message", session["id"].as_str().expect("a session has an id"));
@@ -65,7 +65,7 @@ async fn wake(harness: &Harness) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_model_that_makes_too_many_steps_is_stopped() {
+async fn long_a_model_that_makes_too_many_steps_is_stopped() {
     let harness = Harness::start(Setup::demo(LONGSHORE).flag("--turn-max-steps").flag("3")).await;
     harness.play("scn:bash scn:bash scn:text n=1").await.ended("COMPLETED", "");
 

@@ -1,7 +1,7 @@
-//! Raw JSON-RPC calls of the methods that extensions add, on either line, and what they must come to.
+//! Raw JSON-RPC calls of the methods that extensions add, in either protocol version.
 //!
-//! A [`Caller`] speaks one line, activates exactly the extension that a method belongs to, holds every answer against what is
-//! true of all of them, and remembers what came of it, so that a test can say which methods it has not called.
+//! A [`Caller`] speaks one version, activates exactly the extension that a method belongs to, checks what holds for every
+//! answer, and records each outcome, so that a test can find the methods that it has not called.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -9,35 +9,18 @@ use std::sync::{Arc, Mutex};
 use longshore_edge::Extension;
 use longshore_testkit::gateway::Gateway;
 use longshore_testkit::raw::{Answer, RawClient};
+use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
 use crate::client::{PATIENCE, within};
 
-/// What no answer may tell: the key of the demo model's provider, and what a test hides elsewhere in OpenCode's surroundings.
+/// What no answer may contain: the key of the demo model's provider, and the word that a test hides in OpenCode's configuration.
 const SECRETS: [&str; 2] = ["none-needed", CANARY];
 
-/// For tests that hide it.
+/// The word that tests hide where callers must not see it.
 pub(crate) const CANARY: &str = "a-word-that-nobody-is-told-4711";
 
-/// A line of the protocol.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum ProtocolVersion {
-    V1,
-    V03,
-}
-
-impl ProtocolVersion {
-    pub(crate) const ALL: [Self; 2] = [Self::V1, Self::V03];
-
-    pub(crate) fn version(self) -> &'static str {
-        match self {
-            Self::V1 => "1.0",
-            Self::V03 => "0.3",
-        }
-    }
-}
-
-/// A kind of error: its number and the word that programs look at, which are the same on both lines.
+/// A kind of error: its code and its reason, which are the same in both versions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Kind {
     code: i64,
@@ -46,14 +29,10 @@ pub(crate) struct Kind {
 
 impl Kind {
     pub(crate) const NOT_FOUND: Self = Self::new(-32001, "SESSION_NOT_FOUND");
-    pub(crate) const UNREACHABLE: Self = Self::new(-32002, "UPSTREAM_UNREACHABLE");
     pub(crate) const HTTP: Self = Self::new(-32003, "UPSTREAM_HTTP_ERROR");
     pub(crate) const PAYLOAD: Self = Self::new(-32005, "UPSTREAM_PAYLOAD_ERROR");
     pub(crate) const FORBIDDEN: Self = Self::new(-32006, "SESSION_FORBIDDEN");
     pub(crate) const UNAUTHORIZED: Self = Self::new(-32007, "AUTHORIZATION_FORBIDDEN");
-    pub(crate) const BACKPRESSURE: Self = Self::new(-32063, "UPSTREAM_BACKPRESSURE");
-    pub(crate) const UNSUPPORTED: Self = Self::new(-32005, "CONTENT_TYPE_NOT_SUPPORTED");
-    pub(crate) const TOO_MANY: Self = Self::new(-32056, "TOO_MANY_REQUESTS");
     pub(crate) const BUSY: Self = Self::new(-32060, "SESSION_BUSY");
     pub(crate) const DISABLED: Self = Self::new(-32601, "METHOD_DISABLED");
 
@@ -62,23 +41,23 @@ impl Kind {
     }
 }
 
-/// What came of the calls: the method, the line, and `ok` or the word of the error.
+/// The outcomes of calls: the method, the version, and `ok` or the reason of the error.
 pub(crate) type Seen = Arc<Mutex<BTreeSet<(String, ProtocolVersion, String)>>>;
 
-/// One principal on one line.
+/// One principal that speaks one protocol version.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
-    pub(crate) line: ProtocolVersion,
+    pub(crate) version: ProtocolVersion,
     raw: RawClient,
     seen: Seen,
 }
 
-/// An error, whichever line it came on.
+/// An error, in either protocol version.
 #[derive(Debug)]
 pub(crate) struct Refusal {
-    /// Whose call of what it answers, for those who read that a test failed.
+    /// The call that failed, for messages of failed tests.
     call: String,
-    line: ProtocolVersion,
+    version: ProtocolVersion,
     pub(crate) code: i64,
     pub(crate) word: String,
     pub(crate) message: String,
@@ -88,18 +67,24 @@ pub(crate) struct Refusal {
 }
 
 impl Caller {
-    /// Whoever has this token, on both lines. What their calls come to is remembered together.
-    pub(crate) fn on_both_lines(gateway: &Gateway, token: &str, seen: &Seen) -> [Self; 2] {
+    /// The holder of this token, once for each version. All of them record their outcomes in `seen`.
+    pub(crate) fn in_versions(
+        gateway: &Gateway,
+        token: &str,
+        versions: &[ProtocolVersion],
+        seen: &Seen,
+    ) -> Vec<Self> {
         let raw = RawClient::new(gateway.url(), token);
-        ProtocolVersion::ALL.map(|line| Self {
-            line,
-            raw: raw.speaking(line.version()),
+        let caller = |version: &ProtocolVersion| Self {
+            version: *version,
+            raw: raw.speaking(version.version()),
             seen: Arc::clone(seen),
-        })
+        };
+        versions.iter().map(caller).collect()
     }
 
-    /// Calls a method that must work, and gives its result. A session that is busy for a moment, as one is whose turn has
-    /// just ended, is come back to, as its refusal asks.
+    /// Calls a method that must work, and returns its result. A session is busy for a moment after its turn has ended; the
+    /// call is then repeated, as the refusal asks.
     pub(crate) async fn result(&self, method: &str, params: Value) -> Value {
         let deadline = tokio::time::Instant::now() + PATIENCE;
         loop {
@@ -112,14 +97,14 @@ impl Caller {
         }
     }
 
-    /// Calls a method that must be refused, and gives the error.
+    /// Calls a method that must be refused, and returns the error.
     pub(crate) async fn refused(&self, method: &str, params: Value, kind: Kind) -> Refusal {
         let refusal = self.error(method, params).await;
-        refusal.is(kind);
+        refusal.assert_kind(kind);
         refusal
     }
 
-    /// Calls a method with a parameter that is wrong: it is refused for this one alone.
+    /// Calls a method with one wrong parameter. The refusal must name this parameter and no other.
     pub(crate) async fn invalid(&self, method: &str, params: Value, field: &str) -> Refusal {
         let refusal = self.error(method, params).await;
         assert_eq!(refusal.code, -32602, "{}: {:#}", refusal.call, refusal.body);
@@ -131,59 +116,59 @@ impl Caller {
         match self.call(method, params.clone()).await {
             Err(refusal) => refusal,
             Ok(result) => {
-                panic!("{method} {params} on {} was not refused: {result:#}", self.line.version())
+                panic!("{method} {params} on {} was not refused: {result:#}", self.version.version())
             }
         }
     }
 
     pub(crate) async fn call(&self, method: &str, params: Value) -> Result<Value, Refusal> {
-        let call = format!("{method} {params} on {}", self.line.version());
+        let call = format!("{method} {params} on {}", self.version.version());
         let raw = self.raw.activating(&self.activated(method));
         let mut answer = within(&call, raw.rpc(method, params)).await;
         self.check(method, &call, &answer);
         let (outcome, result) = match answer.body.get("error") {
             Some(error) => {
-                let refusal = Refusal::read(call, self.line, error);
+                let refusal = Refusal::read(call, self.version, error);
                 (refusal.word.clone(), Err(refusal))
             }
             None => ("ok".to_owned(), Ok(answer.body["result"].take())),
         };
         let mut seen = self.seen.lock().expect("nobody panics while it is locked");
-        seen.insert((method.to_owned(), self.line, outcome));
+        seen.insert((method.to_owned(), self.version, outcome));
         result
     }
 
-    /// What is true of every answer.
+    /// Checks what holds for every answer.
     fn check(&self, method: &str, call: &str, answer: &Answer) {
         assert_eq!(answer.status, 200, "{call} answered {answer:#?}");
-        assert_eq!(answer.header("a2a-version"), Some(self.line.version()), "{call}: {answer:#?}");
+        assert_eq!(answer.header("a2a-version"), Some(self.version.version()), "{call}: {answer:#?}");
         assert_eq!(answer.body["jsonrpc"], "2.0", "{call}: {answer:#?}");
         let is_one = answer.body.get("result").is_some() != answer.body.get("error").is_some();
         assert!(is_one, "{call}: {answer:#?}");
-        // Nothing of the address that OpenCode has behind the gateway, and none of its credentials.
+        // Neither the address of OpenCode behind the gateway nor its credentials appear.
         let text = answer.body.to_string();
         for secret in SECRETS {
-            assert!(!text.contains(secret), "{call} tells a secret: {text}");
+            assert!(!text.contains(secret), "{call} contains a secret: {text}");
         }
-        if let (ProtocolVersion::V1, Some(extension)) = (self.line, extension(method)) {
+        if let (ProtocolVersion::V1, Some(extension)) = (self.version, extension(method)) {
             assert_eq!(answer.header("a2a-extensions"), Some(extension.uri()), "{call}: {answer:#?}");
         }
     }
 
     fn activated(&self, method: &str) -> Vec<&'static str> {
-        match self.line {
+        match self.version {
             ProtocolVersion::V1 => extension(method).map(Extension::uri).into_iter().collect(),
             ProtocolVersion::V03 => Vec::new(),
         }
     }
 
-    /// The methods that the gateway says it serves, of those whose name begins so.
+    /// The methods with this prefix that the gateway says it serves.
     pub(crate) async fn served(&self, prefix: &str) -> Vec<String> {
         let raw = within("what is served", self.raw.rpc("no.such.method", json!({}))).await;
-        let refusal = Refusal::read("what is served".to_owned(), self.line, &raw.body["error"]);
+        let refusal = Refusal::read("what is served".to_owned(), self.version, &raw.body["error"]);
         assert_eq!(refusal.code, -32601, "{:#}", refusal.body);
         let listed = refusal.detail("supported_methods");
-        // In 1.0 every fact is a text.
+        // In 1.0 every detail is a string.
         let listed = match &listed {
             Value::String(text) => serde_json::from_str(text).expect("a list in JSON"),
             listed => listed.clone(),
@@ -192,44 +177,52 @@ impl Caller {
         names.filter(|name| name.starts_with(prefix)).map(str::to_owned).collect()
     }
 
-    /// `kind` and the state, as a session has them that is told as a task.
-    pub(crate) fn is_session(&self, told: &Value, upstream: &Value) {
-        let line = self.line.version();
+    /// Fails unless `reported` is this session of OpenCode, shown as a task.
+    pub(crate) fn assert_is_session(&self, reported: &Value, upstream: &Value) {
+        let version = self.version.version();
         let id = upstream["id"].as_str().expect("a session has an id");
-        let state = if self.line == ProtocolVersion::V1 { "TASK_STATE_COMPLETED" } else { "completed" };
-        assert_eq!(told["id"], id, "{line}: {told:#}");
-        assert_eq!(told["contextId"], format!("ctx:opencode-session:{id}"), "{line}: {told:#}");
-        assert_eq!(told["status"]["state"], state, "{line}: {told:#}");
-        assert_eq!(told.get("kind").is_some(), self.line == ProtocolVersion::V03, "{line}: {told:#}");
+        let state = if self.version == ProtocolVersion::V1 { "TASK_STATE_COMPLETED" } else { "completed" };
+        assert_eq!(reported["id"], id, "{version}: {reported:#}");
+        assert_eq!(reported["contextId"], format!("ctx:opencode-session:{id}"), "{version}: {reported:#}");
+        assert_eq!(reported["status"]["state"], state, "{version}: {reported:#}");
+        assert_eq!(
+            reported.get("kind").is_some(),
+            self.version == ProtocolVersion::V03,
+            "{version}: {reported:#}"
+        );
         let session = json!({"id": id, "title": upstream["title"]});
-        assert_eq!(told["metadata"]["shared"]["session"], session, "{line}: {told:#}");
+        assert_eq!(reported["metadata"]["shared"]["session"], session, "{version}: {reported:#}");
     }
 
-    /// Fails unless this is what OpenCode says of a message, as this line spells it.
-    pub(crate) fn is_message(&self, told: &Value, upstream: &Value) {
-        let line = self.line.version();
+    /// Fails unless `reported` is this message of OpenCode, in the format of this version.
+    pub(crate) fn assert_is_message(&self, reported: &Value, upstream: &Value) {
+        let version = self.version.version();
         let (id, session) = (&upstream["info"]["id"], upstream["info"]["sessionID"].as_str());
         let session = session.expect("a message is in a session");
-        assert_eq!(told["messageId"], *id, "{line}: {told:#}");
-        assert_eq!(told["contextId"], format!("ctx:opencode-session:{session}"), "{line}: {told:#}");
-        let role = match (self.line, upstream["info"]["role"] == "user") {
+        assert_eq!(reported["messageId"], *id, "{version}: {reported:#}");
+        assert_eq!(
+            reported["contextId"],
+            format!("ctx:opencode-session:{session}"),
+            "{version}: {reported:#}"
+        );
+        let role = match (self.version, upstream["info"]["role"] == "user") {
             (ProtocolVersion::V1, true) => "ROLE_USER",
             (ProtocolVersion::V1, false) => "ROLE_AGENT",
             (ProtocolVersion::V03, true) => "user",
             (ProtocolVersion::V03, false) => "agent",
         };
-        assert_eq!(told["role"], role, "{line}: {told:#}");
-        let parts = match self.line {
-            ProtocolVersion::V1 => json!([{"text": said(upstream)}]),
-            ProtocolVersion::V03 => json!([{"kind": "text", "text": said(upstream)}]),
+        assert_eq!(reported["role"], role, "{version}: {reported:#}");
+        let parts = match self.version {
+            ProtocolVersion::V1 => json!([{"text": message_text(upstream)}]),
+            ProtocolVersion::V03 => json!([{"kind": "text", "text": message_text(upstream)}]),
         };
-        assert_eq!(told["parts"], parts, "{line}: {told:#}\nof\n{upstream:#}");
-        assert_eq!(told["metadata"]["shared"]["session"]["id"], session, "{line}: {told:#}");
+        assert_eq!(reported["parts"], parts, "{version}: {reported:#}\nof\n{upstream:#}");
+        assert_eq!(reported["metadata"]["shared"]["session"]["id"], session, "{version}: {reported:#}");
     }
 }
 
-/// What somebody said in a message: not what OpenCode put beside it for the model.
-pub(crate) fn said(message: &Value) -> String {
+/// The text of a message, without the parts that OpenCode adds for the model.
+pub(crate) fn message_text(message: &Value) -> String {
     let parts = message["parts"].as_array().into_iter().flatten();
     let said =
         parts.filter(|part| part["type"] == "text" && part["synthetic"] != true && part["ignored"] != true);
@@ -237,7 +230,7 @@ pub(crate) fn said(message: &Value) -> String {
 }
 
 /// The extension that a method belongs to.
-pub(crate) fn extension(method: &str) -> Option<Extension> {
+fn extension(method: &str) -> Option<Extension> {
     let under = |prefixes: &[&str]| prefixes.iter().any(|prefix| method.starts_with(prefix));
     Some(match method {
         _ if under(&["opencode.sessions."]) => Extension::SessionManagement,
@@ -252,10 +245,10 @@ pub(crate) fn extension(method: &str) -> Option<Extension> {
 }
 
 impl Refusal {
-    fn read(call: String, line: ProtocolVersion, error: &Value) -> Self {
+    fn read(call: String, version: ProtocolVersion, error: &Value) -> Self {
         let data = &error["data"];
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let (word, fields) = match line {
+        let (word, fields) = match version {
             ProtocolVersion::V1 => {
                 let violations = data[1]["fieldViolations"].as_array().into_iter().flatten();
                 (text(&data[0]["reason"]), violations.map(|violation| text(&violation["field"])).collect())
@@ -266,24 +259,24 @@ impl Refusal {
             }
         };
         let code = error["code"].as_i64().unwrap_or_default();
-        Self { call, line, code, word, message: text(&error["message"]), fields, body: error.clone() }
+        Self { call, version, code, word, message: text(&error["message"]), fields, body: error.clone() }
     }
 
-    pub(crate) fn is(&self, kind: Kind) {
+    pub(crate) fn assert_kind(&self, kind: Kind) {
         let found = (self.code, self.word.as_str());
         assert_eq!(found, (kind.code, kind.word), "{}: {:#}", self.call, self.body);
     }
 
-    /// A fact for programs, by the name that it has on the 0.3 line.
+    /// A detail of the error, by the name that it has in 0.3.
     pub(crate) fn detail(&self, name: &str) -> Value {
-        match self.line {
+        match self.version {
             ProtocolVersion::V1 => self.body["data"][0]["metadata"][camel_case(name)].clone(),
             ProtocolVersion::V03 => self.body["data"][name].clone(),
         }
     }
 
-    /// Fails unless the text for people has these words.
-    pub(crate) fn says(&self, words: &str) -> &Self {
+    /// Fails unless the message of the error contains these words.
+    pub(crate) fn assert_says(&self, words: &str) -> &Self {
         assert!(self.message.contains(words), "{}: expected {words:?} in {:#}", self.call, self.body);
         self
     }

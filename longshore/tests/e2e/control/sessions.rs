@@ -1,14 +1,11 @@
-//! Sessions of the real OpenCode: read, steered and guarded.
+//! The session methods against the real OpenCode.
 //!
-//! What the gateway tells is held against what OpenCode itself says over its own API, on both lines. What the peer breaks on
-//! has its number in the name of a scenario.
+//! What the gateway reports is compared with what OpenCode reports over its own API. A scenario that the Python peer fails has
+//! the number of that defect in its name.
 
-mod canary;
 mod changing;
-mod cut_off;
-mod elsewhere;
-pub(super) mod everything;
-mod not_taken;
+mod injection;
+mod other_directories;
 mod parameters;
 mod prompting;
 mod reading;

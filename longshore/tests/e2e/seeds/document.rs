@@ -1,10 +1,10 @@
-//! The examples of a seed, found in its text. The seeds are read where they are: nothing of them is kept here.
+//! Finds the examples in the text of a seed. The seeds are not part of this repository.
 
 use std::path::Path;
 
 use serde_json::Value;
 
-/// The two seeds whose examples are played, by the number that their file name begins with.
+/// The two seeds with examples, by the number in their file name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Seed {
     /// The guide of a gateway for OpenCode, of A2A 0.3.
@@ -15,15 +15,15 @@ pub(super) enum Seed {
 
 #[derive(Clone, Debug)]
 pub(super) struct Example {
-    /// The JSON-RPC method, or the verb and path, or the first key of JSON, or the first word of anything else.
+    /// The JSON-RPC method, or the verb and path, or the first key of JSON, or the first word.
     pub(super) calls: String,
-    /// As it is written.
+    /// The text of the example.
     pub(super) text: String,
     line: usize,
 }
 
 impl Seed {
-    /// Every line.
+    /// All lines of the seed.
     pub(super) fn lines(self) -> Vec<String> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/seeds");
         assert!(
@@ -43,19 +43,19 @@ impl Seed {
 }
 
 impl Example {
-    /// The JSON of a body: what a command sends, or the whole text.
+    /// The JSON of the example: the body of a command, or the whole text.
     pub(super) fn body(&self) -> Value {
         serde_json::from_str(self.json()).expect("the JSON of the example is whole")
     }
 
-    /// The same as it is written.
+    /// The text of the JSON.
     pub(super) fn json(&self) -> &str {
         let begin = self.text.find('{').expect("the example has JSON");
         let end = self.text.rfind('}').expect("the example has JSON");
         &self.text[begin..=end]
     }
 
-    /// The last of these headings that stands before the example.
+    /// The last of these headings before the example.
     pub(super) fn heading<'a>(&self, lines: &[String], headings: &[&'a str]) -> &'a str {
         let mut before = lines[..self.line].iter().rev();
         let found = before.find_map(|line| headings.iter().find(|heading| line == **heading));
@@ -63,8 +63,8 @@ impl Example {
     }
 }
 
-/// Every example, in the order of the text: commands, JSON, settings, names that stand alone, and requests that a
-/// sentence spells with verb and path.
+/// All examples in the order of the text: commands, JSON, settings, single names, and requests that a sentence spells
+/// with verb and path.
 pub(super) fn examples(lines: &[String]) -> Vec<Example> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -82,7 +82,7 @@ pub(super) fn examples(lines: &[String]) -> Vec<Example> {
     found
 }
 
-/// How many lines the example has that begins here; 0 when none does.
+/// The number of lines of the example that begins here; 0: none.
 fn length(lines: &[String]) -> usize {
     let first = lines[0].as_str();
     let run = |is_part: fn(&str) -> bool| lines.iter().take_while(|line| is_part(line)).count();
@@ -98,7 +98,7 @@ fn length(lines: &[String]) -> usize {
     usize::from(first.starts_with("GET ") || first.starts_with("urn:"))
 }
 
-/// The lines of one JSON object. Its indentation may be lost, so only a parser can tell where it ends.
+/// The number of lines of a JSON object. Its indentation may be lost, so only a parser finds its end.
 fn json(lines: &[String]) -> usize {
     let text = lines.join("\n");
     let mut values = serde_json::Deserializer::from_str(&text).into_iter::<Value>();
@@ -135,7 +135,7 @@ fn calls(text: &str) -> String {
     method.or(path).or(key).or(urn).or(word).unwrap_or_default().to_owned()
 }
 
-/// The requests that a sentence spells, but for `/` alone.
+/// The requests that a sentence spells, without `/` alone.
 fn requests(line: &str) -> impl Iterator<Item = String> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let pairs: Vec<_> = words.windows(2).map(|pair| (pair[0].trim_start_matches('('), pair[1])).collect();

@@ -1,24 +1,24 @@
-//! What the guide says of its examples. It is of A2A 0.3, so no example names a version.
+//! Checks for the examples of the guide. It is about A2A 0.3, so no example names a version.
 
 use serde_json::{Value, json};
 
 use super::document::Example;
-use super::stage::{Reply, Stage};
+use super::shell::{Reply, SeedGateway};
 
 const JSON: &str = "-H 'content-type: application/json'";
 
-/// The sent message, as the 0.3 bodies of both bindings have it.
+/// The text of the sent message, in the bodies of both bindings.
 fn text_of(body: &Value) -> &str {
-    let places = ["/params/message/parts/0/text", "/message/content/0/text"];
-    places.iter().find_map(|place| body.pointer(place)?.as_str()).expect("the example sends a text")
+    let pointers = ["/params/message/parts/0/text", "/message/content/0/text"];
+    pointers.iter().find_map(|pointer| body.pointer(pointer)?.as_str()).expect("the example sends a text")
 }
 
 fn session_of(task: &Value) -> &str {
-    task.pointer("/metadata/shared/session/id").and_then(Value::as_str).expect("a task tells its session")
+    task.pointer("/metadata/shared/session/id").and_then(Value::as_str).expect("a task has a session")
 }
 
-/// Holds a send over REST against the guide, and gives its task when it is over. By default, such a send does not wait.
-fn sent(stage: &Stage, example: &Example, reply: &Reply) -> Value {
+/// Checks a send over REST, and returns its ended task. By default such a send does not wait.
+fn sent(gateway: &SeedGateway, example: &Example, reply: &Reply) -> Value {
     assert_eq!((reply.status, reply.header("a2a-version")), (200, "0.3"), "{reply:#?}");
     let task = reply.json()["task"].take();
     let message = &task["history"][0];
@@ -27,76 +27,76 @@ fn sent(stage: &Stage, example: &Example, reply: &Reply) -> Value {
         assert_eq!(message[field], expected[field], "{task:#}");
     }
     let id = task["id"].as_str().expect("a task has an id");
-    let ended = stage.finished(id);
+    let ended = gateway.finished(id);
     assert_eq!(ended["status"]["state"], "TASK_STATE_COMPLETED", "{ended:#}");
     ended
 }
 
-/// The model that was asked last, if it was by this text.
-fn asked_model(stage: &Stage, text: &str) -> String {
-    let turns = stage.model.journal().turns();
+/// The model of the last request with this text.
+fn asked_model(gateway: &SeedGateway, text: &str) -> String {
+    let turns = gateway.model.journal().turns();
     let turn = turns.iter().rev().find(|turn| turn.prompt.contains(text));
     turn.expect("the model was asked").model.clone()
 }
 
-pub(super) fn tasks_are_listed(stage: &mut Stage, example: &Example) {
+pub(super) fn tasks_are_listed(gateway: &mut SeedGateway, example: &Example) {
     let path = example.calls.strip_prefix("GET ").expect("a request");
-    let reply = stage.ask(path, "-X GET");
+    let reply = gateway.ask(path, "-X GET");
     assert_eq!((reply.status, reply.header("a2a-version")), (200, "0.3"));
     assert!(reply.json()["tasks"].is_array(), "{reply:#?}");
 }
 
-pub(super) fn a_file_is_sent(stage: &mut Stage, example: &Example) {
-    let reply = stage.run(&example.text, &[]);
+pub(super) fn a_file_is_sent(gateway: &mut SeedGateway, example: &Example) {
+    let reply = gateway.run(&example.text, &[]);
     assert_eq!(reply.header("a2a-version"), "0.3");
     assert_eq!(reply.json()["id"], example.body()["id"]);
     let task = reply.result();
     assert_eq!((&task["kind"], &task["status"]["state"]), (&json!("task"), &json!("completed")), "{task:#}");
-    // The text and the file went to the model, and both are told as they were sent.
+    // The model received the text and the file, and the history has both as sent.
     let text = text_of(&example.body()).to_owned();
-    let turns = stage.model.journal().turns();
+    let turns = gateway.model.journal().turns();
     let turn = turns.iter().find(|turn| turn.prompt.contains(&text)).expect("the model was asked");
     let parts = &task["history"][0]["parts"];
     let sent = &example.body()["params"]["message"]["parts"];
     assert_eq!((&parts[0], &parts[1]["file"]["name"]), (&sent[0], &sent[1]["file"]["name"]), "{task:#}");
-    // OpenCode reads such a file for the model, and says so in the prompt.
+    // OpenCode reads the file for the model, and says so in the prompt.
     let name = sent[1]["file"]["name"].as_str().expect("the file has a name");
-    let file = stage.workspace.join(name).display().to_string();
+    let file = gateway.workspace.join(name).display().to_string();
     assert!(turn.prompt.contains(&file), "{turn:#?}");
     assert!(task["metadata"]["shared"]["usage"]["total_tokens"].is_number(), "{task:#}");
-    session_of(&task).clone_into(&mut stage.session);
-    // Without a model of its own the message goes to that of OpenCode's file.
-    assert_eq!(asked_model(stage, &text), "gemini-3-pro");
+    session_of(&task).clone_into(&mut gateway.session);
+    // Without its own model the message goes to the model of OpenCode's configuration.
+    assert_eq!(asked_model(gateway, &text), "gemini-3-pro");
 }
 
-pub(super) fn a_session_goes_on(stage: &mut Stage, example: &Example) {
-    let reply = stage.run(&example.text, &[("<session_id>", &stage.session)]);
-    let task = sent(stage, example, &reply);
-    assert_eq!(session_of(&task), stage.session);
+pub(super) fn a_session_goes_on(gateway: &mut SeedGateway, example: &Example) {
+    let reply = gateway.run(&example.text, &[("<session_id>", &gateway.session)]);
+    let task = sent(gateway, example, &reply);
+    assert_eq!(session_of(&task), gateway.session);
 }
 
-pub(super) fn a_model_is_chosen(stage: &mut Stage, example: &Example) {
-    let reply = stage.run(&example.text, &[]);
-    sent(stage, example, &reply);
-    let wished = example.body()["metadata"]["shared"]["model"].take();
-    assert_eq!(asked_model(stage, text_of(&example.body())), wished["modelID"]);
-    // Both names must be there, or none.
+pub(super) fn a_model_is_chosen(gateway: &mut SeedGateway, example: &Example) {
+    let reply = gateway.run(&example.text, &[]);
+    sent(gateway, example, &reply);
+    let requested = example.body()["metadata"]["shared"]["model"].take();
+    assert_eq!(asked_model(gateway, text_of(&example.body())), requested["modelID"]);
+    // Both names are required, or none.
     let mut half = example.body();
     half["message"]["messageId"] = "half".into();
-    half["metadata"]["shared"]["model"] = json!({"providerID": wished["providerID"]});
-    assert_eq!(stage.ask("/v1/message:send", &format!("{JSON} -d '{half}'")).status, 400);
+    half["metadata"]["shared"]["model"] = json!({"providerID": requested["providerID"]});
+    assert_eq!(gateway.ask("/v1/message:send", &format!("{JSON} -d '{half}'")).status, 400);
 }
 
-/// What a status tells about an ask.
+/// The details of an ask in a status.
 fn interrupt(frame: &Value) -> Option<&Value> {
     frame.pointer("/statusUpdate/metadata/shared/interrupt")
 }
 
-pub(super) fn a_permission_is_given(stage: &mut Stage, example: &Example) {
+pub(super) fn a_permission_is_given(gateway: &mut SeedGateway, example: &Example) {
     let text = "scn:bash cmd=\"touch guarded\" scn:text n=3";
     let message = json!({"messageId": "ask", "role": "ROLE_USER", "content": [{"text": text}]});
     let prompt = format!("{JSON} -d '{}'", json!({ "message": message }));
-    let mut stream = stage.follow("/v1/message:stream", &prompt);
+    let mut stream = gateway.follow("/v1/message:stream", &prompt);
     let frames = stream.until("an ask", |frame| interrupt(frame).is_some());
     let asked = frames.last().expect("a frame");
     let update = &asked["statusUpdate"];
@@ -110,7 +110,7 @@ pub(super) fn a_permission_is_given(stage: &mut Stage, example: &Example) {
     let request = asked["request_id"].as_str().expect("an ask has an id");
     let ids = [("<request_id>", request)];
 
-    let answered = stage.run(&example.text, &ids);
+    let answered = gateway.run(&example.text, &ids);
     assert_eq!(answered.json()["id"], example.body()["id"]);
     assert_eq!(answered.result(), json!({"ok": true, "request_id": request}));
     let frames = stream.rest();
@@ -125,87 +125,88 @@ pub(super) fn a_permission_is_given(stage: &mut Stage, example: &Example) {
     assert_eq!((&resolved["phase"], &resolved["resolution"]), (&json!("resolved"), &json!("replied")));
     let last = &frames.last().expect("a stream has an end")["statusUpdate"];
     assert_eq!((&last["status"]["state"], &last["final"]), (&json!("TASK_STATE_COMPLETED"), &json!(true)));
-    assert!(stage.workspace.join("guarded").exists(), "the command did not run");
+    assert!(gateway.workspace.join("guarded").exists(), "the command did not run");
 
-    // It is no longer open.
-    let again = stage.run(&example.text, &ids).error();
+    // The ask is closed.
+    let again = gateway.run(&example.text, &ids).error();
     assert_eq!(again["data"]["type"], "INTERRUPT_REQUEST_NOT_FOUND", "{again:#}");
 }
 
-pub(super) fn a_token_opens(stage: &mut Stage, example: &Example) {
-    let closed = stage.run(&example.text, &[("<your-token>", "another")]);
+pub(super) fn a_token_opens(gateway: &mut SeedGateway, example: &Example) {
+    let closed = gateway.run(&example.text, &[("<your-token>", "another")]);
     assert_eq!(closed.status, 401, "{closed:#?}");
-    let reply = stage.run(&example.text, &[]);
-    let task = sent(stage, example, &reply);
-    task["id"].as_str().expect("a task has an id").clone_into(&mut stage.rest_task);
+    let reply = gateway.run(&example.text, &[]);
+    let task = sent(gateway, example, &reply);
+    task["id"].as_str().expect("a task has an id").clone_into(&mut gateway.rest_task);
 }
 
-pub(super) fn a_send_waits(stage: &mut Stage, example: &Example) {
-    let reply = stage.run(&example.text, &[]);
+pub(super) fn a_send_waits(gateway: &mut SeedGateway, example: &Example) {
+    let reply = gateway.run(&example.text, &[]);
     assert_eq!(reply.json()["id"], example.body()["id"]);
     let task = reply.result();
     assert_eq!((&task["kind"], &task["status"]["state"]), (&json!("task"), &json!("completed")), "{task:#}");
     let said = task["artifacts"][0]["parts"][0]["text"].as_str().unwrap_or_default();
     assert!(said.contains(text_of(&example.body())), "{task:#}");
-    // It is the message of the example above, with its id: sent twice, it is one task.
-    assert_eq!(task["id"], stage.rest_task);
+    // This is the message of the example above: sent twice, it is one task.
+    assert_eq!(task["id"], gateway.rest_task);
 }
 
-pub(super) fn a_task_is_followed_again(stage: &mut Stage, example: &Example) {
-    stage.start_endless();
-    let path = example.calls.strip_prefix("GET ").expect("a request").replace("{task_id}", &stage.running.0);
-    let mut stream = stage.follow(&path, "-X GET");
+pub(super) fn a_task_is_followed_again(gateway: &mut SeedGateway, example: &Example) {
+    gateway.start_endless();
+    let path =
+        example.calls.strip_prefix("GET ").expect("a request").replace("{task_id}", &gateway.running.0);
+    let mut stream = gateway.follow(&path, "-X GET");
     let frames = stream.until("more words", |frame| frame.get("artifactUpdate").is_some());
-    assert_eq!(frames[0]["task"]["id"], stage.running.0, "{frames:#?}");
-    let canceled = stage.ask(&format!("/v1/tasks/{}:cancel", stage.running.0), "-X POST");
+    assert_eq!(frames[0]["task"]["id"], gateway.running.0, "{frames:#?}");
+    let canceled = gateway.ask(&format!("/v1/tasks/{}:cancel", gateway.running.0), "-X POST");
     assert_eq!(canceled.status, 200, "{canceled:#?}");
     let last = stream.rest().pop().expect("a stream has an end");
     assert_eq!(last["statusUpdate"]["final"], true, "{last:#}");
-    // Of a task that is over there is one snapshot.
-    let [snapshot] = stage.ask(&path, "-X GET").frames().try_into().expect("one frame");
+    // A subscription to an ended task returns one snapshot.
+    let [snapshot] = gateway.ask(&path, "-X GET").frames().try_into().expect("one frame");
     assert_eq!(snapshot["task"]["status"]["state"], "TASK_STATE_CANCELLED", "{snapshot:#}");
 }
 
-pub(super) fn cards_are_where_they_should_be(stage: &mut Stage) {
+pub(super) fn cards_are_where_they_should_be(gateway: &mut SeedGateway) {
     for path in ["/.well-known/agent-card.json", "/.well-known/agent.json"] {
-        let reply = stage.ask_with("", path, "");
+        let reply = gateway.ask_with("", path, "");
         let card = reply.json();
         assert_eq!((reply.status, &card["supportsAuthenticatedExtendedCard"]), (200, &json!(true)));
         assert_eq!(card["preferredTransport"], "HTTP+JSON", "{card:#}");
         let offered = card["additionalInterfaces"].as_array().expect("the interfaces of 0.3");
         for transport in ["JSONRPC", "HTTP+JSON"] {
-            assert!(offered.contains(&json!({"url": stage.url, "transport": transport})), "{card:#}");
+            assert!(offered.contains(&json!({"url": gateway.url, "transport": transport})), "{card:#}");
         }
         let tag = reply.header("etag");
         assert!(tag.starts_with("W/\"") && reply.header("cache-control").starts_with("public"), "{reply:#?}");
-        assert_eq!(stage.ask_with("", path, &format!("-H 'If-None-Match: {tag}'")).status, 304);
+        assert_eq!(gateway.ask_with("", path, &format!("-H 'If-None-Match: {tag}'")).status, 304);
     }
     let extended = "/agent/authenticatedExtendedCard";
-    assert_eq!(stage.ask_with("", extended, "").status, 401);
-    let plain = stage.ask(extended, "");
+    assert_eq!(gateway.ask_with("", extended, "").status, 401);
+    let plain = gateway.ask(extended, "");
     assert!(plain.body.len() > 8192 && plain.header("cache-control").starts_with("private"));
-    let zipped = stage.ask(extended, "--compressed");
+    let zipped = gateway.ask(extended, "--compressed");
     assert_eq!((zipped.header("content-encoding"), zipped.body == plain.body), ("gzip", true));
     let call = r#"{"jsonrpc":"2.0","id":1,"method":"agent/getAuthenticatedExtendedCard"}"#;
-    let called = stage.ask("/", &format!("{JSON} -d '{call}'")).result();
+    let called = gateway.ask("/", &format!("{JSON} -d '{call}'")).result();
     assert_eq!(called["name"], plain.json()["name"]);
 }
 
-pub(super) fn a_stream_has_chunks_and_an_end(stage: &mut Stage) {
+pub(super) fn a_stream_has_chunks_and_an_end(gateway: &mut SeedGateway) {
     for (id, prompt, blocks) in [
         ("thinks", "scn:reason rn=2 n=3", ["reasoning", "text"]),
         ("works", "scn:bash cmd=ls pre=listing scn:text n=3", ["tool_call", "text"]),
     ] {
         let message = json!({"messageId": id, "role": "ROLE_USER", "content": [{"text": prompt}]});
         let arguments = format!("{JSON} -d '{}'", json!({ "message": message }));
-        let frames = stage.ask("/v1/message:stream", &arguments).frames();
+        let frames = gateway.ask("/v1/message:stream", &arguments).frames();
         let chunks: Vec<&Value> =
             frames.iter().filter_map(|frame| frame.pointer("/artifactUpdate/artifact")).collect();
         let hints: Vec<&Value> = chunks.iter().map(|chunk| &chunk["metadata"]["shared"]["stream"]).collect();
         for block in blocks {
             assert!(hints.iter().any(|hint| hint["block_type"] == block), "no {block} in {frames:#?}");
         }
-        // One artifact for all, and an order for what came.
+        // All chunks belong to one artifact, and are ordered.
         assert!(chunks.iter().all(|chunk| chunk["artifactId"] == chunks[0]["artifactId"]), "{frames:#?}");
         let order: Vec<u64> = hints.iter().filter_map(|hint| hint["sequence"].as_u64()).collect();
         assert!(order.len() == hints.len() && order.is_sorted(), "{frames:#?}");
@@ -216,19 +217,19 @@ pub(super) fn a_stream_has_chunks_and_an_end(stage: &mut Stage) {
     }
 }
 
-pub(super) fn only_cards_are_public(stage: &mut Stage) {
+pub(super) fn only_cards_are_public(gateway: &mut SeedGateway) {
     for path in ["/", "/v1/tasks", "/health", "/v1/card"] {
-        let reply = stage.ask_with("", path, "");
+        let reply = gateway.ask_with("", path, "");
         assert_eq!((reply.status, reply.header("www-authenticate")), (401, "Bearer"), "{path}");
     }
-    let large = stage.workspace.join("large");
+    let large = gateway.workspace.join("large");
     std::fs::write(&large, vec![b' '; 11_000_000]).expect("a file can be written");
     let arguments = format!("{JSON} --data-binary '@{}'", large.display());
-    assert_eq!(stage.ask("/v1/message:send", &arguments).status, 413);
+    assert_eq!(gateway.ask("/v1/message:send", &arguments).status, 413);
     std::fs::remove_file(large).expect("a file can be removed");
 }
 
-pub(super) fn versions_are_negotiated(stage: &mut Stage) {
+pub(super) fn versions_are_negotiated(gateway: &mut SeedGateway) {
     let call = json!({"jsonrpc": "2.0", "id": 7, "method": "tasks/get", "params": {"id": "none"}});
     let call = &format!("{JSON} -d '{call}'");
     for (path, arguments, line) in [
@@ -239,23 +240,23 @@ pub(super) fn versions_are_negotiated(stage: &mut Stage) {
         ("/tasks?A2A-Version=1.0.4", "", "1.0"),
         ("/", call, "0.3"),
     ] {
-        let reply = stage.ask(path, arguments);
+        let reply = gateway.ask(path, arguments);
         assert_eq!((reply.status, reply.header("a2a-version")), (200, line), "{path} {arguments}");
     }
-    // The errors of the lines: an object with a type, or a list of details.
-    let old = stage.ask("/", call).error();
+    // The errors of the versions: an object with a type, or a list of details.
+    let old = gateway.ask("/", call).error();
     assert_eq!(old["data"]["type"], "TASK_NOT_FOUND", "{old:#}");
     let new =
-        stage.call(r#"{"jsonrpc":"2.0","id":7,"method":"GetTask","params":{"id":"none"}}"#, &[]).error();
+        gateway.call(r#"{"jsonrpc":"2.0","id":7,"method":"GetTask","params":{"id":"none"}}"#, &[]).error();
     assert_eq!(new["data"][0]["reason"], "TASK_NOT_FOUND", "{new:#}");
-    let flat = stage.ask("/v1/tasks/none", "").json();
+    let flat = gateway.ask("/v1/tasks/none", "").json();
     assert_eq!((&flat["type"], flat["message"].is_string()), (&json!("TASK_NOT_FOUND"), true), "{flat:#}");
-    let nested = stage.ask("/tasks/none", "").json();
+    let nested = gateway.ask("/tasks/none", "").json();
     assert_eq!(nested["error"]["details"][0]["reason"], "TASK_NOT_FOUND", "{nested:#}");
-    // What is not spoken is refused before anything else is looked at.
+    // An unsupported version is refused before anything else is checked.
     let unknown = "-H 'A2A-Version: 9.9'";
-    let rpc = stage.ask("/", &format!("{unknown} {call}")).error()["data"].take();
-    let rest = stage.ask("/v1/no/such/path", unknown);
+    let rpc = gateway.ask("/", &format!("{unknown} {call}")).error()["data"].take();
+    let rest = gateway.ask("/v1/no/such/path", unknown);
     assert_eq!(rest.status, 400, "{rest:#?}");
     for said in [rpc, rest.json()] {
         assert_eq!(said["type"], "VERSION_NOT_SUPPORTED", "{said:#}");
@@ -272,8 +273,8 @@ pub(super) fn versions_are_negotiated(stage: &mut Stage) {
     }
 }
 
-pub(super) fn health_has_the_profile(stage: &mut Stage) {
-    let health = stage.ask("/health", "").json();
+pub(super) fn health_has_the_profile(gateway: &mut SeedGateway) {
+    let health = gateway.ask("/health", "").json();
     let profile = &health["profile"];
     assert_eq!(profile["profile_id"], "opencode-a2a-single-tenant-coding-v1");
     assert_eq!(
@@ -282,7 +283,7 @@ pub(super) fn health_has_the_profile(stage: &mut Stage) {
             "shared_workspace_across_consumers": true, "tenant_isolation": "none"})
     );
     let features = &profile["runtime_features"];
-    for (place, value) in [
+    for (pointer, value) in [
         ("/directory_binding/allow_override", json!(true)),
         ("/directory_binding/scope", json!("workspace_root_or_descendant")),
         ("/session_shell/enabled", json!(true)),
@@ -294,19 +295,19 @@ pub(super) fn health_has_the_profile(stage: &mut Stage) {
         ("/service_features/streaming/enabled", json!(true)),
         ("/service_features/health_endpoint/enabled", json!(true)),
     ] {
-        assert_eq!(features.pointer(place), Some(&value), "{place} of {features:#}");
+        assert_eq!(features.pointer(pointer), Some(&value), "{pointer} of {features:#}");
     }
-    // Declared only where it was configured.
+    // Declared only if it was configured.
     assert_eq!(features.pointer("/execution_environment/sandbox/writable_roots"), None);
 }
 
-pub(super) fn canceling_again_gives_the_task(stage: &mut Stage) {
-    stage.start_endless();
-    let params = json!({"id": stage.running.0});
+pub(super) fn canceling_again_gives_the_task(gateway: &mut SeedGateway) {
+    gateway.start_endless();
+    let params = json!({"id": gateway.running.0});
     let call = json!({"jsonrpc": "2.0", "id": 8, "method": "tasks/cancel", "params": params});
     let call = format!("{JSON} -d '{call}'");
     for _ in 0..2 {
-        let task = stage.ask("/", &call).result();
-        assert_eq!((&task["id"], &task["status"]["state"]), (&json!(stage.running.0), &json!("canceled")));
+        let task = gateway.ask("/", &call).result();
+        assert_eq!((&task["id"], &task["status"]["state"]), (&json!(gateway.running.0), &json!("canceled")));
     }
 }

@@ -1,5 +1,4 @@
-//! How the guide starts everything: OpenCode by itself, and then the gateway beside it, with all that it needs from the
-//! environment.
+//! The start as in the guide: first OpenCode, then the gateway with its settings in the environment.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -12,6 +11,7 @@ use longshore_demo_model::DemoModel;
 use longshore_demo_model::home::demo_home;
 use longshore_engine::Tasks;
 use longshore_testkit::gateway::path_with_tools;
+use rand::RngExt as _;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::json;
 use tempfile::TempDir;
@@ -19,13 +19,13 @@ use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
 use super::document::{Example, Seed, examples};
-use super::stage::Shell;
+use super::shell::Shell;
 use super::{TABLE, Verdict};
 use crate::client::within;
 use crate::harness::LONGSHORE;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_gateway_starts_as_the_guide_says() {
+async fn the_gateway_starts_as_in_the_guide() {
     let lines = Seed::Guide.lines();
     let found = examples(&lines);
     let rows = TABLE.iter().zip(&found);
@@ -37,23 +37,23 @@ async fn the_gateway_starts_as_the_guide_says() {
     let shell_use = found.iter().find(|example| example.calls == "opencode.sessions.shell");
     let shell_use = shell_use.expect("an example that uses a shell");
 
-    let place = Place::new().await;
-    let opencode = place.start(&upstream.text.replace("--port 4096", "--port 0"), "listening on ").await;
+    let setup = GuideSetup::new().await;
+    let opencode = setup.start(&upstream.text.replace("--port 4096", "--port 0"), "listening on ").await;
     let fill = |text: &str| {
-        let workspace = place.workspace().display().to_string();
-        let filled = text.replace("/abs/path/to/workspace", &workspace).replace("8000", &place.port);
+        let workspace = setup.workspace().display().to_string();
+        let filled = text.replace("/abs/path/to/workspace", &workspace).replace("8000", &setup.port);
         filled.replace("http://127.0.0.1:4096", &opencode.url)
     };
     let shell = Shell::new();
-    // The id of the task that the example of a send makes, or finds, there.
+    // The id of the task that the example of a send creates or finds.
     let task_of = async |script: &str| -> String {
-        let gateway = place.start(script, "url ").await;
+        let gateway = setup.start(script, "url ").await;
         let fill = |example: &Example, token: &str| {
             example.text.replace("http://127.0.0.1:8000", &gateway.url).replace("<your-token>", token)
         };
         assert_eq!(shell.run(&fill(send, "another")).status, 401);
         let task = shell.run(&fill(send, "dev-token")).result();
-        // None of the examples switches it on.
+        // No example switches the shell on.
         let disabled = shell.run(&fill(shell_use, "dev-token")).error();
         assert_eq!(
             (&disabled["code"], &disabled["data"]["type"]),
@@ -67,28 +67,28 @@ async fn the_gateway_starts_as_the_guide_says() {
         task["id"].as_str().expect("a task has an id").to_owned()
     };
 
-    // A start after the other: what was kept is found again, and the message is not answered twice.
+    // Each start twice: stored tasks are found again, and the message is not answered twice.
     let plain = fill(&plain.text);
     assert_eq!(task_of(&plain).await, task_of(&plain).await, "by default tasks are kept");
     let database = fill(&database.text);
     assert_eq!(task_of(&database).await, task_of(&database).await, "tasks are kept in the database");
-    assert!(place.workspace().join("opencode-a2a.db").is_file(), "the database is not where it should be");
+    assert!(setup.workspace().join("opencode-a2a.db").is_file(), "the database is not where it should be");
     let memory = format!("export {}\n{plain}", memory.text);
     assert_ne!(task_of(&memory).await, task_of(&memory).await, "tasks are kept in memory only");
     opencode.end().await;
 }
 
-/// A home, a workspace, and the name under which the guide knows the gateway.
+/// A home, a workspace, and the program name of the guide for the gateway.
 #[derive(Debug)]
-struct Place {
+struct GuideSetup {
     root: TempDir,
     environment: BTreeMap<OsString, OsString>,
-    /// Of the gateway.
+    /// The port of the gateway.
     port: String,
     _model: DemoModel,
 }
 
-impl Place {
+impl GuideSetup {
     async fn new() -> Self {
         let model = DemoModel::start(SocketAddr::from(([127, 0, 0, 1], 0)), &Tasks::new()).await;
         let model = model.expect("a free port on loopback");
@@ -106,10 +106,9 @@ impl Place {
         path.push(path_with_tools());
         let environment = demo_home(&root.path().join("home"), &model.base_url(), &path);
         let mut environment = environment.expect("a home can be made");
-        // The examples say the port in the public URL too, so it has to be known before.
-        let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-        let port = free.expect("a free port on loopback").port().to_string();
-        // One of them leaves it at the port that everybody has.
+        // The public URL of the examples contains the port, so it has to be known before.
+        let port = free_port().to_string();
+        // One example uses the default port.
         environment.insert("A2A_PORT".into(), (&port).into());
         Self { root, environment, port, _model: model }
     }
@@ -118,7 +117,7 @@ impl Place {
         self.root.path().join("workspace")
     }
 
-    /// Runs the script until it says a line with these words, behind which a URL stands.
+    /// Runs the script until it prints a line with these words and a URL.
     async fn start(&self, script: &str, words: &str) -> Running {
         let mut command = Command::new("bash");
         command.args(["--norc", "-c", script]).current_dir(self.workspace());
@@ -136,11 +135,18 @@ impl Place {
     }
 }
 
-/// What a script started. Dropping it ends it.
+/// A free port below the range of ephemeral ports, so that no connection gets it before the gateway listens.
+fn free_port() -> u16 {
+    let mut tried = std::iter::repeat_with(|| rand::rng().random_range(10_000..32_000)).take(100);
+    let is_free = |port: &u16| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    tried.find(is_free).expect("one of many ports is free")
+}
+
+/// A running script. Dropping it kills it.
 #[derive(Debug)]
 struct Running {
     child: Child,
-    /// Held, so that what it says has somewhere to go.
+    /// Kept open, so that the script can write.
     lines: Lines<BufReader<ChildStdout>>,
     url: String,
 }
@@ -153,7 +159,7 @@ impl Running {
     }
 
     fn signal(&self, signal: Signal) {
-        // None once it has been waited for.
+        // There is no id after the exit.
         let pid = self.child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
         if let Some(group) = pid {
             let _ = kill_process_group(group, signal);

@@ -1,11 +1,12 @@
-//! What is changed in sessions: copies, shares, summaries, the way back and forth, and the shell.
+//! Methods that change sessions: fork, share, summarize, revert, unrevert and shell.
 
 use std::path::PathBuf;
 
+use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
-use crate::control::caller::{Caller, Kind, said};
-use crate::control::stage::{Own, Stage};
+use crate::control::caller::{Caller, Kind, message_text};
+use crate::control::fixture::{Fixture, OwnedSession};
 use crate::model_log;
 
 const FORK: &str = "opencode.sessions.fork";
@@ -20,16 +21,27 @@ const UNSHARE: &str = "opencode.sessions.unshare";
 const NO_MESSAGE: &str = "msg_000000000000000000000000";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sessions_are_changed_as_opencode_does_it() {
-    let stage = Stage::sharing_by_configuration(&["--session-shell"]).await;
-    let other = stage.session("scn:text n=1 (somewhere else)").await;
-    for ada in stage.ada() {
-        a_fork_is_the_callers_own(&stage, &ada, &other).await;
-        o10_what_cannot_be_shared_is_a_typed_error(&stage, &ada, &other).await;
-        o06_a_summary_needs_no_request(&stage, &ada).await;
-        files_go_back_and_come_again(&stage, &ada, &other).await;
-        a_shell_runs_where_the_session_works(&stage, &ada, &other).await;
-        what_runs_is_not_disturbed(&stage, &ada).await;
+async fn sessions_change_as_opencode_changes_them() {
+    change_sessions(ProtocolVersion::V1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn long_sessions_change_as_opencode_changes_them_over_0_3() {
+    change_sessions(ProtocolVersion::V03).await;
+}
+
+async fn change_sessions(version: ProtocolVersion) {
+    // The configuration of this OpenCode allows sharing, its environment does not.
+    let allow_sharing = |configuration: &mut Value| configuration["share"] = "manual".into();
+    let fixture = Fixture::prepared(&[version], |setup| setup.flag("--session-shell"), allow_sharing).await;
+    let other = fixture.session("scn:text n=1 (somewhere else)").await;
+    for ada in fixture.ada() {
+        a_fork_is_the_callers_own(&fixture, &ada, &other).await;
+        o10_failed_sharing_is_a_typed_error(&fixture, &ada, &other).await;
+        o06_a_summary_needs_no_request(&fixture, &ada).await;
+        files_are_reverted_and_restored(&fixture, &ada, &other).await;
+        a_shell_runs_in_the_directory_of_its_session(&fixture, &ada, &other).await;
+        a_running_turn_is_not_disturbed(&fixture, &ada).await;
     }
 }
 
@@ -39,9 +51,9 @@ fn with(session: &str, request: Value) -> Value {
     params
 }
 
-/// A session as a summary tells it.
+/// The summary of a session that the gateway returns.
 fn summary(upstream: &Value) -> Value {
-    let mut told = json!({
+    let mut reported = json!({
         "id": upstream["id"],
         "title": upstream["title"],
         "project_id": upstream["projectID"],
@@ -49,29 +61,29 @@ fn summary(upstream: &Value) -> Value {
         "version": upstream["version"],
     });
     if let Some(revert) = upstream.get("revert") {
-        told["revert"] = json!({"message_id": revert["messageID"]});
+        reported["revert"] = json!({"message_id": revert["messageID"]});
         for (name, key) in [("part_id", "partID"), ("snapshot", "snapshot"), ("diff", "diff")] {
             if let Some(value) = revert.get(key) {
-                told["revert"][name] = value.clone();
+                reported["revert"][name] = value.clone();
             }
         }
     }
-    told
+    reported
 }
 
-/// How many tasks somebody sees; sub-agents are left out.
-async fn tasks(stage: &Stage) -> usize {
-    let listed = stage.harness.client.call("ListTasks", json!({"pageSize": 100})).await;
+/// How many tasks the operator sees, without those of sub-agents.
+async fn tasks(fixture: &Fixture) -> usize {
+    let listed = fixture.harness.client.call("ListTasks", json!({"pageSize": 100})).await;
     listed["tasks"].as_array().map_or(0, Vec::len)
 }
 
-async fn a_fork_is_the_callers_own(stage: &Stage, ada: &Caller, other: &Own) {
-    let line = ada.line.version();
-    let opencode = &stage.harness.opencode;
-    let own = stage.session(&format!("scn:text text=\"One.\" (forks {line})")).await;
-    stage.say(&own, &format!("scn:text text=\"Two.\" (forks {line} again)")).await;
+async fn a_fork_is_the_callers_own(fixture: &Fixture, ada: &Caller, other: &OwnedSession) {
+    let version = ada.version.version();
+    let opencode = &fixture.harness.opencode;
+    let own = fixture.session(&format!("scn:text text=\"One.\" (forks {version})")).await;
+    fixture.say(&own, &format!("scn:text text=\"Two.\" (forks {version} again)")).await;
     let messages = opencode.messages(&own.session).await;
-    let content = stage.content(&own.session).await;
+    let content = fixture.content(&own.session).await;
     let ids: Vec<&Value> = messages.iter().map(|message| &message["info"]["id"]).collect();
     for (request, kept) in [
         (Value::Null, 4),
@@ -80,68 +92,69 @@ async fn a_fork_is_the_callers_own(stage: &Stage, ada: &Caller, other: &Own) {
         (json!({ "messageID": ids[2] }), 2),
         (json!({ "messageID": ids[3] }), 3),
     ] {
-        let name = format!("a fork {request} on {line}");
+        let name = format!("a fork {request} on {version}");
         let made = ada.result(FORK, with(&own.session, request)).await;
         let fork = made["item"]["id"].as_str().unwrap_or_else(|| panic!("{name}: {made:#}")).to_owned();
         assert_ne!(fork, own.session, "{name}");
-        let upstream = stage.upstream(&fork).await;
+        let upstream = fixture.upstream(&fork).await;
         assert_eq!(made["item"], summary(&upstream), "{name}");
         let copied = opencode.messages(&fork).await;
-        let texts = |messages: &[Value]| messages.iter().map(said).collect::<Vec<String>>();
+        let texts = |messages: &[Value]| messages.iter().map(message_text).collect::<Vec<String>>();
         assert_eq!(texts(&copied), texts(&messages[..kept]), "{name}");
         let listed = ada.result(MESSAGES, json!({ "session_id": fork })).await;
         assert_eq!(listed["items"].as_array().map(Vec::len), Some(kept), "{name}: {listed:#}");
-        for bob in stage.bob() {
+        for bob in fixture.bob() {
             bob.refused(MESSAGES, json!({ "session_id": fork }), Kind::FORBIDDEN).await;
         }
     }
-    // It goes on by itself.
+    // The fork can be prompted.
     let made = ada.result(FORK, json!({"session_id": own.session})).await;
     let fork = made["item"]["id"].as_str().expect("it has an id");
-    let request = json!({"parts": [{"type": "text", "text": format!("scn:text n=1 (in the fork {line})")}]});
+    let request =
+        json!({"parts": [{"type": "text", "text": format!("scn:text n=1 (in the fork {version})")}]});
     let begun = ada.result("opencode.sessions.prompt_async", with(fork, request)).await;
     let task = begun["task_id"].as_str().expect("it is a task");
-    stage.harness.client.resume(task, 0).await.rest().await;
-    assert_eq!(opencode.messages(fork).await.len(), 6, "{line}: the fork");
-    assert_eq!(stage.content(&own.session).await, content, "{line}: what was forked is something else");
+    fixture.harness.client.resume(task, 0).await.rest().await;
+    assert_eq!(opencode.messages(fork).await.len(), 6, "{version}: the fork");
+    assert_eq!(fixture.content(&own.session).await, content, "{version}: what was forked is something else");
 
-    // OpenCode would copy everything.
+    // OpenCode would copy everything for an unknown message.
     let before = opencode.sessions().await.len();
-    let (foreign, _) = stage.last_messages(&other.session).await;
+    let (foreign, _) = fixture.last_messages(&other.session).await;
     for unknown in [NO_MESSAGE, foreign.as_str()] {
         ada.invalid(FORK, with(&own.session, json!({"messageID": unknown})), "request.messageID").await;
     }
-    assert_eq!(opencode.sessions().await.len(), before, "{line}: something was copied");
+    assert_eq!(opencode.sessions().await.len(), before, "{version}: something was copied");
 }
 
-/// OpenCode says yes and shares nothing; the peer makes internal errors of answers that it did not expect.
-async fn o10_what_cannot_be_shared_is_a_typed_error(stage: &Stage, ada: &Caller, other: &Own) {
+/// OpenCode answers 200 and shares nothing. (The Python peer returns an internal error for unexpected answers.)
+async fn o10_failed_sharing_is_a_typed_error(fixture: &Fixture, ada: &Caller, other: &OwnedSession) {
     let refused = ada.refused(SHARE, json!({"session_id": other.session}), Kind::PAYLOAD).await;
-    refused.says("it shares nothing here");
-    let told = ada.result(UNSHARE, json!({"session_id": other.session})).await;
-    assert_eq!(told, json!({"item": summary(&stage.upstream(&other.session).await)}));
+    refused.assert_says("it shares nothing here");
+    let reported = ada.result(UNSHARE, json!({"session_id": other.session})).await;
+    assert_eq!(reported, json!({"item": summary(&fixture.upstream(&other.session).await)}));
 }
 
-/// The peer sends nothing, where OpenCode wants to be told the model.
-async fn o06_a_summary_needs_no_request(stage: &Stage, ada: &Caller) {
-    let line = ada.line.version();
-    let own = stage.session(&format!("scn:text n=1 (summaries {line})")).await;
-    let before = tasks(stage).await;
+/// OpenCode requires a model. (The Python peer sends none.)
+async fn o06_a_summary_needs_no_request(fixture: &Fixture, ada: &Caller) {
+    let version = ada.version.version();
+    let own = fixture.session(&format!("scn:text n=1 (summaries {version})")).await;
+    let before = tasks(fixture).await;
     for (request, model) in [
         (None, "demo"),
         (Some(json!({})), "demo"),
         (Some(json!({"providerID": "demo", "modelID": "demo-small"})), "demo-small"),
         (Some(json!({"providerID": "demo", "modelID": "demo", "auto": false})), "demo"),
     ] {
-        let name = format!("o06 {request:?} {line}");
-        let known = stage.harness.opencode.messages(&own.session).await.len();
+        let name = format!("o06 {request:?} {version}");
+        let known = fixture.harness.opencode.messages(&own.session).await.len();
         let mut params = json!({"session_id": own.session});
         if let Some(request) = request {
             params["request"] = request;
         }
-        let told = ada.result(SUMMARIZE, params).await;
-        assert_eq!(told, json!({"ok": true, "session_id": own.session}), "{name}");
-        let messages = stage.harness.opencode.messages(&own.session).await;
+        let reported = ada.result(SUMMARIZE, params).await;
+        assert_eq!(reported, json!({"ok": true, "session_id": own.session}), "{name}");
+        let messages = fixture.harness.opencode.messages(&own.session).await;
         let new = &messages[known..];
         assert_eq!(new.len(), 2, "{name}: {new:#?}");
         assert_eq!(new[0]["parts"][0]["type"], "compaction", "{name}: {new:#?}");
@@ -151,19 +164,19 @@ async fn o06_a_summary_needs_no_request(stage: &Stage, ada: &Caller) {
             "{name}"
         );
     }
-    // The agent goes on afterwards; nobody prompted it, so it is no task.
-    let turns = model_log::turns(&stage.harness.opencode).await.len();
+    // The agent continues afterwards. Nobody prompted it, so this is no task.
+    let turns = model_log::turns(&fixture.harness.opencode).await.len();
     let request = json!({"providerID": "demo", "modelID": "demo", "auto": true});
-    let told = ada.result(SUMMARIZE, with(&own.session, request)).await;
-    assert_eq!(told, json!({"ok": true, "session_id": own.session}), "o06 auto {line}");
+    let reported = ada.result(SUMMARIZE, with(&own.session, request)).await;
+    assert_eq!(reported, json!({"ok": true, "session_id": own.session}), "o06 auto {version}");
     assert_eq!(
-        model_log::turns(&stage.harness.opencode).await.len(),
+        model_log::turns(&fixture.harness.opencode).await.len(),
         turns + 1,
-        "o06 auto {line}: it goes on"
+        "o06 auto {version}: it goes on"
     );
-    stage.idle().await;
+    fixture.idle().await;
 
-    let known = stage.content(&own.session).await;
+    let known = fixture.content(&own.session).await;
     for (request, field) in [
         (json!({"providerID": "demo", "modelID": "no-such-model"}), "request.modelID"),
         (json!({"providerID": "no-such-provider", "modelID": "demo"}), "request.providerID"),
@@ -172,22 +185,22 @@ async fn o06_a_summary_needs_no_request(stage: &Stage, ada: &Caller) {
     ] {
         ada.invalid(SUMMARIZE, with(&own.session, request), field).await;
     }
-    assert_eq!(stage.content(&own.session).await, known, "o06 {line}: something was left behind");
-    assert_eq!(tasks(stage).await, before, "o06 {line}: a summary became a task");
+    assert_eq!(fixture.content(&own.session).await, known, "o06 {version}: something was left behind");
+    assert_eq!(tasks(fixture).await, before, "o06 {version}: a summary became a task");
 }
 
-async fn files_go_back_and_come_again(stage: &Stage, ada: &Caller, other: &Own) {
-    let line = ada.line.version();
-    let file: PathBuf = stage.harness.gateway.workspace().join(format!("cargo-{line}.txt"));
+async fn files_are_reverted_and_restored(fixture: &Fixture, ada: &Caller, other: &OwnedSession) {
+    let version = ada.version.version();
+    let file: PathBuf = fixture.harness.gateway.workspace().join(format!("cargo-{version}.txt"));
     let content = || std::fs::read_to_string(&file).ok();
     let name = file.file_name().and_then(|name| name.to_str()).expect("a name").to_owned();
     let own =
-        stage.session(&format!("scn:write path={name} content=\"tea\\n\" scn:text n=1 (reverts)")).await;
-    let (first, _) = stage.last_messages(&own.session).await;
-    stage.say(&own, &format!("scn:edit path={name} old=tea new=silk scn:text n=1 (reverts again)")).await;
-    let (second, _) = stage.last_messages(&own.session).await;
+        fixture.session(&format!("scn:write path={name} content=\"tea\\n\" scn:text n=1 (reverts)")).await;
+    let (first, _) = fixture.last_messages(&own.session).await;
+    fixture.say(&own, &format!("scn:edit path={name} old=tea new=silk scn:text n=1 (reverts again)")).await;
+    let (second, _) = fixture.last_messages(&own.session).await;
     assert_eq!(content().as_deref(), Some("silk\n"));
-    let upstream = stage.harness.opencode.messages(&own.session).await;
+    let upstream = fixture.harness.opencode.messages(&own.session).await;
     let edits = upstream.iter().rfind(|message| message["parts"].to_string().contains("\"edit\""));
     let edits = edits.expect("there is an edit");
     let part = edits["parts"].as_array().and_then(|parts| parts.iter().find(|part| part["tool"] == "edit"));
@@ -198,19 +211,19 @@ async fn files_go_back_and_come_again(stage: &Stage, ada: &Caller, other: &Own) 
         (json!({ "messageID": first }), None),
         (json!({"messageID": edits["info"]["id"], "partID": part}), Some("tea\n")),
     ] {
-        let name = format!("a revert {request} on {line}");
-        let told = ada.result(REVERT, with(&own.session, request.clone())).await;
+        let name = format!("a revert {request} on {version}");
+        let reported = ada.result(REVERT, with(&own.session, request.clone())).await;
         assert_eq!(content().as_deref(), left, "{name}");
-        let upstream = stage.upstream(&own.session).await;
+        let upstream = fixture.upstream(&own.session).await;
         assert!(upstream.get("revert").is_some(), "{name}: {upstream:#}");
-        assert_eq!(told, json!({"item": summary(&upstream)}), "{name}");
-        let told = ada.result(UNREVERT, json!({"session_id": own.session})).await;
+        assert_eq!(reported, json!({"item": summary(&upstream)}), "{name}");
+        let reported = ada.result(UNREVERT, json!({"session_id": own.session})).await;
         assert_eq!(content().as_deref(), Some("silk\n"), "{name}: and back again");
-        assert_eq!(told, json!({"item": summary(&stage.upstream(&own.session).await)}), "{name}");
-        assert!(told["item"].get("revert").is_none(), "{name}: {told:#}");
+        assert_eq!(reported, json!({"item": summary(&fixture.upstream(&own.session).await)}), "{name}");
+        assert!(reported["item"].get("revert").is_none(), "{name}: {reported:#}");
     }
-    // OpenCode says yes and does nothing.
-    let (foreign, _) = stage.last_messages(&other.session).await;
+    // OpenCode answers 200 and does nothing.
+    let (foreign, _) = fixture.last_messages(&other.session).await;
     for (request, field) in [
         (json!({"messageID": NO_MESSAGE}), "request.messageID"),
         (json!({ "messageID": foreign }), "request.messageID"),
@@ -219,37 +232,37 @@ async fn files_go_back_and_come_again(stage: &Stage, ada: &Caller, other: &Own) 
     ] {
         ada.invalid(REVERT, with(&own.session, request), field).await;
     }
-    assert_eq!(content().as_deref(), Some("silk\n"), "{line}: something was taken back");
+    assert_eq!(content().as_deref(), Some("silk\n"), "{version}: something was taken back");
 }
 
-async fn a_shell_runs_where_the_session_works(stage: &Stage, ada: &Caller, other: &Own) {
-    let line = ada.line.version();
-    let root = stage.harness.gateway.workspace().canonicalize().expect("the workspace exists");
+async fn a_shell_runs_in_the_directory_of_its_session(fixture: &Fixture, ada: &Caller, other: &OwnedSession) {
+    let version = ada.version.version();
+    let root = fixture.harness.gateway.workspace().canonicalize().expect("the workspace exists");
     let ships = root.join("ships").display().to_string();
-    let own = stage.session_in(&ships, &format!("scn:text n=1 (a shell {line})")).await;
-    let before = tasks(stage).await;
+    let own = fixture.session_in(&ships, &format!("scn:text n=1 (a shell {version})")).await;
+    let before = tasks(fixture).await;
     let run = async |session: &str, request: Value| {
-        let told = ada.result(SHELL, with(session, request.clone())).await;
-        let messages = stage.harness.opencode.messages(session).await;
+        let reported = ada.result(SHELL, with(session, request.clone())).await;
+        let messages = fixture.harness.opencode.messages(session).await;
         let last = messages.last().expect("it ran");
-        assert_eq!(told["item"]["messageId"], last["info"]["id"], "{request}: {told:#}");
+        assert_eq!(reported["item"]["messageId"], last["info"]["id"], "{request}: {reported:#}");
         let output = &last["parts"][0]["state"]["output"];
-        assert_eq!(told["item"]["parts"][0]["text"], *output, "{request}: {told:#}");
+        assert_eq!(reported["item"]["parts"][0]["text"], *output, "{request}: {reported:#}");
         output.as_str().unwrap_or_else(|| panic!("{request}: {last:#}")).to_owned()
     };
     let shell = |command: &str| json!({"agent": "build", "command": command});
-    assert_eq!(run(&own.session, shell("pwd")).await.trim_end(), ships, "{line}: it ran elsewhere");
+    assert_eq!(run(&own.session, shell("pwd")).await.trim_end(), ships, "{version}: it ran elsewhere");
     assert_eq!(
         run(&other.session, shell("echo one; echo \"two  three\"; echo $((40 + 2)) | cat")).await.trim_end(),
         "one\ntwo  three\n42"
     );
     let failed = run(&other.session, shell("echo on stderr >&2; ls no-such-file; exit 3")).await;
-    assert!(failed.contains("on stderr") && failed.contains("no-such-file"), "{line}: {failed:?}");
+    assert!(failed.contains("on stderr") && failed.contains("no-such-file"), "{version}: {failed:?}");
     let request =
         json!({"agent": "plan", "command": "true", "model": {"providerID": "demo", "modelID": "demo"}});
     run(&other.session, request).await;
 
-    let known = stage.content(&other.session).await;
+    let known = fixture.content(&other.session).await;
     let model = json!({"providerID": "demo", "modelID": "no-such-model"});
     for (request, field) in [
         (json!({"agent": "no-such-agent", "command": "true"}), "request.agent"),
@@ -261,14 +274,14 @@ async fn a_shell_runs_where_the_session_works(stage: &Stage, ada: &Caller, other
     ] {
         ada.invalid(SHELL, with(&other.session, request), field).await;
     }
-    assert_eq!(stage.content(&other.session).await, known, "{line}: something ran");
-    assert_eq!(tasks(stage).await, before, "{line}: a shell became a task");
+    assert_eq!(fixture.content(&other.session).await, known, "{version}: something ran");
+    assert_eq!(tasks(fixture).await, before, "{version}: a shell became a task");
 }
 
-async fn what_runs_is_not_disturbed(stage: &Stage, ada: &Caller) {
-    let own = stage.session(&format!("scn:text n=1 (busy {})", ada.line.version())).await;
-    let (user, _) = stage.last_messages(&own.session).await;
-    let running = stage.running(&own).await;
+async fn a_running_turn_is_not_disturbed(fixture: &Fixture, ada: &Caller) {
+    let own = fixture.session(&format!("scn:text n=1 (busy {})", ada.version.version())).await;
+    let (user, _) = fixture.last_messages(&own.session).await;
+    let running = fixture.running(&own).await;
     for (method, request) in [
         (SUMMARIZE, json!({})),
         (REVERT, json!({ "messageID": user })),
@@ -283,13 +296,12 @@ async fn what_runs_is_not_disturbed(stage: &Stage, ada: &Caller) {
         assert!(!busy.detail("retry_after_seconds").is_null(), "{:#}", busy.body);
         assert_eq!(busy.detail("session_id"), own.session.as_str(), "{:#}", busy.body);
     }
-    // A copy is made of what there is, and nobody is kept from a look.
+    // A fork and reads work during a turn.
     ada.result(FORK, json!({"session_id": own.session})).await;
     ada.result(UNSHARE, json!({"session_id": own.session})).await;
     ada.result(MESSAGES, json!({"session_id": own.session})).await;
-    assert_eq!(stage.harness.opencode.busy().await, [own.session.as_str()], "the turn was disturbed");
-    stage.harness.client.cancel(&running).await.unwrap_or_else(|error| panic!("{}", error.body));
-    stage.idle().await;
-    // Afterwards it is free again.
+    assert_eq!(fixture.harness.opencode.busy().await, [own.session.as_str()], "the turn was disturbed");
+    fixture.harness.client.cancel(&running).await.unwrap_or_else(|error| panic!("{}", error.body));
+    fixture.idle().await;
     ada.result(SHELL, with(&own.session, json!({"agent": "build", "command": "true"}))).await;
 }

@@ -1,11 +1,12 @@
-//! Prompts and commands in OpenCode's own words: each is a task, and none reaches what is not its own.
+//! Native prompts and commands: each is a task, and none affects the sessions of others.
 
 use longshore_testkit::raw::{self, Frame};
+use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
 use crate::client::PATIENCE;
 use crate::control::caller::{Caller, Kind};
-use crate::control::stage::{Own, Stage};
+use crate::control::fixture::{Fixture, OwnedSession};
 use crate::frames::{self, explanation, state_of};
 use crate::model_log;
 use crate::upstream::{self, Agreement};
@@ -18,27 +19,30 @@ const ROPE: &str = "ninety fathoms of rope";
 const ROPE_URL: &str = "data:text/plain;base64,bmluZXR5IGZhdGhvbXMgb2Ygcm9wZQo=";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_prompt_in_opencodes_words_is_a_task_with_its_stream() {
-    let stage = Stage::start(&[]).await;
-    let own = stage.session("scn:text n=1 (prompting)").await;
-    for ada in stage.ada() {
-        every_sort_of_part_is_taken(&stage, &ada, &own).await;
-        sub_agents_are_sent(&stage, &ada).await;
-        what_opencode_does_not_have_is_refused_before(&stage, &ada, &own).await;
-        what_is_only_said_makes_no_task(&stage, &ada).await;
-        s_ids_of_others_never_take_effect(&stage, &ada, &own).await;
-        s_tools_never_lift_a_deny(&stage, &ada).await;
-    }
+async fn native_prompts_and_commands_are_tasks_with_their_streams() {
+    prompt_and_command(ProtocolVersion::V1).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_is_a_task_and_answers_with_its_last_message() {
-    let stage = Stage::start(&[]).await;
-    let own = stage.session("scn:text n=1 (commands)").await;
-    for ada in stage.ada() {
-        o03_a_command_takes_its_model_in_both_spellings(&stage, &ada, &own).await;
-        what_goes_wrong_in_a_command_is_told(&stage, &ada, &own).await;
-        commands_that_opencode_does_not_have_are_refused_before(&stage, &ada, &own).await;
+async fn long_native_prompts_and_commands_are_tasks_over_0_3() {
+    prompt_and_command(ProtocolVersion::V03).await;
+}
+
+async fn prompt_and_command(version: ProtocolVersion) {
+    let fixture = Fixture::start(&[version], &[]).await;
+    for ada in fixture.ada() {
+        let own = fixture.session("scn:text n=1 (prompting)").await;
+        every_kind_of_part_is_accepted(&fixture, &ada, &own).await;
+        sub_agents_are_sent(&fixture, &ada).await;
+        unknown_names_are_refused_before_opencode_sees_them(&fixture, &ada, &own).await;
+        a_prompt_without_reply_makes_no_task(&fixture, &ada).await;
+        s_ids_of_other_sessions_have_no_effect(&fixture, &ada, &own).await;
+        s_tools_never_lift_a_deny(&fixture, &ada).await;
+
+        let own = fixture.session("scn:text n=1 (commands)").await;
+        o03_a_command_accepts_its_model_in_both_spellings(&fixture, &ada, &own).await;
+        errors_and_files_of_commands_are_reported(&fixture, &ada, &own).await;
+        unknown_commands_are_refused_before_opencode_sees_them(&fixture, &ada, &own).await;
     }
 }
 
@@ -46,64 +50,64 @@ fn text(text: &str) -> Value {
     json!({"type": "text", "text": text})
 }
 
-/// The frames of a whole log, and the task that they made.
-async fn played(stage: &Stage, task: &str) -> (Vec<Frame>, Value) {
-    let frames = stage.harness.client.resume(task, 0).await.rest().await;
+/// The frames of the whole log of a task, and the stored task.
+async fn played(fixture: &Fixture, task: &str) -> (Vec<Frame>, Value) {
+    let frames = fixture.harness.client.resume(task, 0).await.rest().await;
     frames::check_log(task, &frames);
-    let stored = raw::plain_text(&stage.harness.client.get(task).await);
+    let stored = raw::plain_text(&fixture.harness.client.get(task).await);
     assert_eq!(raw::fold(&frames), stored, "the stream folds into another task");
     (frames, stored)
 }
 
-/// Prompts, and gives the frames of the task when it is over.
-async fn prompt(stage: &Stage, ada: &Caller, own: &Own, request: Value) -> (Vec<Frame>, Value) {
+/// Sends a native prompt, and returns the frames and the task when it has ended.
+async fn prompt(fixture: &Fixture, ada: &Caller, own: &OwnedSession, request: Value) -> (Vec<Frame>, Value) {
     let begun = ada.result(PROMPT, json!({"session_id": own.session, "request": request})).await;
     let task = begun["task_id"].as_str().unwrap_or_else(|| panic!("no task: {begun:#}")).to_owned();
     let expected = json!({"ok": true, "session_id": own.session, "task_id": task, "context_id": own.context});
     assert_eq!(begun, expected, "{request}");
-    let (frames, stored) = played(stage, &task).await;
+    let (frames, stored) = played(fixture, &task).await;
     assert_eq!(stored["contextId"], own.context.as_str(), "{stored:#}");
     (frames, stored)
 }
 
-/// What the model was asked, by a mark in the prompt.
-async fn asked(stage: &Stage, mark: &str) -> Vec<Value> {
-    let mut asked = model_log::turns(&stage.harness.opencode).await;
+/// The requests to the model whose prompt contains this mark.
+async fn asked(fixture: &Fixture, mark: &str) -> Vec<Value> {
+    let mut asked = model_log::turns(&fixture.harness.opencode).await;
     asked.retain(|asked| asked["prompt"].as_str().is_some_and(|prompt| prompt.contains(mark)));
     asked
 }
 
-async fn every_sort_of_part_is_taken(stage: &Stage, ada: &Caller, own: &Own) {
-    let line = ada.line.version();
-    let words = format!("scn:bash cmd=\"echo ahoy\" scn:text text=\"Done.\" (words {line})");
-    let (frames, _) = prompt(stage, ada, own, json!({"parts": [text(&words)]})).await;
-    let played = stage.harness.check(&words, frames, Agreement::Whole).await;
+async fn every_kind_of_part_is_accepted(fixture: &Fixture, ada: &Caller, own: &OwnedSession) {
+    let version = ada.version.version();
+    let words = format!("scn:bash cmd=\"echo ahoy\" scn:text text=\"Done.\" (words {version})");
+    let (frames, _) = prompt(fixture, ada, own, json!({"parts": [text(&words)]})).await;
+    let played = fixture.harness.check(&words, frames, Agreement::Whole).await;
     played.ended("COMPLETED", "").has(&[("tool:bash", "completed"), ("text", "Done.")]);
     assert_eq!(played.turn.session, own.session, "it went to another session");
 
-    let workspace = stage.harness.gateway.workspace().canonicalize().expect("the workspace exists");
+    let workspace = fixture.harness.gateway.workspace().canonicalize().expect("the workspace exists");
     let kept = format!("file://{}", workspace.join("ships/crew.txt").display());
     for (name, url, content) in [("data", ROPE_URL, ROPE), ("file", &kept, "captain")] {
-        let words = format!("scn:text n=1 (a file as {name} {line})");
+        let words = format!("scn:text n=1 (a file as {name} {version})");
         let file = json!({"type": "file", "mime": "text/plain", "url": url, "filename": "given.txt"});
-        let (_, task) = prompt(stage, ada, own, json!({"parts": [text(&words), file]})).await;
+        let (_, task) = prompt(fixture, ada, own, json!({"parts": [text(&words), file]})).await;
         assert_eq!(state_of(&task), "COMPLETED", "{words}: {task:#}");
-        let asked = asked(stage, &words).await;
+        let asked = asked(fixture, &words).await;
         assert_eq!(asked.len(), 1, "{words}: {asked:#?}");
-        let told = asked[0]["prompt"].as_str().unwrap_or_default();
-        assert!(told.contains(content), "{words}: the model saw {told}");
+        let reported = asked[0]["prompt"].as_str().unwrap_or_default();
+        assert!(reported.contains(content), "{words}: the model saw {reported}");
     }
 
-    let words = format!("scn:text n=1 (an agent {line})");
+    let words = format!("scn:text n=1 (an agent {version})");
     let called = json!({"type": "agent", "name": "general"});
-    let (_, task) = prompt(stage, ada, own, json!({"parts": [text(&words), called]})).await;
+    let (_, task) = prompt(fixture, ada, own, json!({"parts": [text(&words), called]})).await;
     assert_eq!(state_of(&task), "COMPLETED", "{words}: {task:#}");
-    let messages = stage.harness.opencode.messages(&own.session).await;
+    let messages = fixture.harness.opencode.messages(&own.session).await;
     let said = messages.iter().rfind(|message| message["info"]["role"] == "user").expect("it was said");
     let parts = said["parts"].as_array().expect("a message has parts");
     assert!(parts.iter().any(|part| part["type"] == "agent" && part["name"] == "general"), "{said:#}");
 
-    let words = format!("scn:text n=1 (another model {line})");
+    let words = format!("scn:text n=1 (another model {version})");
     let request = json!({
         "parts": [text(&words)],
         "model": {"providerID": "demo", "modelID": "demo-small"},
@@ -111,26 +115,26 @@ async fn every_sort_of_part_is_taken(stage: &Stage, ada: &Caller, own: &Own) {
         "format": {"type": "text"},
         "noReply": false,
     });
-    let (_, task) = prompt(stage, ada, own, request).await;
+    let (_, task) = prompt(fixture, ada, own, request).await;
     assert_eq!(state_of(&task), "COMPLETED", "{words}: {task:#}");
-    let asked = asked(stage, &words).await;
+    let asked = asked(fixture, &words).await;
     assert_eq!(asked[0]["model"], "demo-small", "{asked:#?}");
-    let turn = upstream::turn(&stage.harness.opencode, &words).await;
+    let turn = upstream::turn(&fixture.harness.opencode, &words).await;
     assert_eq!(turn.answers[0]["info"]["mode"], "plan", "{turn:#?}");
 
-    // The same in its own way again, so that what follows has the model of the others.
-    let words = format!("scn:text n=1 (the first model {line})");
+    // OpenCode keeps the model and the agent for the session: set them back for the scenarios that follow.
+    let words = format!("scn:text n=1 (the first model {version})");
     let model = json!({"providerID": "demo", "modelID": "demo"});
-    prompt(stage, ada, own, json!({"parts": [text(&words)], "model": model, "agent": "build"})).await;
+    prompt(fixture, ada, own, json!({"parts": [text(&words)], "model": model, "agent": "build"})).await;
 }
 
-async fn sub_agents_are_sent(stage: &Stage, ada: &Caller) {
-    let line = ada.line.version();
+async fn sub_agents_are_sent(fixture: &Fixture, ada: &Caller) {
+    let version = ada.version.version();
     for command in [None, Some("review")] {
-        let own = stage.session(&format!("scn:text n=1 (sends others {line} {command:?})")).await;
+        let own = fixture.session(&format!("scn:text n=1 (sends others {version} {command:?})")).await;
         let mut errand = json!({
             "type": "subtask",
-            "prompt": format!("scn:text text=\"Rope.\" (errand {line} {command:?})"),
+            "prompt": format!("scn:text text=\"Rope.\" (errand {version} {command:?})"),
             "description": "an errand",
             "agent": "general",
             "model": {"providerID": "demo", "modelID": "demo-small"},
@@ -138,24 +142,28 @@ async fn sub_agents_are_sent(stage: &Stage, ada: &Caller) {
         if let Some(command) = command {
             errand["command"] = command.into();
         }
-        let (frames, task) = prompt(stage, ada, &own, json!({"parts": [errand]})).await;
+        let (frames, task) = prompt(fixture, ada, &own, json!({"parts": [errand]})).await;
         assert_eq!(state_of(&task), "COMPLETED", "{command:?}: {task:#}");
         let named = |frame: &Frame| Some(frames::tool(frame)?["child_task_id"].as_str()?.to_owned());
         let child = frames.iter().find_map(named).unwrap_or_else(|| panic!("no child: {frames:#?}"));
-        let child = stage.harness.client.get(&child).await;
+        let child = fixture.harness.client.get(&child).await;
         assert_eq!(state_of(&child), "COMPLETED", "{command:?}: {child:#}");
         assert!(child.to_string().contains("Rope."), "{command:?}: {child:#}");
         let children = ada.result("opencode.sessions.children", json!({"session_id": own.session})).await;
         assert_eq!(children["items"].as_array().map(Vec::len), Some(1), "{command:?}: {children:#}");
-        let mark = format!("(errand {line} {command:?})");
-        let asked = asked(stage, &mark).await;
+        let mark = format!("(errand {version} {command:?})");
+        let asked = asked(fixture, &mark).await;
         assert_eq!(asked[0]["model"], "demo-small", "{command:?}: {asked:#?}");
-        stage.idle().await;
+        fixture.idle().await;
     }
 }
 
-async fn what_opencode_does_not_have_is_refused_before(stage: &Stage, ada: &Caller, own: &Own) {
-    let before = stage.content(&own.session).await;
+async fn unknown_names_are_refused_before_opencode_sees_them(
+    fixture: &Fixture,
+    ada: &Caller,
+    own: &OwnedSession,
+) {
+    let before = fixture.content(&own.session).await;
     let words = || text("scn:text n=1 (never)");
     let model = |provider: &str, model: &str| json!({"providerID": provider, "modelID": model});
     let errand = |agent: &str| json!({"type": "subtask", "prompt": "p", "description": "d", "agent": agent});
@@ -173,7 +181,7 @@ async fn what_opencode_does_not_have_is_refused_before(stage: &Stage, ada: &Call
             ),
             (json!({"parts": [words(), errand("no-such-agent")]}), "request.parts[1].agent"),
             (json!({"parts": [words(), lost]}), "request.parts[1].model"),
-            // S2: nothing outside the workspace is read.
+            // S2: no file outside the workspace is read.
             (json!({"parts": [words(), file("file:///etc/passwd")]}), "request.parts[1]"),
             (json!({"parts": [words(), file("file:///etc/../etc/passwd")]}), "request.parts[1]"),
         ] {
@@ -181,62 +189,62 @@ async fn what_opencode_does_not_have_is_refused_before(stage: &Stage, ada: &Call
             ada.invalid(PROMPT, json!({"session_id": own.session, "request": request}), field).await;
         }
     }
-    assert_eq!(stage.content(&own.session).await, before, "something was said");
+    assert_eq!(fixture.content(&own.session).await, before, "something was said");
 }
 
-async fn what_is_only_said_makes_no_task(stage: &Stage, ada: &Caller) {
-    let line = ada.line.version();
-    let own = stage.session(&format!("scn:text n=1 (notes {line})")).await;
-    let asked = stage.model.journal().turns().len();
-    let words = format!("scn:text n=1 (only said {line})");
+async fn a_prompt_without_reply_makes_no_task(fixture: &Fixture, ada: &Caller) {
+    let version = ada.version.version();
+    let own = fixture.session(&format!("scn:text n=1 (notes {version})")).await;
+    let asked = fixture.model.journal().turns().len();
+    let words = format!("scn:text n=1 (only said {version})");
     let request = json!({"parts": [text(&words)], "noReply": true});
-    let told = ada.result(PROMPT, json!({"session_id": own.session, "request": request})).await;
-    assert_eq!(told, json!({"ok": true, "session_id": own.session}), "{words}");
-    let messages = stage.harness.opencode.messages(&own.session).await;
-    assert_eq!(upstream::said(messages.last().expect("it was said")), words);
+    let reported = ada.result(PROMPT, json!({"session_id": own.session, "request": request})).await;
+    assert_eq!(reported, json!({"ok": true, "session_id": own.session}), "{words}");
+    let messages = fixture.harness.opencode.messages(&own.session).await;
+    assert_eq!(upstream::message_text(messages.last().expect("it was said")), words);
     let listed = ada.result("opencode.sessions.messages.list", json!({"session_id": own.session})).await;
     let last = listed["items"].as_array().and_then(|items| items.last()).expect("it is listed");
-    ada.is_message(last, messages.last().expect("it was said"));
-    // The next one is answered, and is the only one that is.
-    let words = format!("scn:text n=1 (after what was only said {line})");
-    prompt(stage, ada, &own, json!({"parts": [text(&words)]})).await;
-    assert_eq!(stage.model.journal().turns().len(), asked + 1, "somebody answered what was only said");
-    let tasks = stage.harness.client.call("ListTasks", json!({"contextId": own.context})).await;
+    ada.assert_is_message(last, messages.last().expect("it was said"));
+    // Only the next prompt is answered.
+    let words = format!("scn:text n=1 (after what was only said {version})");
+    prompt(fixture, ada, &own, json!({"parts": [text(&words)]})).await;
+    assert_eq!(fixture.model.journal().turns().len(), asked + 1, "the prompt without reply was answered");
+    let tasks = fixture.harness.client.call("ListTasks", json!({"contextId": own.context})).await;
     assert_eq!(tasks["tasks"].as_array().map(Vec::len), Some(2), "{tasks:#}");
-    let running = stage.running(&own).await;
+    let running = fixture.running(&own).await;
     let request = json!({"parts": [text("said in between")], "noReply": true});
     let busy = ada.refused(PROMPT, json!({"session_id": own.session, "request": request}), Kind::BUSY).await;
     assert!(!busy.detail("retry_after_seconds").is_null(), "{:#}", busy.body);
-    // A prompt waits for its turn instead.
-    let words = format!("scn:text n=1 (waits for its turn {line})");
+    // A prompt with a reply waits for its turn instead.
+    let words = format!("scn:text n=1 (waits for its turn {version})");
     let request = json!({"parts": [text(&words)]});
     let begun = ada.result(PROMPT, json!({"session_id": own.session, "request": request})).await;
-    stage.harness.client.cancel(&running).await.unwrap_or_else(|error| panic!("{}", error.body));
-    let (frames, _) = played(stage, begun["task_id"].as_str().expect("it is a task")).await;
-    stage.harness.check(&words, frames, Agreement::Whole).await.ended("COMPLETED", "");
+    fixture.harness.client.cancel(&running).await.unwrap_or_else(|error| panic!("{}", error.body));
+    let (frames, _) = played(fixture, begun["task_id"].as_str().expect("it is a task")).await;
+    fixture.harness.check(&words, frames, Agreement::Whole).await.ended("COMPLETED", "");
 }
 
-/// OpenCode appends to whichever message is named, and overwrites whichever part, in whosever session it is.
-async fn s_ids_of_others_never_take_effect(stage: &Stage, ada: &Caller, own: &Own) {
-    let line = ada.line.version();
-    let bobs = stage.session_of_bob(&format!("scn:text n=1 (of bob {line})")).await;
-    let other = stage.session(&format!("scn:text n=1 (another of ada's {line})")).await;
+/// OpenCode itself appends to any message that is named and overwrites any part, in any session.
+async fn s_ids_of_other_sessions_have_no_effect(fixture: &Fixture, ada: &Caller, own: &OwnedSession) {
+    let version = ada.version.version();
+    let bobs = fixture.session_of_bob(&format!("scn:text n=1 (of bob {version})")).await;
+    let other = fixture.session(&format!("scn:text n=1 (another of ada's {version})")).await;
     for (name, victim) in [("bob's", &bobs), ("her own", &other), ("the same", own)] {
-        let before = stage.content(&victim.session).await;
+        let before = fixture.content(&victim.session).await;
         let (user, parts) = &before[0];
-        let words = format!("scn:text n=1 (in the message of {name} {line})");
+        let words = format!("scn:text n=1 (in the message of {name} {version})");
         let request = json!({"parts": [text(&words)], "messageID": user});
-        let (frames, task) = prompt(stage, ada, own, request.clone()).await;
-        stage.harness.check(&words, frames, Agreement::Whole).await.ended("COMPLETED", "");
-        let after = stage.content(&victim.session).await;
+        let (frames, task) = prompt(fixture, ada, own, request.clone()).await;
+        fixture.harness.check(&words, frames, Agreement::Whole).await.ended("COMPLETED", "");
+        let after = fixture.content(&victim.session).await;
         assert_eq!(after[..before.len()], before[..], "{words}: what was said there is something else now");
         let more = if victim.session == own.session { 2 } else { 0 };
         assert_eq!(after.len(), before.len() + more, "{words}: {after:#?}");
-        // It is the name of the message here, and the same message is the same task.
+        // The id names the message of this caller: the same id is the same task.
         assert_eq!(task["history"][0]["messageId"], *user, "{task:#}");
         let again = ada.result(PROMPT, json!({"session_id": own.session, "request": request})).await;
         assert_eq!(again["task_id"], task["id"], "{words}: another task");
-        assert_eq!(asked(stage, &words).await.len(), 1, "{words}: the model was asked again");
+        assert_eq!(asked(fixture, &words).await.len(), 1, "{words}: the model was asked again");
         let part = &parts[0]["id"];
         for (name, value) in [("id", part), ("messageID", user), ("sessionID", &json!(victim.session))] {
             let mut overwriting = text("overwritten");
@@ -245,48 +253,52 @@ async fn s_ids_of_others_never_take_effect(stage: &Stage, ada: &Caller, own: &Ow
             let params = json!({"session_id": own.session, "request": request});
             ada.invalid(PROMPT, params, &format!("request.parts[0].{name}")).await;
         }
-        assert_eq!(stage.content(&victim.session).await, after, "{words}");
+        assert_eq!(fixture.content(&victim.session).await, after, "{words}");
     }
 }
 
-/// OpenCode keeps what it is told of tools, and takes it for more than what its operator said.
-async fn s_tools_never_lift_a_deny(stage: &Stage, ada: &Caller) {
-    let line = ada.line.version();
-    let own = stage.session(&format!("scn:text n=1 (tools {line})")).await;
-    let before = stage.upstream(&own.session).await["permission"].take();
-    let push = format!("scn:bash cmd=\"git push origin main\" scn:text n=1 (pushes {line})");
+/// OpenCode stores the tools of a prompt in the session, and they would override the rules of its operator.
+async fn s_tools_never_lift_a_deny(fixture: &Fixture, ada: &Caller) {
+    let version = ada.version.version();
+    let own = fixture.session(&format!("scn:text n=1 (tools {version})")).await;
+    let before = fixture.upstream(&own.session).await["permission"].take();
+    let push = format!("scn:bash cmd=\"git push origin main\" scn:text n=1 (pushes {version})");
     let request = json!({"parts": [text(&push)], "tools": {"bash": true}});
     ada.invalid(PROMPT, json!({"session_id": own.session, "request": request}), "request.tools.bash").await;
-    assert_eq!(stage.upstream(&own.session).await["permission"], before, "{line}: the session may more");
-    let (frames, task) = prompt(stage, ada, &own, json!({"parts": [text(&push)]})).await;
-    let played = stage.harness.check(&push, frames, Agreement::Whole).await;
+    assert_eq!(fixture.upstream(&own.session).await["permission"], before, "{version}: the session may more");
+    let (frames, task) = prompt(fixture, ada, &own, json!({"parts": [text(&push)]})).await;
+    let played = fixture.harness.check(&push, frames, Agreement::Whole).await;
     let call = played.call("bash");
-    assert_eq!(call["status"], "error", "{line}: the command ran: {task:#}");
+    assert_eq!(call["status"], "error", "{version}: the command ran: {task:#}");
 
-    let words = format!("scn:text n=1 (without a shell {line})");
-    prompt(stage, ada, &own, json!({"parts": [text(&words)], "tools": {"bash": false}})).await;
-    let asked = asked(stage, &words).await;
+    let words = format!("scn:text n=1 (without a shell {version})");
+    prompt(fixture, ada, &own, json!({"parts": [text(&words)], "tools": {"bash": false}})).await;
+    let asked = asked(fixture, &words).await;
     let tools: Vec<&str> =
         asked[0]["tools"].as_array().expect("a list").iter().filter_map(Value::as_str).collect();
-    assert!(!tools.contains(&"bash") && tools.contains(&"read"), "{line}: {tools:?}");
+    assert!(!tools.contains(&"bash") && tools.contains(&"read"), "{version}: {tools:?}");
 }
 
-/// Gives a command, and holds its answer against OpenCode's last message.
-async fn command(stage: &Stage, ada: &Caller, own: &Own, request: Value) -> (Value, Value) {
-    let told = ada.result(COMMAND, json!({"session_id": own.session, "request": request})).await;
-    let task = told["task_id"].as_str().unwrap_or_else(|| panic!("no task: {told:#}")).to_owned();
-    assert_eq!(told["context_id"], own.context.as_str(), "{told:#}");
-    let (_, stored) = played(stage, &task).await;
-    let messages = stage.harness.opencode.messages(&own.session).await;
+/// Runs a command, and compares its answer with the last message in OpenCode.
+async fn command(fixture: &Fixture, ada: &Caller, own: &OwnedSession, request: Value) -> (Value, Value) {
+    let reported = ada.result(COMMAND, json!({"session_id": own.session, "request": request})).await;
+    let task = reported["task_id"].as_str().unwrap_or_else(|| panic!("no task: {reported:#}")).to_owned();
+    assert_eq!(reported["context_id"], own.context.as_str(), "{reported:#}");
+    let (_, stored) = played(fixture, &task).await;
+    let messages = fixture.harness.opencode.messages(&own.session).await;
     let answer = messages.last().expect("it was answered");
     assert_eq!(answer["info"]["role"], "assistant", "{answer:#}");
-    ada.is_message(&told["item"], answer);
-    (told, stored)
+    ada.assert_is_message(&reported["item"], answer);
+    (reported, stored)
 }
 
-/// The peer hands OpenCode an object, which it does not take.
-async fn o03_a_command_takes_its_model_in_both_spellings(stage: &Stage, ada: &Caller, own: &Own) {
-    let line = ada.line.version();
+/// OpenCode accepts only the short spelling. (The Python peer sends an object.)
+async fn o03_a_command_accepts_its_model_in_both_spellings(
+    fixture: &Fixture,
+    ada: &Caller,
+    own: &OwnedSession,
+) {
+    let version = ada.version.version();
     let small = json!({"providerID": "demo", "modelID": "demo-small"});
     for (number, (name, model, used)) in [
         ("review", Value::Null, "demo"),
@@ -297,20 +309,24 @@ async fn o03_a_command_takes_its_model_in_both_spellings(stage: &Stage, ada: &Ca
     .into_iter()
     .enumerate()
     {
-        let words = format!("scn:text text=\"Reviewed {number} on {line}.\"");
+        let words = format!("scn:text text=\"Reviewed {number} on {version}.\"");
         let mut request = json!({"command": name, "arguments": words});
         if !model.is_null() {
             request["model"] = model;
         }
-        let (told, task) = command(stage, ada, own, request.clone()).await;
-        assert_eq!(told["item"]["parts"][0]["text"], format!("Reviewed {number} on {line}."), "o03 {told:#}");
+        let (reported, task) = command(fixture, ada, own, request.clone()).await;
+        assert_eq!(
+            reported["item"]["parts"][0]["text"],
+            format!("Reviewed {number} on {version}."),
+            "o03 {reported:#}"
+        );
         assert_eq!(state_of(&task), "COMPLETED", "o03 {task:#}");
         assert_eq!(task["history"][0]["parts"][0]["text"], format!("/review {words}"), "o03 {task:#}");
-        let turn = upstream::turn(&stage.harness.opencode, &format!("Look at this. {words}")).await;
+        let turn = upstream::turn(&fixture.harness.opencode, &format!("Look at this. {words}")).await;
         let by = &turn.answers[0]["info"];
         assert_eq!((&by["providerID"], &by["modelID"]), (&json!("demo"), &json!(used)), "o03 {request}");
     }
-    let before = stage.content(&own.session).await;
+    let before = fixture.content(&own.session).await;
     for model in [
         json!({"providerID": "demo", "modelID": "no-such-model"}),
         json!("demo/no-such-model"),
@@ -319,46 +335,50 @@ async fn o03_a_command_takes_its_model_in_both_spellings(stage: &Stage, ada: &Ca
         let request = json!({"command": "review", "arguments": "", "model": model});
         ada.invalid(COMMAND, json!({"session_id": own.session, "request": request}), "request.model").await;
     }
-    assert_eq!(stage.content(&own.session).await, before, "o03: something was said");
+    assert_eq!(fixture.content(&own.session).await, before, "o03: something was said");
 }
 
-async fn what_goes_wrong_in_a_command_is_told(stage: &Stage, ada: &Caller, own: &Own) {
-    let line = ada.line.version();
-    // A provider's refusal is OpenCode's answer.
+async fn errors_and_files_of_commands_are_reported(fixture: &Fixture, ada: &Caller, own: &OwnedSession) {
+    let version = ada.version.version();
+    // An error of the provider is the answer of OpenCode.
     let request =
-        json!({"command": "review", "arguments": format!("scn:http status=400 body=\"not so\" ({line})")});
-    let (told, task) = command(stage, ada, own, request).await;
-    let error = told["item"]["metadata"]["opencode"]["error"].as_str().unwrap_or_default();
-    assert!(error.contains("not so"), "{told:#}");
+        json!({"command": "review", "arguments": format!("scn:http status=400 body=\"not so\" ({version})")});
+    let (reported, task) = command(fixture, ada, own, request).await;
+    let error = reported["item"]["metadata"]["opencode"]["error"].as_str().unwrap_or_default();
+    assert!(error.contains("not so"), "{reported:#}");
     assert_eq!(state_of(&task), "FAILED", "{task:#}");
     assert!(explanation(&task).contains("not so"), "{task:#}");
 
     let file = json!({"type": "file", "mime": "text/plain", "url": ROPE_URL, "filename": "rope.txt"});
-    let words = format!("scn:text text=\"Read.\" (a file {line})");
+    let words = format!("scn:text text=\"Read.\" (a file {version})");
     let request = json!({"command": "review", "arguments": words, "parts": [file], "agent": "build"});
-    command(stage, ada, own, request).await;
-    let asked = asked(stage, &words).await;
+    command(fixture, ada, own, request).await;
+    let asked = asked(fixture, &words).await;
     assert!(asked[0]["prompt"].as_str().unwrap_or_default().contains(ROPE), "{asked:#?}");
 
-    // Nothing behind it, and the same one again.
-    let id = format!("msg_of_the_caller_{}", if line == "1.0" { "new" } else { "old" });
+    // A command without arguments, sent twice with the same id.
+    let id = format!("msg_of_the_caller_{}", if version == "1.0" { "new" } else { "old" });
     let request = json!({"command": "review", "arguments": "", "messageID": id});
-    let (told, _) = command(stage, ada, own, request.clone()).await;
-    let (again, _) = command(stage, ada, own, request).await;
-    assert_eq!(again, told, "{line}: another answer to the same command");
+    let (reported, _) = command(fixture, ada, own, request.clone()).await;
+    let (again, _) = command(fixture, ada, own, request).await;
+    assert_eq!(again, reported, "{version}: another answer to the same command");
 
-    // One that sends a sub-agent, and sums up what it brought.
-    let sender = stage.session(&format!("scn:text n=1 (surveys {line})")).await;
-    let request = json!({"command": "survey", "arguments": format!("scn:text text=\"Land.\" ({line})")});
-    let (_, task) = command(stage, ada, &sender, request).await;
+    // A command that starts a sub-agent.
+    let sender = fixture.session(&format!("scn:text n=1 (surveys {version})")).await;
+    let request = json!({"command": "survey", "arguments": format!("scn:text text=\"Land.\" ({version})")});
+    let (_, task) = command(fixture, ada, &sender, request).await;
     assert_eq!(state_of(&task), "COMPLETED", "{task:#}");
     let children = ada.result("opencode.sessions.children", json!({"session_id": sender.session})).await;
-    assert_eq!(children["items"].as_array().map(Vec::len), Some(1), "{line}: {children:#}");
-    assert!(task.to_string().contains("Land."), "{line}: {task:#}");
+    assert_eq!(children["items"].as_array().map(Vec::len), Some(1), "{version}: {children:#}");
+    assert!(task.to_string().contains("Land."), "{version}: {task:#}");
 }
 
-async fn commands_that_opencode_does_not_have_are_refused_before(stage: &Stage, ada: &Caller, own: &Own) {
-    let before = stage.content(&own.session).await;
+async fn unknown_commands_are_refused_before_opencode_sees_them(
+    fixture: &Fixture,
+    ada: &Caller,
+    own: &OwnedSession,
+) {
+    let before = fixture.content(&own.session).await;
     let file = json!({"type": "file", "mime": "text/plain", "url": "file:///etc/passwd"});
     for (request, field) in [
         (json!({"command": "no-such-command", "arguments": ""}), "request.command"),
@@ -370,10 +390,10 @@ async fn commands_that_opencode_does_not_have_are_refused_before(stage: &Stage, 
     ] {
         ada.invalid(COMMAND, json!({"session_id": own.session, "request": request}), field).await;
     }
-    assert_eq!(stage.content(&own.session).await, before, "something was said");
+    assert_eq!(fixture.content(&own.session).await, before, "something was said");
     let deadline = tokio::time::Instant::now() + PATIENCE;
-    // Nothing was begun, either.
-    while !stage.harness.opencode.busy().await.is_empty() {
+    // No turn was started.
+    while !fixture.harness.opencode.busy().await.is_empty() {
         assert!(tokio::time::Instant::now() < deadline, "something runs");
     }
 }

@@ -1,11 +1,12 @@
-//! What is looked at: held against OpenCode's own word, message by message and session by session.
+//! Methods that read sessions, compared with what OpenCode itself reports.
 
+use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
-use super::elsewhere;
+use super::other_directories;
 use crate::client::{PATIENCE, message};
 use crate::control::caller::Kind;
-use crate::control::stage::{Own, Stage};
+use crate::control::fixture::{Fixture, OwnedSession};
 
 pub(super) const CHILDREN: &str = "opencode.sessions.children";
 const DIFF: &str = "opencode.sessions.diff";
@@ -16,21 +17,30 @@ pub(super) const MESSAGES: &str = "opencode.sessions.messages.list";
 pub(super) const STATUS: &str = "opencode.sessions.status";
 pub(super) const PLANNED: &str = "opencode.sessions.todo";
 
-/// More pages than this no session of these tests has.
+/// No session of these tests has more pages.
 const MAX_PAGES: usize = 10;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sessions_are_told_as_opencode_has_them() {
-    let stage = Stage::start(&[]).await;
-    the_shell_is_off(&stage).await;
-    let talk = pages_lead_from_the_end_to_the_beginning(&stage).await;
-    o04_things_to_do_have_an_id(&stage, &talk).await;
-    o05_a_diff_has_its_patch_and_status(&stage, &talk).await;
-    let child = sessions_below_are_told_and_are_their_roots(&stage).await;
-    let below = elsewhere::o08_a_session_is_looked_at_in_its_own_directory(&stage).await;
-    o02_lists_are_cut_and_filtered_as_opencode_does(&stage, &[&talk.session, &child], &below).await;
-    what_runs_is_told_to_its_owner(&stage, &talk).await;
-    s11_only_a_change_takes_a_session_that_is_nobodys(&stage).await;
+async fn sessions_are_reported_as_opencode_has_them() {
+    read_sessions(ProtocolVersion::V1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn long_sessions_are_reported_as_opencode_has_them_over_0_3() {
+    read_sessions(ProtocolVersion::V03).await;
+}
+
+async fn read_sessions(version: ProtocolVersion) {
+    let fixture = Fixture::start(&[version], &[]).await;
+    the_shell_is_off(&fixture).await;
+    let talk = pages_lead_from_the_end_to_the_beginning(&fixture).await;
+    o04_todos_have_an_id(&fixture, &talk).await;
+    o05_a_diff_has_its_patch_and_status(&fixture, &talk).await;
+    let child = child_sessions_belong_to_the_owner_of_their_root(&fixture).await;
+    let below = other_directories::o08_a_session_is_read_in_its_own_directory(&fixture).await;
+    o02_lists_are_limited_and_filtered_as_in_opencode(&fixture, &[&talk.session, &child], &below).await;
+    running_turns_are_shown_to_their_owner(&fixture, &talk).await;
+    s11_only_a_change_claims_an_unowned_session(&fixture).await;
 }
 
 pub(super) fn of(session: &str) -> Value {
@@ -46,9 +56,9 @@ fn ids(sessions: &[Value]) -> Vec<&str> {
     sessions.iter().filter_map(|session| session["id"].as_str()).collect()
 }
 
-async fn the_shell_is_off(stage: &Stage) {
+async fn the_shell_is_off(fixture: &Fixture) {
     let params = json!({"session_id": "ses_any", "request": {"agent": "build", "command": "true"}});
-    for ada in stage.ada() {
+    for ada in fixture.ada() {
         let refused = ada.refused("opencode.sessions.shell", params.clone(), Kind::DISABLED).await;
         assert_eq!(refused.detail("toggle"), "A2A_ENABLE_SESSION_SHELL", "{:#}", refused.body);
         assert_eq!(refused.detail("method"), "opencode.sessions.shell", "{:#}", refused.body);
@@ -56,15 +66,17 @@ async fn the_shell_is_off(stage: &Stage) {
     }
 }
 
-async fn pages_lead_from_the_end_to_the_beginning(stage: &Stage) -> Own {
-    let talk = stage.session("scn:text text=\"  One,\\nwith a tab\\t\" (the first)").await;
-    stage.say(&talk, "scn:reason rn=2 n=2 text=\"Two.\" (the second)").await;
-    stage.say(&talk, "scn:bash cmd=\"echo ahoy\" pre=\"Before.\" scn:text text=\"Three.\" (the third)").await;
-    let other = stage.session("scn:text n=1 (somewhere else)").await;
-    let (foreign, _) = stage.last_messages(&other.session).await;
-    let upstream = stage.harness.opencode.messages(&talk.session).await;
+async fn pages_lead_from_the_end_to_the_beginning(fixture: &Fixture) -> OwnedSession {
+    let talk = fixture.session("scn:text text=\"  One,\\nwith a tab\\t\" (the first)").await;
+    fixture.say(&talk, "scn:reason rn=2 n=2 text=\"Two.\" (the second)").await;
+    fixture
+        .say(&talk, "scn:bash cmd=\"echo ahoy\" pre=\"Before.\" scn:text text=\"Three.\" (the third)")
+        .await;
+    let other = fixture.session("scn:text n=1 (somewhere else)").await;
+    let (foreign, _) = fixture.last_messages(&other.session).await;
+    let upstream = fixture.harness.opencode.messages(&talk.session).await;
     assert_eq!(upstream.len(), 7, "three prompts, one of them with two answers: {upstream:#?}");
-    for ada in stage.ada() {
+    for ada in fixture.ada() {
         for (limit, size) in [(json!(1), 1), (json!(2), 2), (json!("3"), 3), (json!(7), 7), (json!(100), 7)] {
             let (mut found, mut cursor, mut pages) = (Vec::new(), Value::Null, 0);
             loop {
@@ -84,13 +96,13 @@ async fn pages_lead_from_the_end_to_the_beginning(stage: &Stage) -> Own {
             }
             assert!(pages >= 7_usize.div_ceil(size), "pages of {limit}");
             assert_eq!(found.len(), upstream.len(), "pages of {limit}: {found:#?}");
-            for (told, upstream) in found.iter().zip(&upstream) {
-                ada.is_message(told, upstream);
+            for (reported, upstream) in found.iter().zip(&upstream) {
+                ada.assert_is_message(reported, upstream);
             }
         }
         for upstream in &upstream {
             let params = json!({"session_id": talk.session, "message_id": upstream["info"]["id"]});
-            ada.is_message(&ada.result(MESSAGE, params).await["item"], upstream);
+            ada.assert_is_message(&ada.result(MESSAGE, params).await["item"], upstream);
         }
         for bad in ["zzz", "eyJpZCI6MX0"] {
             let params = json!({"session_id": talk.session, "before": bad});
@@ -100,72 +112,76 @@ async fn pages_lead_from_the_end_to_the_beginning(stage: &Stage) -> Own {
             let params = json!({"session_id": talk.session, "message_id": unknown});
             ada.invalid(MESSAGE, params, "message_id").await;
         }
-        ada.is_session(
+        ada.assert_is_session(
             &ada.result(GET, of(&talk.session)).await["item"],
-            &stage.upstream(&talk.session).await,
+            &fixture.upstream(&talk.session).await,
         );
     }
     talk
 }
 
-/// OpenCode has no ids for them any more.
-async fn o04_things_to_do_have_an_id(stage: &Stage, talk: &Own) {
-    let own = stage.session("scn:todo items=\"Cast off|Set sail|Make port\" done=1 scn:text n=1 (o04)").await;
-    let upstream = stage.harness.opencode.get(&format!("/session/{}/todo", own.session)).await;
+/// OpenCode has no ids for todos any more, so the gateway numbers them.
+async fn o04_todos_have_an_id(fixture: &Fixture, talk: &OwnedSession) {
+    let own =
+        fixture.session("scn:todo items=\"Cast off|Set sail|Make port\" done=1 scn:text n=1 (o04)").await;
+    let upstream = fixture.harness.opencode.get(&format!("/session/{}/todo", own.session)).await;
     let mut expected = upstream.as_array().expect("a list").clone();
     assert_eq!(expected.len(), 3, "{upstream:#}");
-    for (place, todo) in (1..).zip(&mut expected) {
+    for (position, todo) in (1..).zip(&mut expected) {
         assert!(todo.get("id").is_none(), "OpenCode has ids again: {todo:#}");
-        todo["id"] = place.to_string().into();
+        todo["id"] = position.to_string().into();
     }
-    for ada in stage.ada() {
-        let told = ada.result(PLANNED, of(&own.session)).await;
-        assert_eq!(told, json!({ "items": expected }), "o04 {}", ada.line.version());
-        assert_eq!(items(&told)[1]["status"], "in_progress", "{told:#}");
+    for ada in fixture.ada() {
+        let reported = ada.result(PLANNED, of(&own.session)).await;
+        assert_eq!(reported, json!({ "items": expected }), "o04 {}", ada.version.version());
+        assert_eq!(items(&reported)[1]["status"], "in_progress", "{reported:#}");
         assert_eq!(ada.result(PLANNED, of(&talk.session)).await, json!({"items": []}));
     }
 }
 
-/// OpenCode tells patches and no longer what was before and after.
-async fn o05_a_diff_has_its_patch_and_status(stage: &Stage, talk: &Own) {
-    let own = stage.session("scn:write path=hold.txt content=\"rope\\ntar\\n\" scn:text n=1 (o05)").await;
-    let (first, _) = stage.last_messages(&own.session).await;
-    stage.say(&own, "scn:edit path=hold.txt old=tar new=sail scn:text n=1 (o05, again)").await;
-    let (second, answer) = stage.last_messages(&own.session).await;
+/// OpenCode reports patches, and no longer the text before and after.
+async fn o05_a_diff_has_its_patch_and_status(fixture: &Fixture, talk: &OwnedSession) {
+    let own = fixture.session("scn:write path=hold.txt content=\"rope\\ntar\\n\" scn:text n=1 (o05)").await;
+    let (first, _) = fixture.last_messages(&own.session).await;
+    fixture.say(&own, "scn:edit path=hold.txt old=tar new=sail scn:text n=1 (o05, again)").await;
+    let (second, answer) = fixture.last_messages(&own.session).await;
     let mut of_all = Vec::new();
     for (user, status) in [(&first, "added"), (&second, "modified")] {
-        let upstream = changes(stage, &own, user).await;
+        let upstream = changes(fixture, &own, user).await;
         assert_eq!(upstream.len(), 1, "{upstream:#?}");
         assert_eq!((&upstream[0]["file"], &upstream[0]["status"]), (&json!("hold.txt"), &json!(status)));
-        for ada in stage.ada() {
-            let told = ada.result(DIFF, json!({"session_id": own.session, "message_id": user})).await;
-            assert_eq!(told, json!({ "items": upstream }), "o05 {status} {}", ada.line.version());
-            assert!(items(&told)[0]["patch"].as_str().is_some_and(|patch| patch.contains("@@")), "{told:#}");
+        for ada in fixture.ada() {
+            let reported = ada.result(DIFF, json!({"session_id": own.session, "message_id": user})).await;
+            assert_eq!(reported, json!({ "items": upstream }), "o05 {status} {}", ada.version.version());
+            assert!(
+                items(&reported)[0]["patch"].as_str().is_some_and(|patch| patch.contains("@@")),
+                "{reported:#}"
+            );
         }
         of_all.extend(upstream.into_iter().map(|mut change| {
             change["message_id"] = user.as_str().into();
             change
         }));
     }
-    for ada in stage.ada() {
-        // OpenCode itself says nothing when it is not asked for one message.
+    for ada in fixture.ada() {
+        // OpenCode itself returns nothing without a message id.
         assert_eq!(ada.result(DIFF, of(&own.session)).await, json!({ "items": of_all }), "o05 all");
         assert_eq!(ada.result(DIFF, of(&talk.session)).await, json!({"items": []}), "o05 nothing");
         for without in [answer.as_str(), "msg_000000000000000000000000"] {
-            let told = ada.result(DIFF, json!({"session_id": own.session, "message_id": without})).await;
-            assert_eq!(told, json!({"items": []}), "o05 {without}");
+            let reported = ada.result(DIFF, json!({"session_id": own.session, "message_id": without})).await;
+            assert_eq!(reported, json!({"items": []}), "o05 {without}");
         }
     }
 }
 
-/// What OpenCode says that a prompt changed, once it has looked.
-async fn changes(stage: &Stage, own: &Own, user: &str) -> Vec<Value> {
+/// The changes of a prompt that OpenCode reports, once it has computed them.
+async fn changes(fixture: &Fixture, own: &OwnedSession, user: &str) -> Vec<Value> {
     let path = format!("/session/{}/diff?messageID={user}", own.session);
     let deadline = tokio::time::Instant::now() + PATIENCE;
     loop {
-        let found = stage.harness.opencode.get(&path).await;
+        let found = fixture.harness.opencode.get(&path).await;
         let of_message = format!("/session/{}/message/{user}", own.session);
-        let kept = stage.harness.opencode.get(&of_message).await;
+        let kept = fixture.harness.opencode.get(&of_message).await;
         let is_kept = kept.pointer("/info/summary/diffs/0").is_some();
         match found.as_array() {
             Some(found) if !found.is_empty() && is_kept => return found.clone(),
@@ -174,28 +190,28 @@ async fn changes(stage: &Stage, own: &Own, user: &str) -> Vec<Value> {
     }
 }
 
-async fn sessions_below_are_told_and_are_their_roots(stage: &Stage) -> String {
+async fn child_sessions_belong_to_the_owner_of_their_root(fixture: &Fixture) -> String {
     let script = "scn:task desc=\"an errand\" prompt=\"scn:text text=\\\"Rope.\\\"\" scn:text n=1 (children)";
-    let own = stage.session(script).await;
-    let upstream = stage.harness.opencode.get(&format!("/session/{}/children", own.session)).await;
+    let own = fixture.session(script).await;
+    let upstream = fixture.harness.opencode.get(&format!("/session/{}/children", own.session)).await;
     let [child] = upstream.as_array().expect("a list").as_slice() else { panic!("one child: {upstream:#}") };
     let id = child["id"].as_str().expect("a session has an id");
-    for ada in stage.ada() {
-        let told = ada.result(CHILDREN, of(&own.session)).await;
-        assert_eq!(items(&told).len(), 1, "{told:#}");
-        ada.is_session(&items(&told)[0], child);
-        ada.is_session(&ada.result(GET, of(id)).await["item"], child);
+    for ada in fixture.ada() {
+        let reported = ada.result(CHILDREN, of(&own.session)).await;
+        assert_eq!(items(&reported).len(), 1, "{reported:#}");
+        ada.assert_is_session(&items(&reported)[0], child);
+        ada.assert_is_session(&ada.result(GET, of(id)).await["item"], child);
         assert_eq!(ada.result(CHILDREN, of(id)).await, json!({"items": []}));
         let said = ada.result(MESSAGES, of(id)).await;
-        for (told, upstream) in items(&said).iter().zip(stage.harness.opencode.messages(id).await) {
-            ada.is_message(told, &upstream);
+        for (reported, upstream) in items(&said).iter().zip(fixture.harness.opencode.messages(id).await) {
+            ada.assert_is_message(reported, &upstream);
         }
-        // It works for another.
+        // A session of a sub-agent cannot be prompted.
         let request = json!({"parts": [{"type": "text", "text": "scn:text n=1"}]});
         let params = json!({"session_id": id, "request": request});
         ada.invalid("opencode.sessions.prompt_async", params, "session_id").await;
     }
-    for bob in stage.bob() {
+    for bob in fixture.bob() {
         for method in [GET, CHILDREN, MESSAGES, PLANNED, DIFF] {
             bob.refused(method, of(id), Kind::FORBIDDEN).await;
         }
@@ -203,11 +219,15 @@ async fn sessions_below_are_told_and_are_their_roots(stage: &Stage) -> String {
     id.to_owned()
 }
 
-/// The peer says `True` where OpenCode knows `true` only.
-async fn o02_lists_are_cut_and_filtered_as_opencode_does(stage: &Stage, known: &[&str], below: &Own) {
-    let bobs = stage.session_of_bob("scn:text n=1 (of bob)").await;
-    let opencode = &stage.harness.opencode;
-    let root = stage.harness.gateway.workspace().canonicalize().expect("the workspace exists");
+/// OpenCode understands `true` only. (The Python peer sends `True`.)
+async fn o02_lists_are_limited_and_filtered_as_in_opencode(
+    fixture: &Fixture,
+    known: &[&str],
+    below: &OwnedSession,
+) {
+    let bobs = fixture.session_of_bob("scn:text n=1 (of bob)").await;
+    let opencode = &fixture.harness.opencode;
+    let root = fixture.harness.gateway.workspace().canonicalize().expect("the workspace exists");
     let here = format!("/session?directory={}&limit=100", root.display());
     let without_bobs = |found: Value| {
         let mut found = found.as_array().cloned().unwrap_or_default();
@@ -227,65 +247,66 @@ async fn o02_lists_are_cut_and_filtered_as_opencode_does(stage: &Stage, known: &
         (json!({ "search": word }), format!("&search={word}"), true),
         (json!({"search": "no title has this"}), "&search=no%20title%20has%20this".to_owned(), true),
     ];
-    let ships = stage.upstream(&below.session).await["directory"].as_str().expect("a directory").to_owned();
-    for ada in stage.ada() {
+    let ships = fixture.upstream(&below.session).await["directory"].as_str().expect("a directory").to_owned();
+    for ada in fixture.ada() {
         for (params, query, has_children) in &filters {
-            let name = format!("o02 {params} {}", ada.line.version());
+            let name = format!("o02 {params} {}", ada.version.version());
             let mut wanted = params.clone();
             wanted["limit"] = 100.into();
-            // OpenCode may still note something of a turn that has ended, and so change the order.
+            // OpenCode may still update a session after its turn, and so change the order.
             let deadline = tokio::time::Instant::now() + PATIENCE;
-            let (upstream, told) = loop {
+            let (upstream, reported) = loop {
                 let before = without_bobs(opencode.get(&format!("{here}{query}")).await);
-                let told = ada.result(LIST, wanted.clone()).await;
+                let reported = ada.result(LIST, wanted.clone()).await;
                 let after = without_bobs(opencode.get(&format!("{here}{query}")).await);
                 if before == after {
-                    break (after, told);
+                    break (after, reported);
                 }
                 assert!(tokio::time::Instant::now() < deadline, "{name}: OpenCode never rests");
             };
-            assert_eq!(ids(items(&told)), ids(&upstream), "{name}");
-            for (told, upstream) in items(&told).iter().zip(&upstream) {
-                ada.is_session(told, upstream);
+            assert_eq!(ids(items(&reported)), ids(&upstream), "{name}");
+            for (reported, upstream) in items(&reported).iter().zip(&upstream) {
+                ada.assert_is_session(reported, upstream);
             }
             if params.get("roots").is_some() || params.as_object().is_some_and(serde_json::Map::is_empty) {
                 let found = upstream.iter().any(|session| session.get("parentID").is_some());
                 assert_eq!(found, *has_children, "{name}: {upstream:#?}");
             }
-            // What is cut is the caller's own.
+            // The limit applies to the caller's own sessions.
             let mut wanted = params.clone();
             wanted["limit"] = 2.into();
-            let told = ada.result(LIST, wanted).await;
-            assert_eq!(ids(items(&told)), ids(&upstream[..upstream.len().min(2)]), "{name}");
+            let reported = ada.result(LIST, wanted).await;
+            assert_eq!(ids(items(&reported)), ids(&upstream[..upstream.len().min(2)]), "{name}");
         }
-        let told = ada.result(LIST, json!({})).await;
+        let reported = ada.result(LIST, json!({})).await;
         for known in known {
-            assert!(ids(items(&told)).contains(known), "{known} is not in {told:#}");
+            assert!(ids(items(&reported)).contains(known), "{known} is not in {reported:#}");
         }
-        for place in [json!({ "directory": ships }), json!({"metadata": {"opencode": {"directory": ships}}})]
+        for position in
+            [json!({ "directory": ships }), json!({"metadata": {"opencode": {"directory": ships}}})]
         {
-            let told = ada.result(LIST, place).await;
-            assert_eq!(ids(items(&told)), [below.session.as_str()], "o02: those of another directory");
+            let reported = ada.result(LIST, position).await;
+            assert_eq!(ids(items(&reported)), [below.session.as_str()], "o02: those of another directory");
         }
     }
-    for bob in stage.bob() {
-        let told = bob.result(LIST, json!({})).await;
-        assert_eq!(ids(items(&told)), [bobs.session.as_str()], "bob sees {told:#}");
+    for bob in fixture.bob() {
+        let reported = bob.result(LIST, json!({})).await;
+        assert_eq!(ids(items(&reported)), [bobs.session.as_str()], "bob sees {reported:#}");
     }
 }
 
-/// What nothing happens in is not told: OpenCode does not either.
-async fn what_runs_is_told_to_its_owner(stage: &Stage, talk: &Own) {
-    stage.idle().await;
-    for ada in stage.ada() {
+/// Idle sessions are not listed, as in OpenCode.
+async fn running_turns_are_shown_to_their_owner(fixture: &Fixture, talk: &OwnedSession) {
+    fixture.idle().await;
+    for ada in fixture.ada() {
         assert_eq!(ada.result(STATUS, json!({})).await, json!({"items": []}));
     }
-    let running = stage.running(talk).await;
-    for (ada, bob) in stage.ada().into_iter().zip(stage.bob()) {
-        let told = ada.result(STATUS, json!({})).await;
-        assert_eq!(told, json!({"items": [{"session_id": talk.session, "type": "busy"}]}));
+    let running = fixture.running(talk).await;
+    for (ada, bob) in fixture.ada().into_iter().zip(fixture.bob()) {
+        let reported = ada.result(STATUS, json!({})).await;
+        assert_eq!(reported, json!({"items": [{"session_id": talk.session, "type": "busy"}]}));
         assert_eq!(bob.result(STATUS, json!({})).await, json!({"items": []}), "bob sees what ada does");
-        // S1: a name that is a path leads nowhere.
+        // S1: an id that contains a path is refused.
         for trick in ["/abort?", "/abort#", "/../../session", "%2fabort", "?x="] {
             let session = format!("{}{trick}", talk.session);
             for method in [GET, MESSAGES, CHILDREN, PLANNED, DIFF, "opencode.sessions.unshare"] {
@@ -293,47 +314,46 @@ async fn what_runs_is_told_to_its_owner(stage: &Stage, talk: &Own) {
             }
         }
     }
-    assert_eq!(stage.harness.opencode.busy().await, [talk.session.as_str()], "a trick has ended the turn");
-    stage.harness.client.cancel(&running).await.unwrap_or_else(|error| panic!("{}", error.body));
-    stage.idle().await;
+    assert_eq!(fixture.harness.opencode.busy().await, [talk.session.as_str()], "a trick has ended the turn");
+    fixture.harness.client.cancel(&running).await.unwrap_or_else(|error| panic!("{}", error.body));
+    fixture.idle().await;
 
-    // A provider that is to be asked again.
+    // A turn that waits to retry its provider.
     let prompt = message("scn:http status=503 times=1 retry_after_ms=4000 (status)");
-    let submitted = stage.harness.client.submit(&prompt).await;
+    let submitted = fixture.harness.client.submit(&prompt).await;
     let waiting = submitted["id"].as_str().expect("a task has an id");
     let deadline = tokio::time::Instant::now() + PATIENCE;
-    let [ada, old] = stage.ada();
+    let ada = fixture.ada().remove(0);
     let waits = loop {
-        let told = ada.result(STATUS, json!({})).await;
-        if items(&told).first().is_some_and(|told| told["type"] == "retry") {
-            break told;
+        let reported = ada.result(STATUS, json!({})).await;
+        if items(&reported).first().is_some_and(|reported| reported["type"] == "retry") {
+            break reported;
         }
-        assert!(tokio::time::Instant::now() < deadline, "it never waits: {told:#}");
+        assert!(tokio::time::Instant::now() < deadline, "it never waits: {reported:#}");
     };
-    let upstream = stage.harness.opencode.get("/session/status").await;
+    let upstream = fixture.harness.opencode.get("/session/status").await;
     let (id, status) = upstream.as_object().and_then(|all| all.iter().next()).expect("one waits");
     let mut expected = status.clone();
     expected["session_id"] = id.as_str().into();
     assert_eq!(waits, json!({"items": [expected]}), "a provider is to be asked again");
-    assert_eq!(old.result(STATUS, json!({})).await, waits, "the same on the other line");
-    stage.harness.client.resume(waiting, 0).await.rest().await;
-    stage.idle().await;
+    fixture.harness.client.resume(waiting, 0).await.rest().await;
+    fixture.idle().await;
     assert_eq!(ada.result(STATUS, json!({})).await, json!({"items": []}));
 }
 
-/// The peer gives a session that was typed somewhere else to whoever comes first.
-async fn s11_only_a_change_takes_a_session_that_is_nobodys(stage: &Stage) {
-    for ((ada, bob), eve) in stage.ada().into_iter().zip(stage.bob()).zip(stage.eve()) {
-        let name = format!("s11 {}", ada.line.version());
-        let typed = stage.harness.opencode.post_json("/session", &json!({ "title": name })).await;
+/// Reading an unowned session does not claim it. (The Python peer gives it to the first caller.)
+async fn s11_only_a_change_claims_an_unowned_session(fixture: &Fixture) {
+    for ((ada, bob), eve) in fixture.ada().into_iter().zip(fixture.bob()).zip(fixture.eve()) {
+        let name = format!("s11 {}", ada.version.version());
+        let typed = fixture.harness.opencode.post_json("/session", &json!({ "title": name })).await;
         let id = typed["id"].as_str().expect("a session has an id");
         let search = json!({ "search": name });
         for who in [&ada, &bob, &ada] {
-            who.is_session(&who.result(GET, of(id)).await["item"], &typed);
+            who.assert_is_session(&who.result(GET, of(id)).await["item"], &typed);
             assert_eq!(ids(items(&who.result(LIST, search.clone()).await)), [id], "{name}");
         }
         for method in [GET, MESSAGES, "opencode.sessions.unshare"] {
-            eve.refused(method, of(id), Kind::FORBIDDEN).await.says("session_claim");
+            eve.refused(method, of(id), Kind::FORBIDDEN).await.assert_says("session_claim");
         }
         assert_eq!(eve.result(LIST, search.clone()).await, json!({"items": []}), "{name}");
         bob.result("opencode.sessions.unshare", of(id)).await;

@@ -1,0 +1,16 @@
+//! Tests of the whole gateway without the real OpenCode: a scripted fake, or no agent at all, stands behind it.
+//!
+//! All of them are one binary, because each further binary links the whole workspace again. Tests whose name begins with
+//! `long_` take minutes: `make test` leaves them out, `make test-long` runs them.
+
+mod bench;
+mod chaos;
+mod cli;
+mod common;
+mod control;
+#[cfg(target_os = "linux")]
+mod leaks;
+mod replay;
+mod repository;
+mod restarts;
+mod store_faults;

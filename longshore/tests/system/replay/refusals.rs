@@ -1,0 +1,729 @@
+//! Messages that are refused before OpenCode sees them: each case over every way to send a message, with its exact
+//! error, without a request to OpenCode, without a task, and without paths or secrets in the answer.
+
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use longshore_edge::Extension;
+use longshore_testkit::fake_opencode::{FakeOpenCode, PROVIDER_KEY};
+use longshore_testkit::raw::{Answer, Frames, RawClient, message};
+use serde_json::{Value, json};
+
+use crate::common::{OTHER_TOKEN, Options, TOKEN, TestGateway};
+use crate::replay::fixture::Fixture;
+
+const BINDING: &str = "urn:opencode-a2a:extension:session-binding:v1";
+const MODEL: &str = "urn:opencode-a2a:extension:model-selection:v1";
+const HINTS: &str = "urn:opencode-a2a:extension:stream-hints:v1";
+
+const DIRECTORY: &str = "metadata.opencode.directory";
+const SESSION: &str = "metadata.shared.session.id";
+const PART: &str = "message.parts[0]";
+
+const MIB: usize = 1024 * 1024;
+
+/// An error: the code of JSON-RPC, the status of REST, the reason.
+type Row = (i64, u16, &'static str);
+
+const INVALID: Row = (-32602, 400, "INVALID_PARAMS");
+const NOT_TAKEN: Row = (-32005, 400, "CONTENT_TYPE_NOT_SUPPORTED");
+const NOT_ACTIVATED: Row = (-32004, 400, "EXTENSION_NEGOTIATION_REQUIRED");
+const REQUIRED: Row = (-32008, 400, "EXTENSION_SUPPORT_REQUIRED");
+
+/// A message and its expected error.
+#[derive(Debug)]
+struct Case {
+    params: Value,
+    error: Row,
+    field: String,
+}
+
+/// Parameters that are refused as invalid because of this field.
+fn invalid(field: &str, params: Value) -> Case {
+    Case { params, error: INVALID, field: field.to_owned() }
+}
+
+fn with_metadata(metadata: Value) -> Value {
+    let mut params = message("message-refused", "go");
+    params["metadata"] = metadata;
+    params
+}
+
+fn parts(parts: Value) -> Value {
+    let mut params = message("message-refused", "go");
+    params["message"]["parts"] = parts;
+    params
+}
+
+fn bad_part(part: Value) -> Case {
+    invalid(PART, parts(Value::Array(vec![part])))
+}
+
+fn wrong_type(part: Value) -> Case {
+    Case { params: parts(Value::Array(vec![part])), error: NOT_TAKEN, field: PART.to_owned() }
+}
+
+/// A gateway that has answered one message, so that it knows the models and agents of OpenCode, and a directory outside
+/// its workspace.
+struct GuardedWorkspace {
+    fixture: Fixture,
+    outside: tempfile::TempDir,
+    /// The context of that message.
+    context: String,
+}
+
+impl GuardedWorkspace {
+    async fn new() -> Self {
+        Self::with(Options::default()).await
+    }
+
+    async fn with(options: Options) -> Self {
+        let fake = FakeOpenCode::start();
+        let outside = tempfile::tempdir().expect("a test needs a directory");
+        fake.project(|project| {
+            let directory = fake.directory().to_owned();
+            project.workspaces.push(("wrk_known".to_owned(), directory));
+        });
+        let gateway = TestGateway::start_with(&fake, options).await;
+        let fixture = Fixture { fake, gateway };
+        let mut params = with_metadata(json!({
+            "shared": {"model": {"providerID": "scripted", "modelID": "scripted"}},
+            "opencode": {"agent": "build", "workspace": {"id": "wrk_known"}},
+        }));
+        params["message"]["messageId"] = "message-good".into();
+        let good =
+            fixture.gateway.client.activating(&[BINDING, MODEL, HINTS]).rpc("SendMessage", params).await;
+        let task = &good.result()["task"];
+        assert_eq!(task["status"]["state"], "TASK_STATE_COMPLETED", "{task:#}");
+        let context = task["contextId"].as_str().expect("a task has a context").to_owned();
+        fixture.fake.quiet().await;
+        Self { fixture, outside, context }
+    }
+
+    fn client(&self) -> RawClient {
+        self.fixture.client().activating(&[BINDING, MODEL])
+    }
+
+    fn inside(&self, name: &str) -> String {
+        format!("{}/{name}", self.fixture.fake.directory())
+    }
+
+    fn outside(&self, name: &str) -> String {
+        let outside = std::fs::canonicalize(self.outside.path()).expect("the directory was just made");
+        outside.join(name).to_str().expect("temporary paths are text").to_owned()
+    }
+
+    /// Creates files, directories and links for the cases.
+    fn furnish(&self) {
+        make(&self.inside("in"));
+        make(&self.inside("%41"));
+        make(&self.outside("there"));
+        make(&format!("{}-sibling", self.fixture.fake.directory()));
+        write(&self.inside("notes.txt"), "inside");
+        write(&self.outside("there/secret.txt"), "outside");
+        link(&self.outside("there"), &self.inside("way-out"));
+        link(&self.outside("there/secret.txt"), &self.inside("secret-link"));
+        link("/", &self.inside("in/top"));
+        link("loop", &self.inside("loop"));
+    }
+
+    /// Sends the message in every way, and checks the error and that nothing else happened.
+    async fn assert_refused(&self, client: &RawClient, case: &Case) {
+        let (tasks, asked) = (self.tasks().await, self.fixture.fake.log().len());
+        let shown: String = case.params.to_string().chars().take(400).collect();
+        let (rpc, rest) = (|| case.params.clone(), Some(&case.params));
+        let answers = [
+            ("SendMessage", true, client.rpc("SendMessage", rpc()).await),
+            (
+                "SendStreamingMessage",
+                true,
+                no_stream(client.rpc_stream("SendStreamingMessage", rpc(), None).await),
+            ),
+            ("/message:send", false, client.rest("POST", "/message:send", rest).await),
+            (
+                "/message:stream",
+                false,
+                no_stream(client.rest_stream("POST", "/message:stream", rest, None).await),
+            ),
+        ];
+        for (way, is_rpc, answer) in answers {
+            let (code, status, reason) = case.error;
+            let about = format!("{way} of {shown}: {}", answer.body);
+            let error = &answer.body["error"];
+            let expected = if is_rpc { (200, code) } else { (status, i64::from(status)) };
+            assert_eq!((answer.status, error["code"].as_i64()), (expected.0, Some(expected.1)), "{about}");
+            let details = &error[if is_rpc { "data" } else { "details" }];
+            assert_eq!(details[0]["reason"], reason, "{about}");
+            assert_eq!(field(details), case.field, "{about}");
+            self.assert_tells_nothing(&answer, &about);
+        }
+        // The gateway may read the list of workspaces again at any time.
+        let mut log = self.fixture.fake.log().split_off(asked);
+        log.retain(|request| request.path != "/experimental/workspace");
+        assert_eq!(log, [], "OpenCode was asked for {shown}");
+        assert_eq!(self.tasks().await, tasks, "a task was made for {shown}");
+    }
+
+    /// Fails if the answer contains a path of the machine or a secret.
+    fn assert_tells_nothing(&self, answer: &Answer, about: &str) {
+        let reported = answer.body.to_string();
+        let fake = &self.fixture.fake;
+        for secret in [fake.directory(), &self.outside(""), PROVIDER_KEY, TOKEN, OTHER_TOKEN, &fake.url()] {
+            assert!(!reported.contains(secret.trim_end_matches('/')), "{secret} in {about}");
+        }
+    }
+
+    /// How many tasks each principal has.
+    async fn tasks(&self) -> [Value; 2] {
+        let gateway = &self.fixture.gateway;
+        let mut totals = [Value::Null, Value::Null];
+        for (total, client) in totals.iter_mut().zip([&gateway.client, &gateway.other_client]) {
+            *total = client.rpc("ListTasks", json!({})).await.result()["totalSize"].clone();
+        }
+        totals
+    }
+
+    async fn assert_all_refused(&self, cases: &[Case]) {
+        for case in cases {
+            self.assert_refused(&self.client(), case).await;
+        }
+    }
+}
+
+impl Drop for GuardedWorkspace {
+    fn drop(&mut self) {
+        // This directory is beside the workspace, which removes only itself.
+        let _ = std::fs::remove_dir(format!("{}-sibling", self.fixture.fake.directory()));
+    }
+}
+
+/// The answer of a refused stream.
+fn no_stream(opened: Result<Frames, Answer>) -> Answer {
+    opened.expect_err("what is refused opens no stream")
+}
+
+/// The field that the details of an error name; empty: none.
+fn field(details: &Value) -> String {
+    let info = &details[0]["metadata"];
+    let named = details[1]["fieldViolations"][0]["field"].as_str();
+    named.or(info["field"].as_str()).or(info["fields"].as_str()).unwrap_or_default().to_owned()
+}
+
+fn make(directory: &str) {
+    std::fs::create_dir_all(directory).expect("a directory can be made");
+}
+
+fn write(file: &str, text: impl AsRef<[u8]>) {
+    std::fs::write(file, text).expect("a file can be written");
+}
+
+fn link(to: &str, name: &str) {
+    symlink(to, name).expect("a link can be made");
+}
+
+/// A sparse file of that size.
+fn sparse(file: &str, bytes: usize) {
+    let file = std::fs::File::create(Path::new(file)).expect("a file can be made");
+    file.set_len(bytes as u64).expect("a file can be long");
+}
+
+#[tokio::test]
+async fn directories_outside_the_workspace_are_refused() {
+    let workspace = GuardedWorkspace::new().await;
+    workspace.furnish();
+    let directories = [
+        "..",
+        "../..",
+        "in/../..",
+        "./in/../../",
+        "in/top/etc",
+        "/",
+        "/etc",
+        "/nowhere/at/all",
+        "nowhere",
+        "~",
+        "~root",
+        "notes.txt",
+        "notes.txt/..",
+        "secret-link",
+        "way-out",
+        "way-out/..",
+        "loop",
+        "%2e%2e",
+        "in%2f..%2f..",
+        "%252e%252e",
+        "..%2f",
+        "%41",
+        "in%00",
+        "file:///etc",
+        "\\..\\..",
+        &workspace.outside("there"),
+        &workspace.inside("in/../../there"),
+        &workspace.inside("way-out"),
+        &format!("{}-sibling", workspace.fixture.fake.directory()),
+        &workspace.fixture.fake.directory().to_uppercase(),
+    ];
+    for directory in directories {
+        workspace
+            .assert_refused(
+                &workspace.client(),
+                &invalid(DIRECTORY, with_metadata(json!({"opencode": {"directory": directory}}))),
+            )
+            .await;
+        // The alias needs no extension, and is checked as well.
+        let alias = json!({"iac_code": {"cwd": directory}});
+        workspace
+            .assert_refused(workspace.fixture.client(), &invalid(DIRECTORY, with_metadata(alias.clone())))
+            .await;
+        let mut in_message = message("message-refused", "go");
+        in_message["message"]["metadata"] = alias;
+        workspace.assert_refused(workspace.fixture.client(), &invalid(DIRECTORY, in_message)).await;
+    }
+}
+
+#[tokio::test]
+async fn directories_that_are_not_paths_are_refused() {
+    let workspace = GuardedWorkspace::new().await;
+    workspace.furnish();
+    let long = "x/".repeat(5000);
+    for (name, key, field) in
+        [("opencode", "directory", DIRECTORY), ("iac_code", "cwd", "metadata.iac_code.cwd")]
+    {
+        for value in [
+            json!("in\0"),
+            json!("in\n"),
+            json!("\u{1b}[2J"),
+            json!(long),
+            json!(7),
+            json!(["in"]),
+            json!({}),
+        ] {
+            let mut metadata = json!({});
+            metadata[name][key] = value;
+            workspace.assert_refused(&workspace.client(), &invalid(field, with_metadata(metadata))).await;
+        }
+    }
+    workspace
+        .assert_all_refused(&[
+            invalid(
+                "metadata.iac_code.cwd",
+                with_metadata(json!({"opencode": {"directory": "in"}, "iac_code": {"cwd": "."}})),
+            ),
+            invalid("metadata.opencode", with_metadata(json!({"opencode": "in"}))),
+        ])
+        .await;
+}
+
+/// A context keeps its first directory.
+#[tokio::test]
+async fn another_directory_in_the_same_context_is_refused() {
+    let workspace = GuardedWorkspace::new().await;
+    workspace.furnish();
+    for metadata in [json!({"opencode": {"directory": "in"}}), json!({"iac_code": {"cwd": "in"}})] {
+        let mut params = with_metadata(metadata);
+        params["message"]["contextId"] = workspace.context.as_str().into();
+        workspace.assert_refused(&workspace.client(), &invalid(DIRECTORY, params)).await;
+    }
+}
+
+#[tokio::test]
+async fn files_outside_the_workspace_are_refused() {
+    let workspace = GuardedWorkspace::new().await;
+    workspace.furnish();
+    let inside = |rest: &str| format!("file://{}/{rest}", workspace.fixture.fake.directory());
+    let urls = [
+        "file:///etc/hostname".to_owned(),
+        "file:///etc".to_owned(),
+        "file:///nowhere/at/all".to_owned(),
+        "file:///".to_owned(),
+        "file:///proc/self/environ".to_owned(),
+        "file:///dev/zero".to_owned(),
+        "FILE:///etc/hostname".to_owned(),
+        "file://localhost/etc/hostname".to_owned(),
+        format!("file://{}", workspace.outside("there/secret.txt")),
+        format!("file://{}-sibling/x", workspace.fixture.fake.directory()),
+        inside("../../etc/hostname"),
+        inside("in/../../x"),
+        inside("secret-link"),
+        inside("way-out/secret.txt"),
+        inside("in/top/etc/hostname"),
+        inside("loop"),
+        inside("%2e%2e/x"),
+        inside("in/%2E%2E/%2e%2e/etc/hostname"),
+        inside("..%2f..%2fetc%2fhostname"),
+        inside("in%2fx"),
+        inside("%252e%252e/x"),
+        inside("notes%252etxt"),
+        inside("notes.txt%00.png"),
+        inside("notes.txt%"),
+        inside("notes.txt%u0041"),
+        inside("notes.txt?x"),
+        inside("notes.txt#x"),
+        inside("notes.txt/.."),
+        inside("notes.txt/x"),
+        inside("in"),
+        inside(""),
+        inside("nowhere"),
+        "file://notes.txt".to_owned(),
+        "file:notes.txt".to_owned(),
+        "file:/etc/hostname".to_owned(),
+        "file:".to_owned(),
+        "file://../notes.txt".to_owned(),
+        "file://example.com/etc/hostname".to_owned(),
+        "file://127.0.0.1/etc/hostname".to_owned(),
+        "file:///a\u{0}b".to_owned(),
+        "file:///a\nb".to_owned(),
+        "notes.txt".to_owned(),
+        "../notes.txt".to_owned(),
+        "/etc/hostname".to_owned(),
+    ];
+    for url in urls {
+        workspace.assert_all_refused(&[bad_part(json!({"url": url}))]).await;
+        workspace.assert_all_refused(&[bad_part(json!({"url": url, "mediaType": "image/png"}))]).await;
+    }
+}
+
+/// Low limits, because megabytes are slow.
+#[tokio::test]
+async fn parts_above_the_configured_limits_are_refused() {
+    let mut options = Options::default();
+    let rules = &mut options.engine.intake;
+    (rules.max_text_bytes, rules.max_inline_bytes, rules.max_file_bytes) = (1000, 5000, 25_000);
+    let workspace = GuardedWorkspace::with(options).await;
+    for (name, bytes) in [("large.txt", 1001), ("large.png", 25_001), ("large", 25_001)] {
+        write(&workspace.inside(name), vec![b'x'; bytes]);
+    }
+    let inside = |name: &str| format!("file://{}/{name}", workspace.fixture.fake.directory());
+    let (long, longer) = ("x".repeat(1001), "QUJD".repeat(5000 / 3 + 1));
+    let cases = [
+        bad_part(json!({"text": long})),
+        bad_part(json!({"data": {"long": long}})),
+        bad_part(json!({"raw": longer})),
+        bad_part(json!({"raw": longer, "mediaType": "image/png"})),
+        bad_part(json!({"raw": "QUJD".repeat(1000 / 3 + 1), "mediaType": "text/plain"})),
+        bad_part(json!({"url": format!("data:text/plain,{long}")})),
+        bad_part(json!({"url": format!("data:image/png;base64,{longer}")})),
+        bad_part(json!({"url": inside("large.txt")})),
+        bad_part(json!({"url": inside("large.png")})),
+        bad_part(json!({"url": inside("large")})),
+        bad_part(json!({"url": inside("large.png"), "mediaType": "text/plain"})),
+        // Each part is small enough, and all together are not.
+        invalid("message.parts", parts((0..21).map(|_| json!({"text": "x".repeat(1000)})).collect())),
+        invalid("message.parts", parts((0..101).map(|_| json!({"text": "x"})).collect())),
+        invalid(
+            "metadata.opencode.system",
+            with_metadata(json!({"opencode": {"system": "x".repeat(64 * 1024 + 1)}})),
+        ),
+        invalid("metadata.opencode.agent", with_metadata(json!({"opencode": {"agent": "x".repeat(1025)}}))),
+        invalid(
+            "metadata.opencode.variant",
+            with_metadata(json!({"opencode": {"variant": "x".repeat(1025)}})),
+        ),
+        invalid(
+            "metadata.shared.model.modelID",
+            with_metadata(
+                json!({"shared": {"model": {"providerID": "scripted", "modelID": "x".repeat(1025)}}}),
+            ),
+        ),
+    ];
+    workspace.assert_all_refused(&cases).await;
+}
+
+/// The default limits.
+#[tokio::test]
+async fn parts_above_the_default_limits_are_refused() {
+    let workspace = GuardedWorkspace::new().await;
+    sparse(&workspace.inside("large.txt"), MIB + 1);
+    sparse(&workspace.inside("large.png"), 25 * MIB + 1);
+    let inside = |name: &str| format!("file://{}/{name}", workspace.fixture.fake.directory());
+    workspace
+        .assert_all_refused(&[
+            bad_part(json!({"text": "x".repeat(MIB + 1)})),
+            bad_part(json!({"url": inside("large.txt")})),
+            bad_part(json!({"url": inside("large.png")})),
+        ])
+        .await;
+}
+
+#[tokio::test]
+async fn parts_of_a_wrong_type_are_refused() {
+    let workspace = GuardedWorkspace::new().await;
+    write(&workspace.inside("notes.txt"), "inside");
+    write(&workspace.inside("latin.txt"), b"\xff\xfe");
+    let inside = |name: &str| format!("file://{}/{name}", workspace.fixture.fake.directory());
+    let cases = [
+        wrong_type(json!({"text": "x", "mediaType": "image/png"})),
+        wrong_type(json!({"text": " ", "mediaType": "image/png"})),
+        wrong_type(json!({"text": "x", "mediaType": "nonsense"})),
+        wrong_type(json!({"data": {}, "mediaType": "text/plain"})),
+        wrong_type(json!({"raw": "QUJD", "mediaType": "video/mp4"})),
+        wrong_type(json!({"raw": "QUJD", "mediaType": "application/zip"})),
+        wrong_type(json!({"raw": "QUJD", "mediaType": "text/*"})),
+        wrong_type(json!({"url": "data:video/mp4;base64,QUJD"})),
+        wrong_type(json!({"url": "data:nonsense,x"})),
+        wrong_type(json!({"url": inside("notes.txt"), "mediaType": "video/mp4"})),
+        wrong_type(json!({"url": inside("notes.txt"), "mediaType": "nonsense"})),
+        bad_part(json!({"raw": "//79", "mediaType": "text/plain"})),
+        bad_part(json!({"raw": "QUJD", "mediaType": "text/plain; charset=utf-16"})),
+        bad_part(json!({"url": "data:text/plain;base64,//79"})),
+        bad_part(json!({"url": "data:text/plain,x", "mediaType": "image/png"})),
+        bad_part(json!({"url": "data:text/plain"})),
+        bad_part(json!({"url": "data:;base64,not base64"})),
+        bad_part(json!({"url": "data:,100%"})),
+        bad_part(json!({"url": inside("latin.txt")})),
+        bad_part(json!({"url": inside("latin.txt"), "mediaType": "text/plain"})),
+        bad_part(json!({"url": "http://127.0.0.1:1/x.png", "mediaType": "image/png"})),
+        bad_part(json!({"url": "https://example.com/x.png", "mediaType": "image/png"})),
+        bad_part(json!({"url": "HTTPS://user:secret@example.com/x.png"})),
+        bad_part(json!({"url": "https://"})),
+        bad_part(json!({"url": "ftp://example.com/x"})),
+        bad_part(json!({"url": "javascript:x"})),
+        bad_part(json!({"url": ""})),
+        bad_part(json!({})),
+        bad_part(json!({"filename": "x"})),
+        bad_part(json!({"text": "x", "raw": "QUJD"})),
+        bad_part(json!("x")),
+        invalid("message.parts[0].text", parts(json!([{"text": 7}]))),
+        invalid("message.parts[0].url", parts(json!([{"url": ["x"]}]))),
+        invalid("message.parts[0].raw", parts(json!([{"raw": "not base64"}]))),
+        invalid("message.parts[0].mediaType", parts(json!([{"text": "x", "mediaType": 7}]))),
+        invalid("message.parts[0].filename", parts(json!([{"raw": "QUJD", "filename": {}}]))),
+        invalid("message.parts[1].raw", parts(json!([{"text": "x"}, {"raw": 7}]))),
+        invalid("message.parts", parts(json!([]))),
+        invalid("message.parts", parts(json!([{"text": " \n"}]))),
+        invalid("message.parts", parts(json!({"text": "x"}))),
+    ];
+    workspace.assert_all_refused(&cases).await;
+}
+
+#[tokio::test]
+async fn data_parts_are_refused_when_switched_off() {
+    let mut options = Options::default();
+    options.engine.intake.data_parts = false;
+    let workspace = GuardedWorkspace::with(options).await;
+    workspace
+        .assert_all_refused(&[
+            wrong_type(json!({"data": {"a": 1}})),
+            wrong_type(json!({"data": null})),
+            wrong_type(json!({"data": [1], "mediaType": "application/json"})),
+        ])
+        .await;
+}
+
+/// The models and agents of OpenCode are cached, and an unknown name is not looked up twice in a row.
+#[tokio::test]
+async fn unknown_models_agents_and_workspaces_are_refused() {
+    let workspace = GuardedWorkspace::new().await;
+    let model = |provider: &str, model: &str| {
+        with_metadata(json!({"shared": {"model": {"providerID": provider, "modelID": model}}}))
+    };
+    let cases = [
+        invalid("metadata.shared.model", model("nobody", "scripted")),
+        invalid("metadata.shared.model", model("scripted", "nobody")),
+        invalid("metadata.shared.model", model("scripted", "Scripted")),
+        invalid("metadata.shared.model", model("../scripted", "../../etc")),
+        invalid("metadata.opencode.agent", with_metadata(json!({"opencode": {"agent": "nobody"}}))),
+        invalid("metadata.opencode.agent", with_metadata(json!({"opencode": {"agent": "../build"}}))),
+        invalid(
+            "metadata.opencode.variant",
+            with_metadata(json!({
+                "shared": {"model": {"providerID": "scripted", "modelID": "scripted"}},
+                "opencode": {"variant": "huge"},
+            })),
+        ),
+        invalid(
+            "metadata.opencode.workspace.id",
+            with_metadata(json!({"opencode": {"workspace": {"id": "wrk_unknown"}}})),
+        ),
+    ];
+    for case in cases {
+        // This call fills the cache.
+        workspace.client().rpc("SendMessage", case.params.clone()).await;
+        workspace.assert_refused(&workspace.client(), &case).await;
+    }
+}
+
+#[tokio::test]
+async fn invalid_metadata_is_refused() {
+    let workspace = GuardedWorkspace::new().await;
+    let model = |model: Value| with_metadata(json!({"shared": {"model": model}}));
+    let mut cases = vec![
+        invalid("metadata.shared.model.modelID", model(json!({"providerID": "scripted"}))),
+        invalid("metadata.shared.model.providerID", model(json!({"modelID": "scripted"}))),
+        invalid("metadata.shared.model.providerID", model(json!({"providerID": " ", "modelID": "scripted"}))),
+        invalid("metadata.shared.model.modelID", model(json!({"providerID": "scripted", "modelID": 7}))),
+        invalid("metadata.shared.model", model(json!("scripted/scripted"))),
+        invalid(
+            "metadata.opencode.workspace.id",
+            with_metadata(json!({"opencode": {"workspace": {"id": "../wrk"}}})),
+        ),
+        invalid(
+            "metadata.opencode.workspace.id",
+            with_metadata(json!({"opencode": {"workspace": {"id": "ses_1"}}})),
+        ),
+        invalid(
+            "metadata.opencode.format.type",
+            with_metadata(
+                json!({"opencode": {"format": {"type": "json_schema", "schema": {"type": "object"}}}}),
+            ),
+        ),
+        invalid(
+            "metadata.opencode.format.type",
+            with_metadata(json!({"opencode": {"format": {"type": "xml"}}})),
+        ),
+        invalid("metadata.opencode.format.type", with_metadata(json!({"opencode": {"format": {}}}))),
+        invalid("metadata.opencode.agent", with_metadata(json!({"opencode": {"agent": ["build"]}}))),
+        invalid("metadata.shared.delivery", with_metadata(json!({"shared": {"delivery": "now"}}))),
+        invalid("metadata.shared.delivery", with_metadata(json!({"shared": {"delivery": "QUEUE"}}))),
+        invalid("metadata.shared.delivery", with_metadata(json!({"shared": {"delivery": 1}}))),
+    ];
+    let mut halves = message("message-refused", "go");
+    halves["metadata"] = json!({"shared": {"model": {"providerID": "scripted"}}});
+    halves["message"]["metadata"] = json!({"shared": {"model": {"modelID": "scripted"}}});
+    // Two halves in different metadata are not merged.
+    cases.push(invalid("metadata.shared.model.modelID", halves));
+    workspace.assert_all_refused(&cases).await;
+}
+
+#[tokio::test]
+async fn sessions_of_other_callers_are_refused() {
+    let workspace = GuardedWorkspace::new().await;
+    let theirs =
+        workspace.fixture.gateway.other_client.rpc("SendMessage", message("message-theirs", "go")).await;
+    assert_eq!(theirs.result()["task"]["status"]["state"], "TASK_STATE_COMPLETED");
+    workspace.fixture.fake.quiet().await;
+    let sessions = workspace.fixture.fake.sessions();
+    let [own, foreign] = sessions.as_slice() else { panic!("two sessions: {sessions:?}") };
+    // An unowned session.
+    workspace.fixture.fake.add_session("ses_nobodys", workspace.fixture.fake.directory());
+    let named = |id: &str| with_metadata(json!({"shared": {"session": {"id": id}}}));
+    let long = format!("ses_{}", "x".repeat(200));
+    for id in [
+        foreign,
+        "ses_nobodys",
+        "ses_unknown",
+        "abc",
+        "msg_0123456789ab",
+        "status",
+        "..",
+        "ses_1/abort",
+        "ses_1/../../config",
+        &format!("{own}/abort?"),
+        &format!("{own}?directory=/"),
+        &format!("{own}#"),
+        &format!("{own}%2fabort"),
+        &format!("{own}%252fabort"),
+        &format!("{own}\\abort"),
+        &format!("{own}\0"),
+        &format!("{own}\r\nx: y"),
+        &format!("{own} x"),
+        &long,
+        &"s".repeat(2000),
+    ] {
+        workspace.assert_all_refused(&[invalid(SESSION, named(id))]).await;
+    }
+    let wrong = with_metadata(json!({"shared": {"session": {"id": 7}}}));
+    workspace.assert_all_refused(&[invalid(SESSION, wrong)]).await;
+    // A context keeps its session, even if the other session belongs to the caller.
+    let mut other = named(own);
+    other["message"]["contextId"] = "another".into();
+    workspace
+        .client()
+        .rpc("SendMessage", {
+            let mut good = message("message-another", "go");
+            good["message"]["contextId"] = "another".into();
+            good
+        })
+        .await
+        .result();
+    workspace.fixture.fake.quiet().await;
+    workspace.assert_all_refused(&[invalid(SESSION, other)]).await;
+}
+
+#[tokio::test]
+async fn unsupported_output_modes_are_refused() {
+    let workspace = GuardedWorkspace::new().await;
+    let accepting = |modes: Value| {
+        let mut params = message("message-refused", "go");
+        params["configuration"] = json!({"acceptedOutputModes": modes});
+        params
+    };
+    let unusable = |modes| Case { params: accepting(modes), error: NOT_TAKEN, field: String::new() };
+    workspace
+        .assert_all_refused(&[
+            unusable(json!(["image/png"])),
+            unusable(json!(["application/json"])),
+            unusable(json!(["application/json", "text/html"])),
+            invalid("configuration.acceptedOutputModes[0]", accepting(json!(["nonsense"]))),
+            invalid("configuration.acceptedOutputModes[1]", accepting(json!(["text/plain", 7]))),
+            invalid("configuration.acceptedOutputModes", accepting(json!("text/plain"))),
+        ])
+        .await;
+}
+
+#[tokio::test]
+async fn metadata_of_inactive_extensions_is_refused() {
+    let workspace = GuardedWorkspace::new().await;
+    workspace.furnish();
+    let gated = |fields: &str, metadata: Value| Case {
+        params: with_metadata(metadata),
+        error: NOT_ACTIVATED,
+        field: fields.to_owned(),
+    };
+    let model = json!({"shared": {"model": {"providerID": "scripted", "modelID": "scripted"}}});
+    let model_fields = r#"["metadata.shared.model.providerID","metadata.shared.model.modelID"]"#;
+    let cases = [
+        gated(r#"["metadata.shared.session.id"]"#, json!({"shared": {"session": {"id": "ses_1"}}})),
+        gated(r#"["metadata.opencode.directory"]"#, json!({"opencode": {"directory": "in"}})),
+        gated(
+            r#"["metadata.opencode.workspace.id"]"#,
+            json!({"opencode": {"workspace": {"id": "wrk_known"}}}),
+        ),
+        gated(model_fields, model.clone()),
+    ];
+    for case in &cases {
+        workspace.assert_refused(workspace.fixture.client(), case).await;
+    }
+    // Another extension than the required one.
+    workspace.assert_refused(&workspace.fixture.client().activating(&[BINDING]), &cases[3]).await;
+    workspace.assert_refused(&workspace.fixture.client().activating(&[MODEL, HINTS]), &cases[1]).await;
+    let mut in_message = message("message-refused", "go");
+    in_message["message"]["metadata"] = model;
+    let fields = model_fields.replace("metadata.", "message.metadata.");
+    let case = Case { params: in_message, error: NOT_ACTIVATED, field: fields };
+    workspace.assert_refused(workspace.fixture.client(), &case).await;
+}
+
+#[tokio::test]
+async fn messages_without_a_required_extension_are_refused() {
+    let mut options = Options::default();
+    options.deployment.required_extensions = vec![Extension::StreamHints];
+    let fake = FakeOpenCode::start();
+    let gateway = TestGateway::start_with(&fake, options).await;
+    let outside = tempfile::tempdir().expect("a test needs a directory");
+    let reported = gateway.client.activating(&[HINTS]);
+    let good = reported.rpc("SendMessage", message("message-good", "go")).await;
+    let context = good.result()["task"]["contextId"].as_str().expect("an id").to_owned();
+    fake.quiet().await;
+    let before = fake.log().len();
+    let workspace = GuardedWorkspace { fixture: Fixture { fake, gateway }, outside, context };
+    let params = message("message-refused", "go");
+    for client in [workspace.fixture.client().clone(), workspace.client()] {
+        let (rpc, rest) = (
+            client.rpc("SendMessage", params.clone()).await,
+            client.rest("POST", "/message:send", Some(&params)).await,
+        );
+        for (answer, status, code, details) in
+            [(rpc, 200, REQUIRED.0, "data"), (rest, REQUIRED.1, i64::from(REQUIRED.1), "details")]
+        {
+            let error = &answer.body["error"];
+            assert_eq!((answer.status, error["code"].as_i64()), (status, Some(code)), "{}", answer.body);
+            assert_eq!(error[details][0]["reason"], REQUIRED.2, "{}", answer.body);
+            assert!(answer.body.to_string().contains(HINTS), "the missing one is named: {}", answer.body);
+            workspace.assert_tells_nothing(&answer, "without a required extension");
+        }
+    }
+    assert_eq!(workspace.fixture.fake.log()[before..], [], "OpenCode was asked");
+    let listed = reported.rpc("ListTasks", json!({})).await;
+    assert_eq!(listed.result()["totalSize"], 1);
+}
