@@ -2,7 +2,7 @@
 
 use longshore_model::{Answer, Delivery, ErrorKind, Json, Part, PermissionReply, RequestId, TaskId};
 
-use super::{ControlResult, Lost, User, command, is_for_later, owner};
+use super::{Lost, Told, User, command, is_for_later, owner};
 
 impl User {
     pub(super) async fn answer(&self, task: &TaskId, request: &RequestId) {
@@ -58,12 +58,12 @@ impl User {
         self.world.oracle.is_answer(&command.message.id, named);
         loop {
             match self.send(&command).await {
-                ControlResult::Sent(place) => {
+                Told::Sent(place) => {
                     self.opened(task, place.opening);
                     self.world.oracle.answer_was_told(&command.message.id, true);
                 }
-                ControlResult::Refused => self.world.oracle.answer_was_told(&command.message.id, false),
-                ControlResult::GaveUp => {}
+                Told::Refused => self.world.oracle.answer_was_told(&command.message.id, false),
+                Told::GaveUp => {}
             }
             if !self.one_in(4) {
                 return;
