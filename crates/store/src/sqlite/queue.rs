@@ -236,7 +236,7 @@ struct OwnerQueue<J> {
     waiters: VecDeque<oneshot::Sender<Slot<J>>>,
 }
 
-impl<J> Default for Lane<J> {
+impl<J> Default for OwnerQueue<J> {
     fn default() -> Self {
         Self { jobs: VecDeque::new(), slots: 0, waiters: VecDeque::new() }
     }

@@ -1,4 +1,4 @@
-//! Writing: a thread with group commit, and, for a small share of the time, the calling threads themselves.
+//! WriteContext: a thread with group commit, and, for a small share of the time, the calling threads themselves.
 //!
 //! The thread takes all waiting requests, runs them in one transaction, commits, and only then answers. At low load a request
 //! runs at once; under load many requests share one commit.
