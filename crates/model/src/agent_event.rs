@@ -1,11 +1,12 @@
-//! What a coding agent reports during a turn, in no agent's own spelling.
+//! The reports of a coding agent during a turn, independent of any agent's own format.
 
-use crate::artifact::BlockKind;
 use std::sync::Arc;
 
+use crate::artifact::BlockKind;
 use crate::id::{ArtifactId, MessageId, PromptId, RequestId, SessionId};
 use crate::interrupt::{Ask, Resolution};
 use crate::json::{Json, Metadata};
+use crate::named_enum::named_enum;
 use crate::notes::{Progress, SessionNote, Usage};
 
 /// One report of an agent. A turn ends with exactly one [`AgentEvent::Ended`].
@@ -16,7 +17,7 @@ pub enum AgentEvent {
         block: BlockRef,
         text: String,
     },
-    /// The block's text is this, and not what was reported before. Empty: the agent withdrew the block.
+    /// Replaces the block's text. Empty: the agent withdrew the block.
     TextReplaced {
         block: BlockRef,
         text: String,
@@ -25,7 +26,7 @@ pub enum AgentEvent {
     TextEnded {
         block: BlockRef,
     },
-    /// The state of a tool call, whole.
+    /// The whole state of a tool call.
     Tool {
         block: BlockRef,
         call: Box<ToolCall>,
@@ -35,14 +36,14 @@ pub enum AgentEvent {
         block: BlockRef,
         call: Box<ToolCall>,
     },
-    /// The session has this name now.
+    /// The session's id and its current title.
     Session(SessionNote),
     Progress(Progress),
-    /// What the turn has used so far, whole. Told with the end of the turn.
+    /// The total usage of the turn so far. Shown with the end of the turn.
     Usage(Usage),
     /// The agent waits for an answer.
     Asked(Ask),
-    /// An ask is no longer open. Also told for answers that the gateway gave.
+    /// An ask is no longer open. Also reported for answers that the gateway sent.
     AskClosed {
         request_id: RequestId,
         resolution: Resolution,
@@ -52,41 +53,40 @@ pub enum AgentEvent {
         block: BlockRef,
         file: AgentFile,
     },
-    /// A sub-agent reports, or one below it. The first of a sub-agent's events is always `Started`, and comes before the
-    /// tool call that names it.
+    /// A report of a sub-agent at any depth. The first event of a sub-agent is always `Started`, and comes before the tool
+    /// call that names its session.
     Child {
         session: SessionId,
         event: Box<ChildEvent>,
     },
-    /// A turn that was taken up again still runs, and everything that was missed meanwhile has been told. Comes once in such
-    /// a turn, unless its end is told instead.
+    /// A resumed turn still runs, and everything that was missed meanwhile has been reported. Sent once in a resumed turn,
+    /// unless the turn's end is reported instead.
     CaughtUp,
     Ended(Outcome),
 }
 
-/// What a sub-agent reports.
+/// A report of a sub-agent.
 #[derive(Clone, PartialEq, Debug)]
 pub enum ChildEvent {
-    /// The sub-agent was called. Called again after its end, it starts again, as another task.
+    /// The sub-agent was called. A call after its end starts another task.
     Started(ChildStart),
-    /// It has taken this prompt.
+    /// The sub-agent accepted this prompt.
     Working(PromptId),
-    /// Any report but that of another sub-agent or of an ask, which the turn itself tells.
+    /// Any report except those of other sub-agents and of asks, which the turn itself reports.
     Report(AgentEvent),
 }
 
 #[derive(Clone, PartialEq, Debug)]
 pub struct ChildStart {
-    /// The session that called it: the turn's own, or another sub-agent's.
+    /// The calling session: the turn's own, or another sub-agent's.
     pub caller: SessionId,
-    /// The tool call that did.
+    /// The tool call that called the sub-agent.
     pub call: Option<String>,
-    /// What it was told to do.
     pub prompt: String,
     pub title: Option<String>,
 }
 
-/// A file, whole.
+/// A whole file.
 #[derive(Clone, PartialEq, Eq)]
 pub struct AgentFile {
     pub name: Option<String>,
@@ -100,7 +100,7 @@ impl std::fmt::Debug for AgentFile {
     }
 }
 
-/// A block of output and where it belongs.
+/// Identifies a block of output.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BlockRef {
     pub id: ArtifactId,
@@ -109,7 +109,7 @@ pub struct BlockRef {
     pub message: Option<MessageId>,
 }
 
-/// A tool call as the agent shows it.
+/// A tool call as the agent reports it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ToolCall {
     pub call_id: String,
@@ -123,48 +123,40 @@ pub struct ToolCall {
     pub child: Option<SessionId>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ToolStatus {
-    Pending,
-    Running,
-    Completed,
-    Error,
-}
-
-impl ToolStatus {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "pending",
-            Self::Running => "running",
-            Self::Completed => "completed",
-            Self::Error => "error",
-        }
+named_enum! {
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum ToolStatus {
+        Pending = "pending",
+        Running = "running",
+        Completed = "completed",
+        Error = "error",
     }
+    fn as_str
 }
 
 /// How a turn ended.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Outcome {
-    /// With a remark when the reply is whole but not what one would expect, such as one cut at its length limit.
+    /// The remark is set if the reply is complete but unusual, such as one cut at its length limit.
     Completed {
         remark: Option<String>,
     },
     Failed(Failure),
-    /// The agent lacks credentials. Once it has them, another prompt can go on.
+    /// The agent lacks credentials. Once it has them, another prompt can continue the work.
     AuthRequired(Failure),
-    /// Somebody else stopped the turn, at the agent itself.
+    /// Another client of the agent stopped the turn.
     Canceled {
         reason: String,
     },
-    /// One of the others that ends the turn for good, where text that the agent wrote may be missing. Its words say so.
+    /// One of the other terminal outcomes, where text that the agent wrote may be missing. Its message mentions that.
     Lacking(Box<Self>),
 }
 
-/// Why a turn failed, fit to be shown to the caller: no path, no secret, no stack.
+/// Why a turn failed. Safe to show to the caller: no path, no secret, no stack trace.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Failure {
     pub message: String,
-    /// Machine-readable detail for the status metadata, in the agent's own namespace.
+    /// Machine-readable details for the status metadata, in the agent's own namespace.
     pub metadata: Option<Metadata>,
 }
 

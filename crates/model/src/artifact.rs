@@ -1,31 +1,24 @@
-//! What an agent produces.
+//! Artifacts: the output of an agent.
 
 use serde::{Deserialize, Serialize};
 
 use crate::id::{ArtifactId, MessageId};
 use crate::json::Metadata;
+use crate::named_enum::named_enum;
 use crate::part::Part;
 
-/// What a block of output is.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum BlockKind {
-    Text,
-    Reasoning,
-    ToolCall,
-    /// A file that the gateway keeps; the part says where.
-    File,
-}
-
-impl BlockKind {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Text => "text",
-            Self::Reasoning => "reasoning",
-            Self::ToolCall => "tool_call",
-            Self::File => "file",
-        }
+named_enum! {
+    /// The kind of a block of output.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum BlockKind {
+        Text = "text",
+        Reasoning = "reasoning",
+        ToolCall = "tool_call",
+        /// A file that the gateway stores; the part holds its URL.
+        File = "file",
     }
+    fn as_str
 }
 
 /// One block of output: a run of text, of reasoning, a tool call, or a file.
@@ -40,7 +33,7 @@ pub struct Artifact {
     pub name: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// Never empty: A2A asks for at least one part. A withdrawn block holds one empty text.
+    /// Never empty: A2A requires at least one part. A withdrawn block holds one empty text.
     pub parts: Vec<Part>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub extensions: Vec<String>,
@@ -52,7 +45,7 @@ pub struct Artifact {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ArtifactUpdate {
     pub artifact: Artifact,
-    /// Add the parts to those that are there, instead of replacing the artifact.
+    /// Append the parts to the existing ones, instead of replacing the artifact.
     pub append: bool,
     pub last_chunk: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -60,7 +53,7 @@ pub struct ArtifactUpdate {
 }
 
 impl ArtifactUpdate {
-    /// Joins `next` to this update when a reader of both would end with the same artifact. Says whether it did.
+    /// Merges `next` into this update if a reader of both would end with the same artifact. Returns whether it did.
     pub fn try_join(&mut self, next: &Self) -> bool {
         let same_block = self.artifact.id == next.artifact.id
             && self.artifact.kind == next.artifact.kind

@@ -1,8 +1,8 @@
-//! What the agent card says, before a line spells it.
+//! The content of the agent card, independent of the protocol version.
 
 use crate::json::Json;
 
-/// The media types of what a message may hold: those that the card lists by name. A deployment may take more.
+/// The media types that a message may contain, as the card lists them. A deployment may accept more.
 pub const INPUT_MODES: [&str; 13] = [
     "text/plain",
     "text/markdown",
@@ -19,10 +19,10 @@ pub const INPUT_MODES: [&str; 13] = [
     "application/octet-stream",
 ];
 
-/// The media types of what an agent says. A caller that accepts none of them is told so before anything runs.
+/// The media types of an agent's output. A caller that accepts none of them is refused before anything runs.
 pub const OUTPUT_MODES: [&str; 2] = ["text/plain", "application/json"];
 
-/// The facts of a card, public or extended, taken from the running configuration.
+/// The content of a card, public or extended, taken from the running configuration.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Card {
     pub name: String,
@@ -31,9 +31,9 @@ pub struct Card {
     pub documentation_url: Option<String>,
     pub interfaces: Vec<Interface>,
     pub streaming: bool,
-    /// Who has a credential gets a card that says more.
+    /// Callers with a credential can get the extended card.
     pub extended: bool,
-    /// What callers may activate, in the order in which it is listed.
+    /// The extensions that callers may activate, in the order of the card.
     pub extensions: Vec<CardExtension>,
     pub schemes: Vec<AuthScheme>,
     pub input_modes: Vec<String>,
@@ -65,9 +65,9 @@ pub enum AuthScheme {
 pub struct CardExtension {
     pub uri: String,
     pub description: String,
-    /// Whoever does not activate it is refused.
+    /// A caller that does not activate the extension is refused.
     pub required: bool,
-    /// An object, when there is more to say about it.
+    /// A JSON object with the extension's parameters.
     pub params: Option<Json>,
 }
 
@@ -78,8 +78,8 @@ pub struct Skill {
     pub description: String,
     pub tags: Vec<String>,
     pub examples: Vec<String>,
-    /// What goes in, where that is not what the card says for all skills.
+    /// Overrides the card's input modes for this skill, unless empty.
     pub input_modes: Vec<String>,
-    /// The same for what comes out.
+    /// Overrides the card's output modes for this skill, unless empty.
     pub output_modes: Vec<String>,
 }

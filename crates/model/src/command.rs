@@ -1,10 +1,10 @@
-//! What a caller asks for, once the wire has been read.
+//! Requests of callers, decoded from the wire.
 
 use crate::id::{ContextId, TaskId};
 use crate::json::Metadata;
 use crate::message::Message;
 use crate::task::TaskState;
-use crate::terms::{OutputModes, SendOptions};
+use crate::options::{OutputModes, SendOptions};
 use crate::time::Timestamp;
 use crate::trace::TraceContext;
 
@@ -14,20 +14,20 @@ pub struct SendMessage {
     pub config: SendConfig,
     pub metadata: Option<Metadata>,
     pub wishes: SendOptions,
-    /// The caller may take a session that belongs to nobody.
+    /// The caller may claim an unowned session.
     pub may_claim: bool,
-    /// Where the request stands in the caller's trace. Not kept with the task.
+    /// The request's position in the caller's trace. Not stored with the task.
     pub trace: Option<TraceContext>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SendConfig {
     pub accepted_output_modes: OutputModes,
-    /// `None`: all of it. 0: none.
+    /// `None`: the whole history. 0: none of it.
     pub history_length: Option<u32>,
-    /// Answer as soon as the task is durable.
+    /// Respond as soon as the task is durable.
     pub return_immediately: bool,
-    /// The caller asked to be called back.
+    /// The caller asked for push notifications.
     pub wants_push: bool,
 }
 
@@ -55,7 +55,7 @@ pub struct ListTasks {
     pub status_after: Option<Timestamp>,
     /// 1 to 100.
     pub page_size: u32,
-    /// What the answer before gave; opaque to the caller. Empty is the first page.
+    /// The token that came with the previous page; opaque to the caller. `None` or empty: the first page.
     pub page_token: Option<String>,
     pub history_length: Option<u32>,
     pub include_artifacts: bool,

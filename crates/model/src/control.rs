@@ -1,8 +1,8 @@
-//! What callers who know the agent ask of it beside turns: to look at its sessions, providers and places, to change them,
-//! and to give it orders in its own words. And what they are told.
+//! Requests about the agent itself: queries about its sessions, providers, projects and workspaces, commands that change
+//! them, prompts in its own form, and the results.
 //!
-//! Everything that is told has named fields only. What has no field here cannot leak: the keys and options of providers, and
-//! the templates of commands, are never read.
+//! Results have named fields only, so that data without a field here cannot leak: the keys and options of providers, and the
+//! templates of commands, are never read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,29 +11,29 @@ use serde::{Deserialize, Serialize};
 use crate::id::{ContextId, MessageId, MessageRef, PartRef, SessionId, TaskId, WorkspaceId};
 use crate::json::Json;
 use crate::message::Role;
+use crate::options::{ModelName, PromptOptions};
 use crate::part::Part;
-use crate::terms::{ModelName, PromptOptions};
 use crate::time::Timestamp;
 
-/// One thing that is asked, and where.
+/// A request and the location that it is about.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ControlRequest {
     pub control: Control,
     pub place: RequestedLocation,
 }
 
-/// Where a caller wants something to be looked at or done. A workspace goes before a directory.
+/// The location that a caller requested. A workspace takes precedence over a directory.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RequestedLocation {
     pub directory: Option<RequestedDirectory>,
     pub workspace: Option<WorkspaceId>,
 }
 
-/// A directory as the caller wrote it.
+/// A directory, as the caller wrote it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RequestedDirectory {
     pub path: String,
-    /// The parameter that had it, for whoever refuses it.
+    /// The parameter that held the directory, for error messages.
     pub field: &'static str,
 }
 
@@ -41,22 +41,22 @@ pub struct RequestedDirectory {
 pub enum Control {
     Query(ControlQuery),
     Command(ControlCommand),
-    /// A turn: a task comes of it.
+    /// Starts a turn, and so a task.
     Order(Box<OrderRequest>),
-    /// Something is said in a session that nobody is to answer: no turn, no task.
+    /// Adds a message to a session without asking for a reply: no turn, no task.
     Note(Box<OrderRequest>),
 }
 
-/// Reads, and changes nothing.
+/// A request that changes nothing.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ControlQuery {
     Statuses,
     Sessions(SessionQuery),
     Session(SessionId),
-    /// The sessions of sub-agents below this one.
+    /// The sessions of the sub-agents that this session called.
     Children(SessionId),
     Todos(SessionId),
-    /// What a turn changed, by the message that began it; without one what all turns changed.
+    /// The file changes of the turn that `message` started; without a message, those of all turns.
     Diffs {
         session: SessionId,
         message: Option<MessageRef>,
@@ -70,32 +70,32 @@ pub enum ControlQuery {
         message: MessageRef,
     },
     Providers,
-    /// Of all providers, or of one.
+    /// Of one provider, or of all.
     Models {
         provider: Option<String>,
     },
     Projects,
-    /// The one that the gateway works in.
+    /// The project that the gateway works in.
     Project,
     Workspaces,
     Worktrees,
 }
 
-/// Changes something.
+/// A request that changes something.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ControlCommand {
     Fork {
         session: SessionId,
-        /// The copy ends before this message. `None`: it has all.
+        /// The copy ends before this message. `None`: the copy is complete.
         before: Option<MessageRef>,
     },
     Share(SessionId),
     Unshare(SessionId),
     Summarize {
         session: SessionId,
-        /// `None`: the session's own.
+        /// `None`: the session's own model.
         model: Option<ModelName>,
-        /// The agent goes on with its work when it has summarized.
+        /// The agent continues its work after the summary.
         auto: bool,
     },
     Revert {
@@ -116,7 +116,7 @@ pub enum ControlCommand {
 }
 
 impl Control {
-    /// The session that it is about.
+    /// The session that the request is about.
     pub fn session(&self) -> Option<&SessionId> {
         match self {
             Self::Query(query) => query.session(),
@@ -127,7 +127,7 @@ impl Control {
 }
 
 impl ControlQuery {
-    /// The session that it is about.
+    /// The session that the request is about.
     pub fn session(&self) -> Option<&SessionId> {
         match self {
             Self::Session(session)
@@ -149,7 +149,7 @@ impl ControlQuery {
 }
 
 impl ControlCommand {
-    /// The session that it is about.
+    /// The session that the request is about.
     pub fn session(&self) -> Option<&SessionId> {
         match self {
             Self::Fork { session, .. }
@@ -168,23 +168,23 @@ impl ControlCommand {
     }
 }
 
-/// Which sessions.
+/// Filters sessions.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SessionQuery {
     pub limit: u32,
-    /// Only those that are, or are not, below no other.
+    /// `true`: only sessions without a parent; `false`: only those with one.
     pub roots: Option<bool>,
-    /// Only those that changed at this time or later.
+    /// Only sessions that changed at this time or later.
     pub start: Option<Timestamp>,
-    /// Only those whose title has this.
+    /// Only sessions whose title contains this.
     pub search: Option<String>,
 }
 
-/// A piece of a long list, from its new end.
+/// A page of a long list, counted from its newest item.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Page {
     pub limit: u32,
-    /// What the page before was told as `next`.
+    /// The `next` of the previous page.
     pub before: Option<String>,
 }
 
@@ -200,18 +200,18 @@ pub struct NewWorkspace {
     pub kind: String,
     pub id: Option<WorkspaceId>,
     pub branch: Option<String>,
-    /// For the agent's adapter of that kind: a JSON object.
+    /// A JSON object for the agent's adapter of that kind.
     pub extra: Option<Json>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct NewWorktree {
     pub name: Option<String>,
-    /// A line for the shell, run when the worktree is there.
+    /// A shell command that runs once the worktree exists.
     pub start_command: Option<String>,
 }
 
-/// A worktree, as a caller names it.
+/// A worktree as a caller names it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum WorktreeRef {
     Directory(String),
@@ -219,43 +219,42 @@ pub enum WorktreeRef {
     Name(String),
 }
 
-/// An order for a session.
+/// A native prompt and the session that it is for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OrderRequest {
     pub session: SessionId,
     pub order: Order,
-    /// What is said: text and files. [`OrderPart::Content`] stands for one of these, in this order; a command has its
-    /// files here.
+    /// Text and files. Each [`OrderPart::Content`] stands for the next of these parts. The parts of a command are its files.
     pub content: Vec<Part>,
     pub options: PromptOptions,
-    /// How the caller names what it sends. The agent is never told: it would write into the message of that name, whosever
-    /// session has it.
+    /// The id that the caller chose for the message. The agent never gets it: the agent would write into an existing message
+    /// with that id, in whichever session it is.
     pub message: Option<MessageId>,
 }
 
-/// What the agent is told to do, without the content: that is kept as the message of the task.
+/// A prompt in OpenCode's own form, without its content, which is stored as the message of the task.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
     Prompt {
         parts: Vec<OrderPart>,
-        /// Tools that the agent may not use for this. There is no way to allow one: the agent would keep that for the
-        /// session, against what its operator forbids.
+        /// Tools that the agent may not use for this prompt. A prompt cannot allow a tool: the agent would keep that
+        /// permission for the session, even if its operator forbids the tool.
         #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
         withheld: BTreeSet<String>,
     },
-    /// A command of the agent's own, by its name without a slash. All content is its files.
+    /// One of the agent's own commands, by its name without a slash. All content parts are its files.
     Command { name: String, arguments: String },
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OrderPart {
-    /// The next piece of content.
+    /// The next content part.
     Content,
-    /// The agent of this name is called in.
+    /// Calls in the agent with this name.
     Agent(String),
-    /// A sub-agent works on this.
+    /// Work for a sub-agent.
     Subtask(Subtask),
 }
 
@@ -270,19 +269,19 @@ pub struct Subtask {
     pub command: Option<String>,
 }
 
-/// What is told of it.
+/// The result of a control request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ControlResult {
     Statuses(Vec<SessionStatus>),
     Sessions(Vec<SessionInfo>),
-    /// As it is, or as it is after what was done.
+    /// The session as it is now, after the command if there was one.
     Session(SessionInfo),
     Todos(Vec<Todo>),
     Diffs(Vec<FileDiff>),
     Messages {
         /// Oldest first.
         items: Vec<StoredMessage>,
-        /// Where older ones begin. `None`: there are none.
+        /// The cursor of the next older page. `None`: there is none.
         next: Option<String>,
     },
     Message(StoredMessage),
@@ -291,26 +290,26 @@ pub enum ControlResult {
     Projects(Vec<Project>),
     Project(Project),
     Workspaces(Vec<Workspace>),
-    /// `None`: there was none of that name.
+    /// `None`: no workspace has that id.
     Workspace(Option<Workspace>),
     Worktrees(Vec<Worktree>),
     Worktree(Worktree),
-    /// Whether the agent did it, of something that has no session.
+    /// Whether the agent carried out a command that has no session.
     Ok(bool),
-    /// Whether the agent did it in this session, and the task that came of it.
+    /// Whether the agent carried out a command in this session, and the task that it started.
     Done {
         session: SessionId,
         ok: bool,
         begun: Option<Begun>,
     },
-    /// The last answer of a turn that was waited for.
+    /// The final reply of a turn that the caller waited for.
     Answered {
         message: StoredMessage,
         begun: Begun,
     },
 }
 
-/// A turn that became a task.
+/// The task that a request started.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Begun {
     pub task: TaskId,
@@ -320,12 +319,12 @@ pub struct Begun {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SessionStatus {
     pub session: SessionId,
-    /// The agent's word for what it does there.
+    /// The agent's own word for the session's status.
     pub kind: String,
-    /// How often it has tried, when it tries again.
+    /// The number of attempts, while the agent retries.
     pub attempt: Option<u64>,
     pub message: Option<String>,
-    /// When it tries again.
+    /// The time of the next attempt.
     pub next: Option<Timestamp>,
 }
 
@@ -336,7 +335,7 @@ pub struct SessionInfo {
     pub title: String,
     pub project: Option<String>,
     pub directory: Option<String>,
-    /// The session that this one works for.
+    /// The session that called this one.
     pub parent: Option<SessionId>,
     pub workspace: Option<WorkspaceId>,
     pub version: Option<String>,
@@ -346,7 +345,7 @@ pub struct SessionInfo {
     pub updated: Option<Timestamp>,
 }
 
-/// To where a session was taken back.
+/// The point that a session was reverted to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Revert {
     pub message: MessageRef,
@@ -369,24 +368,24 @@ pub struct FileDiff {
     pub status: Option<String>,
     pub additions: u64,
     pub deletions: u64,
-    /// The message of the user that it came of, where several are told.
+    /// The user's message that caused the change, in results that cover several turns.
     pub message: Option<MessageRef>,
 }
 
-/// A message of a session, as the agent keeps it.
+/// A message of a session as the agent stores it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StoredMessage {
     pub id: MessageRef,
     pub session: SessionId,
     pub role: Role,
-    /// What was said, without what the agent added for itself.
+    /// The text, without the parts that the agent added for its own use.
     pub text: String,
     pub created: Option<Timestamp>,
-    /// Why it is no answer, fit for callers.
+    /// Why the message has no reply. Safe to show to callers.
     pub error: Option<String>,
 }
 
-/// Providers or models, and which are in use.
+/// Providers or models, their defaults, and the connected providers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Catalog<T> {
     pub items: Vec<T>,
@@ -424,9 +423,9 @@ pub struct Project {
     pub id: String,
     pub name: Option<String>,
     pub vcs: Option<String>,
-    /// Where it is. `None` for projects that callers may not work in.
+    /// The project's directory. `None` for projects that callers may not work in.
     pub worktree: Option<String>,
-    /// Its other directories, of the same projects only.
+    /// The project's other directories. Empty for projects that callers may not work in.
     pub sandboxes: Vec<String>,
     pub created: Option<Timestamp>,
     pub updated: Option<Timestamp>,
@@ -451,7 +450,7 @@ pub struct Worktree {
     pub directory: String,
 }
 
-/// What the agent has to offer by name.
+/// The agents and commands that callers can name.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Offers {
     pub agents: Vec<OfferedAgent>,
@@ -469,9 +468,9 @@ pub struct OfferedAgent {
 pub struct OfferedCommand {
     pub name: String,
     pub description: Option<String>,
-    /// The agent that carries it out.
+    /// The agent that runs the command.
     pub agent: Option<String>,
-    /// A sub-agent carries it out.
+    /// A sub-agent runs the command.
     pub is_subtask: bool,
 }
 
@@ -480,7 +479,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_order_reads_back_from_the_log() {
+    fn native_prompts_keep_their_stored_form() {
         let subtask = Subtask {
             prompt: "look".to_owned(),
             description: "A look".to_owned(),
@@ -491,7 +490,7 @@ mod tests {
         let parts =
             vec![OrderPart::Content, OrderPart::Agent("plan".to_owned()), OrderPart::Subtask(subtask)];
         let withheld = BTreeSet::from(["bash".to_owned()]);
-        for (order, expected) in [
+        for (prompt, expected) in [
             (
                 Order::Prompt { parts, withheld },
                 r#"{"prompt":{"parts":["content",{"agent":"plan"},{"subtask":{"prompt":"look","description":"A look","agent":"explore","model":{"provider":"p","model":"m"}}}],"withheld":["bash"]}}"#,
@@ -501,9 +500,9 @@ mod tests {
                 r#"{"command":{"name":"review","arguments":""}}"#,
             ),
         ] {
-            let text = serde_json::to_string(&order).unwrap();
+            let text = serde_json::to_string(&prompt).unwrap();
             assert_eq!(text, expected);
-            assert_eq!(serde_json::from_str::<Order>(&text).unwrap(), order);
+            assert_eq!(serde_json::from_str::<Order>(&text).unwrap(), prompt);
         }
     }
 }

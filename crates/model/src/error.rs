@@ -1,165 +1,86 @@
-//! Errors as every layer speaks of them.
+//! The error type of all layers.
 //!
-//! An error has a closed kind, an origin (whose fault it is), a hint whether trying again can help, a public
-//! text that says what failed and what to do, and a private source that only the log sees. The wire maps
-//! the kind to a code in one table per protocol line.
+//! An error has a kind from a closed list, an origin (whose fault it is), a hint whether a retry can help, a public
+//! text that says what failed and what to do, and a private source that only the log contains. The wire maps
+//! the kind to a code in one table per protocol version.
 
 use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What went wrong. Each kind has one row in each line's error table.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum ErrorKind {
-    /// The body is no JSON.
-    Parse,
-    /// JSON, but no request of this binding.
-    InvalidRequest,
-    MethodNotFound,
-    InvalidParams,
-    Internal,
-    TaskNotFound,
-    TaskNotCancelable,
-    PushNotSupported,
-    UnsupportedOperation,
-    ContentTypeNotSupported,
-    InvalidAgentResponse,
-    ExtendedCardNotConfigured,
-    ExtensionRequired,
-    VersionNotSupported,
-    Unauthenticated,
-    PermissionDenied,
-    /// No such path.
-    RouteNotFound,
-    /// The path exists, the verb does not.
-    VerbNotAllowed,
-    /// A request of JSON-RPC at a path of REST.
-    WrongBinding,
-    BodyTooLarge,
-    TooManyRequests,
-    /// A stream has had all that one stream may have. Its task goes on.
-    StreamBudgetExceeded,
-    /// As many calls to the agent as are allowed at once are under way.
-    UpstreamBackpressure,
-    /// The gateway or its store cannot serve this now.
-    Unavailable,
-    /// The agent cannot be reached, or did not answer in time.
-    AgentUnavailable,
-    /// The agent no longer knows the session.
-    SessionGone,
-    /// The session is taken by another turn.
-    SessionBusy,
-    /// No ask of this name is open, or it is not the caller's.
-    InterruptNotFound,
-    /// The ask was not answered in time.
-    InterruptExpired,
-    /// The answer is for another kind of ask.
-    InterruptTypeMismatch,
-    /// The request uses an extension that it did not activate.
-    ExtensionNotActivated,
-    /// The agent has no such session, says whoever controls its sessions.
-    SessionNotFound,
-    /// The session is somebody else's, or nobody's and the caller may not take it.
-    SessionForbidden,
-    /// A call for a caller did not reach the agent, or it did not answer in time.
-    UpstreamUnreachable,
-    /// The agent refused a call that was made for a caller.
-    UpstreamHttpError,
-    /// The agent answered a call for a caller with something that cannot be read.
-    UpstreamPayloadError,
-    /// The credential lacks a capability.
-    AuthorizationForbidden,
-    /// There is such a method, and the operator has it switched off.
-    MethodDisabled,
+use crate::named_enum::named_enum;
+
+named_enum! {
+    /// What went wrong. Each kind has one row in the error table of each protocol version.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+    pub enum ErrorKind {
+        /// The body is not JSON.
+        Parse = "PARSE",
+        /// The body is JSON, but not a request of this binding.
+        InvalidRequest = "INVALID_REQUEST",
+        MethodNotFound = "METHOD_NOT_FOUND",
+        InvalidParams = "INVALID_PARAMS",
+        Internal = "INTERNAL",
+        TaskNotFound = "TASK_NOT_FOUND",
+        TaskNotCancelable = "TASK_NOT_CANCELABLE",
+        PushNotSupported = "PUSH_NOT_SUPPORTED",
+        UnsupportedOperation = "UNSUPPORTED_OPERATION",
+        ContentTypeNotSupported = "CONTENT_TYPE_NOT_SUPPORTED",
+        InvalidAgentResponse = "INVALID_AGENT_RESPONSE",
+        ExtendedCardNotConfigured = "EXTENDED_CARD_NOT_CONFIGURED",
+        ExtensionRequired = "EXTENSION_REQUIRED",
+        VersionNotSupported = "VERSION_NOT_SUPPORTED",
+        Unauthenticated = "UNAUTHENTICATED",
+        PermissionDenied = "PERMISSION_DENIED",
+        /// No such path.
+        RouteNotFound = "ROUTE_NOT_FOUND",
+        /// The path exists, but not with this HTTP method.
+        VerbNotAllowed = "VERB_NOT_ALLOWED",
+        /// A JSON-RPC request at a REST path.
+        WrongBinding = "WRONG_BINDING",
+        BodyTooLarge = "BODY_TOO_LARGE",
+        TooManyRequests = "TOO_MANY_REQUESTS",
+        /// A stream has used up its limits. Its task continues.
+        StreamBudgetExceeded = "STREAM_BUDGET_EXCEEDED",
+        /// The limit of concurrent calls to the agent is reached.
+        UpstreamBackpressure = "UPSTREAM_BACKPRESSURE",
+        /// The gateway or its store cannot serve the request now.
+        Unavailable = "UNAVAILABLE",
+        /// The agent cannot be reached, or did not respond in time.
+        AgentUnavailable = "AGENT_UNAVAILABLE",
+        /// The agent no longer knows the session.
+        SessionGone = "SESSION_GONE",
+        /// Another turn runs in the session.
+        SessionBusy = "SESSION_BUSY",
+        /// No ask with this id is open, or it is not the caller's.
+        InterruptNotFound = "INTERRUPT_NOT_FOUND",
+        /// The ask expired.
+        InterruptExpired = "INTERRUPT_EXPIRED",
+        /// The answer is for another kind of ask.
+        InterruptTypeMismatch = "INTERRUPT_TYPE_MISMATCH",
+        /// The request uses an extension that it did not activate.
+        ExtensionNotActivated = "EXTENSION_NOT_ACTIVATED",
+        /// The agent has no such session. Used by the control methods.
+        SessionNotFound = "SESSION_NOT_FOUND",
+        /// Another caller owns the session, or it is unowned and the caller may not claim it.
+        SessionForbidden = "SESSION_FORBIDDEN",
+        /// A control call did not reach the agent, or the agent did not respond in time.
+        UpstreamUnreachable = "UPSTREAM_UNREACHABLE",
+        /// The agent refused a control call.
+        UpstreamHttpError = "UPSTREAM_HTTP_ERROR",
+        /// The agent's response to a control call cannot be read.
+        UpstreamPayloadError = "UPSTREAM_PAYLOAD_ERROR",
+        /// The credential lacks a capability.
+        AuthorizationForbidden = "AUTHORIZATION_FORBIDDEN",
+        /// The operator has disabled the method.
+        MethodDisabled = "METHOD_DISABLED",
+    }
+    /// One word for programs, logs and metrics.
+    fn label
 }
 
 impl ErrorKind {
-    pub const ALL: [Self; 38] = [
-        Self::Parse,
-        Self::InvalidRequest,
-        Self::MethodNotFound,
-        Self::InvalidParams,
-        Self::Internal,
-        Self::TaskNotFound,
-        Self::TaskNotCancelable,
-        Self::PushNotSupported,
-        Self::UnsupportedOperation,
-        Self::ContentTypeNotSupported,
-        Self::InvalidAgentResponse,
-        Self::ExtendedCardNotConfigured,
-        Self::ExtensionRequired,
-        Self::VersionNotSupported,
-        Self::Unauthenticated,
-        Self::PermissionDenied,
-        Self::RouteNotFound,
-        Self::VerbNotAllowed,
-        Self::WrongBinding,
-        Self::BodyTooLarge,
-        Self::TooManyRequests,
-        Self::StreamBudgetExceeded,
-        Self::UpstreamBackpressure,
-        Self::Unavailable,
-        Self::AgentUnavailable,
-        Self::SessionGone,
-        Self::SessionBusy,
-        Self::InterruptNotFound,
-        Self::InterruptExpired,
-        Self::InterruptTypeMismatch,
-        Self::ExtensionNotActivated,
-        Self::SessionNotFound,
-        Self::SessionForbidden,
-        Self::UpstreamUnreachable,
-        Self::UpstreamHttpError,
-        Self::UpstreamPayloadError,
-        Self::AuthorizationForbidden,
-        Self::MethodDisabled,
-    ];
-
-    /// One word for programs, logs and metrics.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Parse => "PARSE",
-            Self::InvalidRequest => "INVALID_REQUEST",
-            Self::MethodNotFound => "METHOD_NOT_FOUND",
-            Self::InvalidParams => "INVALID_PARAMS",
-            Self::Internal => "INTERNAL",
-            Self::TaskNotFound => "TASK_NOT_FOUND",
-            Self::TaskNotCancelable => "TASK_NOT_CANCELABLE",
-            Self::PushNotSupported => "PUSH_NOT_SUPPORTED",
-            Self::UnsupportedOperation => "UNSUPPORTED_OPERATION",
-            Self::ContentTypeNotSupported => "CONTENT_TYPE_NOT_SUPPORTED",
-            Self::InvalidAgentResponse => "INVALID_AGENT_RESPONSE",
-            Self::ExtendedCardNotConfigured => "EXTENDED_CARD_NOT_CONFIGURED",
-            Self::ExtensionRequired => "EXTENSION_REQUIRED",
-            Self::VersionNotSupported => "VERSION_NOT_SUPPORTED",
-            Self::Unauthenticated => "UNAUTHENTICATED",
-            Self::PermissionDenied => "PERMISSION_DENIED",
-            Self::RouteNotFound => "ROUTE_NOT_FOUND",
-            Self::VerbNotAllowed => "VERB_NOT_ALLOWED",
-            Self::WrongBinding => "WRONG_BINDING",
-            Self::BodyTooLarge => "BODY_TOO_LARGE",
-            Self::TooManyRequests => "TOO_MANY_REQUESTS",
-            Self::StreamBudgetExceeded => "STREAM_BUDGET_EXCEEDED",
-            Self::UpstreamBackpressure => "UPSTREAM_BACKPRESSURE",
-            Self::Unavailable => "UNAVAILABLE",
-            Self::AgentUnavailable => "AGENT_UNAVAILABLE",
-            Self::SessionGone => "SESSION_GONE",
-            Self::SessionBusy => "SESSION_BUSY",
-            Self::InterruptNotFound => "INTERRUPT_NOT_FOUND",
-            Self::InterruptExpired => "INTERRUPT_EXPIRED",
-            Self::InterruptTypeMismatch => "INTERRUPT_TYPE_MISMATCH",
-            Self::ExtensionNotActivated => "EXTENSION_NOT_ACTIVATED",
-            Self::SessionNotFound => "SESSION_NOT_FOUND",
-            Self::SessionForbidden => "SESSION_FORBIDDEN",
-            Self::UpstreamUnreachable => "UPSTREAM_UNREACHABLE",
-            Self::UpstreamHttpError => "UPSTREAM_HTTP_ERROR",
-            Self::UpstreamPayloadError => "UPSTREAM_PAYLOAD_ERROR",
-            Self::AuthorizationForbidden => "AUTHORIZATION_FORBIDDEN",
-            Self::MethodDisabled => "METHOD_DISABLED",
-        }
-    }
-
     fn origin(self) -> Origin {
         match self {
             Self::Internal | Self::Unavailable => Origin::Gateway,
@@ -205,7 +126,7 @@ pub enum Retry {
 /// A field of the request and what is wrong with it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FieldViolation {
-    /// Dotted, in the spelling that the caller used.
+    /// A dotted path, in the spelling that the caller used.
     pub field: String,
     pub description: String,
 }
@@ -228,7 +149,7 @@ struct Inner {
 }
 
 impl Error {
-    /// `message` is public: what failed, for what input, and what to do. No path, no secret.
+    /// `message` is public: what failed, for what input, and what to do. It has no path and no secret.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self(Box::new(Inner {
             kind,
@@ -264,13 +185,13 @@ impl Error {
             .detail("taskId", id.to_string())
     }
 
-    /// Something of ours broke. The cause goes to the log, not to the caller.
+    /// A fault of the gateway itself. The cause goes to the log, not to the caller.
     pub fn internal(source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         Self::new(ErrorKind::Internal, "The gateway failed to handle this request; its log says why.")
             .caused_by(source)
     }
 
-    /// Adds a fact for machines: a name and a value.
+    /// Adds a machine-readable detail: a name and a value.
     #[must_use]
     pub fn detail(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.0.details.push((name.into(), value.into()));
@@ -283,30 +204,30 @@ impl Error {
         self
     }
 
-    /// The same under another name, for those who know it by that one.
+    /// The same error with another kind, for an API that reports it under that one.
     #[must_use]
     pub fn renamed(mut self, kind: ErrorKind) -> Self {
         self.0.kind = kind;
         self
     }
 
-    /// Says that it does not pass by itself: somebody must change something first. So nobody waits for its end who could
-    /// tell of it instead.
+    /// Marks a failure that lasts until a person changes something. Code that would wait for the failure to pass reports it
+    /// instead.
     #[must_use]
     pub fn lasting(mut self) -> Self {
         self.0.lasting = true;
         self
     }
 
-    /// Says that the same request can succeed later, though its kind does not always say so: whether a refusal of the agent
-    /// passes depends on what it said.
+    /// Marks an error as temporary although its kind does not imply that: whether a refusal of the agent is temporary depends
+    /// on the response.
     #[must_use]
     pub fn retryable(mut self) -> Self {
         self.0.retryable = true;
         self
     }
 
-    /// Says that what was to be changed may have been changed all the same: the answer was lost, not the request.
+    /// Marks a change that may have been applied despite the error: the response was lost, not the request.
     #[must_use]
     pub fn perhaps_done(mut self) -> Self {
         self.0.may_be_done = true;
@@ -317,8 +238,8 @@ impl Error {
         self.0.may_be_done
     }
 
-    /// Says how long to wait before the same request can succeed. Callers are told in whole seconds, by a fact for machines
-    /// and, over HTTP, by a header.
+    /// Sets how long to wait before the same request can succeed. Callers receive whole seconds, in a detail and, over HTTP,
+    /// in a header.
     #[must_use]
     pub fn after(mut self, wait: Duration) -> Self {
         self.0.retry_after = Some(wait);
@@ -326,12 +247,12 @@ impl Error {
         self.detail("retryAfterSeconds", seconds)
     }
 
-    /// What [`after`](Self::after) was told.
+    /// The wait that [`after`](Self::after) set.
     pub fn retry_after(&self) -> Option<Duration> {
         self.0.retry_after
     }
 
-    /// The same as callers are told it: whole seconds, at least one.
+    /// The wait as callers receive it: whole seconds, at least one.
     pub fn retry_after_seconds(&self) -> Option<u64> {
         self.0.retry_after.map(whole_seconds)
     }
@@ -365,7 +286,7 @@ impl Error {
         &self.0.details
     }
 
-    /// The fact of this name.
+    /// The value of the detail with this name.
     pub fn fact(&self, name: &str) -> Option<&str> {
         self.0.details.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
@@ -376,7 +297,7 @@ impl Error {
     }
 }
 
-/// Whoever comes back after this many has waited long enough, and nobody is told to come back at once.
+/// Rounds up, so that a caller who waits that long waits long enough; at least 1, so that no caller retries at once.
 fn whole_seconds(wait: Duration) -> u64 {
     (wait.as_secs() + u64::from(wait.subsec_nanos() > 0)).max(1)
 }
@@ -409,29 +330,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_is_told_to_wait_waits_long_enough() {
+    fn the_wait_is_rounded_up_to_whole_seconds() {
         let cases = [(0, 1), (1, 1), (999, 1), (1000, 1), (1001, 2), (60_000, 60), (59_500, 60)];
-        for (wait, told) in cases {
+        for (wait, seconds) in cases {
             let wait = Duration::from_millis(wait);
             let error =
                 Error::new(ErrorKind::TooManyRequests, "Wait.").detail("limit", "streams").after(wait);
-            assert_eq!((error.retry_after(), error.retry_after_seconds()), (Some(wait), Some(told)));
-            let fact = ("retryAfterSeconds".to_owned(), told.to_string());
-            assert_eq!(error.details(), [("limit".to_owned(), "streams".to_owned()), fact], "{wait:?}");
+            assert_eq!((error.retry_after(), error.retry_after_seconds()), (Some(wait), Some(seconds)));
+            let detail = ("retryAfterSeconds".to_owned(), seconds.to_string());
+            assert_eq!(error.details(), [("limit".to_owned(), "streams".to_owned()), detail], "{wait:?}");
         }
         let error = Error::new(ErrorKind::TooManyRequests, "Wait.");
         assert_eq!((error.retry_after(), error.retry_after_seconds()), (None, None));
     }
 
     #[test]
-    fn a_refusal_that_passes_says_so() {
+    fn retryable_overrides_the_kind() {
         let refused = Error::new(ErrorKind::UpstreamHttpError, "The agent refused.");
         assert_eq!(refused.retry(), Retry::Never);
         assert_eq!(refused.retryable().retry(), Retry::Later);
     }
 
     #[test]
-    fn what_passes_by_itself_may_be_tried_again() {
+    fn only_temporary_kinds_are_retryable() {
         let later: Vec<_> = ErrorKind::ALL
             .into_iter()
             .filter(|kind| kind.retry() == Retry::Later)

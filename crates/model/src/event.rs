@@ -1,4 +1,4 @@
-//! What happens to a task, as its log keeps it.
+//! The events of a task's log.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use crate::message::Message;
 use crate::notes::Notes;
 use crate::part::Part;
 use crate::task::{Parent, TaskStatus};
-use crate::terms::{PromptOptions, TaskOptions};
+use crate::options::{PromptOptions, TaskOptions};
 use crate::time::Timestamp;
 
 /// One event of a task's log. Folding them in order gives the task.
@@ -21,9 +21,9 @@ pub enum TaskEvent {
         context_id: ContextId,
         message: Message,
         at: Timestamp,
-        #[serde(default, skip_serializing_if = "TaskOptions::is_empty")]
+        #[serde(rename = "terms", default, skip_serializing_if = "TaskOptions::is_empty")]
         terms: Box<TaskOptions>,
-        /// Set for the work of a sub-agent.
+        /// Set for the task of a sub-agent.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         parent: Option<Box<Parent>>,
     },
@@ -32,7 +32,7 @@ pub enum TaskEvent {
 }
 
 impl TaskEvent {
-    /// The first event of a task that a message without any terms makes.
+    /// The first event of a task whose message has no options.
     pub fn submitted(context_id: ContextId, message: Message, at: Timestamp) -> Self {
         Self::Submitted { context_id, message, at, terms: Box::default(), parent: None }
     }
@@ -58,33 +58,28 @@ impl TaskEvent {
         }
     }
 
-    /// Nothing may follow this event.
+    /// No event may follow this one.
     pub fn is_terminal(&self) -> bool {
         self.status().is_some_and(|status| status.state.is_terminal())
-    }
-
-    /// A blocking send returns at this event.
-    pub fn is_settling(&self) -> bool {
-        self.status().is_some_and(|status| status.state.is_settled())
     }
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct StatusUpdate {
     pub status: TaskStatus,
-    /// For every reader.
+    /// Visible to every reader.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Metadata>,
-    /// For readers that asked for them.
+    /// Visible only to readers that activated the extension.
     #[serde(default, skip_serializing_if = "Notes::is_empty")]
     pub notes: Notes,
-    /// A message of the user that joined the task with this status.
+    /// A user's message that joined the running turn with this status.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub joined: Option<Message>,
-    /// A message that had joined did not reach the agent after all.
+    /// A joined message that did not reach the agent: it leaves the history again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub withdrawn: Option<MessageId>,
-    /// What the task asks of its agent from now on.
+    /// The prompt options of the task from this event on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<Box<PromptOptions>>,
 }
@@ -95,11 +90,11 @@ impl StatusUpdate {
     }
 }
 
-/// An event in its place in the log.
+/// An event with its position in the log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
     pub seq: Seq,
-    /// Under which it was written.
+    /// The epoch under which the event was written.
     pub epoch: Epoch,
     pub event: TaskEvent,
 }
@@ -117,7 +112,7 @@ mod tests {
     use crate::task::TaskState;
 
     #[test]
-    fn a_message_that_joins_weighs_what_it_holds() {
+    fn weight_includes_the_joined_message() {
         let status = TaskStatus { state: TaskState::Working, at: Timestamp(0), message: None };
         let mut update = StatusUpdate::new(status);
         let id = MessageId::parse("m").unwrap();

@@ -1,4 +1,4 @@
-//! Identifiers. Each kind is a type of its own, so that a task id cannot be passed as a context id.
+//! Identifiers. Each kind has its own type, so that a task id cannot be passed as a context id.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// The longest identifier that a caller may send.
 pub const MAX_ID_LENGTH: usize = 128;
 
-/// Why a string is no identifier.
+/// Why a string is not an identifier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IdError {
     Empty,
@@ -99,7 +99,7 @@ id!(
     ContextId
 );
 id!(
-    /// A message. Chosen by whoever wrote it.
+    /// A message. Chosen by its author.
     MessageId
 );
 id!(
@@ -107,40 +107,40 @@ id!(
     ArtifactId
 );
 id!(
-    /// The agent's own name for a conversation.
+    /// The agent's own id of a conversation.
     SessionId
 );
 id!(
-    /// The agent's own name for one prompt, fixed before the prompt is sent so that its fate can be looked up.
+    /// The agent's own id of one prompt, chosen before the prompt is sent so that its outcome can be looked up.
     PromptId
 );
 
 id!(
-    /// A file that the gateway keeps. Made by the gateway.
+    /// A file that the gateway stores. Made by the gateway.
     FileId
 );
 
 id!(
-    /// The agent's own name for something that it asks.
+    /// The agent's own id of an ask.
     RequestId
 );
 
 id!(
-    /// The agent's own name for a message of a session, a user's or its own.
+    /// The agent's own id of a message in a session, whether of a user or of the agent.
     MessageRef
 );
 
 id!(
-    /// The agent's own name for a part of a message.
+    /// The agent's own id of a part of a message.
     PartRef
 );
 
 id!(
-    /// The agent's own name for a workspace.
+    /// The agent's own id of a workspace.
     WorkspaceId
 );
 
-/// Who a caller is: the owner of tasks, contexts and sessions.
+/// The identity of a caller: the owner of tasks, contexts and sessions.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Principal(Arc<str>);
@@ -161,7 +161,7 @@ impl fmt::Display for Principal {
     }
 }
 
-/// The place of an event in its task's log. The first event is 1; 0 is the cursor before it.
+/// The position of an event in its task's log. The first event is 1; 0 is the cursor before it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Seq(pub u64);
@@ -186,9 +186,8 @@ impl fmt::Display for Seq {
     }
 }
 
-/// The opening of the store under which an event was written. It grows with each, so that a number which was used twice,
-/// because a loss of power had taken the first event of that number, stands for two events that can be told apart.
-/// 0: from before there were any.
+/// Counts the openings of the store; each event keeps the epoch under which it was written. After a loss of power took an
+/// event, its sequence number is used again: the epoch distinguishes the two events. 0: written before epochs existed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Epoch(pub u32);
 
@@ -198,8 +197,8 @@ impl fmt::Display for Epoch {
     }
 }
 
-/// What a reader is told as the name of an event, and comes back with: `17.3`. Without the epoch, `17`, it is a place in
-/// the log, whatever stands there.
+/// The id of an event, as readers receive it and send it back to resume: `17.3`. Without the epoch, `17` is a position in
+/// the log, whichever event is there.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct EventId {
     pub seq: Seq,
@@ -220,7 +219,7 @@ impl EventId {
     }
 }
 
-/// Digits only: a sign, which the parser would take, is no part of an event id.
+/// Accepts digits only: the standard parser would accept a sign, which no event id has.
 fn decimal<T: FromStr>(text: &str) -> Option<T> {
     let is_decimal = text.bytes().all(|byte| byte.is_ascii_digit());
     if is_decimal { text.parse().ok() } else { None }
@@ -247,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_id_is_read_as_it_is_written() {
+    fn event_ids_round_trip_and_bad_ones_are_refused() {
         let whole = |seq, epoch| Some(EventId::new(Seq(seq), Epoch(epoch)));
         let cases = [
             ("17.3", whole(17, 3)),
@@ -274,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn the_id_rule() {
+    fn ids_are_short_and_have_only_safe_characters() {
         let long = "a".repeat(129);
         let cases: [(&str, Result<(), IdError>); 9] = [
             ("task-1_A.b:c", Ok(())),
@@ -293,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stored_id_is_checked_again() {
+    fn deserializing_checks_the_id() {
         assert!(serde_json::from_str::<TaskId>("\"a/b\"").is_err());
         assert_eq!(serde_json::from_str::<TaskId>("\"ab\"").unwrap().as_str(), "ab");
     }

@@ -1,4 +1,4 @@
-//! Asks: what an agent wants to know before it goes on.
+//! Asks: permission requests and questions of an agent.
 
 use std::fmt;
 
@@ -6,22 +6,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{ContextId, Principal, RequestId, SessionId, TaskId};
 use crate::json::Json;
+use crate::named_enum::named_enum;
 use crate::time::Timestamp;
 
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum AskKind {
-    Permission,
-    Question,
-}
-
-impl AskKind {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Permission => "permission",
-            Self::Question => "question",
-        }
+named_enum! {
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum AskKind {
+        Permission = "permission",
+        Question = "question",
     }
+    fn as_str
 }
 
 impl fmt::Display for AskKind {
@@ -35,11 +30,11 @@ impl fmt::Display for AskKind {
 pub struct Ask {
     pub request_id: RequestId,
     pub kind: AskKind,
-    /// The session that asks: the task's own, or that of a sub-agent below it.
+    /// The session that asks: the task's own, or that of a sub-agent.
     pub session: SessionId,
-    /// What is asked, in plain words, fit to be shown to the caller.
+    /// The ask in plain words, safe to show to the caller.
     pub summary: String,
-    /// The same for machines: an object in the agent's own words, without anything that a caller must not see.
+    /// The ask for programs: a JSON object in the agent's own terms, without anything that a caller must not see.
     pub details: Json,
     /// The questions of a question, each with the labels of its options, in order. Empty for a permission.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -52,16 +47,16 @@ pub struct Question {
     pub options: Vec<String>,
     /// More than one option may be chosen.
     pub multiple: bool,
-    /// An answer in other words than those of the options is welcome.
-    #[serde(default = "welcome")]
+    /// A free-text answer is allowed beside the options.
+    #[serde(default = "custom_by_default")]
     pub custom: bool,
 }
 
-fn welcome() -> bool {
+fn custom_by_default() -> bool {
     true
 }
 
-/// An ask that is kept: whose it is, until when it can be answered, and what became of it.
+/// A stored ask: its owner, its deadline and its outcome.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Interrupt {
     pub ask: Ask,
@@ -69,9 +64,9 @@ pub struct Interrupt {
     pub task: TaskId,
     pub context: ContextId,
     pub asked_at: Timestamp,
-    /// `None`: it never expires.
+    /// `None`: never.
     pub expires_at: Option<Timestamp>,
-    /// `None`: it is open.
+    /// `None`: the ask is open.
     pub closed: Option<Closed>,
 }
 
@@ -81,12 +76,12 @@ impl Interrupt {
     }
 }
 
-/// What became of an ask.
+/// How an ask was closed.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Closed {
     pub resolution: Resolution,
     pub at: Timestamp,
-    /// Who answered. `None`: nobody here did.
+    /// The caller who answered. `None`: no caller of the gateway did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Principal>,
     /// The answer in short, such as `once` or the chosen labels.
@@ -94,44 +89,27 @@ pub struct Closed {
     pub how: Option<String>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Resolution {
-    /// Answered through the gateway.
-    Replied,
-    /// Refused through the gateway.
-    Rejected,
-    /// Answered at the agent itself, or by another program.
-    Elsewhere,
-    /// Refused there.
-    RejectedElsewhere,
-    /// Nobody answered in time; the policy did.
-    Expired,
-    /// The turn ended before it was answered.
-    Dropped,
+named_enum! {
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Resolution {
+        /// Answered through the gateway.
+        Replied = "replied",
+        /// Refused through the gateway.
+        Rejected = "rejected",
+        /// Answered by another client of the agent.
+        Elsewhere = "elsewhere",
+        /// Refused by another client of the agent.
+        RejectedElsewhere = "rejected_elsewhere",
+        /// No answer came before the deadline; the policy answered.
+        Expired = "expired",
+        /// The turn ended before an answer came.
+        Dropped = "dropped",
+    }
+    fn as_str
 }
 
 impl Resolution {
-    pub const ALL: [Self; 6] = [
-        Self::Replied,
-        Self::Rejected,
-        Self::Elsewhere,
-        Self::RejectedElsewhere,
-        Self::Expired,
-        Self::Dropped,
-    ];
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Replied => "replied",
-            Self::Rejected => "rejected",
-            Self::Elsewhere => "elsewhere",
-            Self::RejectedElsewhere => "rejected_elsewhere",
-            Self::Expired => "expired",
-            Self::Dropped => "dropped",
-        }
-    }
-
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|resolution| resolution.as_str() == word)
     }
@@ -142,10 +120,10 @@ impl Resolution {
 pub enum Answer {
     Permission {
         reply: PermissionReply,
-        /// For the agent, with a `Reject`: why, and what to do instead. The turn then goes on.
+        /// With `Reject`: tells the agent why, and what to do instead. The turn then continues.
         message: Option<String>,
     },
-    /// For each question the chosen labels, or free text.
+    /// For each question, the chosen labels or free text.
     Question {
         answers: Vec<Vec<String>>,
     },
@@ -170,7 +148,7 @@ impl Answer {
         }
     }
 
-    /// In short, for the record.
+    /// A short form for the stored record.
     pub fn how(&self) -> String {
         match self {
             Self::Permission { reply, .. } => reply.as_str().to_owned(),
@@ -182,25 +160,18 @@ impl Answer {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum PermissionReply {
-    Once,
-    Always,
-    Reject,
+named_enum! {
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum PermissionReply {
+        Once = "once",
+        Always = "always",
+        Reject = "reject",
+    }
+    fn as_str
 }
 
 impl PermissionReply {
-    pub const ALL: [Self; 3] = [Self::Once, Self::Always, Self::Reject];
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Once => "once",
-            Self::Always => "always",
-            Self::Reject => "reject",
-        }
-    }
-
-    /// Any case, spaces around it do not count.
+    /// Ignores case and surrounding spaces.
     pub fn parse(word: &str) -> Option<Self> {
         let word = word.trim().to_ascii_lowercase();
         Self::ALL.into_iter().find(|reply| reply.as_str() == word)

@@ -1,5 +1,5 @@
-//! JSON that the gateway carries without looking inside: an integer that came in as `1700000000000`
-//! goes out so.
+//! JSON that the gateway passes through unparsed: an integer that arrives as `1700000000000` leaves
+//! in the same form.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use std::sync::Arc;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-/// Any JSON value, kept as the text that it came in.
+/// Any JSON value, kept as its original text.
 #[derive(Clone)]
 pub struct Json(Arc<RawValue>);
 
 impl Json {
-    /// The value as compact text. `None` when the text is no JSON.
+    /// `None` if the text is not JSON.
     pub fn parse(text: &str) -> Option<Self> {
         RawValue::from_string(text.to_owned()).ok().map(|raw| Self(raw.into()))
     }
@@ -21,9 +21,9 @@ impl Json {
         Self(raw.to_owned().into())
     }
 
-    /// The JSON text of a value of ours. For types that always have one: no maps with keys that are no strings.
+    /// Serializes a value. Only for types that cannot fail: no maps whose keys are not strings.
     pub fn of(value: &impl Serialize) -> Self {
-        Self(serde_json::value::to_raw_value(value).expect("the type has a JSON text").into())
+        Self(serde_json::value::to_raw_value(value).expect("the type serializes to JSON").into())
     }
 
     pub fn get(&self) -> &str {
@@ -34,7 +34,7 @@ impl Json {
         &self.0
     }
 
-    /// The value, parsed. Numbers may lose digits here; use it to look, not to pass on.
+    /// The parsed value. Numbers may lose digits: inspect the result, do not pass it on.
     pub fn to_value(&self) -> serde_json::Value {
         serde_json::from_str(self.get()).unwrap_or(serde_json::Value::Null)
     }
@@ -66,7 +66,7 @@ impl<'de> Deserialize<'de> for Json {
     }
 }
 
-/// A JSON object, kept as the text that it came in.
+/// A JSON object, kept as its original text.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(try_from = "Json", into = "Json")]
 pub struct Metadata(Json);
@@ -81,7 +81,7 @@ impl Metadata {
     }
 }
 
-/// The value was JSON, but no object.
+/// The value is JSON, but not an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NotAnObject;
 
@@ -97,7 +97,7 @@ impl TryFrom<Json> for Metadata {
     type Error = NotAnObject;
 
     fn try_from(json: Json) -> Result<Self, NotAnObject> {
-        // A raw value starts at its first token, so one byte tells its kind.
+        // A raw value starts at its first token, so the first byte shows its kind.
         if json.get().starts_with('{') { Ok(Self(json)) } else { Err(NotAnObject) }
     }
 }

@@ -1,13 +1,14 @@
-//! The nouns of Longshore and their rules.
+//! The domain types of Longshore and their rules.
 //!
-//! Everything here follows the meaning of A2A 1.0, in neither protocol line's spelling: `longshore-wire`
-//! owns field names, enum spellings and status codes. The `serde` derives of this crate are the
-//! format of the event log and of snapshots, which nobody outside the store reads.
+//! The types follow the meaning of A2A 1.0 but not the spelling of either protocol version: `longshore-wire`
+//! owns field names, enum spellings and status codes. The `serde` derives of this crate define the
+//! format of the event log and of snapshots, which only the store reads.
 //!
 //! No clock, no IO, no runtime.
 
 pub mod agent_event;
 pub mod artifact;
+pub mod capability;
 pub mod card;
 pub mod command;
 pub mod control;
@@ -17,12 +18,12 @@ pub mod id;
 pub mod interrupt;
 pub mod json;
 pub mod message;
+mod named_enum;
 pub mod notes;
+pub mod opencode_ids;
+pub mod options;
 pub mod part;
-pub mod rights;
-pub mod spelled;
 pub mod task;
-pub mod terms;
 pub mod time;
 pub mod trace;
 
@@ -30,6 +31,7 @@ pub use agent_event::{
     AgentEvent, AgentFile, BlockRef, ChildEvent, ChildStart, Failure, Outcome, ToolCall, ToolStatus,
 };
 pub use artifact::{Artifact, ArtifactUpdate, BlockKind};
+pub use capability::{Capabilities, Capability};
 pub use command::{CancelTask, GetTask, ListTasks, SendConfig, SendMessage, SubscribeToTask};
 pub use control::{
     Begun, Catalog, Control, ControlCommand, ControlQuery, ControlRequest, ControlResult, FileDiff,
@@ -47,10 +49,10 @@ pub use interrupt::{Answer, Ask, AskKind, Closed, Interrupt, PermissionReply, Qu
 pub use json::{Json, Metadata};
 pub use message::{Message, Role};
 pub use notes::{Cost, InterruptNote, InterruptPhase, Notes, Progress, ProgressKind, SessionNote, Usage};
+pub use opencode_ids as spelled;
 pub use part::{Part, PartContent};
-pub use rights::{Capabilities, Capability};
 pub use task::{Parent, Task, TaskState, TaskStatus};
-pub use terms::{Delivery, ModelName, OutputModes, PromptOptions, SendOptions, TaskOptions};
+pub use options::{Delivery, ModelName, OutputModes, PromptOptions, SendOptions, TaskOptions};
 pub use time::Timestamp;
 pub use trace::TraceContext;
 

@@ -1,4 +1,4 @@
-//! What a user or an agent says.
+//! Messages of users and agents.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! What the gateway tells about a task beside its content. Which reader sees which note is for the wire to decide.
+//! Notes: facts about a task beside its content. The wire crate decides which reader sees which note.
 
 use serde::{Deserialize, Serialize};
 
@@ -33,7 +33,7 @@ pub struct SessionNote {
     pub title: Option<String>,
 }
 
-/// What a turn has used so far, summed over its steps and sub-agents.
+/// Tokens and cost of a turn so far, summed over its steps and sub-agents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Usage {
     pub input: u64,
@@ -60,7 +60,7 @@ impl Usage {
     }
 }
 
-/// Money, in billionths of the agent's currency: sums of it are exact, as sums of floats are not.
+/// Money, in billionths of the agent's currency. Sums are exact, unlike sums of floats.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Cost(pub u64);
@@ -71,7 +71,7 @@ impl Cost {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "a float to integer cast saturates, and a negative cost is none"
+        reason = "a float to integer cast saturates, and a negative cost counts as 0"
     )]
     pub fn from_float(amount: f64) -> Self {
         Self((amount * Self::UNIT).round() as u64)
@@ -86,11 +86,11 @@ impl Cost {
     }
 }
 
-/// Where a turn stands.
+/// The progress of a turn.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Progress {
     pub kind: ProgressKind,
-    /// More about it, as an object: the reason of a step's end, attempt and next moment of a retry, the list of todos.
+    /// A JSON object: the reason why a step ended, the attempt and next time of a retry, or the list of todos.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub details: Option<Json>,
 }
@@ -105,7 +105,7 @@ pub enum ProgressKind {
     Todos,
 }
 
-/// An ask, or the end of one.
+/// An ask was opened or closed.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct InterruptNote {
     pub request_id: RequestId,
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn costs_add_up_without_the_errors_of_floats() {
+    fn sums_of_costs_have_no_float_errors() {
         let (a, b) = (Cost::from_float(0.1), Cost::from_float(0.2));
         let sum = Usage { cost: a, ..Usage::default() }.plus(Usage { cost: b, ..Usage::default() });
         assert_eq!(sum.cost.to_float().to_string(), "0.3");

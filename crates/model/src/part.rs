@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::json::{Json, Metadata};
 
-/// The least room that is made for text that is joined.
-const ROOM: usize = 64;
+/// The smallest growth of a text that another text is appended to.
+const MIN_GROWTH: usize = 64;
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Part {
@@ -26,7 +26,7 @@ pub enum PartContent {
     /// File bytes, decoded.
     #[serde(with = "raw_bytes")]
     Raw(Vec<u8>),
-    /// Where a file can be read.
+    /// The URL of a file.
     Url(String),
     /// Any JSON value.
     Data(Json),
@@ -45,7 +45,7 @@ impl Part {
         Self { content, media_type: None, filename: None, metadata: None }
     }
 
-    /// How many bytes of content the part holds.
+    /// The number of content bytes.
     pub fn weight(&self) -> usize {
         match &self.content {
             PartContent::Text(text) | PartContent::Url(text) => text.len(),
@@ -62,9 +62,9 @@ impl Part {
         }
     }
 
-    /// Joins `next` to this part when both are text of one kind. Says whether it did.
+    /// Appends `next` to this part if both are text with the same attributes. Returns whether it did.
     ///
-    /// Streams carry text in many small parts; a task that kept them apart would hold thousands.
+    /// Streams carry text in many small parts; a task that kept them separate would hold thousands.
     pub fn try_join(&mut self, next: &Self) -> bool {
         if self.media_type != next.media_type
             || self.filename != next.filename
@@ -74,9 +74,9 @@ impl Part {
         }
         match (&mut self.content, &next.content) {
             (PartContent::Text(text), PartContent::Text(more)) => {
-                // Room for some more, and not for as much again: thousands of tasks may hold a text that grows.
+                // Reserve an eighth, not the double: thousands of tasks may each hold a growing text.
                 if text.capacity() - text.len() < more.len() {
-                    text.reserve_exact(more.len().max(text.len() / 8).max(ROOM));
+                    text.reserve_exact(more.len().max(text.len() / 8).max(MIN_GROWTH));
                 }
                 text.push_str(more);
                 true
@@ -86,7 +86,7 @@ impl Part {
     }
 }
 
-/// Bytes in the log as lower-case hexadecimal: simple, and files in messages are rare.
+/// Encodes bytes in the log as lower-case hexadecimal: simple, and files in messages are rare.
 mod raw_bytes {
     use serde::de::Error as _;
     use serde::{Deserialize, Deserializer, Serializer};
@@ -94,8 +94,8 @@ mod raw_bytes {
     pub(super) fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
         let mut text = String::with_capacity(bytes.len() * 2);
         for byte in bytes {
-            text.push(char::from_digit(u32::from(byte >> 4), 16).expect("a nibble is a digit"));
-            text.push(char::from_digit(u32::from(byte & 15), 16).expect("a nibble is a digit"));
+            text.push(char::from_digit(u32::from(byte >> 4), 16).expect("a nibble is a hexadecimal digit"));
+            text.push(char::from_digit(u32::from(byte & 15), 16).expect("a nibble is a hexadecimal digit"));
         }
         serializer.serialize_str(&text)
     }

@@ -1,4 +1,4 @@
-//! A task, its states, and how it is folded from its events.
+//! Tasks, their states, and how a task is folded from its events.
 
 use std::fmt;
 
@@ -9,64 +9,44 @@ use crate::event::{StatusUpdate, TaskEvent};
 use crate::id::{ContextId, SessionId, TaskId};
 use crate::json::Metadata;
 use crate::message::Message;
+use crate::named_enum::named_enum;
 use crate::notes::{InterruptNote, InterruptPhase, Notes, SessionNote, Usage};
-use crate::terms::TaskOptions;
+use crate::options::TaskOptions;
 use crate::time::Timestamp;
 
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum TaskState {
-    /// Durable, and waiting for its turn.
-    Submitted,
-    Working,
-    /// The agent asks something.
-    InputRequired,
-    /// The agent needs credentials.
-    AuthRequired,
-    Completed,
-    Failed,
-    Canceled,
-    Rejected,
+named_enum! {
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum TaskState {
+        /// Durable, and waiting for its turn.
+        Submitted = "submitted",
+        Working = "working",
+        /// The agent waits for the answer to an ask.
+        InputRequired = "input_required",
+        /// The agent needs credentials.
+        AuthRequired = "auth_required",
+        Completed = "completed",
+        Failed = "failed",
+        Canceled = "canceled",
+        Rejected = "rejected",
+    }
+    /// The word in the store and in logs.
+    fn as_str
 }
 
 impl TaskState {
-    pub const ALL: [Self; 8] = [
-        Self::Submitted,
-        Self::Working,
-        Self::InputRequired,
-        Self::AuthRequired,
-        Self::Completed,
-        Self::Failed,
-        Self::Canceled,
-        Self::Rejected,
-    ];
-
     pub fn is_terminal(self) -> bool {
         matches!(self, Self::Completed | Self::Failed | Self::Canceled | Self::Rejected)
     }
 
-    /// The task waits for somebody outside.
+    /// The task waits for a user or an operator.
     pub fn is_interrupted(self) -> bool {
         matches!(self, Self::InputRequired | Self::AuthRequired)
     }
 
-    /// A blocking send returns here.
+    /// A blocking send returns in this state.
     pub fn is_settled(self) -> bool {
         self.is_terminal() || self.is_interrupted()
-    }
-
-    /// The word that the store and the logs use.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Submitted => "submitted",
-            Self::Working => "working",
-            Self::InputRequired => "input_required",
-            Self::AuthRequired => "auth_required",
-            Self::Completed => "completed",
-            Self::Failed => "failed",
-            Self::Canceled => "canceled",
-            Self::Rejected => "rejected",
-        }
     }
 
     pub fn parse(word: &str) -> Option<Self> {
@@ -89,14 +69,14 @@ pub struct TaskStatus {
     pub message: Option<Message>,
 }
 
-/// Where the work of a sub-agent belongs.
+/// Links the task of a sub-agent to the tasks above it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Parent {
-    /// The task at the top, whose message set everything going.
+    /// The task at the top, whose message started the work.
     pub root: TaskId,
     /// The task whose agent called the sub-agent.
     pub task: TaskId,
-    /// The tool call that did.
+    /// The tool call that called the sub-agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<String>,
     /// How far below the root: 1 for a sub-agent of the root itself.
@@ -111,7 +91,7 @@ pub struct Task {
     pub id: TaskId,
     pub context_id: ContextId,
     pub status: TaskStatus,
-    /// In the order in which they began.
+    /// In the order of their first events.
     pub artifacts: Vec<Artifact>,
     /// Oldest first.
     pub history: Vec<Message>,
@@ -122,9 +102,9 @@ pub struct Task {
     /// The asks that are open, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub open_asks: Vec<InterruptNote>,
-    #[serde(default, skip_serializing_if = "TaskOptions::is_empty")]
+    #[serde(rename = "terms", default, skip_serializing_if = "TaskOptions::is_empty")]
     pub terms: Box<TaskOptions>,
-    /// Set for the work of a sub-agent.
+    /// Set for the task of a sub-agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<Box<Parent>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -132,7 +112,7 @@ pub struct Task {
 }
 
 impl Task {
-    /// The task as its first event makes it. `None` when the event is not a first one.
+    /// Makes the task from its first event. `None` if the event is not a first one.
     pub fn begin(id: TaskId, first: &TaskEvent) -> Option<Self> {
         let TaskEvent::Submitted { context_id, message, at, terms, parent } = first else { return None };
         Some(Self {
@@ -153,7 +133,7 @@ impl Task {
     /// Folds one more event into the task.
     pub fn apply(&mut self, event: &TaskEvent) {
         match event {
-            // Only ever the first event, which `begin` has taken.
+            // Always the first event, which `begin` has applied.
             TaskEvent::Submitted { .. } => {}
             TaskEvent::Status(update) => self.apply_status(update),
             TaskEvent::Artifact(update) => self.apply_artifact(update),
@@ -161,7 +141,7 @@ impl Task {
     }
 
     pub fn artifact(&self, id: &str) -> Option<&Artifact> {
-        // The block that grows is nearly always the newest.
+        // The growing block is nearly always the newest.
         self.artifacts.iter().rev().find(|artifact| artifact.id.as_str() == id)
     }
 
@@ -169,9 +149,9 @@ impl Task {
         self.status = update.status.clone();
         self.history.extend(update.joined.clone());
         if let Some(withdrawn) = &update.withdrawn {
-            // The newest of that id: a client may have used it before.
-            if let Some(place) = self.history.iter().rposition(|message| message.id == *withdrawn) {
-                self.history.remove(place);
+            // The newest message with that id: a client may have used the id before.
+            if let Some(index) = self.history.iter().rposition(|message| message.id == *withdrawn) {
+                self.history.remove(index);
             }
         }
         if let Some(prompt) = &update.prompt {
@@ -196,7 +176,7 @@ impl Task {
         match known {
             None => {
                 if self.artifacts.is_empty() {
-                    // Many tasks have one, and thousands may be live.
+                    // Many tasks have exactly one artifact, and thousands of tasks may be live.
                     self.artifacts.reserve_exact(1);
                 }
                 self.artifacts.push(update.artifact.clone());
@@ -256,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_without_append_withdraws_what_was_there() {
+    fn an_update_without_append_replaces_the_artifact() {
         let mut task = task();
         task.apply(&chunk("a", "half a", false));
         task.apply(&chunk("a", "", false));
@@ -264,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_status_stands() {
+    fn the_newest_status_wins() {
         let mut task = task();
         let status = TaskStatus { state: TaskState::Working, at: Timestamp(2), message: None };
         task.apply(&TaskEvent::Status(Box::new(StatusUpdate::new(status.clone()))));
@@ -272,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn state_words_read_back() {
+    fn state_words_parse_back() {
         for state in TaskState::ALL {
             assert_eq!(TaskState::parse(state.as_str()), Some(state));
         }
@@ -280,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_joined_update_folds_like_the_two_it_was_made_of() {
+    fn a_merged_update_folds_like_its_two_parts() {
         let (TaskEvent::Artifact(mut first), TaskEvent::Artifact(second)) =
             (chunk("a", "one ", false), chunk("a", "two", true))
         else {

@@ -1,4 +1,4 @@
-//! Moments, as the store and the log keep them.
+//! The time type of the store and the log.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,7 +1,6 @@
-//! Where a request stands in its caller's trace, as W3C Trace Context has it.
+//! The position of a request in its caller's trace, as W3C Trace Context defines it.
 //!
-//! What a caller sends is taken as it is or not at all: a `traceparent` that is not exactly one begins a new trace, and its
-//! `tracestate` is dropped with it.
+//! An invalid `traceparent` starts a new trace, and the `tracestate` beside it is dropped.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +8,7 @@ use std::sync::Arc;
 /// The longest `tracestate` that is passed on. A longer one is dropped, as its specification allows.
 const MAX_STATE: usize = 512;
 
-/// The flag that says: the caller keeps this trace.
+/// The flag for: the caller records this trace.
 const SAMPLED: u8 = 1;
 
 /// See the module. Cheap to clone.
@@ -23,12 +22,12 @@ pub struct TraceContext {
 }
 
 impl TraceContext {
-    /// A trace that begins here.
+    /// Starts a new trace.
     pub fn generate() -> Self {
         Self { trace: random(), span: random(), flags: SAMPLED, state: None, is_begun_here: true }
     }
 
-    /// What two headers say, or a trace that begins here if they say nothing that can be used.
+    /// Reads the two headers. Starts a new trace if they are missing or invalid.
     pub fn from_headers(traceparent: Option<&str>, tracestate: Option<&str>) -> Self {
         let Some(context) = traceparent.and_then(Self::parse) else { return Self::generate() };
         match tracestate {
@@ -37,20 +36,20 @@ impl TraceContext {
         }
     }
 
-    /// Reads a `traceparent`. `None`: it is none.
+    /// Parses a `traceparent`. `None`: invalid.
     pub fn parse(traceparent: &str) -> Option<Self> {
         let mut fields = traceparent.split('-');
         let [version] = bytes::<1>(fields.next()?)?;
         let trace = bytes::<16>(fields.next()?)?;
         let span = bytes::<8>(fields.next()?)?;
         let [flags] = bytes::<1>(fields.next()?)?;
-        // A version that is not known yet may have more fields. Of this one it has four.
+        // A later version may have more fields. Version 0 has exactly four.
         let is_whole = fields.next().is_none() || version > 0;
         let is_valid = is_whole && version != 0xff && trace != [0; 16] && span != [0; 8];
         is_valid.then_some(Self { trace, span, flags, state: None, is_begun_here: false })
     }
 
-    /// Adds a `tracestate`, unless it is too long or holds what no header may.
+    /// Adds a `tracestate`, unless it is too long or has characters that no header may have.
     #[must_use]
     pub fn with_state(mut self, tracestate: &str) -> Self {
         let is_plain = tracestate.bytes().all(|byte| matches!(byte, b'\t' | b' '..=b'~'));
@@ -59,23 +58,22 @@ impl TraceContext {
         self
     }
 
-    /// A span below this one: what is done for it.
+    /// A child span of this one.
     #[must_use]
     pub fn child(&self) -> Self {
         Self { span: random(), is_begun_here: false, ..self.clone() }
     }
 
-    /// The header that tells it.
+    /// The value of the `traceparent` header.
     pub fn traceparent(&self) -> String {
         format!("00-{}-{}-{:02x}", Hex(&self.trace), Hex(&self.span), self.flags)
     }
 
-    /// The other header, if there is one.
+    /// The value of the `tracestate` header.
     pub fn tracestate(&self) -> Option<&str> {
         self.state.as_deref()
     }
 
-    /// For logs.
     pub fn trace_id(&self) -> impl fmt::Display + '_ {
         Hex(&self.trace)
     }
@@ -88,20 +86,20 @@ impl TraceContext {
         self.flags & SAMPLED != 0
     }
 
-    /// The same trace, which is not kept.
+    /// The same trace with the sampled flag cleared.
     #[must_use]
     pub fn unsampled(mut self) -> Self {
         self.flags &= !SAMPLED;
         self
     }
 
-    /// Nobody named it: it is the first span of its trace, and whether the trace is kept is decided here.
+    /// The caller sent no trace: this is the first span, and the gateway decides whether the trace is sampled.
     pub fn is_begun_here(&self) -> bool {
         self.is_begun_here
     }
 
-    /// What chance decides by: the half of the trace's id that is random in any case, so that all who keep a part of the traces
-    /// keep the same ones.
+    /// The input of the sampling decision: the half of the trace id that is always random. Programs that sample by it keep
+    /// the same traces.
     pub fn chance(&self) -> u64 {
         self.trace[8..].iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
     }
@@ -115,7 +113,7 @@ impl fmt::Display for Hex<'_> {
     }
 }
 
-/// Small letters only: that is how the header is defined.
+/// Accepts lower-case hexadecimal only, as the header is defined.
 fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
     let digits = text.as_bytes();
     if digits.len() != 2 * N {
@@ -136,7 +134,7 @@ fn digit(character: u8) -> Option<u8> {
     }
 }
 
-/// All zeros stand for no id.
+/// Never all zeros, which means "no id".
 fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     while bytes == [0; N] {
@@ -152,15 +150,15 @@ mod tests {
     const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
     #[test]
-    fn a_traceparent_is_taken_as_it_is_or_not_at_all() {
-        let taken = [
+    fn an_invalid_traceparent_is_refused_whole() {
+        let accepted = [
             (PARENT.to_owned(), PARENT),
             (PARENT.replace("-01", "-00"), "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00"),
-            // What is passed on is of the version that is spoken here.
+            // The header that is passed on always has version 0.
             (PARENT.replace("00-4b", "cc-4b"), PARENT),
             (format!("{}-what-comes-next", PARENT.replace("00-4b", "cc-4b")), PARENT),
         ];
-        for (text, expected) in taken {
+        for (text, expected) in accepted {
             assert_eq!(TraceContext::parse(&text).unwrap().traceparent(), expected, "{text}");
         }
         let refused = [
@@ -189,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_is_kept_only_beside_a_parent_that_is_taken() {
+    fn a_tracestate_is_kept_only_with_a_valid_traceparent() {
         let long = "a=".to_owned() + &"x".repeat(510);
         let cases = [
             (Some(PARENT), Some("a=1,b=2"), Some("a=1,b=2")),
@@ -210,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_trace_is_one_that_can_be_passed_on() {
+    fn a_new_trace_can_be_passed_on() {
         let (one, other) = (TraceContext::generate(), TraceContext::generate());
         assert_ne!(one, other);
         let passed_on = TraceContext::parse(&one.traceparent()).unwrap();
@@ -222,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_is_another_span_of_the_same_trace() {
+    fn a_child_is_a_new_span_of_the_same_trace() {
         let parent = TraceContext::from_headers(Some(PARENT), Some("a=1"));
         let child = parent.child();
         assert_eq!(child.trace_id().to_string(), "4bf92f3577b34da6a3ce929d0e0e4736");

@@ -1,7 +1,7 @@
-//! Where tasks, logs and bindings are kept: the implementations of [`longshore_engine::port::Store`].
+//! The implementations of [`longshore_engine::port::Store`], which stores tasks, logs and bindings.
 //!
-//! [`MemoryStore`] forgets everything when the process ends. [`SqliteStore`] keeps it in one file. Both pass the
-//! suite of `longshore-testkit`, so that the engine cannot tell them apart but by a restart.
+//! [`MemoryStore`] loses everything when the process ends. [`SqliteStore`] writes to one file. Both pass the store suite of
+//! `longshore-testkit`: the engine sees a difference only after a restart.
 
 mod memory;
 mod rules;
@@ -17,7 +17,7 @@ pub fn memory() -> MemoryStore {
     MemoryStore::default()
 }
 
-/// A store in the file at `path`, which is made when it is not there.
+/// A store in the file at `path`, which is created if it does not exist.
 pub fn sqlite(path: &Path, options: impl Into<SqliteOptions>) -> longshore_model::Result<SqliteStore> {
     SqliteStore::open(path, options)
 }

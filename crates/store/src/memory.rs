@@ -2,11 +2,11 @@
 
 mod asks;
 mod files;
-mod kept;
 mod keys;
 mod list;
 mod retain;
 mod sessions;
+mod state;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,37 +22,37 @@ use longshore_model::{
     SessionId, TaskId, Timestamp,
 };
 
-use self::kept::Kept;
+use self::state::State;
 use crate::rules;
 
-/// It is opened once.
+/// The store is opened once.
 const EPOCH: Epoch = Epoch(1);
 
 /// Everything behind one mutex, which is never held across an await.
 ///
-/// It keeps each task folded, so it has no use for the snapshots that it is given. What it gives is in memory anyway,
-/// so that only the limits of a question bound its answer, not bytes.
+/// Each task is kept folded, so the snapshots of appends are not used. Results are in memory anyway, so only the limit of a
+/// query bounds its result, not a number of bytes.
 #[derive(Default)]
 pub struct MemoryStore {
-    kept: Mutex<Kept>,
+    state: Mutex<State>,
 }
 
 impl MemoryStore {
-    /// A store that lets a task that is over go on: to show that simulations would find one.
+    /// A defective store that accepts events after a terminal one: proves that the simulation finds such a defect.
     #[cfg(feature = "simulation")]
     pub fn without_terminal_guard() -> Self {
-        Self { kept: Mutex::new(Kept::without_terminal_guard()) }
+        Self { state: Mutex::new(State::without_terminal_guard()) }
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        // A panic while the lock is held is a defect of this file; what was kept is still the best there is.
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A panic while the lock is held is a defect of this file; the state is still the best there is.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl fmt::Debug for MemoryStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Not the content: a log line must not hold what callers wrote.
+        // Without the content: a log line must not contain what callers wrote.
         f.debug_struct("MemoryStore").finish_non_exhaustive()
     }
 }
@@ -67,15 +67,15 @@ impl Store for MemoryStore {
     }
 
     fn retain(&self, retention: Retention) -> BoxFuture<'_, Result<Retained>> {
-        Box::pin(async move { Ok(self.kept().retain(&retention)) })
+        Box::pin(async move { Ok(self.state().retain(&retention)) })
     }
 
     fn create(&self, create: Create) -> BoxFuture<'_, Result<Created>> {
-        Box::pin(async move { self.kept().create(create) })
+        Box::pin(async move { self.state().create(create) })
     }
 
     fn note_sends(&self, noted: NotedSends) -> BoxFuture<'_, Result<()>> {
-        Box::pin(async move { self.kept().note_sends(noted) })
+        Box::pin(async move { self.state().note_sends(noted) })
     }
 
     fn earlier_send<'a>(
@@ -83,7 +83,7 @@ impl Store for MemoryStore {
         owner: &'a Principal,
         key: &'a IdempotencyKey,
     ) -> BoxFuture<'a, Result<Option<TaskId>>> {
-        Box::pin(async move { Ok(self.kept().task_of_key(owner, key).cloned()) })
+        Box::pin(async move { Ok(self.state().task_of_key(owner, key).cloned()) })
     }
 
     fn session<'a>(
@@ -91,7 +91,7 @@ impl Store for MemoryStore {
         owner: &'a Principal,
         id: &'a SessionId,
     ) -> BoxFuture<'a, Result<Option<Session>>> {
-        Box::pin(async move { Ok(self.kept().session(owner, id)) })
+        Box::pin(async move { Ok(self.state().session(owner, id)) })
     }
 
     fn owner_of<'a>(
@@ -99,7 +99,7 @@ impl Store for MemoryStore {
         _caller: Option<&'a Principal>,
         id: &'a SessionId,
     ) -> BoxFuture<'a, Result<Option<Owned>>> {
-        Box::pin(async move { Ok(self.kept().sessions.get(id).cloned()) })
+        Box::pin(async move { Ok(self.state().sessions.get(id).cloned()) })
     }
 
     fn owners<'a>(
@@ -109,12 +109,12 @@ impl Store for MemoryStore {
     ) -> BoxFuture<'a, Result<BTreeMap<SessionId, Principal>>> {
         Box::pin(async move {
             rules::check_owners(&ids)?;
-            Ok(self.kept().sessions.owners(ids))
+            Ok(self.state().sessions.owners(ids))
         })
     }
 
     fn claim(&self, claim: Claim) -> BoxFuture<'_, Result<Claimed>> {
-        Box::pin(async move { Ok(self.kept().claim(&claim)) })
+        Box::pin(async move { Ok(self.state().claim(&claim)) })
     }
 
     fn contexts_of<'a>(
@@ -122,7 +122,7 @@ impl Store for MemoryStore {
         owner: &'a Principal,
         id: &'a SessionId,
     ) -> BoxFuture<'a, Result<Vec<ContextId>>> {
-        Box::pin(async move { Ok(self.kept().sessions.contexts_of(owner, id)) })
+        Box::pin(async move { Ok(self.state().sessions.contexts_of(owner, id)) })
     }
 
     fn turn_of<'a>(
@@ -130,15 +130,15 @@ impl Store for MemoryStore {
         session: &'a SessionId,
         prompt: &'a PromptId,
     ) -> BoxFuture<'a, Result<Option<TaskId>>> {
-        Box::pin(async move { Ok(self.kept().turn_of(session, prompt)) })
+        Box::pin(async move { Ok(self.state().turn_of(session, prompt)) })
     }
 
     fn recent_sessions(&self, since: Timestamp, limit: usize) -> BoxFuture<'_, Result<Vec<Session>>> {
-        Box::pin(async move { Ok(self.kept().sessions.used_since(since, limit)) })
+        Box::pin(async move { Ok(self.state().sessions.used_since(since, limit)) })
     }
 
     fn append(&self, append: Append) -> BoxFuture<'_, Result<Appended>> {
-        Box::pin(async move { self.kept().append(append) })
+        Box::pin(async move { self.state().append(append) })
     }
 
     fn read<'a>(
@@ -148,7 +148,7 @@ impl Store for MemoryStore {
         after: Seq,
         limit: usize,
     ) -> BoxFuture<'a, Result<Vec<Entry>>> {
-        Box::pin(async move { self.kept().read(task, after, limit) })
+        Box::pin(async move { self.state().read(task, after, limit) })
     }
 
     fn get<'a>(
@@ -156,19 +156,19 @@ impl Store for MemoryStore {
         owner: &'a Principal,
         task: &'a TaskId,
     ) -> BoxFuture<'a, Result<Option<StoredTask>>> {
-        Box::pin(async move { Ok(self.kept().get(owner, task)) })
+        Box::pin(async move { Ok(self.state().get(owner, task)) })
     }
 
     fn head<'a>(&'a self, owner: &'a Principal, task: &'a TaskId) -> BoxFuture<'a, Result<Option<Head>>> {
-        Box::pin(async move { Ok(self.kept().head(owner, task)) })
+        Box::pin(async move { Ok(self.state().head(owner, task)) })
     }
 
     fn list(&self, query: ListQuery) -> BoxFuture<'_, Result<TaskPage>> {
-        Box::pin(async move { Ok(self.kept().list(&query)) })
+        Box::pin(async move { Ok(self.state().list(&query)) })
     }
 
     fn children<'a>(&'a self, root: &'a TaskId) -> BoxFuture<'a, Result<Vec<StoredTask>>> {
-        Box::pin(async move { Ok(self.kept().children(root)) })
+        Box::pin(async move { Ok(self.state().children(root)) })
     }
 
     fn place<'a>(
@@ -176,11 +176,11 @@ impl Store for MemoryStore {
         owner: &'a Principal,
         context: &'a ContextId,
     ) -> BoxFuture<'a, Result<ContextPlace>> {
-        Box::pin(async move { Ok(self.kept().place(owner, context)) })
+        Box::pin(async move { Ok(self.state().place(owner, context)) })
     }
 
     fn bind(&self, binding: Binding) -> BoxFuture<'_, Result<Bound>> {
-        Box::pin(async move { self.kept().bind(binding) })
+        Box::pin(async move { self.state().bind(binding) })
     }
 
     fn interrupt<'a>(
@@ -188,7 +188,7 @@ impl Store for MemoryStore {
         _caller: &'a Principal,
         request: &'a RequestId,
     ) -> BoxFuture<'a, Result<Option<Interrupt>>> {
-        Box::pin(async move { Ok(self.kept().asks.get(request).cloned()) })
+        Box::pin(async move { Ok(self.state().asks.get(request).cloned()) })
     }
 
     fn open_interrupts<'a>(
@@ -196,28 +196,28 @@ impl Store for MemoryStore {
         owner: &'a Principal,
         kind: AskKind,
     ) -> BoxFuture<'a, Result<Vec<Interrupt>>> {
-        Box::pin(async move { Ok(self.kept().asks.open_of_owner(owner, kind)) })
+        Box::pin(async move { Ok(self.state().asks.open_of_owner(owner, kind)) })
     }
 
     fn unfinished(&self) -> BoxFuture<'_, Result<Vec<StoredTask>>> {
-        Box::pin(async move { Ok(self.kept().unfinished()) })
+        Box::pin(async move { Ok(self.state().unfinished()) })
     }
 
     fn ended_turns(&self, since: Timestamp) -> BoxFuture<'_, Result<Vec<EndedTurn>>> {
-        Box::pin(async move { Ok(self.kept().ended_turns(since)) })
+        Box::pin(async move { Ok(self.state().ended_turns(since)) })
     }
 
-    /// There is none: what it keeps cannot be damaged.
+    /// Tasks in memory are never damaged.
     fn end_damaged(&self, _: Timestamp, _: EndTask) -> BoxFuture<'_, Result<Vec<TaskId>>> {
         Box::pin(async { Ok(Vec::new()) })
     }
 
     fn put_file(&self, file: NewFile) -> BoxFuture<'_, Result<()>> {
-        Box::pin(async move { self.kept().put_file(file) })
+        Box::pin(async move { self.state().put_file(file) })
     }
 
     fn file<'a>(&'a self, owner: &'a Principal, id: &'a FileId) -> BoxFuture<'a, Result<Option<FileFacts>>> {
-        Box::pin(async move { Ok(self.kept().files.facts(owner, id)) })
+        Box::pin(async move { Ok(self.state().files.facts(owner, id)) })
     }
 
     fn read_file<'a>(
@@ -228,8 +228,8 @@ impl Store for MemoryStore {
         length: usize,
     ) -> BoxFuture<'a, Result<Option<Vec<u8>>>> {
         Box::pin(async move {
-            // Copied after the lock is gone.
-            let content = self.kept().files.content(id);
+            // Copied after the lock is released.
+            let content = self.state().files.content(id);
             Ok(content.map(|bytes| files::range(&bytes, offset, length)))
         })
     }

@@ -1,14 +1,14 @@
 //! A store in one file, for one gateway.
 
-/// The number of a task's newest event: the log tells, in one step. One that lost its last events to damage does not end
-/// before the newest status that the task's row knows of.
+/// The sequence number of a task's newest event, found in the log in one step. If damage took the last events, the head is not
+/// before the newest status that the task's row records.
 macro_rules! head {
     () => {
         "max(tasks.summary_seq, coalesce((SELECT max(seq) FROM events WHERE task = tasks.ordinal), 0))"
     };
 }
 
-/// Under which number a task's newest event was written.
+/// The epoch of a task's newest event.
 macro_rules! head_epoch {
     () => {
         "coalesce((SELECT epoch FROM events WHERE task = tasks.ordinal ORDER BY seq DESC LIMIT 1), 0)"
@@ -24,19 +24,19 @@ mod epoch;
 mod fault;
 mod files;
 mod list;
-mod pen;
 mod queue;
 mod read;
+mod read_only_switch;
 mod reader;
 mod record;
 mod retain;
-mod rows;
+mod row_cache;
 mod salvage;
 mod schema;
-mod switch;
 mod turns;
 mod worker;
 mod write;
+mod write_connection;
 mod writer;
 
 use std::collections::BTreeMap;
@@ -57,26 +57,27 @@ use longshore_model::{
 };
 
 pub use self::backup::{Backup, backup};
-use self::checkpoint::{Checkpoints, Lengths};
-use self::pen::Pen;
+use self::checkpoint::{Checkpoints, Thresholds};
+use self::epoch::EpochClaim;
 use self::queue::Owner;
 use self::reader::Reader;
 use self::record::{Batch, NewTask};
+use self::write_connection::WriteConnection;
 use self::writer::Writer;
 use crate::rules;
 
-/// What a write survives once its future has returned.
+/// The failures that a write survives once its future has returned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Durability {
-    /// The end of the process, however it ends. A loss of power may take the last moments.
+    /// Any end of the process. A loss of power may take the last writes.
     #[default]
     Process,
-    /// A loss of power too. Each commit waits for the disk.
+    /// Also a loss of power. Each commit waits for the disk.
     Power,
 }
 
 impl Durability {
-    /// SQLite's word for it.
+    /// The value of SQLite's `synchronous` pragma.
     fn synchronous(self) -> &'static str {
         match self {
             Self::Process => "NORMAL",
@@ -85,11 +86,9 @@ impl Durability {
     }
 }
 
-/// How a store in a file is to be kept.
 #[derive(Clone, Debug, Default)]
 pub struct SqliteOptions {
     pub durability: Durability,
-    /// Where the store counts what it does.
     pub metrics: Arc<Metrics>,
 }
 
@@ -99,22 +98,22 @@ impl From<Durability> for SqliteOptions {
     }
 }
 
-/// A store in one SQLite file: one thread writes, or whoever appends if that is quick; three read; one brings what was written to
-/// its place.
+/// A store in one SQLite file. One thread writes, except for small appends, which the calling thread writes itself; three
+/// threads read; one thread does the checkpoints.
 ///
-/// The threads take what waits for them in turn from those whose it is, so that nobody waits for all that another asks.
+/// Each thread serves the owners in turn, so that no owner waits for all requests of another.
 ///
-/// A page of a list holds fewer tasks than its limit when they are large: it ends behind the task with which it has
-/// read 4 MiB, and its `next` says where to go on.
+/// A list page of large tasks has fewer tasks than its limit: the page ends after the task with which it has read 4 MiB, and
+/// its `next` is the cursor of the following page.
 ///
-/// Dropping it waits until everything that was asked for is written.
+/// Dropping the store waits until all requested writes are done.
 pub struct SqliteStore {
-    // Dropped in this order: whoever closes the file last cleans up, and only the writer can.
-    /// For answers whose size the question bounds: they do not wait for the others.
+    // Dropped in this order: the last connection to close the file cleans up, and only the writer can.
+    /// For reads of bounded size: they do not wait for larger ones.
     quick: Reader,
-    /// For one whole task, for all that are taken up at the start, and for pieces of files.
+    /// For whole tasks, for the tasks that are resumed at startup, and for parts of files.
     whole: Reader,
-    /// For lists: nobody who wants one task waits for somebody's hundred.
+    /// For lists: a caller who wants one task does not wait for another caller's hundred.
     lists: Reader,
     writer: Writer,
     epoch: Epoch,
@@ -122,19 +121,19 @@ pub struct SqliteStore {
 }
 
 impl SqliteStore {
-    /// Opens the file, or makes it, readable by its owner only. Blocks for a moment: meant for the start.
+    /// Opens the file, or creates it readable by its owner only. Blocks for a moment: meant for startup.
     ///
-    /// It does not keep a second gateway from the same file; the binary locks the data directory for that.
+    /// Does not prevent a second gateway from using the same file; the binary locks the data directory for that.
     pub fn open(path: &Path, options: impl Into<SqliteOptions>) -> Result<Self> {
         let SqliteOptions { durability, metrics } = options.into();
         let mut db = schema::open_writer(path, durability)?;
-        let claim = epoch::Claim::new(&db, durability)?;
+        let claim = EpochClaim::new(&db, durability)?;
         let epoch = claim.epoch;
         let checkpointer = schema::open_checkpointer(path, durability)?;
         let file = Arc::new(schema::open_file(path)?);
-        let checkpoints = Checkpoints::start(&mut db, checkpointer, file.clone(), Lengths::default())?;
-        let pen = Pen::new(db, file, claim, checkpoints, (durability, metrics.clone()));
-        let writer = Writer::start(pen, metrics.clone())?;
+        let checkpoints = Checkpoints::start(&mut db, checkpointer, file.clone(), Thresholds::default())?;
+        let connection = WriteConnection::new(db, file, claim, checkpoints, (durability, metrics.clone()));
+        let writer = Writer::start(connection, metrics.clone())?;
         let reader = |name| Reader::start(name, schema::open_reader(path)?, metrics.clone());
         let quick = reader(StoreThread::Quick)?;
         let whole = reader(StoreThread::Whole)?;
@@ -142,10 +141,10 @@ impl SqliteStore {
         Ok(Self { quick, whole, lists, writer, epoch, metrics })
     }
 
-    /// From now on SQLite refuses what is to be written, as it does for a file that is read-only; or no longer.
+    /// Makes SQLite refuse writes, as for a read-only file, or accept them again.
     #[cfg(feature = "simulation")]
     pub fn turn_read_only(&self, is_read_only: bool) {
-        self.writer.switch.turn(is_read_only);
+        self.writer.switch.set(is_read_only);
     }
 }
 
@@ -163,12 +162,12 @@ impl Store for SqliteStore {
     fn create(&self, create: Create) -> BoxFuture<'_, Result<Created>> {
         Box::pin(async move {
             let new = NewTask::prepare(create, self.epoch)?;
-            self.writer.run(Owner::Of(new.owner.clone()), move |db| write::create(db, &new)).await
+            self.writer.run(Owner::Principal(new.owner.clone()), move |db| write::create(db, &new)).await
         })
     }
 
     fn note_sends(&self, noted: NotedSends) -> BoxFuture<'_, Result<()>> {
-        Box::pin(self.writer.run(Owner::Of(noted.owner.clone()), move |db| write::note_sends(db, &noted)))
+        Box::pin(self.writer.run(Owner::Principal(noted.owner.clone()), move |db| write::note_sends(db, &noted)))
     }
 
     fn earlier_send<'a>(
@@ -177,7 +176,7 @@ impl Store for SqliteStore {
         key: &'a IdempotencyKey,
     ) -> BoxFuture<'a, Result<Option<TaskId>>> {
         let (owner, key) = (owner.clone(), key.clone());
-        Box::pin(self.quick.run(Owner::Of(owner.clone()), move |db| {
+        Box::pin(self.quick.run(Owner::Principal(owner.clone()), move |db| {
             Ok(match write::earlier_send(db, &owner, &key)? {
                 Some(Created::Existing { task, .. }) => Some(task),
                 _ => None,
@@ -191,7 +190,7 @@ impl Store for SqliteStore {
         id: &'a SessionId,
     ) -> BoxFuture<'a, Result<Option<Session>>> {
         let (owner, id) = (owner.clone(), id.clone());
-        Box::pin(self.quick.run(Owner::Of(owner.clone()), move |db| contexts::session_of(db, &owner, &id)))
+        Box::pin(self.quick.run(Owner::Principal(owner.clone()), move |db| contexts::session_of(db, &owner, &id)))
     }
 
     fn owner_of<'a>(
@@ -199,8 +198,8 @@ impl Store for SqliteStore {
         caller: Option<&'a Principal>,
         id: &'a SessionId,
     ) -> BoxFuture<'a, Result<Option<Owned>>> {
-        let (caller, id) = (caller.cloned().map_or(Owner::Gateway, Owner::Of), id.clone());
-        Box::pin(self.quick.run(caller, move |db| contexts::known(db, &id)))
+        let (caller, id) = (caller.cloned().map_or(Owner::Gateway, Owner::Principal), id.clone());
+        Box::pin(self.quick.run(caller, move |db| contexts::find_session(db, &id)))
     }
 
     fn owners<'a>(
@@ -210,12 +209,12 @@ impl Store for SqliteStore {
     ) -> BoxFuture<'a, Result<BTreeMap<SessionId, Principal>>> {
         Box::pin(async move {
             rules::check_owners(&ids)?;
-            self.lists.run(Owner::Of(caller.clone()), move |db| contexts::owners(db, ids)).await
+            self.lists.run(Owner::Principal(caller.clone()), move |db| contexts::owners(db, ids)).await
         })
     }
 
     fn claim(&self, claim: Claim) -> BoxFuture<'_, Result<Claimed>> {
-        Box::pin(self.writer.run(Owner::Of(claim.owner.clone()), move |db| contexts::claim(db, &claim)))
+        Box::pin(self.writer.run(Owner::Principal(claim.owner.clone()), move |db| contexts::claim(db, &claim)))
     }
 
     fn contexts_of<'a>(
@@ -224,7 +223,7 @@ impl Store for SqliteStore {
         id: &'a SessionId,
     ) -> BoxFuture<'a, Result<Vec<ContextId>>> {
         let (owner, id) = (owner.clone(), id.clone());
-        Box::pin(self.quick.run(Owner::Of(owner.clone()), move |db| contexts::bound_to(db, &owner, &id)))
+        Box::pin(self.quick.run(Owner::Principal(owner.clone()), move |db| contexts::contexts_of_session(db, &owner, &id)))
     }
 
     fn turn_of<'a>(
@@ -240,13 +239,13 @@ impl Store for SqliteStore {
     }
 
     fn recent_sessions(&self, since: Timestamp, limit: usize) -> BoxFuture<'_, Result<Vec<Session>>> {
-        Box::pin(self.lists.run(Owner::Gateway, move |db| contexts::used_since(db, since, limit)))
+        Box::pin(self.lists.run(Owner::Gateway, move |db| contexts::sessions_used_since(db, since, limit)))
     }
 
     fn append(&self, append: Append) -> BoxFuture<'_, Result<Appended>> {
         Box::pin(async move {
             let _took = self.metrics.store_append.time();
-            let owner = Owner::Of(append.owner.clone());
+            let owner = Owner::Principal(append.owner.clone());
             let batch = Batch::prepare(append, self.epoch)?;
             self.writer.append(owner, batch).await
         })
@@ -260,7 +259,7 @@ impl Store for SqliteStore {
         limit: usize,
     ) -> BoxFuture<'a, Result<Vec<Entry>>> {
         let task = task.clone();
-        Box::pin(self.quick.run(Owner::Of(caller.clone()), move |db| read::events(db, &task, after, limit)))
+        Box::pin(self.quick.run(Owner::Principal(caller.clone()), move |db| read::events(db, &task, after, limit)))
     }
 
     fn get<'a>(
@@ -269,16 +268,16 @@ impl Store for SqliteStore {
         task: &'a TaskId,
     ) -> BoxFuture<'a, Result<Option<StoredTask>>> {
         let (owner, task) = (owner.clone(), task.clone());
-        Box::pin(self.whole.run(Owner::Of(owner.clone()), move |db| read::get(db, &owner, &task)))
+        Box::pin(self.whole.run(Owner::Principal(owner.clone()), move |db| read::get(db, &owner, &task)))
     }
 
     fn head<'a>(&'a self, owner: &'a Principal, task: &'a TaskId) -> BoxFuture<'a, Result<Option<Head>>> {
         let (owner, task) = (owner.clone(), task.clone());
-        Box::pin(self.quick.run(Owner::Of(owner.clone()), move |db| read::head(db, &owner, &task)))
+        Box::pin(self.quick.run(Owner::Principal(owner.clone()), move |db| read::head(db, &owner, &task)))
     }
 
     fn list(&self, query: ListQuery) -> BoxFuture<'_, Result<TaskPage>> {
-        Box::pin(self.lists.run(Owner::Of(query.owner.clone()), move |db| list::list(db, &query)))
+        Box::pin(self.lists.run(Owner::Principal(query.owner.clone()), move |db| list::list(db, &query)))
     }
 
     fn children<'a>(&'a self, root: &'a TaskId) -> BoxFuture<'a, Result<Vec<StoredTask>>> {
@@ -292,11 +291,11 @@ impl Store for SqliteStore {
         context: &'a ContextId,
     ) -> BoxFuture<'a, Result<ContextPlace>> {
         let (owner, context) = (owner.clone(), context.clone());
-        Box::pin(self.quick.run(Owner::Of(owner.clone()), move |db| contexts::place(db, &owner, &context)))
+        Box::pin(self.quick.run(Owner::Principal(owner.clone()), move |db| contexts::place(db, &owner, &context)))
     }
 
     fn bind(&self, binding: Binding) -> BoxFuture<'_, Result<Bound>> {
-        Box::pin(self.writer.run(Owner::Of(binding.owner.clone()), move |db| contexts::bind(db, &binding)))
+        Box::pin(self.writer.run(Owner::Principal(binding.owner.clone()), move |db| contexts::bind(db, &binding)))
     }
 
     fn interrupt<'a>(
@@ -305,7 +304,7 @@ impl Store for SqliteStore {
         request: &'a RequestId,
     ) -> BoxFuture<'a, Result<Option<Interrupt>>> {
         let request = request.clone();
-        Box::pin(self.quick.run(Owner::Of(caller.clone()), move |db| asks::find(db, &request)))
+        Box::pin(self.quick.run(Owner::Principal(caller.clone()), move |db| asks::find(db, &request)))
     }
 
     fn open_interrupts<'a>(
@@ -314,7 +313,7 @@ impl Store for SqliteStore {
         kind: AskKind,
     ) -> BoxFuture<'a, Result<Vec<Interrupt>>> {
         let owner = owner.clone();
-        Box::pin(self.lists.run(Owner::Of(owner.clone()), move |db| asks::open_of_owner(db, &owner, kind)))
+        Box::pin(self.lists.run(Owner::Principal(owner.clone()), move |db| asks::open_of_owner(db, &owner, kind)))
     }
 
     fn unfinished(&self) -> BoxFuture<'_, Result<Vec<StoredTask>>> {
@@ -335,7 +334,7 @@ impl Store for SqliteStore {
 
     fn file<'a>(&'a self, owner: &'a Principal, id: &'a FileId) -> BoxFuture<'a, Result<Option<FileFacts>>> {
         let (owner, id) = (owner.clone(), id.clone());
-        Box::pin(self.quick.run(Owner::Of(owner.clone()), move |db| files::facts(db, &owner, &id)))
+        Box::pin(self.quick.run(Owner::Principal(owner.clone()), move |db| files::facts(db, &owner, &id)))
     }
 
     fn read_file<'a>(
@@ -346,23 +345,23 @@ impl Store for SqliteStore {
         length: usize,
     ) -> BoxFuture<'a, Result<Option<Vec<u8>>>> {
         let id = id.clone();
-        Box::pin(self.whole.run(Owner::Of(caller.clone()), move |db| files::read(db, &id, offset, length)))
+        Box::pin(self.whole.run(Owner::Principal(caller.clone()), move |db| files::read(db, &id, offset, length)))
     }
 
     fn retain(&self, retention: Retention) -> BoxFuture<'_, Result<Retained>> {
         Box::pin(retain::retain(&self.lists, &self.writer, retention))
     }
 
-    /// The writer is asked to write: a full disk or a file that is read-only can be read as well as ever.
+    /// Writes as well as reads: a full disk and a read-only file can still be read.
     fn check(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
-            self.quick.run(Owner::Health, read::anything).await?;
+            self.quick.run(Owner::Health, read::check_readable).await?;
             self.writer.run(Owner::Health, |db| write::probe(db)).await
         })
     }
 }
 
-/// SQLite's integers have a sign. A number beyond them is no event's, and nothing comes after it.
+/// SQLite's integers are signed. No event has a larger sequence number, and none comes after it.
 fn to_sql(seq: Seq) -> i64 {
     i64::try_from(seq.0).unwrap_or(i64::MAX)
 }

@@ -1,4 +1,4 @@
-//! Both stores against the suite that every store must pass.
+//! Runs the suite that every store must pass against both stores.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ impl Fixture for Memory {
     }
 
     fn reopen(&self, store: Arc<dyn Store>) -> Arc<dyn Store> {
-        // It does not outlive the process, so the only restart that it survives is none.
+        // The memory store does not outlive the process, so a reopening must keep the same store.
         store
     }
 }
@@ -71,7 +71,7 @@ macro_rules! each_check {
 longshore_testkit::for_each_store_check!(each_check);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_store_that_survives_a_loss_of_power_keeps_everything_too() {
+async fn a_store_with_power_durability_keeps_everything_too() {
     store_suite::run("everything_is_there_after_a_restart", &Sqlite::new(Durability::Power)).await;
 }
 
@@ -80,7 +80,7 @@ fn block_on(future: impl Future<Output = ()>) {
 }
 
 proptest! {
-    // Each case opens two databases, and asks each of them everything after every batch.
+    // Each case opens two databases, and compares all queries on both after every batch.
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]

@@ -1,4 +1,4 @@
-//! Turns that somebody else began in a session of ours.
+//! External turns: turns that another client of OpenCode started in a session of the gateway.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -16,15 +16,15 @@ use tokio::sync::mpsc;
 use crate::asks::{once, request};
 use crate::harness::{Harness, alice, message, read_all, reason_of, start_controlled, text_of};
 
-/// Tells the engine what stirs, and nothing else.
+/// A control port that reports external turns, and nothing else.
 #[derive(Debug)]
-pub(crate) struct Stranger {
+pub(crate) struct OtherClient {
     external_turns: mpsc::Sender<ExternalTurn>,
     taken_by: Mutex<Option<mpsc::Receiver<ExternalTurn>>>,
     watched: Mutex<Vec<Session>>,
 }
 
-impl Stranger {
+impl OtherClient {
     fn new() -> Arc<Self> {
         let (external_turns, taken_by) = mpsc::channel(16);
         let (taken_by, watched) = (Mutex::new(Some(taken_by)), Mutex::default());
@@ -35,7 +35,7 @@ impl Stranger {
         self.watched.lock().expect("the lock").clone()
     }
 
-    /// Somebody types into a session.
+    /// Another client types into a session.
     pub(crate) async fn types(&self, session: &Session, prompt: &str, text: &str) {
         let external_turn = ExternalTurn {
             session: session.clone(),
@@ -43,11 +43,11 @@ impl Stranger {
             content: vec![Part::text(text)],
             at: Timestamp(1),
         };
-        self.external_turns.send(external_turn).await.expect("somebody listens");
+        self.external_turns.send(external_turn).await.expect("the engine listens");
     }
 }
 
-impl Hears for Stranger {
+impl Hears for OtherClient {
     fn watch(&self, sessions: Vec<Session>) {
         self.watched.lock().expect("the lock").extend(sessions);
     }
@@ -57,19 +57,19 @@ impl Hears for Stranger {
     }
 }
 
-pub(crate) async fn start_on(store: Arc<dyn Store>, config: EngineConfig) -> (Harness, Arc<Stranger>) {
-    let stranger = Stranger::new();
-    let control = Arc::new(Hearing(Arc::clone(&stranger)));
+pub(crate) async fn start_on(store: Arc<dyn Store>, config: EngineConfig) -> (Harness, Arc<OtherClient>) {
+    let other_client = OtherClient::new();
+    let control = Arc::new(Hearing(Arc::clone(&other_client)));
     let h = start_controlled(store, config, Duration::ZERO, Some(control));
     h.engine.recover().await.expect("a start");
-    (h, stranger)
+    (h, other_client)
 }
 
-pub(crate) async fn start() -> (Harness, Arc<Stranger>) {
+pub(crate) async fn start() -> (Harness, Arc<OtherClient>) {
     start_on(Arc::new(longshore_store::memory()), EngineConfig::default()).await
 }
 
-/// A context of alice's, and its session, in which nothing runs.
+/// A context of alice's and its idle session.
 pub(crate) async fn session(h: &mut Harness) -> Session {
     let sent = h.send("c", "m1").await;
     let turn = h.turn().await;
@@ -98,10 +98,10 @@ async fn tasks(h: &Harness) -> Vec<Task> {
 }
 
 #[tokio::test]
-async fn what_somebody_else_types_is_a_task_with_its_stream_and_its_ask() {
-    let (mut h, stranger) = start().await;
+async fn an_external_turn_becomes_a_task_with_its_stream_and_its_ask() {
+    let (mut h, other_client) = start().await;
     let session = session(&mut h).await;
-    stranger.types(&session, "msg_theirs", "typed elsewhere").await;
+    other_client.types(&session, "msg_theirs", "typed elsewhere").await;
     let turn = h.turn().await;
     assert_eq!(turn.request.prompt.as_str(), "msg_theirs");
     assert_eq!(turn.request.session, session);
@@ -128,18 +128,18 @@ async fn what_somebody_else_types_is_a_task_with_its_stream_and_its_ask() {
 }
 
 #[tokio::test]
-async fn a_turn_is_a_task_once_and_neither_ours_nor_nobodys_is_one() {
-    let (mut h, stranger) = start().await;
+async fn a_turn_is_adopted_once_and_only_if_external_in_an_owned_session() {
+    let (mut h, other_client) = start().await;
     let session = session(&mut h).await;
     let sent = h.send("c", "m2").await;
     let ours = h.turn().await;
-    stranger.types(&session, ours.request.prompt.as_str(), "it is ours").await;
-    let nobodys = Session { id: SessionId::parse("ses_nobodys").unwrap(), ..session.clone() };
-    stranger.types(&nobodys, "msg_nobodys", "in nobody's session").await;
+    other_client.types(&session, ours.request.prompt.as_str(), "it is ours").await;
+    let unowned = Session { id: SessionId::parse("ses_unowned").unwrap(), ..session.clone() };
+    other_client.types(&unowned, "msg_unowned", "in an unowned session").await;
     for _ in 0..2 {
-        stranger.types(&session, "msg_theirs", "typed elsewhere").await;
+        other_client.types(&session, "msg_theirs", "typed elsewhere").await;
     }
-    stranger.types(&session, "msg_last", "and more").await;
+    other_client.types(&session, "msg_last", "and more").await;
     let first = h.turn().await;
     let second = h.turn().await;
     assert_eq!([first.request.prompt.as_str(), second.request.prompt.as_str()], ["msg_theirs", "msg_last"]);
@@ -148,24 +148,24 @@ async fn a_turn_is_a_task_once_and_neither_ours_nor_nobodys_is_one() {
         turn.complete().await;
         h.reaches(&task, TaskState::Completed).await;
     }
-    // Also when it is over.
-    stranger.types(&session, "msg_theirs", "typed elsewhere").await;
-    stranger.types(&session, "msg_fence", "fence").await;
+    // Also after its end.
+    other_client.types(&session, "msg_theirs", "typed elsewhere").await;
+    other_client.types(&session, "msg_fence", "fence").await;
     assert_eq!(h.turn().await.request.prompt.as_str(), "msg_fence");
     h.reaches(&sent.task, TaskState::Completed).await;
     assert_eq!(tasks(&h).await.len(), 5);
 }
 
 #[tokio::test]
-async fn a_cancel_stops_it_and_nothing_else_does() {
-    let (mut h, stranger) = start().await;
+async fn only_a_cancel_stops_an_adopted_turn() {
+    let (mut h, other_client) = start().await;
     let session = session(&mut h).await;
-    stranger.types(&session, "msg_theirs_1", "one").await;
+    other_client.types(&session, "msg_theirs_1", "one").await;
     let turn = h.turn().await;
     let failed = Failure::new("the model melted");
     turn.report(AgentEvent::Ended(Outcome::Failed(failed))).await;
     h.reaches(&turn.request.task, TaskState::Failed).await;
-    stranger.types(&session, "msg_theirs_2", "two").await;
+    other_client.types(&session, "msg_theirs_2", "two").await;
     let turn = h.turn().await;
     turn.catch_up().await;
     turn.say("a", "x").await;
@@ -176,7 +176,7 @@ async fn a_cancel_stops_it_and_nothing_else_does() {
     let seen = h.agent.log();
     assert_eq!(seen.aborted.iter().chain(seen.stopped.iter().flatten().map(|turn| &turn.session)).count(), 1);
 
-    // What was canceled is seen to after a restart, and what failed is left alone.
+    // After a restart the canceled turn is stopped, and the failed one is left alone.
     let (h, _stranger) = start_on(h.store, EngineConfig::default()).await;
     while h.agent.log().stopped.is_empty() {
         tokio::task::yield_now().await;
@@ -188,31 +188,31 @@ async fn a_cancel_stops_it_and_nothing_else_does() {
 }
 
 #[tokio::test]
-async fn a_restart_takes_it_up_and_never_prompts_it() {
-    let (mut h, stranger) = start().await;
+async fn a_restart_resumes_an_adopted_turn_and_never_prompts_it() {
+    let (mut h, other_client) = start().await;
     let session = session(&mut h).await;
-    stranger.types(&session, "msg_theirs", "typed elsewhere").await;
+    other_client.types(&session, "msg_theirs", "typed elsewhere").await;
     let task = h.turn().await.request.task;
     let store = h.stop().await;
 
-    let (mut h, stranger) = start_on(store, EngineConfig::default()).await;
-    assert_eq!(stranger.watched(), std::slice::from_ref(&session));
+    let (mut h, other_client) = start_on(store, EngineConfig::default()).await;
+    assert_eq!(other_client.watched(), std::slice::from_ref(&session));
     let turn = h.turn().await;
     assert_eq!((&turn.request.task, turn.request.prompt.as_str()), (&task, "msg_theirs"));
     assert!(turn.request.resume.is_some() && turn.request.is_adopted);
-    // The agent tells of it once more.
-    stranger.types(&session, "msg_theirs", "typed elsewhere").await;
-    stranger.types(&session, "msg_fence", "fence").await;
+    // The agent reports the turn once more.
+    other_client.types(&session, "msg_theirs", "typed elsewhere").await;
+    other_client.types(&session, "msg_fence", "fence").await;
     assert_eq!(h.turn().await.request.prompt.as_str(), "msg_fence");
     turn.complete().await;
     h.reaches(&task, TaskState::Completed).await;
 }
 
 #[tokio::test]
-async fn messages_of_ours_wait_until_it_is_over() {
-    let (mut h, stranger) = start().await;
+async fn messages_wait_until_an_external_turn_is_over() {
+    let (mut h, other_client) = start().await;
     let session = session(&mut h).await;
-    stranger.types(&session, "msg_theirs", "typed elsewhere").await;
+    other_client.types(&session, "msg_theirs", "typed elsewhere").await;
     let theirs = h.turn().await;
     let sent = h.send("c", "m2").await;
     let named = {
@@ -220,9 +220,9 @@ async fn messages_of_ours_wait_until_it_is_over() {
         command.wishes.session = Some(session.id.clone());
         h.engine.send(&alice(), command).await.unwrap()
     };
-    stranger.types(&session, "msg_next", "typed in mid-turn").await;
+    other_client.types(&session, "msg_next", "typed in mid-turn").await;
     let next = h.turn().await;
-    assert_eq!(next.request.prompt.as_str(), "msg_next", "nobody else was prompted before");
+    assert_eq!(next.request.prompt.as_str(), "msg_next", "no other prompt came before");
     for task in [&sent.task, &named.task] {
         assert_eq!(h.task(task).await.status.state, TaskState::Submitted);
     }
@@ -241,10 +241,10 @@ fn busy() -> Error {
     Error::new(ErrorKind::SessionBusy, "The session is busy.")
 }
 
-/// The agent was at it before anybody had told.
+/// The agent was working on the turn before it was reported.
 #[tokio::test(start_paused = true)]
-async fn a_message_that_finds_it_running_waits_behind_it() {
-    let (mut h, stranger) = start().await;
+async fn a_message_that_finds_an_external_turn_running_waits_behind_it() {
+    let (mut h, other_client) = start().await;
     let session = session(&mut h).await;
     h.agent.make_busy(&session.id);
     h.agent.refuse_next(busy());
@@ -252,7 +252,7 @@ async fn a_message_that_finds_it_running_waits_behind_it() {
     h.reaches(&sent.task, TaskState::Working).await;
     let waiting = h.reaches(&sent.task, TaskState::Submitted).await;
     assert!(reason_of(&waiting).starts_with("Somebody else works"), "{}", reason_of(&waiting));
-    stranger.types(&session, "msg_theirs", "typed elsewhere").await;
+    other_client.types(&session, "msg_theirs", "typed elsewhere").await;
     let theirs = h.turn().await;
     assert_eq!(theirs.request.prompt.as_str(), "msg_theirs");
     theirs.catch_up().await;
@@ -281,11 +281,11 @@ async fn work_that_never_becomes_a_task_is_waited_for_within_a_bound() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_may_take_as_long_as_it_likes() {
+async fn an_adopted_turn_has_no_time_limit() {
     let config = EngineConfig { turn_timeout: Some(Duration::from_secs(10)), ..EngineConfig::default() };
-    let (mut h, stranger) = start_on(Arc::new(longshore_store::memory()), config).await;
+    let (mut h, other_client) = start_on(Arc::new(longshore_store::memory()), config).await;
     let session = session(&mut h).await;
-    stranger.types(&session, "msg_theirs", "typed elsewhere").await;
+    other_client.types(&session, "msg_theirs", "typed elsewhere").await;
     let turn = h.turn().await;
     turn.catch_up().await;
     tokio::time::sleep(Duration::from_hours(2)).await;
@@ -296,12 +296,12 @@ async fn it_may_take_as_long_as_it_likes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_that_was_said_not_to_be_made_has_an_owner_all_the_same() {
+async fn a_task_whose_create_reported_a_failure_still_has_an_owner() {
     let store = FaultyStore::over(longshore_store::memory());
-    let (mut h, stranger) = start_on(Arc::clone(&store) as Arc<dyn Store>, EngineConfig::default()).await;
+    let (mut h, other_client) = start_on(Arc::clone(&store) as Arc<dyn Store>, EngineConfig::default()).await;
     let session = session(&mut h).await;
     store.deny_next_creates(1);
-    stranger.types(&session, "msg_theirs", "typed elsewhere").await;
+    other_client.types(&session, "msg_theirs", "typed elsewhere").await;
     let turn = h.turn().await;
     let task = turn.request.task.clone();
     turn.complete().await;

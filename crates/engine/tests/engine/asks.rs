@@ -1,4 +1,4 @@
-//! Asks: none is lost, none goes unanswered, and only its owner answers it.
+//! Asks: none is lost, every one is answered, and only its owner answers it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub(crate) fn reject() -> Answer {
     Answer::Permission { reply: PermissionReply::Reject, message: None }
 }
 
-/// A message on a task.
+/// A message to a task.
 pub(crate) fn on(task: &TaskId, id: &str, part: Part) -> SendMessage {
     let mut command = message("c", id);
     command.message.task_id = Some(task.clone());
@@ -44,8 +44,8 @@ pub(crate) async fn asking(h: &mut Harness) -> (TaskId, StartedTurn) {
     (sent.task, turn)
 }
 
-/// The statuses of a task's log that tell of an ask.
-async fn told(h: &Harness, task: &TaskId) -> Vec<(TaskState, InterruptPhase)> {
+/// The statuses of a task's log that report an ask.
+async fn ask_events(h: &Harness, task: &TaskId) -> Vec<(TaskState, InterruptPhase)> {
     let reader = h
         .engine
         .subscribe(&alice(), task, Some(longshore_model::Seq::START.into()))
@@ -64,7 +64,7 @@ pub(crate) async fn refused(h: &Harness, caller: &str, name: &str, answer: Answe
 }
 
 #[tokio::test]
-async fn an_ask_is_answered_by_a_plain_message_and_the_turn_goes_on() {
+async fn a_plain_message_answers_an_ask_and_the_turn_continues() {
     let mut h = start();
     let (task, turn) = asking(&mut h).await;
     let waiting = h.task(&task).await;
@@ -86,7 +86,7 @@ async fn an_ask_is_answered_by_a_plain_message_and_the_turn_goes_on() {
         (TaskState::InputRequired, InterruptPhase::Asked),
         (TaskState::Working, InterruptPhase::Resolved(Resolution::Replied)),
     ];
-    assert_eq!(told(&h, &task).await, expected);
+    assert_eq!(ask_events(&h, &task).await, expected);
 }
 
 #[tokio::test]
@@ -120,7 +120,7 @@ async fn wrong_kind_wrong_caller_and_wrong_name_are_refused() {
 }
 
 #[tokio::test]
-async fn with_several_asks_open_the_answer_names_one_and_the_task_waits_for_the_rest() {
+async fn with_several_open_asks_the_answer_names_one_and_the_task_waits_for_the_rest() {
     let mut h = start();
     let (task, turn) = asking(&mut h).await;
     turn.ask("per_2").await;
@@ -140,19 +140,19 @@ async fn with_several_asks_open_the_answer_names_one_and_the_task_waits_for_the_
 }
 
 #[tokio::test]
-async fn an_ask_that_is_answered_elsewhere_is_noticed() {
+async fn an_ask_answered_elsewhere_is_noticed() {
     let mut h = start();
     let (task, turn) = asking(&mut h).await;
     turn.report(AgentEvent::AskClosed { request_id: request("per_1"), resolution: Resolution::Elsewhere })
         .await;
     turn.complete().await;
     h.reaches(&task, TaskState::Completed).await;
-    assert_eq!(told(&h, &task).await[1].1, InterruptPhase::Resolved(Resolution::Elsewhere));
+    assert_eq!(ask_events(&h, &task).await[1].1, InterruptPhase::Resolved(Resolution::Elsewhere));
     assert_eq!(refused(&h, "alice", "per_1", once()).await, ErrorKind::InterruptNotFound);
 }
 
 #[tokio::test]
-async fn the_agents_own_word_may_come_before_the_answer_is_known_to_have_arrived() {
+async fn the_agents_report_may_come_before_the_answer_is_known_to_have_arrived() {
     let mut h = start();
     let (task, turn) = asking(&mut h).await;
     h.agent.replies.hold();
@@ -175,7 +175,7 @@ async fn the_agents_own_word_may_come_before_the_answer_is_known_to_have_arrived
     answer.await.unwrap().unwrap();
     turn.complete().await;
     h.reaches(&task, TaskState::Completed).await;
-    assert_eq!(told(&h, &task).await[1].1, InterruptPhase::Resolved(Resolution::Replied));
+    assert_eq!(ask_events(&h, &task).await[1].1, InterruptPhase::Resolved(Resolution::Replied));
 }
 
 #[tokio::test]
@@ -199,7 +199,7 @@ async fn an_ask_that_the_agent_forgot_is_closed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_the_deadline_the_policy_answers_and_late_answers_are_told() {
+async fn at_the_deadline_the_policy_answers_and_late_answers_are_refused() {
     for (policy, expected) in [(AtDeadline::Reject, reject()), (AtDeadline::Once, once())] {
         let asks = AskConfig {
             time_to_live: Some(Duration::from_mins(1)),
@@ -233,7 +233,7 @@ async fn waiting_for_an_answer_does_not_count_as_work() {
 }
 
 #[tokio::test]
-async fn a_cancel_drops_what_is_open() {
+async fn a_cancel_drops_open_asks() {
     let mut h = start();
     let (task, _turn) = asking(&mut h).await;
     h.engine.cancel(&alice(), &task).await.unwrap();
@@ -261,7 +261,7 @@ async fn an_open_ask_survives_a_restart_and_can_be_answered() {
 }
 
 #[tokio::test]
-async fn what_a_turn_used_is_told_with_its_end_also_when_it_is_canceled() {
+async fn the_usage_of_a_turn_is_reported_with_its_end_also_after_a_cancel() {
     let used = Usage { input: 7, output: 3, total: 10, ..Usage::default() };
     for cancel in [false, true] {
         let mut h = start();
@@ -284,7 +284,7 @@ async fn what_a_turn_used_is_told_with_its_end_also_when_it_is_canceled() {
 }
 
 #[tokio::test]
-async fn notes_repeat_the_state_and_the_same_name_of_a_session_is_told_once() {
+async fn notes_repeat_the_state_and_an_unchanged_session_title_is_reported_once() {
     let mut h = start();
     let sent = h.send("c", "m1").await;
     let turn = h.turn().await;
@@ -307,7 +307,7 @@ async fn notes_repeat_the_state_and_the_same_name_of_a_session_is_told_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiting_for_an_answer_does_not_count_as_work_across_a_restart_either() {
+async fn waiting_for_an_answer_does_not_count_as_work_across_a_restart() {
     let config = || EngineConfig { turn_timeout: Some(Duration::from_mins(1)), ..EngineConfig::default() };
     let mut h = start_with(Arc::new(longshore_store::memory()), config());
     let (task, _turn) = asking(&mut h).await;
@@ -323,7 +323,7 @@ async fn waiting_for_an_answer_does_not_count_as_work_across_a_restart_either() 
 }
 
 #[tokio::test]
-async fn an_answer_while_the_turn_is_being_taken_up_is_asked_for_again() {
+async fn an_answer_while_the_turn_is_being_resumed_can_be_retried() {
     let mut h = start();
     let (task, _turn) = asking(&mut h).await;
     let store = h.stop().await;
@@ -360,7 +360,7 @@ async fn an_answer_that_lost_to_another_is_not_recorded_as_given() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_answer_of_the_policy_reaches_an_agent_that_is_away_for_a_moment() {
+async fn the_policys_answer_reaches_an_agent_that_is_away_for_a_moment() {
     let mut h = start();
     let (_task, _turn) = asking(&mut h).await;
     for _ in 0..3 {
@@ -374,7 +374,7 @@ async fn the_answer_of_the_policy_reaches_an_agent_that_is_away_for_a_moment() {
 }
 
 #[tokio::test]
-async fn what_is_asked_when_its_task_is_canceled_is_told_as_dropped() {
+async fn an_ask_during_a_cancel_is_reported_as_dropped() {
     let mut h = start();
     let (task, turn) = asking(&mut h).await;
     turn.ask("per_2").await;
@@ -385,7 +385,7 @@ async fn what_is_asked_when_its_task_is_canceled_is_told_as_dropped() {
     let dropped = InterruptPhase::Resolved(Resolution::Dropped);
     let asked = (TaskState::InputRequired, InterruptPhase::Asked);
     let ended = (TaskState::InputRequired, dropped);
-    assert_eq!(told(&h, &task).await, [asked, asked, ended, ended]);
+    assert_eq!(ask_events(&h, &task).await, [asked, asked, ended, ended]);
     let kept = h.store.interrupt(&alice(), &request("per_1")).await.unwrap().unwrap();
     assert_eq!(kept.closed.unwrap().resolution, Resolution::Dropped);
 }

@@ -1,4 +1,4 @@
-//! Sessions of nobody's, taken by what is done there: once, wholly, and whoever hangs up.
+//! Claims of unowned sessions: once, completely, even if the caller hangs up.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use longshore_engine::{Outcome, SessionGuard};
 use longshore_model::{Error, ErrorKind, OfferedAgent, Offers};
 use longshore_testkit::scripted_control::Call;
 
-use crate::control_stage::{Stage, ada, bob, looks, note, prompt, ses, share, stage};
+use crate::control_stage::{Stage, ada, bob, queries, note, prompt, ses, share, stage};
 use crate::harness::message;
 
-/// Waits until the agent is asked to act, and has not answered.
+/// Waits until the agent has a command and has not responded.
 async fn acting(s: &Stage) {
     while !s.control.take_calls().iter().any(|call| matches!(call, Call::ControlCommand(..))) {
         tokio::task::yield_now().await;
@@ -18,7 +18,7 @@ async fn acting(s: &Stage) {
 }
 
 #[tokio::test]
-async fn a_session_is_kept_from_others_until_it_is_known_whose_it_becomes() {
+async fn a_session_is_reserved_until_its_owner_is_decided() {
     let s = stage(SessionGuard::Owner);
     s.control.add("ses_n");
     s.control.acts.hold();
@@ -32,16 +32,16 @@ async fn a_session_is_kept_from_others_until_it_is_known_whose_it_becomes() {
         s.h.agent.add_stranger(longshore_testkit::scripted_control::session("ses_n"));
         let refused = s.h.engine.send(&bob().principal, send).await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::InvalidParams);
-        assert_eq!(s.refusal(&bob(), looks("ses_n").remove(0)).await, None, "looking takes nothing");
+        assert_eq!(s.refusal(&bob(), queries("ses_n").remove(0)).await, None, "looking takes nothing");
         s.control.acts.release(1);
     });
     first.unwrap();
     assert_eq!(s.owner_of("ses_n").await.as_deref(), Some("alice"));
 }
 
-/// What somebody types there later is to become a task.
+/// A later external turn there must become a task.
 #[tokio::test]
-async fn what_becomes_somebodys_is_watched_however_it_does() {
+async fn a_claimed_session_is_watched_however_it_was_claimed() {
     let mut s = stage(SessionGuard::Owner);
     for id in ["ses_acted", "ses_ordered", "ses_noted", "ses_messaged"] {
         s.control.add(id);
@@ -65,7 +65,7 @@ async fn what_becomes_somebodys_is_watched_however_it_does() {
 }
 
 #[tokio::test]
-async fn what_fails_takes_nothing() {
+async fn a_failed_command_claims_nothing() {
     let s = stage(SessionGuard::Owner);
     s.control.add("ses_n");
     s.control.refuse_next_act(Error::new(ErrorKind::UpstreamHttpError, "No."));
@@ -77,7 +77,7 @@ async fn what_fails_takes_nothing() {
 }
 
 #[tokio::test]
-async fn one_who_hangs_up_leaves_nothing_half_done() {
+async fn a_caller_that_hangs_up_leaves_nothing_half_done() {
     let s = stage(SessionGuard::Owner);
     s.control.add("ses_n");
     s.control.acts.hold();
@@ -85,7 +85,7 @@ async fn one_who_hangs_up_leaves_nothing_half_done() {
         let call = s.call(&ada(), share("ses_n"));
         tokio::pin!(call);
         tokio::select! {
-            told = &mut call => panic!("{told:?}"),
+            result = &mut call => panic!("{result:?}"),
             () = acting(&s) => {}
         }
     }
@@ -102,7 +102,7 @@ async fn one_who_hangs_up_leaves_nothing_half_done() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_who_takes_too_long_loses_it_to_the_next() {
+async fn a_caller_that_takes_too_long_loses_the_session_to_the_next() {
     let s = stage(SessionGuard::Owner);
     s.control.add("ses_n");
     s.control.acts.hold();
@@ -111,7 +111,7 @@ async fn one_who_takes_too_long_loses_it_to_the_next() {
         tokio::time::advance(Duration::from_secs(30)).await;
         let (second, ()) = tokio::join!(s.call(&bob(), share("ses_n")), async {
             acting(&s).await;
-            // Both are at it, and the second comes first.
+            // Both commands run, and the second ends first.
             s.h.store
                 .claim(longshore_engine::port::Claim {
                     owner: bob().principal,
@@ -130,7 +130,7 @@ async fn one_who_takes_too_long_loses_it_to_the_next() {
     assert_eq!(s.owner_of("ses_n").await.as_deref(), Some("bob"));
 }
 
-/// Waits until so many have asked the agent for the session, and have not been told.
+/// Waits until this many callers have asked the agent for the session without a response.
 async fn finding(s: &Stage, count: usize) {
     let mut found = 0;
     while found < count {
@@ -140,13 +140,13 @@ async fn finding(s: &Stage, count: usize) {
 }
 
 #[tokio::test]
-async fn who_found_it_nobodys_a_moment_before_it_was_taken_does_nothing_there() {
+async fn a_caller_that_saw_the_session_unowned_before_its_claim_does_nothing_there() {
     let s = stage(SessionGuard::Owner);
     s.control.add("ses_n");
     s.control.finds.hold();
     s.control.acts.hold();
     let (ada_1, ada_2, bob) = (ada(), ada(), bob());
-    // All three see a session of nobody's. Ada's first takes it; the others learn only afterwards that it is there.
+    // All three callers see an unowned session. Ada's first call claims it; the others get their response only afterwards.
     let first = s.call(&ada_1, share("ses_n"));
     let late = async { tokio::join!(s.call(&bob, share("ses_n")), s.call(&ada_2, share("ses_n"))) };
     let (first, (bobs, second), ()) = tokio::join!(first, late, async {
@@ -163,9 +163,9 @@ async fn who_found_it_nobodys_a_moment_before_it_was_taken_does_nothing_there() 
     first.unwrap();
     assert_eq!(bobs.unwrap_err().kind(), ErrorKind::SessionForbidden);
     second.expect("it is hers");
-    let acts =
+    let commands =
         s.control.take_calls().into_iter().filter(|call| matches!(call, Call::ControlCommand(..))).count();
-    assert_eq!(acts, 1, "her second, and nothing of bob's");
+    assert_eq!(commands, 1, "her second, and nothing of bob's");
     assert_eq!(s.owner_of("ses_n").await.as_deref(), Some("alice"));
 }
 
@@ -175,7 +175,7 @@ fn offers(name: &str) -> Offers {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_offered_is_asked_once_in_a_while_and_known_for_longer() {
+async fn offers_are_cached_and_kept_while_the_agent_fails() {
     let s = stage(SessionGuard::Owner);
     s.control.offer_next(Ok(offers("one")));
     let (first, second) = tokio::join!(s.h.engine.offers(), s.h.engine.offers());
@@ -183,12 +183,12 @@ async fn what_is_offered_is_asked_once_in_a_while_and_known_for_longer() {
     tokio::time::advance(Duration::from_secs(59)).await;
     assert!(Arc::ptr_eq(&first, &s.h.engine.offers().await));
     assert_eq!(s.control.take_calls(), [Call::Offers]);
-    // An agent that fails is asked again soon, and what was known is told meanwhile.
+    // An agent that fails is asked again soon; meanwhile the old offers are returned.
     tokio::time::advance(Duration::from_secs(1)).await;
     s.control.offer_next(Err(Error::new(ErrorKind::UpstreamUnreachable, "Away.")));
     assert_eq!(*s.h.engine.offers().await, offers("one"));
     tokio::time::advance(Duration::from_secs(5)).await;
-    // One that takes long is not waited for.
+    // A slow agent is not waited for.
     s.control.asked_offers.hold();
     s.control.offer_next(Ok(offers("two")));
     let asked = tokio::time::Instant::now();

@@ -1,4 +1,4 @@
-//! Who may look at a session and change it.
+//! Who may query and change a session.
 
 use longshore_engine::{Outcome, SessionGuard};
 use longshore_model::{
@@ -7,27 +7,27 @@ use longshore_model::{
 use longshore_testkit::scripted_control::Call;
 
 use crate::control_stage::{
-    acts, ada, bob, command, fork, looks, make_worktree, note, prompt, remove_worktree, ses, share, shell,
+    commands, ada, bob, command, fork, queries, make_worktree, note, prompt, remove_worktree, ses, share, shell,
     stage, without_claim,
 };
 use crate::harness::message;
 
-/// Every control that is about a session.
+/// Every control request about a session.
 fn all(id: &str) -> Vec<Control> {
-    let mut all = looks(id);
-    all.extend(acts(id));
+    let mut all = queries(id);
+    all.extend(commands(id));
     all.extend([prompt(id, "go"), note(id, "go"), command(id, "go")]);
     all
 }
 
 #[tokio::test]
-async fn nothing_is_asked_of_the_agent_about_anothers_session() {
+async fn nothing_about_another_owners_session_is_sent_to_the_agent() {
     let s = stage(SessionGuard::Owner);
     s.owned("alice", "ses_a").await;
     for caller in [bob(), without_claim(bob())] {
         for control in all("ses_a") {
-            let told = s.refusal(&caller, control.clone()).await;
-            assert_eq!(told, Some(ErrorKind::SessionForbidden), "{control:?}");
+            let result = s.refusal(&caller, control.clone()).await;
+            assert_eq!(result, Some(ErrorKind::SessionForbidden), "{control:?}");
         }
     }
     assert_eq!(s.control.take_calls(), []);
@@ -36,11 +36,11 @@ async fn nothing_is_asked_of_the_agent_about_anothers_session() {
 }
 
 #[tokio::test]
-async fn an_owner_may_look_and_act_without_the_right_to_claim() {
+async fn an_owner_may_query_and_change_without_the_claim_capability() {
     let s = stage(SessionGuard::Owner);
     s.owned("alice", "ses_a").await;
     let controls: Vec<_> =
-        looks("ses_a").into_iter().chain(acts("ses_a")).chain([note("ses_a", "go")]).collect();
+        queries("ses_a").into_iter().chain(commands("ses_a")).chain([note("ses_a", "go")]).collect();
     let count = controls.len();
     for control in controls {
         assert_eq!(s.refusal(&without_claim(ada()), control.clone()).await, None, "{control:?}");
@@ -49,21 +49,21 @@ async fn an_owner_may_look_and_act_without_the_right_to_claim() {
 }
 
 #[tokio::test]
-async fn what_is_nobodys_is_for_those_who_may_claim_and_only_a_change_takes_it() {
+async fn an_unowned_session_is_for_callers_who_may_claim_and_only_a_change_claims_it() {
     let s = stage(SessionGuard::Owner);
     s.control.add("ses_n");
     for control in all("ses_n") {
-        let told = s.refusal(&without_claim(ada()), control.clone()).await;
-        assert_eq!(told, Some(ErrorKind::SessionForbidden), "{control:?}");
+        let result = s.refusal(&without_claim(ada()), control.clone()).await;
+        assert_eq!(result, Some(ErrorKind::SessionForbidden), "{control:?}");
     }
-    for look in looks("ses_n") {
+    for look in queries("ses_n") {
         assert_eq!(s.refusal(&bob(), look).await, None);
     }
-    assert_eq!(s.owner_of("ses_n").await, None, "who only looks takes nothing");
-    for (number, act) in acts("x").into_iter().enumerate() {
+    assert_eq!(s.owner_of("ses_n").await, None, "who only queries takes nothing");
+    for (number, act) in commands("x").into_iter().enumerate() {
         let id = format!("ses_{number}");
         s.control.add(&id);
-        let act = acts(&id).into_iter().nth(number).unwrap_or(act);
+        let act = commands(&id).into_iter().nth(number).unwrap_or(act);
         assert_eq!(s.refusal(&ada(), act.clone()).await, None, "{act:?}");
         assert_eq!(s.owner_of(&id).await.as_deref(), Some("alice"), "{act:?}");
         assert!(s.control.watched().contains(&longshore_testkit::scripted_control::session(&id)));
@@ -71,7 +71,7 @@ async fn what_is_nobodys_is_for_those_who_may_claim_and_only_a_change_takes_it()
 }
 
 #[tokio::test]
-async fn a_session_that_is_not_there_and_one_out_of_bounds_are_refused() {
+async fn a_missing_session_and_one_outside_the_bounds_are_refused() {
     let s = stage(SessionGuard::Shared);
     s.control.add_out_of_bounds("ses_out");
     for (id, kind) in [("ses_none", ErrorKind::SessionNotFound), ("ses_out", ErrorKind::SessionForbidden)] {
@@ -79,35 +79,35 @@ async fn a_session_that_is_not_there_and_one_out_of_bounds_are_refused() {
             assert_eq!(s.refusal(&ada(), control.clone()).await, Some(kind), "{control:?}");
         }
     }
-    // One that the gateway knows and the agent does not.
+    // A session that the gateway knows and the agent does not.
     let gone = s.owned("alice", "ses_gone").await;
     s.control.forget(&gone.id);
-    assert_eq!(s.refusal(&ada(), looks("ses_gone").remove(0)).await, Some(ErrorKind::SessionNotFound));
+    assert_eq!(s.refusal(&ada(), queries("ses_gone").remove(0)).await, Some(ErrorKind::SessionNotFound));
     assert_eq!(s.refusal(&ada(), prompt("ses_gone", "go")).await, Some(ErrorKind::SessionNotFound));
 }
 
 #[tokio::test]
-async fn a_sub_agents_session_is_its_roots() {
+async fn a_sub_agents_session_belongs_to_the_owner_of_its_root() {
     let s = stage(SessionGuard::Owner);
     s.owned("alice", "ses_a").await;
     s.control.add_child("ses_b", "ses_a");
     s.control.add_child("ses_c", "ses_b");
-    for control in looks("ses_c").into_iter().chain([share("ses_c")]) {
+    for control in queries("ses_c").into_iter().chain([share("ses_c")]) {
         assert_eq!(s.refusal(&without_claim(ada()), control.clone()).await, None);
         assert_eq!(s.refusal(&bob(), control).await, Some(ErrorKind::SessionForbidden));
     }
-    // Of a family that is nobody's the root is taken.
+    // In an unowned session tree, the root is claimed.
     s.control.add("ses_r");
     s.control.add_child("ses_s", "ses_r");
     assert_eq!(s.refusal(&bob(), share("ses_s")).await, None);
     assert_eq!(s.owner_of("ses_r").await.as_deref(), Some("bob"));
     assert_eq!(s.refusal(&ada(), share("ses_s")).await, Some(ErrorKind::SessionForbidden));
-    // It is prompted by the one that it works for.
+    // A sub-agent's session is prompted only by its caller.
     assert_eq!(s.refusal(&bob(), prompt("ses_s", "go")).await, Some(ErrorKind::InvalidParams));
 }
 
 #[tokio::test]
-async fn the_owner_is_looked_for_so_far_and_no_further() {
+async fn the_search_for_the_root_session_is_bounded() {
     let s = stage(SessionGuard::Owner);
     s.owned("alice", "ses_0").await;
     for level in 1..=10 {
@@ -115,14 +115,14 @@ async fn the_owner_is_looked_for_so_far_and_no_further() {
     }
     assert_eq!(s.refusal(&ada(), share("ses_8")).await, None);
     assert_eq!(s.refusal(&ada(), share("ses_10")).await, Some(ErrorKind::SessionForbidden));
-    // A circle ends as well.
+    // A cycle of parents ends too.
     s.control.add_child("ses_x", "ses_y");
     s.control.add_child("ses_y", "ses_x");
     assert_eq!(s.refusal(&ada(), share("ses_x")).await, Some(ErrorKind::SessionForbidden));
 }
 
 #[tokio::test]
-async fn what_is_shared_is_as_the_setting_says() {
+async fn sharing_follows_the_setting() {
     for (guard, may_look, may_act) in [
         (SessionGuard::Owner, false, false),
         (SessionGuard::SharedReads, true, false),
@@ -133,14 +133,14 @@ async fn what_is_shared_is_as_the_setting_says() {
         s.control.add("ses_n");
         let stranger = without_claim(bob());
         for id in ["ses_a", "ses_n"] {
-            for look in looks(id) {
+            for look in queries(id) {
                 assert_eq!(s.refusal(&stranger, look).await.is_none(), may_look, "{guard:?} {id}");
             }
-            for act in acts(id) {
+            for act in commands(id) {
                 assert_eq!(s.refusal(&stranger, act.clone()).await.is_none(), may_act, "{guard:?} {act:?}");
             }
         }
-        // The first who changes it has it all the same, and turns are their owner's.
+        // The first caller who changes a shared session still claims it, and turns belong to the owner.
         assert_eq!(s.owner_of("ses_n").await.is_some(), may_act);
         assert_eq!(s.refusal(&stranger, prompt("ses_a", "go")).await, Some(ErrorKind::SessionForbidden));
     }
@@ -150,7 +150,7 @@ async fn what_is_shared_is_as_the_setting_says() {
 }
 
 #[tokio::test]
-async fn a_place_is_looked_at_and_the_session_keeps_its_own() {
+async fn a_location_is_checked_and_the_session_keeps_its_own() {
     let s = stage(SessionGuard::Owner);
     s.owned("alice", "ses_a").await;
     let wish = |path: &str| RequestedLocation {
@@ -167,7 +167,7 @@ async fn a_place_is_looked_at_and_the_session_keeps_its_own() {
 }
 
 #[tokio::test]
-async fn a_fork_is_its_makers_before_it_is_told() {
+async fn a_fork_is_claimed_before_it_is_returned() {
     let s = stage(SessionGuard::Owner);
     s.owned("alice", "ses_a").await;
     let ControlResult::Session(made) = s.call(&ada(), fork("ses_a")).await.unwrap() else {
@@ -179,21 +179,21 @@ async fn a_fork_is_its_makers_before_it_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fork_whose_answer_was_lost_is_its_makers_if_it_is_found() {
+async fn a_fork_whose_response_was_lost_is_claimed_if_it_is_found() {
     let s = stage(SessionGuard::Owner);
     s.owned("alice", "ses_a").await;
-    // One that is hers already is not the one that was lost.
+    // A fork that ada owns already is not the lost one.
     s.call(&ada(), fork("ses_a")).await.unwrap();
     let lost = Error::new(ErrorKind::UpstreamUnreachable, "It did not answer.").detail("detail", "cut");
     s.control.lose_next_act(lost.clone().perhaps_done());
-    let told = s.call(&ada(), fork("ses_a")).await.unwrap_err();
-    assert_eq!(told.kind(), ErrorKind::UpstreamUnreachable);
+    let result = s.call(&ada(), fork("ses_a")).await.unwrap_err();
+    assert_eq!(result.kind(), ErrorKind::UpstreamUnreachable);
     let expected = [("detail", "cut"), ("forkedSessionId", "ses_a_fork_2")];
-    assert_eq!(told.details(), expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    assert_eq!(result.details(), expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
     assert_eq!(s.owner_of("ses_a_fork_2").await.as_deref(), Some("alice"));
     assert_eq!(s.refusal(&bob(), share("ses_a_fork_2")).await, Some(ErrorKind::SessionForbidden));
     assert!(s.control.watched().iter().any(|watched| watched.id == ses("ses_a_fork_2")));
-    // What surely was not done is not looked for, and what is not there is not found.
+    // After a certain failure no search is made, and a missing fork is not found.
     s.control.lose_next_act(lost.clone());
     assert_eq!(s.call(&ada(), fork("ses_a")).await.unwrap_err().details(), lost.details());
     assert_eq!(s.owner_of("ses_a_fork_3").await, None);
@@ -203,21 +203,21 @@ async fn a_fork_whose_answer_was_lost_is_its_makers_if_it_is_found() {
 }
 
 #[tokio::test]
-async fn what_needs_a_session_for_itself_is_refused_while_something_runs_there() {
+async fn exclusive_commands_are_refused_while_something_runs_in_the_session() {
     let mut s = stage(SessionGuard::Owner);
     s.h.send("c", "m1").await;
     let turn = s.h.turn().await;
     let id = turn.request.session.id.as_str().to_owned();
     s.control.add(&id);
     let is_exclusive = |index: usize| index >= 3;
-    for (index, act) in acts(&id).into_iter().enumerate() {
+    for (index, act) in commands(&id).into_iter().enumerate() {
         let expected = is_exclusive(index).then_some(ErrorKind::SessionBusy);
         assert_eq!(s.refusal(&ada(), act.clone()).await, expected, "{act:?}");
     }
     let error = s.call(&ada(), note(&id, "go")).await.unwrap_err();
     assert_eq!((error.kind(), error.retry_after_seconds()), (ErrorKind::SessionBusy, Some(1)));
     turn.complete().await;
-    // What somebody else runs there counts as well.
+    // Work of another client counts too.
     s.owned("alice", "ses_tui").await;
     s.h.agent.make_busy(&ses("ses_tui"));
     assert_eq!(s.refusal(&ada(), shell("ses_tui")).await, Some(ErrorKind::SessionBusy));
@@ -225,16 +225,16 @@ async fn what_needs_a_session_for_itself_is_refused_while_something_runs_there()
 }
 
 #[tokio::test]
-async fn a_turn_waits_for_a_call_that_has_the_session_for_itself() {
+async fn a_turn_waits_for_an_exclusive_command() {
     let mut s = stage(SessionGuard::Owner);
     s.owned("alice", "ses_a").await;
     s.control.acts.hold();
     let shelling = s.call(&ada(), shell("ses_a"));
     tokio::pin!(shelling);
-    // The lane is taken before the agent is asked.
+    // The session queue is taken before the agent is asked.
     while !s.control.take_calls().iter().any(|call| matches!(call, Call::ControlCommand(..))) {
         tokio::select! {
-            told = &mut shelling => panic!("{told:?}"),
+            result = &mut shelling => panic!("{result:?}"),
             () = tokio::task::yield_now() => {}
         }
     }
@@ -250,7 +250,7 @@ async fn a_turn_waits_for_a_call_that_has_the_session_for_itself() {
 }
 
 #[tokio::test]
-async fn a_worktree_in_which_a_session_works_stays() {
+async fn a_worktree_with_a_working_session_stays() {
     let mut s = stage(SessionGuard::Owner);
     s.control.add_worktree("busy", "trees/busy");
     s.control.add_worktree("idle", "trees/bus");
@@ -271,7 +271,7 @@ async fn a_worktree_in_which_a_session_works_stays() {
 }
 
 #[tokio::test]
-async fn no_turn_begins_in_a_worktree_while_that_is_removed() {
+async fn no_turn_begins_in_a_worktree_during_its_removal() {
     let mut s = stage(SessionGuard::Owner);
     s.control.add_worktree("going", "trees/going");
     s.control.acts.hold();

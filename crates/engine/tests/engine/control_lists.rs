@@ -1,4 +1,4 @@
-//! Lists and statuses: a caller finds all of its own, and nothing of others.
+//! Lists and statuses: a caller finds all of its own sessions, and none of others.
 
 use longshore_engine::SessionGuard;
 use longshore_model::{
@@ -31,11 +31,11 @@ async fn busy(s: &Stage, caller: &ControlCaller) -> Vec<String> {
     found.into_iter().map(|status| status.session.as_str().to_owned()).collect()
 }
 
-async fn family() -> Stage {
-    family_under(SessionGuard::Owner).await
+async fn session_trees() -> Stage {
+    session_trees_with(SessionGuard::Owner).await
 }
 
-async fn family_under(guard: SessionGuard) -> Stage {
+async fn session_trees_with(guard: SessionGuard) -> Stage {
     let s = stage(guard);
     s.owned("alice", "ses_1a").await;
     s.owned("bob", "ses_2b").await;
@@ -51,8 +51,8 @@ async fn family_under(guard: SessionGuard) -> Stage {
 }
 
 #[tokio::test]
-async fn each_sees_its_own_families_and_those_of_nobody_if_it_may_take_them() {
-    let s = family().await;
+async fn a_caller_sees_its_own_session_trees_and_unowned_ones_if_it_may_claim() {
+    let s = session_trees().await;
     assert_eq!(listed(&s, &without_claim(ada()), 20).await, ["ses_5a", "ses_4a", "ses_1a"]);
     assert_eq!(listed(&s, &ada(), 20).await, ["ses_7n", "ses_5a", "ses_4a", "ses_3n", "ses_1a"]);
     assert_eq!(listed(&s, &without_claim(bob()), 20).await, ["ses_6b", "ses_2b"]);
@@ -62,9 +62,9 @@ async fn each_sees_its_own_families_and_those_of_nobody_if_it_may_take_them() {
 }
 
 #[tokio::test]
-async fn where_reads_are_shared_everybody_sees_all() {
+async fn with_shared_reads_everybody_sees_all() {
     for guard in [SessionGuard::SharedReads, SessionGuard::Shared] {
-        let s = family_under(guard).await;
+        let s = session_trees_with(guard).await;
         assert_eq!(listed(&s, &without_claim(bob()), 20).await.len(), 7);
         assert_eq!(busy(&s, &without_claim(bob())).await.len(), 7);
         assert_eq!(listed(&s, &without_claim(bob()), 2).await, ["ses_7n", "ses_6b"]);
@@ -72,27 +72,27 @@ async fn where_reads_are_shared_everybody_sees_all() {
 }
 
 #[tokio::test]
-async fn children_that_somebody_else_took_are_left_out() {
-    let s = family().await;
+async fn children_that_another_caller_owns_are_left_out() {
+    let s = session_trees().await;
     let children = Control::Query(ControlQuery::Children(ses("ses_1a")));
     s.control.add_child("ses_8", "ses_1a");
-    let told = |told: ControlResult| match told {
+    let count = |result: ControlResult| match result {
         ControlResult::Sessions(found) => found.len(),
         other => panic!("{other:?}"),
     };
-    assert_eq!(told(s.call(&ada(), children.clone()).await.unwrap()), 2);
+    assert_eq!(count(s.call(&ada(), children.clone()).await.unwrap()), 2);
     let at = s.h.engine.now();
     let session = longshore_testkit::scripted_control::session("ses_8");
     let claim = longshore_engine::port::Claim { owner: bob().principal, session, at };
     s.h.store.claim(claim).await.unwrap();
-    assert_eq!(told(s.call(&ada(), children.clone()).await.unwrap()), 1);
+    assert_eq!(count(s.call(&ada(), children.clone()).await.unwrap()), 1);
     assert_eq!(s.refusal(&bob(), children).await, Some(ErrorKind::SessionForbidden));
 }
 
 #[tokio::test]
-async fn what_is_others_is_left_out_before_the_list_is_cut() {
+async fn sessions_of_others_are_removed_before_the_list_is_cut() {
     let s = stage(SessionGuard::Owner);
-    // The caller's are the oldest.
+    // The caller's sessions are the oldest.
     for number in 0..3 {
         s.owned("alice", &format!("ses_0{number}")).await;
     }
@@ -115,7 +115,7 @@ async fn what_is_others_is_left_out_before_the_list_is_cut() {
 
 const OF_SESSION: &str = "ctx:opencode-session:ses_a";
 
-/// Every page of the caller's tasks under the name of the session, and what is said to be the number of them.
+/// Every page of the caller's tasks under the name of the session, and the reported total.
 async fn pages(
     s: &Stage,
     caller: &ControlCaller,
@@ -176,5 +176,5 @@ async fn the_name_of_a_session_lists_the_tasks_of_all_its_contexts() {
         assert_eq!((found, total), (expected.clone(), 5), "in pages of {page_size}");
     }
     assert_eq!(pages(&s, &ada(), 2, Some(TaskState::Working)).await, (Vec::new(), 0));
-    assert_eq!(pages(&s, &bob(), 2, None).await, (Vec::new(), 0), "another's are nobody else's business");
+    assert_eq!(pages(&s, &bob(), 2, None).await, (Vec::new(), 0), "another owner's tasks are not listed");
 }

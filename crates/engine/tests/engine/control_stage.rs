@@ -1,4 +1,4 @@
-//! An engine whose agent can be controlled, two who do so, and short words for it.
+//! An engine with a controllable agent, two callers, and helpers.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::harness::{Harness, start_controlled};
 pub(crate) struct Stage {
     pub(crate) h: Harness,
     pub(crate) control: Arc<ScriptedControl>,
-    /// What was told of what became of each call.
+    /// The outcomes that were reported for the calls.
     pub(crate) outcomes: Arc<Mutex<Vec<Outcome>>>,
 }
 
@@ -31,7 +31,7 @@ pub(crate) fn stage(session_guard: SessionGuard) -> Stage {
 }
 
 impl Stage {
-    /// The call borrows nothing, so that the test can go on meanwhile.
+    /// The future borrows nothing, so that the test can continue meanwhile.
     pub(crate) fn call(
         &self,
         caller: &ControlCaller,
@@ -47,18 +47,18 @@ impl Stage {
         place: RequestedLocation,
     ) -> impl Future<Output = Result<ControlResult>> + use<> {
         let (engine, caller, outcomes) = (self.h.engine.clone(), caller.clone(), Arc::clone(&self.outcomes));
-        let note = move |told: &Result<ControlResult>| {
-            outcomes.lock().expect("no test panics with it").push(Outcome::of(told));
+        let note = move |result: &Result<ControlResult>| {
+            outcomes.lock().expect("no test panics with it").push(Outcome::of(result));
         };
         async move { engine.control(&caller, ControlRequest { control, place }, note).await }
     }
 
-    /// Why this is refused. `None`: it is not.
+    /// The kind of the refusal. `None`: the call succeeded.
     pub(crate) async fn refusal(&self, caller: &ControlCaller, control: Control) -> Option<ErrorKind> {
         self.call(caller, control).await.err().map(|error| error.kind())
     }
 
-    /// A session that the agent has and that is somebody's.
+    /// A session of the agent with an owner.
     pub(crate) async fn owned(&self, owner: &str, id: &str) -> Session {
         let session = self.control.add(id);
         let (owner, at) = (Principal::new(owner), self.h.engine.now());
@@ -76,12 +76,12 @@ impl Stage {
     }
 }
 
-/// Alice, who may take sessions.
+/// Alice, who may claim sessions.
 pub(crate) fn ada() -> ControlCaller {
     ControlCaller { principal: Principal::new("alice"), may_claim: true, may_run: false }
 }
 
-/// Bob, who may as well.
+/// Bob, who may too.
 pub(crate) fn bob() -> ControlCaller {
     ControlCaller { principal: Principal::new("bob"), may_claim: true, may_run: false }
 }
@@ -94,11 +94,11 @@ pub(crate) fn ses(id: &str) -> SessionId {
     scripted_control::session(id).id
 }
 
-/// Every look that is about a session.
-pub(crate) fn looks(id: &str) -> Vec<Control> {
+/// Every query about a session.
+pub(crate) fn queries(id: &str) -> Vec<Control> {
     let (session, message) = (ses(id), MessageRef::parse("msg_1").expect("an id"));
     let page = Page { limit: 20, before: None };
-    let looks = vec![
+    let queries = vec![
         ControlQuery::Session(session.clone()),
         ControlQuery::Children(session.clone()),
         ControlQuery::Todos(session.clone()),
@@ -106,29 +106,29 @@ pub(crate) fn looks(id: &str) -> Vec<Control> {
         ControlQuery::Messages { session: session.clone(), page },
         ControlQuery::Message { session, message },
     ];
-    looks.into_iter().map(Control::Query).collect()
+    queries.into_iter().map(Control::Query).collect()
 }
 
-/// Every act upon a session.
-pub(crate) fn acts(id: &str) -> Vec<Control> {
+/// Every command on a session.
+pub(crate) fn commands(id: &str) -> Vec<Control> {
     let (session, message) = (ses(id), MessageRef::parse("msg_1").expect("an id"));
-    let acts = vec![
+    let commands = vec![
         ControlCommand::Fork { session: session.clone(), before: None },
         ControlCommand::Share(session.clone()),
         ControlCommand::Unshare(session.clone()),
         ControlCommand::Summarize { session: session.clone(), model: ModelName::parse("p/m"), auto: false },
         ControlCommand::Revert { session: session.clone(), message, part: None },
         ControlCommand::Unrevert(session),
-        shell_act(id),
+        shell_command(id),
     ];
-    acts.into_iter().map(Control::Command).collect()
+    commands.into_iter().map(Control::Command).collect()
 }
 
 pub(crate) fn shell(id: &str) -> Control {
-    Control::Command(shell_act(id))
+    Control::Command(shell_command(id))
 }
 
-fn shell_act(id: &str) -> ControlCommand {
+fn shell_command(id: &str) -> ControlCommand {
     let order = ShellOrder { agent: "build".to_owned(), command: "ls".to_owned(), model: None };
     ControlCommand::Shell { session: ses(id), order }
 }
@@ -171,7 +171,7 @@ pub(crate) fn prompt(id: &str, text: &str) -> Control {
     Control::Order(prompt_request(id, text, None))
 }
 
-/// The caller has a name for it.
+/// With a message id of the caller.
 pub(crate) fn named_prompt(id: &str, text: &str, message: &str) -> Control {
     Control::Order(prompt_request(id, text, Some(message)))
 }

@@ -1,4 +1,4 @@
-//! A workspace goes with its sessions: not with those of others, and not while somebody works there.
+//! A workspace is removed with its sessions: not with those of others, and not while something runs there.
 
 use longshore_engine::SessionGuard;
 use longshore_engine::port::{Known, Session};
@@ -18,7 +18,7 @@ fn with_workspace(guard: SessionGuard) -> Stage {
     s
 }
 
-/// A session of the workspace that works there for nobody, or for another.
+/// A session in the workspace, optionally with a parent.
 fn inside(s: &Stage, id: &str, parent: Option<&str>) -> Session {
     let session = Session { id: ses(id), directory: "trees/one".to_owned() };
     let workspace = Some(WorkspaceId::parse("wrk_1").expect("an id"));
@@ -31,38 +31,38 @@ async fn claim(s: &Stage, owner: &str, session: &Session) {
     s.h.store.claim(claim).await.expect("the store is there");
 }
 
-/// Whether the agent was told to do anything.
-fn was_told(s: &Stage) -> bool {
+/// Whether the agent got any command.
+fn was_called(s: &Stage) -> bool {
     s.control.take_calls().iter().any(|call| matches!(call, Call::ControlCommand(..)))
 }
 
 #[tokio::test]
-async fn the_sessions_of_others_do_not_go_with_it() {
+async fn a_workspace_with_sessions_of_others_is_not_removed() {
     let s = with_workspace(SessionGuard::Owner);
     let hers = inside(&s, "ses_hers", None);
     inside(&s, "ses_below", Some("ses_hers"));
     claim(&s, "alice", &hers).await;
     let error = s.call(&bob(), remove_workspace("wrk_1")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::SessionForbidden);
-    assert!(!format!("{error:?}").contains("ses_"), "which sessions it has is not told: {error:?}");
-    assert!(!was_told(&s));
-    // One who owns them needs no more than that.
-    let told = s.call(&without_claim(ada()), remove_workspace("wrk_1")).await.unwrap();
-    assert!(matches!(told, ControlResult::Workspace(Some(_))), "{told:?}");
-    // There is none any more.
+    assert!(!format!("{error:?}").contains("ses_"), "which sessions it has is not shown: {error:?}");
+    assert!(!was_called(&s));
+    // The owner of all sessions needs no other right.
+    let result = s.call(&without_claim(ada()), remove_workspace("wrk_1")).await.unwrap();
+    assert!(matches!(result, ControlResult::Workspace(Some(_))), "{result:?}");
+    // The workspace is gone now.
     assert_eq!(s.call(&bob(), remove_workspace("wrk_1")).await.unwrap(), ControlResult::Workspace(None));
 }
 
 #[tokio::test]
-async fn what_is_nobodys_goes_with_it_for_those_who_may_claim() {
+async fn unowned_sessions_are_removed_for_callers_who_may_claim() {
     let s = with_workspace(SessionGuard::Owner);
     inside(&s, "ses_n", None);
     assert_eq!(s.refusal(&without_claim(bob()), remove_workspace("wrk_1")).await, FORBIDDEN);
-    assert!(!was_told(&s));
-    // Nobody takes it meanwhile.
+    assert!(!was_called(&s));
+    // No caller can claim the session meanwhile.
     s.control.acts.hold();
     let (removed, taken) = tokio::join!(s.call(&bob(), remove_workspace("wrk_1")), async {
-        while !was_told(&s) {
+        while !was_called(&s) {
             tokio::task::yield_now().await;
         }
         let taken = s.refusal(&ada(), share("ses_n")).await;
@@ -75,7 +75,7 @@ async fn what_is_nobodys_goes_with_it_for_those_who_may_claim() {
 }
 
 #[tokio::test]
-async fn where_all_is_shared_all_goes_with_it() {
+async fn with_full_sharing_all_sessions_are_removed_with_the_workspace() {
     for (guard, expected) in [(SessionGuard::SharedReads, FORBIDDEN), (SessionGuard::Shared, None)] {
         let s = with_workspace(guard);
         let hers = inside(&s, "ses_hers", None);
@@ -86,9 +86,9 @@ async fn where_all_is_shared_all_goes_with_it() {
 }
 
 #[tokio::test]
-async fn one_in_which_somebody_works_stays() {
+async fn a_workspace_with_running_work_stays() {
     let mut s = with_workspace(SessionGuard::Owner);
-    // A turn in its directory, though the session is none of its own.
+    // A turn in the workspace's directory, though its session is not in the workspace.
     let mut wish = message("c", "m1");
     wish.wishes.directory = Some("trees/one/below".to_owned());
     let sent = s.h.engine.send(&ada().principal, wish).await.unwrap();
@@ -96,24 +96,24 @@ async fn one_in_which_somebody_works_stays() {
     assert_eq!(s.refusal(&ada(), remove_workspace("wrk_1")).await, BUSY);
     turn.complete().await;
     s.h.reaches(&sent.task, TaskState::Completed).await;
-    // What others do in a session of its own.
+    // Work of another client in a session of the workspace.
     let own = inside(&s, "ses_own", None);
     claim(&s, "alice", &own).await;
     s.control.make_busy(&own.id);
     assert_eq!(s.refusal(&ada(), remove_workspace("wrk_1")).await, BUSY);
-    assert!(!was_told(&s));
+    assert!(!was_called(&s));
 }
 
 #[tokio::test]
-async fn nothing_begins_in_its_sessions_while_it_is_removed() {
+async fn nothing_begins_in_the_sessions_of_a_workspace_during_its_removal() {
     let mut s = with_workspace(SessionGuard::Owner);
-    // One that works elsewhere.
+    // A session that works elsewhere.
     let own = s.control.add_in_workspace("ses_own");
     claim(&s, "alice", &own).await;
     s.control.acts.hold();
     let removing = s.call(&ada(), remove_workspace("wrk_1"));
     let coming = async {
-        while !was_told(&s) {
+        while !was_called(&s) {
             tokio::task::yield_now().await;
         }
         assert_eq!(s.refusal(&ada(), shell("ses_own")).await, BUSY);

@@ -1,4 +1,4 @@
-//! A provider that refuses the agent's credentials: the task waits, and a message tries again.
+//! A provider that refuses the agent's credentials: the task waits, and a message retries it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +31,7 @@ async fn waiting(h: &mut Harness) -> TaskId {
 }
 
 #[tokio::test]
-async fn a_message_prompts_again_and_what_was_used_adds_up() {
+async fn a_message_prompts_again_and_the_usage_adds_up() {
     let mut h = start();
     let task = waiting(&mut h).await;
     assert!(h.agent.log().aborted.is_empty(), "nothing runs that could be aborted");
@@ -57,7 +57,7 @@ async fn a_message_prompts_again_and_what_was_used_adds_up() {
 }
 
 #[tokio::test]
-async fn the_message_that_tries_again_may_ask_for_another_model() {
+async fn the_retrying_message_may_choose_another_model() {
     let mut h = start();
     let task = waiting(&mut h).await;
     let mut again = on(&task, "m2");
@@ -68,7 +68,7 @@ async fn the_message_that_tries_again_may_ask_for_another_model() {
 }
 
 #[tokio::test]
-async fn after_a_restart_a_turn_that_runs_goes_before_one_that_is_to_be_tried_again() {
+async fn after_a_restart_a_running_turn_goes_before_a_retry() {
     let mut h = start();
     let old = waiting(&mut h).await;
     let new = h.send("c", "m2").await;
@@ -86,13 +86,13 @@ async fn after_a_restart_a_turn_that_runs_goes_before_one_that_is_to_be_tried_ag
 }
 
 #[tokio::test]
-async fn the_conversation_goes_on_meanwhile() {
+async fn the_context_continues_while_a_task_waits_for_credentials() {
     let mut h = start();
     let task = waiting(&mut h).await;
     h.send("c", "m2").await;
     let other = h.turn().await;
     assert_eq!(other.request.input, [input("m2")]);
-    // The one that waited takes its turn behind what came before its message.
+    // The retried task runs behind the messages that came before its own.
     h.engine.send(&alice(), on(&task, "m3")).await.unwrap();
     assert_eq!(h.task(&task).await.status.state, TaskState::Submitted);
     other.complete().await;
@@ -100,7 +100,7 @@ async fn the_conversation_goes_on_meanwhile() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_deadline_of_asks_ends_the_waiting_also_across_a_restart() {
+async fn the_deadline_of_asks_ends_the_wait_for_credentials_also_across_a_restart() {
     let asks = AskConfig { time_to_live: Some(Duration::from_mins(1)), ..AskConfig::default() };
     let config = EngineConfig { asks, ..EngineConfig::default() };
     let mut h = start_with(Arc::new(longshore_store::memory()), config.clone());
@@ -110,7 +110,7 @@ async fn the_deadline_of_asks_ends_the_waiting_also_across_a_restart() {
 
     let h = start_with(store, config);
     h.engine.recover().await.unwrap();
-    // The clock of the test starts anew with the engine, and is not behind.
+    // The test's clock starts again with the engine, and is not behind.
     tokio::time::sleep(Duration::from_secs(61)).await;
     let task = h.reaches(&task, TaskState::Failed).await;
     assert_eq!(reason_of(&task), "Nobody gave the agent its credentials in time.");
@@ -118,7 +118,7 @@ async fn the_deadline_of_asks_ends_the_waiting_also_across_a_restart() {
 }
 
 #[tokio::test]
-async fn a_task_that_waits_can_be_canceled_and_survives_a_restart() {
+async fn a_task_that_waits_for_credentials_can_be_canceled_and_survives_a_restart() {
     let mut h = start();
     let task = waiting(&mut h).await;
     h.engine.send(&alice(), on(&task, "m2")).await.unwrap();

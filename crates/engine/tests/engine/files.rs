@@ -1,4 +1,4 @@
-//! Files that an agent hands over: kept for their owner, told with their facts, once.
+//! Files of an agent: stored for their owner, and reported once with their facts.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use longshore_model::{BlockKind, ErrorKind, FileId, PartContent, Principal, Task
 use crate::harness::{alice, start, start_with};
 
 #[tokio::test]
-async fn a_file_is_kept_and_told_with_its_facts_and_only_its_owner_gets_it() {
+async fn a_file_is_stored_and_reported_and_only_its_owner_gets_it() {
     let mut h = start();
     let sent = h.send("c", "m1").await;
     let turn = h.turn().await;
@@ -17,15 +17,15 @@ async fn a_file_is_kept_and_told_with_its_facts_and_only_its_owner_gets_it() {
     turn.say("prt_2", "done").await;
     turn.complete().await;
     let task = h.reaches(&sent.task, TaskState::Completed).await;
-    assert_eq!(task.artifacts.len(), 2, "told once");
+    assert_eq!(task.artifacts.len(), 2, "reported once");
     let artifact = &task.artifacts[0];
     assert_eq!((artifact.kind, artifact.name.as_deref()), (BlockKind::File, Some("pic.png")));
     let part = &artifact.parts[0];
     assert_eq!((part.media_type.as_deref(), part.filename.as_deref()), (Some("image/png"), Some("pic.png")));
-    let told = artifact.metadata.as_ref().unwrap().json().to_value();
-    assert_eq!((told["byteSize"].as_u64(), told["mediaType"].as_str()), (Some(5), Some("image/png")));
-    assert_eq!(told["sha256"], "277089d91c0bdf4f2e6862ba7e4a07605119431f5d13f726dd352b06f1b206a9");
-    let PartContent::Url(url) = &part.content else { panic!("a file is told by its URL") };
+    let reported = artifact.metadata.as_ref().unwrap().json().to_value();
+    assert_eq!((reported["byteSize"].as_u64(), reported["mediaType"].as_str()), (Some(5), Some("image/png")));
+    assert_eq!(reported["sha256"], "277089d91c0bdf4f2e6862ba7e4a07605119431f5d13f726dd352b06f1b206a9");
+    let PartContent::Url(url) = &part.content else { panic!("a file is reported by its URL") };
     let id = FileId::parse(url.strip_prefix("/artifacts/").unwrap()).unwrap();
     let facts = h.engine.file(&alice(), &id).await.unwrap();
     assert_eq!((facts.size, facts.name.as_deref()), (5, Some("pic.png")));
@@ -35,7 +35,7 @@ async fn a_file_is_kept_and_told_with_its_facts_and_only_its_owner_gets_it() {
 }
 
 #[tokio::test]
-async fn what_is_too_large_or_one_too_many_is_told_and_not_kept() {
+async fn a_file_over_the_limits_is_reported_and_not_stored() {
     let mut config = EngineConfig::default();
     (config.files.max_bytes, config.files.max_per_task) = (4, 2);
     let mut h = start_with(Arc::new(longshore_store::memory()), config);
@@ -48,10 +48,10 @@ async fn what_is_too_large_or_one_too_many_is_told_and_not_kept() {
     }
     turn.complete().await;
     let task = h.reaches(&sent.task, TaskState::Completed).await;
-    let told: Vec<_> = task
+    let reported: Vec<_> = task
         .artifacts
         .iter()
         .map(|artifact| (artifact.id.as_str(), artifact.parts[0].as_text().is_none()))
         .collect();
-    assert_eq!(told, [("large", false), ("fits", true), ("third", false)]);
+    assert_eq!(reported, [("large", false), ("fits", true), ("third", false)]);
 }

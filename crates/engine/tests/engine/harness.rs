@@ -1,4 +1,4 @@
-//! An engine, its parts, and short words for what tests do with them.
+//! An engine with its parts, and helpers for the tests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,12 +31,12 @@ pub(crate) fn start_with(store: Arc<dyn Store>, config: EngineConfig) -> Harness
     start_later(store, config, Duration::ZERO)
 }
 
-/// Starts so much later than it is.
+/// Starts with a clock that is ahead by `later`.
 pub(crate) fn start_later(store: Arc<dyn Store>, config: EngineConfig, later: Duration) -> Harness {
     start_controlled(store, config, later, None)
 }
 
-/// Starts with an agent that can be looked at and changed.
+/// Starts with an agent that has a control surface.
 pub(crate) fn start_controlled(
     store: Arc<dyn Store>,
     config: EngineConfig,
@@ -72,7 +72,7 @@ impl Harness {
         self.engine.get(&alice(), id).await.expect("the task is there").task
     }
 
-    /// Waits until the task's log holds an event that gives it this state.
+    /// Waits until the task's log has an event with this state.
     pub(crate) async fn reaches(&self, id: &TaskId, state: TaskState) -> Task {
         let task = self.task(id).await;
         if task.status.state == state {
@@ -92,21 +92,21 @@ impl Harness {
         panic!("the task ended as {} and was never {state}", self.task(id).await.status.state);
     }
 
-    /// Waits until so many turns wait to be let in.
+    /// Waits until this many turns wait at the turn limiter.
     pub(crate) async fn waiting(&self, turns: i64) {
         while self.metrics.turns.of(TurnState::Waiting).get() != turns {
             tokio::task::yield_now().await;
         }
     }
 
-    /// Stops the engine as a signal would, and waits until it has.
+    /// Stops the engine as a signal would, and waits for the end.
     pub(crate) async fn stop(self) -> Arc<dyn Store> {
         self.tasks.stop().await;
         self.store
     }
 }
 
-/// The time of day, which moves with the runtime's clock: a test that pauses that one pauses both.
+/// A clock that moves with the runtime's clock: a test that pauses the runtime pauses both.
 #[derive(Debug)]
 struct TokioClock {
     started: tokio::time::Instant,
@@ -146,7 +146,7 @@ pub(crate) fn message(context: &str, text: &str) -> SendMessage {
     }
 }
 
-/// Everything that the reader gives, to the end of the task.
+/// All entries of the reader up to the end of the task.
 pub(crate) async fn read_all(mut reader: TaskReader) -> Vec<Entry> {
     let mut all = Vec::new();
     while let Some(entries) = reader.next().await.expect("the log can be read") {
@@ -161,13 +161,13 @@ pub(crate) fn text_of(task: &Task) -> String {
     task.artifacts.iter().flat_map(|artifact| &artifact.parts).filter_map(|part| part.as_text()).collect()
 }
 
-/// The words of the status message.
+/// The text of the status message.
 pub(crate) fn reason_of(task: &Task) -> String {
     let message = task.status.message.as_ref();
     message.into_iter().flat_map(|message| &message.parts).filter_map(|part| part.as_text()).collect()
 }
 
-/// What an agent is given of a text.
+/// The agent's input for a text.
 pub(crate) fn input(text: &str) -> Input {
     Input::Text(text.to_owned())
 }

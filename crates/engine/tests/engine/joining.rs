@@ -1,4 +1,4 @@
-//! Messages for a session that is busy: they wait, join what runs, or are refused, as their sender wishes.
+//! Messages for a busy session: they wait, join the running turn, or are refused, as their sender requests.
 
 use std::time::Duration;
 
@@ -25,14 +25,14 @@ fn texts_of_history(task: &longshore_model::Task) -> Vec<&str> {
     task.history.iter().filter_map(|message| message.parts[0].as_text()).collect()
 }
 
-/// Sends beside whatever the test does.
+/// Sends in the background.
 fn send(h: &Harness, command: SendMessage) -> tokio::task::JoinHandle<longshore_model::Result<TaskId>> {
     let engine = h.engine.clone();
     h.tasks.spawn("test", async move { engine.send(&alice(), command).await.map(|sent| sent.task) })
 }
 
 #[tokio::test]
-async fn a_message_joins_the_task_that_runs_by_its_id_or_by_steering() {
+async fn a_message_joins_the_running_task_by_its_id_or_by_steering() {
     let mut h = start();
     let first = h.send("c", "m1").await;
     let mut turn = h.turn().await;
@@ -52,7 +52,7 @@ async fn a_message_joins_the_task_that_runs_by_its_id_or_by_steering() {
 }
 
 #[tokio::test]
-async fn a_message_that_comes_before_the_turn_has_begun_joins_it() {
+async fn a_message_before_the_turn_has_begun_joins_it() {
     let mut h = start();
     h.agent.opens.hold();
     let first = h.send("c", "m1").await;
@@ -69,7 +69,7 @@ async fn a_message_that_comes_before_the_turn_has_begun_joins_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_that_does_not_begin_takes_no_message() {
+async fn a_turn_that_does_not_begin_accepts_no_message() {
     let h = start();
     h.agent.opens.hold();
     let first = h.send("c", "m1").await;
@@ -83,25 +83,25 @@ async fn a_joining_message_is_durable_before_it_is_sent_and_joins_once() {
     let first = h.send("c", "m1").await;
     let mut turn = h.turn().await;
     let sent = send(&h, on(&first.task, "m2"));
-    let Steering { expected, go, sent: told, .. } = *turn.steering.recv().await.unwrap();
-    assert_eq!(texts_of_history(&h.task(&first.task).await), ["m1"], "nobody waits for it yet");
+    let Steering { expected, go, sent: confirm, .. } = *turn.steering.recv().await.unwrap();
+    assert_eq!(texts_of_history(&h.task(&first.task).await), ["m1"], "the message is not in the log yet");
     expected.send(()).unwrap();
     go.await.unwrap();
     assert_eq!(texts_of_history(&h.task(&first.task).await), ["m1", "m2"]);
-    told.send(Ok(())).unwrap();
+    confirm.send(Ok(())).unwrap();
     sent.await.unwrap().unwrap();
-    // The same message again, because its answer was lost.
+    // A repeat of the same message, because its response was lost.
     let again = h.engine.send(&alice(), on(&first.task, "m2")).await.unwrap();
     assert_eq!(again.task, first.task);
     assert!(turn.steering.try_recv().is_err());
 }
 
 #[tokio::test]
-async fn a_message_that_was_taken_is_not_taken_again_whatever_it_wishes() {
+async fn an_accepted_message_is_not_accepted_again_whatever_its_delivery() {
     let mut h = start();
     let first = h.send("c", "m1").await;
     let mut turn = h.turn().await;
-    // Twice at once, then after the answer, then after the end.
+    // Twice at once, then after the response, then after the end.
     let twice = [send(&h, delivered(Delivery::Steer, "m2")), send(&h, delivered(Delivery::Steer, "m2"))];
     turn.joined().await;
     for sent in twice {
@@ -114,7 +114,7 @@ async fn a_message_that_was_taken_is_not_taken_again_whatever_it_wishes() {
     assert_eq!(texts_of_history(&task), ["m1", "m2"]);
     assert_eq!(send(&h, delivered(Delivery::Steer, "m2")).await.unwrap().unwrap(), first.task);
 
-    // One that got a task of its own is not refused because that task runs, and does not join it.
+    // A message with a task of its own is not refused because that task runs, and does not join it.
     let own = |delivery| delivered(delivery, "m3");
     let second = h.engine.send(&alice(), own(Delivery::Queue)).await.unwrap();
     let mut turn = h.turn().await;
@@ -133,10 +133,10 @@ async fn a_message_that_does_not_arrive_is_withdrawn_and_can_be_sent_again() {
     let first = h.send("c", "m1").await;
     let mut turn = h.turn().await;
     let sent = send(&h, on(&first.task, "m2"));
-    let Steering { expected, go, sent: told, .. } = *turn.steering.recv().await.unwrap();
+    let Steering { expected, go, sent: confirm, .. } = *turn.steering.recv().await.unwrap();
     expected.send(()).unwrap();
     go.await.unwrap();
-    told.send(Err(Error::new(ErrorKind::AgentUnavailable, "It is away."))).unwrap();
+    confirm.send(Err(Error::new(ErrorKind::AgentUnavailable, "It is away."))).unwrap();
     assert_eq!(sent.await.unwrap().unwrap_err().kind(), ErrorKind::AgentUnavailable);
     assert_eq!(texts_of_history(&h.task(&first.task).await), ["m1"]);
     let again = send(&h, on(&first.task, "m2"));
@@ -148,7 +148,7 @@ async fn a_message_that_does_not_arrive_is_withdrawn_and_can_be_sent_again() {
 }
 
 #[tokio::test]
-async fn a_message_that_comes_too_late_to_steer_gets_a_task_of_its_own() {
+async fn a_message_that_is_too_late_to_steer_gets_its_own_task() {
     let mut h = start();
     let first = h.send("c", "m1").await;
     let mut turn = h.turn().await;
@@ -162,13 +162,13 @@ async fn a_message_that_comes_too_late_to_steer_gets_a_task_of_its_own() {
     assert_eq!(second.request.input, [input("m2")]);
     assert_ne!(sent.await.unwrap().unwrap(), first.task);
     second.complete().await;
-    // With nothing to steer it is simply sent.
+    // With nothing to steer, it is an ordinary send.
     h.engine.send(&alice(), delivered(Delivery::Steer, "m3")).await.unwrap();
     assert_eq!(h.turn().await.request.input, [input("m3")]);
 }
 
 #[tokio::test]
-async fn after_a_restart_the_driver_learns_what_had_joined() {
+async fn after_a_restart_the_driver_learns_the_joined_prompts() {
     let mut h = start();
     let first = h.send("c", "m1").await;
     let mut turn = h.turn().await;
@@ -186,7 +186,7 @@ async fn after_a_restart_the_driver_learns_what_had_joined() {
 }
 
 #[tokio::test]
-async fn a_busy_session_refuses_whoever_does_not_want_to_wait() {
+async fn a_busy_session_refuses_messages_with_delivery_reject() {
     let mut h = start();
     h.send("c", "m1").await;
     let turn = h.turn().await;
@@ -198,7 +198,7 @@ async fn a_busy_session_refuses_whoever_does_not_want_to_wait() {
     turn.complete().await;
     h.turn().await.complete().await;
     h.reaches(&queued.task, TaskState::Completed).await;
-    // The lane is left a moment after the end is told.
+    // The session queue is released a moment after the end is reported.
     let free = async {
         while h.engine.send(&alice(), delivered(Delivery::Reject, "m4")).await.is_err() {
             tokio::task::yield_now().await;
@@ -206,7 +206,7 @@ async fn a_busy_session_refuses_whoever_does_not_want_to_wait() {
     };
     tokio::time::timeout(Duration::from_secs(5), free).await.unwrap();
     h.turn().await.complete().await;
-    // Somebody works in the session at the agent itself.
+    // Another client works in the session.
     h.agent.make_busy(&session.id);
     let refused = h.engine.send(&alice(), delivered(Delivery::Reject, "m5")).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::SessionBusy);
@@ -214,12 +214,12 @@ async fn a_busy_session_refuses_whoever_does_not_want_to_wait() {
 }
 
 #[tokio::test]
-async fn whoever_does_not_want_to_wait_is_refused_where_nobody_could_ask_whether_the_session_is_busy() {
+async fn delivery_reject_is_refused_if_the_agent_cannot_say_whether_the_session_is_busy() {
     let mut h = start();
     let first = h.send("c", "m1").await;
     h.turn().await.complete().await;
     h.reaches(&first.task, TaskState::Completed).await;
-    // Each is asked for once the lane is left, a moment after the end is told.
+    // Each send comes after the session queue is released, a moment after the end is reported.
     let refused = async {
         loop {
             h.agent.refuse_next_look(Error::new(ErrorKind::UpstreamBackpressure, "Try again in a moment."));

@@ -1,4 +1,4 @@
-//! Messages that join at an awkward moment: none is lost, doubled, or told as taken when it was not.
+//! Messages that join at a bad moment: none is lost, doubled, or reported as accepted when it was not.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ fn on(task: &TaskId, text: &str) -> SendMessage {
     command
 }
 
-/// Sends beside whatever the test does.
+/// Sends in the background.
 fn send(h: &Harness, command: SendMessage) -> JoinHandle<Result<TaskId>> {
     let engine = h.engine.clone();
     h.tasks.spawn("test", async move { engine.send(&alice(), command).await.map(|sent| sent.task) })
@@ -49,13 +49,13 @@ async fn the_same_message_twice_at_once_is_offered_once() {
 }
 
 #[tokio::test]
-async fn a_message_to_a_turn_that_is_being_prompted_joins_it_then() {
+async fn a_message_to_a_turn_that_is_being_prompted_joins_it_afterwards() {
     let mut h = start();
     h.agent.starts.hold();
     let first = h.send("c", "m1").await;
     h.reaches(&first.task, TaskState::Working).await;
     let sent = send(&h, on(&first.task, "m2"));
-    // It waits in the inbox, or with the owner; both come to the same.
+    // The message waits in the inbox or with the owner; the result is the same.
     tokio::task::yield_now().await;
     h.agent.starts.release(1);
     let mut turn = h.turn().await;
@@ -64,7 +64,7 @@ async fn a_message_to_a_turn_that_is_being_prompted_joins_it_then() {
 }
 
 #[tokio::test]
-async fn answers_and_messages_are_heard_while_a_file_is_kept() {
+async fn answers_and_messages_are_handled_while_a_file_is_stored() {
     let store = FaultyStore::over(longshore_store::memory());
     let mut h = start_with(store.clone(), EngineConfig::default());
     let root = h.send("c", "m1").await;
@@ -93,19 +93,19 @@ async fn answers_and_messages_are_heard_while_a_file_is_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_message_that_did_not_arrive_is_never_told_as_taken_not_even_at_the_end() {
+async fn a_message_that_did_not_arrive_is_never_reported_as_accepted() {
     for _ in 0..100 {
         let mut h = start();
         let first = h.send("c", "m1").await;
         let mut turn = h.turn().await;
         let sent = send(&h, on(&first.task, "m2"));
-        let Steering { expected, go, sent: told, .. } = *turn.steering.recv().await.unwrap();
+        let Steering { expected, go, sent: confirm, .. } = *turn.steering.recv().await.unwrap();
         expected.send(()).unwrap();
         go.await.unwrap();
         for word in 0..20 {
             turn.say("prt_1", &word.to_string()).await;
         }
-        told.send(Err(away())).unwrap();
+        confirm.send(Err(away())).unwrap();
         turn.complete().await;
         assert_eq!(soon(sent).await.unwrap().unwrap_err().kind(), ErrorKind::AgentUnavailable);
         assert_eq!(h.reaches(&first.task, TaskState::Completed).await.history.len(), 1);
@@ -113,17 +113,17 @@ async fn a_message_that_did_not_arrive_is_never_told_as_taken_not_even_at_the_en
 }
 
 #[tokio::test]
-async fn a_withdrawal_takes_the_message_that_did_not_arrive_and_no_other() {
+async fn a_withdrawal_removes_only_the_message_that_did_not_arrive() {
     let mut h = start();
     let first = h.send("c", "m1").await;
     let mut turn = h.turn().await;
     let mut other = on(&first.task, "m1");
     other.message.parts = vec![Part::text("something else")];
     let sent = send(&h, other);
-    let Steering { expected, go, sent: told, .. } = *turn.steering.recv().await.unwrap();
+    let Steering { expected, go, sent: confirm, .. } = *turn.steering.recv().await.unwrap();
     expected.send(()).unwrap();
     go.await.unwrap();
-    told.send(Err(away())).unwrap();
+    confirm.send(Err(away())).unwrap();
     soon(sent).await.unwrap().unwrap_err();
     let history = h.task(&first.task).await.history;
     assert_eq!(history.len(), 1);
@@ -131,7 +131,7 @@ async fn a_withdrawal_takes_the_message_that_did_not_arrive_and_no_other() {
 }
 
 #[tokio::test]
-async fn more_messages_than_a_task_takes_are_refused() {
+async fn messages_over_the_limit_of_a_task_are_refused() {
     let mut h = start_with(Arc::new(longshore_store::memory()), EngineConfig::default());
     let first = h.send("c", "m1").await;
     let _turn = h.turn().await;
@@ -149,7 +149,7 @@ async fn more_messages_than_a_task_takes_are_refused() {
 }
 
 #[tokio::test]
-async fn the_session_that_a_message_names_counts_for_its_delivery() {
+async fn the_named_session_decides_the_delivery() {
     let mut h = start();
     h.send("c", "m1").await;
     let mut turn = h.turn().await;
@@ -163,16 +163,16 @@ async fn the_session_that_a_message_names_counts_for_its_delivery() {
         command
     };
     let session = turn.request.session.id.to_string();
-    // From another context the session is busy too.
+    // The session is busy for another context too.
     let refused =
         h.engine.send(&alice(), named(Some("d"), "m2", &session, Delivery::Reject)).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::SessionBusy);
-    // Another session than that of the context is refused, and joins nothing.
+    // A session other than the context's is refused, and nothing joins.
     let refused =
         h.engine.send(&alice(), named(Some("c"), "m3", "ses_other", Delivery::Steer)).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::InvalidParams);
     assert!(turn.steering.try_recv().is_err());
-    // By its session alone a message finds the task that runs there.
+    // A message finds the running task by its session alone.
     let sent = send(&h, named(None, "m4", &session, Delivery::Steer));
     soon(turn.joined()).await;
     assert_eq!(soon(sent).await.unwrap().unwrap(), turn.request.task);
@@ -189,10 +189,10 @@ async fn a_steered_message_that_did_not_arrive_can_be_sent_again() {
         command
     };
     let sent = send(&h, steered());
-    let Steering { expected, go, sent: told, .. } = *turn.steering.recv().await.unwrap();
+    let Steering { expected, go, sent: confirm, .. } = *turn.steering.recv().await.unwrap();
     expected.send(()).unwrap();
     go.await.unwrap();
-    told.send(Err(away())).unwrap();
+    confirm.send(Err(away())).unwrap();
     soon(sent).await.unwrap().unwrap_err();
     let again = send(&h, steered());
     soon(turn.joined()).await;

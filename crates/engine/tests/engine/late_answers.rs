@@ -1,4 +1,4 @@
-//! Answers that come late, or more than once: one message answers one ask, and is never taken for a prompt.
+//! Late and repeated answers: one message answers one ask, and is never used as a prompt.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::asks::{asking, on, once, refused, reject, request};
 use crate::harness::{Harness, alice, start, start_with};
 
 #[tokio::test]
-async fn an_answer_to_what_is_not_asked_any_more_is_told_and_no_prompt() {
+async fn an_answer_to_a_closed_ask_is_refused_and_not_a_prompt() {
     let mut h = start();
     let (task, mut turn) = asking(&mut h).await;
     h.agent.refuse_next(Error::new(ErrorKind::InterruptNotFound, "unknown"));
@@ -25,7 +25,7 @@ async fn an_answer_to_what_is_not_asked_any_more_is_told_and_no_prompt() {
         let refused = h.engine.send(&alice(), on(&task, id, part)).await.expect_err("it is too late");
         assert_eq!(refused.kind(), ErrorKind::InterruptNotFound, "{id}: {refused:?}");
     }
-    // Who says more than an answer says it to the agent, and that is the first that the agent hears.
+    // A message that says more than an answer joins the turn, as the first message that the agent gets.
     let more = on(&task, "more", Part::text("once more, with feeling"));
     let caller = alice();
     let (sent, (_, heard)) = tokio::join!(h.engine.send(&caller, more), turn.joined());
@@ -34,7 +34,7 @@ async fn an_answer_to_what_is_not_asked_any_more_is_told_and_no_prompt() {
 }
 
 #[tokio::test]
-async fn the_same_answer_again_is_attached_and_not_given_twice() {
+async fn a_repeated_answer_is_attached_and_not_given_twice() {
     let mut h = start();
     let (task, turn) = asking(&mut h).await;
     let answer = on(&task, "answer", Part::text("once"));
@@ -46,20 +46,20 @@ async fn the_same_answer_again_is_attached_and_not_given_twice() {
     assert_eq!(h.agent.log().replied.len(), 1);
 }
 
-/// A gateway that died when the agent had the answer to `per_1` and the log did not, and the next one on the same store.
-async fn dead_at_the_answer(answer: fn(&TaskId) -> SendMessage) -> (Harness, TaskId, StartedTurn) {
+/// A gateway that died when the agent had the answer to `per_1` and the log did not, and the next gateway on the same store.
+async fn killed_at_answer(answer: fn(&TaskId) -> SendMessage) -> (Harness, TaskId, StartedTurn) {
     let mut h = start();
     let (task, _turn) = asking(&mut h).await;
-    let (h, turn) = die_at(h, answer(&task)).await;
+    let (h, turn) = kill_at(h, answer(&task)).await;
     (h, task, turn)
 }
 
-/// The same, for any answer.
-async fn die_at(h: Harness, answer: SendMessage) -> (Harness, StartedTurn) {
-    die_with(h, answer, EngineConfig::default()).await
+/// The same for any answer.
+async fn kill_at(h: Harness, answer: SendMessage) -> (Harness, StartedTurn) {
+    kill_with(h, answer, EngineConfig::default()).await
 }
 
-async fn die_with(h: Harness, answer: SendMessage, config: EngineConfig) -> (Harness, StartedTurn) {
+async fn kill_with(h: Harness, answer: SendMessage, config: EngineConfig) -> (Harness, StartedTurn) {
     h.agent.replies.hold();
     let engine = h.engine.clone();
     let giving = h.tasks.spawn("giving", async move { engine.send(&alice(), answer).await.map(drop) });
@@ -75,9 +75,9 @@ async fn die_with(h: Harness, answer: SendMessage, config: EngineConfig) -> (Har
 }
 
 #[tokio::test]
-async fn an_answer_that_the_agent_took_before_the_gateway_died_is_no_prompt_when_it_is_sent_again() {
+async fn an_answer_that_arrived_before_the_gateway_died_is_not_a_prompt_when_repeated() {
     let answer = |task: &TaskId| on(task, "answer", Part::text("once"));
-    let (h, task, turn) = dead_at_the_answer(answer).await;
+    let (h, task, turn) = killed_at_answer(answer).await;
     turn.report(AgentEvent::AskClosed { request_id: request("per_1"), resolution: Resolution::Elsewhere })
         .await;
     while h.task(&task).await.status.state != TaskState::Working {
@@ -92,9 +92,9 @@ async fn an_answer_that_the_agent_took_before_the_gateway_died_is_no_prompt_when
 }
 
 #[tokio::test]
-async fn an_answer_that_is_sent_again_answers_nothing_but_what_it_answered() {
+async fn a_repeated_answer_answers_only_its_original_ask() {
     let answer = |task: &TaskId| on(task, "answer", Part::text("once"));
-    let (h, task, turn) = dead_at_the_answer(answer).await;
+    let (h, task, turn) = killed_at_answer(answer).await;
     turn.report(AgentEvent::AskClosed { request_id: request("per_1"), resolution: Resolution::Elsewhere })
         .await;
     turn.ask("per_2").await;
@@ -105,8 +105,8 @@ async fn an_answer_that_is_sent_again_answers_nothing_but_what_it_answered() {
     }
     h.engine.send(&alice(), answer(&task)).await.unwrap();
     assert_eq!(h.agent.log().replied.len(), 0);
-    // One that the agent never got is given again, also where something else is asked besides.
-    let (h, task, turn) = dead_at_the_answer(answer).await;
+    // An answer that the agent never got is given again, even beside another open ask.
+    let (h, task, turn) = killed_at_answer(answer).await;
     turn.ask("per_2").await;
     while h.engine.open_asks(&alice(), AskKind::Permission).await.unwrap().len() < 2 {
         tokio::task::yield_now().await;
@@ -120,7 +120,7 @@ async fn sub_agent_asking(h: &mut Harness) -> (TaskId, StartedTurn) {
     h.send("c", "m1").await;
     let turn = h.turn().await;
     turn.call_child("ses_child", "call_1", "x").await;
-    ask_below(&turn, "per_1").await;
+    sub_agent_asks(&turn, "per_1").await;
     let query = ListTasks {
         context_id: ContextId::parse("c").ok(),
         state: Some(TaskState::InputRequired),
@@ -139,7 +139,7 @@ async fn sub_agent_asking(h: &mut Harness) -> (TaskId, StartedTurn) {
     }
 }
 
-async fn ask_below(turn: &StartedTurn, name: &str) {
+async fn sub_agent_asks(turn: &StartedTurn, name: &str) {
     turn.report(AgentEvent::Asked(permission(&SessionId::parse("ses_child").expect("an id"), name))).await;
 }
 
@@ -148,7 +148,7 @@ async fn closed_elsewhere(turn: &StartedTurn, name: &str) {
     turn.report(AgentEvent::AskClosed { request_id, resolution }).await;
 }
 
-/// Waits until the task waits for the answers to just these.
+/// Waits until the task has exactly these open asks.
 async fn asks(h: &Harness, task: &TaskId, names: &[&str]) {
     let open = async || {
         let open = h.task(task).await.open_asks;
@@ -166,7 +166,7 @@ async fn refusal(h: &Harness, command: SendMessage) -> ErrorKind {
 }
 
 #[tokio::test]
-async fn an_answer_to_a_sub_agent_that_is_sent_again_answers_nothing_but_what_it_answered() {
+async fn a_repeated_answer_to_a_sub_agent_answers_only_its_original_ask() {
     let mut h = start();
     let (child, turn) = sub_agent_asking(&mut h).await;
     let answer = on(&child, "answer", Part::text("once"));
@@ -174,39 +174,39 @@ async fn an_answer_to_a_sub_agent_that_is_sent_again_answers_nothing_but_what_it
     asks(&h, &child, &[]).await;
     let again = h.engine.send(&alice(), answer.clone()).await.expect("it was taken");
     assert_eq!(again.task, child);
-    ask_below(&turn, "per_2").await;
+    sub_agent_asks(&turn, "per_2").await;
     asks(&h, &child, &["per_2"]).await;
     h.engine.send(&alice(), answer.clone()).await.expect("it was taken");
-    assert_eq!(h.agent.log().replied, [(request("per_1"), once())], "nobody allowed the other");
+    assert_eq!(h.agent.log().replied, [(request("per_1"), once())], "the other ask got no answer");
     turn.complete().await;
     h.reaches(&child, TaskState::Failed).await;
     h.engine.send(&alice(), answer).await.expect("it was taken");
 }
 
 #[tokio::test]
-async fn an_answer_to_a_sub_agent_that_was_on_its_way_when_the_gateway_died_is_known_again() {
+async fn an_answer_to_a_sub_agent_in_flight_at_the_gateways_death_is_recognized() {
     let mut h = start();
     let (child, _turn) = sub_agent_asking(&mut h).await;
     let answer = on(&child, "answer", Part::text("once"));
-    let (mut h, turn) = die_at(h, answer.clone()).await;
+    let (mut h, turn) = kill_at(h, answer.clone()).await;
     closed_elsewhere(&turn, "per_1").await;
-    ask_below(&turn, "per_2").await;
+    sub_agent_asks(&turn, "per_2").await;
     asks(&h, &child, &["per_2"]).await;
     h.engine.send(&alice(), answer.clone()).await.expect("it may have been taken");
     assert!(h.agent.log().replied.is_empty());
-    // One that the agent never got is given again.
+    // An answer that the agent never got is given again.
     h = start();
     let (child, _turn) = sub_agent_asking(&mut h).await;
     let answer = on(&child, "answer", Part::text("once"));
-    let (h, turn) = die_at(h, answer.clone()).await;
-    ask_below(&turn, "per_2").await;
+    let (h, turn) = kill_at(h, answer.clone()).await;
+    sub_agent_asks(&turn, "per_2").await;
     asks(&h, &child, &["per_1", "per_2"]).await;
     h.engine.send(&alice(), answer).await.expect("it is taken");
     assert_eq!(h.agent.log().replied, [(request("per_1"), once())]);
 }
 
 #[tokio::test]
-async fn an_answer_that_was_refused_is_refused_again_and_answers_nothing_else() {
+async fn a_refused_answer_is_refused_again_and_answers_nothing_else() {
     for below in [false, true] {
         let mut h = start();
         let (task, turn) = if below { sub_agent_asking(&mut h).await } else { asking(&mut h).await };
@@ -214,15 +214,15 @@ async fn an_answer_that_was_refused_is_refused_again_and_answers_nothing_else() 
         h.agent.refuse_next(Error::new(ErrorKind::InterruptNotFound, "unknown"));
         assert_eq!(refusal(&h, answer.clone()).await, ErrorKind::InterruptNotFound);
         asks(&h, &task, &[]).await;
-        assert_eq!(refusal(&h, answer.clone()).await, ErrorKind::InterruptNotFound, "nobody took it");
+        assert_eq!(refusal(&h, answer.clone()).await, ErrorKind::InterruptNotFound, "the answer is still refused");
         if below {
-            ask_below(&turn, "per_2").await;
+            sub_agent_asks(&turn, "per_2").await;
         } else {
             turn.ask("per_2").await;
         }
         asks(&h, &task, &["per_2"]).await;
         assert_eq!(refusal(&h, answer.clone()).await, ErrorKind::InterruptNotFound);
-        assert_eq!(h.agent.log().replied.len(), 1, "nobody allowed the other");
+        assert_eq!(h.agent.log().replied.len(), 1, "the other ask got no answer");
         turn.complete().await;
         while !h.task(&task).await.status.state.is_terminal() {
             tokio::task::yield_now().await;
@@ -232,7 +232,7 @@ async fn an_answer_that_was_refused_is_refused_again_and_answers_nothing_else() 
 }
 
 #[tokio::test]
-async fn words_that_were_refused_do_not_answer_what_is_asked_later() {
+async fn refused_words_do_not_answer_a_later_ask() {
     let mut h = start();
     let (task, turn) = asking(&mut h).await;
     turn.ask("per_2").await;
@@ -250,13 +250,13 @@ async fn words_that_were_refused_do_not_answer_what_is_asked_later() {
     turn.ask("per_3").await;
     asks(&h, &task, &["per_3"]).await;
     assert_eq!(refusal(&h, late).await, ErrorKind::InterruptNotFound);
-    assert!(h.agent.log().replied.is_empty(), "nobody allowed anything");
+    assert!(h.agent.log().replied.is_empty(), "no ask got an answer");
     h.engine.send(&alice(), on(&task, "now", Part::text("once"))).await.expect("it is taken");
     assert_eq!(h.agent.log().replied, [(request("per_3"), once())]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_somebody_was_faster_with_was_not_taken() {
+async fn an_answer_that_lost_the_race_is_not_accepted() {
     for expires in [false, true] {
         let time_to_live = Some(Duration::from_mins(if expires { 1 } else { 60 }));
         let config = || EngineConfig {
@@ -266,7 +266,7 @@ async fn an_answer_that_somebody_was_faster_with_was_not_taken() {
         let mut h = start_with(Arc::new(longshore_store::memory()), config());
         let (task, _turn) = asking(&mut h).await;
         let answer = on(&task, "answer", Part::text("once"));
-        let (h, _turn) = die_with(h, answer.clone(), config()).await;
+        let (h, _turn) = kill_with(h, answer.clone(), config()).await;
         let expected = if expires {
             while h.task(&task).await.status.state != TaskState::Working {
                 tokio::time::sleep(Duration::from_secs(1)).await;
@@ -305,7 +305,7 @@ async fn the_same_answer_twice_at_once_is_one() {
 }
 
 #[tokio::test]
-async fn whatever_reads_as_an_answer_is_none_to_the_agent_when_it_is_late() {
+async fn a_late_message_that_reads_as_an_answer_never_reaches_the_agent() {
     let mut h = start();
     let (task, turn) = asking(&mut h).await;
     closed_elsewhere(&turn, "per_1").await;
@@ -323,7 +323,7 @@ async fn whatever_reads_as_an_answer_is_none_to_the_agent_when_it_is_late() {
         command.message.parts.clone_from(parts);
         assert_eq!(refusal(&h, command).await, ErrorKind::InterruptNotFound, "{parts:?}");
     }
-    // A task that waits for credentials is not tried again with an answer.
+    // A task that waits for credentials is not retried by an answer.
     turn.report(AgentEvent::Ended(Outcome::AuthRequired(Failure::new("No key.")))).await;
     h.reaches(&task, TaskState::AuthRequired).await;
     let command = on(&task, "late-auth", Part::text("once"));
@@ -332,7 +332,7 @@ async fn whatever_reads_as_an_answer_is_none_to_the_agent_when_it_is_late() {
 }
 
 #[tokio::test]
-async fn to_a_task_that_never_asked_an_answer_is_a_word_like_any_other() {
+async fn in_a_task_that_never_asked_an_answer_is_an_ordinary_message() {
     for word in ["once", "reject", "reject the offer"] {
         let mut h = start();
         let sent = h.send("c", "m1").await;

@@ -1,4 +1,4 @@
-//! The limit of a turn and the deadline of an ask, when they pass while somebody is away.
+//! The time limit of a turn and the deadline of an ask, when they pass during an outage.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,8 +21,8 @@ fn config() -> EngineConfig {
     config
 }
 
-/// A turn that said something, and perhaps asked, before the gateway was away for long, as it is taken up again.
-async fn taken_up(asks: bool) -> (Harness, TaskId, StartedTurn) {
+/// A resumed turn with earlier output, and optionally an ask, after the gateway was away for long.
+async fn resumed(asks: bool) -> (Harness, TaskId, StartedTurn) {
     let mut h = start_with(Arc::new(longshore_store::memory()), config());
     let sent = h.send("c", "m1").await;
     let turn = h.turn().await;
@@ -41,17 +41,17 @@ async fn taken_up(asks: bool) -> (Harness, TaskId, StartedTurn) {
     (h, sent.task, turn)
 }
 
-/// Lets everybody do what they can do now.
-async fn let_others_go() {
+/// Lets all other tasks run.
+async fn let_other_tasks_run() {
     for _ in 0..50 {
         tokio::task::yield_now().await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_that_ended_while_the_gateway_was_away_is_told_as_it_ended() {
-    let (h, task, turn) = taken_up(false).await;
-    let_others_go().await;
+async fn a_turn_that_ended_while_the_gateway_was_away_keeps_its_end() {
+    let (h, task, turn) = resumed(false).await;
+    let_other_tasks_run().await;
     turn.say("a", "after").await;
     turn.complete().await;
     let task = h.reaches(&task, TaskState::Completed).await;
@@ -60,7 +60,7 @@ async fn a_turn_that_ended_while_the_gateway_was_away_is_told_as_it_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_is_away_for_longer_than_the_limit_fails_no_turn_that_is_done() {
+async fn a_long_store_outage_fails_no_finished_turn() {
     let store = FaultyStore::over(longshore_store::memory());
     let mut h = start_with(store.clone(), config());
     let sent = h.send("c", "m1").await;
@@ -68,7 +68,7 @@ async fn a_store_that_is_away_for_longer_than_the_limit_fails_no_turn_that_is_do
     h.reaches(&sent.task, TaskState::Working).await;
     store.appends.hold();
     turn.say("a", "all of it").await;
-    let_others_go().await;
+    let_other_tasks_run().await;
     turn.complete().await;
     tokio::time::sleep(AWAY).await;
     store.appends.release(100);
@@ -78,9 +78,9 @@ async fn a_store_that_is_away_for_longer_than_the_limit_fails_no_turn_that_is_do
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_ask_that_was_answered_elsewhere_while_the_gateway_was_away_has_not_expired() {
-    let (h, task, turn) = taken_up(true).await;
-    let_others_go().await;
+async fn an_ask_answered_elsewhere_while_the_gateway_was_away_has_not_expired() {
+    let (h, task, turn) = resumed(true).await;
+    let_other_tasks_run().await;
     let request_id = RequestId::parse("per_1").unwrap();
     turn.report(AgentEvent::AskClosed { request_id: request_id.clone(), resolution: Resolution::Elsewhere })
         .await;
@@ -88,13 +88,13 @@ async fn an_ask_that_was_answered_elsewhere_while_the_gateway_was_away_has_not_e
     h.reaches(&task, TaskState::Completed).await;
     let closed = h.store.interrupt(&alice(), &request_id).await.unwrap().unwrap().closed.unwrap();
     assert_eq!(closed.resolution, Resolution::Elsewhere);
-    assert!(h.agent.log().replied.is_empty(), "nobody had to answer it");
+    assert!(h.agent.log().replied.is_empty(), "the policy did not answer");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_that_still_runs_after_its_time_is_aborted_once_that_is_known() {
-    let (h, task, turn) = taken_up(false).await;
-    let_others_go().await;
+async fn a_turn_that_still_runs_after_its_limit_is_aborted_once_that_is_known() {
+    let (h, task, turn) = resumed(false).await;
+    let_other_tasks_run().await;
     assert_eq!(h.task(&task).await.status.state, TaskState::Working);
     turn.catch_up().await;
     let task = h.reaches(&task, TaskState::Failed).await;
@@ -103,14 +103,14 @@ async fn a_turn_that_still_runs_after_its_time_is_aborted_once_that_is_known() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_never_says_how_a_turn_stands_keeps_no_task_for_ever() {
-    let (h, task, _turn) = taken_up(false).await;
+async fn an_agent_that_never_reports_a_turns_state_blocks_no_task_for_ever() {
+    let (h, task, _turn) = resumed(false).await;
     let task = h.reaches(&task, TaskState::Failed).await;
     assert!(reason_of(&task).contains("does not say how the turn ended"), "{}", reason_of(&task));
     aborted(&h).await;
 
-    // The same when it is asked, and cannot be reached.
-    let (h, task, turn) = taken_up(false).await;
+    // The same if the agent cannot be reached when asked.
+    let (h, task, turn) = resumed(false).await;
     h.agent.set_down(true);
     turn.catch_up().await;
     let task = h.reaches(&task, TaskState::Failed).await;
@@ -118,7 +118,7 @@ async fn an_agent_that_never_says_how_a_turn_stands_keeps_no_task_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_whose_agent_is_away_when_its_time_is_over_ends_as_it_ended() {
+async fn a_turn_that_ended_while_its_agent_was_away_keeps_its_end() {
     let mut h = start_with(Arc::new(longshore_store::memory()), config());
     let sent = h.send("c", "m1").await;
     let turn = h.turn().await;
@@ -130,18 +130,18 @@ async fn a_turn_whose_agent_is_away_when_its_time_is_over_ends_as_it_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reports_without_end_keep_no_turn_from_its_limit() {
+async fn endless_reports_do_not_extend_the_limit() {
     let mut h = start_with(Arc::new(longshore_store::memory()), config());
     let sent = h.send("c", "m1").await;
     let turn = h.turn().await;
     let flood = flow(&h, turn, Duration::from_millis(1));
     let task = h.reaches(&sent.task, TaskState::Failed).await;
     assert!(reason_of(&task).contains("longer than the 60 s"), "{}", reason_of(&task));
-    flood.await.expect("nobody listens any more");
+    flood.await.expect("the reports end without a panic");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_reports_and_does_not_answer_has_taken_too_long() {
+async fn an_agent_that_reports_but_does_not_respond_hits_the_limit() {
     for pace in [Duration::from_millis(5), Duration::from_secs(3)] {
         let mut h = start_with(Arc::new(longshore_store::memory()), config());
         let sent = h.send("c", "m1").await;
@@ -152,23 +152,23 @@ async fn an_agent_that_reports_and_does_not_answer_has_taken_too_long() {
         let task = tokio::time::timeout(AWAY, reached).await.expect("the limit holds");
         assert!(reason_of(&task).contains("longer than the 60 s"), "{}", reason_of(&task));
         assert!(began.elapsed() < Duration::from_secs(130), "{:?}", began.elapsed());
-        flow.await.expect("nobody listens any more");
+        flow.await.expect("the reports end without a panic");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_never_comes_to_an_end_of_what_was_missed_has_time_for_it_but_not_for_ever() {
-    let (h, task, turn) = taken_up(false).await;
+async fn catching_up_has_its_own_bounded_time() {
+    let (h, task, turn) = resumed(false).await;
     let flow = flow(&h, turn, Duration::from_secs(3));
     tokio::time::sleep(Duration::from_mins(5)).await;
     assert_eq!(h.task(&task).await.status.state, TaskState::Working);
     let reached = h.reaches(&task, TaskState::Failed);
     let task = tokio::time::timeout(AWAY, reached).await.expect("the limit holds");
     assert!(reason_of(&task).contains("longer than the 60 s"), "{}", reason_of(&task));
-    flow.await.expect("nobody listens any more");
+    flow.await.expect("the reports end without a panic");
 }
 
-/// Reports without end.
+/// Sends reports without end.
 fn flow(h: &Harness, turn: StartedTurn, pace: Duration) -> tokio::task::JoinHandle<()> {
     h.tasks.spawn("flow", async move {
         while !turn.reports.is_closed() {
@@ -179,10 +179,10 @@ fn flow(h: &Harness, turn: StartedTurn, pace: Duration) -> tokio::task::JoinHand
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_ask_that_is_still_open_after_its_time_expires_once_that_is_known() {
+async fn an_ask_that_is_still_open_after_its_deadline_expires_once_that_is_known() {
     for says_so in [true, false] {
-        let (h, task, turn) = taken_up(true).await;
-        let_others_go().await;
+        let (h, task, turn) = resumed(true).await;
+        let_other_tasks_run().await;
         assert_eq!(h.task(&task).await.status.state, TaskState::InputRequired);
         if says_so {
             turn.catch_up().await;
@@ -197,7 +197,7 @@ async fn an_ask_that_is_still_open_after_its_time_expires_once_that_is_known() {
     }
 }
 
-/// Waits until the agent was told to stop the turn, if that is what it does.
+/// Waits until the agent was told to stop the turn, if it is.
 async fn aborted(h: &Harness) {
     while h.agent.log().stopped.is_empty() {
         tokio::task::yield_now().await;
@@ -205,7 +205,7 @@ async fn aborted(h: &Harness) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_ask_that_expired_is_not_asked_again_when_the_gateway_ends_before_the_agent_has_its_answer() {
+async fn an_expired_ask_is_not_asked_again_if_the_gateway_ends_before_the_answer_arrives() {
     let mut h = start_with(Arc::new(longshore_store::memory()), config());
     let sent = h.send("c", "m1").await;
     let turn = h.turn().await;
@@ -214,7 +214,7 @@ async fn an_ask_that_expired_is_not_asked_again_when_the_gateway_ends_before_the
     while h.agent.log().replied.is_empty() {
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
-    // The answer goes nowhere.
+    // The answer never arrives.
     h.agent.refuse_next(Error::new(ErrorKind::AgentUnavailable, "The agent is away."));
     h.tasks.stopping().cancel();
     h.agent.replies.release(1);

@@ -1,4 +1,4 @@
-//! A store that did what it was asked and says that it did not.
+//! A store that does the work and reports a failure.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ fn start() -> (Harness, Arc<FaultyStore>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_that_was_said_not_to_be_made_gets_its_turn_and_the_same_send_finds_it() {
+async fn a_created_task_with_a_reported_failure_runs_and_a_repeated_send_finds_it() {
     let (mut h, store) = start();
     store.deny_next_creates(1);
     let refused = h.engine.send(&alice(), message("c", "m")).await.unwrap_err();
@@ -32,7 +32,7 @@ async fn a_task_that_was_said_not_to_be_made_gets_its_turn_and_the_same_send_fin
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cancel_that_was_said_not_to_be_kept_is_one_and_reaches_the_agent() {
+async fn a_stored_cancel_with_a_reported_failure_reaches_the_agent() {
     let (mut h, store) = start();
     let sent = h.send("c", "m").await;
     let _turn = h.turn().await;
@@ -44,7 +44,7 @@ async fn a_cancel_that_was_said_not_to_be_kept_is_one_and_reaches_the_agent() {
     assert_eq!(h.agent.log().aborted.len(), 1);
 }
 
-/// A task whose first ask was answered, with a log that is longer than what is kept of it in memory.
+/// A task whose first ask was answered, with a log that is longer than its tail in memory.
 async fn answered(h: &mut Harness) -> (TaskId, StartedTurn) {
     let sent = h.send("c", "m").await;
     let turn = h.turn().await;
@@ -58,8 +58,8 @@ async fn answered(h: &mut Harness) -> (TaskId, StartedTurn) {
     (sent.task, turn)
 }
 
-/// Waits until the store has this state, of which nobody has been told.
-async fn keeps(store: &FaultyStore, task: &TaskId, state: TaskState) {
+/// Waits until the store has this state, which no reader has seen.
+async fn until_stored(store: &FaultyStore, task: &TaskId, state: TaskState) {
     let kept = async || store.get(&alice(), task).await.expect("a read").expect("it is there").task;
     while kept().await.status.state != state {
         tokio::task::yield_now().await;
@@ -74,22 +74,22 @@ async fn settled_from_the_start(h: &Harness, task: &TaskId) -> TaskState {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_waits_for_an_ask_gets_it_also_before_its_append_is_said_to_be_done() {
+async fn a_blocking_send_gets_an_ask_before_its_append_is_acknowledged() {
     let (mut h, store) = start();
     let (task, turn) = answered(&mut h).await;
     store.deny_next_appends(1);
     turn.ask("per_2").await;
-    keeps(&store, &task, TaskState::InputRequired).await;
+    until_stored(&store, &task, TaskState::InputRequired).await;
     assert_eq!(settled_from_the_start(&h, &task).await, TaskState::InputRequired);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_that_is_asked_for_is_never_older_than_the_store() {
+async fn a_read_task_is_never_older_than_the_store() {
     let (mut h, store) = start();
     let (task, turn) = answered(&mut h).await;
     store.deny_next_appends(1);
     turn.complete().await;
-    keeps(&store, &task, TaskState::Completed).await;
+    until_stored(&store, &task, TaskState::Completed).await;
     assert_eq!(h.task(&task).await.status.state, TaskState::Completed);
     assert_eq!(settled_from_the_start(&h, &task).await, TaskState::Completed);
 }

@@ -1,23 +1,23 @@
-//! The engine with a memory store and a scripted agent: every race and rule of a task's life.
+//! The engine with a memory store and a scripted agent: the races and rules of a task's life.
 
 mod adopted;
-mod adopted_beside_ours;
+mod adopted_beside_own;
 mod asks;
 mod control_claims;
 mod control_guard;
 mod control_lists;
-mod control_orders;
+mod native_prompts;
 mod control_stage;
 mod control_workspaces;
 mod credentials;
 mod files;
-mod gate;
+mod turn_limiter;
 mod harness;
-mod hops;
+mod store_requests;
 mod joining;
 mod joining_races;
 mod late_answers;
-mod left_turns;
+mod orphaned_turns;
 mod limits;
 mod lost_answers;
 mod metrics;
@@ -34,4 +34,4 @@ mod sub_agents;
 mod traces;
 mod turns;
 mod unfinished;
-mod wishes;
+mod send_options;

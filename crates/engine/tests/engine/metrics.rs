@@ -1,4 +1,4 @@
-//! What an operator reads of tasks, turns, asks and cancels.
+//! The metrics of tasks, turns, asks and cancels.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::asks::{once, request};
 use crate::harness::{Harness, alice, start, start_with};
 use crate::sub_agents::tool;
 
-/// The value of a sample, as the page has it.
+/// The value of a sample on the metrics page.
 fn sample(h: &Harness, name: &str) -> Option<String> {
     h.engine.note_gauges();
     let mut page = String::new();
@@ -29,7 +29,7 @@ fn changes_to(h: &Harness, state: label::TaskState) -> u64 {
 }
 
 #[tokio::test]
-async fn every_change_of_a_tasks_state_is_counted() {
+async fn every_state_change_of_a_task_is_counted() {
     let mut h = start();
     let first = h.send("c", "m1").await.task;
     let turn = h.turn().await;
@@ -78,7 +78,7 @@ async fn a_state_is_counted_when_it_is_in_the_log() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn asks_are_counted_with_the_age_of_the_oldest_across_a_restart() {
+async fn open_asks_and_the_age_of_the_oldest_are_counted_across_a_restart() {
     let mut h = start();
     assert_eq!(count(&h, "interrupt_oldest_age_seconds"), "0");
     let task = h.send("c", "m1").await.task;
@@ -114,7 +114,7 @@ async fn asks_are_counted_with_the_age_of_the_oldest_across_a_restart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cancel_is_counted_with_what_became_of_the_turn() {
+async fn a_cancel_is_counted_with_the_outcome_of_its_turn() {
     let mut h = start();
     let duration = |outcome: &str| format!("a2a_cancel_duration_ms{{abort_outcome=\"{outcome}\"}}");
     let noted = async |h: &Harness, outcome: &str| {
@@ -123,15 +123,15 @@ async fn a_cancel_is_counted_with_what_became_of_the_turn() {
         }
         count(h, &duration(outcome))
     };
-    // It runs, and stops.
+    // A running turn stops.
     let first = h.send("c1", "m1").await.task;
     let _turn = h.turn().await;
     h.engine.cancel(&alice(), &first).await.unwrap();
     noted(&h, "success").await;
-    // It is over.
+    // The task is over.
     h.engine.cancel(&alice(), &first).await.unwrap_err();
     noted(&h, "no_running_task").await;
-    // The agent refuses to stop it, or does not answer.
+    // The agent refuses to stop the turn, or does not respond.
     let second = h.send("c2", "m2").await.task;
     let _turn = h.turn().await;
     h.agent.refuse_next_abort(Error::new(ErrorKind::Internal, "No."));
@@ -144,7 +144,7 @@ async fn a_cancel_is_counted_with_what_became_of_the_turn() {
     let waited: f64 = noted(&h, "timeout").await.parse().unwrap();
     let limit = EngineConfig::default().cancel_abort_timeout.as_secs_f64() * 1000.0;
     assert!((limit..limit + 100.0).contains(&waited), "{waited}");
-    // It has no session yet.
+    // The task has no session yet.
     h.agent.opens.hold();
     let fourth = h.send("c4", "m4").await.task;
     h.engine.cancel(&alice(), &fourth).await.unwrap();
@@ -162,7 +162,7 @@ async fn a_cancel_is_counted_with_what_became_of_the_turn() {
 }
 
 #[tokio::test]
-async fn updates_about_tools_are_counted_and_other_output_is_not() {
+async fn tool_updates_are_counted_and_other_output_is_not() {
     let mut h = start();
     let task = h.send("c", "m1").await.task;
     let turn = h.turn().await;

@@ -1,5 +1,5 @@
-//! A loss of power in the middle of a turn, with a store that does not wait for the disk: the last events are gone, and
-//! others get their numbers.
+//! A loss of power during a turn, with a store that does not wait for the disk: the last events are lost, and their numbers
+//! are used again.
 
 use std::fs;
 use std::path::Path;
@@ -16,8 +16,8 @@ use crate::harness::{Harness, alice, read_all, start_with};
 const WAL_HEADER: usize = 32;
 const WAL_FRAME: usize = 24 + 4096;
 
-/// So many events are written before the power is lost, and more after it.
-const SAID: usize = 8;
+/// The number of events before the loss of power, and after it.
+const EVENTS: usize = 8;
 
 fn open(directory: &Path) -> Arc<dyn Store> {
     Arc::new(longshore_store::sqlite(&directory.join("store.db"), Durability::Process).expect("it goes well"))
@@ -27,8 +27,8 @@ fn wal(directory: &Path) -> Vec<u8> {
     fs::read(directory.join("store.db-wal")).expect("it goes well")
 }
 
-/// How the reader is let in again, and what it is given then.
-async fn come_back(h: &Harness, task: &TaskId, cursor: EventId) -> Result<Vec<Entry>, GapBounds> {
+/// Opens a reader again: its entries, or the gap that it is told about.
+async fn reopen(h: &Harness, task: &TaskId, cursor: EventId) -> Result<Vec<Entry>, GapBounds> {
     let subscription = h.engine.subscribe(&alice(), task, Some(cursor)).await.expect("it goes well");
     match subscription.opening {
         Opening::Tail => Ok(read_all(subscription.reader).await),
@@ -41,16 +41,16 @@ async fn come_back(h: &Harness, task: &TaskId, cursor: EventId) -> Result<Vec<En
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_old_cursor_is_told_of_the_gap_and_a_new_one_goes_on() {
+async fn after_a_power_loss_an_old_cursor_gets_a_gap_and_a_new_one_continues() {
     let directory = tempfile::tempdir().unwrap();
     let mut h = start_with(open(directory.path()), EngineConfig::default());
-    // From here on the epoch is on the disk. All that follows may be lost.
+    // From here on the epoch is on the disk. Everything after it may be lost.
     h.engine.check_store().await.unwrap();
     let held = wal(directory.path()).len();
     let sent = h.send("c", "m1").await;
     let turn = h.turn().await;
     let (mut reader, mut seen) = (sent.reader, Vec::new());
-    for number in 0..SAID {
+    for number in 0..EVENTS {
         turn.say(&format!("b{number}"), "before").await;
         while reader.cursor() < Seq(number as u64 + 3) {
             seen.extend(reader.next().await.unwrap().unwrap().iter().map(|entry| entry.entry.clone()));
@@ -64,34 +64,34 @@ async fn an_old_cursor_is_told_of_the_gap_and_a_new_one_goes_on() {
         let left = tempfile::tempdir().unwrap();
         fs::write(left.path().join("store.db"), &database).unwrap();
         fs::write(left.path().join("store.db-wal"), &whole[..cut]).unwrap();
-        lost += usize::from(goes_on(left.path(), &sent.task, &seen).await);
+        lost += usize::from(check_readers(left.path(), &sent.task, &seen).await);
     }
     assert!(lost > 2, "the power was never lost in the middle of the log");
 }
 
-/// Says whether some of what was seen is lost, and not all of it.
-async fn goes_on(directory: &Path, task: &TaskId, seen: &[Entry]) -> bool {
+/// Returns whether some of the seen events are lost, but not all.
+async fn check_readers(directory: &Path, task: &TaskId, seen: &[Entry]) -> bool {
     let mut h = start_with(open(directory), EngineConfig::default());
     assert!(h.store.epoch() > seen[0].epoch);
     let Some(head) = h.store.head(&alice(), task).await.expect("it goes well") else { return false };
     let is_lost = |entry: &Entry| entry.seq > head.seq;
-    // Before anything is written anew.
+    // Before anything new is written.
     for entry in seen.iter().filter(|entry| is_lost(entry)) {
-        let bounds = come_back(&h, task, entry.id()).await.expect_err("there is a gap");
+        let bounds = reopen(&h, task, entry.id()).await.expect_err("there is a gap");
         assert_eq!((bounds.requested, bounds.head.seq), (entry.id(), head.seq));
     }
 
     h.engine.recover().await.expect("it goes well");
     let turn = h.turn().await;
-    for number in 0..2 * SAID {
+    for number in 0..2 * EVENTS {
         turn.say(&format!("n{number}"), "after").await;
     }
     turn.complete().await;
     h.reaches(task, TaskState::Completed).await;
-    let log = come_back(&h, task, Seq::START.into()).await.expect("it goes well");
+    let log = reopen(&h, task, Seq::START.into()).await.expect("it goes well");
     let rest = |entry: &Entry| &log[usize::try_from(entry.seq.0).expect("it goes well")..];
     for entry in seen {
-        match come_back(&h, task, entry.id()).await {
+        match reopen(&h, task, entry.id()).await {
             Ok(tail) => {
                 assert!(!is_lost(entry), "{:?} is another event now", entry.id());
                 assert_eq!(tail, rest(entry));
@@ -107,7 +107,7 @@ async fn goes_on(directory: &Path, task: &TaskId, seen: &[Entry]) -> bool {
         }
     }
     for entry in &log {
-        assert_eq!(come_back(&h, task, entry.id()).await.expect("it goes well"), rest(entry));
+        assert_eq!(reopen(&h, task, entry.id()).await.expect("it goes well"), rest(entry));
     }
     h.stop().await;
     seen.iter().any(is_lost)

@@ -1,4 +1,4 @@
-//! Two things at once, at the worst moment.
+//! Races: two things at once, at the worst moment.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use longshore_testkit::faulty_store::FaultyStore;
 use crate::harness::{alice, input, message, read_all, reason_of, start, start_with};
 
 #[tokio::test]
-async fn a_flood_of_reports_keeps_no_cancel_waiting() {
+async fn a_flood_of_reports_delays_no_cancel() {
     let store = FaultyStore::over(longshore_store::memory());
     let mut h = start_with(store.clone(), EngineConfig::default());
     let sent = h.send("c", "m1").await;
@@ -36,7 +36,7 @@ async fn a_flood_of_reports_keeps_no_cancel_waiting() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_flood_of_reports_does_not_outlast_the_limit_of_a_turn() {
+async fn a_flood_of_reports_does_not_extend_the_limit_of_a_turn() {
     let config = EngineConfig { turn_timeout: Some(Duration::from_mins(1)), ..EngineConfig::default() };
     let mut h = start_with(Arc::new(longshore_store::memory()), config);
     let sent = h.send("c", "m1").await;
@@ -56,7 +56,7 @@ async fn a_flood_of_reports_does_not_outlast_the_limit_of_a_turn() {
 }
 
 #[tokio::test]
-async fn an_owner_that_panics_fails_its_task_and_no_other() {
+async fn a_panic_of_an_owner_fails_its_task_and_no_other() {
     let mut h = start();
     h.agent.panic_next();
     let broken = h.send("c", "m1").await;
@@ -69,7 +69,7 @@ async fn an_owner_that_panics_fails_its_task_and_no_other() {
 }
 
 #[tokio::test]
-async fn an_owner_that_loses_the_log_says_so_to_everybody() {
+async fn an_owner_that_loses_the_log_reports_it_to_every_reader() {
     let store = FaultyStore::over(longshore_store::memory());
     let mut h = start_with(store.clone(), EngineConfig::default());
     let sent = h.send("c", "m1").await;
@@ -84,7 +84,7 @@ async fn an_owner_that_loses_the_log_says_so_to_everybody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cancel_while_the_store_is_away_is_answered_and_stands() {
+async fn a_cancel_while_the_store_is_away_is_answered_and_takes_effect() {
     let store = FaultyStore::over(longshore_store::memory());
     let mut h = start_with(store.clone(), EngineConfig::default());
     let sent = h.send("c", "m1").await;
@@ -99,7 +99,7 @@ async fn a_cancel_while_the_store_is_away_is_answered_and_stands() {
 }
 
 #[tokio::test]
-async fn a_cancel_before_the_prompt_leaves_the_work_of_others_alone() {
+async fn a_cancel_before_the_prompt_aborts_nothing() {
     let mut h = start();
     h.agent.starts.hold();
     let sent = h.send("c", "m1").await;
@@ -159,7 +159,7 @@ async fn cancel_and_completion_at_once_end_a_task_exactly_once() {
 }
 
 #[tokio::test]
-async fn a_session_that_the_caller_named_wins_over_one_that_is_being_opened() {
+async fn a_named_session_wins_over_one_that_is_being_opened() {
     let mut h = start();
     let first = h.send("c0", "m0").await;
     let turn = h.turn().await;
@@ -180,7 +180,7 @@ async fn a_session_that_the_caller_named_wins_over_one_that_is_being_opened() {
 }
 
 #[tokio::test]
-async fn a_named_session_that_is_gone_is_not_replaced_without_a_word() {
+async fn a_missing_named_session_fails_the_task_and_is_not_replaced() {
     let mut h = start();
     let first = h.send("c0", "m0").await;
     let turn = h.turn().await;
@@ -201,7 +201,7 @@ async fn a_named_session_that_is_gone_is_not_replaced_without_a_word() {
 }
 
 #[tokio::test]
-async fn after_a_restart_the_turn_that_runs_goes_before_those_that_wait() {
+async fn after_a_restart_the_running_turn_goes_before_waiting_ones() {
     let mut h = start();
     h.send("c2", "z").await;
     let z = h.turn().await;
@@ -241,7 +241,7 @@ async fn after_a_restart_an_agent_that_is_away_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_restart_an_agent_that_stays_away_fails_the_task_at_the_limit_of_the_turn() {
+async fn after_a_restart_an_agent_that_stays_away_fails_the_task_at_the_turn_limit() {
     let mut h = start();
     let sent = h.send("c", "m1").await;
     h.turn().await;
@@ -257,7 +257,7 @@ async fn after_a_restart_an_agent_that_stays_away_fails_the_task_at_the_limit_of
 }
 
 #[tokio::test]
-async fn a_cursor_older_than_what_is_kept_is_a_gap() {
+async fn a_cursor_before_the_first_readable_event_is_a_gap() {
     let store = FaultyStore::over(longshore_store::memory());
     let mut h = start_with(store.clone(), EngineConfig::default());
     let sent = h.send("c", "m1").await;
@@ -279,13 +279,13 @@ async fn a_cursor_older_than_what_is_kept_is_a_gap() {
     };
     assert_eq!(opening(3).await, (true, 0));
     assert_eq!(opening(4).await, (false, 3));
-    // A reader that was opened before is told, too.
+    // A reader that was opened earlier gets the gap too.
     let error = opened_before.next().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
 }
 
 #[tokio::test]
-async fn an_unknown_session_is_not_told_from_anothers() {
+async fn an_unknown_session_and_another_callers_look_the_same() {
     let h = start();
     let mut naming = message("c", "m1");
     naming.wishes.session = Some(SessionId::parse("ses_unknown").unwrap());

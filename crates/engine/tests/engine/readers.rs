@@ -1,4 +1,4 @@
-//! Readers: nothing before it is durable, nothing lost, doubled or re-ordered, from any cursor, at any speed.
+//! Readers: no event before it is durable; none lost, doubled or reordered; from any cursor, at any speed.
 
 use longshore_engine::{EngineConfig, GapBounds, Opening};
 use longshore_model::{
@@ -61,10 +61,10 @@ async fn every_cursor_gives_exactly_the_rest() {
 }
 
 #[tokio::test]
-async fn the_work_of_a_task_is_known_as_it_was_before_any_event_while_its_log_is_kept_whole() {
+async fn a_task_can_be_reconstructed_before_any_event_while_its_log_is_whole() {
     let store = FaultyStore::over(longshore_store::memory());
     let mut h = start_with(store.clone(), EngineConfig::default());
-    // More than one read of the log gives.
+    // More events than one read of the log returns.
     let task = long_turn(&mut h, 300).await;
     let from_start = Some(Seq::START.into());
     let whole = read_all(h.engine.subscribe(&alice(), &task, from_start).await.unwrap().reader).await;
@@ -114,7 +114,7 @@ async fn readers_of_all_speeds_read_the_same_while_the_task_runs() {
 }
 
 #[tokio::test]
-async fn a_subscription_begins_with_the_task_as_it_is() {
+async fn a_subscription_starts_with_the_current_task() {
     let mut h = start();
     let sent = h.send("c", "m1").await;
     let turn = h.turn().await;
@@ -132,10 +132,10 @@ async fn a_subscription_begins_with_the_task_as_it_is() {
 }
 
 #[tokio::test]
-async fn cursors_that_cannot_be_served_are_a_gap_and_never_silence() {
+async fn a_cursor_that_cannot_be_served_gets_a_gap() {
     let mut h = start();
     let task = long_turn(&mut h, 3).await;
-    // Beyond the log, and events of these numbers that were written under another epoch than those that are there.
+    // Cursors past the log, and cursors of existing numbers with another epoch.
     for cursor in ["99", "7.1", "3.2", "3.0", "6.2", "1.7"] {
         let requested = EventId::parse(cursor).unwrap();
         let subscription = h.engine.subscribe(&alice(), &task, Some(requested)).await.unwrap();
@@ -146,7 +146,7 @@ async fn cursors_that_cannot_be_served_are_a_gap_and_never_silence() {
         assert_eq!(bounds, GapBounds { requested, first: Seq(1), head: snapshot.id() });
         assert!(read_all(subscription.reader).await.is_empty());
     }
-    // Before the first event there is none that could be another.
+    // Before the first event there is none that could differ.
     let start = EventId::parse("0.9").unwrap();
     let subscription = h.engine.subscribe(&alice(), &task, Some(start)).await.unwrap();
     assert!(matches!(subscription.opening, Opening::Tail));
@@ -197,7 +197,7 @@ async fn an_entry_is_encoded_once_for_all_readers() {
 }
 
 #[tokio::test]
-async fn a_silence_is_excused_while_nothing_runs_a_tool_does_a_retry_is_waited_for_or_somebody_is_asked() {
+async fn silence_is_expected_before_the_start_during_tools_retries_and_asks() {
     let mut h = start();
     let mut sent = h.send("c", "m1").await;
     let turn = h.turn().await;
@@ -236,7 +236,7 @@ async fn a_silence_is_excused_while_nothing_runs_a_tool_does_a_retry_is_waited_f
     excused(true).await;
     turn.report(tool(ToolStatus::Completed)).await;
     excused(false).await;
-    // The agent waits before it asks its model again, and takes back what the model had said.
+    // The agent waits before it asks its model again, and withdraws the model's partial output.
     let progress = |kind| AgentEvent::Progress(Progress { kind, details: None });
     turn.report(progress(ProgressKind::Retry)).await;
     excused(true).await;

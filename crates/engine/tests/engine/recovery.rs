@@ -1,4 +1,4 @@
-//! A restart of the gateway in the middle of everything.
+//! A restart of the gateway in the middle of its work.
 
 use longshore_engine::EngineConfig;
 use longshore_model::{Part, Seq, TaskState};
@@ -6,7 +6,7 @@ use longshore_model::{Part, Seq, TaskState};
 use crate::harness::{alice, read_all, start, start_with, text_of};
 
 #[tokio::test]
-async fn a_running_turn_is_taken_up_and_never_prompted_again() {
+async fn a_running_turn_is_resumed_and_never_prompted_again() {
     let mut h = start();
     let sent = h.send("c", "m1").await;
     let turn = h.turn().await;
@@ -58,7 +58,7 @@ async fn waiting_tasks_keep_their_order_across_a_restart() {
 }
 
 #[tokio::test]
-async fn stopping_leaves_tasks_as_they_are_and_no_background_task_behind() {
+async fn a_stop_leaves_tasks_unchanged_and_no_background_task_behind() {
     let mut h = start();
     let running = h.send("c", "m1").await.task;
     let waiting = h.send("c", "m2").await.task;

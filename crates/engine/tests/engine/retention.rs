@@ -1,4 +1,4 @@
-//! What is old goes in the background, and whoever comes back too late is told.
+//! Old data is removed in the background, and late readers are told.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ fn start(fold_after: Option<Duration>, keep_tasks: Option<Duration>, window: Dur
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_log_of_an_old_task_is_folded_and_its_readers_are_told() {
+async fn the_log_of_an_old_task_is_folded_and_its_readers_get_a_gap() {
     let mut h = start(Some(2 * HOUR), None, 100 * HOUR);
     let sent = h.send("c", "m1").await;
     let turn = h.turn().await;
@@ -41,14 +41,14 @@ async fn the_log_of_an_old_task_is_folded_and_its_readers_are_told() {
     assert_eq!((head, first(&waiting.task).await), (Seq(4), Seq(1)), "what is not over stays");
 
     assert_eq!(h.task(&sent.task).await, before);
-    // Whoever had not seen all of it is told; whoever had is not.
+    // A reader that has not seen all events gets a gap; a reader that has does not.
     for cursor in 0..=4 {
         let subscription = h.engine.subscribe(&alice(), &sent.task, Some(Seq(cursor).into())).await.unwrap();
         let is_gap = matches!(subscription.opening, Opening::Gap(..));
         let rest = read_all(subscription.reader).await.len();
         assert_eq!((is_gap, rest), (cursor < 3, usize::from(cursor == 3)), "{cursor}");
     }
-    // The same send again: it is the same task, and whoever sent it is told that they have not seen its events.
+    // A repeated send finds the same task, and its reader gets a gap.
     let again = h.engine.send(&alice(), message("c", "m1")).await.unwrap();
     assert_eq!(again.task, sent.task);
     assert!(matches!(again.opening, Opening::Gap(..)), "{:?}", again.opening);
@@ -57,7 +57,7 @@ async fn the_log_of_an_old_task_is_folded_and_its_readers_are_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_old_task_goes_if_that_is_wanted() {
+async fn an_old_task_is_removed_if_configured() {
     for (keep_tasks, stays) in [(Some(3 * HOUR), false), (None, true)] {
         let mut h = start(None, keep_tasks, HOUR);
         let sent = h.send("c", "m1").await;
@@ -70,7 +70,7 @@ async fn an_old_task_goes_if_that_is_wanted() {
             Ok(_) => assert!(stays),
             Err(error) => assert_eq!((stays, error.kind()), (false, ErrorKind::TaskNotFound)),
         }
-        // The context can be used as one that never was.
+        // The context can be used like a new one.
         h.send("c", "m2").await;
         h.turn().await.complete().await;
         h.stop().await;
@@ -78,7 +78,7 @@ async fn an_old_task_goes_if_that_is_wanted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_stays_for_as_long_as_the_same_send_leads_to_it() {
+async fn a_task_is_kept_while_a_repeated_send_leads_to_it() {
     let minute = Duration::from_mins(1);
     let mut h = start(None, Some(minute), 10 * minute);
     let sent = h.send("c", "m1").await;

@@ -1,4 +1,4 @@
-//! Sending: idempotence, follow-ups, what is refused, callers that go away.
+//! Sends: idempotency, follow-ups, refusals, callers that disconnect.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use longshore_model::{
 use crate::harness::{alice, message, read_all, start, start_with};
 
 #[tokio::test]
-async fn the_same_send_is_one_task_and_one_prompt_at_once_and_afterwards() {
+async fn repeated_sends_are_one_task_and_one_prompt() {
     let mut h = start();
     let alice = alice();
     let sends = (0..20).map(|_| h.engine.send(&alice, message("c", "again")));
@@ -32,7 +32,7 @@ async fn the_same_send_is_one_task_and_one_prompt_at_once_and_afterwards() {
 }
 
 #[tokio::test]
-async fn what_differs_in_any_way_is_another_send() {
+async fn any_difference_makes_another_send() {
     let mut h = start();
     let base = message("c", "same");
     let mut other_text = base.clone();
@@ -65,9 +65,9 @@ async fn after_the_window_the_same_message_is_new() {
 }
 
 #[tokio::test]
-async fn a_caller_who_goes_away_leaves_no_task_without_an_owner() {
+async fn a_caller_that_disconnects_leaves_no_task_without_an_owner() {
     let mut h = start();
-    // Polled once and dropped: the request has gone in, the answer is not awaited.
+    // Polled once and dropped: the request was made, its response is not awaited.
     assert!(h.engine.send(&alice(), message("c", "m1")).now_or_never().is_none());
     let turn = h.turn().await;
     turn.complete().await;
@@ -85,7 +85,7 @@ async fn a_caller_who_goes_away_leaves_no_task_without_an_owner() {
 }
 
 #[tokio::test]
-async fn a_message_on_a_task_is_refused_with_the_way_out() {
+async fn a_message_on_a_finished_task_is_refused_with_advice() {
     let mut h = start();
     let first = h.send("c", "m0").await;
     let _held = h.turn().await;
@@ -110,7 +110,7 @@ async fn a_message_on_a_task_is_refused_with_the_way_out() {
 }
 
 #[tokio::test]
-async fn files_are_refused_before_anything_happens() {
+async fn bad_files_are_refused_before_anything_happens() {
     let h = start();
     let zip = Part { media_type: Some("application/zip".into()), ..Part::of(PartContent::Raw(vec![1])) };
     let url = |url: &str| Part::of(PartContent::Url(url.into()));
@@ -129,7 +129,7 @@ async fn files_are_refused_before_anything_happens() {
 }
 
 #[tokio::test]
-async fn the_same_context_name_of_two_principals_is_two_conversations() {
+async fn the_same_context_name_of_two_principals_is_two_contexts() {
     let mut h = start();
     h.engine.send(&alice(), message("c", "m1")).await.unwrap();
     h.engine.send(&Principal::new("bob"), message("c", "m1")).await.unwrap();
@@ -138,7 +138,7 @@ async fn the_same_context_name_of_two_principals_is_two_conversations() {
 }
 
 #[tokio::test]
-async fn a_message_goes_on_in_a_session_of_its_own_principal_only() {
+async fn a_message_continues_only_in_a_session_of_its_own_principal() {
     let mut h = start();
     let first = h.send("c1", "m1").await;
     let turn = h.turn().await;

@@ -1,4 +1,4 @@
-//! What is told of turns and tools to whoever collects traces.
+//! The spans of turns and tools for a trace collector.
 
 use std::sync::Arc;
 
@@ -16,14 +16,14 @@ use crate::harness::{Harness, alice, message, start, start_with};
 
 const CALLER: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
-/// Spans that a test may leave unread.
-const KEPT: usize = 64;
+/// The most spans that a test may leave unread.
+const MAX_SPANS: usize = 64;
 
 #[derive(Debug)]
-struct Kept(mpsc::Sender<Span>);
+struct CollectedSpans(mpsc::Sender<Span>);
 
-impl Spans for Kept {
-    /// As an exporter would, for those that are sampled.
+impl Spans for CollectedSpans {
+    /// Like an exporter, for sampled traces.
     fn begin(&self, caller: Option<&TraceContext>) -> Option<SpanPlace> {
         let caller = caller.cloned().unwrap_or_else(TraceContext::generate);
         caller.is_sampled().then(|| SpanPlace::of_turn_for(caller))
@@ -34,11 +34,11 @@ impl Spans for Kept {
     }
 }
 
-/// It keeps nothing of what begins here.
+/// A sampler that drops every trace that starts here.
 #[derive(Debug)]
-struct Choosy;
+struct DropsNewTraces;
 
-impl Spans for Choosy {
+impl Spans for DropsNewTraces {
     fn decided(&self, trace: TraceContext) -> TraceContext {
         if trace.is_begun_here() { trace.unsampled() } else { trace }
     }
@@ -50,9 +50,9 @@ impl Spans for Choosy {
     fn ended(&self, _span: Span) {}
 }
 
-fn kept(mut h: Harness) -> (Harness, mpsc::Receiver<Span>) {
-    let (keep, spans) = mpsc::channel(KEPT);
-    h.engine = h.engine.with_spans(Arc::new(Kept(keep)));
+fn with_spans(mut h: Harness) -> (Harness, mpsc::Receiver<Span>) {
+    let (keep, spans) = mpsc::channel(MAX_SPANS);
+    h.engine = h.engine.with_spans(Arc::new(CollectedSpans(keep)));
     (h, spans)
 }
 
@@ -86,12 +86,12 @@ fn id(context: &TraceContext) -> String {
     context.span_id().to_string()
 }
 
-/// Its own, its parent's.
+/// The span's own id and its parent's.
 fn ids(span: &Span) -> (String, Option<String>) {
     (id(&span.place.own), span.place.parent.as_ref().map(id))
 }
 
-/// Its name, the id of the call, and how it failed.
+/// The name of the span, the id of the call, and the failure.
 fn short(span: &Span) -> String {
     let error = span.error.as_deref().unwrap_or("fine");
     match &span.work {
@@ -101,8 +101,8 @@ fn short(span: &Span) -> String {
 }
 
 #[tokio::test]
-async fn a_turn_and_its_tools_are_told_below_their_caller_and_without_a_word() {
-    let (mut h, mut spans) = kept(start());
+async fn a_turn_and_its_tools_are_spans_of_the_callers_trace_without_content() {
+    let (mut h, mut spans) = with_spans(start());
     let sent = h.engine.send(&alice(), traced("SECRET WORDS", CALLER)).await.unwrap();
     let turn = h.turn().await;
     let upstream = turn.request.trace.clone().unwrap();
@@ -119,10 +119,10 @@ async fn a_turn_and_its_tools_are_told_below_their_caller_and_without_a_word() {
         turn.report(AgentEvent::Usage(Usage { input, ..Usage::default() })).await;
     }
     turn.complete().await;
-    let told = [spans.recv().await, spans.recv().await, spans.recv().await, spans.recv().await];
-    let told = told.map(Option::unwrap);
+    let reported = [spans.recv().await, spans.recv().await, spans.recv().await, spans.recv().await];
+    let reported = reported.map(Option::unwrap);
     assert_eq!(
-        told.each_ref().map(short),
+        reported.each_ref().map(short),
         [
             "tool-of-one one fine",
             "tool-of-two two tool_error",
@@ -130,14 +130,14 @@ async fn a_turn_and_its_tools_are_told_below_their_caller_and_without_a_word() {
             "turn completed fine"
         ]
     );
-    let [one, _, _, whole] = &told;
-    // What the agent is called with is the span that is told.
+    let [one, _, _, whole] = &reported;
+    // The agent is called with the reported span.
     assert_eq!(ids(whole), (id(&upstream), Some(CALLER[36..52].to_owned())));
-    for tool in &told[..3] {
+    for tool in &reported[..3] {
         assert_eq!(ids(tool).1, Some(id(&upstream)));
     }
-    assert_ne!(ids(one).0, ids(&told[1]).0);
-    for span in &told {
+    assert_ne!(ids(one).0, ids(&reported[1]).0);
+    for span in &reported {
         assert_eq!((&span.task, span.ended >= span.began), (&sent.task, true));
         assert_eq!(span.place.own.trace_id().to_string(), &CALLER[3..35]);
         assert!(!format!("{span:?}").contains("SECRET"), "{span:?}");
@@ -148,7 +148,7 @@ async fn a_turn_and_its_tools_are_told_below_their_caller_and_without_a_word() {
 }
 
 #[tokio::test]
-async fn how_a_turn_failed_is_told_in_one_word() {
+async fn the_failure_of_a_turn_is_reported_in_one_word() {
     let of = |kind: &str| Metadata::try_from(Json::of(&json!({"opencode": {"error": {"type": kind}}}))).ok();
     let words = || "SECRET WORDS".to_owned();
     let failed = |kind| Outcome::Failed(Failure { message: words(), metadata: of(kind) });
@@ -163,7 +163,7 @@ async fn how_a_turn_failed_is_told_in_one_word() {
         ),
         (Outcome::Canceled { reason: words() }, "turn canceled fine"),
     ] {
-        let (mut h, mut spans) = kept(start());
+        let (mut h, mut spans) = with_spans(start());
         h.send("c", "m1").await;
         h.turn().await.report(AgentEvent::Ended(outcome)).await;
         let span = spans.recv().await.unwrap();
@@ -173,8 +173,8 @@ async fn how_a_turn_failed_is_told_in_one_word() {
 }
 
 #[tokio::test]
-async fn a_turn_that_is_canceled_or_left_is_told_too() {
-    let (mut h, mut spans) = kept(start());
+async fn a_canceled_or_interrupted_turn_is_reported_too() {
+    let (mut h, mut spans) = with_spans(start());
     let sent = h.send("c", "m1").await;
     let _turn = h.turn().await;
     h.engine.cancel(&alice(), &sent.task).await.unwrap();
@@ -184,12 +184,12 @@ async fn a_turn_that_is_canceled_or_left_is_told_too() {
     let store = h.stop().await;
     let left = spans.recv().await.unwrap();
     assert_eq!((short(&left), left.place.parent.is_some()), ("turn working fine".to_owned(), true));
-    // Whoever takes it up begins a trace of its own.
-    let (mut h, mut spans) = kept(start_with(store, EngineConfig::default()));
+    // A resumed turn starts a new trace.
+    let (mut h, mut spans) = with_spans(start_with(store, EngineConfig::default()));
     h.engine.recover().await.unwrap();
     let turn = h.turn().await;
     let upstream = turn.request.trace.clone().unwrap();
-    // Of a tool whose begin nobody saw nothing can be told.
+    // A tool whose start was not seen is not reported.
     turn.report(tool("missed", ToolStatus::Completed)).await;
     turn.catch_up().await;
     turn.complete().await;
@@ -198,8 +198,8 @@ async fn a_turn_that_is_canceled_or_left_is_told_too() {
 }
 
 #[tokio::test]
-async fn what_a_sub_agent_does_is_told_below_the_call_that_started_it() {
-    let (mut h, mut spans) = kept(start());
+async fn a_sub_agents_spans_are_children_of_the_call_that_started_it() {
+    let (mut h, mut spans) = with_spans(start());
     let sent = h.send("c", "m1").await;
     let turn = h.turn().await;
     turn.report(tool("task", ToolStatus::Running)).await;
@@ -219,8 +219,8 @@ async fn what_a_sub_agent_does_is_told_below_the_call_that_started_it() {
 }
 
 #[tokio::test]
-async fn a_turn_that_nobody_wants_to_hear_of_passes_its_callers_trace_on() {
-    let (mut h, mut spans) = kept(start());
+async fn an_unsampled_turn_passes_its_callers_trace_on() {
+    let (mut h, mut spans) = with_spans(start());
     let unsampled = CALLER.replace("-01", "-00");
     h.engine.send(&alice(), traced("m1", &unsampled)).await.unwrap();
     let turn = h.turn().await;
@@ -232,11 +232,11 @@ async fn a_turn_that_nobody_wants_to_hear_of_passes_its_callers_trace_on() {
     assert_eq!(spans.recv().await.unwrap().place.parent, TraceContext::parse(CALLER));
 }
 
-/// Whoever samples by what the caller says would keep a trace without its beginning.
+/// An agent that samples by the caller's flag would otherwise keep a trace without its start.
 #[tokio::test]
-async fn a_trace_that_is_left_out_here_is_told_so_to_the_agent() {
+async fn a_trace_dropped_here_is_passed_on_as_unsampled() {
     let mut h = start();
-    h.engine = h.engine.with_spans(Arc::new(Choosy));
+    h.engine = h.engine.with_spans(Arc::new(DropsNewTraces));
     let (fresh, callers) = (TraceContext::generate(), TraceContext::parse(CALLER).unwrap());
     let decided = [(fresh.clone(), fresh.unsampled()), (callers.clone(), callers)];
     for (count, (trace, expected)) in decided.into_iter().enumerate() {

@@ -1,4 +1,4 @@
-//! An agent that is away when a turn is to begin: it is waited for while it was not prompted, and never prompted twice.
+//! An agent that is away when a turn is to begin: the engine waits for it before the prompt, and never prompts twice.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,19 +16,19 @@ fn away() -> Error {
     Error::new(ErrorKind::AgentUnavailable, "OpenCode does not answer.")
 }
 
-/// The gateway has as many calls to the agent under way as it may.
+/// The limit of concurrent calls to the agent is reached.
 fn crowded() -> Error {
     Error::new(ErrorKind::UpstreamBackpressure, "32 calls are under way.").after(Duration::from_secs(1))
 }
 
-/// The states that the log tells, each with whether it has words.
+/// The states in the log, each with whether it has a message.
 fn states(log: &[Entry]) -> Vec<(TaskState, bool)> {
     let statuses = log.iter().filter_map(|entry| entry.event.status());
     statuses.map(|status| (status.state, status.message.is_some())).collect()
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_is_prompted_once_when_it_is_back() {
+async fn the_turn_is_prompted_once_when_the_agent_is_back() {
     let mut h = start();
     for _ in 0..5 {
         h.agent.refuse_next(away());
@@ -47,7 +47,7 @@ async fn it_is_prompted_once_when_it_is_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_it_says_that_it_is_away_it_is_only_asked_how_it_is() {
+async fn an_agent_that_reports_itself_away_gets_only_health_checks() {
     let mut h = start();
     h.agent.refuse_next(away());
     h.agent.set_down(true);
@@ -66,7 +66,7 @@ async fn while_it_says_that_it_is_away_it_is_only_asked_how_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_start_that_hangs_while_it_is_away_is_given_up_and_made_again() {
+async fn a_start_that_hangs_while_the_agent_is_away_is_repeated() {
     let mut h = start();
     h.agent.starts.hold();
     h.agent.set_down(true);
@@ -84,7 +84,7 @@ async fn a_start_that_hangs_while_it_is_away_is_given_up_and_made_again() {
     assert_eq!(h.agent.log().prompted.len(), 1);
 }
 
-/// As a gateway that ended does, and the next one on the same store.
+/// Restarts the gateway on the same store.
 async fn restarted(h: Harness) -> Harness {
     let store = h.stop().await;
     let h = start_with(store, EngineConfig::default());
@@ -93,7 +93,7 @@ async fn restarted(h: Harness) -> Harness {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restart_meanwhile_costs_no_message_and_no_order() {
+async fn a_restart_meanwhile_loses_no_message_and_keeps_the_order() {
     let mut h = start();
     h.send("c", "m0").await;
     h.turn().await.complete().await;
@@ -115,7 +115,7 @@ async fn a_restart_meanwhile_costs_no_message_and_no_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_before_the_prompt_has_left_costs_no_message() {
+async fn a_stop_before_the_prompt_loses_no_message() {
     let h = start();
     h.agent.starts.hold();
     let sent = h.send("c", "m1").await;
@@ -128,7 +128,7 @@ async fn a_stop_before_the_prompt_has_left_costs_no_message() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_to_a_task_that_begins_in_a_moment_joins_it() {
+async fn a_message_to_a_task_that_is_about_to_begin_joins_it() {
     let mut h = start();
     for _ in 0..2 {
         h.agent.refuse_next_session(away());
@@ -146,7 +146,7 @@ async fn a_message_to_a_task_that_begins_in_a_moment_joins_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_to_a_task_that_does_not_begin_is_told_so_in_time() {
+async fn a_message_to_a_task_that_does_not_begin_is_refused_in_time() {
     let h = start();
     h.agent.refuse_next(away());
     h.agent.set_down(true);
@@ -162,7 +162,7 @@ async fn a_message_to_a_task_that_does_not_begin_is_told_so_in_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_is_made_when_it_is_back() {
+async fn a_session_is_opened_when_the_agent_is_back() {
     let mut h = start();
     for _ in 0..5 {
         h.agent.refuse_next_session(away());
@@ -183,7 +183,7 @@ async fn a_session_is_made_when_it_is_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_stays_away_fails_the_task_with_its_words() {
+async fn an_agent_that_stays_away_fails_the_task_with_its_error() {
     let mut h = start();
     let (began, patience) = (Instant::now(), EngineConfig::default().start_patience);
     for _ in 0..100 {
@@ -195,14 +195,14 @@ async fn one_that_stays_away_fails_the_task_with_its_words() {
     assert!(began.elapsed() >= patience && began.elapsed() < patience * 2, "{:?}", began.elapsed());
     let log = h.agent.log();
     assert!(log.prompted.is_empty() && log.aborted.is_empty(), "{log:?}");
-    // The next one of the context is tried too.
+    // The next task of the context is tried too.
     h.agent.refuse_nothing();
     h.send("c", "m2").await;
     assert_eq!(h.turn().await.request.input, [input("m2")]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn our_own_bound_of_calls_fails_no_task_and_uses_up_no_patience() {
+async fn the_gateways_own_call_limit_fails_no_task_and_costs_no_time() {
     let mut h = start();
     let patience = EngineConfig::default().start_patience;
     let times = 3 * patience.as_secs();
@@ -217,12 +217,12 @@ async fn our_own_bound_of_calls_fails_no_task_and_uses_up_no_patience() {
     let words = reason_of(&waiting);
     assert!(words.contains("as it may have") && !words.contains("cannot be reached"), "{words}");
     let turn = h.turn().await;
-    assert_eq!(began.elapsed().as_secs(), times + 1, "it came again when it was told to");
+    assert_eq!(began.elapsed().as_secs(), times + 1, "the engine waited as long as the error said");
     turn.complete().await;
     h.reaches(&sent.task, TaskState::Completed).await;
     assert_eq!((h.agent.log().opened.len(), h.agent.log().prompted.len()), (1, 1));
 
-    // One that was in the crowd, and whose agent is away then, has all of the time that there is for that.
+    // A task that met the call limit first still has the full time to wait for an agent that is away.
     for error in vec![crowded(); 100].into_iter().chain(vec![away(); 100]) {
         h.agent.refuse_next(error);
     }
@@ -233,27 +233,27 @@ async fn our_own_bound_of_calls_fails_no_task_and_uses_up_no_patience() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_start_that_waits_keeps_its_place_where_no_turn_is_left() {
+async fn a_waiting_start_keeps_its_position_in_the_session_queue() {
     let mut h = start();
     h.agent.starts.hold();
     let first = h.send("c", "m1").await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     h.send("d", "m2").await;
-    // By now it was looked whether a turn that is over keeps the session of the first one.
+    // The check for an orphaned turn in the first task's session has been made by now.
     tokio::time::sleep(Duration::from_millis(1_500)).await;
     h.agent.starts.release(1);
     assert_eq!(h.turn().await.request.task, first.task, "it came first");
 }
 
-/// An engine whose turns have a minute, over a store that can be held.
-fn start_on_a_store_that_fails() -> (Harness, Arc<FaultyStore>) {
+/// An engine with a turn limit of one minute, on a store that can be blocked.
+fn start_on_faulty_store() -> (Harness, Arc<FaultyStore>) {
     let store = FaultyStore::over(longshore_store::memory());
     let config = EngineConfig { turn_timeout: Some(TURN_LIMIT), ..EngineConfig::default() };
     (start_with(store.clone(), config), store)
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_limit_of_the_turn_does_not_count_while_it_is_waited_for() {
+async fn the_turn_limit_does_not_count_while_the_engine_waits_for_the_agent() {
     let limit = Duration::from_secs(10);
     let config = EngineConfig { turn_timeout: Some(limit), ..EngineConfig::default() };
     let mut h = start_with(Arc::new(longshore_store::memory()), config);
@@ -268,12 +268,12 @@ async fn the_limit_of_the_turn_does_not_count_while_it_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_is_away_uses_up_no_time_of_the_start() {
-    let (mut h, store) = start_on_a_store_that_fails();
+async fn a_store_outage_costs_no_time_of_the_start() {
+    let (mut h, store) = start_on_faulty_store();
     store.appends.hold();
     h.agent.refuse_next(away());
     let sent = h.send("c", "m1").await;
-    // Before it says that it works, then before it says that it waits, and then before it works again.
+    // Before the first `Working`, then before `Submitted` again, and then before the second `Working`.
     for _ in 0..3 {
         tokio::time::sleep(TURN_LIMIT * 10).await;
         h.agent.refuse_next(away());
@@ -287,8 +287,8 @@ async fn a_store_that_is_away_uses_up_no_time_of_the_start() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_limit_of_the_turn_counts_from_its_prompt() {
-    let (mut h, store) = start_on_a_store_that_fails();
+async fn the_turn_limit_counts_from_the_prompt() {
+    let (mut h, store) = start_on_faulty_store();
     store.appends.hold();
     let sent = h.send("c", "m1").await;
     tokio::time::sleep(TURN_LIMIT * 10).await;
@@ -301,16 +301,16 @@ async fn the_limit_of_the_turn_counts_from_its_prompt() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_that_waits_can_be_canceled() {
+async fn a_task_that_waits_for_the_agent_can_be_canceled() {
     let mut h = start();
     for _ in 0..20 {
         h.agent.refuse_next(away());
     }
     let mut sent = h.send("c", "m1").await;
-    let told = |entry: &Entry| entry.event.status().is_some_and(|status| status.message.is_some());
+    let has_message = |entry: &Entry| entry.event.status().is_some_and(|status| status.message.is_some());
     loop {
         let entries = sent.reader.next().await.expect("the log can be read").expect("the task goes on");
-        if entries.iter().any(|entry| told(&entry.entry)) {
+        if entries.iter().any(|entry| has_message(&entry.entry)) {
             break;
         }
     }
@@ -326,7 +326,7 @@ async fn a_task_that_waits_can_be_canceled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_does_not_pass_by_itself_is_not_waited_for() {
+async fn a_permanent_failure_is_not_waited_for() {
     for error in [away().lasting(), Error::new(ErrorKind::InvalidAgentResponse, "It answers nonsense.")] {
         let h = start();
         let (began, text) = (Instant::now(), error.message().to_owned());
@@ -338,9 +338,9 @@ async fn what_does_not_pass_by_itself_is_not_waited_for() {
     }
 }
 
-/// Whatever the agent says then, it may have the prompt.
+/// Whatever the agent reports then, it may have the prompt.
 #[tokio::test(start_paused = true)]
-async fn a_prompt_that_may_have_left_is_not_sent_again() {
+async fn a_prompt_that_may_have_arrived_is_not_sent_again() {
     let h = start();
     h.agent.lose_next(away());
     let sent = h.send("c", "m1").await;

@@ -1,4 +1,4 @@
-//! Sub-agents when something goes wrong: their tasks end, and end as what happened.
+//! Faults around sub-agents: their tasks end, with the right outcome.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use longshore_testkit::scripted_agent::{StartedTurn, permission, text_block};
 
 use crate::harness::{Harness, alice, message, reason_of, start, start_with, text_of};
 
-/// The first sub-agent's task of the context, once it is there.
+/// The first task of a sub-agent in the context, once it exists.
 async fn child_of(h: &Harness) -> Task {
     let query = ListTasks {
         context_id: ContextId::parse("c").ok(),
@@ -53,7 +53,7 @@ async fn over(h: &Harness, task: &TaskId) -> Task {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_answers_on_a_sub_agents_task_sees_it_answered() {
+async fn an_answer_on_a_sub_agents_task_closes_its_ask_there() {
     for _ in 0..20 {
         let mut h = start();
         h.send("c", "m1").await;
@@ -75,7 +75,7 @@ async fn whoever_answers_on_a_sub_agents_task_sees_it_answered() {
 }
 
 #[tokio::test]
-async fn one_below_a_task_that_waits_for_credentials_ends_with_the_restart() {
+async fn a_sub_agent_of_a_task_that_waits_for_credentials_ends_with_the_restart() {
     let mut h = start();
     let root = h.send("c", "m1").await;
     let turn = h.turn().await;
@@ -91,12 +91,12 @@ async fn one_below_a_task_that_waits_for_credentials_ends_with_the_restart() {
 }
 
 #[tokio::test]
-async fn a_store_that_is_away_for_a_moment_costs_a_sub_agent_nothing() {
+async fn a_short_store_outage_costs_a_sub_agent_nothing() {
     let store = FaultyStore::over(longshore_store::memory());
     let mut h = start_with(store.clone(), EngineConfig::default());
     let root = h.send("c", "m1").await;
     let turn = h.turn().await;
-    // Its task is made, and said not to be.
+    // The task is created, but the store reports a failure.
     store.deny_next_creates(1);
     turn.call_child("ses_child", "call_1", "x").await;
     let child = child_of(&h).await;
@@ -117,7 +117,7 @@ async fn a_store_that_is_away_for_a_moment_costs_a_sub_agent_nothing() {
 }
 
 #[tokio::test]
-async fn one_that_is_called_again_before_its_end_ends_first() {
+async fn a_sub_agent_that_is_called_again_before_its_end_ends_first() {
     let mut h = start();
     h.send("c", "m1").await;
     let turn = h.turn().await;
@@ -132,7 +132,7 @@ async fn one_that_is_called_again_before_its_end_ends_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_is_not_over_before_the_logs_of_its_sub_agents_are_whole() {
+async fn a_turn_is_not_over_before_the_logs_of_its_sub_agents_are_complete() {
     let store = FaultyStore::over(longshore_store::memory());
     let mut h = start_with(store.clone(), EngineConfig::default());
     let root = h.send("c", "m1").await;
@@ -151,7 +151,7 @@ async fn a_turn_is_not_over_before_the_logs_of_its_sub_agents_are_whole() {
 }
 
 #[tokio::test]
-async fn a_closed_ask_that_is_damaged_does_not_keep_the_gateway_from_starting() {
+async fn a_damaged_closed_ask_does_not_keep_the_gateway_from_starting() {
     let store = FaultyStore::over(longshore_store::memory());
     let mut h = start_with(store.clone(), EngineConfig::default());
     let root = h.send("c", "m1").await;
@@ -163,7 +163,7 @@ async fn a_closed_ask_that_is_damaged_does_not_keep_the_gateway_from_starting() 
     while h.task(&child).await.open_asks.is_empty() {
         tokio::task::yield_now().await;
     }
-    // The root task hears that it is closed, and the sub-agent's task does not: the gateway ends in between.
+    // The root task records the closing, and the sub-agent's task does not: the gateway ends in between.
     h.reaches(&child, TaskState::InputRequired).await;
     store.appends.hold();
     let (request_id, resolution) = (RequestId::parse("per_1").unwrap(), Resolution::Elsewhere);

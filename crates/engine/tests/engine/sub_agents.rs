@@ -1,4 +1,4 @@
-//! Sub-agents: each call is a task of its own, below the one that started it.
+//! Sub-agents: each call is its own task, below the one that started it.
 
 use longshore_engine::EngineConfig;
 use longshore_engine::port::ResumedChildState;
@@ -30,7 +30,7 @@ async fn children(h: &Harness) -> Vec<Task> {
     listed
 }
 
-/// Waits until the context has so many of them.
+/// Waits until the context has this many tasks of sub-agents.
 async fn children_of(h: &Harness, count: usize) -> Vec<Task> {
     loop {
         let found = children(h).await;
@@ -106,14 +106,14 @@ async fn a_sub_agent_has_a_task_with_its_own_stream_usage_and_end() {
         panic!("a tool call is data")
     };
     assert_eq!(data.to_value()["child_task_id"], child.id.as_str());
-    // Only who asks for the conversation sees it.
+    // Only a list by context shows it.
     let listed = h.engine.list(&alice(), all(None)).await.unwrap();
     assert_eq!(listed.tasks.iter().map(|task| &task.id).collect::<Vec<_>>(), [&root.id]);
     assert_eq!(listed.total, 1);
 }
 
 #[tokio::test]
-async fn sub_agents_of_sub_agents_hang_below_them() {
+async fn sub_agents_of_sub_agents_are_nested() {
     let mut h = start();
     h.send("c", "m1").await;
     let turn = h.turn().await;
@@ -132,7 +132,7 @@ async fn sub_agents_of_sub_agents_hang_below_them() {
 }
 
 #[tokio::test]
-async fn one_that_is_called_again_is_another_task() {
+async fn a_second_call_of_a_sub_agent_is_another_task() {
     let mut h = start();
     h.send("c", "m1").await;
     let turn = h.turn().await;
@@ -152,7 +152,7 @@ async fn one_that_is_called_again_is_another_task() {
 }
 
 #[tokio::test]
-async fn what_a_sub_agent_asks_is_seen_on_both_tasks_and_answered_on_either() {
+async fn a_sub_agents_ask_is_on_both_tasks_and_can_be_answered_on_either() {
     let mut h = start();
     let root = h.send("c", "m1").await;
     let turn = h.turn().await;
@@ -181,7 +181,7 @@ async fn what_a_sub_agent_asks_is_seen_on_both_tasks_and_answered_on_either() {
 }
 
 #[tokio::test]
-async fn they_are_canceled_with_their_root_and_alone() {
+async fn sub_agents_are_canceled_with_their_root_or_alone() {
     let mut h = start();
     let root = h.send("c", "m1").await;
     let turn = h.turn().await;
@@ -205,7 +205,7 @@ async fn they_are_canceled_with_their_root_and_alone() {
 }
 
 #[tokio::test]
-async fn one_that_has_not_ended_fails_with_the_reason_when_its_root_is_over() {
+async fn an_unfinished_sub_agent_fails_with_the_reason_when_its_root_ends() {
     let mut h = start();
     h.send("c", "m1").await;
     let turn = h.turn().await;
@@ -217,7 +217,7 @@ async fn one_that_has_not_ended_fails_with_the_reason_when_its_root_is_over() {
 }
 
 #[tokio::test]
-async fn after_a_restart_they_go_on_with_their_root() {
+async fn after_a_restart_sub_agents_continue_with_their_root() {
     let mut h = start();
     let root = h.send("c", "m1").await;
     let turn = h.turn().await;

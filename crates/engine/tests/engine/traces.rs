@@ -1,4 +1,4 @@
-//! The trace of whoever sends goes to the agent with what was sent, and is not kept.
+//! The trace of a send reaches the agent, and is not stored.
 
 use longshore_engine::EngineConfig;
 use longshore_engine::port::Steering;
@@ -21,23 +21,23 @@ fn on(task: &TaskId, text: &str, number: u8) -> SendMessage {
 }
 
 #[tokio::test]
-async fn a_turn_has_the_trace_of_its_send_and_what_joins_has_its_own() {
+async fn a_turn_has_the_trace_of_its_send_and_a_joined_message_its_own() {
     let mut h = start();
     let sent = h.engine.send(&alice(), traced("m1", 1)).await.unwrap();
     let mut turn = h.turn().await;
     assert_eq!(turn.request.trace, Some(trace(1)));
     let (engine, joining) = (h.engine.clone(), on(&sent.task, "m2", 2));
     let joined = h.tasks.spawn("test", async move { engine.send(&alice(), joining).await.map(drop) });
-    let Steering { trace: of_join, expected, go, sent: told, .. } = *turn.steering.recv().await.unwrap();
+    let Steering { trace: of_join, expected, go, sent: confirm, .. } = *turn.steering.recv().await.unwrap();
     assert_eq!(of_join, Some(trace(2)));
     expected.send(()).unwrap();
     go.await.unwrap();
-    told.send(Ok(())).unwrap();
+    confirm.send(Ok(())).unwrap();
     joined.await.unwrap().unwrap();
 }
 
 #[tokio::test]
-async fn the_message_that_tries_again_brings_its_own_trace() {
+async fn a_retrying_message_brings_its_own_trace() {
     let mut h = start();
     let sent = h.engine.send(&alice(), traced("m1", 1)).await.unwrap();
     h.turn().await.report(AgentEvent::Ended(Outcome::AuthRequired(Failure::new("No key.")))).await;
@@ -47,7 +47,7 @@ async fn the_message_that_tries_again_brings_its_own_trace() {
 }
 
 #[tokio::test]
-async fn a_turn_that_is_taken_up_again_has_no_trace() {
+async fn a_resumed_turn_has_no_trace() {
     let mut h = start();
     h.engine.send(&alice(), traced("m1", 1)).await.unwrap();
     let _turn = h.turn().await;

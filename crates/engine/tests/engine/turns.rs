@@ -1,4 +1,4 @@
-//! The life of a turn: order, cancel, time, asks, faults of the agent.
+//! The life of a turn: order, cancel, time limit, asks, faults of the agent.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ async fn messages_of_one_context_run_one_at_a_time_and_in_order() {
     for (sent, text) in [(&first, "m1"), (&second, "m2"), (&third, "m3")] {
         let turn = h.turn().await;
         assert_eq!(turn.request.input, [input(text)]);
-        assert!(h.turns.is_empty(), "nobody else was started");
+        assert!(h.turns.is_empty(), "no other turn was started");
         assert_eq!(h.task(&sent.task).await.status.state, TaskState::Working);
         turn.complete().await;
         h.reaches(&sent.task, TaskState::Completed).await;
@@ -48,7 +48,7 @@ async fn messages_of_one_context_run_one_at_a_time_and_in_order() {
 }
 
 #[tokio::test]
-async fn contexts_run_side_by_side() {
+async fn contexts_run_in_parallel() {
     let mut h = start();
     h.send("c1", "m1").await;
     h.send("c2", "m2").await;
@@ -92,7 +92,7 @@ async fn a_waiting_task_is_canceled_without_touching_the_agent() {
 }
 
 #[tokio::test]
-async fn the_first_terminal_state_stands() {
+async fn the_first_terminal_state_wins() {
     let mut h = start();
     let sent = h.send("c", "m1").await;
     h.turn().await.complete().await;
@@ -186,7 +186,7 @@ async fn a_withdrawn_block_is_replaced_and_an_ended_one_is_marked() {
 }
 
 #[tokio::test]
-async fn deltas_that_wait_for_the_store_go_together() {
+async fn deltas_that_wait_for_the_store_are_merged() {
     let store = FaultyStore::over(longshore_store::memory());
     let mut h = start_with(store.clone(), EngineConfig::default());
     let sent = h.send("c", "m1").await;
@@ -217,9 +217,9 @@ async fn a_store_that_comes_back_loses_nothing() {
     assert_eq!((task.status.state, text_of(&task).as_str()), (TaskState::Completed, "kept"));
 }
 
-/// As every end is told, but for the metadata.
+/// Like every end, except for the metadata.
 #[tokio::test]
-async fn an_end_that_lacks_text_says_so_to_programs_whatever_it_is() {
+async fn an_end_with_missing_text_is_marked_in_its_metadata() {
     let metadata = Metadata::try_from(Json::of(&json!({"agent": {"code": 7}}))).ok();
     let failed = Failure { message: "some words".into(), metadata };
     let lost = json!({"longshore": {"lost": "text"}});
@@ -241,13 +241,13 @@ async fn an_end_that_lacks_text_says_so_to_programs_whatever_it_is() {
         assert_eq!(reason_of(&task), "some words");
         let log = read_all(sent.reader).await;
         let Some(TaskEvent::Status(end)) = log.last().map(|entry| &entry.event) else { panic!("{log:?}") };
-        let told = end.metadata.as_ref().map(|metadata| metadata.json().to_value());
-        assert_eq!(told, Some(expected), "{state}");
+        let metadata = end.metadata.as_ref().map(|metadata| metadata.json().to_value());
+        assert_eq!(metadata, Some(expected), "{state}");
     }
 }
 
 #[tokio::test]
-async fn remarks_and_foreign_aborts_are_told() {
+async fn remarks_and_aborts_by_other_clients_are_reported() {
     let cases = [
         (
             Outcome::Completed { remark: Some("cut at its limit".into()) },

@@ -1,4 +1,4 @@
-//! More tasks than may be unfinished: one more is refused, a message that needs no task of its own is not.
+//! The limit of unfinished tasks: one more is refused, a message that needs no task of its own is not.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use longshore_model::{Delivery, Error, ErrorKind, Principal, Retry, TaskState};
 
 use crate::harness::{Harness, alice, input, message, start_with};
 
-fn narrow(unfinished: usize, unfinished_per_principal: usize, unfinished_per_context: usize) -> Harness {
+fn with_limits(unfinished: usize, unfinished_per_principal: usize, unfinished_per_context: usize) -> Harness {
     let limits = EngineConfig {
         unfinished,
         unfinished_per_principal,
@@ -28,8 +28,8 @@ fn limit_of(error: &Error) -> (&str, &str) {
 }
 
 #[tokio::test]
-async fn one_task_too_many_is_refused_with_its_limit_and_a_time_to_come_again() {
-    let mut h = narrow(6, 5, 3);
+async fn a_task_over_the_limit_is_refused_with_the_limit_and_a_retry_time() {
+    let mut h = with_limits(6, 5, 3);
     let mut sent = Vec::new();
     for (context, text) in [("c1", "m1"), ("c1", "m2"), ("c1", "m3"), ("c2", "m4"), ("c2", "m5")] {
         sent.push(h.send(context, text).await.task);
@@ -56,24 +56,24 @@ async fn one_task_too_many_is_refused_with_its_limit_and_a_time_to_come_again() 
 }
 
 #[tokio::test]
-async fn a_send_that_was_taken_is_found_again_at_every_limit() {
+async fn an_accepted_send_is_found_again_at_every_limit() {
     for (in_all, per_principal, per_context) in [(1, 0, 0), (0, 1, 0), (0, 0, 1)] {
-        let mut h = narrow(in_all, per_principal, per_context);
+        let mut h = with_limits(in_all, per_principal, per_context);
         let first = h.send("c", "m1").await.task;
         let refused = h.engine.send(&alice(), message("c", "m2")).await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::TooManyRequests);
-        // Its answer got lost.
+        // Its response got lost.
         assert_eq!(h.send("c", "m1").await.task, first);
         h.turn().await.complete().await;
         h.reaches(&first, TaskState::Completed).await;
-        // Neither that one nor the refused one has kept a place.
+        // Neither that send nor the refused one holds a slot.
         h.send("c", "m2").await;
     }
 }
 
 #[tokio::test]
-async fn a_send_without_room_is_refused_before_the_agent_is_asked() {
-    let mut h = narrow(0, 1, 0);
+async fn a_send_without_a_slot_is_refused_before_the_agent_is_asked() {
+    let mut h = with_limits(0, 1, 0);
     h.send("c", "m1").await;
     h.agent.refuse_next_wish(Error::invalid("metadata", "is not what the agent takes"));
     let refused = h.engine.send(&alice(), message("c2", "m2")).await.unwrap_err();
@@ -82,13 +82,13 @@ async fn a_send_without_room_is_refused_before_the_agent_is_asked() {
     while h.engine.send(&alice(), message("c2", "m2")).await.unwrap_err().kind() != ErrorKind::InvalidParams {
         tokio::task::yield_now().await;
     }
-    // One that the agent refused has not kept its place.
+    // A send that the agent refused does not hold its slot.
     h.send("c2", "m3").await;
 }
 
 #[tokio::test]
-async fn a_message_that_joins_needs_no_room() {
-    let mut h = narrow(1, 0, 0);
+async fn a_joining_message_needs_no_slot() {
+    let mut h = with_limits(1, 0, 0);
     let first = h.send("c", "m1").await.task;
     let mut turn = h.turn().await;
     let mut steering = message("c", "m2");
@@ -98,7 +98,7 @@ async fn a_message_that_joins_needs_no_room() {
         h.tasks.spawn("test", async move { engine.send(&alice(), steering).await.map(|sent| sent.task) });
     assert_eq!(turn.joined().await.1, [input("m2")]);
     assert_eq!(sent.await.unwrap().unwrap(), first);
-    // Where nothing runs that it could join, it does.
+    // Where nothing runs that it could join, it needs one.
     let mut elsewhere = message("c2", "m3");
     elsewhere.wishes.delivery = Delivery::Steer;
     let refused = h.engine.send(&alice(), elsewhere).await.unwrap_err();
@@ -106,8 +106,8 @@ async fn a_message_that_joins_needs_no_room() {
 }
 
 #[tokio::test]
-async fn a_message_that_waits_to_join_keeps_no_room_and_needs_it_when_it_is_too_late() {
-    let mut h = narrow(0, 0, 2);
+async fn a_message_that_waits_to_join_needs_a_slot_only_if_it_is_too_late() {
+    let mut h = with_limits(0, 0, 2);
     h.send("c", "m1").await;
     let mut turn = h.turn().await;
     let mut steering = message("c", "m2");
@@ -118,15 +118,15 @@ async fn a_message_that_waits_to_join_keeps_no_room_and_needs_it_when_it_is_too_
     h.send("c", "m3").await;
     h.engine.note_gauges();
     assert_eq!(h.metrics.tasks_unfinished.get(), 2);
-    // The turn takes it no more, and the context is full by now.
+    // The turn accepts it no more, and the context is full by now.
     drop(offered);
     let refused = sent.await.unwrap().unwrap_err();
     assert_eq!(limit_of(&refused), ("unfinished_per_context", "2"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sends_that_race_do_not_exceed_a_limit_together() {
-    let h = narrow(7, 0, 0);
+async fn racing_sends_do_not_exceed_a_limit_together() {
+    let h = with_limits(7, 0, 0);
     let racing: Vec<_> = (0..60)
         .map(|number| {
             let (engine, command) = (h.engine.clone(), message(&format!("c{number}"), &format!("m{number}")));

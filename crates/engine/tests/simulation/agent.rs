@@ -1,7 +1,7 @@
-//! A coding agent in the small. It outlives the engine, can itself be killed, and knows what it truly did.
+//! A small coding agent. It outlives the engine, can itself be killed, and knows what it really did.
 //!
-//! Of text that is being written it keeps nothing until the part ends: whoever did not listen meanwhile has missed it
-//! until then, and for ever if the agent is killed first.
+//! The agent stores a text only when its part ends: a driver that did not listen meanwhile misses the text until then, and for
+//! ever if the agent is killed first.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -13,7 +13,7 @@ use longshore_engine::port::Session;
 use longshore_model::{Answer, PromptId, RequestId, Resolution, SessionId, TaskId};
 use tokio::sync::watch;
 
-use crate::stage::{Cast, Stage};
+use crate::stage::{TaskGroup, Stage};
 
 #[derive(Debug)]
 pub(crate) struct SimAgent {
@@ -27,11 +27,11 @@ pub(crate) struct SimAgent {
 pub(crate) struct State {
     pub(crate) is_up: bool,
     pub(crate) sessions: BTreeMap<SessionId, Conversation>,
-    /// What was prompted, in order.
+    /// The prompts, in order.
     pub(crate) prompted: Vec<String>,
-    /// The tasks whose turns were taken up again.
+    /// The tasks whose turns were resumed.
     pub(crate) taken_up: BTreeSet<TaskId>,
-    /// What became of the last attempt to start a turn of the task, if it failed.
+    /// Why the last attempt to start a turn of the task failed, if it did.
     pub(crate) not_started: BTreeMap<TaskId, NotStarted>,
     names: u64,
 }
@@ -39,7 +39,7 @@ pub(crate) struct State {
 #[derive(Debug)]
 pub(crate) struct NotStarted {
     pub(crate) why: String,
-    /// The prompt was on its way, so that nobody may try again.
+    /// The prompt was on its way, so it must not be sent again.
     pub(crate) was_prompting: bool,
 }
 
@@ -49,25 +49,25 @@ pub(crate) struct Conversation {
     pub(crate) turns: Vec<AgentTurn>,
 }
 
-/// What the agent does between two times of rest, and what came of it.
+/// What the agent does between two idle times, and its result.
 #[derive(Clone, Debug)]
 pub(crate) struct AgentTurn {
-    /// The one that began the turn, then those that joined it.
+    /// The prompt that started the turn, then those that joined it.
     pub(crate) prompts: Vec<Prompt>,
     pub(crate) parts: Vec<TextPart>,
-    /// Also those of the sub-agents.
+    /// Including those of the sub-agents.
     pub(crate) asks: Vec<AgentAsk>,
     pub(crate) children: Vec<SubAgent>,
     pub(crate) fate: Fate,
-    /// When it did, unless it runs.
+    /// The time of the end, unless the turn runs.
     pub(crate) ended: Option<Duration>,
-    /// Somebody else typed it, at the agent itself.
+    /// Another client typed the prompt.
     pub(crate) is_typed: bool,
-    /// The life of the gateway that was last told of it, if somebody else typed it.
+    /// The number of the gateway that was last told about an external turn.
     pub(crate) told_to: Option<u64>,
 }
 
-/// One that the turn calls. The turn waits for it.
+/// A sub-agent that the turn calls. The turn waits for it.
 #[derive(Clone, Debug)]
 pub(crate) struct SubAgent {
     pub(crate) session: SessionId,
@@ -78,7 +78,7 @@ pub(crate) struct SubAgent {
     pub(crate) fate: Fate,
 }
 
-/// Who speaks in a turn: itself, or one of its sub-agents.
+/// Who writes in a turn: the agent itself, or one of its sub-agents.
 type Voice = Option<usize>;
 
 #[derive(Clone, Debug)]
@@ -92,7 +92,7 @@ pub(crate) struct Prompt {
 pub(crate) struct TextPart {
     pub(crate) id: String,
     pub(crate) text: String,
-    /// Kept from here on.
+    /// Stored from here on.
     pub(crate) has_ended: bool,
 }
 
@@ -100,9 +100,9 @@ pub(crate) struct TextPart {
 pub(crate) struct AgentAsk {
     pub(crate) id: RequestId,
     pub(crate) session: SessionId,
-    /// `None`: it is open.
+    /// `None`: the ask is open.
     pub(crate) closed: Option<Resolution>,
-    /// The answer that came through the gateway, if one closed it.
+    /// The answer that came through the gateway, if one closed the ask.
     pub(crate) answer: Option<Answer>,
 }
 
@@ -122,11 +122,11 @@ pub(crate) enum Fate {
 struct Plan {
     parts: u64,
     words: u64,
-    /// How many at once.
+    /// The number of simultaneous asks.
     asks: u64,
     calls: bool,
     ends: Fate,
-    /// Between two words.
+    /// The pause between two words.
     pause: u64,
 }
 
@@ -151,7 +151,7 @@ impl SimAgent {
     pub(crate) fn new(stage: &Arc<Stage>) -> Arc<Self> {
         Arc::new(Self {
             stage: Arc::clone(stage),
-            tasks: Tasks::simulated(Cast::new(stage)),
+            tasks: Tasks::simulated(TaskGroup::new(stage)),
             state: Mutex::new(State { is_up: true, ..State::default() }),
             changes: watch::Sender::new(0),
         })
@@ -161,7 +161,7 @@ impl SimAgent {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whoever has this hears of every change.
+    /// Notifies of every change.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
@@ -202,8 +202,8 @@ impl SimAgent {
         Session { id, directory: directory.to_owned() }
     }
 
-    /// Takes a prompt and begins to answer it, in the turn that runs or in a new one. `goes_on`: the turn of this prompt
-    /// goes on, even if it came to rest meanwhile.
+    /// Accepts a prompt and starts to answer it, in the running turn or in a new one. `goes_on`: the turn of this prompt continues,
+    /// even if it was idle meanwhile.
     pub(crate) fn take(
         self: &Arc<Self>,
         session: &SessionId,
@@ -222,17 +222,17 @@ impl SimAgent {
             self.stage.find(format_args!("the prompt {id} is used twice"));
         }
         let prompt = Prompt { id: id.clone(), words, is_answered: false };
-        let place = goes_on.and_then(|first| conversation.place(first));
-        // Whoever types does so at any moment.
+        let index = goes_on.and_then(|first| conversation.index(first));
+        // Another client types at any time.
         let is_running = conversation.turns.iter().any(|turn| turn.fate == Fate::Running && !turn.is_typed);
-        let place = if let Some(place) = place {
-            let turn = &mut conversation.turns[place];
+        let index = if let Some(index) = index {
+            let turn = &mut conversation.turns[index];
             turn.prompts.push(prompt);
             if turn.fate == Fate::Running {
                 None
             } else {
                 (turn.fate, turn.ended) = (Fate::Running, None);
-                Some(place)
+                Some(index)
             }
         } else {
             if is_running {
@@ -243,13 +243,13 @@ impl SimAgent {
         };
         drop(state);
         self.tell();
-        if let Some(place) = place {
-            self.tasks.spawn("agent-turn", Arc::clone(self).play(session.clone(), place));
+        if let Some(index) = index {
+            self.tasks.spawn("agent-turn", Arc::clone(self).play(session.clone(), index));
         }
     }
 
-    /// Somebody else types this, if the session is there and idle. Says whether it is.
-    pub(crate) fn is_typed_into(self: &Arc<Self>, session: &SessionId, words: &str) -> bool {
+    /// Another client types this, if the session exists and is idle. Returns whether it does.
+    pub(crate) fn type_into(self: &Arc<Self>, session: &SessionId, words: &str) -> bool {
         let mut state = self.state();
         let is_free = state.session(session).is_some_and(|session| !session.is_busy());
         if !state.is_up || !is_free {
@@ -258,17 +258,17 @@ impl SimAgent {
         let prompt = Prompt { id: state.new_prompt(), words: words.to_owned(), is_answered: false };
         let Some(conversation) = state.sessions.get_mut(session) else { return false };
         conversation.turns.push(AgentTurn { is_typed: true, ..AgentTurn::new(prompt) });
-        let place = conversation.turns.len() - 1;
+        let index = conversation.turns.len() - 1;
         drop(state);
         self.tell();
-        self.tasks.spawn("agent-turn", Arc::clone(self).play(session.clone(), place));
+        self.tasks.spawn("agent-turn", Arc::clone(self).play(session.clone(), index));
         true
     }
 
     /// Works until every prompt of the turn is answered.
-    async fn play(self: Arc<Self>, session: SessionId, place: usize) {
+    async fn play(self: Arc<Self>, session: SessionId, index: usize) {
         loop {
-            let unanswered = self.in_turn(&session, place, |turn| {
+            let unanswered = self.in_turn(&session, index, |turn| {
                 let next = turn.prompts.iter_mut().find(|prompt| !prompt.is_answered);
                 let words = next.map(|prompt| {
                     prompt.is_answered = true;
@@ -280,7 +280,7 @@ impl SimAgent {
                 words
             });
             let Some(Some(words)) = unanswered else { break };
-            if self.answer(&session, place, &words).await.is_none() {
+            if self.answer(&session, index, &words).await.is_none() {
                 break;
             }
         }
@@ -288,13 +288,13 @@ impl SimAgent {
     }
 
     /// Answers one prompt. `None`: the turn is over.
-    async fn answer(&self, session: &SessionId, place: usize, words: &str) -> Option<()> {
+    async fn answer(&self, session: &SessionId, index: usize, words: &str) -> Option<()> {
         let plan = Plan::of(&self.stage);
-        self.write(session, place, None, words, &plan).await?;
+        self.write(session, index, None, words, &plan).await?;
         if plan.calls {
-            self.call(session, place, words).await?;
+            self.call(session, index, words).await?;
         }
-        self.in_turn(session, place, |turn| {
+        self.in_turn(session, index, |turn| {
             if plan.ends != Fate::Completed {
                 turn.end(plan.ends, self.stage.now());
             }
@@ -302,8 +302,8 @@ impl SimAgent {
         Some(())
     }
 
-    /// Has a sub-agent do something.
-    async fn call(&self, session: &SessionId, place: usize, words: &str) -> Option<()> {
+    /// Calls a sub-agent.
+    async fn call(&self, session: &SessionId, index: usize, words: &str) -> Option<()> {
         let (child, voice) = {
             let mut state = self.state();
             let (child, call) = (state.name("ses"), state.name("call"));
@@ -316,23 +316,23 @@ impl SimAgent {
                 parts: Vec::new(),
                 fate: Fate::Running,
             };
-            let turn = state.sessions.get_mut(session)?.turns.get_mut(place)?;
+            let turn = state.sessions.get_mut(session)?.turns.get_mut(index)?;
             turn.children.push(sub_agent);
             (child, turn.children.len() - 1)
         };
         self.stage.note(format_args!("agent: calls {child}"));
         self.tell();
         let plan = Plan::of(&self.stage);
-        self.write(session, place, Some(voice), &format!("{words}.child"), &plan).await?;
+        self.write(session, index, Some(voice), &format!("{words}.child"), &plan).await?;
         let fate = if plan.ends == Fate::Completed { Fate::Completed } else { Fate::Failed };
-        self.in_turn(session, place, |turn| turn.children[voice].fate = fate)
+        self.in_turn(session, index, |turn| turn.children[voice].fate = fate)
     }
 
-    /// Writes what the plan says, and asks in between.
+    /// Writes the planned text, with asks in between.
     async fn write(
         &self,
         session: &SessionId,
-        place: usize,
+        index: usize,
         voice: Voice,
         words: &str,
         plan: &Plan,
@@ -340,41 +340,41 @@ impl SimAgent {
         for part in 0..plan.parts {
             self.stage.wait(0, plan.pause).await;
             let id = self.state().name("prt");
-            self.in_turn(session, place, |turn| {
+            self.in_turn(session, index, |turn| {
                 turn.parts_of(voice).push(TextPart { id, text: String::new(), has_ended: false });
             })?;
             for word in 0..plan.words {
-                self.in_turn(session, place, |turn| {
+                self.in_turn(session, index, |turn| {
                     let text = &mut turn.parts_of(voice).last_mut().expect("it was made above").text;
                     write!(text, "{words}.{part}.{word} ").expect("a string takes everything");
                 })?;
                 self.stage.wait(0, plan.pause).await;
             }
-            self.in_turn(session, place, |turn| {
+            self.in_turn(session, index, |turn| {
                 turn.parts_of(voice).last_mut().expect("it was made above").has_ended = true;
             })?;
             if part == 0 && plan.asks > 0 {
-                self.ask(session, place, voice, plan.asks).await?;
+                self.ask(session, index, voice, plan.asks).await?;
             }
         }
         Some(())
     }
 
-    /// Asks so many things, and waits until all are closed.
-    async fn ask(&self, session: &SessionId, place: usize, voice: Voice, count: u64) -> Option<()> {
+    /// Opens several asks, and waits until all are closed.
+    async fn ask(&self, session: &SessionId, index: usize, voice: Voice, count: u64) -> Option<()> {
         let mut changes = self.changes();
         let mut asked = Vec::new();
         for _ in 0..count {
             let id = RequestId::parse(&self.state().name("per")).expect("letters and digits");
             asked.push(id.clone());
             self.stage.note(format_args!("agent: asks {id}"));
-            self.in_turn(session, place, |turn| {
+            self.in_turn(session, index, |turn| {
                 let session = voice.map_or(session, |voice| &turn.children[voice].session).clone();
                 turn.asks.push(AgentAsk { id, session, closed: None, answer: None });
             })?;
         }
         if self.stage.draw(|chance| chance.one_in(10)) {
-            // Somebody answers at the agent itself.
+            // Another client answers.
             self.stage.wait(0, 3000).await;
             self.close(session, &asked[0], Resolution::Elsewhere, None);
         }
@@ -382,14 +382,14 @@ impl SimAgent {
             let is_open = |turn: &mut AgentTurn| {
                 turn.asks.iter().any(|ask| asked.contains(&ask.id) && ask.closed.is_none())
             };
-            if !self.in_turn_silently(session, place, is_open)? {
+            if !self.in_turn_silently(session, index, is_open)? {
                 return Some(());
             }
             changes.changed().await.ok()?;
         }
     }
 
-    /// Closes an ask that is open. `false`: it is not.
+    /// Closes an open ask. `false`: it is not open.
     pub(crate) fn close(
         &self,
         session: &SessionId,
@@ -419,14 +419,14 @@ impl SimAgent {
         self.tell();
     }
 
-    /// Changes a turn that runs and tells everybody. `None`: it does not run.
+    /// Changes a running turn and notifies. `None`: the turn does not run.
     fn in_turn<T>(
         &self,
         session: &SessionId,
-        place: usize,
+        index: usize,
         change: impl FnOnce(&mut AgentTurn) -> T,
     ) -> Option<T> {
-        let done = self.in_turn_silently(session, place, change)?;
+        let done = self.in_turn_silently(session, index, change)?;
         self.tell();
         Some(done)
     }
@@ -434,22 +434,22 @@ impl SimAgent {
     fn in_turn_silently<T>(
         &self,
         session: &SessionId,
-        place: usize,
+        index: usize,
         change: impl FnOnce(&mut AgentTurn) -> T,
     ) -> Option<T> {
         let mut state = self.state();
-        let turn = state.sessions.get_mut(session)?.turns.get_mut(place)?;
+        let turn = state.sessions.get_mut(session)?.turns.get_mut(index)?;
         (turn.fate == Fate::Running).then(|| change(turn))
     }
 }
 
 impl State {
-    /// `None`: there is no such session, or none any more.
+    /// `None`: the session does not exist, or no longer.
     pub(crate) fn session(&self, id: &SessionId) -> Option<&Conversation> {
         self.sessions.get(id).filter(|session| !session.is_forgotten)
     }
 
-    /// The turn that began with these words, wherever, and whether the agent still knows of it.
+    /// The turn that started with these words, in any session, and whether the agent still knows it.
     pub(crate) fn turn_of(&self, words: &str) -> Option<(&AgentTurn, bool)> {
         self.sessions.values().find_map(|session| {
             let turn = session.turns.iter().find(|turn| turn.prompts[0].words == words)?;
@@ -467,7 +467,7 @@ impl State {
         self.asks().any(|ask| ask.id == *request && ask.answer.is_some())
     }
 
-    /// Everything that was ever asked.
+    /// All asks so far.
     pub(crate) fn asks(&self) -> impl Iterator<Item = &AgentAsk> {
         self.sessions.values().flat_map(|session| &session.turns).flat_map(|turn| &turn.asks)
     }
@@ -487,12 +487,12 @@ impl Conversation {
         self.turns.iter().any(|turn| turn.fate == Fate::Running)
     }
 
-    fn place(&self, first: &PromptId) -> Option<usize> {
+    fn index(&self, first: &PromptId) -> Option<usize> {
         self.turns.iter().position(|turn| turn.prompts[0].id == *first)
     }
 
     pub(crate) fn turn(&self, first: &PromptId) -> Option<&AgentTurn> {
-        self.turns.get(self.place(first)?)
+        self.turns.get(self.index(first)?)
     }
 }
 

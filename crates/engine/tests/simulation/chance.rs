@@ -1,13 +1,13 @@
-//! Where everything comes from that is left to chance: one seed, one sequence of numbers.
+//! The only source of randomness: one seed, one sequence of numbers.
 
 use std::time::Duration;
 
-/// The generator known as `SplitMix64`.
+/// The `SplitMix64` generator.
 #[derive(Debug)]
 pub(crate) struct Chance(u64);
 
 impl Chance {
-    pub(crate) fn of(seed: u64) -> Self {
+    pub(crate) fn from_seed(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ 0x9e37_79b9_7f4a_7c15)
     }
 
@@ -24,7 +24,7 @@ impl Chance {
         self.next() % bound.max(1)
     }
 
-    /// A number from `low` to `high`, both of which may come.
+    /// A number from `low` to `high`, both inclusive.
     pub(crate) fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high - low + 1)
     }

@@ -22,27 +22,27 @@ use tokio::time::Instant;
 
 use crate::agent::{AgentAsk, AgentTurn, Fate, NotStarted, SimAgent, SubAgent, TextPart};
 use crate::stage::{Stage, away};
-use crate::stranger::SimControl;
+use crate::other_client::SimControl;
 
-/// Few, so that the driver waits for the engine now and then.
+/// Few, so that the driver sometimes waits for the engine.
 const REPORTS: usize = 4;
 
-/// For how long a prompt that the agent does not show is looked for.
+/// How long the driver looks for a prompt that the agent does not show.
 const SETTLE: Duration = Duration::from_secs(7);
 
-/// For how long a turn waits for a session that is busy. Then whoever is at work there is told of.
+/// How long a turn waits for a busy session before it fails with that reason.
 const BUSY: Duration = Duration::from_secs(3);
 
-/// What is said of a message that joined and may not have been read.
+/// The note about a joined message that may not have been read.
 pub(crate) const UNREAD: &str = "A message that joined this turn may not have been read.";
 
-/// What is said of a turn that the agent does not show.
+/// The failure of a turn that the agent does not show.
 pub(crate) const NOT_KNOWN: &str = "It is not known whether the agent took the prompt.";
 
-/// What is said of an agent that is away.
+/// The failure of a call to an agent that is away.
 pub(crate) const AWAY: &str = "The agent cannot be reached.";
 
-/// What is said of a turn, or of a sub-agent, that failed.
+/// The failures of turns and sub-agents.
 pub(crate) const MODEL_FAILED: &str = "The model failed.";
 pub(crate) const KILLED: &str = "The agent stopped in the middle of the turn.";
 pub(crate) const SUB_AGENT_FAILED: &str = "The sub-agent failed.";
@@ -59,10 +59,10 @@ impl SimDriver {
         &self.agent.stage
     }
 
-    /// A request to the agent arrives, or not.
+    /// Whether a request arrives at the agent.
     async fn reach(&self) -> Result<()> {
         self.stage().pause().await;
-        if !self.agent.state().is_up || self.stage().strikes(|temper| temper.agent_fails) {
+        if !self.agent.state().is_up || self.stage().strikes(|fault_rates| fault_rates.agent_fails) {
             return away(ErrorKind::AgentUnavailable, AWAY);
         }
         Ok(())
@@ -80,9 +80,9 @@ impl SimDriver {
         let (steering, joining) = queue::channel(MAX_STEERING);
         let changes = self.agent.changes();
         let is_resumed = request.resume.is_some();
-        let told = Told::from(request.resume.unwrap_or_default());
+        let reported = Reported::from(request.resume.unwrap_or_default());
         let (session, prompt, agent) = (request.session.id, request.prompt, Arc::clone(&self.agent));
-        let follower = Follower { agent, session, prompt, reports, changes, told, has_missed_the_end: false };
+        let follower = Follower { agent, session, prompt, reports, changes, reported, has_missed_the_end: false };
         self.tasks.spawn("driver", follower.follow(joining, is_resumed));
         Ok(Turn { steering, events, refusal: None })
     }
@@ -104,7 +104,7 @@ impl SimDriver {
                     break;
                 }
             }
-            // A turn whose abort was lost may wait for an answer that nobody gives.
+            // A turn whose abort was lost may wait for an answer that never comes.
             if tokio::time::timeout_at(deadline, changes.changed()).await.is_err() {
                 return away(ErrorKind::SessionBusy, "The session is busy with something else.");
             }
@@ -129,10 +129,10 @@ fn words_of(input: &[Input]) -> String {
 }
 
 impl Agent for SimDriver {
-    fn admit<'a>(&'a self, wishes: Admission<'a>) -> BoxFuture<'a, Result<Admitted>> {
+    fn admit<'a>(&'a self, admission: Admission<'a>) -> BoxFuture<'a, Result<Admitted>> {
         Box::pin(async move {
             self.stage().pause().await;
-            Ok(Admitted { directory: wishes.current.unwrap_or("workspace").to_owned() })
+            Ok(Admitted { directory: admission.current.unwrap_or("workspace").to_owned() })
         })
     }
 
@@ -189,7 +189,7 @@ impl Agent for SimDriver {
                 return away(ErrorKind::InterruptNotFound, "The agent does not ask this.");
             }
             self.stage().note(format_args!("agent: {} is answered", ask.request_id));
-            // The answer may be taken and the connection broken before that is said.
+            // The answer may arrive and the connection break before the response.
             self.reach().await
         })
     }
@@ -197,7 +197,7 @@ impl Agent for SimDriver {
     fn abort<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             self.reach().await?;
-            if self.stage().strikes(|temper| temper.agent_fails) {
+            if self.stage().strikes(|fault_rates| fault_rates.agent_fails) {
                 tokio::time::sleep(Duration::from_secs(5)).await;
             }
             self.agent.stop(&session.id);
@@ -231,46 +231,46 @@ impl Agent for SimDriver {
     }
 }
 
-/// What the engine has been told of a turn.
+/// What was reported to the engine about a turn.
 #[derive(Debug, Default)]
-struct Told {
-    parts: ToldParts,
+struct Reported {
+    parts: ReportedParts,
     asked: BTreeSet<RequestId>,
     closed: BTreeSet<RequestId>,
     /// The prompts that joined before a restart.
     joined: Vec<PromptId>,
-    children: BTreeMap<SessionId, ToldChild>,
+    children: BTreeMap<SessionId, ReportedChild>,
 }
 
 #[derive(Debug, Default)]
-struct ToldParts(BTreeMap<String, ToldPart>);
+struct ReportedParts(BTreeMap<String, ReportedPart>);
 
 #[derive(Debug, Default)]
-struct ToldPart {
+struct ReportedPart {
     text: String,
-    /// Some of it was written while nobody listened, so it is whole only when it has ended.
+    /// Some of it was written while no driver listened, so it is complete only after its end.
     is_deaf: bool,
     has_ended: bool,
 }
 
 #[derive(Debug, Default)]
-struct ToldChild {
+struct ReportedChild {
     is_working: bool,
     is_over: bool,
-    parts: ToldParts,
+    parts: ReportedParts,
 }
 
-impl ToldParts {
+impl ReportedParts {
     fn from(artifacts: &[Artifact]) -> Self {
         let part = |artifact: &Artifact| {
             let text = artifact.parts.iter().filter_map(|part| part.as_text()).collect();
-            (artifact.id.as_str().to_owned(), ToldPart { text, ..ToldPart::default() })
+            (artifact.id.as_str().to_owned(), ReportedPart { text, ..ReportedPart::default() })
         };
         Self(artifacts.iter().map(part).collect())
     }
 
-    /// Nobody listened until now.
-    fn were_away(&mut self, parts: &[TextPart]) {
+    /// No driver listened until now.
+    fn mark_missed(&mut self, parts: &[TextPart]) {
         for part in parts.iter().filter(|part| !part.has_ended) {
             self.0.entry(part.id.clone()).or_default().is_deaf = true;
         }
@@ -279,21 +279,21 @@ impl ToldParts {
     fn news(&mut self, parts: &[TextPart]) -> Vec<AgentEvent> {
         let mut news = Vec::new();
         for part in parts {
-            let told = self.0.entry(part.id.clone()).or_default();
-            if told.has_ended || (told.is_deaf && !part.has_ended) {
+            let reported = self.0.entry(part.id.clone()).or_default();
+            if reported.has_ended || (reported.is_deaf && !part.has_ended) {
                 continue;
             }
             let block = block(&part.id);
-            match part.text.strip_prefix(told.text.as_str()) {
+            match part.text.strip_prefix(reported.text.as_str()) {
                 Some("") => {}
                 Some(more) => news.push(AgentEvent::Text { block: block.clone(), text: more.to_owned() }),
                 None => {
                     news.push(AgentEvent::TextReplaced { block: block.clone(), text: part.text.clone() });
                 }
             }
-            told.text.clone_from(&part.text);
+            reported.text.clone_from(&part.text);
             if part.has_ended {
-                told.has_ended = true;
+                reported.has_ended = true;
                 news.push(AgentEvent::TextEnded { block });
             }
         }
@@ -301,21 +301,21 @@ impl ToldParts {
     }
 }
 
-impl Told {
+impl Reported {
     fn from(resume: Resume) -> Self {
         let child = |child: ResumedChild| {
-            let told = match child.state {
-                ResumedChildState::Over => ToldChild { is_over: true, ..ToldChild::default() },
-                ResumedChildState::Running { prompt, artifacts } => ToldChild {
+            let reported = match child.state {
+                ResumedChildState::Over => ReportedChild { is_over: true, ..ReportedChild::default() },
+                ResumedChildState::Running { prompt, artifacts } => ReportedChild {
                     is_working: prompt.is_some(),
                     is_over: false,
-                    parts: ToldParts::from(&artifacts),
+                    parts: ReportedParts::from(&artifacts),
                 },
             };
-            (child.session, told)
+            (child.session, reported)
         };
         Self {
-            parts: ToldParts::from(&resume.artifacts),
+            parts: ReportedParts::from(&resume.artifacts),
             asked: resume.open_asks.into_iter().collect(),
             closed: BTreeSet::new(),
             joined: resume.joined,
@@ -323,21 +323,21 @@ impl Told {
         }
     }
 
-    /// Nobody listened until now.
-    fn was_away(&mut self, turn: &AgentTurn) {
-        self.parts.were_away(&turn.parts);
+    /// No driver listened until now.
+    fn mark_missed(&mut self, turn: &AgentTurn) {
+        self.parts.mark_missed(&turn.parts);
         for child in &turn.children {
-            if let Some(told) = self.children.get_mut(&child.session) {
-                told.parts.were_away(&child.parts);
+            if let Some(reported) = self.children.get_mut(&child.session) {
+                reported.parts.mark_missed(&child.parts);
             }
         }
     }
 
-    /// What is new. `was_away`: nobody listened until now.
+    /// What is new. `was_away`: no driver listened until now.
     fn news(&mut self, session: &SessionId, turn: &AgentTurn, was_away: bool) -> Vec<AgentEvent> {
         let mut news = self.parts.news(&turn.parts);
         for child in &turn.children {
-            news.extend(self.news_of(session, child, was_away));
+            news.extend(self.child_news(session, child, was_away));
         }
         for ask in &turn.asks {
             match ask.closed {
@@ -353,28 +353,28 @@ impl Told {
         news
     }
 
-    fn news_of(&mut self, session: &SessionId, child: &SubAgent, was_away: bool) -> Vec<AgentEvent> {
+    fn child_news(&mut self, session: &SessionId, child: &SubAgent, was_away: bool) -> Vec<AgentEvent> {
         let mut news = Vec::new();
-        let told = self.children.entry(child.session.clone()).or_insert_with(|| {
+        let reported = self.children.entry(child.session.clone()).or_insert_with(|| {
             news.push(ChildEvent::Started(ChildStart {
                 caller: session.clone(),
                 call: Some(child.call.clone()),
                 prompt: child.words.clone(),
                 title: None,
             }));
-            let mut told = ToldChild::default();
+            let mut reported = ReportedChild::default();
             if was_away {
-                told.parts.were_away(&child.parts);
+                reported.parts.mark_missed(&child.parts);
             }
-            told
+            reported
         });
-        if !told.is_over {
-            if !std::mem::replace(&mut told.is_working, true) {
+        if !reported.is_over {
+            if !std::mem::replace(&mut reported.is_working, true) {
                 news.push(ChildEvent::Working(child.prompt.clone()));
             }
-            news.extend(told.parts.news(&child.parts).into_iter().map(ChildEvent::Report));
+            news.extend(reported.parts.news(&child.parts).into_iter().map(ChildEvent::Report));
             if child.fate != Fate::Running {
-                told.is_over = true;
+                reported.is_over = true;
                 let outcome = if child.fate == Fate::Completed {
                     Outcome::Completed { remark: None }
                 } else {
@@ -424,23 +424,23 @@ fn failed(text: &str) -> Outcome {
     Outcome::Failed(Failure::new(text))
 }
 
-/// Listens to one turn and reports it.
+/// Follows one turn and reports it.
 struct Follower {
     agent: Arc<SimAgent>,
     session: SessionId,
     prompt: PromptId,
     reports: queue::Sender<AgentEvent>,
     changes: watch::Receiver<u64>,
-    told: Told,
-    /// The turn ended while nobody listened, and that was not looked up.
+    reported: Reported,
+    /// The turn ended while no driver listened, and that was not looked up.
     has_missed_the_end: bool,
 }
 
 /// A message on its way to the agent.
 type Joined = BoxFuture<'static, ()>;
 
-/// What can be said of the turn now.
-enum Look {
+/// The current state of the turn.
+enum TurnView {
     /// The agent is away.
     Away,
     Gone,
@@ -456,17 +456,17 @@ impl Follower {
         let (mut was_away, mut is_behind) = (is_resumed, is_resumed);
         loop {
             self.changes.borrow_and_update();
-            let look = self.look(was_away);
+            let view = self.view(was_away);
             was_away = false;
-            match look {
-                Look::Away => was_away = true,
-                Look::Gone if joins.is_empty() => {
+            match view {
+                TurnView::Away => was_away = true,
+                TurnView::Gone if joins.is_empty() => {
                     tokio::time::sleep(SETTLE).await;
                     self.end(failed(NOT_KNOWN)).await;
                     return;
                 }
-                Look::Gone => {}
-                Look::At { news, end } => {
+                TurnView::Gone => {}
+                TurnView::At { news, end } => {
                     let is_quiet = news.is_empty();
                     for report in news {
                         if self.reports.send(report).await.is_err() {
@@ -474,7 +474,7 @@ impl Follower {
                         }
                     }
                     match end {
-                        // Nobody may join between this look and the end.
+                        // No message may join between this check and the end.
                         Some(end) if is_quiet && joins.is_empty() => {
                             steering.close();
                             if steering.is_empty() {
@@ -495,7 +495,7 @@ impl Follower {
                     }
                 }
             }
-            if self.agent.stage.strikes(|temper| temper.stream_breaks) {
+            if self.agent.stage.strikes(|fault_rates| fault_rates.stream_breaks) {
                 self.agent.stage.wait(0, 500).await;
                 was_away = true;
             }
@@ -503,7 +503,7 @@ impl Follower {
                 biased;
                 Some(()) = joins.next() => {}
                 Some(steering) = steering.recv() => {
-                    // A turn that is over takes nobody; dropping the message says so.
+                    // A finished turn accepts no message; dropping the message says so.
                     if self.may_join() {
                         joins.push(Box::pin(self.join(steering)));
                     }
@@ -515,28 +515,28 @@ impl Follower {
     }
 
     async fn end(&self, outcome: Outcome) {
-        // Nobody may listen any more.
+        // The engine may no longer listen.
         let _ = self.reports.send(AgentEvent::Ended(outcome)).await;
     }
 
-    fn look(&mut self, was_away: bool) -> Look {
+    fn view(&mut self, was_away: bool) -> TurnView {
         let state = self.agent.state();
         if !state.is_up {
-            return Look::Away;
+            return TurnView::Away;
         }
         let Some(turn) = state.session(&self.session).and_then(|session| session.turn(&self.prompt)) else {
-            return Look::Gone;
+            return TurnView::Gone;
         };
         if was_away {
-            self.told.was_away(turn);
+            self.reported.mark_missed(turn);
         }
-        let mut news = self.told.news(&self.session, turn, was_away);
+        let mut news = self.reported.news(&self.session, turn, was_away);
         if was_away && self.agent.stage.flaw() == Some(Flaw::NoReconcile) {
             news.clear();
             self.has_missed_the_end = turn.fate != Fate::Running;
         }
         let has_ended = turn.fate != Fate::Running && !self.has_missed_the_end;
-        Look::At { news, end: has_ended.then(|| self.told.outcome(turn)) }
+        TurnView::At { news, end: has_ended.then(|| self.reported.outcome(turn)) }
     }
 
     fn may_join(&self) -> bool {
@@ -545,7 +545,7 @@ impl Follower {
         state.is_up && turn.is_some_and(|turn| turn.fate == Fate::Running)
     }
 
-    /// Promises that the turn does not end without the message, waits for the word, and sends it.
+    /// Promises that the turn does not end without the message, waits for the engine's go, and sends it.
     fn join(&self, steering: Box<Steering>) -> impl Future<Output = ()> + Send + 'static {
         let (agent, session, first) = (Arc::clone(&self.agent), self.session.clone(), self.prompt.clone());
         async move {
@@ -560,7 +560,7 @@ impl Follower {
                 let turn = state.session(&session).and_then(|session| session.turn(&first));
                 state.is_up && turn.is_some_and(|turn| matches!(turn.fate, Fate::Running | Fate::Completed))
             };
-            let outcome = if is_there && !agent.stage.strikes(|temper| temper.agent_fails) {
+            let outcome = if is_there && !agent.stage.strikes(|fault_rates| fault_rates.agent_fails) {
                 agent.take(&session, &prompt, words_of(&input), Some(&first));
                 Ok(())
             } else {

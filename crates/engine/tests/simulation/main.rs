@@ -1,8 +1,8 @@
-//! The engine, a store and an agent under a clock that stands still and a scheduler that follows a seed.
+//! A simulation: the engine, a store and an agent with a virtual clock and a scheduler that follows a seed.
 //!
-//! A seed decides everything: who does what, when each task runs, what breaks. Play one again with `make seed SEED=n`.
+//! A seed decides everything: the actions, when each task runs, and the faults. Replay one with `make seed SEED=n`.
 
-#![expect(clippy::print_stderr, reason = "a seed that failed has a story to tell")]
+#![expect(clippy::print_stderr, reason = "a failed seed prints its trace")]
 
 mod agent;
 mod chance;
@@ -10,7 +10,7 @@ mod driver;
 mod oracle;
 mod stage;
 mod store;
-mod stranger;
+mod other_client;
 mod user;
 mod world;
 
@@ -19,17 +19,22 @@ use std::sync::Arc;
 use longshore_engine::Tasks;
 use longshore_engine::simulation::Flaw;
 
-use crate::stage::{Cast, Stage, conduct};
+use crate::stage::{TaskGroup, Stage, conduct};
 use crate::world::{Ending, Tally, play};
 
-/// How many seeds are played, and by how many tests side by side.
-const SEEDS: u64 = 5_000;
-const TESTS: u64 = 8;
+/// How many seeds are played, unless `LONGSHORE_SEEDS` says otherwise. A long test run plays 5,000.
+const QUICK_SEEDS: u64 = 500;
 
-/// Of a hundred tasks so many complete at least, whatever is broken meanwhile. Fewer do where tasks are given up for nothing.
-const COMPLETE: usize = 50;
+/// How many tests share the seeds, so that they run in parallel.
+const SHARES: u64 = 8;
 
-/// Plays seeds, and tells of the first that fails how it came to that.
+/// A seed that finds an injected flaw must be among the first so many.
+const MAX_SEEDS_TO_FIND_FLAW: u64 = 5_000;
+
+/// At least so many of a hundred tasks complete, despite all faults. Fewer complete if the engine gives tasks up needlessly.
+const MIN_COMPLETED_PERCENT: usize = 50;
+
+/// Plays seeds, and prints the trace of the first that fails.
 fn play_all(seeds: impl Iterator<Item = u64>) -> Tally {
     let (mut failed, mut all) = (Vec::new(), Tally::default());
     for seed in seeds {
@@ -48,9 +53,15 @@ fn play_all(seeds: impl Iterator<Item = u64>) -> Tally {
 }
 
 fn play_share(share: u64) {
-    let Tally { made, completed } = play_all((0..SEEDS).filter(|seed| seed % TESTS == share));
+    let seeds = number_from_env("LONGSHORE_SEEDS").unwrap_or(QUICK_SEEDS);
+    let Tally { made, completed } = play_all((0..seeds).filter(|seed| seed % SHARES == share));
     eprintln!("{completed} of {made} tasks completed.");
-    assert!(completed * 100 >= made * COMPLETE, "only {completed} of {made} tasks completed");
+    assert!(completed * 100 >= made * MIN_COMPLETED_PERCENT, "only {completed} of {made} tasks completed");
+}
+
+fn number_from_env(name: &str) -> Option<u64> {
+    let value = std::env::var(name).ok().filter(|value| !value.is_empty());
+    value.map(|value| value.parse().unwrap_or_else(|_| panic!("{name} must be a number")))
 }
 
 macro_rules! shares {
@@ -65,29 +76,27 @@ macro_rules! shares {
 }
 
 shares! {
-    seeds_of_the_first_share 0
-    seeds_of_the_second_share 1
-    seeds_of_the_third_share 2
-    seeds_of_the_fourth_share 3
-    seeds_of_the_fifth_share 4
-    seeds_of_the_sixth_share 5
-    seeds_of_the_seventh_share 6
-    seeds_of_the_eighth_share 7
+    seeds_of_share_0 0
+    seeds_of_share_1 1
+    seeds_of_share_2 2
+    seeds_of_share_3 3
+    seeds_of_share_4 4
+    seeds_of_share_5 5
+    seeds_of_share_6 6
+    seeds_of_share_7 7
 }
 
-/// The seed that `make seed` names, and as many behind it as it wants.
+/// The seed that `make seed` names, and as many after it as requested. Without `make seed`, only seed 0: the shares above play
+/// the others.
 #[test]
 fn the_seed_of_the_environment() {
-    let number = |name: &str| {
-        let value = std::env::var(name).ok().filter(|value| !value.is_empty());
-        value.map(|value| value.parse::<u64>().unwrap_or_else(|_| panic!("{name} must be a number")))
-    };
-    let first = number("LONGSHORE_SEED").unwrap_or(0);
-    let count = number("LONGSHORE_SEEDS").unwrap_or(1);
+    let first = number_from_env("LONGSHORE_SEED").unwrap_or(0);
+    let is_requested = std::env::var_os("LONGSHORE_SEED").is_some();
+    let count = number_from_env("LONGSHORE_SEEDS").filter(|_| is_requested).unwrap_or(1);
     play_all(first..first + count);
 }
 
-/// What must happen in some of the first seeds, by the words that the trace has for it. Without it they would prove little.
+/// Events that must happen in some of the first seeds, by their words in the trace. Without them the seeds would prove little.
 const HAPPENS: &[&str] = &[
     "gateway: killed",
     "gateway: stops",
@@ -126,7 +135,7 @@ const HAPPENS: &[&str] = &[
 ];
 
 #[test]
-fn the_seeds_come_to_everything_that_can_happen() {
+fn the_seeds_reach_every_kind_of_event() {
     let mut missing = HAPPENS.to_vec();
     for seed in 0..200 {
         let trace = play(seed, None).trace.join("\n");
@@ -136,53 +145,53 @@ fn the_seeds_come_to_everything_that_can_happen() {
 }
 
 #[test]
-fn a_seed_is_the_same_each_time() {
+fn a_seed_always_plays_the_same() {
     for seed in 0..50 {
         assert_eq!(play(seed, None).digest, play(seed, None).digest, "seed {seed}");
     }
 }
 
-/// Plays seeds until one finds the flaw, as what it is.
+/// Plays seeds until one reports the injected flaw with these words.
 fn find(flaw: Flaw, words: &str) {
-    for seed in 0..SEEDS {
+    for seed in 0..MAX_SEEDS_TO_FIND_FLAW {
         let Ending { report, findings, .. } = play(seed, Some(flaw));
         if findings.iter().any(|finding| finding.contains(words)) {
             eprintln!("{}\nSeed {seed} found {flaw:?}.", report.unwrap_or_default());
             return;
         }
     }
-    panic!("{SEEDS} seeds did not find that with {flaw:?} {words:?}");
+    panic!("{MAX_SEEDS_TO_FIND_FLAW} seeds did not report {words:?} with {flaw:?}");
 }
 
 #[test]
-fn an_engine_that_shows_what_is_not_kept_is_found() {
+fn publishing_before_the_commit_is_found() {
     find(Flaw::PublishBeforeCommit, "is seen before it is kept");
 }
 
 #[test]
-fn an_engine_that_does_not_look_up_what_it_missed_is_found() {
-    // The text of the time, and ends that nobody told.
+fn a_missing_reconciliation_is_found() {
+    // Lost text, and unreported ends of turns.
     find(Flaw::NoReconcile, "and the agent wrote");
     find(Flaw::NoReconcile, "does not say how the turn ended.), and its turn Some(Completed)");
 }
 
 #[test]
-fn an_engine_that_takes_turns_up_without_a_look_at_its_log_is_found() {
+fn resuming_turns_without_reading_the_log_is_found() {
     find(Flaw::NoResume, "twice");
 }
 
 #[test]
-fn an_engine_that_goes_on_after_the_end_is_found() {
+fn events_after_a_terminal_one_are_found() {
     find(Flaw::NoTerminalGuard, "as event ");
 }
 
 #[test]
-fn a_task_that_panics_is_found_though_nobody_waits_for_it() {
+fn a_panic_of_a_task_that_nothing_awaits_is_found() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     runtime.block_on(async {
         let stage = Stage::new(0, None);
         let conductor = Tasks::new().spawn("conductor", conduct(Arc::clone(&stage)));
-        Tasks::simulated(Cast::new(&stage)).spawn("unlucky", async { panic!("the test asked for this") });
+        Tasks::simulated(TaskGroup::new(&stage)).spawn("unlucky", async { panic!("the test asked for this") });
         stage.has_failed.cancelled().await;
         conductor.abort();
         assert_eq!(stage.findings(), ["the task \"unlucky\" panicked"]);

@@ -1,4 +1,4 @@
-//! Knows what must be true, of what somebody sees and of what is left in the end.
+//! Checks the rules: on everything that a user sees, and on the final state.
 
 mod answers;
 
@@ -11,16 +11,16 @@ use longshore_model::{
     TaskEvent, TaskId, TaskState, Timestamp,
 };
 
-use self::answers::ToldAnswer;
+use self::answers::RecordedAnswer;
 use crate::agent::{AgentTurn, Fate, NotStarted, State, TextPart};
 use crate::driver::{AWAY, KILLED, MODEL_FAILED, NOT_KNOWN, SUB_AGENT_FAILED, UNREAD};
 use crate::stage::Stage;
 use crate::store::folded;
-use crate::stranger;
+use crate::other_client;
 use crate::user::owner;
 use crate::world::{TURN_LIMIT, Tally, World};
 
-/// What users were told, which therefore must stay true.
+/// Responses that users got, which therefore must stay true.
 #[derive(Debug, Default)]
 pub(crate) struct Oracle {
     promised: Mutex<Promised>,
@@ -28,22 +28,22 @@ pub(crate) struct Oracle {
 
 #[derive(Debug, Default)]
 struct Promised {
-    /// Where each message is.
+    /// The task of each message.
     messages: BTreeMap<MessageId, TaskId>,
-    /// Those of them that were to answer an ask. They stand in the task only if they did: somebody may have been faster.
-    answers: BTreeMap<MessageId, ToldAnswer>,
+    /// The messages that were to answer an ask. They are in the task only if they did: another answer may have been faster.
+    answers: BTreeMap<MessageId, RecordedAnswer>,
     made: Vec<Made>,
     wants_to_cancel: BTreeSet<TaskId>,
     canceled: BTreeSet<TaskId>,
 }
 
-/// A message that made a task.
+/// A message that created a task.
 #[derive(Debug)]
 struct Made {
     context: String,
     words: String,
     task: TaskId,
-    /// When it was sent first, and when its sender knew that it is there.
+    /// When it was first sent, and when its sender knew that it exists.
     began: u64,
     told: u64,
 }
@@ -53,7 +53,7 @@ impl Oracle {
         self.promised.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A task that somebody made.
+    /// A random task that some user created.
     pub(crate) fn some_task(&self, stage: &Stage) -> Option<TaskId> {
         let promised = self.promised();
         if promised.made.is_empty() {
@@ -62,7 +62,7 @@ impl Oracle {
         Some(stage.draw(|chance| chance.pick(&promised.made).task.clone()))
     }
 
-    /// The same message again leads to the same task.
+    /// A repeated message leads to the same task.
     pub(crate) fn told(&self, stage: &Stage, message: &MessageId, task: &TaskId) {
         let mut promised = self.promised();
         let before = promised.messages.entry(message.clone()).or_insert_with(|| task.clone());
@@ -71,13 +71,13 @@ impl Oracle {
         }
     }
 
-    /// A message is to answer an ask: this one, if it names one.
+    /// Records that a message is to answer an ask: this one, if it names one.
     pub(crate) fn is_answer(&self, message: &MessageId, named: Option<(&RequestId, Answer)>) {
         let named = named.map(|(request, answer)| (request.clone(), answer));
-        self.promised().answers.insert(message.clone(), ToldAnswer { named, told: Vec::new() });
+        self.promised().answers.insert(message.clone(), RecordedAnswer { named, told: Vec::new() });
     }
 
-    /// It was taken, or refused for good.
+    /// The answer was accepted, or refused for good.
     pub(crate) fn answer_was_told(&self, message: &MessageId, is_taken: bool) {
         if let Some(answer) = self.promised().answers.get_mut(message) {
             answer.told.push(is_taken);
@@ -103,7 +103,7 @@ impl Oracle {
         }
     }
 
-    /// Looks at everything that is left when nothing moves any more.
+    /// Checks the final state, when nothing moves any more.
     pub(crate) fn judge(&self, world: &World) -> Tally {
         let promised = self.promised();
         let agent = world.agent.state();
@@ -132,7 +132,7 @@ impl Oracle {
         promised.check_messages(&world.stage, &tasks);
         answers::check(world, &promised.answers, &agent);
         promised.check_order(&world.stage, &agent);
-        stranger::check(world, &tasks, &agent);
+        other_client::check(world, &tasks, &agent);
         let mut tally = Tally::default();
         for task in tasks.values().filter(|task| task.parent.is_none()) {
             tally.made += 1;
@@ -142,7 +142,7 @@ impl Oracle {
     }
 }
 
-/// What must be true the moment that somebody sees it.
+/// Rules that must hold at the moment of observation.
 impl World {
     pub(crate) fn check_answered(&self, request: &RequestId) {
         if self.store.interrupt_of(request).is_none_or(|ask| ask.is_open()) {
@@ -150,7 +150,7 @@ impl World {
         }
     }
 
-    /// One event that a reader gets behind its cursor.
+    /// One event that a reader gets after its cursor.
     pub(crate) fn check_entry(&self, task: &TaskId, cursor: Seq, entry: &Entry) {
         if entry.seq != cursor.next() {
             self.stage.find(format_args!("a reader of {task} gets {} behind {cursor}", entry.seq));
@@ -165,7 +165,7 @@ impl World {
         }
     }
 
-    /// A task as it was at some event.
+    /// A task as of some event.
     pub(crate) fn check_snapshot(&self, task: &TaskId, snapshot: &Snapshot) {
         let log = self.store.log(task);
         if log.last().is_none_or(|last| last.seq < snapshot.seq) {
@@ -192,7 +192,7 @@ impl World {
     }
 }
 
-/// A log is whole, and ends once.
+/// A log has no gaps, and ends once.
 fn check_log(stage: &Stage, task: &TaskId, log: &[Entry]) {
     for (entry, number) in log.iter().zip(1..) {
         if entry.seq.0 != number {
@@ -206,7 +206,7 @@ fn check_log(stage: &Stage, task: &TaskId, log: &[Entry]) {
     }
 }
 
-/// Every ask is told once and closed once, and whoever is said to have answered did.
+/// Every ask is opened once and closed once, and its recorded answer was given.
 fn check_asks(stage: &Stage, task: &TaskId, log: &[Entry], agent: &State) {
     let mut open = BTreeSet::new();
     let mut closed = BTreeSet::new();
@@ -238,7 +238,7 @@ fn check_asks(stage: &Stage, task: &TaskId, log: &[Entry], agent: &State) {
 }
 
 impl Promised {
-    /// How a task ended is how its turn ended, and its text is what the agent wrote.
+    /// A task ends as its turn ended, and its text is what the agent wrote.
     fn check_truth(&self, stage: &Stage, task: &Task, log: &[Entry], agent: &State) {
         let Task { id, status, .. } = task;
         let Messages { began, joined } = Messages::of(log);
@@ -252,13 +252,13 @@ impl Promised {
         let is_true = match status.state {
             TaskState::Completed => fate == Some(Fate::Completed),
             TaskState::Canceled => {
-                // Whoever stops one stops all that runs in the session.
+                // An abort stops everything that runs in the session.
                 self.wants_to_cancel.contains(id) || fate == Some(Fate::Aborted) && agent.is_shared(&began)
             }
             TaskState::Failed if task.terms.adopted && began.len() == 1 && reason.contains("took longer") => {
                 false
             }
-            TaskState::Failed => has_failed_so(task, &reason, log, last, agent),
+            TaskState::Failed => is_true_failure(task, &reason, log, last, agent),
             _ => false,
         };
         if !is_true {
@@ -284,7 +284,7 @@ impl Promised {
         }
     }
 
-    /// The same for the work of a sub-agent.
+    /// The same for the task of a sub-agent.
     fn check_sub_agent(&self, stage: &Stage, task: &Task, tasks: &BTreeMap<TaskId, Task>, agent: &State) {
         let Task { id, status, parent, .. } = task;
         let Some(parent) = parent else { return };
@@ -316,7 +316,7 @@ impl Promised {
         }
     }
 
-    /// What somebody was told of a message is so.
+    /// What a user was told about a message holds.
     fn check_messages(&self, stage: &Stage, tasks: &BTreeMap<TaskId, Task>) {
         for (message, task) in self.messages.iter().filter(|(message, _)| !self.answers.contains_key(message))
         {
@@ -327,7 +327,7 @@ impl Promised {
         }
     }
 
-    /// Whoever knew that a message is there before sending the next one into the context finds it answered before.
+    /// A message whose sender knew of an earlier message in the context is answered after that one.
     fn check_order(&self, stage: &Stage, agent: &State) {
         let place = |made: &Made| agent.prompted.iter().position(|words| *words == made.words);
         for first in &self.made {
@@ -343,9 +343,9 @@ impl Promised {
     }
 }
 
-/// Whether a task failed for the reason that it gives. Every reason goes with something that is so of the agent, and there
-/// are no others: an engine that fails tasks for reasons of its own is found.
-fn has_failed_so(
+/// Whether the stated reason of a failure is true. Every reason must match a fact about the agent, and there are no others: an
+/// engine that fails tasks for its own reasons is found.
+fn is_true_failure(
     task: &Task,
     reason: &str,
     log: &[Entry],
@@ -364,13 +364,13 @@ fn has_failed_so(
         },
         _ if reason.contains("credentials in time") => fate == Some(Fate::NoCredentials),
         _ if reason.contains("took longer") => {
-            // When it was aborted it ran. Whether the abort arrived is another matter.
+            // The turn ran when it was aborted. Whether the abort arrived does not matter.
             let ran =
                 turn.is_some_and(|(turn, _)| turn.ended.is_none_or(|end| Stage::time_of_day(end) >= at));
             let limit = i64::try_from(TURN_LIMIT.as_millis()).expect("it is short");
             ran && working_since(log).is_some_and(|since| at.0 - since.0 >= limit)
         }
-        // The driver said so when it was to prompt, and did not. An agent that is away is waited for until then.
+        // The driver reported this before the prompt. An agent that is away is waited for until then.
         _ => {
             let is_so = |last: &NotStarted| last.why == reason && (last.was_prompting || reason != AWAY);
             turn.is_none() && agent.not_started.get(id).is_some_and(is_so)
@@ -378,14 +378,14 @@ fn has_failed_so(
     }
 }
 
-/// When the last turn of a task began.
+/// The time when the last turn of a task began.
 fn working_since(log: &[Entry]) -> Option<Timestamp> {
     let statuses = log.iter().filter_map(|entry| entry.event.status());
     let turn: Vec<_> = statuses.rev().take_while(|status| status.state != TaskState::Submitted).collect();
     turn.into_iter().rev().find(|status| status.state == TaskState::Working).map(|status| status.at)
 }
 
-/// The whole text of a turn that completed, in order; else what there is of it must be the beginning of each part.
+/// The complete text of a completed turn, in order; otherwise a prefix of each part.
 fn check_text(stage: &Stage, task: &Task, parts: &[&TextPart]) {
     let told: Vec<(&str, String)> = task
         .artifacts
@@ -411,9 +411,9 @@ fn check_text(stage: &Stage, task: &Task, parts: &[&TextPart]) {
     }
 }
 
-/// The messages of a task's user, by what they were for. Those that answered an ask are neither.
+/// The messages of a task's user by their purpose, without those that answered an ask.
 struct Messages {
-    /// The words that each began a turn, or were to.
+    /// The words that each started a turn, or were to.
     began: Vec<String>,
     joined: Vec<Message>,
 }
@@ -440,7 +440,7 @@ impl Messages {
     }
 }
 
-/// What a message says to the agent.
+/// The text of a message for the agent.
 fn words_of(message: &Message) -> Option<String> {
     match &message.parts.first()?.content {
         PartContent::Text(text) => Some(text.clone()),

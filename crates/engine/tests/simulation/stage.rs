@@ -1,4 +1,4 @@
-//! What all players of one simulation share: chance, the time, the trace, and what was found to be wrong.
+//! The state that all participants of one simulation share: randomness, time, trace and findings.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -16,13 +16,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::chance::Chance;
 
-/// How much of the trace is kept for the report of a seed that failed.
+/// The number of trace lines in the report of a failed seed.
 const KEPT_LINES: usize = 250;
 
-/// More steps than any seed needs: whoever takes more runs in a circle.
+/// More steps than any seed needs: more means an endless loop.
 const MAX_STEPS: u64 = 2_000_000;
 
-/// When the simulated day begins.
+/// The start of the simulated time.
 const FIRST_MOMENT: i64 = 1_800_000_000_000;
 
 #[derive(Debug)]
@@ -30,19 +30,19 @@ pub(crate) struct Stage {
     seed: u64,
     flaw: Option<Flaw>,
     started: Instant,
-    kept: Mutex<Kept>,
-    /// Something was found: there is no need to go on.
+    shared: Mutex<Shared>,
+    /// Something was found: the simulation can end.
     pub(crate) has_failed: CancellationToken,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct Shared {
     chance: Chance,
-    temper: Temper,
+    fault_rates: FaultRates,
     is_calm: bool,
     is_store_away: bool,
     trace: VecDeque<String>,
-    /// Of the whole trace: two runs of a seed must agree in it.
+    /// A hash of the whole trace: two runs of a seed must have the same.
     digest: u64,
     findings: Vec<String>,
     ids: u64,
@@ -50,7 +50,7 @@ struct Kept {
     turns: Turns,
 }
 
-/// Whose turn it is. One task takes a step at a time.
+/// Which task may run. One task takes a step at a time.
 #[derive(Debug, Default)]
 struct Turns {
     tasks: u64,
@@ -58,14 +58,14 @@ struct Turns {
     ready: BTreeMap<u64, Waker>,
     chosen: Option<u64>,
     conductor: Option<Waker>,
-    /// Those that the last step woke have not come forward yet.
+    /// The tasks that the last step woke have not come forward yet.
     is_settling: bool,
 }
 
-/// What kind of day it is. Each means "once in so many times"; 0 is never.
+/// How often each fault happens: once in so many times; 0 is never.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Temper {
-    order: Order,
+pub(crate) struct FaultRates {
+    order: WakeOrder,
     pub(crate) store_is_slow: u64,
     pub(crate) store_fails: u64,
     pub(crate) answer_is_lost: u64,
@@ -74,18 +74,18 @@ pub(crate) struct Temper {
     pub(crate) stream_breaks: u64,
 }
 
-/// Who goes first of those that could, most of the time.
+/// Which of the runnable tasks goes first, most of the time.
 #[derive(Clone, Copy, Debug)]
-enum Order {
+enum WakeOrder {
     Any,
     OldestFirst,
     NewestFirst,
 }
 
-impl Temper {
+impl FaultRates {
     fn of(chance: &mut Chance) -> Self {
         Self {
-            order: *chance.pick(&[Order::Any, Order::Any, Order::OldestFirst, Order::NewestFirst]),
+            order: *chance.pick(&[WakeOrder::Any, WakeOrder::Any, WakeOrder::OldestFirst, WakeOrder::NewestFirst]),
             store_is_slow: *chance.pick(&[0, 3, 10]),
             store_fails: *chance.pick(&[0, 0, 12, 50]),
             answer_is_lost: *chance.pick(&[0, 0, 12, 50]),
@@ -98,11 +98,11 @@ impl Temper {
 
 impl Stage {
     pub(crate) fn new(seed: u64, flaw: Option<Flaw>) -> Arc<Self> {
-        let mut chance = Chance::of(seed);
-        let temper = Temper::of(&mut chance);
-        let kept = Kept {
+        let mut chance = Chance::from_seed(seed);
+        let fault_rates = FaultRates::of(&mut chance);
+        let shared = Shared {
             chance,
-            temper,
+            fault_rates,
             is_calm: false,
             is_store_away: false,
             trace: VecDeque::new(),
@@ -116,7 +116,7 @@ impl Stage {
             seed,
             flaw,
             started: Instant::now(),
-            kept: Mutex::new(kept),
+            shared: Mutex::new(shared),
             has_failed: CancellationToken::new(),
         })
     }
@@ -125,24 +125,24 @@ impl Stage {
         self.seed
     }
 
-    fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn flaw(&self) -> Option<Flaw> {
         self.flaw
     }
 
-    /// Asks chance.
+    /// Draws a random value.
     pub(crate) fn draw<T>(&self, ask: impl FnOnce(&mut Chance) -> T) -> T {
         ask(&mut self.lock().chance)
     }
 
-    /// Whether one of the faults of the day happens now. None does once it is calm.
-    pub(crate) fn strikes(&self, fault: impl FnOnce(&Temper) -> u64) -> bool {
-        let mut kept = self.lock();
-        let times = fault(&kept.temper);
-        !kept.is_calm && kept.chance.one_in(times)
+    /// Whether a fault happens now. None does after `calm_down`.
+    pub(crate) fn strikes(&self, fault: impl FnOnce(&FaultRates) -> u64) -> bool {
+        let mut shared = self.lock();
+        let times = fault(&shared.fault_rates);
+        !shared.is_calm && shared.chance.one_in(times)
     }
 
     pub(crate) fn is_store_away(&self) -> bool {
@@ -154,19 +154,19 @@ impl Stage {
         self.lock().is_store_away = is_away;
     }
 
-    /// From now on nothing breaks any more.
+    /// No fault happens from now on.
     pub(crate) fn calm_down(&self) {
         self.lock().is_calm = true;
     }
 
-    /// A number that is greater each time: the order in which things happened.
+    /// A number that grows with each call: the order of events.
     pub(crate) fn tick(&self) -> u64 {
-        let mut kept = self.lock();
-        kept.ticks += 1;
-        kept.ticks
+        let mut shared = self.lock();
+        shared.ticks += 1;
+        shared.ticks
     }
 
-    /// Lets some time pass, or only lets others go first, or neither.
+    /// Lets some time pass, or only lets other tasks go first, or neither.
     pub(crate) async fn pause(&self) {
         match self.draw(|chance| chance.below(8)) {
             0 => {
@@ -183,9 +183,9 @@ impl Stage {
         tokio::time::sleep(time).await;
     }
 
-    /// Ends when a connection breaks that is made now, which most do not.
+    /// Ends when a connection breaks that is made now; most never do.
     pub(crate) async fn connection_breaks(&self) {
-        if !self.strikes(|temper| temper.connection_breaks) {
+        if !self.strikes(|fault_rates| fault_rates.connection_breaks) {
             return std::future::pending().await;
         }
         if self.draw(|chance| chance.one_in(2)) {
@@ -201,7 +201,7 @@ impl Stage {
         self.started.elapsed()
     }
 
-    /// The time of day after so long.
+    /// The simulated time after this long.
     pub(crate) fn time_of_day(passed: Duration) -> Timestamp {
         let passed = i64::try_from(passed.as_millis()).expect("a simulated day is short");
         Timestamp(FIRST_MOMENT + passed)
@@ -209,17 +209,17 @@ impl Stage {
 
     pub(crate) fn note(&self, line: fmt::Arguments<'_>) {
         let line = format!("{:>8} ms  {line}", self.now().as_millis());
-        let mut kept = self.lock();
+        let mut shared = self.lock();
         for byte in line.bytes() {
-            kept.digest = (kept.digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+            shared.digest = (shared.digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         }
-        if kept.trace.len() >= KEPT_LINES {
-            kept.trace.pop_front();
+        if shared.trace.len() >= KEPT_LINES {
+            shared.trace.pop_front();
         }
-        kept.trace.push_back(line);
+        shared.trace.push_back(line);
     }
 
-    /// Something is wrong.
+    /// Records a violated rule.
     pub(crate) fn find(&self, what: fmt::Arguments<'_>) {
         self.note(format_args!("!!! {what}"));
         self.lock().findings.push(what.to_string());
@@ -230,19 +230,19 @@ impl Stage {
         self.lock().findings.clone()
     }
 
-    /// What was found, and how it came to that. `None`: nothing.
+    /// The findings and the trace that led to them. `None`: no findings.
     pub(crate) fn report(&self) -> Option<String> {
-        let kept = self.lock();
-        if kept.findings.is_empty() {
+        let shared = self.lock();
+        if shared.findings.is_empty() {
             return None;
         }
-        let lines: Vec<&str> = kept.trace.iter().map(String::as_str).collect();
+        let lines: Vec<&str> = shared.trace.iter().map(String::as_str).collect();
         Some(format!(
             "The last steps of seed {seed}:\n{lines}\n\nSeed {seed} found:\n- {findings}\n\n\
              Play it again: make seed SEED={seed}\n",
             seed = self.seed,
             lines = lines.join("\n"),
-            findings = kept.findings.join("\n- "),
+            findings = shared.findings.join("\n- "),
         ))
     }
 
@@ -255,12 +255,12 @@ impl Stage {
     }
 }
 
-/// The answer of something that is away.
+/// The error of something that is away.
 pub(crate) fn away<T>(kind: ErrorKind, text: &str) -> Result<T> {
     Err(Error::new(kind, text))
 }
 
-/// The time of day, which moves with the runtime's clock.
+/// A clock that moves with the runtime's clock.
 #[derive(Debug)]
 pub(crate) struct DayClock(pub(crate) Arc<Stage>);
 
@@ -270,19 +270,19 @@ impl Clock for DayClock {
     }
 }
 
-/// The tasks of one player, or of one life of the engine: they can be killed together.
+/// The tasks of one participant, or of one gateway: they can be killed together.
 #[derive(Debug)]
-pub(crate) struct Cast {
+pub(crate) struct TaskGroup {
     stage: Arc<Stage>,
     running: Mutex<Vec<AbortHandle>>,
 }
 
-impl Cast {
+impl TaskGroup {
     pub(crate) fn new(stage: &Arc<Stage>) -> Arc<Self> {
         Arc::new(Self { stage: Arc::clone(stage), running: Mutex::default() })
     }
 
-    /// None of them takes another step.
+    /// None of the tasks takes another step.
     pub(crate) fn kill(&self) {
         for task in self.running.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
             task.abort();
@@ -290,7 +290,7 @@ impl Cast {
     }
 }
 
-impl Simulation for Cast {
+impl Simulation for TaskGroup {
     fn new_task(&self) -> u64 {
         let turns = &mut self.stage.lock().turns;
         turns.tasks += 1;
@@ -298,13 +298,13 @@ impl Simulation for Cast {
     }
 
     fn may_run(&self, task: u64, waker: &Waker) -> bool {
-        let mut kept = self.stage.lock();
-        let turns = &mut kept.turns;
+        let mut shared = self.stage.lock();
+        let turns = &mut shared.turns;
         if turns.chosen == Some(task) {
             turns.chosen = None;
             turns.steps += 1;
             if turns.steps == MAX_STEPS {
-                drop(kept);
+                drop(shared);
                 self.stage.find(format_args!("this does not come to rest"));
             }
             return true;
@@ -333,9 +333,9 @@ impl Simulation for Cast {
     }
 
     fn new_id(&self) -> String {
-        let mut kept = self.stage.lock();
-        kept.ids += 1;
-        format!("id-{:04}", kept.ids)
+        let mut shared = self.stage.lock();
+        shared.ids += 1;
+        format!("id-{:04}", shared.ids)
     }
 
     fn has(&self, flaw: Flaw) -> bool {
@@ -343,22 +343,22 @@ impl Simulation for Cast {
     }
 }
 
-/// Lets one of the tasks that could take a step do so, again and again. It is itself the last in the runtime's queue, so
-/// that all who could come forward have done so: then the choice does not depend on the order in which they were woken,
-/// some of which the runtime leaves to chance.
+/// Lets one runnable task take a step, again and again. The scheduler itself is last in the runtime's queue, so that all
+/// runnable tasks have come forward: then the choice does not depend on the order in which they were woken, which the runtime
+/// partly leaves to chance.
 pub(crate) async fn conduct(stage: Arc<Stage>) {
     poll_fn(|context| {
-        let kept = &mut *stage.lock();
-        kept.turns.conductor = Some(context.waker().clone());
-        if std::mem::take(&mut kept.turns.is_settling) {
+        let shared = &mut *stage.lock();
+        shared.turns.conductor = Some(context.waker().clone());
+        if std::mem::take(&mut shared.turns.is_settling) {
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
-        if let Some(chosen) = kept.choose()
-            && let Some(waker) = kept.turns.ready.remove(&chosen)
+        if let Some(chosen) = shared.choose()
+            && let Some(waker) = shared.turns.ready.remove(&chosen)
         {
-            kept.turns.chosen = Some(chosen);
-            kept.turns.is_settling = true;
+            shared.turns.chosen = Some(chosen);
+            shared.turns.is_settling = true;
             waker.wake();
             context.waker().wake_by_ref();
         }
@@ -367,17 +367,17 @@ pub(crate) async fn conduct(stage: Arc<Stage>) {
     .await;
 }
 
-impl Kept {
+impl Shared {
     fn choose(&mut self) -> Option<u64> {
         let ready = &self.turns.ready;
         if ready.is_empty() {
             return None;
         }
-        let order = if self.chance.one_in(4) { Order::Any } else { self.temper.order };
+        let order = if self.chance.one_in(4) { WakeOrder::Any } else { self.fault_rates.order };
         match order {
-            Order::OldestFirst => ready.first_key_value().map(|(task, _)| *task),
-            Order::NewestFirst => ready.last_key_value().map(|(task, _)| *task),
-            Order::Any => {
+            WakeOrder::OldestFirst => ready.first_key_value().map(|(task, _)| *task),
+            WakeOrder::NewestFirst => ready.last_key_value().map(|(task, _)| *task),
+            WakeOrder::Any => {
                 let place = usize::try_from(self.chance.below(ready.len() as u64)).ok()?;
                 ready.keys().nth(place).copied()
             }

@@ -1,4 +1,4 @@
-//! A memory store that is slow and away now and then, and that says so of some things that it has done.
+//! A memory store that is slow, sometimes away, and sometimes reports a failure for work that it has done.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,7 +22,7 @@ use crate::stage::{Stage, away};
 pub(crate) struct SimStore {
     stage: Arc<Stage>,
     inner: MemoryStore,
-    /// Every task that was made, oldest first.
+    /// Every created task, oldest first.
     made: Mutex<Vec<(Principal, TaskId)>>,
 }
 
@@ -35,10 +35,10 @@ impl SimStore {
         Arc::new(Self { stage: Arc::clone(stage), inner, made: Mutex::default() })
     }
 
-    /// A question, which may come too late or not at all.
+    /// A query, which may be slow or fail.
     async fn ask<T>(&self, question: impl Future<Output = Result<T>>) -> Result<T> {
         self.slow_down().await;
-        if self.stage.strikes(|temper| temper.store_fails) || self.stage.is_store_away() {
+        if self.stage.strikes(|fault_rates| fault_rates.store_fails) || self.stage.is_store_away() {
             return away(ErrorKind::Unavailable, "The store is away.");
         }
         let answer = question.await;
@@ -46,10 +46,10 @@ impl SimStore {
         answer
     }
 
-    /// A change, whose answer may be lost.
+    /// A change, whose response may be lost.
     async fn change<T>(&self, what: &str, change: impl Future<Output = Result<T>>) -> Result<T> {
         let done = self.ask(change).await?;
-        if self.stage.strikes(|temper| temper.answer_is_lost) {
+        if self.stage.strikes(|fault_rates| fault_rates.answer_is_lost) {
             self.stage.note(format_args!("store: the answer to {what} is lost"));
             return away(ErrorKind::Unavailable, "The store is away.");
         }
@@ -57,18 +57,18 @@ impl SimStore {
     }
 
     async fn slow_down(&self) {
-        if self.stage.strikes(|temper| temper.store_is_slow) {
+        if self.stage.strikes(|fault_rates| fault_rates.store_is_slow) {
             self.stage.pause().await;
         }
     }
 
-    /// The log as it is, at once.
+    /// The current log, read at once.
     pub(crate) fn log(&self, task: &TaskId) -> Vec<Entry> {
         let log = self.inner.read(&nobody(), task, Seq::START, usize::MAX).now_or_never();
         log.expect("a memory store answers at once").unwrap_or_default()
     }
 
-    /// One event of the log, if it is there.
+    /// One event of the log, if it exists.
     pub(crate) fn entry(&self, task: &TaskId, seq: Seq) -> Option<Entry> {
         let before = Seq(seq.0.saturating_sub(1));
         let found = self
@@ -84,7 +84,7 @@ impl SimStore {
         found.ok().flatten()
     }
 
-    /// Whether the session is somebody's.
+    /// Whether the session has an owner.
     pub(crate) fn is_owned(&self, session: &SessionId) -> bool {
         let owner =
             self.inner.owner_of(None, session).now_or_never().expect("a memory store answers at once");
@@ -112,7 +112,7 @@ impl SimStore {
     }
 }
 
-/// The task that the first of these events make, up to one of them.
+/// The task folded from the events up to `upto`.
 pub(crate) fn folded(task: &TaskId, log: &[Entry], upto: Seq) -> Option<Task> {
     let (first, rest) = log.split_first()?;
     let mut folded = Task::begin(task.clone(), &first.event)?;
@@ -122,7 +122,7 @@ pub(crate) fn folded(task: &TaskId, log: &[Entry], upto: Seq) -> Option<Task> {
     Some(folded)
 }
 
-/// What an append holds, for the trace: how many events, the state that they lead to, and what became of asks.
+/// A short form of an append for the trace: the number of events, the resulting state, and the ask changes.
 fn outline(append: &Append) -> String {
     let statuses = append.events.iter().filter_map(|event| match event {
         TaskEvent::Status(update) => Some(update),
@@ -141,7 +141,7 @@ impl Store for SimStore {
         self.inner.epoch()
     }
 
-    /// Nothing is folded or removed: the oracle compares what was seen with the whole log.
+    /// Folds and removes nothing: the oracle compares what was seen with the whole log.
     fn retain(&self, _: Retention) -> BoxFuture<'_, Result<Retained>> {
         Box::pin(async { Ok(Retained::default()) })
     }
@@ -320,7 +320,7 @@ impl Store for SimStore {
     }
 }
 
-/// Whoever looks from outside of the world.
+/// An observer outside of the simulated world.
 fn nobody() -> Principal {
     Principal::new("nobody")
 }

@@ -1,4 +1,4 @@
-//! The people who use the gateway. They lose their connections, come back, repeat themselves, and change their minds.
+//! The users of the gateway. They lose their connections, come back, repeat themselves, and change their minds.
 
 mod answers;
 
@@ -17,29 +17,29 @@ pub(crate) fn owner() -> Principal {
     Principal::new("alice")
 }
 
-/// The connection broke, or the gateway did.
+/// The connection broke, or the gateway went away.
 #[derive(Debug)]
 struct Lost;
 
-/// A reader, for as long as the gateway that it reads from is there.
-struct Line {
+/// A reader, valid as long as its gateway runs.
+struct OpenReader {
     reader: TaskReader,
     is_gone: CancellationToken,
 }
 
-/// The task that a message made or went to.
-struct Place {
+/// The task that a message created or joined.
+struct TaskOfMessage {
     task: TaskId,
     opening: Opening,
-    line: Line,
+    line: OpenReader,
 }
 
-/// What became of a message.
-enum Told {
-    Sent(Box<Place>),
-    /// Not now, or not any more.
+/// The outcome of a send.
+enum SendOutcome {
+    Sent(Box<TaskOfMessage>),
+    /// Refused for now, or for good.
     Refused,
-    /// The user lost patience and does not know.
+    /// The user gave up and does not know the outcome.
     GaveUp,
 }
 
@@ -49,7 +49,7 @@ struct User {
     messages: u64,
 }
 
-/// Sends some messages, one after the other, and follows what becomes of them.
+/// Sends some messages, one after the other, and follows their tasks.
 pub(crate) async fn live(world: Arc<World>, number: u64) {
     let mut user = User { world, name: format!("u{number}"), messages: 0 };
     for _ in 0..user.draw_between(1, 3) {
@@ -64,13 +64,13 @@ pub(crate) async fn live(world: Arc<World>, number: u64) {
     }
 }
 
-/// Reads what others do.
+/// Reads tasks of others.
 pub(crate) async fn watch(world: Arc<World>, number: u64) {
     let user = User { world, name: format!("w{number}"), messages: 0 };
     for _ in 0..user.draw_between(1, 3) {
         user.world.stage.wait(0, 2000).await;
         let Some(task) = user.world.oracle.some_task(&user.world.stage) else { continue };
-        user.peep(&task).await;
+        user.check_invisible_to_others(&task).await;
         let task = match user.world.store.children_of(&task).pop() {
             Some(child) if user.one_in(2) => child,
             _ => task,
@@ -84,8 +84,8 @@ pub(crate) async fn watch(world: Arc<World>, number: u64) {
 struct Following {
     task: TaskId,
     cursor: Seq,
-    line: Option<Line>,
-    /// What made the task, if this user did.
+    line: Option<OpenReader>,
+    /// The message that created the task, if this user sent it.
     command: Option<SendMessage>,
     /// Only reads.
     is_watching: bool,
@@ -108,13 +108,13 @@ impl User {
         self.world.stage.find(format_args!("{}: {what}", self.name));
     }
 
-    /// Asks the gateway, for as long as the connection holds.
+    /// Calls the gateway, as long as the connection holds.
     async fn call<T, F: Future<Output = T>>(&self, work: impl FnOnce(Engine) -> F) -> Result<T, Lost> {
-        self.call_by_name(work).await.map(|(done, _)| done)
+        self.call_with_gateway(work).await.map(|(done, _)| done)
     }
 
-    /// The same, and which gateway it was: it is the one that ends with the token.
-    async fn call_by_name<T, F: Future<Output = T>>(
+    /// The same, with the gateway's number and the token that ends with it.
+    async fn call_with_gateway<T, F: Future<Output = T>>(
         &self,
         work: impl FnOnce(Engine) -> F,
     ) -> Result<(T, CancellationToken), Lost> {
@@ -128,21 +128,21 @@ impl User {
         }
     }
 
-    /// A word that nobody has said before.
+    /// Words that were not used before.
     fn new_words(&mut self) -> String {
         self.messages += 1;
         format!("{}m{}", self.name, self.messages)
     }
 
-    /// Sends a message into a context and follows what becomes of it.
+    /// Sends a message into a context and follows its task.
     async fn say(&mut self, context: &str, delivery: Delivery) {
         let words = self.new_words();
         let command = command(&words, vec![Part::text(words.clone())], delivery, |message| {
             message.context_id = Some(ContextId::parse(context).expect("letters and digits"));
         });
         let began = self.world.stage.tick();
-        let Told::Sent(place) = self.send(&command).await else { return };
-        let Place { task, opening, line } = *place;
+        let SendOutcome::Sent(place) = self.send(&command).await else { return };
+        let TaskOfMessage { task, opening, line } = *place;
         if matches!(opening, Opening::Tail) {
             self.world.oracle.made(&self.world.stage, context, &words, &task, began);
         }
@@ -152,13 +152,13 @@ impl User {
         Box::pin(self.follow(following)).await;
     }
 
-    /// Sends until there is an answer, or patience ends.
-    async fn send(&self, command: &SendMessage) -> Told {
+    /// Sends until there is a response, or the user gives up.
+    async fn send(&self, command: &SendMessage) -> SendOutcome {
         let words = command.message.id.clone();
         loop {
             self.note(format_args!("sends {words}"));
             let sent = self
-                .call_by_name(|engine| {
+                .call_with_gateway(|engine| {
                     let command = command.clone();
                     async move { engine.send(&owner(), command).await }
                 })
@@ -167,7 +167,7 @@ impl User {
                 Ok((Ok(Sent { task, opening, reader }), is_gone)) => {
                     self.note(format_args!("{words} is with {task}"));
                     self.world.oracle.told(&self.world.stage, &words, &task);
-                    return Told::Sent(Box::new(Place { task, opening, line: Line { reader, is_gone } }));
+                    return SendOutcome::Sent(Box::new(TaskOfMessage { task, opening, line: OpenReader { reader, is_gone } }));
                 }
                 Ok((Err(error), _)) if is_for_later(&error) => {
                     self.note(format_args!("{words}: {:?}", error.kind()));
@@ -184,9 +184,9 @@ impl User {
                             ErrorKind::InvalidParams,
                         ],
                     );
-                    return Told::Refused;
+                    return SendOutcome::Refused;
                 }
-                Err(Lost) if self.one_in(6) => return Told::GaveUp,
+                Err(Lost) if self.one_in(6) => return SendOutcome::GaveUp,
                 Err(Lost) => self.note(format_args!("{words}: no answer")),
             }
             self.world.stage.wait(0, 300).await;
@@ -200,7 +200,7 @@ impl User {
         }
     }
 
-    /// Where reading begins.
+    /// Where reading starts.
     fn opened(&self, task: &TaskId, opening: Opening) -> Seq {
         match opening {
             Opening::Tail => Seq::START,
@@ -221,9 +221,9 @@ impl User {
         loop {
             let line = match following.line.take() {
                 Some(line) => Some(line),
-                None => self.come_back(&mut following).await,
+                None => self.reopen(&mut following).await,
             };
-            let Some(Line { mut reader, is_gone }) = line else {
+            let Some(OpenReader { mut reader, is_gone }) = line else {
                 self.world.stage.wait(0, 100).await;
                 continue;
             };
@@ -264,13 +264,13 @@ impl User {
         }
     }
 
-    /// A reader again, in one of the ways that there are. `None`: not now.
-    async fn come_back(&self, following: &mut Following) -> Option<Line> {
+    /// Opens a reader again, in one of several ways. `None`: not possible now.
+    async fn reopen(&self, following: &mut Following) -> Option<OpenReader> {
         let task = following.task.clone();
         match (self.draw_between(0, 5), &following.command) {
             (0, Some(command)) => {
-                let Told::Sent(place) = self.send(&command.clone()).await else { return None };
-                let Place { opening, line, .. } = *place;
+                let SendOutcome::Sent(place) = self.send(&command.clone()).await else { return None };
+                let TaskOfMessage { opening, line, .. } = *place;
                 following.cursor = self.opened(&task, opening);
                 Some(line)
             }
@@ -318,8 +318,8 @@ impl User {
         }
     }
 
-    /// Somebody else does not see the task.
-    async fn peep(&self, task: &TaskId) {
+    /// Another principal does not see the task.
+    async fn check_invisible_to_others(&self, task: &TaskId) {
         let stranger = Principal::new("mallory");
         let got = self
             .call(|engine| {
@@ -334,18 +334,18 @@ impl User {
         }
     }
 
-    async fn subscribe(&self, task: &TaskId, after: Option<Seq>) -> Option<(Opening, Line)> {
+    async fn subscribe(&self, task: &TaskId, after: Option<Seq>) -> Option<(Opening, OpenReader)> {
         let subscribed = self
-            .call_by_name(|engine| {
+            .call_with_gateway(|engine| {
                 let task = task.clone();
                 async move { engine.subscribe(&owner(), &task, after.map(Into::into)).await }
             })
             .await;
         match subscribed {
             Ok((Ok(Subscription { opening, reader, .. }), is_gone)) => {
-                Some((opening, Line { reader, is_gone }))
+                Some((opening, OpenReader { reader, is_gone }))
             }
-            // It is over, and only the rest of it can be read.
+            // The task is over, and only the rest of it can be read.
             Ok((Err(error), _)) if after.is_none() && error.kind() == ErrorKind::UnsupportedOperation => None,
             Ok((Err(error), _)) => {
                 self.expect(&error, &[ErrorKind::Unavailable]);
@@ -355,7 +355,7 @@ impl User {
         }
     }
 
-    /// What the user does about an event.
+    /// The user's reaction to an event.
     async fn react(&self, task: &TaskId, event: &TaskEvent) {
         if let TaskEvent::Status(update) = event {
             match update.status.state {
@@ -371,24 +371,24 @@ impl User {
         match self.draw_between(0, 80) {
             0 => self.cancel(task).await,
             1 | 2 => self.add(task).await,
-            3 => self.look_around(task).await,
+            3 => self.query(task).await,
             _ => {}
         }
     }
 
-    /// Says one more thing to a task.
+    /// Sends one more message to a task.
     async fn add(&self, task: &TaskId) {
         let words = format!("{}t{}", self.name, self.world.stage.tick());
         let command = command(&words, vec![Part::text(words.clone())], Delivery::Queue, |message| {
             message.task_id = Some(task.clone());
         });
-        if let Told::Sent(place) = self.send(&command).await {
+        if let SendOutcome::Sent(place) = self.send(&command).await {
             self.opened(task, place.opening);
         }
     }
 
-    /// Asks for what is open and what there is, cancels what a sub-agent does, or waits for the task to settle.
-    async fn look_around(&self, task: &TaskId) {
+    /// Queries open asks and tasks, cancels a sub-agent's task, or waits for the task to settle.
+    async fn query(&self, task: &TaskId) {
         if self.one_in(2) {
             let children = self.world.store.children_of(task);
             if let Some(child) = children.first() {
@@ -396,7 +396,7 @@ impl User {
             }
             return;
         }
-        let Some((_, Line { reader, is_gone })) = self.subscribe(task, Some(Seq::START)).await else {
+        let Some((_, OpenReader { reader, is_gone })) = self.subscribe(task, Some(Seq::START)).await else {
             return;
         };
         let (gateway, owner) = (self.world.gateway().await, owner());
@@ -447,7 +447,7 @@ impl User {
 }
 
 fn is_for_later(error: &Error) -> bool {
-    // Answers to asks are told the second as the third.
+    // Answers to asks get the second kind where sends get the third.
     matches!(
         error.kind(),
         ErrorKind::Unavailable

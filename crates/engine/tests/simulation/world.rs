@@ -1,4 +1,4 @@
-//! Everything that takes part in one seed, and the breaking of it.
+//! All participants of one seed, and the faults that hit them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,15 +16,15 @@ use tokio_util::sync::CancellationToken;
 use crate::agent::SimAgent;
 use crate::driver::SimDriver;
 use crate::oracle::Oracle;
-use crate::stage::{Cast, DayClock, Stage, conduct};
+use crate::stage::{TaskGroup, DayClock, Stage, conduct};
 use crate::store::SimStore;
-use crate::stranger::{self, SimControl};
+use crate::other_client::{self, SimControl};
 use crate::user;
 
-/// Shorter than the real one, so that it passes in some seeds.
+/// Shorter than the real limit, so that it passes in some seeds.
 pub(crate) const TURN_LIMIT: Duration = Duration::from_secs(30);
 
-/// Longer than anything here may take. The clock is paused, so it costs nothing.
+/// Longer than anything here may take. The clock is paused, so waiting costs nothing.
 const PATIENCE: Duration = Duration::from_hours(6);
 
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub(crate) struct World {
     pub(crate) agent: Arc<SimAgent>,
     pub(crate) oracle: Oracle,
     gateway: watch::Sender<Option<Arc<Gateway>>>,
-    /// How many gateways there were.
+    /// The number of gateways so far.
     lives: AtomicU64,
 }
 
@@ -43,26 +43,26 @@ pub(crate) struct World {
 pub(crate) struct Gateway {
     pub(crate) engine: Engine,
     tasks: Tasks,
-    cast: Arc<Cast>,
+    cast: Arc<TaskGroup>,
     metrics: Arc<Metrics>,
-    /// Ends when its connections do.
+    /// Cancelled when the gateway's connections break.
     pub(crate) is_gone: CancellationToken,
 }
 
-/// What a seed came to.
+/// The result of a seed.
 #[derive(Debug)]
 pub(crate) struct Ending {
-    /// What was wrong, if anything, and how it came to that.
+    /// The findings, if any, with the trace that led to them.
     pub(crate) report: Option<String>,
     pub(crate) findings: Vec<String>,
     /// Empty if something was found on the way.
     pub(crate) tally: Tally,
     pub(crate) digest: u64,
-    /// What happened, as far as it is kept.
+    /// The last lines of the trace.
     pub(crate) trace: Vec<String>,
 }
 
-/// How the tasks of users ended.
+/// The outcomes of the users' tasks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) made: usize,
@@ -79,13 +79,13 @@ pub(crate) fn play(seed: u64, flaw: Option<Flaw>) -> Ending {
     runtime.block_on(async {
         let stage = Stage::new(seed, flaw);
         let world = World::new(&stage);
-        // Not one of those that it conducts.
+        // Not one of the tasks that it schedules.
         let conductor = Tasks::new().spawn("conductor", conduct(Arc::clone(&stage)));
-        let lived = Tasks::simulated(Cast::new(&stage)).spawn("world", async move { world.live().await });
+        let lived = Tasks::simulated(TaskGroup::new(&stage)).spawn("world", async move { world.live().await });
         let tally = tokio::select! {
             biased;
             () = stage.has_failed.cancelled() => None,
-            // Its panic is a finding, as that of any other.
+            // Its panic is a finding, like that of any other task.
             lived = lived => lived.ok(),
         };
         conductor.abort();
@@ -112,7 +112,7 @@ impl World {
     }
 
     async fn live(self: &Arc<Self>) -> Tally {
-        let people = Tasks::simulated(Cast::new(&self.stage));
+        let people = Tasks::simulated(TaskGroup::new(&self.stage));
         self.open().await;
         let users = self.stage.draw(|chance| chance.between(1, 3));
         let mut playing: Vec<_> =
@@ -122,7 +122,7 @@ impl World {
                 .map(|watcher| people.spawn("watcher", user::watch(Arc::clone(self), watcher))),
         );
         if self.stage.draw(|chance| chance.one_in(2)) {
-            playing.push(people.spawn("stranger", stranger::live(Arc::clone(self))));
+            playing.push(people.spawn("stranger", other_client::live(Arc::clone(self))));
         }
         self.break_things().await;
         self.stage.calm_down();
@@ -137,7 +137,7 @@ impl World {
                     tokio::time::sleep(Duration::from_secs(1)).await;
                 }
                 self.close().await;
-                // A send that nobody waits for any more may just have made its task, which the next start takes up.
+                // A send without a waiting caller may just have created its task, which the next start resumes.
                 if self.store.unfinished().is_empty() {
                     return;
                 }
@@ -151,7 +151,7 @@ impl World {
         self.oracle.judge(self)
     }
 
-    /// Kills and stops what there is, as often as chance wants.
+    /// Kills and stops participants a random number of times.
     async fn break_things(self: &Arc<Self>) {
         for _ in 0..self.stage.draw(|chance| chance.below(6)) {
             self.stage.wait(0, 1500).await;
@@ -159,12 +159,12 @@ impl World {
                 0 | 1 => self.kill().await,
                 2 => {
                     self.stage.let_store_be_away(true);
-                    self.be_away(8000).await;
+                    self.stay_down(8000).await;
                     self.stage.let_store_be_away(false);
                 }
                 3 => {
                     self.close().await;
-                    self.be_away(0).await;
+                    self.stay_down(0).await;
                     self.open().await;
                 }
                 _ => {
@@ -177,22 +177,22 @@ impl World {
         self.stage.wait(0, 3000).await;
     }
 
-    /// The number of the gateway that there was last.
+    /// The number of the last gateway.
     pub(crate) fn life(&self) -> u64 {
         self.lives.load(Ordering::Relaxed)
     }
 
-    /// The gateway, as soon as there is one.
+    /// The current gateway, as soon as there is one.
     pub(crate) async fn gateway(&self) -> Arc<Gateway> {
         let mut gateways = self.gateway.subscribe();
         let found = gateways.wait_for(Option::is_some).await.expect("the world holds the other end");
         Arc::clone(found.as_ref().expect("it was waited for"))
     }
 
-    /// Starts a gateway, again and again until it comes up.
+    /// Starts a gateway, and retries until it is up.
     async fn open(&self) {
         loop {
-            let cast = Cast::new(&self.stage);
+            let cast = TaskGroup::new(&self.stage);
             let tasks = Tasks::simulated(Arc::clone(&cast) as Arc<_>);
             let metrics = Arc::<Metrics>::default();
             let life = self.lives.fetch_add(1, Ordering::Relaxed) + 1;
@@ -233,24 +233,24 @@ impl World {
         }
     }
 
-    /// As a kill does: nothing of it takes another step.
+    /// Kills the gateway: none of its tasks takes another step.
     async fn kill(&self) {
         if let Some(gateway) = self.gateway.send_replace(None) {
             self.stage.note(format_args!("gateway: killed"));
             gateway.is_gone.cancel();
             gateway.cast.kill();
         }
-        self.be_away(200).await;
+        self.stay_down(200).await;
         self.open().await;
     }
 
-    /// Lets so much time pass at most, or now and then much more: then every deadline passes meanwhile.
-    async fn be_away(&self, longest: u64) {
+    /// Lets at most this much time pass, or occasionally much more, so that every deadline passes meanwhile.
+    async fn stay_down(&self, longest: u64) {
         let is_long = self.stage.draw(|chance| chance.one_in(6));
         self.stage.wait(0, if is_long { 60_000 } else { longest }).await;
     }
 
-    /// As a signal does: connections are closed, and what runs comes to rest.
+    /// Stops the gateway like a signal: connections are closed, and its tasks come to rest.
     async fn close(&self) {
         let Some(gateway) = self.gateway.send_replace(None) else { return };
         self.stage.note(format_args!("gateway: stops"));
@@ -260,7 +260,7 @@ impl World {
             gateway.cast.kill();
             return;
         }
-        // Whoever did not give a place back would keep others out for ever.
+        // A leaked slot would keep other turns out for ever.
         gateway.engine.note_gauges();
         let Metrics { turns, interrupt_open, tasks_unfinished, .. } = &*gateway.metrics;
         let left =
@@ -271,7 +271,7 @@ impl World {
     }
 }
 
-/// Shorter times than the real ones here too, and in most seeds a narrow limit.
+/// Shorter times than the real ones, and in most seeds a low limit.
 fn config(seed: u64) -> EngineConfig {
     let limits = match seed % 4 {
         0 => EngineConfig { turns: 1, ..EngineConfig::default() },

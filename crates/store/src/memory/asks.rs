@@ -1,4 +1,4 @@
-//! What agents have asked.
+//! The asks of agents.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -13,9 +13,9 @@ use crate::rules;
 pub(super) struct Asks {
     /// Open and closed.
     known: HashMap<RequestId, Interrupt>,
-    /// The open ones of each task that has any, in the order in which they were opened.
+    /// The open asks of each task that has any, in the order of their opening.
     open: HashMap<TaskId, Vec<RequestId>>,
-    /// The closed ones, oldest first.
+    /// The closed asks, oldest first.
     by_age: BTreeSet<(Timestamp, RequestId)>,
 }
 
@@ -29,7 +29,7 @@ impl Asks {
         self.known.get(request)
     }
 
-    /// Soonest deadline first, none last.
+    /// Earliest deadline first; asks without a deadline last.
     pub(super) fn open_of_owner(&self, owner: &Principal, kind: AskKind) -> Vec<Interrupt> {
         let mut found: Vec<_> = self
             .open
@@ -54,7 +54,7 @@ impl Asks {
         found
     }
 
-    /// Whether these changes may be made in a task of `owner` in `context`.
+    /// Checks that these changes may be made in a task of `owner` in `context`.
     pub(super) fn check(&self, changes: &[AskChange], owner: &Principal, context: &ContextId) -> Result<()> {
         for change in changes {
             if let AskChange::Opened(interrupt) = change {
@@ -78,20 +78,20 @@ impl Asks {
         }
     }
 
-    /// The task is over: none of its asks stays open.
+    /// Closes the open asks of a task that is over.
     pub(super) fn drop_open(&mut self, task: &TaskId, at: Timestamp) {
         for request in self.open.get(task).cloned().unwrap_or_default() {
             self.close(task, &request, rules::dropped(at));
         }
     }
 
-    /// In the place of what is known of this ask.
+    /// Replaces an earlier record of the same ask.
     fn open(&mut self, interrupt: Interrupt) {
         let (request, task) = (interrupt.ask.request_id.clone(), interrupt.task.clone());
         if let Some(before) = self.known.insert(request.clone(), interrupt) {
             match before.closed {
                 Some(closed) => drop(self.by_age.remove(&(closed.at, request.clone()))),
-                None => self.no_longer_open(&before.task, &request),
+                None => self.remove_open(&before.task, &request),
             }
         }
         self.open.entry(task).or_default().push(request);
@@ -104,10 +104,10 @@ impl Asks {
         }
         self.by_age.insert((closed.at, request.clone()));
         interrupt.closed = Some(closed);
-        self.no_longer_open(task, request);
+        self.remove_open(task, request);
     }
 
-    fn no_longer_open(&mut self, task: &TaskId, request: &RequestId) {
+    fn remove_open(&mut self, task: &TaskId, request: &RequestId) {
         let Some(open) = self.open.get_mut(task) else { return };
         open.retain(|other| other != request);
         if open.is_empty() {
@@ -115,18 +115,18 @@ impl Asks {
         }
     }
 
-    /// The task is gone, and with it this ask of it.
+    /// Removes the ask of a task that was removed.
     pub(super) fn forget(&mut self, request: &RequestId, task: &TaskId) {
         if self.known.get(request).is_none_or(|known| known.task != *task) {
             return;
         }
         match self.known.remove(request).and_then(|known| known.closed) {
             Some(closed) => drop(self.by_age.remove(&(closed.at, request.clone()))),
-            None => self.no_longer_open(task, request),
+            None => self.remove_open(task, request),
         }
     }
 
-    /// Drops the oldest closed asks from before `kept_since`, at most `limit`. Gives how many.
+    /// Drops the oldest closed asks from before `kept_since`, at most `limit`. Returns how many.
     pub(super) fn forget_old(&mut self, kept_since: Timestamp, limit: u32) -> u32 {
         for dropped in 0..limit {
             let Some((_, request)) = self.by_age.first().filter(|(at, _)| *at < kept_since) else {

@@ -12,13 +12,12 @@ use crate::rules::{self, FileIdentity};
 pub(super) struct Files(HashMap<FileId, NewFile>);
 
 impl Files {
-    /// `task` is whose the file's task is.
-    pub(super) fn put(&mut self, file: NewFile, task: Option<&Principal>) -> Result<()> {
+    pub(super) fn put(&mut self, file: NewFile, task_owner: Option<&Principal>) -> Result<()> {
         rules::check_file(&file)?;
         if let Some(known) = self.0.get(&file.id) {
-            return FileIdentity::of(known).check(&file);
+            return FileIdentity::new(known).check(&file);
         }
-        rules::check_file_task(&file, task)?;
+        rules::check_file_task(&file, task_owner)?;
         self.0.insert(file.id.clone(), file);
         Ok(())
     }
@@ -36,7 +35,7 @@ impl Files {
     }
 }
 
-/// So many bytes from an offset on, fewer at the end.
+/// `length` bytes from an offset on, or fewer at the end.
 pub(super) fn range(bytes: &[u8], offset: u64, length: usize) -> Vec<u8> {
     let begin = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
     let end = begin.saturating_add(length).min(bytes.len());

@@ -15,7 +15,7 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    /// The task that the key stands for, if it counts.
+    /// The task that the key belongs to, unless the key has expired.
     pub(super) fn get(&self, key: &IdempotencyKey) -> Option<&TaskId> {
         let (task, at) = self.tasks.get(&key.digest)?;
         (*at >= key.valid_since).then_some(task)
@@ -28,7 +28,7 @@ impl Keys {
         self.by_age.insert((at, digest));
     }
 
-    /// Forgets the key, if it stands for this task.
+    /// Removes the key, if it belongs to this task.
     pub(super) fn remove(&mut self, digest: &Digest, task: &TaskId) {
         if let Some((_, at)) = self.tasks.get(digest).filter(|(known, _)| known == task).cloned() {
             self.tasks.remove(digest);
@@ -45,7 +45,7 @@ impl Keys {
         self.tasks.is_empty()
     }
 
-    /// Drops the oldest keys from before `valid_since`, at most `limit`. Gives how many.
+    /// Drops the oldest keys from before `valid_since`, at most `limit`. Returns how many.
     pub(super) fn drop_expired(&mut self, valid_since: Timestamp, limit: u32) -> u32 {
         for dropped in 0..limit {
             let Some(oldest) = self.by_age.first().filter(|(at, _)| *at < valid_since) else {
@@ -65,8 +65,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_keys_go_first_and_none_that_counts() {
-        // When the keys were made, how many may go from before which moment, and when those that stay were made.
+    fn expired_keys_are_dropped_oldest_first() {
+        // The times of the keys, the cutoff, the limit, and the times of the keys that stay.
         let cases: [(&[i64], i64, u32, &[i64]); 6] = [
             (&[], 9, 3, &[]),
             (&[5, 1, 4, 2], 9, 3, &[5]),
@@ -77,8 +77,8 @@ mod tests {
         ];
         for (made, valid_since, limit, expected) in cases {
             let mut keys = Keys::default();
-            for (place, at) in (0..).zip(made) {
-                keys.insert([place; 32], task_id("t"), Timestamp(*at));
+            for (byte, at) in (0..).zip(made) {
+                keys.insert([byte; 32], task_id("t"), Timestamp(*at));
             }
             keys.drop_expired(Timestamp(valid_since), limit);
             let left: Vec<_> = keys.by_age.iter().map(|(at, _)| at.0).collect();
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_made_again_has_its_new_age() {
+    fn a_repeated_key_has_its_new_age() {
         let mut keys = Keys::default();
         keys.insert([0; 32], task_id("old"), Timestamp(1));
         keys.insert([0; 32], task_id("new"), Timestamp(5));

@@ -3,9 +3,9 @@
 use longshore_engine::port::{ListQuery, PageCursor, TaskPage};
 use longshore_model::Task;
 
-use super::kept::Kept;
+use super::state::State;
 
-impl Kept {
+impl State {
     pub(super) fn list(&self, query: &ListQuery) -> TaskPage {
         let mut matching: Vec<&Task> = self
             .tasks

@@ -1,22 +1,22 @@
-//! What is folded and removed of what is over.
+//! Retention: folds the logs of finished tasks and removes old data.
 
 use std::collections::BTreeSet;
 
 use longshore_engine::port::{Retained, Retention};
 use longshore_model::{TaskId, Timestamp};
 
-use super::kept::{Kept, Row};
+use super::state::{Row, State};
 use crate::rules;
 
-/// So much in one step of each kind: for that long nobody else has the store.
+/// The most items of each kind in one step, during which the store is locked.
 const STEP: u32 = 64;
 
-/// The tasks that are over, oldest end first, so that a step looks at none but those that it folds or removes.
+/// The tasks that are over, oldest end first, so that a step visits only those that it folds or removes.
 #[derive(Default)]
-pub(super) struct Over {
-    /// Those whose log is not folded.
+pub(super) struct EndedTasks {
+    /// Tasks whose log is not folded.
     unfolded: BTreeSet<(Timestamp, TaskId)>,
-    /// The roots of those trees of which all tasks are over, by the last end.
+    /// The roots of the trees whose tasks are all over, by the last end.
     trees: BTreeSet<(Timestamp, TaskId)>,
 }
 
@@ -29,7 +29,7 @@ impl Row {
     }
 }
 
-impl Kept {
+impl State {
     pub(super) fn retain(&mut self, retention: &Retention) -> Retained {
         let folded = retention.fold_before.map_or(0, |before| self.fold_before(before));
         let dropped = retention.drop_before.map_or(0, |before| self.drop_before(before));
@@ -42,24 +42,24 @@ impl Kept {
     pub(super) fn note_end(&mut self, id: &TaskId) {
         let Some(row) = self.tasks.get(id) else { return };
         let root = row.task.parent.as_ref().map_or(id, |parent| &parent.root).clone();
-        self.over.unfolded.insert((row.task.status.at, id.clone()));
+        self.ended.unfolded.insert((row.task.status.at, id.clone()));
         if let Some(at) = self.end_of_tree(&root) {
-            self.over.trees.insert((at, root));
+            self.ended.trees.insert((at, root));
         }
     }
 
-    /// The tree of this root is about to get one more task.
+    /// The tree of this root is about to grow by a task.
     pub(super) fn note_growth(&mut self, root: &TaskId) {
         if let Some(at) = self.end_of_tree(root) {
-            self.over.trees.remove(&(at, root.clone()));
+            self.ended.trees.remove(&(at, root.clone()));
         }
     }
 
-    /// When the last task of a tree ended. `None`: some has not.
+    /// The time when the last task of a tree ended. `None`: not all have.
     fn end_of_tree(&self, root: &TaskId) -> Option<Timestamp> {
-        let below = self.below.get(root).into_iter().flatten();
+        let descendants = self.descendants.get(root).into_iter().flatten();
         let ends = self
-            .all_of(below.chain([root]))
+            .rows_of(descendants.chain([root]))
             .map(|row| row.state().is_terminal().then_some(row.task.status.at));
         ends.collect::<Option<Vec<_>>>()?.into_iter().max()
     }
@@ -67,7 +67,7 @@ impl Kept {
     fn fold_before(&mut self, before: Timestamp) -> usize {
         let mut folded = 0;
         while folded < STEP as usize
-            && let Some(id) = take_before(&mut self.over.unfolded, before)
+            && let Some(id) = take_before(&mut self.ended.unfolded, before)
         {
             if let Some(row) = self.tasks.get_mut(&id) {
                 row.fold();
@@ -80,9 +80,9 @@ impl Kept {
     fn drop_before(&mut self, before: Timestamp) -> usize {
         let mut dropped = 0;
         while dropped < STEP as usize
-            && let Some(root) = take_before(&mut self.over.trees, before)
+            && let Some(root) = take_before(&mut self.ended.trees, before)
         {
-            for task in self.below.remove(&root).into_iter().flatten().chain([root]) {
+            for task in self.descendants.remove(&root).into_iter().flatten().chain([root]) {
                 self.drop_task(&task);
                 dropped += 1;
             }
@@ -93,7 +93,7 @@ impl Kept {
     fn drop_task(&mut self, id: &TaskId) {
         let Some(row) = self.tasks.remove(id) else { return };
         self.created.remove(&row.number);
-        self.over.unfolded.remove(&(row.task.status.at, id.clone()));
+        self.ended.unfolded.remove(&(row.task.status.at, id.clone()));
         for file in &row.files {
             self.files.forget(file);
         }
@@ -129,7 +129,7 @@ impl Kept {
     }
 }
 
-/// The oldest, if it is from before this moment.
+/// Takes the oldest entry, if it is from before this time.
 fn take_before(set: &mut BTreeSet<(Timestamp, TaskId)>, before: Timestamp) -> Option<TaskId> {
     set.first().filter(|(at, _)| *at < before)?;
     set.pop_first().map(|(_, id)| id)

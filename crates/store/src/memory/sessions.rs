@@ -1,4 +1,4 @@
-//! The sessions that are somebody's, and what they are used for.
+//! Sessions that have an owner, and their use.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -8,16 +8,16 @@ use longshore_model::{ContextId, Principal, PromptId, SessionId, Timestamp};
 #[derive(Default)]
 pub(super) struct Sessions {
     known: HashMap<SessionId, Known>,
-    /// The same, by when they were used last.
+    /// The same sessions by the time of their last use.
     used: BTreeSet<(Timestamp, SessionId)>,
-    /// Which prompts the tasks with these numbers are, and which have joined them.
+    /// The numbers of the tasks whose turn a prompt started or joined.
     prompts: HashMap<(SessionId, PromptId), BTreeSet<u64>>,
 }
 
 struct Known {
     owned: Owned,
     used_at: Timestamp,
-    /// The contexts that are bound to it, by when they were. They are its owner's, like the session.
+    /// The contexts that are bound to the session, by the time of the binding. They have the same owner.
     contexts: BTreeSet<(Timestamp, ContextId)>,
 }
 
@@ -34,8 +34,8 @@ impl Sessions {
         owned.collect()
     }
 
-    /// The session is the owner's, who may have it already, and works where it says.
-    pub(super) fn own(&mut self, owner: &Principal, session: &Session, at: Timestamp) {
+    /// Records the owner and the directory of a session. The owner may have it already.
+    pub(super) fn put(&mut self, owner: &Principal, session: &Session, at: Timestamp) {
         if let Some(known) = self.known.get_mut(&session.id) {
             known.owned.session.directory.clone_from(&session.directory);
             return self.note_use(&session.id, at);
@@ -49,7 +49,7 @@ impl Sessions {
         self.known.insert(session.id.clone(), known);
     }
 
-    /// The session is used now, if it is somebody's.
+    /// Records that the session is used now, if it has an owner.
     fn note_use(&mut self, id: &SessionId, at: Timestamp) {
         if let Some(known) = self.known.get_mut(id).filter(|known| known.used_at < at) {
             self.used.remove(&(known.used_at, id.clone()));
@@ -69,7 +69,7 @@ impl Sessions {
         }
     }
 
-    /// The context that was bound to it then is not any more.
+    /// Removes the binding that was made at `at`.
     pub(super) fn unbind(&mut self, id: &SessionId, context: &ContextId, at: Timestamp) {
         if let Some(known) = self.known.get_mut(id) {
             known.contexts.remove(&(at, context.clone()));
@@ -82,7 +82,7 @@ impl Sessions {
         contexts.take(MAX_CONTEXTS).map(|(_, context)| context.clone()).collect()
     }
 
-    /// The turn is the task's with this number.
+    /// Records the turn of the task with this number.
     pub(super) fn put_turn(&mut self, turn: &TurnRecord, task: u64, at: Timestamp) {
         for prompt in prompts(turn) {
             self.prompts.entry(prompt).or_default().insert(task);
@@ -90,7 +90,7 @@ impl Sessions {
         self.note_use(&turn.session.id, at);
     }
 
-    /// It is not any more.
+    /// Removes the turn of the task with this number.
     pub(super) fn drop_turn(&mut self, turn: &TurnRecord, task: u64) {
         for prompt in prompts(turn) {
             if let Some(tasks) = self.prompts.get_mut(&prompt) {
@@ -102,7 +102,7 @@ impl Sessions {
         }
     }
 
-    /// The number of the task that a prompt runs or has joined.
+    /// The number of the newest task whose turn the prompt started or joined.
     pub(super) fn turn_of(&self, session: &SessionId, prompt: &PromptId) -> Option<u64> {
         self.prompts.get(&(session.clone(), prompt.clone()))?.last().copied()
     }

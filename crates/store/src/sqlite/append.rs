@@ -1,4 +1,4 @@
-//! What is appended to the log of a task. Nothing else is written so often.
+//! Appends to the log of a task: the most frequent writes.
 
 use std::sync::LazyLock;
 
@@ -7,38 +7,37 @@ use longshore_model::{Error, TaskState};
 use rusqlite::{CachedStatement, Connection, named_params};
 
 use super::fault::Outcome;
-use super::pen::Writing;
 use super::record::{Batch, TurnText};
-use super::rows::Rows;
-use super::write::{self, Standing};
+use super::row_cache::RowCache;
+use super::write::{self, TaskRow};
+use super::write_connection::WriteContext;
 use super::{asks, contexts, to_sql};
 use crate::rules;
 
-/// What appends need besides the connection.
+/// The state that appends need beside the connection.
 pub(super) struct Appends<'db> {
     check: CachedStatement<'db>,
-    pub(super) rows: &'db mut Rows,
+    pub(super) rows: &'db mut RowCache,
 }
 
 impl<'db> Appends<'db> {
-    pub(super) fn new(db: &'db Connection, rows: &'db mut Rows) -> Outcome<Self> {
-        Ok(Self { check: db.prepare_cached(&IS_AT)?, rows })
+    pub(super) fn new(db: &'db Connection, rows: &'db mut RowCache) -> Outcome<Self> {
+        Ok(Self { check: db.prepare_cached(&HAS_EXPECTED_HEAD)?, rows })
     }
 
-    /// Whether the task in this row is the batch's, works, and has the head that the batch expects.
+    /// Whether the row belongs to the batch's task, the task is not over, and the log has the head that the batch expects.
     fn check(&mut self, ordinal: i64, batch: &Batch) -> Outcome<bool> {
         Ok(self.check.exists((ordinal, batch.task.as_str(), to_sql(batch.expected)))?)
     }
 }
 
-/// The guards in one. A word that is no state's is refused with those of tasks that are over. Not as a list: SQLite would
-/// make a table of it each time.
+/// All checks of an append in one query. An unknown state word is refused like a terminal state. The states are joined by OR
+/// and not written as a list, of which SQLite would build a temporary table each time.
 ///
-/// It only reads: what is appended is the new head, since the log itself tells where it ends. Writing that into the row of
-/// the task too would cost a page for each piece of output, as much as the event. It cannot tell wrong: whoever
-/// asks has the pen and is the only one who writes, what is read is of the same transaction, and two events with one number
-/// would break the key of the table.
-static IS_AT: LazyLock<String> = LazyLock::new(|| {
+/// The query only reads: the head follows from the log itself. WriteContext the head into the task's row too would cost one page
+/// for each piece of output, as much as the event itself. The check is safe: the caller holds the write connection and is the
+/// only writer, the read is in the same transaction, and two events with one number would violate the primary key.
+static HAS_EXPECTED_HEAD: LazyLock<String> = LazyLock::new(|| {
     let states: Vec<String> = [TaskState::Working]
         .into_iter()
         .chain(
@@ -53,56 +52,56 @@ static IS_AT: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// In a transaction, whose end the caller sees to.
-pub(super) fn append(db: &mut Writing<'_>, batch: &Batch) -> Outcome<Appended> {
-    let known = db.appends.rows.of(&batch.task);
+/// Runs inside a transaction that the caller ends.
+pub(super) fn append(db: &mut WriteContext<'_>, batch: &Batch) -> Outcome<Appended> {
+    let known = db.appends.rows.ordinal(&batch.task);
     let ordinal = match known {
-        Some(ordinal) if !batch.is_of_the_owner() && db.appends.check(ordinal, batch)? => ordinal,
+        Some(ordinal) if !batch.needs_owner() && db.appends.check(ordinal, batch)? => ordinal,
         _ => match find(db, batch)? {
             Ok(task) => {
-                put_what_is_the_owners(db, &task, batch)?;
+                put_owner_changes(db, &task, batch)?;
                 task.ordinal
             }
             Err(refused) => return Ok(refused),
         },
     };
     insert(db, ordinal, batch)?;
-    put_rest(db, ordinal, batch)?;
+    put_task_changes(db, ordinal, batch)?;
     if batch.is_terminal() {
-        // None stays open.
+        // No ask stays open.
         asks::close(db, ordinal, None, &rules::dropped(batch.at))?;
         db.appends.rows.forget(&batch.task);
     } else {
-        db.appends.rows.know(&batch.task, ordinal, batch.new_head());
+        db.appends.rows.remember(&batch.task, ordinal, batch.new_head());
     }
     Ok(Appended::Head(batch.new_head()))
 }
 
-/// Appends one piece of output to a task of which all is known that is checked otherwise. The one statement is a transaction
-/// by itself, and less work than one that is begun and committed.
+/// Appends one piece of output to a task whose cached row makes the other checks unnecessary. The single statement is its own
+/// transaction, which costs less than BEGIN and COMMIT.
 pub(super) fn append_output(
     db: &Connection,
-    rows: &mut Rows,
+    rows: &mut RowCache,
     ordinal: i64,
     batch: &Batch,
 ) -> Outcome<Appended> {
     insert(db, ordinal, batch)?;
-    rows.know(&batch.task, ordinal, batch.new_head());
+    rows.remember(&batch.task, ordinal, batch.new_head());
     Ok(Appended::Head(batch.new_head()))
 }
 
 fn insert(db: &Connection, ordinal: i64, batch: &Batch) -> Outcome<()> {
     let mut statement = db.prepare_cached(write::INSERT_EVENT)?;
-    for (place, event) in batch.events.iter().enumerate() {
-        let seq = batch.expected.plus(place).next();
+    for (index, event) in batch.events.iter().enumerate() {
+        let seq = batch.expected.plus(index).next();
         statement.execute((ordinal, to_sql(seq), batch.at.0, event.kind, &event.body, batch.epoch.0))?;
     }
     Ok(())
 }
 
-/// The task, or why nothing is appended to it.
-fn find(db: &Connection, batch: &Batch) -> Outcome<Result<Standing, Appended>> {
-    let Some(task) = write::standing(db, batch.task.as_str())? else {
+/// The task's row, or the reason why nothing is appended.
+fn find(db: &Connection, batch: &Batch) -> Outcome<Result<TaskRow, Appended>> {
+    let Some(task) = write::find_task_row(db, batch.task.as_str())? else {
         return Err(Error::task_not_found(batch.task.as_str()).into());
     };
     if task.state.is_terminal() {
@@ -114,8 +113,8 @@ fn find(db: &Connection, batch: &Batch) -> Outcome<Result<Standing, Appended>> {
     Ok(Ok(task))
 }
 
-/// Keys and asks: for them it matters whose the task is, and in which context.
-fn put_what_is_the_owners(db: &Connection, task: &Standing, batch: &Batch) -> Outcome<()> {
+/// Writes the changes that depend on the task's owner and context: idempotency keys and asks.
+fn put_owner_changes(db: &Connection, task: &TaskRow, batch: &Batch) -> Outcome<()> {
     asks::change(db, task, batch)?;
     if let Some(key) = &batch.forgotten {
         db.prepare_cached(
@@ -133,8 +132,8 @@ fn put_what_is_the_owners(db: &Connection, task: &Standing, batch: &Batch) -> Ou
     Ok(())
 }
 
-/// What a batch changes of its task's row, and its snapshot. Output alone changes nothing there.
-fn put_rest(db: &Connection, ordinal: i64, batch: &Batch) -> Outcome<()> {
+/// Writes the batch's changes to the task's row, and its snapshot. Output alone changes neither.
+fn put_task_changes(db: &Connection, ordinal: i64, batch: &Batch) -> Outcome<()> {
     let summary_seq = to_sql(batch.expected.plus(batch.summarised));
     if let Some((state, at)) = batch.status {
         db.prepare_cached(

@@ -1,4 +1,4 @@
-//! What agents have asked.
+//! The asks of agents.
 
 use longshore_model::{
     Ask, AskKind, Closed, ContextId, Interrupt, Json, Principal, RequestId, Resolution, SessionId, TaskId,
@@ -9,12 +9,12 @@ use rusqlite::{Connection, OptionalExtension, Params, Row, named_params};
 use super::fault::{Outcome, damaged};
 use super::read::{decode, text, text_or_null};
 use super::record::{AskText, Batch};
-use super::write::Standing;
+use super::write::TaskRow;
 use crate::rules;
 
-/// Does to the asks of a task what a batch says, in its order. Nothing when one of them cannot be the task's.
-pub(super) fn change(db: &Connection, task: &Standing, batch: &Batch) -> Outcome<()> {
-    let Standing { ordinal, owner, context, .. } = task;
+/// Applies the ask changes of a batch in order. Changes nothing if one of them cannot belong to the task.
+pub(super) fn change(db: &Connection, task: &TaskRow, batch: &Batch) -> Outcome<()> {
+    let TaskRow { ordinal, owner, context, .. } = task;
     for change in &batch.asks {
         if let AskText::Opened { interrupt, .. } = change {
             let known = owner_of(db, &interrupt.ask.request_id)?;
@@ -38,7 +38,7 @@ pub(super) fn find(db: &Connection, request: &RequestId) -> Outcome<Option<Inter
     Ok(found.into_iter().next())
 }
 
-/// Soonest deadline first, none last.
+/// Earliest deadline first; asks without a deadline last.
 pub(super) fn open_of_owner(db: &Connection, owner: &Principal, kind: AskKind) -> Outcome<Vec<Interrupt>> {
     select(db, OPEN_OF_OWNER, named_params! { ":owner": owner.as_str(), ":kind": kind.as_str() })
 }
@@ -120,7 +120,7 @@ fn closed(what: &str, row: &Row<'_>) -> Outcome<Option<Closed>> {
 }
 
 fn kind(word: &str) -> Option<AskKind> {
-    [AskKind::Permission, AskKind::Question].into_iter().find(|kind| kind.as_str() == word)
+    AskKind::ALL.into_iter().find(|kind| kind.as_str() == word)
 }
 
 fn owner_of(db: &Connection, request: &RequestId) -> Outcome<Option<Principal>> {
@@ -131,7 +131,7 @@ fn owner_of(db: &Connection, request: &RequestId) -> Outcome<Option<Principal>> 
     Ok(owner.map(|owner| Principal::new(&owner)))
 }
 
-/// In the place of what is known of this ask.
+/// Replaces an earlier record of the same ask.
 fn open(db: &Connection, task: i64, interrupt: &Interrupt, questions: &str) -> Outcome<()> {
     let Interrupt { ask, owner, asked_at, expires_at, .. } = interrupt;
     db.prepare_cached(
@@ -167,7 +167,7 @@ pub(super) fn close(db: &Connection, task: i64, request: Option<&RequestId>, clo
     Ok(())
 }
 
-/// Removes some of the asks, oldest first, of which nobody asks any more what became of them.
+/// Removes some closed asks that are older than the retention time, oldest first.
 fn forget_old(db: &Connection, now: Timestamp) -> Outcome<()> {
     db.prepare_cached(FORGET_OLD)?.execute(named_params! {
         ":kept_since": rules::asks_kept_since(now).0,

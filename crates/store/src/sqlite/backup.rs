@@ -1,8 +1,7 @@
-//! A copy of the store that is whole, taken while a gateway may be writing to it.
+//! A consistent copy of the store, taken while a gateway may be writing to it.
 //!
-//! SQLite copies what it sees at one moment, by a connection of its own: everything that was committed by then is in the
-//! copy, and nothing else. The gateway goes on meanwhile, and needs not be asked; only its write-ahead log cannot be
-//! cut back until the copy is done.
+//! SQLite copies one read transaction over its own connection: the copy has everything that was committed by then, and
+//! nothing else. The gateway keeps working meanwhile; only its write-ahead log cannot shrink until the copy is done.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
@@ -14,7 +13,7 @@ use rusqlite::{Connection, ErrorCode};
 use super::fault::{Fault, Outcome};
 use super::schema;
 
-/// What a backup holds.
+/// The content of a backup.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Backup {
     pub tasks: u64,
@@ -22,21 +21,21 @@ pub struct Backup {
     pub bytes: u64,
 }
 
-/// Copies the store at `from` to a new file at `to`, readable by its owner only, and looks at the copy.
+/// Copies the store at `from` to a new file at `to`, readable by its owner only, and checks the copy.
 ///
-/// When it returns, the copy is on the disk. When it fails, nothing is left at `to`. Blocks.
+/// On return the copy is on the disk. On failure nothing is left at `to`. Blocks.
 pub fn backup(from: &Path, to: &Path) -> Result<Backup> {
     let store = schema::open_reader(from)?;
-    schema::check_kept(&store)?;
-    // Not SQLite makes the file, for it would be readable by others. It takes one that is empty.
+    schema::check_not_empty(&store)?;
+    // SQLite would create a file that others can read; it accepts an existing empty one.
     OpenOptions::new()
         .write(true)
         .create_new(true)
         .mode(schema::PRIVATE)
         .open(to)
-        .map_err(|cause| cannot_write("The file of the backup cannot be made.").caused_by(cause))?;
+        .map_err(|cause| cannot_write("The backup file cannot be created.").caused_by(cause))?;
     copy(&store, to).inspect_err(|_| {
-        // What failed is told; that its rest could not be removed would say less.
+        // The first failure is reported; a failure to remove the rest would say less.
         let _ = fs::remove_file(to);
     })
 }
@@ -49,11 +48,11 @@ fn copy(store: &Connection, to: &Path) -> Result<Backup> {
         .map_err(|cause| cannot_write("The backup may not be on the disk.").caused_by(cause))?
         .len();
     let copy = schema::open_reader(to)?;
-    Ok(look_at(&copy, bytes)?)
+    Ok(inspect(&copy, bytes)?)
 }
 
-/// Whether SQLite finds the copy whole, and what is in it.
-fn look_at(copy: &Connection, bytes: u64) -> Outcome<Backup> {
+/// Runs SQLite's integrity checks on the copy, and counts its content.
+fn inspect(copy: &Connection, bytes: u64) -> Outcome<Backup> {
     let found: String = copy.pragma_query_value(None, "integrity_check", |row| row.get(0))?;
     let count = |sql: &str| copy.query_row(sql, [], |row| row.get::<_, i64>(0)).map(i64::unsigned_abs);
     let stray = count("SELECT count(*) FROM pragma_foreign_key_check")?;
@@ -70,11 +69,11 @@ fn look_at(copy: &Connection, bytes: u64) -> Outcome<Backup> {
     })
 }
 
-/// SQLite does not say which of the two files failed; what is full is the one that grows.
+/// SQLite does not say which of the two files failed; a full disk is that of the growing file.
 fn refused(cause: rusqlite::Error) -> Fault {
     match cause.sqlite_error_code() {
         Some(ErrorCode::DiskFull | ErrorCode::SystemIoFailure | ErrorCode::CannotOpen) => Fault(
-            cannot_write("The copy could not be written. Is the disk full that it goes to?").caused_by(cause),
+            cannot_write("The copy could not be written. Is the target disk full?").caused_by(cause),
         ),
         _ => cause.into(),
     }

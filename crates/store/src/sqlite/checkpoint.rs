@@ -1,11 +1,11 @@
-//! The thread that brings what was written from the write-ahead log into the file.
+//! The thread that does the checkpoints: it copies the write-ahead log into the file.
 //!
-//! It copies and waits for the disk while others write and read. But a log that is always written to is never copied
-//! to its end, so it would grow for ever: when it is long, the writer is held back for the moment that the rest takes,
-//! and begins it anew. SQLite brings the file to the disk only when a copy comes to the end of the log, so in that moment, with
-//! everything that was copied since the last one; so this thread has waited for most of it before.
+//! The thread copies and waits for the disk while others write and read. But a log that is written to all the time is never
+//! copied to its end, and would grow for ever: when the log is long, the thread holds the writer for the moment that the rest
+//! takes, and the writer then restarts the log. SQLite syncs the file only when a copy reaches the end of the log, so in that
+//! moment, and syncs everything that was copied since the last time. To keep that short, this thread syncs the file before.
 //!
-//! What a commit survives does not depend on this: it is in the log before it is answered.
+//! Durability does not depend on checkpoints: a commit is in the log before it is answered.
 
 mod log_file;
 
@@ -20,97 +20,98 @@ use rusqlite::Connection;
 use self::log_file::LogFile;
 use super::fault::Outcome;
 
-/// How often what came during a copy is copied, and brought to the disk, before the writer is held back for the rest. Each
-/// time there is less.
+/// How many times the thread copies and syncs the pages that were written during the previous copy, before it holds the writer
+/// for the rest. There are fewer pages each time.
 const PASSES: usize = 3;
 
-/// When something is done about the log, in its pages.
+/// Sizes of the log, in pages, at which the thread acts.
 #[derive(Clone, Copy)]
-pub(super) struct Lengths {
-    /// It is brought to the disk each time that it has grown by so many.
-    step: i64,
-    /// It is copied each time that it has grown by so many.
-    copy: i64,
-    /// When it has so many it is begun anew.
-    long: i64,
+pub(super) struct Thresholds {
+    /// The log is synced each time it has grown by so many pages.
+    sync_every: i64,
+    /// The log is copied each time it has grown by so many pages.
+    copy_every: i64,
+    /// The log is restarted when it has so many pages.
+    restart_at: i64,
 }
 
-impl Default for Lengths {
-    /// 4, 16 and 64 MB. To copy rarely is better: the last page of the log of a task is written again with each of its events,
-    /// and copied once for all of them. So is to begin anew rarely, since nobody can write meanwhile. But a long log takes
-    /// room on the disk, and in the system's memory.
+impl Default for Thresholds {
+    /// 4, 16 and 64 MB. Rare copies are better: the last page of a task's log is written again with each of its events, and
+    /// copied once for all of them. Rare restarts are better too, because nothing can be written meanwhile. But a long log
+    /// takes space on the disk and in the page cache.
     fn default() -> Self {
-        Self { step: 1000, copy: 4000, long: 16_000 }
+        Self { sync_every: 1000, copy_every: 4000, restart_at: 16_000 }
     }
 }
 
-/// What the writer has to do with checkpoints. Dropping it ends the thread.
+/// The writer's side of the checkpoints. Dropping it ends the thread.
 pub(super) struct Checkpoints {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
 struct Shared {
-    /// The pages of the log at the last commit.
+    /// The size of the log at the last commit.
     pages: AtomicI64,
     state: Mutex<State>,
     changed: Condvar,
-    lengths: Lengths,
+    thresholds: Thresholds,
 }
 
-/// What the thread is to do next.
+/// The next action of the thread.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
-enum Errand {
+enum NextAction {
+    #[default]
+    Wait,
+    /// The log has grown by [`Thresholds::sync_every`].
+    Sync,
+    /// End the thread.
+    Stop,
+}
+
+/// Which commit may restart the log. SQLite waits for the disk in that commit, whatever the durability. (Checkpoints by another
+/// program are not noticed.)
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+enum RestartingCommit {
     #[default]
     None,
-    /// The log has grown by a step.
-    Step,
-    /// For ever.
-    End,
-}
-
-/// Whether a commit may be the one with which the log begins anew. SQLite waits for the disk then, whatever a commit waits for
-/// otherwise. (What another program copies is not noticed.)
-#[derive(Clone, Copy, PartialEq, Eq, Default)]
-enum Anew {
-    #[default]
-    No,
     Next,
-    /// That of the group that has begun.
-    This,
+    /// The commit of the current group.
+    Current,
 }
 
 #[derive(Default)]
 struct State {
-    errand: Errand,
-    /// The writer is in the middle of a group.
+    action: NextAction,
+    /// The writer is inside a group.
     is_writing: bool,
-    /// The writer is to begin no group.
+    /// The writer must not start a group.
     is_held: bool,
-    /// The thread is about something, so that the disk is busy.
-    is_at_work: bool,
-    anew: Anew,
-    /// The pages of the log at the end of the last group, and how many make it due again.
+    /// The thread is working, so the disk is busy.
+    is_thread_busy: bool,
+    restart: RestartingCommit,
+    /// The size of the log at the end of the last group.
     pages: i64,
-    next: i64,
+    /// The size at which the next sync is due.
+    next_sync: i64,
 }
 
 impl Checkpoints {
-    /// Does them for the connection that writes, which does none any more, on another one to the same file. `file` is that file,
-    /// and must be kept open longer than any connection to it: to close it drops the locks that this process has on it.
+    /// Starts the thread, which uses the connection `db`; the connection `writer` does no checkpoints any more. `file` is the
+    /// database file, and must stay open longer than any connection to it: closing it drops all locks of this process on it.
     pub(super) fn start(
         writer: &mut Connection,
         db: Connection,
         file: Arc<File>,
-        lengths: Lengths,
+        thresholds: Thresholds,
     ) -> Result<Self> {
-        let state = Mutex::new(State { next: lengths.step, ..State::default() });
+        let state = Mutex::new(State { next_sync: thresholds.sync_every, ..State::default() });
         let (pages, changed) = (AtomicI64::new(0), Condvar::new());
-        let shared = Arc::new(Shared { pages, state, changed, lengths });
-        let told = shared.clone();
-        // This takes the place of what SQLite does by itself: a checkpoint in the middle of a commit.
+        let shared = Arc::new(Shared { pages, state, changed, thresholds });
+        let noted = shared.clone();
+        // The hook replaces SQLite's automatic checkpoint, which would run inside a commit.
         let hook = move |_: &mut _, pages| {
-            told.pages.store(i64::from(pages), Ordering::Relaxed);
+            noted.pages.store(i64::from(pages), Ordering::Relaxed);
             Ok(())
         };
         writer.wal_hook(Some(hook)).map_err(Error::internal)?;
@@ -122,52 +123,56 @@ impl Checkpoints {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// The writer is about to begin a transaction.
+    /// The writer is about to start a transaction.
     pub(super) fn begin_group(&self) {
         let mut state = self.shared.wait_while(self.shared.lock(), |state| state.is_held);
         state.is_writing = true;
-        if state.anew == Anew::Next {
-            state.anew = Anew::This;
+        if state.restart == RestartingCommit::Next {
+            state.restart = RestartingCommit::Current;
         }
     }
 
-    /// The same, unless that has to be waited for, or the disk in the group.
+    /// Like [`begin_group`](Self::begin_group), but returns `false` instead of waiting, and if the group might wait for the disk.
     pub(super) fn try_begin_group(&self) -> bool {
         let mut state = self.shared.lock();
-        if state.is_held || state.is_at_work || state.errand != Errand::None || state.anew != Anew::No {
+        if state.is_held
+            || state.is_thread_busy
+            || state.action != NextAction::Wait
+            || state.restart != RestartingCommit::None
+        {
             return false;
         }
         state.is_writing = true;
         true
     }
 
-    /// As if the thread held the writer, or no longer.
+    /// Acts as if the thread held the writer, or released it.
     #[cfg(test)]
     pub(super) fn hold(&self, is_held: bool) {
         self.shared.lock().is_held = is_held;
         self.shared.changed.notify_all();
     }
 
-    /// The writer is in no transaction any more.
+    /// The writer has ended its transaction.
     pub(super) fn end_group(&self) {
         let pages = self.shared.pages.load(Ordering::Relaxed);
         let mut state = self.shared.lock();
         state.is_writing = false;
-        if state.anew == Anew::This {
+        if state.restart == RestartingCommit::Current {
             let has_committed = pages != state.pages;
-            state.anew = if has_committed { Anew::No } else { Anew::Next };
+            state.restart = if has_committed { RestartingCommit::None } else { RestartingCommit::Next };
         }
         if pages < state.pages {
-            // The log has begun anew.
-            state.next = self.shared.lengths.step;
+            // The log was restarted.
+            state.next_sync = self.shared.thresholds.sync_every;
         }
         state.pages = pages;
-        if pages >= state.next {
-            state.errand = Errand::Step;
-            // Not with every group, if it does not get shorter.
-            state.next = pages + self.shared.lengths.step;
+        if pages >= state.next_sync {
+            state.action = NextAction::Sync;
+            // Not with every group, if the log does not get shorter.
+            state.next_sync = pages + self.shared.thresholds.sync_every;
         }
-        if state.errand != Errand::None || state.is_held {
+        if state.action != NextAction::Wait || state.is_held {
             drop(state);
             self.shared.changed.notify_all();
         }
@@ -176,47 +181,47 @@ impl Checkpoints {
 
 impl Drop for Checkpoints {
     fn drop(&mut self) {
-        self.shared.lock().errand = Errand::End;
+        self.shared.lock().action = NextAction::Stop;
         self.shared.changed.notify_all();
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("the thread of the store's checkpoints had panicked");
+            tracing::error!("the checkpoint thread of the store had panicked");
         }
     }
 }
 
 impl Shared {
     fn serve(&self, db: &Connection, file: &File) {
-        let log = LogFile::of(db);
-        let mut copies = Copies::default();
+        let log = LogFile::open(db);
+        let mut schedule = CopySchedule::default();
         while self.is_due() {
             let pages = self.pages.load(Ordering::Relaxed);
-            log.look_ahead(pages, self.soon());
+            log.prefetch(pages, self.prefetch_pages());
             log.sync();
-            if !copies.is_due(pages, self.lengths.copy) {
+            if !schedule.is_due(pages, self.thresholds.copy_every) {
                 continue;
             }
-            // What failed is tried again when there is more to copy. Nothing is lost: it is in the log.
+            // A failed copy is tried again when there is more to copy. Nothing is lost: the data is in the log.
             if let Err(fault) = self.checkpoint(db, file, &log) {
                 tracing::warn!(error = ?fault.0, "the write-ahead log of the store could not be copied");
             }
         }
     }
 
-    /// What is written over until this thread looks again: a step, and something until that is noticed.
-    fn soon(&self) -> i64 {
-        self.lengths.step.saturating_add(self.lengths.step / 4)
+    /// The pages that the writer overwrites before this thread runs again: one sync interval and some slack.
+    fn prefetch_pages(&self) -> i64 {
+        self.thresholds.sync_every.saturating_add(self.thresholds.sync_every / 4)
     }
 
-    /// Waits until there is something to do. `false`: there will be nothing more.
+    /// Waits until there is work. `false`: the thread must end.
     fn is_due(&self) -> bool {
         let mut state = self.lock();
-        state.is_at_work = false;
-        let mut state = self.wait_while(state, |state| state.errand == Errand::None);
-        if state.errand == Errand::Step {
-            state.errand = Errand::None;
-            state.is_at_work = true;
+        state.is_thread_busy = false;
+        let mut state = self.wait_while(state, |state| state.action == NextAction::Wait);
+        if state.action == NextAction::Sync {
+            state.action = NextAction::Wait;
+            state.is_thread_busy = true;
             return true;
         }
         false
@@ -224,35 +229,35 @@ impl Shared {
 
     fn checkpoint(&self, db: &Connection, file: &File, log: &LogFile) -> Outcome<()> {
         let done = self.copy(db, file, log);
-        // Also if it failed: the last page may have been copied before.
-        self.lock().anew = Anew::Next;
+        // Also after a failure: the last page may have been copied before it.
+        self.lock().restart = RestartingCommit::Next;
         done
     }
 
     fn copy(&self, db: &Connection, file: &File, log: &LogFile) -> Outcome<()> {
-        let after = run(db, "PASSIVE")?;
-        if after.is_copied() || after.pages >= self.lengths.long {
-            // The writer begins the log anew soon: by itself, or by what follows.
-            log.look_ahead(0, self.soon());
+        let log_state = run(db, "PASSIVE")?;
+        if log_state.is_copied() || log_state.pages >= self.thresholds.restart_at {
+            // The writer soon restarts the log: on its own, or because of the code below.
+            log.prefetch(0, self.prefetch_pages());
         }
-        if after.pages < self.lengths.long {
+        if log_state.pages < self.thresholds.restart_at {
             return Ok(());
         }
         for _ in 0..PASSES {
-            // A disk that fails here fails SQLite below too, which then leaves the log as it is.
+            // If the disk fails here, SQLite fails below too, and then leaves the log as it is.
             let _ = file.sync_data();
             run(db, "PASSIVE")?;
         }
-        let _held = self.hold_the_writer();
+        let _held = self.hold_writer();
         run(db, "RESTART")?;
         Ok(())
     }
 
-    /// Waits until the writer is between two groups, where it stays until the answer is dropped.
-    fn hold_the_writer(&self) -> Held<'_> {
+    /// Waits until the writer is between two groups. The writer stays there until the returned guard is dropped.
+    fn hold_writer(&self) -> WriterHold<'_> {
         self.lock().is_held = true;
-        let held = Held(self);
-        drop(self.wait_while(self.lock(), |state| state.is_writing && state.errand != Errand::End));
+        let held = WriterHold(self);
+        drop(self.wait_while(self.lock(), |state| state.is_writing && state.action != NextAction::Stop));
         held
     }
 
@@ -269,56 +274,56 @@ impl Shared {
     }
 }
 
-struct Held<'a>(&'a Shared);
+struct WriterHold<'a>(&'a Shared);
 
-impl Drop for Held<'_> {
+impl Drop for WriterHold<'_> {
     fn drop(&mut self) {
         self.0.lock().is_held = false;
         self.0.changed.notify_all();
     }
 }
 
-/// When the log is to be copied.
+/// When the next copy of the log is due.
 #[derive(Default)]
-struct Copies {
-    /// How long it was when that was tried last.
-    tried: i64,
+struct CopySchedule {
+    /// The size of the log at the last attempt.
+    last_tried: i64,
 }
 
-impl Copies {
-    /// Whether the log has grown by so much since the last time that this was so.
+impl CopySchedule {
+    /// Whether the log has grown by `growth` since this method last returned `true`.
     fn is_due(&mut self, pages: i64, growth: i64) -> bool {
-        if pages < self.tried {
-            // It has begun anew.
-            self.tried = 0;
+        if pages < self.last_tried {
+            // The log was restarted.
+            self.last_tried = 0;
         }
-        let is_due = pages - self.tried >= growth;
+        let is_due = pages - self.last_tried >= growth;
         if is_due {
-            self.tried = pages;
+            self.last_tried = pages;
         }
         is_due
     }
 }
 
 /// The log after a checkpoint.
-struct After {
+struct LogState {
     pages: i64,
     copied: i64,
 }
 
-impl After {
+impl LogState {
     fn is_copied(&self) -> bool {
         self.copied >= self.pages
     }
 }
 
-/// Readers may keep a part of the log from being copied, or from being begun anew: then it is so the next time.
-fn run(db: &Connection, mode: &str) -> Outcome<After> {
+/// Readers may keep a part of the log from being copied, or the log from being restarted: the next checkpoint catches up.
+fn run(db: &Connection, mode: &str) -> Outcome<LogState> {
     let sql = format!("PRAGMA wal_checkpoint({mode})");
-    let after = db
+    let log_state = db
         .prepare_cached(&sql)?
-        .query_row([], |row| Ok(After { pages: row.get(1)?, copied: row.get(2)? }))?;
-    Ok(after)
+        .query_row([], |row| Ok(LogState { pages: row.get(1)?, copied: row.get(2)? }))?;
+    Ok(log_state)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Where contexts work, the sessions that they are bound to, and whose those are.
+//! The directories of contexts, the sessions that they are bound to, and the owners of sessions.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub(super) fn place(db: &Connection, owner: &Principal, context: &ContextId) -> 
     Ok(ContextPlace { directory, bound: binding(db, owner, context)? })
 }
 
-/// What the context is bound to.
+/// The session that the context is bound to.
 fn binding(db: &Connection, owner: &Principal, context: &ContextId) -> Outcome<Option<Bound>> {
     let mut statement = db.prepare_cached(
         "SELECT session, directory, named FROM bindings WHERE owner = :owner AND context = :context",
@@ -31,32 +31,32 @@ fn binding(db: &Connection, owner: &Principal, context: &ContextId) -> Outcome<O
     Ok(Some(Bound { session: Session { id, directory: row.get(1)? }, named: row.get(2)? }))
 }
 
-/// Binds a context, unless another binding stands, and gives the one that stands then.
+/// Binds a context, unless another binding is in force. Returns the binding that is in force afterwards.
 pub(super) fn bind(db: &Connection, binding: &Binding) -> Outcome<Bound> {
     let Binding { owner, context, session, replaces, at } = binding;
     let bound = self::binding(db, owner, context)?;
-    if let Some(standing) = rules::standing(bound, replaces.as_ref()) {
-        return Ok(standing);
+    if let Some(existing) = rules::conflicting_binding(bound, replaces.as_ref()) {
+        return Ok(existing);
     }
-    if known(db, &session.id)?.is_some_and(|known| known.owner != *owner) {
+    if find_session(db, &session.id)?.is_some_and(|known| known.owner != *owner) {
         return Err(rules::foreign_session(&session.id).into());
     }
-    own(db, owner, session, *at)?;
+    put_session(db, owner, session, *at)?;
     let bound = Bound { session: session.clone(), named: false };
-    put(db, owner, context, &bound, *at)?;
+    put_binding(db, owner, context, &bound, *at)?;
     Ok(bound)
 }
 
-/// Writes where the context of a new task works.
-pub(super) fn settle(db: &Connection, new: &NewTask, placement: &Placement) -> Outcome<()> {
+/// Writes the placement of a new task.
+pub(super) fn put_placement(db: &Connection, new: &NewTask, placement: &Placement) -> Outcome<()> {
     let NewTask { owner, context, at, .. } = new;
-    if let Some(session) = &placement.claims {
-        own(db, owner, session, *at)?;
+    if let Some(session) = &placement.claim {
+        put_session(db, owner, session, *at)?;
     }
-    if let Some(bound) = &placement.binds {
-        put(db, owner, context, bound, *at)?;
+    if let Some(bound) = &placement.binding {
+        put_binding(db, owner, context, bound, *at)?;
     }
-    if let Some(directory) = &placement.settles {
+    if let Some(directory) = &placement.directory {
         db.prepare_cached(
             "INSERT INTO contexts (owner, context, directory, at) VALUES (:owner, :context, :directory, :at)",
         )?
@@ -70,8 +70,8 @@ pub(super) fn settle(db: &Connection, new: &NewTask, placement: &Placement) -> O
     Ok(())
 }
 
-/// A session that is somebody's.
-pub(super) fn known(db: &Connection, session: &SessionId) -> Outcome<Option<Owned>> {
+/// `None`: the session is unowned.
+pub(super) fn find_session(db: &Connection, session: &SessionId) -> Outcome<Option<Owned>> {
     let mut statement = db.prepare_cached("SELECT owner, directory FROM sessions WHERE id = :id")?;
     let mut rows = statement.query(named_params! { ":id": session.as_str() })?;
     let Some(row) = rows.next()? else { return Ok(None) };
@@ -79,12 +79,12 @@ pub(super) fn known(db: &Connection, session: &SessionId) -> Outcome<Option<Owne
     Ok(Some(Owned { owner, session: Session { id: session.clone(), directory: row.get(1)? } }))
 }
 
-/// A session that was bound, if it is this owner's.
+/// The session, if this owner owns it.
 pub(super) fn session_of(db: &Connection, owner: &Principal, id: &SessionId) -> Outcome<Option<Session>> {
-    Ok(known(db, id)?.filter(|known| known.owner == *owner).map(|known| known.session))
+    Ok(find_session(db, id)?.filter(|known| known.owner == *owner).map(|known| known.session))
 }
 
-/// Whose these sessions are. Nobody's are left out.
+/// The owners of these sessions, without the unowned ones.
 pub(super) fn owners(db: &Connection, ids: Vec<SessionId>) -> Outcome<BTreeMap<SessionId, Principal>> {
     let mut statement = db.prepare_cached("SELECT owner FROM sessions WHERE id = ?")?;
     let mut owners = BTreeMap::new();
@@ -98,23 +98,23 @@ pub(super) fn owners(db: &Connection, ids: Vec<SessionId>) -> Outcome<BTreeMap<S
     Ok(owners)
 }
 
-/// Makes a session that is nobody's the owner's.
+/// Makes `owner` the owner of an unowned session.
 pub(super) fn claim(db: &Connection, claim: &Claim) -> Outcome<Claimed> {
     let Claim { owner, session, at } = claim;
-    let claimed = rules::claim(owner, known(db, &session.id)?.as_ref());
+    let claimed = rules::claim(owner, find_session(db, &session.id)?.as_ref());
     if claimed == Claimed::Now {
-        own(db, owner, session, *at)?;
+        put_session(db, owner, session, *at)?;
     }
     Ok(claimed)
 }
 
-pub(super) const BOUND_TO: &str = "SELECT context FROM bindings
+pub(super) const CONTEXTS_OF_SESSION: &str = "SELECT context FROM bindings
      WHERE session = :session AND owner = :owner ORDER BY at DESC, context DESC LIMIT :limit";
 
-/// The contexts that are bound to a session, the one that was bound last first.
-pub(super) fn bound_to(db: &Connection, owner: &Principal, session: &SessionId) -> Outcome<Vec<ContextId>> {
+/// The contexts that are bound to a session, latest binding first.
+pub(super) fn contexts_of_session(db: &Connection, owner: &Principal, session: &SessionId) -> Outcome<Vec<ContextId>> {
     let limit = i64::try_from(MAX_CONTEXTS).unwrap_or(i64::MAX);
-    let mut statement = db.prepare_cached(BOUND_TO)?;
+    let mut statement = db.prepare_cached(CONTEXTS_OF_SESSION)?;
     let mut rows = statement.query(named_params! {
         ":session": session.as_str(),
         ":owner": owner.as_str(),
@@ -128,13 +128,13 @@ pub(super) fn bound_to(db: &Connection, owner: &Principal, session: &SessionId) 
     Ok(contexts)
 }
 
-pub(super) const USED_SINCE: &str =
+pub(super) const SESSIONS_USED_SINCE: &str =
     "SELECT id, directory FROM sessions WHERE at >= :since ORDER BY at DESC, id DESC LIMIT :limit";
 
-/// The sessions that were used at this moment or later, the newest first.
-pub(super) fn used_since(db: &Connection, since: Timestamp, limit: usize) -> Outcome<Vec<Session>> {
+/// The sessions that were used at this time or later, newest first.
+pub(super) fn sessions_used_since(db: &Connection, since: Timestamp, limit: usize) -> Outcome<Vec<Session>> {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let mut statement = db.prepare_cached(USED_SINCE)?;
+    let mut statement = db.prepare_cached(SESSIONS_USED_SINCE)?;
     let mut rows = statement.query(named_params! { ":since": since.0, ":limit": limit })?;
     let mut sessions = Vec::new();
     while let Some(row) = rows.next()? {
@@ -144,15 +144,15 @@ pub(super) fn used_since(db: &Connection, since: Timestamp, limit: usize) -> Out
     Ok(sessions)
 }
 
-/// The session is used now, if it is somebody's.
+/// Records that the session is used now, if it has an owner.
 pub(super) fn note_use(db: &Connection, session: &SessionId, at: Timestamp) -> Outcome<()> {
     db.prepare_cached("UPDATE sessions SET at = :at WHERE id = :id AND at < :at")?
         .execute(named_params! { ":id": session.as_str(), ":at": at.0 })?;
     Ok(())
 }
 
-/// The session is the owner's, who may have it already, and works where it says.
-fn own(db: &Connection, owner: &Principal, session: &Session, at: Timestamp) -> Outcome<()> {
+/// Records the owner and the directory of a session. The owner may have it already.
+fn put_session(db: &Connection, owner: &Principal, session: &Session, at: Timestamp) -> Outcome<()> {
     db.prepare_cached(
         "INSERT INTO sessions (id, owner, directory, at) VALUES (:id, :owner, :directory, :at)
          ON CONFLICT (id) DO UPDATE SET directory = excluded.directory, at = max(at, excluded.at)",
@@ -166,7 +166,7 @@ fn own(db: &Connection, owner: &Principal, session: &Session, at: Timestamp) -> 
     Ok(())
 }
 
-fn put(db: &Connection, owner: &Principal, context: &ContextId, bound: &Bound, at: Timestamp) -> Outcome<()> {
+fn put_binding(db: &Connection, owner: &Principal, context: &ContextId, bound: &Bound, at: Timestamp) -> Outcome<()> {
     db.prepare_cached(
         "INSERT OR REPLACE INTO bindings (owner, context, session, directory, named, at)
          VALUES (:owner, :context, :session, :directory, :named, :at)",

@@ -1,4 +1,4 @@
-//! Under which number this opening of the file writes.
+//! The epoch of this opening of the file.
 
 use longshore_engine::port::{Clock as _, SystemClock};
 use longshore_model::Epoch;
@@ -7,33 +7,33 @@ use rusqlite::Connection;
 use super::Durability;
 use super::fault::{Outcome, damaged};
 
-/// The number of an opening, which is the file's before anything is written under it.
+/// The epoch of an opening. The file records the epoch before any event is written under it.
 ///
-/// Nothing is written for it until then: a disk that is full keeps nobody from reading.
-pub(super) struct Claim {
+/// Nothing is written before the first event: a full disk does not prevent reading.
+pub(super) struct EpochClaim {
     pub(super) epoch: Epoch,
     durability: Durability,
     pub(super) is_on_disk: bool,
 }
 
-impl Claim {
-    /// Not the clock's business, but it helps: a file that comes back from a backup does not know which numbers were used
-    /// since. They lie in the past.
+impl EpochClaim {
+    /// Uses at least the time in seconds: a file that was restored from a backup does not know which epochs were used since
+    /// the backup, and those lie in the past.
     pub(super) fn new(db: &Connection, durability: Durability) -> Outcome<Self> {
         let seconds = SystemClock.now().0 / 1000;
-        Self::at(db, durability, u32::try_from(seconds).unwrap_or_default())
+        Self::with_minimum(db, durability, u32::try_from(seconds).unwrap_or_default())
     }
 
-    fn at(db: &Connection, durability: Durability, now: u32) -> Outcome<Self> {
+    fn with_minimum(db: &Connection, durability: Durability, minimum: u32) -> Outcome<Self> {
         let last: i64 = db.query_row("SELECT last FROM epochs", [], |row| row.get(0))?;
         let next = u32::try_from(last).ok().and_then(|last| last.checked_add(1));
         let next = next.ok_or_else(|| damaged("the last epoch", "there is no greater one"))?;
-        Ok(Self { epoch: Epoch(next.max(now)), durability, is_on_disk: false })
+        Ok(Self { epoch: Epoch(next.max(minimum)), durability, is_on_disk: false })
     }
 
-    /// Makes the number the file's. It is on the disk when this returns, whatever a commit waits for otherwise: else a loss
-    /// of power could bring it back for other events.
-    pub(super) fn hold(&mut self, db: &Connection) -> Outcome<()> {
+    /// Records the epoch in the file, and waits for the disk whatever the durability: otherwise, after a loss of power, the
+    /// same epoch could be used again for other events.
+    pub(super) fn persist(&mut self, db: &Connection) -> Outcome<()> {
         if self.is_on_disk {
             return Ok(());
         }

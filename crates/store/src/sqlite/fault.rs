@@ -1,22 +1,22 @@
-//! What SQLite's errors mean to a caller. The public text never names the file; the cause goes to the log.
+//! Converts SQLite's errors to errors for callers. The public text never names the file; the cause goes to the log.
 
 use longshore_model::{Error, ErrorKind};
 use rusqlite::ErrorCode;
 
 pub(super) type Outcome<T> = Result<T, Fault>;
 
-/// An [`Error`] that `?` makes of what SQLite says.
+/// An [`Error`] that `?` makes from SQLite's errors.
 #[derive(Debug)]
 pub(super) struct Fault(pub(super) Error);
 
 impl Fault {
-    /// Another program had the file. Nothing was written.
+    /// Another program had locked the file. Nothing was written.
     pub(super) fn is_busy(&self) -> bool {
         matches!(self.code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
     }
 
-    /// A row that is there is in the way, or one that is to be there is not. Nothing was written.
-    pub(super) fn is_of_a_key(&self) -> bool {
+    /// A conflicting row exists, or a referenced row is missing. Nothing was written.
+    pub(super) fn is_constraint_violation(&self) -> bool {
         self.code() == Some(ErrorCode::ConstraintViolation)
     }
 
@@ -39,7 +39,7 @@ impl From<Fault> for Error {
 
 impl From<rusqlite::Error> for Fault {
     fn from(cause: rusqlite::Error) -> Self {
-        if is_of_the_content(&cause) {
+        if is_bad_value(&cause) {
             return damaged("record", cause);
         }
         let text = match cause.sqlite_error_code() {
@@ -54,13 +54,13 @@ impl From<rusqlite::Error> for Fault {
             Some(ErrorCode::DiskFull) => {
                 "The disk that holds the gateway's store is full. Free some space, then try again."
             }
-            // A write that the system refused, for which SQLite has no word of its own.
+            // The system refused a write, and SQLite has no specific error code for the reason.
             Some(ErrorCode::SystemIoFailure) => {
                 "The gateway's store cannot be written or read: the disk may be full or failing, or the files may have \
                  reached a limit. The gateway's log says which. Try again."
             }
             Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
-                "The gateway's store is damaged, or is no database of the gateway. Restore it from a backup, or \
+                "The gateway's store is damaged, or is not a database of the gateway. Restore it from a backup, or \
                  start with an empty data directory."
             }
             _ => "The gateway's store failed; the gateway's log says why. Try again.",
@@ -75,9 +75,9 @@ impl From<rusqlite::types::FromSqlError> for Fault {
     }
 }
 
-/// The row was read, and a column does not hold what it is to hold: text that is no text, for one. SQLite itself does not
-/// look, so that a bit that fell over in the file is first seen here.
-fn is_of_the_content(cause: &rusqlite::Error) -> bool {
+/// The row was read, but a column has a value of a wrong type, such as invalid text. SQLite does not check that, so a flipped
+/// bit in the file is first noticed here.
+fn is_bad_value(cause: &rusqlite::Error) -> bool {
     use rusqlite::Error::{FromSqlConversionFailure, IntegralValueOutOfRange, InvalidColumnType, Utf8Error};
     matches!(
         cause,
@@ -85,9 +85,8 @@ fn is_of_the_content(cause: &rusqlite::Error) -> bool {
     )
 }
 
-/// A thread of the store is gone, or whoever wrote has left the connection in the middle of something. Of what was asked
-/// nothing was written, or nobody can say. `Internal`, because it does not come back: whoever tried again would do so for
-/// ever.
+/// A store thread is gone, or a writer panicked inside a transaction. The request was not written, or its outcome is unknown.
+/// `Internal`, because the store does not recover: a caller that retried would do so for ever.
 pub(super) fn stopped() -> Error {
     Error::new(
         ErrorKind::Internal,
@@ -96,7 +95,7 @@ pub(super) fn stopped() -> Error {
     )
 }
 
-/// A row that can be read, but whose content makes no sense. Trying again does not help.
+/// A row whose content is invalid. A retry does not help.
 pub(super) fn damaged(what: &str, cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Fault {
     let text = format!(
         "The stored {what} is damaged and cannot be read. Restore the gateway's store from a backup to see it again."

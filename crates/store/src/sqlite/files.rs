@@ -1,5 +1,5 @@
-//! Files of tasks: kept in chunks, so that a range is read without the rest, and written in steps, so that the turns
-//! which write meanwhile do not wait for a whole file.
+//! Files of tasks. A file is stored in chunks, so that a range can be read without the rest, and written in steps, so that
+//! turns that write meanwhile do not wait for a whole file.
 
 use std::sync::Arc;
 
@@ -12,29 +12,29 @@ use super::queue::Owner;
 use super::writer::Writer;
 use crate::rules::{self, FileIdentity};
 
-/// The bytes of a chunk, but for the last of a file. It cannot be changed: a file that is there would be read wrong.
-const CHUNK: usize = 256 * 1024;
+/// The size of every chunk except the last of a file. Must never change: stored files would be read wrongly.
+const CHUNK_BYTES: usize = 256 * 1024;
 
-/// What one request to the writer may bring. A step takes some milliseconds, and all that waits has its turn before the
-/// next one.
-const STEP: usize = 4 * CHUNK;
+/// The most bytes of a file in one request to the writer. A step takes some milliseconds, and all waiting requests run before
+/// the next step.
+const STEP_BYTES: usize = 4 * CHUNK_BYTES;
 
-/// Writes the file step by step; it is there with the last one. What is left of a file whose writer gave up is
-/// completed by the next one, or goes when the gateway starts.
+/// Writes the file step by step; the last step makes it visible. If a writer gives up, the next one completes the file, or the
+/// next start of the gateway removes it.
 pub(super) async fn put(writer: &Writer, file: NewFile) -> Result<()> {
     rules::check_file(&file)?;
     let file = Arc::new(file);
     let mut from = 0;
     loop {
         let step = file.clone();
-        if writer.run_large(Owner::Of(file.owner.clone()), move |db| put_step(db, &step, from)).await? {
+        if writer.run_large(Owner::Principal(file.owner.clone()), move |db| put_step(db, &step, from)).await? {
             return Ok(());
         }
-        from += STEP;
+        from += STEP_BYTES;
     }
 }
 
-/// What is known of a file that is there.
+/// The facts about a complete file.
 pub(super) fn facts(db: &Connection, owner: &Principal, id: &FileId) -> Outcome<Option<FileFacts>> {
     let mut statement = db.prepare_cached(
         "SELECT name, media_type, size, sha256, at FROM files WHERE id = :id AND owner = :owner AND complete",
@@ -50,7 +50,7 @@ pub(super) fn facts(db: &Connection, owner: &Principal, id: &FileId) -> Outcome<
     }))
 }
 
-/// Reads the chunks that the range touches, and no other.
+/// Reads only the chunks that the range touches.
 pub(super) fn read(db: &Connection, id: &FileId, offset: u64, length: usize) -> Outcome<Option<Vec<u8>>> {
     let mut statement = db.prepare_cached("SELECT ordinal, size FROM files WHERE id = :id AND complete")?;
     let mut rows = statement.query(named_params! { ":id": id.as_str() })?;
@@ -62,28 +62,28 @@ pub(super) fn read(db: &Connection, id: &FileId, offset: u64, length: usize) -> 
         return Ok(Some(bytes));
     }
 
-    let chunk = CHUNK as u64;
+    let chunk = CHUNK_BYTES as u64;
     let mut statement = db.prepare_cached(READ_CHUNKS)?;
     let mut rows = statement.query(named_params! {
         ":file": ordinal,
-        ":first": place(offset / chunk),
-        ":last": place((offset + wanted - 1) / chunk),
+        ":first": to_integer(offset / chunk),
+        ":last": to_integer((offset + wanted - 1) / chunk),
     })?;
-    let mut skipped = usize::try_from(offset % chunk).unwrap_or(CHUNK);
+    let mut skipped = usize::try_from(offset % chunk).unwrap_or(CHUNK_BYTES);
     while let Some(row) = rows.next()? {
         let rest = row.get_ref(0)?.as_blob()?.get(skipped..).unwrap_or_default();
         let missing = usize::try_from(wanted).unwrap_or(usize::MAX) - bytes.len();
         bytes.extend_from_slice(&rest[..missing.min(rest.len())]);
         skipped = 0;
     }
-    // A chunk that is missing or short would move all that follows.
+    // A missing or short chunk would shift everything after it.
     if bytes.len() as u64 != wanted {
-        return Err(damaged(&what(id), "its chunks are not as long as it is"));
+        return Err(damaged(&what(id), "its chunks do not add up to its size"));
     }
     Ok(Some(bytes))
 }
 
-/// Removes what nobody will complete any more. For the start.
+/// Removes incomplete files, which no writer will complete any more. For startup.
 pub(super) fn remove_incomplete(db: &Connection) -> Outcome<()> {
     db.execute(REMOVE_INCOMPLETE, [])?;
     Ok(())
@@ -94,12 +94,12 @@ const REMOVE_INCOMPLETE: &str = "DELETE FROM files WHERE complete = 0";
 const READ_CHUNKS: &str =
     "SELECT bytes FROM file_chunks WHERE file = :file AND place BETWEEN :first AND :last ORDER BY place";
 
-/// Writes what follows `from`. Gives whether the whole file is there.
+/// Writes the step at offset `from`. Returns whether the file is complete.
 ///
-/// Each step looks the file up anew, because its task may be gone by now, and another file have its place. Two writers
-/// of one file do each other no harm: they bring the same chunks.
+/// Each step looks the file up again, because its task may be gone and its ordinal reused. Two writers of one file do not
+/// harm each other: they write the same chunks.
 fn put_step(db: &Connection, file: &NewFile, from: usize) -> Outcome<bool> {
-    let ordinal = match known(db, &file.id)? {
+    let ordinal = match find_file(db, &file.id)? {
         Some(known) => {
             known.identity.check(file)?;
             if known.complete {
@@ -110,12 +110,12 @@ fn put_step(db: &Connection, file: &NewFile, from: usize) -> Outcome<bool> {
         None if from == 0 => insert(db, file)?,
         None => return Err(Error::task_not_found(file.task.as_str()).into()),
     };
-    let to = file.bytes.len().min(from + STEP);
-    for (number, bytes) in ((from / CHUNK) as u64..).zip(file.bytes[from..to].chunks(CHUNK)) {
+    let to = file.bytes.len().min(from + STEP_BYTES);
+    for (number, bytes) in ((from / CHUNK_BYTES) as u64..).zip(file.bytes[from..to].chunks(CHUNK_BYTES)) {
         db.prepare_cached(
             "INSERT OR IGNORE INTO file_chunks (file, place, bytes) VALUES (:file, :place, :bytes)",
         )?
-        .execute(named_params! { ":file": ordinal, ":place": place(number), ":bytes": bytes })?;
+        .execute(named_params! { ":file": ordinal, ":place": to_integer(number), ":bytes": bytes })?;
     }
     let is_complete = to == file.bytes.len();
     if is_complete {
@@ -125,14 +125,14 @@ fn put_step(db: &Connection, file: &NewFile, from: usize) -> Outcome<bool> {
     Ok(is_complete)
 }
 
-/// A file that is there, or that somebody writes.
-struct Known {
+/// A complete file, or one that is being written.
+struct StoredFile {
     ordinal: i64,
     identity: FileIdentity,
     complete: bool,
 }
 
-fn known(db: &Connection, id: &FileId) -> Outcome<Option<Known>> {
+fn find_file(db: &Connection, id: &FileId) -> Outcome<Option<StoredFile>> {
     let mut statement = db.prepare_cached(
         "SELECT files.ordinal, files.owner, tasks.id, size, sha256, complete
          FROM files JOIN tasks ON tasks.ordinal = files.task WHERE files.id = :id",
@@ -145,7 +145,7 @@ fn known(db: &Connection, id: &FileId) -> Outcome<Option<Known>> {
         size: size(id, row, 3)?,
         sha256: sha256(id, row, 4)?,
     };
-    Ok(Some(Known { ordinal: row.get(0)?, identity, complete: row.get(5)? }))
+    Ok(Some(StoredFile { ordinal: row.get(0)?, identity, complete: row.get(5)? }))
 }
 
 fn insert(db: &Connection, file: &NewFile) -> Outcome<i64> {
@@ -167,7 +167,7 @@ fn insert(db: &Connection, file: &NewFile) -> Outcome<i64> {
         ":owner": owner.as_str(),
         ":name": facts.name,
         ":media_type": facts.media_type,
-        ":size": place(facts.size),
+        ":size": to_integer(facts.size),
         ":sha256": facts.sha256,
         ":at": facts.at.0,
     })?;
@@ -185,8 +185,8 @@ fn sha256(id: &FileId, row: &Row<'_>, column: usize) -> Outcome<[u8; 32]> {
         .map_err(|cause: std::array::TryFromSliceError| damaged(&what(id), cause))
 }
 
-/// SQLite's integers have a sign. What is beyond them is behind the end of every file.
-fn place(number: u64) -> i64 {
+/// SQLite's integers are signed. A larger number is past the end of every file.
+fn to_integer(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 

@@ -5,16 +5,15 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
 
 use super::fault::Outcome;
-use super::read::{Parts, found, place, select_tasks, unless_damaged};
+use super::read::{Parts, page_cursor, read_task, select_tasks, skip_damaged};
 
-/// A page stops behind the task with which it has read this many bytes of snapshots and events, whatever its limit
-/// says, and tells where the next one begins. So no list keeps the ones that wait for it longer than that, or longer
-/// than its largest task, takes.
+/// A page ends after the task with which it has read this many bytes of snapshots and events, whatever its limit, and returns
+/// the cursor of the next page. So a list delays the requests behind it only for that many bytes, or for its largest task.
 pub(super) const PAGE_BYTES: usize = 4 * 1024 * 1024;
 
 pub(super) fn list(db: &Connection, query: &ListQuery) -> Outcome<TaskPage> {
-    let mut filter = Filter::of(query);
-    // This visits each matching index entry: a tenth of a microsecond for each task of the owner.
+    let mut filter = Filter::new(query);
+    // The count visits each matching index entry: a tenth of a microsecond per task of the owner.
     let total: i64 =
         db.prepare_cached(&filter.count())?.query_row(params_from_iter(&filter.values), |row| row.get(0))?;
 
@@ -29,11 +28,11 @@ pub(super) fn list(db: &Connection, query: &ListQuery) -> Outcome<TaskPage> {
             more = true;
             break;
         }
-        // A task that is damaged has a place on the page, which stays empty: the next page begins behind it. Only one
-        // without a name has none, because no page could begin there.
-        let Some(place) = unless_damaged(place(row))? else { continue };
-        (seen, last) = (seen + 1, Some(place));
-        if let Some(found) = unless_damaged(found(db, parts, row))? {
+        // A damaged task counts towards the limit but is not returned: the next page starts after it. A task whose id is
+        // damaged does not count, because no page could start there.
+        let Some(cursor) = skip_damaged(page_cursor(row))? else { continue };
+        (seen, last) = (seen + 1, Some(cursor));
+        if let Some(found) = skip_damaged(read_task(db, parts, row))? {
             bytes += found.bytes;
             tasks.push(found.task);
         }
@@ -43,16 +42,16 @@ pub(super) fn list(db: &Connection, query: &ListQuery) -> Outcome<TaskPage> {
 
 /// The conditions of a query and the values of their `?`.
 struct Filter {
-    /// The table with the index that walks in the order of the list. Named, because SQLite knows nothing of how
-    /// many tasks a context has, and sometimes prefers the one that reads all of the owner's.
+    /// The table with the index that has the order of the list. Named, because SQLite does not know how many tasks a context
+    /// has, and sometimes prefers the index that reads all tasks of the owner.
     tasks: &'static str,
     condition: String,
     values: Vec<Value>,
 }
 
 impl Filter {
-    /// Only the conditions that are asked for: those on one column become a range of the index.
-    fn of(query: &ListQuery) -> Self {
+    /// Has only the requested conditions: those on one column become a range of the index.
+    fn new(query: &ListQuery) -> Self {
         let tasks = match (&query.context, query.state) {
             (Some(_), _) => "tasks INDEXED BY tasks_by_context",
             (None, Some(_)) => "tasks INDEXED BY tasks_by_state",
@@ -75,16 +74,16 @@ impl Filter {
         filter
     }
 
-    /// The query of the total. Not after [`Self::page`].
+    /// The query of the total. Must not be called after [`Self::page`], which adds a condition.
     fn count(&self) -> String {
         format!("SELECT count(*) FROM {} WHERE {}", self.tasks, self.condition)
     }
 
-    /// The query of a page and of all beyond it. Its rows are read as far as they are wanted.
+    /// The query of a page and of all pages after it. The caller stops reading at the end of the page.
     fn page(&mut self, parts: Parts, query: &ListQuery) -> String {
         if let Some(after) = &query.after {
-            let place = [Value::Integer(after.status_at.0), text(after.task.as_str())];
-            self.and("(tasks.status_at, tasks.id) < (?, ?)", place);
+            let cursor = [Value::Integer(after.status_at.0), text(after.task.as_str())];
+            self.and("(tasks.status_at, tasks.id) < (?, ?)", cursor);
         }
         let order = "ORDER BY tasks.status_at DESC, tasks.id DESC";
         select_tasks(parts, self.tasks, &format!("{} {order}", self.condition))

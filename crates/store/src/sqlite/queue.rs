@@ -1,9 +1,9 @@
-//! What waits for a thread of the store, fair to those whose it is.
+//! The queue of a store thread, fair among owners.
 //!
-//! Whoever waits has a lane of its own, and the thread takes from the lanes in turn: however much one owner has asked
-//! for, another waits for one job of each owner at most, and for the group that is being done. In a lane the order is
-//! that in which the jobs came, but for those that had to wait outside: a job of the same owner that comes when one of them
-//! was let in, and has not noticed yet, goes first.
+//! Each owner has its own queue, and the thread takes jobs from the owners in turn: however many jobs one owner has queued,
+//! another waits for at most one job of each owner, and for the group that is running. Jobs of one owner run in the order of
+//! arrival, except for those that had to wait for a slot: a job that arrives between the grant of a slot and its use goes
+//! first.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound::{Excluded, Unbounded};
@@ -14,34 +14,34 @@ use longshore_meter::label::StoreThread;
 use longshore_model::Principal;
 use tokio::sync::oneshot;
 
-/// Whose a job is.
+/// The owner of a job.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 pub(super) enum Owner {
-    /// The gateway's own work, which is nobody's in particular.
+    /// The gateway's own work, for no principal in particular.
     #[default]
     Gateway,
-    /// Whoever looks whether the store works, and must not take a crowd for a store that is down.
+    /// Health checks, which must not mistake a crowded store for one that is down.
     Health,
-    Of(Principal),
+    Principal(Principal),
 }
 
-/// Jobs that may wait for a thread, of all owners together. At a bound callers wait, without a thread, to be let in:
-/// the turns that write become slower, and nothing is dropped.
+/// The most jobs that wait for a thread, of all owners together. At this bound, and at the next, callers wait for a slot
+/// without blocking a thread: the turns that write become slower, and nothing is dropped.
 pub(super) const QUEUE: usize = 1024;
 
-/// Jobs of one owner that may wait for a thread. What is beyond waits outside, so that there is room for others.
+/// The most jobs of one owner that wait for a thread. More wait for a slot, so that other owners find room.
 pub(super) const QUEUE_OF_OWNER: usize = 256;
 
 /// The thread is gone.
 #[derive(Debug)]
-pub(super) struct Closed;
+pub(super) struct QueueClosed;
 
 /// Clones are the same queue.
 pub(super) struct Queue<J>(Arc<Shared<J>>);
 
 struct Shared<J> {
     state: Mutex<State<J>>,
-    /// Something is there to be done, or nothing will ever be.
+    /// Signals a new job, or that the queue is closed.
     work: Condvar,
     thread: StoreThread,
     metrics: Arc<Metrics>,
@@ -58,35 +58,35 @@ impl<J> Queue<J> {
         Self(Arc::new(Shared { state: Mutex::new(State::new()), work: Condvar::new(), thread, metrics }))
     }
 
-    /// Lets the job wait for the thread, once there is room for it. When the future is dropped before, the job is too.
-    pub(super) async fn push(&self, owner: Owner, job: J) -> Result<(), Closed> {
-        let (job, let_in) = {
+    /// Queues the job as soon as there is a slot for it. If the future is dropped before that, so is the job.
+    pub(super) async fn push(&self, owner: Owner, job: J) -> Result<(), QueueClosed> {
+        let (job, slot) = {
             let mut state = self.lock();
             if state.is_closed {
-                return Err(Closed);
+                return Err(QueueClosed);
             }
-            match state.enter(&owner, job) {
+            match state.try_push(&owner, job) {
                 Ok(()) => {
                     self.pushed(state);
                     return Ok(());
                 }
-                Err(job) => (job, state.wait_outside(&owner)),
+                Err(job) => (job, state.wait_for_slot(&owner)),
             }
         };
-        // Nobody lets anybody in any more when the thread is gone.
-        let mut place: Place<J> = let_in.await.map_err(|_| Closed)?;
-        place.is_used = true;
+        // The sender is dropped when the thread is gone.
+        let mut slot: Slot<J> = slot.await.map_err(|_| QueueClosed)?;
+        slot.is_used = true;
         let mut state = self.lock();
         if state.is_closed {
-            return Err(Closed);
+            return Err(QueueClosed);
         }
-        state.lane(&owner).jobs.push_back(job);
+        state.owner_queue(&owner).jobs.push_back(job);
         state.waiting += 1;
         self.pushed(state);
         Ok(())
     }
 
-    /// Takes what waits, until it weighs `most`, one of each owner in turn. Waits for the first; `false` when none will
+    /// Takes waiting jobs up to a total weight of `most`, one of each owner in turn. Waits for the first; `false` if none will
     /// come.
     pub(super) fn take(&self, most: usize, weigh: impl Fn(&J) -> usize, jobs: &mut Vec<J>) -> bool {
         let mut state = self.lock();
@@ -104,39 +104,39 @@ impl<J> Queue<J> {
             weight += weigh(&job);
             jobs.push(job);
         }
-        let let_in = state.let_in();
+        let granted = state.grant_slots();
         drop(state);
         self.0.metrics.jobs_taken(self.0.thread, jobs.len() - before);
-        self.tell(let_in);
+        self.send_slots(granted);
         true
     }
 
-    /// What waits is still done; nothing is let in any more.
+    /// Waiting jobs are still done; no new ones are accepted.
     pub(super) fn close(&self) {
         let mut state = self.lock();
         state.is_closed = true;
-        // Whoever waits outside learns it by this.
-        for lane in state.lanes.values_mut() {
-            lane.outside.clear();
+        // Dropping the senders ends the waits for a slot.
+        for queue in state.owners.values_mut() {
+            queue.waiters.clear();
         }
         self.0.work.notify_all();
     }
 
-    /// Whoever waits for a job that is dropped here learns that it is not done.
+    /// Drops the waiting jobs. Their callers learn by this that the jobs are not done.
     fn abandon(&self) {
         self.close();
-        let (lanes, waiting) = {
+        let (owners, waiting) = {
             let mut state = self.lock();
             let waiting = std::mem::take(&mut state.waiting);
-            (std::mem::take(&mut state.lanes), waiting)
+            (std::mem::take(&mut state.owners), waiting)
         };
         self.0.metrics.jobs_taken(self.0.thread, waiting);
-        drop(lanes);
+        drop(owners);
     }
 
-    /// The thread that takes has this. When it ends in a panic, nobody waits for it any more.
-    pub(super) fn abandoned_at_the_end(&self) -> Abandoned<J> {
-        Abandoned(self.clone())
+    /// A guard for the thread that takes the jobs: if the thread panics, no caller waits for it any more.
+    pub(super) fn abandon_on_drop(&self) -> AbandonOnDrop<J> {
+        AbandonOnDrop(self.clone())
     }
 
     fn pushed(&self, mut state: MutexGuard<'_, State<J>>) {
@@ -148,18 +148,18 @@ impl<J> Queue<J> {
         }
     }
 
-    fn tell(&self, mut let_in: VecDeque<(Owner, oneshot::Sender<Place<J>>)>) {
-        while let Some((owner, waiter)) = let_in.pop_front() {
-            // A place that is dropped later goes to the next by itself.
-            let Err(mut refused) = waiter.send(Place { queue: self.clone(), owner, is_used: false }) else {
+    fn send_slots(&self, mut granted: VecDeque<(Owner, oneshot::Sender<Slot<J>>)>) {
+        while let Some((owner, waiter)) = granted.pop_front() {
+            // A slot that is dropped later goes to the next waiter by its destructor.
+            let Err(mut refused) = waiter.send(Slot { queue: self.clone(), owner, is_used: false }) else {
                 continue;
             };
-            // Whoever waited has just gone. Dropped as it is, the place would come back here, one call deeper for each who
-            // has gone.
+            // The waiter has just gone. Without this flag the destructor would call this function again, one level deeper for
+            // each waiter that has gone.
             refused.is_used = true;
             let mut state = self.lock();
-            state.leave(&refused.owner);
-            let_in.extend(state.let_in());
+            state.release_slot(&refused.owner);
+            granted.extend(state.grant_slots());
         }
     }
 
@@ -167,123 +167,123 @@ impl<J> Queue<J> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many wait, inside.
+    /// The number of waiting jobs.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
         self.lock().waiting
     }
 
-    /// How many of this owner wait to be let in.
+    /// The number of this owner's callers that wait for a slot.
     #[cfg(test)]
-    pub(super) fn outside(&self, owner: &Owner) -> usize {
-        self.lock().lanes.get(owner).map_or(0, |lane| lane.outside.len())
+    pub(super) fn waiters(&self, owner: &Owner) -> usize {
+        self.lock().owners.get(owner).map_or(0, |queue| queue.waiters.len())
     }
 }
 
-/// See [`Queue::abandoned_at_the_end`].
-pub(super) struct Abandoned<J>(Queue<J>);
+/// See [`Queue::abandon_on_drop`].
+pub(super) struct AbandonOnDrop<J>(Queue<J>);
 
-impl<J> Drop for Abandoned<J> {
+impl<J> Drop for AbandonOnDrop<J> {
     fn drop(&mut self) {
         self.0.abandon();
     }
 }
 
-/// Room for one job, which is kept for whoever has this.
-struct Place<J> {
+/// Room for one job, reserved for the holder of this value.
+struct Slot<J> {
     queue: Queue<J>,
     owner: Owner,
-    /// There is a job in it now.
+    /// The slot holds a job now.
     is_used: bool,
 }
 
-impl<J> Drop for Place<J> {
+impl<J> Drop for Slot<J> {
     fn drop(&mut self) {
         if self.is_used {
             return;
         }
-        let let_in = {
+        let granted = {
             let mut state = self.queue.lock();
-            state.leave(&self.owner);
-            state.let_in()
+            state.release_slot(&self.owner);
+            state.grant_slots()
         };
-        self.queue.tell(let_in);
+        self.queue.send_slots(granted);
     }
 }
 
 struct State<J> {
-    /// Of every owner who has a job here, a place that is kept, or somebody outside. In the order of their names, so
-    /// that the order of what is taken does not depend on chance.
-    lanes: BTreeMap<Owner, Lane<J>>,
-    /// Whose job was taken last, and who was let in last.
-    served: Owner,
-    admitted: Owner,
-    /// Jobs that are here.
+    /// Every owner with a job, a reserved slot or a waiter. Sorted, so that the order of the jobs does not depend on chance.
+    owners: BTreeMap<Owner, OwnerQueue<J>>,
+    /// The owner whose job was taken last.
+    last_served: Owner,
+    /// The owner who was granted a slot last.
+    last_granted: Owner,
+    /// The number of queued jobs.
     waiting: usize,
-    /// Jobs that are here, and places that are kept.
-    places: usize,
+    /// The number of queued jobs and reserved slots.
+    slots: usize,
     is_closed: bool,
     /// The thread sleeps.
     is_idle: bool,
-    /// The last lane that became empty: at rest each job needs one.
-    spare: Lane<J>,
+    /// The last owner queue that became empty, kept for reuse: at low load each job needs a new one.
+    spare: OwnerQueue<J>,
 }
 
-struct Lane<J> {
+struct OwnerQueue<J> {
     jobs: VecDeque<J>,
-    places: usize,
-    /// Oldest first.
-    outside: VecDeque<oneshot::Sender<Place<J>>>,
+    slots: usize,
+    /// Callers that wait for a slot, oldest first.
+    waiters: VecDeque<oneshot::Sender<Slot<J>>>,
 }
 
-impl<J> Default for Lane<J> {
+impl<J> Default for OwnerQueue<J> {
     fn default() -> Self {
-        Self { jobs: VecDeque::new(), places: 0, outside: VecDeque::new() }
+        Self { jobs: VecDeque::new(), slots: 0, waiters: VecDeque::new() }
     }
 }
 
 impl<J> State<J> {
     fn new() -> Self {
         Self {
-            lanes: BTreeMap::new(),
-            served: Owner::default(),
-            admitted: Owner::default(),
+            owners: BTreeMap::new(),
+            last_served: Owner::default(),
+            last_granted: Owner::default(),
             waiting: 0,
-            places: 0,
+            slots: 0,
             is_closed: false,
             is_idle: false,
-            spare: Lane::default(),
+            spare: OwnerQueue::default(),
         }
     }
 
-    fn lane(&mut self, owner: &Owner) -> &mut Lane<J> {
+    fn owner_queue(&mut self, owner: &Owner) -> &mut OwnerQueue<J> {
         let spare = &mut self.spare;
-        self.lanes.entry(owner.clone()).or_insert_with(|| std::mem::take(spare))
+        self.owners.entry(owner.clone()).or_insert_with(|| std::mem::take(spare))
     }
 
-    /// Gives the job back when there is no room for it now, or others were there before.
-    fn enter(&mut self, owner: &Owner, job: J) -> Result<(), J> {
-        let is_full = self.places >= QUEUE;
-        let lane = self.lane(owner);
-        if is_full || lane.places >= QUEUE_OF_OWNER || !lane.outside.is_empty() {
+    /// Returns the job if there is no slot for it now, or if other callers of the owner wait already.
+    fn try_push(&mut self, owner: &Owner, job: J) -> Result<(), J> {
+        let is_full = self.slots >= QUEUE;
+        let queue = self.owner_queue(owner);
+        if is_full || queue.slots >= QUEUE_OF_OWNER || !queue.waiters.is_empty() {
             return Err(job);
         }
-        lane.places += 1;
-        lane.jobs.push_back(job);
-        self.places += 1;
+        queue.slots += 1;
+        queue.jobs.push_back(job);
+        self.slots += 1;
         self.waiting += 1;
         Ok(())
     }
 
-    fn wait_outside(&mut self, owner: &Owner) -> oneshot::Receiver<Place<J>> {
-        let outside = &mut self.lane(owner).outside;
-        if outside.len() == outside.capacity() {
-            // Those who have gone are not kept for longer than it takes as many again to come.
-            outside.retain(|waiter| !waiter.is_closed());
+    fn wait_for_slot(&mut self, owner: &Owner) -> oneshot::Receiver<Slot<J>> {
+        let waiters = &mut self.owner_queue(owner).waiters;
+        if waiters.len() == waiters.capacity() {
+            // Removes waiters that have gone, each time before the list would have to grow.
+            waiters.retain(|waiter| !waiter.is_closed());
         }
-        let (waiter, let_in) = oneshot::channel();
-        outside.push_back(waiter);
-        let_in
+        let (waiter, slot) = oneshot::channel();
+        waiters.push_back(waiter);
+        slot
     }
 
     /// The next job, of the owner whose turn it is.
@@ -291,62 +291,61 @@ impl<J> State<J> {
         if self.waiting == 0 {
             return None;
         }
-        let owner = next_after(&self.lanes, &self.served, |lane| !lane.jobs.is_empty())?;
-        let job = self.lanes.get_mut(&owner)?.jobs.pop_front()?;
+        let owner = next_after(&self.owners, &self.last_served, |queue| !queue.jobs.is_empty())?;
+        let job = self.owners.get_mut(&owner)?.jobs.pop_front()?;
         self.waiting -= 1;
-        self.leave(&owner);
-        self.served = owner;
+        self.release_slot(&owner);
+        self.last_served = owner;
         Some(job)
     }
 
-    /// A place is free again.
-    fn leave(&mut self, owner: &Owner) {
-        // Not there: all was abandoned.
-        let Some(lane) = self.lanes.get_mut(owner) else { return };
-        lane.places -= 1;
-        self.places -= 1;
+    fn release_slot(&mut self, owner: &Owner) {
+        // Missing after the queue was abandoned.
+        let Some(queue) = self.owners.get_mut(owner) else { return };
+        queue.slots -= 1;
+        self.slots -= 1;
         self.remove_if_empty(owner);
     }
 
     fn remove_if_empty(&mut self, owner: &Owner) {
-        if self.lanes.get(owner).is_some_and(|lane| lane.places == 0 && lane.outside.is_empty())
-            && let Some(lane) = self.lanes.remove(owner)
+        if self.owners.get(owner).is_some_and(|queue| queue.slots == 0 && queue.waiters.is_empty())
+            && let Some(queue) = self.owners.remove(owner)
         {
-            self.spare = lane;
+            self.spare = queue;
         }
     }
 
-    /// Keeps what places are free for those outside, one of each owner in turn. Those who have gone are passed over.
-    fn let_in(&mut self) -> VecDeque<(Owner, oneshot::Sender<Place<J>>)> {
-        let mut let_in = VecDeque::new();
-        let may_enter = |lane: &Lane<J>| !lane.outside.is_empty() && lane.places < QUEUE_OF_OWNER;
-        while self.places < QUEUE
-            && let Some(owner) = next_after(&self.lanes, &self.admitted, may_enter)
-            && let Some(lane) = self.lanes.get_mut(&owner)
-            && let Some(waiter) = lane.outside.pop_front()
+    /// Reserves the free slots for the waiters, one of each owner in turn. Skips waiters that have gone.
+    fn grant_slots(&mut self) -> VecDeque<(Owner, oneshot::Sender<Slot<J>>)> {
+        let mut granted = VecDeque::new();
+        let may_enter = |queue: &OwnerQueue<J>| !queue.waiters.is_empty() && queue.slots < QUEUE_OF_OWNER;
+        while self.slots < QUEUE
+            && let Some(owner) = next_after(&self.owners, &self.last_granted, may_enter)
+            && let Some(queue) = self.owners.get_mut(&owner)
+            && let Some(waiter) = queue.waiters.pop_front()
         {
             if waiter.is_closed() {
                 self.remove_if_empty(&owner);
                 continue;
             }
-            lane.places += 1;
-            self.places += 1;
-            self.admitted.clone_from(&owner);
-            let_in.push_back((owner, waiter));
+            queue.slots += 1;
+            self.slots += 1;
+            self.last_granted.clone_from(&owner);
+            granted.push_back((owner, waiter));
         }
-        let_in
+        granted
     }
 }
 
-/// The first owner behind `last`, in the circle of all, whose lane is `wanted`.
+/// The first owner after `last`, in circular order, whose queue is `wanted`.
 fn next_after<J>(
-    lanes: &BTreeMap<Owner, Lane<J>>,
+    owners: &BTreeMap<Owner, OwnerQueue<J>>,
     last: &Owner,
-    wanted: impl Fn(&Lane<J>) -> bool,
+    wanted: impl Fn(&OwnerQueue<J>) -> bool,
 ) -> Option<Owner> {
-    let behind = lanes.range((Excluded(last), Unbounded));
-    let up_to = lanes.range(..=last);
-    behind.chain(up_to).find(|(_, lane)| wanted(lane)).map(|(owner, _)| owner.clone())
+    let after = owners.range((Excluded(last), Unbounded));
+    let up_to = owners.range(..=last);
+    after.chain(up_to).find(|(_, queue)| wanted(queue)).map(|(owner, _)| owner.clone())
 }
 
 #[cfg(test)]

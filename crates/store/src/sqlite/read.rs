@@ -1,4 +1,4 @@
-//! What can be asked of the file. Each function runs in one read transaction.
+//! Queries. Each function runs in one read transaction.
 
 use longshore_engine::port::{
     EndedTurn, Head, MAX_ENDED, PageCursor, READ_BYTES, Session, StoredTask, TurnRecord,
@@ -18,12 +18,12 @@ use super::{from_sql, to_sql};
 
 pub(super) fn events(db: &Connection, task: &TaskId, after: Seq, limit: usize) -> Outcome<Vec<Entry>> {
     let find = "SELECT ordinal, first FROM tasks WHERE id = :id";
-    let place = db
+    let row = db
         .prepare_cached(find)?
         .query_row(named_params! { ":id": task.as_str() }, |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
-    let (ordinal, first): (i64, i64) = place.ok_or_else(|| Error::task_not_found(task.as_str()))?;
-    // Of a task that was damaged there may be some before it.
+    let (ordinal, first): (i64, i64) = row.ok_or_else(|| Error::task_not_found(task.as_str()))?;
+    // A task that was damaged may still have events before `first`.
     let after = to_sql(after).max(first - 1);
     let mut statement = db.prepare_cached(
         "SELECT seq, body, epoch FROM events WHERE task = :task AND seq > :after ORDER BY seq LIMIT :limit",
@@ -41,8 +41,8 @@ pub(super) fn events(db: &Connection, task: &TaskId, after: Seq, limit: usize) -
     Ok(entries)
 }
 
-/// Reads something small, to see whether the file can be read.
-pub(super) fn anything(db: &Connection) -> Outcome<()> {
+/// Reads something small, to check that the file can be read.
+pub(super) fn check_readable(db: &Connection) -> Outcome<()> {
     db.prepare_cached("SELECT EXISTS (SELECT 1 FROM tasks)")?.query_row([], |_| Ok(()))?;
     Ok(())
 }
@@ -75,19 +75,19 @@ pub(super) fn head(db: &Connection, owner: &Principal, task: &TaskId) -> Outcome
     Ok(Some(Head { context, seq, epoch, first, state, output }))
 }
 
-/// One damaged task must not keep the gateway from starting.
+/// Skips damaged tasks: one of them must not keep the gateway from starting.
 pub(super) fn unfinished(db: &Connection) -> Outcome<Vec<StoredTask>> {
     let mut statement = db.prepare_cached(&select_unfinished())?;
-    whole_ones(statement.query([])?, |row| able_to_go_on(db, row))
+    collect_undamaged(statement.query([])?, |row| read_resumable(db, row))
 }
 
-/// One whose turn cannot be read is left out.
+/// Skips tasks whose turn cannot be read.
 pub(super) fn ended_turns(db: &Connection, since: Timestamp) -> Outcome<Vec<EndedTurn>> {
     let mut statement = db.prepare_cached(&select_ended())?;
     let limit = i64::try_from(MAX_ENDED).unwrap_or(i64::MAX);
     let rows = statement.query(named_params! { ":since": since.0, ":limit": limit })?;
-    let ended = whole_ones(rows, |row| {
-        let PageCursor { task, .. } = place(row)?;
+    let ended = collect_undamaged(rows, |row| {
+        let PageCursor { task, .. } = page_cursor(row)?;
         Ok(turn(&format!("task {task}"), row)?.map(|turn| EndedTurn { task, turn }))
     })?;
     Ok(ended.into_iter().flatten().collect())
@@ -99,16 +99,16 @@ pub(super) struct Unreadable {
     pub(super) id: Option<TaskId>,
     pub(super) context: Option<ContextId>,
     pub(super) head: i64,
-    /// The task as of some event.
+    /// A sequence number, and the task as of that event.
     pub(super) snapshot: Option<(i64, Task)>,
 }
 
-/// Every unfinished task that [`unfinished`] leaves out.
+/// Every unfinished task that [`unfinished`] skips.
 pub(super) fn unreadable(db: &Connection) -> Outcome<Vec<Unreadable>> {
     let mut statement = db.prepare_cached(&select_unfinished())?;
     let (mut rows, mut found) = (statement.query([])?, Vec::new());
     while let Some(row) = rows.next()? {
-        match able_to_go_on(db, row) {
+        match read_resumable(db, row) {
             Ok(_) => {}
             Err(Fault(error)) if error.kind() == ErrorKind::Internal => found.push(Unreadable {
                 ordinal: row.get(0)?,
@@ -123,33 +123,33 @@ pub(super) fn unreadable(db: &Connection) -> Outcome<Vec<Unreadable>> {
     Ok(found)
 }
 
-/// One damaged task must not keep its root from going on.
+/// Skips damaged tasks: one of them must not keep its root from continuing.
 pub(super) fn children(db: &Connection, root: &TaskId) -> Outcome<Vec<StoredTask>> {
     let mut statement = db.prepare_cached(&select_children())?;
-    whole_ones(statement.query(named_params! { ":root": root.as_str() })?, |row| stored(db, row))
+    collect_undamaged(statement.query(named_params! { ":root": root.as_str() })?, |row| stored(db, row))
 }
 
-fn whole_ones<T>(mut rows: Rows<'_>, read: impl Fn(&Row<'_>) -> Outcome<T>) -> Outcome<Vec<T>> {
+fn collect_undamaged<T>(mut rows: Rows<'_>, read: impl Fn(&Row<'_>) -> Outcome<T>) -> Outcome<Vec<T>> {
     let mut tasks = Vec::new();
     while let Some(row) = rows.next()? {
-        tasks.extend(unless_damaged(read(row))?);
+        tasks.extend(skip_damaged(read(row))?);
     }
     Ok(tasks)
 }
 
-/// Leaves a task that is damaged out, with a line in the log. Whoever asks for that task is told.
-pub(super) fn unless_damaged<T>(read: Outcome<T>) -> Outcome<Option<T>> {
+/// Skips a damaged task, with a line in the log. A request for that task itself reports the damage.
+pub(super) fn skip_damaged<T>(read: Outcome<T>) -> Outcome<Option<T>> {
     match read {
         Ok(task) => Ok(Some(task)),
         Err(Fault(error)) if error.kind() == ErrorKind::Internal => {
-            tracing::error!(%error, cause = error.cause().map(tracing::field::display), "a task is left out");
+            tracing::error!(%error, cause = error.cause().map(tracing::field::display), "a damaged task is skipped");
             Ok(None)
         }
         Err(fault) => Err(fault),
     }
 }
 
-/// The states after which nothing comes, as the index `tasks_unfinished` spells them: it cannot be used otherwise.
+/// The terminal states exactly as the index `tasks_unfinished` spells them: SQLite could not use the index otherwise.
 pub(super) const TERMINAL_WORDS: &str = "'completed', 'failed', 'canceled', 'rejected'";
 
 pub(super) fn select_unfinished() -> String {
@@ -157,7 +157,7 @@ pub(super) fn select_unfinished() -> String {
     select_tasks(Parts::All, "tasks INDEXED BY tasks_unfinished", &condition)
 }
 
-/// The first condition is the index's own.
+/// The first condition is that of the index.
 pub(super) fn select_ended() -> String {
     let condition = format!(
         "tasks.state IN ({TERMINAL_WORDS}) AND tasks.folded IN (0, 1) AND tasks.status_at >= :since
@@ -173,17 +173,17 @@ pub(super) fn select_children() -> String {
     select_tasks(Parts::All, "tasks INDEXED BY tasks_by_root", condition)
 }
 
-/// How much of a task is read.
+/// Which parts of a task are read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Parts {
     All,
     WithoutArtifacts,
 }
 
-/// A query whose rows [`found`] can read. `tasks` is that table, perhaps with the index to use. A task that lacks its
-/// snapshot is among them, and is found to be damaged.
+/// A query whose rows [`read_task`] can read. `tasks` is the table, optionally with the index to use. Includes tasks without a
+/// snapshot, which count as damaged.
 pub(super) fn select_tasks(parts: Parts, tasks: &str, condition: &str) -> String {
-    // Without the artifacts it does not matter where the log ends, and nobody looks.
+    // Without the artifacts the head of the log is not needed.
     let (artifacts, head, epoch) = match parts {
         Parts::All => ("snapshots.artifacts", head!(), head_epoch!()),
         Parts::WithoutArtifacts => ("NULL", "tasks.summary_seq", "0"),
@@ -196,19 +196,19 @@ pub(super) fn select_tasks(parts: Parts, tasks: &str, condition: &str) -> String
     )
 }
 
-/// A task, and how much of the file it took to read it.
-pub(super) struct Found {
+/// A task, and how many bytes were read for it.
+pub(super) struct FoundTask {
     pub(super) task: Task,
-    /// The event that the task reflects, if all of it was read, and under which number that was written.
+    /// The event that the task reflects, if all parts were read, and its epoch.
     head: Seq,
     epoch: Epoch,
     turn: Option<TurnRecord>,
-    /// Of the snapshot and of the events beyond it.
+    /// The size of the snapshot and of the events after it.
     pub(super) bytes: usize,
 }
 
-/// The same as [`stored`], where all that an append looks at makes sense too.
-fn able_to_go_on(db: &Connection, row: &Row<'_>) -> Outcome<StoredTask> {
+/// Like [`stored`], but also checks the columns that an append uses.
+fn read_resumable(db: &Connection, row: &Row<'_>) -> Outcome<StoredTask> {
     let stored = stored(db, row)?;
     let what = format!("task {}", stored.task.id);
     TaskState::parse(text(&what, row, 14)?).ok_or_else(|| damaged(&what, "unknown state"))?;
@@ -216,10 +216,10 @@ fn able_to_go_on(db: &Connection, row: &Row<'_>) -> Outcome<StoredTask> {
     Ok(stored)
 }
 
-/// All that is known of the task of a row.
+/// The whole task of a row.
 fn stored(db: &Connection, row: &Row<'_>) -> Outcome<StoredTask> {
-    let Found { task, head, epoch, turn, .. } = found(db, Parts::All, row)?;
-    // A task that is over has none.
+    let FoundTask { task, head, epoch, turn, .. } = read_task(db, Parts::All, row)?;
+    // A task that is over has no open asks.
     let open_asks =
         if task.status.state.is_terminal() { Vec::new() } else { asks::open_of_task(db, row.get(0)?)? };
     let owner = Principal::new(text(&format!("task {}", task.id), row, 2)?);
@@ -227,7 +227,7 @@ fn stored(db: &Connection, row: &Row<'_>) -> Outcome<StoredTask> {
 }
 
 /// The task of a row: its snapshot and the tail of its log.
-pub(super) fn found(db: &Connection, parts: Parts, row: &Row<'_>) -> Outcome<Found> {
+pub(super) fn read_task(db: &Connection, parts: Parts, row: &Row<'_>) -> Outcome<FoundTask> {
     let ordinal: i64 = row.get(0)?;
     let id = text("task", row, 1)?;
     let what = format!("task {id}");
@@ -238,14 +238,14 @@ pub(super) fn found(db: &Connection, parts: Parts, row: &Row<'_>) -> Outcome<Fou
     let mut bytes =
         row.get_ref(9)?.as_bytes()?.len() + row.get_ref(10)?.as_bytes_or_null()?.map_or(0, <[u8]>::len);
     let tail = match parts {
-        Parts::All => Tail { whole: true, from, to: head },
-        Parts::WithoutArtifacts => Tail { whole: false, from, to: summary_seq },
+        Parts::All => Tail { with_artifacts: true, from, to: head },
+        Parts::WithoutArtifacts => Tail { with_artifacts: false, from, to: summary_seq },
     };
     bytes += tail.fold_into(db, ordinal, &id, &mut task)?;
-    Ok(Found { task, head, epoch: Epoch(row.get(13)?), turn: turn(&what, row)?, bytes })
+    Ok(FoundTask { task, head, epoch: Epoch(row.get(13)?), turn: turn(&what, row)?, bytes })
 }
 
-/// The task of a row as of some event, with its artifacts if they were asked for.
+/// The snapshot of a row: a sequence number and the task as of that event, with its artifacts if they were selected.
 fn snapshot(what: &str, row: &Row<'_>) -> Outcome<(i64, Task)> {
     let seq: Option<i64> = row.get(8)?;
     let seq = seq.ok_or_else(|| damaged(what, "it has no snapshot"))?;
@@ -254,18 +254,17 @@ fn snapshot(what: &str, row: &Row<'_>) -> Outcome<(i64, Task)> {
     Ok((seq, task))
 }
 
-/// What the log holds beyond a snapshot.
+/// The events after a snapshot.
 struct Tail {
-    /// With the artifact updates.
-    whole: bool,
-    /// After this.
+    with_artifacts: bool,
+    /// Exclusive.
     from: Seq,
-    /// Up to this.
+    /// Inclusive.
     to: Seq,
 }
 
 impl Tail {
-    /// Gives how many bytes of events that were.
+    /// Returns the size of the events in bytes.
     fn fold_into(&self, db: &Connection, ordinal: i64, id: &TaskId, task: &mut Task) -> Outcome<usize> {
         if self.from >= self.to {
             return Ok(0);
@@ -278,7 +277,7 @@ impl Tail {
             ":task": ordinal,
             ":from": to_sql(self.from),
             ":to": to_sql(self.to),
-            ":whole": self.whole,
+            ":whole": self.with_artifacts,
             ":artifact": ARTIFACT,
         };
         let mut bytes = 0;
@@ -306,14 +305,14 @@ fn turn(what: &str, row: &Row<'_>) -> Outcome<Option<TurnRecord>> {
     Ok(Some(TurnRecord { session: Session { id, directory }, prompt, joined }))
 }
 
-/// Where the task of a row stands in a list.
-pub(super) fn place(row: &Row<'_>) -> Outcome<PageCursor> {
+/// The position of a row's task in a list.
+pub(super) fn page_cursor(row: &Row<'_>) -> Outcome<PageCursor> {
     let id = text("task", row, 1)?;
     let task = TaskId::parse(id).map_err(|cause| damaged(&format!("task {id}"), cause))?;
     Ok(PageCursor { status_at: Timestamp(row.get(12)?), task })
 }
 
-/// The text of a column, which is to be there.
+/// The text of a column that must not be NULL.
 pub(super) fn text<'row>(what: &str, row: &'row Row<'_>, column: usize) -> Outcome<&'row str> {
     row.get_ref(column)?.as_str().map_err(|cause| damaged(what, cause))
 }
@@ -326,7 +325,7 @@ pub(super) fn text_or_null<'row>(
     row.get_ref(column)?.as_str_or_null().map_err(|cause| damaged(what, cause))
 }
 
-/// NULL is written for what is empty.
+/// An empty value is stored as NULL.
 fn decode_or_default<T: DeserializeOwned + Default>(what: &str, value: ValueRef<'_>) -> Outcome<T> {
     if value == ValueRef::Null { Ok(T::default()) } else { decode(what, value) }
 }

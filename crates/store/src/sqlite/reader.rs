@@ -1,4 +1,4 @@
-//! A thread that reads, with a connection of its own, apart from the writer.
+//! A thread that reads, with its own connection.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ impl Reader {
     pub(super) fn start(name: StoreThread, db: Connection, metrics: Arc<Metrics>) -> Result<Self> {
         let worker = Worker::start(name, metrics, move |waiting: &Queue<Job>| {
             let mut next = Vec::with_capacity(1);
-            // One at a time, so that whoever comes is among those between whom the next one is chosen.
+            // One at a time, so that the choice of the next job includes new arrivals.
             while waiting.take(1, |_| 1, &mut next) {
                 for job in next.drain(..) {
                     job(&db);
@@ -30,7 +30,7 @@ impl Reader {
         Ok(Self(worker))
     }
 
-    /// Runs `work` on the thread. All of it sees the store as of one moment.
+    /// Runs `work` on the thread, in one read transaction.
     pub(super) async fn run<T, F>(&self, owner: Owner, work: F) -> Result<T>
     where
         T: Send + 'static,
@@ -38,21 +38,21 @@ impl Reader {
     {
         let (answer, answered) = oneshot::channel();
         let job = move |db: &Connection| {
-            // Whoever asked may have gone while the work waited.
+            // The caller may have gone while the job waited.
             if !answer.is_closed() {
-                drop(answer.send(read_at_one_moment(db, work).map_err(Error::from)));
+                drop(answer.send(in_read_transaction(db, work).map_err(Error::from)));
             }
         };
         self.0.ask(owner, Box::new(job), answered).await
     }
 }
 
-fn read_at_one_moment<T>(db: &Connection, work: impl FnOnce(&Connection) -> Outcome<T>) -> Outcome<T> {
+fn in_read_transaction<T>(db: &Connection, work: impl FnOnce(&Connection) -> Outcome<T>) -> Outcome<T> {
     db.prepare_cached("BEGIN")?.execute([])?;
     let outcome = work(db);
-    // There is nothing to commit, but a moment that does not end would keep the write-ahead log for ever.
+    // There is nothing to commit, but an open read transaction would keep the write-ahead log from being reset.
     if let Err(error) = db.prepare_cached("COMMIT").and_then(|mut end| end.execute([])) {
-        tracing::error!(%error, "a thread of the store could not end what it read");
+        tracing::error!(%error, "a store thread could not end its read transaction");
         db.execute_batch("ROLLBACK")?;
     }
     outcome

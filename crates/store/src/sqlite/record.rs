@@ -1,4 +1,4 @@
-//! Requests as text and numbers: made before the store is asked, so that whoever writes only has to insert.
+//! Requests encoded as text and numbers before they reach the write connection, which then only has to insert.
 
 use longshore_engine::port::{Append, AskChange, Begun, Create, IdempotencyKey, TurnRecord};
 use longshore_model::{
@@ -8,7 +8,7 @@ use longshore_model::{
 };
 use serde::Serialize;
 
-use crate::rules::{self, Wanted};
+use crate::rules::{self, PlacementRequest};
 
 /// A `Create`, ready to insert.
 pub(super) struct NewTask {
@@ -21,45 +21,45 @@ pub(super) struct NewTask {
     pub(super) first: EventText,
     pub(super) snapshot: SnapshotText,
     pub(super) idempotency: Option<IdempotencyKey>,
-    pub(super) wanted: Wanted,
+    pub(super) requested: PlacementRequest,
     /// Set for the task of a sub-agent.
     pub(super) root: Option<TaskId>,
     /// The media types that the caller accepts. `None`: any.
     pub(super) output: Option<String>,
-    /// The second event and the turn, if that runs already.
+    /// The second event and the turn, if the turn runs already.
     pub(super) begun: Option<(EventText, TurnText)>,
 }
 
 impl NewTask {
     pub(super) fn prepare(create: Create, epoch: Epoch) -> Result<Self> {
         let task = rules::begin(&create)?;
-        let wanted = Wanted::of(&create)?;
+        let requested = PlacementRequest::new(&create)?;
         let output = &task.terms.output;
         let output = if output.is_unrestricted() { None } else { Some(to_text(output)?) };
         Ok(Self {
             status: (task.status.state, task.status.at),
-            first: EventText::of(&create.first)?,
-            snapshot: SnapshotText::of(&task)?,
+            first: EventText::encode(&create.first)?,
+            snapshot: SnapshotText::encode(&task)?,
             id: create.task,
             owner: create.owner,
             context: create.context,
             at: create.at,
             epoch,
             idempotency: create.idempotency,
-            wanted,
+            requested,
             output,
-            begun: create.begun.map(begun).transpose()?,
+            begun: create.begun.map(encode_begun).transpose()?,
             root: task.parent.map(|parent| parent.root),
         })
     }
 }
 
-fn begun(begun: Begun) -> Result<(EventText, TurnText)> {
-    Ok((EventText::of(&begun.working)?, TurnText::of(begun.turn)?))
+fn encode_begun(begun: Begun) -> Result<(EventText, TurnText)> {
+    Ok((EventText::encode(&begun.working)?, TurnText::encode(begun.turn)?))
 }
 
-/// A batch of so many bytes is small.
-pub(super) const SMALL: usize = 8 * 1024;
+/// The largest batch, in bytes, that may be written on the calling thread.
+pub(super) const SMALL_BATCH_BYTES: usize = 8 * 1024;
 
 /// An `Append`, ready to insert.
 pub(super) struct Batch {
@@ -70,7 +70,7 @@ pub(super) struct Batch {
     pub(super) events: Vec<EventText>,
     /// The newest status among the events.
     pub(super) status: Option<(TaskState, Timestamp)>,
-    /// How many events there are up to the newest that is no artifact update. 0: all are.
+    /// The number of events up to the newest one that is not an artifact update. 0: all are artifact updates.
     pub(super) summarised: usize,
     pub(super) snapshot: Option<SnapshotText>,
     pub(super) turn: Option<TurnText>,
@@ -83,66 +83,66 @@ impl Batch {
     pub(super) fn prepare(append: Append, epoch: Epoch) -> Result<Self> {
         rules::check_append(&append)?;
         let newest_status = append.events.iter().rev().find_map(TaskEvent::status);
-        let events: Result<Vec<_>> = append.events.iter().map(EventText::of).collect();
-        let asks: Result<Vec<_>> = append.asks.into_iter().map(AskText::of).collect();
+        let events: Result<Vec<_>> = append.events.iter().map(EventText::encode).collect();
+        let asks: Result<Vec<_>> = append.asks.into_iter().map(AskText::encode).collect();
         let is_summarised = |event: &TaskEvent| !matches!(event, TaskEvent::Artifact(_));
         Ok(Self {
             status: newest_status.map(|status| (status.state, status.at)),
-            summarised: append.events.iter().rposition(is_summarised).map_or(0, |place| place + 1),
+            summarised: append.events.iter().rposition(is_summarised).map_or(0, |index| index + 1),
             events: events?,
-            snapshot: append.snapshot.as_deref().map(SnapshotText::of).transpose()?,
+            snapshot: append.snapshot.as_deref().map(SnapshotText::encode).transpose()?,
             task: append.task,
             expected: append.expected,
             at: append.at,
             epoch,
-            turn: append.turn.map(TurnText::of).transpose()?,
+            turn: append.turn.map(TurnText::encode).transpose()?,
             asks: asks?,
             joined: append.joined,
             forgotten: append.forgotten,
         })
     }
 
-    /// The head of the log when the batch is written. What is expected may be any number.
+    /// The head of the log after the batch. Saturates, because `expected` is not checked yet.
     pub(super) fn new_head(&self) -> Seq {
         Seq(self.expected.0.saturating_add(self.events.len() as u64))
     }
 
-    /// It holds something for which it matters whose the task is.
-    pub(super) fn is_of_the_owner(&self) -> bool {
+    /// Whether the batch has changes that depend on the task's owner.
+    pub(super) fn needs_owner(&self) -> bool {
         !self.asks.is_empty() || self.joined.is_some() || self.forgotten.is_some()
     }
 
-    /// It is one event of output and nothing else, so that nothing but the log changes.
-    pub(super) fn is_a_piece_of_output(&self) -> bool {
+    /// Whether the batch is a single event of output, so that it changes the log only.
+    pub(super) fn is_single_output(&self) -> bool {
         let changes_more =
-            self.summarised > 0 || self.snapshot.is_some() || self.turn.is_some() || self.is_of_the_owner();
+            self.summarised > 0 || self.snapshot.is_some() || self.turn.is_some() || self.needs_owner();
         self.events.len() == 1 && !changes_more
     }
 
-    /// Writing it is a matter of microseconds: it touches few rows, and not much text.
+    /// Whether writing the batch takes microseconds only: few rows and little text.
     pub(super) fn is_small(&self) -> bool {
-        if self.is_of_the_owner() || self.turn.is_some() {
+        if self.needs_owner() || self.turn.is_some() {
             return false;
         }
         let events: usize = self.events.iter().map(|event| event.body.len()).sum();
         let snapshot = self.snapshot.as_ref().map_or(0, |text| text.summary.len() + text.artifacts.len());
-        events + snapshot <= SMALL
+        events + snapshot <= SMALL_BATCH_BYTES
     }
 
-    /// The task is over with this batch.
+    /// Whether the batch ends the task.
     pub(super) fn is_terminal(&self) -> bool {
         self.status.is_some_and(|(state, _)| state.is_terminal())
     }
 }
 
-/// An event's row.
+/// The row of an event.
 pub(super) struct EventText {
     pub(super) kind: &'static str,
     pub(super) body: String,
 }
 
 impl EventText {
-    pub(super) fn of(event: &TaskEvent) -> Result<Self> {
+    pub(super) fn encode(event: &TaskEvent) -> Result<Self> {
         let kind = match event {
             TaskEvent::Submitted { .. } => "submitted",
             TaskEvent::Status(_) => "status",
@@ -155,18 +155,18 @@ impl EventText {
 /// The prompt that runs a task, and those that joined it.
 pub(super) struct TurnText {
     pub(super) record: TurnRecord,
-    /// `None`: there are none.
+    /// `None`: no prompt joined.
     pub(super) joined: Option<String>,
 }
 
 impl TurnText {
-    fn of(record: TurnRecord) -> Result<Self> {
+    fn encode(record: TurnRecord) -> Result<Self> {
         let joined = if record.joined.is_empty() { None } else { Some(to_text(&record.joined)?) };
         Ok(Self { record, joined })
     }
 }
 
-/// The kind of the events that a list without artifacts leaves out.
+/// The kind of the events that a list without artifacts skips.
 pub(super) const ARTIFACT: &str = "artifact";
 
 /// A change to an ask.
@@ -176,7 +176,7 @@ pub(super) enum AskText {
 }
 
 impl AskText {
-    fn of(change: AskChange) -> Result<Self> {
+    fn encode(change: AskChange) -> Result<Self> {
         Ok(match change {
             AskChange::Opened(interrupt) => {
                 Self::Opened { questions: to_text(&interrupt.ask.questions)?, interrupt: Box::new(interrupt) }
@@ -186,14 +186,14 @@ impl AskText {
     }
 }
 
-/// A task in two columns: all but the artifacts, and the artifacts.
+/// A task in two columns: everything except the artifacts, and the artifacts.
 pub(super) struct SnapshotText {
     pub(super) summary: String,
     pub(super) artifacts: String,
 }
 
 impl SnapshotText {
-    pub(super) fn of(task: &Task) -> Result<Self> {
+    pub(super) fn encode(task: &Task) -> Result<Self> {
         let Task {
             id,
             context_id,
@@ -224,7 +224,7 @@ impl SnapshotText {
     }
 }
 
-/// Written as a [`Task`] without artifacts, which it is read back as; here only so that none is cloned.
+/// Serializes like a [`Task`] without artifacts, and is read back as one; a separate type only to avoid cloning.
 #[derive(Serialize)]
 struct Summary<'a> {
     id: &'a TaskId,
@@ -238,7 +238,7 @@ struct Summary<'a> {
     usage: Option<&'a Usage>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     open_asks: &'a [InterruptNote],
-    #[serde(skip_serializing_if = "TaskOptions::is_empty")]
+    #[serde(rename = "terms", skip_serializing_if = "TaskOptions::is_empty")]
     terms: &'a TaskOptions,
     #[serde(skip_serializing_if = "Option::is_none")]
     parent: Option<&'a Parent>,
@@ -246,11 +246,11 @@ struct Summary<'a> {
     metadata: Option<&'a Metadata>,
 }
 
-/// As long as nearly every event is, so that its text is written into one piece of memory.
-const TEXT: usize = 448;
+/// Longer than nearly every event, so that its text needs one allocation.
+const TEXT_CAPACITY: usize = 448;
 
 fn to_text(value: &impl Serialize) -> Result<String> {
-    let mut text = Vec::with_capacity(TEXT);
+    let mut text = Vec::with_capacity(TEXT_CAPACITY);
     serde_json::to_writer(&mut text, value).map_err(Error::internal)?;
     String::from_utf8(text).map_err(Error::internal)
 }

@@ -1,6 +1,6 @@
-//! What is folded and removed of what is over, in steps.
+//! Retention: folds the logs of finished tasks and removes old data, in steps.
 //!
-//! What is to be done is found by a thread that reads; the writer is asked only to do it, and never for long.
+//! A reader thread finds the work; the writer only carries it out, and never for long.
 
 use longshore_engine::port::{Retained, Retention};
 use longshore_model::{Result, Timestamp};
@@ -15,57 +15,57 @@ use super::writer::Writer;
 use super::{from_sql, write};
 use crate::rules;
 
-/// So many tasks are looked at for one step.
-const TASKS: i64 = 32;
+/// The most tasks that one step considers.
+const STEP_TASKS: i64 = 32;
 
-/// The writer removes so many rows in one step at most,
-const ROWS: i64 = 512;
+/// The most rows that the writer removes in one step.
+const STEP_ROWS: i64 = 512;
 
-/// and goes on to no other row behind the one with which it has removed so many bytes.
-const BYTES: i64 = 1024 * 1024;
+/// A step ends after the row with which it has removed so many bytes.
+const STEP_BYTES: i64 = 1024 * 1024;
 
 /// Does one step.
 pub(super) async fn retain(reader: &Reader, writer: &Writer, retention: Retention) -> Result<Retained> {
-    let found = reader.run(Owner::Gateway, move |db| Work::find(db, &retention)).await?;
-    if found.is_nothing() {
+    let found = reader.run(Owner::Gateway, move |db| Step::find(db, &retention)).await?;
+    if found.is_empty() {
         return Ok(Retained::default());
     }
     writer.run_large(Owner::Gateway, move |db| found.run(db)).await
 }
 
-/// What there is to do. It is found by one thread and done by another, later: a row may be another one by then, since
-/// SQLite gives the ordinal of a row that is gone to a new one. So whoever does it looks again whether it is old.
-struct Work {
+/// The work of a step. One thread finds it and another does it later; meanwhile an ordinal may belong to another row, because
+/// SQLite reuses the ordinals of deleted rows. So the writer checks the age of each row again.
+struct Step {
     retention: Retention,
     folds: Vec<(i64, Foldable)>,
     /// Root tasks.
     drops: Vec<i64>,
-    /// Whose, and which.
+    /// Owner and digest.
     keys: Vec<(String, Vec<u8>)>,
     asks: Vec<i64>,
 }
 
 /// Whether the log of a task can be folded.
 enum Foldable {
-    /// Its snapshot tells all of it.
-    Known,
-    /// Its snapshot is older than its end. This one is not.
-    Anew(SnapshotText),
-    /// It cannot be read. Then its log is all that is left of it, and stays.
+    /// The stored snapshot is up to date.
+    AsStored,
+    /// The stored snapshot is older than the end of the task; this one is up to date.
+    WithSnapshot(SnapshotText),
+    /// The task cannot be read. Its log is all that is left of it, and stays.
     Damaged,
 }
 
-impl Work {
+impl Step {
     fn find(db: &Connection, retention: &Retention) -> Outcome<Self> {
         Ok(Self {
             retention: *retention,
-            folds: match folded_before(retention) {
+            folds: match fold_cutoff(retention) {
                 Some(before) => foldable(db, before)?,
                 None => Vec::new(),
             },
             drops: match retention.drop_before {
                 Some(before) => {
-                    ordinals(db, DROPPABLE, named_params! { ":before": before.0, ":limit": TASKS })?
+                    ordinals(db, DROPPABLE, named_params! { ":before": before.0, ":limit": STEP_TASKS })?
                 }
                 None => Vec::new(),
             },
@@ -73,30 +73,30 @@ impl Work {
             asks: ordinals(
                 db,
                 OLD_ASKS,
-                named_params! { ":before": rules::asks_kept_since(retention.now).0, ":limit": ROWS },
+                named_params! { ":before": rules::asks_kept_since(retention.now).0, ":limit": STEP_ROWS },
             )?,
         })
     }
 
-    fn is_nothing(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.folds.is_empty() && self.drops.is_empty() && self.keys.is_empty() && self.asks.is_empty()
     }
 
-    /// Some of it. Whoever looks again finds the rest.
+    /// Does as much of the work as the budget allows. The next step finds the rest.
     fn run(&self, db: &Connection) -> Outcome<Retained> {
-        let (mut allowance, mut done) = (Allowance::of_a_step(), Retained::default());
+        let (mut budget, mut done) = (Budget::for_step(), Retained::default());
         let before = db.total_changes();
-        if let Some(before) = folded_before(&self.retention) {
+        if let Some(before) = fold_cutoff(&self.retention) {
             for (task, foldable) in &self.folds {
-                if allowance.is_left() && fold(db, (*task, before), foldable, &mut allowance)? {
+                if budget.is_left() && fold(db, (*task, before), foldable, &mut budget)? {
                     done.folded += 1;
                 }
             }
         }
         if let Some(before) = self.retention.drop_before {
             for &root in &self.drops {
-                if allowance.is_left() && is_droppable(db, root, before)? {
-                    done.dropped += drop_tree(db, root, &mut allowance)?;
+                if budget.is_left() && is_droppable(db, root, before)? {
+                    done.dropped += drop_tree(db, root, &mut budget)?;
                 }
             }
         }
@@ -115,26 +115,26 @@ impl Work {
             db.prepare_cached("DELETE FROM interrupts WHERE ordinal = :ask AND closed_at < :before")?
                 .execute(named_params! { ":ask": ask, ":before": asks_before.0 })?;
         }
-        // Else whoever asks until there is nothing more would do so for ever.
+        // Otherwise a caller that repeats the step until nothing is left would never stop.
         done.more = db.total_changes() > before;
         Ok(done)
     }
 }
 
-/// What is to go is folded first: that is done in steps.
-fn folded_before(retention: &Retention) -> Option<Timestamp> {
+/// Tasks that are to be removed are folded first, because folding works in steps.
+fn fold_cutoff(retention: &Retention) -> Option<Timestamp> {
     retention.fold_before.max(retention.drop_before)
 }
 
 /// What a step may still remove.
-struct Allowance {
+struct Budget {
     rows: i64,
     bytes: i64,
 }
 
-impl Allowance {
-    fn of_a_step() -> Self {
-        Self { rows: ROWS, bytes: BYTES }
+impl Budget {
+    fn for_step() -> Self {
+        Self { rows: STEP_ROWS, bytes: STEP_BYTES }
     }
 
     fn is_left(&self) -> bool {
@@ -147,7 +147,7 @@ impl Allowance {
     }
 }
 
-// Where they look for tasks they use `tasks_over`, with the words of its condition.
+// These queries use the index `tasks_over`, so they repeat its condition literally.
 
 macro_rules! is_foldable {
     () => {
@@ -164,7 +164,7 @@ const FOLDABLE: &str = concat!(
 const STILL_FOLDABLE: &str =
     concat!("SELECT ", head!(), " FROM tasks WHERE ordinal = :task AND ", is_foldable!());
 
-/// A root goes when all of its sub-agents can.
+/// A root is removed only together with all tasks of its sub-agents.
 macro_rules! is_droppable {
     () => {
         "state IN ('completed', 'failed', 'canceled', 'rejected') AND folded = 1 AND status_at < :before
@@ -195,88 +195,88 @@ fn ordinals(db: &Connection, sql: &str, params: impl Params) -> Outcome<Vec<i64>
 fn expired_keys(db: &Connection, before: Timestamp) -> Outcome<Vec<(String, Vec<u8>)>> {
     let sql = "SELECT owner, digest FROM idempotency WHERE at < :before LIMIT :limit";
     let mut statement = db.prepare_cached(sql)?;
-    let range = named_params! { ":before": before.0, ":limit": ROWS };
+    let range = named_params! { ":before": before.0, ":limit": STEP_ROWS };
     let found = statement.query_map(range, |row| Ok((row.get(0)?, row.get(1)?)))?;
     Ok(found.collect::<rusqlite::Result<_>>()?)
 }
 
-/// As many as one step can fold: what is looked at beyond them would be looked at again for the next one.
+/// Finds as many tasks as one step can fold: more would be read again for the next step.
 fn foldable(db: &Connection, before: Timestamp) -> Outcome<Vec<(i64, Foldable)>> {
-    let (mut allowance, mut found) = (Allowance::of_a_step(), Vec::new());
-    for task in ordinals(db, FOLDABLE, named_params! { ":before": before.0, ":limit": TASKS })? {
-        if !allowance.is_left() {
+    let (mut budget, mut found) = (Budget::for_step(), Vec::new());
+    for task in ordinals(db, FOLDABLE, named_params! { ":before": before.0, ":limit": STEP_TASKS })? {
+        if !budget.is_left() {
             break;
         }
-        found.push((task, look_at(db, task, &mut allowance)?));
+        found.push((task, check_foldable(db, task, &mut budget)?));
     }
     Ok(found)
 }
 
-/// Nothing is folded away of a task that cannot be read without it.
-fn look_at(db: &Connection, task: i64, allowance: &mut Allowance) -> Outcome<Foldable> {
-    let (rows, is_begun): (i64, bool) = db
+/// A task whose snapshot cannot be read is not foldable.
+fn check_foldable(db: &Connection, task: i64, budget: &mut Budget) -> Outcome<Foldable> {
+    let (rows, is_started): (i64, bool) = db
         .prepare_cached(concat!("SELECT ", head!(), " - first, first > 1 FROM tasks WHERE ordinal = ?"))?
         .query_row([task], |row| Ok((row.get(0)?, row.get(1)?)))?;
-    allowance.rows -= rows;
-    if is_begun {
-        // It was looked at before the first step.
-        return Ok(Foldable::Known);
+    budget.rows -= rows;
+    if is_started {
+        // Checked before the first step of this task.
+        return Ok(Foldable::AsStored);
     }
     let sql = read::select_tasks(Parts::All, "tasks", "tasks.ordinal = :task");
     let mut statement = db.prepare_cached(&sql)?;
     let mut rows = statement.query(named_params! { ":task": task })?;
     let Some(row) = rows.next()? else { return Ok(Foldable::Damaged) };
     let (head, snapshot): (i64, Option<i64>) = (row.get(3)?, row.get(8)?);
-    let Some(found) = read::unless_damaged(read::found(db, Parts::All, row))? else {
+    let Some(found) = read::skip_damaged(read::read_task(db, Parts::All, row))? else {
         return Ok(Foldable::Damaged);
     };
-    allowance.bytes -= i64::try_from(found.bytes).unwrap_or(i64::MAX);
+    budget.bytes -= i64::try_from(found.bytes).unwrap_or(i64::MAX);
     if snapshot.is_some_and(|snapshot| snapshot >= head) {
-        return Ok(Foldable::Known);
+        return Ok(Foldable::AsStored);
     }
-    Ok(Foldable::Anew(SnapshotText::of(&found.task)?))
+    Ok(Foldable::WithSnapshot(SnapshotText::encode(&found.task)?))
 }
 
-/// Removes events from the front of the log, the last one never. Says whether the log is folded now.
+/// Removes events from the front of the log, but never the last one. Returns whether the log is completely folded.
 fn fold(
     db: &Connection,
     (task, before): (i64, Timestamp),
     foldable: &Foldable,
-    allowance: &mut Allowance,
+    budget: &mut Budget,
 ) -> Outcome<bool> {
-    let place = db
+    let head = db
         .prepare_cached(STILL_FOLDABLE)?
         .query_row(named_params! { ":task": task, ":before": before.0 }, |row| row.get(0))
         .optional()?;
-    let Some(head): Option<i64> = place else { return Ok(false) };
+    let Some(head): Option<i64> = head else { return Ok(false) };
     match foldable {
         Foldable::Damaged => {
             db.prepare_cached("UPDATE tasks SET folded = 1 WHERE ordinal = ?")?.execute([task])?;
             return Ok(false);
         }
-        Foldable::Anew(snapshot) => write::put_snapshot(db, task, from_sql(head), snapshot)?,
-        Foldable::Known => {}
+        Foldable::WithSnapshot(snapshot) => write::put_snapshot(db, task, from_sql(head), snapshot)?,
+        Foldable::AsStored => {}
     }
-    // A log that lacks its last event may have none left.
-    let first = remove_events(db, task, head, allowance)?.unwrap_or(head);
+    // A damaged log without its last event may have no event left.
+    let first = remove_events(db, task, head, budget)?.unwrap_or(head);
     let is_folded = first == head;
     db.prepare_cached("UPDATE tasks SET first = :first, folded = :folded WHERE ordinal = :task")?
         .execute(named_params! { ":first": first, ":folded": is_folded, ":task": task })?;
     Ok(is_folded)
 }
 
-/// Removes events before `end`, as many as are allowed, oldest first. Gives the number of the first that is left.
-fn remove_events(db: &Connection, task: i64, end: i64, allowance: &mut Allowance) -> Outcome<Option<i64>> {
+/// Removes events before `end`, oldest first, within the budget. Returns the number of the first event that is left.
+fn remove_events(db: &Connection, task: i64, end: i64, budget: &mut Budget) -> Outcome<Option<i64>> {
     let mut statement = db.prepare_cached(
         "SELECT seq, octet_length(body) FROM events WHERE task = :task AND seq < :end ORDER BY seq LIMIT :limit",
     )?;
-    let mut rows = statement.query(named_params! { ":task": task, ":end": end, ":limit": allowance.rows })?;
+    let mut rows = statement.query(named_params! { ":task": task, ":end": end, ":limit": budget.rows })?;
     let mut last = 0;
-    while allowance.is_left()
+    while budget.is_left()
         && let Some(row) = rows.next()?
     {
         last = row.get(0)?;
-        allowance.take(row.get(1)?);
+        budget.take(row.get(1)?);
     }
     drop(rows);
     db.prepare_cached("DELETE FROM events WHERE task = :task AND seq <= :last")?
@@ -291,11 +291,11 @@ fn is_droppable(db: &Connection, root: i64, before: Timestamp) -> Outcome<bool> 
         .query_row(named_params! { ":task": root, ":before": before.0 }, |row| row.get(0))?)
 }
 
-/// Removes the tasks of a tree, as much of them as is allowed. Gives how many are gone.
-fn drop_tree(db: &Connection, root: i64, allowance: &mut Allowance) -> Outcome<usize> {
+/// Removes the tasks of a tree within the budget. Returns the number of removed tasks.
+fn drop_tree(db: &Connection, root: i64, budget: &mut Budget) -> Outcome<usize> {
     let mut dropped = 0;
-    while allowance.is_left() && !is_gone(db, root)? {
-        dropped += usize::from(drop_one(db, root, allowance)?);
+    while budget.is_left() && !is_gone(db, root)? {
+        dropped += usize::from(drop_next(db, root, budget)?);
     }
     Ok(dropped)
 }
@@ -305,29 +305,29 @@ fn is_gone(db: &Connection, task: i64) -> Outcome<bool> {
     Ok(!db.prepare_cached(there)?.query_row([task], |row| row.get::<_, bool>(0))?)
 }
 
-/// Removes a task of the tree, the root last, or some of what it holds. Says whether a task is gone.
-fn drop_one(db: &Connection, root: i64, allowance: &mut Allowance) -> Outcome<bool> {
+/// Removes one task of the tree, the root last, or a part of its content. Returns whether a task was removed.
+fn drop_next(db: &Connection, root: i64, budget: &mut Budget) -> Outcome<bool> {
     let below = "SELECT below.ordinal FROM tasks JOIN tasks AS below ON below.root = tasks.id
                  WHERE tasks.ordinal = ? LIMIT 1";
     let below = db.prepare_cached(below)?.query_row([root], |row| row.get(0)).optional()?;
     let task = below.unwrap_or(root);
-    // The log of one that is damaged is still there.
-    remove_events(db, task, i64::MAX, allowance)?;
-    while allowance.is_left() && remove_chunk(db, task, allowance)? {}
-    if !allowance.is_left() {
+    // A damaged task still has its log.
+    remove_events(db, task, i64::MAX, budget)?;
+    while budget.is_left() && remove_chunk(db, task, budget)? {}
+    if !budget.is_left() {
         return Ok(false);
     }
     let of_task = "SELECT owner, context FROM tasks WHERE ordinal = ?";
-    let place: (String, String) =
+    let (owner, context): (String, String) =
         db.prepare_cached(of_task)?.query_row([task], |row| Ok((row.get(0)?, row.get(1)?)))?;
     db.prepare_cached("DELETE FROM tasks WHERE ordinal = ?")?.execute([task])?;
-    allowance.take(0);
-    forget_context(db, &place.0, &place.1)?;
+    budget.take(0);
+    forget_context(db, &owner, &context)?;
     Ok(true)
 }
 
-/// Removes a piece of some file of the task, and with its last piece the file. Says whether there may be more.
-fn remove_chunk(db: &Connection, task: i64, allowance: &mut Allowance) -> Outcome<bool> {
+/// Removes one chunk of a file of the task, or a file without chunks. Returns whether there may be more.
+fn remove_chunk(db: &Connection, task: i64, budget: &mut Budget) -> Outcome<bool> {
     let find = "SELECT ordinal FROM files WHERE task = ? LIMIT 1";
     let file: Option<i64> = db.prepare_cached(find)?.query_row([task], |row| row.get(0)).optional()?;
     let Some(file) = file else { return Ok(false) };
@@ -338,26 +338,26 @@ fn remove_chunk(db: &Connection, task: i64, allowance: &mut Allowance) -> Outcom
         db.prepare_cached("DELETE FROM files WHERE ordinal = ?")?.execute([file])?;
         return Ok(true);
     };
-    // From now on the file is not there.
+    // The file is invisible from now on.
     db.prepare_cached("UPDATE files SET complete = 0 WHERE ordinal = ?")?.execute([file])?;
     db.prepare_cached("DELETE FROM file_chunks WHERE rowid = ?")?.execute([chunk])?;
-    allowance.take(bytes);
+    budget.take(bytes);
     Ok(true)
 }
 
-/// Where a context works, and with which session, unless a task of it is left. Whose the session is stays known: another
-/// must not get it.
+/// Removes the directory and the binding of a context without tasks. The owner of the session stays recorded: no other caller
+/// may get it.
 fn forget_context(db: &Connection, owner: &str, context: &str) -> Outcome<()> {
     let left = "SELECT EXISTS (SELECT 1 FROM tasks WHERE owner = :owner AND context = :context)";
-    let place = named_params! { ":owner": owner, ":context": context };
-    if db.prepare_cached(left)?.query_row(place, |row| row.get::<_, bool>(0))? {
+    let key = named_params! { ":owner": owner, ":context": context };
+    if db.prepare_cached(left)?.query_row(key, |row| row.get::<_, bool>(0))? {
         return Ok(());
     }
     for sql in [
         "DELETE FROM bindings WHERE owner = :owner AND context = :context",
         "DELETE FROM contexts WHERE owner = :owner AND context = :context",
     ] {
-        db.prepare_cached(sql)?.execute(place)?;
+        db.prepare_cached(sql)?.execute(key)?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Unfinished tasks that are damaged: nobody can go on with them, so they end, with what is left of them.
+//! Ends unfinished tasks that are damaged and cannot be resumed, with the content that is left.
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use super::writer::Writer;
 use super::{asks, from_sql, to_sql, write};
 use crate::rules;
 
-/// Ends them, each for itself, so that one that cannot be ended does not keep the others from it. Gives those that have
-/// ended and have a name.
+/// Ends each damaged task in its own request, so that a failure does not affect the others. Returns the ids of the ended tasks
+/// whose id is readable.
 pub(super) async fn end_damaged(
     reader: &Reader,
     writer: &Writer,
@@ -24,18 +24,18 @@ pub(super) async fn end_damaged(
     end: EndTask,
 ) -> Result<Vec<TaskId>> {
     let (end, mut ended) = (Arc::new(end), Vec::new());
-    // Nearly always there is none, and then nothing is written.
+    // Nearly always there are none, and then nothing is written.
     for damaged in reader.run(Owner::Gateway, read::unreadable).await? {
         let (id, end) = (damaged.id.clone(), end.clone());
         match writer.run(Owner::Gateway, move |db| end_one(db, &damaged, (epoch, at), &end)).await {
             Ok(has_ended) => ended.extend(id.filter(|_| has_ended)),
-            Err(error) => tracing::error!(?id, ?error, "a task is damaged, and could not be ended"),
+            Err(error) => tracing::error!(?id, ?error, "a damaged task could not be ended"),
         }
     }
     Ok(ended)
 }
 
-/// Says whether the task had not ended before.
+/// Returns whether this call ended the task.
 fn end_one(
     db: &Connection,
     damaged: &Unreadable,
@@ -43,9 +43,9 @@ fn end_one(
     end: &EndTask,
 ) -> Outcome<bool> {
     asks::close(db, damaged.ordinal, None, &rules::dropped(at))?;
-    match rest(db, damaged)? {
+    match salvage_task(db, damaged)? {
         Some(task) if task.status.state.is_terminal() => {
-            // Only its row did not know.
+            // The task had ended; only its row was wrong.
             set_row(db, damaged, Some(&task), task.status.state, task.status.at)?;
             Ok(false)
         }
@@ -53,7 +53,7 @@ fn end_one(
             write_end(db, damaged, task, (epoch, at), end)?;
             Ok(true)
         }
-        // Nobody can ask for it, since it has no name. Then it is enough that nobody counts it among those that work.
+        // The id is unreadable, so no caller can request the task. It is enough that it no longer counts as unfinished.
         None => {
             set_row(db, damaged, None, TaskState::Failed, at)?;
             Ok(true)
@@ -61,8 +61,8 @@ fn end_one(
     }
 }
 
-/// The task up to what is damaged. `None`: not even its name is left.
-fn rest(db: &Connection, damaged: &Unreadable) -> Outcome<Option<Task>> {
+/// The task up to the damage. `None`: not even the id is readable.
+fn salvage_task(db: &Connection, damaged: &Unreadable) -> Outcome<Option<Task>> {
     let Some(id) = &damaged.id else { return Ok(None) };
     if let Some((seq, mut task)) = damaged.snapshot.clone() {
         fold_readable(db, damaged, seq, |event| task.apply(event))?;
@@ -73,10 +73,10 @@ fn rest(db: &Connection, damaged: &Unreadable) -> Outcome<Option<Task>> {
         None => task = Task::begin(id.clone(), event),
         Some(task) => task.apply(event),
     })?;
-    Ok(task.or_else(|| Some(nameless_work(id.clone(), damaged.context.clone()?))))
+    Ok(task.or_else(|| Some(placeholder_task(id.clone(), damaged.context.clone()?))))
 }
 
-/// Events after `from`, up to the first that cannot be read: what follows a hole would be put together wrong.
+/// Folds the events after `from`, up to the first unreadable one: folding events after a gap would give a wrong task.
 fn fold_readable(
     db: &Connection,
     damaged: &Unreadable,
@@ -94,8 +94,8 @@ fn fold_readable(
     Ok(())
 }
 
-/// A task of which nobody knows what it was to do.
-fn nameless_work(id: TaskId, context_id: ContextId) -> Task {
+/// A task whose content is lost.
+fn placeholder_task(id: TaskId, context_id: ContextId) -> Task {
     Task {
         id,
         context_id,
@@ -111,9 +111,8 @@ fn nameless_work(id: TaskId, context_id: ContextId) -> Task {
     }
 }
 
-/// The log goes on behind the damage, and a snapshot spares whoever asks for the task from reading it. Whoever had read
-/// some of the log is told that there is a gap, and gets the task. What is left of the log stays for whoever can make sense
-/// of it.
+/// Appends the end after the damage, with a snapshot so that reads of the task need not read the damaged log. Readers with a
+/// cursor in the log are told about the gap and get the task. The old events stay in the file for a manual inspection.
 fn write_end(
     db: &Connection,
     damaged: &Unreadable,
@@ -123,19 +122,19 @@ fn write_end(
 ) -> Outcome<()> {
     let event = end(&task);
     task.apply(&event);
-    // The number of the newest event may be what is damaged.
+    // The recorded head may be damaged itself.
     let newest: Option<i64> = db
         .prepare_cached("SELECT max(seq) FROM events WHERE task = ?")?
         .query_row([damaged.ordinal], |row| row.get(0))?;
     let seq = from_sql(damaged.head.max(newest.unwrap_or(0))).next();
-    write::insert_event(db, damaged.ordinal, (seq, epoch), at, &EventText::of(&event)?)?;
-    write::put_snapshot(db, damaged.ordinal, seq, &SnapshotText::of(&task)?)?;
+    write::insert_event(db, damaged.ordinal, (seq, epoch), at, &EventText::encode(&event)?)?;
+    write::put_snapshot(db, damaged.ordinal, seq, &SnapshotText::encode(&task)?)?;
     db.prepare_cached("UPDATE tasks SET summary_seq = :seq, first = :seq, folded = 1 WHERE ordinal = :task")?
         .execute(named_params! { ":seq": to_sql(seq), ":task": damaged.ordinal })?;
     set_row(db, damaged, Some(&task), TaskState::Failed, at)
 }
 
-/// The turn is forgotten: it may be what is damaged.
+/// Clears the turn, which may be damaged.
 fn set_row(
     db: &Connection,
     damaged: &Unreadable,

@@ -1,4 +1,4 @@
-//! The file: how it is made, opened and brought up to date.
+//! Creates, opens and migrates the database file.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -15,7 +15,7 @@ use super::Durability;
 use super::fault::{Fault, Outcome};
 use super::files;
 
-/// Applied in order, each once. The number of those that were applied is the file's `user_version`.
+/// Applied in order, each once. The file's `user_version` is the number of applied migrations.
 const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0001_log.sql"),
     include_str!("migrations/0002_interrupts.sql"),
@@ -28,45 +28,50 @@ const MIGRATIONS: &[&str] = &[
 /// How long a statement waits for a lock of another program, such as a backup, before it fails.
 pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Prepared statements kept per connection: more than there are in this crate, but for the rarest list filters.
+/// Prepared statements cached per connection: enough for all in this crate except the rarest list filters.
 const STATEMENTS: usize = 96;
 
-/// How long a checkpoint waits for those who read in the log, while nobody can write, before it leaves the log as it is.
+/// How long a checkpoint waits for readers of the log, while nothing can be written, before it gives up.
 const CHECKPOINT_TIMEOUT: Duration = Duration::from_millis(5);
 
-/// What the writer may keep of the file in memory, in KiB. What it has written is in the system's cache of the
-/// write-ahead log anyway, so that a page which is not here costs one read without a disk.
+/// The writer's page cache in KiB. The pages that it has written are in the system's cache of the write-ahead log anyway, so
+/// that a miss costs one read without the disk.
 const WRITER_CACHE: i64 = 1024;
 
-/// The write-ahead log is cut back to this after a checkpoint, in bytes, so that one busy hour does not hold the disk. More
-/// than it has when it is begun anew in a busy hour: to cut it takes the writer some 40 ms, and to let it grow again more.
+/// The write-ahead log is truncated to this many bytes after a checkpoint, so that one busy hour does not take the disk space
+/// for ever. Larger than the log gets before its usual restart: truncating takes the writer some 40 ms, and growing again
+/// takes longer.
 const WAL_LIMIT: i64 = 128 * 1024 * 1024;
 
-/// Opens the file for writing; makes it and brings it up to date when need be.
+/// Opens the file for writing; creates and migrates it if necessary.
 pub(super) fn open_writer(path: &Path, durability: Durability) -> Result<Connection> {
     create_private(path)?;
     Ok(prepare_writer(path, durability)?)
 }
 
 /// Opens the file for reading. It must have been opened for writing before.
-pub(super) fn open_reader(path: &Path) -> Result<Connection> {
-    Ok(prepare_reader(path)?)
+pub(super) fn open_reader(path: &Path) -> Outcome<Connection> {
+    connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)
 }
 
 /// Opens the file for checkpoints only. It must have been opened for writing before.
-pub(super) fn open_checkpointer(path: &Path, durability: Durability) -> Result<Connection> {
-    Ok(prepare_checkpointer(path, durability)?)
+pub(super) fn open_checkpointer(path: &Path, durability: Durability) -> Outcome<Connection> {
+    let db = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    db.busy_timeout(CHECKPOINT_TIMEOUT)?;
+    db.pragma_update(None, "synchronous", durability.synchronous())?;
+    db.pragma_update(None, "journal_size_limit", WAL_LIMIT)?;
+    Ok(db)
 }
 
-/// Opens the file itself, to wait for the disk. It must have been opened for writing before, and whoever closes this before
-/// the last connection drops the locks that this process has on the file.
+/// Opens the plain file, to sync it. It must have been opened for writing before. Closing it before the last connection drops
+/// the locks that this process has on the file.
 pub(super) fn open_file(path: &Path) -> Result<File> {
     File::open(path).map_err(Error::internal)
 }
 
-/// Whether this program knows what the file holds, and it holds something.
-pub(super) fn check_kept(db: &Connection) -> Result<()> {
-    if check_ours(db, MIGRATIONS.len())? == 0 {
+/// Checks that this program knows the file's schema, and that the file is not empty.
+pub(super) fn check_not_empty(db: &Connection) -> Result<()> {
+    if check_schema(db, MIGRATIONS.len())? == 0 {
         return Err(Error::new(ErrorKind::Unavailable, "The store is empty: no gateway has used it yet."));
     }
     Ok(())
@@ -74,10 +79,10 @@ pub(super) fn check_kept(db: &Connection) -> Result<()> {
 
 fn prepare_writer(path: &Path, durability: Durability) -> Outcome<Connection> {
     let mut db = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
-    // Before anything is written: a file that is refused stays as it is.
-    // As of one moment, because another program may be making the tables.
-    check_ours(&*db.transaction()?, MIGRATIONS.len())?;
-    narrow(path).map_err(not_private)?;
+    // Checked before anything is written: a refused file stays unchanged.
+    // In a transaction, because another program may be creating the tables.
+    check_schema(&*db.transaction()?, MIGRATIONS.len())?;
+    restrict_access(path).map_err(not_private)?;
     let mode: String = db.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0))?;
     if mode != "wal" {
         return Err(Fault(Error::new(
@@ -89,42 +94,30 @@ fn prepare_writer(path: &Path, durability: Durability) -> Outcome<Connection> {
     db.pragma_update(None, "synchronous", durability.synchronous())?;
     db.pragma_update(None, "foreign_keys", true)?;
     db.pragma_update(None, "journal_size_limit", WAL_LIMIT)?;
-    // Negative, because a positive number would be one of pages.
+    // Negative, because a positive number would count pages.
     db.pragma_update(None, "cache_size", -WRITER_CACHE)?;
     migrate(&mut db, MIGRATIONS)?;
     files::remove_incomplete(&db)?;
     Ok(db)
 }
 
-fn prepare_reader(path: &Path) -> Outcome<Connection> {
-    connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)
-}
-
-fn prepare_checkpointer(path: &Path, durability: Durability) -> Outcome<Connection> {
-    let db = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
-    db.busy_timeout(CHECKPOINT_TIMEOUT)?;
-    db.pragma_update(None, "synchronous", durability.synchronous())?;
-    db.pragma_update(None, "journal_size_limit", WAL_LIMIT)?;
-    Ok(db)
-}
-
 fn connect(path: &Path, access: OpenFlags) -> Outcome<Connection> {
-    // A connection is used by one thread at a time, so it needs no mutex of its own. No URI flag: a path is a path.
+    // Only one thread at a time uses a connection, so it needs no mutex. No URI flag: a path is a path.
     let db = Connection::open_with_flags(path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     db.busy_timeout(BUSY_TIMEOUT)?;
-    // A plan that depended on values would be made anew whenever another value is bound, which costs more than most of our
-    // statements do.
+    // A query plan that depends on bound values would be made again for each new value, which costs more than most of the
+    // statements here.
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     db.set_prepared_statement_cache_capacity(STATEMENTS);
     Ok(db)
 }
 
-/// What the owner may do with the files. Others may do nothing: the files hold what people wrote.
+/// Access for the owner only: the files hold what people wrote.
 pub(super) const PRIVATE: u32 = 0o600;
 
-/// Makes the file, if it is not there, for its owner only. SQLite gives `-wal` and `-shm` the mode of the file.
+/// Creates the file, if it does not exist, for its owner only. SQLite gives `-wal` and `-shm` the mode of the file.
 fn create_private(path: &Path) -> Result<()> {
-    // Not opened when it is there: closing it again would drop the locks that this process has on it.
+    // An existing file is not opened: closing it again would drop the locks that this process has on it.
     match OpenOptions::new().write(true).create_new(true).mode(PRIVATE).open(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(Error::new(
             ErrorKind::Unavailable,
@@ -136,10 +129,10 @@ fn create_private(path: &Path) -> Result<()> {
     }
 }
 
-/// Takes from a file that is there, and from its `-wal` and `-shm`, what others may do with it: it may come from a
-/// backup, or from a copy. Never adds a right. By name, for the same reason as above.
-fn narrow(path: &Path) -> io::Result<()> {
-    // SQLite has its files next to the one that a link leads to.
+/// Removes the access of others from an existing file and its `-wal` and `-shm`: the file may come from a backup or a copy.
+/// Never adds a permission. Works by name, for the same reason as [`create_private`].
+fn restrict_access(path: &Path) -> io::Result<()> {
+    // SQLite puts its files next to the target of a link.
     let path = path.canonicalize()?;
     for suffix in ["", "-wal", "-shm"] {
         let mut name = OsString::from(&path);
@@ -165,16 +158,16 @@ fn not_private(cause: io::Error) -> Fault {
     Fault(error.caused_by(cause))
 }
 
-/// Applies what is missing, all of it or nothing.
+/// Applies the missing migrations, all or none.
 fn migrate(db: &mut Connection, migrations: &[&str]) -> Outcome<()> {
-    // Immediate, so that of two programs that start at once the second sees what the first has done.
+    // Immediate, so that of two programs that start at once the second sees the migrations of the first.
     let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let applied = check_ours(&transaction, migrations.len())?;
+    let applied = check_schema(&transaction, migrations.len())?;
     for migration in &migrations[applied..] {
         transaction.execute_batch(migration)?;
     }
     if applied < migrations.len() {
-        // A pragma takes no parameter that is bound, so the number is written into the text.
+        // A pragma takes no bound parameter, so the number is formatted into the text.
         transaction.execute_batch(&format!("PRAGMA user_version = {}", migrations.len()))?;
     }
     Ok(transaction.commit()?)
@@ -182,12 +175,12 @@ fn migrate(db: &mut Connection, migrations: &[&str]) -> Outcome<()> {
 
 fn applied(db: &Connection) -> Outcome<usize> {
     let version: i64 = db.pragma_query_value(None, "user_version", |row| row.get(0))?;
-    // A negative number is nobody's schema, so it is as strange as one that is too big.
+    // A negative number is as unknown as one that is too large.
     Ok(usize::try_from(version).unwrap_or(usize::MAX))
 }
 
-/// Whether this program may write the file. Gives how many migrations were applied to it.
-fn check_ours(db: &Connection, known: usize) -> Outcome<usize> {
+/// Checks that this program may write the file. Returns the number of applied migrations.
+fn check_schema(db: &Connection, known: usize) -> Outcome<usize> {
     let applied = applied(db)?;
     check_version(applied, known)?;
     if applied == 0 {
@@ -209,7 +202,7 @@ fn check_version(applied: usize, known: usize) -> Outcome<()> {
     )))
 }
 
-/// A database without our version number that holds tables is somebody else's.
+/// A database that has tables but no version number belongs to another program.
 fn check_empty(db: &Connection) -> Outcome<()> {
     let tables: i64 = db.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
     if tables == 0 {

@@ -24,7 +24,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// A store with the task `t`, which works and has said something.
+    /// A store with the task `t`, which works and has produced output.
     async fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let store = SqliteStore::open(&directory.path().join(FILE), Durability::Process).unwrap();
@@ -38,12 +38,12 @@ impl Bench {
         Connection::open(self.directory.path().join(FILE)).unwrap()
     }
 
-    /// Changes how the writer's connection behaves.
+    /// Changes a setting of the write connection.
     async fn pragma(&self, sql: &'static str) {
         self.store.writer.run(Owner::Gateway, move |db| Ok(db.execute_batch(sql)?)).await.unwrap();
     }
 
-    /// The error is one that a caller can be shown, and the log has its cause.
+    /// The error text is safe for a caller, and the log has the cause.
     fn check_public(&self, error: &Error, kind: ErrorKind, words: &str) {
         assert_eq!(error.kind(), kind, "{error:?}");
         assert!(error.message().contains(words), "{error}");
@@ -69,7 +69,7 @@ async fn only_the_owner_can_read_the_files() {
 }
 
 #[tokio::test]
-async fn the_settings_of_the_file() {
+async fn the_connections_have_the_expected_settings() {
     for (durability, synchronous) in [(Durability::Process, 1), (Durability::Power, 2)] {
         let directory = tempfile::tempdir().unwrap();
         let store = SqliteStore::open(&directory.path().join(FILE), durability).unwrap();
@@ -82,7 +82,7 @@ async fn the_settings_of_the_file() {
         };
         assert_eq!(number("synchronous").await, synchronous);
         assert_eq!(number("foreign_keys").await, 1);
-        // A thread of its own does what SQLite would do in the middle of a commit.
+        // A separate thread does what SQLite would do inside a commit.
         assert_eq!(number("wal_autocheckpoint").await, 0);
         let mode: String = Connection::open(directory.path().join(FILE))
             .unwrap()
@@ -93,9 +93,9 @@ async fn the_settings_of_the_file() {
 }
 
 #[tokio::test]
-async fn what_was_answered_survives_a_process_that_is_killed() {
+async fn answered_writes_survive_a_killed_process() {
     let bench = Bench::new().await;
-    // What a killed process leaves behind: the file and its write-ahead log, never closed.
+    // The files as a killed process leaves them: the database and its write-ahead log, never closed.
     let left = tempfile::tempdir().unwrap();
     for name in [FILE, "store.db-wal"] {
         std::fs::copy(bench.directory.path().join(name), left.path().join(name)).unwrap();
@@ -108,14 +108,14 @@ async fn what_was_answered_survives_a_process_that_is_killed() {
 }
 
 #[tokio::test]
-async fn a_locked_file_is_unavailable_and_then_works() {
+async fn a_locked_file_is_unavailable_until_it_is_unlocked() {
     let bench = Bench::new().await;
-    bench.store.writer.pen.lock().unwrap().set_patience(Duration::from_millis(1));
+    bench.store.writer.connection.lock().unwrap().set_busy_timeout(Duration::from_millis(1));
     let intruder = bench.intruder();
     intruder.execute_batch("BEGIN IMMEDIATE").unwrap();
     let refused = bench.store.append(append("t", 3, vec![chunk("y")])).await.unwrap_err();
     bench.check_public(&refused, ErrorKind::Unavailable, "in use by another program");
-    // Readers do not care.
+    // Readers are unaffected.
     assert!(bench.store.get(&ada(), &task_id("t")).await.unwrap().is_some());
     intruder.execute_batch("ROLLBACK").unwrap();
     let outcome = bench.store.append(append("t", 3, vec![chunk("y")])).await.unwrap();
@@ -123,7 +123,7 @@ async fn a_locked_file_is_unavailable_and_then_works() {
 }
 
 #[tokio::test]
-async fn a_file_that_cannot_be_written_is_unavailable() {
+async fn a_read_only_file_is_unavailable() {
     let bench = Bench::new().await;
     bench.pragma("PRAGMA query_only = 1").await;
     let refused = bench.store.append(append("t", 3, vec![chunk("y")])).await.unwrap_err();
@@ -132,9 +132,9 @@ async fn a_file_that_cannot_be_written_is_unavailable() {
 }
 
 #[tokio::test]
-async fn a_full_disk_is_unavailable_and_then_works() {
+async fn a_full_disk_is_unavailable_until_there_is_space() {
     let bench = Bench::new().await;
-    // SQLite keeps the limit at the size of the file when it is less: not one page more.
+    // SQLite raises the limit to the file's size if it is lower: not one more page.
     bench.pragma("PRAGMA max_page_count = 1").await;
     let big = chunk(&"x".repeat(100_000));
     let refused = bench.store.append(append("t", 3, vec![chunk("y"), big.clone()])).await.unwrap_err();
@@ -146,7 +146,7 @@ async fn a_full_disk_is_unavailable_and_then_works() {
 }
 
 #[tokio::test]
-async fn what_is_damaged_is_reported_and_the_rest_works() {
+async fn damage_is_reported_and_the_rest_works() {
     let damages = [
         "UPDATE events SET body = '{\"status\":' WHERE seq = 2",
         "UPDATE events SET body = '{\"unknown\":{}}' WHERE seq = 2",
@@ -164,11 +164,11 @@ async fn what_is_damaged_is_reported_and_the_rest_works() {
 
         let refused = bench.store.get(&ada(), &task_id("t")).await.unwrap_err();
         bench.check_public(&refused, ErrorKind::Internal, "damaged");
-        // A list holds what can be read.
+        // A list has the readable tasks.
         let page = bench.store.list(everything()).await.unwrap();
         let listed: Vec<_> = page.tasks.into_iter().map(|task| task.id).collect();
         assert_eq!((listed, page.total), (vec![task_id("whole")], 2), "{damage}");
-        // The gateway starts with what it can read.
+        // The gateway starts with the readable tasks.
         let unfinished: Vec<_> =
             bench.store.unfinished().await.unwrap().into_iter().map(|s| s.task.id).collect();
         assert_eq!(unfinished, [task_id("whole")], "{damage}");
@@ -176,13 +176,13 @@ async fn what_is_damaged_is_reported_and_the_rest_works() {
 }
 
 #[tokio::test]
-async fn a_list_goes_on_behind_tasks_that_are_damaged() {
+async fn a_list_continues_after_damaged_tasks() {
     let damages = [
         (
             "UPDATE snapshots SET summary = '[]' WHERE task IN (SELECT ordinal FROM tasks WHERE id GLOB 'bad*')",
             false,
         ),
-        // A name that is none, so that no page could begin behind it.
+        // An invalid id, so that no page could start after it.
         ("UPDATE tasks SET id = 'bad/' || ordinal WHERE id GLOB 'bad*'", true),
     ];
     for (damage, is_nameless) in damages {
@@ -207,7 +207,7 @@ async fn a_list_goes_on_behind_tasks_that_are_damaged() {
                 }
             }
             assert_eq!(seen, "abc", "{limit} {damage}");
-            // Nobody walks further than the tasks go.
+            // Paging ends with the tasks.
             let places = if is_nameless { 3_usize } else { names.len() };
             assert!(
                 pages <= places.div_ceil(limit) + usize::from(is_nameless),
@@ -233,7 +233,7 @@ async fn a_damaged_child_does_not_hide_the_others() {
 }
 
 #[tokio::test]
-async fn a_damaged_event_spoils_only_the_reads_that_meet_it() {
+async fn a_damaged_event_affects_only_reads_of_it() {
     for body in ["'x'", "CAST(x'ff' AS TEXT)"] {
         let bench = Bench::new().await;
         let damage = format!("UPDATE events SET body = {body} WHERE seq = 2");
@@ -246,7 +246,7 @@ async fn a_damaged_event_spoils_only_the_reads_that_meet_it() {
 }
 
 #[tokio::test]
-async fn where_a_context_works_may_be_damaged() {
+async fn a_damaged_binding_is_reported() {
     let damages = [
         "UPDATE bindings SET session = CAST(x'ff' AS TEXT)",
         "UPDATE bindings SET directory = CAST(x'ff' AS TEXT)",
@@ -266,7 +266,7 @@ async fn where_a_context_works_may_be_damaged() {
 #[tokio::test]
 async fn an_unknown_state_is_reported() {
     let bench = Bench::new().await;
-    // By the connection that writes: what it has written itself it does not look at again.
+    // Through the write connection, which does not read its own writes again.
     bench.pragma("UPDATE tasks SET state = 'dreaming'").await;
     let refused = bench.store.head(&ada(), &task_id("t")).await.unwrap_err();
     bench.check_public(&refused, ErrorKind::Internal, "damaged");
@@ -275,7 +275,7 @@ async fn an_unknown_state_is_reported() {
 }
 
 #[tokio::test]
-async fn a_read_of_large_events_is_bounded_and_goes_on() {
+async fn a_read_of_large_events_is_bounded_and_can_continue() {
     let bench = Bench::new().await;
     let large = "x".repeat(longshore_engine::port::READ_BYTES * 2 / 3);
     bench.store.append(append("t", 3, vec![chunk(&large); 4])).await.unwrap();
@@ -291,7 +291,7 @@ async fn a_read_of_large_events_is_bounded_and_goes_on() {
 }
 
 #[tokio::test]
-async fn a_page_of_large_tasks_is_bounded_and_goes_on() {
+async fn a_page_of_large_tasks_is_bounded_and_can_continue() {
     let directory = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(&directory.path().join(FILE), Durability::Process).unwrap();
     // The size of each task in sixths of the bound, newest first; half of it in the snapshot, half in the tail.
@@ -320,12 +320,12 @@ async fn a_page_of_large_tasks_is_bounded_and_goes_on() {
     };
     assert_eq!(pages(100, true).await, ["ab", "cd", "ef"]);
     assert_eq!(pages(1, true).await, ["a", "b", "c", "d", "e", "f"]);
-    // What is not read does not count.
+    // Unread parts do not count.
     assert_eq!(pages(100, false).await, ["abcdef"]);
 }
 
 #[tokio::test]
-async fn nobody_waits_for_a_list_but_other_lists() {
+async fn only_lists_wait_for_lists() {
     let bench = Bench::new().await;
     let (release, released) = std::sync::mpsc::sync_channel::<()>(1);
     let (begun, has_begun) = tokio::sync::oneshot::channel();
@@ -346,7 +346,7 @@ async fn nobody_waits_for_a_list_but_other_lists() {
     assert!(bench.store.get(&ada(), &task_id("t")).await.unwrap().is_some());
     assert!(bench.store.head(&ada(), &task_id("t")).await.unwrap().is_some());
     assert_eq!(bench.store.unfinished().await.unwrap().len(), 1);
-    // The threads that have answered since do not have the list in their queues.
+    // The threads that have answered meanwhile do not have the list in their queues.
     assert!((&mut list).now_or_never().is_none());
     drop(release);
     long.await.unwrap();
@@ -354,7 +354,7 @@ async fn nobody_waits_for_a_list_but_other_lists() {
 }
 
 #[tokio::test]
-async fn keys_that_no_longer_count_go_a_few_at_a_time() {
+async fn expired_keys_are_removed_a_few_at_a_time() {
     let directory = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(&directory.path().join(FILE), Durability::Process).unwrap();
     let db = Connection::open(directory.path().join(FILE)).unwrap();
@@ -372,7 +372,7 @@ async fn keys_that_no_longer_count_go_a_few_at_a_time() {
         let idempotency = Some(IdempotencyKey { valid_since: Timestamp(valid_since), ..key });
         Create { idempotency, ..create }
     };
-    // A send that came before makes no task, and nothing is tidied.
+    // A repeated send makes no task and removes no keys.
     assert_eq!(
         store.create(Create { at: Timestamp(100), ..late("t20", 20) }).await.unwrap(),
         existing("t20")
@@ -388,13 +388,13 @@ async fn keys_that_no_longer_count_go_a_few_at_a_time() {
 }
 
 #[tokio::test]
-async fn the_head_tells_from_where_the_log_can_be_read() {
+async fn the_head_has_the_first_readable_event() {
     let bench = Bench::new().await;
     let first = async || bench.store.head(&ada(), &task_id("t")).await.unwrap().unwrap().first;
     assert_eq!(first().await, Seq(1));
     bench.intruder().execute_batch("DELETE FROM events WHERE seq < 3; UPDATE tasks SET first = 3").unwrap();
     assert_eq!(first().await, Seq(3));
-    // An append does not bring it back.
+    // An append does not bring removed events back.
     bench.store.append(append("t", 3, vec![chunk("y")])).await.unwrap();
     assert_eq!(first().await, Seq(3));
 }

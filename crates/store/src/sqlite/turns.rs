@@ -1,4 +1,4 @@
-//! Which task a prompt is.
+//! Finds the task of a prompt.
 
 use longshore_model::{ContextId, Principal, PromptId, SessionId, TaskId};
 use rusqlite::{Connection, Row, named_params};
@@ -6,7 +6,7 @@ use rusqlite::{Connection, Row, named_params};
 use super::fault::{Outcome, damaged};
 use super::read;
 
-/// A task that a prompt runs or has joined.
+/// The task of a prompt that started or joined its turn.
 pub(super) struct TurnTask {
     ordinal: i64,
     pub(super) task: TaskId,
@@ -17,32 +17,32 @@ pub(super) struct TurnTask {
 pub(super) const BY_PROMPT: &str = "SELECT ordinal, id, owner, context FROM tasks INDEXED BY tasks_by_prompt
      WHERE session = :session AND prompt = :prompt ORDER BY ordinal DESC LIMIT 1";
 
-/// Few turns are joined by a message, so that there are few texts to look into.
+/// Messages join few turns, so there are few rows to decode.
 pub(super) const JOINED: &str =
     "SELECT ordinal, id, owner, context, joined FROM tasks INDEXED BY tasks_joined
      WHERE session = :session AND joined IS NOT NULL ORDER BY ordinal DESC";
 
-/// Of several the one that was made last.
+/// The newest task, if there are several.
 pub(super) fn find(db: &Connection, session: &SessionId, prompt: &PromptId) -> Outcome<Option<TurnTask>> {
-    let ran = run(db, session, prompt)?;
-    let joined = joined(db, session, prompt)?;
-    Ok(ran.into_iter().chain(joined).max_by_key(|turn| turn.ordinal))
+    let started = find_started(db, session, prompt)?;
+    let joined = find_joined(db, session, prompt)?;
+    Ok(started.into_iter().chain(joined).max_by_key(|turn| turn.ordinal))
 }
 
-fn run(db: &Connection, session: &SessionId, prompt: &PromptId) -> Outcome<Option<TurnTask>> {
+fn find_started(db: &Connection, session: &SessionId, prompt: &PromptId) -> Outcome<Option<TurnTask>> {
     let mut statement = db.prepare_cached(BY_PROMPT)?;
     let prompt = named_params! { ":session": session.as_str(), ":prompt": prompt.as_str() };
     let mut rows = statement.query(prompt)?;
     rows.next()?.map(turn_task).transpose()
 }
 
-/// A text that is damaged names no prompt: whoever asks for its task is told.
-fn joined(db: &Connection, session: &SessionId, prompt: &PromptId) -> Outcome<Option<TurnTask>> {
+/// Skips damaged rows: a request for the task itself reports the damage.
+fn find_joined(db: &Connection, session: &SessionId, prompt: &PromptId) -> Outcome<Option<TurnTask>> {
     let mut statement = db.prepare_cached(JOINED)?;
     let mut rows = statement.query(named_params! { ":session": session.as_str() })?;
     while let Some(row) = rows.next()? {
         let joined: Option<Vec<PromptId>> =
-            read::unless_damaged(read::decode(&format!("turn in session {session}"), row.get_ref(4)?))?;
+            read::skip_damaged(read::decode(&format!("turn in session {session}"), row.get_ref(4)?))?;
         if joined.is_some_and(|joined| joined.contains(prompt)) {
             return turn_task(row).map(Some);
         }

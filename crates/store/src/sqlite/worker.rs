@@ -1,7 +1,7 @@
-//! A thread with a queue of requests: what the writer and the readers have in common.
+//! A thread with a queue of requests, shared by the writer and the readers.
 //!
-//! A point read takes a few microseconds, and handing it to a thread that is there already costs a third of what
-//! the runtime's pool for blocking work costs.
+//! A point read takes a few microseconds, and handing it to an existing thread costs a third of what the runtime's pool for
+//! blocking work costs.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -20,7 +20,7 @@ pub(super) struct Worker<J> {
 }
 
 impl<J: Send + 'static> Worker<J> {
-    /// Runs `serve` on a thread, which a debugger shows by its name. It is to return when the queue has nothing more.
+    /// Runs `serve` on a named thread. `serve` must return when the queue is closed and empty.
     pub(super) fn start(
         name: StoreThread,
         metrics: Arc<Metrics>,
@@ -31,7 +31,7 @@ impl<J: Send + 'static> Worker<J> {
         let thread = std::thread::Builder::new()
             .name(format!("store-{}", StoreThread::VALUES[name.index()]))
             .spawn(move || {
-                let _abandoned = waiting.abandoned_at_the_end();
+                let _abandoned = waiting.abandon_on_drop();
                 serve(&waiting);
             })
             .map_err(Error::internal)?;
@@ -51,13 +51,13 @@ impl<J: Send + 'static> Worker<J> {
 }
 
 impl<J> Drop for Worker<J> {
-    /// Waits until what was asked for is done.
+    /// Waits until all requests are done.
     fn drop(&mut self) {
         self.queue.close();
         if let Some(thread) = self.thread.take() {
             let name = thread.thread().name().map(str::to_owned);
             if thread.join().is_err() {
-                tracing::error!(thread = name, "a thread of the store had panicked");
+                tracing::error!(thread = name, "a store thread had panicked");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What is written for each kind of request. The guards come first, then the rows.
+//! The writes of each kind of request: first the checks, then the rows.
 
 use longshore_engine::port::{Created, IdempotencyKey, NotedSends, TurnRecord};
 use longshore_model::{ContextId, Epoch, Error, Principal, Seq, TaskId, TaskState, Timestamp};
@@ -9,7 +9,7 @@ use super::record::{EventText, NewTask, SnapshotText, TurnText};
 use super::{contexts, from_sql, to_sql, turns};
 use crate::rules::{self, Root};
 
-/// A probe is longer than a page of SQLite, so that it needs room as large events do.
+/// A probe is longer than one SQLite page, so that it needs free space as large events do.
 const PROBE_BYTES: i64 = 8 * 1024;
 
 pub(super) fn create(db: &Connection, new: &NewTask) -> Outcome<Created> {
@@ -24,11 +24,11 @@ pub(super) fn create(db: &Connection, new: &NewTask) -> Outcome<Created> {
         return Ok(existing);
     }
     let place = contexts::place(db, &new.owner, &new.context)?;
-    let known = match new.wanted.used_session() {
-        Some(name) => contexts::known(db, name)?,
+    let known = match new.requested.used_session() {
+        Some(id) => contexts::find_session(db, id)?,
         None => None,
     };
-    let placement = match rules::place(&new.wanted, &new.owner, &place, known.as_ref()) {
+    let placement = match rules::decide_placement(&new.requested, &new.owner, &place, known.as_ref()) {
         Ok(placement) => placement,
         Err(answer) => return Ok(answer),
     };
@@ -65,7 +65,7 @@ pub(super) fn create(db: &Connection, new: &NewTask) -> Outcome<Created> {
     let ordinal = db.last_insert_rowid();
     insert_event(db, ordinal, (Seq::START.next(), new.epoch), new.at, &new.first)?;
     put_snapshot(db, ordinal, head, &new.snapshot)?;
-    contexts::settle(db, new, &placement)?;
+    contexts::put_placement(db, new, &placement)?;
     if let Some((working, TurnText { record, .. })) = &new.begun {
         insert_event(db, ordinal, (head, new.epoch), new.at, working)?;
         contexts::note_use(db, &record.session.id, new.at)?;
@@ -76,8 +76,8 @@ pub(super) fn create(db: &Connection, new: &NewTask) -> Outcome<Created> {
     Ok(Created::New)
 }
 
-/// Writes something, and takes it away again, to see whether anything can be written. The commit carries the pages that
-/// this has touched, as it would for an event.
+/// Inserts a row and deletes it again, to check that the store can write. The commit writes the touched pages, as it does for
+/// an event.
 pub(super) fn probe(db: &Connection) -> Outcome<()> {
     db.prepare_cached("INSERT INTO probes (body) VALUES (zeroblob(?))")?.execute([PROBE_BYTES])?;
     db.prepare_cached("DELETE FROM probes")?.execute([])?;
@@ -85,7 +85,7 @@ pub(super) fn probe(db: &Connection) -> Outcome<()> {
 }
 
 pub(super) fn note_sends(db: &Connection, noted: &NotedSends) -> Outcome<()> {
-    let task = standing(db, noted.task.as_str())?.filter(|task| task.owner == noted.owner);
+    let task = find_task_row(db, noted.task.as_str())?.filter(|task| task.owner == noted.owner);
     let Some(task) = task else { return Err(Error::task_not_found(noted.task.as_str()).into()) };
     for key in &noted.keys {
         put_key(db, &noted.owner, key, task.ordinal, noted.at)?;
@@ -93,7 +93,7 @@ pub(super) fn note_sends(db: &Connection, noted: &NotedSends) -> Outcome<()> {
     Ok(())
 }
 
-/// The task and context of an earlier send that counts.
+/// The task and context of an earlier send with this key, if the key has not expired.
 pub(super) fn earlier_send(
     db: &Connection,
     owner: &Principal,
@@ -116,17 +116,17 @@ pub(super) fn earlier_send(
     Ok(Some(Created::Existing { task, context }))
 }
 
-/// The task that this turn is already, or that has the id of the new one.
+/// The task that already exists for this turn, or that has the id of the new one.
 fn earlier_turn(db: &Connection, new: &NewTask, turn: &TurnRecord) -> Outcome<Option<Created>> {
     if let Some(known) = turns::find(db, &turn.session.id, &turn.prompt)? {
         let existing = Created::Existing { task: known.task, context: known.context };
         return Ok((known.owner == new.owner).then_some(existing));
     }
-    let known = standing(db, new.id.as_str())?.filter(|known| known.owner == new.owner);
+    let known = find_task_row(db, new.id.as_str())?.filter(|known| known.owner == new.owner);
     Ok(known.map(|known| Created::Existing { task: new.id.clone(), context: known.context }))
 }
 
-/// Puts the key of this send in the place of some that no longer count.
+/// Stores the key of this send, and deletes some expired ones.
 pub(super) fn put_key(
     db: &Connection,
     owner: &Principal,
@@ -147,8 +147,8 @@ pub(super) fn put_key(
     Ok(())
 }
 
-/// Some of those that no longer count. There are hardly ever any, and the statement that removes them makes a table of what it
-/// finds, also when that is nothing; to look first is cheaper.
+/// Deletes some expired keys. There are hardly ever any, and the DELETE builds a temporary table even if it finds nothing; a
+/// check first is cheaper.
 fn delete_expired(db: &Connection, owner: &Principal, key: &IdempotencyKey) -> Outcome<()> {
     if db.prepare_cached(HAS_EXPIRED)?.exists((owner.as_str(), key.valid_since.0))? {
         db.prepare_cached(DELETE_EXPIRED)?.execute(named_params! {
@@ -165,7 +165,7 @@ pub(super) const HAS_EXPIRED: &str = "SELECT 1 FROM idempotency WHERE owner = ?1
 pub(super) const DELETE_EXPIRED: &str = "DELETE FROM idempotency WHERE owner = :owner AND digest IN (
      SELECT digest FROM idempotency WHERE owner = :owner AND at < :valid_since ORDER BY at LIMIT :limit)";
 
-/// What a sub-agent's task needs to know of its root.
+/// The facts about its root that a sub-agent's task is checked against.
 fn root(db: &Connection, id: &TaskId) -> Outcome<Option<Root>> {
     let mut statement =
         db.prepare_cached("SELECT owner, context, root IS NOT NULL FROM tasks WHERE id = :id")?;
@@ -177,8 +177,8 @@ fn root(db: &Connection, id: &TaskId) -> Outcome<Option<Root>> {
     Ok(Some(Root { owner, context, is_child: row.get(2)? }))
 }
 
-/// Where a task stands before an append.
-pub(super) struct Standing {
+/// The row of a task, as an append needs it.
+pub(super) struct TaskRow {
     pub(super) ordinal: i64,
     pub(super) owner: Principal,
     pub(super) context: ContextId,
@@ -186,13 +186,13 @@ pub(super) struct Standing {
     pub(super) state: TaskState,
 }
 
-pub(super) fn standing(db: &Connection, id: &str) -> Outcome<Option<Standing>> {
+pub(super) fn find_task_row(db: &Connection, id: &str) -> Outcome<Option<TaskRow>> {
     let sql = concat!("SELECT ordinal, owner, context, ", head!(), ", state FROM tasks WHERE id = :id");
     let mut statement = db.prepare_cached(sql)?;
     let mut rows = statement.query(named_params! { ":id": id })?;
     let Some(row) = rows.next()? else { return Ok(None) };
     let what = || format!("task {id}");
-    Ok(Some(Standing {
+    Ok(Some(TaskRow {
         ordinal: row.get(0)?,
         owner: Principal::new(row.get_ref(1)?.as_str()?),
         context: ContextId::parse(row.get_ref(2)?.as_str()?).map_err(|cause| damaged(&what(), cause))?,

@@ -1,9 +1,10 @@
-//! Who writes: a thread, with group commit; or, for a small part of the time, whoever appends.
+//! WriteContext: a thread with group commit, and, for a small share of the time, the calling threads themselves.
 //!
-//! The thread takes whatever waits, runs all of it in one transaction, commits, and only then answers. At rest a request
-//! goes at once; under load many share one commit.
+//! The thread takes all waiting requests, runs them in one transaction, commits, and only then answers. At low load a request
+//! runs at once; under load many requests share one commit.
 //!
-//! But to hand a piece of output to a thread that sleeps, and to be woken by it, costs more than to write it.
+//! Handing one piece of output to a sleeping thread and being woken by it costs more than writing it, so small appends are
+//! written on the calling thread.
 
 use std::sync::{Arc, Mutex};
 
@@ -15,82 +16,83 @@ use tokio::sync::oneshot;
 
 use super::append;
 use super::fault::{self, Outcome};
-use super::pen::{Pen, Writing};
 use super::queue::{Owner, Queue};
 use super::record::Batch;
 #[cfg(feature = "simulation")]
-use super::switch::Switch;
+use super::read_only_switch::ReadOnlySwitch;
 use super::worker::Worker;
+use super::write_connection::{WriteConnection, WriteContext};
 
-/// Requests in one transaction. What is beyond waits for the next one, so that no answer waits for a long group.
+/// The most requests in one transaction. Others wait for the next one, so that no answer waits for a long group.
 pub(super) const GROUP: usize = 256;
 
-/// A request that takes milliseconds counts as so many others: there are eight of them in a transaction at most.
-const LARGE: usize = GROUP / 8;
+/// The weight of a request that takes milliseconds: at most eight of them share a transaction.
+const LARGE_WEIGHT: usize = GROUP / 8;
 
 pub(super) struct Writer {
-    // Dropped in this order: the thread has written what was asked of it before the pen closes the file.
+    // Dropped in this order: the thread finishes its requests before the connection closes the file.
     pub(super) worker: Worker<Box<dyn Job>>,
-    pub(super) pen: Arc<Mutex<Pen>>,
+    pub(super) connection: Arc<Mutex<WriteConnection>>,
     #[cfg(feature = "simulation")]
-    pub(super) switch: Switch,
+    pub(super) switch: ReadOnlySwitch,
 }
 
 impl Writer {
-    pub(super) fn start(pen: Pen, metrics: Arc<Metrics>) -> Result<Self> {
+    pub(super) fn start(connection: WriteConnection, metrics: Arc<Metrics>) -> Result<Self> {
         #[cfg(feature = "simulation")]
-        let switch = pen.switch.clone();
-        let pen = Arc::new(Mutex::new(pen));
-        let shared = pen.clone();
+        let switch = connection.switch.clone();
+        let connection = Arc::new(Mutex::new(connection));
+        let shared = connection.clone();
         let worker = Worker::start(StoreThread::Writer, metrics, move |waiting| serve(&shared, waiting))?;
         Ok(Self {
             worker,
-            pen,
+            connection,
             #[cfg(feature = "simulation")]
             switch,
         })
     }
 
-    /// Runs `work` and returns when it is durable. Of what it has written nothing stays when it fails, or when it is called
+    /// Runs `work` and returns when its writes are durable. The writes are undone if `work` fails, and before `work` is called
     /// again.
     ///
-    /// When the future is dropped before its work was taken into the queue nothing happens; after that the work is
-    /// done although nobody waits for it.
+    /// If the future is dropped before the work enters the queue, nothing happens; after that the work is done although the
+    /// caller is gone.
     pub(super) async fn run<T, F>(&self, owner: Owner, work: F) -> Result<T>
     where
         T: Send + 'static,
-        F: FnMut(&mut Writing<'_>) -> Outcome<T> + Send + 'static,
+        F: FnMut(&mut WriteContext<'_>) -> Outcome<T> + Send + 'static,
     {
-        self.ask(owner, (Kind::Other, 1), work).await
+        self.ask(owner, (JobKind::Other, 1), work).await
     }
 
-    /// The same for work that takes milliseconds.
+    /// Like [`run`](Self::run), for work that takes milliseconds.
     pub(super) async fn run_large<T, F>(&self, owner: Owner, work: F) -> Result<T>
     where
         T: Send + 'static,
-        F: FnMut(&mut Writing<'_>) -> Outcome<T> + Send + 'static,
+        F: FnMut(&mut WriteContext<'_>) -> Outcome<T> + Send + 'static,
     {
-        self.ask(owner, (Kind::Other, LARGE), work).await
+        self.ask(owner, (JobKind::Other, LARGE_WEIGHT), work).await
     }
 
-    /// Appends to the log of a task and returns when it is durable: here and now, if that is a matter of microseconds. Then it
-    /// overtakes what waits in the queue: whoever appends to a task again must have had the answer to the first.
+    /// Appends to the log of a task and returns when the events are durable. An append that takes microseconds only is written
+    /// on the calling thread, and so overtakes the queue. That is safe: a caller appends to a task again only after the
+    /// previous append has returned.
     pub(super) async fn append(&self, owner: Owner, batch: Batch) -> Result<Appended> {
-        if let Some(appended) = self.append_here(&batch) {
+        if let Some(appended) = self.append_inline(&batch) {
             return appended;
         }
-        self.ask(owner, (Kind::Append, 1), move |db| append::append(db, &batch)).await
+        self.ask(owner, (JobKind::Append, 1), move |db| append::append(db, &batch)).await
     }
 
-    /// `None`: nothing is written, for one because the thread writes.
-    fn append_here(&self, batch: &Batch) -> Option<Result<Appended>> {
-        self.pen.try_lock().ok()?.append_here(batch)
+    /// `None`: nothing is written, for example because the thread is writing.
+    fn append_inline(&self, batch: &Batch) -> Option<Result<Appended>> {
+        self.connection.try_lock().ok()?.append_inline(batch)
     }
 
-    async fn ask<T, F>(&self, owner: Owner, (kind, weight): (Kind, usize), work: F) -> Result<T>
+    async fn ask<T, F>(&self, owner: Owner, (kind, weight): (JobKind, usize), work: F) -> Result<T>
     where
         T: Send + 'static,
-        F: FnMut(&mut Writing<'_>) -> Outcome<T> + Send + 'static,
+        F: FnMut(&mut WriteContext<'_>) -> Outcome<T> + Send + 'static,
     {
         let (answer, answered) = oneshot::channel();
         let job = Request { work, kind, weight, outcome: None, answer };
@@ -98,46 +100,44 @@ impl Writer {
     }
 }
 
-/// What the thread does.
-fn serve(pen: &Mutex<Pen>, waiting: &Queue<Box<dyn Job>>) {
+fn serve(connection: &Mutex<WriteConnection>, waiting: &Queue<Box<dyn Job>>) {
     let mut group = Vec::with_capacity(GROUP);
     while waiting.take(GROUP, |job| job.weight(), &mut group) {
-        // A panic of whoever had it before: the connection may be in the middle of something, and nobody uses it any more.
-        let Ok(mut pen) = pen.lock() else { return };
-        let fate = pen.write(&mut group);
-        drop(pen);
+        // A previous holder panicked: the connection may be inside a transaction, so nothing uses it any more.
+        let Ok(mut connection) = connection.lock() else { return };
+        let result = connection.write(&mut group);
+        drop(connection);
         for job in group.drain(..) {
-            job.answer(fate.as_ref().err());
+            job.answer(result.as_ref().err());
         }
     }
 }
 
-/// What a request does.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// It appends to a task, and keeps account of what it knows of that.
+pub(super) enum JobKind {
+    /// Appends to a task, and updates the row cache itself.
     Append,
-    /// Anything else. It may change any task.
+    /// Anything else. May change any task.
     Other,
 }
 
 pub(super) trait Job: Send {
-    fn kind(&self) -> Kind;
+    fn kind(&self) -> JobKind;
 
-    /// As how many requests it counts.
+    /// The number of ordinary requests that this one counts as.
     fn weight(&self) -> usize;
 
-    /// Does the work and keeps its outcome. Says whether what it has written may stay: it went well, or there is nothing.
-    /// An error means that the whole group is lost.
-    fn run(&mut self, db: &mut Writing<'_>) -> Outcome<bool>;
+    /// Does the work and keeps its outcome. Returns whether its writes may stay: the work succeeded, or wrote nothing. An
+    /// error means that the whole group is lost.
+    fn run(&mut self, db: &mut WriteContext<'_>) -> Outcome<bool>;
 
-    /// Says how it went. `lost`: why the group was not committed.
+    /// Sends the outcome to the caller. `lost`: why the group was not committed.
     fn answer(self: Box<Self>, lost: Option<&Error>);
 }
 
 struct Request<T, F> {
     work: F,
-    kind: Kind,
+    kind: JobKind,
     weight: usize,
     outcome: Option<Result<T>>,
     answer: oneshot::Sender<Result<T>>,
@@ -146,9 +146,9 @@ struct Request<T, F> {
 impl<T, F> Job for Request<T, F>
 where
     T: Send,
-    F: FnMut(&mut Writing<'_>) -> Outcome<T> + Send,
+    F: FnMut(&mut WriteContext<'_>) -> Outcome<T> + Send,
 {
-    fn kind(&self) -> Kind {
+    fn kind(&self) -> JobKind {
         self.kind
     }
 
@@ -156,11 +156,11 @@ where
         self.weight
     }
 
-    fn run(&mut self, db: &mut Writing<'_>) -> Outcome<bool> {
+    fn run(&mut self, db: &mut WriteContext<'_>) -> Outcome<bool> {
         let before = db.total_changes();
         let outcome = (self.work)(db);
         if outcome.is_err() && db.is_autocommit() {
-            // SQLite has rolled everything back, the neighbours' work too.
+            // SQLite has rolled back the whole group.
             return outcome.map(|_| false);
         }
         let may_stay = outcome.is_ok() || db.total_changes() == before;
@@ -173,7 +173,7 @@ where
             Some(error) => Err(error.clone()),
             None => self.outcome.unwrap_or_else(|| Err(fault::stopped())),
         };
-        // Whoever asked may have gone; the work is done all the same.
+        // The caller may be gone; the work is done anyway.
         drop(self.answer.send(outcome));
     }
 }

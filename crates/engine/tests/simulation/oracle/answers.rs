@@ -1,4 +1,4 @@
-//! What must be true of messages that answered something.
+//! The rules for messages that answer an ask.
 
 use std::collections::BTreeMap;
 
@@ -8,19 +8,19 @@ use crate::agent::{AgentAsk, State};
 use crate::user::owner;
 use crate::world::World;
 
-/// A message that was to answer an ask, and what its sender was told, each time.
+/// A message that was to answer an ask, and the responses that its sender got.
 #[derive(Debug)]
-pub(super) struct ToldAnswer {
-    /// The ask that it names, and how it answers it.
+pub(super) struct RecordedAnswer {
+    /// The ask that the message names, and the answer.
     pub(super) named: Option<(RequestId, Answer)>,
-    /// It was taken, or refused for good.
+    /// The answer was accepted, or refused for good.
     pub(super) told: Vec<bool>,
 }
 
-/// One message answers one ask, is no prompt, and is said to have been taken if it was, and only if it may have been.
-pub(super) fn check(world: &World, answers: &BTreeMap<MessageId, ToldAnswer>, agent: &State) {
+/// One message answers one ask, is not a prompt, and is reported as accepted only if it may have been.
+pub(super) fn check(world: &World, answers: &BTreeMap<MessageId, RecordedAnswer>, agent: &State) {
     let stage = &world.stage;
-    for (message, ToldAnswer { named, told }) in answers {
+    for (message, RecordedAnswer { named, told }) in answers {
         let answered: Vec<&AgentAsk> = agent.asks().filter(|ask| is_answered_by(ask, message)).collect();
         if answered.len() > 1 {
             let asks: Vec<&RequestId> = answered.iter().map(|ask| &ask.id).collect();
@@ -30,12 +30,12 @@ pub(super) fn check(world: &World, answers: &BTreeMap<MessageId, ToldAnswer>, ag
         if agent.prompted.iter().any(|prompt| *prompt == words || prompt.contains(&data)) {
             stage.find(format_args!("{message} was an answer, and is a prompt"));
         }
-        // What came too early or beside another may be taken later; what was taken stays so.
+        // A message that came too early, or beside another answer, may be accepted later; an accepted one stays accepted.
         let was_taken_first = told.windows(2).any(|two| two[0] && !two[1]);
         if was_taken_first || (answered.is_empty() && told.contains(&true) && told.contains(&false)) {
             stage.find(format_args!("{message} was told {told:?}"));
         }
-        // An ask may expire while nobody knows whether the agent has the answer.
+        // An ask may expire while it is unknown whether the agent has the answer.
         let is_certain = |ask: &&&AgentAsk| {
             let closed = world.store.interrupt_of(&ask.id).and_then(|known| known.closed);
             closed.is_some_and(|closed| closed.resolution != Resolution::Expired)

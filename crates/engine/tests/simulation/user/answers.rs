@@ -1,8 +1,8 @@
-//! How users answer: by the name of the ask, by a message that names it, or by words. Some say the same twice.
+//! How users answer: by the name of the ask, by a message that names it, or by words. Some repeat their answer.
 
 use longshore_model::{Answer, Delivery, ErrorKind, Json, Part, PermissionReply, RequestId, TaskId};
 
-use super::{Lost, Told, User, command, is_for_later, owner};
+use super::{Lost, SendOutcome, User, command, is_for_later, owner};
 
 impl User {
     pub(super) async fn answer(&self, task: &TaskId, request: &RequestId) {
@@ -15,8 +15,8 @@ impl User {
         }
     }
 
-    /// Where the ask can be answered: the task that shows it, or that of the sub-agent whose it is.
-    fn place_to_answer(&self, task: &TaskId, request: &RequestId) -> TaskId {
+    /// Where the ask can be answered: the task that shows it, or that of the sub-agent that asks.
+    fn task_to_answer(&self, task: &TaskId, request: &RequestId) -> TaskId {
         let asks_it = |child: &TaskId| {
             let stored = self.world.store.task(&owner(), child);
             stored.is_some_and(|stored| stored.task.open_asks.iter().any(|open| open.request_id == *request))
@@ -25,11 +25,11 @@ impl User {
         child.filter(|_| self.one_in(2)).unwrap_or_else(|| task.clone())
     }
 
-    /// With a reason, by which the agent knows the message.
+    /// With a reason, by which the agent recognizes the message.
     async fn answer_by_words(&self, task: &TaskId, request: &RequestId) {
         let id = self.new_answer();
         let words = Part::text(format!("reject: {id}"));
-        self.answer_by_message(&self.place_to_answer(task, request), &id, words, None).await;
+        self.answer_by_message(&self.task_to_answer(task, request), &id, words, None).await;
     }
 
     async fn answer_by_data(&self, task: &TaskId, request: &RequestId, reply: PermissionReply) {
@@ -37,7 +37,7 @@ impl User {
         let data = format!(r#"{{"request_id":"{request}","reply":"{}","message":"{id}"}}"#, reply.as_str());
         let data = Part::data(Json::parse(&data).expect("JSON"));
         let answer = Answer::Permission { reply, message: None };
-        self.answer_by_message(&self.place_to_answer(task, request), &id, data, Some((request, answer)))
+        self.answer_by_message(&self.task_to_answer(task, request), &id, data, Some((request, answer)))
             .await;
     }
 
@@ -58,12 +58,12 @@ impl User {
         self.world.oracle.is_answer(&command.message.id, named);
         loop {
             match self.send(&command).await {
-                Told::Sent(place) => {
+                SendOutcome::Sent(place) => {
                     self.opened(task, place.opening);
                     self.world.oracle.answer_was_told(&command.message.id, true);
                 }
-                Told::Refused => self.world.oracle.answer_was_told(&command.message.id, false),
-                Told::GaveUp => {}
+                SendOutcome::Refused => self.world.oracle.answer_was_told(&command.message.id, false),
+                SendOutcome::GaveUp => {}
             }
             if !self.one_in(4) {
                 return;

@@ -16,7 +16,7 @@ const NOTHING: Retention = Retention {
     keys_before: Timestamp(i64::MIN),
 };
 
-/// It answers at once.
+/// The future of a memory store is ready at once.
 fn step(store: &MemoryStore, retention: Retention) -> Retained {
     store.retain(retention).now_or_never().unwrap().unwrap()
 }
@@ -31,7 +31,7 @@ fn end(store: &MemoryStore, name: &str, at: i64) {
 }
 
 #[test]
-fn a_step_does_no_more_than_it_may() {
+fn a_step_stays_within_its_limit() {
     let many = STEP as usize * 2 + 1;
     let store = MemoryStore::default();
     make(&store, create("asks"));
@@ -42,11 +42,11 @@ fn a_step_does_no_more_than_it_may() {
         let ask = vec![opens(&interrupt("asks", &name)), closes(&name, closed(Resolution::Replied, 1))];
         store.append(asking("asks", number as u64 + 1, ask)).now_or_never().unwrap().unwrap();
     }
-    let keys = || store.kept().keys.values().map(crate::memory::keys::Keys::len).sum::<usize>();
-    let asks = || store.kept().asks.len();
-    let tasks = || store.kept().tasks.len();
-    let folded = || store.kept().tasks.values().filter(|row| row.first.0 > 1).count();
-    // What is done, how many there are of it before, and how many after each step.
+    let keys = || store.state().keys.values().map(crate::memory::keys::Keys::len).sum::<usize>();
+    let asks = || store.state().asks.len();
+    let tasks = || store.state().tasks.len();
+    let folded = || store.state().tasks.values().filter(|row| row.first.0 > 1).count();
+    // The kind of work, how many items there are before, and how many after each step.
     let later = Timestamp(i64::MAX);
     let cases: [(_, &dyn Fn() -> usize, _); 4] = [
         (Retention { keys_before: later, ..NOTHING }, &keys, [130, 66, 2, 0]),
@@ -64,32 +64,32 @@ fn a_step_does_no_more_than_it_may() {
     }
 }
 
-/// What is over by the look of all tasks is what [`Over`] says.
+/// [`EndedTasks`] has exactly the tasks that a scan of all tasks finds.
 fn check(store: &MemoryStore) {
-    let kept = store.kept();
-    let over = || kept.tasks.values().filter(|row| row.state().is_terminal());
+    let state = store.state();
+    let ended = || state.tasks.values().filter(|row| row.state().is_terminal());
     let unfolded =
-        over().filter(|row| row.log.len() > 1).map(|row| (row.task.status.at, row.task.id.clone()));
-    assert_eq!(kept.over.unfolded, unfolded.collect());
-    let trees = over().filter(|row| row.task.parent.is_none()).filter_map(|root| {
+        ended().filter(|row| row.log.len() > 1).map(|row| (row.task.status.at, row.task.id.clone()));
+    assert_eq!(state.ended.unfolded, unfolded.collect());
+    let trees = ended().filter(|row| row.task.parent.is_none()).filter_map(|root| {
         let id = &root.task.id;
-        let tree = kept.tasks.values().filter(|row| {
+        let tree = state.tasks.values().filter(|row| {
             row.task.id == *id || row.task.parent.as_ref().is_some_and(|parent| parent.root == *id)
         });
         let ends = tree.map(|row| row.state().is_terminal().then_some(row.task.status.at));
         Some((ends.collect::<Option<Vec<_>>>()?.into_iter().max()?, id.clone()))
     });
-    assert_eq!(kept.over.trees, trees.collect());
-    assert!(kept.created.values().eq({
-        let mut rows: Vec<_> = kept.tasks.values().collect();
+    assert_eq!(state.ended.trees, trees.collect());
+    assert!(state.created.values().eq({
+        let mut rows: Vec<_> = state.tasks.values().collect();
         rows.sort_by_key(|row| row.number);
         rows.into_iter().map(|row| &row.task.id).collect::<Vec<_>>()
     }));
-    assert_eq!(kept.contexts.values().map(|context| context.tasks).sum::<usize>(), kept.tasks.len());
+    assert_eq!(state.contexts.values().map(|context| context.tasks).sum::<usize>(), state.tasks.len());
 }
 
 #[test]
-fn what_is_over_is_known_without_looking_at_everything() {
+fn the_index_of_ended_tasks_matches_a_full_scan() {
     let store = MemoryStore::default();
     let changes: [&dyn Fn(); 12] = [
         &|| make(&store, create("a")),
@@ -97,7 +97,7 @@ fn what_is_over_is_known_without_looking_at_everything() {
         &|| make(&store, child("a-1", "a", "a")),
         &|| end(&store, "b", 5),
         &|| end(&store, "a", 6),
-        // A tree that grows after its root ended.
+        // A tree that grows after its root has ended.
         &|| make(&store, child("a-2", "a", "a")),
         &|| end(&store, "a-1", 9),
         &|| end(&store, "a-2", 7),
@@ -115,14 +115,14 @@ fn what_is_over_is_known_without_looking_at_everything() {
     for (place, change) in changes.iter().enumerate() {
         change();
         check(&store);
-        // Meanwhile nothing goes that has somebody at work below it.
-        assert!(store.kept().tasks.contains_key(&task_id("a")), "after {place}");
+        // Meanwhile no task with an unfinished descendant is removed.
+        assert!(store.state().tasks.contains_key(&task_id("a")), "after {place}");
     }
     let all = Retention { drop_before: Some(Timestamp(9)), ..NOTHING };
     assert_eq!(step(&store, all), Retained::default(), "the last end counts");
     let all = Retention { drop_before: Some(Timestamp(10)), ..NOTHING };
     assert_eq!(step(&store, all), Retained { dropped: 4, more: true, folded: 0 });
     check(&store);
-    let kept = store.kept();
-    assert!(kept.tasks.is_empty() && kept.below.is_empty() && kept.over.unfolded.is_empty());
+    let state = store.state();
+    assert!(state.tasks.is_empty() && state.descendants.is_empty() && state.ended.unfolded.is_empty());
 }

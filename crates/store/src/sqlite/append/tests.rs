@@ -7,10 +7,10 @@ use tempfile::TempDir;
 use super::super::{Durability, SqliteStore, schema};
 use super::*;
 
-/// What SQLite writes at the begin of its write-ahead log.
+/// The header of SQLite's write-ahead log.
 const LOG_HEADER: usize = 32;
 
-/// A frame of that log: a page of the file, and before it the number of the page, and more.
+/// A frame of that log: a header with the page number, and the page.
 const FRAME: usize = 24 + 4096;
 
 struct Bench {
@@ -19,7 +19,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// A store with these tasks, which work.
+    /// A store with this many working tasks.
     async fn new(tasks: u64) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let store = SqliteStore::open(&directory.path().join("store.db"), Durability::Process).unwrap();
@@ -37,7 +37,7 @@ impl Bench {
         assert_eq!(self.store.append(append).await.unwrap(), Appended::Head(head));
     }
 
-    /// The pages that were written since the last time, as often as they were: once in each commit that changed them.
+    /// The pages written since the last call, each as often as it was written: once per commit that changed it.
     fn pages_since(&self, before: &mut usize) -> Vec<u32> {
         let log = fs::read(self.directory.path().join("store.db-wal")).unwrap();
         let numbers = log[LOG_HEADER..].chunks_exact(FRAME).map(|frame| {
@@ -49,7 +49,7 @@ impl Bench {
         pages
     }
 
-    /// The only page of a table that is small.
+    /// The only page of a small table.
     fn page_of(&self, table: &str) -> u32 {
         let db = Connection::open(self.directory.path().join("store.db")).unwrap();
         let root = "SELECT rootpage FROM sqlite_schema WHERE name = ?";
@@ -57,7 +57,7 @@ impl Bench {
     }
 }
 
-/// So a piece of output costs one write of one page, until that is full.
+/// So a piece of output costs one write of one page, until that page is full.
 #[tokio::test]
 async fn output_writes_the_page_of_the_log_and_no_other() {
     let bench = Bench::new(1).await;
@@ -67,7 +67,7 @@ async fn output_writes_the_page_of_the_log_and_no_other() {
         bench.append(append("t-0", expected, vec![chunk("a piece of output")])).await;
         assert_eq!(bench.pages_since(&mut seen), [log], "{expected}");
     }
-    // What changes the state is told by the row of the task as well.
+    // A change of state is written to the task's row too.
     bench.append(append("t-0", 8, vec![status(TaskState::InputRequired, 3)])).await;
     let pages = bench.pages_since(&mut seen);
     assert!(pages.contains(&log) && pages.contains(&tasks), "{pages:?}");
@@ -87,20 +87,20 @@ async fn the_output_of_many_tasks_leaves_their_rows_alone() {
     }
     let pages = bench.pages_since(&mut seen);
     assert!(!pages.contains(&tasks), "{pages:?}");
-    // Also where pages of the log have become full and are divided, which is most of it.
+    // Also where full pages of the log are split, which is most of the rest.
     let appends = usize::try_from(20 * TASKS).unwrap();
     assert!(pages.len() < 3 * appends, "{} pages for {appends} pieces of output", pages.len());
 }
 
-/// Everything that asks where a log ends finds it in one step, however long the log is.
+/// Every query for the head of a log takes one step, however long the log is.
 #[test]
 fn the_head_is_found_in_one_step() {
     let directory = tempfile::tempdir().unwrap();
     let db = schema::open_writer(&directory.path().join("store.db"), Durability::Process).unwrap();
-    let mut statement = db.prepare(&format!("EXPLAIN {}", *IS_AT)).unwrap();
+    let mut statement = db.prepare(&format!("EXPLAIN {}", *HAS_EXPECTED_HEAD)).unwrap();
     let steps = statement.raw_query().mapped(|row| row.get::<_, String>(1));
     let steps: Vec<_> = steps.map(Result::unwrap).collect();
-    // It looks at the last event, and goes on to no other.
+    // The query reads the last event and no other.
     assert!(steps.iter().any(|step| step == "SeekLE" || step == "SeekLT"), "{steps:?}");
     assert!(!steps.iter().any(|step| step == "Next" || step == "Rewind"), "{steps:?}");
 }

@@ -9,7 +9,7 @@ use rusqlite::types::Value;
 use super::super::{Durability, SqliteStore, schema};
 use super::*;
 
-/// How SQLite means to do it, one line a step.
+/// SQLite's query plan, one step per line.
 fn plan(db: &Connection, sql: &str) -> String {
     let mut statement = db.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
     let values = vec![Value::Null; statement.parameter_count()];
@@ -18,7 +18,7 @@ fn plan(db: &Connection, sql: &str) -> String {
 }
 
 #[test]
-fn closed_asks_cost_those_that_look_for_open_ones_nothing() {
+fn closed_asks_cost_queries_for_open_asks_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let db = schema::open_writer(&directory.path().join("store.db"), Durability::Process).unwrap();
     let cases = [
@@ -35,7 +35,7 @@ fn closed_asks_cost_those_that_look_for_open_ones_nothing() {
 }
 
 #[tokio::test]
-async fn an_ask_that_is_damaged_is_reported() {
+async fn a_damaged_ask_is_reported() {
     let damages = [
         "UPDATE interrupts SET kind = 'riddle'",
         "UPDATE interrupts SET session = 'a/b'",
@@ -63,7 +63,7 @@ async fn an_ask_that_is_damaged_is_reported() {
         let error = store.interrupt(&ada(), &request_id("r")).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Internal, "{damage}");
         assert!(error.message().contains("ask r is damaged"), "{error}");
-        // The others are still there.
+        // The other asks are unaffected.
         let open = store.open_interrupts(&ada(), AskKind::Permission).await.unwrap();
         assert_eq!(open, [interrupt("t", "whole")], "{damage}");
     }

@@ -20,7 +20,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// A store with the task `t`, which works, asks, and has a file.
+    /// A store with the task `t`, which works, has an open ask, and has a file.
     async fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let store = SqliteStore::open(&directory.path().join("store.db"), Durability::Process).unwrap();
@@ -41,7 +41,7 @@ impl Bench {
     }
 }
 
-/// The whole log of the task `t`, whose numbers must have no gap.
+/// The whole log of the task `t`. Asserts that its numbers have no gap.
 async fn log(store: &Arc<dyn Store>) -> Vec<TaskEvent> {
     let mut events = Vec::new();
     loop {
@@ -58,7 +58,7 @@ async fn log(store: &Arc<dyn Store>) -> Vec<TaskEvent> {
 }
 
 #[tokio::test]
-async fn a_backup_holds_everything_and_is_a_store() {
+async fn a_backup_is_complete_and_is_a_working_store() {
     let bench = Bench::new().await;
     let facts = backup(&bench.from(), &bench.to("copy.db")).unwrap();
     let metadata = bench.to("copy.db").metadata().unwrap();
@@ -73,7 +73,7 @@ async fn a_backup_holds_everything_and_is_a_store() {
     assert_eq!(log(&copy).await, log(&bench.store).await);
     let bytes = copy.read_file(&ada(), &file("t", "f", &[]).id, 599_999, 9).await.unwrap();
     assert_eq!(bytes, Some(vec![7]));
-    // Each goes its own way from here.
+    // The two stores are independent from here on.
     assert_eq!(copy.append(append("t", 4, vec![chunk("copy")])).await.unwrap(), Appended::Head(Seq(5)));
     assert_eq!(
         bench.store.append(append("t", 4, vec![chunk("ours")])).await.unwrap(),
@@ -82,15 +82,15 @@ async fn a_backup_holds_everything_and_is_a_store() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_backup_has_what_was_written_before_it_began_and_no_half_of_anything() {
+async fn a_backup_has_all_earlier_writes_and_no_partial_append() {
     let bench = Bench::new().await;
     let store = bench.store.clone();
     let (told, mut acknowledged) = tokio::sync::watch::channel(4_u64);
-    // Some more for each backup: without a bound a slow backup makes the next one slower, for ever.
+    // A bounded number of writes per backup: otherwise a slow backup makes the next one slower, without end.
     let (allowed, room) = (Arc::new(Semaphore::new(0)), 200);
     let permits = allowed.clone();
     let writing = Tasks::new().spawn("writing", async move {
-        // In pairs: one without the other would be half of an append.
+        // In pairs: one event without the other would be a partial append.
         for place in 0.. {
             let Ok(permit) = permits.acquire().await else { return };
             permit.forget();
@@ -103,7 +103,7 @@ async fn a_backup_has_what_was_written_before_it_began_and_no_half_of_anything()
     });
     let mut heads = Vec::new();
     for place in 0..12 {
-        // Something is written between any two, and while each is taken.
+        // Something is written between two backups and during each.
         allowed.add_permits(room);
         acknowledged.changed().await.unwrap();
         let before = *acknowledged.borrow_and_update();
@@ -133,7 +133,7 @@ async fn a_backup_has_what_was_written_before_it_began_and_no_half_of_anything()
 }
 
 #[tokio::test]
-async fn what_is_there_is_never_overwritten() {
+async fn a_backup_never_overwrites_a_file() {
     let bench = Bench::new().await;
     std::fs::write(bench.to("copy.db"), "precious").unwrap();
     backup(&bench.from(), &bench.to("copy.db")).unwrap_err();
@@ -144,7 +144,7 @@ async fn what_is_there_is_never_overwritten() {
 }
 
 #[test]
-fn what_is_no_store_has_no_backup() {
+fn a_file_that_is_not_a_store_has_no_backup() {
     let contents = [
         ("", "empty"),
         ("CREATE TABLE bookmarks (x)", "another program"),
@@ -164,7 +164,7 @@ fn what_is_no_store_has_no_backup() {
 }
 
 #[tokio::test]
-async fn a_copy_that_is_not_whole_is_told_and_removed() {
+async fn a_damaged_copy_is_reported_and_removed() {
     let bench = Bench::new().await;
     let intruder = Connection::open(bench.from()).unwrap();
     intruder.pragma_update(None, "foreign_keys", false).unwrap();

@@ -1,44 +1,43 @@
-//! What the thread of the checkpoints does with the write-ahead log itself, so that nobody else has to wait for the disk.
+//! The checkpoint thread's own access to the file of the write-ahead log, so that no other thread has to wait for the disk.
 //!
-//! A log that was begun anew is written over. Its frames are no multiples of a page of memory, so each begins and ends
-//! inside of one; and to change a part of a page that it has given up meanwhile, the system reads that page from the disk
-//! first, while the writer waits: for up to 8 ms, on a disk that others write to. So this thread looks at these pages before.
+//! A restarted log is overwritten. Its frames are not multiples of a memory page, so each starts and ends inside of one. To
+//! change part of a page that the system has evicted from its cache, the system first reads that page from the disk, while the
+//! writer waits: for up to 8 ms, on a disk that others write to. So this thread reads these pages in advance.
 //!
-//! And SQLite brings the log to the disk before it copies anything of it. With all that there is to copy at once, the others
-//! were late by some milliseconds each time; with a part of it at a time they are hardly.
+//! Also, SQLite syncs the log before it copies any of it. Syncing all of it at once delayed the others by some milliseconds
+//! each time; syncing it in parts hardly delays them.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 
 use rusqlite::Connection;
 
-/// What SQLite puts before the log, before each page in it, and the size of those pages.
+/// SQLite's sizes: the header of the log, the header of each page in it, and the page.
 const LOG_HEADER: u64 = 32;
 const FRAME_HEADER: u64 = 24;
 const PAGE: u64 = 4096;
 
-/// The smallest page of memory that there is. A byte of each is read.
+/// The smallest possible memory page. One byte of each is read.
 const STRIDE: u64 = 4096;
 
-/// `None`: the log could not be opened for this, and others may have to wait. It may be closed at any time: SQLite has its
-/// locks on other files.
+/// `None`: the log could not be opened, and other threads may have to wait. Closing this file is harmless at any time: SQLite
+/// locks other files.
 pub(super) struct LogFile(Option<File>);
 
 impl LogFile {
-    /// Of the log of the file that this connection is to.
-    pub(super) fn of(db: &Connection) -> Self {
+    /// Opens the log of the file that the connection uses.
+    pub(super) fn open(db: &Connection) -> Self {
         Self(db.path().and_then(|path| File::open(format!("{path}-wal")).ok()))
     }
 
-    /// Looks at so many pages of the log behind the first `written` ones, or fewer where it ends.
-    pub(super) fn look_ahead(&self, written: i64, pages: i64) {
+    /// Reads `pages` pages of the log after the first `written` ones, or fewer at its end, into the system's cache.
+    pub(super) fn prefetch(&self, written: i64, pages: i64) {
         if let Some(log) = &self.0 {
             touch(written, pages, |offset| log.read_at(&mut [0], offset).is_ok_and(|read| read > 0));
         }
     }
 
-    /// Waits until what was written is on the disk. A disk that fails is SQLite's to tell: the system tells it on each
-    /// descriptor, and SQLite waits on its own.
+    /// Syncs the log. Ignores failures: the system reports them on each descriptor, and SQLite syncs on its own.
     pub(super) fn sync(&self) {
         if let Some(log) = &self.0 {
             let _ = log.sync_data();
@@ -46,18 +45,18 @@ impl LogFile {
     }
 }
 
-/// Calls `is_there` for each page of memory, until it is not.
-fn touch(written: i64, pages: i64, mut is_there: impl FnMut(u64) -> bool) {
+/// Calls `exists` with the offset of each memory page, until it returns `false`.
+fn touch(written: i64, pages: i64, mut exists: impl FnMut(u64) -> bool) {
     let first = end_of(written) / STRIDE;
     let end = end_of(written.saturating_add(pages)).div_ceil(STRIDE);
     for page in first..end {
-        if !is_there(page * STRIDE) {
+        if !exists(page * STRIDE) {
             return;
         }
     }
 }
 
-/// Where the log ends that has so many pages.
+/// The end of a log with so many pages.
 fn end_of(pages: i64) -> u64 {
     let pages = u64::try_from(pages).unwrap_or_default();
     LOG_HEADER.saturating_add(pages.saturating_mul(FRAME_HEADER + PAGE))
@@ -69,8 +68,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_page_of_memory_is_looked_at_up_to_the_end() {
-        let looked = |written, pages, end: u64| {
+    fn prefetch_touches_each_memory_page_up_to_the_end() {
+        let touched = |written, pages, end: u64| {
             let mut seen = Vec::new();
             touch(written, pages, |offset| {
                 seen.push(offset);
@@ -78,26 +77,26 @@ mod tests {
             });
             seen
         };
-        // Two frames behind the first three, so the bytes from 12 392 to 20 632.
-        assert_eq!(looked(3, 2, u64::MAX), [12_288, 16_384, 20_480]);
-        // The log is not as long as it may become.
-        assert_eq!(looked(0, 1_000_000, 10_000).len(), 4);
-        assert_eq!(looked(1_000_000, 10, 0).len(), 1, "far behind the end");
-        assert_eq!(looked(i64::MAX, i64::MAX, 0).len(), 1);
+        // Two frames after the first three: the bytes from 12 392 to 20 632.
+        assert_eq!(touched(3, 2, u64::MAX), [12_288, 16_384, 20_480]);
+        // The log is shorter than the requested range.
+        assert_eq!(touched(0, 1_000_000, 10_000).len(), 4);
+        assert_eq!(touched(1_000_000, 10, 0).len(), 1, "far past the end");
+        assert_eq!(touched(i64::MAX, i64::MAX, 0).len(), 1);
     }
 
     #[test]
-    fn the_log_is_found_beside_the_file() {
+    fn the_log_file_of_a_connection_is_found() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("store.db");
         let _writer = schema::open_writer(&path, Durability::Process).unwrap();
         let checkpointer = schema::open_checkpointer(&path, Durability::Process).unwrap();
-        let LogFile(log) = LogFile::of(&checkpointer);
+        let LogFile(log) = LogFile::open(&checkpointer);
         let log = log.expect("the log");
         assert_eq!(log.metadata().unwrap().len(), end_of_log(&checkpointer));
     }
 
-    /// As SQLite says.
+    /// The end according to SQLite.
     fn end_of_log(db: &Connection) -> u64 {
         let pages = db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get(1)).unwrap();
         end_of(pages)

@@ -6,9 +6,9 @@ use tempfile::TempDir;
 use super::super::{Durability, schema};
 use super::*;
 
-const SHORT: Lengths = Lengths { step: 3, copy: 10, long: 40 };
+const SHORT: Thresholds = Thresholds { sync_every: 3, copy_every: 10, restart_at: 40 };
 
-/// No test writes more often than this before it gives up.
+/// A test gives up after so many writes.
 const MANY: usize = 100_000;
 
 struct Bench {
@@ -24,28 +24,28 @@ impl Bench {
         Self::with(SHORT, |path| schema::open_checkpointer(path, Durability::Process).unwrap())
     }
 
-    fn with(lengths: Lengths, checkpointer: impl Fn(&std::path::Path) -> Connection) -> Self {
+    fn with(thresholds: Thresholds, checkpointer: impl Fn(&std::path::Path) -> Connection) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("store.db");
         let mut db = schema::open_writer(&path, Durability::Process).unwrap();
         let file = Arc::new(schema::open_file(&path).unwrap());
-        let checkpoints = Checkpoints::start(&mut db, checkpointer(&path), file.clone(), lengths).unwrap();
+        let checkpoints = Checkpoints::start(&mut db, checkpointer(&path), file.clone(), thresholds).unwrap();
         Self { directory, db, checkpoints, file }
     }
 
-    /// The test is in its place from now on.
-    fn end_the_thread(&mut self) {
-        self.checkpoints.shared.lock().errand = Errand::End;
+    /// Ends the thread: the test takes over its work.
+    fn end_thread(&mut self) {
+        self.checkpoints.shared.lock().action = NextAction::Stop;
         self.checkpoints.shared.changed.notify_all();
         self.checkpoints.thread.take().unwrap().join().unwrap();
-        self.checkpoints.shared.lock().errand = Errand::None;
+        self.checkpoints.shared.lock().action = NextAction::Wait;
     }
 
     fn path(&self) -> PathBuf {
         self.directory.path().join("store.db")
     }
 
-    /// Writes a page or two, and gives how many the log has then.
+    /// Writes a page or two. Returns the size of the log afterwards.
     fn write(&self) -> i64 {
         self.checkpoints.begin_group();
         self.insert();
@@ -58,8 +58,8 @@ impl Bench {
         self.db.prepare_cached(sql).unwrap().execute([]).unwrap();
     }
 
-    /// Writes until the log has begun anew, and gives how long it was before.
-    fn write_until_anew(&self) -> i64 {
+    /// Writes until the log has been restarted. Returns its size before.
+    fn write_until_restart(&self) -> i64 {
         let mut last = 0;
         for _ in 0..MANY {
             let pages = self.write();
@@ -73,28 +73,28 @@ impl Bench {
 }
 
 #[test]
-fn the_log_is_copied_when_it_has_grown_enough_since_the_last_time_or_anew() {
-    let mut copies = Copies::default();
+fn a_copy_is_due_after_enough_growth_or_a_restart() {
+    let mut copies = CopySchedule::default();
     let steps = [1000, 2000, 3000, 4010, 5000, 8000, 8010, 1000, 3000, 4000, 7000, 4000, 8000];
     let due: Vec<i64> = steps.into_iter().filter(|pages| copies.is_due(*pages, 4000)).collect();
-    // 8 000 is not far enough behind 4 010; and before 1 000, as before the last 4 000, the log has begun anew.
+    // 8 000 is not far enough from 4 010; before 1 000 and before the last 4 000 the log was restarted.
     assert_eq!(due, [4010, 8010, 4000, 8000]);
 }
 
 #[test]
-fn a_log_that_is_always_written_to_is_begun_anew() {
+fn a_log_under_constant_writes_is_restarted() {
     let bench = Bench::new();
     for _ in 0..3 {
-        assert!(bench.write_until_anew() >= SHORT.step);
+        assert!(bench.write_until_restart() >= SHORT.sync_every);
     }
 }
 
 #[test]
-fn what_is_written_until_the_writer_is_held_is_copied_too() {
-    // The thread does nothing by itself; the test is in its place.
-    let lengths = Lengths { step: i64::MAX, copy: i64::MAX, long: 0 };
+fn pages_written_before_the_writer_is_held_are_copied_too() {
+    // The thread is gone; the test does its work.
+    let thresholds = Thresholds { sync_every: i64::MAX, copy_every: i64::MAX, restart_at: 0 };
     let open = |path: &std::path::Path| schema::open_checkpointer(path, Durability::Process).unwrap();
-    let bench = Bench::with(lengths, open);
+    let bench = Bench::with(thresholds, open);
     let (checkpointer, shared, file) = (open(&bench.path()), &bench.checkpoints.shared, &*bench.file);
     let mut before = 0;
     for _ in 0..20 {
@@ -104,11 +104,11 @@ fn what_is_written_until_the_writer_is_held_is_copied_too() {
     bench.db.execute_batch("BEGIN IMMEDIATE").unwrap();
     std::thread::scope(|scope| {
         let checkpoint =
-            scope.spawn(move || shared.checkpoint(&checkpointer, file, &LogFile::of(&checkpointer)).unwrap());
+            scope.spawn(move || shared.checkpoint(&checkpointer, file, &LogFile::open(&checkpointer)).unwrap());
         while !shared.lock().is_held {
             std::thread::yield_now();
         }
-        // All but this is copied by now.
+        // Everything except this is copied by now.
         bench.insert();
         bench.db.execute_batch("COMMIT").unwrap();
         bench.checkpoints.end_group();
@@ -119,26 +119,26 @@ fn what_is_written_until_the_writer_is_held_is_copied_too() {
 }
 
 #[test]
-fn who_reads_keeps_the_log_only_while_he_reads() {
+fn a_reader_delays_the_restart_only_while_it_reads() {
     let bench = Bench::new();
     let reader = schema::open_reader(&bench.path()).unwrap();
     reader.execute_batch("BEGIN; SELECT count(*) FROM probes").unwrap();
     let mut last = 0;
-    while last < SHORT.long * 5 {
+    while last < SHORT.restart_at * 5 {
         let pages = bench.write();
-        assert!(pages > last, "the log was begun anew under a reader");
+        assert!(pages > last, "the log was restarted under a reader");
         last = pages;
     }
     reader.execute_batch("COMMIT").unwrap();
-    bench.write_until_anew();
+    bench.write_until_restart();
 }
 
 #[test]
-fn a_log_that_cannot_be_copied_is_still_written() {
-    // SQLite refuses every checkpoint here.
+fn a_log_that_cannot_be_copied_can_still_be_written() {
+    // SQLite refuses every checkpoint on a read-only connection.
     let bench = Bench::with(SHORT, |path| schema::open_reader(path).unwrap());
     let mut last = 0;
-    while last < SHORT.long * 5 {
+    while last < SHORT.restart_at * 5 {
         let pages = bench.write();
         assert!(pages > last);
         last = pages;
@@ -146,14 +146,14 @@ fn a_log_that_cannot_be_copied_is_still_written() {
 }
 
 #[test]
-fn everything_is_there_when_the_log_was_begun_anew() {
+fn all_rows_survive_a_restart_of_the_log() {
     let bench = Bench::new();
-    bench.write_until_anew();
+    bench.write_until_restart();
     let written: i64 = bench.db.query_row("SELECT count(*) FROM probes", [], |row| row.get(0)).unwrap();
-    // What a killed process leaves behind.
+    // The files as a killed process leaves them.
     let left = tempfile::tempdir().unwrap();
     for name in ["store.db", "store.db-wal"] {
-        // Whatever is copied from the log meanwhile is in the log too, until somebody writes.
+        // The log keeps the pages that are copied meanwhile, until the next write.
         std::fs::copy(bench.directory.path().join(name), left.path().join(name)).unwrap();
     }
     let found = Connection::open(left.path().join("store.db")).unwrap();
@@ -162,7 +162,7 @@ fn everything_is_there_when_the_log_was_begun_anew() {
 }
 
 #[test]
-fn the_writer_is_held_between_two_groups() {
+fn the_writer_is_held_only_between_groups() {
     let bench = Bench::new();
     let (checkpoints, shared) = (&bench.checkpoints, &bench.checkpoints.shared);
     checkpoints.begin_group();
@@ -170,7 +170,7 @@ fn the_writer_is_held_between_two_groups() {
     let (release, released) = sync_channel::<()>(1);
     std::thread::scope(|scope| {
         scope.spawn(move || {
-            let held = shared.hold_the_writer();
+            let held = shared.hold_writer();
             told.send("held").unwrap();
             released.recv().unwrap_err();
             told.send("released").unwrap();
@@ -183,7 +183,7 @@ fn the_writer_is_held_between_two_groups() {
         assert_eq!(tells.recv(), Ok("held"));
         let begins = scope.spawn(move || {
             checkpoints.begin_group();
-            // Not before.
+            // Not earlier.
             assert_eq!(tells.try_recv(), Ok("released"));
             checkpoints.end_group();
         });
@@ -193,25 +193,25 @@ fn the_writer_is_held_between_two_groups() {
 }
 
 #[test]
-fn nobody_writes_beside_a_checkpoint_that_holds_the_writer() {
+fn no_write_runs_beside_a_checkpoint_that_holds_the_writer() {
     let bench = Bench::new();
-    let held = bench.checkpoints.shared.hold_the_writer();
+    let held = bench.checkpoints.shared.hold_writer();
     assert!(!bench.checkpoints.try_begin_group());
     drop(held);
     assert!(bench.checkpoints.try_begin_group());
-    // It cannot be held before the group is over.
+    // The writer cannot be held before the group ends.
     assert!(bench.checkpoints.shared.lock().is_writing);
     bench.checkpoints.end_group();
 }
 
 #[test]
-fn who_cannot_wait_does_not_write_while_the_disk_is_busy_or_begin_the_log_anew() {
-    // All is copied, and the writer begins anew by itself; or it is made to.
+fn inline_appends_avoid_a_busy_disk_and_the_restarting_commit() {
+    // Either everything is copied and the writer restarts the log on its own, or it is made to.
     for long in [i64::MAX, 0] {
-        let lengths = Lengths { step: i64::MAX, copy: i64::MAX, long };
+        let thresholds = Thresholds { sync_every: i64::MAX, copy_every: i64::MAX, restart_at: long };
         let open = |path: &std::path::Path| schema::open_checkpointer(path, Durability::Process).unwrap();
-        let mut bench = Bench::with(lengths, open);
-        bench.end_the_thread();
+        let mut bench = Bench::with(thresholds, open);
+        bench.end_thread();
         let (checkpointer, shared) = (open(&bench.path()), &bench.checkpoints.shared);
         bench.write();
         let before = bench.write();
@@ -225,16 +225,16 @@ fn who_cannot_wait_does_not_write_while_the_disk_is_busy_or_begin_the_log_anew()
         };
         assert!(may_write());
 
-        shared.lock().errand = Errand::Step;
+        shared.lock().action = NextAction::Sync;
         assert!(!may_write());
         assert!(shared.is_due());
         assert!(!may_write());
-        shared.lock().is_at_work = false;
+        shared.lock().is_thread_busy = false;
         assert!(may_write());
 
-        shared.checkpoint(&checkpointer, &bench.file, &LogFile::of(&checkpointer)).unwrap();
+        shared.checkpoint(&checkpointer, &bench.file, &LogFile::open(&checkpointer)).unwrap();
         assert!(!may_write());
-        // One that can wait, but has nothing to write, leaves it to the next.
+        // A group that may wait, but writes nothing, leaves the restart to the next.
         bench.checkpoints.begin_group();
         bench.checkpoints.end_group();
         assert!(!may_write());

@@ -18,35 +18,35 @@ fn last(db: &Connection) -> i64 {
 }
 
 #[test]
-fn it_grows_with_each_opening_that_writes_also_when_the_clock_stands_or_went_back() {
+fn the_epoch_grows_with_each_writing_opening_whatever_the_clock() {
     let directory = tempfile::tempdir().unwrap();
     let db = schema::open_writer(&file(&directory), Durability::Process).unwrap();
     let mut expected = 0;
-    for (now, is_held, epoch) in [(0, true, 1), (7, true, 7), (7, false, 8), (7, true, 8), (3, true, 9)] {
-        let mut claim = Claim::at(&db, Durability::Process, now).unwrap();
+    for (now, is_persisted, epoch) in [(0, true, 1), (7, true, 7), (7, false, 8), (7, true, 8), (3, true, 9)] {
+        let mut claim = EpochClaim::with_minimum(&db, Durability::Process, now).unwrap();
         assert_eq!(claim.epoch, Epoch(epoch), "at {now}");
-        if is_held {
-            claim.hold(&db).unwrap();
+        if is_persisted {
+            claim.persist(&db).unwrap();
             expected = i64::from(epoch);
         }
         assert_eq!(last(&db), expected, "at {now}");
     }
     db.execute("UPDATE epochs SET last = ?", [u32::MAX]).unwrap();
-    assert!(Claim::at(&db, Durability::Process, 7).is_err());
+    assert!(EpochClaim::with_minimum(&db, Durability::Process, 7).is_err());
 }
 
 #[test]
-fn what_a_commit_waits_for_is_as_before_once_the_number_is_held() {
+fn persisting_the_epoch_restores_the_durability_setting() {
     let directory = tempfile::tempdir().unwrap();
     for (durability, expected) in [(Durability::Process, 1), (Durability::Power, 2)] {
         let db = schema::open_writer(&file(&directory), durability).unwrap();
-        Claim::new(&db, durability).unwrap().hold(&db).unwrap();
+        EpochClaim::new(&db, durability).unwrap().persist(&db).unwrap();
         assert_eq!(synchronous(&db), expected);
     }
 }
 
 #[tokio::test]
-async fn an_opening_that_only_reads_takes_no_number() {
+async fn an_opening_that_only_reads_uses_no_epoch() {
     let directory = tempfile::tempdir().unwrap();
     let mut epochs = Vec::new();
     for _ in 0..2 {
@@ -64,7 +64,7 @@ async fn an_opening_that_only_reads_takes_no_number() {
 }
 
 #[tokio::test]
-async fn each_event_keeps_the_number_under_which_it_was_written() {
+async fn each_event_keeps_its_epoch() {
     let directory = tempfile::tempdir().unwrap();
     let mut expected = Vec::new();
     for head in 0..3 {

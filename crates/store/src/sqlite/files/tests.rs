@@ -7,7 +7,7 @@ use rusqlite::params_from_iter;
 use rusqlite::types::Value;
 use tempfile::TempDir;
 
-use super::super::pen::Writing;
+use super::super::write_connection::WriteContext;
 use super::super::{Durability, SqliteStore, schema};
 use super::*;
 
@@ -31,7 +31,7 @@ impl Bench {
         db
     }
 
-    /// How many files and chunks there are, complete or not.
+    /// The number of files and chunks, complete or not.
     fn rows(&self) -> (i64, i64) {
         let count = "SELECT (SELECT count(*) FROM files), (SELECT count(*) FROM file_chunks)";
         self.intruder().query_row(count, [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap()
@@ -39,16 +39,16 @@ impl Bench {
 
     /// Writes the first step of a file, and no more until the future is polled again.
     async fn begin(&self, file: NewFile) -> BoxFuture<'_, Result<()>> {
-        // The thread is kept busy until the step waits, so that it cannot be answered while it is asked for.
+        // The thread is kept busy until the step waits in the queue, so that the step cannot finish while it is polled.
         let (release, released) = std::sync::mpsc::sync_channel::<()>(1);
-        let wait = move |_: &mut Writing<'_>| Ok(released.recv().unwrap_err());
+        let wait = move |_: &mut WriteContext<'_>| Ok(released.recv().unwrap_err());
         let mut busy = self.store.writer.run(Owner::Gateway, wait).boxed();
         assert!((&mut busy).now_or_never().is_none());
         let mut put = self.store.put_file(file);
         assert!((&mut put).now_or_never().is_none());
         drop(release);
         busy.await.unwrap();
-        // What is asked for after the step is answered after it.
+        // A request made after the step is answered after it.
         self.store.writer.run(Owner::Gateway, |_| Ok(())).await.unwrap();
         put
     }
@@ -65,11 +65,11 @@ fn content(size: usize) -> Vec<u8> {
 #[tokio::test]
 async fn a_turn_writes_between_the_steps_of_a_file() {
     let bench = Bench::new().await;
-    let bytes = content(STEP + 1);
+    let bytes = content(STEP_BYTES + 1);
     let put = bench.begin(file("t", "f", &bytes)).await;
     let outcome = bench.store.append(append("t", 1, vec![chunk("x")])).await.unwrap();
     assert_eq!(outcome, Appended::Head(Seq(2)));
-    // Half a file is none.
+    // An incomplete file is invisible.
     assert_eq!(bench.rows(), (1, 4));
     assert_eq!(bench.store.file(&ada(), &file_id("f")).await.unwrap(), None);
     assert_eq!(bench.store.read_file(&ada(), &file_id("f"), 0, 1).await.unwrap(), None);
@@ -78,9 +78,9 @@ async fn a_turn_writes_between_the_steps_of_a_file() {
 }
 
 #[tokio::test]
-async fn a_file_whose_writer_gave_up_is_completed_by_the_next() {
+async fn an_abandoned_file_is_completed_by_the_next_writer() {
     let bench = Bench::new().await;
-    let bytes = content(2 * STEP + 1);
+    let bytes = content(2 * STEP_BYTES + 1);
     drop(bench.begin(file("t", "f", &bytes)).await);
     assert_eq!(bench.rows(), (1, 4));
     bench.store.put_file(file("t", "f", &bytes)).await.unwrap();
@@ -89,10 +89,10 @@ async fn a_file_whose_writer_gave_up_is_completed_by_the_next() {
 }
 
 #[tokio::test]
-async fn what_nobody_completes_goes_with_the_next_start() {
+async fn a_start_removes_incomplete_files() {
     let mut bench = Bench::new().await;
     bench.store.put_file(file("t", "whole", b"content")).await.unwrap();
-    drop(bench.begin(file("t", "half", &content(STEP + 1))).await);
+    drop(bench.begin(file("t", "half", &content(STEP_BYTES + 1))).await);
     assert_eq!(bench.rows(), (2, 5));
     drop(bench.store);
     bench.store = open(&bench.directory);
@@ -101,29 +101,29 @@ async fn what_nobody_completes_goes_with_the_next_start() {
 }
 
 #[tokio::test]
-async fn files_and_sub_agents_go_with_their_task() {
+async fn removing_a_task_removes_its_files_and_sub_agents() {
     let bench = Bench::new().await;
     bench.store.create(create("other")).await.unwrap();
     bench.store.create(child("below", "t", "t")).await.unwrap();
     for (task, id) in [("t", "f"), ("below", "g"), ("other", "h")] {
-        bench.store.put_file(file(task, id, &content(CHUNK + 1))).await.unwrap();
+        bench.store.put_file(file(task, id, &content(CHUNK_BYTES + 1))).await.unwrap();
     }
-    let half = bench.begin(file("t", "half", &content(STEP + 1))).await;
+    let half = bench.begin(file("t", "half", &content(STEP_BYTES + 1))).await;
     assert_eq!(bench.rows(), (4, 10));
 
     bench.intruder().execute("DELETE FROM tasks WHERE id = 't'", []).unwrap();
     assert_eq!(bench.rows(), (1, 2));
     assert_eq!(bench.store.get(&ada(), &task_id("below")).await.unwrap(), None);
     assert!(bench.store.file(&ada(), &file_id("h")).await.unwrap().is_some());
-    // Its other half does not end up in another file, although that has its place.
+    // The second half does not end up in another file that has the same ordinal.
     bench.store.put_file(file("other", "i", &content(1))).await.unwrap();
     assert_eq!(half.await.unwrap_err().kind(), ErrorKind::TaskNotFound);
     assert_eq!(bench.rows(), (2, 3));
 }
 
 #[tokio::test]
-async fn a_file_that_is_damaged_is_reported() {
-    // What happens to it, and whether the range behind the damage can be read.
+async fn a_damaged_file_is_reported() {
+    // The damage, and whether the range after it can be read.
     let damages = [
         ("DELETE FROM file_chunks WHERE place = 1", true),
         ("UPDATE file_chunks SET bytes = x'00' WHERE place = 1", true),
@@ -132,18 +132,18 @@ async fn a_file_that_is_damaged_is_reported() {
     ];
     for (damage, rest_is_whole) in damages {
         let bench = Bench::new().await;
-        let bytes = content(3 * CHUNK);
+        let bytes = content(3 * CHUNK_BYTES);
         bench.store.put_file(file("t", "f", &bytes)).await.unwrap();
         bench.intruder().execute_batch(damage).unwrap();
         let error = bench.store.read_file(&ada(), &file_id("f"), 0, usize::MAX).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Internal, "{damage}");
         assert!(error.message().contains("file f is damaged"), "{error}");
-        let rest = bench.store.read_file(&ada(), &file_id("f"), 2 * CHUNK as u64, CHUNK).await;
+        let rest = bench.store.read_file(&ada(), &file_id("f"), 2 * CHUNK_BYTES as u64, CHUNK_BYTES).await;
         assert_eq!(rest.is_ok(), rest_is_whole, "{damage}");
     }
 }
 
-/// How SQLite means to do it, one line a step.
+/// SQLite's query plan, one step per line.
 fn plan(db: &Connection, sql: &str) -> String {
     let mut statement = db.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
     let values = vec![Value::Null; statement.parameter_count()];
@@ -152,7 +152,7 @@ fn plan(db: &Connection, sql: &str) -> String {
 }
 
 #[test]
-fn a_range_reads_its_own_chunks_and_a_start_what_is_incomplete() {
+fn a_range_reads_only_its_chunks_and_a_start_only_incomplete_files() {
     let directory = tempfile::tempdir().unwrap();
     let db = schema::open_writer(&directory.path().join("store.db"), Durability::Process).unwrap();
     let range = plan(&db, READ_CHUNKS);

@@ -7,7 +7,7 @@ use longshore_testkit::store_suite::make::{context_id, everything, task_id};
 use super::super::{Durability, schema};
 use super::*;
 
-/// How SQLite means to answer, one line a step.
+/// SQLite's query plan, one step per line.
 fn plan(db: &Connection, sql: &str, values: &[Value]) -> String {
     let mut statement = db.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
     let steps = statement.query_map(params_from_iter(values), |row| row.get::<_, String>(3)).unwrap();
@@ -23,7 +23,7 @@ fn every_list_walks_an_index_in_its_order() {
     let directory = tempfile::tempdir().unwrap();
     let db = open(directory.path());
     let after = PageCursor { status_at: Timestamp(5), task: task_id("t") };
-    // Each bit chooses one of the things that may be asked for.
+    // Each bit selects one of the filters.
     for chosen in 0..64_u8 {
         let has = |bit: u8| chosen >> bit & 1 == 1;
         let query = ListQuery {
@@ -35,8 +35,8 @@ fn every_list_walks_an_index_in_its_order() {
             roots_only: has(5),
             ..everything()
         };
-        let mut filter = Filter::of(&query);
-        // The total is counted without a look at the tasks, but for those of a context that have a state: they are few.
+        let mut filter = Filter::new(&query);
+        // The total is counted in the index alone, except for the tasks of a context with a state filter: those are few.
         let count = plan(&db, &filter.count(), &filter.values);
         assert_eq!(count.contains("COVERING INDEX"), !(has(0) && has(1)), "{query:?}\n{count}");
         let parts = if query.with_artifacts { Parts::All } else { Parts::WithoutArtifacts };
@@ -49,10 +49,10 @@ fn every_list_walks_an_index_in_its_order() {
         };
         assert!(plan.contains(index), "{query:?}\n{plan}");
         if has(3) {
-            // A later page begins in the middle of the index.
+            // A later page starts in the middle of the index.
             assert!(plan.contains("(status_at,id)<(?,?)"), "{query:?}\n{plan}");
         }
-        // A sort of its own would read every task of the owner for each page.
+        // A separate sort would read every task of the owner for each page.
         assert!(!plan.contains("TEMP B-TREE") && !plan.contains("SCAN"), "{query:?}\n{plan}");
     }
 }
@@ -67,7 +67,7 @@ fn the_tasks_of_sub_agents_are_found_by_their_root() {
 }
 
 #[test]
-fn the_start_reads_unfinished_tasks_only() {
+fn a_start_reads_only_unfinished_tasks() {
     let directory = tempfile::tempdir().unwrap();
     let db = open(directory.path());
     let plan = plan(&db, &super::super::read::select_unfinished(), &[]);
@@ -76,7 +76,7 @@ fn the_start_reads_unfinished_tasks_only() {
 }
 
 #[test]
-fn a_new_task_finds_the_keys_that_no_longer_count_by_their_age() {
+fn a_new_task_finds_expired_keys_by_their_age() {
     let directory = tempfile::tempdir().unwrap();
     let db = open(directory.path());
     let values = [text("ada"), Value::Integer(1), Value::Integer(16)];
@@ -90,7 +90,7 @@ fn a_new_task_finds_the_keys_that_no_longer_count_by_their_age() {
 }
 
 #[test]
-fn the_words_of_the_index_are_those_of_the_states() {
+fn the_index_condition_has_the_words_of_the_terminal_states() {
     let directory = tempfile::tempdir().unwrap();
     let db = open(directory.path());
     for state in TaskState::ALL {

@@ -1,4 +1,4 @@
--- Where each task stands. The rows are small, because every append updates one; what is big is in the tables below.
+-- The current state of each task. The rows are small, because every append updates one; large data is in the tables below.
 CREATE TABLE tasks (
     -- The order of creation, and the short key of the big tables.
     ordinal    INTEGER PRIMARY KEY,
@@ -8,24 +8,24 @@ CREATE TABLE tasks (
     -- State and time of the newest status in the log.
     state      TEXT    NOT NULL,
     status_at  INTEGER NOT NULL,
-    -- The newest event that is no artifact update: a snapshot that is not older tells all but the artifacts.
+    -- The newest event that is not an artifact update: a snapshot that is not older is complete except for the artifacts.
     summary_seq INTEGER NOT NULL,
     -- The newest event, and the oldest that can still be read.
     head       INTEGER NOT NULL,
     first      INTEGER NOT NULL,
-    -- The prompt that runs this task. All three or none.
+    -- The prompt of this task's turn. All three or none.
     session    TEXT,
     directory  TEXT,
     prompt     TEXT,
     CHECK ((session IS NULL) = (prompt IS NULL) AND (session IS NULL) = (directory IS NULL))
 ) STRICT;
 
--- The order of a list, without a filter and with each of the two that narrow it most.
+-- The order of a list: without a filter, and with each of the two most selective filters.
 CREATE INDEX tasks_by_owner   ON tasks (owner, status_at DESC, id DESC);
 CREATE INDEX tasks_by_context ON tasks (owner, context, status_at DESC, id DESC);
 CREATE INDEX tasks_by_state   ON tasks (owner, state, status_at DESC, id DESC);
 
--- What the start of the gateway takes up. Old tasks cost nothing there.
+-- The tasks that a start of the gateway resumes. Finished tasks are not in this index.
 CREATE INDEX tasks_unfinished ON tasks (ordinal) WHERE state NOT IN ('completed', 'failed', 'canceled', 'rejected');
 
 -- The log. Rows are only ever added.
@@ -38,7 +38,7 @@ CREATE TABLE events (
     PRIMARY KEY (task, seq)
 ) STRICT, WITHOUT ROWID;
 
--- Each task as of some event. The artifacts stand last and apart, so that a list without them does not read them.
+-- Each task as of some event. The artifacts are in the last column, so that a list without them does not read them.
 CREATE TABLE snapshots (
     task      INTEGER PRIMARY KEY REFERENCES tasks (ordinal) ON DELETE CASCADE,
     seq       INTEGER NOT NULL,
@@ -46,7 +46,7 @@ CREATE TABLE snapshots (
     artifacts TEXT    NOT NULL
 ) STRICT;
 
--- Every session that was ever bound, its first owner, who keeps it, and where it was bound last.
+-- Every session that was ever bound, its first owner, who keeps it, and the directory of the last binding.
 CREATE TABLE sessions (
     id        TEXT    NOT NULL PRIMARY KEY,
     owner     TEXT    NOT NULL,
@@ -75,8 +75,8 @@ CREATE TABLE idempotency (
     PRIMARY KEY (owner, digest)
 ) STRICT, WITHOUT ROWID;
 
--- The keys that no longer count, oldest first.
+-- For expired keys, oldest first.
 CREATE INDEX idempotency_by_age ON idempotency (owner, at);
 
--- What goes with a task. Without it, removing one would read every key.
+-- The keys of a task. Without this index, removing a task would read every key.
 CREATE INDEX idempotency_by_task ON idempotency (task);

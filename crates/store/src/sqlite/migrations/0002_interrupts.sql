@@ -1,6 +1,6 @@
--- What agents have asked: everything that is open, and for a while what became of the rest.
+-- The asks of agents: all open ones, and for a while the closed ones.
 CREATE TABLE interrupts (
-    -- The order in which they were opened. An ask that is opened anew gets a new place.
+    -- The order of opening. An ask that is opened again gets a new ordinal.
     ordinal    INTEGER PRIMARY KEY,
     request    TEXT    NOT NULL UNIQUE,
     task       INTEGER NOT NULL REFERENCES tasks (ordinal) ON DELETE CASCADE,
@@ -12,9 +12,9 @@ CREATE TABLE interrupts (
     details    TEXT    NOT NULL,
     questions  TEXT    NOT NULL,
     asked_at   INTEGER NOT NULL,
-    -- NULL: it never expires.
+    -- NULL: never.
     expires_at INTEGER,
-    -- What became of it. All NULL: it is open.
+    -- How the ask was closed. All NULL: the ask is open.
     resolution TEXT,
     closed_at  INTEGER,
     closed_by  TEXT,
@@ -23,17 +23,17 @@ CREATE TABLE interrupts (
     CHECK (resolution IS NOT NULL OR (closed_by IS NULL AND how IS NULL))
 ) STRICT;
 
--- The open asks of an owner. Closed ones cost nothing there.
+-- The open asks of an owner. Closed asks are not in this index.
 CREATE INDEX interrupts_open ON interrupts (owner, kind) WHERE resolution IS NULL;
 
--- The open asks of a task, and what goes with it.
+-- The asks of a task, for its open asks and for its removal.
 CREATE INDEX interrupts_by_task ON interrupts (task, resolution);
 
 -- The closed asks, oldest first.
 CREATE INDEX interrupts_by_age ON interrupts (closed_at) WHERE closed_at IS NOT NULL;
 
--- Artifacts say of what kind they are. Before, their names did. A text that is damaged stays as it is: whoever asks
--- for it is told, and the gateway starts.
+-- Artifacts get an explicit kind; before, their names implied it. Damaged text stays unchanged: a request
+-- for it reports the damage, and the gateway starts.
 UPDATE events
 SET body = json_set(body, '$.artifact.artifact.kind',
     CASE
@@ -52,5 +52,5 @@ SET artifacts = (
             ELSE 'text'
         END) ORDER BY key)
     FROM json_each(snapshots.artifacts))
--- In a CASE, because the order in which AND looks at its sides is SQLite's.
+-- In a CASE, because SQLite may evaluate the sides of AND in any order.
 WHERE CASE WHEN json_valid(artifacts) THEN json_type(artifacts) = 'array' END;

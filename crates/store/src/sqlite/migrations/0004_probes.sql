@@ -1,4 +1,4 @@
--- What is written, and taken away in the same step, to see whether anything can be written.
+-- A health check inserts a row here and deletes it in the same transaction.
 CREATE TABLE probes (
     body BLOB NOT NULL
 ) STRICT;

@@ -8,10 +8,10 @@ fn queue() -> Queue<String> {
 }
 
 fn owner(name: &str) -> Owner {
-    Owner::Of(Principal::new(name))
+    Owner::Principal(Principal::new(name))
 }
 
-/// Pushes as many jobs, named after their owner and their place, as there is room for.
+/// Pushes jobs, named after their owner and number, for which there must be room.
 fn fill(queue: &Queue<String>, name: &str, jobs: usize) {
     for place in 0..jobs {
         let push = queue.push(owner(name), format!("{name}{place}"));
@@ -26,21 +26,21 @@ fn take(queue: &Queue<String>, most: usize) -> Vec<String> {
 }
 
 #[test]
-fn each_owner_has_its_turn_and_each_keeps_its_order() {
+fn owners_are_served_in_turn_and_each_in_its_order() {
     let queue = queue();
     fill(&queue, "a", 4);
     fill(&queue, "b", 1);
     fill(&queue, "c", 2);
     queue.push(Owner::Gateway, "own".to_owned()).now_or_never().unwrap().unwrap();
     assert_eq!(take(&queue, 3), ["a0", "b0", "c0"]);
-    // Who comes meanwhile is among them.
+    // An owner that arrives meanwhile takes part.
     fill(&queue, "bb", 1);
     assert_eq!(take(&queue, 9), ["own", "a1", "bb0", "c1", "a2", "a3"]);
     assert_eq!(queue.waiting(), 0);
 }
 
 #[test]
-fn the_turn_goes_on_where_it_was_also_when_that_owner_has_nothing_more() {
+fn the_turn_continues_after_an_owner_without_jobs() {
     let queue = queue();
     fill(&queue, "b", 1);
     assert_eq!(take(&queue, 9), ["b0"]);
@@ -52,7 +52,7 @@ fn the_turn_goes_on_where_it_was_also_when_that_owner_has_nothing_more() {
 }
 
 #[test]
-fn what_is_heavy_leaves_room_for_little_else() {
+fn heavy_jobs_limit_the_size_of_a_group() {
     let queue = queue();
     fill(&queue, "a", 5);
     let mut jobs = Vec::new();
@@ -69,7 +69,7 @@ fn one_owner_cannot_fill_the_queue() {
     fill(&queue, "a", QUEUE_OF_OWNER);
     let mut late = queue.push(owner("a"), "late".to_owned()).boxed();
     assert!((&mut late).now_or_never().is_none());
-    assert_eq!(queue.outside(&owner("a")), 1);
+    assert_eq!(queue.waiters(&owner("a")), 1);
     fill(&queue, "b", 1);
     assert_eq!(take(&queue, 2), ["a0", "b0"]);
     late.now_or_never().expect("there is room").unwrap();
@@ -77,7 +77,7 @@ fn one_owner_cannot_fill_the_queue() {
 }
 
 #[test]
-fn those_who_wait_outside_are_let_in_in_turn() {
+fn waiters_get_slots_in_turn() {
     let queue = queue();
     for name in ["a", "b", "c", "d"] {
         fill(&queue, name, QUEUE / 4);
@@ -86,10 +86,10 @@ fn those_who_wait_outside_are_let_in_in_turn() {
     assert!((&mut many).now_or_never().is_none());
     let mut one = queue.push(owner("f"), "f0".to_owned()).boxed();
     assert!((&mut one).now_or_never().is_none());
-    // Nobody goes past those who were there before.
+    // No new job overtakes the waiters.
     assert!(queue.push(owner("e"), "e5".to_owned()).now_or_never().is_none());
     assert_eq!(take(&queue, 2).len(), 2);
-    // One place for each of them.
+    // One slot for each owner.
     assert!((&mut many).now_or_never().is_none());
     one.now_or_never().expect("there is room").unwrap();
     assert_eq!(queue.waiting(), QUEUE);
@@ -98,11 +98,11 @@ fn those_who_wait_outside_are_let_in_in_turn() {
     assert!(rest.contains(&"f0".to_owned()));
     many.now_or_never().expect("there is room");
     assert_eq!(take(&queue, 9), ["e1", "e2", "e3", "e4"]);
-    assert!(queue.lock().lanes.is_empty());
+    assert!(queue.lock().owners.is_empty());
 }
 
 #[test]
-fn a_place_that_nobody_takes_goes_to_the_next() {
+fn an_unused_slot_goes_to_the_next_waiter() {
     let queue = queue();
     fill(&queue, "a", QUEUE_OF_OWNER);
     let mut gone = queue.push(owner("a"), "gone".to_owned()).boxed();
@@ -119,21 +119,21 @@ fn a_place_that_nobody_takes_goes_to_the_next() {
     assert_eq!(queue.waiting(), QUEUE_OF_OWNER);
     assert_eq!(take(&queue, QUEUE).len(), QUEUE_OF_OWNER);
     let state = queue.lock();
-    assert_eq!((state.places, state.lanes.len()), (0, 0));
+    assert_eq!((state.slots, state.owners.len()), (0, 0));
 }
 
 #[test]
-fn those_who_have_gone_are_not_kept() {
+fn waiters_that_have_gone_are_removed() {
     let queue = queue();
     fill(&queue, "a", QUEUE_OF_OWNER);
     for _ in 0..10_000 {
         assert!(queue.push(owner("a"), String::new()).now_or_never().is_none());
     }
-    assert!(queue.outside(&owner("a")) < 100);
+    assert!(queue.waiters(&owner("a")) < 100);
 }
 
 #[test]
-fn a_crowd_that_leaves_at_once_is_passed_over() {
+fn many_waiters_that_leave_at_once_are_skipped() {
     let queue = queue();
     fill(&queue, "a", QUEUE_OF_OWNER);
     let mut crowd: Vec<_> = (0..100_000).map(|_| queue.push(owner("a"), String::new()).boxed()).collect();
@@ -147,49 +147,49 @@ fn a_crowd_that_leaves_at_once_is_passed_over() {
     stays.now_or_never().expect("there is room").unwrap();
     assert_eq!(take(&queue, QUEUE).len(), QUEUE_OF_OWNER);
     let state = queue.lock();
-    assert_eq!((state.places, state.lanes.len()), (0, 0));
+    assert_eq!((state.slots, state.owners.len()), (0, 0));
 }
 
 #[test]
-fn a_lane_of_which_all_have_gone_is_not_kept() {
+fn an_owner_without_jobs_or_waiters_is_removed() {
     let queue = queue();
     for name in ["a", "b", "c", "d"] {
         fill(&queue, name, QUEUE_OF_OWNER);
     }
-    // Its owner has no job inside, so that nothing of it is ever taken.
+    // The owner has no queued job, so nothing of it is ever taken.
     assert!(queue.push(owner("e"), String::new()).now_or_never().is_none());
     assert_eq!(take(&queue, QUEUE).len(), QUEUE);
     let state = queue.lock();
-    assert_eq!((state.places, state.lanes.len()), (0, 0));
+    assert_eq!((state.slots, state.owners.len()), (0, 0));
 }
 
 #[test]
-fn what_waits_is_still_taken_when_the_queue_is_closed() {
+fn waiting_jobs_are_taken_after_the_queue_is_closed() {
     let queue = queue();
     fill(&queue, "a", QUEUE_OF_OWNER);
-    let mut outside = queue.push(owner("a"), "outside".to_owned()).boxed();
-    assert!((&mut outside).now_or_never().is_none());
+    let mut waiters = queue.push(owner("a"), "waiters".to_owned()).boxed();
+    assert!((&mut waiters).now_or_never().is_none());
     queue.close();
-    assert!(outside.now_or_never().expect("nobody is let in").is_err());
+    assert!(waiters.now_or_never().expect("nobody is let in").is_err());
     assert!(queue.push(owner("b"), "late".to_owned()).now_or_never().unwrap().is_err());
     assert_eq!(take(&queue, QUEUE).len(), QUEUE_OF_OWNER);
     assert!(!queue.take(1, |_| 1, &mut Vec::new()));
 }
 
 #[test]
-fn what_waits_is_dropped_when_the_thread_is_gone() {
+fn waiting_jobs_are_dropped_when_the_thread_is_gone() {
     let queue = queue();
     let (job, waits) = oneshot::channel::<()>();
     let jobs: Queue<oneshot::Sender<()>> = Queue::new(StoreThread::Quick, queue.0.metrics.clone());
     jobs.push(Owner::Gateway, job).now_or_never().unwrap().unwrap();
-    drop(jobs.abandoned_at_the_end());
+    drop(jobs.abandon_on_drop());
     waits.now_or_never().expect("it is told").unwrap_err();
     assert_eq!(queue.0.metrics.store_queue_depth.of(StoreThread::Quick).get(), 0);
     assert!(!jobs.take(1, |_| 1, &mut Vec::new()));
 }
 
 #[test]
-fn a_thread_that_sleeps_is_woken() {
+fn a_sleeping_thread_is_woken() {
     let queue = queue();
     let taken = std::thread::scope(|scope| {
         let taking = scope.spawn(|| {
@@ -200,7 +200,7 @@ fn a_thread_that_sleeps_is_woken() {
             all
         });
         for round in 0..100 {
-            // It would never sleep again if it had not been woken for the last ones.
+            // The thread would not sleep again if it had not been woken for the last jobs.
             while !queue.lock().is_idle {
                 std::thread::yield_now();
             }

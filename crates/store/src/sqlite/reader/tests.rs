@@ -12,7 +12,7 @@ use longshore_testkit::store_suite::make::{ada, create, everything, file_id, own
 use super::super::{Durability, SqliteStore, list};
 use super::*;
 
-/// Lets the thread do nothing else, for this owner, from when it comes to it until what is given first is dropped.
+/// Blocks the thread with a job of this owner until the returned sender is dropped.
 fn hold(reader: &Reader, owner: Owner) -> (SyncSender<()>, oneshot::Receiver<()>, BoxFuture<'_, Result<()>>) {
     let (release, released) = sync_channel::<()>(1);
     let (begun, has_begun) = oneshot::channel();
@@ -28,7 +28,7 @@ fn hold(reader: &Reader, owner: Owner) -> (SyncSender<()>, oneshot::Receiver<()>
 }
 
 #[tokio::test]
-async fn one_owner_with_a_thousand_lists_does_not_keep_another_waiting() {
+async fn a_thousand_lists_of_one_owner_do_not_delay_another() {
     let directory = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(&directory.path().join("store.db"), Durability::Process).unwrap();
     store.create(create("t")).await.unwrap();
@@ -40,7 +40,7 @@ async fn one_owner_with_a_thousand_lists_does_not_keep_another_waiting() {
     let list = |who: &str| {
         let done = done.clone();
         let query = ListQuery { owner: owner(who), ..everything() };
-        store.lists.run(Owner::Of(owner(who)), move |db| {
+        store.lists.run(Owner::Principal(owner(who)), move |db| {
             let total = list::list(db, &query)?.total;
             Ok((done.fetch_add(1, Ordering::SeqCst), total))
         })
@@ -52,13 +52,13 @@ async fn one_owner_with_a_thousand_lists_does_not_keep_another_waiting() {
     drop(release);
     busy.await.unwrap();
     let (flood, mine) = tokio::join!(flood, mine);
-    // One of the other before mine.
+    // One job of the other owner before mine.
     assert_eq!(mine.unwrap(), (1, 0));
     let places: BTreeSet<_> = flood.into_iter().map(|one| one.unwrap().0).collect();
     assert_eq!(places.len(), 1_000);
 }
 
-/// Bob asks once after Ada has asked a thousand times, and is answered before she is for the third time.
+/// Bob asks once after Ada has asked a thousand times, and gets his answer before her third.
 async fn check_fair(reader: &Reader, ask: impl Fn(Principal) -> BoxFuture<'static, ()>) {
     let (release, has_begun, busy) = hold(reader, Owner::Gateway);
     has_begun.await.expect("it begins");
@@ -66,7 +66,7 @@ async fn check_fair(reader: &Reader, ask: impl Fn(Principal) -> BoxFuture<'stati
     assert!((&mut flood).now_or_never().is_none());
     let mut mine = ask(owner("bob"));
     assert!((&mut mine).now_or_never().is_none());
-    let (release_again, has_begun, busy_again) = hold(reader, Owner::Of(owner("bob")));
+    let (release_again, has_begun, busy_again) = hold(reader, Owner::Principal(owner("bob")));
     drop(release);
     busy.await.expect("it ends");
     has_begun.await.expect("it begins");
@@ -78,7 +78,7 @@ async fn check_fair(reader: &Reader, ask: impl Fn(Principal) -> BoxFuture<'stati
 }
 
 #[tokio::test]
-async fn one_owner_with_a_thousand_streams_asks_and_files_does_not_keep_another_waiting() {
+async fn a_thousand_reads_of_one_owner_do_not_delay_another() {
     let directory = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(&directory.path().join("store.db"), Durability::Process).unwrap();
     let store = Arc::new(store);
@@ -103,9 +103,9 @@ async fn one_owner_with_a_thousand_streams_asks_and_files_does_not_keep_another_
     .await;
 }
 
-/// Whoever looks whether the store works waits for one job of the gateway's own at most.
+/// A health check waits for at most one job of the gateway itself.
 #[tokio::test]
-async fn a_look_at_the_store_does_not_wait_behind_the_gateways_own_work() {
+async fn a_health_check_does_not_wait_for_the_gateways_own_work() {
     let directory = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(&directory.path().join("store.db"), Durability::Process).unwrap();
     let (release, has_begun, busy) = hold(&store.quick, Owner::Gateway);
@@ -114,7 +114,7 @@ async fn a_look_at_the_store_does_not_wait_behind_the_gateways_own_work() {
     assert!((&mut flood).now_or_never().is_none());
     let mut check = store.check();
     assert!((&mut check).now_or_never().is_none());
-    // Behind the look, and before most of the flood.
+    // Behind the health check, and before most of the flood.
     let (release_again, has_begun, busy_again) = hold(&store.quick, Owner::Health);
     drop(release);
     busy.await.unwrap();

@@ -26,7 +26,7 @@ impl Bench {
         self.directory.path().join("store.db")
     }
 
-    /// A task that said `texts` and was over at 2.
+    /// A task that produced `texts` and ended at 2.
     async fn ended(&self, name: &str, texts: Vec<String>) {
         self.store.create(create(name)).await.unwrap();
         let head = texts.len() as u64 + 1;
@@ -42,11 +42,11 @@ impl Bench {
         self.store.retain(retention).await.unwrap()
     }
 
-    async fn find(&self, retention: Retention) -> Work {
-        self.store.lists.run(Owner::Gateway, move |db| Work::find(db, &retention)).await.unwrap()
+    async fn find(&self, retention: Retention) -> Step {
+        self.store.lists.run(Owner::Gateway, move |db| Step::find(db, &retention)).await.unwrap()
     }
 
-    async fn run(&self, work: Work) -> Retained {
+    async fn run(&self, work: Step) -> Retained {
         self.store.writer.run(Owner::Gateway, move |db| work.run(db)).await.unwrap()
     }
 
@@ -60,9 +60,9 @@ impl Bench {
 }
 
 #[tokio::test]
-async fn a_step_removes_no_more_than_it_may() {
+async fn a_step_stays_within_its_limits() {
     let bench = Bench::new();
-    bench.ended("many", vec!["x".to_owned(); usize::try_from(ROWS).unwrap() + 9]).await;
+    bench.ended("many", vec!["x".to_owned(); usize::try_from(STEP_ROWS).unwrap() + 9]).await;
     bench.ended("large", vec!["x".repeat(300_000); 8]).await;
     let events = "SELECT count(*) FROM events";
     let mut before = bench.count(events);
@@ -70,15 +70,15 @@ async fn a_step_removes_no_more_than_it_may() {
     while bench.step(false).await.more {
         steps += 1;
         let now = bench.count(events);
-        assert!(before - now <= ROWS, "{before} and then {now}");
+        assert!(before - now <= STEP_ROWS, "{before} and then {now}");
         before = now;
     }
-    // Of the large ones four are more than a megabyte.
+    // Four of the large events are more than a megabyte.
     assert_eq!((steps, before), (3, 2));
 }
 
 #[tokio::test]
-async fn a_file_goes_in_steps_and_is_not_there_from_the_first_on() {
+async fn a_file_is_removed_in_steps_and_invisible_from_the_first() {
     let bench = Bench::new();
     bench.ended("t", vec!["x".to_owned()]).await;
     bench.store.put_file(file("t", "f", &vec![7; 3 * 1024 * 1024 + 1])).await.unwrap();
@@ -88,7 +88,7 @@ async fn a_file_goes_in_steps_and_is_not_there_from_the_first_on() {
     while bench.step(true).await.more {
         steps += 1;
         let now = bench.count(chunks);
-        assert!(before - now <= BYTES / (256 * 1024), "{before} and then {now}");
+        assert!(before - now <= STEP_BYTES / (256 * 1024), "{before} and then {now}");
         let is_whole = bench.store.file(&ada(), &file("t", "f", b"").id).await.unwrap().is_some();
         assert!(!is_whole || now == before);
         before = now;
@@ -108,7 +108,7 @@ const NOTHING: Retention = Retention {
 };
 
 #[tokio::test]
-async fn an_ask_that_took_the_place_of_an_old_one_stays() {
+async fn a_new_ask_with_the_ordinal_of_an_old_one_stays() {
     const LATE: Timestamp = Timestamp(7 * 24 * 60 * 60 * 1000);
     let bench = Bench::new();
     bench.store.create(create("t")).await.unwrap();
@@ -116,7 +116,7 @@ async fn an_ask_that_took_the_place_of_an_old_one_stays() {
     bench.store.append(asking("t", 1, old)).await.unwrap();
     let found = bench.find(Retention { now: LATE, ..NOTHING }).await;
     assert_eq!(found.asks.len(), 1);
-    // A new ask takes old ones with it.
+    // A new ask removes old ones.
     let new = asking("t", 2, vec![opens(&interrupt("t", "new"))]);
     bench.store.append(Append { at: LATE, ..new }).await.unwrap();
     assert_eq!(bench.store.interrupt(&ada(), &request_id("old")).await.unwrap(), None);
@@ -126,7 +126,7 @@ async fn an_ask_that_took_the_place_of_an_old_one_stays() {
 }
 
 #[tokio::test]
-async fn a_key_that_is_renewed_stays() {
+async fn a_renewed_key_stays() {
     let bench = Bench::new();
     bench.store.create(create("t")).await.unwrap();
     let found = bench.find(Retention { keys_before: Timestamp(10), ..NOTHING }).await;
@@ -139,7 +139,7 @@ async fn a_key_that_is_renewed_stays() {
 }
 
 #[tokio::test]
-async fn a_task_that_took_the_place_of_an_old_one_stays() {
+async fn a_new_task_with_the_ordinal_of_an_old_one_stays() {
     let bench = Bench::new();
     bench.ended("old", vec!["x".to_owned()]).await;
     let old = Retention { fold_before: Some(Timestamp(9)), drop_before: Some(Timestamp(9)), ..NOTHING };
@@ -160,8 +160,8 @@ async fn a_task_that_took_the_place_of_an_old_one_stays() {
 }
 
 #[tokio::test]
-async fn no_more_is_looked_at_than_a_step_can_do() {
-    // How many tasks of what they said, and how many of them are looked at.
+async fn a_step_reads_no_more_tasks_than_it_can_fold() {
+    // The number of tasks with these texts, and how many of them are read.
     let cases = [(40, vec!["x".to_owned(); 100], 6), (9, vec!["x".repeat(300_000)], 4)];
     for (tasks, texts, expected) in cases {
         let bench = Bench::new();
@@ -176,13 +176,13 @@ async fn no_more_is_looked_at_than_a_step_can_do() {
 }
 
 #[tokio::test]
-async fn a_log_that_lacks_events_is_folded_as_far_as_it_goes() {
+async fn a_log_with_missing_events_is_folded() {
     for damage in ["seq = 1", "seq = 3", "seq < 4", "seq = 4", "seq > 2", "seq > 0"] {
         let bench = Bench::new();
         bench.ended("t", vec!["x".to_owned(), "y".to_owned()]).await;
         let id = task_id("t");
         let snapshot = bench.store.get(&ada(), &id).await.unwrap().unwrap().task;
-        let text = SnapshotText::of(&snapshot).unwrap();
+        let text = SnapshotText::encode(&snapshot).unwrap();
         bench
             .store
             .writer
@@ -201,7 +201,7 @@ async fn a_log_that_lacks_events_is_folded_as_far_as_it_goes() {
 }
 
 #[tokio::test]
-async fn the_log_of_a_task_that_cannot_be_read_stays_until_the_task_goes() {
+async fn the_log_of_an_unreadable_task_stays_until_the_task_is_removed() {
     for damage in [
         "UPDATE snapshots SET artifacts = '[' WHERE task = 1",
         "UPDATE events SET body = '{' WHERE task = 1 AND seq = 2",
@@ -224,7 +224,7 @@ async fn the_log_of_a_task_that_cannot_be_read_stays_until_the_task_goes() {
 }
 
 #[tokio::test]
-async fn nothing_is_written_when_nothing_is_old() {
+async fn nothing_is_written_if_nothing_is_old() {
     let bench = Bench::new();
     bench.ended("t", vec!["x".to_owned()]).await;
     while bench.step(false).await.more {}

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use super::super::{Durability, SqliteStore};
 use super::*;
 
-/// A column that holds text by its type, and none by its bytes.
+/// A column whose type is text and whose bytes are not.
 const NO_TEXT: &str = "CAST(x'ff' AS TEXT)";
 
 struct Bench {
@@ -18,7 +18,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// The task `t` works, has said `one` before its snapshot and `two` behind it, and asks. The task `sound` works too.
+    /// The task `t` works, has written `one` before its snapshot and `two` after it, and has an open ask. The task `sound` works too.
     async fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let store = SqliteStore::open(&directory.path().join("store.db"), Durability::Process).unwrap();
@@ -48,7 +48,7 @@ impl Bench {
         db.query_row(sql, [], |row| row.get(0)).unwrap()
     }
 
-    /// As the engine does it.
+    /// Ends tasks the way the engine does.
     async fn end_damaged(&self) -> Vec<TaskId> {
         let end = |_: &Task| {
             let status = TaskStatus { state: TaskState::Failed, at: Timestamp(9), message: None };
@@ -68,19 +68,19 @@ fn said(task: &Task) -> String {
 }
 
 #[tokio::test]
-async fn a_damaged_task_ends_with_what_is_left_of_it() {
+async fn a_damaged_task_ends_with_its_readable_content() {
     let of_t = "task = (SELECT ordinal FROM tasks WHERE id = 't')";
-    // What is left of what the task said.
+    // The damage, and the readable rest of the output.
     let damages = [
         (format!("UPDATE events SET body = '{{' WHERE seq = 5 AND {of_t}"), "onetwo"),
         (format!("UPDATE events SET body = '{{\"unknown\":{{}}}}' WHERE seq = 5 AND {of_t}"), "onetwo"),
-        // The log tells what the snapshot does not.
+        // The log has the text that the snapshot lacks.
         (format!("UPDATE snapshots SET summary = '[]' WHERE {of_t}"), "onetwothreex"),
         (format!("UPDATE snapshots SET artifacts = '{{}}' WHERE {of_t}"), "onetwothreex"),
         ("UPDATE tasks SET session = 'a/b' WHERE id = 't'".to_owned(), "onetwothreex"),
         (format!("UPDATE interrupts SET details = 'x' WHERE {of_t}"), "onetwothreex"),
         (format!("DELETE FROM snapshots WHERE {of_t}"), "onetwothreex"),
-        // A bit that fell over: no text any more.
+        // A flipped bit: invalid text.
         (format!("UPDATE events SET body = {NO_TEXT} WHERE seq = 5 AND {of_t}"), "onetwo"),
         (format!("UPDATE snapshots SET summary = {NO_TEXT} WHERE {of_t}"), "onetwothreex"),
         (format!("UPDATE snapshots SET artifacts = {NO_TEXT} WHERE {of_t}"), "onetwothreex"),
@@ -105,7 +105,7 @@ async fn a_damaged_task_ends_with_what_is_left_of_it() {
         assert_eq!((ended.turn, ended.open_asks), (None, vec![]), "{damage}");
         let head = bench.store.head(&ada(), &task_id("t")).await.unwrap().unwrap();
         assert_eq!((head.seq.0, head.state), (7, TaskState::Failed), "{damage}");
-        // Lists have it, the start does not, and nothing follows.
+        // Lists show the task, a start does not resume it, and no event follows.
         let page = bench.store.list(everything()).await.unwrap();
         assert_eq!((page.tasks.len(), page.total), (2, 2), "{damage}");
         let unfinished = bench.store.unfinished().await.unwrap();
@@ -114,7 +114,7 @@ async fn a_damaged_task_ends_with_what_is_left_of_it() {
         assert_eq!(late, Appended::Terminal, "{damage}");
         assert!(bench.end_damaged().await.is_empty(), "{damage}");
 
-        // Whoever had read some of it is told that there is a gap. What is left of the log stays.
+        // A reader with a cursor is told about the gap. The old events stay.
         assert_eq!(head.first.0, 7, "{damage}");
         for after in [0, 3, 6] {
             let entries = bench.store.read(&ada(), &task_id("t"), Seq(after), 9).await.unwrap();
@@ -132,8 +132,8 @@ async fn a_damaged_task_ends_with_what_is_left_of_it() {
 }
 
 #[tokio::test]
-async fn what_only_the_row_of_a_task_says_may_be_damaged() {
-    // Whether ada can still ask for it.
+async fn damage_in_the_task_row_alone_ends_the_task() {
+    // Whether ada can still request the task.
     let cases = [("owner", false), ("state", true), ("context", true)];
     for (column, is_adas) in cases {
         let bench = Bench::new().await;
@@ -149,7 +149,7 @@ async fn what_only_the_row_of_a_task_says_may_be_damaged() {
 }
 
 #[tokio::test]
-async fn a_task_that_was_over_stays_as_it_ended() {
+async fn a_task_that_had_ended_keeps_its_end() {
     let bench = Bench::new().await;
     bench.store.append(append("sound", 3, vec![status(TaskState::Completed, 5)])).await.unwrap();
     let task = async || {
@@ -167,7 +167,7 @@ async fn a_task_that_was_over_stays_as_it_ended() {
 }
 
 #[tokio::test]
-async fn one_that_cannot_be_ended_does_not_keep_the_others_from_it() {
+async fn a_task_that_cannot_be_ended_does_not_affect_the_others() {
     let bench = Bench::new().await;
     bench.damage("UPDATE events SET body = '{' WHERE seq > 1");
     let db = Connection::open(bench.directory.path().join("store.db")).unwrap();
@@ -178,7 +178,7 @@ async fn one_that_cannot_be_ended_does_not_keep_the_others_from_it() {
     .unwrap();
     assert_eq!(bench.end_damaged().await, [task_id("sound")]);
     assert_eq!(bench.number("SELECT count(*) FROM tasks WHERE state = 'failed'"), 1);
-    // Of the other nothing was written, and it is ended when that can be.
+    // Nothing was written for the other task, which ends later, when it can.
     let ask = bench.store.interrupt(&ada(), &request_id("r")).await.unwrap().unwrap();
     assert_eq!(ask.closed, None);
     db.execute_batch("DROP TRIGGER stubborn").unwrap();
@@ -186,7 +186,7 @@ async fn one_that_cannot_be_ended_does_not_keep_the_others_from_it() {
 }
 
 #[tokio::test]
-async fn both_the_log_and_the_snapshot_may_be_damaged() {
+async fn log_and_snapshot_may_both_be_damaged() {
     let bench = Bench::new().await;
     bench.damage("UPDATE snapshots SET summary = ''");
     bench.damage("UPDATE events SET body = '' WHERE task = 1");
@@ -200,7 +200,7 @@ async fn both_the_log_and_the_snapshot_may_be_damaged() {
 }
 
 #[tokio::test]
-async fn a_task_without_a_name_ends_too() {
+async fn a_task_with_an_unreadable_id_ends_too() {
     for name in ["'a/b'", NO_TEXT] {
         let bench = Bench::new().await;
         bench.damage(&format!("UPDATE tasks SET id = {name} WHERE id = 't'"));
@@ -211,7 +211,7 @@ async fn a_task_without_a_name_ends_too() {
 }
 
 #[tokio::test]
-async fn its_asks_are_closed_and_its_sub_agents_stay() {
+async fn ending_closes_the_asks_and_keeps_the_sub_agents() {
     let bench = Bench::new().await;
     bench.store.create(child("below", "t", "t")).await.unwrap();
     bench.damage("UPDATE events SET body = '{' WHERE seq = 5");
@@ -223,9 +223,9 @@ async fn its_asks_are_closed_and_its_sub_agents_stay() {
 }
 
 #[tokio::test]
-async fn nothing_is_written_when_nothing_is_damaged() {
+async fn nothing_is_written_if_nothing_is_damaged() {
     let bench = Bench::new().await;
-    // A store that cannot be written can be started.
+    // A store that cannot be written can still be opened.
     bench
         .store
         .writer

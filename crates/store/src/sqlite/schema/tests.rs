@@ -27,7 +27,7 @@ fn each_migration_is_applied_once() {
     let mut db = Connection::open_in_memory().unwrap();
     let steps: [(&[&str], usize, &[&str]); 4] = [
         (&[ONE], 1, &["one"]),
-        // A second time it would fail: the table is there.
+        // A second run would fail: the table exists.
         (&[ONE], 1, &["one"]),
         (&[ONE, TWO], 2, &["one", "two"]),
         (&[ONE, TWO], 2, &["one", "two"]),
@@ -41,7 +41,7 @@ fn each_migration_is_applied_once() {
     assert_eq!(rows, 1);
 }
 
-/// By itself, SQLite plans a statement with a limit anew whenever something is bound to it, and some others too.
+/// By default, SQLite plans a statement with a limit again for each bound value, and some other statements too.
 #[test]
 fn a_statement_is_planned_once_whatever_is_bound_to_it() {
     let directory = tempfile::tempdir().unwrap();
@@ -59,7 +59,7 @@ fn a_statement_is_planned_once_whatever_is_bound_to_it() {
 }
 
 #[test]
-fn a_migration_that_fails_leaves_nothing() {
+fn a_failed_migration_leaves_nothing() {
     let mut db = Connection::open_in_memory().unwrap();
     migrate(&mut db, &[ONE]).unwrap();
     let Fault(error) = migrate(&mut db, &[ONE, TWO, "CREATE TABLE three (x); nonsense"]).unwrap_err();
@@ -68,7 +68,7 @@ fn a_migration_that_fails_leaves_nothing() {
 }
 
 #[test]
-fn a_file_that_is_not_ours_is_refused_and_left_as_it_is() {
+fn a_file_of_another_program_is_refused_and_unchanged() {
     let cases = [
         ("PRAGMA user_version = 99; CREATE TABLE tasks (x)", "newer Longshore: its schema is number 99"),
         ("PRAGMA user_version = -1", "newer Longshore"),
@@ -91,7 +91,7 @@ fn a_file_that_is_not_ours_is_refused_and_left_as_it_is() {
 }
 
 #[test]
-fn a_newer_file_is_not_even_touched() {
+fn a_file_with_a_newer_schema_is_not_touched() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store.db");
     Connection::open(&path).unwrap().execute_batch("PRAGMA user_version = 99").unwrap();
@@ -105,12 +105,12 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[test]
-fn what_others_may_do_with_the_files_is_taken_from_them() {
-    // What the files may be used for before, and after.
+fn the_access_of_others_is_removed() {
+    // The mode of the files before and after.
     for (before, after) in [(0o644, 0o600), (0o666, 0o600), (0o700, 0o600), (0o640, 0o600), (0o600, 0o600)] {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("store.db");
-        // Another connection keeps `-wal` and `-shm` there, as a gateway does that was killed.
+        // Another connection keeps `-wal` and `-shm`, as after a kill of the gateway.
         let other = open_writer(&path, Durability::Process).unwrap();
         other.execute_batch("CREATE TABLE more (x)").unwrap();
         let files = ["store.db", "store.db-wal", "store.db-shm"].map(|name| directory.path().join(name));
@@ -126,7 +126,7 @@ fn what_others_may_do_with_the_files_is_taken_from_them() {
 }
 
 #[test]
-fn a_file_that_is_refused_keeps_its_rights() {
+fn a_refused_file_keeps_its_mode() {
     for made_with in ["PRAGMA user_version = 99", "CREATE TABLE bookmarks (x)"] {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("store.db");
@@ -139,19 +139,19 @@ fn a_file_that_is_refused_keeps_its_rights() {
 }
 
 #[test]
-fn what_is_no_database_is_refused() {
+fn a_file_that_is_not_a_database_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store.db");
     let text = "not a database, but long enough to be looked at ".repeat(40);
     std::fs::write(&path, &text).unwrap();
     let error = open_writer(&path, Durability::Process).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
-    assert!(error.message().contains("no database of the gateway"), "{error}");
+    assert!(error.message().contains("not a database of the gateway"), "{error}");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
 }
 
 #[test]
-fn a_directory_that_is_not_there_is_reported_without_its_name() {
+fn a_missing_directory_is_reported_without_its_path() {
     let directory = tempfile::tempdir().unwrap();
     let error =
         open_writer(&directory.path().join("none").join("store.db"), Durability::Process).unwrap_err();
@@ -168,8 +168,8 @@ fn a_path_that_looks_like_a_uri_is_a_path() {
     assert!(path.metadata().unwrap().len() > 0);
 }
 
-/// What a program that knew the first migration only has left behind: a task that has said something before and after
-/// its snapshot, one that is done, and one that is damaged.
+/// Rows of a program that knew the first migration only: a task with output before and after its snapshot, a completed task,
+/// and a damaged one.
 const FIRST_SCHEMA_ROWS: &str = r#"
     INSERT INTO sessions (id, owner, directory, at) VALUES ('ses', 'ada', '/projects/ses', 1);
     INSERT INTO bindings (owner, context, session, directory, named, at) VALUES ('ada', 'c', 'ses', '/projects/ses', 0, 1);
@@ -200,7 +200,7 @@ const FIRST_SCHEMA_ROWS: &str = r#"
 "#;
 
 #[tokio::test]
-async fn a_file_of_the_first_schema_is_taken_over_with_what_it_holds() {
+async fn a_file_of_the_first_schema_keeps_its_content() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store.db");
     let mut db = Connection::open(&path).unwrap();
@@ -234,7 +234,7 @@ async fn a_file_of_the_first_schema_is_taken_over_with_what_it_holds() {
     assert_eq!(seen, expected);
     assert_eq!((works.seq, works.turn, works.open_asks), (Seq(7), Some(turn("ses", "msg")), vec![]));
 
-    // The log tells the same.
+    // The log gives the same.
     let entries = store.read(&ada(), &task_id("works"), Seq::START, 100).await.unwrap();
     let events: Vec<_> = entries.into_iter().map(|entry| entry.event).collect();
     assert_eq!(folded(&task_id("works"), &events), works.task);
@@ -244,7 +244,7 @@ async fn a_file_of_the_first_schema_is_taken_over_with_what_it_holds() {
     let damaged = store.get(&ada(), &task_id("bad")).await.unwrap_err();
     assert_eq!(damaged.kind(), ErrorKind::Internal);
 
-    // And it goes on, with what is new.
+    // The store works, with the new features.
     let outcome = store.append(asking("works", 7, vec![opens(&interrupt("works", "r"))])).await.unwrap();
     assert_eq!(outcome, Appended::Head(Seq(8)));
     let unfinished = store.unfinished().await.unwrap();
@@ -252,7 +252,7 @@ async fn a_file_of_the_first_schema_is_taken_over_with_what_it_holds() {
     assert_eq!(open, [(task_id("works"), vec![interrupt("works", "r")])]);
 }
 
-/// The context of both files works where its session does, and is not moved.
+/// The context of both files works in its session's directory, and is not moved.
 async fn check_place(store: &SqliteStore) {
     let bound = Some(Bound { session: session("ses"), named: false });
     let expected = ContextPlace { directory: Some("/projects/ses".to_owned()), bound };
@@ -262,8 +262,8 @@ async fn check_place(store: &SqliteStore) {
     assert_eq!(store.place(&ada(), &context_id("none")).await.unwrap(), ContextPlace::default());
 }
 
-/// What a program that knew two migrations has left behind: a task that works and asks, and one in a context that never
-/// had a session.
+/// Rows of a program that knew two migrations: a working task with an open ask, and a task in a context that never had a
+/// session.
 const SECOND_SCHEMA_ROWS: &str = r#"
     INSERT INTO sessions (id, owner, directory, at) VALUES ('ses', 'ada', '/projects/ses', 1);
     INSERT INTO bindings (owner, context, session, directory, named, at) VALUES ('ada', 'c', 'ses', '/projects/ses', 0, 1);
@@ -284,7 +284,7 @@ const SECOND_SCHEMA_ROWS: &str = r#"
 "#;
 
 #[tokio::test]
-async fn a_file_of_the_second_schema_is_taken_over_with_what_it_holds() {
+async fn a_file_of_the_second_schema_keeps_its_content() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store.db");
     let mut db = Connection::open(&path).unwrap();
@@ -303,14 +303,14 @@ async fn a_file_of_the_second_schema_is_taken_over_with_what_it_holds() {
     assert_eq!((gone.ask.kind, gone.closed.unwrap().resolution), (AskKind::Question, Resolution::Replied));
     check_place(&store).await;
 
-    // Nobody knows where the other context works, until its next task says so.
+    // The directory of the other context is unknown until its next task sets it.
     let place = async || store.place(&ada(), &context_id("d")).await.unwrap();
     assert_eq!(place().await, ContextPlace::default());
     let there = Create { directory: "/a".to_owned(), directory_named: true, ..create_in("next", "d", 1) };
     assert_eq!(store.create(there).await.unwrap(), Created::New);
     assert_eq!(place().await.directory.as_deref(), Some("/a"));
 
-    // And it goes on, with what is new.
+    // The store works, with the new features.
     let closed = Closed { resolution: Resolution::Replied, at: Timestamp(9), by: None, how: None };
     let outcome = store.append(asking("works", 2, vec![closes("open", closed)])).await.unwrap();
     assert_eq!(outcome, Appended::Head(Seq(3)));
@@ -322,8 +322,8 @@ async fn a_file_of_the_second_schema_is_taken_over_with_what_it_holds() {
     assert_eq!((names, roots.total), (vec!["works", "waits", "next"], 3));
 }
 
-/// What a program that knew three migrations has left behind: a task with a sub-agent, terms of its caller, a message that
-/// joined, and two files, of which one was never completed.
+/// Rows of a program that knew three migrations: a task with a sub-agent, options of its caller and a joined message, and two
+/// files, of which one was never completed.
 const THIRD_SCHEMA_ROWS: &str = r#"
     INSERT INTO sessions (id, owner, directory, at) VALUES ('ses', 'ada', '/projects/ses', 1);
     INSERT INTO bindings (owner, context, session, directory, named, at) VALUES ('ada', 'c', 'ses', '/projects/ses', 1, 1);
@@ -344,17 +344,17 @@ const THIRD_SCHEMA_ROWS: &str = r#"
 "#;
 
 #[tokio::test]
-async fn a_file_of_the_third_schema_is_taken_over_with_what_it_holds() {
-    take_over_after_the_third(3).await;
+async fn a_file_of_the_third_schema_keeps_its_content() {
+    check_file_after_the_third(3).await;
 }
 
-/// It has one table more, which is always empty.
+/// The fourth schema has one more table, which is always empty.
 #[tokio::test]
-async fn a_file_of_the_fourth_schema_is_taken_over_with_what_it_holds() {
-    take_over_after_the_third(4).await;
+async fn a_file_of_the_fourth_schema_keeps_its_content() {
+    check_file_after_the_third(4).await;
 }
 
-async fn take_over_after_the_third(known: usize) {
+async fn check_file_after_the_third(known: usize) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store.db");
     let mut db = Connection::open(&path).unwrap();
@@ -378,7 +378,7 @@ async fn take_over_after_the_third(known: usize) {
     let bytes = async |id: &str| store.read_file(&ada(), &file("works", id, b"").id, 0, 9).await.unwrap();
     assert_eq!((bytes("kept").await.as_deref(), bytes("half").await), (Some(&b"hello"[..]), None));
 
-    // And it goes on, with what is new.
+    // The store works, with the new features.
     store.check().await.unwrap();
     let outcome = store.append(asking("works", 2, vec![opens(&interrupt("works", "r"))])).await.unwrap();
     assert_eq!(outcome, Appended::Head(Seq(3)));
@@ -388,8 +388,8 @@ async fn take_over_after_the_third(known: usize) {
 }
 
 #[test]
-fn every_schema_that_was_ever_shipped_has_a_test_of_its_content() {
-    // With a new migration the schema before it becomes an earlier one: it needs rows and a test like those above.
+fn every_shipped_schema_has_a_test_of_its_content() {
+    // A new migration makes the current schema an earlier one, which then needs rows and a test like those above.
     const TESTED: usize = 5;
     assert!(
         MIGRATIONS.len() - 1 <= TESTED,
@@ -399,7 +399,7 @@ fn every_schema_that_was_ever_shipped_has_a_test_of_its_content() {
 }
 
 #[test]
-fn every_earlier_schema_becomes_the_present_one() {
+fn every_earlier_schema_migrates_to_the_current_one() {
     let schema = |db: &Connection| -> Vec<(String, Option<String>)> {
         let mut statement = db.prepare("SELECT name, sql FROM sqlite_schema ORDER BY name").unwrap();
         statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap().map(Result::unwrap).collect()

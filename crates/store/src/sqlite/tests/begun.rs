@@ -5,15 +5,15 @@ use longshore_testkit::store_suite::make::{prompt_id, session_id, turn};
 
 use super::*;
 
-/// If its submission could stay without the rest, the next start would prompt what runs already.
+/// If the submission alone could be stored, the next start would prompt a turn that runs already.
 #[tokio::test]
-async fn a_task_whose_turn_cannot_be_written_is_not_there() {
+async fn a_task_whose_turn_cannot_be_written_is_not_created() {
     let bench = Bench::new().await;
     bench.store.bind(binding("ada", "c", "ses")).await.unwrap();
     let working = status(TaskState::Working, 2);
     let begun = Some(Begun { working, turn: turn("ses", "typed") });
     let adopted = Create { begun, at: Timestamp(2), ..create("adopted") };
-    // Each write behind the row of the task fails, without taking back what was written before it.
+    // Each write after the task's row fails, without undoing the earlier ones.
     let places = [
         "INSERT ON events WHEN NEW.seq = 1",
         "INSERT ON events WHEN NEW.seq = 2",

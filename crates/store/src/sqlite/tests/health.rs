@@ -1,12 +1,12 @@
-//! Whether the store can be read and written now.
+//! Health checks: whether the store can be read and written now.
 
-use super::super::pen::Writing;
+use super::super::write_connection::WriteContext;
 use super::*;
 
 #[tokio::test]
-async fn it_says_when_it_cannot_be_written_or_read() {
+async fn a_store_that_cannot_be_written_or_read_is_unhealthy() {
     let bench = Bench::new().await;
-    bench.store.writer.pen.lock().unwrap().set_patience(Duration::ZERO);
+    bench.store.writer.connection.lock().unwrap().set_busy_timeout(Duration::ZERO);
     bench.store.check().await.unwrap();
 
     let intruder = bench.intruder();
@@ -22,11 +22,11 @@ async fn it_says_when_it_cannot_be_written_or_read() {
 }
 
 #[tokio::test]
-async fn it_says_when_the_disk_is_full_or_the_file_read_only() {
+async fn a_full_disk_and_a_read_only_file_are_unhealthy() {
     let bench = Bench::new().await;
     bench.store.check().await.unwrap();
     bench.pragma("PRAGMA max_page_count = 1").await;
-    // What was free in the file is used up first.
+    // The free space inside the file is used up first.
     let mut head = 3;
     while let Ok(Appended::Head(seq)) = bench.store.append(append("t", head, vec![chunk("y")])).await {
         head = seq.0;
@@ -42,11 +42,11 @@ async fn it_says_when_the_disk_is_full_or_the_file_read_only() {
 }
 
 #[tokio::test]
-async fn asking_leaves_nothing_behind() {
+async fn a_health_check_leaves_nothing_behind() {
     let bench = Bench::new().await;
     bench.store.check().await.unwrap();
     let pages = async || -> i64 {
-        let pages = |db: &mut Writing<'_>| Ok(db.pragma_query_value(None, "page_count", |row| row.get(0))?);
+        let pages = |db: &mut WriteContext<'_>| Ok(db.pragma_query_value(None, "page_count", |row| row.get(0))?);
         bench.store.writer.run(Owner::Gateway, pages).await.unwrap()
     };
     let before = pages().await;

@@ -2,14 +2,14 @@ use super::super::{Durability, contexts, schema};
 use super::*;
 
 #[test]
-fn whatever_is_asked_of_sessions_and_prompts_walks_an_index_in_its_order() {
+fn every_query_on_sessions_and_prompts_walks_an_index_in_its_order() {
     let directory = tempfile::tempdir().unwrap();
     let db = schema::open_writer(&directory.path().join("store.db"), Durability::Process).unwrap();
     let questions = [
         (BY_PROMPT, "INDEX tasks_by_prompt (session=? AND prompt=?)"),
         (JOINED, "INDEX tasks_joined (session=?)"),
-        (contexts::BOUND_TO, "COVERING INDEX bindings_by_session (session=? AND owner=?)"),
-        (contexts::USED_SINCE, "INDEX sessions_by_use (at>?)"),
+        (contexts::CONTEXTS_OF_SESSION, "COVERING INDEX bindings_by_session (session=? AND owner=?)"),
+        (contexts::SESSIONS_USED_SINCE, "INDEX sessions_by_use (at>?)"),
     ];
     for (sql, index) in questions {
         let mut statement = db.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();

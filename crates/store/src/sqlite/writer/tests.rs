@@ -30,7 +30,7 @@ impl Bench {
         Self { store, _directory: directory }
     }
 
-    /// Makes SQLite refuse events whose body holds `word`.
+    /// Makes SQLite refuse events whose body contains `word`.
     async fn refuse(&self, word: &'static str, how: &'static str) {
         let trigger = format!(
             "CREATE TRIGGER refuse BEFORE INSERT ON events WHEN NEW.body LIKE '%{word}%'
@@ -44,7 +44,7 @@ impl Bench {
         assert!(requests.len() <= GROUP);
         let (busy, release) = self.keep_busy().await;
         let mut all = join_all(requests);
-        // Polled once, each has taken its place in the queue.
+        // The first poll puts each request into the queue.
         assert!((&mut all).now_or_never().is_none());
         drop(release);
         let answers = all.await;
@@ -52,7 +52,7 @@ impl Bench {
         answers
     }
 
-    /// The thread is busy from now until the sender is dropped.
+    /// Keeps the thread busy until the sender is dropped.
     async fn keep_busy(&self) -> (BoxFuture<'_, Result<()>>, SyncSender<()>) {
         let (release, released) = sync_channel::<()>(1);
         let (begun, has_begun) = oneshot::channel();
@@ -93,7 +93,7 @@ fn head(outcome: &Result<Appended>) -> u64 {
 async fn a_group_runs_in_the_order_of_its_requests() {
     let bench = Bench::new().await;
     let events: Vec<_> = (0..20).map(|n| chunk(&n.to_string())).collect();
-    // Each expects what the one before it has written in the same transaction.
+    // Each request expects the write of the one before it, in the same transaction.
     let requests =
         events.iter().zip(1..).map(|(e, at)| bench.append(append("a", at, vec![e.clone()]))).collect();
     let heads: Vec<_> = bench.in_one_group(requests).await.iter().map(head).collect();
@@ -102,7 +102,7 @@ async fn a_group_runs_in_the_order_of_its_requests() {
 }
 
 #[tokio::test]
-async fn requests_that_write_nothing_leave_their_neighbours_alone() {
+async fn requests_that_write_nothing_do_not_affect_their_group() {
     let bench = Bench::new().await;
     let requests = vec![
         bench.append(append("a", 1, vec![chunk("1")])),
@@ -120,7 +120,7 @@ async fn requests_that_write_nothing_leave_their_neighbours_alone() {
 }
 
 #[tokio::test]
-async fn a_request_that_fails_half_way_is_undone_alone() {
+async fn only_the_request_that_fails_half_way_is_undone() {
     let bench = Bench::new().await;
     bench.refuse("poison", "ABORT").await;
     let requests = vec![
@@ -134,12 +134,12 @@ async fn a_request_that_fails_half_way_is_undone_alone() {
     assert_eq!(bench.log("a").await, [chunk("1")]);
     assert_eq!(bench.log("b").await, []);
     assert_eq!(bench.log("c").await, [chunk("3")]);
-    // Nothing of it is left in the way.
+    // None of its rows is left.
     assert_eq!(head(&bench.append(append("b", 1, vec![chunk("again")])).await), 2);
 }
 
 #[tokio::test]
-async fn what_was_refused_is_refused_again_when_the_group_is_run_apart() {
+async fn a_refusal_is_repeated_when_the_group_is_run_in_savepoints() {
     let bench = Bench::new().await;
     bench.refuse("poison", "ABORT").await;
     let requests = vec![
@@ -164,7 +164,7 @@ async fn what_was_refused_is_refused_again_when_the_group_is_run_apart() {
 }
 
 #[tokio::test]
-async fn a_request_that_fails_half_way_alone_leaves_nothing() {
+async fn a_single_request_that_fails_half_way_leaves_nothing() {
     let bench = Bench::new().await;
     bench.refuse("poison", "ABORT").await;
     let refused = bench.append(append("a", 1, vec![chunk("written first"), chunk("poison")])).await;
@@ -174,10 +174,10 @@ async fn a_request_that_fails_half_way_alone_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_row_that_is_another_tasks_by_now_is_not_written_to() {
+async fn a_reused_row_of_another_task_is_not_written_to() {
     let bench = Bench::new().await;
     assert_eq!(head(&bench.append(append("c", 1, vec![chunk("1")])).await), 2);
-    // SQLite gives the row of a task that is gone to the next one.
+    // SQLite reuses the ordinal of a deleted task for the next one.
     let swap = "DELETE FROM tasks WHERE id = 'c'";
     bench.store.writer.run(Owner::Gateway, move |db| Ok(db.execute_batch(swap)?)).await.unwrap();
     bench.store.create(create("d")).await.unwrap();
@@ -187,14 +187,14 @@ async fn a_row_that_is_another_tasks_by_now_is_not_written_to() {
     assert_eq!(bench.log("d").await, [chunk("d")]);
 }
 
-/// Numbers each write of `who` in the order in which they are done.
+/// Returns the position of each write of `who` in the order of execution.
 fn numbered<'a>(bench: &'a Bench, done: &Arc<AtomicUsize>, who: &str) -> BoxFuture<'a, Result<usize>> {
     let done = done.clone();
-    bench.store.writer.run(Owner::Of(owner(who)), move |_| Ok(done.fetch_add(1, Ordering::SeqCst))).boxed()
+    bench.store.writer.run(Owner::Principal(owner(who)), move |_| Ok(done.fetch_add(1, Ordering::SeqCst))).boxed()
 }
 
 #[tokio::test]
-async fn one_owner_with_a_thousand_writes_does_not_keep_another_waiting() {
+async fn a_thousand_writes_of_one_owner_do_not_delay_another() {
     let bench = Bench::new().await;
     let (busy, release) = bench.keep_busy().await;
     let done = Arc::new(AtomicUsize::new(0));
@@ -206,22 +206,22 @@ async fn one_owner_with_a_thousand_writes_does_not_keep_another_waiting() {
     busy.await.unwrap();
     let (flood, mine) = tokio::join!(flood, mine);
     let before_mine: Vec<_> = mine.into_iter().map(Result::unwrap).collect();
-    // One of the other before each of mine.
+    // One of the other owner before each of mine.
     assert_eq!(before_mine, [1, 3, 5]);
-    // None is lost, and none done twice.
+    // None is lost, and none is done twice.
     let all: BTreeSet<_> = flood.into_iter().map(Result::unwrap).collect();
     assert_eq!((all.len(), done.load(Ordering::SeqCst)), (1_000, 1_003));
 }
 
 #[tokio::test]
-async fn what_is_done_is_counted() {
+async fn groups_and_jobs_are_counted() {
     let bench = Bench::new().await;
     let metrics = bench.store.metrics.clone();
     let (groups, appends) = (metrics.store_group.count(), metrics.store_append.count());
     let requests =
         ["a", "b", "c"].iter().map(|task| bench.append(append(task, 1, vec![chunk("1")]))).collect();
     bench.in_one_group(requests).await;
-    // One of what kept the thread busy.
+    // One is the request that kept the thread busy.
     assert_eq!(metrics.store_group.count() - groups, 2);
     assert_eq!(metrics.store_append.count() - appends, 3);
     assert_eq!(metrics.store_queue_depth.of(StoreThread::Writer).get(), 0);
@@ -229,7 +229,7 @@ async fn what_is_done_is_counted() {
 }
 
 #[tokio::test]
-async fn a_transaction_that_is_lost_is_lost_for_its_whole_group() {
+async fn a_lost_transaction_is_lost_for_its_whole_group() {
     let bench = Bench::new().await;
     bench.refuse("poison", "ROLLBACK").await;
     let requests = vec![
@@ -240,8 +240,8 @@ async fn a_transaction_that_is_lost_is_lost_for_its_whole_group() {
     for answer in bench.in_one_group(requests).await {
         assert_eq!(answer.unwrap_err().kind(), ErrorKind::Unavailable);
     }
-    // Nobody believes that it is there.
-    bench.store.writer.pen.lock().unwrap().rest(true);
+    // The cache does not claim that the events exist.
+    bench.store.writer.connection.lock().unwrap().set_inline_allowed(true);
     let late = bench.append(append("a", 2, vec![chunk("2")])).await;
     assert_eq!(late.unwrap(), Appended::Conflict { head: Seq(1) });
     for task in ["a", "b", "c"] {
@@ -251,12 +251,12 @@ async fn a_transaction_that_is_lost_is_lost_for_its_whole_group() {
 }
 
 #[tokio::test]
-async fn a_commit_that_fails_fails_every_answer_that_rests_on_it() {
+async fn a_failed_commit_fails_every_request_of_the_group() {
     let bench = Bench::new().await;
     let twin = create("twin");
     let mut again = create("other");
     again.idempotency = twin.idempotency.clone();
-    // A row that breaks a promise which SQLite checks at the commit only.
+    // A row that violates a constraint which SQLite checks only at the commit.
     let broken = bench.store.writer.run(Owner::Gateway, |db| {
         db.execute_batch(
             "PRAGMA defer_foreign_keys = 1;
@@ -268,13 +268,13 @@ async fn a_commit_that_fails_fails_every_answer_that_rests_on_it() {
     for answer in bench.in_one_group(requests).await {
         assert_eq!(answer.unwrap_err().kind(), ErrorKind::Unavailable);
     }
-    // The key was not used up.
+    // The key is still unused.
     assert_eq!(bench.store.create(again).await.unwrap(), Created::New);
     assert_eq!(bench.store.create(twin).await.unwrap(), existing("other"));
 }
 
 #[tokio::test]
-async fn what_waits_in_the_queue_is_written_although_nobody_waits_for_it() {
+async fn a_queued_write_is_done_although_its_caller_is_gone() {
     let bench = Bench::new().await;
     let (busy, release) = bench.keep_busy().await;
     let mut forgotten = bench.append(append("a", 1, vec![chunk("1")]));
@@ -282,8 +282,8 @@ async fn what_waits_in_the_queue_is_written_although_nobody_waits_for_it() {
     drop(forgotten);
     drop(release);
     busy.await.unwrap();
-    // Behind it in the queue.
-    bench.store.writer.run(Owner::Of(ada()), |_| Ok(())).await.unwrap();
+    // Queued after it.
+    bench.store.writer.run(Owner::Principal(ada()), |_| Ok(())).await.unwrap();
     assert_eq!(head(&bench.append(append("a", 2, vec![chunk("2")])).await), 3);
     assert_eq!(bench.log("a").await, [chunk("1"), chunk("2")]);
 }
@@ -293,7 +293,7 @@ async fn a_full_queue_makes_callers_wait() {
     let bench = Bench::new().await;
     let (busy, release) = bench.keep_busy().await;
     let mut others =
-        join_all((0..QUEUE_OF_OWNER).map(|_| bench.store.writer.run(Owner::Of(ada()), |_| Ok(()))));
+        join_all((0..QUEUE_OF_OWNER).map(|_| bench.store.writer.run(Owner::Principal(ada()), |_| Ok(()))));
     assert!((&mut others).now_or_never().is_none());
     let mut late = bench.append(append("a", 1, vec![chunk("1")]));
     assert!((&mut late).now_or_never().is_none());
@@ -305,7 +305,7 @@ async fn a_full_queue_makes_callers_wait() {
 }
 
 #[tokio::test]
-async fn a_store_whose_thread_is_gone_says_that_trying_again_does_not_help() {
+async fn a_store_without_its_thread_says_that_a_retry_does_not_help() {
     let bench = Bench::new().await;
     let broken: Result<()> =
         bench.store.writer.run(Owner::Gateway, |_| panic!("a defect, for the test")).await;
@@ -314,6 +314,6 @@ async fn a_store_whose_thread_is_gone_says_that_trying_again_does_not_help() {
         assert_eq!((error.kind(), error.retry()), (ErrorKind::Internal, Retry::Never));
         assert!(error.message().contains("Restart the gateway"), "{error}");
     }
-    // What was written can still be read.
+    // Earlier writes can still be read.
     assert_eq!(bench.log("a").await, []);
 }

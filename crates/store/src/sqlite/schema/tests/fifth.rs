@@ -8,8 +8,8 @@ use longshore_testkit::store_suite::make::{
 
 use super::*;
 
-/// What a program that knew five migrations has left behind: three sessions of two owners, of which one was bound long ago
-/// and prompted since, and a task whose list of messages that joined is damaged.
+/// Rows of a program that knew five migrations: three sessions of two owners, of which one was bound long ago and prompted
+/// since, and a task whose list of joined messages is damaged.
 const FIFTH_SCHEMA_ROWS: &str = r#"
     INSERT INTO sessions (id, owner, directory, at) VALUES
         ('ses', 'ada', '/projects/ses', 1), ('bound', 'ada', '/projects/bound', 5), ('bobs', 'bob', '/projects/bobs', 9);
@@ -30,7 +30,7 @@ const FIFTH_SCHEMA_ROWS: &str = r#"
 "#;
 
 #[tokio::test]
-async fn a_file_of_the_fifth_schema_is_taken_over_with_what_it_holds() {
+async fn a_file_of_the_fifth_schema_keeps_its_content() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store.db");
     let mut db = Connection::open(&path).unwrap();
@@ -39,14 +39,14 @@ async fn a_file_of_the_fifth_schema_is_taken_over_with_what_it_holds() {
     drop(db);
 
     let store = SqliteStore::open(&path, Durability::Process).unwrap();
-    // The head, and under which number it was written.
+    // The head and its epoch.
     let head = async || store.head(&ada(), &task_id("works")).await.unwrap().unwrap();
     let before = head().await;
     assert_eq!((before.seq, before.epoch, before.state), (Seq(3), Epoch(7), TaskState::Working));
     let works = store.get(&ada(), &task_id("works")).await.unwrap().unwrap();
     assert_eq!((works.seq, works.epoch, works.task.artifacts.len()), (Seq(3), Epoch(7), 1));
 
-    // By when they were used last, not by when they were bound first.
+    // By the time of the last use, not of the first binding.
     let recent = async |since: i64| -> Vec<SessionId> {
         let sessions = store.recent_sessions(Timestamp(since), 9).await.unwrap();
         sessions.into_iter().map(|session| session.id).collect()
@@ -63,7 +63,7 @@ async fn a_file_of_the_fifth_schema_is_taken_over_with_what_it_holds() {
     let owned = store.owner_of(None, &session_id("bobs")).await.unwrap();
     assert_eq!(owned, Some(Owned { owner: owner("bob"), session: session("bobs") }));
 
-    // And it goes on, with what is new.
+    // The store works, with the new features.
     let outcome = store.append(append("works", 3, vec![chunk("y")])).await.unwrap();
     assert_eq!(outcome, Appended::Head(Seq(4)));
     assert_eq!((head().await.seq, head().await.epoch), (Seq(4), store.epoch()));

@@ -1,16 +1,17 @@
-//! What the sender of a message asks for beside its content.
+//! Options that come with a message beside its content.
 
 use serde::{Deserialize, Serialize};
 
 use crate::control::Order;
 use crate::id::SessionId;
+use crate::named_enum::named_enum;
 
-/// How and where a message is to be worked on. Asked once, with the message.
+/// How and where a message is to be processed, as its sender requested.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SendOptions {
-    /// Go on in this session of the agent, instead of the one that the context is bound to or a new one.
+    /// Continue in this session of the agent, instead of the context's session or a new one.
     pub session: Option<SessionId>,
-    /// Work in this directory, as the caller wrote it.
+    /// Work in this directory. As the caller wrote it.
     pub directory: Option<String>,
     /// Work in this workspace of the agent.
     pub workspace: Option<String>,
@@ -18,49 +19,42 @@ pub struct SendOptions {
     pub prompt: PromptOptions,
 }
 
-/// What becomes of a message for a session that is busy.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Delivery {
-    /// It waits, as a task of its own.
-    #[default]
-    Queue,
-    /// It is refused.
-    Reject,
-    /// It joins the task that runs.
-    Steer,
+named_enum! {
+    /// How a message is delivered to a session that is busy.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub enum Delivery {
+        /// The message waits, as a task of its own.
+        #[default]
+        Queue = "queue",
+        /// The message is refused.
+        Reject = "reject",
+        /// The message joins the running turn.
+        Steer = "steer",
+    }
+    fn as_str
 }
 
 impl Delivery {
-    pub const ALL: [Self; 3] = [Self::Queue, Self::Reject, Self::Steer];
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Queue => "queue",
-            Self::Reject => "reject",
-            Self::Steer => "steer",
-        }
-    }
-
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|delivery| delivery.as_str() == word)
     }
 }
 
-/// What a task was asked for, kept with it for as long as it is.
+/// The options of a task, stored with it.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct TaskOptions {
     #[serde(default, skip_serializing_if = "OutputModes::is_unrestricted")]
     pub output: OutputModes,
     #[serde(default, skip_serializing_if = "PromptOptions::is_empty")]
     pub prompt: PromptOptions,
-    /// What the agent is told to do beside the message, by a caller who speaks its own language. `None`: it is prompted with
-    /// the message.
+    /// The prompt in OpenCode's own form. `None`: the agent is prompted with the message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<Order>,
-    /// The session that the order is for, which is given nowhere else.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The session that the native prompt is for. A native prompt whose session is gone is not sent to another one.
+    #[serde(rename = "ordered_in", default, skip_serializing_if = "Option::is_none")]
     pub ordered_in: Option<SessionId>,
-    /// Somebody else prompted the agent, and the task follows. What its caller says to it when that is over is the caller's own.
+    /// The task follows an external turn: another client of OpenCode sent the prompt. A message that the caller sends to the
+    /// task after that turn starts a turn of the gateway's own.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub adopted: bool,
 }
@@ -71,7 +65,7 @@ impl TaskOptions {
     }
 }
 
-/// Who is to answer a prompt, and how. `None`: as the gateway is configured, else as the agent likes.
+/// Which model and agent process a prompt, and how. `None`: the gateway's configured default, or else the agent's.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct PromptOptions {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -89,7 +83,7 @@ impl PromptOptions {
         *self == Self::default()
     }
 
-    /// These, and where they are silent, those.
+    /// These options, with the gaps filled from `defaults`.
     #[must_use]
     pub fn or(&self, defaults: &Self) -> Self {
         Self {
@@ -109,21 +103,21 @@ pub struct ModelName {
 }
 
 impl ModelName {
-    /// The model's own name may hold slashes. `None` when either half is missing.
+    /// The model's own name may contain slashes. `None` if either half is missing.
     pub fn parse(text: &str) -> Option<Self> {
         let (provider, model) = text.split_once('/')?;
-        let whole = !provider.is_empty() && !model.is_empty();
-        whole.then(|| Self { provider: provider.to_owned(), model: model.to_owned() })
+        let has_both = !provider.is_empty() && !model.is_empty();
+        has_both.then(|| Self { provider: provider.to_owned(), model: model.to_owned() })
     }
 }
 
-/// The media types that a caller can make use of: types such as `text/plain`, and ranges such as `image/*`.
+/// The media types that a caller accepts: types such as `text/plain`, and ranges such as `image/*`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct OutputModes(Vec<String>);
 
 impl OutputModes {
-    /// In lower case, without parameters, sorted. A caller that names nothing, or takes anything, restricts nothing.
+    /// Normalizes to lower case, without parameters, sorted. An empty list or `*/*` restricts nothing.
     pub fn new<'a>(modes: impl IntoIterator<Item = &'a str>) -> Self {
         let mut kept: Vec<String> = modes.into_iter().map(essence).collect();
         if kept.iter().any(|mode| mode == "*/*" || mode == "*") {
@@ -162,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn output_modes_take_types_ranges_and_anything() {
+    fn output_modes_match_types_and_ranges() {
         let cases: [(&[&str], &str, bool); 9] = [
             (&[], "image/png", true),
             (&["text/plain"], "text/plain", true),
@@ -183,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn options_fill_each_others_gaps() {
+    fn options_are_filled_from_defaults() {
         let mine = PromptOptions { agent: Some("plan".to_owned()), ..PromptOptions::default() };
         let defaults = PromptOptions {
             agent: Some("build".to_owned()),
@@ -199,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn deliveries_read_back() {
+    fn delivery_words_parse_back() {
         for delivery in Delivery::ALL {
             assert_eq!(Delivery::parse(delivery.as_str()), Some(delivery));
         }

@@ -1,4 +1,4 @@
-//! Turns that somebody else began, beside turns of ours in the same session: who goes first, and whose is what follows.
+//! External turns beside the gateway's own turns in one session: their order, and the owner of what follows.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use longshore_model::{AgentEvent, Error, ErrorKind, Failure, Outcome, TaskId, Ta
 use crate::adopted::{session, start, start_on};
 use crate::harness::{Harness, alice, input, message, reason_of, text_of};
 
-/// Ends what is to say its own text, and looks at that.
+/// Ends a turn with its own text, and checks that text.
 async fn ends_with(h: &Harness, turn: longshore_testkit::scripted_agent::StartedTurn, text: &str) {
     let task = turn.request.task.clone();
     turn.say("a", text).await;
@@ -17,25 +17,25 @@ async fn ends_with(h: &Harness, turn: longshore_testkit::scripted_agent::Started
     assert_eq!(text_of(&h.reaches(&task, TaskState::Completed).await), text);
 }
 
-/// Ours has the session already and waits to be let in when somebody types there.
+/// The gateway's turn has the session and waits at the turn limiter when another client types there.
 #[tokio::test]
-async fn a_turn_that_waits_at_the_gate_goes_behind_what_somebody_types_meanwhile() {
+async fn a_turn_at_the_limiter_goes_behind_an_external_turn() {
     let config = EngineConfig { turns: 2, ..EngineConfig::default() };
-    let (mut h, stranger) = start_on(Arc::new(longshore_store::memory()), config).await;
+    let (mut h, other_client) = start_on(Arc::new(longshore_store::memory()), config).await;
     let session = session(&mut h).await;
     h.send("d", "first").await;
     h.send("e", "second").await;
     let busy = [h.turn().await, h.turn().await];
     let ours = h.send("c", "ours").await.task;
     h.waiting(1).await;
-    stranger.types(&session, "msg_theirs", "theirs").await;
+    other_client.types(&session, "msg_theirs", "theirs").await;
     let theirs = h.turn().await;
     assert_eq!(theirs.request.prompt.as_str(), "msg_theirs");
     theirs.catch_up().await;
     for turn in busy {
         ends_with(&h, turn, "done").await;
     }
-    // There is room for one more now, and it is not ours.
+    // The free slot goes to the external turn.
     h.send("f", "later").await;
     let later = h.turn().await;
     assert_eq!(later.request.input, [input("later")]);
@@ -47,17 +47,17 @@ async fn a_turn_that_waits_at_the_gate_goes_behind_what_somebody_types_meanwhile
     ends_with(&h, later, "at last").await;
 }
 
-/// Ours was about to begin and found nobody there; when the agent is back, somebody was faster.
+/// The gateway's turn found the agent away; when the agent is back, another client was faster.
 #[tokio::test(start_paused = true)]
-async fn a_turn_that_waits_for_the_agent_goes_behind_what_somebody_typed_meanwhile() {
-    let (mut h, stranger) = start().await;
+async fn a_turn_that_waits_for_the_agent_goes_behind_an_external_turn() {
+    let (mut h, other_client) = start().await;
     let session = session(&mut h).await;
     h.agent.refuse_next(Error::new(ErrorKind::AgentUnavailable, "Nobody is there."));
     let ours = h.send("c", "ours").await.task;
     h.reaches(&ours, TaskState::Working).await;
     let waiting = h.reaches(&ours, TaskState::Submitted).await;
     assert!(reason_of(&waiting).starts_with("The agent cannot be reached"), "{}", reason_of(&waiting));
-    stranger.types(&session, "msg_theirs", "theirs").await;
+    other_client.types(&session, "msg_theirs", "theirs").await;
     let theirs = h.turn().await;
     assert_eq!(theirs.request.prompt.as_str(), "msg_theirs");
     theirs.catch_up().await;
@@ -69,11 +69,11 @@ async fn a_turn_that_waits_for_the_agent_goes_behind_what_somebody_typed_meanwhi
     ends_with(&h, turn, "for us").await;
 }
 
-/// What came for the turn while it was about to begin is for one that begins at once, and is not kept until others are done.
+/// Messages that joined the turn before it began expected it to begin at once, and do not wait for other turns.
 #[tokio::test(start_paused = true)]
-async fn whoever_joined_a_turn_that_goes_behind_others_is_told_so() {
+async fn messages_that_joined_a_delayed_turn_are_refused() {
     for kind in [ErrorKind::AgentUnavailable, ErrorKind::SessionBusy] {
-        let (mut h, stranger) = start().await;
+        let (mut h, other_client) = start().await;
         let session = session(&mut h).await;
         h.agent.starts.hold();
         let ours = h.send("c", "ours").await.task;
@@ -90,31 +90,31 @@ async fn whoever_joined_a_turn_that_goes_behind_others_is_told_so() {
         h.agent.refuse_next(Error::new(kind, "Not now."));
         h.agent.starts.release(1);
         h.reaches(&ours, TaskState::Submitted).await;
-        stranger.types(&session, "msg_theirs", "theirs").await;
+        other_client.types(&session, "msg_theirs", "theirs").await;
         h.agent.starts.release(1);
         let theirs = h.turn().await;
         assert_eq!(theirs.request.prompt.as_str(), "msg_theirs");
         theirs.catch_up().await;
-        let refused = tokio::time::timeout(Duration::from_mins(1), joined).await.expect("it is told");
+        let refused = tokio::time::timeout(Duration::from_mins(1), joined).await.expect("the message is refused in time");
         let refused = refused.unwrap().unwrap_err();
         assert!(refused.message().contains("has not begun"), "{kind:?} {refused:?}");
         drop(theirs);
     }
 }
 
-/// Ours may have been recorded and not prompted: it would wait for the end of what somebody typed, and for an ask of it.
+/// The gateway's turn may be recorded but not prompted: it would wait for the external turn to end, and for its ask.
 #[tokio::test]
-async fn after_a_restart_it_waits_for_no_turn_of_ours_whichever_was_first() {
+async fn after_a_restart_an_external_turn_waits_for_no_recorded_turn() {
     for is_ours_first in [true, false] {
-        let (mut h, stranger) = start().await;
+        let (mut h, other_client) = start().await;
         let session = session(&mut h).await;
-        let types = async || stranger.types(&session, "msg_theirs", "theirs").await;
+        let types = async || other_client.types(&session, "msg_theirs", "theirs").await;
         let mut running = Vec::new();
         if !is_ours_first {
             types().await;
             running.push(h.turn().await);
         }
-        // In a context of its own, so that there are two tasks with a turn on record whichever was first.
+        // In a context of its own, so that two tasks have a recorded turn whichever was first.
         let mut command = message("d", "ours");
         command.wishes.session = Some(session.id.clone());
         let ours = h.engine.send(&alice(), command).await.unwrap().task;
@@ -141,14 +141,14 @@ async fn after_a_restart_it_waits_for_no_turn_of_ours_whichever_was_first() {
     }
 }
 
-/// What its caller says when the turn of somebody else is over is the caller's own.
+/// A message that the caller sends after the external turn starts a turn of the gateway's own.
 #[tokio::test(start_paused = true)]
-async fn a_task_that_is_tried_again_after_it_lacked_credentials_is_ours() {
+async fn a_retried_adopted_task_runs_a_turn_of_the_gateway() {
     let config = EngineConfig { turn_timeout: Some(Duration::from_secs(10)), ..EngineConfig::default() };
     let store: Arc<dyn longshore_engine::port::Store> = Arc::new(longshore_store::memory());
-    let (mut h, stranger) = start_on(Arc::clone(&store), config.clone()).await;
+    let (mut h, other_client) = start_on(Arc::clone(&store), config.clone()).await;
     let session = session(&mut h).await;
-    stranger.types(&session, "msg_theirs", "theirs").await;
+    other_client.types(&session, "msg_theirs", "theirs").await;
     let theirs = h.turn().await;
     let task = theirs.request.task.clone();
     theirs.report(AgentEvent::Ended(Outcome::AuthRequired(Failure::new("No key.")))).await;
@@ -172,12 +172,12 @@ async fn a_task_that_is_tried_again_after_it_lacked_credentials_is_ours() {
     assert_eq!(stopped, [ours.request.prompt], "it is ours to stop");
 }
 
-/// The session was the gateway's choice, and stays so.
+/// The gateway chose the session, so it may choose another.
 #[tokio::test]
-async fn a_context_in_whose_session_somebody_typed_gets_another_when_the_agent_forgets_it() {
-    let (mut h, stranger) = start().await;
+async fn a_context_with_an_external_turn_gets_a_new_session_when_the_agent_forgets_its_own() {
+    let (mut h, other_client) = start().await;
     let session = session(&mut h).await;
-    stranger.types(&session, "msg_theirs", "theirs").await;
+    other_client.types(&session, "msg_theirs", "theirs").await;
     let theirs = h.turn().await;
     ends_with(&h, theirs, "for them").await;
     h.agent.refuse_next(Error::new(ErrorKind::SessionGone, "Gone."));

@@ -1,4 +1,4 @@
-//! For tests: a file that turns read-only while it is open, and back. It is SQLite itself that refuses the writes then.
+//! For tests: makes an open file read-only, and writable again. SQLite itself then refuses the writes.
 
 #[cfg(feature = "simulation")]
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,26 +7,26 @@ use rusqlite::Connection;
 
 /// Clones are the same switch.
 #[derive(Clone, Default)]
-pub(super) struct Switch {
-    /// What the connection is to be told next.
+pub(super) struct ReadOnlySwitch {
+    /// The setting that the connection gets next.
     #[cfg(feature = "simulation")]
     is_read_only: Arc<Mutex<Option<bool>>>,
 }
 
-impl Switch {
+impl ReadOnlySwitch {
     #[cfg(feature = "simulation")]
-    pub(super) fn turn(&self, is_read_only: bool) {
+    pub(super) fn set(&self, is_read_only: bool) {
         *self.is_read_only.lock().unwrap_or_else(PoisonError::into_inner) = Some(is_read_only);
     }
 
-    /// Tells the connection. Outside of a transaction: a file that is read-only begins none.
+    /// Applies the setting to the connection. Must be outside of a transaction: a read-only file starts none.
     #[cfg(feature = "simulation")]
     pub(super) fn apply(&self, db: &Connection) {
         let next = self.is_read_only.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(is_read_only) = next
             && let Err(error) = db.pragma_update(None, "query_only", is_read_only)
         {
-            tracing::error!(%error, "the file could not be turned");
+            tracing::error!(%error, "the file could not be switched between read-only and writable");
         }
     }
 

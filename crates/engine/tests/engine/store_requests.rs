@@ -1,4 +1,4 @@
-//! What a turn asks of the store: each question costs a caller who waits.
+//! The store requests of a turn: each one costs the waiting caller time.
 
 use longshore_engine::EngineConfig;
 use longshore_model::{ErrorKind, Principal, Seq, TaskState};
@@ -25,7 +25,7 @@ async fn a_whole_turn_reads_the_store_once() {
 }
 
 #[tokio::test]
-async fn a_task_that_waits_is_known_without_the_store_to_its_owner_only() {
+async fn a_settled_task_is_served_from_memory_to_its_owner_only() {
     let store = FaultyStore::over(longshore_store::memory());
     let mut h = start_with(store.clone(), EngineConfig::default());
     let sent = h.send("c", "m1").await;
@@ -40,7 +40,7 @@ async fn a_task_that_waits_is_known_without_the_store_to_its_owner_only() {
     let foreign = h.engine.get(&Principal::new("bob"), &sent.task).await.unwrap_err();
     assert_eq!(foreign.kind(), ErrorKind::TaskNotFound);
 
-    // More output: what was kept is not given any more.
+    // More output: the cached task is outdated.
     turn.say("a", "more").await;
     let mut reader = h.engine.subscribe(&alice(), &sent.task, Some(asked.id())).await.unwrap().reader;
     while reader.cursor() <= asked.seq {

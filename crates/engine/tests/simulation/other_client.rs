@@ -1,4 +1,4 @@
-//! Somebody else, who types into the sessions of the gateway's users at the agent itself, and what the gateway hears of it.
+//! Another client of the agent, which types into the sessions of the gateway's users, and what the gateway learns of it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ use crate::agent::{AgentTurn, Fate, SimAgent, State};
 use crate::stage::Stage;
 use crate::world::World;
 
-/// Types some things, and waits until each that the gateway was told of is a task.
+/// Types some prompts, and waits until each one that was reported to the gateway is a task.
 pub(crate) async fn live(world: Arc<World>) {
     let stage = &world.stage;
     for number in 1..=stage.draw(|chance| chance.between(1, 4)) {
@@ -26,17 +26,17 @@ pub(crate) async fn live(world: Arc<World>) {
         }
         let session = stage.draw(|chance| chance.pick(&owned).clone());
         let words = format!("typed{number}");
-        if world.agent.is_typed_into(&session, &words) {
+        if world.agent.type_into(&session, &words) {
             stage.note(format_args!("stranger: types {words} into {session}"));
         }
     }
-    // What is asked is answered only by a gateway that has a task of it.
+    // An ask is answered only through a gateway that has a task for it.
     while has_to_wait(&world) {
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
 }
 
-/// What was typed is one task at most, and one if the gateway was told and is still there.
+/// An external prompt is at most one task, and exactly one if it was reported to a gateway that still runs.
 pub(crate) fn check(world: &World, tasks: &BTreeMap<TaskId, Task>, agent: &State) {
     for turn in typed(agent) {
         let words = &turn.prompts[0].words;
@@ -51,7 +51,7 @@ pub(crate) fn check(world: &World, tasks: &BTreeMap<TaskId, Task>, agent: &State
 }
 
 impl State {
-    /// Whether something was typed in the session of these turns.
+    /// Whether another client typed in the session of these turns.
     pub(crate) fn is_shared(&self, began: &[String]) -> bool {
         let is_one = |turn: &AgentTurn| began.contains(&turn.prompts[0].words);
         let mut shared = self.sessions.values().filter(|session| session.turns.iter().any(is_one));
@@ -73,7 +73,7 @@ fn has_to_wait(world: &World) -> bool {
     typed(&agent).any(|turn| turn.fate == Fate::Running) || !missing(world, &agent).is_empty()
 }
 
-/// The words that the gateway of now was told of, and that are no task.
+/// The words that were reported to the current gateway and have no task.
 fn missing(world: &World, agent: &State) -> Vec<String> {
     let made: Vec<Task> =
         world.store.made().iter().filter_map(|(owner, id)| Some(world.store.task(owner, id)?.task)).collect();
@@ -82,7 +82,7 @@ fn missing(world: &World, agent: &State) -> Vec<String> {
     words.filter(|words| !made.iter().any(|task| is_of(task, words))).collect()
 }
 
-/// What one life of the gateway hears of others.
+/// What one gateway learns of external turns.
 #[derive(Debug)]
 pub(crate) struct SimControl {
     tasks: Tasks,
@@ -94,7 +94,7 @@ struct Watcher {
     agent: Arc<SimAgent>,
     life: u64,
     watched: Mutex<BTreeMap<SessionId, Session>>,
-    /// One more is watched.
+    /// One more session is watched.
     more: Notify,
 }
 
@@ -111,7 +111,7 @@ impl Watcher {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells of each turn that runs and that this life was not told of.
+    /// Reports each running external turn that this gateway was not told about.
     async fn run(self: Arc<Self>, external_turns: mpsc::Sender<ExternalTurn>) {
         let mut changes = self.agent.changes();
         let stage = &self.agent.stage;
@@ -129,7 +129,7 @@ impl Watcher {
                 () = self.more.notified() => {}
                 told = changes.changed() => if told.is_err() { return },
             }
-            if stage.strikes(|temper| temper.stream_breaks) {
+            if stage.strikes(|fault_rates| fault_rates.stream_breaks) {
                 stage.wait(0, 500).await;
             }
         }

@@ -1,4 +1,4 @@
-//! What callers wish beside content: looked at before anything is kept, and kept to afterwards.
+//! The options of a message: checked before anything is stored, and applied afterwards.
 
 use longshore_engine::port::{Input, Session};
 use longshore_model::{
@@ -27,7 +27,7 @@ fn all() -> ListTasks {
 }
 
 #[tokio::test]
-async fn a_refused_wish_leaves_nothing_behind() {
+async fn a_refused_option_leaves_nothing_behind() {
     let h = start();
     h.agent.refuse_next_wish(Error::invalid("metadata.shared.model", "is not there"));
     let error = h.engine.send(&alice(), message("c", "m1")).await.unwrap_err();
@@ -67,10 +67,10 @@ async fn a_context_keeps_its_directory() {
         (error.kind(), error.violations()[0].field.as_str()),
         (ErrorKind::InvalidParams, "metadata.opencode.directory")
     );
-    // Named again, or not named, it is the same.
+    // Named again, or not named, the directory is the same.
     h.engine.send(&alice(), in_directory("c", "m3", "sub")).await.unwrap();
     assert_eq!(h.turn().await.request.session.directory, "sub");
-    // Also before the first turn made a session, and for the default.
+    // Also before the first turn opened a session, and for the default.
     h.agent.opens.hold();
     h.send("d", "m4").await;
     let error = h.engine.send(&alice(), in_directory("d", "m5", "sub")).await.unwrap_err();
@@ -78,7 +78,7 @@ async fn a_context_keeps_its_directory() {
 }
 
 #[tokio::test]
-async fn a_strangers_session_goes_to_whoever_may_claim_it_first() {
+async fn an_unowned_session_goes_to_the_first_caller_who_may_claim_it() {
     let mut h = start();
     let id = SessionId::parse("ses_tui").unwrap();
     h.agent.add_stranger(Session { id: id.clone(), directory: "workspace".to_owned() });
@@ -93,7 +93,7 @@ async fn a_strangers_session_goes_to_whoever_may_claim_it_first() {
     assert_eq!(refused.kind(), ErrorKind::InvalidParams);
     h.engine.send(&alice(), naming("m2", true)).await.unwrap();
     assert_eq!(h.turn().await.request.session.id, id);
-    // It is hers now, whatever others may do.
+    // The session is hers now, whatever others may do.
     let refused = h.engine.send(&bob, naming("m3", true)).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::InvalidParams);
     let mut unknown = naming("m4", true);
@@ -102,7 +102,7 @@ async fn a_strangers_session_goes_to_whoever_may_claim_it_first() {
 }
 
 #[tokio::test]
-async fn what_a_message_refers_to_is_looked_at_again_when_its_turn_comes() {
+async fn references_of_a_message_are_checked_again_when_its_turn_begins() {
     let directory = tempfile::tempdir().unwrap();
     let root = directory.path().canonicalize().unwrap();
     let mut config = longshore_engine::EngineConfig::default();

@@ -1,4 +1,4 @@
-//! Orders: tasks like others, made where the caller may give them, and told to whoever gave them.
+//! Native prompts: ordinary tasks, made where the caller may prompt, and answered to that caller.
 
 use longshore_engine::port::Input;
 use longshore_engine::{Outcome, SessionGuard};
@@ -13,8 +13,8 @@ use crate::control_stage::{
 };
 use crate::harness::{message, reason_of};
 
-fn begun(told: ControlResult) -> Begun {
-    match told {
+fn begun(result: ControlResult) -> Begun {
+    match result {
         ControlResult::Done { ok: true, begun: Some(begun), .. } | ControlResult::Answered { begun, .. } => {
             begun
         }
@@ -29,7 +29,7 @@ async fn owned() -> Stage {
 }
 
 #[tokio::test]
-async fn a_prompt_becomes_a_task_and_is_answered_when_the_agent_has_it() {
+async fn a_native_prompt_becomes_a_task_and_is_answered_when_the_agent_has_it() {
     let mut s = owned().await;
     let begun = begun(s.call(&ada(), prompt("ses_a", "go")).await.unwrap());
     assert_eq!(begun.context.as_str(), "ctx:opencode-session:ses_a");
@@ -48,13 +48,13 @@ async fn a_prompt_becomes_a_task_and_is_answered_when_the_agent_has_it() {
 }
 
 #[tokio::test]
-async fn an_order_goes_to_the_context_that_was_bound_last() {
+async fn a_native_prompt_goes_to_the_context_that_was_bound_last() {
     let mut s = stage(SessionGuard::Owner);
     s.h.send("c", "m1").await;
     let turn = s.h.turn().await;
     let id = turn.request.session.id.as_str().to_owned();
     s.control.add(&id);
-    // It waits behind the turn, and the caller does not.
+    // The task waits behind the turn, and the caller does not.
     let begun = begun(s.call(&ada(), prompt(&id, "go")).await.unwrap());
     assert_eq!(begun.context.as_str(), "c");
     assert_eq!(s.h.task(&begun.task).await.status.state, TaskState::Submitted);
@@ -63,7 +63,7 @@ async fn an_order_goes_to_the_context_that_was_bound_last() {
 }
 
 #[tokio::test]
-async fn the_same_order_again_is_the_same_task_and_one_prompt() {
+async fn a_repeated_native_prompt_is_the_same_task_and_one_prompt() {
     let mut s = owned().await;
     let first = begun(s.call(&ada(), named_prompt("ses_a", "go", "m1")).await.unwrap());
     s.h.turn().await.complete().await;
@@ -73,7 +73,7 @@ async fn the_same_order_again_is_the_same_task_and_one_prompt() {
     assert_eq!(again, first);
     assert_eq!(s.h.agent.log().prompted.len(), 1);
     assert_eq!(s.h.task(&first.task).await.history[0].id.as_str(), "m1");
-    // Without a name, or with other words, it is another.
+    // Without a message id, or with other words, it is another prompt.
     s.control.add("ses_a");
     for other in [named_prompt("ses_a", "stop", "m1"), prompt("ses_a", "go"), prompt("ses_a", "go")] {
         assert_ne!(begun(s.call(&ada(), other).await.unwrap()).task, first.task);
@@ -81,7 +81,7 @@ async fn the_same_order_again_is_the_same_task_and_one_prompt() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_ordered_leaves_nothing_behind() {
+async fn a_refused_native_prompt_leaves_nothing_behind() {
     let s = owned().await;
     s.control.refuse_next_order(Error::invalid("request.model", "is not there"));
     assert_eq!(s.refusal(&ada(), prompt("ses_a", "go")).await, Some(ErrorKind::InvalidParams));
@@ -103,7 +103,7 @@ async fn what_cannot_be_ordered_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn an_order_takes_a_session_of_nobodys_with_its_task() {
+async fn a_native_prompt_claims_an_unowned_session_with_its_task() {
     let mut s = stage(SessionGuard::Owner);
     s.control.add("ses_n");
     s.call(&ada(), prompt("ses_n", "go")).await.unwrap();
@@ -114,7 +114,7 @@ async fn an_order_takes_a_session_of_nobodys_with_its_task() {
 }
 
 #[tokio::test]
-async fn why_the_agent_did_not_take_it_is_told_to_the_orderer_and_by_the_task() {
+async fn the_agents_refusal_is_returned_to_the_caller_and_shown_by_the_task() {
     let s = owned().await;
     s.h.agent.refuse_next(Error::new(ErrorKind::SessionGone, "Gone."));
     let error = s.call(&ada(), prompt("ses_a", "go")).await.unwrap_err();
@@ -127,7 +127,7 @@ async fn why_the_agent_did_not_take_it_is_told_to_the_orderer_and_by_the_task() 
 }
 
 #[tokio::test]
-async fn an_order_is_for_its_session_alone_and_leaves_the_context_as_it_was() {
+async fn a_native_prompt_is_for_its_session_alone_and_leaves_the_context_unchanged() {
     let mut s = stage(SessionGuard::Owner);
     s.h.send("c", "m1").await;
     let turn = s.h.turn().await;
@@ -137,11 +137,11 @@ async fn an_order_is_for_its_session_alone_and_leaves_the_context_as_it_was() {
     let gone = || Error::new(ErrorKind::SessionGone, "Gone.");
     begun(s.call(&ada(), prompt(&id, "go")).await.unwrap());
     s.h.turn().await.complete().await;
-    // No other session is made for an order.
+    // No other session is made for a native prompt.
     s.h.agent.refuse_next(gone());
     let error = s.call(&ada(), prompt(&id, "again")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::SessionNotFound);
-    // One that waits behind a message does not follow that into the session that it gets.
+    // A native prompt that waits behind a message does not follow it into the new session.
     s.h.agent.refuse_next(gone());
     s.h.agent.starts.hold();
     s.h.send("c", "m2").await;
@@ -160,9 +160,9 @@ async fn an_order_is_for_its_session_alone_and_leaves_the_context_as_it_was() {
 }
 
 #[tokio::test]
-async fn a_command_is_answered_with_its_last_word_when_it_is_over() {
+async fn a_command_returns_its_final_reply_when_it_is_over() {
     let mut s = owned().await;
-    let (told, ()) = tokio::join!(s.call(&ada(), command("ses_a", "all of it")), async {
+    let (result, ()) = tokio::join!(s.call(&ada(), command("ses_a", "all of it")), async {
         let turn = s.h.turns.recv().await.unwrap();
         assert!(matches!(&turn.request.order, Some(Order::Command { name, .. }) if name == "review"));
         assert_eq!(turn.request.input, []);
@@ -174,50 +174,50 @@ async fn a_command_is_answered_with_its_last_word_when_it_is_over() {
         s.control.add_message("msg_else", Role::Agent, "something else");
         turn.complete().await;
     });
-    let ControlResult::Answered { message, begun } = told.unwrap() else { panic!("no answer") };
+    let ControlResult::Answered { message, begun } = result.unwrap() else { panic!("no answer") };
     assert_eq!((message.text.as_str(), message.error), ("the answer", None));
     let task = s.h.task(&begun.task).await;
     assert_eq!(task.history[0].parts, [Part::text("/review all of it")]);
 }
 
 #[tokio::test]
-async fn a_command_whose_answer_cannot_be_read_is_answered_by_its_task() {
+async fn a_command_whose_reply_cannot_be_read_is_answered_by_its_task() {
     let mut s = owned().await;
-    let (told, ()) = tokio::join!(s.call(&ada(), command("ses_a", "")), async {
+    let (result, ()) = tokio::join!(s.call(&ada(), command("ses_a", "")), async {
         let turn = s.h.turns.recv().await.unwrap();
         turn.say("prt_1", "half an").await;
         s.control.refuse_next_look(Error::new(ErrorKind::UpstreamUnreachable, "Away."));
         let failure = Failure::new("The model broke.");
         turn.report(AgentEvent::Ended(AgentOutcome::Failed(failure))).await;
     });
-    let ControlResult::Answered { message, .. } = told.unwrap() else { panic!("no answer") };
+    let ControlResult::Answered { message, .. } = result.unwrap() else { panic!("no answer") };
     assert_eq!(message.text, "half an");
     assert_eq!(message.error.as_deref(), Some("The model broke."));
 }
 
 #[tokio::test]
-async fn who_waits_for_a_command_is_told_that_the_gateway_ends() {
+async fn a_caller_that_waits_for_a_command_learns_that_the_gateway_stops() {
     let mut s = owned().await;
-    let (told, ()) = tokio::join!(s.call(&ada(), command("ses_a", "")), async {
+    let (result, ()) = tokio::join!(s.call(&ada(), command("ses_a", "")), async {
         let _turn = s.h.turns.recv().await.unwrap();
         s.h.tasks.stop().await;
     });
-    let error = told.unwrap_err();
+    let error = result.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.details().iter().any(|(name, _)| name == "taskId"));
 }
 
-/// Nobody works at it until somebody gives the agent its credentials: there is nothing to wait for.
+/// Nothing runs until an operator gives the agent its credentials: there is nothing to wait for.
 #[tokio::test]
-async fn who_waits_for_a_command_is_told_at_once_that_the_agent_lacks_credentials() {
+async fn a_caller_that_waits_for_a_command_learns_at_once_that_credentials_are_missing() {
     let mut s = owned().await;
-    let (told, task) = tokio::join!(s.call(&ada(), command("ses_a", "")), async {
+    let (result, task) = tokio::join!(s.call(&ada(), command("ses_a", "")), async {
         let turn = s.h.turns.recv().await.unwrap();
         let failure = Failure::new("The provider refused the key.");
         turn.report(AgentEvent::Ended(AgentOutcome::AuthRequired(failure))).await;
         turn.request.task.clone()
     });
-    let error = told.unwrap_err();
+    let error = result.unwrap_err();
     assert_eq!(
         (error.kind(), error.message()),
         (ErrorKind::UpstreamHttpError, "The provider refused the key.")
@@ -229,15 +229,15 @@ async fn who_waits_for_a_command_is_told_at_once_that_the_agent_lacks_credential
     }
     assert_eq!(error.retry(), Retry::Never);
     assert_eq!(s.outcomes(), [Outcome::UpstreamHttpError]);
-    // It is not over, and a message tries again.
+    // The task is not over, and a message retries it.
     assert_eq!(s.h.task(&task).await.status.state, TaskState::AuthRequired);
 }
 
-/// Whoever may answer finds the ask, its task and its session, while the call waits.
+/// Any caller that may answer finds the ask, its task and its session while the call waits.
 #[tokio::test]
-async fn a_command_that_asks_waits_for_the_answer_to_what_anybody_can_find() {
+async fn a_command_that_asks_waits_for_an_answer_by_any_route() {
     let mut s = owned().await;
-    let (told, task) = tokio::join!(s.call(&ada(), command("ses_a", "")), async {
+    let (result, task) = tokio::join!(s.call(&ada(), command("ses_a", "")), async {
         let turn = s.h.turns.recv().await.unwrap();
         turn.ask("per_1").await;
         let task = turn.request.task.clone();
@@ -253,13 +253,13 @@ async fn a_command_that_asks_waits_for_the_answer_to_what_anybody_can_find() {
         turn.complete().await;
         task
     });
-    let ControlResult::Answered { message, begun } = told.unwrap() else { panic!("no answer") };
+    let ControlResult::Answered { message, begun } = result.unwrap() else { panic!("no answer") };
     assert_eq!((message.text.as_str(), begun.task), ("allowed", task));
 }
 
-/// What the agent did not take was not ordered: the same order again is another try, and once it is taken it is the same.
+/// A native prompt that the agent refused does not count: a repeat is another try, until one is accepted.
 #[tokio::test]
-async fn an_order_that_was_refused_is_tried_again_and_one_that_was_taken_is_not() {
+async fn a_refused_native_prompt_is_retried_and_an_accepted_one_is_not() {
     let mut s = owned().await;
     let order = || named_prompt("ses_a", "go", "m1");
     let mut failed = Vec::new();
@@ -281,9 +281,9 @@ async fn an_order_that_was_refused_is_tried_again_and_one_that_was_taken_is_not(
     assert_eq!(s.h.agent.log().prompted.len(), 1);
 }
 
-/// Nobody knows whether the agent has it. Given again, it would be prompted twice.
+/// Whether the agent has the prompt is unknown. A retry could prompt twice.
 #[tokio::test]
-async fn an_order_that_the_agent_may_have_is_not_tried_again() {
+async fn a_native_prompt_that_the_agent_may_have_is_not_retried() {
     let s = owned().await;
     let order = || named_prompt("ses_a", "go", "m1");
     s.h.agent.lose_next(Error::new(ErrorKind::InvalidAgentResponse, "Nonsense.").perhaps_done());
@@ -293,9 +293,9 @@ async fn an_order_that_the_agent_may_have_is_not_tried_again() {
     assert_eq!(s.h.agent.log().prompted.len(), 1);
 }
 
-/// The same when it had to wait for its turn, and its orderer did not.
+/// The same after a wait for the turn, when the caller did not wait.
 #[tokio::test]
-async fn an_order_that_is_refused_when_its_turn_comes_is_tried_again() {
+async fn a_native_prompt_that_is_refused_at_its_turn_is_retried() {
     let mut s = owned().await;
     begun(s.call(&ada(), prompt("ses_a", "first")).await.unwrap());
     let running = s.h.turn().await;
@@ -309,9 +309,9 @@ async fn an_order_that_is_refused_when_its_turn_comes_is_tried_again() {
     assert_eq!(s.h.turn().await.request.task, again.task);
 }
 
-/// One that needed credentials was taken, whatever becomes of the next try.
+/// A prompt that lacked credentials was accepted, whatever happens to the retry.
 #[tokio::test]
-async fn an_order_that_was_taken_stays_so_when_a_message_on_it_is_not() {
+async fn an_accepted_native_prompt_stays_accepted_when_a_later_message_is_refused() {
     let mut s = owned().await;
     let order = || named_prompt("ses_a", "go", "m1");
     let taken = begun(s.call(&ada(), order()).await.unwrap());
@@ -326,9 +326,9 @@ async fn an_order_that_was_taken_stays_so_when_a_message_on_it_is_not() {
     assert_eq!(begun(s.call(&ada(), order()).await.unwrap()), taken);
 }
 
-/// Each failure of the agent, in the words of those who control it.
+/// Each failure of the agent, in the terms of the control methods.
 #[tokio::test]
-async fn why_an_order_was_not_taken_is_told_with_its_status_and_when_to_come_again() {
+async fn a_refused_native_prompt_has_the_status_and_the_retry_time() {
     let s = owned().await;
     let away = || Error::new(ErrorKind::AgentUnavailable, "Away.").lasting();
     let strange = || Error::new(ErrorKind::InvalidAgentResponse, "Strange.");
@@ -357,10 +357,10 @@ async fn why_an_order_was_not_taken_is_told_with_its_status_and_when_to_come_aga
 }
 
 #[tokio::test]
-async fn a_note_is_said_and_makes_no_task() {
+async fn a_note_is_added_and_makes_no_task() {
     let s = owned().await;
-    let told = s.call(&ada(), note("ses_a", "by the way")).await.unwrap();
-    assert_eq!(told, ControlResult::Done { session: ses("ses_a"), ok: true, begun: None });
+    let result = s.call(&ada(), note("ses_a", "by the way")).await.unwrap();
+    assert_eq!(result, ControlResult::Done { session: ses("ses_a"), ok: true, begun: None });
     let said = vec![Input::Text("by the way".to_owned())];
     assert!(s.control.take_calls().contains(&Call::Note(ses("ses_a"), said)));
     assert!(s.h.store.unfinished().await.unwrap().is_empty());
@@ -368,7 +368,7 @@ async fn a_note_is_said_and_makes_no_task() {
 }
 
 #[tokio::test]
-async fn a_context_that_is_named_for_a_session_stands_for_it() {
+async fn the_context_named_after_a_session_stands_for_it() {
     let mut s = owned().await;
     let into = |session: &str, text: &str| message(&format!("ctx:opencode-session:{session}"), text);
     s.h.engine.send(&ada().principal, into("ses_a", "m1")).await.unwrap();
@@ -384,12 +384,12 @@ async fn a_context_that_is_named_for_a_session_stands_for_it() {
 }
 
 #[tokio::test]
-async fn one_who_may_not_claim_orders_nothing_in_what_is_nobodys() {
+async fn a_caller_that_may_not_claim_cannot_prompt_in_an_unowned_session() {
     let s = stage(SessionGuard::Owner);
     s.control.add("ses_n");
     for control in [prompt("ses_n", "go"), command("ses_n", ""), note("ses_n", "go"), share("ses_n")] {
-        let told = s.refusal(&without_claim(ada()), control).await;
-        assert_eq!(told, Some(ErrorKind::SessionForbidden));
+        let result = s.refusal(&without_claim(ada()), control).await;
+        assert_eq!(result, Some(ErrorKind::SessionForbidden));
     }
     assert!(s.control.take_calls().iter().all(|call| matches!(call, Call::Find(_))));
 }

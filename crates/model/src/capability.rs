@@ -1,37 +1,28 @@
-//! What not everybody may do.
+//! Capabilities: operations that need an explicit right.
 
 use std::fmt;
 
 use crate::card::AuthScheme;
+use crate::named_enum::named_enum;
 
-/// Something that not everybody may do.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[repr(u8)]
-pub enum Capability {
-    /// Run shell commands in a session, without the agent.
-    SessionShell,
-    /// Change the agent's projects, workspaces and worktrees.
-    WorkspaceMutation,
-    /// Take a session of the agent that belongs to nobody.
-    SessionClaim,
-    /// Run the gateway. Nothing asks for it so far; configurations may name it.
-    Operator,
+named_enum! {
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+    #[repr(u8)]
+    pub enum Capability {
+        /// Run shell commands in a session, without the agent.
+        SessionShell = "session_shell",
+        /// Change the agent's projects, workspaces and worktrees.
+        WorkspaceMutation = "workspace_mutation",
+        /// Claim an unowned session of the agent.
+        SessionClaim = "session_claim",
+        /// Run the gateway. Nothing checks this capability yet; configurations may name it.
+        Operator = "operator",
+    }
+    /// The word in the configuration.
+    fn as_str
 }
 
 impl Capability {
-    pub const ALL: [Self; 4] =
-        [Self::SessionShell, Self::WorkspaceMutation, Self::SessionClaim, Self::Operator];
-
-    /// As the configuration writes it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::SessionShell => "session_shell",
-            Self::WorkspaceMutation => "workspace_mutation",
-            Self::SessionClaim => "session_claim",
-            Self::Operator => "operator",
-        }
-    }
-
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|capability| capability.as_str() == word)
     }
@@ -51,8 +42,8 @@ impl Capabilities {
         Capability::ALL.into_iter().collect()
     }
 
-    /// What a credential has that names none. A user with a password is taken for a person at the console, a token and a
-    /// key for a program.
+    /// The capabilities of a credential that names none. A user with a password counts as a person at the console, a token
+    /// or a key as a program.
     pub fn of_scheme(scheme: AuthScheme) -> Self {
         match scheme {
             AuthScheme::Basic => {

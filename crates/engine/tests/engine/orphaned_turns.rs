@@ -1,4 +1,4 @@
-//! Turns that are over here, with an agent that may not know it.
+//! Orphaned turns: ended in the gateway, while the agent may still run them.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ fn away() -> Error {
     Error::new(ErrorKind::AgentUnavailable, "The agent cannot be reached.")
 }
 
-/// Waits until the agent was asked so often to see to turns that are over.
+/// Waits until the agent was asked this often to stop ended turns.
 async fn asked(h: &Harness, times: usize) {
     while h.agent.log().stopped.len() < times {
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -21,14 +21,14 @@ async fn asked(h: &Harness, times: usize) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_abort_that_fails_is_seen_to_before_the_next_turn() {
+async fn a_failed_abort_is_repeated_before_the_next_turn() {
     let mut h = start();
     let first = h.send("c", "m1").await.task;
     let turn = h.turn().await;
     let second = h.send("c", "m2").await.task;
     h.agent.refuse_next_abort(away());
     h.agent.stop_next(Err(away()));
-    // It had to be stopped: whether it has is looked at once more.
+    // The turn had to be stopped: one more check follows.
     h.agent.stop_next(Ok(false));
     h.agent.stops.hold();
     h.engine.cancel(&alice(), &first).await.unwrap();
@@ -45,7 +45,7 @@ async fn an_abort_that_fails_is_seen_to_before_the_next_turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_stays_away_does_not_keep_the_next_turn_for_ever() {
+async fn an_agent_that_stays_away_does_not_block_the_next_turn_for_ever() {
     let mut h = start();
     let first = h.send("c", "m1").await.task;
     let _turn = h.turn().await;
@@ -65,7 +65,7 @@ async fn an_agent_that_stays_away_does_not_keep_the_next_turn_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_start_sees_to_what_was_canceled_before_anything_else_is_prompted_there() {
+async fn a_start_stops_canceled_turns_before_it_prompts_in_their_session() {
     let mut h = start();
     let other = h.send("d", "m0").await.task;
     h.turn().await.complete().await;
@@ -73,7 +73,7 @@ async fn a_start_sees_to_what_was_canceled_before_anything_else_is_prompted_ther
     let first = h.send("c", "m1").await.task;
     let turn = h.turn().await;
     let second = h.send("c", "m2").await.task;
-    // The gateway dies before the agent hears of it.
+    // The gateway dies before the abort reaches the agent.
     h.agent.aborts.hold();
     h.engine.cancel(&alice(), &first).await.unwrap();
     let store = h.stop().await;
@@ -85,15 +85,15 @@ async fn a_start_sees_to_what_was_canceled_before_anything_else_is_prompted_ther
     assert_eq!(h.agent.log().stopped[0][0].prompt, turn.request.prompt);
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!(h.task(&second).await.status.state, TaskState::Submitted, "it waits for the session");
-    // Others do not.
+    // Other sessions are not delayed.
     let other = h.send("d", "m3").await.task;
     assert_eq!(h.turn().await.request.task, other);
     h.agent.stops.release(1);
     assert_eq!(h.turn().await.request.task, second);
 }
 
-/// A turn of the context failed and the agent was quiet; then something keeps the session, and the next start waits for it.
-async fn failed_in_a_session_that_is_busy_now() -> (Harness, PromptId) {
+/// A turn of the context failed while the agent was idle; then something occupies the session, and the next start waits for it.
+async fn failed_in_a_now_busy_session() -> (Harness, PromptId) {
     let mut h = start();
     let first = h.send("c", "m1").await.task;
     let turn = h.turn().await;
@@ -106,18 +106,18 @@ async fn failed_in_a_session_that_is_busy_now() -> (Harness, PromptId) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_came_to_the_agent_when_its_task_was_over_does_not_keep_the_next_turn() {
-    let (mut h, over) = failed_in_a_session_that_is_busy_now().await;
+async fn a_prompt_that_arrived_after_its_task_ended_does_not_block_the_next_turn() {
+    let (mut h, over) = failed_in_a_now_busy_session().await;
     let second = h.send("c", "m2").await.task;
-    tokio::time::timeout(Duration::from_secs(30), asked(&h, 2)).await.expect("somebody looks");
+    tokio::time::timeout(Duration::from_secs(30), asked(&h, 2)).await.expect("the engine checks");
     assert_eq!(h.agent.log().stopped[1].iter().map(|turn| turn.prompt.clone()).collect::<Vec<_>>(), [over]);
     h.agent.starts.release(1);
     assert_eq!(h.turn().await.request.task, second);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_that_somebody_else_uses_is_looked_at_a_few_times_only() {
-    let (h, _) = failed_in_a_session_that_is_busy_now().await;
+async fn a_session_that_another_client_uses_is_checked_a_few_times_only() {
+    let (h, _) = failed_in_a_now_busy_session().await;
     h.send("c", "m2").await;
     tokio::time::sleep(Duration::from_mins(10)).await;
     let looks = h.agent.log().stopped.len() - 1;
@@ -125,7 +125,7 @@ async fn a_session_that_somebody_else_uses_is_looked_at_a_few_times_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_gateway_that_stops_does_not_wait_for_an_agent_that_is_away() {
+async fn a_stop_does_not_wait_for_an_agent_that_is_away() {
     let mut h = start();
     let first = h.send("c", "m1").await.task;
     let _turn = h.turn().await;
@@ -138,8 +138,8 @@ async fn a_gateway_that_stops_does_not_wait_for_an_agent_that_is_away() {
     assert!(began.elapsed() < Duration::from_secs(1));
 }
 
-/// A context with a turn that was canceled, and one after it that runs. The gateway starts anew, with an agent that does not
-/// say what it does.
+/// A context with a canceled turn, and a running turn after it. The gateway restarts, with an agent that does not report its
+/// state.
 async fn restarted_in_mid_turn() -> (Harness, TaskId, PromptId) {
     let mut h = start();
     let first = h.send("c", "m1").await.task;
@@ -153,7 +153,7 @@ async fn restarted_in_mid_turn() -> (Harness, TaskId, PromptId) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_that_runs_does_not_wait_for_one_that_is_over() {
+async fn a_running_turn_does_not_wait_for_an_ended_one() {
     let (mut h, second, runs) = restarted_in_mid_turn().await;
     let began = Instant::now();
     assert_eq!(h.engine.recover().await.unwrap(), 1);
@@ -163,7 +163,7 @@ async fn a_turn_that_runs_does_not_wait_for_one_that_is_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_that_is_canceled_before_it_is_found_again_is_stopped() {
+async fn a_turn_that_is_canceled_before_it_is_resumed_is_stopped() {
     let (h, second, runs) = restarted_in_mid_turn().await;
     h.agent.starts.hold();
     h.engine.recover().await.unwrap();
@@ -177,11 +177,11 @@ async fn a_turn_that_is_canceled_before_it_is_found_again_is_stopped() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(1), stopped).await.expect("the agent is told");
+    tokio::time::timeout(Duration::from_secs(1), stopped).await.expect("the abort reaches the agent");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_that_does_not_come_to_rest_holds_no_other() {
+async fn a_session_that_never_becomes_idle_delays_no_other() {
     let mut h = start();
     for context in ["c", "d"] {
         let sent = h.send(context, &format!("{context}1")).await.task;
@@ -203,7 +203,7 @@ async fn a_session_that_does_not_come_to_rest_holds_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_that_the_driver_gave_up_is_stopped_and_nothing_else_in_its_session_is() {
+async fn a_turn_that_the_driver_gave_up_is_stopped_and_nothing_else_in_its_session() {
     let mut h = start();
     h.send("c", "m0").await;
     h.turn().await.complete().await;
@@ -225,7 +225,7 @@ async fn a_turn_that_the_driver_gave_up_is_stopped_and_nothing_else_in_its_sessi
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_that_failed_keeps_its_session_until_it_is_stopped_and_no_gateway_from_its_end() {
+async fn a_failed_turn_keeps_its_session_until_it_is_stopped_but_not_the_gateway() {
     let mut h = start();
     h.send("c", "m0").await;
     h.agent.stops.hold();

@@ -1,4 +1,4 @@
-//! More turns than may run at once: they wait, are let in fairly, and none is forgotten.
+//! The turn limiter: turns over the limit wait, start fairly, and none is forgotten.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use longshore_model::{AgentEvent, Error, ErrorKind, Failure, Outcome, Principal,
 use crate::asks::{once, request};
 use crate::harness::{Harness, alice, message, reason_of, start_with};
 
-fn narrow(turns: usize, turns_per_principal: usize) -> Harness {
+fn with_limits(turns: usize, turns_per_principal: usize) -> Harness {
     let config = EngineConfig { turns, turns_per_principal, ..EngineConfig::default() };
     start_with(Arc::new(longshore_store::memory()), config)
 }
@@ -18,24 +18,24 @@ fn running(h: &Harness) -> i64 {
     h.metrics.turns.of(TurnState::Running).get()
 }
 
-/// Waits until nothing runs any more.
-async fn quiet(h: &Harness) {
+/// Waits until nothing runs.
+async fn until_idle(h: &Harness) {
     while running(h) != 0 {
         tokio::task::yield_now().await;
     }
 }
 
 #[tokio::test]
-async fn turns_beyond_the_bound_wait_as_submitted_tasks_and_begin_as_others_end() {
+async fn turns_over_the_limit_wait_as_submitted_tasks_and_start_as_others_end() {
     for (in_all, per_principal) in [(1, 0), (0, 1)] {
-        let mut h = narrow(in_all, per_principal);
+        let mut h = with_limits(in_all, per_principal);
         let first = h.send("c1", "m1").await.task;
         let turn = h.turn().await;
         let (second, third) = (h.send("c2", "m2").await.task, h.send("c3", "m3").await.task);
         h.waiting(2).await;
         assert_eq!(h.task(&second).await.status.state, TaskState::Submitted);
         assert_eq!(running(&h), 1);
-        assert_eq!(h.agent.log().opened.len(), 1, "whoever waits makes no session either");
+        assert_eq!(h.agent.log().opened.len(), 1, "a waiting turn opens no session either");
         turn.complete().await;
         for task in [second, third] {
             let turn = h.turn().await;
@@ -44,13 +44,13 @@ async fn turns_beyond_the_bound_wait_as_submitted_tasks_and_begin_as_others_end(
             h.reaches(&task, TaskState::Completed).await;
         }
         assert_eq!(h.task(&first).await.status.state, TaskState::Completed);
-        quiet(&h).await;
+        until_idle(&h).await;
     }
 }
 
 #[tokio::test]
-async fn a_flood_of_one_principal_does_not_keep_another_waiting_for_more_than_a_round() {
-    let mut h = narrow(2, 0);
+async fn a_flood_of_one_principal_delays_another_by_one_round_at_most() {
+    let mut h = with_limits(2, 0);
     for number in 0..40 {
         h.send(&format!("c{number}"), &format!("m{number}")).await;
     }
@@ -67,8 +67,8 @@ async fn a_flood_of_one_principal_does_not_keep_another_waiting_for_more_than_a_
 }
 
 #[tokio::test]
-async fn a_task_that_waits_for_room_is_canceled_at_once_and_keeps_nobody_waiting() {
-    let mut h = narrow(1, 0);
+async fn a_task_that_waits_at_the_limiter_is_canceled_at_once_and_delays_no_other() {
+    let mut h = with_limits(1, 0);
     h.send("c1", "m1").await;
     let turn = h.turn().await;
     let (second, third) = (h.send("c2", "m2").await.task, h.send("c3", "m3").await.task);
@@ -82,8 +82,8 @@ async fn a_task_that_waits_for_room_is_canceled_at_once_and_keeps_nobody_waiting
 }
 
 #[tokio::test]
-async fn a_turn_that_asks_makes_room_and_goes_on_beyond_the_bound_when_it_is_answered() {
-    let mut h = narrow(1, 0);
+async fn a_turn_that_asks_frees_its_slot_and_continues_over_the_limit_when_answered() {
+    let mut h = with_limits(1, 0);
     let first = h.send("c1", "m1").await.task;
     let asking = h.turn().await;
     let second = h.send("c2", "m2").await.task;
@@ -107,8 +107,8 @@ async fn a_turn_that_asks_makes_room_and_goes_on_beyond_the_bound_when_it_is_ans
 }
 
 #[tokio::test]
-async fn two_contexts_of_one_session_do_not_wait_for_each_other_at_the_gate() {
-    let mut h = narrow(1, 0);
+async fn two_contexts_of_one_session_do_not_deadlock_at_the_limiter() {
+    let mut h = with_limits(1, 0);
     let first = h.send("c1", "m1").await.task;
     let turn = h.turn().await;
     let session = turn.request.session.id.clone();
@@ -121,7 +121,7 @@ async fn two_contexts_of_one_session_do_not_wait_for_each_other_at_the_gate() {
     for (context, text) in [("c2", "m2"), ("c3", "m3")] {
         later.push(h.engine.send(&alice(), naming(context, text)).await.unwrap().task);
     }
-    // Another, without a session, comes in between.
+    // A third context, without a session, comes in between.
     later.push(h.send("c4", "m4").await.task);
     h.waiting(1).await;
     turn.complete().await;
@@ -137,44 +137,44 @@ async fn two_contexts_of_one_session_do_not_wait_for_each_other_at_the_gate() {
 }
 
 #[tokio::test]
-async fn however_a_turn_ends_its_place_is_free_again() {
-    let mut h = narrow(1, 0);
-    // It is canceled, its agent goes away for good, fails, panics, or lacks credentials.
+async fn every_end_of_a_turn_frees_its_slot() {
+    let mut h = with_limits(1, 0);
+    // The turn is canceled, its agent goes away for good, fails, panics, or lacks credentials.
     let canceled = h.send("c1", "m1").await.task;
     let _turn = h.turn().await;
     h.engine.cancel(&alice(), &canceled).await.unwrap();
-    quiet(&h).await;
+    until_idle(&h).await;
 
     let silent = h.send("c2", "m2").await.task;
     drop(h.turn().await);
     h.reaches(&silent, TaskState::Failed).await;
-    quiet(&h).await;
+    until_idle(&h).await;
 
     h.agent.refuse_next(Error::new(ErrorKind::Internal, "It broke."));
     let refused = h.send("c3", "m3").await.task;
     assert_eq!(reason_of(&h.reaches(&refused, TaskState::Failed).await), "It broke.");
-    quiet(&h).await;
+    until_idle(&h).await;
 
     h.agent.panic_next();
     let unlucky = h.send("c4", "m4").await.task;
     h.reaches(&unlucky, TaskState::Failed).await;
-    quiet(&h).await;
+    until_idle(&h).await;
 
-    // It waits, perhaps for hours, for somebody to bring them.
+    // The task waits, perhaps for hours, for credentials.
     let without = h.send("c5", "m5").await.task;
     let refused = Outcome::AuthRequired(Failure::new("No key."));
     h.turn().await.report(AgentEvent::Ended(refused)).await;
     h.reaches(&without, TaskState::AuthRequired).await;
-    quiet(&h).await;
+    until_idle(&h).await;
 
     h.send("c6", "m6").await;
     h.turn().await.complete().await;
-    quiet(&h).await;
+    until_idle(&h).await;
 }
 
 #[tokio::test]
-async fn a_stop_does_not_wait_for_those_who_wait_and_the_next_start_lets_them_in() {
-    let mut h = narrow(1, 0);
+async fn a_stop_does_not_wait_for_waiting_turns_and_the_next_start_runs_them() {
+    let mut h = with_limits(1, 0);
     let mut sent = Vec::new();
     for (context, text) in [("c1", "m1"), ("c2", "m2"), ("c3", "m3")] {
         sent.push(h.send(context, text).await.task);
@@ -192,5 +192,5 @@ async fn a_stop_does_not_wait_for_those_who_wait_and_the_next_start_lets_them_in
         turn.complete().await;
         h.reaches(&task, TaskState::Completed).await;
     }
-    quiet(&h).await;
+    until_idle(&h).await;
 }

@@ -1,4 +1,4 @@
-//! What is kept, and what can be asked of it. It is in one piece, behind the store's mutex.
+//! The whole content of the memory store, behind its mutex, and the queries on it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -15,18 +15,18 @@ use super::EPOCH;
 use super::asks::Asks;
 use super::files::Files;
 use super::keys::{Digest, Keys};
-use super::retain::Over;
+use super::retain::EndedTasks;
 use super::sessions::Sessions;
-use crate::rules::{self, Root, Wanted};
+use crate::rules::{self, PlacementRequest, Root};
 
 #[derive(Default)]
-pub(super) struct Kept {
+pub(super) struct State {
     pub(super) tasks: HashMap<TaskId, Row>,
-    /// All of them by their numbers, oldest first.
+    /// All tasks by their numbers, oldest first.
     pub(super) created: BTreeMap<u64, TaskId>,
     /// The tasks of the sub-agents of each root that has any, oldest first.
-    pub(super) below: HashMap<TaskId, Vec<TaskId>>,
-    pub(super) over: Over,
+    pub(super) descendants: HashMap<TaskId, Vec<TaskId>>,
+    pub(super) ended: EndedTasks,
     pub(super) keys: HashMap<Principal, Keys>,
     pub(super) contexts: HashMap<(Principal, ContextId), Context>,
     pub(super) sessions: Sessions,
@@ -39,9 +39,9 @@ pub(super) struct Kept {
 #[derive(Default)]
 pub(super) struct Context {
     pub(super) place: ContextPlace,
-    /// When it was bound, if it is.
+    /// The time of the binding, if there is one.
     pub(super) bound_at: Timestamp,
-    /// How many there are.
+    /// The number of tasks.
     pub(super) tasks: usize,
 }
 
@@ -54,7 +54,7 @@ pub(super) struct Row {
     /// The oldest event that the log still has.
     pub(super) first: Seq,
     pub(super) turn: Option<TurnRecord>,
-    // What was ever kept for it, and goes with it.
+    // Everything that was ever stored for the task, and is removed with it.
     pub(super) keys: HashSet<Digest>,
     pub(super) asks: HashSet<RequestId>,
     pub(super) files: HashSet<FileId>,
@@ -81,7 +81,7 @@ impl Row {
     }
 }
 
-impl Kept {
+impl State {
     #[cfg(feature = "simulation")]
     pub(super) fn without_terminal_guard() -> Self {
         Self { has_no_terminal_guard: true, ..Self::default() }
@@ -89,13 +89,13 @@ impl Kept {
 
     pub(super) fn create(&mut self, create: Create) -> Result<Created> {
         let task = rules::begin(&create)?;
-        let wanted = Wanted::of(&create)?;
+        let requested = PlacementRequest::new(&create)?;
         if let Some(existing) = self.earlier_send(&create).or_else(|| self.earlier_turn(&create)) {
             return Ok(existing);
         }
         let place = self.place(&create.owner, &create.context);
-        let known = wanted.used_session().and_then(|name| self.sessions.get(name));
-        let placement = match rules::place(&wanted, &create.owner, &place, known) {
+        let known = requested.used_session().and_then(|id| self.sessions.get(id));
+        let placement = match rules::decide_placement(&requested, &create.owner, &place, known) {
             Ok(placement) => placement,
             Err(answer) => return Ok(answer),
         };
@@ -108,7 +108,7 @@ impl Kept {
 
         if let Some(parent) = &task.parent {
             self.note_growth(&parent.root);
-            self.below.entry(parent.root.clone()).or_default().push(create.task.clone());
+            self.descendants.entry(parent.root.clone()).or_default().push(create.task.clone());
         }
         let first = Seq::START.next();
         let mut row = Row {
@@ -125,8 +125,8 @@ impl Kept {
         if let Some(key) = create.idempotency {
             put_key(&mut self.keys, &mut row, &key, create.at);
         }
-        if let Some(session) = &placement.claims {
-            self.sessions.own(&create.owner, session, create.at);
+        if let Some(session) = &placement.claim {
+            self.sessions.put(&create.owner, session, create.at);
         }
         if let Some(Begun { working, turn }) = create.begun {
             row.log.push(Entry { seq: first.next(), epoch: EPOCH, event: working });
@@ -135,12 +135,12 @@ impl Kept {
         }
         self.created.insert(row.number, create.task.clone());
         self.tasks.insert(create.task, row);
-        if let Some(bound) = placement.binds {
+        if let Some(bound) = placement.binding {
             self.put_binding((create.owner.clone(), create.context.clone()), bound, create.at);
         }
         let context = self.contexts.entry((create.owner, create.context)).or_default();
         context.tasks += 1;
-        context.place.directory = placement.settles.or(place.directory);
+        context.place.directory = placement.directory.or(place.directory);
         Ok(Created::New)
     }
 
@@ -155,7 +155,7 @@ impl Kept {
         Ok(())
     }
 
-    /// The task that the key of a send stands for, if it counts.
+    /// The task that the key of a send belongs to, unless the key has expired.
     pub(super) fn task_of_key(&self, owner: &Principal, key: &IdempotencyKey) -> Option<&TaskId> {
         self.keys.get(owner)?.get(key)
     }
@@ -166,7 +166,7 @@ impl Kept {
         Some(Created::Existing { task: task.clone(), context })
     }
 
-    /// The task that the turn of a `Create` is already, or that has the id.
+    /// The task that already exists for the turn of a `Create`, or that has its id.
     fn earlier_turn(&self, create: &Create) -> Option<Created> {
         let turn = &create.begun.as_ref()?.turn;
         let task = self.turn_of(&turn.session.id, &turn.prompt).or_else(|| {
@@ -201,7 +201,7 @@ impl Kept {
         self.asks.check(&append.asks, &row.owner, &row.task.context_id)?;
         for event in append.events.iter() {
             row.task.apply(event);
-            // Copied, for the encoded forms of those that are shared would stay as well.
+            // Copied, because a shared event would keep its encoded forms in memory too.
             row.log.push(Entry { seq: row.seq().next(), epoch: EPOCH, event: event.clone() });
         }
         if let Some(turn) = append.turn {
@@ -234,7 +234,7 @@ impl Kept {
 
     pub(super) fn read(&self, task: &TaskId, after: Seq, limit: usize) -> Result<Vec<Entry>> {
         let row = self.tasks.get(task).ok_or_else(|| Error::task_not_found(task.as_str()))?;
-        // A cursor behind the head, however far, is at the head.
+        // A cursor past the head counts as the head.
         let skip = usize::try_from(after.0.saturating_sub(row.first.0 - 1)).unwrap_or(usize::MAX);
         Ok(row.log.iter().skip(skip).take(limit).cloned().collect())
     }
@@ -274,21 +274,21 @@ impl Kept {
     pub(super) fn bind(&mut self, binding: Binding) -> Result<Bound> {
         let Binding { owner, context, session, replaces, at } = binding;
         let bound = self.place(&owner, &context).bound;
-        if let Some(standing) = rules::standing(bound, replaces.as_ref()) {
-            return Ok(standing);
+        if let Some(existing) = rules::conflicting_binding(bound, replaces.as_ref()) {
+            return Ok(existing);
         }
         if self.sessions.get(&session.id).is_some_and(|known| known.owner != owner) {
             return Err(rules::foreign_session(&session.id));
         }
-        self.sessions.own(&owner, &session, at);
+        self.sessions.put(&owner, &session, at);
         let bound = Bound { session, named: false };
         self.put_binding((owner, context), bound.clone(), at);
         Ok(bound)
     }
 
-    fn put_binding(&mut self, place: (Principal, ContextId), bound: Bound, at: Timestamp) {
-        let (id, name) = (bound.session.id.clone(), place.1.clone());
-        let context = self.contexts.entry(place).or_default();
+    fn put_binding(&mut self, key: (Principal, ContextId), bound: Bound, at: Timestamp) {
+        let (id, name) = (bound.session.id.clone(), key.1.clone());
+        let context = self.contexts.entry(key).or_default();
         if let Some(before) = context.place.bound.replace(bound) {
             self.sessions.unbind(&before.session.id, &name, context.bound_at);
         }
@@ -300,7 +300,7 @@ impl Kept {
         let Claim { owner, session, at } = claim;
         let claimed = rules::claim(owner, self.sessions.get(&session.id));
         if claimed == Claimed::Now {
-            self.sessions.own(owner, session, *at);
+            self.sessions.put(owner, session, *at);
         }
         claimed
     }
@@ -319,16 +319,16 @@ impl Kept {
     }
 
     pub(super) fn children(&self, root: &TaskId) -> Vec<StoredTask> {
-        self.all_of(self.below.get(root).into_iter().flatten()).map(|row| self.stored(row)).collect()
+        self.rows_of(self.descendants.get(root).into_iter().flatten()).map(|row| self.stored(row)).collect()
     }
 
     pub(super) fn unfinished(&self) -> Vec<StoredTask> {
-        let unfinished = self.all_of(self.created.values()).filter(|row| !row.state().is_terminal());
+        let unfinished = self.rows_of(self.created.values()).filter(|row| !row.state().is_terminal());
         unfinished.map(|row| self.stored(row)).collect()
     }
 
     pub(super) fn ended_turns(&self, since: Timestamp) -> Vec<EndedTurn> {
-        let ended = self.all_of(self.created.values().rev()).filter(|row| {
+        let ended = self.rows_of(self.created.values().rev()).filter(|row| {
             let is_stopped = matches!(row.state(), TaskState::Canceled | TaskState::Failed);
             let has_joined = row.turn.as_ref().is_some_and(|turn| !turn.joined.is_empty());
             row.state().is_terminal()
@@ -338,12 +338,12 @@ impl Kept {
         });
         let turn = |row: &Row| Some((row.task.status.at, row.task.id.clone(), row.turn.clone()?));
         let mut turns: Vec<_> = ended.filter_map(turn).collect();
-        // Of those that ended at once, the order stays.
+        // A stable sort: tasks that ended at the same time stay in order.
         turns.sort_by_key(|(at, ..)| std::cmp::Reverse(*at));
         turns.into_iter().take(MAX_ENDED).map(|(_, task, turn)| EndedTurn { task, turn }).collect()
     }
 
-    pub(super) fn all_of<'a>(
+    pub(super) fn rows_of<'a>(
         &'a self,
         tasks: impl Iterator<Item = &'a TaskId>,
     ) -> impl Iterator<Item = &'a Row> {
@@ -351,7 +351,7 @@ impl Kept {
     }
 }
 
-/// Puts the key of a send to the task of a row in the place of some that no longer count.
+/// Stores the key of a send to the task of a row, and removes some expired ones.
 fn put_key(keys: &mut HashMap<Principal, Keys>, row: &mut Row, key: &IdempotencyKey, at: Timestamp) {
     let keys = keys.entry(row.owner.clone()).or_default();
     keys.drop_expired(key.valid_since, rules::EXPIRED_KEYS);

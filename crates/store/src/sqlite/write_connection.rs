@@ -1,0 +1,247 @@
+//! The one connection that writes, and its state. A mutex shares it between the writer thread and the callers that append;
+//! the holder of the lock is the only writer.
+//!
+//! If a request fails after it has written something, its group is rolled back and run again with a savepoint around each
+//! request, so that one failure does not affect the other requests. Such failures are rare, and a group without one does not
+//! pay for savepoints.
+
+use std::fs::File;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use longshore_engine::fail_point;
+use longshore_engine::port::Appended;
+use longshore_meter::Metrics;
+use longshore_model::{Error, Result};
+use rusqlite::{CachedStatement, Connection};
+
+use super::Durability;
+use super::append::{self, Appends};
+use super::checkpoint::Checkpoints;
+use super::epoch::EpochClaim;
+use super::fault::{self, Fault, Outcome};
+use super::record::Batch;
+use super::row_cache::RowCache;
+use super::schema::BUSY_TIMEOUT;
+use super::read_only_switch::ReadOnlySwitch;
+use super::writer::{Job, JobKind};
+
+/// Inline appends may take at most one part in so many of the time, because the calling threads have other work. Under more
+/// load the writer thread does the appends, and many of them share a commit.
+const INLINE_SHARE: u32 = 20;
+
+/// How far `inline_paid_until` may lie in the future, so that a burst of a few inline appends is possible: half a millisecond
+/// of writing, times `INLINE_SHARE`.
+const MAX_INLINE_DEBT: Duration = Duration::from_millis(10);
+
+pub(super) struct WriteConnection {
+    // Dropped in this order: the checkpoints end before the connection that cleans up is closed, and the connection is closed
+    // before the file.
+    checkpoints: Checkpoints,
+    db: Connection,
+    _file: Arc<File>,
+    claim: EpochClaim,
+    durability: Durability,
+    /// How long a group waits for a lock of another program.
+    busy_timeout: Duration,
+    rows: RowCache,
+    /// The time at which the inline appends so far are within their share of the time.
+    inline_paid_until: Instant,
+    pub(super) switch: ReadOnlySwitch,
+    metrics: Arc<Metrics>,
+}
+
+impl WriteConnection {
+    /// `file`: the database file, which must be closed after this connection, the last one.
+    pub(super) fn new(
+        db: Connection,
+        file: Arc<File>,
+        claim: EpochClaim,
+        checkpoints: Checkpoints,
+        (durability, metrics): (Durability, Arc<Metrics>),
+    ) -> Self {
+        Self {
+            checkpoints,
+            db,
+            _file: file,
+            claim,
+            durability,
+            busy_timeout: BUSY_TIMEOUT,
+            rows: RowCache::default(),
+            inline_paid_until: Instant::now(),
+            switch: ReadOnlySwitch::default(),
+            metrics,
+        }
+    }
+
+    /// Runs and commits all requests. An error here means that none of them is written.
+    pub(super) fn write(&mut self, group: &mut [Box<dyn Job>]) -> Result<()> {
+        self.switch.apply(&self.db);
+        self.checkpoints.begin_group();
+        let result = self.commit_group(group);
+        self.checkpoints.end_group();
+        self.metrics.store_group.observe(group.len() as u64);
+        Ok(result?)
+    }
+
+    /// Appends on the calling thread, if that is likely to take microseconds only: it does not wait for another program, for a
+    /// checkpoint or for the disk. `None`: not possible now; nothing is written.
+    pub(super) fn append_inline(&mut self, batch: &Batch) -> Option<Result<Appended>> {
+        let may_wait = !batch.is_small() || self.durability == Durability::Power || !self.claim.is_on_disk;
+        let begin = Instant::now();
+        let is_over_share = self.inline_paid_until.saturating_duration_since(begin) > MAX_INLINE_DEBT;
+        if may_wait || is_over_share || !self.checkpoints.try_begin_group() {
+            return None;
+        }
+        self.switch.apply(&self.db);
+        // Setting the busy timeout cannot fail.
+        let _ = self.db.busy_timeout(Duration::ZERO);
+        let done = self.commit_append(batch);
+        let _ = self.db.busy_timeout(self.busy_timeout);
+        self.checkpoints.end_group();
+        // If the disk was slow after all, the writer thread does the appends for a long time.
+        self.inline_paid_until = self.inline_paid_until.max(begin) + begin.elapsed() * INLINE_SHARE;
+        match done {
+            Err(fault) if fault.is_busy() => None,
+            done => {
+                self.metrics.store_group.observe(1);
+                Some(done.map_err(Error::from))
+            }
+        }
+    }
+
+    /// Sets the time spent on inline appends: none, or far more than their share.
+    #[cfg(test)]
+    pub(super) fn set_inline_allowed(&mut self, is_allowed: bool) {
+        let debt = if is_allowed { Duration::ZERO } else { Duration::from_mins(1) };
+        self.inline_paid_until = Instant::now() + debt;
+    }
+
+    #[cfg(test)]
+    pub(super) fn set_busy_timeout(&mut self, timeout: Duration) {
+        self.busy_timeout = timeout;
+        self.db.busy_timeout(timeout).unwrap();
+    }
+
+    fn commit_group(&mut self, group: &mut [Box<dyn Job>]) -> Outcome<()> {
+        self.claim.persist(&self.db)?;
+        let mut db = WriteContext::new(&self.db, &mut self.rows)?;
+        let is_written = in_transaction(&mut db, |db| run_together(db, group))?.is_some();
+        // A request that was alone in its group has affected no other.
+        if !is_written && group.len() > 1 {
+            in_transaction(&mut db, |db| run_in_savepoints(db, group))?;
+        }
+        Ok(())
+    }
+
+    fn commit_append(&mut self, batch: &Batch) -> Outcome<Appended> {
+        // A single statement is its own transaction only if none is open.
+        if batch.is_single_output()
+            && self.db.is_autocommit()
+            && let Some(ordinal) = self.rows.ordinal_if_current(batch)
+        {
+            fail_point::hit("commit.before");
+            let appended = append::append_output(&self.db, &mut self.rows, ordinal, batch);
+            fail_point::hit("commit.after");
+            match appended {
+                // The cached row is outdated: another program has written. The code below reads the file again.
+                Err(fault) if fault.is_constraint_violation() => self.rows.note_change(),
+                done => return done,
+            }
+        }
+        let mut db = WriteContext::new(&self.db, &mut self.rows)?;
+        let appended = in_transaction(&mut db, |db| append::append(db, batch).map(Some))?;
+        appended.ok_or_else(|| Fault(fault::stopped()))
+    }
+}
+
+/// The write connection with the statements that nearly every group needs, looked up once for the whole group.
+pub(super) struct WriteContext<'db> {
+    db: &'db Connection,
+    begin: CachedStatement<'db>,
+    commit: CachedStatement<'db>,
+    pub(super) appends: Appends<'db>,
+}
+
+impl<'db> WriteContext<'db> {
+    fn new(db: &'db Connection, rows: &'db mut RowCache) -> Outcome<Self> {
+        Ok(Self {
+            db,
+            begin: db.prepare_cached("BEGIN IMMEDIATE")?,
+            commit: db.prepare_cached("COMMIT")?,
+            appends: Appends::new(db, rows)?,
+        })
+    }
+}
+
+impl Deref for WriteContext<'_> {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        self.db
+    }
+}
+
+/// Commits the work if `work` returns `Some`, and rolls it back otherwise. Returns the same value.
+fn in_transaction<T>(
+    db: &mut WriteContext<'_>,
+    work: impl FnOnce(&mut WriteContext<'_>) -> Outcome<Option<T>>,
+) -> Outcome<Option<T>> {
+    db.begin.execute([])?;
+    let done = work(db);
+    fail_point::hit("commit.before");
+    let done = match done {
+        Ok(Some(value)) => db.commit.execute([]).map(|_| Some(value)).map_err(Fault::from),
+        other => other,
+    };
+    fail_point::hit("commit.after");
+    if matches!(done, Ok(Some(_))) {
+        return done;
+    }
+    db.appends.rows.note_change();
+    // Some failures end the transaction; the next group must find none open.
+    if !db.is_autocommit()
+        && let Err(fault) = command(db, "ROLLBACK")
+    {
+        tracing::error!(error = ?fault.0, "the store could not roll back");
+    }
+    done
+}
+
+/// Runs all requests. Stops with `None` at one that fails after it has written something.
+fn run_together(db: &mut WriteContext<'_>, group: &mut [Box<dyn Job>]) -> Outcome<Option<()>> {
+    for job in group {
+        if !run(db, job)? {
+            return Ok(None);
+        }
+    }
+    Ok(Some(()))
+}
+
+/// Runs each request in its own savepoint.
+fn run_in_savepoints(db: &mut WriteContext<'_>, group: &mut [Box<dyn Job>]) -> Outcome<Option<()>> {
+    for job in group {
+        command(db, "SAVEPOINT request")?;
+        if !run(db, job)? {
+            command(db, "ROLLBACK TO request")?;
+        }
+        command(db, "RELEASE request")?;
+    }
+    Ok(Some(()))
+}
+
+fn run(db: &mut WriteContext<'_>, job: &mut Box<dyn Job>) -> Outcome<bool> {
+    if job.kind() == JobKind::Other {
+        db.appends.rows.note_change();
+    }
+    job.run(db)
+}
+
+fn command(db: &Connection, sql: &str) -> Outcome<()> {
+    db.prepare_cached(sql)?.execute([])?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;
