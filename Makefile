@@ -49,9 +49,9 @@ help: ## Show this list.
 .PHONY: run
 run: opencode ## Build, install the pinned OpenCode, and serve a demo agent for WORKSPACE (this directory).
 	$(call say,Building longshore (about three minutes the first time))
-	cargo build --profile run --locked --package longshore
+	cargo build --profile quick --locked --package longshore
 	$(call say,Serving an A2A agent for $(WORKSPACE) with the demo model; Ctrl-C ends it)
-	@exec '$(TARGET)/run/longshore' serve --demo --opencode '$(TOOLS)/bin/opencode' \
+	@exec '$(TARGET)/quick/longshore' serve --demo --opencode '$(TOOLS)/bin/opencode' \
 		--workspace '$(WORKSPACE)' --data-dir '$(DATA_DIR)' --host '$(HOST)' --port '$(PORT)' $(ARGS)
 
 .PHONY: release
