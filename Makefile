@@ -26,13 +26,16 @@ CARGO_DENY := $(or $(shell command -v cargo-deny 2>/dev/null),$(CARGO_DENY_ROOT)
 HAS_NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 HAS_SEEDS := $(wildcard ../shared/seeds)
 
-# Tests are selected by their names: `e2e::` drives the real OpenCode, `seeds::` plays examples of documents that are not part
-# of the repository, `long_` is too slow for `make test`.
-REAL := test(/(^|::)e2e::/)
+# The test binary `e2e` drives the real OpenCode. Modules named `seeds` play examples of documents that are not part of the
+# repository. Tests whose name begins with `long_` are too slow for `make test`.
 SEEDS_TESTS := test(/(^|::)seeds::/)
-LONG := test(/(^|::)long_/)
-QUICK := not $(LONG)$(if $(HAS_SEEDS),, and not $(SEEDS_TESTS))
-SKIP_SEEDS := $(if $(HAS_SEEDS),,--skip seeds::)
+SELECTED := $(if $(HAS_SEEDS),all(),not $(SEEDS_TESTS))
+SKIPPED := --skip long_ $(if $(HAS_SEEDS),,--skip seeds::)
+# The names of the other test binaries, for a machine without nextest.
+TEST_FILES = $(wildcard crates/*/tests/*.rs longshore/tests/*.rs)
+TEST_DIRECTORIES = $(patsubst %/main.rs,%,$(wildcard crates/*/tests/*/main.rs longshore/tests/*/main.rs))
+OTHER_TESTS = $(filter-out e2e,$(sort $(basename $(notdir $(TEST_FILES))) $(notdir $(TEST_DIRECTORIES))))
+HAS_OPENCODE = $(wildcard $(TOOLS)/bin/opencode)
 
 # OpenCode finds `rg`, and the tests find OpenCode, on the PATH.
 export PATH := $(TOOLS)/bin:$(PATH)
@@ -102,20 +105,19 @@ build-tests:
 .PHONY: rust-test
 rust-test: build-tests ## Run the quick Rust tests: unit, property, replay, and end-to-end with the real OpenCode.
 	$(call say,Rust tests)
-	$(if $(HAS_SEEDS),,$(call note,Not run: the examples of the seed documents, because ../shared/seeds is not there.))
-	$(if $(wildcard $(TOOLS)/bin/opencode),,$(call note,Not run: tests with the real OpenCode, because it is not installed.))
+	$(if $(HAS_SEEDS),,$(call note,Not run: the examples of the seed documents because ../shared/seeds is missing.))
 ifeq ($(HAS_NEXTEST),yes)
-	cargo nextest run --workspace --locked -E '$(QUICK)$(if $(wildcard $(TOOLS)/bin/opencode),, and not $(REAL))'
+	cargo nextest run --workspace --locked -E '$(SELECTED)$(if $(HAS_OPENCODE),, and not binary(e2e))'
 else
-	cargo test --workspace --locked --lib --bins --tests -- --test-threads=2 --skip long_ $(SKIP_SEEDS) \
-		$(if $(wildcard $(TOOLS)/bin/opencode),,--skip e2e::)
+	cargo test --workspace --locked --lib --bins $(if $(HAS_OPENCODE),--tests,$(addprefix --test ,$(OTHER_TESTS))) -- \
+		--test-threads=4 $(SKIPPED)
 endif
 
 .PHONY: long-rust-test
 long-rust-test: build-tests
 	$(call say,Long Rust tests)
 ifeq ($(HAS_NEXTEST),yes)
-	cargo nextest run --workspace --locked --profile long -E '$(LONG)'
+	cargo nextest run --workspace --locked --profile long
 else
 	cargo test --workspace --locked --lib --bins --tests -- --test-threads=2 long_
 endif
@@ -131,9 +133,9 @@ long-simulation: build-tests
 unit: ## Run the quick Rust tests that need no OpenCode.
 	$(call say,Rust tests without OpenCode)
 ifeq ($(HAS_NEXTEST),yes)
-	cargo nextest run --workspace --locked -E '$(QUICK) and not $(REAL)'
+	cargo nextest run --workspace --locked -E '$(SELECTED) and not binary(e2e)'
 else
-	cargo test --workspace --locked --lib --bins --tests -- --skip long_ --skip e2e:: $(SKIP_SEEDS)
+	cargo test --workspace --locked --lib --bins $(addprefix --test ,$(OTHER_TESTS)) -- $(SKIPPED)
 endif
 
 .PHONY: seed
@@ -144,12 +146,12 @@ seed: ## Replay SEED=number of the simulation; SEEDS=count plays that many from 
 	cargo test --quiet --package longshore-engine --locked --test simulation -- --nocapture the_seed_of_the_environment
 
 .PHONY: e2e
-e2e: opencode ## Run the end-to-end tests with the real OpenCode, the long ones too.
+e2e: opencode ## Run the quick end-to-end tests with the real OpenCode.
 	$(call say,End-to-end tests with the real OpenCode)
 ifeq ($(HAS_NEXTEST),yes)
-	cargo nextest run --workspace --locked -E '$(REAL)$(if $(HAS_SEEDS),, and not $(SEEDS_TESTS))'
+	cargo nextest run --workspace --locked -E 'binary(e2e) and $(SELECTED)'
 else
-	cargo test --workspace --locked --tests -- --test-threads=2 e2e:: $(SKIP_SEEDS)
+	cargo test --workspace --locked --test e2e -- --test-threads=2 $(SKIPPED)
 endif
 
 .PHONY: chaos
