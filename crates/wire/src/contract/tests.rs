@@ -59,8 +59,8 @@ pub(crate) fn plain() -> Deployment {
     Deployment { control: true, ..Deployment::default() }
 }
 
-fn both() -> [(&'static str, Deployment); 2] {
-    [("default", plain()), ("full", full())]
+fn both() -> [Deployment; 2] {
+    [plain(), full()]
 }
 
 /// Agents and commands of OpenCode.
@@ -154,7 +154,9 @@ fn without_uris(documents: &[(&'static str, Value)], version: ProtocolVersion) -
         .map(|extension| (uri(extension, version).into_owned(), format!("<{extension:?}>")))
         .collect();
     let mut documents = documents.to_vec();
-    documents.iter_mut().for_each(|(_, document)| replace(document, &uris));
+    for (_, document) in &mut documents {
+        replace(document, &uris);
+    }
     documents
 }
 
@@ -193,7 +195,7 @@ fn the_documents() {
 
 #[test]
 fn the_official_types_read_the_cards() {
-    for (_, deployment) in both() {
+    for deployment in both() {
         for audience in [Audience::Anonymous, Audience::Authenticated] {
             let card = match audience {
                 Audience::Anonymous => card(&deployment, ProtocolVersion::V1, audience, Base::Root),
@@ -264,7 +266,7 @@ fn both_versions_declare_the_same_extensions() {
 
 #[test]
 fn the_extended_card_confirms_all_parameters_of_the_public_card() {
-    for (_, deployment) in both() {
+    for deployment in both() {
         for version in ProtocolVersion::ALL {
             let extended = extensions(&deployment, version, Audience::Authenticated, Base::Root);
             for public in extensions(&deployment, version, Audience::Anonymous, Base::Root) {

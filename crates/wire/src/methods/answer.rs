@@ -44,7 +44,7 @@ impl Method {
                 session::write_summary(object.key("item"), info);
             }
             (Answer::Items(Item::Todo), ControlResult::Todos(todos)) => {
-                session::write_todos(&mut object, todos)
+                session::write_todos(&mut object, todos);
             }
             (Answer::Items(Item::FileDiff), ControlResult::Diffs(diffs)) => {
                 object.array("items", diffs, session::write_diff);
@@ -95,7 +95,7 @@ impl Method {
             (Answer::ItemOrNull(Item::Workspace), ControlResult::Workspace(None)) => object.null("item"),
             (Answer::Items(Item::Worktree), ControlResult::Worktrees(worktrees)) => {
                 object.array("items", worktrees, |out, info| {
-                    workspace::write_listed_worktree(out, info, version)
+                    workspace::write_listed_worktree(out, info, version);
                 });
             }
             (Answer::Item(Item::Worktree), ControlResult::Worktree(info)) => {

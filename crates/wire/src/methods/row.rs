@@ -19,8 +19,8 @@ pub struct Method {
     /// A description of one sentence.
     pub summary: &'static str,
     pub params: &'static [Param],
-    /// How many of the parameters are checked before unknown names are refused. An error in the answer to an ask concerns the
-    /// ask first.
+    /// How many of the parameters are checked before unknown names are refused. For the answer to an ask, an error in the id
+    /// of the ask is reported first.
     pub first: usize,
     /// Whether the method has `limit` and refuses other ways of paging. In 0.3 the parameters may be in the object `query`.
     pub paged: bool,

@@ -74,16 +74,13 @@ fn write_block<'a>(
     for (index, (key, value)) in entries.enumerate() {
         let comma = if index > 0 { "," } else { "" };
         let short = Some(format!("{comma} {key}{value}")).filter(|_| is_name(value));
-        match short.filter(|short| column + short.len() <= WIDTH) {
-            Some(short) => {
-                column += short.len();
-                out.push_str(&short);
-            }
-            None => {
-                write!(out, "{comma}\n{:inner$}{key}", "").unwrap();
-                write_value(out, value, inner, inner + key.len());
-                column = if is_name(value) { inner + key.len() + value.to_string().len() } else { WIDTH };
-            }
+        if let Some(short) = short.filter(|short| column + short.len() <= WIDTH) {
+            column += short.len();
+            out.push_str(&short);
+        } else {
+            write!(out, "{comma}\n{:inner$}{key}", "").unwrap();
+            write_value(out, value, inner, inner + key.len());
+            column = if is_name(value) { inner + key.len() + value.to_string().len() } else { WIDTH };
         }
     }
     write!(out, "\n{:indent$}{close}", "").unwrap();

@@ -124,7 +124,7 @@ fn bytes_that_were_encoded_twice_are_decoded_twice() {
     let octets = Some("application/octet-stream");
     let random = b"\x80\x81\x82\x83\x84\x85\x86\x87\x88\x89\x8a\x8b\x8c\x8d\x8e\x8f\x90\x91";
     for (twice, media_type, expected) in [
-        // The Python client sends a text, an image and bytes of unknown type; the JavaScript client does, too.
+        // As the Python client sends a text, an image and bytes of unknown type, and as the JavaScript client sends them.
         ("YUdWc2JHOGdkMjl5YkdRPQ==", Some("text/plain"), &b"hello world"[..]),
         ("YUdWc2JHOGdkMjl5YkdRPQ==", None, b"hello world"),
         // Without padding: it decodes to a text that is long enough.

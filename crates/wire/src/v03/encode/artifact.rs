@@ -2,8 +2,8 @@
 //!
 //! Each part names the kind of its block, because the parts may be of several kinds, and clients keep the artifact metadata of
 //! the first update only. On REST a part without a kind is text: before its version 0.3.5 the Python client refuses whole
-//! responses and frames in which a part has metadata. That client can read agents that only write text. It cannot read tool
-//! calls and reasoning, unless they are hidden from its credential.
+//! responses and frames in which a part has metadata. That client can read the output of agents that only write text. Tool
+//! calls and reasoning make it fail, unless they are hidden from its credential.
 
 use longshore_model::{Artifact, BlockKind, OutputModes, Part, Task, TaskId};
 

@@ -1,9 +1,9 @@
 //! Encodes the events of a task's log as the frames of a stream.
 //!
 //! All blocks are one artifact, and nearly every update appends to it. Whether an update appends depends on the updates before
-//! it, so a stream keeps the ids of the blocks that its reader has seen. The task itself is needed in two cases only, in which
-//! the whole artifact is sent again: the text of a block is replaced while there are other blocks, and a reader resumes in the
-//! middle, because clients drop updates of an artifact that they do not have.
+//! it, so a stream keeps the ids of the blocks that its reader has seen. The task itself is needed in two cases only. When the
+//! text of a block is replaced while there are other blocks, the whole artifact is sent again. When a reader resumes in the
+//! middle, the task shows once which blocks the reader has: clients drop an append to an artifact that they do not have.
 //!
 //! No chunk of the artifact is marked as its last. The end of a block is not the end of the artifact, which ends with the task;
 //! and the event that ends a task is one frame, the status update. A reader recognises the end by `final`.
