@@ -38,6 +38,8 @@ mod rest;
 mod route;
 mod rules;
 mod sse;
+#[cfg(test)]
+mod test_engine;
 mod trace;
 mod version;
 

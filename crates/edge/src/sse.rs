@@ -58,7 +58,7 @@ pub(crate) enum TaskPhase {
 }
 
 impl TaskPhase {
-    pub(crate) fn of(state: TaskState) -> Self {
+    pub(crate) fn from_state(state: TaskState) -> Self {
         if state.is_terminal() {
             Self::Ended
         } else if state.is_settled() {

@@ -117,7 +117,7 @@ async fn answers_to_asks_are_audited() {
         open["result"]["items"].as_array().is_some_and(|items| !items.is_empty())
     };
     while !is_open().await {}
-    assert_eq!(audit(&lines).0, [""; 0], "a look");
+    assert_eq!(audit(&lines).0, [""; 0], "a query");
     let params = json!({"request_id": "per_1", "reply": "once", "message": WORDS});
     for (by, outcome) in [(BOB, "invalid_params"), (ADA, "success"), (ADA, "invalid_params")] {
         call(&gateway, ProtocolVersion::V1, by, reply, &params).send().await;
@@ -176,7 +176,7 @@ async fn a_command_that_outlives_the_shutdown_is_named_by_its_task() {
         let command = methods::find("opencode.sessions.command").unwrap();
         let called = call(&gateway, version, ADA_ABLE, command, &good(command)).send();
         let ending = async {
-            let turn = gateway.turns.recv().await.expect("the command is given");
+            let turn = gateway.turns.recv().await.expect("the command starts a turn");
             gateway.shutdown.cancel();
             turn
         };
@@ -249,7 +249,7 @@ async fn a_slow_notification_is_answered_at_once_and_audited_at_its_end() {
             assert_eq!((silent.status.as_u16(), silent.body.len()), (204, 0), "{name}");
             assert_eq!(audit(&lines).0, [""; 0], "{name}: it is not over yet");
             if name == "command" {
-                gateway.turns.recv().await.expect("the command is given").complete().await;
+                gateway.turns.recv().await.expect("the command starts a turn").complete().await;
             }
             control.acts.release(1);
             let [written] = audited(&lines).await.try_into().unwrap_or_else(|lines| panic!("{lines:#?}"));
@@ -272,7 +272,7 @@ async fn slow_notifications_end_with_the_gateway() {
         let method = methods::find(&format!("opencode.sessions.{name}")).unwrap();
         notification(&gateway, ProtocolVersion::V1, ADA_ABLE, method, &good(method)).send().await;
         let _turn = if name == "command" {
-            Some(gateway.turns.recv().await.expect("the command is given"))
+            Some(gateway.turns.recv().await.expect("the command starts a turn"))
         } else {
             while !control.take_calls().iter().any(|asked| matches!(asked, Asked::ControlCommand(..))) {
                 tokio::task::yield_now().await;

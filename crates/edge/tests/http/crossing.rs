@@ -9,7 +9,7 @@ use longshore_wire::v1::method::Method;
 use longshore_wire::v03::Dialect;
 use serde_json::json;
 
-use crate::support::{ADA_BLIND, Call, Frame, Gateway, Seen, Speaker, TEXT, first_half, second_half};
+use crate::support::{ADA_BLIND, Call, ClientView, Frame, Gateway, Speaker, TEXT, first_half, second_half};
 
 fn pairs() -> impl Iterator<Item = (Speaker, Speaker)> {
     let all = Speaker::ALL.into_iter();
@@ -33,7 +33,7 @@ async fn a_task_of_one_version_is_read_streamed_and_resumed_in_the_other() {
         }
         let known = maker.fold(None, &frames).unwrap();
         let read = user.task(&user.on(&gateway, Method::GetTask, &id).send().await);
-        assert_eq!(Seen::of(&read), Seen::of(&known), "{about}");
+        assert_eq!(ClientView::of(&read), ClientView::of(&known), "{about}");
 
         let mut joined = user.on(&gateway, Method::SubscribeToTask, &id).stream().await;
         let snapshot = joined.next().await.unwrap();
@@ -45,15 +45,15 @@ async fn a_task_of_one_version_is_read_streamed_and_resumed_in_the_other() {
         let mut resumed = resumed.stream().await;
         second_half(turn).await;
         frames.extend(whole.rest().await);
-        let end = Seen::of(&maker.fold(None, &frames).unwrap());
+        let end = ClientView::of(&maker.fold(None, &frames).unwrap());
         assert_eq!((end.state, &*end.text), (TaskState::Completed, TEXT), "{about}");
 
         let mut seen = vec![snapshot];
         seen.extend(joined.rest().await);
-        assert_eq!(Seen::of(&user.fold(None, &seen).unwrap()), end, "{about}");
+        assert_eq!(ClientView::of(&user.fold(None, &seen).unwrap()), end, "{about}");
         let missed = resumed.rest().await;
         assert!(missed.iter().all(|frame| frame.id.unwrap() > cut), "{about}");
-        assert_eq!(Seen::of(&user.fold(Some(read), &missed).unwrap()), end, "{about}");
+        assert_eq!(ClientView::of(&user.fold(Some(read), &missed).unwrap()), end, "{about}");
 
         // And from every event, after the end.
         for after in &frames {
@@ -64,7 +64,7 @@ async fn a_task_of_one_version_is_read_streamed_and_resumed_in_the_other() {
                 maker.on(&gateway, Method::SubscribeToTask, &id).header("last-event-id", &after.to_string());
             let tail = resumed.stream().await.rest().await;
             let folded = maker.fold(maker.fold(None, &before), &tail).unwrap();
-            assert_eq!(Seen::of(&folded), end, "{about} after {after}");
+            assert_eq!(ClientView::of(&folded), end, "{about} after {after}");
         }
     }
     gateway.stop().await;
@@ -86,10 +86,10 @@ async fn a_task_of_one_version_is_canceled_and_continued_in_the_other() {
 
         let canceled = user.task(&user.on(&gateway, Method::CancelTask, &id).send().await);
         assert_eq!(canceled.status.state, TaskState::Canceled, "{about}");
-        let told = maker.until(&mut events, TaskState::Canceled).await;
+        let received = maker.until(&mut events, TaskState::Canceled).await;
         assert_eq!(events.rest().await, [], "{about}");
         if maker.version == ProtocolVersion::V03 {
-            let last = told.last().unwrap().data.to_string();
+            let last = received.last().unwrap().data.to_string();
             assert!(last.contains("\"final\":true"), "{last}");
         }
         drop(turn);
@@ -99,7 +99,7 @@ async fn a_task_of_one_version_is_canceled_and_continued_in_the_other() {
             match speaker.version {
                 ProtocolVersion::V1 => assert_eq!(speaker.reason(&again), "TASK_NOT_CANCELABLE", "{about}"),
                 ProtocolVersion::V03 => {
-                    assert_eq!(Seen::of(&speaker.task(&again)), Seen::of(&canceled), "{about}")
+                    assert_eq!(ClientView::of(&speaker.task(&again)), ClientView::of(&canceled), "{about}");
                 }
             }
             let ended = speaker.on(&gateway, Method::SubscribeToTask, &id);
@@ -110,8 +110,8 @@ async fn a_task_of_one_version_is_canceled_and_continued_in_the_other() {
                 ProtocolVersion::V03 => {
                     let frames = ended.stream().await.rest().await;
                     assert_eq!(frames.len(), 1, "{about}");
-                    let seen = Seen::of(&speaker.fold(None, &frames).unwrap());
-                    assert_eq!(seen, Seen::of(&canceled), "{about}");
+                    let seen = ClientView::of(&speaker.fold(None, &frames).unwrap());
+                    assert_eq!(seen, ClientView::of(&canceled), "{about}");
                 }
             }
         }
@@ -130,8 +130,8 @@ async fn a_stream_of_0_3_stays_open_at_an_ask_which_either_version_answers() {
         turn.ask(&request).await;
         let asked = speaker.until(&mut events, TaskState::InputRequired).await;
         // A reader of 0.3 receives the ask without activating an extension.
-        let told = asked.last().unwrap().data.to_string();
-        assert!(told.contains(&request) && told.contains("\"final\":false"), "{told}");
+        let received = asked.last().unwrap().data.to_string();
+        assert!(received.contains(&request) && received.contains("\"final\":false"), "{received}");
         let params = json!({"request_id": request, "reply": "once"});
         let answered = gateway.rpc("a2a.interrupt.permission.reply", &params).send().await;
         assert_eq!(answered.json()["result"], json!({"ok": true, "request_id": request}));
@@ -179,9 +179,9 @@ async fn hidden_content_is_hidden_in_both_versions() {
         let read = blind(speaker.on(&gateway, Method::GetTask, &id)).send().await;
         for frames in [&sent, &joined] {
             assert!(frames.iter().all(|frame| !frame.raw.contains("Hm") && !frame.raw.contains("call_1")));
-            let seen = Seen::of(&speaker.fold(None, frames).unwrap());
+            let seen = ClientView::of(&speaker.fold(None, frames).unwrap());
             assert_eq!(seen.text, "Better words. Done.", "{}", speaker.name());
-            assert_eq!(seen, Seen::of(&speaker.task(&read)), "{}", speaker.name());
+            assert_eq!(seen, ClientView::of(&speaker.task(&read)), "{}", speaker.name());
         }
     }
     gateway.stop().await;
@@ -203,19 +203,25 @@ async fn a_reader_of_0_3_gets_a_snapshot_if_the_log_is_incomplete() {
         }
         store.forget_before(3);
         second_half(turn).await;
-        let told = events.rest().await;
-        let anew = told.iter().filter(|frame| matches!(speaker.event(frame), StreamEvent::Task(_))).count();
-        assert_eq!(anew, 1, "{told:?}");
+        let received = events.rest().await;
+        let snapshots =
+            received.iter().filter(|frame| matches!(speaker.event(frame), StreamEvent::Task(_))).count();
+        assert_eq!(snapshots, 1, "{received:?}");
         let last = frames.last().unwrap().id.unwrap();
-        let gaps: Vec<_> = told.iter().filter_map(|frame| speaker.gap(frame)).collect();
-        let [gap] = gaps.as_slice() else { panic!("{told:?}") };
+        let gaps: Vec<_> = received.iter().filter_map(|frame| speaker.gap(frame)).collect();
+        let [gap] = gaps.as_slice() else { panic!("{received:?}") };
         // Everything that the reader had seen is before the gap, and everything that it missed is in it.
         assert_eq!((gap["requested"].as_u64(), gap["first"].as_u64()), (Some(last), Some(last + 1)), "{gap}");
         assert!(gap["head"].as_u64() > Some(last), "{gap}");
-        assert!(told.is_sorted_by_key(|frame| frame.id), "{told:?}");
-        frames.extend(told);
+        assert!(received.is_sorted_by_key(|frame| frame.id), "{received:?}");
+        frames.extend(received);
         let end = speaker.task(&speaker.on(&gateway, Method::GetTask, &id).send().await);
-        assert_eq!(Seen::of(&speaker.fold(None, &frames).unwrap()), Seen::of(&end), "{}", speaker.name());
+        assert_eq!(
+            ClientView::of(&speaker.fold(None, &frames).unwrap()),
+            ClientView::of(&end),
+            "{}",
+            speaker.name()
+        );
         store.forget_before(1);
     }
     gateway.stop().await;
@@ -283,11 +289,19 @@ async fn a_reader_of_0_3_reads_the_log_from_its_start_only_once() {
             turn.say("prt_3", "And more. ").await;
         }
         second_half(turn).await;
-        let told = events.rest().await;
-        assert!(told.iter().all(|frame| !matches!(speaker.event(frame), StreamEvent::Task(_))), "{told:?}");
-        frames.extend(told);
+        let received = events.rest().await;
+        assert!(
+            received.iter().all(|frame| !matches!(speaker.event(frame), StreamEvent::Task(_))),
+            "{received:?}"
+        );
+        frames.extend(received);
         let end = speaker.task(&speaker.on(&gateway, Method::GetTask, &id).send().await);
-        assert_eq!(Seen::of(&speaker.fold(None, &frames).unwrap()), Seen::of(&end), "{}", speaker.name());
+        assert_eq!(
+            ClientView::of(&speaker.fold(None, &frames).unwrap()),
+            ClientView::of(&end),
+            "{}",
+            speaker.name()
+        );
         store.forget_before(1);
     }
     gateway.stop().await;

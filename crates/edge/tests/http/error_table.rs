@@ -49,7 +49,7 @@ const EXCEPTIONS: [Exception; 6] = [
     (
         &[ErrorKind::ExtensionNotActivated],
         |speaker| speaker.version == ProtocolVersion::V03,
-        "nobody has to activate any on 0.3",
+        "extensions need no activation in 0.3",
     ),
     (
         &[ErrorKind::InterruptExpired, ErrorKind::InterruptTypeMismatch],
@@ -136,8 +136,8 @@ fn mistakes(gateway: &Gateway, strict: &Gateway, speaker: Speaker, ended: &str) 
         let call = speaker.on(strict, Method::GetTask, "t").header("a2a-extensions", "");
         mistakes.push((ErrorKind::ExtensionRequired, call));
         let model = json!({"shared": {"model": {"providerID": "p", "modelID": "m"}}});
-        let wish = json!({"message": message, "metadata": model});
-        let call = speaker.call(gateway, Method::SendMessage, "", &wish);
+        let with_model = json!({"message": message, "metadata": model});
+        let call = speaker.call(gateway, Method::SendMessage, "", &with_model);
         mistakes.push((ErrorKind::ExtensionNotActivated, call));
     }
     mistakes
@@ -176,9 +176,9 @@ async fn every_kind_of_error_has_the_format_of_its_version_and_binding() {
                 ProtocolVersion::V1 => longshore_wire::v1::error::row(kind).reason,
                 ProtocolVersion::V03 => longshore_wire::v03::error::row(kind).word,
             };
-            let told = speaker.reason(&answer);
-            let is_field = kind == ErrorKind::InvalidParams && told.ends_with("_FIELD");
-            assert!(told == expected || is_field, "{kind:?} {} {told}", speaker.name());
+            let reason = speaker.reason(&answer);
+            let is_field = kind == ErrorKind::InvalidParams && reason.ends_with("_FIELD");
+            assert!(reason == expected || is_field, "{kind:?} {} {reason}", speaker.name());
             assert_eq!(answer.header("a2a-version"), speaker.version.version(), "{kind:?}");
             provoked.insert(kind.label());
             writeln!(transcript, "{kind:?} {}", shown(&answer)).unwrap();

@@ -45,12 +45,12 @@ async fn temporary_refusals_have_retry_after() {
                 speaker.name()
             );
             let body = pieces.next().await.unwrap().unwrap();
-            let told = String::from_utf8(body.to_vec()).unwrap();
+            let text = String::from_utf8(body.to_vec()).unwrap();
             let seconds = match speaker.version {
                 ProtocolVersion::V1 => "\"retryAfterSeconds\":\"5\"",
                 ProtocolVersion::V03 => "\"retry_after_seconds\":5",
             };
-            assert!(told.contains(seconds), "{told}");
+            assert!(text.contains(seconds), "{text}");
         }
     }
     // Without a known time there is no header.

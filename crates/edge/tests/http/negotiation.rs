@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::support::{Call, Gateway, INTERRUPT, RECOVERY, Speaker};
 
 /// The result of a request: the version of the response, its status, and the code or reason of its error.
-async fn came(call: Call) -> (String, u16, String) {
+async fn outcome(call: Call) -> (String, u16, String) {
     let answer = call.send().await;
     let body = if answer.body.is_empty() { Value::Null } else { answer.json() };
     let result = match (&body["error"], body.get("type")) {
@@ -66,7 +66,7 @@ async fn the_version_of_a_request_is_negotiated() {
     for (path, method, version, response_version, result) in by_rpc {
         let call = rpc(&gateway, path, method).header("a2a-version", version);
         let expected = (response_version.to_owned(), 200, result.to_owned());
-        assert_eq!(came_by_rpc(call).await, expected, "{path} {method} {version:?}");
+        assert_eq!(rpc_outcome(call).await, expected, "{path} {method} {version:?}");
     }
     let by_rest = [
         ("/tasks/nope", "", "1.0", 404, "TASK_NOT_FOUND"),
@@ -90,7 +90,7 @@ async fn the_version_of_a_request_is_negotiated() {
     for (path, version, response_version, status, result) in by_rest {
         let call = gateway.call("GET", path).header("a2a-version", version);
         assert_eq!(
-            came(call).await,
+            outcome(call).await,
             (response_version.to_owned(), status, result.to_owned()),
             "{path} {version:?}"
         );
@@ -98,8 +98,8 @@ async fn the_version_of_a_request_is_negotiated() {
     gateway.stop().await;
 }
 
-/// As [`came`], with the error code.
-async fn came_by_rpc(call: Call) -> (String, u16, String) {
+/// As [`outcome`], with the error code.
+async fn rpc_outcome(call: Call) -> (String, u16, String) {
     let answer = call.send().await;
     let code = answer.json()["error"]["code"].to_string();
     (answer.header("a2a-version").to_owned(), answer.status.as_u16(), code)
@@ -126,7 +126,7 @@ async fn extension_methods_are_0_3_unless_the_caller_activates_an_extension() {
         (&[("a2a-extensions", INTERRUPT), ("a2a-version", "0.3")], "0.3", "ok"),
     ] {
         assert_eq!(
-            came(list(headers)).await,
+            outcome(list(headers)).await,
             (response_version.to_owned(), 200, result.to_owned()),
             "{headers:?}"
         );
@@ -144,7 +144,7 @@ async fn a_strict_gateway_treats_a_missing_version_as_0_3() {
         (rpc(&gateway, "/a2a/1.0", "GetTask"), "1.0", 200, "-32001"),
         (rpc(&gateway, "/", "tasks/get"), "0.3", 200, "-32001"),
     ] {
-        assert_eq!(came_by_rpc(call).await, (response_version.to_owned(), status, result.to_owned()));
+        assert_eq!(rpc_outcome(call).await, (response_version.to_owned(), status, result.to_owned()));
     }
     for (path, version, response_version, result) in [
         ("/tasks/nope", "", "0.3", "ROUTE_NOT_FOUND"),
@@ -157,7 +157,7 @@ async fn a_strict_gateway_treats_a_missing_version_as_0_3() {
     ] {
         let call = gateway.call("GET", path).header("a2a-version", version);
         assert_eq!(
-            came(call).await,
+            outcome(call).await,
             (response_version.to_owned(), 404, result.to_owned()),
             "{path} {version}"
         );
@@ -175,7 +175,7 @@ async fn a_strict_gateway_treats_a_missing_version_as_0_3() {
         (gateway.call("POST", "/v1/message:send").json(&json!({})), "0.3"),
     ] {
         let expected = (response_version.to_owned(), 400, "VERSION_NOT_SUPPORTED".to_owned());
-        assert_eq!(came(call.header("a2a-version", "9")).await, expected);
+        assert_eq!(outcome(call.header("a2a-version", "9")).await, expected);
     }
     gateway.stop().await;
 }

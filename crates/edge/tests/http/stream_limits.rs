@@ -13,7 +13,9 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::support::{ADA, BOB, Events, Frame, Gateway, Http2, INTERRUPT, PATIENCE, Seen, Speaker, message};
+use crate::support::{
+    ADA, BOB, ClientView, Events, Frame, Gateway, Http2, INTERRUPT, PATIENCE, Speaker, message,
+};
 
 /// A gateway whose agent the test controls, and its metrics.
 async fn counting(configure: impl FnOnce(&mut EdgeConfig)) -> (Gateway, Arc<Metrics>) {
@@ -52,11 +54,11 @@ async fn a_stream_beyond_the_limit_is_refused_in_every_format_before_the_agent_i
         for call in [send, subscribe] {
             let answer = call.send().await;
             let status = if speaker.dialect == Dialect::Rest { 429 } else { 200 };
-            let said = String::from_utf8(answer.body.to_vec()).unwrap();
-            assert_eq!(answer.status.as_u16(), status, "{} {said}", speaker.name());
-            assert_eq!(answer.header("retry-after"), "5", "{} {said}", speaker.name());
+            let text = String::from_utf8(answer.body.to_vec()).unwrap();
+            assert_eq!(answer.status.as_u16(), status, "{} {text}", speaker.name());
+            assert_eq!(answer.header("retry-after"), "5", "{} {text}", speaker.name());
             for word in ["TOO_MANY_REQUESTS", "streams_per_principal"] {
-                assert!(said.contains(word), "{} {said}", speaker.name());
+                assert!(text.contains(word), "{} {text}", speaker.name());
             }
         }
     }
@@ -163,7 +165,7 @@ async fn a_client_that_disconnects_at_any_moment_frees_its_slot() {
 }
 
 /// The budget that a frame names, if the frame ends the stream at a limit.
-fn spent(frame: &Frame, speaker: Speaker) -> Option<&str> {
+fn exceeded_budget(frame: &Frame, speaker: Speaker) -> Option<&str> {
     let error = match (speaker.version, speaker.dialect) {
         (ProtocolVersion::V03, Dialect::Rest) => &frame.data,
         _ => frame.data.get("error")?,
@@ -178,15 +180,15 @@ fn spent(frame: &Frame, speaker: Speaker) -> Option<&str> {
 async fn a_client_that_reconnects_after_a_budget_misses_nothing() {
     let (mut gateway, metrics) = counting(|config| config.limits.stream_bytes = 4 * 1024).await;
     for speaker in Speaker::ALL {
-        let said = speaker.message(&speaker.name().replace(' ', "-"), "go");
-        let mut events = speaker.stream(&gateway, &said).stream().await;
+        let message = speaker.message(&speaker.name().replace(' ', "-"), "go");
+        let mut events = speaker.stream(&gateway, &message).stream().await;
         let turn = gateway.turns.recv().await.unwrap();
         let task = turn.request.task.to_string();
         let (mut frames, mut rounds) = (Vec::new(), 0);
         let mut turn = Some(turn);
         loop {
             let Some(frame) = events.next().await else { break };
-            if let Some(text) = spent(&frame, speaker) {
+            if let Some(text) = exceeded_budget(&frame, speaker) {
                 assert!(text.starts_with("byte budget. "), "{text}");
                 assert_eq!(events.next().await, None, "it is the last word");
                 rounds += 1;
@@ -209,8 +211,8 @@ async fn a_client_that_reconnects_after_a_budget_misses_nothing() {
         let seen = speaker.fold(None, &frames).unwrap();
         let got = speaker.on(&gateway, Method::GetTask, &task).send().await;
         let got = speaker.task(&got);
-        assert_eq!(Seen::of(&seen).text, Seen::of(&got).text, "{}", speaker.name());
-        assert!(Seen::of(&got).text.ends_with("The end."));
+        assert_eq!(ClientView::of(&seen).text, ClientView::of(&got).text, "{}", speaker.name());
+        assert!(ClientView::of(&got).text.ends_with("The end."));
         assert_eq!(seen.status.state, got.status.state);
     }
     assert_eq!(metrics.stream_budget_rejected.get(), metrics.refused.of(Limit::StreamBytes).get());
@@ -222,20 +224,20 @@ async fn a_client_that_reconnects_after_a_budget_misses_nothing() {
 async fn a_first_event_over_the_byte_budget_is_refused_with_advice() {
     let (mut gateway, _) = counting(|config| config.limits.stream_bytes = 2_000).await;
     for speaker in Speaker::ALL {
-        let said = speaker.message(&speaker.name().replace(' ', "-"), &"go ".repeat(1_000));
-        let answer = speaker.stream(&gateway, &said).send().await;
+        let message = speaker.message(&speaker.name().replace(' ', "-"), &"go ".repeat(1_000));
+        let answer = speaker.stream(&gateway, &message).send().await;
         let body = String::from_utf8(answer.body.to_vec()).unwrap();
         let status = if speaker.dialect == Dialect::Rest { 429 } else { 200 };
         assert_eq!(answer.status.as_u16(), status, "{body}");
         assert!(body.contains("STREAM_BUDGET_EXCEEDED") && body.contains("byte budget"), "{body}");
         let turn = gateway.turns.recv().await.unwrap();
         // The error is all that the caller knows of its task.
-        let told = |before: &str, end: char| {
+        let value_after = |before: &str, end: char| {
             let (_, rest) = body.split_once(before).unwrap_or_else(|| panic!("no {before} in {body}"));
             rest.split(end).next().unwrap().to_owned()
         };
-        let task = told("Get the task ", ',');
-        let cursor = told("with Last-Event-ID: ", ' ');
+        let task = value_after("Get the task ", ',');
+        let cursor = value_after("with Last-Event-ID: ", ' ');
         let (name, last) = match speaker.version {
             ProtocolVersion::V1 => ("taskId", "lastEventId"),
             ProtocolVersion::V03 => ("task_id", "last_event_id"),
@@ -275,8 +277,8 @@ async fn an_open_ask_excuses_silence_and_its_answer_ends_the_excuse() {
     let reply = gateway.rpc("a2a.interrupt.permission.reply", &params).header("a2a-extensions", INTERRUPT);
     assert_eq!(reply.send().await.status.as_u16(), 200);
     let frames = events.rest().await;
-    let [.., last] = frames.as_slice() else { panic!("nothing came") };
-    assert!(spent(last, Speaker::ALL[1]).unwrap().starts_with("idle timeout. "), "{last:?}");
+    let [.., last] = frames.as_slice() else { panic!("no frame") };
+    assert!(exceeded_budget(last, Speaker::ALL[1]).unwrap().starts_with("idle timeout. "), "{last:?}");
     assert_eq!(metrics.refused.of(Limit::StreamIdle).get(), 1);
     // The task is still running.
     turn.complete().await;

@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use client::{Answer, Call, Events, Frame, Http2, Pieces};
 pub(crate) use shown::{redacted, shown};
-pub(crate) use speaker::{Seen, Speaker};
+pub(crate) use speaker::{ClientView, Speaker};
 pub(crate) use transcript::{Case, case, transcript};
 pub(crate) use turn::{TEXT, first_half, second_half};
 
