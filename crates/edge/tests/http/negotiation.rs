@@ -5,7 +5,7 @@ use longshore_wire::surface::{OPERATIONS, ProtocolVersion};
 use longshore_wire::v1::method::Method;
 use serde_json::{Value, json};
 
-use crate::support::{Call, Gateway, INTERRUPT, RECOVERY, Speaker};
+use crate::support::{Call, Gateway, INTERRUPT, ProtocolClient, RECOVERY};
 
 /// The result of a request: the version of the response, its status, and the code or reason of its error.
 async fn outcome(call: Call) -> (String, u16, String) {
@@ -183,29 +183,29 @@ async fn a_strict_gateway_treats_a_missing_version_as_0_3() {
 #[tokio::test]
 async fn a_base_has_every_operation_of_its_version() {
     let gateway = Gateway::echoing().await;
-    for speaker in Speaker::ALL {
-        let base = speaker.version.base();
-        let message = speaker.message(&speaker.name().replace(' ', "-"), "hi");
-        let body = speaker.send_body(&message, true);
-        let sent = speaker.call_under(base, &gateway, Method::SendMessage, "", &body).send().await;
-        let task = speaker.sent(&sent).id.to_string();
+    for client in ProtocolClient::ALL {
+        let base = client.version.base();
+        let message = client.message(&client.name().replace(' ', "-"), "hi");
+        let body = client.send_body(&message, true);
+        let sent = client.call_under(base, &gateway, Method::SendMessage, "", &body).send().await;
+        let task = client.sent(&sent).id.to_string();
         for operation in &OPERATIONS {
             let params = match operation.method {
                 Method::SendMessage | Method::SendStreamingMessage => body.clone(),
                 Method::ListTasks => json!({}),
                 _ => json!({"id": task}),
             };
-            let call = |base| speaker.call_under(base, &gateway, operation.method, &task, &params);
+            let call = |base| client.call_under(base, &gateway, operation.method, &task, &params);
             let (here, at_root) = (call(base).send().await, call("").send().await);
-            assert_eq!(here.status, at_root.status, "{} {:?}", speaker.name(), operation.method);
+            assert_eq!(here.status, at_root.status, "{} {:?}", client.name(), operation.method);
             if operation.method != Method::GetExtendedAgentCard {
-                assert_eq!(here.body, at_root.body, "{} {:?}", speaker.name(), operation.method);
+                assert_eq!(here.body, at_root.body, "{} {:?}", client.name(), operation.method);
             }
-            let other = ProtocolVersion::ALL.into_iter().find(|version| *version != speaker.version).unwrap();
+            let other = ProtocolVersion::ALL.into_iter().find(|version| *version != client.version).unwrap();
             let refused = call(base).header("a2a-version", other.version()).send().await;
             let result = str::from_utf8(&refused.body).unwrap();
-            assert!(result.contains("VERSION_NOT_SUPPORTED"), "{} {result}", speaker.name());
-            assert_eq!(refused.header("a2a-version"), speaker.version.version());
+            assert!(result.contains("VERSION_NOT_SUPPORTED"), "{} {result}", client.name());
+            assert_eq!(refused.header("a2a-version"), client.version.version());
         }
     }
     // Documents and health are not served under a base.
@@ -221,7 +221,7 @@ async fn in_0_3_only_extension_methods_can_be_notifications() {
     let notify = |method: &str, params: Value| {
         gateway.call("POST", "/").json(&json!({"jsonrpc": "2.0", "method": method, "params": params}))
     };
-    let message = Speaker::ALL[2].message("m1", "go");
+    let message = ProtocolClient::ALL[2].message("m1", "go");
     for (call, expected) in [
         (notify("opencode.permissions.list", json!({})), (204, Value::Null)),
         (

@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 use super::{Answer, Call, Events, Frame, Gateway, HINTS, INTERRUPT, SESSION};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Speaker {
+pub(crate) struct ProtocolClient {
     pub(crate) version: ProtocolVersion,
     pub(crate) dialect: Dialect,
 }
 
-impl Speaker {
+impl ProtocolClient {
     pub(crate) const ALL: [Self; 4] = [
         Self { version: ProtocolVersion::V1, dialect: Dialect::Rpc },
         Self { version: ProtocolVersion::V1, dialect: Dialect::Rest },
