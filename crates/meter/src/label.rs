@@ -332,7 +332,8 @@ labels! {
         MethodDisabled = "METHOD_DISABLED",
     }
 
-    /// The limit that a request or stream exceeded, named after its setting if it has one, so that an operator knows what to change.
+    /// The limit that a request or stream exceeded. It has the name of its setting, if there is one, so that an operator knows
+    /// what to change.
     Limit = "limit" {
         /// Requests of a principal in a time window.
         RateRequests = "rate_requests",

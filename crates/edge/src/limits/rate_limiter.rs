@@ -131,8 +131,8 @@ impl RateLimiter {
             tracing::warn!(
                 address = %network.0,
                 failed_logins = rate.requests,
-                "an address is locked: it sent too many wrong credentials, so right ones are refused as well; if it is the address of a \
-                 proxy, set limits.failed_logins to 0"
+                "an address is locked: it sent too many wrong credentials, so right ones are refused as well; if it is the \
+                 address of a proxy, set limits.failed_logins to 0"
             );
         }
     }
