@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use longshore_engine::Outcome;
-use longshore_meter::Metrics;
 use longshore_meter::label::CallOutcome;
+use longshore_meter::{Label, Metrics};
 use longshore_model::{
     Begun, Control, ControlCommand, ControlResult, Error, NewWorkspace, NewWorktree, Principal, Result,
     WorktreeRef,
@@ -160,27 +160,13 @@ fn detail<'a>(error: &'a Error, name: &str) -> Option<&'a str> {
     error.details().iter().find(|(found, _)| found == name).map(|(_, value)| value.as_str())
 }
 
+/// A test checks that every outcome has a label.
 fn label(outcome: Outcome) -> CallOutcome {
-    match outcome {
-        Outcome::Success => CallOutcome::Success,
-        Outcome::InvalidParams => CallOutcome::InvalidParams,
-        Outcome::Disabled => CallOutcome::Disabled,
-        Outcome::AuthorizationForbidden => CallOutcome::AuthorizationForbidden,
-        Outcome::Forbidden => CallOutcome::Forbidden,
-        Outcome::Busy => CallOutcome::Busy,
-        Outcome::NotFound => CallOutcome::NotFound,
-        Outcome::UpstreamHttpError => CallOutcome::UpstreamHttpError,
-        Outcome::UpstreamUnreachable => CallOutcome::UpstreamUnreachable,
-        Outcome::UpstreamBackpressure => CallOutcome::UpstreamBackpressure,
-        Outcome::UpstreamPayloadError => CallOutcome::UpstreamPayloadError,
-        Outcome::InternalError => CallOutcome::InternalError,
-    }
+    CallOutcome::parse(outcome.as_str()).unwrap_or(CallOutcome::InternalError)
 }
 
 #[cfg(test)]
 mod tests {
-    use longshore_meter::Label;
-
     use super::*;
 
     #[test]

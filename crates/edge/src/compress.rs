@@ -18,7 +18,7 @@ pub(crate) const GZIP: HeaderValue = HeaderValue::from_static("gzip");
 const STEP_BYTES: usize = 32 * 1024;
 
 /// Compresses the response to a request with these headers, if its body has at least `minimum` bytes. 0: any non-empty body.
-pub(crate) async fn answer(mut response: Response, headers: &HeaderMap, minimum: usize) -> Response {
+pub(crate) async fn compress(mut response: Response, headers: &HeaderMap, minimum: usize) -> Response {
     let Body::Full(plain) = response.body() else { return response };
     if !is_long_enough(plain, minimum) || response.headers().contains_key(CONTENT_ENCODING) {
         return response;
@@ -44,7 +44,7 @@ pub(crate) async fn answer(mut response: Response, headers: &HeaderMap, minimum:
 }
 
 /// The compressed form of a prepared document. `None`: compression gains nothing.
-pub(crate) fn gzip_of(plain: &Bytes, minimum: usize) -> Option<Bytes> {
+pub(crate) fn gzip(plain: &Bytes, minimum: usize) -> Option<Bytes> {
     if !is_long_enough(plain, minimum) {
         return None;
     }
@@ -184,7 +184,7 @@ mod tests {
         ];
         for (body, encoding, minimum, is_compressed, varies) in cases {
             let plain = reply::json(StatusCode::OK, Media::Json, body.clone());
-            let response = answer(plain, &accepting(&[encoding]), minimum).await;
+            let response = compress(plain, &accepting(&[encoding]), minimum).await;
             let case = (body.len(), encoding, minimum);
             assert_eq!(response.headers().contains_key(CONTENT_ENCODING), is_compressed, "{case:?}");
             assert_eq!(response.headers().contains_key(VARY), varies, "{case:?}");
@@ -212,7 +212,7 @@ mod tests {
         for response in cases {
             let before = response.headers().clone();
             let status = response.status();
-            let after = answer(response, &accepting(&["gzip"]), 0).await;
+            let after = compress(response, &accepting(&["gzip"]), 0).await;
             assert_eq!(after.headers(), &before, "{status}");
             let sent = body_of(after).await;
             assert!(sent.is_empty() || sent == long());
@@ -227,7 +227,7 @@ mod tests {
         ] {
             let mut response = reply::json(StatusCode::OK, Media::Json, Bytes::from("x".repeat(10_000)));
             response.headers_mut().insert(VARY, given.parse().unwrap());
-            let response = answer(response, &accepting(&["gzip"]), 8192).await;
+            let response = compress(response, &accepting(&["gzip"]), 8192).await;
             let vary: Vec<_> = response.headers().get_all(VARY).iter().collect();
             assert_eq!(vary, expected);
         }

@@ -1,8 +1,8 @@
 //! Counts requests for the metrics.
 
 use http::Extensions;
-use longshore_meter::Metrics;
 use longshore_meter::label::{Answered, Binding, Limit, ProtocolVersion as VersionLabel};
+use longshore_meter::{Label, Metrics};
 use longshore_model::ErrorKind;
 use longshore_wire::v03::Dialect;
 
@@ -45,53 +45,13 @@ fn answered(extensions: &Extensions) -> Answered {
     extensions.get().map_or(Answered::Ok, |ResponseError(kind)| label(*kind))
 }
 
+/// A test checks that every kind has a label.
 fn label(kind: ErrorKind) -> Answered {
-    match kind {
-        ErrorKind::Parse => Answered::Parse,
-        ErrorKind::InvalidRequest => Answered::InvalidRequest,
-        ErrorKind::MethodNotFound => Answered::MethodNotFound,
-        ErrorKind::InvalidParams => Answered::InvalidParams,
-        ErrorKind::Internal => Answered::Internal,
-        ErrorKind::TaskNotFound => Answered::TaskNotFound,
-        ErrorKind::TaskNotCancelable => Answered::TaskNotCancelable,
-        ErrorKind::PushNotSupported => Answered::PushNotSupported,
-        ErrorKind::UnsupportedOperation => Answered::UnsupportedOperation,
-        ErrorKind::ContentTypeNotSupported => Answered::ContentTypeNotSupported,
-        ErrorKind::InvalidAgentResponse => Answered::InvalidAgentResponse,
-        ErrorKind::ExtendedCardNotConfigured => Answered::ExtendedCardNotConfigured,
-        ErrorKind::ExtensionRequired => Answered::ExtensionRequired,
-        ErrorKind::VersionNotSupported => Answered::VersionNotSupported,
-        ErrorKind::Unauthenticated => Answered::Unauthenticated,
-        ErrorKind::PermissionDenied => Answered::PermissionDenied,
-        ErrorKind::RouteNotFound => Answered::RouteNotFound,
-        ErrorKind::VerbNotAllowed => Answered::VerbNotAllowed,
-        ErrorKind::WrongBinding => Answered::WrongBinding,
-        ErrorKind::BodyTooLarge => Answered::BodyTooLarge,
-        ErrorKind::TooManyRequests => Answered::TooManyRequests,
-        ErrorKind::StreamBudgetExceeded => Answered::StreamBudgetExceeded,
-        ErrorKind::UpstreamBackpressure => Answered::UpstreamBackpressure,
-        ErrorKind::Unavailable => Answered::Unavailable,
-        ErrorKind::AgentUnavailable => Answered::AgentUnavailable,
-        ErrorKind::SessionGone => Answered::SessionGone,
-        ErrorKind::SessionBusy => Answered::SessionBusy,
-        ErrorKind::InterruptNotFound => Answered::InterruptNotFound,
-        ErrorKind::InterruptExpired => Answered::InterruptExpired,
-        ErrorKind::InterruptTypeMismatch => Answered::InterruptTypeMismatch,
-        ErrorKind::ExtensionNotActivated => Answered::ExtensionNotActivated,
-        ErrorKind::SessionNotFound => Answered::SessionNotFound,
-        ErrorKind::SessionForbidden => Answered::SessionForbidden,
-        ErrorKind::UpstreamUnreachable => Answered::UpstreamUnreachable,
-        ErrorKind::UpstreamHttpError => Answered::UpstreamHttpError,
-        ErrorKind::UpstreamPayloadError => Answered::UpstreamPayloadError,
-        ErrorKind::AuthorizationForbidden => Answered::AuthorizationForbidden,
-        ErrorKind::MethodDisabled => Answered::MethodDisabled,
-    }
+    Answered::parse(kind.label()).unwrap_or(Answered::Internal)
 }
 
 #[cfg(test)]
 mod tests {
-    use longshore_meter::Label;
-
     use super::*;
 
     #[test]

@@ -102,7 +102,7 @@ impl Dispatcher {
                 Arc::clone(&config.metrics),
             ),
             rate_limiter: RateLimiter::new(&config.limits, Arc::clone(&config.metrics)),
-            throttle: FairThrottle::of_runtime(),
+            throttle: FairThrottle::for_current_runtime(),
             documents: Documents::new(&config, engine.clone(), closing.clone()),
             page: MetricsPage::new(&config, engine.clone()),
             credentials: config.credentials,
@@ -114,7 +114,7 @@ impl Dispatcher {
             limits: BodyLimits { max_bytes: config.max_body_bytes, timeout: config.body_timeout },
             streams: Arc::new(StreamSettings {
                 keep_alive: config.keep_alive,
-                budget: Budget::of(&config.limits),
+                budget: Budget::from_limits(&config.limits),
                 closing: closing.clone(),
                 metrics: Arc::clone(&config.metrics),
             }),
@@ -157,7 +157,7 @@ impl Dispatcher {
         reply::set_version(&mut response, incoming.format().version);
         trace::set_headers(&mut response, &incoming.trace);
         count::count_response(&self.metrics, incoming.operation_format(&response), &response);
-        let mut response = compress::answer(response, &parts.headers, self.gzip_minimum).await;
+        let mut response = compress::compress(response, &parts.headers, self.gzip_minimum).await;
         if parts.method == Method::HEAD {
             reply::strip_body(&mut response);
         }

@@ -96,13 +96,12 @@ mod tests {
 
     use http::header::CACHE_CONTROL;
     use http_body_util::BodyExt;
-    use longshore_engine::port::{Store, SystemClock};
-    use longshore_engine::{EngineConfig, EngineParts, Tasks};
     use longshore_testkit::faulty_store::FaultyStore;
     use longshore_testkit::scripted_agent::ScriptedAgent;
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::test_engine;
 
     struct Bench {
         agent: Arc<ScriptedAgent>,
@@ -114,15 +113,7 @@ mod tests {
     impl Bench {
         fn new() -> Self {
             let (agent, store) = (ScriptedAgent::echo(), FaultyStore::over(longshore_store::memory()));
-            let engine = Engine::new(EngineParts {
-                store: Arc::clone(&store) as Arc<dyn Store>,
-                agent: agent.clone(),
-                control: None,
-                clock: Arc::new(SystemClock),
-                tasks: Tasks::new(),
-                metrics: Arc::default(),
-                config: EngineConfig::default(),
-            });
+            let engine = test_engine::engine(store.clone(), agent.clone());
             let closing = CancellationToken::new();
             let health = Health::new(Deployment::default(), engine, closing.clone());
             Self { agent, store, closing, health }

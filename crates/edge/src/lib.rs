@@ -22,11 +22,11 @@ mod guard;
 mod health;
 mod jsonrpc;
 mod limits;
+#[cfg(test)]
+#[path = "../tests/http/support/lines.rs"]
+mod lines;
 mod listen;
 mod log;
-#[cfg(test)]
-#[path = "../tests/http/support/log_lines.rs"]
-mod log_lines;
 mod media;
 mod metrics;
 mod operation;
@@ -38,6 +38,8 @@ mod rest;
 mod route;
 mod rules;
 mod sse;
+#[cfg(test)]
+mod test_engine;
 mod trace;
 mod version;
 

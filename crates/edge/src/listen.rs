@@ -203,7 +203,7 @@ impl Connections {
             let open = OpenRequest::begin(&watch.requests);
             let (dispatcher, handover) = (Arc::clone(dispatcher), Arc::clone(&handover));
             Box::pin(async move {
-                let (facts, request) = RequestFacts::of(request);
+                let (facts, request) = RequestFacts::inspect(request);
                 let answer = dispatcher.answer(peer, request).await;
                 match handover.offer(&facts, answer, open) {
                     // hyper writes nothing when a service fails, and leaves the connection unchanged.
@@ -410,14 +410,11 @@ mod tests {
 
     use futures_util::stream::{self, StreamExt};
     use hyper::body::Incoming;
-    use longshore_engine::port::SystemClock;
-    use longshore_engine::{Engine, EngineConfig, EngineParts};
-    use longshore_testkit::scripted_agent::ScriptedAgent;
     use longshore_wire::contract::Deployment;
     use tokio::io::{AsyncWriteExt, DuplexStream};
 
     use super::*;
-    use crate::{Credentials, EdgeConfig};
+    use crate::{Credentials, EdgeConfig, test_engine};
 
     /// The capacity of the pipe that replaces the kernel's buffers in these tests.
     const PIPE: usize = 1024;
@@ -489,15 +486,7 @@ mod tests {
     #[tokio::test]
     async fn an_open_connection_is_small() {
         let (tasks, cut) = (Tasks::new(), CancellationToken::new());
-        let engine = Engine::new(EngineParts {
-            store: Arc::new(longshore_store::memory()),
-            agent: ScriptedAgent::echo(),
-            control: None,
-            clock: Arc::new(SystemClock),
-            tasks: tasks.clone(),
-            config: EngineConfig::default(),
-            metrics: Arc::default(),
-        });
+        let engine = test_engine::echoing();
         let credentials = Credentials::builder().api_key("key".into(), "ada").build().unwrap();
         let config = EdgeConfig::new(Deployment::default(), credentials);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -141,7 +141,7 @@ impl Log {
         self.v03_stream = Some(Box::new(Stream::from_snapshot(&now.task, self.view, self.format.dialect)));
         self.snapshot_seq = now.seq;
         let json = self.format.snapshot(&now.task, self.view, Some(gap));
-        let phase = TaskPhase::of(now.task.status.state);
+        let phase = TaskPhase::from_state(now.task.status.state);
         let status = TaskStatus { message: None, ..now.task.status };
         self.folded = Some(Box::new(Task { status, history: Vec::new(), ..now.task }));
         Ok(Event { id, json: Some(json), phase: Some(phase) })
@@ -185,15 +185,11 @@ impl Source for Log {
 }
 
 fn phase(logged: &LogEntry) -> Option<TaskPhase> {
-    logged.entry.event.status().map(|status| TaskPhase::of(status.state))
+    logged.entry.event.status().map(|status| TaskPhase::from_state(status.state))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use longshore_engine::port::SystemClock;
-    use longshore_engine::{EngineConfig, EngineParts, Tasks};
     use longshore_model::{
         AgentEvent, Message, MessageId, Part, Role, SendConfig, SendMessage, SendOptions, TaskId,
     };
@@ -202,6 +198,7 @@ mod tests {
     use longshore_wire::v03::encode::FORMS;
 
     use super::*;
+    use crate::test_engine::engine;
 
     #[test]
     fn every_form_of_a_frame_is_kept() {
@@ -222,18 +219,6 @@ mod tests {
             may_claim: false,
             trace: None,
         }
-    }
-
-    fn engine(store: Arc<FaultyStore>, agent: Arc<ScriptedAgent>) -> Engine {
-        Engine::new(EngineParts {
-            store,
-            agent,
-            control: None,
-            clock: Arc::new(SystemClock),
-            tasks: Tasks::new(),
-            metrics: Arc::default(),
-            config: EngineConfig::default(),
-        })
     }
 
     /// A reader of 0.3 that resumes in the middle of the log.

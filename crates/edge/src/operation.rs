@@ -270,7 +270,7 @@ fn task_frame(now: &Snapshot, format: ResponseFormat, view: View, gap: Option<Ga
     Event {
         id: now.id(),
         json: Some(format.snapshot(&now.task, view, gap)),
-        phase: Some(TaskPhase::of(now.task.status.state)),
+        phase: Some(TaskPhase::from_state(now.task.status.state)),
     }
 }
 

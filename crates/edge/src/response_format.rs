@@ -31,7 +31,7 @@ impl ResponseFormat {
     }
 
     pub(crate) fn rules(self) -> &'static Rules {
-        Rules::of(self.version)
+        Rules::for_version(self.version)
     }
 
     /// A bare task.

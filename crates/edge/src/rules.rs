@@ -79,7 +79,7 @@ const V03: Rules = Rules {
 };
 
 impl Rules {
-    pub(crate) fn of(version: ProtocolVersion) -> &'static Self {
+    pub(crate) fn for_version(version: ProtocolVersion) -> &'static Self {
         match version {
             ProtocolVersion::V1 => &V1,
             ProtocolVersion::V03 => &V03,

@@ -58,7 +58,7 @@ pub(crate) enum TaskPhase {
 }
 
 impl TaskPhase {
-    pub(crate) fn of(state: TaskState) -> Self {
+    pub(crate) fn from_state(state: TaskState) -> Self {
         if state.is_terminal() {
             Self::Ended
         } else if state.is_settled() {
@@ -286,7 +286,8 @@ impl<S: Source> EventStream<S> {
         (self.opened + most <= now).then_some(Exceeded::Duration)
     }
 
-    /// Events that the client did not read for a while, or that are still being loaded from the store, are no silence of the task.
+    /// Events that the client did not read for a while, or that are still being loaded from the store, are no silence of the
+    /// task.
     async fn check_idle(&mut self) -> Option<Error> {
         let now = Instant::now();
         if self.batch.has_new_events || self.last_event + self.settings.budget.idle? > now {

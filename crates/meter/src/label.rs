@@ -1,7 +1,7 @@
 //! Labels: closed sets of values, and one metric for each value.
 //!
-//! Some labels repeat an enum of another crate (states of tasks, kinds of errors), because this crate depends on no other. A
-//! `match` in the crate that knows both enums converts one to the other, so the compiler reports a missing value.
+//! Some labels repeat an enum of another crate (states of tasks, kinds of errors), because this crate depends on no other. The
+//! crate that knows both enums converts one to the other, by a `match` or by name with a test, so that no value is missing.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -14,6 +14,8 @@ pub trait Label: Copy + 'static {
     const NAME: &'static str;
     /// All values, in the order of the variants.
     const VALUES: &'static [&'static str];
+    /// All variants, in the same order.
+    const ALL: &'static [Self];
     /// One `M` for each value.
     type Row<M>: AsRef<[M]>;
 
@@ -22,6 +24,11 @@ pub trait Label: Copy + 'static {
 
     /// The index of this value in a row.
     fn index(self) -> usize;
+
+    /// The variant of a value.
+    fn parse(value: &str) -> Option<Self> {
+        Self::VALUES.iter().position(|known| *known == value).map(|index| Self::ALL[index])
+    }
 }
 
 /// One metric for each value of a label. Metrics with several labels nest these.
@@ -116,6 +123,7 @@ macro_rules! labels {
             impl Label for $label {
                 const NAME: &'static str = $name;
                 const VALUES: &'static [&'static str] = &[$($word),*];
+                const ALL: &'static [Self] = &[$(Self::$value),*];
                 type Row<M> = [M; [$($word),*].len()];
 
                 fn row<M>(mut make: impl FnMut() -> M) -> Self::Row<M> {
@@ -125,11 +133,6 @@ macro_rules! labels {
                 fn index(self) -> usize {
                     self as usize
                 }
-            }
-
-            #[cfg(test)]
-            impl tests::AllValues for $label {
-                const ALL: &'static [Self] = &[$(Self::$value),*];
             }
         )*
     };
@@ -329,7 +332,8 @@ labels! {
         MethodDisabled = "METHOD_DISABLED",
     }
 
-    /// The limit that a request or stream exceeded, named after its setting if it has one, so that an operator knows what to change.
+    /// The limit that a request or stream exceeded. It has the name of its setting, if there is one, so that an operator knows
+    /// what to change.
     Limit = "limit" {
         /// Requests of a principal in a time window.
         RateRequests = "rate_requests",
@@ -372,14 +376,11 @@ mod tests {
     use crate::cell::{Counter, WhenUsed};
     use crate::page::{Family, Kind};
 
-    pub(super) trait AllValues: Label {
-        const ALL: &'static [Self];
-    }
-
-    fn check<L: AllValues + fmt::Debug>() {
+    fn check<L: Label + PartialEq + fmt::Debug>() {
         assert_eq!(L::ALL.len(), L::VALUES.len());
         for (index, value) in L::ALL.iter().enumerate() {
             assert_eq!(value.index(), index, "{value:?}");
+            assert_eq!(L::parse(L::VALUES[index]), Some(*value));
         }
         assert_eq!(L::row(|| ()).as_ref().len(), L::VALUES.len());
     }

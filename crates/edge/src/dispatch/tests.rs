@@ -7,14 +7,11 @@ use http::HeaderMap;
 use http::request::Builder;
 use http_body::Frame;
 use http_body_util::{BodyExt, Full};
-use longshore_engine::port::SystemClock;
-use longshore_engine::{EngineConfig, EngineParts, Tasks};
 use longshore_meter::label::Limit;
-use longshore_testkit::scripted_agent::ScriptedAgent;
 use longshore_wire::contract::Deployment;
 
 use super::*;
-use crate::{Limits, Rate};
+use crate::{Limits, Rate, test_engine};
 
 const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
@@ -35,15 +32,6 @@ impl http_body::Body for Panicking {
 }
 
 fn dispatcher(limits: Limits) -> Dispatcher {
-    let engine = Engine::new(EngineParts {
-        store: Arc::new(longshore_store::memory()),
-        agent: ScriptedAgent::echo(),
-        control: None,
-        clock: Arc::new(SystemClock),
-        tasks: Tasks::new(),
-        metrics: Arc::default(),
-        config: EngineConfig::default(),
-    });
     let credentials = Credentials::builder()
         .api_key("key".into(), "ada")
         .api_key("key-of-bob".into(), "bob")
@@ -52,7 +40,7 @@ fn dispatcher(limits: Limits) -> Dispatcher {
     let deployment = Deployment { public_url: "https://agent.example".to_owned(), ..Deployment::default() };
     let config = EdgeConfig { limits, ..EdgeConfig::new(deployment, credentials) };
     let bound = SocketAddr::from(([0, 0, 0, 0], 8000));
-    Dispatcher::new(engine, config, bound, CancellationToken::new(), Tasks::new())
+    Dispatcher::new(test_engine::echoing(), config, bound, CancellationToken::new(), Tasks::new())
 }
 
 fn in_a_minute(requests: u32) -> Rate {

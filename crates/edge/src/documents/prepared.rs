@@ -54,8 +54,8 @@ impl DocumentBuilder {
     pub(super) fn build(&self, plain: Bytes, scope: CacheScope) -> PreparedDocument {
         let tag = format!("W/{}", conditional::tag(&Sha256::digest(&plain)));
         let last_modified = conditional::http_date(self.started);
-        let gzip = compress::gzip_of(&plain, self.gzip_minimum);
-        PreparedDocument { gzip, plain, tag, last_modified, scope }
+        let gzip = compress::gzip(&plain, self.gzip_minimum);
+        PreparedDocument { plain, gzip, tag, last_modified, scope }
     }
 }
 

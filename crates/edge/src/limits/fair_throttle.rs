@@ -67,7 +67,7 @@ struct Caller {
 
 impl FairThrottle {
     /// Watches the current runtime.
-    pub(crate) fn of_runtime() -> Self {
+    pub(crate) fn for_current_runtime() -> Self {
         let metrics = Handle::current().metrics();
         let threads = metrics.num_workers();
         let busy_time = move || (0..threads).map(|thread| metrics.worker_total_busy_duration(thread)).sum();
@@ -330,7 +330,7 @@ mod tests {
     /// The throttle relies on the runtime's metrics: a thread that works without a pause must be reported as busy.
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn the_runtime_reports_how_long_it_was_busy() {
-        let throttle = FairThrottle::of_runtime();
+        let throttle = FairThrottle::for_current_runtime();
         let before = (throttle.busy_time)();
         let tasks = longshore_engine::Tasks::new();
         let work = tasks.spawn("work", async {

@@ -63,7 +63,7 @@ enum RateKey {
 struct Network(IpAddr);
 
 impl Network {
-    fn of(peer: IpAddr) -> Self {
+    fn containing(peer: IpAddr) -> Self {
         Self(match peer {
             IpAddr::V4(_) => peer,
             IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX))),
@@ -110,7 +110,7 @@ impl RateLimiter {
     /// well; otherwise the answer would reveal which one is right.
     pub(crate) fn check_login(&self, peer: IpAddr) -> Result<()> {
         let Some(RateCounter { rate, gcra }) = self.login_counter(peer) else { return Ok(()) };
-        gcra.check(&Network::of(peer)).map_err(|wait| {
+        gcra.check(&Network::containing(peer)).map_err(|wait| {
             self.metrics.refused.of(Limit::FailedLogins).increment();
             let text = "Too many wrong credentials came from your address. Check yours, and try again later.";
             refusal(text.to_owned(), "failed_logins", *rate).after(wait)
@@ -122,7 +122,7 @@ impl RateLimiter {
     pub(crate) fn record_failed_login(&self, peer: IpAddr) {
         self.metrics.failed_logins.increment();
         let Some(RateCounter { rate, gcra }) = self.login_counter(peer) else { return };
-        let network = Network::of(peer);
+        let network = Network::containing(peer);
         // While the address is locked, nothing more is counted.
         let becomes_locked = gcra.take(network).is_ok() && gcra.check(&network).is_err();
         if becomes_locked
@@ -131,8 +131,8 @@ impl RateLimiter {
             tracing::warn!(
                 address = %network.0,
                 failed_logins = rate.requests,
-                "an address is locked: it sent too many wrong credentials, so right ones are refused as well; if it is the address of a \
-                 proxy, set limits.failed_logins to 0"
+                "an address is locked: it sent too many wrong credentials, so right ones are refused as well; if it is the \
+                 address of a proxy, set limits.failed_logins to 0"
             );
         }
     }
@@ -149,7 +149,7 @@ fn rate_counter<K: Eq + std::hash::Hash>(rate: Rate) -> Option<RateCounter<K>> {
 
 fn rate_key(caller: Option<&Caller>, peer: IpAddr) -> RateKey {
     match caller {
-        None => RateKey::Network(Network::of(peer)),
+        None => RateKey::Network(Network::containing(peer)),
         Some(Caller { principal, rights }) => match &rights.credential_id {
             Some(name) => RateKey::Credential(principal.clone(), name.as_str().into()),
             None => RateKey::Principal(principal.clone()),
@@ -173,7 +173,7 @@ mod tests {
 
     use super::*;
     use crate::auth::Rights;
-    use crate::log_lines::LogLines;
+    use crate::lines::Lines;
 
     const MINUTE: Duration = Duration::from_mins(1);
 
@@ -296,7 +296,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn locked_addresses_are_logged_at_a_limited_rate() {
         let rate_limiter = limiter(0, 3);
-        let lines = LogLines::begin();
+        let lines = Lines::begin();
         let guess = |peer: &str, times: usize| {
             (0..times).for_each(|_| rate_limiter.record_failed_login(address(peer)));
             lines.take().into_iter().filter(|line| line.contains("locked")).collect::<Vec<_>>()

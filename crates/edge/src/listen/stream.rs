@@ -117,7 +117,7 @@ impl fmt::Debug for Handover {
 
 impl RequestFacts {
     /// Records the facts of a request before it is answered.
-    pub(super) fn of<B: http_body::Body>(request: Request<B>) -> (Self, Request<TrackedBody<B>>) {
+    pub(super) fn inspect<B: http_body::Body>(request: Request<B>) -> (Self, Request<TrackedBody<B>>) {
         let is_read = Arc::new(AtomicBool::new(request.body().is_end_stream()));
         let headers = request.headers();
         let facts = Self {

@@ -40,22 +40,22 @@ pub(crate) struct MethodCall<'a> {
 
 impl Operations {
     /// Executes a call and returns its result.
-    pub(crate) async fn call(&self, caller: &Caller, asked: MethodCall<'_>) -> Result<Bytes> {
-        let (call, record) = self.admit_call(caller, asked)?;
-        self.execute(caller, asked, call, record).await
+    pub(crate) async fn call(&self, caller: &Caller, method_call: MethodCall<'_>) -> Result<Bytes> {
+        let (call, record) = self.admit_call(caller, method_call)?;
+        self.execute(caller, method_call, call, record).await
     }
 
     /// Handles a notification: a command is executed, a query is not. A slow command runs in the background and is recorded when
     /// it ends.
-    pub(crate) async fn notify_call(&self, caller: &Caller, asked: MethodCall<'_>) -> Result<()> {
-        let (call, record) = self.admit_call(caller, asked)?;
+    pub(crate) async fn notify_call(&self, caller: &Caller, method_call: MethodCall<'_>) -> Result<()> {
+        let (call, record) = self.admit_call(caller, method_call)?;
         match call {
-            _ if asked.method.effect == Effect::Read => Ok(()),
+            _ if method_call.method.effect == Effect::Read => Ok(()),
             Call::Control(request) if takes_long(&request.control) => {
                 let Ok(slot) = Arc::clone(&self.background_slots).try_acquire_owned() else {
-                    return self.execute(caller, asked, Call::Control(request), record).await.map(drop);
+                    return self.execute(caller, method_call, Call::Control(request), record).await.map(drop);
                 };
-                let span = asked.span.clone();
+                let span = method_call.span.clone();
                 self.engine.leave_control(&self.control_caller(caller), request, move |result| {
                     record.ended_with(result);
                     if let Err(error) = result {
@@ -66,7 +66,7 @@ impl Operations {
                 });
                 Ok(())
             }
-            call => self.execute(caller, asked, call, record).await.map(drop),
+            call => self.execute(caller, method_call, call, record).await.map(drop),
         }
     }
 
@@ -78,16 +78,18 @@ impl Operations {
     }
 
     /// Decodes and checks a call. Nothing is executed yet.
-    fn admit_call(&self, caller: &Caller, asked: MethodCall<'_>) -> Result<(Call, CallRecord)> {
-        let mut record = CallRecord::begin(asked.method, caller, &self.metrics, asked.span);
-        match self.check_call(caller, asked) {
+    fn admit_call(&self, caller: &Caller, method_call: MethodCall<'_>) -> Result<(Call, CallRecord)> {
+        let mut record = CallRecord::begin(method_call.method, caller, &self.metrics, method_call.span);
+        match self.check_call(caller, method_call) {
             Ok(call) => {
                 record.set_target(&call);
                 Ok((call, record))
             }
             Err(error) => {
                 // The record of a refused call names its target too, if the parameters can be decoded.
-                if let Ok(call) = asked.method.read(asked.version, asked.params, Activated::ALL) {
+                if let Ok(call) =
+                    method_call.method.read(method_call.version, method_call.params, Activated::ALL)
+                {
                     record.set_target(&call);
                 }
                 record.failed(&error);
@@ -96,8 +98,8 @@ impl Operations {
         }
     }
 
-    fn check_call(&self, caller: &Caller, asked: MethodCall<'_>) -> Result<Call> {
-        let MethodCall { method, version, params, activated, .. } = asked;
+    fn check_call(&self, caller: &Caller, method_call: MethodCall<'_>) -> Result<Call> {
+        let MethodCall { method, version, params, activated, .. } = method_call;
         extensions::check_required(activated, &self.deployment.required_extensions)?;
         method.check_activated(activated)?;
         if !method.is_on(&self.deployment) {
@@ -118,7 +120,7 @@ impl Operations {
     async fn execute(
         &self,
         caller: &Caller,
-        asked: MethodCall<'_>,
+        method_call: MethodCall<'_>,
         call: Call,
         record: CallRecord,
     ) -> Result<Bytes> {
@@ -137,14 +139,15 @@ impl Operations {
                     answered
                 });
                 let answered = self.tasks.spawn("answer", work).await.map_err(Error::internal)?;
-                answered
-                    .map_err(|error| about(error, asked.method, ("requestId", Some(request.as_str()))))?;
+                answered.map_err(|error| {
+                    about(error, method_call.method, ("requestId", Some(request.as_str())))
+                })?;
                 Ok(extension::answered(&request))
             }
             Call::Control(request) => {
                 let session = request.control.session().cloned();
                 let who = self.control_caller(caller);
-                let result = if asked.method.effect == Effect::Read {
+                let result = if method_call.method.effect == Effect::Read {
                     let result = Box::pin(engine.control(&who, request, |_| ())).await;
                     record.ended_with(&result);
                     result
@@ -155,9 +158,9 @@ impl Operations {
                     self.unless_closing(Box::pin(result), || may_still_happen(begun.get())).await
                 };
                 let result = result.map_err(|error| {
-                    about(error, asked.method, ("sessionId", session.as_ref().map(SessionId::as_str)))
+                    about(error, method_call.method, ("sessionId", session.as_ref().map(SessionId::as_str)))
                 })?;
-                asked.method.answer(&result, asked.version)
+                method_call.method.answer(&result, method_call.version)
             }
         }
     }

@@ -18,7 +18,7 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    pub(crate) fn of(limits: &Limits) -> Self {
+    pub(crate) fn from_limits(limits: &Limits) -> Self {
         Self {
             bytes: Some(limits.stream_bytes).filter(|bytes| *bytes > 0),
             duration: limits.stream_duration,

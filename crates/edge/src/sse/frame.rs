@@ -29,14 +29,14 @@ const END: &[u8] = b"\n\n";
 
 impl Envelope {
     pub(crate) fn bare(version: ProtocolVersion) -> Self {
-        Self { errors: &Rules::of(version).errors, wrapper: Wrapper::None }
+        Self { errors: &Rules::for_version(version).errors, wrapper: Wrapper::None }
     }
 
     pub(crate) fn rpc(version: ProtocolVersion, id: Id) -> Self {
         // The envelope of an empty result, split where the result goes: `result` is the last member.
         let mut before = jsonrpc::result(&id, b"");
         let after = before.split_off(before.len() - 1);
-        Self { errors: &Rules::of(version).errors, wrapper: Wrapper::Rpc { id, before, after } }
+        Self { errors: &Rules::for_version(version).errors, wrapper: Wrapper::Rpc { id, before, after } }
     }
 
     /// The last event of a stream that fails. It has no id, so a reconnecting client resumes after the event before.

@@ -149,12 +149,12 @@ async fn a_streamed_send_stays_open_at_an_ask_if_the_client_activated_the_extens
     frames.extend(sent.rest().await);
     assert_eq!(state(frames.last().unwrap()), "TASK_STATE_COMPLETED");
     assert_eq!(subscribed.rest().await.last().unwrap().id, frames.last().unwrap().id);
-    let told: Vec<Value> = frames
+    let updates: Vec<Value> = frames
         .into_iter()
         .map(|frame| redacted(frame.data)["statusUpdate"].take())
         .filter(|update| !update.is_null())
         .collect();
-    insta::assert_json_snapshot!(told);
+    insta::assert_json_snapshot!(updates);
     gateway.stop().await;
 }
 

@@ -9,7 +9,7 @@ use longshore_edge::contract::{Environment, SandboxMode};
 use serde_json::{Value, json};
 
 use crate::documents::{CARD, EXTENDED, get};
-use crate::support::{ADA, BOB, Gateway, Speaker, message};
+use crate::support::{ADA, BOB, Gateway, ProtocolClient, message};
 
 /// Every document, with the credential that requests it.
 const DOCUMENTS: [(&str, &str); 13] = [
@@ -42,12 +42,12 @@ async fn no_response_to_an_operation_may_be_cached() {
         gateway.rpc("GetTask", &json!({"id": "nope"})),
         gateway.rpc("GetExtendedAgentCard", &json!({})),
     ];
-    for speaker in Speaker::ALL {
-        let message = speaker.message(&speaker.name().replace(' ', "-"), "hi");
+    for client in ProtocolClient::ALL {
+        let message = client.message(&client.name().replace(' ', "-"), "hi");
         calls.extend([
-            speaker.list(&gateway),
-            speaker.send(&gateway, &message, true),
-            speaker.stream(&gateway, &message),
+            client.list(&gateway),
+            client.send(&gateway, &message, true),
+            client.stream(&gateway, &message),
         ]);
     }
     for (index, call) in calls.into_iter().enumerate() {

@@ -84,8 +84,8 @@ async fn a_connection_is_reused_after_a_stream() {
     turn.say("b1", "Hello.").await;
     read_until(&mut stream, "Hello.", 1).await;
     turn.complete().await;
-    let behind = read_until(&mut stream, "HTTP/1.1 200 OK", 1).await;
-    assert!(behind.split("HTTP/1.1 ").next().unwrap().ends_with("\r\n0\r\n\r\n"), "{behind}");
+    let after_stream = read_until(&mut stream, "HTTP/1.1 200 OK", 1).await;
+    assert!(after_stream.split("HTTP/1.1 ").next().unwrap().ends_with("\r\n0\r\n\r\n"), "{after_stream}");
     stream.write_all(subscribe("connection: close\r\n").as_bytes()).await.unwrap();
     let last = read_to_end(&mut stream).await;
     assert!(last.contains("connection: close\r\n"), "{last}");
@@ -219,7 +219,7 @@ async fn shutdown_ends_streams_with_a_retry_hint_and_lets_requests_finish() {
     assert_eq!(answer.json()["result"]["task"]["status"]["state"], "TASK_STATE_COMPLETED");
     let address = gateway.address;
     gateway.stop().await;
-    assert!(TcpStream::connect(address).await.is_err(), "nobody listens any more");
+    assert!(TcpStream::connect(address).await.is_err(), "the listener is closed");
     drop(turn);
 }
 
@@ -257,7 +257,7 @@ async fn connections_beyond_the_limit_wait() {
     tokio::pin!(second);
     // The first connection holds the only slot until it is closed.
     let waited = tokio::time::timeout(Duration::from_millis(50), &mut second).await;
-    assert!(waited.is_err(), "the second connection is not served beside the first");
+    assert!(waited.is_err(), "the second connection is not served while the first is open");
     drop(first);
     assert_eq!(second.await.status.as_u16(), 200);
     gateway.stop().await;

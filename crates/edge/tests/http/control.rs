@@ -86,7 +86,7 @@ pub(crate) fn notification(
 }
 
 /// The calls to the agent that others could notice.
-fn noticed(control: &ScriptedControl) -> Vec<Asked> {
+fn visible_calls(control: &ScriptedControl) -> Vec<Asked> {
     control.take_calls().into_iter().filter(|asked| !matches!(asked, Asked::Place(_))).collect()
 }
 
@@ -188,7 +188,7 @@ async fn a_notification_executes_commands_and_no_queries() {
             let gateway = Gateway::controlled(&control, all_on).await;
             let silent = notification(&gateway, version, ADA_ABLE, method, &good(method)).send().await;
             assert_eq!((silent.status.as_u16(), silent.body.len()), (204, 0), "{}", method.name);
-            let mut asked = noticed(&control);
+            let mut asked = visible_calls(&control);
             let acts = |asked: &[Asked]| {
                 asked.iter().filter(|asked| matches!(asked, Asked::ControlCommand(..))).count()
             };
@@ -196,7 +196,7 @@ async fn a_notification_executes_commands_and_no_queries() {
             // Slow calls are executed after the response.
             while method.effect != Effect::Read && acts(&asked) + prompts() == 0 {
                 tokio::task::yield_now().await;
-                asked.extend(noticed(&control));
+                asked.extend(visible_calls(&control));
             }
             let (acts, prompts) = (acts(&asked), prompts());
             match method.effect {

@@ -176,10 +176,10 @@ async fn every_method_of_the_contract_is_answered_and_no_other() {
         let other = ProtocolVersion::ALL.into_iter().find(|other| *other != version).unwrap();
         let foreign = surface::core_methods(other);
         for method in foreign.into_iter().chain(["opencode.sessions.list", "tasks/unknown", ""]) {
-            let told = call(method).await;
-            let answer: Value = serde_json::from_str(&told).unwrap();
+            let text = call(method).await;
+            let answer: Value = serde_json::from_str(&text).unwrap();
             assert_eq!(answer["error"]["code"], -32601, "{base} {method}: {answer}");
-            assert!(supported.iter().all(|method| told.contains(method)), "{told}");
+            assert!(supported.iter().all(|method| text.contains(method)), "{text}");
         }
     }
     gateway.stop().await;

@@ -10,7 +10,7 @@ use longshore_wire::v1::method::Method;
 use longshore_wire::v03::Dialect;
 use serde_json::{Value, json};
 
-use crate::support::{Call, Gateway, Speaker, shown};
+use crate::support::{Call, Gateway, ProtocolClient, shown};
 
 /// Errors that only the agent or the gateway's own parts can cause: a scripted agent returns them when it admits an option.
 const FROM_WITHIN: [ErrorKind; 11] = [
@@ -27,29 +27,29 @@ const FROM_WITHIN: [ErrorKind; 11] = [
     ErrorKind::SessionBusy,
 ];
 
-type Exception = (&'static [ErrorKind], fn(Speaker) -> bool, &'static str);
+type Exception = (&'static [ErrorKind], fn(ProtocolClient) -> bool, &'static str);
 
 /// Kinds of errors that a client does not get here, and why. Every client gets all other kinds.
 const EXCEPTIONS: [Exception; 6] = [
     (
         &[ErrorKind::InvalidRequest, ErrorKind::MethodNotFound, ErrorKind::InterruptNotFound],
-        |speaker| speaker.dialect == Dialect::Rest,
+        |client| client.dialect == Dialect::Rest,
         "only JSON-RPC has envelopes and methods",
     ),
     (
         &[ErrorKind::RouteNotFound, ErrorKind::VerbNotAllowed, ErrorKind::WrongBinding],
-        |speaker| speaker.dialect == Dialect::Rpc,
+        |client| client.dialect == Dialect::Rpc,
         "JSON-RPC has one path and one verb",
     ),
     (
         &[ErrorKind::ExtensionRequired],
-        |speaker| speaker.version == ProtocolVersion::V03,
+        |client| client.version == ProtocolVersion::V03,
         "no extension is required on 0.3",
     ),
     (
         &[ErrorKind::ExtensionNotActivated],
-        |speaker| speaker.version == ProtocolVersion::V03,
-        "nobody has to activate any on 0.3",
+        |client| client.version == ProtocolVersion::V03,
+        "extensions need no activation in 0.3",
     ),
     (
         &[ErrorKind::InterruptExpired, ErrorKind::InterruptTypeMismatch],
@@ -72,31 +72,36 @@ const EXCEPTIONS: [Exception; 6] = [
 ];
 
 /// Mistakes of a caller, as one client can make them.
-fn mistakes(gateway: &Gateway, strict: &Gateway, speaker: Speaker, ended: &str) -> Vec<(ErrorKind, Call)> {
-    let is_rpc = speaker.dialect == Dialect::Rpc;
-    let message = speaker.message("m", "hi");
-    let send = || speaker.send(gateway, &message, true);
+fn mistakes(
+    gateway: &Gateway,
+    strict: &Gateway,
+    client: ProtocolClient,
+    ended: &str,
+) -> Vec<(ErrorKind, Call)> {
+    let is_rpc = client.dialect == Dialect::Rpc;
+    let message = client.message("m", "hi");
+    let send = || client.send(gateway, &message, true);
     let mut on_ended = message.clone();
     on_ended["taskId"] = json!(ended);
-    let get = || speaker.on(gateway, Method::GetTask, "nope");
-    let large = speaker.message("m", &"x".repeat(2000));
+    let get = || client.on(gateway, Method::GetTask, "nope");
+    let large = client.message("m", &"x".repeat(2000));
     let empty = if is_rpc { json!({"message": {}}) } else { json!({}) };
-    let named = |call: Call| call.header("a2a-version", speaker.version.version());
+    let named = |call: Call| call.header("a2a-version", client.version.version());
     let mut mistakes = vec![
         (ErrorKind::Parse, named(send().body("{"))),
-        (ErrorKind::InvalidParams, speaker.call(gateway, Method::SendMessage, "", &empty)),
+        (ErrorKind::InvalidParams, client.call(gateway, Method::SendMessage, "", &empty)),
         (ErrorKind::TaskNotFound, get()),
-        (ErrorKind::PushNotSupported, speaker.on(gateway, Method::ListTaskPushNotificationConfigs, "t")),
-        (ErrorKind::UnsupportedOperation, speaker.send(gateway, &on_ended, true)),
-        (ErrorKind::TaskNotCancelable, speaker.on(gateway, Method::CancelTask, ended)),
+        (ErrorKind::PushNotSupported, client.on(gateway, Method::ListTaskPushNotificationConfigs, "t")),
+        (ErrorKind::UnsupportedOperation, client.send(gateway, &on_ended, true)),
+        (ErrorKind::TaskNotCancelable, client.on(gateway, Method::CancelTask, ended)),
         (ErrorKind::ContentTypeNotSupported, named(send().header("content-type", "text/plain"))),
         (ErrorKind::VersionNotSupported, get().header("a2a-version", "7.0")),
         (ErrorKind::Unauthenticated, named(get().header("authorization", "Bearer wrong"))),
-        (ErrorKind::BodyTooLarge, named(speaker.send(strict, &large, true))),
+        (ErrorKind::BodyTooLarge, named(client.send(strict, &large, true))),
     ];
     if is_rpc {
         let rpc = |method: &str, params: Value| named(gateway.rpc(method, &params));
-        let with = |call: Call| match speaker.version {
+        let with = |call: Call| match client.version {
             ProtocolVersion::V1 => call.header("a2a-extensions", crate::support::INTERRUPT),
             ProtocolVersion::V03 => call,
         };
@@ -106,16 +111,16 @@ fn mistakes(gateway: &Gateway, strict: &Gateway, speaker: Speaker, ended: &str) 
             (ErrorKind::MethodNotFound, rpc("nonsense", json!({}))),
             (ErrorKind::InterruptNotFound, with(rpc("a2a.interrupt.permission.reply", reply.clone()))),
         ]);
-        if speaker.version == ProtocolVersion::V1 {
+        if client.version == ProtocolVersion::V1 {
             let call = rpc("a2a.interrupt.permission.reply", reply);
             mistakes.push((ErrorKind::ExtensionNotActivated, call));
         }
     } else {
-        let prefix = if speaker.version == ProtocolVersion::V1 { "" } else { "/v1" };
+        let prefix = if client.version == ProtocolVersion::V1 { "" } else { "/v1" };
         let envelope = |method| {
-            let params = speaker.send_body(&message, true);
+            let params = client.send_body(&message, true);
             let body = json!({"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": params});
-            speaker.call(gateway, method, "", &body)
+            client.call(gateway, method, "", &body)
         };
         let call_on = |verb: &str, id: Value| {
             let body = json!({"jsonrpc": "2.0", "id": id, "method": "CancelTask", "params": {"id": "t"}});
@@ -132,12 +137,12 @@ fn mistakes(gateway: &Gateway, strict: &Gateway, speaker: Speaker, ended: &str) 
             (ErrorKind::WrongBinding, call_on("subscribe", json!(1))),
         ]);
     }
-    if speaker.version == ProtocolVersion::V1 {
-        let call = speaker.on(strict, Method::GetTask, "t").header("a2a-extensions", "");
+    if client.version == ProtocolVersion::V1 {
+        let call = client.on(strict, Method::GetTask, "t").header("a2a-extensions", "");
         mistakes.push((ErrorKind::ExtensionRequired, call));
         let model = json!({"shared": {"model": {"providerID": "p", "modelID": "m"}}});
-        let wish = json!({"message": message, "metadata": model});
-        let call = speaker.call(gateway, Method::SendMessage, "", &wish);
+        let with_model = json!({"message": message, "metadata": model});
+        let call = client.call(gateway, Method::SendMessage, "", &with_model);
         mistakes.push((ErrorKind::ExtensionNotActivated, call));
     }
     mistakes
@@ -157,13 +162,13 @@ async fn every_kind_of_error_has_the_format_of_its_version_and_binding() {
     events.rest().await;
 
     let mut transcript = String::new();
-    for speaker in Speaker::ALL {
+    for client in ProtocolClient::ALL {
         let mut provoked = BTreeSet::new();
-        writeln!(transcript, "# {}", speaker.name()).unwrap();
-        let mut calls: Vec<(ErrorKind, Call)> = mistakes(&gateway, &strict, speaker, &ended);
+        writeln!(transcript, "# {}", client.name()).unwrap();
+        let mut calls: Vec<(ErrorKind, Call)> = mistakes(&gateway, &strict, client, &ended);
         for kind in FROM_WITHIN {
-            let unique = format!("{kind:?}-{}", speaker.name().replace(' ', "-"));
-            calls.push((kind, speaker.send(&gateway, &speaker.message(&unique, "hi"), true)));
+            let unique = format!("{kind:?}-{}", client.name().replace(' ', "-"));
+            calls.push((kind, client.send(&gateway, &client.message(&unique, "hi"), true)));
         }
         for (kind, call) in calls {
             if FROM_WITHIN.contains(&kind) {
@@ -172,21 +177,21 @@ async fn every_kind_of_error_has_the_format_of_its_version_and_binding() {
                     .refuse_next_wish(Error::new(kind, "The agent said so.").detail("sessionId", "s"));
             }
             let answer = call.send().await;
-            let expected = match speaker.version {
+            let expected = match client.version {
                 ProtocolVersion::V1 => longshore_wire::v1::error::row(kind).reason,
                 ProtocolVersion::V03 => longshore_wire::v03::error::row(kind).word,
             };
-            let told = speaker.reason(&answer);
-            let is_field = kind == ErrorKind::InvalidParams && told.ends_with("_FIELD");
-            assert!(told == expected || is_field, "{kind:?} {} {told}", speaker.name());
-            assert_eq!(answer.header("a2a-version"), speaker.version.version(), "{kind:?}");
+            let reason = client.reason(&answer);
+            let is_field = kind == ErrorKind::InvalidParams && reason.ends_with("_FIELD");
+            assert!(reason == expected || is_field, "{kind:?} {} {reason}", client.name());
+            assert_eq!(answer.header("a2a-version"), client.version.version(), "{kind:?}");
             provoked.insert(kind.label());
             writeln!(transcript, "{kind:?} {}", shown(&answer)).unwrap();
         }
         for kind in ErrorKind::ALL {
-            let excuse = EXCEPTIONS.iter().find(|(kinds, of, _)| kinds.contains(&kind) && of(speaker));
+            let excuse = EXCEPTIONS.iter().find(|(kinds, of, _)| kinds.contains(&kind) && of(client));
             let is_one = provoked.contains(kind.label()) != excuse.is_some();
-            assert!(is_one, "{kind:?} by {}: excuse {:?}", speaker.name(), excuse.map(|(.., why)| why));
+            assert!(is_one, "{kind:?} by {}: excuse {:?}", client.name(), excuse.map(|(.., why)| why));
         }
     }
     insta::assert_snapshot!(transcript);

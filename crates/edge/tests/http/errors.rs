@@ -236,21 +236,21 @@ async fn sessions() {
             ("unknown", "ses_unknown"),
             ("foreign", session),
         ];
-        let places = |id| {
+        let locations = |id| {
             let mut in_message = message("m1", "hi");
             in_message["metadata"] = named(id);
             let in_request = json!({"message": message("m1", "hi"), "metadata": named(id)});
             [("request", in_request), ("message", send_body(&in_message))]
         };
-        let both = |name, (place, body): (&str, Value)| {
+        let both = |name, (location, body): (&str, Value)| {
             let by_bob = |call: Call| call.header("authorization", BOB).header("a2a-extensions", SESSION);
             case(
-                &format!("{name}, in the {place}"),
+                &format!("{name}, in the {location}"),
                 by_bob(gateway.rpc(rpc_method, &body)),
                 by_bob(gateway.call("POST", path).json(&body)),
             )
         };
-        ids.into_iter().flat_map(|(name, id)| places(id).map(|place| both(name, place))).collect()
+        ids.into_iter().flat_map(|(name, id)| locations(id).map(|location| both(name, location))).collect()
     };
     let sent = transcript(cases("SendMessage", "/message:send")).await;
     let streamed = transcript(cases("SendStreamingMessage", "/message:stream")).await;
@@ -272,7 +272,7 @@ async fn extensions_that_are_not_activated() {
     let both = |name, gateway: &Gateway| {
         case(name, gateway.rpc("SendMessage", &body), gateway.call("POST", "/message:send").json(&body))
     };
-    let cases = vec![both("for a wish", &gateway), both("for everything", &strict)];
+    let cases = vec![both("for an option", &gateway), both("for everything", &strict)];
     insta::assert_snapshot!(transcript(cases).await);
     strict.stop().await;
     gateway.stop().await;

@@ -68,20 +68,20 @@ async fn two_readers_of_one_task_get_the_same_events_with_and_without_the_metada
     let subscribe = |extensions: &str| {
         gateway.call("GET", &path).header("last-event-id", "0").header("a2a-extensions", extensions)
     };
-    let mut deaf = subscribe("").stream().await;
-    let mut told = subscribe(&all()).stream().await;
+    let mut bare = subscribe("").stream().await;
+    let mut full = subscribe(&all()).stream().await;
     let mut partly = subscribe(HINTS).stream().await;
     play(turn).await;
-    let (deaf, told, partly) = (deaf.rest().await, told.rest().await, partly.rest().await);
-    assert_eq!(plain(&told), plain(&deaf));
-    assert_eq!(plain(&partly), plain(&deaf));
-    assert!(deaf.iter().all(|frame| !frame.raw.contains("shared")), "{deaf:?}");
+    let (bare, full, partly) = (bare.rest().await, full.rest().await, partly.rest().await);
+    assert_eq!(plain(&full), plain(&bare));
+    assert_eq!(plain(&partly), plain(&bare));
+    assert!(bare.iter().all(|frame| !frame.raw.contains("shared")), "{bare:?}");
     assert!(partly.iter().all(|frame| !frame.raw.contains("ses_1")), "{partly:?}");
-    let shown: Vec<Value> = told.into_iter().map(|frame| redacted(frame.data)).collect();
+    let shown: Vec<Value> = full.into_iter().map(|frame| redacted(frame.data)).collect();
     insta::assert_json_snapshot!(shown);
 
     // From the log, after the end of the task: again each reader gets its own view.
-    for (extensions, before) in [("", &deaf), (HINTS, &partly)] {
+    for (extensions, before) in [("", &bare), (HINTS, &partly)] {
         assert_eq!(&subscribe(extensions).stream().await.rest().await, before);
     }
     gateway.stop().await;
@@ -106,17 +106,17 @@ async fn every_response_with_a_task_has_its_metadata() {
         (gateway.rpc("ListTasks", &json!({"includeArtifacts": true})), "/result/tasks/0"),
         (gateway.call("POST", "/message:send").json(&body), "/task"),
     ];
-    for (call, place) in ways {
-        let told = call.clone().header("x-a2a-extensions", &all()).send().await.json();
-        let deaf = call.send().await.json();
-        let (mut told, mut deaf) =
-            (told.pointer(place).unwrap().clone(), deaf.pointer(place).unwrap().clone());
-        for task in [&mut told, &mut deaf] {
+    for (call, pointer) in ways {
+        let full = call.clone().header("x-a2a-extensions", &all()).send().await.json();
+        let bare = call.send().await.json();
+        let (mut full, mut bare) =
+            (full.pointer(pointer).unwrap().clone(), bare.pointer(pointer).unwrap().clone());
+        for task in [&mut full, &mut bare] {
             // Lists leave the history out.
             task["history"] = sent["history"].clone();
         }
-        assert_eq!(told, sent, "{place}");
-        assert_eq!(deaf, without_notes(&sent), "{place}");
+        assert_eq!(full, sent, "{pointer}");
+        assert_eq!(bare, without_notes(&sent), "{pointer}");
     }
 
     // A task that is canceled, and one that is only read.
@@ -127,8 +127,8 @@ async fn every_response_with_a_task_has_its_metadata() {
     events.next().await.unwrap();
     turn.report(AgentEvent::Session(session)).await;
     events.next().await.unwrap();
-    let mut told = gateway.call("GET", &path).header("a2a-extensions", SESSION).stream().await;
-    let opening = told.next().await.unwrap();
+    let mut full = gateway.call("GET", &path).header("a2a-extensions", SESSION).stream().await;
+    let opening = full.next().await.unwrap();
     let expected = json!({"shared": {"session": {"id": turn.request.session.id.as_str()}}});
     assert_eq!(opening.data["task"]["metadata"], expected);
     let canceled =

@@ -15,13 +15,14 @@ fn content(length: usize) -> Vec<u8> {
 }
 
 /// Creates a task of ada's with this file. Returns the file's artifact as a stream shows it.
-async fn kept(gateway: &mut Gateway, name: &str, media_type: &str, bytes: &[u8]) -> Value {
+async fn store_file(gateway: &mut Gateway, name: &str, media_type: &str, bytes: &[u8]) -> Value {
     let (id, turn) = gateway.working_task(&hex(name.as_bytes())).await;
     let mut events = gateway.call("GET", &format!("/tasks/{id}:subscribe")).stream().await;
     turn.file("prt_f", name, media_type, bytes).await;
     turn.complete().await;
     let frames = events.rest().await;
-    let update = frames.iter().find_map(|frame| frame.data.get("artifactUpdate")).expect("a file was told");
+    let update =
+        frames.iter().find_map(|frame| frame.data.get("artifactUpdate")).expect("a stream shows the file");
     update["artifact"].clone()
 }
 
@@ -38,7 +39,7 @@ fn hex(bytes: &[u8]) -> String {
 async fn a_file_downloads_as_it_was_handed_over() {
     let mut gateway = Gateway::manual().await;
     let bytes = content(3 * CHUNK + 17);
-    let artifact = kept(&mut gateway, "out put/chart €.png", "image/png", &bytes).await;
+    let artifact = store_file(&mut gateway, "out put/chart €.png", "image/png", &bytes).await;
     assert_eq!(artifact["parts"][0]["mediaType"], "image/png");
     assert_eq!(artifact["metadata"]["byteSize"], bytes.len());
     assert_eq!(artifact["metadata"]["sha256"], hex(&bytes));
@@ -47,7 +48,7 @@ async fn a_file_downloads_as_it_was_handed_over() {
     for call in [gateway.call("GET", &path(&artifact)), gateway.call("GET", &path(&artifact)).http2()] {
         let whole = call.send().await;
         assert_eq!(whole.status.as_u16(), 200);
-        assert!(whole.body == bytes, "{} bytes came", whole.body.len());
+        assert!(whole.body == bytes, "{} bytes received", whole.body.len());
         check_headers(&whole, &etag, bytes.len());
         assert_eq!(whole.header("content-type"), "image/png");
         let expected = "attachment; filename*=UTF-8''chart%20%E2%82%AC.png";
@@ -84,7 +85,7 @@ async fn executable_content_is_saved_and_not_rendered() {
     for (name, media_type) in
         [("a.html", "text/html"), ("a.svg", "image/svg+xml"), ("a.xhtml", "application/xhtml+xml")]
     {
-        let artifact = kept(&mut gateway, name, media_type, b"<script>alert(1)</script>").await;
+        let artifact = store_file(&mut gateway, name, media_type, b"<script>alert(1)</script>").await;
         let answer = gateway.call("GET", &path(&artifact)).send().await;
         assert_eq!(answer.header("content-type"), media_type);
         let expected = format!("attachment; filename*=UTF-8''{name}");
@@ -98,7 +99,7 @@ async fn executable_content_is_saved_and_not_rendered() {
 async fn ranges_fit_together() {
     let mut gateway = Gateway::manual().await;
     let bytes = content(2 * CHUNK + 100);
-    let artifact = kept(&mut gateway, "f.bin", "application/octet-stream", &bytes).await;
+    let artifact = store_file(&mut gateway, "f.bin", "application/octet-stream", &bytes).await;
     let get = || gateway.call("GET", &path(&artifact));
     let (etag, size) = (format!("\"{}\"", hex(&bytes)), bytes.len());
     let date = get().send().await.header("last-modified").to_owned();
@@ -114,7 +115,7 @@ async fn ranges_fit_together() {
     for (range, expected) in parts {
         let part = get().header("range", &range).send().await;
         assert_eq!(part.status.as_u16(), 206, "{range}");
-        assert!(part.body == bytes[expected.clone()], "{range}: {} bytes came", part.body.len());
+        assert!(part.body == bytes[expected.clone()], "{range}: {} bytes received", part.body.len());
         let content_range = format!("bytes {}-{}/{size}", expected.start, expected.end - 1);
         assert_eq!(part.header("content-range"), content_range);
         check_headers(&part, &etag, expected.len());
@@ -154,7 +155,7 @@ async fn ranges_fit_together() {
 #[tokio::test]
 async fn an_empty_file_is_a_file() {
     let mut gateway = Gateway::manual().await;
-    let artifact = kept(&mut gateway, "empty.txt", "text/plain", b"").await;
+    let artifact = store_file(&mut gateway, "empty.txt", "text/plain", b"").await;
     for (range, status) in [("", 200), ("bytes=0-", 416), ("bytes=-5", 200)] {
         let answer = gateway.call("GET", &path(&artifact)).header("range", range).send().await;
         assert_eq!((answer.status.as_u16(), answer.body.len()), (status, 0), "{range}");
@@ -166,7 +167,7 @@ async fn an_empty_file_is_a_file() {
 #[tokio::test]
 async fn only_the_owner_gets_a_file_and_others_learn_nothing() {
     let mut gateway = Gateway::manual().await;
-    let artifact = kept(&mut gateway, "f.txt", "text/plain", b"secret plans").await;
+    let artifact = store_file(&mut gateway, "f.txt", "text/plain", b"secret plans").await;
     let path = path(&artifact);
     let refused = |call: Call| async move { shown(&call.send().await) };
     let missing = refused(gateway.call("GET", "/artifacts/nope")).await;
@@ -194,9 +195,9 @@ async fn only_the_owner_gets_a_file_and_others_learn_nothing() {
     let head = gateway.call("HEAD", &path).header("authorization", BOB).send().await;
     assert_eq!((head.status.as_u16(), head.body.len()), (404, 0));
 
-    let nobody = gateway.call("GET", &path).header("authorization", "").send().await;
-    assert_eq!(nobody.status.as_u16(), 401);
-    assert!(nobody.headers.contains_key("www-authenticate"));
+    let anonymous = gateway.call("GET", &path).header("authorization", "").send().await;
+    assert_eq!(anonymous.status.as_u16(), 401);
+    assert!(anonymous.headers.contains_key("www-authenticate"));
     for verb in ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"] {
         let answer = gateway.call(verb, &path).send().await;
         assert_eq!((answer.status.as_u16(), answer.header("allow")), (405, "GET, HEAD"), "{verb}");
@@ -209,7 +210,8 @@ async fn a_file_that_fails_midway_is_cut_and_never_complete() {
     for http2 in [false, true] {
         let store = FaultyStore::over(longshore_store::memory());
         let mut gateway = Gateway::manual_on(store.clone()).await;
-        let artifact = kept(&mut gateway, "f.bin", "application/octet-stream", &content(4 * CHUNK)).await;
+        let artifact =
+            store_file(&mut gateway, "f.bin", "application/octet-stream", &content(4 * CHUNK)).await;
         let call = gateway.call("GET", &path(&artifact));
         store.file_reads.hold();
         store.file_reads.release(1);
@@ -217,11 +219,11 @@ async fn a_file_that_fails_midway_is_cut_and_never_complete() {
         assert_eq!(head.status.as_u16(), 200);
         assert_eq!(head.headers["content-length"], (4 * CHUNK).to_string());
         // The first chunk arrives before the second is read.
-        let mut came = 0;
-        while came < CHUNK {
-            came += body.next().await.expect("more").expect("not cut yet").len();
+        let mut received = 0;
+        while received < CHUNK {
+            received += body.next().await.expect("more").expect("not cut yet").len();
         }
-        assert_eq!(came, CHUNK);
+        assert_eq!(received, CHUNK);
         store.break_files();
         store.file_reads.release(100);
         assert!(is_cut(&mut body).await, "http2: {http2}");
@@ -243,7 +245,7 @@ async fn is_cut(body: &mut Pieces) -> bool {
 async fn an_unavailable_store_is_an_error_before_the_first_byte() {
     let store = FaultyStore::over(longshore_store::memory());
     let mut gateway = Gateway::manual_on(store.clone()).await;
-    let artifact = kept(&mut gateway, "f.txt", "text/plain", b"text").await;
+    let artifact = store_file(&mut gateway, "f.txt", "text/plain", b"text").await;
     store.break_files();
     let answer = gateway.call("GET", &path(&artifact)).send().await;
     assert_eq!((answer.status.as_u16(), answer.header("content-type")), (503, "application/json"));

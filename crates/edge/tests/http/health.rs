@@ -11,8 +11,8 @@ use crate::support::Gateway;
 #[tokio::test]
 async fn health_needs_a_credential_and_has_the_profile_of_the_version() {
     let gateway = Gateway::echoing().await;
-    let nobody = gateway.call("GET", "/health").header("authorization", "").send().await;
-    assert_eq!(nobody.status.as_u16(), 401);
+    let anonymous = gateway.call("GET", "/health").header("authorization", "").send().await;
+    assert_eq!(anonymous.status.as_u16(), 401);
     for (version, expected) in [("", "1.0"), ("1.0", "1.0"), ("0.3", "0.3")] {
         let answer = gateway.call("GET", "/health").header("a2a-version", version).send().await;
         assert_eq!(answer.status.as_u16(), 200);

@@ -9,7 +9,7 @@ use longshore_wire::v03::Dialect;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::support::{Call, Gateway, PATIENCE, Speaker};
+use crate::support::{Call, Gateway, PATIENCE, ProtocolClient};
 
 #[tokio::test]
 async fn temporary_refusals_have_retry_after() {
@@ -21,42 +21,42 @@ async fn temporary_refusals_have_retry_after() {
         ErrorKind::UpstreamBackpressure,
         ErrorKind::AgentUnavailable,
     ];
-    for speaker in Speaker::ALL {
+    for client in ProtocolClient::ALL {
         for kind in kinds {
-            let unique = format!("{kind:?}-{}", speaker.name().replace(' ', "-"));
-            let message = speaker.message(&unique, "hi");
+            let unique = format!("{kind:?}-{}", client.name().replace(' ', "-"));
+            let message = client.message(&unique, "hi");
             let refuse = || gateway.agent.refuse_next_wish(Error::new(kind, "Later.").after(wait));
-            let is_rest = speaker.dialect == Dialect::Rest;
+            let is_rest = client.dialect == Dialect::Rest;
 
             refuse();
-            let answer = speaker.send(&gateway, &message, true).send().await;
-            assert_eq!(answer.header("retry-after"), "5", "{kind:?} {}", speaker.name());
+            let answer = client.send(&gateway, &message, true).send().await;
+            assert_eq!(answer.header("retry-after"), "5", "{kind:?} {}", client.name());
             // A response with an id has status 200.
-            assert_eq!(answer.status.as_u16() == 200, !is_rest, "{kind:?} {}", speaker.name());
+            assert_eq!(answer.status.as_u16() == 200, !is_rest, "{kind:?} {}", client.name());
 
             refuse();
-            let (parts, mut pieces) = speaker.stream(&gateway, &message).pieces().await;
-            assert_eq!(parts.headers["retry-after"], "5", "{kind:?} {}", speaker.name());
+            let (parts, mut pieces) = client.stream(&gateway, &message).pieces().await;
+            assert_eq!(parts.headers["retry-after"], "5", "{kind:?} {}", client.name());
             let is_stream = parts.headers["content-type"] == "text/event-stream";
             assert_eq!(
                 is_stream,
-                speaker.version == ProtocolVersion::V03 && !is_rest,
+                client.version == ProtocolVersion::V03 && !is_rest,
                 "{kind:?} {}",
-                speaker.name()
+                client.name()
             );
             let body = pieces.next().await.unwrap().unwrap();
-            let told = String::from_utf8(body.to_vec()).unwrap();
-            let seconds = match speaker.version {
+            let text = String::from_utf8(body.to_vec()).unwrap();
+            let seconds = match client.version {
                 ProtocolVersion::V1 => "\"retryAfterSeconds\":\"5\"",
                 ProtocolVersion::V03 => "\"retry_after_seconds\":5",
             };
-            assert!(told.contains(seconds), "{told}");
+            assert!(text.contains(seconds), "{text}");
         }
     }
     // Without a known time there is no header.
     gateway.agent.refuse_next_wish(Error::new(ErrorKind::Unavailable, "Later."));
-    let speaker = Speaker::ALL[1];
-    let answer = speaker.send(&gateway, &speaker.message("m", "hi"), true).send().await;
+    let client = ProtocolClient::ALL[1];
+    let answer = client.send(&gateway, &client.message("m", "hi"), true).send().await;
     assert_eq!((answer.status.as_u16(), answer.header("retry-after")), (503, ""));
     gateway.stop().await;
 }
@@ -120,10 +120,10 @@ async fn the_host_name_is_checked_in_both_versions_of_http() {
 async fn the_turn_continues_the_trace_of_the_caller() {
     let gateway = Gateway::echoing().await;
     let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
-    for (count, speaker) in Speaker::ALL.into_iter().enumerate() {
+    for (count, client) in ProtocolClient::ALL.into_iter().enumerate() {
         for (call, is_stream) in [
-            (speaker.send(&gateway, &speaker.message(&format!("s{count}"), "hi"), true), false),
-            (speaker.stream(&gateway, &speaker.message(&format!("t{count}"), "hi")), true),
+            (client.send(&gateway, &client.message(&format!("s{count}"), "hi"), true), false),
+            (client.stream(&gateway, &client.message(&format!("t{count}"), "hi")), true),
         ] {
             let call = call
                 .header("traceparent", &format!("00-{trace}-00f067aa0ba902b7-01"))
@@ -134,13 +134,13 @@ async fn the_turn_continues_the_trace_of_the_caller() {
                 call.send().await;
             }
             let prompted = gateway.agent.log().prompted.last().unwrap().trace.clone().unwrap();
-            assert_eq!(prompted.trace_id().to_string(), trace, "{}", speaker.name());
-            assert_eq!(prompted.tracestate(), Some("a=1"), "{}", speaker.name());
+            assert_eq!(prompted.trace_id().to_string(), trace, "{}", client.name());
+            assert_eq!(prompted.tracestate(), Some("a=1"), "{}", client.name());
         }
     }
     // Without a trace of the caller, the turn has the trace that the response names.
-    let speaker = Speaker::ALL[0];
-    let answer = speaker.send(&gateway, &speaker.message("u", "hi"), true).send().await;
+    let client = ProtocolClient::ALL[0];
+    let answer = client.send(&gateway, &client.message("u", "hi"), true).send().await;
     let prompted = gateway.agent.log().prompted.last().unwrap().trace.clone().unwrap();
     assert!(answer.header("traceparent").contains(&prompted.trace_id().to_string()));
     gateway.stop().await;

@@ -31,9 +31,9 @@ pub(crate) fn value(page: &str, series: &str) -> f64 {
 async fn the_page_needs_a_credential_and_is_valid_for_prometheus() {
     let gateway = Gateway::echoing().await;
     for verb in ["GET", "HEAD"] {
-        let nobody = gateway.call(verb, "/metrics").header("authorization", "").send().await;
-        assert_eq!(nobody.status.as_u16(), 401, "{verb}");
-        assert!(nobody.headers.contains_key("www-authenticate"));
+        let anonymous = gateway.call(verb, "/metrics").header("authorization", "").send().await;
+        assert_eq!(anonymous.status.as_u16(), 401, "{verb}");
+        assert!(anonymous.headers.contains_key("www-authenticate"));
     }
     let answer = scrape(&gateway).await;
     assert_eq!(answer.status.as_u16(), 200);
@@ -60,8 +60,12 @@ async fn the_page_needs_a_credential_and_is_valid_for_prometheus() {
 async fn the_path_does_not_exist_if_metrics_are_off() {
     let gateway = Gateway::manual_with(|config| config.deployment.metrics = false).await;
     for verb in ["GET", "HEAD", "POST"] {
-        let nobody = gateway.call(verb, "/metrics").header("authorization", "").send().await;
-        assert_eq!(nobody.status.as_u16(), 401, "without a credential a client learns nothing about paths");
+        let anonymous = gateway.call(verb, "/metrics").header("authorization", "").send().await;
+        assert_eq!(
+            anonymous.status.as_u16(),
+            401,
+            "without a credential a client learns nothing about paths"
+        );
         let answer = gateway.call(verb, "/metrics").send().await;
         assert_eq!(answer.status.as_u16(), 404, "{verb}");
     }

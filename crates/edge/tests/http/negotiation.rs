@@ -5,10 +5,10 @@ use longshore_wire::surface::{OPERATIONS, ProtocolVersion};
 use longshore_wire::v1::method::Method;
 use serde_json::{Value, json};
 
-use crate::support::{Call, Gateway, INTERRUPT, RECOVERY, Speaker};
+use crate::support::{Call, Gateway, INTERRUPT, ProtocolClient, RECOVERY};
 
 /// The result of a request: the version of the response, its status, and the code or reason of its error.
-async fn came(call: Call) -> (String, u16, String) {
+async fn outcome(call: Call) -> (String, u16, String) {
     let answer = call.send().await;
     let body = if answer.body.is_empty() { Value::Null } else { answer.json() };
     let result = match (&body["error"], body.get("type")) {
@@ -66,7 +66,7 @@ async fn the_version_of_a_request_is_negotiated() {
     for (path, method, version, response_version, result) in by_rpc {
         let call = rpc(&gateway, path, method).header("a2a-version", version);
         let expected = (response_version.to_owned(), 200, result.to_owned());
-        assert_eq!(came_by_rpc(call).await, expected, "{path} {method} {version:?}");
+        assert_eq!(rpc_outcome(call).await, expected, "{path} {method} {version:?}");
     }
     let by_rest = [
         ("/tasks/nope", "", "1.0", 404, "TASK_NOT_FOUND"),
@@ -90,7 +90,7 @@ async fn the_version_of_a_request_is_negotiated() {
     for (path, version, response_version, status, result) in by_rest {
         let call = gateway.call("GET", path).header("a2a-version", version);
         assert_eq!(
-            came(call).await,
+            outcome(call).await,
             (response_version.to_owned(), status, result.to_owned()),
             "{path} {version:?}"
         );
@@ -98,8 +98,8 @@ async fn the_version_of_a_request_is_negotiated() {
     gateway.stop().await;
 }
 
-/// As [`came`], with the error code.
-async fn came_by_rpc(call: Call) -> (String, u16, String) {
+/// As [`outcome`], with the error code.
+async fn rpc_outcome(call: Call) -> (String, u16, String) {
     let answer = call.send().await;
     let code = answer.json()["error"]["code"].to_string();
     (answer.header("a2a-version").to_owned(), answer.status.as_u16(), code)
@@ -126,7 +126,7 @@ async fn extension_methods_are_0_3_unless_the_caller_activates_an_extension() {
         (&[("a2a-extensions", INTERRUPT), ("a2a-version", "0.3")], "0.3", "ok"),
     ] {
         assert_eq!(
-            came(list(headers)).await,
+            outcome(list(headers)).await,
             (response_version.to_owned(), 200, result.to_owned()),
             "{headers:?}"
         );
@@ -144,7 +144,7 @@ async fn a_strict_gateway_treats_a_missing_version_as_0_3() {
         (rpc(&gateway, "/a2a/1.0", "GetTask"), "1.0", 200, "-32001"),
         (rpc(&gateway, "/", "tasks/get"), "0.3", 200, "-32001"),
     ] {
-        assert_eq!(came_by_rpc(call).await, (response_version.to_owned(), status, result.to_owned()));
+        assert_eq!(rpc_outcome(call).await, (response_version.to_owned(), status, result.to_owned()));
     }
     for (path, version, response_version, result) in [
         ("/tasks/nope", "", "0.3", "ROUTE_NOT_FOUND"),
@@ -157,7 +157,7 @@ async fn a_strict_gateway_treats_a_missing_version_as_0_3() {
     ] {
         let call = gateway.call("GET", path).header("a2a-version", version);
         assert_eq!(
-            came(call).await,
+            outcome(call).await,
             (response_version.to_owned(), 404, result.to_owned()),
             "{path} {version}"
         );
@@ -175,7 +175,7 @@ async fn a_strict_gateway_treats_a_missing_version_as_0_3() {
         (gateway.call("POST", "/v1/message:send").json(&json!({})), "0.3"),
     ] {
         let expected = (response_version.to_owned(), 400, "VERSION_NOT_SUPPORTED".to_owned());
-        assert_eq!(came(call.header("a2a-version", "9")).await, expected);
+        assert_eq!(outcome(call.header("a2a-version", "9")).await, expected);
     }
     gateway.stop().await;
 }
@@ -183,29 +183,29 @@ async fn a_strict_gateway_treats_a_missing_version_as_0_3() {
 #[tokio::test]
 async fn a_base_has_every_operation_of_its_version() {
     let gateway = Gateway::echoing().await;
-    for speaker in Speaker::ALL {
-        let base = speaker.version.base();
-        let message = speaker.message(&speaker.name().replace(' ', "-"), "hi");
-        let body = speaker.send_body(&message, true);
-        let sent = speaker.call_under(base, &gateway, Method::SendMessage, "", &body).send().await;
-        let task = speaker.sent(&sent).id.to_string();
+    for client in ProtocolClient::ALL {
+        let base = client.version.base();
+        let message = client.message(&client.name().replace(' ', "-"), "hi");
+        let body = client.send_body(&message, true);
+        let sent = client.call_under(base, &gateway, Method::SendMessage, "", &body).send().await;
+        let task = client.sent(&sent).id.to_string();
         for operation in &OPERATIONS {
             let params = match operation.method {
                 Method::SendMessage | Method::SendStreamingMessage => body.clone(),
                 Method::ListTasks => json!({}),
                 _ => json!({"id": task}),
             };
-            let call = |base| speaker.call_under(base, &gateway, operation.method, &task, &params);
+            let call = |base| client.call_under(base, &gateway, operation.method, &task, &params);
             let (here, at_root) = (call(base).send().await, call("").send().await);
-            assert_eq!(here.status, at_root.status, "{} {:?}", speaker.name(), operation.method);
+            assert_eq!(here.status, at_root.status, "{} {:?}", client.name(), operation.method);
             if operation.method != Method::GetExtendedAgentCard {
-                assert_eq!(here.body, at_root.body, "{} {:?}", speaker.name(), operation.method);
+                assert_eq!(here.body, at_root.body, "{} {:?}", client.name(), operation.method);
             }
-            let other = ProtocolVersion::ALL.into_iter().find(|version| *version != speaker.version).unwrap();
+            let other = ProtocolVersion::ALL.into_iter().find(|version| *version != client.version).unwrap();
             let refused = call(base).header("a2a-version", other.version()).send().await;
             let result = str::from_utf8(&refused.body).unwrap();
-            assert!(result.contains("VERSION_NOT_SUPPORTED"), "{} {result}", speaker.name());
-            assert_eq!(refused.header("a2a-version"), speaker.version.version());
+            assert!(result.contains("VERSION_NOT_SUPPORTED"), "{} {result}", client.name());
+            assert_eq!(refused.header("a2a-version"), client.version.version());
         }
     }
     // Documents and health are not served under a base.
@@ -221,7 +221,7 @@ async fn in_0_3_only_extension_methods_can_be_notifications() {
     let notify = |method: &str, params: Value| {
         gateway.call("POST", "/").json(&json!({"jsonrpc": "2.0", "method": method, "params": params}))
     };
-    let message = Speaker::ALL[2].message("m1", "go");
+    let message = ProtocolClient::ALL[2].message("m1", "go");
     for (call, expected) in [
         (notify("opencode.permissions.list", json!({})), (204, Value::Null)),
         (

@@ -35,7 +35,7 @@ async fn think_aloud(turn: StartedTurn) {
 }
 
 /// Whether a text contains the turn's reasoning, and its tool calls.
-fn seen(text: &str) -> (bool, bool) {
+fn shows(text: &str) -> (bool, bool) {
     (text.contains("THOUGHT") || text.contains("ANOTHER"), text.contains("TOOL"))
 }
 
@@ -84,7 +84,7 @@ async fn reasoning_is_shown_as_the_credential_or_else_the_gateway_configures() {
         });
         let task = sent.json()["task"]["id"].as_str().unwrap().to_owned();
         for text in every_view(&gateway, &task, &body, credential).await {
-            assert_eq!(seen(&text), expected, "{exposure:?} {credential}: {text}");
+            assert_eq!(shows(&text), expected, "{exposure:?} {credential}: {text}");
         }
         gateway.stop().await;
     }
@@ -101,7 +101,7 @@ async fn readers_of_one_task_differ_only_in_hidden_content() {
     let (mut open, mut blind) = (subscribe(ADA).stream().await, subscribe(ADA_BLIND).stream().await);
     think_aloud(turn).await;
     let (open, blind) = (open.rest().await, blind.rest().await);
-    let visible: Vec<_> = open.iter().filter(|frame| seen(&frame.raw) == (false, false)).cloned().collect();
+    let visible: Vec<_> = open.iter().filter(|frame| shows(&frame.raw) == (false, false)).cloned().collect();
     assert!(visible.len() < open.len(), "{open:?}");
     assert_eq!(blind, visible);
     assert_eq!(blind.last().unwrap().id, open.last().unwrap().id);

@@ -13,7 +13,9 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::support::{ADA, BOB, Events, Frame, Gateway, Http2, INTERRUPT, PATIENCE, Seen, Speaker, message};
+use crate::support::{
+    ADA, BOB, ClientView, Events, Frame, Gateway, Http2, INTERRUPT, PATIENCE, ProtocolClient, message,
+};
 
 /// A gateway whose agent the test controls, and its metrics.
 async fn counting(configure: impl FnOnce(&mut EdgeConfig)) -> (Gateway, Arc<Metrics>) {
@@ -46,17 +48,17 @@ async fn a_stream_beyond_the_limit_is_refused_in_every_format_before_the_agent_i
     let turn = gateway.turns.recv().await.unwrap();
     let task = turn.request.task.to_string();
 
-    for speaker in Speaker::ALL {
-        let send = speaker.stream(&gateway, &speaker.message(&speaker.name().replace(' ', "-"), "go"));
-        let subscribe = speaker.on(&gateway, Method::SubscribeToTask, &task);
+    for client in ProtocolClient::ALL {
+        let send = client.stream(&gateway, &client.message(&client.name().replace(' ', "-"), "go"));
+        let subscribe = client.on(&gateway, Method::SubscribeToTask, &task);
         for call in [send, subscribe] {
             let answer = call.send().await;
-            let status = if speaker.dialect == Dialect::Rest { 429 } else { 200 };
-            let said = String::from_utf8(answer.body.to_vec()).unwrap();
-            assert_eq!(answer.status.as_u16(), status, "{} {said}", speaker.name());
-            assert_eq!(answer.header("retry-after"), "5", "{} {said}", speaker.name());
+            let status = if client.dialect == Dialect::Rest { 429 } else { 200 };
+            let text = String::from_utf8(answer.body.to_vec()).unwrap();
+            assert_eq!(answer.status.as_u16(), status, "{} {text}", client.name());
+            assert_eq!(answer.header("retry-after"), "5", "{} {text}", client.name());
             for word in ["TOO_MANY_REQUESTS", "streams_per_principal"] {
-                assert!(said.contains(word), "{} {said}", speaker.name());
+                assert!(text.contains(word), "{} {text}", client.name());
             }
         }
     }
@@ -163,30 +165,30 @@ async fn a_client_that_disconnects_at_any_moment_frees_its_slot() {
 }
 
 /// The budget that a frame names, if the frame ends the stream at a limit.
-fn spent(frame: &Frame, speaker: Speaker) -> Option<&str> {
-    let error = match (speaker.version, speaker.dialect) {
+fn exceeded_budget(frame: &Frame, client: ProtocolClient) -> Option<&str> {
+    let error = match (client.version, client.dialect) {
         (ProtocolVersion::V03, Dialect::Rest) => &frame.data,
         _ => frame.data.get("error")?,
     };
     let text = error.get("message")?.as_str()?;
     assert!(frame.id.is_none() && frame.raw.contains("STREAM_BUDGET_EXCEEDED"), "{frame:?}");
-    assert_eq!(frame.event.as_deref(), (speaker.dialect == Dialect::Rest).then_some("error"));
+    assert_eq!(frame.event.as_deref(), (client.dialect == Dialect::Rest).then_some("error"));
     text.strip_prefix("Stream budget exceeded: ")
 }
 
 #[tokio::test]
 async fn a_client_that_reconnects_after_a_budget_misses_nothing() {
     let (mut gateway, metrics) = counting(|config| config.limits.stream_bytes = 4 * 1024).await;
-    for speaker in Speaker::ALL {
-        let said = speaker.message(&speaker.name().replace(' ', "-"), "go");
-        let mut events = speaker.stream(&gateway, &said).stream().await;
+    for client in ProtocolClient::ALL {
+        let message = client.message(&client.name().replace(' ', "-"), "go");
+        let mut events = client.stream(&gateway, &message).stream().await;
         let turn = gateway.turns.recv().await.unwrap();
         let task = turn.request.task.to_string();
         let (mut frames, mut rounds) = (Vec::new(), 0);
         let mut turn = Some(turn);
         loop {
             let Some(frame) = events.next().await else { break };
-            if let Some(text) = spent(&frame, speaker) {
+            if let Some(text) = exceeded_budget(&frame, client) {
                 assert!(text.starts_with("byte budget. "), "{text}");
                 assert_eq!(events.next().await, None, "it is the last word");
                 rounds += 1;
@@ -196,7 +198,7 @@ async fn a_client_that_reconnects_after_a_budget_misses_nothing() {
                     turn.complete().await;
                 }
                 let cursor = frames.iter().rev().find_map(|frame: &Frame| frame.cursor.clone()).unwrap();
-                let again = speaker.on(&gateway, Method::SubscribeToTask, &task);
+                let again = client.on(&gateway, Method::SubscribeToTask, &task);
                 events = again.header("last-event-id", &cursor).stream().await;
                 continue;
             }
@@ -205,12 +207,12 @@ async fn a_client_that_reconnects_after_a_budget_misses_nothing() {
                 turn.say("b1", &format!("word{} ", frames.len())).await;
             }
         }
-        assert!(rounds >= 3, "{} {rounds}", speaker.name());
-        let seen = speaker.fold(None, &frames).unwrap();
-        let got = speaker.on(&gateway, Method::GetTask, &task).send().await;
-        let got = speaker.task(&got);
-        assert_eq!(Seen::of(&seen).text, Seen::of(&got).text, "{}", speaker.name());
-        assert!(Seen::of(&got).text.ends_with("The end."));
+        assert!(rounds >= 3, "{} {rounds}", client.name());
+        let seen = client.fold(None, &frames).unwrap();
+        let got = client.on(&gateway, Method::GetTask, &task).send().await;
+        let got = client.task(&got);
+        assert_eq!(ClientView::of(&seen).text, ClientView::of(&got).text, "{}", client.name());
+        assert!(ClientView::of(&got).text.ends_with("The end."));
         assert_eq!(seen.status.state, got.status.state);
     }
     assert_eq!(metrics.stream_budget_rejected.get(), metrics.refused.of(Limit::StreamBytes).get());
@@ -221,22 +223,22 @@ async fn a_client_that_reconnects_after_a_budget_misses_nothing() {
 #[tokio::test]
 async fn a_first_event_over_the_byte_budget_is_refused_with_advice() {
     let (mut gateway, _) = counting(|config| config.limits.stream_bytes = 2_000).await;
-    for speaker in Speaker::ALL {
-        let said = speaker.message(&speaker.name().replace(' ', "-"), &"go ".repeat(1_000));
-        let answer = speaker.stream(&gateway, &said).send().await;
+    for client in ProtocolClient::ALL {
+        let message = client.message(&client.name().replace(' ', "-"), &"go ".repeat(1_000));
+        let answer = client.stream(&gateway, &message).send().await;
         let body = String::from_utf8(answer.body.to_vec()).unwrap();
-        let status = if speaker.dialect == Dialect::Rest { 429 } else { 200 };
+        let status = if client.dialect == Dialect::Rest { 429 } else { 200 };
         assert_eq!(answer.status.as_u16(), status, "{body}");
         assert!(body.contains("STREAM_BUDGET_EXCEEDED") && body.contains("byte budget"), "{body}");
         let turn = gateway.turns.recv().await.unwrap();
         // The error is all that the caller knows of its task.
-        let told = |before: &str, end: char| {
+        let value_after = |before: &str, end: char| {
             let (_, rest) = body.split_once(before).unwrap_or_else(|| panic!("no {before} in {body}"));
             rest.split(end).next().unwrap().to_owned()
         };
-        let task = told("Get the task ", ',');
-        let cursor = told("with Last-Event-ID: ", ' ');
-        let (name, last) = match speaker.version {
+        let task = value_after("Get the task ", ',');
+        let cursor = value_after("with Last-Event-ID: ", ' ');
+        let (name, last) = match client.version {
             ProtocolVersion::V1 => ("taskId", "lastEventId"),
             ProtocolVersion::V03 => ("task_id", "last_event_id"),
         };
@@ -275,8 +277,8 @@ async fn an_open_ask_excuses_silence_and_its_answer_ends_the_excuse() {
     let reply = gateway.rpc("a2a.interrupt.permission.reply", &params).header("a2a-extensions", INTERRUPT);
     assert_eq!(reply.send().await.status.as_u16(), 200);
     let frames = events.rest().await;
-    let [.., last] = frames.as_slice() else { panic!("nothing came") };
-    assert!(spent(last, Speaker::ALL[1]).unwrap().starts_with("idle timeout. "), "{last:?}");
+    let [.., last] = frames.as_slice() else { panic!("no frame") };
+    assert!(exceeded_budget(last, ProtocolClient::ALL[1]).unwrap().starts_with("idle timeout. "), "{last:?}");
     assert_eq!(metrics.refused.of(Limit::StreamIdle).get(), 1);
     // The task is still running.
     turn.complete().await;

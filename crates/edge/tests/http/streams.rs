@@ -38,11 +38,11 @@ async fn a_streamed_send_is_the_log_from_its_start() {
     assert_eq!(ids, (1..=by_rest.len() as u64).collect::<Vec<_>>());
     assert_eq!(by_rest[0].data["task"]["status"]["state"], "TASK_STATE_SUBMITTED");
     assert_eq!(state(by_rest.last().unwrap()), Some("TASK_STATE_COMPLETED"));
-    let said: String = by_rest
+    let text: String = by_rest
         .iter()
         .filter_map(|frame| frame.data["artifactUpdate"]["artifact"]["parts"][0]["text"].as_str())
         .collect();
-    assert_eq!(said, "one two three");
+    assert_eq!(text, "one two three");
     for frame in by_rest.iter().chain(&by_rpc) {
         assert_eq!(frame.raw.lines().count(), 2, "an id line and a data line: {}", frame.raw);
     }
@@ -253,9 +253,13 @@ async fn a_stream_of_0_3_that_fails_to_start_has_the_error_as_its_only_event() {
     ] {
         let call = json!({"jsonrpc": "2.0", "id": "s", "method": method, "params": params});
         let frames = gateway.call("POST", "/").json(&call).stream().await.rest().await;
-        let [told] = frames.as_slice() else { panic!("{method}: {frames:?}") };
-        assert_eq!((&told.data["id"], &told.data["error"]["code"]), (&json!("s"), &json!(code)), "{told:?}");
-        assert_eq!(told.id, None, "it is no event of a task");
+        let [error] = frames.as_slice() else { panic!("{method}: {frames:?}") };
+        assert_eq!(
+            (&error.data["id"], &error.data["error"]["code"]),
+            (&json!("s"), &json!(code)),
+            "{error:?}"
+        );
+        assert_eq!(error.id, None, "the error is no event of a task");
     }
     // Errors below the method are plain responses.
     let unknown = json!({"jsonrpc": "2.0", "id": 1, "method": "tasks/stream", "params": {}});

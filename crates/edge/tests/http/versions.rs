@@ -8,7 +8,7 @@ use longshore_wire::surface::{OPERATIONS, ProtocolVersion};
 use longshore_wire::v1::method::Method;
 use serde_json::{Value, json};
 
-use crate::support::{Gateway, Seen, Speaker, TEXT, first_half, second_half};
+use crate::support::{ClientView, Gateway, ProtocolClient, TEXT, first_half, second_half};
 
 type Lose = fn(&mut Task);
 
@@ -38,8 +38,8 @@ fn is_file(artifact: &Artifact) -> bool {
 
 /// A task as clients of both versions know it: without what 0.3 cannot express, and without the hints about its blocks, which
 /// one version has in the artifact and the other in its parts.
-fn common(mut task: Task, speaker: Speaker) -> Task {
-    if speaker.version == ProtocolVersion::V1 {
+fn common(mut task: Task, client: ProtocolClient) -> Task {
+    if client.version == ProtocolVersion::V1 {
         for (_, lose) in LOSSES {
             lose(&mut task);
         }
@@ -58,12 +58,12 @@ fn common(mut task: Task, speaker: Speaker) -> Task {
 
 /// The same for the response to a send or a get, where the status of 0.3 repeats the agent's text. Frames and lists do not
 /// repeat it.
-fn answered(mut task: Task, speaker: Speaker) -> Task {
-    if speaker.version == ProtocolVersion::V03 {
+fn answered(mut task: Task, client: ProtocolClient) -> Task {
+    if client.version == ProtocolVersion::V03 {
         let message = task.status.message.take().expect("clients of 0.3 look for the answer there");
         assert_eq!(message.parts[0].as_text(), Some("Better words. Done."));
     }
-    common(task, speaker)
+    common(task, client)
 }
 
 /// Creates such a task with a 1.0 client.
@@ -78,7 +78,7 @@ async fn finished_task(gateway: &mut Gateway, message_id: &str) -> String {
 
 /// The result of an operation, decoded to the model.
 #[derive(Clone, PartialEq, Debug)]
-enum Given {
+enum OperationResult {
     Task(Box<Task>),
     Page {
         tasks: Vec<Task>,
@@ -87,7 +87,7 @@ enum Given {
         token: bool,
     },
     /// The task folded from the events of a stream.
-    Stream(Box<Seen>),
+    Stream(Box<ClientView>),
     Card(String),
     Refused {
         reason: String,
@@ -121,63 +121,68 @@ fn nameless(mut task: Task) -> Task {
 }
 
 /// Calls one operation as one client does.
-async fn given(gateway: &mut Gateway, speaker: Speaker, method: Method, task: &str) -> Given {
-    let unique = format!("{method:?}-{}", speaker.name().replace(' ', "-"));
-    let message = speaker.message(&unique, "go");
+async fn perform(
+    gateway: &mut Gateway,
+    client: ProtocolClient,
+    method: Method,
+    task: &str,
+) -> OperationResult {
+    let unique = format!("{method:?}-{}", client.name().replace(' ', "-"));
+    let message = client.message(&unique, "go");
     match method {
         Method::SendMessage => {
-            let (answer, ()) = tokio::join!(speaker.send(gateway, &message, true).send(), async {
+            let (answer, ()) = tokio::join!(client.send(gateway, &message, true).send(), async {
                 let turn = gateway.turns.recv().await.unwrap();
                 first_half(&turn).await;
                 second_half(turn).await;
             });
-            Given::Task(answered(nameless(speaker.sent(&answer)), speaker).into())
+            OperationResult::Task(answered(nameless(client.sent(&answer)), client).into())
         }
         Method::SendStreamingMessage => {
-            let mut events = speaker.stream(gateway, &message).stream().await;
+            let mut events = client.stream(gateway, &message).stream().await;
             let turn = gateway.turns.recv().await.unwrap();
             first_half(&turn).await;
             second_half(turn).await;
             let frames = events.rest().await;
-            let folded = speaker.fold(None, &frames).unwrap();
-            Given::Stream(Seen::of(&nameless(folded)).into())
+            let folded = client.fold(None, &frames).unwrap();
+            OperationResult::Stream(ClientView::of(&nameless(folded)).into())
         }
         Method::GetTask => {
-            let answer = speaker.on(gateway, method, task).send().await;
-            Given::Task(answered(speaker.task(&answer), speaker).into())
+            let answer = client.on(gateway, method, task).send().await;
+            OperationResult::Task(answered(client.task(&answer), client).into())
         }
         Method::ListTasks => {
-            let page = speaker.page(&speaker.list(gateway).send().await);
-            let tasks = page.tasks.into_iter().map(|task| common(task, speaker)).collect();
+            let page = client.page(&client.list(gateway).send().await);
+            let tasks = page.tasks.into_iter().map(|task| common(task, client)).collect();
             let token = !page.next_page_token.is_empty();
-            Given::Page { tasks, total: page.total, size: page.page_size, token }
+            OperationResult::Page { tasks, total: page.total, size: page.page_size, token }
         }
         Method::CancelTask => {
             let (working, turn) = gateway.working_task(&unique).await;
-            let canceled = speaker.task(&speaker.on(gateway, method, &working).send().await);
+            let canceled = client.task(&client.on(gateway, method, &working).send().await);
             drop(turn);
-            Given::Task(common(nameless(canceled), speaker).into())
+            OperationResult::Task(common(nameless(canceled), client).into())
         }
         Method::SubscribeToTask => {
             let (working, turn) = gateway.working_task(&unique).await;
             first_half(&turn).await;
-            let mut events = speaker.on(gateway, method, &working).stream().await;
+            let mut events = client.on(gateway, method, &working).stream().await;
             second_half(turn).await;
-            let folded = speaker.fold(None, &events.rest().await).unwrap();
-            Given::Stream(Seen::of(&nameless(folded)).into())
+            let folded = client.fold(None, &events.rest().await).unwrap();
+            OperationResult::Stream(ClientView::of(&nameless(folded)).into())
         }
         Method::GetExtendedAgentCard => {
-            let answer = speaker.on(gateway, method, "").send().await;
+            let answer = client.on(gateway, method, "").send().await;
             let body = answer.json();
             let card = body.get("result").unwrap_or(&body);
-            Given::Card(card["name"].as_str().unwrap().to_owned())
+            OperationResult::Card(card["name"].as_str().unwrap().to_owned())
         }
         Method::CreateTaskPushNotificationConfig
         | Method::GetTaskPushNotificationConfig
         | Method::ListTaskPushNotificationConfigs
         | Method::DeleteTaskPushNotificationConfig => {
-            let answer = speaker.call(gateway, method, task, &json!({"id": task})).send().await;
-            Given::Refused { reason: speaker.reason(&answer) }
+            let answer = client.call(gateway, method, task, &json!({"id": task})).send().await;
+            OperationResult::Refused { reason: client.reason(&answer) }
         }
     }
 }
@@ -187,20 +192,22 @@ async fn every_operation_gives_the_same_result_in_every_version_and_binding() {
     let mut gateway = Gateway::manual().await;
     let task = finished_task(&mut gateway, "m0").await;
     for operation in &OPERATIONS {
-        let mut first: Option<Given> = None;
-        for speaker in Speaker::ALL {
-            let given = given(&mut gateway, speaker, operation.method, &task).await;
-            let first = first.get_or_insert_with(|| given.clone());
-            assert_eq!(given, *first, "{:?} by {}", operation.method, speaker.name());
+        let mut first: Option<OperationResult> = None;
+        for client in ProtocolClient::ALL {
+            let result = perform(&mut gateway, client, operation.method, &task).await;
+            let first = first.get_or_insert_with(|| result.clone());
+            assert_eq!(result, *first, "{:?} by {}", operation.method, client.name());
         }
         match first.unwrap() {
-            Given::Stream(seen) => assert_eq!((seen.state, &*seen.text), (TaskState::Completed, TEXT)),
-            Given::Task(task) if operation.method != Method::CancelTask => {
-                assert_eq!(Seen::of(&task).text, TEXT);
+            OperationResult::Stream(seen) => {
+                assert_eq!((seen.state, &*seen.text), (TaskState::Completed, TEXT));
             }
-            Given::Page { tasks, .. } => assert!(!tasks.is_empty()),
-            Given::Refused { reason } => assert_eq!(reason, "PUSH_NOTIFICATION_NOT_SUPPORTED"),
-            Given::Task(_) | Given::Card(_) => {}
+            OperationResult::Task(task) if operation.method != Method::CancelTask => {
+                assert_eq!(ClientView::of(&task).text, TEXT);
+            }
+            OperationResult::Page { tasks, .. } => assert!(!tasks.is_empty()),
+            OperationResult::Refused { reason } => assert_eq!(reason, "PUSH_NOTIFICATION_NOT_SUPPORTED"),
+            OperationResult::Task(_) | OperationResult::Card(_) => {}
         }
     }
     gateway.stop().await;

@@ -117,7 +117,7 @@ async fn is_handed(
     is_unflushed: bool,
 ) -> bool {
     let (facts, request) =
-        RequestFacts::of(request.body(Full::new(Bytes::from_static(body.as_bytes()))).unwrap());
+        RequestFacts::inspect(request.body(Full::new(Bytes::from_static(body.as_bytes()))).unwrap());
     if is_read {
         request.into_body().collect().await.unwrap();
     }
@@ -140,15 +140,17 @@ async fn a_connection_is_handed_over_only_after_the_request_is_read_and_earlier_
     assert!(!is_handed(post().version(Version::HTTP_10), "body", true, false).await);
     assert!(!is_handed(post().header(EXPECT, "100-continue"), "body", true, false).await);
     assert!(!is_handed(Request::head("/"), "", true, false).await);
-    let (facts, _) = RequestFacts::of(Request::get("/").body(Full::<Bytes>::default()).unwrap());
+    let (facts, _) = RequestFacts::inspect(Request::get("/").body(Full::<Bytes>::default()).unwrap());
     assert!(Handover::default().offer(&facts, reply::empty(StatusCode::OK), open()).is_some());
 }
 
 #[test]
 fn a_connection_header_with_close_closes_the_connection() {
     let facts = |value: &str| {
-        RequestFacts::of(Request::get("/").header(CONNECTION, value).body(Full::<Bytes>::default()).unwrap())
-            .0
+        RequestFacts::inspect(
+            Request::get("/").header(CONNECTION, value).body(Full::<Bytes>::default()).unwrap(),
+        )
+        .0
     };
     assert!(facts("keep-alive, Close").closes_connection && !facts("keep-alive").closes_connection);
 }

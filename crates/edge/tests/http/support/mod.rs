@@ -1,9 +1,9 @@
 //! A gateway on a free port with an agent that the test controls, and a client that shows bytes unchanged.
 
 mod client;
-pub(crate) mod log_lines;
+pub(crate) mod lines;
+mod protocol_client;
 mod shown;
-mod speaker;
 mod transcript;
 mod turn;
 
@@ -23,8 +23,8 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use client::{Answer, Call, Events, Frame, Http2, Pieces};
+pub(crate) use protocol_client::{ClientView, ProtocolClient};
 pub(crate) use shown::{redacted, shown};
-pub(crate) use speaker::{Seen, Speaker};
 pub(crate) use transcript::{Case, case, transcript};
 pub(crate) use turn::{TEXT, first_half, second_half};
 

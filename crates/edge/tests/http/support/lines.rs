@@ -9,12 +9,12 @@ use tracing::subscriber::DefaultGuard;
 use tracing::{Event, Level, Metadata, Subscriber};
 
 /// The log lines of this thread, on which the whole test runs.
-pub(crate) struct LogLines {
+pub(crate) struct Lines {
     written: Arc<Mutex<Vec<String>>>,
     _guard: DefaultGuard,
 }
 
-impl LogLines {
+impl Lines {
     pub(crate) fn begin() -> Self {
         let written = Arc::<Mutex<Vec<String>>>::default();
         let guard = tracing::subscriber::set_default(Writer {
@@ -77,8 +77,8 @@ impl Subscriber for Writer {
         let mut line = written(event.metadata(), |fields| event.record(fields));
         let (spans, entered) = (self.spans.lock().unwrap(), self.entered.lock().unwrap());
         for number in entered.iter().rev() {
-            let place = usize::try_from(*number).unwrap() - 1;
-            write!(line, " in [{}]", spans[place]).unwrap();
+            let index = usize::try_from(*number).unwrap() - 1;
+            write!(line, " in [{}]", spans[index]).unwrap();
         }
         self.push(format!("{} {line}", event.metadata().level()));
     }
@@ -90,7 +90,7 @@ impl Subscriber for Writer {
     fn exit(&self, span: &Id) {
         let mut entered = self.entered.lock().unwrap();
         let last = entered.iter().rposition(|number| *number == span.into_u64());
-        last.map(|place| entered.remove(place));
+        last.map(|index| entered.remove(index));
     }
 }
 

@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 use super::{Answer, Call, Events, Frame, Gateway, HINTS, INTERRUPT, SESSION};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Speaker {
+pub(crate) struct ProtocolClient {
     pub(crate) version: ProtocolVersion,
     pub(crate) dialect: Dialect,
 }
 
-impl Speaker {
+impl ProtocolClient {
     pub(crate) const ALL: [Self; 4] = [
         Self { version: ProtocolVersion::V1, dialect: Dialect::Rpc },
         Self { version: ProtocolVersion::V1, dialect: Dialect::Rest },
@@ -210,7 +210,7 @@ impl Speaker {
 
 /// What a client of either version can know of a task, without what 0.3 cannot express: see `versions::LOSSES`.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct ClientView {
     pub(crate) id: String,
     context: String,
     pub(crate) state: TaskState,
@@ -223,12 +223,12 @@ pub(crate) struct Seen {
     files: Vec<(String, Option<String>, Option<String>)>,
 }
 
-impl Seen {
+impl ClientView {
     pub(crate) fn of(task: &Task) -> Self {
         let (mut text, mut tools, mut files) = (String::new(), Vec::<Value>::new(), Vec::new());
         for part in task.artifacts.iter().flat_map(|artifact| &artifact.parts) {
             match &part.content {
-                PartContent::Text(said) => text.push_str(said),
+                PartContent::Text(chunk) => text.push_str(chunk),
                 PartContent::Data(data) => {
                     let state: Value = serde_json::from_str(data.get()).unwrap();
                     tools.retain(|before| before["call_id"] != state["call_id"]);
