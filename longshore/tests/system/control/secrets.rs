@@ -2,7 +2,7 @@
 //! has exactly one entry for each call that could change something.
 
 #[expect(clippy::unwrap_used, reason = "where the log cannot be kept there is nothing better to say")]
-#[path = "../../../../crates/edge/tests/http/support/lines.rs"]
+#[path = "../../../../crates/edge/tests/http/support/log_lines.rs"]
 mod lines;
 
 use std::time::Duration;
