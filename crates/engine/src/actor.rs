@@ -1,4 +1,4 @@
-//! The owner of one live task: waits for its turn, drives the agent, and writes the log.
+//! The actor of one live task: waits for its turn, drives the agent, and writes the log.
 //!
 //! An actor ends when its task is over. When the gateway stops, the actor leaves the task as it is, and the next start
 //! resumes it. Every wait here checks the stop signal first: an actor that stops leaves its session queue, and the next
@@ -176,7 +176,7 @@ impl Actor {
     /// Takes a box, because an async function holds its arguments twice.
     pub(crate) async fn run(mut self: Box<Self>) {
         let mut active = None;
-        let stop = match AssertUnwindSafe(self.live(&mut active)).catch_unwind().await {
+        let stop = match AssertUnwindSafe(self.run_task(&mut active)).catch_unwind().await {
             Ok(Ok(())) => StopReason::TaskEnded,
             Ok(Err(stop)) => stop,
             Err(_) => {
@@ -240,7 +240,7 @@ impl Actor {
     }
 
     /// The whole life of the task. Leaves in `active` which session was prompted, and whether its turn may still run.
-    async fn live(&mut self, active: &mut Option<ActiveTurn>) -> Result<(), StopReason> {
+    async fn run_task(&mut self, active: &mut Option<ActiveTurn>) -> Result<(), StopReason> {
         loop {
             if self.writer.task().status.state == TaskState::AuthRequired {
                 Box::pin(self.wait_for_credentials()).await?;

@@ -143,8 +143,8 @@ impl Engine {
         Ok(Some(id))
     }
 
-    /// The queue tickets and the registration are taken before the task exists: a caller who finds it in the store also finds its
-    /// actor. The turn waits for nothing, because it runs.
+    /// The queue tickets and the registration are taken before the task exists: a caller who finds it in the store also
+    /// finds its actor. The turn waits for nothing, because it runs.
     fn actor_parts(
         &self,
         owner: Principal,

@@ -1,4 +1,5 @@
-//! The actor of a sub-agent's task. It gets the sub-agent's reports from the actor of the root task, and cancels from callers.
+//! The actor of a sub-agent's task. It gets the sub-agent's reports from the actor of the root task, and cancels from
+//! callers.
 //!
 //! It never prompts and never answers: the agent itself works with its sub-agents, and the asks of a sub-agent belong to
 //! the root task, so that a client that knows only the root task can answer.
@@ -46,7 +47,7 @@ pub(crate) struct ChildActor {
 
 impl ChildActor {
     pub(crate) async fn run(mut self) {
-        let canceled = match AssertUnwindSafe(self.live()).catch_unwind().await {
+        let canceled = match AssertUnwindSafe(self.run_until_over()).catch_unwind().await {
             Err(_) => {
                 tracing::error!(task = %self.writer.task().id, "the actor of a sub-agent's task panicked");
                 let failure = Failure::new("The gateway failed, and how the sub-agent ended is not known.");
@@ -73,7 +74,7 @@ impl ChildActor {
 
     /// Runs until the task is over or the gateway stops. Returns when a caller canceled the task, if one did, and the
     /// position of that cancel in its trace.
-    async fn live(&mut self) -> Result<Option<(Instant, Option<Box<TraceContext>>)>> {
+    async fn run_until_over(&mut self) -> Result<Option<(Instant, Option<Box<TraceContext>>)>> {
         loop {
             tokio::select! {
                 biased;

@@ -232,7 +232,8 @@ pub(crate) fn resumed(stored: &[StoredTask]) -> Vec<ResumedChild> {
     stored.iter().filter_map(child).collect()
 }
 
-/// The changes to the root task's asks that are missing in the log of a sub-agent's task, because the gateway ended in between.
+/// The changes to the root task's asks that are missing in the log of a sub-agent's task, because the gateway ended in
+/// between.
 pub(crate) async fn missed_asks(
     store: &dyn Store,
     root: &[Interrupt],

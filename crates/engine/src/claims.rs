@@ -1,8 +1,8 @@
 //! Unowned sessions that a caller is about to claim.
 //!
-//! A caller becomes the owner of a session when its call has been done, and not before. Until then no other caller may begin
-//! something there, for as long as the lease lasts: a call that hangs must not reserve a session for ever. A call that ends after
-//! its lease learns from the store, which keeps the first owner, whether another caller was faster.
+//! A caller becomes the owner of a session when its call has been done, and not before. Until then no other caller may
+//! begin something there, for as long as the lease lasts: a call that hangs must not reserve a session for ever. A call
+//! that ends after its lease learns from the store, which keeps the first owner, whether another caller was faster.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -9,8 +9,8 @@ pub struct EngineConfig {
     pub turn_timeout: Option<Duration>,
     /// How long a turn that was not prompted yet waits for an agent that cannot be reached, before it fails.
     pub start_patience: Duration,
-    /// How long a turn waits for work of another client of OpenCode in its session that is no turn, and so does not become a task
-    /// that goes first. `None`: no limit.
+    /// How long a turn waits for work of another client of OpenCode in its session that is no turn, and so does not
+    /// become a task that goes first. `None`: no limit.
     pub wait_for_others: Option<Duration>,
     /// How long the gateway waits for the abort of a turn that has ended here.
     pub cancel_abort_timeout: Duration,
@@ -82,8 +82,8 @@ impl SessionGuard {
 pub struct RetentionRules {
     /// The log of a task is folded to its last event this long after the task ended. The task itself stays. `None`: never.
     pub fold_after: Option<Duration>,
-    /// A task is deleted with all that belongs to it this long after it ended, but not while a repeated send is still recognized.
-    /// `None`: never.
+    /// A task is deleted with all that belongs to it this long after it ended, but not while a repeated send is still
+    /// recognized. `None`: never.
     pub keep_tasks: Option<Duration>,
 }
 
@@ -102,8 +102,8 @@ pub struct IntakeRules {
     pub data_parts: bool,
     /// Media types that are text, in addition to `text/*` and the well-known ones.
     pub text_types: Vec<String>,
-    /// Media types of other files that are accepted, in addition to images, audio, PDF and plain bytes. Types, and ranges such as
-    /// `video/*`.
+    /// Media types of other files that are accepted, in addition to images, audio, PDF and plain bytes. Types, and
+    /// ranges such as `video/*`.
     pub media_types: Vec<String>,
     /// The largest text or data, whatever its source.
     pub max_text_bytes: u64,
@@ -111,7 +111,7 @@ pub struct IntakeRules {
     pub max_inline_bytes: u64,
     /// The largest file of the workspace that is referred to.
     pub max_file_bytes: u64,
-    /// Hosts whose `http` and `https` URLs are passed on: derived_ids, and `*.` for every subdomain. Empty: none.
+    /// Hosts whose `http` and `https` URLs are passed on: names, and `*.` for every subdomain. Empty: none.
     pub remote_hosts: Vec<String>,
 }
 

@@ -1,7 +1,7 @@
 //! What callers read and change outside of turns: who may, when, and which sessions they own afterwards.
 //!
-//! A command runs in a background task, because its caller may disconnect: it is done completely or not at all, and a callback
-//! receives its result. Nothing here prompts the agent: a native prompt becomes a task ([`crate::service`]).
+//! A command runs in a background task, because its caller may disconnect: it is done completely or not at all, and a
+//! callback receives its result. Nothing here prompts the agent: a native prompt becomes a task ([`crate::service`]).
 
 mod exclusive;
 mod guard;
@@ -53,7 +53,8 @@ impl Engine {
         self.control_noting(caller, request, Arc::default(), done).await
     }
 
-    /// The same. `begun` is set to the task of a native prompt as soon as there is one, for a caller that does not wait for its end.
+    /// The same. `begun` is set to the task of a native prompt as soon as there is one, for a caller that does not wait
+    /// for its end.
     pub async fn control_noting(
         &self,
         caller: &ControlCaller,
@@ -126,7 +127,8 @@ impl Engine {
         }
     }
 
-    /// The agents and commands that the agent offered recently. Empty, when the agent has not answered yet and does not answer now.
+    /// The agents and commands that the agent offered recently. Empty, when the agent has not answered yet and does not
+    /// answer now.
     pub async fn offers(&self) -> Arc<Offers> {
         match &self.ctx().ports.control {
             Some(control) => self.ctx().control_state.offers.get(&self.ctx().tasks, control).await,
@@ -212,9 +214,9 @@ impl Engine {
         Ok(result)
     }
 
-    /// A fork whose response was lost may exist nevertheless, and is unowned then: others could claim it and read its messages. So
-    /// this searches for it, and makes the caller its owner if the agent finds one that is certainly a fork of the session. Returns
-    /// the error for the caller.
+    /// A fork whose response was lost may exist nevertheless, and is unowned then: others could claim it and read its
+    /// messages. So this searches for it, and makes the caller its owner if the agent finds one that is certainly a
+    /// fork of the session. Returns the error for the caller.
     async fn claim_lost_fork(
         &self,
         control: &dyn Control,
@@ -262,8 +264,8 @@ impl Engine {
         }
     }
 
-    /// The session of a native prompt, if the caller may prompt it. Always queries the agent: only the agent knows whether the
-    /// session can be prompted.
+    /// The session of a native prompt, if the caller may prompt it. Always queries the agent: only the agent knows
+    /// whether the session can be prompted.
     pub(crate) async fn admit_native_prompt(
         &self,
         control: &dyn Control,

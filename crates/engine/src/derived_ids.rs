@@ -21,7 +21,8 @@ pub(crate) fn adopted_task(session: &SessionId, prompt: &PromptId) -> TaskId {
     TaskId::parse(&name).expect("a UUID is an id")
 }
 
-/// Whether another client of OpenCode started this turn of the task. A turn that a caller's later message starts is not adopted.
+/// Whether another client of OpenCode started this turn of the task. A turn that a caller's later message starts is not
+/// adopted.
 pub(crate) fn is_adopted(task: &TaskId, turn: &TurnRecord) -> bool {
     *task == adopted_task(&turn.session.id, &turn.prompt)
 }

@@ -73,19 +73,23 @@ impl EngineContext {
     pub(crate) fn new(parts: EngineParts) -> Self {
         let EngineParts { store, agent, control, clock, tasks, metrics, config } = parts;
         let limits = TurnLimits { in_all: config.turns, per_principal: config.turns_per_principal };
-        let live = LiveState {
-            registry: Arc::new(Registry::new(tasks.stopping().clone())),
-            unfinished: Arc::new(Unfinished::new(&config)),
-            queues: Arc::default(),
-            limiter: Arc::new(TurnLimiter::new(limits, Arc::clone(&metrics))),
-            open_asks: Arc::new(OpenAsks::new(Arc::clone(&metrics))),
-        };
-        let control_state = ControlState {
-            claims: Arc::new(Claims::new(config.control.claim_ttl)),
-            removals: Arc::default(),
-            offers: Arc::default(),
-        };
-        let ports = Ports { store, agent, control, clock, spans: Arc::new(NoSpans) };
-        Self { ports, live, control_state, tasks, metrics, config: Arc::new(config) }
+        Self {
+            ports: Ports { store, agent, control, clock, spans: Arc::new(NoSpans) },
+            live: LiveState {
+                registry: Arc::new(Registry::new(tasks.stopping().clone())),
+                unfinished: Arc::new(Unfinished::new(&config)),
+                queues: Arc::default(),
+                limiter: Arc::new(TurnLimiter::new(limits, Arc::clone(&metrics))),
+                open_asks: Arc::new(OpenAsks::new(Arc::clone(&metrics))),
+            },
+            control_state: ControlState {
+                claims: Arc::new(Claims::new(config.control.claim_ttl)),
+                removals: Arc::default(),
+                offers: Arc::default(),
+            },
+            tasks,
+            metrics,
+            config: Arc::new(config),
+        }
     }
 }

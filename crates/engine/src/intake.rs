@@ -23,7 +23,7 @@ use crate::port::{ContentFacts, FileSource, Input, InputFile};
 use draft::{Draft, FileDraft, plain_name};
 use media_type::{FileKind, MediaType};
 use refusal::size;
-use workspace::{Bases, Unread};
+use workspace::{AllowedDirectories, ReadError};
 
 /// A message has no more parts than this; one that has is refused.
 const MAX_PARTS: usize = 100;
@@ -137,7 +137,7 @@ fn finish_all(rules: &IntakeRules, directory: &Path, drafts: Vec<Draft>, list: &
 
 fn read_file(rules: &IntakeRules, directory: &Path, draft: FileDraft) -> Result<InputFile> {
     let FileDraft { field, path, name, claimed } = draft;
-    let found = Bases::resolve(&[&rules.root, directory])
+    let found = AllowedDirectories::resolve(&[&rules.root, directory])
         .open(&path)
         .map_err(|error| refusal::not_readable(&field).caused_by(error))?;
     let resolved = found.path.clone();
@@ -162,8 +162,8 @@ fn read_file(rules: &IntakeRules, directory: &Path, draft: FileDraft) -> Result<
         _ => refusal::file_too_large(&field, rules),
     };
     let content = found.read(limit, keep).map_err(|error| match error {
-        Unread::TooLarge => too_large(),
-        Unread::Failed(error) => refusal::not_readable(&field).caused_by(error),
+        ReadError::TooLarge => too_large(),
+        ReadError::Failed(error) => refusal::not_readable(&field).caused_by(error),
     })?;
 
     let is_utf8 = content.kept.as_deref().is_some_and(|kept| str::from_utf8(kept).is_ok());

@@ -128,7 +128,7 @@ impl Joins {
     }
 
     /// The log has the message: sends it to the agent.
-    pub(crate) fn go(&mut self, expected: Expected) {
+    pub(crate) fn send_prompt(&mut self, expected: Expected) {
         let Expected { prompt, go, sent } = expected;
         // A driver that is gone by now has ended the turn; the message is in the log, and its callers learn that it is.
         let _ = go.send(());

@@ -66,3 +66,6 @@ pub use service::{Engine, GapBounds, Listing, Opening, Sent, Subscription};
 pub use snapshot::Snapshot;
 pub use tasks::Tasks;
 pub use upstream_error::{UPSTREAM_STATUS, come_again, of_upstream};
+
+#[cfg(test)]
+mod tests;

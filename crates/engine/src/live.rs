@@ -137,7 +137,8 @@ impl LiveLog {
         self.publish_with(events, is_excused, None);
     }
 
-    /// The same, with the owner and the task as of the last of these events. The task is kept until the next append, if it is small.
+    /// The same, with the owner and the task as of the last of these events. The task is kept until the next append, if
+    /// it is small.
     pub(crate) fn publish_with(
         &self,
         events: Events,
@@ -159,7 +160,8 @@ impl LiveLog {
         self.changed.notify_waiters();
     }
 
-    /// More events are about to be durable, and readable in the store before they are published: the kept task would be older.
+    /// More events are about to be durable, and readable in the store before they are published: the kept task would be
+    /// older.
     pub(crate) fn forget_snapshot(&self) {
         let before = self.state().snapshot.take();
         drop(before);

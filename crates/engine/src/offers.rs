@@ -1,4 +1,5 @@
-//! The agents and commands that the agent offers, cached: cards are requested often, and the agent builds its lists each time.
+//! The agents and commands that the agent offers, cached: cards are requested often, and the agent builds its lists
+//! each time.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -45,7 +45,7 @@ impl OrphanedTurns {
 
     /// Enters the queue of each session, so that no other turn begins there before. Call it when the running turns
     /// have their tickets: they have nothing to wait for.
-    pub(crate) fn enter_queues(self, ctx: &EngineContext) -> QueuedStops {
+    pub(crate) fn enter_queues(self, ctx: &EngineContext) -> Vec<SessionStops> {
         let mut by_directory: BTreeMap<String, SessionStops> = BTreeMap::new();
         for EndedTurn { task, turn } in self.ended {
             let stops = by_directory.entry(turn.session.directory.clone()).or_default();
@@ -54,7 +54,7 @@ impl OrphanedTurns {
             stops.tickets.entry(session.clone()).or_insert_with(ticket);
             stops.turns.push(turn);
         }
-        QueuedStops { by_directory }
+        by_directory.into_values().collect()
     }
 }
 
@@ -71,23 +71,17 @@ async fn may_stop(ctx: &EngineContext, ended: &EndedTurn) -> Result<bool> {
     Ok(head.is_some_and(|head| head.state == TaskState::Canceled))
 }
 
-#[derive(Debug)]
-pub(crate) struct QueuedStops {
-    by_directory: BTreeMap<String, SessionStops>,
-}
-
+/// The orphaned turns of one directory, and the tickets that keep other turns out of their sessions.
 #[derive(Default, Debug)]
-struct SessionStops {
+pub(crate) struct SessionStops {
     turns: Vec<TurnRecord>,
     tickets: HashMap<SessionId, QueueTicket>,
 }
 
-impl QueuedStops {
-    /// Each session is free as soon as the agent is done with it, however long the others take.
-    pub(crate) async fn stop(self, ctx: EngineContext) {
-        let stops: Vec<_> = self.by_directory.into_values().map(|stops| stop_all(&ctx, stops)).collect();
-        stream::iter(stops).buffer_unordered(CONCURRENT_CHECKS).collect::<()>().await;
-    }
+/// Each session is free as soon as the agent is done with it, however long the others take.
+pub(crate) async fn stop_queued(ctx: EngineContext, queued: Vec<SessionStops>) {
+    let stops: Vec<_> = queued.into_iter().map(|stops| stop_all(&ctx, stops)).collect();
+    stream::iter(stops).buffer_unordered(CONCURRENT_CHECKS).collect::<()>().await;
 }
 
 /// Makes sure that the agent does not go on with this turn.
@@ -120,8 +114,8 @@ async fn check<T>(session: &SessionId, query: impl Future<Output = Result<T>>) -
     }
 }
 
-/// While the agent cannot be reached this tries again, for as long as a turn would wait to begin. After that, the next turn in
-/// the session finds it busy and reports that.
+/// While the agent cannot be reached this tries again, for as long as a turn would wait to begin. After that, the next
+/// turn in the session finds it busy and reports that.
 async fn stop_all(ctx: &EngineContext, stops: SessionStops) {
     let SessionStops { mut turns, mut tickets } = stops;
     let deadline = Instant::now() + ctx.config.start_patience;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use longshore_model::{ContextId, Error, ErrorKind, OutputModes, Principal, Result, Seq, TaskId};
 
+use crate::engine_context::EngineContext;
 use crate::live::{Follower, Found};
 use crate::log_entry::{Entries, Events};
 use crate::port::Store;
@@ -31,14 +32,14 @@ pub struct TaskReader {
 
 impl TaskReader {
     pub(crate) fn new(
-        store: Arc<dyn Store>,
-        registry: Arc<Registry>,
+        ctx: &EngineContext,
         caller: Principal,
         task: TaskId,
         context: ContextId,
         output: OutputModes,
         cursor: Seq,
     ) -> Self {
+        let (store, registry) = (Arc::clone(&ctx.ports.store), Arc::clone(&ctx.live.registry));
         let live = registry.log(&task).map(|live| live.follow(cursor));
         Self { store, registry, caller, task, context, output, cursor, live, finished: false }
     }
@@ -138,7 +139,7 @@ impl TaskReader {
             self.finished = true;
             return Ok(());
         }
-        Err(self.registry.no_owner())
+        Err(self.registry.no_actor())
     }
 
     /// Events that retention folded away after the cursor are an error; they are never skipped silently.

@@ -8,7 +8,7 @@ use crate::actor::{ActorParts, ResumedTurn};
 use crate::asks::AskChangeForChild;
 use crate::child::ChildReport;
 use crate::children::Children;
-use crate::orphaned_turns::OrphanedTurns;
+use crate::orphaned_turns::{self, OrphanedTurns};
 use crate::port::{StoredTask, TurnRecord};
 use crate::service::Engine;
 use crate::snapshot::Snapshot;
@@ -43,8 +43,8 @@ impl Engine {
             actors.push(self.resume_task(stored, children, missed).await);
             fail_point::hit("recover.each");
         }
-        let orphaned = orphaned.enter_queues(self.ctx());
-        self.ctx().tasks.spawn("orphaned-turns", orphaned.stop(self.ctx().clone()));
+        let queued = orphaned.enter_queues(self.ctx());
+        self.ctx().tasks.spawn("orphaned-turns", orphaned_turns::stop_queued(self.ctx().clone(), queued));
         // All queue tickets are taken now, so it does not matter which actor runs first.
         for parts in actors {
             self.start_actor(parts);
@@ -116,8 +116,8 @@ impl Engine {
     }
 }
 
-/// The order in the queues. Turns that run have their sessions. Tasks that waited for the agent were first in their queue, and
-/// their status says why they did not begin. The others follow in the order in which they began to wait.
+/// The order in the queues. Turns that run have their sessions. Tasks that waited for the agent were first in their
+/// queue, and their status says why they did not begin. The others follow in the order in which they began to wait.
 fn rank(stored: &StoredTask) -> (u8, Option<Timestamp>) {
     let status = &stored.task.status;
     if has_running_turn(stored) {

@@ -9,17 +9,12 @@ use tokio_util::sync::CancellationToken;
 use crate::actor_request::{ActorRequest, INBOX_CAPACITY};
 use crate::live::LiveLog;
 use crate::queue;
-use crate::unfinished::Reserved;
+use crate::unfinished::UnfinishedSlot;
 
 #[derive(Debug)]
 pub(crate) struct Registry {
-    owned: Mutex<Owned>,
+    by_task: Mutex<HashMap<TaskId, Live>>,
     stopping: CancellationToken,
-}
-
-#[derive(Debug, Default)]
-struct Owned {
-    by_task: HashMap<TaskId, Live>,
 }
 
 #[derive(Debug)]
@@ -34,7 +29,7 @@ pub(crate) struct Registration {
     registry: Arc<Registry>,
     log: Arc<LiveLog>,
     /// `None`: the task of a sub-agent, which is not counted.
-    _counted: Option<Reserved>,
+    _counted: Option<UnfinishedSlot>,
 }
 
 /// What the actor of a registered task needs.
@@ -47,13 +42,13 @@ pub(crate) struct Registered {
 
 impl Registry {
     pub(crate) fn new(stopping: CancellationToken) -> Self {
-        Self { owned: Mutex::default(), stopping }
+        Self { by_task: Mutex::default(), stopping }
     }
 
     /// Registers a task whose log has this head.
     pub(crate) fn register(
         self: &Arc<Self>,
-        counted: Option<Reserved>,
+        counted: Option<UnfinishedSlot>,
         task: TaskId,
         head: Seq,
     ) -> Registered {
@@ -61,20 +56,20 @@ impl Registry {
         let (sender, inbox) = queue::channel(INBOX_CAPACITY);
         let registration =
             Registration { registry: Arc::clone(self), log: Arc::clone(&log), _counted: counted };
-        self.lock().by_task.insert(task, Live { log: Arc::clone(&log), inbox: sender });
+        self.lock().insert(task, Live { log: Arc::clone(&log), inbox: sender });
         Registered { registration, live: log, inbox }
     }
 
     pub(crate) fn log(&self, task: &TaskId) -> Option<Arc<LiveLog>> {
-        self.lock().by_task.get(task).map(|live| Arc::clone(&live.log))
+        self.lock().get(task).map(|live| Arc::clone(&live.log))
     }
 
     pub(crate) fn inbox(&self, task: &TaskId) -> Option<queue::Sender<ActorRequest>> {
-        self.lock().by_task.get(task).map(|live| live.inbox.clone())
+        self.lock().get(task).map(|live| live.inbox.clone())
     }
 
     /// Why an unfinished task has no actor.
-    pub(crate) fn no_owner(&self) -> Error {
+    pub(crate) fn no_actor(&self) -> Error {
         if self.stopping.is_cancelled() {
             Error::new(
                 ErrorKind::Unavailable,
@@ -87,19 +82,19 @@ impl Registry {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Owned> {
-        self.owned.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<TaskId, Live>> {
+        self.by_task.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Registration {
     /// Readers that have the log see that it is closed. Another actor may own the task by now.
     fn drop(&mut self) {
-        let mut owned = self.registry.lock();
-        if owned.by_task.get(self.log.task()).is_some_and(|live| Arc::ptr_eq(&live.log, &self.log)) {
-            owned.by_task.remove(self.log.task());
+        let mut by_task = self.registry.lock();
+        if by_task.get(self.log.task()).is_some_and(|live| Arc::ptr_eq(&live.log, &self.log)) {
+            by_task.remove(self.log.task());
         }
-        drop(owned);
+        drop(by_task);
         self.log.close();
     }
 }

@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::actor::{Actor, ActorParts};
-use crate::actor_request::{ActorRequest, AnswerMessage, GivenAnswer};
+use crate::actor_request::{ActorRequest, AnswerMessage, GivenAnswer, Reply};
 use crate::asks;
 use crate::engine_context::{EngineContext, EngineParts};
 use crate::port::{FileFacts, Head, Spans, StoredTask, trace_of_caller};
@@ -150,26 +150,20 @@ impl Engine {
 
     async fn try_cancel(&self, caller: &Principal, task: &TaskId, since: Instant) -> Result<Snapshot> {
         self.head(caller, task).await?;
-        if let Some(inbox) = self.ctx.live.registry.inbox(task) {
-            let (reply, answer) = oneshot::channel();
-            let asked = async {
-                let trace = self.trace_of_caller().map(Box::new);
-                inbox.send(ActorRequest::Cancel { reply, since, trace }).await.ok()?;
-                answer.await.ok()
-            };
-            match tokio::time::timeout(CANCEL_PATIENCE, asked).await {
-                Ok(Some(answer)) => return answer,
-                // The task ended by itself before it could be canceled, or its actor stopped.
-                Ok(None) => {}
-                Err(_) => {
-                    let text = "The store cannot be written now. The cancel is kept, and is carried out when the store is back.";
-                    return Err(Error::new(ErrorKind::Unavailable, text));
-                }
+        let trace = self.trace_of_caller().map(Box::new);
+        let asked = self.send_to_actor(task, |reply| ActorRequest::Cancel { reply, since, trace });
+        match tokio::time::timeout(CANCEL_PATIENCE, asked).await {
+            Ok(Some(answer)) => return answer,
+            // The task ended by itself before it could be canceled, or its actor stopped.
+            Ok(None) => {}
+            Err(_) => {
+                let text = "The store cannot be written now. The cancel is kept, and is carried out when the store is back.";
+                return Err(Error::new(ErrorKind::Unavailable, text));
             }
         }
         let state = self.head(caller, task).await?.state;
         if !state.is_terminal() {
-            return Err(self.ctx.live.registry.no_owner());
+            return Err(self.ctx.live.registry.no_actor());
         }
         let text = format!("The task is already {state} and cannot be canceled.");
         Err(Error::new(ErrorKind::TaskNotCancelable, text)
@@ -301,23 +295,13 @@ impl Engine {
     }
 
     fn reader(&self, caller: &Principal, task: TaskId, head: &Head, cursor: Seq) -> TaskReader {
-        let (store, registry) = (Arc::clone(&self.ctx.ports.store), Arc::clone(&self.ctx.live.registry));
-        TaskReader::new(
-            store,
-            registry,
-            caller.clone(),
-            task,
-            head.context.clone(),
-            head.output.clone(),
-            cursor,
-        )
+        TaskReader::new(&self.ctx, caller.clone(), task, head.context.clone(), head.output.clone(), cursor)
     }
 
     /// A reader of a task that the caller has at hand.
     pub(crate) fn reader_of(&self, caller: &Principal, task: &Task, cursor: Seq) -> TaskReader {
-        let (store, registry) = (Arc::clone(&self.ctx.ports.store), Arc::clone(&self.ctx.live.registry));
         let (context, output) = (task.context_id.clone(), task.terms.output.clone());
-        TaskReader::new(store, registry, caller.clone(), task.id.clone(), context, output, cursor)
+        TaskReader::new(&self.ctx, caller.clone(), task.id.clone(), context, output, cursor)
     }
 
     /// The metadata of a stored file.
@@ -370,20 +354,30 @@ impl Engine {
         answer: Answer,
         send: Option<AnswerMessage>,
     ) -> Result<Snapshot> {
-        let (reply, answered) = oneshot::channel();
-        let (by, trace) = (caller.clone(), self.trace_of_caller());
-        let given = GivenAnswer { request: request.clone(), answer, by, trace, send, reply };
-        if let Some(inbox) = self.ctx.live.registry.inbox(task)
-            && inbox.send(ActorRequest::Answer(Box::new(given))).await.is_ok()
-            && let Ok(answered) = answered.await
-        {
+        let (by, trace, name) = (caller.clone(), self.trace_of_caller(), request.clone());
+        let given = |reply| {
+            ActorRequest::Answer(Box::new(GivenAnswer { request: name, answer, by, trace, send, reply }))
+        };
+        if let Some(answered) = self.send_to_actor(task, given).await {
             return answered;
         }
         // The actor ended: with the turn, and the ask is closed, or with the gateway, and the ask stays open.
         if self.head(caller, task).await?.state.is_terminal() {
             return Err(asks::not_open(&request));
         }
-        Err(self.ctx.live.registry.no_owner())
+        Err(self.ctx.live.registry.no_actor())
+    }
+
+    /// `None`: the task has no actor, or its actor ended without an answer.
+    async fn send_to_actor(
+        &self,
+        task: &TaskId,
+        request: impl FnOnce(Reply) -> ActorRequest,
+    ) -> Option<Result<Snapshot>> {
+        let inbox = self.ctx.live.registry.inbox(task)?;
+        let (reply, answer) = oneshot::channel();
+        inbox.send(request(reply)).await.ok()?;
+        answer.await.ok()
     }
 
     pub(crate) fn trace_of_caller(&self) -> Option<TraceContext> {

@@ -14,8 +14,8 @@ use std::{future::Future, pin::Pin, sync::Arc, task::Context, task::Poll, task::
 pub enum Flaw {
     /// Readers see events that the store does not have yet.
     PublishBeforeCommit,
-    /// The events that happened while the gateway was down are not read after a restart. The driver of the simulated agent makes
-    /// this mistake, because reading them is the driver's job.
+    /// The events that happened while the gateway was down are not read after a restart. The driver of the simulated
+    /// agent makes this mistake, because reading them is the driver's job.
     NoReconcile,
     /// The driver of a resumed turn does not get what the log holds of it.
     NoResume,

@@ -41,7 +41,8 @@ impl Tasks {
         // The task may outlive the request that started it by far, so its log lines are not children of that request's.
         let span = tracing::info_span!(parent: None, "task", name);
         let hooks = self.hooks.clone();
-        // No async block: that would hold the future twice, and most of the memory of a connection or a live task is its future.
+        // No async block: that would hold the future twice, and most of the memory of a connection or a live task is
+        // its future.
         let watched = AssertUnwindSafe(future).catch_unwind().map(move |outcome| {
             outcome.unwrap_or_else(|panic| {
                 tracing::error!(name, "a background task panicked");

@@ -112,7 +112,8 @@ impl TurnLimiter {
         {
             let Some(own) = turns.by_principal.get_mut(&owner) else { continue };
             own.is_in_round = false;
-            // Since the principal entered the round, its turn may have given up, or other turns of it may have been counted anyway.
+            // Since the principal entered the round, its turn may have given up, or other turns of it may have been
+            // counted anyway.
             if has_room(own.running, self.limits.per_principal)
                 && let Some((_, go)) = own.waiting.pop_first()
             {

@@ -122,7 +122,8 @@ impl QueueTicket {
         }
     }
 
-    /// Whether no ticket went to the front since this one was let through. If one did, this ticket has to wait again, in its old position.
+    /// Whether no ticket went to the front since this one was let through. If one did, this ticket has to wait again,
+    /// in its old position.
     pub(crate) fn is_still_first(&mut self) -> bool {
         let mut queues = self.queues.lock();
         let Some(queue) = queues.by_key.get_mut(&self.key) else { return true };

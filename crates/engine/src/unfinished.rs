@@ -1,8 +1,8 @@
 //! How many tasks are unfinished: in all, per principal, and per context. One more than allowed is refused.
 //!
-//! A slot is reserved before anything else is done for a message, so that concurrent sends cannot exceed a limit together,
-//! and a refused send costs no more than the check whether it was accepted before. Only a message that steers reserves its slot
-//! after there turned out to be no turn to steer: its refusal costs all checks until then.
+//! A slot is reserved before anything else is done for a message, so that concurrent sends cannot exceed a limit
+//! together, and a refused send costs no more than the check whether it was accepted before. Only a message that steers
+//! reserves its slot after there turned out to be no turn to steer: its refusal costs all checks until then.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -40,7 +40,7 @@ struct PrincipalCounts {
 
 /// One of the unfinished tasks, for as long as this is kept.
 #[derive(Debug)]
-pub(crate) struct Reserved {
+pub(crate) struct UnfinishedSlot {
     unfinished: Arc<Unfinished>,
     owner: Principal,
     context: ContextId,
@@ -68,7 +68,7 @@ impl Unfinished {
         self: &Arc<Self>,
         owner: &Principal,
         context: &ContextId,
-    ) -> Result<Reserved, LimitReached> {
+    ) -> Result<UnfinishedSlot, LimitReached> {
         let mut counts = self.lock();
         let own = counts.of_principal.get(owner);
         let of_context = own.and_then(|own| own.of_context.get(context)).copied().unwrap_or(0);
@@ -86,7 +86,7 @@ impl Unfinished {
     }
 
     /// Counts a task that exists already, even beyond the limits.
-    pub(crate) fn count(self: &Arc<Self>, owner: &Principal, context: &ContextId) -> Reserved {
+    pub(crate) fn count(self: &Arc<Self>, owner: &Principal, context: &ContextId) -> UnfinishedSlot {
         self.count_locked(&mut self.lock(), owner, context)
     }
 
@@ -100,12 +100,12 @@ impl Unfinished {
         counts: &mut Counts,
         owner: &Principal,
         context: &ContextId,
-    ) -> Reserved {
+    ) -> UnfinishedSlot {
         counts.in_all += 1;
         let own = counts.of_principal.entry(owner.clone()).or_default();
         own.in_all += 1;
         *own.of_context.entry(context.clone()).or_default() += 1;
-        Reserved { unfinished: Arc::clone(self), owner: owner.clone(), context: context.clone() }
+        UnfinishedSlot { unfinished: Arc::clone(self), owner: owner.clone(), context: context.clone() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Counts> {
@@ -113,7 +113,7 @@ impl Unfinished {
     }
 }
 
-impl Drop for Reserved {
+impl Drop for UnfinishedSlot {
     fn drop(&mut self) {
         let mut counts = self.unfinished.lock();
         counts.in_all -= 1;
@@ -162,7 +162,7 @@ mod tests {
         }))
     }
 
-    fn reserve(unfinished: &Arc<Unfinished>, owner: &str, context: &str) -> Result<Reserved, Limit> {
+    fn reserve(unfinished: &Arc<Unfinished>, owner: &str, context: &str) -> Result<UnfinishedSlot, Limit> {
         let context = ContextId::parse(context).unwrap();
         unfinished.reserve(&Principal::new(owner), &context).map_err(|full| full.limit)
     }

@@ -1,6 +1,7 @@
 //! Errors of the agent, as callers of control methods get them.
 //!
-//! Turns have errors of their own, which say what happens to the task. A caller of a control method learns what happened to the call.
+//! Turns have errors of their own, which say what happens to the task. A caller of a control method learns what
+//! happened to the call.
 
 use std::time::Duration;
 
@@ -12,8 +13,8 @@ pub const UPSTREAM_STATUS: &str = "upstreamStatus";
 /// The retry hint for a temporary error.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Converts the error of a turn, or of a query on the way to one. The text, details and cause stay; the kind changes, and the error
-/// gets a retry hint where a retry may help.
+/// Converts the error of a turn, or of a query on the way to one. The text, details and cause stay; the kind changes,
+/// and the error gets a retry hint where a retry may help.
 pub fn of_upstream(error: Error) -> Error {
     let status = error.fact(UPSTREAM_STATUS).and_then(|status| status.parse().ok());
     match (error.kind(), status) {

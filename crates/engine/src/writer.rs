@@ -186,7 +186,8 @@ impl Writer {
         self.pending_asks.push(change);
     }
 
-    /// An event with which a message joins. The same message sent again leads to this task; one append takes one such message.
+    /// An event with which a message joins. The same message sent again leads to this task; one append takes one such
+    /// message.
     pub(crate) fn push_join(&mut self, event: TaskEvent, key: IdempotencyKey) {
         self.push(event);
         self.pending_join = Some(key);
@@ -235,8 +236,8 @@ impl Writer {
         self.pending.push(event);
     }
 
-    /// Appends the pending events, then publishes them to readers. While the store cannot be reached it tries again; the agent
-    /// waits meanwhile. Fails when another writer owns the log, or when the gateway stops.
+    /// Appends the pending events, then publishes them to readers. While the store cannot be reached it tries again;
+    /// the agent waits meanwhile. Fails when another writer owns the log, or when the gateway stops.
     pub(crate) async fn flush(&mut self, turn: Option<TurnRecord>) -> Result<()> {
         if self.pending.is_empty() {
             return Ok(());

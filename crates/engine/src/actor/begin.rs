@@ -27,7 +27,7 @@ struct Beginning {
     permit: Option<TurnPermit>,
     /// The ticket in the session queue of an earlier attempt, when an external turn went first.
     ticket: Option<QueueTicket>,
-    /// The caller of a native prompt names a session and wants it there or not at all.
+    /// Once, and not for a native prompt: its caller names a session and wants the turn there or not at all.
     may_replace_session: bool,
     /// Since when another client of OpenCode uses the session.
     external_since: Option<Instant>,

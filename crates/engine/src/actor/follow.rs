@@ -154,8 +154,8 @@ impl Actor {
         }
     }
 
-    /// Waits for the next event of a running turn. Cancel safe. The agent's reports come last: a flood of them must not delay a
-    /// cancel, an answer or the limit.
+    /// Waits for the next event of a running turn. Cancel safe. The agent's reports come last: a flood of them must not
+    /// delay a cancel, an answer or the limit.
     async fn next(
         &mut self,
         turn: &mut Turn,
@@ -380,7 +380,7 @@ impl Actor {
                 record.joined.push(expected.prompt.clone());
                 self.writer.push_join(joined, key);
                 self.flush(Some(record.clone())).await?;
-                self.joins.go(expected);
+                self.joins.send_prompt(expected);
             }
             Step::Sent(prompt, outcome) => {
                 let Some(completed) = self.joins.complete(&prompt) else { return Ok(()) };

@@ -8,7 +8,8 @@ use tokio::time::Instant;
 
 use crate::retry::{FIRST_PAUSE, LONGEST_PAUSE};
 
-/// Only the time without the agent counts. While the store cannot be reached, or another turn has the session, it does not run.
+/// Only the time without the agent counts. While the store cannot be reached, or another turn has the session, it does
+/// not run.
 #[derive(Debug)]
 pub(super) struct Patience {
     left: Duration,

@@ -10,7 +10,8 @@ use crate::control_errors;
 use crate::engine_context::EngineContext;
 use crate::port::{Claim, Claimed, Control, Known, Owned, Session};
 
-/// The deepest level below its root at which the owner of a session is searched for. Sub-agents of OpenCode are not nested that deep.
+/// The deepest level below its root at which the owner of a session is searched for. Sub-agents of OpenCode are not
+/// nested that deep.
 pub(crate) const MAX_LEVELS: usize = 8;
 
 /// What the caller wants to do with a session.
@@ -103,7 +104,7 @@ impl Guard<'_> {
                 }
                 None
             }
-            None => self.take(id, root).await?,
+            None => self.begin_claim(id, root).await?,
         };
         Ok(AdmittedSession { session, pending_claim, known })
     }
@@ -124,7 +125,7 @@ impl Guard<'_> {
     }
 
     /// `None`: the caller has become the owner meanwhile.
-    async fn take(&self, id: &SessionId, root: Session) -> Result<Option<PendingClaim>> {
+    async fn begin_claim(&self, id: &SessionId, root: Session) -> Result<Option<PendingClaim>> {
         let (owner, is_shared) = (self.caller.principal.clone(), self.changes_all());
         Ok(match self.reserve(id, &root.id).await? {
             ReserveResult::Yours => None,
@@ -145,8 +146,8 @@ impl Guard<'_> {
         }
         let owner = &self.caller.principal;
         let reservation = self.ctx.control_state.claims.begin(owner, root);
-        // Finding out that the session is unowned took a while. A caller who claimed it in between told the store before it released
-        // its reservation.
+        // Finding out that the session is unowned took a while. A caller who claimed it in between told the store
+        // before it released its reservation.
         let reservation = match (self.owner_of(root).await?, reservation) {
             (Some(taken), _) if taken.owner == *owner => return Ok(ReserveResult::Yours),
             (Some(_), Ok(_)) => Err(control_errors::lost_before(id)),

@@ -42,7 +42,7 @@ impl Engine {
         let key = self.valid_key(digest);
         let earlier = self.ctx().ports.store.earlier_send(&caller.principal, &key).await?;
         let begun = if let Some(task) = earlier {
-            self.begun(&caller.principal, task).await?
+            self.started_task(&caller.principal, task).await?
         } else {
             let new = NewPrompt { session: &session, prompt, options, message, key };
             self.begin_prompt(&*control, caller, new, location, known).await?
@@ -165,13 +165,13 @@ impl Engine {
             let stopping = self.ctx().tasks.stopping();
             tokio::select! {
                 biased;
-                () = stopping.cancelled() => return Err(self.ctx().live.registry.no_owner()),
+                () = stopping.cancelled() => return Err(self.ctx().live.registry.no_actor()),
                 read = reader.next() => read?,
             };
         }
     }
 
-    async fn begun(&self, caller: &Principal, task: TaskId) -> Result<Begun> {
+    async fn started_task(&self, caller: &Principal, task: TaskId) -> Result<Begun> {
         let context = self.head(caller, &task).await?.context;
         Ok(Begun { task, context })
     }
@@ -193,17 +193,17 @@ struct NewPrompt<'a> {
 fn last_answer(result: ControlResult, prompt: &str) -> Option<StoredMessage> {
     let ControlResult::Messages { items, .. } = result else { return None };
     let from = items.iter().position(|message| message.id.as_str() == prompt).map_or(0, |found| found + 1);
-    let is_agents = |message: &StoredMessage| message.role == Role::Agent;
+    let is_from_agent = |message: &StoredMessage| message.role == Role::Agent;
     let mut answers = items.into_iter().skip(from);
     if from == 0 {
         // The turn has more messages than were read.
-        return answers.filter(is_agents).last();
+        return answers.filter(is_from_agent).last();
     }
     // Messages that the agent writes to itself in between have the role of a user and no text.
     answers
         .by_ref()
-        .take_while(|message| is_agents(message) || message.text.is_empty())
-        .filter(is_agents)
+        .take_while(|message| is_from_agent(message) || message.text.is_empty())
+        .filter(is_from_agent)
         .last()
 }
 
@@ -253,7 +253,7 @@ fn as_control_error(session: &SessionId, error: Error) -> Error {
     }
 }
 
-/// The task waits until the agent has its credentials, so there is nothing to wait for.
+/// The agent does not work on the task until it has its credentials, so waiting for the end of the task makes no sense.
 fn without_credentials(task: &Task) -> Error {
     Error::new(ErrorKind::UpstreamHttpError, reason(task))
         .detail(UPSTREAM_STATUS, "401")

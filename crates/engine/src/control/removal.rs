@@ -1,4 +1,5 @@
-//! Worktrees and workspaces that are to be removed or reset: not while a session works there, and not with other callers' sessions.
+//! Worktrees and workspaces that are to be removed or reset: not while a session works there, and not with other
+//! callers' sessions.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -33,8 +34,8 @@ impl Engine {
         Ok(ClosedToTurns { _removal: removal, _reserved: Vec::new() })
     }
 
-    /// The same for a workspace, whose sessions the agent deletes with it. So this is refused too if one of them belongs to another
-    /// caller, or is unowned and the caller may not claim it. `None`: there is no such workspace.
+    /// The same for a workspace, whose sessions the agent deletes with it. So this is refused too if one of them
+    /// belongs to another caller, or is unowned and the caller may not claim it. `None`: there is no such workspace.
     pub(super) async fn close_workspace(
         &self,
         guard: Guard<'_>,

@@ -85,7 +85,7 @@ impl Reading<'_> {
     fn check_text_type(&self) -> Result<()> {
         match self.claimed()? {
             Some(media_type) if media_type.kind(self.rules) != Some(FileKind::Text) => {
-                Err(self.not_taken(&format!("a text part cannot be {}", media_type.essence)))
+                Err(self.not_accepted(&format!("a text part cannot be {}", media_type.essence)))
             }
             _ => Ok(()),
         }
@@ -94,12 +94,14 @@ impl Reading<'_> {
     /// Data goes to the agent as the JSON text that the caller sent.
     fn data(&self, json: &str) -> Result<Draft> {
         if !self.rules.data_parts {
-            return Err(self.not_taken("data parts are not taken here; send the JSON as text"));
+            return Err(self.not_accepted("data parts are not taken here; send the JSON as text"));
         }
         if let Some(media_type) = self.claimed()?
             && !media_type.is_json()
         {
-            return Err(self.not_taken(&format!("a data part is JSON and cannot be {}", media_type.essence)));
+            return Err(
+                self.not_accepted(&format!("a data part is JSON and cannot be {}", media_type.essence))
+            );
         }
         self.check_text_size(json.len() as u64)?;
         Ok(Draft::Ready(Input::Text(json.to_owned())))
@@ -201,16 +203,16 @@ impl Reading<'_> {
 
     fn media_type(&self, text: &str) -> Result<MediaType> {
         MediaType::parse(text).ok_or_else(|| {
-            self.not_taken("the media type cannot be read; write one such as text/plain or image/png")
+            self.not_accepted("the media type cannot be read; write one such as text/plain or image/png")
         })
     }
 
     fn kind(&self, media_type: &MediaType) -> Result<FileKind> {
         let kind = media_type.kind(self.rules).ok_or_else(|| {
-            self.not_taken(&format!(
+            self.not_accepted(&format!(
                 "files of the type {} are not taken; these are: {}",
                 media_type.essence,
-                media_type::taken(self.rules)
+                media_type::accepted(self.rules)
             ))
         })?;
         if kind == FileKind::Text && !media_type.is_utf8() {
@@ -239,7 +241,7 @@ impl Reading<'_> {
         refusal::not_utf8(&self.field)
     }
 
-    fn not_taken(&self, text: &str) -> Error {
-        refusal::not_taken(&self.field, text, self.rules)
+    fn not_accepted(&self, text: &str) -> Error {
+        refusal::not_accepted(&self.field, text, self.rules)
     }
 }

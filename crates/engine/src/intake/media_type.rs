@@ -65,7 +65,7 @@ impl MediaType {
 }
 
 /// The accepted types, for people.
-pub(super) fn taken(rules: &IntakeRules) -> String {
+pub(super) fn accepted(rules: &IntakeRules) -> String {
     let well_known = ["text/*", "application/json", "image/*", "audio/*", "application/pdf", BYTES];
     let named = rules.text_types.iter().chain(&rules.media_types).map(String::as_str);
     well_known.into_iter().chain(named).collect::<Vec<_>>().join(", ")

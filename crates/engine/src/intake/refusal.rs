@@ -6,10 +6,10 @@ use super::media_type;
 use crate::config::IntakeRules;
 
 /// The wrong kind of content.
-pub(super) fn not_taken(field: &str, text: &str, rules: &IntakeRules) -> Error {
+pub(super) fn not_accepted(field: &str, text: &str, rules: &IntakeRules) -> Error {
     Error::new(ErrorKind::ContentTypeNotSupported, format!("{field}: {text}"))
         .detail("field", field)
-        .detail("supportedTypes", media_type::taken(rules))
+        .detail("supportedTypes", media_type::accepted(rules))
 }
 
 /// One text for all reasons: a caller who may not see a file may not learn that it exists either.

@@ -11,11 +11,11 @@ use crate::port::ContentFacts;
 
 /// The directories whose files may be referred to, resolved.
 #[derive(Debug)]
-pub(super) struct Bases(Vec<PathBuf>);
+pub(super) struct AllowedDirectories(Vec<PathBuf>);
 
-/// A regular file below one of the bases.
+/// A regular file below one of the allowed directories.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct OpenFile {
     file: File,
     /// Resolved.
     pub(super) path: PathBuf,
@@ -29,26 +29,27 @@ pub(super) struct Content {
 }
 
 #[derive(Debug)]
-pub(super) enum Unread {
+pub(super) enum ReadError {
     TooLarge,
     Failed(io::Error),
 }
 
-impl Bases {
+impl AllowedDirectories {
     /// A directory that does not exist has no files; it is left out.
     pub(super) fn resolve(directories: &[&Path]) -> Self {
         let resolved = directories.iter().filter(|directory| directory.is_absolute());
         Self(resolved.filter_map(|directory| directory.canonicalize().ok()).collect())
     }
 
-    /// Finds and opens a regular file. Links are followed as long as they lead to a file below one of the bases.
-    pub(super) fn open(&self, path: &Path) -> io::Result<Found> {
+    /// Finds and opens a regular file. Links are followed as long as they lead to a file below one of the allowed
+    /// directories.
+    pub(super) fn open(&self, path: &Path) -> io::Result<OpenFile> {
         self.open_resolved(path.canonicalize()?)
     }
 
     /// Opens a path without links. If it contains links by now, somebody put them there after it was resolved,
     /// and it is not opened.
-    fn open_resolved(&self, path: PathBuf) -> io::Result<Found> {
+    fn open_resolved(&self, path: PathBuf) -> io::Result<OpenFile> {
         let outside = || io::Error::other("outside the workspace");
         let below = |base: &PathBuf| Some((base.clone(), path.strip_prefix(base).ok()?.to_owned()));
         let (base, rest) = self.0.iter().find_map(below).ok_or_else(outside)?;
@@ -56,21 +57,21 @@ impl Bases {
         if !file.metadata()?.is_file() {
             return Err(io::Error::other("not a regular file"));
         }
-        Ok(Found { file, path })
+        Ok(OpenFile { file, path })
     }
 }
 
-impl Found {
-    pub(super) fn read(self, limit: u64, keep: u64) -> Result<Content, Unread> {
-        if self.file.metadata().map_err(Unread::Failed)?.len() > limit {
-            return Err(Unread::TooLarge);
+impl OpenFile {
+    pub(super) fn read(self, limit: u64, keep: u64) -> Result<Content, ReadError> {
+        if self.file.metadata().map_err(ReadError::Failed)?.len() > limit {
+            return Err(ReadError::TooLarge);
         }
         read(self.file, limit, keep)
     }
 }
 
 /// Reads to the end, or until there are more than `limit` bytes: a file may grow while it is read.
-fn read(mut file: impl io::Read, limit: u64, keep: u64) -> Result<Content, Unread> {
+fn read(mut file: impl io::Read, limit: u64, keep: u64) -> Result<Content, ReadError> {
     let mut hasher = Sha256::new();
     let mut kept = Some(Vec::new());
     let mut total = 0_u64;
@@ -80,11 +81,11 @@ fn read(mut file: impl io::Read, limit: u64, keep: u64) -> Result<Content, Unrea
             Ok(0) => break,
             Ok(read) => &chunk[..read],
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(Unread::Failed(error)),
+            Err(error) => return Err(ReadError::Failed(error)),
         };
         total += chunk.len() as u64;
         if total > limit {
-            return Err(Unread::TooLarge);
+            return Err(ReadError::TooLarge);
         }
         hasher.update(chunk);
         kept = kept.filter(|_| total <= keep);
@@ -98,7 +99,7 @@ fn read(mut file: impl io::Read, limit: u64, keep: u64) -> Result<Content, Unrea
 const CHUNK: usize = 64 * 1024;
 
 /// Opens one path component after the other, each inside the directory that was opened before, and follows no link. So
-/// no change on the way can lead out of the base.
+/// no change on the way can lead out of the allowed directory.
 fn open_below(base: &Path, rest: &Path) -> io::Result<File> {
     let step = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let mut names = Vec::new();
@@ -130,7 +131,7 @@ mod tests {
         _holder: tempfile::TempDir,
         inside: PathBuf,
         outside: PathBuf,
-        bases: Bases,
+        allowed: AllowedDirectories,
     }
 
     fn workspace() -> TestWorkspace {
@@ -140,9 +141,10 @@ mod tests {
         fs::create_dir_all(&outside).unwrap();
         fs::write(inside.join("sub/file"), "inside").unwrap();
         fs::write(outside.join("file"), "secret").unwrap();
-        let bases = Bases::resolve(&[&inside, Path::new("relative"), Path::new("/no/such/place")]);
-        assert_eq!(bases.0.len(), 1);
-        TestWorkspace { _holder: holder, inside, outside, bases }
+        let allowed =
+            AllowedDirectories::resolve(&[&inside, Path::new("relative"), Path::new("/no/such/place")]);
+        assert_eq!(allowed.0.len(), 1);
+        TestWorkspace { _holder: holder, inside, outside, allowed }
     }
 
     fn fifo(path: &Path) {
@@ -153,11 +155,11 @@ mod tests {
     fn a_file_that_becomes_a_link_after_it_was_resolved_is_not_opened() {
         let workspace = workspace();
         let path = workspace.inside.join("sub/file").canonicalize().unwrap();
-        assert!(workspace.bases.open_resolved(path.clone()).is_ok());
+        assert!(workspace.allowed.open_resolved(path.clone()).is_ok());
         fs::remove_file(&path).unwrap();
         symlink(workspace.outside.join("file"), &path).unwrap();
-        workspace.bases.open_resolved(path.clone()).unwrap_err();
-        workspace.bases.open(&path).unwrap_err();
+        workspace.allowed.open_resolved(path.clone()).unwrap_err();
+        workspace.allowed.open(&path).unwrap_err();
     }
 
     #[test]
@@ -167,7 +169,7 @@ mod tests {
         fs::rename(workspace.inside.join("sub"), workspace.inside.join("moved")).unwrap();
         symlink(&workspace.outside, workspace.inside.join("sub")).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "secret", "an ordinary open follows the link");
-        workspace.bases.open_resolved(path).unwrap_err();
+        workspace.allowed.open_resolved(path).unwrap_err();
     }
 
     #[test]
@@ -176,7 +178,7 @@ mod tests {
         let path = workspace.inside.join("sub/file").canonicalize().unwrap();
         fs::remove_file(&path).unwrap();
         fifo(&path);
-        let error = workspace.bases.open_resolved(path).unwrap_err();
+        let error = workspace.allowed.open_resolved(path).unwrap_err();
         assert_eq!(error.to_string(), "not a regular file");
     }
 
@@ -184,7 +186,7 @@ mod tests {
     fn an_opened_file_is_read_even_when_its_path_changes() {
         let workspace = workspace();
         let path = workspace.inside.join("sub/file");
-        let found = workspace.bases.open(&path).unwrap();
+        let found = workspace.allowed.open(&path).unwrap();
         fs::remove_file(&path).unwrap();
         symlink(workspace.outside.join("file"), &path).unwrap();
         assert_eq!(found.read(100, 100).unwrap().kept.as_deref(), Some(b"inside".as_slice()));
@@ -192,16 +194,16 @@ mod tests {
 
     #[test]
     fn a_file_that_grows_without_end_is_read_to_the_limit_only() {
-        assert!(matches!(read(io::repeat(b'x'), 2 * CHUNK as u64, 10), Err(Unread::TooLarge)));
+        assert!(matches!(read(io::repeat(b'x'), 2 * CHUNK as u64, 10), Err(ReadError::TooLarge)));
     }
 
     #[test]
     fn a_file_that_grew_since_it_was_opened_is_checked_at_its_new_size() {
         let workspace = workspace();
         let path = workspace.inside.join("sub/file");
-        let found = workspace.bases.open(&path).unwrap();
+        let found = workspace.allowed.open(&path).unwrap();
         fs::write(&path, "more than before").unwrap();
-        assert!(matches!(found.read(6, 6), Err(Unread::TooLarge)));
+        assert!(matches!(found.read(6, 6), Err(ReadError::TooLarge)));
     }
 
     #[test]
@@ -214,7 +216,7 @@ mod tests {
         for (limit, keep, expected) in
             [(length, length, Some(true)), (length, length - 1, Some(false)), (length - 1, 0, None)]
         {
-            let read = workspace.bases.open(&path).unwrap().read(limit, keep);
+            let read = workspace.allowed.open(&path).unwrap().read(limit, keep);
             assert_eq!(read.as_ref().ok().map(|read| read.kept.is_some()), expected, "{limit} {keep}");
             if let Ok(read) = read {
                 let facts = ContentFacts { bytes: length, sha256: Sha256::digest(&content).into() };

@@ -112,7 +112,8 @@ pub struct TurnRequest {
     pub resume: Option<Resume>,
     /// To be marked when the prompt is sent.
     pub prompting: Prompting,
-    /// The position of the send that started this turn in its caller's trace. `None`: the caller sent none, or the turn is resumed.
+    /// The position of the send that started this turn in its caller's trace. `None`: the caller sent none, or the turn
+    /// is resumed.
     pub trace: Option<TraceContext>,
 }
 
@@ -161,8 +162,8 @@ impl Debug for FileSource {
     }
 }
 
-/// Whether the agent may have the prompt, and since when. Until then, whatever runs in the session was not started by this turn,
-/// and the engine leaves it alone.
+/// Whether the agent may have the prompt, and since when. Until then, whatever runs in the session was not started by
+/// this turn, and the engine leaves it alone.
 #[derive(Clone, Debug, Default)]
 pub struct Prompting(Arc<Mutex<Option<Instant>>>);
 
@@ -249,7 +250,7 @@ pub struct Turn {
     pub steering: queue::Sender<Box<Steering>>,
     /// Bounded: when the engine is behind, the driver of this turn waits, and no other turn does.
     pub events: queue::Receiver<AgentEvent>,
-    /// Why the agent refused the native prompt, when it accepted the turn and refused it at once. The events report the end of the
-    /// turn too; this error is for the caller who sent the prompt.
+    /// Why the agent refused the native prompt, when it accepted the turn and refused it at once. The events report the
+    /// end of the turn too; this error is for the caller who sent the prompt.
     pub refusal: Option<Error>,
 }

@@ -1,7 +1,7 @@
 //! The trace position of the request for which the agent is called.
 //!
-//! A call can be deep below the request that it is made for. The trace has nothing to do with what the call does, so it is not
-//! among its arguments. A background task (a turn, an actor) is given the trace explicitly, and sets it again.
+//! A call can be deep below the request that it is made for. The trace has nothing to do with what the call does, so it
+//! is not among its arguments. A background task (a turn, an actor) is given the trace explicitly, and sets it again.
 
 use longshore_model::TraceContext;
 use tokio::task_local;

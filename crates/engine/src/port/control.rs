@@ -29,16 +29,17 @@ pub trait Control: Send + Sync + Debug {
         &'a self,
         at: &'a str,
         session: Option<&'a Session>,
-        look: &'a ControlQuery,
+        query: &'a ControlQuery,
     ) -> BoxFuture<'a, Result<ControlResult>>;
 
-    /// Runs a command in the directory `at`. `session` is the session of the command, if it has one. A command is never sent twice:
-    /// when the agent's response is lost, the error says that the command may have been run ([`longshore_model::Error::may_be_done`]).
+    /// Runs a command in the directory `at`. `session` is the session of the command, if it has one. A command is never
+    /// sent twice: when the agent's response is lost, the error says that the command may have been run
+    /// ([`longshore_model::Error::may_be_done`]).
     fn act<'a>(
         &'a self,
         at: &'a str,
         session: Option<&'a Session>,
-        act: &'a ControlCommand,
+        command: &'a ControlCommand,
     ) -> BoxFuture<'a, Result<ControlResult>>;
 
     /// Forks of a session, or of what came before a message of it, that were made since then by any client: for a fork whose
@@ -50,9 +51,9 @@ pub trait Control: Send + Sync + Debug {
         since: Timestamp,
     ) -> BoxFuture<'a, Result<Vec<Session>>>;
 
-    /// Refuses a native prompt that names a model, a variant, an agent or a command that does not exist. The agent itself would
-    /// accept it and fail later. Also refuses a prompt that would read more than callers may see or, unless it `may_run`, that runs
-    /// something in a shell.
+    /// Refuses a native prompt that names a model, a variant, an agent or a command that does not exist. The agent
+    /// itself would accept it and fail later. Also refuses a prompt that would read more than callers may see or,
+    /// unless it `may_run`, that runs something in a shell.
     fn check_order<'a>(
         &'a self,
         session: &'a Session,
@@ -73,8 +74,8 @@ pub trait Control: Send + Sync + Debug {
     /// The directory of a worktree that may be removed or reset. Fails with `InvalidParams` for any other.
     fn worktree<'a>(&'a self, wanted: &'a WorktreeRef) -> BoxFuture<'a, Result<String>>;
 
-    /// What is deleted with a workspace that may be removed. Fails with `InvalidParams` for one that may not be. `None`: the agent
-    /// has no such workspace.
+    /// What is deleted with a workspace that may be removed. Fails with `InvalidParams` for one that may not be.
+    /// `None`: the agent has no such workspace.
     fn workspace<'a>(&'a self, id: &'a WorkspaceId) -> BoxFuture<'a, Result<Option<Inhabited>>>;
 
     /// The agents and commands that callers may name, at most [`MAX_OFFERS`] of each.
@@ -87,7 +88,8 @@ pub trait Control: Send + Sync + Debug {
     /// later calls return a closed one.
     fn external_turns(&self) -> mpsc::Receiver<ExternalTurn>;
 
-    /// The external turn that runs in this session now, found by a query. `None`: the session is idle, or what runs there makes no task.
+    /// The external turn that runs in this session now, found by a query. `None`: the session is idle, or what runs
+    /// there makes no task.
     fn external_turn<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<Option<ExternalTurn>>>;
 }
 

@@ -95,8 +95,8 @@ pub trait Store: Send + Sync + Debug {
     fn recent_sessions(&self, since: Timestamp, limit: usize) -> BoxFuture<'_, Result<Vec<Session>>>;
 
     /// Appends to a task's log. Nothing is written when the log's head is not `expected`, or when the task is over;
-    /// when both, the result is `Terminal`. Dropping the future does not undo the append. Of two concurrent appends either may be
-    /// first.
+    /// when both, the result is `Terminal`. Dropping the future does not undo the append. Of two concurrent appends
+    /// either may be first.
     fn append(&self, append: Append) -> BoxFuture<'_, Result<Appended>>;
 
     /// Events after the cursor, in order, at most `limit`, and fewer when they are large ([`READ_BYTES`]); at least
@@ -153,8 +153,9 @@ pub trait Store: Send + Sync + Debug {
     /// gateway.
     fn unfinished(&self) -> BoxFuture<'_, Result<Vec<StoredTask>>>;
 
-    /// Ends every task that [`Store::unfinished`] leaves out because it is damaged, and returns their ids: `end` makes the last
-    /// event from what is left of a task. A task that cannot be ended stays as it is. For the start of the gateway.
+    /// Ends every task that [`Store::unfinished`] leaves out because it is damaged, and returns their ids: `end` makes
+    /// the last event from what is left of a task. A task that cannot be ended stays as it is. For the start of the
+    /// gateway.
     fn end_damaged(&self, at: Timestamp, end: EndTask) -> BoxFuture<'_, Result<Vec<TaskId>>>;
 
     /// The turns of tasks that were canceled, failed, or ended with messages that had joined them, at this moment or later,
@@ -177,8 +178,8 @@ pub trait Store: Send + Sync + Debug {
         length: usize,
     ) -> BoxFuture<'a, Result<Option<Vec<u8>>>>;
 
-    /// Folds and deletes some old data, little enough that no concurrent writer waits for it. Unfinished tasks are not touched.
-    /// For the background.
+    /// Folds and deletes some old data, little enough that no concurrent writer waits for it. Unfinished tasks are not
+    /// touched. For the background.
     fn retain(&self, retention: Retention) -> BoxFuture<'_, Result<Retained>>;
 
     /// Whether the store can be read and written now. Makes a real write that leaves nothing behind.
@@ -264,13 +265,13 @@ pub struct Create {
     pub directory: String,
     /// The caller requested the directory: then the context must have that one.
     pub directory_named: bool,
-    /// The session that the caller named for the context. A context that is bound to it keeps its binding as it is, if the task
-    /// is a native prompt or its turn runs already.
+    /// The session that the caller named for the context. A context that is bound to it keeps its binding as it is, if
+    /// the task is a native prompt or its turn runs already.
     pub session: Option<SessionId>,
     /// The same session as the agent knows it: if it is unowned, the caller becomes its owner.
     pub claim: Option<Session>,
-    /// The turn runs already: another client of OpenCode prompted the session. Written in the same step as the task, so that no
-    /// crash leaves a task behind that looks as if its prompt had still to be sent.
+    /// The turn runs already: another client of OpenCode prompted the session. Written in the same step as the task, so
+    /// that no crash leaves a task behind that looks as if its prompt had still to be sent.
     pub begun: Option<Begun>,
 }
 
@@ -344,8 +345,8 @@ pub struct Append {
     /// The head of the log as the writer knows it.
     pub expected: Seq,
     pub at: Timestamp,
-    /// Not empty, and numbered from `expected + 1` on in the epoch [`Store::epoch`]: the store keeps those numbers. The events
-    /// are shared with the writer and its readers, who see none before it is durable.
+    /// Not empty, and numbered from `expected + 1` on in the epoch [`Store::epoch`]: the store keeps those numbers. The
+    /// events are shared with the writer and its readers, who see none before it is durable.
     pub events: Events,
     /// The task as of the last of these events, when the writer wants a snapshot.
     pub snapshot: Option<Arc<Task>>,

@@ -27,7 +27,8 @@ pub(super) struct AnswerAttempt<'a> {
 }
 
 impl Engine {
-    /// Answers one of these asks, and returns its id. `None`: the message answered another ask before, which is closed by now.
+    /// Answers one of these asks, and returns its id. `None`: the message answered another ask before, which is closed
+    /// by now.
     pub(super) async fn answer_one(
         &self,
         attempt: &AnswerAttempt<'_>,
@@ -44,8 +45,8 @@ impl Engine {
             Ok(read) => read,
             Err(error) => return self.refuse(attempt, error).await,
         };
-        // Before the agent has the answer: the gateway may die in between, and the same message again must not become a prompt,
-        // or the answer to another ask.
+        // Before the agent has the answer: the gateway may die in between, and the same message again must not become a
+        // prompt, or the answer to another ask.
         self.record(attempt, vec![attempt.key.of_answer(&request), attempt.key.clone()]).await?;
         // The log of the root task cannot hold a message to another task.
         let message = (attempt.task == attempt.root).then(|| attempt.message.clone());
@@ -65,8 +66,8 @@ impl Engine {
         }
     }
 
-    /// Fails with this error. If the same message is sent again, perhaps because its response was lost, it must not answer another
-    /// ask that is open by then. A message that names its ask cannot.
+    /// Fails with this error. If the same message is sent again, perhaps because its response was lost, it must not
+    /// answer another ask that is open by then. A message that names its ask cannot.
     async fn refuse<T>(&self, attempt: &AnswerAttempt<'_>, error: Error) -> Result<T> {
         if !matches!(answer::form(attempt.message), Some(AnswerForm::Named(_))) {
             self.record(attempt, vec![attempt.key.clone(), attempt.key.of_refusal()]).await?;

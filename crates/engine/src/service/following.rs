@@ -3,31 +3,21 @@
 use std::time::Duration;
 
 use longshore_model::{
-    Ask, Delivery, Error, ErrorKind, Message, Principal, PromptOptions, RequestId, Result, SendMessage,
-    SessionId, Task, TaskId, TaskState, TraceContext,
+    Ask, Delivery, Error, ErrorKind, Message, Principal, RequestId, Result, SendMessage, SessionId, Task,
+    TaskId, TaskState,
 };
-use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::answering::AnswerAttempt;
 use super::sending::{Admitted, busy, refusal};
 use super::{Engine, Sent};
-use crate::actor_request::{ActorRequest, Joining};
-use crate::port::{Created, IdempotencyKey, Input, StoredTask};
+use crate::actor_request::{ActorRequest, Joining, Reply};
+use crate::port::{Created, IdempotencyKey, StoredTask};
 use crate::snapshot::Snapshot;
 use crate::turn_queue::QueueKey;
 
 /// How long a message waits for its task to begin. After that it is refused because the task has not begun.
 const BEGIN_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// A message that is to join a task.
-pub(super) struct JoinRequest {
-    pub(super) message: Message,
-    pub(super) key: IdempotencyKey,
-    pub(super) input: Vec<Input>,
-    pub(super) options: PromptOptions,
-    pub(super) trace: Option<TraceContext>,
-}
 
 impl Engine {
     /// A message to an existing task: an answer, a message that joins the turn, or another attempt.
@@ -82,8 +72,9 @@ impl Engine {
                 check_session(&stored, wishes.session.as_ref())?;
                 let location = self.ctx.ports.store.place(&caller, &stored.task.context_id).await?;
                 let Admitted { input, .. } = self.admit(&message, &wishes, &location).await?;
-                let joining = JoinRequest { message, key, input, options: wishes.prompt, trace };
-                match self.join(&caller, &task, joining).await? {
+                let prompt = wishes.prompt;
+                let joining = |message, reply| Joining { message, key, input, options: prompt, trace, reply };
+                match self.join(&caller, &task, message, joining).await? {
                     Some(snapshot) => snapshot,
                     None => return Err(takes_no_message(&self.get(&caller, &task).await?.task)),
                 }
@@ -98,9 +89,10 @@ impl Engine {
         self.follow_from(&caller, task, snapshot).await
     }
 
-    /// A task that is first in its queue begins in a moment, unless its agent cannot be reached: a message that comes meanwhile is
-    /// not too early. For a task that waits behind others of its context it is, and is refused at once. (While the task waits for
-    /// the session, which another context has, or for a permit, the message is refused only after the wait.)
+    /// A task that is first in its queue begins in a moment, unless its agent cannot be reached: a message that comes
+    /// meanwhile is not too early. For a task that waits behind others of its context it is, and is refused at once.
+    /// (While the task waits for the session, which another context has, or for a permit, the message is refused only
+    /// after the wait.)
     async fn wait_until_begun(&self, caller: &Principal, mut stored: StoredTask) -> Result<StoredTask> {
         let task = stored.task.id.clone();
         let queue = QueueKey::Context(caller.clone(), stored.task.context_id.clone());
@@ -172,16 +164,13 @@ impl Engine {
         &self,
         caller: &Principal,
         task: &TaskId,
-        request: JoinRequest,
+        mut message: Message,
+        joining: impl FnOnce(Message, Reply) -> Joining,
     ) -> Result<Option<Snapshot>> {
-        let JoinRequest { mut message, key, input, options, trace } = request;
         message.task_id = Some(task.clone());
-        let (reply, answered) = oneshot::channel();
-        let joining = Joining { message: message.clone(), key, input, options, trace, reply };
-        if let Some(inbox) = self.ctx.live.registry.inbox(task)
-            && inbox.send(ActorRequest::Join(Box::new(joining))).await.is_ok()
-            && let Ok(answered) = answered.await
-        {
+        let sent = message.clone();
+        let request = |reply| ActorRequest::Join(Box::new(joining(sent, reply)));
+        if let Some(answered) = self.send_to_actor(task, request).await {
             return answered.map(Some);
         }
         // The actor did not answer. The log shows whether the message joined.

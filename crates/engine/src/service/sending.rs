@@ -8,15 +8,15 @@ use longshore_model::{
 };
 use tokio::sync::oneshot;
 
-use super::following::JoinRequest;
 use super::{Engine, Opening, Sent, Subscription};
 use crate::actor::{ActorParts, PendingPrompt};
+use crate::actor_request::Joining;
 use crate::log_entry::Events;
 use crate::port::{Admission, ContextPlace, Create, Created, IdempotencyKey, Input, Session, on_behalf_of};
 use crate::retry::Backoff;
 use crate::snapshot::Snapshot;
 use crate::turn_queue::{QueueKey, QueueTicket};
-use crate::unfinished::{LimitReached, Reserved};
+use crate::unfinished::{LimitReached, UnfinishedSlot};
 use crate::{derived_ids, fail_point, idempotency, intake, states};
 
 /// The fields in which a caller names a session, and a directory.
@@ -39,7 +39,7 @@ pub(crate) struct CheckedSend {
     pub(crate) session: Option<Session>,
     pub(crate) admitted: Admitted,
     pub(crate) key: IdempotencyKey,
-    pub(crate) reserved: Reserved,
+    pub(crate) reserved: UnfinishedSlot,
     /// `None`: the agent is prompted with the message itself.
     pub(crate) native: Option<NativeSend>,
     /// The named session, if it is unowned and the caller is known to be allowed to claim it.
@@ -121,8 +121,9 @@ impl Engine {
             },
         };
         let (native, claim) = (None, None);
-        let send = CheckedSend { caller, command, context, session, admitted, key, reserved, native, claim };
-        match self.create_task(send).await? {
+        let checked =
+            CheckedSend { caller, command, context, session, admitted, key, reserved, native, claim };
+        match self.create_task(checked).await? {
             Ok(sent) => Ok(sent),
             Err(Created::UnknownSession | Created::ForeignSession) if session_by_context.is_some() => {
                 Err(Error::invalid("message.contextId", "stands for a session that you may not use"))
@@ -146,14 +147,10 @@ impl Engine {
         let running = self.running(caller, &queue, session, &command.message).await?;
         let Some((running, context)) = running else { return Ok(None) };
         command.message.context_id = Some(context);
-        let joining = JoinRequest {
-            message: command.message.clone(),
-            key: key.clone(),
-            input: admitted.input.clone(),
-            options: command.wishes.prompt.clone(),
-            trace: command.trace.clone(),
-        };
-        match self.join(caller, &running, joining).await? {
+        let (key, input) = (key.clone(), admitted.input.clone());
+        let (options, trace) = (command.wishes.prompt.clone(), command.trace.clone());
+        let joining = |message, reply| Joining { message, key, input, options, trace, reply };
+        match self.join(caller, &running, command.message.clone(), joining).await? {
             Some(snapshot) => self.follow_from(caller, running, snapshot).await.map(Some),
             None => Ok(None),
         }
@@ -340,8 +337,8 @@ impl Engine {
         queues.enter_if_free(queue, task.clone()).ok_or_else(busy)
     }
 
-    /// The session that the message goes to, as far as the caller is known to own it: the one that the message names, or that of
-    /// its context. A named session that cannot be used is refused when the task is created.
+    /// The session that the message goes to, as far as the caller is known to own it: the one that the message names,
+    /// or that of its context. A named session that cannot be used is refused when the task is created.
     async fn requested_session(
         &self,
         caller: &Principal,
@@ -381,7 +378,8 @@ impl Engine {
         }
         match self.ctx.ports.agent.is_busy(session).await {
             Ok(busy) => Ok(busy),
-            // The agent could not be queried, and a caller that does not want to wait would wait in the turn: it should retry.
+            // The agent could not be queried, and a caller that does not want to wait would wait in the turn: it should
+            // retry.
             Err(error) if error.kind() == ErrorKind::UpstreamBackpressure => Err(error),
             // The turn will find out, and report it.
             Err(_) => Ok(false),
