@@ -7,8 +7,8 @@ use longshore_model::{
 use longshore_testkit::scripted_control::Call;
 
 use crate::control_stage::{
-    commands, ada, bob, command, fork, queries, make_worktree, note, prompt, remove_worktree, ses, share, shell,
-    stage, without_claim,
+    ada, bob, command, commands, fork, make_worktree, note, prompt, queries, remove_worktree, ses, share,
+    shell, stage, without_claim,
 };
 use crate::harness::message;
 

@@ -18,6 +18,13 @@ mod health;
 
 const FILE: &str = "store.db";
 
+/// SQLite's query plan, one step per line. Plans do not depend on bound values: see `schema::connect`.
+pub(super) fn query_plan(db: &Connection, sql: &str) -> String {
+    let mut statement = db.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+    let steps = statement.raw_query().mapped(|row| row.get::<_, String>(3));
+    steps.map(Result::unwrap).collect::<Vec<_>>().join("\n")
+}
+
 struct Bench {
     directory: TempDir,
     store: SqliteStore,

@@ -103,8 +103,8 @@ fn pages_written_before_the_writer_is_held_are_copied_too() {
     bench.checkpoints.begin_group();
     bench.db.execute_batch("BEGIN IMMEDIATE").unwrap();
     std::thread::scope(|scope| {
-        let checkpoint =
-            scope.spawn(move || shared.checkpoint(&checkpointer, file, &LogFile::open(&checkpointer)).unwrap());
+        let checkpoint = scope
+            .spawn(move || shared.checkpoint(&checkpointer, file, &LogFile::open(&checkpointer)).unwrap());
         while !shared.lock().is_held {
             std::thread::yield_now();
         }
