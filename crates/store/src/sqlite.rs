@@ -304,7 +304,8 @@ impl Store for SqliteStore {
     ) -> BoxFuture<'a, Result<ContextPlace>> {
         let (owner, context) = (owner.clone(), context.clone());
         Box::pin(
-            self.quick.run(Owner::Principal(owner.clone()), move |db| contexts::place(db, &owner, &context)),
+            self.quick
+                .run(Owner::Principal(owner.clone()), move |db| contexts::location(db, &owner, &context)),
         )
     }
 

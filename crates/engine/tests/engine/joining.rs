@@ -201,7 +201,7 @@ async fn a_busy_session_refuses_messages_with_delivery_reject() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(5), free).await.unwrap();
+    tokio::time::timeout(Duration::from_mins(1), free).await.unwrap();
     h.turn().await.complete().await;
     // Another client works in the session.
     h.agent.make_busy(&session.id);
@@ -227,7 +227,7 @@ async fn delivery_reject_is_refused_if_the_agent_cannot_say_whether_the_session_
             tokio::task::yield_now().await;
         }
     };
-    let refused = tokio::time::timeout(Duration::from_secs(5), refused).await.unwrap();
+    let refused = tokio::time::timeout(Duration::from_mins(1), refused).await.unwrap();
     assert_eq!(refused, ErrorKind::UpstreamBackpressure);
     assert_eq!(h.agent.log().prompted.len(), 1);
 }

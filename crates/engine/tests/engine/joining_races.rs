@@ -15,7 +15,7 @@ use longshore_testkit::scripted_agent::text_block;
 use crate::harness::{alice, message, on, send_in_background, start, start_with};
 
 async fn soon<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(5), what).await.expect("it happens")
+    tokio::time::timeout(Duration::from_mins(1), what).await.expect("it happens")
 }
 
 fn away() -> Error {

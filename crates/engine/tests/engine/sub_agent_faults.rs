@@ -41,7 +41,7 @@ async fn over(h: &Harness, task: &TaskId) -> Task {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), wait).await.expect("the task ends")
+    tokio::time::timeout(Duration::from_mins(1), wait).await.expect("the task ends")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -10,7 +10,7 @@ use super::fault::{Outcome, damaged};
 use super::record::NewTask;
 use crate::rules::{self, Placement};
 
-pub(super) fn place(db: &Connection, owner: &Principal, context: &ContextId) -> Outcome<ContextPlace> {
+pub(super) fn location(db: &Connection, owner: &Principal, context: &ContextId) -> Outcome<ContextPlace> {
     let directory = db
         .prepare_cached("SELECT directory FROM contexts WHERE owner = :owner AND context = :context")?
         .query_row(named_params! { ":owner": owner.as_str(), ":context": context.as_str() }, |row| row.get(0))

@@ -58,7 +58,7 @@ fn open(directory: &TempDir) -> SqliteStore {
 }
 
 fn content(size: usize) -> Vec<u8> {
-    (0..size).map(|place| (place >> 12).to_le_bytes()[0]).collect()
+    (0..size).map(|index| (index >> 12).to_le_bytes()[0]).collect()
 }
 
 #[tokio::test]
