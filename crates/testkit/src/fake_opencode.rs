@@ -53,7 +53,7 @@ pub use garble::{Garble, GarbleKind};
 pub use gate::Gate;
 pub use places::News;
 pub use project::{Agent, Command, Model, PRIVATE_PROMPT, PROVIDER_KEY, Project, Sharing};
-pub use recording::{RecordedAnswer, RecordedLine, Recording};
+pub use recording::{ProtocolVersion, RecordedAnswer, Recording};
 pub use request_log::LoggedRequest;
 pub use script::Play;
 pub use truth::{Fate, Prompted};
