@@ -3,8 +3,8 @@
 use crate::id::{ContextId, TaskId};
 use crate::json::Metadata;
 use crate::message::Message;
-use crate::task::TaskState;
 use crate::options::{OutputModes, SendOptions};
+use crate::task::TaskState;
 use crate::time::Timestamp;
 use crate::trace::TraceContext;
 

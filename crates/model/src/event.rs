@@ -7,9 +7,9 @@ use crate::id::{ContextId, Epoch, EventId, MessageId, Seq};
 use crate::json::Metadata;
 use crate::message::Message;
 use crate::notes::Notes;
+use crate::options::{PromptOptions, TaskOptions};
 use crate::part::Part;
 use crate::task::{Parent, TaskStatus};
-use crate::options::{PromptOptions, TaskOptions};
 use crate::time::Timestamp;
 
 /// One event of a task's log. Folding them in order gives the task.

@@ -50,9 +50,9 @@ pub use json::{Json, Metadata};
 pub use message::{Message, Role};
 pub use notes::{Cost, InterruptNote, InterruptPhase, Notes, Progress, ProgressKind, SessionNote, Usage};
 pub use opencode_ids as spelled;
+pub use options::{Delivery, ModelName, OutputModes, PromptOptions, SendOptions, TaskOptions};
 pub use part::{Part, PartContent};
 pub use task::{Parent, Task, TaskState, TaskStatus};
-pub use options::{Delivery, ModelName, OutputModes, PromptOptions, SendOptions, TaskOptions};
 pub use time::Timestamp;
 pub use trace::TraceContext;
 

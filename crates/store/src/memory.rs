@@ -176,7 +176,7 @@ impl Store for MemoryStore {
         owner: &'a Principal,
         context: &'a ContextId,
     ) -> BoxFuture<'a, Result<ContextPlace>> {
-        Box::pin(async move { Ok(self.state().place(owner, context)) })
+        Box::pin(async move { Ok(self.state().location(owner, context)) })
     }
 
     fn bind(&self, binding: Binding) -> BoxFuture<'_, Result<Bound>> {

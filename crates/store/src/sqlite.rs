@@ -167,7 +167,9 @@ impl Store for SqliteStore {
     }
 
     fn note_sends(&self, noted: NotedSends) -> BoxFuture<'_, Result<()>> {
-        Box::pin(self.writer.run(Owner::Principal(noted.owner.clone()), move |db| write::note_sends(db, &noted)))
+        Box::pin(
+            self.writer.run(Owner::Principal(noted.owner.clone()), move |db| write::note_sends(db, &noted)),
+        )
     }
 
     fn earlier_send<'a>(
@@ -190,7 +192,9 @@ impl Store for SqliteStore {
         id: &'a SessionId,
     ) -> BoxFuture<'a, Result<Option<Session>>> {
         let (owner, id) = (owner.clone(), id.clone());
-        Box::pin(self.quick.run(Owner::Principal(owner.clone()), move |db| contexts::session_of(db, &owner, &id)))
+        Box::pin(
+            self.quick.run(Owner::Principal(owner.clone()), move |db| contexts::session_of(db, &owner, &id)),
+        )
     }
 
     fn owner_of<'a>(
@@ -214,7 +218,9 @@ impl Store for SqliteStore {
     }
 
     fn claim(&self, claim: Claim) -> BoxFuture<'_, Result<Claimed>> {
-        Box::pin(self.writer.run(Owner::Principal(claim.owner.clone()), move |db| contexts::claim(db, &claim)))
+        Box::pin(
+            self.writer.run(Owner::Principal(claim.owner.clone()), move |db| contexts::claim(db, &claim)),
+        )
     }
 
     fn contexts_of<'a>(
@@ -223,7 +229,11 @@ impl Store for SqliteStore {
         id: &'a SessionId,
     ) -> BoxFuture<'a, Result<Vec<ContextId>>> {
         let (owner, id) = (owner.clone(), id.clone());
-        Box::pin(self.quick.run(Owner::Principal(owner.clone()), move |db| contexts::contexts_of_session(db, &owner, &id)))
+        Box::pin(
+            self.quick.run(Owner::Principal(owner.clone()), move |db| {
+                contexts::contexts_of_session(db, &owner, &id)
+            }),
+        )
     }
 
     fn turn_of<'a>(
@@ -259,7 +269,9 @@ impl Store for SqliteStore {
         limit: usize,
     ) -> BoxFuture<'a, Result<Vec<Entry>>> {
         let task = task.clone();
-        Box::pin(self.quick.run(Owner::Principal(caller.clone()), move |db| read::events(db, &task, after, limit)))
+        Box::pin(
+            self.quick.run(Owner::Principal(caller.clone()), move |db| read::events(db, &task, after, limit)),
+        )
     }
 
     fn get<'a>(
@@ -291,11 +303,16 @@ impl Store for SqliteStore {
         context: &'a ContextId,
     ) -> BoxFuture<'a, Result<ContextPlace>> {
         let (owner, context) = (owner.clone(), context.clone());
-        Box::pin(self.quick.run(Owner::Principal(owner.clone()), move |db| contexts::place(db, &owner, &context)))
+        Box::pin(
+            self.quick
+                .run(Owner::Principal(owner.clone()), move |db| contexts::location(db, &owner, &context)),
+        )
     }
 
     fn bind(&self, binding: Binding) -> BoxFuture<'_, Result<Bound>> {
-        Box::pin(self.writer.run(Owner::Principal(binding.owner.clone()), move |db| contexts::bind(db, &binding)))
+        Box::pin(
+            self.writer.run(Owner::Principal(binding.owner.clone()), move |db| contexts::bind(db, &binding)),
+        )
     }
 
     fn interrupt<'a>(
@@ -313,7 +330,9 @@ impl Store for SqliteStore {
         kind: AskKind,
     ) -> BoxFuture<'a, Result<Vec<Interrupt>>> {
         let owner = owner.clone();
-        Box::pin(self.lists.run(Owner::Principal(owner.clone()), move |db| asks::open_of_owner(db, &owner, kind)))
+        Box::pin(
+            self.lists.run(Owner::Principal(owner.clone()), move |db| asks::open_of_owner(db, &owner, kind)),
+        )
     }
 
     fn unfinished(&self) -> BoxFuture<'_, Result<Vec<StoredTask>>> {
@@ -345,7 +364,9 @@ impl Store for SqliteStore {
         length: usize,
     ) -> BoxFuture<'a, Result<Option<Vec<u8>>>> {
         let id = id.clone();
-        Box::pin(self.whole.run(Owner::Principal(caller.clone()), move |db| files::read(db, &id, offset, length)))
+        Box::pin(
+            self.whole.run(Owner::Principal(caller.clone()), move |db| files::read(db, &id, offset, length)),
+        )
     }
 
     fn retain(&self, retention: Retention) -> BoxFuture<'_, Result<Retained>> {

@@ -6,15 +6,15 @@ use std::time::Duration;
 use longshore_engine::EngineConfig;
 use longshore_engine::port::{ExternalTurn, Session, Store};
 use longshore_model::{
-    AgentEvent, ContextId, Error, ErrorKind, Failure, ListTasks, Outcome, Part, PromptId, Seq, SessionId,
-    Task, TaskEvent, TaskId, TaskState, Timestamp,
+    AgentEvent, ContextId, Error, ErrorKind, Failure, Outcome, Part, PromptId, Seq, SessionId, Task,
+    TaskEvent, TaskId, TaskState, Timestamp,
 };
 use longshore_testkit::faulty_store::FaultyStore;
 use longshore_testkit::hearing::{Hearing, Hears};
 use tokio::sync::mpsc;
 
 use crate::asks::{once, request};
-use crate::harness::{Harness, alice, message, read_all, reason_of, start_controlled, text_of};
+use crate::harness::{Harness, alice, all_tasks, message, read_all, reason_of, start_controlled, text_of};
 
 /// A control port that reports external turns, and nothing else.
 #[derive(Debug)]
@@ -85,16 +85,7 @@ async fn log(h: &Harness, task: &TaskId) -> Vec<TaskEvent> {
 }
 
 async fn tasks(h: &Harness) -> Vec<Task> {
-    let query = ListTasks {
-        context_id: None,
-        state: None,
-        status_after: None,
-        page_size: 100,
-        page_token: None,
-        history_length: None,
-        include_artifacts: false,
-    };
-    h.engine.list(&alice(), query).await.expect("a list").tasks
+    h.engine.list(&alice(), all_tasks(None)).await.expect("a list").tasks
 }
 
 #[tokio::test]

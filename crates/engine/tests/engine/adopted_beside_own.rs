@@ -95,7 +95,9 @@ async fn messages_that_joined_a_delayed_turn_are_refused() {
         let theirs = h.turn().await;
         assert_eq!(theirs.request.prompt.as_str(), "msg_theirs");
         theirs.catch_up().await;
-        let refused = tokio::time::timeout(Duration::from_mins(1), joined).await.expect("the message is refused in time");
+        let refused = tokio::time::timeout(Duration::from_mins(1), joined)
+            .await
+            .expect("the message is refused in time");
         let refused = refused.unwrap().unwrap_err();
         assert!(refused.message().contains("has not begun"), "{kind:?} {refused:?}");
         drop(theirs);

@@ -7,7 +7,7 @@ use longshore_engine::{Outcome, SessionGuard};
 use longshore_model::{Error, ErrorKind, OfferedAgent, Offers};
 use longshore_testkit::scripted_control::Call;
 
-use crate::control_stage::{Stage, ada, bob, queries, note, prompt, ses, share, stage};
+use crate::control_stage::{Stage, ada, bob, note, prompt, queries, ses, share, stage};
 use crate::harness::message;
 
 /// Waits until the agent has a command and has not responded.

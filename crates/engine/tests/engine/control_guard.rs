@@ -7,8 +7,8 @@ use longshore_model::{
 use longshore_testkit::scripted_control::Call;
 
 use crate::control_stage::{
-    commands, ada, bob, command, fork, queries, make_worktree, note, prompt, remove_worktree, ses, share, shell,
-    stage, without_claim,
+    ada, bob, command, commands, fork, make_worktree, note, prompt, queries, remove_worktree, ses, share,
+    shell, stage, without_claim,
 };
 use crate::harness::message;
 
@@ -153,14 +153,14 @@ async fn sharing_follows_the_setting() {
 async fn a_location_is_checked_and_the_session_keeps_its_own() {
     let s = stage(SessionGuard::Owner);
     s.owned("alice", "ses_a").await;
-    let wish = |path: &str| RequestedLocation {
+    let request = |path: &str| RequestedLocation {
         directory: Some(RequestedDirectory { path: path.to_owned(), field: "directory" }),
         workspace: None,
     };
-    let error = s.call_at(&ada(), share("ses_a"), wish("/etc")).await.unwrap_err();
+    let error = s.call_at(&ada(), share("ses_a"), request("/etc")).await.unwrap_err();
     assert_eq!(error.violations()[0].field, "directory");
     s.control.take_calls();
-    s.call_at(&ada(), share("ses_a"), wish("sub")).await.unwrap();
+    s.call_at(&ada(), share("ses_a"), request("sub")).await.unwrap();
     let calls = s.control.take_calls();
     let Some(Call::ControlCommand(at, Some(session), _)) = calls.last() else { panic!("{calls:?}") };
     assert_eq!((at.as_str(), session.directory.as_str()), ("sub", "workspace"));
@@ -280,9 +280,9 @@ async fn no_turn_begins_in_a_worktree_during_its_removal() {
         while !s.control.take_calls().iter().any(|call| matches!(call, Call::ControlCommand(..))) {
             tokio::task::yield_now().await;
         }
-        let mut wish = message("c", "m1");
-        wish.wishes.directory = Some("trees/going/below".to_owned());
-        let sent = s.h.engine.send(&ada().principal, wish).await.unwrap();
+        let mut request = message("c", "m1");
+        request.wishes.directory = Some("trees/going/below".to_owned());
+        let sent = s.h.engine.send(&ada().principal, request).await.unwrap();
         while s.h.agent.log().opened.is_empty() {
             tokio::task::yield_now().await;
         }

@@ -8,7 +8,7 @@ use longshore_model::{
 use longshore_testkit::scripted_control::Call;
 
 use crate::control_stage::{Stage, ada, bob, ses, stage, without_claim};
-use crate::harness::message;
+use crate::harness::{all_tasks, message};
 use longshore_engine::ControlCaller;
 
 fn list(limit: u32) -> Control {
@@ -127,11 +127,9 @@ async fn pages(
         let query = ListTasks {
             context_id: Some(ContextId::parse(OF_SESSION).expect("a context")),
             state,
-            status_after: None,
             page_size,
             page_token,
-            history_length: None,
-            include_artifacts: false,
+            ..all_tasks(None)
         };
         let listing = s.h.engine.list(&caller.principal, query).await.expect("a list");
         assert!(listing.tasks.len() <= page_size as usize);

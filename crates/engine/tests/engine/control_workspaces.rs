@@ -89,9 +89,9 @@ async fn with_full_sharing_all_sessions_are_removed_with_the_workspace() {
 async fn a_workspace_with_running_work_stays() {
     let mut s = with_workspace(SessionGuard::Owner);
     // A turn in the workspace's directory, though its session is not in the workspace.
-    let mut wish = message("c", "m1");
-    wish.wishes.directory = Some("trees/one/below".to_owned());
-    let sent = s.h.engine.send(&ada().principal, wish).await.unwrap();
+    let mut request = message("c", "m1");
+    request.wishes.directory = Some("trees/one/below".to_owned());
+    let sent = s.h.engine.send(&ada().principal, request).await.unwrap();
     let turn = s.h.turn().await;
     assert_eq!(s.refusal(&ada(), remove_workspace("wrk_1")).await, BUSY);
     turn.complete().await;
@@ -117,9 +117,9 @@ async fn nothing_begins_in_the_sessions_of_a_workspace_during_its_removal() {
             tokio::task::yield_now().await;
         }
         assert_eq!(s.refusal(&ada(), shell("ses_own")).await, BUSY);
-        let mut wish = message("c", "m1");
-        wish.wishes.session = Some(own.id.clone());
-        let sent = s.h.engine.send(&ada().principal, wish).await.unwrap();
+        let mut request = message("c", "m1");
+        request.wishes.session = Some(own.id.clone());
+        let sent = s.h.engine.send(&ada().principal, request).await.unwrap();
         for _ in 0..1_000 {
             tokio::task::yield_now().await;
         }

@@ -4,16 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_engine::{AskConfig, EngineConfig};
-use longshore_model::{AgentEvent, Failure, ModelName, Outcome, SendMessage, TaskId, TaskState, Usage};
+use longshore_model::{AgentEvent, Failure, ModelName, Outcome, TaskId, TaskState, Usage};
 use longshore_testkit::scripted_agent::StartedTurn;
 
-use crate::harness::{Harness, alice, input, message, reason_of, start, start_with, text_of};
-
-fn on(task: &TaskId, text: &str) -> SendMessage {
-    let mut command = message("c", text);
-    command.message.task_id = Some(task.clone());
-    command
-}
+use crate::harness::{Harness, alice, input, on, reason_of, start, start_with, text_of};
 
 async fn refuse(turn: StartedTurn) {
     let usage = Usage { input: 3, total: 3, ..Usage::default() };

@@ -8,11 +8,12 @@ use longshore_engine::{Engine, EngineConfig, EngineParts, Sent, TaskReader, Task
 use longshore_meter::Metrics;
 use longshore_meter::label::TurnState;
 use longshore_model::{
-    ContextId, Entry, Message, MessageId, Part, Principal, Role, SendConfig, SendMessage, SendOptions, Task,
-    TaskId, TaskState, Timestamp,
+    ContextId, Entry, ListTasks, Message, MessageId, Part, Principal, Result, Role, SendConfig, SendMessage,
+    SendOptions, Task, TaskId, TaskState, Timestamp,
 };
 use longshore_testkit::scripted_agent::{ScriptedAgent, StartedTurn};
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 
 pub(crate) struct Harness {
     pub(crate) engine: Engine,
@@ -143,6 +144,32 @@ pub(crate) fn message(context: &str, text: &str) -> SendMessage {
         wishes: SendOptions::default(),
         may_claim: false,
         trace: None,
+    }
+}
+
+/// A message to a task in the context `c`, whose id is its text.
+pub(crate) fn on(task: &TaskId, text: &str) -> SendMessage {
+    let mut command = message("c", text);
+    command.message.task_id = Some(task.clone());
+    command
+}
+
+/// Sends in the background.
+pub(crate) fn send_in_background(h: &Harness, command: SendMessage) -> JoinHandle<Result<TaskId>> {
+    let engine = h.engine.clone();
+    h.tasks.spawn("test", async move { engine.send(&alice(), command).await.map(|sent| sent.task) })
+}
+
+/// A query for all tasks, or for those of a context.
+pub(crate) fn all_tasks(context: Option<&str>) -> ListTasks {
+    ListTasks {
+        context_id: context.map(|context| ContextId::parse(context).expect("a good context")),
+        state: None,
+        status_after: None,
+        page_size: 100,
+        page_token: None,
+        history_length: None,
+        include_artifacts: true,
     }
 }
 

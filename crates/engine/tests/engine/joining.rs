@@ -6,7 +6,7 @@ use longshore_engine::EngineConfig;
 use longshore_engine::port::Steering;
 use longshore_model::{Delivery, Error, ErrorKind, SendMessage, TaskId, TaskState};
 
-use crate::harness::{Harness, alice, input, message, start, start_with, text_of};
+use crate::harness::{alice, input, message, send_in_background, start, start_with, text_of};
 
 fn delivered(delivery: Delivery, text: &str) -> SendMessage {
     let mut command = message("c", text);
@@ -25,19 +25,13 @@ fn texts_of_history(task: &longshore_model::Task) -> Vec<&str> {
     task.history.iter().filter_map(|message| message.parts[0].as_text()).collect()
 }
 
-/// Sends in the background.
-fn send(h: &Harness, command: SendMessage) -> tokio::task::JoinHandle<longshore_model::Result<TaskId>> {
-    let engine = h.engine.clone();
-    h.tasks.spawn("test", async move { engine.send(&alice(), command).await.map(|sent| sent.task) })
-}
-
 #[tokio::test]
 async fn a_message_joins_the_running_task_by_its_id_or_by_steering() {
     let mut h = start();
     let first = h.send("c", "m1").await;
     let mut turn = h.turn().await;
     for (command, text) in [(on(&first.task, "m2"), "m2"), (delivered(Delivery::Steer, "m3"), "m3")] {
-        let sent = send(&h, command);
+        let sent = send_in_background(&h, command);
         let (prompt, given) = turn.joined().await;
         assert_ne!(prompt, turn.request.prompt);
         assert_eq!(given, [input(text)]);
@@ -56,7 +50,7 @@ async fn a_message_before_the_turn_has_begun_joins_it() {
     let mut h = start();
     h.agent.opens.hold();
     let first = h.send("c", "m1").await;
-    let sent = send(&h, on(&first.task, "m2"));
+    let sent = send_in_background(&h, on(&first.task, "m2"));
     tokio::task::yield_now().await;
     assert_eq!(h.task(&first.task).await.status.state, TaskState::Submitted);
     h.agent.opens.release(1);
@@ -82,7 +76,7 @@ async fn a_joining_message_is_durable_before_it_is_sent_and_joins_once() {
     let mut h = start();
     let first = h.send("c", "m1").await;
     let mut turn = h.turn().await;
-    let sent = send(&h, on(&first.task, "m2"));
+    let sent = send_in_background(&h, on(&first.task, "m2"));
     let Steering { expected, go, sent: confirm, .. } = *turn.steering.recv().await.unwrap();
     assert_eq!(texts_of_history(&h.task(&first.task).await), ["m1"], "the message is not in the log yet");
     expected.send(()).unwrap();
@@ -102,17 +96,20 @@ async fn an_accepted_message_is_not_accepted_again_whatever_its_delivery() {
     let first = h.send("c", "m1").await;
     let mut turn = h.turn().await;
     // Twice at once, then after the response, then after the end.
-    let twice = [send(&h, delivered(Delivery::Steer, "m2")), send(&h, delivered(Delivery::Steer, "m2"))];
+    let twice = [
+        send_in_background(&h, delivered(Delivery::Steer, "m2")),
+        send_in_background(&h, delivered(Delivery::Steer, "m2")),
+    ];
     turn.joined().await;
     for sent in twice {
         assert_eq!(sent.await.unwrap().unwrap(), first.task);
     }
-    assert_eq!(send(&h, delivered(Delivery::Steer, "m2")).await.unwrap().unwrap(), first.task);
+    assert_eq!(send_in_background(&h, delivered(Delivery::Steer, "m2")).await.unwrap().unwrap(), first.task);
     assert!(turn.steering.try_recv().is_err(), "it was offered to the turn again");
     turn.complete().await;
     let task = h.reaches(&first.task, TaskState::Completed).await;
     assert_eq!(texts_of_history(&task), ["m1", "m2"]);
-    assert_eq!(send(&h, delivered(Delivery::Steer, "m2")).await.unwrap().unwrap(), first.task);
+    assert_eq!(send_in_background(&h, delivered(Delivery::Steer, "m2")).await.unwrap().unwrap(), first.task);
 
     // A message with a task of its own is not refused because that task runs, and does not join it.
     let own = |delivery| delivered(delivery, "m3");
@@ -132,14 +129,14 @@ async fn a_message_that_does_not_arrive_is_withdrawn_and_can_be_sent_again() {
     let mut h = start();
     let first = h.send("c", "m1").await;
     let mut turn = h.turn().await;
-    let sent = send(&h, on(&first.task, "m2"));
+    let sent = send_in_background(&h, on(&first.task, "m2"));
     let Steering { expected, go, sent: confirm, .. } = *turn.steering.recv().await.unwrap();
     expected.send(()).unwrap();
     go.await.unwrap();
     confirm.send(Err(Error::new(ErrorKind::AgentUnavailable, "It is away."))).unwrap();
     assert_eq!(sent.await.unwrap().unwrap_err().kind(), ErrorKind::AgentUnavailable);
     assert_eq!(texts_of_history(&h.task(&first.task).await), ["m1"]);
-    let again = send(&h, on(&first.task, "m2"));
+    let again = send_in_background(&h, on(&first.task, "m2"));
     turn.joined().await;
     again.await.unwrap().unwrap();
     turn.complete().await;
@@ -152,7 +149,7 @@ async fn a_message_that_is_too_late_to_steer_gets_its_own_task() {
     let mut h = start();
     let first = h.send("c", "m1").await;
     let mut turn = h.turn().await;
-    let sent = send(&h, delivered(Delivery::Steer, "m2"));
+    let sent = send_in_background(&h, delivered(Delivery::Steer, "m2"));
     // The driver has seen the end of the turn already.
     drop(turn.steering.recv().await.unwrap());
     turn.steering.close();
@@ -172,7 +169,7 @@ async fn after_a_restart_the_driver_learns_the_joined_prompts() {
     let mut h = start();
     let first = h.send("c", "m1").await;
     let mut turn = h.turn().await;
-    let sent = send(&h, on(&first.task, "m2"));
+    let sent = send_in_background(&h, on(&first.task, "m2"));
     let (prompt, _) = turn.joined().await;
     sent.await.unwrap().unwrap();
     let store = h.stop().await;
@@ -204,7 +201,7 @@ async fn a_busy_session_refuses_messages_with_delivery_reject() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(5), free).await.unwrap();
+    tokio::time::timeout(Duration::from_mins(1), free).await.unwrap();
     h.turn().await.complete().await;
     // Another client works in the session.
     h.agent.make_busy(&session.id);
@@ -230,7 +227,7 @@ async fn delivery_reject_is_refused_if_the_agent_cannot_say_whether_the_session_
             tokio::task::yield_now().await;
         }
     };
-    let refused = tokio::time::timeout(Duration::from_secs(5), refused).await.unwrap();
+    let refused = tokio::time::timeout(Duration::from_mins(1), refused).await.unwrap();
     assert_eq!(refused, ErrorKind::UpstreamBackpressure);
     assert_eq!(h.agent.log().prompted.len(), 1);
 }

@@ -7,28 +7,15 @@ use longshore_engine::EngineConfig;
 use longshore_engine::port::Steering;
 use longshore_model::{
     AgentEvent, AgentFile, Answer, BlockKind, BlockRef, Delivery, Error, ErrorKind, Part, PermissionReply,
-    RequestId, Result, SendMessage, SessionId, TaskId, TaskState,
+    RequestId, SessionId, TaskState,
 };
 use longshore_testkit::faulty_store::FaultyStore;
 use longshore_testkit::scripted_agent::text_block;
-use tokio::task::JoinHandle;
 
-use crate::harness::{Harness, alice, message, start, start_with};
-
-fn on(task: &TaskId, text: &str) -> SendMessage {
-    let mut command = message("c", text);
-    command.message.task_id = Some(task.clone());
-    command
-}
-
-/// Sends in the background.
-fn send(h: &Harness, command: SendMessage) -> JoinHandle<Result<TaskId>> {
-    let engine = h.engine.clone();
-    h.tasks.spawn("test", async move { engine.send(&alice(), command).await.map(|sent| sent.task) })
-}
+use crate::harness::{alice, message, on, send_in_background, start, start_with};
 
 async fn soon<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(5), what).await.expect("it happens")
+    tokio::time::timeout(Duration::from_mins(1), what).await.expect("it happens")
 }
 
 fn away() -> Error {
@@ -40,7 +27,8 @@ async fn the_same_message_twice_at_once_is_offered_once() {
     let mut h = start();
     let first = h.send("c", "m1").await;
     let mut turn = h.turn().await;
-    let twice = [send(&h, on(&first.task, "m2")), send(&h, on(&first.task, "m2"))];
+    let twice =
+        [send_in_background(&h, on(&first.task, "m2")), send_in_background(&h, on(&first.task, "m2"))];
     turn.joined().await;
     for sent in twice {
         assert_eq!(soon(sent).await.unwrap().unwrap(), first.task);
@@ -54,7 +42,7 @@ async fn a_message_to_a_turn_that_is_being_prompted_joins_it_afterwards() {
     h.agent.starts.hold();
     let first = h.send("c", "m1").await;
     h.reaches(&first.task, TaskState::Working).await;
-    let sent = send(&h, on(&first.task, "m2"));
+    let sent = send_in_background(&h, on(&first.task, "m2"));
     // The message waits in the inbox or with the owner; the result is the same.
     tokio::task::yield_now().await;
     h.agent.starts.release(1);
@@ -82,7 +70,7 @@ async fn answers_and_messages_are_handled_while_a_file_is_stored() {
     });
     let mut steered = on(&root.task, "m2");
     steered.wishes.delivery = Delivery::Steer;
-    let joined = send(&h, steered);
+    let joined = send_in_background(&h, steered);
     for _ in 0..20 {
         tokio::task::yield_now().await;
     }
@@ -98,7 +86,7 @@ async fn a_message_that_did_not_arrive_is_never_reported_as_accepted() {
         let mut h = start();
         let first = h.send("c", "m1").await;
         let mut turn = h.turn().await;
-        let sent = send(&h, on(&first.task, "m2"));
+        let sent = send_in_background(&h, on(&first.task, "m2"));
         let Steering { expected, go, sent: confirm, .. } = *turn.steering.recv().await.unwrap();
         expected.send(()).unwrap();
         go.await.unwrap();
@@ -119,7 +107,7 @@ async fn a_withdrawal_removes_only_the_message_that_did_not_arrive() {
     let mut turn = h.turn().await;
     let mut other = on(&first.task, "m1");
     other.message.parts = vec![Part::text("something else")];
-    let sent = send(&h, other);
+    let sent = send_in_background(&h, other);
     let Steering { expected, go, sent: confirm, .. } = *turn.steering.recv().await.unwrap();
     expected.send(()).unwrap();
     go.await.unwrap();
@@ -135,7 +123,8 @@ async fn messages_over_the_limit_of_a_task_are_refused() {
     let mut h = start_with(Arc::new(longshore_store::memory()), EngineConfig::default());
     let first = h.send("c", "m1").await;
     let _turn = h.turn().await;
-    let mut sends: Vec<_> = (0..20).map(|number| send(&h, on(&first.task, &format!("j{number}")))).collect();
+    let mut sends: Vec<_> =
+        (0..20).map(|number| send_in_background(&h, on(&first.task, &format!("j{number}")))).collect();
     let (refused, _, _) = soon(futures_util::future::select_all(sends.iter_mut())).await;
     let refused = refused.unwrap().unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::TooManyRequests);
@@ -173,7 +162,7 @@ async fn the_named_session_decides_the_delivery() {
     assert_eq!(refused.kind(), ErrorKind::InvalidParams);
     assert!(turn.steering.try_recv().is_err());
     // A message finds the running task by its session alone.
-    let sent = send(&h, named(None, "m4", &session, Delivery::Steer));
+    let sent = send_in_background(&h, named(None, "m4", &session, Delivery::Steer));
     soon(turn.joined()).await;
     assert_eq!(soon(sent).await.unwrap().unwrap(), turn.request.task);
 }
@@ -188,13 +177,13 @@ async fn a_steered_message_that_did_not_arrive_can_be_sent_again() {
         command.wishes.delivery = Delivery::Steer;
         command
     };
-    let sent = send(&h, steered());
+    let sent = send_in_background(&h, steered());
     let Steering { expected, go, sent: confirm, .. } = *turn.steering.recv().await.unwrap();
     expected.send(()).unwrap();
     go.await.unwrap();
     confirm.send(Err(away())).unwrap();
     soon(sent).await.unwrap().unwrap_err();
-    let again = send(&h, steered());
+    let again = send_in_background(&h, steered());
     soon(turn.joined()).await;
     assert_eq!(soon(again).await.unwrap().unwrap(), first.task);
     assert_eq!(h.task(&first.task).await.history.len(), 2);

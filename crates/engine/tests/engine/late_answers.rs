@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use longshore_engine::{AskConfig, EngineConfig};
 use longshore_model::{
-    AgentEvent, AskKind, ContextId, Error, ErrorKind, Failure, Json, ListTasks, Outcome, Part, Resolution,
-    SendMessage, SessionId, TaskId, TaskState,
+    AgentEvent, AskKind, Error, ErrorKind, Failure, Json, ListTasks, Outcome, Part, Resolution, SendMessage,
+    SessionId, TaskId, TaskState,
 };
 use longshore_testkit::scripted_agent::{StartedTurn, permission};
 
 use crate::asks::{asking, on, once, refused, reject, request};
-use crate::harness::{Harness, alice, start, start_with};
+use crate::harness::{Harness, alice, all_tasks, start, start_with};
 
 #[tokio::test]
 async fn an_answer_to_a_closed_ask_is_refused_and_not_a_prompt() {
@@ -121,15 +121,7 @@ async fn sub_agent_asking(h: &mut Harness) -> (TaskId, StartedTurn) {
     let turn = h.turn().await;
     turn.call_child("ses_child", "call_1", "x").await;
     sub_agent_asks(&turn, "per_1").await;
-    let query = ListTasks {
-        context_id: ContextId::parse("c").ok(),
-        state: Some(TaskState::InputRequired),
-        status_after: None,
-        page_size: 10,
-        page_token: None,
-        history_length: None,
-        include_artifacts: false,
-    };
+    let query = ListTasks { state: Some(TaskState::InputRequired), ..all_tasks(Some("c")) };
     loop {
         let listed = h.engine.list(&alice(), query.clone()).await.expect("a list").tasks;
         if let Some(child) = listed.into_iter().find(|task| task.parent.is_some()) {
@@ -214,7 +206,11 @@ async fn a_refused_answer_is_refused_again_and_answers_nothing_else() {
         h.agent.refuse_next(Error::new(ErrorKind::InterruptNotFound, "unknown"));
         assert_eq!(refusal(&h, answer.clone()).await, ErrorKind::InterruptNotFound);
         asks(&h, &task, &[]).await;
-        assert_eq!(refusal(&h, answer.clone()).await, ErrorKind::InterruptNotFound, "the answer is still refused");
+        assert_eq!(
+            refusal(&h, answer.clone()).await,
+            ErrorKind::InterruptNotFound,
+            "the answer is still refused"
+        );
         if below {
             sub_agent_asks(&turn, "per_2").await;
         } else {
@@ -340,7 +336,7 @@ async fn in_a_task_that_never_asked_an_answer_is_an_ordinary_message() {
         let (caller, command) = (alice(), on(&sent.task, "word", Part::text(word)));
         let joining = async { h.engine.send(&caller, command).await.expect("it joins") };
         let both = async { tokio::join!(joining, turn.joined()) };
-        let (_, (_, heard)) = tokio::time::timeout(Duration::from_secs(10), both).await.expect("it is heard");
+        let (_, (_, heard)) = tokio::time::timeout(Duration::from_mins(1), both).await.expect("it is heard");
         assert!(format!("{heard:?}").contains(word), "{heard:?}");
     }
 }

@@ -36,7 +36,7 @@ async fn a_native_prompt_becomes_a_task_and_is_answered_when_the_agent_has_it() 
     let turn = s.h.turn().await;
     assert_eq!((&turn.request.task, &turn.request.session.id), (&begun.task, &ses("ses_a")));
     assert_eq!(turn.request.input, [Input::Text("go".to_owned())]);
-    let Some(Order::Prompt { parts, withheld }) = &turn.request.order else { panic!("no order") };
+    let Some(Order::Prompt { parts, withheld }) = &turn.request.order else { panic!("no native prompt") };
     assert_eq!(parts, &[OrderPart::Content, OrderPart::Agent("plan".to_owned())]);
     assert!(withheld.contains("bash"));
     let task = s.h.task(&begun.task).await;
@@ -86,12 +86,12 @@ async fn a_refused_native_prompt_leaves_nothing_behind() {
     s.control.refuse_next_order(Error::invalid("request.model", "is not there"));
     assert_eq!(s.refusal(&ada(), prompt("ses_a", "go")).await, Some(ErrorKind::InvalidParams));
     s.control.add_in_workspace("ses_w");
-    for order in [prompt("ses_w", "go"), command("ses_w", ""), note("ses_w", "go")] {
-        let error = s.call(&ada(), order).await.unwrap_err();
+    for request in [prompt("ses_w", "go"), command("ses_w", ""), note("ses_w", "go")] {
+        let error = s.call(&ada(), request).await.unwrap_err();
         assert_eq!(error.violations()[0].field, "session_id");
     }
     let mut file = prompt("ses_a", "go");
-    let longshore_model::Control::Order(request) = &mut file else { panic!("an order") };
+    let longshore_model::Control::Order(request) = &mut file else { panic!("not a native prompt") };
     request.content.push(Part::of(longshore_model::PartContent::Url("ftp://far/away".to_owned())));
     let Order::Prompt { parts, .. } = &mut request.order else { panic!("a prompt") };
     parts.push(OrderPart::Content);
@@ -122,7 +122,7 @@ async fn the_agents_refusal_is_returned_to_the_caller_and_shown_by_the_task() {
     let (_, task) = error.details().iter().find(|(name, _)| name == "taskId").unwrap();
     let task = longshore_model::TaskId::parse(task).unwrap();
     assert_eq!(s.h.task(&task).await.status.state, TaskState::Failed);
-    assert_eq!(s.h.agent.log().opened, [], "no other session is made for an order");
+    assert_eq!(s.h.agent.log().opened, [], "no other session is opened for a native prompt");
     assert_eq!(s.outcomes(), [Outcome::NotFound]);
 }
 
@@ -261,23 +261,23 @@ async fn a_command_that_asks_waits_for_an_answer_by_any_route() {
 #[tokio::test]
 async fn a_refused_native_prompt_is_retried_and_an_accepted_one_is_not() {
     let mut s = owned().await;
-    let order = || named_prompt("ses_a", "go", "m1");
+    let request = || named_prompt("ses_a", "go", "m1");
     let mut failed = Vec::new();
     for refusal in [
         Error::new(ErrorKind::SessionGone, "Gone."),
         Error::new(ErrorKind::InvalidAgentResponse, "Nonsense."),
     ] {
         s.h.agent.refuse_next(refusal);
-        let error = s.call(&ada(), order()).await.unwrap_err();
+        let error = s.call(&ada(), request()).await.unwrap_err();
         let (_, task) = error.details().iter().find(|(name, _)| name == "taskId").unwrap().clone();
         failed.push(task);
     }
     assert_ne!(failed[0], failed[1]);
-    let taken = begun(s.call(&ada(), order()).await.unwrap());
+    let taken = begun(s.call(&ada(), request()).await.unwrap());
     assert!(!failed.contains(&taken.task.as_str().to_owned()));
     s.h.turn().await.complete().await;
     s.h.reaches(&taken.task, TaskState::Completed).await;
-    assert_eq!(begun(s.call(&ada(), order()).await.unwrap()), taken);
+    assert_eq!(begun(s.call(&ada(), request()).await.unwrap()), taken);
     assert_eq!(s.h.agent.log().prompted.len(), 1);
 }
 
@@ -285,11 +285,11 @@ async fn a_refused_native_prompt_is_retried_and_an_accepted_one_is_not() {
 #[tokio::test]
 async fn a_native_prompt_that_the_agent_may_have_is_not_retried() {
     let s = owned().await;
-    let order = || named_prompt("ses_a", "go", "m1");
+    let request = || named_prompt("ses_a", "go", "m1");
     s.h.agent.lose_next(Error::new(ErrorKind::InvalidAgentResponse, "Nonsense.").perhaps_done());
-    let error = s.call(&ada(), order()).await.unwrap_err();
+    let error = s.call(&ada(), request()).await.unwrap_err();
     let (_, task) = error.details().iter().find(|(name, _)| name == "taskId").unwrap().clone();
-    assert_eq!(begun(s.call(&ada(), order()).await.unwrap()).task.as_str(), task);
+    assert_eq!(begun(s.call(&ada(), request()).await.unwrap()).task.as_str(), task);
     assert_eq!(s.h.agent.log().prompted.len(), 1);
 }
 
@@ -313,8 +313,8 @@ async fn a_native_prompt_that_is_refused_at_its_turn_is_retried() {
 #[tokio::test]
 async fn an_accepted_native_prompt_stays_accepted_when_a_later_message_is_refused() {
     let mut s = owned().await;
-    let order = || named_prompt("ses_a", "go", "m1");
-    let taken = begun(s.call(&ada(), order()).await.unwrap());
+    let request = || named_prompt("ses_a", "go", "m1");
+    let taken = begun(s.call(&ada(), request()).await.unwrap());
     let failure = Failure::new("No key.");
     s.h.turn().await.report(AgentEvent::Ended(AgentOutcome::AuthRequired(failure))).await;
     s.h.reaches(&taken.task, TaskState::AuthRequired).await;
@@ -323,10 +323,10 @@ async fn an_accepted_native_prompt_stays_accepted_when_a_later_message_is_refuse
     again.message.task_id = Some(taken.task.clone());
     s.h.engine.send(&ada().principal, again).await.unwrap();
     s.h.reaches(&taken.task, TaskState::Failed).await;
-    assert_eq!(begun(s.call(&ada(), order()).await.unwrap()), taken);
+    assert_eq!(begun(s.call(&ada(), request()).await.unwrap()), taken);
 }
 
-/// Each failure of the agent, in the terms of the control methods.
+/// Each failure of the agent, as the control methods report it.
 #[tokio::test]
 async fn a_refused_native_prompt_has_the_status_and_the_retry_time() {
     let s = owned().await;

@@ -27,7 +27,7 @@ fn wal(directory: &Path) -> Vec<u8> {
     fs::read(directory.join("store.db-wal")).expect("it goes well")
 }
 
-/// Opens a reader again: its entries, or the gap that it is told about.
+/// Opens a reader again: its entries, or its gap.
 async fn reopen(h: &Harness, task: &TaskId, cursor: EventId) -> Result<Vec<Entry>, GapBounds> {
     let subscription = h.engine.subscribe(&alice(), task, Some(cursor)).await.expect("it goes well");
     match subscription.opening {

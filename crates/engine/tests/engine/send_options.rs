@@ -2,28 +2,15 @@
 
 use longshore_engine::port::{Input, Session};
 use longshore_model::{
-    Error, ErrorKind, ListTasks, ModelName, Part, PartContent, Principal, PromptOptions, SendMessage,
-    SessionId,
+    Error, ErrorKind, ModelName, Part, PartContent, Principal, PromptOptions, SendMessage, SessionId,
 };
 
-use crate::harness::{alice, message, start};
+use crate::harness::{alice, all_tasks, message, start};
 
 fn in_directory(context: &str, text: &str, directory: &str) -> SendMessage {
     let mut command = message(context, text);
     command.wishes.directory = Some(directory.to_owned());
     command
-}
-
-fn all() -> ListTasks {
-    ListTasks {
-        context_id: None,
-        state: None,
-        status_after: None,
-        page_size: 10,
-        page_token: None,
-        history_length: None,
-        include_artifacts: false,
-    }
 }
 
 #[tokio::test]
@@ -32,7 +19,7 @@ async fn a_refused_option_leaves_nothing_behind() {
     h.agent.refuse_next_wish(Error::invalid("metadata.shared.model", "is not there"));
     let error = h.engine.send(&alice(), message("c", "m1")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidParams);
-    assert!(h.engine.list(&alice(), all()).await.unwrap().tasks.is_empty());
+    assert!(h.engine.list(&alice(), all_tasks(None)).await.unwrap().tasks.is_empty());
     assert!(h.agent.log().opened.is_empty());
 }
 

@@ -5,10 +5,10 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use longshore_engine::EngineConfig;
 use longshore_model::{
-    ContextId, ErrorKind, ListTasks, MessageId, Part, PartContent, Principal, SendMessage, TaskState,
+    ContextId, ErrorKind, MessageId, Part, PartContent, Principal, SendMessage, TaskState,
 };
 
-use crate::harness::{alice, message, read_all, start, start_with};
+use crate::harness::{alice, all_tasks, message, read_all, start, start_with};
 
 #[tokio::test]
 async fn repeated_sends_are_one_task_and_one_prompt() {
@@ -71,16 +71,7 @@ async fn a_caller_that_disconnects_leaves_no_task_without_an_owner() {
     assert!(h.engine.send(&alice(), message("c", "m1")).now_or_never().is_none());
     let turn = h.turn().await;
     turn.complete().await;
-    let query = ListTasks {
-        context_id: None,
-        state: None,
-        status_after: None,
-        page_size: 10,
-        page_token: None,
-        history_length: None,
-        include_artifacts: false,
-    };
-    let id = h.engine.list(&alice(), query).await.unwrap().tasks[0].id.clone();
+    let id = h.engine.list(&alice(), all_tasks(None)).await.unwrap().tasks[0].id.clone();
     h.reaches(&id, TaskState::Completed).await;
 }
 

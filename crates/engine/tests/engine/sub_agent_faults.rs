@@ -6,25 +6,17 @@ use longshore_engine::port::Store as _;
 use longshore_engine::{EngineConfig, Opening};
 use longshore_meter::label;
 use longshore_model::{
-    AgentEvent, AgentFile, BlockKind, BlockRef, ChildEvent, ContextId, Failure, ListTasks, Outcome, Part,
-    RequestId, Resolution, SessionId, Task, TaskId, TaskState,
+    AgentEvent, AgentFile, BlockKind, BlockRef, ChildEvent, Failure, Outcome, Part, RequestId, Resolution,
+    SessionId, Task, TaskId, TaskState,
 };
 use longshore_testkit::faulty_store::FaultyStore;
 use longshore_testkit::scripted_agent::{StartedTurn, permission, text_block};
 
-use crate::harness::{Harness, alice, message, reason_of, start, start_with, text_of};
+use crate::harness::{Harness, alice, all_tasks, message, reason_of, start, start_with, text_of};
 
 /// The first task of a sub-agent in the context, once it exists.
 async fn child_of(h: &Harness) -> Task {
-    let query = ListTasks {
-        context_id: ContextId::parse("c").ok(),
-        state: None,
-        status_after: None,
-        page_size: 10,
-        page_token: None,
-        history_length: None,
-        include_artifacts: true,
-    };
+    let query = all_tasks(Some("c"));
     loop {
         let listed = h.engine.list(&alice(), query.clone()).await.expect("a list").tasks;
         if let Some(child) = listed.into_iter().find(|task| task.parent.is_some()) {
@@ -49,7 +41,7 @@ async fn over(h: &Harness, task: &TaskId) -> Task {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), wait).await.expect("the task ends")
+    tokio::time::timeout(Duration::from_mins(1), wait).await.expect("the task ends")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -3,28 +3,15 @@
 use longshore_engine::EngineConfig;
 use longshore_engine::port::ResumedChildState;
 use longshore_model::{
-    AgentEvent, ArtifactId, BlockKind, BlockRef, ChildEvent, ChildStart, ErrorKind, ListTasks, Outcome, Part,
+    AgentEvent, ArtifactId, BlockKind, BlockRef, ChildEvent, ChildStart, ErrorKind, Outcome, Part,
     SendMessage, SessionId, Task, TaskId, TaskState, ToolCall, ToolStatus, Usage,
 };
 use longshore_testkit::scripted_agent::{StartedTurn, permission, text_block};
 
-use crate::harness::{Harness, alice, message, reason_of, start, start_with, text_of};
-
-fn all(context: Option<&str>) -> ListTasks {
-    ListTasks {
-        context_id: context
-            .map(|context| longshore_model::ContextId::parse(context).expect("a good context")),
-        state: None,
-        status_after: None,
-        page_size: 10,
-        page_token: None,
-        history_length: None,
-        include_artifacts: true,
-    }
-}
+use crate::harness::{Harness, alice, all_tasks, message, reason_of, start, start_with, text_of};
 
 async fn children(h: &Harness) -> Vec<Task> {
-    let mut listed = h.engine.list(&alice(), all(Some("c"))).await.expect("a list").tasks;
+    let mut listed = h.engine.list(&alice(), all_tasks(Some("c"))).await.expect("a list").tasks;
     listed.retain(|task| task.parent.is_some());
     listed.sort_by_key(|task| task.parent.as_ref().expect("a child").depth);
     listed
@@ -107,7 +94,7 @@ async fn a_sub_agent_has_a_task_with_its_own_stream_usage_and_end() {
     };
     assert_eq!(data.to_value()["child_task_id"], child.id.as_str());
     // Only a list by context shows it.
-    let listed = h.engine.list(&alice(), all(None)).await.unwrap();
+    let listed = h.engine.list(&alice(), all_tasks(None)).await.unwrap();
     assert_eq!(listed.tasks.iter().map(|task| &task.id).collect::<Vec<_>>(), [&root.id]);
     assert_eq!(listed.total, 1);
 }

@@ -13,7 +13,7 @@ use longshore_engine::port::Session;
 use longshore_model::{Answer, PromptId, RequestId, Resolution, SessionId, TaskId};
 use tokio::sync::watch;
 
-use crate::stage::{TaskGroup, Stage};
+use crate::stage::{Stage, TaskGroup};
 
 #[derive(Debug)]
 pub(crate) struct SimAgent {

@@ -21,8 +21,8 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::agent::{AgentAsk, AgentTurn, Fate, NotStarted, SimAgent, SubAgent, TextPart};
-use crate::stage::{Stage, away};
 use crate::other_client::SimControl;
+use crate::stage::{Stage, away};
 
 /// Few, so that the driver sometimes waits for the engine.
 const REPORTS: usize = 4;
@@ -30,7 +30,7 @@ const REPORTS: usize = 4;
 /// How long the driver looks for a prompt that the agent does not show.
 const SETTLE: Duration = Duration::from_secs(7);
 
-/// How long a turn waits for a busy session before it fails with that reason.
+/// How long a prompt waits for a busy session before it fails with `SessionBusy`.
 const BUSY: Duration = Duration::from_secs(3);
 
 /// The note about a joined message that may not have been read.
@@ -82,7 +82,8 @@ impl SimDriver {
         let is_resumed = request.resume.is_some();
         let reported = Reported::from(request.resume.unwrap_or_default());
         let (session, prompt, agent) = (request.session.id, request.prompt, Arc::clone(&self.agent));
-        let follower = Follower { agent, session, prompt, reports, changes, reported, has_missed_the_end: false };
+        let follower =
+            Follower { agent, session, prompt, reports, changes, reported, has_missed_the_end: false };
         self.tasks.spawn("driver", follower.follow(joining, is_resumed));
         Ok(Turn { steering, events, refusal: None })
     }

@@ -8,9 +8,9 @@ mod agent;
 mod chance;
 mod driver;
 mod oracle;
+mod other_client;
 mod stage;
 mod store;
-mod other_client;
 mod user;
 mod world;
 
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use longshore_engine::Tasks;
 use longshore_engine::simulation::Flaw;
 
-use crate::stage::{TaskGroup, Stage, conduct};
+use crate::stage::{Stage, TaskGroup, conduct};
 use crate::world::{Ending, Tally, play};
 
 /// How many seeds are played, unless `LONGSHORE_SEEDS` says otherwise. A long test run plays 5,000.
@@ -191,7 +191,8 @@ fn a_panic_of_a_task_that_nothing_awaits_is_found() {
     runtime.block_on(async {
         let stage = Stage::new(0, None);
         let conductor = Tasks::new().spawn("conductor", conduct(Arc::clone(&stage)));
-        Tasks::simulated(TaskGroup::new(&stage)).spawn("unlucky", async { panic!("the test asked for this") });
+        Tasks::simulated(TaskGroup::new(&stage))
+            .spawn("unlucky", async { panic!("the test asked for this") });
         stage.has_failed.cancelled().await;
         conductor.abort();
         assert_eq!(stage.findings(), ["the task \"unlucky\" panicked"]);

@@ -14,9 +14,9 @@ use longshore_model::{
 use self::answers::RecordedAnswer;
 use crate::agent::{AgentTurn, Fate, NotStarted, State, TextPart};
 use crate::driver::{AWAY, KILLED, MODEL_FAILED, NOT_KNOWN, SUB_AGENT_FAILED, UNREAD};
+use crate::other_client;
 use crate::stage::Stage;
 use crate::store::folded;
-use crate::other_client;
 use crate::user::owner;
 use crate::world::{TURN_LIMIT, Tally, World};
 

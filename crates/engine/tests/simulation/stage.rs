@@ -85,7 +85,12 @@ enum WakeOrder {
 impl FaultRates {
     fn of(chance: &mut Chance) -> Self {
         Self {
-            order: *chance.pick(&[WakeOrder::Any, WakeOrder::Any, WakeOrder::OldestFirst, WakeOrder::NewestFirst]),
+            order: *chance.pick(&[
+                WakeOrder::Any,
+                WakeOrder::Any,
+                WakeOrder::OldestFirst,
+                WakeOrder::NewestFirst,
+            ]),
             store_is_slow: *chance.pick(&[0, 3, 10]),
             store_fails: *chance.pick(&[0, 0, 12, 50]),
             answer_is_lost: *chance.pick(&[0, 0, 12, 50]),

@@ -167,7 +167,11 @@ impl User {
                 Ok((Ok(Sent { task, opening, reader }), is_gone)) => {
                     self.note(format_args!("{words} is with {task}"));
                     self.world.oracle.told(&self.world.stage, &words, &task);
-                    return SendOutcome::Sent(Box::new(TaskOfMessage { task, opening, line: OpenReader { reader, is_gone } }));
+                    return SendOutcome::Sent(Box::new(TaskOfMessage {
+                        task,
+                        opening,
+                        line: OpenReader { reader, is_gone },
+                    }));
                 }
                 Ok((Err(error), _)) if is_for_later(&error) => {
                     self.note(format_args!("{words}: {:?}", error.kind()));

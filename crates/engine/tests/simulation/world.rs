@@ -16,9 +16,9 @@ use tokio_util::sync::CancellationToken;
 use crate::agent::SimAgent;
 use crate::driver::SimDriver;
 use crate::oracle::Oracle;
-use crate::stage::{TaskGroup, DayClock, Stage, conduct};
-use crate::store::SimStore;
 use crate::other_client::{self, SimControl};
+use crate::stage::{DayClock, Stage, TaskGroup, conduct};
+use crate::store::SimStore;
 use crate::user;
 
 /// Shorter than the real limit, so that it passes in some seeds.
@@ -81,7 +81,8 @@ pub(crate) fn play(seed: u64, flaw: Option<Flaw>) -> Ending {
         let world = World::new(&stage);
         // Not one of the tasks that it schedules.
         let conductor = Tasks::new().spawn("conductor", conduct(Arc::clone(&stage)));
-        let lived = Tasks::simulated(TaskGroup::new(&stage)).spawn("world", async move { world.live().await });
+        let lived =
+            Tasks::simulated(TaskGroup::new(&stage)).spawn("world", async move { world.live().await });
         let tally = tokio::select! {
             biased;
             () = stage.has_failed.cancelled() => None,

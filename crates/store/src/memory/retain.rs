@@ -112,7 +112,7 @@ impl State {
         let Some(known) = self.contexts.get_mut(&context) else { return };
         known.tasks -= 1;
         if known.tasks == 0 {
-            if let Some(bound) = &known.place.bound {
+            if let Some(bound) = &known.location.bound {
                 self.sessions.unbind(&bound.session.id, &context.1, known.bound_at);
             }
             self.contexts.remove(&context);

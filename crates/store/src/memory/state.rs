@@ -38,7 +38,7 @@ pub(super) struct State {
 
 #[derive(Default)]
 pub(super) struct Context {
-    pub(super) place: ContextPlace,
+    pub(super) location: ContextPlace,
     /// The time of the binding, if there is one.
     pub(super) bound_at: Timestamp,
     /// The number of tasks.
@@ -93,9 +93,9 @@ impl State {
         if let Some(existing) = self.earlier_send(&create).or_else(|| self.earlier_turn(&create)) {
             return Ok(existing);
         }
-        let place = self.place(&create.owner, &create.context);
+        let location = self.location(&create.owner, &create.context);
         let known = requested.used_session().and_then(|id| self.sessions.get(id));
-        let placement = match rules::decide_placement(&requested, &create.owner, &place, known) {
+        let placement = match rules::decide_placement(&requested, &create.owner, &location, known) {
             Ok(placement) => placement,
             Err(answer) => return Ok(answer),
         };
@@ -140,7 +140,7 @@ impl State {
         }
         let context = self.contexts.entry((create.owner, create.context)).or_default();
         context.tasks += 1;
-        context.place.directory = placement.directory.or(place.directory);
+        context.location.directory = placement.directory.or(location.directory);
         Ok(Created::New)
     }
 
@@ -266,14 +266,14 @@ impl State {
         self.sessions.get(id).filter(|known| known.owner == *owner).map(|known| known.session.clone())
     }
 
-    pub(super) fn place(&self, owner: &Principal, context: &ContextId) -> ContextPlace {
+    pub(super) fn location(&self, owner: &Principal, context: &ContextId) -> ContextPlace {
         let context = self.contexts.get(&(owner.clone(), context.clone()));
-        context.map(|context| context.place.clone()).unwrap_or_default()
+        context.map(|context| context.location.clone()).unwrap_or_default()
     }
 
     pub(super) fn bind(&mut self, binding: Binding) -> Result<Bound> {
         let Binding { owner, context, session, replaces, at } = binding;
-        let bound = self.place(&owner, &context).bound;
+        let bound = self.location(&owner, &context).bound;
         if let Some(existing) = rules::conflicting_binding(bound, replaces.as_ref()) {
             return Ok(existing);
         }
@@ -289,7 +289,7 @@ impl State {
     fn put_binding(&mut self, key: (Principal, ContextId), bound: Bound, at: Timestamp) {
         let (id, name) = (bound.session.id.clone(), key.1.clone());
         let context = self.contexts.entry(key).or_default();
-        if let Some(before) = context.place.bound.replace(bound) {
+        if let Some(before) = context.location.bound.replace(bound) {
             self.sessions.unbind(&before.session.id, &name, context.bound_at);
         }
         context.bound_at = at;

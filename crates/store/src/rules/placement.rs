@@ -58,30 +58,30 @@ pub(crate) struct Placement {
     pub(crate) directory: Option<String>,
 }
 
-/// `place` is the context's current state, `known` the owner of [`PlacementRequest::used_session`]. The error is the answer
+/// `current` is the context's current location, `known` the owner of [`PlacementRequest::used_session`]. The error is the answer
 /// to the caller; nothing may be written then.
 pub(crate) fn decide_placement(
     request: &PlacementRequest,
     owner: &Principal,
-    place: &ContextPlace,
+    current: &ContextPlace,
     known: Option<&Owned>,
 ) -> std::result::Result<Placement, Created> {
     let mut placement = match (&request.session, &request.running_in, known) {
-        (Some(name), ..) => name_session(name, request, owner, place.bound.as_ref(), known)?,
+        (Some(name), ..) => name_session(name, request, owner, current.bound.as_ref(), known)?,
         (None, Some(_), None) => return Err(Created::UnknownSession),
         (None, Some(_), Some(known)) if known.owner != *owner => return Err(Created::ForeignSession),
         (None, ..) => Placement::default(),
     };
-    let bound = placement.binding.as_ref().or(place.bound.as_ref());
+    let bound = placement.binding.as_ref().or(current.bound.as_ref());
     let session_directory = bound.map(|bound| &bound.session.directory);
-    let directory = place.directory.as_ref().or(session_directory).unwrap_or(&request.directory);
+    let directory = current.directory.as_ref().or(session_directory).unwrap_or(&request.directory);
     // A caller that names a session for a context wants the context to work in the session's directory. If the context is
     // bound to the session already, the gateway may have moved the session.
-    let moves = place.bound.is_none() && session_directory.is_some_and(|own| own != directory);
+    let moves = current.bound.is_none() && session_directory.is_some_and(|own| own != directory);
     if moves || request.directory_named && request.directory != *directory {
         return Err(Created::OtherDirectory);
     }
-    if place.directory.is_none() {
+    if current.directory.is_none() {
         placement.directory = Some(directory.clone());
     }
     Ok(placement)

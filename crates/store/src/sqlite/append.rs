@@ -34,7 +34,7 @@ impl<'db> Appends<'db> {
 /// All checks of an append in one query. An unknown state word is refused like a terminal state. The states are joined by OR
 /// and not written as a list, of which SQLite would build a temporary table each time.
 ///
-/// The query only reads: the head follows from the log itself. WriteContext the head into the task's row too would cost one page
+/// The query only reads: the head follows from the log itself. Writing the head into the task's row too would cost one page
 /// for each piece of output, as much as the event itself. The check is safe: the caller holds the write connection and is the
 /// only writer, the read is in the same transaction, and two events with one number would violate the primary key.
 static HAS_EXPECTED_HEAD: LazyLock<String> = LazyLock::new(|| {

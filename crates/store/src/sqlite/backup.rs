@@ -72,9 +72,9 @@ fn inspect(copy: &Connection, bytes: u64) -> Outcome<Backup> {
 /// SQLite does not say which of the two files failed; a full disk is that of the growing file.
 fn refused(cause: rusqlite::Error) -> Fault {
     match cause.sqlite_error_code() {
-        Some(ErrorCode::DiskFull | ErrorCode::SystemIoFailure | ErrorCode::CannotOpen) => Fault(
-            cannot_write("The copy could not be written. Is the target disk full?").caused_by(cause),
-        ),
+        Some(ErrorCode::DiskFull | ErrorCode::SystemIoFailure | ErrorCode::CannotOpen) => {
+            Fault(cannot_write("The copy could not be written. Is the target disk full?").caused_by(cause))
+        }
         _ => cause.into(),
     }
 }

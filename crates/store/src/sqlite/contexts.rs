@@ -10,7 +10,7 @@ use super::fault::{Outcome, damaged};
 use super::record::NewTask;
 use crate::rules::{self, Placement};
 
-pub(super) fn place(db: &Connection, owner: &Principal, context: &ContextId) -> Outcome<ContextPlace> {
+pub(super) fn location(db: &Connection, owner: &Principal, context: &ContextId) -> Outcome<ContextPlace> {
     let directory = db
         .prepare_cached("SELECT directory FROM contexts WHERE owner = :owner AND context = :context")?
         .query_row(named_params! { ":owner": owner.as_str(), ":context": context.as_str() }, |row| row.get(0))
@@ -112,7 +112,11 @@ pub(super) const CONTEXTS_OF_SESSION: &str = "SELECT context FROM bindings
      WHERE session = :session AND owner = :owner ORDER BY at DESC, context DESC LIMIT :limit";
 
 /// The contexts that are bound to a session, latest binding first.
-pub(super) fn contexts_of_session(db: &Connection, owner: &Principal, session: &SessionId) -> Outcome<Vec<ContextId>> {
+pub(super) fn contexts_of_session(
+    db: &Connection,
+    owner: &Principal,
+    session: &SessionId,
+) -> Outcome<Vec<ContextId>> {
     let limit = i64::try_from(MAX_CONTEXTS).unwrap_or(i64::MAX);
     let mut statement = db.prepare_cached(CONTEXTS_OF_SESSION)?;
     let mut rows = statement.query(named_params! {
@@ -166,7 +170,13 @@ fn put_session(db: &Connection, owner: &Principal, session: &Session, at: Timest
     Ok(())
 }
 
-fn put_binding(db: &Connection, owner: &Principal, context: &ContextId, bound: &Bound, at: Timestamp) -> Outcome<()> {
+fn put_binding(
+    db: &Connection,
+    owner: &Principal,
+    context: &ContextId,
+    bound: &Bound,
+    at: Timestamp,
+) -> Outcome<()> {
     db.prepare_cached(
         "INSERT OR REPLACE INTO bindings (owner, context, session, directory, named, at)
          VALUES (:owner, :context, :session, :directory, :named, :at)",

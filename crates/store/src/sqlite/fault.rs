@@ -60,7 +60,7 @@ impl From<rusqlite::Error> for Fault {
                  reached a limit. The gateway's log says which. Try again."
             }
             Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
-                "The gateway's store is damaged, or is not a database of the gateway. Restore it from a backup, or \
+                "The gateway's store is damaged, or is no database of the gateway. Restore it from a backup, or \
                  start with an empty data directory."
             }
             _ => "The gateway's store failed; the gateway's log says why. Try again.",

@@ -27,7 +27,8 @@ pub(super) async fn put(writer: &Writer, file: NewFile) -> Result<()> {
     let mut from = 0;
     loop {
         let step = file.clone();
-        if writer.run_large(Owner::Principal(file.owner.clone()), move |db| put_step(db, &step, from)).await? {
+        if writer.run_large(Owner::Principal(file.owner.clone()), move |db| put_step(db, &step, from)).await?
+        {
             return Ok(());
         }
         from += STEP_BYTES;

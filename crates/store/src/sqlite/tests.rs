@@ -18,6 +18,13 @@ mod health;
 
 const FILE: &str = "store.db";
 
+/// SQLite's query plan, one step per line. Plans do not depend on bound values: see `schema::connect`.
+pub(super) fn query_plan(db: &Connection, sql: &str) -> String {
+    let mut statement = db.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+    let steps = statement.raw_query().mapped(|row| row.get::<_, String>(3));
+    steps.map(Result::unwrap).collect::<Vec<_>>().join("\n")
+}
+
 struct Bench {
     directory: TempDir,
     store: SqliteStore,
@@ -190,8 +197,8 @@ async fn a_list_continues_after_damaged_tasks() {
         let store = SqliteStore::open(&directory.path().join(FILE), Durability::Process).unwrap();
         // Newest first.
         let names = ["bad-1", "bad-2", "a", "bad-3", "b", "c", "bad-4", "bad-5", "bad-6"];
-        for (place, name) in (0..).zip(names) {
-            store.create(create_in(name, "c", 100 - place)).await.unwrap();
+        for (age, name) in (0..).zip(names) {
+            store.create(create_in(name, "c", 100 - age)).await.unwrap();
         }
         Connection::open(directory.path().join(FILE)).unwrap().execute_batch(damage).unwrap();
         for limit in [1, 2, 3, 100] {
@@ -208,9 +215,9 @@ async fn a_list_continues_after_damaged_tasks() {
             }
             assert_eq!(seen, "abc", "{limit} {damage}");
             // Paging ends with the tasks.
-            let places = if is_nameless { 3_usize } else { names.len() };
+            let listed = if is_nameless { 3_usize } else { names.len() };
             assert!(
-                pages <= places.div_ceil(limit) + usize::from(is_nameless),
+                pages <= listed.div_ceil(limit) + usize::from(is_nameless),
                 "{pages} of {limit}: {damage}"
             );
         }
@@ -295,8 +302,8 @@ async fn a_page_of_large_tasks_is_bounded_and_can_continue() {
     let directory = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(&directory.path().join(FILE), Durability::Process).unwrap();
     // The size of each task in sixths of the bound, newest first; half of it in the snapshot, half in the tail.
-    for (place, (name, sixths)) in (0..).zip([("a", 4), ("b", 4), ("c", 1), ("d", 13), ("e", 1), ("f", 1)]) {
-        store.create(create_in(name, "c", 100 - place)).await.unwrap();
+    for (age, (name, sixths)) in (0..).zip([("a", 4), ("b", 4), ("c", 1), ("d", 13), ("e", 1), ("f", 1)]) {
+        store.create(create_in(name, "c", 100 - age)).await.unwrap();
         let half = "x".repeat(list::PAGE_BYTES * sixths / 12);
         store.append(append(name, 1, vec![chunk(&half)])).await.unwrap();
         let task = store.get(&ada(), &task_id(name)).await.unwrap().unwrap().task;

@@ -23,12 +23,12 @@ pub(super) fn create(db: &Connection, new: &NewTask) -> Outcome<Created> {
     {
         return Ok(existing);
     }
-    let place = contexts::place(db, &new.owner, &new.context)?;
+    let location = contexts::location(db, &new.owner, &new.context)?;
     let known = match new.requested.used_session() {
         Some(id) => contexts::find_session(db, id)?,
         None => None,
     };
-    let placement = match rules::decide_placement(&new.requested, &new.owner, &place, known.as_ref()) {
+    let placement = match rules::decide_placement(&new.requested, &new.owner, &location, known.as_ref()) {
         Ok(placement) => placement,
         Err(answer) => return Ok(answer),
     };

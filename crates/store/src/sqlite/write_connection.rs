@@ -21,10 +21,10 @@ use super::append::{self, Appends};
 use super::checkpoint::Checkpoints;
 use super::epoch::EpochClaim;
 use super::fault::{self, Fault, Outcome};
+use super::read_only_switch::ReadOnlySwitch;
 use super::record::Batch;
 use super::row_cache::RowCache;
 use super::schema::BUSY_TIMEOUT;
-use super::read_only_switch::ReadOnlySwitch;
 use super::writer::{Job, JobKind};
 
 /// Inline appends may take at most one part in so many of the time, because the calling threads have other work. Under more

@@ -1,4 +1,4 @@
-//! WriteContext: a thread with group commit, and, for a small share of the time, the calling threads themselves.
+//! Writing: a thread with group commit, and, for a small share of the time, the calling threads themselves.
 //!
 //! The thread takes all waiting requests, runs them in one transaction, commits, and only then answers. At low load a request
 //! runs at once; under load many requests share one commit.
@@ -17,9 +17,9 @@ use tokio::sync::oneshot;
 use super::append;
 use super::fault::{self, Outcome};
 use super::queue::{Owner, Queue};
-use super::record::Batch;
 #[cfg(feature = "simulation")]
 use super::read_only_switch::ReadOnlySwitch;
+use super::record::Batch;
 use super::worker::Worker;
 use super::write_connection::{WriteConnection, WriteContext};
 

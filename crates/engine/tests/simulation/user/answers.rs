@@ -37,8 +37,7 @@ impl User {
         let data = format!(r#"{{"request_id":"{request}","reply":"{}","message":"{id}"}}"#, reply.as_str());
         let data = Part::data(Json::parse(&data).expect("JSON"));
         let answer = Answer::Permission { reply, message: None };
-        self.answer_by_message(&self.task_to_answer(task, request), &id, data, Some((request, answer)))
-            .await;
+        self.answer_by_message(&self.task_to_answer(task, request), &id, data, Some((request, answer))).await;
     }
 
     fn new_answer(&self) -> String {

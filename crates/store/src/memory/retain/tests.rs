@@ -112,11 +112,11 @@ fn the_index_of_ended_tasks_matches_a_full_scan() {
         },
         &|| end(&store, "a-3", 8),
     ];
-    for (place, change) in changes.iter().enumerate() {
+    for (index, change) in changes.iter().enumerate() {
         change();
         check(&store);
         // Meanwhile no task with an unfinished descendant is removed.
-        assert!(store.state().tasks.contains_key(&task_id("a")), "after {place}");
+        assert!(store.state().tasks.contains_key(&task_id("a")), "after {index}");
     }
     let all = Retention { drop_before: Some(Timestamp(9)), ..NOTHING };
     assert_eq!(step(&store, all), Retained::default(), "the last end counts");

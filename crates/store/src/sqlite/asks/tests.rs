@@ -3,19 +3,10 @@ use longshore_model::ErrorKind;
 use longshore_testkit::store_suite::make::{
     ada, asking, closed, closes, create, interrupt, opens, request_id,
 };
-use rusqlite::params_from_iter;
-use rusqlite::types::Value;
 
+use super::super::tests::query_plan;
 use super::super::{Durability, SqliteStore, schema};
 use super::*;
-
-/// SQLite's query plan, one step per line.
-fn plan(db: &Connection, sql: &str) -> String {
-    let mut statement = db.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
-    let values = vec![Value::Null; statement.parameter_count()];
-    let steps = statement.query_map(params_from_iter(values), |row| row.get::<_, String>(3)).unwrap();
-    steps.map(Result::unwrap).collect::<Vec<_>>().join("\n")
-}
 
 #[test]
 fn closed_asks_cost_queries_for_open_asks_nothing() {
@@ -29,7 +20,7 @@ fn closed_asks_cost_queries_for_open_asks_nothing() {
         (FORGET_OLD, "INDEX interrupts_by_age (closed_at<?)"),
     ];
     for (sql, expected) in cases {
-        let plan = plan(&db, sql);
+        let plan = query_plan(&db, sql);
         assert!(plan.contains(expected) && !plan.contains("SCAN"), "{sql}\n{plan}");
     }
 }

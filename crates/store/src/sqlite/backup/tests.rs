@@ -85,29 +85,29 @@ async fn a_backup_is_complete_and_is_a_working_store() {
 async fn a_backup_has_all_earlier_writes_and_no_partial_append() {
     let bench = Bench::new().await;
     let store = bench.store.clone();
-    let (told, mut acknowledged) = tokio::sync::watch::channel(4_u64);
+    let (acknowledge, mut acknowledged) = tokio::sync::watch::channel(4_u64);
     // A bounded number of writes per backup: otherwise a slow backup makes the next one slower, without end.
     let (allowed, room) = (Arc::new(Semaphore::new(0)), 200);
     let permits = allowed.clone();
     let writing = Tasks::new().spawn("writing", async move {
         // In pairs: one event without the other would be a partial append.
-        for place in 0.. {
+        for number in 0.. {
             let Ok(permit) = permits.acquire().await else { return };
             permit.forget();
-            let head = 4 + place * 2;
+            let head = 4 + number * 2;
             store.append(append("t", head, vec![chunk("a"), chunk("b")])).await.unwrap();
-            if told.send(head + 2).is_err() {
+            if acknowledge.send(head + 2).is_err() {
                 return;
             }
         }
     });
     let mut heads = Vec::new();
-    for place in 0..12 {
+    for number in 0..12 {
         // Something is written between two backups and during each.
         allowed.add_permits(room);
         acknowledged.changed().await.unwrap();
         let before = *acknowledged.borrow_and_update();
-        let (from, to) = (bench.from(), bench.to(&format!("copy-{place}.db")));
+        let (from, to) = (bench.from(), bench.to(&format!("copy-{number}.db")));
         let facts = tokio::task::spawn_blocking({
             let to = to.clone();
             move || backup(&from, &to).unwrap()

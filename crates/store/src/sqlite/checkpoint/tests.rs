@@ -103,8 +103,8 @@ fn pages_written_before_the_writer_is_held_are_copied_too() {
     bench.checkpoints.begin_group();
     bench.db.execute_batch("BEGIN IMMEDIATE").unwrap();
     std::thread::scope(|scope| {
-        let checkpoint =
-            scope.spawn(move || shared.checkpoint(&checkpointer, file, &LogFile::open(&checkpointer)).unwrap());
+        let checkpoint = scope
+            .spawn(move || shared.checkpoint(&checkpointer, file, &LogFile::open(&checkpointer)).unwrap());
         while !shared.lock().is_held {
             std::thread::yield_now();
         }
@@ -166,25 +166,25 @@ fn the_writer_is_held_only_between_groups() {
     let bench = Bench::new();
     let (checkpoints, shared) = (&bench.checkpoints, &bench.checkpoints.shared);
     checkpoints.begin_group();
-    let (told, tells) = sync_channel(1);
+    let (report, reports) = sync_channel(1);
     let (release, released) = sync_channel::<()>(1);
     std::thread::scope(|scope| {
         scope.spawn(move || {
             let held = shared.hold_writer();
-            told.send("held").unwrap();
+            report.send("held").unwrap();
             released.recv().unwrap_err();
-            told.send("released").unwrap();
+            report.send("released").unwrap();
             drop(held);
         });
         while !shared.lock().is_held {
             std::thread::yield_now();
         }
         checkpoints.end_group();
-        assert_eq!(tells.recv(), Ok("held"));
+        assert_eq!(reports.recv(), Ok("held"));
         let begins = scope.spawn(move || {
             checkpoints.begin_group();
             // Not earlier.
-            assert_eq!(tells.try_recv(), Ok("released"));
+            assert_eq!(reports.try_recv(), Ok("released"));
             checkpoints.end_group();
         });
         drop(release);

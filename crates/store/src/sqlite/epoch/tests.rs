@@ -22,7 +22,8 @@ fn the_epoch_grows_with_each_writing_opening_whatever_the_clock() {
     let directory = tempfile::tempdir().unwrap();
     let db = schema::open_writer(&file(&directory), Durability::Process).unwrap();
     let mut expected = 0;
-    for (now, is_persisted, epoch) in [(0, true, 1), (7, true, 7), (7, false, 8), (7, true, 8), (3, true, 9)] {
+    for (now, is_persisted, epoch) in [(0, true, 1), (7, true, 7), (7, false, 8), (7, true, 8), (3, true, 9)]
+    {
         let mut claim = EpochClaim::with_minimum(&db, Durability::Process, now).unwrap();
         assert_eq!(claim.epoch, Epoch(epoch), "at {now}");
         if is_persisted {

@@ -3,10 +3,9 @@ use futures_util::future::BoxFuture;
 use longshore_engine::port::{Appended, Store};
 use longshore_model::{ErrorKind, Seq};
 use longshore_testkit::store_suite::make::{ada, append, child, chunk, create, file, file_id, task_id};
-use rusqlite::params_from_iter;
-use rusqlite::types::Value;
 use tempfile::TempDir;
 
+use super::super::tests::query_plan;
 use super::super::write_connection::WriteContext;
 use super::super::{Durability, SqliteStore, schema};
 use super::*;
@@ -59,7 +58,7 @@ fn open(directory: &TempDir) -> SqliteStore {
 }
 
 fn content(size: usize) -> Vec<u8> {
-    (0..size).map(|place| (place >> 12).to_le_bytes()[0]).collect()
+    (0..size).map(|index| (index >> 12).to_le_bytes()[0]).collect()
 }
 
 #[tokio::test]
@@ -143,20 +142,12 @@ async fn a_damaged_file_is_reported() {
     }
 }
 
-/// SQLite's query plan, one step per line.
-fn plan(db: &Connection, sql: &str) -> String {
-    let mut statement = db.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
-    let values = vec![Value::Null; statement.parameter_count()];
-    let steps = statement.query_map(params_from_iter(values), |row| row.get::<_, String>(3)).unwrap();
-    steps.map(Result::unwrap).collect::<Vec<_>>().join("\n")
-}
-
 #[test]
 fn a_range_reads_only_its_chunks_and_a_start_only_incomplete_files() {
     let directory = tempfile::tempdir().unwrap();
     let db = schema::open_writer(&directory.path().join("store.db"), Durability::Process).unwrap();
-    let range = plan(&db, READ_CHUNKS);
+    let range = query_plan(&db, READ_CHUNKS);
     assert!(range.contains("(file=? AND place>? AND place<?)") && !range.contains("TEMP B-TREE"), "{range}");
-    let start = plan(&db, REMOVE_INCOMPLETE);
+    let start = query_plan(&db, REMOVE_INCOMPLETE);
     assert!(start.contains("INDEX files_incomplete"), "{start}");
 }

@@ -4,15 +4,9 @@ use longshore_engine::port::PageCursor;
 use longshore_model::{TaskState, Timestamp};
 use longshore_testkit::store_suite::make::{context_id, everything, task_id};
 
+use super::super::tests::query_plan;
 use super::super::{Durability, schema};
 use super::*;
-
-/// SQLite's query plan, one step per line.
-fn plan(db: &Connection, sql: &str, values: &[Value]) -> String {
-    let mut statement = db.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
-    let steps = statement.query_map(params_from_iter(values), |row| row.get::<_, String>(3)).unwrap();
-    steps.map(Result::unwrap).collect::<Vec<_>>().join("\n")
-}
 
 fn open(directory: &Path) -> Connection {
     schema::open_writer(&directory.join("store.db"), Durability::Process).unwrap()
@@ -37,11 +31,11 @@ fn every_list_walks_an_index_in_its_order() {
         };
         let mut filter = Filter::new(&query);
         // The total is counted in the index alone, except for the tasks of a context with a state filter: those are few.
-        let count = plan(&db, &filter.count(), &filter.values);
+        let count = query_plan(&db, &filter.count());
         assert_eq!(count.contains("COVERING INDEX"), !(has(0) && has(1)), "{query:?}\n{count}");
         let parts = if query.with_artifacts { Parts::All } else { Parts::WithoutArtifacts };
         let sql = filter.page(parts, &query);
-        let plan = plan(&db, &sql, &filter.values);
+        let plan = query_plan(&db, &sql);
         let index = match (has(0), has(1)) {
             (false, false) => "INDEX tasks_by_owner (owner=?",
             (true, _) => "INDEX tasks_by_context (owner=? AND context=?",
@@ -61,7 +55,7 @@ fn every_list_walks_an_index_in_its_order() {
 fn the_tasks_of_sub_agents_are_found_by_their_root() {
     let directory = tempfile::tempdir().unwrap();
     let db = open(directory.path());
-    let plan = plan(&db, &super::super::read::select_children(), &[text("t")]);
+    let plan = query_plan(&db, &super::super::read::select_children());
     assert!(plan.contains("INDEX tasks_by_root (root=?)"), "{plan}");
     assert!(!plan.contains("TEMP B-TREE"), "{plan}");
 }
@@ -70,7 +64,7 @@ fn the_tasks_of_sub_agents_are_found_by_their_root() {
 fn a_start_reads_only_unfinished_tasks() {
     let directory = tempfile::tempdir().unwrap();
     let db = open(directory.path());
-    let plan = plan(&db, &super::super::read::select_unfinished(), &[]);
+    let plan = query_plan(&db, &super::super::read::select_unfinished());
     assert!(plan.contains("INDEX tasks_unfinished"), "{plan}");
     assert!(!plan.contains("TEMP B-TREE"), "{plan}");
 }
@@ -79,11 +73,10 @@ fn a_start_reads_only_unfinished_tasks() {
 fn a_new_task_finds_expired_keys_by_their_age() {
     let directory = tempfile::tempdir().unwrap();
     let db = open(directory.path());
-    let values = [text("ada"), Value::Integer(1), Value::Integer(16)];
-    let looked = plan(&db, super::super::write::HAS_EXPIRED, &values[..2]);
-    assert!(looked.contains("INDEX idempotency_by_age (owner=? AND at<?)"), "{looked}");
-    assert!(!looked.contains("TEMP B-TREE") && !looked.contains("SCAN"), "{looked}");
-    let plan = plan(&db, super::super::write::DELETE_EXPIRED, &values);
+    let check = query_plan(&db, super::super::write::HAS_EXPIRED);
+    assert!(check.contains("INDEX idempotency_by_age (owner=? AND at<?)"), "{check}");
+    assert!(!check.contains("TEMP B-TREE") && !check.contains("SCAN"), "{check}");
+    let plan = query_plan(&db, super::super::write::DELETE_EXPIRED);
     assert!(plan.contains("PRIMARY KEY (owner=? AND digest=?)"), "{plan}");
     assert!(plan.contains("INDEX idempotency_by_age (owner=? AND at<?)"), "{plan}");
     assert!(!plan.contains("TEMP B-TREE") && !plan.contains("SCAN"), "{plan}");

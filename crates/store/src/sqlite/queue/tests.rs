@@ -13,8 +13,8 @@ fn owner(name: &str) -> Owner {
 
 /// Pushes jobs, named after their owner and number, for which there must be room.
 fn fill(queue: &Queue<String>, name: &str, jobs: usize) {
-    for place in 0..jobs {
-        let push = queue.push(owner(name), format!("{name}{place}"));
+    for number in 0..jobs {
+        let push = queue.push(owner(name), format!("{name}{number}"));
         push.now_or_never().expect("there is room").expect("it is open");
     }
 }
@@ -82,7 +82,7 @@ fn waiters_get_slots_in_turn() {
     for name in ["a", "b", "c", "d"] {
         fill(&queue, name, QUEUE / 4);
     }
-    let mut many = join_all((0..5).map(|place| queue.push(owner("e"), format!("e{place}"))));
+    let mut many = join_all((0..5).map(|number| queue.push(owner("e"), format!("e{number}"))));
     assert!((&mut many).now_or_never().is_none());
     let mut one = queue.push(owner("f"), "f0".to_owned()).boxed();
     assert!((&mut one).now_or_never().is_none());
@@ -170,7 +170,7 @@ fn waiting_jobs_are_taken_after_the_queue_is_closed() {
     let mut waiters = queue.push(owner("a"), "waiters".to_owned()).boxed();
     assert!((&mut waiters).now_or_never().is_none());
     queue.close();
-    assert!(waiters.now_or_never().expect("nobody is let in").is_err());
+    assert!(waiters.now_or_never().expect("the wait ends").is_err());
     assert!(queue.push(owner("b"), "late".to_owned()).now_or_never().unwrap().is_err());
     assert_eq!(take(&queue, QUEUE).len(), QUEUE_OF_OWNER);
     assert!(!queue.take(1, |_| 1, &mut Vec::new()));
@@ -183,7 +183,7 @@ fn waiting_jobs_are_dropped_when_the_thread_is_gone() {
     let jobs: Queue<oneshot::Sender<()>> = Queue::new(StoreThread::Quick, queue.0.metrics.clone());
     jobs.push(Owner::Gateway, job).now_or_never().unwrap().unwrap();
     drop(jobs.abandon_on_drop());
-    waits.now_or_never().expect("it is told").unwrap_err();
+    waits.now_or_never().expect("the wait ends").unwrap_err();
     assert_eq!(queue.0.metrics.store_queue_depth.of(StoreThread::Quick).get(), 0);
     assert!(!jobs.take(1, |_| 1, &mut Vec::new()));
 }

@@ -54,8 +54,8 @@ async fn a_thousand_lists_of_one_owner_do_not_delay_another() {
     let (flood, mine) = tokio::join!(flood, mine);
     // One job of the other owner before mine.
     assert_eq!(mine.unwrap(), (1, 0));
-    let places: BTreeSet<_> = flood.into_iter().map(|one| one.unwrap().0).collect();
-    assert_eq!(places.len(), 1_000);
+    let positions: BTreeSet<_> = flood.into_iter().map(|one| one.unwrap().0).collect();
+    assert_eq!(positions.len(), 1_000);
 }
 
 /// Bob asks once after Ada has asked a thousand times, and gets his answer before her third.
@@ -119,7 +119,7 @@ async fn a_health_check_does_not_wait_for_the_gateways_own_work() {
     drop(release);
     busy.await.unwrap();
     has_begun.await.unwrap();
-    tokio::time::timeout(Duration::from_secs(30), check).await.expect("it has been looked").unwrap();
+    tokio::time::timeout(Duration::from_secs(30), check).await.expect("the health check ends").unwrap();
     assert!((&mut flood).now_or_never().is_none());
     drop(release_again);
     busy_again.await.unwrap();

@@ -30,8 +30,8 @@ impl Bench {
     async fn ended(&self, name: &str, texts: Vec<String>) {
         self.store.create(create(name)).await.unwrap();
         let head = texts.len() as u64 + 1;
-        for (place, text) in (1..).zip(texts) {
-            self.store.append(append(name, place, vec![chunk(&text)])).await.unwrap();
+        for (seq, text) in (1..).zip(texts) {
+            self.store.append(append(name, seq, vec![chunk(&text)])).await.unwrap();
         }
         self.store.append(append(name, head, vec![status(TaskState::Completed, 2)])).await.unwrap();
     }
@@ -120,7 +120,7 @@ async fn a_new_ask_with_the_ordinal_of_an_old_one_stays() {
     let new = asking("t", 2, vec![opens(&interrupt("t", "new"))]);
     bench.store.append(Append { at: LATE, ..new }).await.unwrap();
     assert_eq!(bench.store.interrupt(&ada(), &request_id("old")).await.unwrap(), None);
-    assert_eq!(bench.count("SELECT ordinal FROM interrupts"), found.asks[0], "the place is used again");
+    assert_eq!(bench.count("SELECT ordinal FROM interrupts"), found.asks[0], "the ordinal is used again");
     bench.run(found).await;
     assert_eq!(bench.store.interrupt(&ada(), &request_id("new")).await.unwrap(), Some(interrupt("t", "new")));
 }
@@ -150,7 +150,7 @@ async fn a_new_task_with_the_ordinal_of_an_old_one_stays() {
     while bench.step(true).await.more {}
     bench.store.create(create("new")).await.unwrap();
     bench.store.append(append("new", 1, vec![chunk("new"), chunk("er")])).await.unwrap();
-    assert_eq!(bench.count("SELECT ordinal FROM tasks"), drops.drops[0], "the place is used again");
+    assert_eq!(bench.count("SELECT ordinal FROM tasks"), drops.drops[0], "the ordinal is used again");
     let before = bench.store.get(&ada(), &task_id("new")).await.unwrap();
     for found in [folds, drops] {
         assert_eq!(bench.run(found).await, Retained::default());

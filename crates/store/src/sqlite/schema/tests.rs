@@ -146,7 +146,7 @@ fn a_file_that_is_not_a_database_is_refused() {
     std::fs::write(&path, &text).unwrap();
     let error = open_writer(&path, Durability::Process).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
-    assert!(error.message().contains("not a database of the gateway"), "{error}");
+    assert!(error.message().contains("no database of the gateway"), "{error}");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
 }
 

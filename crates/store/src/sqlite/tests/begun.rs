@@ -14,24 +14,24 @@ async fn a_task_whose_turn_cannot_be_written_is_not_created() {
     let begun = Some(Begun { working, turn: turn("ses", "typed") });
     let adopted = Create { begun, at: Timestamp(2), ..create("adopted") };
     // Each write after the task's row fails, without undoing the earlier ones.
-    let places = [
+    let writes = [
         "INSERT ON events WHEN NEW.seq = 1",
         "INSERT ON events WHEN NEW.seq = 2",
         "INSERT ON snapshots",
         "UPDATE ON sessions",
         "INSERT ON idempotency",
     ];
-    for place in places {
-        let refuse = format!("CREATE TRIGGER refuse BEFORE {place} BEGIN SELECT RAISE(FAIL, 'refused'); END");
+    for write in writes {
+        let refuse = format!("CREATE TRIGGER refuse BEFORE {write} BEGIN SELECT RAISE(FAIL, 'refused'); END");
         bench.intruder().execute_batch(&refuse).unwrap();
-        bench.store.create(adopted.clone()).await.expect_err(place);
+        bench.store.create(adopted.clone()).await.expect_err(write);
         bench.intruder().execute_batch("DROP TRIGGER refuse").unwrap();
 
-        assert_eq!(bench.store.get(&ada(), &task_id("adopted")).await.unwrap(), None, "{place}");
+        assert_eq!(bench.store.get(&ada(), &task_id("adopted")).await.unwrap(), None, "{write}");
         let found = bench.store.turn_of(&session_id("ses"), &prompt_id("typed")).await.unwrap();
-        assert_eq!(found, None, "{place}");
+        assert_eq!(found, None, "{write}");
         let unfinished = bench.store.unfinished().await.unwrap();
-        assert!(unfinished.iter().all(|stored| stored.task.id.as_str() == "t"), "{place}");
+        assert!(unfinished.iter().all(|stored| stored.task.id.as_str() == "t"), "{write}");
     }
     assert_eq!(bench.store.create(adopted).await.unwrap(), Created::New);
     let head = bench.store.head(&ada(), &task_id("adopted")).await.unwrap().unwrap();

@@ -46,7 +46,8 @@ async fn a_health_check_leaves_nothing_behind() {
     let bench = Bench::new().await;
     bench.store.check().await.unwrap();
     let pages = async || -> i64 {
-        let pages = |db: &mut WriteContext<'_>| Ok(db.pragma_query_value(None, "page_count", |row| row.get(0))?);
+        let pages =
+            |db: &mut WriteContext<'_>| Ok(db.pragma_query_value(None, "page_count", |row| row.get(0))?);
         bench.store.writer.run(Owner::Gateway, pages).await.unwrap()
     };
     let before = pages().await;

@@ -245,7 +245,8 @@ async fn undone_writes_are_not_cached() {
     assert!(!bench.is_cached("a", 4));
     bench.fail_inline(append("a", 3, vec![chunk("2"), chunk("broken")]));
     assert!(!bench.is_cached("a", 5));
-    let refused = bench.append_by_thread(append("a", 3, vec![chunk("2"), chunk("broken")])).await.unwrap_err();
+    let refused =
+        bench.append_by_thread(append("a", 3, vec![chunk("2"), chunk("broken")])).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unavailable);
     assert!(!bench.is_cached("a", 5));
     // No transaction stays open, and none of the writes stays.

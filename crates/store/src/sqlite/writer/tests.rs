@@ -190,7 +190,11 @@ async fn a_reused_row_of_another_task_is_not_written_to() {
 /// Returns the position of each write of `who` in the order of execution.
 fn numbered<'a>(bench: &'a Bench, done: &Arc<AtomicUsize>, who: &str) -> BoxFuture<'a, Result<usize>> {
     let done = done.clone();
-    bench.store.writer.run(Owner::Principal(owner(who)), move |_| Ok(done.fetch_add(1, Ordering::SeqCst))).boxed()
+    bench
+        .store
+        .writer
+        .run(Owner::Principal(owner(who)), move |_| Ok(done.fetch_add(1, Ordering::SeqCst)))
+        .boxed()
 }
 
 #[tokio::test]
