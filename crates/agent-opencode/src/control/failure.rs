@@ -70,7 +70,7 @@ impl CallError {
     pub(crate) fn into_control_error(self, purpose: Purpose<'_>) -> Error {
         let what = purpose.what;
         let may_be_done = purpose.changes && self.may_be_done();
-        let maybe_done = if may_be_done { MAYBE_DONE } else { "" };
+        let advice = if may_be_done { MAYBE_DONE } else { "" };
         let error = match self {
             Self::Unreachable(cause) => unreachable(what).caused_by(cause),
             Self::Cut(cause) => cut(purpose).caused_by(cause),
@@ -97,19 +97,19 @@ impl CallError {
             ),
             Self::Refused { status, message } => {
                 let text = format!("OpenCode would not {what} (status {status}): {message}");
-                let text = if maybe_done.is_empty() { text } else { format!("{}.{maybe_done}", text.trim_end_matches('.')) };
+                let text = if advice.is_empty() { text } else { format!("{}.{advice}", text.trim_end_matches('.')) };
                 come_again(refused(status, text).detail("detail", message), status)
             }
             Self::Garbled(sort) => Error::new(
                 ErrorKind::UpstreamPayloadError,
                 format!(
-                    "OpenCode's answer cannot be read ({sort}), so the gateway could not {what}.{maybe_done} The operator of \
+                    "OpenCode's answer cannot be read ({sort}), so the gateway could not {what}.{advice} The operator of \
                      the gateway must check the address and OpenCode's version."
                 ),
             )
             .detail("detail", sort),
             Self::TooLong => {
-                too_long(&format!("OpenCode's answer is too long, so the gateway could not {what}.{maybe_done}"))
+                too_long(&format!("OpenCode's answer is too long, so the gateway could not {what}.{advice}"))
             }
             cause @ (Self::Invalid(_) | Self::NoFreeSlot { .. }) => cause.into_error(what),
         };
@@ -160,9 +160,9 @@ mod tests {
     fn row(cause: CallError, purpose: Purpose<'_>) -> (&'static str, Option<String>, bool, bool) {
         let error = cause.into_control_error(purpose);
         let status = error.fact(UPSTREAM_STATUS).map(str::to_owned);
-        let maybe_done = error.message().contains(MAYBE_DONE.trim());
-        assert_eq!(error.may_be_done(), maybe_done);
-        (error.kind().label(), status, error.retry() == Retry::Later, maybe_done)
+        let is_mentioned = error.message().contains(MAYBE_DONE.trim());
+        assert_eq!(error.may_be_done(), is_mentioned);
+        (error.kind().label(), status, error.retry() == Retry::Later, is_mentioned)
     }
 
     #[test]

@@ -183,13 +183,13 @@ impl Fixture {
 #[tokio::test]
 async fn a_picture_is_attached_when_the_responding_model_accepts_pictures() {
     let plan_sees = |fixture: &Fixture| {
-        fixture.fake.project(|project| project.agents[2].model = Some("vision".to_owned()))
+        fixture.fake.project(|project| project.agents[2].model = Some("vision".to_owned()));
     };
     let default_sees = |fixture: &Fixture| {
-        fixture.fake.project(|project| project.agents[0].model = Some("vision".to_owned()))
+        fixture.fake.project(|project| project.agents[0].model = Some("vision".to_owned()));
     };
     let configured = |fixture: &Fixture| {
-        fixture.fake.project(|project| project.model = Some("scripted/vision".to_owned()))
+        fixture.fake.project(|project| project.model = Some("scripted/vision".to_owned()));
     };
     let unconfigured = |fixture: &Fixture| {
         fixture.fake.project(|project| {
