@@ -187,9 +187,8 @@ async fn a_notification_changes_what_it_asks_for_and_asks_for_nothing_else() {
             let silent = notification(&gateway, line, ADA_ABLE, method, &good(method)).send().await;
             assert_eq!((silent.status.as_u16(), silent.body.len()), (204, 0), "{}", method.name);
             let mut asked = noticed(&control);
-            let acts = |asked: &[Asked]| {
-                asked.iter().filter(|asked| matches!(asked, Asked::ControlCommand(..))).count()
-            };
+            let acts =
+                |asked: &[Asked]| asked.iter().filter(|asked| matches!(asked, Asked::Command(..))).count();
             let prompts = || gateway.agent.log().prompted.len();
             // What takes long is done behind the answer.
             while method.effect != Effect::Read && acts(&asked) + prompts() == 0 {

@@ -144,7 +144,7 @@ async fn a_gateway_that_ends_does_not_wait_for_what_takes_long() {
     control.acts.hold();
     let share = methods::find("opencode.sessions.share").unwrap();
     let ending = async {
-        while !control.take_calls().iter().any(|asked| matches!(asked, Asked::ControlCommand(..))) {
+        while !control.take_calls().iter().any(|asked| matches!(asked, Asked::Command(..))) {
             tokio::task::yield_now().await;
         }
         gateway.shutdown.cancel();
@@ -198,7 +198,7 @@ async fn a_caller_who_hangs_up_leaves_what_it_asked_for_and_its_line() {
     let share = methods::find("opencode.sessions.share").unwrap();
     {
         let asked = async {
-            while !control.take_calls().iter().any(|asked| matches!(asked, Asked::ControlCommand(..))) {
+            while !control.take_calls().iter().any(|asked| matches!(asked, Asked::Command(..))) {
                 tokio::task::yield_now().await;
             }
         };
@@ -274,7 +274,7 @@ async fn what_a_notification_began_ends_with_the_gateway() {
         let _turn = if name == "command" {
             Some(gateway.turns.recv().await.expect("the command is given"))
         } else {
-            while !control.take_calls().iter().any(|asked| matches!(asked, Asked::ControlCommand(..))) {
+            while !control.take_calls().iter().any(|asked| matches!(asked, Asked::Command(..))) {
                 tokio::task::yield_now().await;
             }
             None

@@ -2,7 +2,7 @@
 
 use longshore_model::{Answer, Delivery, ErrorKind, Json, Part, PermissionReply, RequestId, TaskId};
 
-use super::{Lost, Told, User, command, is_for_later, owner};
+use super::{ControlResult, Lost, User, command, is_for_later, owner};
 
 impl User {
     pub(super) async fn answer(&self, task: &TaskId, request: &RequestId) {
@@ -58,12 +58,12 @@ impl User {
         self.world.oracle.is_answer(&command.message.id, named);
         loop {
             match self.send(&command).await {
-                Told::Sent(place) => {
+                ControlResult::Sent(place) => {
                     self.opened(task, place.opening);
                     self.world.oracle.answer_was_told(&command.message.id, true);
                 }
-                Told::Refused => self.world.oracle.answer_was_told(&command.message.id, false),
-                Told::GaveUp => {}
+                ControlResult::Refused => self.world.oracle.answer_was_told(&command.message.id, false),
+                ControlResult::GaveUp => {}
             }
             if !self.one_in(4) {
                 return;
