@@ -80,7 +80,7 @@ async fn run(
         served = &mut serving => return served.context("the listener failed").map(|()| Ended::BySystem),
     };
     shutdown.cancel();
-    let shut_down = async {
+    let stopped = async {
         serving.await.context("the listener failed")?;
         // The engine stops before its agent does, so that no task takes the end of the agent for a failure.
         stop_tasks(&tasks).await;
@@ -89,7 +89,7 @@ async fn run(
         Ok(ended)
     };
     tokio::select! {
-        done = shut_down => done,
+        done = stopped => done,
         again = signals.next() => {
             tracing::warn!("ended by a second signal, without waiting for open requests");
             Ok(ended.or(again))

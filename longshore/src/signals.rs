@@ -19,7 +19,7 @@ pub(crate) enum Ended {
 }
 
 impl Ended {
-    /// Combines two signals: a person's wish to end everything counts, whatever signal comes before or after.
+    /// Combines two signals: Ctrl-C counts, whatever other signal comes before or after.
     pub(crate) fn or(self, again: Self) -> Self {
         if again == Self::ByPerson { again } else { self }
     }

@@ -25,7 +25,7 @@ pub(crate) use self::usage::Tokens;
 /// The part of an event that decides which turn receives it.
 #[derive(Deserialize, Debug)]
 pub(crate) struct Head<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow)]
     pub(crate) id: Option<Text<'a>>,
     #[serde(borrow, rename = "type")]
     pub(crate) kind: Cow<'a, str>,
@@ -35,16 +35,16 @@ pub(crate) struct Head<'a> {
 
 #[derive(Deserialize, Debug, Default)]
 pub(crate) struct HeadProperties<'a> {
-    #[serde(borrow, default, rename = "sessionID")]
+    #[serde(borrow, rename = "sessionID")]
     pub(crate) session: Option<Text<'a>>,
-    #[serde(borrow, default)]
+    #[serde(borrow)]
     pub(crate) info: Option<HeadInfo<'a>>,
 }
 
 /// In `session.created` and `session.updated`. For messages the parent is a message.
 #[derive(Deserialize, Debug)]
 pub(crate) struct HeadInfo<'a> {
-    #[serde(borrow, default, rename = "parentID")]
+    #[serde(borrow, rename = "parentID")]
     pub(crate) parent: Option<Text<'a>>,
 }
 
@@ -120,18 +120,16 @@ pub(crate) struct Status {
     #[serde(rename = "type")]
     pub(crate) kind: String,
     /// For a retry: its number, its reason, and its time (milliseconds since the epoch).
-    #[serde(default)]
     pub(crate) attempt: Option<Number>,
     #[serde(default, deserialize_with = "if_valid")]
     pub(crate) message: Option<String>,
-    #[serde(default)]
     pub(crate) next: Option<Number>,
 }
 
 /// The properties of an event that only names its session.
 #[derive(Deserialize, Debug)]
 pub(crate) struct OfSession {
-    #[serde(default, rename = "sessionID")]
+    #[serde(rename = "sessionID")]
     pub(crate) session: Option<String>,
 }
 
@@ -140,7 +138,6 @@ pub(crate) type Statuses = HashMap<String, Status>;
 
 #[derive(Deserialize, Debug)]
 pub(crate) struct SessionFailed {
-    #[serde(default)]
     pub(crate) error: Option<Fault>,
 }
 
@@ -157,13 +154,13 @@ pub(crate) struct Fault {
 pub(crate) struct FaultData {
     #[serde(default, deserialize_with = "if_valid")]
     pub(crate) message: Option<String>,
-    #[serde(default, rename = "statusCode")]
+    #[serde(rename = "statusCode")]
     pub(crate) status_code: Option<f64>,
 }
 
 #[derive(Deserialize, Debug)]
 pub(crate) struct MessageUpdated {
-    #[serde(default, rename = "sessionID")]
+    #[serde(rename = "sessionID")]
     pub(crate) session: Option<String>,
     pub(crate) info: Message,
 }
@@ -172,17 +169,13 @@ pub(crate) struct MessageUpdated {
 pub(crate) struct Message {
     pub(crate) id: String,
     pub(crate) role: String,
-    #[serde(default, rename = "parentID")]
+    #[serde(rename = "parentID")]
     pub(crate) parent: Option<String>,
-    #[serde(default)]
     pub(crate) mode: Option<String>,
-    #[serde(default)]
     pub(crate) finish: Option<String>,
-    #[serde(default)]
     pub(crate) error: Option<Fault>,
     #[serde(default)]
     pub(crate) time: MessageTime,
-    #[serde(default)]
     pub(crate) tokens: Option<Tokens>,
     #[serde(default, deserialize_with = "usage::amount")]
     pub(crate) cost: f64,
@@ -192,7 +185,6 @@ pub(crate) struct Message {
 pub(crate) struct MessageTime {
     #[serde(default)]
     pub(crate) created: f64,
-    #[serde(default)]
     pub(crate) completed: Option<f64>,
 }
 
@@ -222,15 +214,11 @@ pub(crate) struct Part {
     pub(crate) message: String,
     #[serde(rename = "type")]
     pub(crate) kind: String,
-    #[serde(default)]
     pub(crate) text: Option<String>,
-    #[serde(default)]
     pub(crate) time: Option<PartTime>,
-    #[serde(default)]
     pub(crate) tool: Option<String>,
-    #[serde(default, rename = "callID")]
+    #[serde(rename = "callID")]
     pub(crate) call: Option<String>,
-    #[serde(default)]
     pub(crate) state: Option<ToolState>,
     /// In a user's text: OpenCode wrote it, not the user.
     #[serde(default)]
@@ -260,9 +248,7 @@ pub(crate) struct Part {
     #[serde(default, deserialize_with = "if_valid")]
     pub(crate) command: Option<String>,
     /// At the end of a step: why the step ended, and its token usage.
-    #[serde(default)]
     pub(crate) reason: Option<String>,
-    #[serde(default)]
     pub(crate) tokens: Option<Tokens>,
     #[serde(default, deserialize_with = "usage::amount")]
     pub(crate) cost: f64,
@@ -270,24 +256,19 @@ pub(crate) struct Part {
 
 #[derive(Deserialize, Debug)]
 pub(crate) struct PartTime {
-    #[serde(default)]
     pub(crate) end: Option<f64>,
 }
 
 #[derive(Deserialize, Debug)]
 pub(crate) struct ToolState {
     pub(crate) status: String,
-    #[serde(default)]
     pub(crate) input: Option<Box<RawValue>>,
-    #[serde(default)]
     pub(crate) title: Option<String>,
     #[serde(default, deserialize_with = "if_valid")]
     pub(crate) output: Option<String>,
     #[serde(default, deserialize_with = "if_valid")]
     pub(crate) error: Option<String>,
-    #[serde(default)]
     pub(crate) metadata: Option<ToolMetadata>,
-    #[serde(default)]
     pub(crate) time: Option<ToolTime>,
     /// Files that the tool returns.
     #[serde(default, deserialize_with = "tool::list_or_nothing")]
@@ -336,13 +317,12 @@ pub(crate) struct Todo {
 #[derive(Deserialize, Debug)]
 pub(crate) struct Session {
     pub(crate) id: String,
-    #[serde(default)]
     pub(crate) directory: Option<String>,
     /// For the session of a sub-agent: the session that started it.
-    #[serde(default, rename = "parentID")]
+    #[serde(rename = "parentID")]
     pub(crate) parent: Option<String>,
     /// Set for a session that was opened in a workspace of OpenCode by the workspace's id.
-    #[serde(default, rename = "workspaceID")]
+    #[serde(rename = "workspaceID")]
     pub(crate) workspace: Option<String>,
     #[serde(default, deserialize_with = "if_valid")]
     pub(crate) model: Option<SessionModel>,
@@ -355,7 +335,6 @@ pub(crate) struct Session {
 #[derive(Deserialize, Debug, Default)]
 pub(crate) struct SessionTime {
     /// The time of the last change.
-    #[serde(default)]
     pub(crate) updated: Option<f64>,
 }
 
@@ -368,9 +347,8 @@ pub(crate) struct Health {
 /// The three forms of an error body in one.
 #[derive(Deserialize, Debug, Default)]
 pub(crate) struct ErrorBody {
-    #[serde(default)]
     pub(crate) name: Option<String>,
-    #[serde(default, rename = "_tag")]
+    #[serde(rename = "_tag")]
     pub(crate) tag: Option<String>,
     #[serde(default, deserialize_with = "if_valid")]
     pub(crate) message: Option<String>,

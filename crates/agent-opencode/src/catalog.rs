@@ -177,10 +177,10 @@ impl Catalog {
             return Ok(Some(model_name(&model.provider, &model.model)));
         }
         // The session keeps the model of its last prompt.
-        let place = client.place().await.map_err(|cause| cause.into_error(PURPOSE))?;
-        let placed = client.placed(&place);
-        let asked = with_timeout(placed.session(&session.directory, session.id.as_str())).await;
-        drop(place);
+        let slot = client.place().await.map_err(|cause| cause.into_error(PURPOSE))?;
+        let with_slot = client.placed(&slot);
+        let asked = with_timeout(with_slot.session(&session.directory, session.id.as_str())).await;
+        drop(slot);
         let Ok(asked) = asked else { return Ok(None) };
         if let Some(model) = asked.model {
             return Ok(Some(model_name(&model.provider, &model.model)));
@@ -318,7 +318,7 @@ fn workspaces_age(refresh: bool) -> Duration {
 fn unless_failed<T>(found: Result<Arc<T>, CallError>) -> Result<Option<Arc<T>>> {
     match found {
         Ok(found) => Ok(Some(found)),
-        Err(cause @ CallError::Crowded { .. }) => Err(cause.into_error(PURPOSE)),
+        Err(cause @ CallError::NoFreeSlot { .. }) => Err(cause.into_error(PURPOSE)),
         Err(_) => Ok(None),
     }
 }

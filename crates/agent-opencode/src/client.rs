@@ -131,7 +131,7 @@ impl Client {
     }
 
     /// For calls that are made one after the other while the caller holds a slot.
-    pub(crate) fn placed(&self, _place: &Place<'_>) -> Self {
+    pub(crate) fn placed(&self, _slot: &Place<'_>) -> Self {
         Self { waits: SlotWait::NoSlot, ..self.clone() }
     }
 
@@ -153,7 +153,7 @@ impl Client {
     async fn acquire<'a>(&self, slots: &'a CallSlots) -> Result<Place<'a>> {
         slots.acquire(self.waits).await.ok_or_else(|| {
             self.shared.metrics.refused.of(Limit::UpstreamCalls).increment();
-            CallError::Crowded { calls: slots.count() }
+            CallError::NoFreeSlot { calls: slots.count() }
         })
     }
 
@@ -188,7 +188,7 @@ impl Client {
     /// Sends a prompt. Only [`CallError::Unreachable`] and refusals with a 4xx status mean that OpenCode did not accept it.
     pub(crate) async fn prompt(
         &self,
-        _place: Place<'_>,
+        _slot: Place<'_>,
         directory: &str,
         session: &str,
         body: String,
@@ -318,7 +318,7 @@ impl Client {
     }
 
     async fn json<T: DeserializeOwned>(&self, call: Call, request: RequestBuilder) -> Result<T> {
-        let _place = self.place().await?;
+        let _slot = self.place().await?;
         self.json_without_slot(call, request).await
     }
 

@@ -60,18 +60,18 @@ impl Control for OpenCode {
         &'a self,
         at: &'a str,
         session: Option<&'a Session>,
-        look: &'a ControlQuery,
+        query: &'a ControlQuery,
     ) -> BoxFuture<'a, Result<ControlResult>> {
-        Box::pin(self.answer_query(at, session, look))
+        Box::pin(self.answer_query(at, session, query))
     }
 
     fn act<'a>(
         &'a self,
         _at: &'a str,
         session: Option<&'a Session>,
-        act: &'a ControlCommand,
+        command: &'a ControlCommand,
     ) -> BoxFuture<'a, Result<ControlResult>> {
-        Box::pin(self.run_command(session, act))
+        Box::pin(self.execute(session, command))
     }
 
     fn forks<'a>(
@@ -86,21 +86,21 @@ impl Control for OpenCode {
     fn check_order<'a>(
         &'a self,
         session: &'a Session,
-        order: &'a Order,
+        native: &'a Order,
         options: &'a PromptOptions,
         may_run: bool,
     ) -> BoxFuture<'a, Result<()>> {
-        Box::pin(self.check_prompt(session, order, options, may_run))
+        Box::pin(self.check_prompt(session, native, options, may_run))
     }
 
     fn note<'a>(
         &'a self,
         session: &'a Session,
-        order: &'a Order,
+        native: &'a Order,
         input: &'a [Input],
         options: &'a PromptOptions,
     ) -> BoxFuture<'a, Result<()>> {
-        Box::pin(self.send_note(session, order, input, options))
+        Box::pin(self.send_note(session, native, input, options))
     }
 
     fn worktree<'a>(&'a self, wanted: &'a WorktreeRef) -> BoxFuture<'a, Result<String>> {

@@ -17,7 +17,6 @@ pub(crate) struct PermissionAsk {
     /// Details from the tool.
     #[serde(default)]
     pub(crate) metadata: serde_json::Value,
-    #[serde(default)]
     pub(crate) tool: Option<AskedBy>,
 }
 
@@ -28,7 +27,6 @@ pub(crate) struct QuestionAsk {
     pub(crate) session: String,
     #[serde(default)]
     pub(crate) questions: Vec<Question>,
-    #[serde(default)]
     pub(crate) tool: Option<AskedBy>,
 }
 
@@ -58,9 +56,9 @@ pub(crate) struct QuestionOption {
 /// The tool call that waits for the answer.
 #[derive(Deserialize, Debug)]
 pub(crate) struct AskedBy {
-    #[serde(default, rename = "messageID")]
+    #[serde(rename = "messageID")]
     pub(crate) message: Option<String>,
-    #[serde(default, rename = "callID")]
+    #[serde(rename = "callID")]
     pub(crate) call: Option<String>,
 }
 
@@ -69,7 +67,6 @@ pub(crate) struct AskReplied {
     #[serde(rename = "requestID")]
     pub(crate) request: String,
     /// For a permission: `once`, `always` or `reject`.
-    #[serde(default)]
     pub(crate) reply: Option<String>,
 }
 

@@ -98,7 +98,6 @@ pub(crate) struct Config {
 pub(crate) struct Workspace {
     pub(crate) id: String,
     /// Missing for a workspace on another machine.
-    #[serde(default)]
     pub(crate) directory: Option<String>,
 }
 

@@ -16,19 +16,15 @@ pub(crate) struct Session {
     pub(crate) id: String,
     #[serde(default, deserialize_with = "default_for_null")]
     pub(crate) title: String,
-    #[serde(default, rename = "projectID")]
+    #[serde(rename = "projectID")]
     pub(crate) project: Option<String>,
-    #[serde(default)]
     pub(crate) directory: Option<String>,
-    #[serde(default, rename = "parentID")]
+    #[serde(rename = "parentID")]
     pub(crate) parent: Option<String>,
-    #[serde(default, rename = "workspaceID")]
+    #[serde(rename = "workspaceID")]
     pub(crate) workspace: Option<String>,
-    #[serde(default)]
     pub(crate) version: Option<String>,
-    #[serde(default)]
     pub(crate) share: Option<Share>,
-    #[serde(default)]
     pub(crate) revert: Option<Revert>,
     /// The model of its last prompt.
     #[serde(default, deserialize_with = "if_valid")]
@@ -46,22 +42,17 @@ pub(crate) struct Share {
 pub(crate) struct Revert {
     #[serde(rename = "messageID")]
     pub(crate) message: String,
-    #[serde(default, rename = "partID")]
+    #[serde(rename = "partID")]
     pub(crate) part: Option<String>,
-    #[serde(default)]
     pub(crate) snapshot: Option<String>,
-    #[serde(default)]
     pub(crate) diff: Option<String>,
 }
 
 /// Times of sessions, projects and messages, in milliseconds since the epoch.
 #[derive(Deserialize, Debug, Default)]
 pub(crate) struct Times {
-    #[serde(default)]
     pub(crate) created: Option<Number>,
-    #[serde(default)]
     pub(crate) updated: Option<Number>,
-    #[serde(default)]
     pub(crate) initialized: Option<Number>,
 }
 
@@ -77,13 +68,9 @@ pub(crate) struct Todo {
 #[derive(Deserialize, Debug)]
 pub(crate) struct FileDiff {
     pub(crate) file: String,
-    #[serde(default)]
     pub(crate) patch: Option<String>,
-    #[serde(default)]
     pub(crate) status: Option<String>,
-    #[serde(default)]
     pub(crate) additions: Option<Number>,
-    #[serde(default)]
     pub(crate) deletions: Option<Number>,
 }
 
@@ -173,9 +160,7 @@ pub(crate) struct Providers {
 #[derive(Deserialize, Debug)]
 pub(crate) struct Provider {
     pub(crate) id: String,
-    #[serde(default)]
     pub(crate) name: Option<String>,
-    #[serde(default)]
     pub(crate) source: Option<String>,
     #[serde(default, deserialize_with = "default_for_null")]
     pub(crate) models: BTreeMap<String, Model>,
@@ -183,9 +168,7 @@ pub(crate) struct Provider {
 
 #[derive(Deserialize, Debug)]
 pub(crate) struct Model {
-    #[serde(default)]
     pub(crate) name: Option<String>,
-    #[serde(default)]
     pub(crate) status: Option<String>,
     #[serde(default, deserialize_with = "default_for_null")]
     pub(crate) limit: Limits,
@@ -195,30 +178,22 @@ pub(crate) struct Model {
 
 #[derive(Deserialize, Debug, Default)]
 pub(crate) struct Limits {
-    #[serde(default)]
     pub(crate) context: Option<Number>,
-    #[serde(default)]
     pub(crate) output: Option<Number>,
 }
 
 #[derive(Deserialize, Debug, Default)]
 pub(crate) struct Capabilities {
-    #[serde(default)]
     pub(crate) reasoning: Option<bool>,
-    #[serde(default)]
     pub(crate) toolcall: Option<bool>,
-    #[serde(default)]
     pub(crate) attachment: Option<bool>,
 }
 
 #[derive(Deserialize, Debug)]
 pub(crate) struct Project {
     pub(crate) id: String,
-    #[serde(default)]
     pub(crate) name: Option<String>,
-    #[serde(default)]
     pub(crate) vcs: Option<String>,
-    #[serde(default)]
     pub(crate) worktree: Option<String>,
     #[serde(default, deserialize_with = "default_for_null")]
     pub(crate) sandboxes: Vec<String>,
@@ -229,15 +204,12 @@ pub(crate) struct Project {
 #[derive(Deserialize, Debug)]
 pub(crate) struct Workspace {
     pub(crate) id: String,
-    #[serde(default, rename = "type")]
+    #[serde(rename = "type")]
     pub(crate) kind: Option<String>,
-    #[serde(default)]
     pub(crate) name: Option<String>,
-    #[serde(default)]
     pub(crate) branch: Option<String>,
-    #[serde(default)]
     pub(crate) directory: Option<String>,
-    #[serde(default, rename = "projectID")]
+    #[serde(rename = "projectID")]
     pub(crate) project: Option<String>,
     /// A text if the workspace was never used.
     #[serde(default, rename = "timeUsed", deserialize_with = "if_valid")]
@@ -248,7 +220,6 @@ pub(crate) struct Workspace {
 #[derive(Deserialize, Debug)]
 pub(crate) struct Worktree {
     pub(crate) name: String,
-    #[serde(default)]
     pub(crate) branch: Option<String>,
     pub(crate) directory: String,
 }
@@ -263,7 +234,6 @@ pub(crate) struct Command {
     template: Template,
     #[serde(default, deserialize_with = "if_valid")]
     pub(crate) description: Option<String>,
-    #[serde(default)]
     pub(crate) agent: Option<String>,
     #[serde(default, deserialize_with = "default_for_null")]
     pub(crate) subtask: bool,
@@ -280,7 +250,6 @@ impl Command {
 /// An event of `GET /global/event`.
 #[derive(Deserialize, Debug)]
 pub(crate) struct GlobalEvent {
-    #[serde(default)]
     pub(crate) directory: Option<String>,
     pub(crate) payload: GlobalPayload,
 }

@@ -35,7 +35,6 @@ impl ToolMetadata {
 #[derive(Deserialize, Debug)]
 pub(crate) struct ToolTime {
     /// When the call began, in milliseconds since the epoch.
-    #[serde(default)]
     pub(crate) start: Option<f64>,
 }
 

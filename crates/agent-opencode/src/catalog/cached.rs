@@ -52,16 +52,16 @@ impl<T> Cached<T> {
             if let Some(known) = state.known(max_age) {
                 return known;
             }
-            if let Some(place) = client.place_now() {
-                return state.note(with_timeout(ask(client.placed(&place))).await);
+            if let Some(slot) = client.place_now() {
+                return state.note(with_timeout(ask(client.placed(&slot))).await);
             }
             drop(state);
-            let place = client.place().await?;
+            let slot = client.place().await?;
             // Another caller was faster: release the slot and wait for its response.
             let Ok(mut state) = self.state.try_lock() else { continue };
             return match state.known(max_age) {
                 Some(known) => known,
-                None => state.note(with_timeout(ask(client.placed(&place))).await),
+                None => state.note(with_timeout(ask(client.placed(&slot))).await),
             };
         }
     }
@@ -155,7 +155,7 @@ mod tests {
         let client = client();
         let held = client.place().await.unwrap();
         let refused = cached.get(age, &client.for_callers(), |_| async { Ok("b") }).await.unwrap_err();
-        assert!(matches!(refused, CallError::Crowded { .. }), "{refused}");
+        assert!(matches!(refused, CallError::NoFreeSlot { .. }), "{refused}");
         drop(held);
         let got = cached.get(age, &client.for_callers(), |_| async { Ok("a") }).await.unwrap();
         assert_eq!(*got, "a");

@@ -26,7 +26,7 @@ pub(crate) enum Unverified {
 impl Unverified {
     fn handle(self, cause: CallError) -> Result<()> {
         match (self, cause) {
-            (Self::Accept, cause @ CallError::Crowded { .. }) => Err(cause.into_error(PURPOSE)),
+            (Self::Accept, cause @ CallError::NoFreeSlot { .. }) => Err(cause.into_error(PURPOSE)),
             (Self::Accept, _) => Ok(()),
             (Self::Refuse, cause) => Err(cause.into_control_error(LOOKUP)),
         }

@@ -215,7 +215,7 @@ impl Client {
     /// Adds a message to a session that expects no response. The body says so.
     pub(crate) async fn note(&self, directory: &str, session: &str, body: String) -> Result<()> {
         let request = self.request(Method::POST, &session_path(session, "prompt_async")?, directory, "")?;
-        let _place = self.place().await?;
+        let _slot = self.place().await?;
         let _time = self.time(Call::Control);
         let request = request.header(CONTENT_TYPE, "application/json").body(body);
         check_accepted(request.timeout(self.shared.timeout).send().await?).await

@@ -35,7 +35,7 @@ pub(crate) enum CallError {
     /// The request cannot be built, for example because an id is not valid.
     Invalid(Error),
     /// The call was not made: as many calls as allowed were running all the time.
-    Crowded { calls: usize },
+    NoFreeSlot { calls: usize },
 }
 
 impl CallError {
@@ -72,7 +72,7 @@ impl CallError {
             Self::NoSuchPath => strange("status 404", doing).detail(UPSTREAM_STATUS, "404"),
             Self::Garbled(what) => strange(&what, doing),
             Self::Invalid(error) => error,
-            Self::Crowded { calls } => Error::new(
+            Self::NoFreeSlot { calls } => Error::new(
                 ErrorKind::UpstreamBackpressure,
                 format!(
                     "OpenCode is busy with {calls} calls of this gateway, which is the limit, so the gateway could not \
@@ -94,7 +94,7 @@ impl CallError {
             | Self::Unauthorized
             | Self::NoSuchPath
             | Self::Garbled(_)
-            | Self::Crowded { .. } => true,
+            | Self::NoFreeSlot { .. } => true,
             Self::Refused { status, .. } => *status >= 500 || *status == 429,
             Self::NotFound | Self::NoMessage | Self::TooLong | Self::Invalid(_) => false,
         }
@@ -113,7 +113,7 @@ impl CallError {
             | Self::NoMessage
             | Self::TooLong
             | Self::Invalid(_)
-            | Self::Crowded { .. } => false,
+            | Self::NoFreeSlot { .. } => false,
         }
     }
 }
@@ -130,7 +130,7 @@ impl fmt::Display for CallError {
             Self::Garbled(what) => f.write_str(what),
             Self::TooLong => f.write_str("a response that is too long"),
             Self::Invalid(error) => error.fmt(f),
-            Self::Crowded { .. } => f.write_str("too many calls at once"),
+            Self::NoFreeSlot { .. } => f.write_str("too many calls at once"),
         }
     }
 }

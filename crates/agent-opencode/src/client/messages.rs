@@ -147,7 +147,7 @@ impl Client {
         let before = before.map(|before| format!("&before={}", query_value(before))).unwrap_or_default();
         loop {
             let request = self.request(Method::GET, &path, directory, &format!("&limit={limit}{before}"))?;
-            let _place = self.place().await?;
+            let _slot = self.place().await?;
             let _time = self.time(Call::Messages);
             let response = request.timeout(self.shared.timeout).send().await?;
             let cursor = response.headers().get("x-next-cursor").and_then(|value| value.to_str().ok());

@@ -55,7 +55,7 @@ impl StatusQueries {
         let number = queries.sent.fetch_add(1, Ordering::AcqRel) + 1;
         let response = send().await.map(Arc::new);
         // A lack of slots concerns only this caller: others may wait longer for one.
-        if !matches!(response, Err(CallError::Crowded { .. })) {
+        if !matches!(response, Err(CallError::NoFreeSlot { .. })) {
             *last = Some((number, response.clone()));
         }
         response

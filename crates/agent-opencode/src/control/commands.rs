@@ -27,12 +27,12 @@ const MAX_CANDIDATES: usize = 10;
 const CLOCKS_DIFFER: i64 = 1000;
 
 impl OpenCode {
-    pub(super) async fn run_command(
+    pub(super) async fn execute(
         &self,
         session: Option<&Session>,
-        act: &ControlCommand,
+        command: &ControlCommand,
     ) -> Result<ControlResult> {
-        match act {
+        match command {
             ControlCommand::Fork { before, .. } => self.fork(required(session)?, before.as_ref()).await,
             ControlCommand::Share(_) => self.share(required(session)?).await,
             ControlCommand::Unshare(_) => {

@@ -11,7 +11,7 @@ use crate::client::CallError;
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Follows an error after which OpenCode may have made the change anyway.
-const MAYBE_DONE: &str = " OpenCode may have made the change anyway: check before you try again.";
+const MAYBE_DONE: &str = " The change may have been done all the same: check before you try again.";
 
 /// The purpose of a call, for its error text.
 #[derive(Clone, Copy, Debug)]
@@ -62,7 +62,7 @@ impl CallError {
             | Self::NoMessage
             | Self::NoSuchPath
             | Self::Invalid(_)
-            | Self::Crowded { .. } => false,
+            | Self::NoFreeSlot { .. } => false,
         }
     }
 
@@ -70,7 +70,7 @@ impl CallError {
     pub(crate) fn into_control_error(self, purpose: Purpose<'_>) -> Error {
         let what = purpose.what;
         let may_be_done = purpose.changes && self.may_be_done();
-        let maybe_done = if may_be_done { MAYBE_DONE } else { "" };
+        let advice = if may_be_done { MAYBE_DONE } else { "" };
         let error = match self {
             Self::Unreachable(cause) => unreachable(what).caused_by(cause),
             Self::Cut(cause) => cut(purpose).caused_by(cause),
@@ -97,21 +97,21 @@ impl CallError {
             ),
             Self::Refused { status, message } => {
                 let text = format!("OpenCode would not {what} (status {status}): {message}");
-                let text = if maybe_done.is_empty() { text } else { format!("{}.{maybe_done}", text.trim_end_matches('.')) };
+                let text = if advice.is_empty() { text } else { format!("{}.{advice}", text.trim_end_matches('.')) };
                 come_again(refused(status, text).detail("detail", message), status)
             }
             Self::Garbled(sort) => Error::new(
                 ErrorKind::UpstreamPayloadError,
                 format!(
-                    "OpenCode's answer cannot be read ({sort}), so the gateway could not {what}.{maybe_done} The operator of \
+                    "OpenCode's answer cannot be read ({sort}), so the gateway could not {what}.{advice} The operator of \
                      the gateway must check the address and OpenCode's version."
                 ),
             )
             .detail("detail", sort),
             Self::TooLong => {
-                too_long(&format!("OpenCode's answer is too long, so the gateway could not {what}.{maybe_done}"))
+                too_long(&format!("OpenCode's answer is too long, so the gateway could not {what}.{advice}"))
             }
-            cause @ (Self::Invalid(_) | Self::Crowded { .. }) => cause.into_error(what),
+            cause @ (Self::Invalid(_) | Self::NoFreeSlot { .. }) => cause.into_error(what),
         };
         if may_be_done { error.perhaps_done() } else { error }
     }
@@ -146,10 +146,7 @@ fn cut(purpose: Purpose<'_>) -> Error {
     }
     Error::new(
         ErrorKind::UpstreamUnreachable,
-        format!(
-            "The response of OpenCode was cut off, so the gateway could not {}.{MAYBE_DONE}",
-            purpose.what
-        ),
+        format!("OpenCode gave no complete response, so the gateway could not {}.{MAYBE_DONE}", purpose.what),
     )
 }
 
@@ -163,9 +160,9 @@ mod tests {
     fn row(cause: CallError, purpose: Purpose<'_>) -> (&'static str, Option<String>, bool, bool) {
         let error = cause.into_control_error(purpose);
         let status = error.fact(UPSTREAM_STATUS).map(str::to_owned);
-        let maybe_done = error.message().contains(MAYBE_DONE.trim());
-        assert_eq!(error.may_be_done(), maybe_done);
-        (error.kind().label(), status, error.retry() == Retry::Later, maybe_done)
+        let is_mentioned = error.message().contains(MAYBE_DONE.trim());
+        assert_eq!(error.may_be_done(), is_mentioned);
+        (error.kind().label(), status, error.retry() == Retry::Later, is_mentioned)
     }
 
     #[test]
@@ -185,16 +182,16 @@ mod tests {
             (refused(504), ("UPSTREAM_HTTP_ERROR", status(504), true, true)),
             (CallError::Garbled("a web page".to_owned()), ("UPSTREAM_PAYLOAD_ERROR", None, false, true)),
             (CallError::TooLong, ("UPSTREAM_PAYLOAD_ERROR", None, false, true)),
-            (CallError::Crowded { calls: 1 }, ("UPSTREAM_BACKPRESSURE", None, true, false)),
+            (CallError::NoFreeSlot { calls: 1 }, ("UPSTREAM_BACKPRESSURE", None, true, false)),
         ];
         for (cause, expected) in cases {
             let text = cause.to_string();
             let changed = row(cause.clone(), Purpose::change("fork the session").in_session(&session));
             assert_eq!(changed, expected, "{text}");
-            let queried = row(cause, Purpose::query("look").in_session(&session));
+            let queried = row(cause, Purpose::query("list the sessions").in_session(&session));
             assert_eq!(queried, (expected.0, expected.1, expected.2, false), "{text}");
         }
-        let without_session = row(CallError::NotFound, Purpose::query("list"));
+        let without_session = row(CallError::NotFound, Purpose::query("list the sessions"));
         assert_eq!(
             without_session,
             ("UPSTREAM_HTTP_ERROR", status(404), false, false),

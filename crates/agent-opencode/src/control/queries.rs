@@ -16,7 +16,7 @@ impl OpenCode {
         session: Option<&Session>,
         query: &ControlQuery,
     ) -> Result<ControlResult> {
-        let found = self.query(at, session, query).await;
+        let found = self.fetch_result(at, session, query).await;
         found.map_err(|cause| match (cause, query) {
             (CallError::NoMessage, ControlQuery::Message { .. }) => no_message("message_id"),
             (CallError::Refused { status: 400, .. }, ControlQuery::Messages { page, .. })
@@ -42,7 +42,7 @@ impl OpenCode {
     }
 
     /// A session is queried in its own directory, and the project is that of the root.
-    async fn query(
+    async fn fetch_result(
         &self,
         at: &str,
         session: Option<&Session>,

@@ -4,7 +4,7 @@
 //! so that its users notice no more than a broken connection. The supervisor also terminates an OpenCode that no longer responds.
 //! If another program has the port by then, OpenCode gets another port and another password, and its [`crate::Address`] passes
 //! both to all users. The first restart waits 250 ms, each further one twice as long, up to 15 s; after OpenCode has run for 20 s
-//! the waits start again at 250 ms. Each wait is shortened by up to a half at random, so that several OpenCodes that ended
+//! the waits start again at 250 ms. Each wait is shortened by up to a half at random, so that several servers that ended
 //! together do not all start together.
 //! OpenCode is not restarted when its record is gone: then it was stopped on purpose.
 

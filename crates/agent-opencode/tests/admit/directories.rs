@@ -80,9 +80,9 @@ async fn a_directory_out_of_bounds_is_refused_without_sending_it_to_opencode() {
         ("alias", renamed),
     ];
     for (requested, expected) in cases {
-        let (field, said) = refusal(&fixture, fixture.in_directory(requested).await);
+        let (field, text) = refusal(&fixture, fixture.in_directory(requested).await);
         assert_eq!(
-            (field.as_str(), said.as_str()),
+            (field.as_str(), text.as_str()),
             ("metadata.opencode.directory", expected),
             "{requested:?}"
         );
@@ -103,9 +103,9 @@ async fn with_the_override_off_only_the_root_is_allowed() {
     });
     assert_eq!(fixture.in_directory(".").await.unwrap(), fixture.fake.directory());
     for requested in ["in", &fixture.outside("side"), "/etc"] {
-        let (field, said) = refusal(&fixture, fixture.in_directory(requested).await);
+        let (field, text) = refusal(&fixture, fixture.in_directory(requested).await);
         assert_eq!(field, "metadata.opencode.directory");
-        assert_eq!(said, "This gateway works in the root of its workspace only; leave this field out.");
+        assert_eq!(text, "This gateway works in the root of its workspace only; leave this field out.");
     }
     let workspace = fixture.admit(None, Some("wrk_1"), &PromptOptions::default()).await;
     assert_eq!(refusal(&fixture, workspace).0, "metadata.opencode.workspace.id");

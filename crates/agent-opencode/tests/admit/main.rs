@@ -21,7 +21,7 @@ struct Fixture {
     fake: FakeOpenCode,
     agent: OpenCode,
     /// A directory outside the fake's workspace.
-    beside: tempfile::TempDir,
+    outside_dir: tempfile::TempDir,
     tasks: Tasks,
 }
 
@@ -52,7 +52,7 @@ impl Fixture {
         };
         let agent =
             OpenCode::new(config, Arc::new(SystemClock), tasks.clone()).expect("a good configuration");
-        Self { fake, agent, beside: tempfile::tempdir().expect("a test needs a directory"), tasks }
+        Self { fake, agent, outside_dir: tempfile::tempdir().expect("a test needs a directory"), tasks }
     }
 
     /// A path below the root.
@@ -62,8 +62,8 @@ impl Fixture {
 
     /// A path that is not below the root.
     fn outside(&self, name: &str) -> String {
-        let beside = std::fs::canonicalize(self.beside.path()).expect("the directory was just made");
-        beside.join(name).to_str().expect("temporary paths are text").to_owned()
+        let outside = std::fs::canonicalize(self.outside_dir.path()).expect("the directory was just made");
+        outside.join(name).to_str().expect("temporary paths are text").to_owned()
     }
 
     /// Creates a worktree of the root's repository, as git does.

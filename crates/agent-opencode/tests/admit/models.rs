@@ -55,8 +55,8 @@ async fn known_names_are_admitted_and_unknown_ones_are_refused_with_the_availabl
     ];
     for (options, expected) in cases {
         for _ in 0..2 {
-            let (field, said) = refusal(&fixture, fixture.with_options(&options).await);
-            assert_eq!((field.as_str(), said.as_str()), expected);
+            let (field, text) = refusal(&fixture, fixture.with_options(&options).await);
+            assert_eq!((field.as_str(), text.as_str()), expected);
         }
     }
     assert_eq!(fixture.asked(&mut seen), <[&str; 0]>::default(), "the catalogue was just read");
@@ -80,9 +80,9 @@ async fn a_long_list_of_names_is_cut() {
         project.models =
             (0..30).map(|number| Model { name: format!("m{number:02}"), ..one.clone() }).collect();
     });
-    let (_, said) = refusal(&fixture, fixture.with_options(&model("scripted/none")).await);
+    let (_, text) = refusal(&fixture, fixture.with_options(&model("scripted/none")).await);
     let expected = "OpenCode's provider 'scripted' has no model of this name; there is: m00, m01, m02, m03, m04 and 25 more.";
-    assert_eq!(said, expected);
+    assert_eq!(text, expected);
     fixture.stop().await;
 }
 
@@ -183,13 +183,13 @@ impl Fixture {
 #[tokio::test]
 async fn a_picture_is_attached_when_the_responding_model_accepts_pictures() {
     let plan_sees = |fixture: &Fixture| {
-        fixture.fake.project(|project| project.agents[2].model = Some("vision".to_owned()))
+        fixture.fake.project(|project| project.agents[2].model = Some("vision".to_owned()));
     };
     let default_sees = |fixture: &Fixture| {
-        fixture.fake.project(|project| project.agents[0].model = Some("vision".to_owned()))
+        fixture.fake.project(|project| project.agents[0].model = Some("vision".to_owned()));
     };
     let configured = |fixture: &Fixture| {
-        fixture.fake.project(|project| project.model = Some("scripted/vision".to_owned()))
+        fixture.fake.project(|project| project.model = Some("scripted/vision".to_owned()));
     };
     let unconfigured = |fixture: &Fixture| {
         fixture.fake.project(|project| {
@@ -217,17 +217,17 @@ async fn a_picture_is_attached_when_the_responding_model_accepts_pictures() {
         ("the session's last", &last_used, PromptOptions::default(), true),
         ("the configured one", &configured, PromptOptions::default(), true),
         ("the provider's choice", &unconfigured, PromptOptions::default(), true),
-        ("one that is not known", &nothing, model("nobody/nothing"), false),
+        ("an unknown model", &nothing, model("nobody/nothing"), false),
     ];
-    for (who, change, options, goes) in cases {
+    for (choice, change, options, is_attached) in cases {
         let fixture = Fixture::new();
         change(&fixture);
         let mut session = fixture.session().await;
-        if who == "the session's last" {
+        if choice == "the session's last" {
             session.id = SessionId::parse("ses_seen").unwrap();
         }
         let parts = fixture.prompted(&session, vec![picture()], options).await;
-        assert_eq!(parts[0]["type"] == "file", goes, "{who}: {parts:?}");
+        assert_eq!(parts[0]["type"] == "file", is_attached, "{choice}: {parts:?}");
         fixture.stop().await;
     }
 }

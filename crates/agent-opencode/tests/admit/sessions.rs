@@ -179,11 +179,11 @@ async fn answers_are_checked_against_their_questions_before_opencode_gets_them()
             fixture.fake.log()[before..].iter().map(|request| request.body["answers"].clone()).collect();
         match expected {
             Ok(expected) => assert_eq!((replied.is_ok(), sent), (true, vec![expected])),
-            Err((field, said)) => {
+            Err((field, text)) => {
                 let error = replied.unwrap_err();
                 assert_eq!(error.kind(), ErrorKind::InvalidParams);
                 let violation = &error.violations()[0];
-                assert_eq!((violation.field.as_str(), violation.description.as_str()), (field, said));
+                assert_eq!((violation.field.as_str(), violation.description.as_str()), (field, text));
                 assert_eq!(sent, <[serde_json::Value; 0]>::default());
             }
         }

@@ -215,7 +215,7 @@ async fn each_failure_of_a_command_has_its_kind_and_no_command_is_repeated() {
             fixture.fake.fault_once(method, path, fault);
             let failed = fixture.run(Some(&session), &command).await.expect_err(&case);
             assert_eq!((failed.kind(), fact(&failed, "upstreamStatus")), expected, "{case}: {failed}");
-            assert_eq!(failed.message().contains("may have made the change"), maybe_done, "{case}: {failed}");
+            assert_eq!(failed.message().contains("may have been done"), maybe_done, "{case}: {failed}");
             assert_eq!(calls(&fixture), before + 1, "{case}");
         }
         fixture.fake.quiet().await;
@@ -225,7 +225,7 @@ async fn each_failure_of_a_command_has_its_kind_and_no_command_is_repeated() {
     for (command, ..) in commands(&session) {
         let failed = fixture.run(Some(&session), &command).await.unwrap_err();
         assert_eq!(failed.kind(), ErrorKind::UpstreamUnreachable, "{command:?}: {failed}");
-        assert!(!failed.message().contains("may have made the change"), "OpenCode got no request: {failed}");
+        assert!(!failed.message().contains("may have been done"), "OpenCode got no request: {failed}");
     }
     fixture.stop().await;
 }

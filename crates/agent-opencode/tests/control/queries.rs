@@ -242,7 +242,7 @@ async fn a_message_contains_only_its_visible_text() {
         )
         .await;
     let query = |id: &str| ControlQuery::Message { session: session.id.clone(), message: message_ref(id) };
-    let said = StoredMessage {
+    let expected = StoredMessage {
         id: message_ref("msg_1"),
         session: session.id.clone(),
         role: Role::User,
@@ -252,7 +252,7 @@ async fn a_message_contains_only_its_visible_text() {
     };
     assert_eq!(
         fixture.query(Some(&session), &query("msg_1")).await.unwrap(),
-        ControlResult::Message(said.clone())
+        ControlResult::Message(expected.clone())
     );
     let failed = StoredMessage {
         id: message_ref("msg_2"),
@@ -260,7 +260,7 @@ async fn a_message_contains_only_its_visible_text() {
         text: String::new(),
         created: Some(Timestamp(7)),
         error: Some("No key <redacted-key> in <redacted-path>".to_owned()),
-        ..said
+        ..expected
     };
     assert_eq!(fixture.query(Some(&session), &query("msg_2")).await.unwrap(), ControlResult::Message(failed));
     assert!(fixture.fake.log().iter().all(|request| request.directory == session.directory));

@@ -177,7 +177,7 @@ async fn nothing_is_created_without_an_event_stream_and_nothing_is_created_twice
     fixture.fake.fault_once("GET", "/global/event", Fault::Html);
     let deaf = fixture.run(None, &new_worktree("one")).await.unwrap_err();
     assert_eq!(deaf.kind(), ErrorKind::UpstreamPayloadError, "{deaf}");
-    assert!(!deaf.message().contains("may have made the change"), "{deaf}");
+    assert!(!deaf.message().contains("may have been done"), "{deaf}");
     let calls = |fixture: &Fixture| {
         fixture.fake.arrived().iter().filter(|call| call.starts_with("POST /experimental/worktree")).count()
     };
@@ -185,7 +185,7 @@ async fn nothing_is_created_without_an_event_stream_and_nothing_is_created_twice
     fixture.fake.fault_once("POST", "/experimental/worktree", Fault::CutAfter);
     let cut = fixture.run(None, &new_worktree("two")).await.unwrap_err();
     assert_eq!(cut.kind(), ErrorKind::UpstreamUnreachable);
-    assert!(cut.message().contains("may have made the change"), "{cut}");
+    assert!(cut.message().contains("may have been done"), "{cut}");
     assert_eq!(calls(&fixture), 1);
     let plain = Fixture::new();
     let refused = plain.run(None, &new_worktree("three")).await.unwrap_err();

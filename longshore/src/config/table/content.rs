@@ -87,7 +87,7 @@ pub const WRITTEN_FILES: Setting = Setting {
     kind: Kind::Switch,
     fallback: Value("false"),
     help: "Whether the files that the tools of a turn wrote or edited are kept and offered for download. Files that a \
-           shell command wrote are not included, because they cannot be told apart from files of others. Files that a \
+           shell command wrote are not included, because they cannot be distinguished from files of others. Files that a \
            tool returns are always offered.",
 };
 
