@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 
+use futures_util::future::LocalBoxFuture;
 use longshore_demo_model::DemoModel;
 use longshore_testkit::gateway::{Gateway, OpenCodeApi, Record, Setup, until};
 use longshore_testkit::raw::{self, Frame};
@@ -22,9 +23,11 @@ pub(crate) struct Harness {
 }
 
 /// Runs one of several scenarios that share a gateway. A failed test shows the name of the last scenario in its output.
-pub(crate) async fn scenario(name: &str, work: impl Future<Output = ()>) {
-    let _ = writeln!(std::io::stderr(), "scenario: {name}");
-    work.await;
+pub(crate) fn scenario<'a>(name: &'a str, work: impl Future<Output = ()> + 'a) -> LocalBoxFuture<'a, ()> {
+    Box::pin(async move {
+        let _ = writeln!(std::io::stderr(), "scenario: {name}");
+        work.await;
+    })
 }
 
 /// A turn that was played to its end.
