@@ -11,7 +11,7 @@ use crate::control::fixture::{Settings, agent_methods};
 use crate::control::populated::{LoggedCall, Populated, SESSION, call_and_log, path_template, valid_params};
 
 /// The valid parameters of a method, and further ones where the method makes other requests with them.
-fn plays(method: &Method, session: &str) -> Vec<(Value, &'static [Upstream])> {
+fn calls_of(method: &Method, session: &str) -> Vec<(Value, &'static [Upstream])> {
     let params = valid_params(method, session);
     match method.key {
         "get_session_diff" => {
@@ -139,7 +139,7 @@ fn templates(asked: &[LoggedRequest]) -> BTreeSet<String> {
     asked.iter().map(|request| path_template(&format!("{} {}", request.method, request.target))).collect()
 }
 
-fn written(upstream: &Upstream) -> String {
+fn request_of(upstream: &Upstream) -> String {
     format!("{} {}", upstream.verb.as_str(), upstream.path)
 }
 
@@ -147,7 +147,7 @@ fn written(upstream: &Upstream) -> String {
 fn check_query(method: &Method, asked: &[LoggedRequest]) {
     for upstream in method.upstream {
         let is_it = |request: &&LoggedRequest| {
-            path_template(&format!("{} {}", request.method, request.target)) == written(upstream)
+            path_template(&format!("{} {}", request.method, request.target)) == request_of(upstream)
         };
         for request in asked.iter().filter(is_it) {
             for (name, _) in &request.query {
@@ -168,7 +168,7 @@ fn check_requests(
     let what = format!("{} {}: {asked:?}", method.name, call.params);
     let mut others = asked.clone();
     for upstream in upstream {
-        assert!(others.remove(&written(upstream)), "the table has {}: {what}", upstream.path);
+        assert!(others.remove(&request_of(upstream)), "the table has {}: {what}", upstream.path);
     }
     for (key, on_the_way, _) in ON_THE_WAY.iter().filter(|(key, ..)| *key == method.key) {
         for one in *on_the_way {
@@ -192,14 +192,14 @@ async fn every_method_returns_its_result_in_both_versions() {
     });
     let (shared, mut shown) = (Populated::with_places(Settings::default()).await, Vec::new());
     for method in agent_methods() {
-        for variant in 0..plays(method, SESSION).len() {
+        for variant in 0..calls_of(method, SESSION).len() {
             let mut results = BTreeMap::new();
             let mut params = String::new();
             for version in ProtocolVersion::ALL {
                 let own = Populated::for_change(method, Settings::default()).await;
                 let populated = own.as_ref().unwrap_or(&shared);
                 let session = populated.session_for(method).await;
-                let (given, upstream) = plays(method, &session).swap_remove(variant);
+                let (given, upstream) = calls_of(method, &session).swap_remove(variant);
                 let call = call_and_log(populated, version, method, given).await;
                 check_requests(method, upstream, &call, &mut unused);
                 params = populated.redacted(&session, &call.params.to_string());

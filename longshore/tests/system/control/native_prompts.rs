@@ -16,7 +16,7 @@ use crate::control::populated::{Populated, SESSION, add_furnished_session, call_
 const NAMED: &str = "msg_callers";
 
 /// Calls with every optional parameter.
-fn wordy() -> Vec<(&'static str, Value)> {
+fn calls_with_every_parameter() -> Vec<(&'static str, Value)> {
     let file = json!({"type": "file", "mime": "text/plain", "url": "data:text/plain;base64,c3RvbmUK", "filename": "a.txt"});
     let model = |model: &str| json!({"providerID": "scripted", "modelID": model});
     let agent = json!({"type": "agent", "name": "explore"});
@@ -64,7 +64,7 @@ fn wordy() -> Vec<(&'static str, Value)> {
 #[tokio::test]
 async fn opencode_receives_every_parameter_and_no_message_id_of_the_caller() {
     let (populated, mut shown) = (Populated::of_sessions(Settings::default()).await, Vec::new());
-    for (number, (name, params)) in wordy().into_iter().enumerate() {
+    for (number, (name, params)) in calls_with_every_parameter().into_iter().enumerate() {
         let method = methods::find(name).unwrap_or_else(|| panic!("no method {name}"));
         let mut reported = Vec::new();
         for version in ProtocolVersion::ALL {
@@ -139,7 +139,7 @@ async fn send_with_fault(
 }
 
 /// Both kinds of native prompts, with this message id.
-fn named_orders(name: &str) -> [(&'static str, Value); 2] {
+fn native_prompts_with_id(name: &str) -> [(&'static str, Value); 2] {
     [
         (
             "opencode.sessions.prompt_async",
@@ -158,7 +158,7 @@ fn task_of(answer: &Answer) -> String {
 async fn a_refused_native_prompt_is_sent_again_and_an_accepted_one_is_not() {
     let populated = Populated::of_sessions(Settings::default()).await;
     let fixture = &populated.fixture;
-    for (name, body) in named_orders(NAMED) {
+    for (name, body) in native_prompts_with_id(NAMED) {
         let (method, end) = (method_named(name), name.replace("opencode.sessions.", "/"));
         let mut faults = vec![Fault::Status(409), Fault::Status(500)];
         if name.ends_with("command") {
