@@ -48,7 +48,7 @@ async fn an_ask_holds_its_turn_until_it_is_answered(harness: &mut Harness, bindi
         let prompt = format!("scn:bash cmd=\"touch blocked-{binding:?}\" scn:text n=1");
         let asked = harness.client.send(&message(&prompt)).await;
         assert_eq!(state_of(&asked), "INPUT_REQUIRED", "{asked:#}");
-        let task = asked["id"].as_str().unwrap();
+        let task = asked["id"].as_str().expect("a task has an id");
         let answered = harness.client.send(&message_on(task, &json!({"text": "Once"}))).await;
         assert_eq!(state_of(&answered), "COMPLETED", "{answered:#}");
         harness.finished(&prompt, task).await.ended("COMPLETED", "");
@@ -92,8 +92,8 @@ async fn readers_with_and_without_extensions_get_the_same_events(harness: &Harne
     }
     for answer in [Answer::Choose(&[&["Yes"]]), Answer::Reply("once")] {
         with.extend(first.until("an ask", |frame| phase(frame) == Some("asked")).await);
-        let request = request_id(with.last().unwrap());
-        harness.answer_by_method(request, answer).await.unwrap();
+        let request = request_id(with.last().expect("a frame was found"));
+        harness.answer_by_method(request, answer).await.expect("the answer is accepted");
     }
     with.extend(first.rest().await);
     check_log(prompt, &with);

@@ -78,7 +78,7 @@ pub(crate) async fn turns_that_are_stopped_end_canceled(harness: &Harness) {
     let begun = first.until("the first text", nth_text(1)).await;
     let waiting = harness.client.submit(&message_in(&context_id(&begun[0]), "scn:text n=13")).await;
     assert_eq!(state_of(&waiting), "SUBMITTED", "{waiting:#}");
-    let waiting = waiting["id"].as_str().unwrap();
+    let waiting = waiting["id"].as_str().expect("a task has an id");
     harness.client.cancel(waiting).await.expect("a waiting task can be canceled");
     harness.client.cancel(&task_id(&begun[0])).await.expect("a working task can be canceled");
     assert_eq!(state_of(&harness.client.get(waiting).await), "CANCELED");

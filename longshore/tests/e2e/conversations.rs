@@ -33,7 +33,7 @@ pub(crate) async fn contexts_run_side_by_side_and_messages_of_one_context_in_ord
     for prompt in &prompts[1..] {
         let task = harness.client.submit(&message_in(&context, prompt)).await;
         assert_eq!(state_of(&task), "SUBMITTED", "a message for a busy context waits: {task:#}");
-        later.push(task["id"].as_str().unwrap().to_owned());
+        later.push(task["id"].as_str().expect("a task has an id").to_owned());
     }
     frames.extend(first.rest().await);
     let mut played = vec![harness.check(prompts[0], frames, Agreement::Whole).await];
@@ -57,7 +57,7 @@ pub(crate) async fn contexts_run_side_by_side_and_messages_of_one_context_in_ord
     }
     // No task started before the one before it had ended.
     for pair in played.windows(2) {
-        let ended = pair[0].task["status"]["timestamp"].as_str().unwrap();
+        let ended = pair[0].task["status"]["timestamp"].as_str().expect("a status has a time");
         let began = pair[1].frames.iter().find(|frame| state(frame) == Some("WORKING"));
         let began = began.and_then(|frame| frame.json.pointer("/statusUpdate/status/timestamp")?.as_str());
         assert!(
@@ -91,7 +91,7 @@ pub(crate) async fn the_same_message_makes_one_task_and_one_prompt(harness: &Har
     assert_eq!(listed["totalSize"], 1, "{listed:#}");
 
     // The same id and text of another principal is another message, and the first task is hidden from that principal.
-    let id = first["id"].as_str().unwrap();
+    let id = first["id"].as_str().expect("a task has an id");
     for error in [
         bob.try_call("GetTask", json!({ "id": id })).await,
         bob.cancel(id).await,

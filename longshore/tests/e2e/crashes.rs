@@ -91,7 +91,7 @@ async fn a_restarted_gateway_resumes_its_turn() {
 #[tokio::test(flavor = "multi_thread")]
 async fn long_a_turn_that_ended_without_the_gateway_is_complete_after_its_time_limit() {
     let limit = Duration::from_secs(10);
-    let (mut harness, _model) = Harness::with_own_model_and(&["--turn-timeout", "10"]).await;
+    let (mut harness, _model) = Harness::configured(&["--turn-timeout", "10"], |_| {}).await;
     let prompt = "scn:text n=100 delay=30 size=9";
     let mut stream = harness.client.stream(&message(prompt)).await;
     let mut frames = stream.until("twenty texts", nth_text(20)).await;

@@ -95,13 +95,13 @@ fn header<'a>(response: &'a Response, name: &str) -> &'a str {
 pub(crate) async fn a_file_of_a_tool_is_served_to_its_owner_alone(harness: &mut Harness, other: &str) {
     let picture = picture();
     assert_eq!(hex_of(&picture), PICTURE_SHA256, "the test has its picture wrong");
-    std::fs::write(harness.gateway.workspace().join("picture.png"), &picture).unwrap();
+    std::fs::write(harness.gateway.workspace().join("picture.png"), &picture).expect("a file can be written");
 
     let played = harness.play("scn:read path=picture.png scn:text n=2").await;
     played.ended("COMPLETED", "").has(&[("tool:read", "completed"), ("text", "anchor  ballast ")]);
     let file = only_file(&played);
     let part = &file["parts"][0];
-    let url = part["url"].as_str().unwrap();
+    let url = part["url"].as_str().expect("a file has a URL");
     assert!(url.starts_with(&format!("{}/artifacts/", harness.gateway.url())), "{url}");
     assert_eq!(part["mediaType"], "image/png", "{file:#}");
     let facts =
@@ -139,7 +139,7 @@ pub(crate) async fn a_file_of_a_tool_is_served_to_its_owner_alone(harness: &mut 
     }
 
     // The restarted gateway has another port; the path stays.
-    let path = url.strip_prefix(harness.gateway.url()).unwrap().to_owned();
+    let path = url.strip_prefix(harness.gateway.url()).expect("the URL is one of the gateway").to_owned();
     harness.gateway.terminate().await;
     harness.restart().await;
     let url = format!("{}{path}", harness.gateway.url());
@@ -179,7 +179,7 @@ pub(crate) async fn files_that_a_turn_wrote_are_offered(harness: &Harness) {
         let part = &file["parts"][0];
         assert_eq!((&part["filename"], &part["mediaType"]), (&json!(name), &json!(media_type)), "{file:#}");
         assert_eq!(file["metadata"]["sha256"], hex_of(content.as_bytes()), "{file:#}");
-        let served = get(part["url"].as_str().unwrap(), Some(TOKEN), None).await;
+        let served = get(part["url"].as_str().expect("a file has a URL"), Some(TOKEN), None).await;
         assert_eq!(bytes(served).await, content.as_bytes(), "{prompt}");
     }
 

@@ -1,12 +1,10 @@
 //! A gateway, a client and its OpenCode; and a turn that is played and checked against every rule.
 
 use std::io::Write as _;
-use std::net::SocketAddr;
 
+use futures_util::future::LocalBoxFuture;
 use longshore_demo_model::DemoModel;
-use longshore_demo_model::home::demo_home;
-use longshore_engine::Tasks;
-use longshore_testkit::gateway::{Gateway, OpenCodeApi, Record, Setup, path_with_tools, until};
+use longshore_testkit::gateway::{Gateway, OpenCodeApi, Record, Setup, until};
 use longshore_testkit::raw::{self, Frame};
 use serde_json::Value;
 
@@ -25,9 +23,11 @@ pub(crate) struct Harness {
 }
 
 /// Runs one of several scenarios that share a gateway. A failed test shows the name of the last scenario in its output.
-pub(crate) async fn scenario(name: &str, work: impl Future<Output = ()>) {
-    let _ = writeln!(std::io::stderr(), "scenario: {name}");
-    work.await;
+pub(crate) fn scenario<'a>(name: &'a str, work: impl Future<Output = ()> + 'a) -> LocalBoxFuture<'a, ()> {
+    Box::pin(async move {
+        let _ = writeln!(std::io::stderr(), "scenario: {name}");
+        work.await;
+    })
 }
 
 /// A turn that was played to its end.
@@ -53,21 +53,7 @@ impl Harness {
 
     /// `longshore serve` with a demo model that runs in this process, and so outlives the gateway.
     pub(crate) async fn with_own_model() -> (Self, DemoModel) {
-        Self::with_own_model_and(&[]).await
-    }
-
-    /// The same, with more flags.
-    pub(crate) async fn with_own_model_and(flags: &[&str]) -> (Self, DemoModel) {
-        let model = DemoModel::start(SocketAddr::from(([127, 0, 0, 1], 0)), &Tasks::new()).await;
-        let model = model.expect("a free port on loopback");
-        let root = tempfile::tempdir().expect("a test can make a temporary directory");
-        let home = root.path().join("opencode-home");
-        let environment =
-            demo_home(&home, &model.base_url(), &path_with_tools()).expect("a home can be made");
-        let setup = flags.iter().fold(Setup::managed(LONGSHORE, environment), Setup::flag);
-        let gateway = Gateway::start_in(root, setup).await;
-        let opencode = gateway.opencode().await;
-        (Self { client: Client::of(&gateway), gateway, opencode }, model)
+        Self::configured(&[], |_| {}).await
     }
 
     /// Starts the gateway again after its end.

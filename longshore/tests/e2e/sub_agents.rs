@@ -123,8 +123,11 @@ pub(crate) async fn a_sub_agent_is_a_task_with_its_own_stream_usage_and_end(harn
     played.ended("COMPLETED", "").has(&[("tool:task", "completed"), ("text", "anchor  ballast ")]);
     let calls: Vec<String> = played.frames.iter().filter_map(self::child).collect();
     assert!(calls.iter().all(|named| *named == child), "one call names several tasks: {calls:#?}");
-    let stored = played.task["artifacts"].as_array().unwrap();
-    let call = stored.iter().find_map(|artifact| artifact.pointer("/parts/0/data")).unwrap();
+    let stored = played.task["artifacts"].as_array().expect("a task has artifacts");
+    let call = stored
+        .iter()
+        .find_map(|artifact| artifact.pointer("/parts/0/data"))
+        .expect("the task has a tool call");
     assert_eq!(call["child_task_id"], child.as_str(), "{call:#}");
 
     let (of_root, of_child) = (with_hints(harness, &root).await, with_hints(harness, &child).await);
@@ -212,7 +215,7 @@ pub(crate) async fn a_sub_agent_that_fails_or_is_canceled_does_not_end_its_calle
     let calling = CallingTask::begin(harness, errand("scn:forever delay=30 scn:text n=1")).await;
     let child = calling.child.clone();
     harness.client.subscribe(&child).await.until("five texts", nth_text(5)).await;
-    let canceled = harness.client.cancel(&child).await.unwrap();
+    let canceled = harness.client.cancel(&child).await.expect("a working task can be canceled");
     assert_eq!(state_of(&canceled), "CANCELED", "{canceled:#}");
     let played = calling.finish(harness).await;
     played.ended("COMPLETED", "");
@@ -226,7 +229,7 @@ pub(crate) async fn a_sub_agent_that_fails_or_is_canceled_does_not_end_its_calle
     let (root, child) = (calling.task(), calling.child.clone());
     let mut below = harness.client.subscribe(&child).await;
     below.until("five texts", nth_text(5)).await;
-    let canceled = harness.client.cancel(&root).await.unwrap();
+    let canceled = harness.client.cancel(&root).await.expect("a working task can be canceled");
     assert_eq!(state_of(&canceled), "CANCELED", "{canceled:#}");
     let rest = below.rest().await;
     let last = rest.last().expect("a stream ends with the end");

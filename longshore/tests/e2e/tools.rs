@@ -4,7 +4,7 @@ use crate::frames;
 use crate::harness::Harness;
 
 pub(crate) async fn tool_calls_show_their_input_and_output(harness: &Harness) {
-    let workspace = harness.gateway.workspace().canonicalize().unwrap();
+    let workspace = harness.gateway.workspace().canonicalize().expect("the workspace exists");
     let read = |file: &str| std::fs::read_to_string(workspace.join(file)).unwrap_or_default();
     let path = |file: &str| workspace.join(file).display().to_string();
 

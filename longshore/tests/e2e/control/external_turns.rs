@@ -32,13 +32,13 @@ async fn turns_of_other_clients_become_tasks_with_their_streams_and_asks() {
     for speaker in [Speaker::ALL[0], Speaker::ALL[3]] {
         scenarios.push(Box::pin(shown_and_answered(&harness, speaker)));
     }
-    scenarios.push(Box::pin(in_mid_turn(&harness)));
-    scenarios.push(Box::pin(while_ours_asks(&harness)));
+    scenarios.push(Box::pin(prompt_during_a_turn(&harness)));
+    scenarios.push(Box::pin(prompt_during_an_ask(&harness)));
     scenarios.push(Box::pin(canceled(&harness)));
-    scenarios.push(Box::pin(canceled_while_it_asks(&harness)));
-    scenarios.push(Box::pin(before_a_message_of_ours(&harness)));
-    scenarios.push(Box::pin(with_a_sub_agent(&harness)));
-    scenarios.push(Box::pin(for_an_unknown_model(&harness)));
+    scenarios.push(Box::pin(cancel_during_an_ask(&harness)));
+    scenarios.push(Box::pin(prompt_before_a_message(&harness)));
+    scenarios.push(Box::pin(prompt_for_a_sub_agent(&harness)));
+    scenarios.push(Box::pin(prompt_for_an_unknown_model(&harness)));
     play_all(scenarios).await;
     harness.assert_no_open_asks("after all scenarios").await;
 }
@@ -64,13 +64,13 @@ async fn shown_and_answered(harness: &Harness, speaker: Speaker) {
     let prompt = format!(
         "scn:bash cmd=\"touch {made}\" ttft=2500 scn:text n=3 text=\"It is there now.\" (typed for {name})"
     );
-    let typed = external.type_prompt(&prompt).await;
+    let external_turn = external.type_prompt(&prompt).await;
 
     // The task is WORKING when it appears, in either version, and belongs to this context.
     let task = external.wait_for_newest_of(2).await;
     assert_eq!(state_of(&task), "WORKING", "{name}: {task:#}");
     let id = task["id"].as_str().expect("a task has an id");
-    assert_eq!(task["history"][0]["messageId"], typed, "{name}: {task:#}");
+    assert_eq!(task["history"][0]["messageId"], external_turn, "{name}: {task:#}");
     assert_eq!(task["history"][0]["parts"][0]["text"], prompt, "{name}: {task:#}");
     let listed = external.listed_by(speaker).await;
     let found = listed.iter().find(|listed| listed["id"] == id);
@@ -133,47 +133,47 @@ async fn shown_and_answered(harness: &Harness, speaker: Speaker) {
 }
 
 /// The prompt arrives during a turn of the gateway. OpenCode answers it next, without becoming idle in between.
-async fn in_mid_turn(harness: &Harness) {
+async fn prompt_during_a_turn(harness: &Harness) {
     let name = "typed in mid-turn";
     let external = ExternalSession::open(harness, name).await;
-    let ours = "scn:text n=60 delay=30 size=6 (ours, in which somebody types)";
-    let mut stream = harness.client.stream(&message_in(&external.context, ours)).await;
+    let own = "scn:text n=60 delay=30 size=6 (ours, in which somebody types)";
+    let mut stream = harness.client.stream(&message_in(&external.context, own)).await;
     let mut frames = stream.until("some texts", nth_text(5)).await;
     let prompt = "scn:bash cmd=\"touch mid-turn\" scn:text n=2 text=\"And now this.\" (typed in mid-turn)";
     external.type_prompt(prompt).await;
     frames.extend(stream.rest().await);
-    let ours = harness.check(ours, frames, Agreement::Whole).await;
-    ours.ended("COMPLETED", "");
-    assert_eq!(ours.text().len(), 60 * 6, "{name}: ours has not its own text alone");
+    let own = harness.check(own, frames, Agreement::Whole).await;
+    own.ended("COMPLETED", "");
+    assert_eq!(own.text().len(), 60 * 6, "{name}: ours has not its own text alone");
 
     let task = external.wait_for_newest_of(3).await;
     let id = task["id"].as_str().expect("a task has an id");
-    assert_ne!(task["id"], ours.task["id"], "{name}");
+    assert_ne!(task["id"], own.task["id"], "{name}");
     let request = external.wait_for_ask(id).await;
     let answered = harness.answer_by_method(&request, Answer::Reply("once")).await;
     answered.unwrap_or_else(|error| panic!("{name}: {}", error.body));
-    let typed = external.finished(prompt, id, Agreement::Whole).await;
-    typed.ended("COMPLETED", "").has(&[("tool:bash", "completed"), ("text", "And now this.")]);
+    let external_turn = external.finished(prompt, id, Agreement::Whole).await;
+    external_turn.ended("COMPLETED", "").has(&[("tool:bash", "completed"), ("text", "And now this.")]);
     external.assert_task_count(3).await;
 }
 
 /// An ask of the gateway's own turn stays with that turn.
-async fn while_ours_asks(harness: &Harness) {
+async fn prompt_during_an_ask(harness: &Harness) {
     let name = "typed while ours asks";
     let external = ExternalSession::open(harness, name).await;
-    let ours = "scn:bash cmd=\"touch ours-asks\" scn:text n=1 text=\"Ours is done.\" (ours asks)";
-    let mut asking = harness.until_asked(&message_in(&external.context, ours)).await;
+    let own = "scn:bash cmd=\"touch ours-asks\" scn:text n=1 text=\"Ours is done.\" (ours asks)";
+    let mut asking = harness.until_asked(&message_in(&external.context, own)).await;
     let prompt = "scn:text n=2 text=\"Theirs is done.\" (typed while ours asks)";
     external.type_prompt(prompt).await;
     let request = external.wait_for_ask(&asking.task).await;
     harness.answer(&mut asking, &request, By::Words, Answer::Reply("once")).await;
     let task = external.wait_for_newest_of(3).await;
     let id = task["id"].as_str().expect("a task has an id").to_owned();
-    let typed = external.finished(prompt, &id, Agreement::Whole).await;
-    typed.ended("COMPLETED", "");
-    assert_eq!(typed.last_text(), "Theirs is done.", "{name}");
+    let external_turn = external.finished(prompt, &id, Agreement::Whole).await;
+    external_turn.ended("COMPLETED", "");
+    assert_eq!(external_turn.last_text(), "Theirs is done.", "{name}");
     // OpenCode continues with the other prompt and drops the rest of the gateway's turn. The task says so.
-    let ended = external.finished(ours, &asking.task, Agreement::Whole).await;
+    let ended = external.finished(own, &asking.task, Agreement::Whole).await;
     ended.ended("FAILED", "Another prompt in the same session made OpenCode drop the rest of this turn.");
     ended.has(&[("tool:bash", "completed")]);
     external.assert_task_count(3).await;
@@ -198,7 +198,7 @@ async fn canceled(harness: &Harness) {
     external.assert_task_count(2).await;
 }
 
-async fn canceled_while_it_asks(harness: &Harness) {
+async fn cancel_during_an_ask(harness: &Harness) {
     let name = "typed and canceled while it asks";
     let external = ExternalSession::open(harness, name).await;
     let prompt = "scn:bash cmd=\"touch canceled-ask\" scn:text n=1 (typed, asks and is canceled)";
@@ -216,7 +216,7 @@ async fn canceled_while_it_asks(harness: &Harness) {
 }
 
 /// A message over A2A that arrives during an external turn waits for its end, and is answered once.
-async fn before_a_message_of_ours(harness: &Harness) {
+async fn prompt_before_a_message(harness: &Harness) {
     let name = "typed before a message of ours";
     let external = ExternalSession::open(harness, name).await;
     let prompt = "scn:bash cmd=\"touch theirs-first\" scn:text n=1 text=\"First.\" (typed before ours)";
@@ -224,8 +224,8 @@ async fn before_a_message_of_ours(harness: &Harness) {
     let theirs = external.wait_for_newest_of(2).await;
     let id = theirs["id"].as_str().expect("a task has an id");
     let request = external.wait_for_ask(id).await;
-    let ours = "scn:text n=1 text=\"Second.\" (ours behind it)";
-    let sent = harness.client.submit(&message_in(&external.context, ours)).await;
+    let own = "scn:text n=1 text=\"Second.\" (ours behind it)";
+    let sent = harness.client.submit(&message_in(&external.context, own)).await;
     let sent = sent["id"].as_str().expect("a task has an id");
     let waits = harness.client.get(sent).await;
     assert_eq!(state_of(&waits), "SUBMITTED", "{name}: {waits:#}");
@@ -233,13 +233,13 @@ async fn before_a_message_of_ours(harness: &Harness) {
     let answered = harness.client.send(&message_on(id, &answer)).await;
     assert_eq!(state_of(&answered), "COMPLETED", "{name}: {answered:#}");
     external.finished(prompt, id, Agreement::Whole).await.ended("COMPLETED", "");
-    let ours = external.finished(ours, sent, Agreement::Whole).await;
-    ours.ended("COMPLETED", "").has(&[("text", "Second.")]);
+    let own = external.finished(own, sent, Agreement::Whole).await;
+    own.ended("COMPLETED", "").has(&[("text", "Second.")]);
     external.assert_task_count(3).await;
 }
 
 /// An ask of a sub-agent belongs to the task of the sub-agent, which is a child of the task of the turn.
-async fn with_a_sub_agent(harness: &Harness) {
+async fn prompt_for_a_sub_agent(harness: &Harness) {
     let name = "typed for a sub-agent";
     let external = ExternalSession::open(harness, name).await;
     let prompt = "scn:task desc=errand prompt=\"scn:bash cmd=\\\"touch errand\\\" scn:text n=1\" \
@@ -269,7 +269,7 @@ async fn with_a_sub_agent(harness: &Harness) {
 }
 
 /// OpenCode accepts the prompt and cannot answer it. The task says why.
-async fn for_an_unknown_model(harness: &Harness) {
+async fn prompt_for_an_unknown_model(harness: &Harness) {
     let name = "typed for an unknown model";
     let external = ExternalSession::open(harness, name).await;
     let model = json!({"providerID": "demo", "modelID": "no-such-model"});

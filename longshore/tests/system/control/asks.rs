@@ -162,6 +162,10 @@ async fn answers_that_go_wrong(seen: &mut Seen) {
             number += 1;
             let (task, ask) = ask(&fixture, &fixture.ada, of_permissions(method), number).await;
             for (fault, kind, facts) in faults() {
+                // A hanging call takes seconds; the error of 0.3 is the same as that of a cut connection.
+                if matches!(fault, Fault::Hang) && version == ProtocolVersion::V03 {
+                    continue;
+                }
                 let [upstream] = method.upstream else { panic!("{} asks one thing", method.name) };
                 fixture.fake.fault_always(upstream.verb.as_str(), path_end(upstream), fault);
                 let answer = call(&fixture.ada, version, method, &valid_params(method, &ask)).await;

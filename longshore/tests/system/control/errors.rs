@@ -13,7 +13,7 @@ use longshore_wire::surface::ProtocolVersion;
 use longshore_wire::{v1, v03};
 use serde_json::{Value, json};
 
-use crate::control::calls::error_fact;
+use crate::control::calls::{error_fact, session_methods};
 use crate::control::fixture::{
     FAY_TOKEN, Fixture, Settings, agent_methods, call, error_reason, is_about_session,
 };
@@ -84,10 +84,6 @@ pub(crate) fn check(
 /// Fails unless the error names the session.
 fn assert_names_session(answer: &Answer, version: ProtocolVersion, session: &str) {
     assert_eq!(error_fact(answer, version, "sessionId"), session, "{}", answer.body);
-}
-
-fn session_methods() -> impl Iterator<Item = &'static Method> {
-    agent_methods().filter(|method| is_about_session(method))
 }
 
 /// A session id for one method and version.

@@ -8,10 +8,10 @@ use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
 use crate::control::fixture::{Settings, agent_methods};
-use crate::control::populated::{Populated, SESSION, call_and_log, path_template, valid_params};
+use crate::control::populated::{LoggedCall, Populated, SESSION, call_and_log, path_template, valid_params};
 
 /// The valid parameters of a method, and further ones where the method makes other requests with them.
-fn plays(method: &Method, session: &str) -> Vec<(Value, &'static [Upstream])> {
+fn calls_of(method: &Method, session: &str) -> Vec<(Value, &'static [Upstream])> {
     let params = valid_params(method, session);
     match method.key {
         "get_session_diff" => {
@@ -139,7 +139,7 @@ fn templates(asked: &[LoggedRequest]) -> BTreeSet<String> {
     asked.iter().map(|request| path_template(&format!("{} {}", request.method, request.target))).collect()
 }
 
-fn written(upstream: &Upstream) -> String {
+fn request_of(upstream: &Upstream) -> String {
     format!("{} {}", upstream.verb.as_str(), upstream.path)
 }
 
@@ -147,7 +147,7 @@ fn written(upstream: &Upstream) -> String {
 fn check_query(method: &Method, asked: &[LoggedRequest]) {
     for upstream in method.upstream {
         let is_it = |request: &&LoggedRequest| {
-            path_template(&format!("{} {}", request.method, request.target)) == written(upstream)
+            path_template(&format!("{} {}", request.method, request.target)) == request_of(upstream)
         };
         for request in asked.iter().filter(is_it) {
             for (name, _) in &request.query {
@@ -157,22 +157,53 @@ fn check_query(method: &Method, asked: &[LoggedRequest]) {
     }
 }
 
+/// The requests of a call are those that the table lists for it, and those of [`ON_THE_WAY`], which are removed from `unused`.
+fn check_requests(
+    method: &Method,
+    upstream: &[Upstream],
+    call: &LoggedCall,
+    unused: &mut BTreeSet<(&str, &str)>,
+) {
+    let asked = templates(&call.asked);
+    let what = format!("{} {}: {asked:?}", method.name, call.params);
+    let mut others = asked.clone();
+    for upstream in upstream {
+        assert!(others.remove(&request_of(upstream)), "the table has {}: {what}", upstream.path);
+    }
+    for (key, on_the_way, _) in ON_THE_WAY.iter().filter(|(key, ..)| *key == method.key) {
+        for one in *on_the_way {
+            others.remove(*one);
+            if asked.contains(*one) {
+                unused.remove(&(*key, *one));
+            }
+        }
+    }
+    assert!(others.is_empty(), "no row explains the requests {others:?}: {what}");
+    check_query(method, &call.asked);
+}
+
 #[tokio::test]
 async fn every_method_returns_its_result_in_both_versions() {
-    let (looks, mut shown) = (Populated::with_places(Settings::default()).await, Vec::new());
+    let mut unused: BTreeSet<(&str, &str)> =
+        ON_THE_WAY.iter().flat_map(|(key, asked, _)| asked.iter().map(|one| (*key, *one))).collect();
+    // These requests depend on timing: a turn that misses no event makes none of them.
+    unused.retain(|(_, asked)| {
+        !["GET /permission", "GET /question", "GET /session/{id}/message"].contains(asked)
+    });
+    let (shared, mut shown) = (Populated::with_places(Settings::default()).await, Vec::new());
     for method in agent_methods() {
-        let count = plays(method, SESSION).len();
-        for variant in 0..count {
+        for variant in 0..calls_of(method, SESSION).len() {
             let mut results = BTreeMap::new();
             let mut params = String::new();
             for version in ProtocolVersion::ALL {
                 let own = Populated::for_change(method, Settings::default()).await;
-                let populated = own.as_ref().unwrap_or(&looks);
+                let populated = own.as_ref().unwrap_or(&shared);
                 let session = populated.session_for(method).await;
-                let (given, _) = plays(method, &session).swap_remove(variant);
-                let played = call_and_log(populated, version, method, given).await;
-                params = populated.redacted(&session, &played.params.to_string());
-                results.insert(version.version(), populated.redacted(&session, &played.result.to_string()));
+                let (given, upstream) = calls_of(method, &session).swap_remove(variant);
+                let call = call_and_log(populated, version, method, given).await;
+                check_requests(method, upstream, &call, &mut unused);
+                params = populated.redacted(&session, &call.params.to_string());
+                results.insert(version.version(), populated.redacted(&session, &call.result.to_string()));
                 if let Some(own) = own {
                     own.fixture.stop().await;
                 }
@@ -184,52 +215,7 @@ async fn every_method_returns_its_result_in_both_versions() {
             shown.push(format!("{} {params}\n{reported}", method.name));
         }
     }
-    looks.fixture.stop().await;
+    shared.fixture.stop().await;
+    assert!(unused.is_empty(), "no method makes these requests of ON_THE_WAY: {unused:?}");
     insta::assert_snapshot!(shown.join("\n"));
-}
-
-#[tokio::test]
-async fn every_method_makes_the_requests_of_the_table() {
-    let mut unused: BTreeSet<(&str, &str)> =
-        ON_THE_WAY.iter().flat_map(|(key, asked, _)| asked.iter().map(|one| (*key, *one))).collect();
-    // These requests depend on timing: a turn that misses no event makes none of them.
-    unused.retain(|(_, asked)| {
-        !["GET /permission", "GET /question", "GET /session/{id}/message"].contains(asked)
-    });
-    let looks = Populated::with_places(Settings::default()).await;
-    for method in agent_methods() {
-        for version in ProtocolVersion::ALL {
-            for variant in 0..plays(method, SESSION).len() {
-                let own = Populated::for_change(method, Settings::default()).await;
-                let populated = own.as_ref().unwrap_or(&looks);
-                let session = populated.session_for(method).await;
-                let (params, upstream) = plays(method, &session).swap_remove(variant);
-                let played = call_and_log(populated, version, method, params).await;
-                let asked = templates(&played.asked);
-                let what = format!("{} {version:?} {}: {asked:?}", method.name, played.params);
-                for upstream in upstream {
-                    assert!(asked.contains(&written(upstream)), "the table has {}: {what}", upstream.path);
-                }
-                let mut others = asked.clone();
-                for upstream in upstream {
-                    others.remove(&written(upstream));
-                }
-                for (key, on_the_way, _) in ON_THE_WAY.iter().filter(|(key, ..)| *key == method.key) {
-                    for one in *on_the_way {
-                        others.remove(*one);
-                        if asked.contains(*one) {
-                            unused.remove(&(*key, *one));
-                        }
-                    }
-                }
-                assert!(others.is_empty(), "no row explains the requests {others:?}: {what}");
-                check_query(method, &played.asked);
-                if let Some(own) = own {
-                    own.fixture.stop().await;
-                }
-            }
-        }
-    }
-    looks.fixture.stop().await;
-    assert!(unused.is_empty(), "these are said to be asked, and are not: {unused:?}");
 }

@@ -1,6 +1,7 @@
 //! The exact bodies that OpenCode receives from methods that change something, and native prompts of which it is
 //! unknown whether OpenCode received them.
 
+use futures_util::future::join_all;
 use longshore_testkit::fake_opencode::{Command, Fault, Gate, LoggedRequest, Turn};
 use longshore_testkit::raw::{Answer, RawClient, message};
 use longshore_wire::methods;
@@ -9,13 +10,13 @@ use serde_json::{Value, json};
 
 use crate::control::calls::{error_fact, error_fields, method_named};
 use crate::control::fixture::{Fixture, GIL_TOKEN, Settings, call, error_reason};
-use crate::control::populated::{Populated, add_furnished_session, call_and_log, wait_until_ended};
+use crate::control::populated::{Populated, SESSION, add_furnished_session, call_and_log, wait_until_ended};
 
 /// A message id of the caller. OpenCode would append to the message of this id, in any session.
 const NAMED: &str = "msg_callers";
 
 /// Calls with every optional parameter.
-fn wordy() -> Vec<(&'static str, Value)> {
+fn calls_with_every_parameter() -> Vec<(&'static str, Value)> {
     let file = json!({"type": "file", "mime": "text/plain", "url": "data:text/plain;base64,c3RvbmUK", "filename": "a.txt"});
     let model = |model: &str| json!({"providerID": "scripted", "modelID": model});
     let agent = json!({"type": "agent", "name": "explore"});
@@ -63,7 +64,7 @@ fn wordy() -> Vec<(&'static str, Value)> {
 #[tokio::test]
 async fn opencode_receives_every_parameter_and_no_message_id_of_the_caller() {
     let (populated, mut shown) = (Populated::of_sessions(Settings::default()).await, Vec::new());
-    for (number, (name, params)) in wordy().into_iter().enumerate() {
+    for (number, (name, params)) in calls_with_every_parameter().into_iter().enumerate() {
         let method = methods::find(name).unwrap_or_else(|| panic!("no method {name}"));
         let mut reported = Vec::new();
         for version in ProtocolVersion::ALL {
@@ -86,59 +87,59 @@ async fn opencode_receives_every_parameter_and_no_message_id_of_the_caller() {
     insta::assert_snapshot!(shown.join("\n"));
 }
 
-/// The prompt is never sent twice: its task shows how it ended.
+/// The prompt is never sent twice: its task shows how it ended. A lost prompt is looked for during some seconds, so all cases run
+/// at the same time, each with its own gateway.
 #[tokio::test]
 async fn a_native_prompt_that_may_have_arrived_is_a_task_with_its_outcome() {
-    let populated = Populated::of_sessions(Settings::default()).await;
-    let fixture = &populated.fixture;
+    let prompt = json!({"parts": [{"type": "text", "text": "Go."}]});
+    let command = json!({"command": "review", "arguments": "it"});
+    let mut cases = Vec::new();
     for (name, body, end) in [
-        (
-            "opencode.sessions.prompt_async",
-            json!({"parts": [{"type": "text", "text": "Go."}]}),
-            "/prompt_async",
-        ),
-        ("opencode.sessions.command", json!({"command": "review", "arguments": "it"}), "/command"),
+        ("opencode.sessions.prompt_async", prompt, "/prompt_async"),
+        ("opencode.sessions.command", command, "/command"),
     ] {
-        let method = methods::find(name).unwrap_or_else(|| panic!("no method {name}"));
-        for (number, (fault, state)) in
+        for (fault, state) in
             [(Fault::CutAfter, "TASK_STATE_COMPLETED"), (Fault::CutBefore, "TASK_STATE_FAILED")]
-                .into_iter()
-                .enumerate()
         {
             for version in ProtocolVersion::ALL {
-                let session = format!(
-                    "ses_{}{number}{}",
-                    method.key.replace('_', ""),
-                    version.version().replace('.', "")
-                );
-                add_furnished_session(fixture, &session).await;
-                fixture.fake.fault_once("POST", end, fault.clone());
-                let before = fixture.fake.arrived().len();
-                let params = json!({"session_id": session, "request": body});
-                let answer = call(&fixture.ada, version, method, &params).await;
-                let what = format!("{name} {version:?} {fault:?} {}", answer.body);
-                let task = answer.result()["task_id"]
-                    .as_str()
-                    .unwrap_or_else(|| panic!("no task: {what}"))
-                    .to_owned();
-                let task = wait_until_ended(&fixture.ada, &task).await;
-                assert_eq!(task["status"]["state"], state, "{what} {task}");
-                let posted = fixture.fake.arrived().split_off(before);
-                let posted =
-                    posted.iter().filter(|entry| entry.starts_with("POST") && entry.contains(end)).count();
-                assert_eq!(posted, 1, "{what}");
-                if method.key == "command" {
-                    let error = &answer.result()["item"]["metadata"]["opencode"]["error"];
-                    assert_eq!(error.is_null(), state == "TASK_STATE_COMPLETED", "{what}");
-                }
+                cases.push(send_with_fault(version, name, body.clone(), end, fault.clone(), state));
             }
         }
+    }
+    join_all(cases).await;
+}
+
+/// Sends a native prompt whose request fails like this. Its task must end in this state.
+async fn send_with_fault(
+    version: ProtocolVersion,
+    name: &str,
+    body: Value,
+    end: &'static str,
+    fault: Fault,
+    state: &str,
+) {
+    let method = method_named(name);
+    let populated = Populated::of_sessions(Settings::default()).await;
+    let fixture = &populated.fixture;
+    fixture.fake.fault_once("POST", end, fault.clone());
+    let before = fixture.fake.arrived().len();
+    let params = json!({"session_id": SESSION, "request": body});
+    let answer = call(&fixture.ada, version, method, &params).await;
+    let what = format!("{name} {version:?} {fault:?} {}", answer.body);
+    let task = wait_until_ended(&fixture.ada, &task_of(&answer)).await;
+    assert_eq!(task["status"]["state"], state, "{what} {task}");
+    let posted = fixture.fake.arrived().split_off(before);
+    let posted = posted.iter().filter(|entry| entry.starts_with("POST") && entry.contains(end)).count();
+    assert_eq!(posted, 1, "{what}");
+    if method.key == "command" {
+        let error = &answer.result()["item"]["metadata"]["opencode"]["error"];
+        assert_eq!(error.is_null(), state == "TASK_STATE_COMPLETED", "{what}");
     }
     populated.fixture.stop().await;
 }
 
 /// Both kinds of native prompts, with this message id.
-fn named_orders(name: &str) -> [(&'static str, Value); 2] {
+fn native_prompts_with_id(name: &str) -> [(&'static str, Value); 2] {
     [
         (
             "opencode.sessions.prompt_async",
@@ -157,7 +158,7 @@ fn task_of(answer: &Answer) -> String {
 async fn a_refused_native_prompt_is_sent_again_and_an_accepted_one_is_not() {
     let populated = Populated::of_sessions(Settings::default()).await;
     let fixture = &populated.fixture;
-    for (name, body) in named_orders(NAMED) {
+    for (name, body) in native_prompts_with_id(NAMED) {
         let (method, end) = (method_named(name), name.replace("opencode.sessions.", "/"));
         let mut faults = vec![Fault::Status(409), Fault::Status(500)];
         if name.ends_with("command") {

@@ -27,7 +27,7 @@ fn requests_since(fixture: &Fixture, seen: &mut usize) -> Vec<String> {
 }
 
 /// The same, once the change has been requested: slow changes run after the answer.
-async fn asked_in_the_end(fixture: &Fixture, seen: &mut usize, method: &Method) -> Vec<String> {
+async fn all_requests(fixture: &Fixture, seen: &mut usize, method: &Method) -> Vec<String> {
     let mut all = Vec::new();
     let main = main_request(method);
     until(PATIENCE, &format!("{} arrives", method.name), || {
@@ -42,11 +42,11 @@ async fn asked_in_the_end(fixture: &Fixture, seen: &mut usize, method: &Method) 
 
 #[tokio::test]
 async fn a_notification_makes_its_change_and_no_other_request() {
-    let looks = Populated::with_places(Settings::default()).await;
+    let reads = Populated::with_places(Settings::default()).await;
     for method in agent_methods() {
         for version in ProtocolVersion::ALL {
             let own = Populated::for_change(method, Settings::default()).await;
-            let populated = own.as_ref().unwrap_or(&looks);
+            let populated = own.as_ref().unwrap_or(&reads);
             let (fixture, session) = (&populated.fixture, populated.session_for(method).await);
             let mut seen = fixture.fake.arrived().len();
             let what = format!("{} {version:?}", method.name);
@@ -60,7 +60,7 @@ async fn a_notification_makes_its_change_and_no_other_request() {
             }
             assert_eq!(requests_since(fixture, &mut seen), [""; 0], "{what}");
             notify(&fixture.ada, version, method, &valid_params(method, &session)).await;
-            let asked = asked_in_the_end(fixture, &mut seen, method).await;
+            let asked = all_requests(fixture, &mut seen, method).await;
             let times = asked.iter().filter(|one| **one == main_request(method)).count();
             match method.effect {
                 Effect::Read => assert_eq!(asked, [""; 0], "{what}"),
@@ -71,7 +71,7 @@ async fn a_notification_makes_its_change_and_no_other_request() {
             }
         }
     }
-    looks.fixture.stop().await;
+    reads.fixture.stop().await;
 }
 
 /// OpenCode refuses, is not running, or returns an invalid answer.
@@ -89,7 +89,7 @@ async fn a_failed_notification_is_answered_with_204_as_well() {
             fixture.fake.fault_always(method.upstream[0].verb.as_str(), path, fault);
             let mut seen = fixture.fake.arrived().len();
             notify(&fixture.ada, version, method, &valid_params(method, &session)).await;
-            let asked = asked_in_the_end(fixture, &mut seen, method).await;
+            let asked = all_requests(fixture, &mut seen, method).await;
             let times = asked.iter().filter(|one| **one == main_request(method)).count();
             assert_eq!(times, 1, "a change is tried once: {} {version:?} {asked:?}", method.name);
             fixture.fake.clear_faults();

@@ -48,9 +48,9 @@ async fn every_method_refuses_the_session_of_another_without_asking_opencode() {
         assert_eq!(fixture.fake.messages(session), before, "{who}");
     }
     // The owner was the only reason: the same parameters work for the owner.
-    let (changes, looks): (Vec<_>, Vec<_>) =
+    let (changes, reads): (Vec<_>, Vec<_>) =
         session_methods().into_iter().partition(|method| method.effect != Effect::Read);
-    for method in looks.into_iter().chain(changes) {
+    for method in reads.into_iter().chain(changes) {
         for version in ProtocolVersion::ALL {
             let params = session_params(method, &hers, message_id(&first_message(&fixture, &hers)));
             call_ok(&fixture.ada, version, method, &params).await;

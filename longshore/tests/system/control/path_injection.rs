@@ -313,6 +313,6 @@ async fn no_name_reaches_another_route_in_1_0() {
 }
 
 #[tokio::test]
-async fn no_name_reaches_another_route_in_0_3() {
+async fn long_no_name_reaches_another_route_in_0_3() {
     every_name(ProtocolVersion::V03).await;
 }

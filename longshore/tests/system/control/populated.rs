@@ -208,7 +208,7 @@ pub(crate) fn valid_params(method: &Method, session: &str) -> Value {
 
 /// A successful call.
 #[derive(Debug)]
-pub(crate) struct Played {
+pub(crate) struct LoggedCall {
     pub(crate) params: Value,
     pub(crate) result: Value,
     /// The requests to OpenCode, until the task ended that the call started.
@@ -221,7 +221,7 @@ pub(crate) async fn call_and_log(
     version: ProtocolVersion,
     method: &Method,
     params: Value,
-) -> Played {
+) -> LoggedCall {
     let fixture = &populated.fixture;
     let seen = fixture.fake.log().len();
     let answer = call(&fixture.ada, version, method, &params).await;
@@ -232,7 +232,7 @@ pub(crate) async fn call_and_log(
     if let Some(task) = result["task_id"].as_str() {
         wait_until_ended(&fixture.ada, task).await;
     }
-    Played { params, result, asked: fixture.fake.log().split_off(seen) }
+    LoggedCall { params, result, asked: fixture.fake.log().split_off(seen) }
 }
 
 /// Waits until a task has ended, and returns it.

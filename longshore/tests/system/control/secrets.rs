@@ -48,12 +48,12 @@ fn check_told(what: &str, reported: &Value) {
 
 #[tokio::test]
 async fn no_answer_contains_a_key_or_prompt_of_opencode() {
-    let looks = Populated::with_places(Settings::default()).await;
+    let reads = Populated::with_places(Settings::default()).await;
     for method in agent_methods() {
         for version in ProtocolVersion::ALL {
             let what = format!("{} {version:?}", method.name);
             let own = Populated::for_change(method, Settings::default()).await;
-            let populated = own.as_ref().unwrap_or(&looks);
+            let populated = own.as_ref().unwrap_or(&reads);
             let fixture = &populated.fixture;
             let path = method.upstream[0].path.replace("{id}", "*").replace("{message}", "*").leak();
             let verb = method.upstream[0].verb.as_str();
@@ -77,14 +77,14 @@ async fn no_answer_contains_a_key_or_prompt_of_opencode() {
         }
     }
     for version in ProtocolVersion::ALL {
-        let card = card(&looks.fixture.ada, version).await;
+        let card = card(&reads.fixture.ada, version).await;
         assert!(card.to_string().contains("What review does."), "commands are offered: {card}");
         check_told("the extended card", &card);
     }
     for path in ["/.well-known/agent-card.json", "/metrics", "/health"] {
-        check_told(path, &looks.fixture.ada.rest("GET", path, None).await.body);
+        check_told(path, &reads.fixture.ada.rest("GET", path, None).await.body);
     }
-    looks.fixture.stop().await;
+    reads.fixture.stop().await;
 }
 
 /// The target of a call in the audit log.
@@ -116,10 +116,10 @@ fn audited(lines: &Lines) -> Vec<String> {
 #[tokio::test]
 async fn the_audit_log_has_one_entry_for_each_change_and_no_payload() {
     let settings = Settings { payload_log: true, ..Settings::default() };
-    let looks = Populated::with_places(settings.clone()).await;
+    let reads = Populated::with_places(settings.clone()).await;
     for method in agent_methods() {
         let own = Populated::for_change(method, settings.clone()).await;
-        let (fixture, lines) = (&own.as_ref().unwrap_or(&looks).fixture, Lines::begin());
+        let (fixture, lines) = (&own.as_ref().unwrap_or(&reads).fixture, Lines::begin());
         let params = valid_params(method, SESSION);
         let expect = async |outcome: &str, principal: &str| {
             let mut audit = Vec::new();
@@ -177,5 +177,5 @@ async fn the_audit_log_has_one_entry_for_each_change_and_no_payload() {
             own.fixture.stop().await;
         }
     }
-    looks.fixture.stop().await;
+    reads.fixture.stop().await;
 }

@@ -83,7 +83,6 @@ async fn run(load: Load) {
     let count = |holdings: &Holdings| holdings.files.len();
     assert!(resting.iter().all(|holdings| count(holdings) == count(first)), "open files: {resting:#?}");
     let memory: Vec<u64> = resting.iter().map(|holdings| holdings.memory).collect();
-    println!("memory at rest after each round: {memory:?} KB");
     let grown = last.memory.saturating_sub(first.memory);
     assert!(grown < ALLOWED, "the memory grew by {grown} KB after the warm-up: {memory:?}");
     assert!(last.children.is_empty(), "a gateway that runs no OpenCode started a process: {last:?}");

@@ -68,7 +68,7 @@ impl StalledClient {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_does_not_read_delays_the_shutdown_by_the_grace_period_only() {
+async fn long_a_client_that_does_not_read_delays_the_shutdown_by_the_grace_period_only() {
     let mut stalled = StalledClient::start(&["--shutdown-grace", "1.5"]).await;
     let signaled = Instant::now();
     stalled.gateway.signal(Signal::TERM);

@@ -74,7 +74,7 @@ impl FullDisk {
     }
 
     /// OpenCode finishes the turn, and no client receives the rest, because it is not durable.
-    async fn check_that_nothing_is_told(&mut self) {
+    async fn check_that_nothing_is_sent(&mut self) {
         self.gate.open();
         self.fake.quiet().await;
         // By now a faulty gateway would have sent something.
@@ -101,10 +101,10 @@ fn whole() -> String {
     format!("{HEARD}{}", LATER.repeat(40))
 }
 
-async fn it_goes_on_when_there_is_room(data_dir: &DataDir) {
+async fn continues_when_there_is_room(data_dir: &DataDir) {
     let mut full = FullDisk::on(data_dir).await;
     full.check_refusals().await;
-    full.check_that_nothing_is_told().await;
+    full.check_that_nothing_is_sent().await;
 
     data_dir.free(Some(full.gateway.pid()));
     let acknowledged = full.acknowledged();
@@ -137,10 +137,10 @@ async fn it_goes_on_when_there_is_room(data_dir: &DataDir) {
     }
 }
 
-async fn a_crash_meanwhile_loses_nothing(data_dir: &DataDir) {
+async fn crash_loses_nothing(data_dir: &DataDir) {
     let mut full = FullDisk::on(data_dir).await;
     full.check_refusals().await;
-    full.check_that_nothing_is_told().await;
+    full.check_that_nothing_is_sent().await;
     let tasks = full.acknowledged();
     let FullDisk { fake, gateway, over, running, seen, .. } = full;
     gateway.kill().await;
@@ -160,35 +160,35 @@ async fn a_crash_meanwhile_loses_nothing(data_dir: &DataDir) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gateway_continues_when_a_full_disk_has_room_again() {
-    it_goes_on_when_there_is_room(&DataDir::small_disk()).await;
+    continues_when_there_is_room(&DataDir::small_disk()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn long_a_gateway_continues_when_a_file_size_limit_is_lifted() {
-    it_goes_on_when_there_is_room(&DataDir::plain()).await;
+    continues_when_there_is_room(&DataDir::plain()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn long_a_crash_while_the_disk_is_full_loses_nothing() {
-    a_crash_meanwhile_loses_nothing(&DataDir::small_disk()).await;
+    crash_loses_nothing(&DataDir::small_disk()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn long_a_crash_under_a_file_size_limit_loses_nothing() {
-    a_crash_meanwhile_loses_nothing(&DataDir::plain()).await;
+    crash_loses_nothing(&DataDir::plain()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_first_start_on_a_full_disk_fails_and_leaves_a_usable_directory() {
-    a_first_start_says_so(&DataDir::small_disk()).await;
+    first_start_fails(&DataDir::small_disk()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn long_a_first_start_under_a_file_size_limit_fails_and_leaves_a_usable_directory() {
-    a_first_start_says_so(&DataDir::plain()).await;
+    first_start_fails(&DataDir::plain()).await;
 }
 
-async fn a_first_start_says_so(data_dir: &DataDir) {
+async fn first_start_fails(data_dir: &DataDir) {
     let fake = FakeOpenCode::start();
     data_dir.fill(None);
     let Err(ended) = Gateway::try_start(data_dir, &fake).await else { panic!("it started without a store") };
@@ -204,15 +204,15 @@ async fn a_first_start_says_so(data_dir: &DataDir) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn long_a_start_on_a_full_disk_after_an_orderly_end_says_so() {
-    a_later_start_says_so(&DataDir::small_disk()).await;
+    later_start_fails(&DataDir::small_disk()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn long_a_start_under_a_file_size_limit_after_an_orderly_end_says_so() {
-    a_later_start_says_so(&DataDir::plain()).await;
+    later_start_fails(&DataDir::plain()).await;
 }
 
-async fn a_later_start_says_so(data_dir: &DataDir) {
+async fn later_start_fails(data_dir: &DataDir) {
     let fake = FakeOpenCode::start();
     let gateway = Gateway::start(data_dir, &fake).await;
     fake.queue(Turn::new().text("done", 2).finish("stop"));

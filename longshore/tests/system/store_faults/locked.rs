@@ -27,7 +27,7 @@ async fn long_a_store_that_another_program_locks_is_reported_and_recovers() {
     gate.open();
     fake.quiet().await;
     // All at once, because each waits some seconds for the lock.
-    let ids = Speaker::ALL.map(|speaker| format!("refused-{}", speaker.name()));
+    let ids = Speaker::ALL.map(|speaker| format!("refused-{}", speaker.name().replace(' ', "-")));
     let sends =
         Speaker::ALL.into_iter().zip(&ids).map(|(speaker, id)| send(speaker, &gateway, id, "one more"));
     let refused: Vec<Refusal> = futures_util::future::join_all(sends)

@@ -25,22 +25,22 @@ async fn long_calls_without_a_reply_make_no_task_and_native_prompts_make_one() {
     let (harness, _model) = Harness::configured(&[], commands).await;
     harness.play("scn:text n=1").await;
     let mut scenarios: Vec<LocalBoxFuture<'_, ()>> = Vec::new();
-    for what in LEFT_ALONE {
-        scenarios.push(Box::pin(left_alone(&harness, what)));
+    for what in IGNORED_ACTIONS {
+        scenarios.push(Box::pin(ignored_action(&harness, what)));
     }
     for way in [Way::Prompt, Way::PromptThatAsks, Way::Command, Way::CommandOfSubAgent] {
-        scenarios.push(Box::pin(ordered(&harness, way)));
+        scenarios.push(Box::pin(native_prompt(&harness, way)));
     }
     scenarios.push(Box::pin(compacted_by_itself(&harness)));
-    scenarios.push(Box::pin(of_nobody(&harness)));
+    scenarios.push(Box::pin(unowned_session(&harness)));
     play_all(scenarios).await;
     harness.assert_no_open_asks("after all of it").await;
 }
 
 /// Actions of another client that make no task.
-const LEFT_ALONE: [&str; 5] = ["a note", "a shell", "a summary", "a summary that goes on", "a fork"];
+const IGNORED_ACTIONS: [&str; 5] = ["a note", "a shell", "a summary", "a summary that goes on", "a fork"];
 
-async fn left_alone(harness: &Harness, what: &str) {
+async fn ignored_action(harness: &Harness, what: &str) {
     let external = ExternalSession::open(harness, what).await;
     let model = |auto: bool| json!({"providerID": "demo", "modelID": "demo", "auto": auto});
     match what {
@@ -99,7 +99,7 @@ enum Way {
     CommandOfSubAgent,
 }
 
-async fn ordered(harness: &Harness, way: Way) {
+async fn native_prompt(harness: &Harness, way: Way) {
     let name = format!("{way:?}");
     let external = ExternalSession::open(harness, &name).await;
     let client = manager(harness);
@@ -143,7 +143,7 @@ async fn ordered(harness: &Harness, way: Way) {
 }
 
 /// A session of another client is ignored until a caller owns it. Then its running turn becomes a task at once.
-async fn of_nobody(harness: &Harness) {
+async fn unowned_session(harness: &Harness) {
     let name = "of nobody";
     let owned = ExternalSession::open(harness, "beside the session of nobody").await;
     let made = harness.opencode.post_json("/session", &json!({"title": "made elsewhere"})).await;
