@@ -426,8 +426,8 @@ impl Reader {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    // Nothing that holds these locks can panic half-way through a change.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    // No holder of these locks can panic in the middle of a change.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -222,7 +222,7 @@ impl Translator {
             EventKind::PartDelta => self.delta(&properties(body)?),
             EventKind::PartRemoved => self.blocks.remove(&properties::<PartRemoved>(body)?.part),
             EventKind::SessionUpdated => {
-                self.title(properties::<SessionUpdated>(body)?.info.title.as_deref())
+                self.title(properties::<SessionUpdated>(body)?.info.title.as_deref());
             }
             EventKind::Todos => {
                 let updated: TodosUpdated = properties(body)?;

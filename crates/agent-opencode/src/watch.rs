@@ -11,7 +11,7 @@ mod faults;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use longshore_engine::Tasks;
@@ -30,7 +30,7 @@ use crate::api::{
 };
 use crate::clear::DescendantFilter;
 use crate::client::{CallError, Client};
-use crate::reader::{Readers, WatchEvent, WatchQueue};
+use crate::reader::{Readers, WatchEvent, WatchQueue, lock};
 use crate::skim::Event;
 
 /// External turns that wait for the engine. At the bound the watcher of a directory waits, and its own queue fills.
@@ -374,11 +374,6 @@ async fn has_open_ask(client: &Client, session: &Session) -> Result<bool, CallEr
         }
     }
     Ok(false)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing that holds these locks can panic half-way through a change.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// `None`: the message's id is not a valid identifier.

@@ -99,7 +99,7 @@ impl Driver {
         };
         let parent = SessionId::parse(&found.parent).ok();
         let child = &mut self.tree.children[at];
-        child.child_session = child_session.or(child.child_session.take());
+        child.registered = child_session.or(child.registered.take());
         match &mut child.state {
             ChildState::Unnamed(_) | ChildState::Over => {}
             ChildState::Live(live) => {
@@ -126,7 +126,7 @@ impl Driver {
             let Some(since) = self.tree.root.translator.prompt_created() else { continue };
             let Some(reading) = self.fetch_child(&session).await else { continue };
             let Some(prompt) = first_prompt(&reading.messages) else { continue };
-            let child_session = self.tree.children[at].child_session.as_ref();
+            let child_session = self.tree.children[at].registered.as_ref();
             let caller = child_session.and_then(|child_session| SessionId::parse(&child_session.parent).ok());
             let caller = caller.unwrap_or_else(|| self.tree.session_of(None).clone());
             let live =
@@ -227,7 +227,7 @@ impl Driver {
         });
         let mut translator = Translator::for_sub_agent(child.as_str(), since);
         let known = &mut self.tree.children[at];
-        known.child_session = child_session;
+        known.registered = child_session;
         let is_complete = match &mut known.state {
             ChildState::Unnamed(held) => {
                 for event in held.events.drain(..) {
@@ -237,7 +237,7 @@ impl Driver {
                         held.is_complete = false;
                     }
                 }
-                held.is_complete && known.child_session.is_some()
+                held.is_complete && known.registered.is_some()
             }
             ChildState::Live(_) | ChildState::Over => false,
         };
@@ -308,7 +308,7 @@ impl Driver {
     }
 
     fn is_aborted(&self, at: usize) -> bool {
-        let child_session = self.tree.children[at].child_session.as_ref();
+        let child_session = self.tree.children[at].registered.as_ref();
         self.is_stopped() || child_session.is_some_and(|child_session| child_session.aborted_by_gateway())
     }
 

@@ -3,36 +3,22 @@
 
 use std::time::Duration;
 
-use longshore_engine::Tasks;
-use longshore_engine::port::{Prompting, Session};
 use longshore_model::Result;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
-use super::start::{SendResult, classify_failure, has_message, is_proxy_error, refused};
+use super::start::{PromptCall, SendResult, is_proxy_error, refused};
 use crate::api::{Envelope, EventKind, MessageUpdated};
-use crate::client::{CallError, Client};
+use crate::client::CallError;
 use crate::reader::{Lease, Routed};
 
 /// OpenCode refuses a command within this time. A call without a response for so long has started a turn.
 const REFUSAL_WINDOW: Duration = Duration::from_secs(2);
 
-pub(super) struct Command<'a> {
-    pub(super) client: &'a Client,
-    pub(super) tasks: &'a Tasks,
-    pub(super) session: &'a Session,
-    pub(super) prompt: &'a str,
-}
-
-impl Command<'_> {
-    /// Sends the command, and waits until OpenCode refused it or began the turn.
-    pub(super) async fn send(
-        self,
-        body: String,
-        lease: &mut Lease,
-        prompting: &Prompting,
-    ) -> Result<SendResult> {
-        let answer = self.call(body, lease);
+impl PromptCall<'_> {
+    /// Sends a command, and waits until OpenCode refused it or began the turn.
+    pub(super) async fn send_command(self, body: String, lease: &mut Lease) -> Result<SendResult> {
+        let answer = self.spawn_call(body, lease);
         let is_stored = |routed: &Routed| self.is_stored(routed);
         let answered = tokio::select! {
             biased;
@@ -45,24 +31,24 @@ impl Command<'_> {
             Ok(()) => Ok(SendResult::Accepted),
             Err(CallError::Refused { status, message }) if status < 500 => Ok(refused(status, &message)),
             Err(cause @ CallError::Refused { status, .. }) if is_proxy_error(status) => {
-                classify_failure(cause, self.session, prompting)
+                self.classify_failure(cause)
             }
             Err(cause @ (CallError::Refused { .. } | CallError::Garbled(_))) => {
-                let known = has_message(self.client, self.session, self.prompt).await;
+                let known = self.has_message().await;
                 match (cause, known) {
                     (CallError::Refused { status, message }, Some(false)) => Ok(refused(status, &message)),
                     (CallError::Refused { .. }, _) | (_, Some(true)) => Ok(SendResult::Unknown),
                     // Something else responded: OpenCode responds only at the end, and has the message by then.
                     (cause, Some(false)) => Err(cause.into_error("send the prompt")),
-                    (cause, None) => classify_failure(cause, self.session, prompting),
+                    (cause, None) => self.classify_failure(cause),
                 }
             }
-            Err(cause) => classify_failure(cause, self.session, prompting),
+            Err(cause) => self.classify_failure(cause),
         }
     }
 
     /// Makes the call in a task of its own, which lasts as long as the turn.
-    fn call(&self, body: String, lease: &Lease) -> oneshot::Receiver<Result<(), CallError>> {
+    fn spawn_call(&self, body: String, lease: &Lease) -> oneshot::Receiver<Result<(), CallError>> {
         let (answer, answered) = oneshot::channel();
         let (client, session, trigger) = (self.client.clone(), self.session.clone(), lease.reread_trigger());
         let stop = self.tasks.stopping().clone();

@@ -4,7 +4,7 @@
 //! in [`Joins`]. A turn closes it before it ends, and cannot close it while a message is being sent.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use longshore_engine::port::{Session, Steering};
@@ -15,6 +15,7 @@ use tokio::time::timeout;
 
 use crate::client::{CallError, Client, Place};
 use crate::prompt::{Prompts, Saying};
+use crate::reader::lock;
 use crate::translate::{Delivery, Translator};
 
 /// How long a message waits until OpenCode shows the prompt that began the turn. OpenCode accepts a prompt at once and
@@ -54,9 +55,9 @@ impl Joins {
         if self.version.load(Ordering::Acquire) == *seen {
             return;
         }
-        let prompts = self.lock();
+        let prompts = lock(&self.prompts);
         *seen = self.version.load(Ordering::Acquire);
-        translator.join(prompts.iter().map(|(prompt, fate)| (prompt.as_str(), *fate)));
+        translator.join(prompts.iter().map(|(prompt, delivery)| (prompt.as_str(), *delivery)));
     }
 
     /// Lets messages join once OpenCode shows the prompt that began the turn.
@@ -74,7 +75,7 @@ impl Joins {
 
     /// Closes the turn to new messages, unless one joined since the version that was seen last.
     pub(super) fn close_if_unchanged(&self, seen: u64) -> bool {
-        let prompts = self.lock();
+        let prompts = lock(&self.prompts);
         let is_news = self.version.load(Ordering::Acquire) != seen;
         if !is_news {
             self.state.send_modify(|state| state.is_closed = true);
@@ -87,19 +88,14 @@ impl Joins {
     pub(super) async fn close_and_wait(&self) {
         self.state.send_modify(|state| state.is_closed = true);
         let mut changes = self.changes();
-        while self.lock().iter().any(|(_, fate)| *fate == Delivery::Undecided) {
+        while lock(&self.prompts).iter().any(|(_, delivery)| *delivery == Delivery::Undecided) {
             changes.next().await;
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<(PromptId, Delivery)>> {
-        // Nothing that holds this lock can panic half-way through a change.
-        self.prompts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Ensures that the turn does not end before this prompt is resolved. Returns false if the turn is about to end.
     fn reserve(&self, prompt: &PromptId) -> bool {
-        let mut prompts = self.lock();
+        let mut prompts = lock(&self.prompts);
         if self.state.borrow().is_closed {
             return false;
         }
@@ -110,11 +106,11 @@ impl Joins {
 
     /// Sets the delivery of a reserved prompt. `None`: the prompt was not sent.
     fn resolve(&self, prompt: &PromptId, decided: Option<Delivery>) {
-        let mut prompts = self.lock();
+        let mut prompts = lock(&self.prompts);
         match decided {
             Some(decided) => {
-                for (_, fate) in prompts.iter_mut().filter(|(known, _)| known == prompt) {
-                    *fate = decided;
+                for (_, delivery) in prompts.iter_mut().filter(|(known, _)| known == prompt) {
+                    *delivery = decided;
                 }
             }
             None => prompts.retain(|(known, _)| known != prompt),

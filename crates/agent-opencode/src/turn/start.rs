@@ -12,7 +12,6 @@ use longshore_model::{AgentEvent, Error, ErrorKind, Order, Outcome, PromptId, Re
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Driver;
-use super::command::Command;
 use super::invalid_responses::InvalidResponses;
 use super::joins::{Joiner, Joins};
 use super::member::Member;
@@ -117,15 +116,19 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
         // All events until now belong to an earlier turn.
         lease.discard_queued();
         prompting.mark();
+        let call = PromptCall {
+            client: &for_start,
+            tasks: &with.tasks,
+            session: &session,
+            prompt: name,
+            prompting: &prompting,
+        };
         let sent = if let Some(Order::Command { .. }) = order {
-            let call = Command { client: &for_start, tasks: &with.tasks, session: &session, prompt: name };
-            let sent = Box::pin(call.send(body, &mut lease, &prompting)).await?;
+            let sent = Box::pin(call.send_command(body, &mut lease)).await?;
             drop(slot);
             sent
         } else {
-            let sending =
-                Sending { client: &for_start, session: &session, prompt: name, prompting: &prompting };
-            sending.send(slot, body, order.is_some()).await?
+            call.send_prompt(slot, body, order.is_some()).await?
         };
         (sent, Translator::new(id, name))
     };
@@ -200,7 +203,7 @@ fn resume_children(tree: &mut SessionTree, resume: &Resume, lease: &Lease) {
                 let session = known.session.as_str();
                 let translator = Translator::resume_sub_agent(session, prompt, artifacts, &resume.children);
                 // The log does not hold the caller, so the root stands in for it.
-                child.child_session = lease.add_child(session, root.as_str());
+                child.registered = lease.add_child(session, root.as_str());
                 child.state = ChildState::Live(Box::new(LiveChild {
                     prompt_reported: prompt.is_some(),
                     is_resumed: true,
@@ -285,69 +288,67 @@ fn status_error(cause: CallError) -> Error {
     cause.into_error("see whether the session is idle")
 }
 
-struct Sending<'a> {
-    client: &'a Client,
-    session: &'a Session,
-    prompt: &'a str,
-    prompting: &'a Prompting,
+/// The request that begins a turn.
+pub(super) struct PromptCall<'a> {
+    pub(super) client: &'a Client,
+    pub(super) tasks: &'a Tasks,
+    pub(super) session: &'a Session,
+    pub(super) prompt: &'a str,
+    pub(super) prompting: &'a Prompting,
 }
 
-impl Sending<'_> {
+impl PromptCall<'_> {
     /// `is_native`: the sender waits for whether OpenCode accepts the prompt.
-    async fn send(self, slot: Place<'_>, body: String, is_native: bool) -> Result<SendResult> {
-        let Self { client, session, prompt, prompting } = self;
+    async fn send_prompt(self, slot: Place<'_>, body: String, is_native: bool) -> Result<SendResult> {
         fail_point::hit("prompt.before");
-        let answered = client.prompt(slot, &session.directory, session.id.as_str(), body).await;
+        let (directory, session) = (&self.session.directory, self.session.id.as_str());
+        let answered = self.client.prompt(slot, directory, session, body).await;
         fail_point::hit("prompt.after");
         match answered {
             Ok(()) => Ok(SendResult::Accepted),
             Err(CallError::Refused { status, message }) if status < 500 => Ok(refused(status, &message)),
             Err(CallError::Refused { status, message })
-                if is_native
-                    && !is_proxy_error(status)
-                    && has_message(client, session, prompt).await == Some(false) =>
+                if is_native && !is_proxy_error(status) && self.has_message().await == Some(false) =>
             {
                 Ok(refused(status, &message))
             }
-            Err(cause) => classify_failure(cause, session, prompting),
+            Err(cause) => self.classify_failure(cause),
         }
+    }
+
+    /// Whether OpenCode has the prompt's message. `None`: OpenCode does not show it.
+    pub(super) async fn has_message(&self) -> Option<bool> {
+        let (directory, session) = (self.session.directory.as_str(), self.session.id.as_str());
+        let prompts = [self.prompt.to_owned()];
+        let found = self.client.for_ends().messages_since(directory, session, &prompts).await;
+        found.ok().map(|found| !found.is_empty())
+    }
+
+    /// Classifies a failed request: the prompt may have arrived, or it surely did not.
+    pub(super) fn classify_failure(&self, cause: CallError) -> Result<SendResult> {
+        match cause {
+            CallError::Cut(_) | CallError::Refused { .. } => {
+                let session = &self.session.id;
+                tracing::warn!(%session, %cause, "it is unknown whether OpenCode accepted a prompt");
+                return Ok(SendResult::Unknown);
+            }
+            CallError::Garbled(_) => {
+                let error = cause.into_error("send the prompt");
+                let text = format!(
+                    "{error} It may have arrived all the same: look at the session before you send it again."
+                );
+                return Err(Error::new(error.kind(), text).perhaps_done());
+            }
+            CallError::Unreachable(_) => self.prompting.unmark(),
+            _ => {}
+        }
+        Err(cause.into_error("send the prompt"))
     }
 }
 
 /// A proxy in front of OpenCode responds with 502 to 504. OpenCode may still receive the request then.
 pub(super) fn is_proxy_error(status: u16) -> bool {
     (502..=504).contains(&status)
-}
-
-/// Whether OpenCode has a message with this id. `None`: OpenCode does not show it.
-pub(super) async fn has_message(client: &Client, session: &Session, prompt: &str) -> Option<bool> {
-    let (directory, session) = (session.directory.as_str(), session.id.as_str());
-    let found = client.for_ends().messages_since(directory, session, &[prompt.to_owned()]).await;
-    found.ok().map(|found| !found.is_empty())
-}
-
-/// Classifies a failed request to prompt: the prompt may have arrived, or it surely did not.
-pub(super) fn classify_failure(
-    cause: CallError,
-    session: &Session,
-    prompting: &Prompting,
-) -> Result<SendResult> {
-    if let CallError::Cut(_) | CallError::Refused { .. } = cause {
-        tracing::warn!(session = %session.id, %cause, "it is unknown whether OpenCode accepted a prompt");
-        return Ok(SendResult::Unknown);
-    }
-    match &cause {
-        CallError::Unreachable(_) => prompting.unmark(),
-        CallError::Garbled(_) => {
-            let error = cause.into_error("send the prompt");
-            let text = format!(
-                "{error} It may have arrived all the same: look at the session before you send it again."
-            );
-            return Err(Error::new(error.kind(), text).perhaps_done());
-        }
-        _ => {}
-    }
-    Err(cause.into_error("send the prompt"))
 }
 
 pub(super) fn refused(status: u16, message: &str) -> SendResult {

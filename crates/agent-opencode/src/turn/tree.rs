@@ -36,7 +36,7 @@ pub(super) struct SessionTree {
 pub(super) struct Child {
     pub(super) session: SessionId,
     /// `None`: another turn receives its events.
-    pub(super) child_session: Option<Arc<ChildSession>>,
+    pub(super) registered: Option<Arc<ChildSession>>,
     pub(super) state: ChildState,
     pub(super) invalid_responses: InvalidResponses,
     /// OpenCode did not show its messages for too long, and still does not.
@@ -149,7 +149,7 @@ impl Child {
     fn parent_session(&self) -> Option<&str> {
         match &self.state {
             ChildState::Live(live) => Some(live.caller.as_str()),
-            _ => self.child_session.as_ref().map(|child_session| child_session.parent.as_str()),
+            _ => self.registered.as_ref().map(|child_session| child_session.parent.as_str()),
         }
     }
 }
@@ -248,7 +248,7 @@ impl SessionTree {
     ) {
         self.children.push(Child {
             session,
-            child_session,
+            registered: child_session,
             state: ChildState::Unnamed(HeldEvents::new(is_complete)),
             invalid_responses: InvalidResponses::default(),
             is_hidden: false,

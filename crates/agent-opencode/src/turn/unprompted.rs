@@ -2,11 +2,13 @@
 //! which would respond with all busy sessions.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use longshore_model::SessionId;
 use tokio::time::Instant;
+
+use crate::reader::lock;
 
 /// How many sessions are remembered. At the bound all are forgotten, and are checked when their turns begin.
 const MAX_SESSIONS: usize = 4096;
@@ -22,7 +24,7 @@ pub(crate) struct Unused {
 impl Unused {
     /// Remembers a session that was just created.
     pub(crate) fn note(&self, session: &SessionId) {
-        let mut since = self.lock();
+        let mut since = lock(&self.since);
         if since.len() >= MAX_SESSIONS {
             since.clear();
         }
@@ -31,12 +33,7 @@ impl Unused {
 
     /// Until when the session is surely idle, if it was not prompted yet. Forgets the session.
     pub(super) fn take(&self, session: &SessionId) -> Option<Instant> {
-        self.lock().remove(session).map(|since| since + FRESH)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, Instant>> {
-        // Nothing that holds the lock can panic half-way through a change.
-        self.since.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.since).remove(session).map(|since| since + FRESH)
     }
 }
 
@@ -69,7 +66,7 @@ mod tests {
         for number in 0..=MAX_SESSIONS {
             unused.note(&session(number));
         }
-        assert_eq!(unused.lock().len(), 1);
+        assert_eq!(lock(&unused.since).len(), 1);
         assert!(unused.take(&session(MAX_SESSIONS)).is_some());
     }
 }

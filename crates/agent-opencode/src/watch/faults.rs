@@ -2,9 +2,10 @@
 //! it: the turn is over before a driver can follow it.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use crate::api::Fault;
+use crate::reader::lock;
 
 /// How many errors are remembered; each is needed as soon as its task is created.
 const MAX_FAILED: usize = 64;
@@ -15,7 +16,7 @@ pub(super) struct PromptFaults(Mutex<VecDeque<(String, Fault)>>);
 
 impl PromptFaults {
     pub(super) fn note(&self, prompt: &str, fault: Fault) {
-        let mut failed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failed = lock(&self.0);
         if failed.len() >= MAX_FAILED {
             failed.pop_front();
         }
@@ -23,8 +24,7 @@ impl PromptFaults {
     }
 
     pub(super) fn find(&self, prompt: &str) -> Option<Fault> {
-        let failed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        failed.iter().rev().find(|(known, _)| known == prompt).map(|(_, fault)| fault.clone())
+        lock(&self.0).iter().rev().find(|(known, _)| known == prompt).map(|(_, fault)| fault.clone())
     }
 }
 

@@ -88,25 +88,6 @@ async fn a_stalled_stream_is_replaced_after_the_configured_silence() {
 }
 
 #[tokio::test]
-async fn a_kill_during_a_turn_fails_it_and_keeps_the_text() {
-    let bench = Bench::new();
-    let gate = Gate::new();
-    let (_, _, turn) =
-        bench.start_held(Script::new().text("kept", 1).hold(&gate).text("never", 1), &gate).await;
-    bench.fake.kill().await;
-    bench.fake.come_back();
-    let events = all(turn).await;
-    assert!(
-        outcome(&events).starts_with("failed: OpenCode stopped in the middle of the turn"),
-        "{}",
-        outcome(&events)
-    );
-    assert_eq!(text_of(&events), "kept");
-    assert_eq!(bench.fake.prompts().len(), 1, "never a second prompt");
-    bench.stop().await;
-}
-
-#[tokio::test]
 async fn a_disposed_instance_cancels_the_turn() {
     let bench = Bench::new();
     let gate = Gate::new();

@@ -80,7 +80,13 @@ async fn a_kill_between_two_texts_may_have_lost_the_second() {
     bench.fake.kill().await;
     bench.fake.come_back();
     let events = all(turn).await;
-    assert!(outcome(&events).ends_with(LOST), "{}", outcome(&events));
+    let end = outcome(&events);
+    assert!(
+        end.starts_with("failed: OpenCode stopped in the middle of the turn") && end.ends_with(LOST),
+        "{end}"
+    );
+    assert_eq!(text_of(&events), "kept");
+    assert_eq!(bench.fake.prompts().len(), 1, "never a second prompt");
     assert!(is_lacking(&events), "{}", outcome(&events));
     bench.stop().await;
 }

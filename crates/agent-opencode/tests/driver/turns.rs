@@ -106,19 +106,6 @@ async fn an_abort_by_the_gateway_and_one_by_another_client_cancel_the_turn() {
 }
 
 #[tokio::test]
-async fn a_rejected_ask_ends_the_turn_and_is_mentioned() {
-    let bench = Bench::new();
-    bench.fake.play(&Play::new("permission_reject").foreign_replies());
-    let events = bench.run("go").await;
-    assert_eq!(
-        outcome(&events),
-        "failed: OpenCode ended the turn after the tool call 'bash' failed: The user rejected permission to use this \
-         specific tool call."
-    );
-    bench.stop().await;
-}
-
-#[tokio::test]
 async fn a_prompt_that_fails_before_the_run_ends_the_turn() {
     let bench = Bench::new();
     bench.fake.play(&Play::new("error_model_not_found").only_prompts(&[2]));
