@@ -1,4 +1,4 @@
-//! The methods for those who know the agent: what each gives, whose sessions they are for, and what is refused.
+//! The extension methods about the agent: their results, who may use which session, and the refusals.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use serde_json::{Value, json};
 
 use crate::support::{ADA, ADA_ABLE, ADA_CLAIMING, BOB, BOB_ABLE, Call, Gateway, redacted};
 
-/// What callers said, which nobody else may hear.
+/// A text of one caller that no other caller may see.
 pub(crate) const WORDS: &str = "hush-hush";
 
-/// Everything is switched on.
+/// Switches on everything.
 pub(crate) fn all_on(config: &mut EdgeConfig) {
     config.deployment.session_shell = true;
     config.deployment.workspace_mutations = true;
 }
 
-/// An agent with a session of nobody's, `ses_a`, and a worktree, `old`.
+/// An agent with an unowned session, `ses_a`, and a worktree, `old`.
 pub(crate) fn agent() -> Arc<ScriptedControl> {
     let control = ScriptedControl::new();
     control.add("ses_a");
@@ -36,7 +36,7 @@ pub(crate) fn of_agent() -> impl Iterator<Item = &'static Method> {
     methods::all().filter(move |method| !of_asks.contains(&method.extension))
 }
 
-/// Good parameters. A method that has none here fails the tests.
+/// Valid parameters. A method without an entry here fails the tests.
 pub(crate) fn good(method: &Method) -> Value {
     let mut params = match method.key {
         "get_session_message" => json!({"message_id": "msg_1"}),
@@ -60,37 +60,37 @@ pub(crate) fn of_session(method: &Method) -> bool {
     method.params.iter().any(|param| param.name == "session_id")
 }
 
-/// A call on a line by whoever has this credential, who knows the extension.
+/// A call in a protocol version with this credential, with the extension activated.
 pub(crate) fn call(
     gateway: &Gateway,
-    line: ProtocolVersion,
+    version: ProtocolVersion,
     by: &str,
     method: &Method,
     params: &Value,
 ) -> Call {
     let call = gateway.rpc(method.name, params).header("authorization", by);
-    let call = call.header("a2a-version", line.version());
-    if line == ProtocolVersion::V1 { call.header("a2a-extensions", method.extension.uri()) } else { call }
+    let call = call.header("a2a-version", version.version());
+    if version == ProtocolVersion::V1 { call.header("a2a-extensions", method.extension.uri()) } else { call }
 }
 
-/// The same without an id.
+/// The same call without an id.
 pub(crate) fn notification(
     gateway: &Gateway,
-    line: ProtocolVersion,
+    version: ProtocolVersion,
     by: &str,
     method: &Method,
     params: &Value,
 ) -> Call {
     let body = json!({"jsonrpc": "2.0", "method": method.name, "params": params});
-    call(gateway, line, by, method, params).json(&body)
+    call(gateway, version, by, method, params).json(&body)
 }
 
-/// What the agent was asked that could be noticed by others.
-fn noticed(control: &ScriptedControl) -> Vec<Asked> {
+/// The calls to the agent that others could notice.
+fn visible_calls(control: &ScriptedControl) -> Vec<Asked> {
     control.take_calls().into_iter().filter(|asked| !matches!(asked, Asked::Place(_))).collect()
 }
 
-/// Makes `ses_a` ada's.
+/// Claims `ses_a` for ada.
 pub(crate) async fn claim(gateway: &Gateway) {
     let share = methods::find("opencode.sessions.share").unwrap();
     let shared = call(gateway, ProtocolVersion::V1, ADA_ABLE, share, &good(share)).send().await.json();
@@ -98,22 +98,24 @@ pub(crate) async fn claim(gateway: &Gateway) {
 }
 
 #[tokio::test]
-async fn every_method_gives_its_result_on_both_lines() {
+async fn every_method_gives_its_result_in_both_versions() {
     let control = agent();
     let gateway = Gateway::controlled(&control, all_on).await;
     let mut results = BTreeMap::new();
     for method in of_agent() {
-        for line in ProtocolVersion::ALL {
-            let answer = call(&gateway, line, ADA_ABLE, method, &good(method)).send().await;
+        for version in ProtocolVersion::ALL {
+            let answer = call(&gateway, version, ADA_ABLE, method, &good(method)).send().await;
             assert_eq!(answer.status.as_u16(), 200);
-            assert_eq!(answer.header("a2a-version"), line.version());
-            let named = if line == ProtocolVersion::V1 { method.extension.uri() } else { "" };
+            assert_eq!(answer.header("a2a-version"), version.version());
+            let named = if version == ProtocolVersion::V1 { method.extension.uri() } else { "" };
             assert_eq!(answer.header("a2a-extensions"), named, "{}", method.name);
             assert_eq!(answer.header("cache-control"), "no-store");
             let answer = answer.json();
             let result = answer.get("result").unwrap_or_else(|| panic!("{} {answer}", method.name));
-            results
-                .insert(format!("{} {}", method.name, line.version()), redacted(result.clone()).to_string());
+            results.insert(
+                format!("{} {}", method.name, version.version()),
+                redacted(result.clone()).to_string(),
+            );
         }
     }
     let shown: Vec<String> = results.iter().map(|(call, result)| format!("{call}\n  {result}")).collect();
@@ -122,7 +124,7 @@ async fn every_method_gives_its_result_on_both_lines() {
 }
 
 #[tokio::test]
-async fn a_session_is_for_its_owner_in_every_method() {
+async fn every_method_refuses_the_session_of_another_owner() {
     let control = agent();
     let gateway = Gateway::controlled(&control, all_on).await;
     claim(&gateway).await;
@@ -130,14 +132,14 @@ async fn a_session_is_for_its_owner_in_every_method() {
     let about_sessions: Vec<&Method> = of_agent().filter(|method| of_session(method)).collect();
     assert_eq!(about_sessions.len(), 15);
     for method in about_sessions {
-        for line in ProtocolVersion::ALL {
-            // With every capability, so that it is the session that is refused.
-            let refused = call(&gateway, line, BOB_ABLE, method, &good(method)).send().await;
+        for version in ProtocolVersion::ALL {
+            // With every capability, so that only the session can be the reason.
+            let refused = call(&gateway, version, BOB_ABLE, method, &good(method)).send().await;
             assert_eq!(refused.status.as_u16(), 200, "the binding's own status is for others");
             let error = refused.json()["error"].clone();
             assert_eq!(error["code"], -32006, "{} {error}", method.name);
             assert!(error.to_string().contains("SESSION_FORBIDDEN"), "{error}");
-            let silent = notification(&gateway, line, BOB_ABLE, method, &good(method)).send().await;
+            let silent = notification(&gateway, version, BOB_ABLE, method, &good(method)).send().await;
             assert_eq!((silent.status.as_u16(), silent.body.len()), (204, 0));
             assert_eq!(control.take_calls(), [], "{}", method.name);
         }
@@ -155,11 +157,11 @@ async fn a_session_is_for_its_owner_in_every_method() {
 }
 
 #[tokio::test]
-async fn a_session_of_nobodys_is_for_those_who_may_take_it() {
+async fn an_unowned_session_is_for_callers_who_may_claim_it() {
     for method in of_agent().filter(|method| of_session(method)) {
         let control = agent();
         let gateway = Gateway::controlled(&control, all_on).await;
-        // Who may not is told so, also where the capability of the method is there.
+        // A caller who may not claim is refused, also with the capability of the method.
         for (by, able) in [(BOB, method.needs().is_none()), ("Basic Y2FybDpwdw==", true)] {
             let refused = call(&gateway, ProtocolVersion::V1, by, method, &good(method)).send().await.json();
             let code = if able { -32006 } else { -32007 };
@@ -169,7 +171,7 @@ async fn a_session_of_nobodys_is_for_those_who_may_take_it() {
             let taken =
                 call(&gateway, ProtocolVersion::V1, ADA_CLAIMING, method, &good(method)).send().await.json();
             assert!(taken.get("result").is_some(), "{} {taken}", method.name);
-            // Whoever changed it has it from then on, with any of its credentials.
+            // The caller who changed the session owns it from then on, with any of its credentials.
             let get = methods::find("opencode.sessions.get").unwrap();
             let got = call(&gateway, ProtocolVersion::V1, ADA, get, &good(get)).send().await.json();
             assert_eq!(got.get("result").is_some(), method.effect != Effect::Read, "{} {got}", method.name);
@@ -179,21 +181,22 @@ async fn a_session_of_nobodys_is_for_those_who_may_take_it() {
 }
 
 #[tokio::test]
-async fn a_notification_changes_what_it_asks_for_and_asks_for_nothing_else() {
-    for line in ProtocolVersion::ALL {
+async fn a_notification_executes_commands_and_no_queries() {
+    for version in ProtocolVersion::ALL {
         for method in of_agent() {
             let control = agent();
             let gateway = Gateway::controlled(&control, all_on).await;
-            let silent = notification(&gateway, line, ADA_ABLE, method, &good(method)).send().await;
+            let silent = notification(&gateway, version, ADA_ABLE, method, &good(method)).send().await;
             assert_eq!((silent.status.as_u16(), silent.body.len()), (204, 0), "{}", method.name);
-            let mut asked = noticed(&control);
-            let acts =
-                |asked: &[Asked]| asked.iter().filter(|asked| matches!(asked, Asked::Command(..))).count();
+            let mut asked = visible_calls(&control);
+            let acts = |asked: &[Asked]| {
+                asked.iter().filter(|asked| matches!(asked, Asked::ControlCommand(..))).count()
+            };
             let prompts = || gateway.agent.log().prompted.len();
-            // What takes long is done behind the answer.
+            // Slow calls are executed after the response.
             while method.effect != Effect::Read && acts(&asked) + prompts() == 0 {
                 tokio::task::yield_now().await;
-                asked.extend(noticed(&control));
+                asked.extend(visible_calls(&control));
             }
             let (acts, prompts) = (acts(&asked), prompts());
             match method.effect {
@@ -201,9 +204,9 @@ async fn a_notification_changes_what_it_asks_for_and_asks_for_nothing_else() {
                 Effect::Mutate => assert_eq!((acts, prompts), (1, 0), "{}", method.name),
                 Effect::Control => assert_eq!(acts + prompts, 1, "{}", method.name),
             }
-            // What is wrong with one is told to nobody either.
+            // An error of a notification is not reported either.
             let wrong = json!({"nonsense": 1});
-            let silent = notification(&gateway, line, ADA_ABLE, method, &wrong).send().await;
+            let silent = notification(&gateway, version, ADA_ABLE, method, &wrong).send().await;
             assert_eq!((silent.status.as_u16(), silent.body.len()), (204, 0), "{}", method.name);
             assert_eq!(control.take_calls(), []);
             gateway.stop().await;
@@ -211,7 +214,7 @@ async fn a_notification_changes_what_it_asks_for_and_asks_for_nothing_else() {
     }
 }
 
-/// The first field that an error of either line names.
+/// The first field that an error of either version names.
 fn first_field(error: &Value) -> &str {
     let data = &error["data"];
     let of_v1 = data.as_array().and_then(|details| details.iter().find_map(|it| it.get("fieldViolations")));
@@ -219,9 +222,9 @@ fn first_field(error: &Value) -> &str {
     field.or_else(|| data.get("fields")?.get(0)).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The table is tried in every way where it is read; here one of each kind of mistake, over the wire.
+/// The wire crate tests the whole table; here is one mistake of each kind, over HTTP.
 #[tokio::test]
-async fn a_mistake_in_the_parameters_is_named_before_anything_is_asked() {
+async fn a_wrong_parameter_is_named_before_the_agent_is_called() {
     let control = agent();
     let gateway = Gateway::controlled(&control, all_on).await;
     let long = "a".repeat(129);
@@ -270,8 +273,8 @@ async fn a_mistake_in_the_parameters_is_named_before_anything_is_asked() {
     ];
     for (name, params, field) in cases {
         let method = methods::find(name).unwrap();
-        for line in ProtocolVersion::ALL {
-            let answer = call(&gateway, line, ADA_ABLE, method, &params).send().await.json();
+        for version in ProtocolVersion::ALL {
+            let answer = call(&gateway, version, ADA_ABLE, method, &params).send().await.json();
             let error = &answer["error"];
             assert_eq!(error["code"], -32602, "{name} {params} {error}");
             assert_eq!(first_field(error), field, "{name} {params} {error}");
@@ -281,7 +284,7 @@ async fn a_mistake_in_the_parameters_is_named_before_anything_is_asked() {
     gateway.stop().await;
 }
 
-/// Each is refused for its own reason although everything behind it is wrong, too.
+/// Each call is refused for one reason although all later checks would fail, too.
 #[tokio::test]
 async fn checks_are_made_in_one_order() {
     let gateway = Gateway::controlled(&agent(), |_| {}).await;
@@ -295,13 +298,13 @@ async fn checks_are_made_in_one_order() {
     gateway.stop().await;
 
     let gateway = Gateway::controlled(&agent(), all_on).await;
-    for line in ProtocolVersion::ALL {
-        let lacking = call(&gateway, line, ADA, shell, &wrong).send().await.json();
+    for version in ProtocolVersion::ALL {
+        let lacking = call(&gateway, version, ADA, shell, &wrong).send().await.json();
         assert_eq!(lacking["error"]["code"], -32007, "{lacking}");
         for fact in ["AUTHORIZATION_FORBIDDEN", "session_shell", "opencode.sessions.shell"] {
             assert!(lacking.to_string().contains(fact), "{fact} {lacking}");
         }
-        let named = call(&gateway, line, ADA_ABLE, shell, &wrong).send().await.json();
+        let named = call(&gateway, version, ADA_ABLE, shell, &wrong).send().await.json();
         assert_eq!(named["error"]["code"], -32602, "{named}");
     }
     gateway.stop().await;
