@@ -21,7 +21,12 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("longshore-demo-model", &["longshore-engine"]),
     ("longshore-otlp", &["longshore-engine", "longshore-meter", "longshore-model"]),
     ("longshore-edge", &["longshore-engine", "longshore-meter", "longshore-model", "longshore-wire"]),
-    ("longshore-testkit", &["longshore-engine", "longshore-model", "longshore-wire"]),
+    // The JSON that both fakes of OpenCode write: that of the test kit and that of the bench.
+    ("longshore-opencode-shapes", &[]),
+    (
+        "longshore-testkit",
+        &["longshore-engine", "longshore-model", "longshore-opencode-shapes", "longshore-wire"],
+    ),
     // It measures the pieces, and starts the whole as a process. Only a test uses it.
     (
         "longshore-bench",
@@ -29,6 +34,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "longshore-agent-opencode",
             "longshore-engine",
             "longshore-model",
+            "longshore-opencode-shapes",
             "longshore-store",
             "longshore-wire",
         ],
