@@ -58,10 +58,7 @@ pub async fn run(options: Run) -> Result<()> {
             phase.run(&bench, kind, found).await
         });
         let measured = measured.await.unwrap_or_else(|_| {
-            bail!(
-                "timed out after {} s; the results up to then are stored",
-                phase.bound(kind).as_secs()
-            )
+            bail!("timed out after {} s; the results up to then are stored", phase.bound(kind).as_secs())
         });
         let seconds = begun.elapsed().as_secs_f64();
         output::say(format_args!("  {seconds:.0} s"));
@@ -110,7 +107,8 @@ fn steps(options: &Run, results: &Results) -> Vec<(Phase, Kind)> {
 fn without_paths(text: &str, work: &Path) -> String {
     let here = std::env::current_dir().unwrap_or_default();
     let mut text = text.to_owned();
-    for path in [work, here.as_path()].iter().filter_map(|path| path.to_str()).filter(|path| !path.is_empty()) {
+    for path in [work, here.as_path()].iter().filter_map(|path| path.to_str()).filter(|path| !path.is_empty())
+    {
         text = text.replace(path, "…");
     }
     text

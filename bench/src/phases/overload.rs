@@ -72,7 +72,8 @@ async fn measure(bench: &Bench, server: &Server) -> Result<Overload> {
     let step = whole(1e9 * float(CONNECTIONS) / rate).max(1);
     let clients: Vec<_> = (0..CONNECTIONS)
         .map(|number| {
-            let (target, answers, name) = (server.target(ProtocolVersion::V1), Arc::clone(&answers), bench.key());
+            let (target, answers, name) =
+                (server.target(ProtocolVersion::V1), Arc::clone(&answers), bench.key());
             let first = begin + number * step / CONNECTIONS;
             let end = begin + unary::nanoseconds(length);
             bench.spawn("client", offer(target, name, first, step, end, answers))

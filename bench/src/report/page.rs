@@ -61,11 +61,12 @@ fn head(text: &mut String, results: &Results) {
         .map(|(who, phase, ran)| format!("`{phase}` of {who} ({}, commit {})", ran.date, ran.commit))
         .collect();
     if !others.is_empty() {
-        let _ =
-            writeln!(text, "**Some phases are from another run:** {}.\n", others.join(", "));
+        let _ = writeln!(text, "**Some phases are from another run:** {}.\n", others.join(", "));
     }
     if results.quick {
-        text.push_str("**This was a quick run, to see that everything works. Its numbers are no measurement.**\n\n");
+        text.push_str(
+            "**This was a quick run, to see that everything works. Its numbers are no measurement.**\n\n",
+        );
     }
 }
 
@@ -141,9 +142,7 @@ fn duration(text: &mut String, results: &Results) {
     if ran(results).next().is_none() {
         return;
     }
-    text.push_str(
-        "\n### Durations\n\n| phase | server | seconds | load before | |\n|---|---|---|---|---|\n",
-    );
+    text.push_str("\n### Durations\n\n| phase | server | seconds | load before | |\n|---|---|---|---|---|\n");
     for (who, phase, ran) in ran(results) {
         let when = if is_of_another_run(results, ran) {
             format!("from {} at {}", ran.date, ran.commit)

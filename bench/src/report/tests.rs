@@ -231,9 +231,9 @@ fn a_missed_budget_is_listed_with_its_reason() {
     let row = &rows(&results)[0];
     assert_eq!((row.ratio.as_str(), row.met), ("5.00×", Some(false)));
     let (text, _) = page(&results, &Reasons::new());
-    assert!(text.contains(
-        "- **unary turns per second**: 100; the budget is ≥ 50×. The reason is not known yet."
-    ));
+    assert!(
+        text.contains("- **unary turns per second**: 100; the budget is ≥ 50×. The reason is not known yet.")
+    );
     let reasons = Reasons::from([("unary".to_owned(), "Because.".to_owned())]);
     assert!(page(&results, &reasons).0.contains("the budget is ≥ 50×. Because."));
     // Without a peer there is nothing to compare.

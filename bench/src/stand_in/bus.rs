@@ -71,7 +71,12 @@ impl Bus {
     }
 
     /// Writes an event of a session for the next flush.
-    pub(super) fn emit<T: Serialize>(&mut self, session: &Session, kind: &str, properties: &Properties<'_, T>) {
+    pub(super) fn emit<T: Serialize>(
+        &mut self,
+        session: &Session,
+        kind: &str,
+        properties: &Properties<'_, T>,
+    ) {
         let number = session.stored_events.get();
         if is_stored(kind) {
             session.stored_events.set(number + 1);
@@ -114,7 +119,8 @@ impl Bus {
         if is_read_globally {
             let payload = &channel.buffer[start + "data: ".len()..channel.buffer.len() - "\n\n".len()];
             let all = &mut self.global.buffer;
-            let head = format!("data: {{\"directory\":\"{directory}\",\"project\":\"{PROJECT}\",\"payload\":");
+            let head =
+                format!("data: {{\"directory\":\"{directory}\",\"project\":\"{PROJECT}\",\"payload\":");
             all.extend_from_slice(head.as_bytes());
             all.extend_from_slice(payload);
             all.extend_from_slice(b"}\n\n");

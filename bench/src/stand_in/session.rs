@@ -3,8 +3,8 @@
 use std::cell::Cell;
 
 use longshore_opencode_shapes::{
-    self as shapes, Cost, DiffSummary, FileSummary, Message, MessageTime, MessageWithParts, Model, NamedError, Part,
-    PartIds, SessionModel, SessionTime, Tokens, VERSION, WorkingPath,
+    self as shapes, Cost, DiffSummary, FileSummary, Message, MessageTime, MessageWithParts, Model,
+    NamedError, Part, PartIds, SessionModel, SessionTime, Tokens, VERSION, WorkingPath,
 };
 use serde::Serialize;
 
@@ -117,7 +117,11 @@ impl Session {
             path: "",
             title: &self.title,
             agent: self.was_prompted.then_some(AGENT),
-            model: self.was_prompted.then_some(SessionModel { id: MODEL, provider: MODEL, variant: "default" }),
+            model: self.was_prompted.then_some(SessionModel {
+                id: MODEL,
+                provider: MODEL,
+                variant: "default",
+            }),
             version: VERSION,
             summary: self.is_summarized.then(FileSummary::default),
             cost,

@@ -7,7 +7,7 @@ use serde::Serialize;
 use tokio::sync::watch;
 
 use crate::reply;
-use crate::request::{ParsedRequest, Media, Purpose, digest};
+use crate::request::{Media, ParsedRequest, Purpose, digest};
 use crate::script::Directive;
 
 /// When there are more, the oldest requests are dropped; `total` still counts them.

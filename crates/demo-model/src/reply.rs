@@ -100,7 +100,10 @@ pub struct CompletionDetails {
 
 impl std::fmt::Debug for StreamedReply {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("StreamedReply").field("end", &self.end).field("usage", &self.usage).finish_non_exhaustive()
+        f.debug_struct("StreamedReply")
+            .field("end", &self.end)
+            .field("usage", &self.usage)
+            .finish_non_exhaustive()
     }
 }
 
@@ -137,7 +140,12 @@ pub const DIRECTIVES: [&str; 26] = [
 /// Chooses the reply. `attempt` is 1 for the first request with this directive, 2 for the next.
 pub fn choose(asked: &ParsedRequest, attempt: u64) -> Reply {
     let fixed = |text: &str, chunks: u64| {
-        Reply::Streamed(StreamedReply::new(asked, &Directive::new("text"), words::split(text, chunks), End::stop()))
+        Reply::Streamed(StreamedReply::new(
+            asked,
+            &Directive::new("text"),
+            words::split(text, chunks),
+            End::stop(),
+        ))
     };
     match asked.purpose {
         Purpose::Title => return fixed(&greeting::title(asked), 1),

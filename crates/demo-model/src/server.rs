@@ -27,7 +27,7 @@ use self::connection::{Connection, ConnectionEnd};
 use self::reply_writer::ReplyWriter;
 use crate::journal::Journal;
 use crate::reply;
-use crate::request::{ParsedRequest, ChatRequest, Session};
+use crate::request::{ChatRequest, ParsedRequest, Session};
 
 /// A larger body is answered with 413. OpenCode takes prompts of 30 MB.
 const MAX_BODY: usize = 64 << 20;

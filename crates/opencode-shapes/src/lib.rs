@@ -46,7 +46,7 @@ pub fn write_frame(mut to: impl Write, event: &impl Serialize) -> io::Result<()>
     to.write_all(b"\n\n")
 }
 
-/// Writes a `message.part.delta` event, with the same bytes as [`write_frame`] and three times as fast. The texts must not contain
+/// Writes a `message.part.delta` event, with the same bytes as [`write_frame`] and twice as fast. The texts must not contain
 /// characters that JSON escapes.
 pub fn write_delta_frame(to: &mut Vec<u8>, id: &str, [session, message, part, delta]: [&str; 4]) {
     for text in [

@@ -11,7 +11,7 @@ use std::io::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use longshore_testkit::fake_opencode::{Decision, FakeOpenCode, TurnContext, Tool, Turn};
+use longshore_testkit::fake_opencode::{Decision, FakeOpenCode, Tool, Turn, TurnContext};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::sync::watch;

@@ -4,9 +4,9 @@
 pub mod campaign;
 pub mod checker;
 pub mod client;
-mod planned_messages;
 mod left_behind;
 mod opencode;
+mod planned_messages;
 pub mod proxy;
 mod record;
 pub mod report;
@@ -18,6 +18,6 @@ mod wire;
 mod world;
 
 pub use opencode::Program;
-pub use record::{CancelAnswer, CancelAt, Canceling, PlannedMessage, Frame, Record, Returns};
+pub use record::{CancelAnswer, CancelAt, Canceling, Frame, PlannedMessage, Record, Returns};
 pub use speaker::{Answering, Speaker, Spelled};
 pub use world::{Kind, World};

@@ -293,10 +293,8 @@ impl State {
             ControlCommand::RemoveWorkspace(id) => {
                 self.known.retain(|_, known| known.workspace.as_ref() != Some(id));
                 let removed = self.workspaces.remove(id);
-                let removed = removed.map(|directory| Workspace {
-                    directory: Some(directory),
-                    ..workspace(id.clone())
-                });
+                let removed = removed
+                    .map(|directory| Workspace { directory: Some(directory), ..workspace(id.clone()) });
                 ControlResult::Workspace(removed)
             }
             ControlCommand::CreateWorktree(new) => {

@@ -46,7 +46,12 @@ struct Stream {
 }
 
 impl ReplyWriter {
-    pub(super) fn new(asked: &ParsedRequest, reply: Reply, active: ActiveReply, ending: ConnectionEnd) -> Self {
+    pub(super) fn new(
+        asked: &ParsedRequest,
+        reply: Reply,
+        active: ActiveReply,
+        ending: ConnectionEnd,
+    ) -> Self {
         let chunks = Chunks { id: format!("chatcmpl-{}", asked.fingerprint()), model: asked.model.clone() };
         Self { reply, chunks, stream: asked.stream, active, ending }
     }
@@ -78,7 +83,12 @@ impl ReplyWriter {
     }
 }
 
-fn streamed(speech: StreamedReply, chunks: Chunks, active: ActiveReply, ending: ConnectionEnd) -> Response<Body> {
+fn streamed(
+    speech: StreamedReply,
+    chunks: Chunks,
+    active: ActiveReply,
+    ending: ConnectionEnd,
+) -> Response<Body> {
     let ready = VecDeque::from([chunks.opening()]);
     let stream =
         Stream { speech, chunks, ending, ready, pause: Duration::ZERO, over: false, _active: active };

@@ -2,10 +2,10 @@
 //!
 //! The checker is a pure function with tests of its own: a checker that finds nothing proves nothing.
 
+mod ends;
 mod reasons;
 #[cfg(test)]
 mod tests;
-mod ends;
 mod turns;
 
 use std::collections::BTreeMap;
@@ -263,7 +263,10 @@ fn check_stored(
         Ok(stored) => {
             let (from_log, from_store) = (facts(task), facts(&stored));
             if from_log != from_store {
-                report(Fault::Untrue, format!("the log folds to {from_log:?}, and the task is {from_store:?}"));
+                report(
+                    Fault::Untrue,
+                    format!("the log folds to {from_log:?}, and the task is {from_store:?}"),
+                );
             }
         }
     }

@@ -12,9 +12,9 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::record::{CancelAnswer, CancelAt, PlannedMessage, Frame, Record};
+use super::record::{CancelAnswer, CancelAt, Frame, PlannedMessage, Record};
 use super::speaker::{self, Answering, Speaker};
-use super::wire::{Frames, Next, CallError, Wire};
+use super::wire::{CallError, Frames, Next, Wire};
 
 /// The answer to every ask.
 pub(super) const ANSWER: &str = "once";
@@ -51,7 +51,11 @@ impl Tally {
 
 /// Sends the planned message, reconnects after every break, answers asks, cancels when it is time, and stops at the end of the
 /// task. `begun` is signaled when the agent works on the task.
-pub async fn run(planned: PlannedMessage, target: &ClientTarget, begun: Option<oneshot::Sender<()>>) -> Record {
+pub async fn run(
+    planned: PlannedMessage,
+    target: &ClientTarget,
+    begun: Option<oneshot::Sender<()>>,
+) -> Record {
     let wire = Wire::new(&target.base, &target.token, planned.speaker, planned.answering);
     let rng = StdRng::seed_from_u64(planned.seed);
     let (record, tally) = (Record::new(planned), Arc::clone(&target.tally));
@@ -60,7 +64,11 @@ pub async fn run(planned: PlannedMessage, target: &ClientTarget, begun: Option<o
 }
 
 /// Reads the whole log of a task over a connection that the proxy does not break, in this client's protocol.
-pub async fn uncut(planned: &PlannedMessage, task: &str, target: &ClientTarget) -> Result<Vec<Frame>, String> {
+pub async fn uncut(
+    planned: &PlannedMessage,
+    task: &str,
+    target: &ClientTarget,
+) -> Result<Vec<Frame>, String> {
     let wire = Wire::new(&target.base, &target.token, planned.speaker, planned.answering);
     let stream = wire.stream(&planned.speaker.subscribe(task), Some("0")).await;
     let mut stream = stream.map_err(|error| format!("{error:?}"))?;

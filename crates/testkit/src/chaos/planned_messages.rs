@@ -63,7 +63,7 @@ fn draw(plan: &Plan, rng: &mut StdRng) -> Draw {
     let frame = CancelAt::Frame(rng.random_range(1..FRAMES));
     let at = if asks && rng.random_bool(0.5) { CancelAt::Ask } else { frame };
     let cancel = (rng.random_range(0..100) < plan.canceling_of_100).then_some(at);
-        let drawn = rng.random_range(0..100);
+    let drawn = rng.random_range(0..100);
     let follows = (drawn < SECOND + STEERING).then_some(drawn >= SECOND);
     Draw { asks, cancel, follows }
 }
@@ -101,7 +101,8 @@ mod tests {
     use super::*;
 
     fn all(plan: &Plan) -> Vec<PlannedMessage> {
-        let numbers = (0..plan.clients).flat_map(|client_number| (0..200).map(move |number| (client_number, number)));
+        let numbers =
+            (0..plan.clients).flat_map(|client_number| (0..200).map(move |number| (client_number, number)));
         numbers.map(|(client_number, number)| plan_message(plan, client_number, number)).collect()
     }
 
@@ -138,6 +139,9 @@ mod tests {
         }
         assert!(following > 50, "{following}");
         let alone = planned_messages.iter().filter(|planned| planned.context.is_none()).count();
-        assert!(alone > planned_messages.len() / 5, "too few messages let the gateway create the context: {alone}");
+        assert!(
+            alone > planned_messages.len() / 5,
+            "too few messages let the gateway create the context: {alone}"
+        );
     }
 }

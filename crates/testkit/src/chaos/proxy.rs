@@ -264,7 +264,7 @@ impl ConnectionFault {
 }
 
 async fn converse(shared: &Shared, mut client: TcpStream, target: SocketAddr, fault: ConnectionFault) {
-        // No server listens: the client sees its connection closed.
+    // No server listens: the client sees its connection closed.
     let Ok(mut server) = TcpStream::connect(target).await else { return };
     // Without this, small answers would be delayed.
     drop((client.set_nodelay(true), server.set_nodelay(true)));
@@ -300,7 +300,12 @@ async fn request(shared: &Shared, fault: ConnectionFault, from: ReadHalf<'_>, to
     }
 }
 
-async fn answer(shared: &Shared, fault: ConnectionFault, mut from: ReadHalf<'_>, mut to: WriteHalf<'_>) -> End {
+async fn answer(
+    shared: &Shared,
+    fault: ConnectionFault,
+    mut from: ReadHalf<'_>,
+    mut to: WriteHalf<'_>,
+) -> End {
     match fault {
         ConnectionFault::Nothing | ConnectionFault::CutRequest { .. } => pass(from, to, None).await,
         ConnectionFault::CutAnswer { after, reset } => cut(shared, from, to, after, reset).await,
@@ -449,7 +454,10 @@ mod tests {
     }
 
     fn check(got: &[u8]) {
-        assert!(got.iter().enumerate().all(|(at, found)| *found == byte(at)), "a byte is at the wrong position");
+        assert!(
+            got.iter().enumerate().all(|(at, found)| *found == byte(at)),
+            "a byte is at the wrong position"
+        );
     }
 
     async fn with_plan(plan: Plan) -> (Vec<usize>, Counts) {

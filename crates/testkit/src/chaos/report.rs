@@ -101,7 +101,11 @@ fn sections(
     let least_asked = clients.tasks * targets.asking_of_100 / 100;
     writeln!(out, "| Tasks with an ask | {} | {least_asked} |", clients.asked)?;
     let least_canceled = clients.tasks * targets.canceling_of_100 / 100;
-    writeln!(out, "| Tasks that a client canceled, or tried to | {} | {least_canceled} |", clients.canceling)?;
+    writeln!(
+        out,
+        "| Tasks that a client canceled, or tried to | {} | {least_canceled} |",
+        clients.canceling
+    )?;
     writeln!(out, "| Cancels sent again because no answer came | {} | |", clients.canceled_again)?;
     let seconds = "Messages sent during a turn of their context that waited";
     writeln!(out, "| {seconds} | {} | {} |", clients.seconds, targets.seconds)?;

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::checker::{self, Fault, Finding, Observation, Verdict};
-use super::client::{self, Tally, ClientTarget};
+use super::client::{self, ClientTarget, Tally};
 use super::planned_messages::plan_message;
 use super::proxy::{Counts, Plan as Breaks};
 use super::record::Record;
@@ -164,7 +164,8 @@ pub async fn play(plan: &Plan, mut world: World) -> Result<Report, String> {
     let began = Instant::now();
     let deadline = began + plan.storm.max(plan.longest) + plan.calm;
     let tally = Arc::new(Tally::default());
-    let target = ClientTarget { base: world.client_url(), token: world.token(), deadline, tally: Arc::clone(&tally) };
+    let target =
+        ClientTarget { base: world.client_url(), token: world.token(), deadline, tally: Arc::clone(&tally) };
     if plan.breaks {
         world.set_breaks(&Breaks::storm());
     }
@@ -180,7 +181,8 @@ pub async fn play(plan: &Plan, mut world: World) -> Result<Report, String> {
     let records: Vec<Record> = records.into_iter().flatten().collect();
     let mut observations = Vec::new();
     for record in records {
-        let direct = ClientTarget { base: world.gateway_url(), deadline: Instant::now() + READING, ..target.clone() };
+        let direct =
+            ClientTarget { base: world.gateway_url(), deadline: Instant::now() + READING, ..target.clone() };
         observations.push(observation(record, &direct).await);
     }
     let agent_records = world.agent_records().await?;
@@ -226,7 +228,12 @@ pub async fn play(plan: &Plan, mut world: World) -> Result<Report, String> {
 }
 
 /// The messages of one client.
-async fn visit(plan: &Plan, client_number: usize, target: &ClientTarget, over: &CancellationToken) -> Vec<Record> {
+async fn visit(
+    plan: &Plan,
+    client_number: usize,
+    target: &ClientTarget,
+    over: &CancellationToken,
+) -> Vec<Record> {
     let mut records: Vec<Record> = Vec::new();
     let lacks_turns = || plan.at_least.lacks_turns(&AtLeast::of(&Deaths::default(), 0, &target.tally));
     while (!over.is_cancelled() || lacks_turns()) && records.iter().all(|record| record.ended) {
@@ -250,7 +257,7 @@ async fn visit(plan: &Plan, client_number: usize, target: &ClientTarget, over: &
 
 async fn observation(record: Record, target: &ClientTarget) -> Observation {
     let Some(task) = record.task.clone().filter(|_| !record.joined) else {
-            let nothing = "the message has no task of its own".to_owned();
+        let nothing = "the message has no task of its own".to_owned();
         return Observation { record, log: Err(nothing.clone()), stored: Err(nothing) };
     };
     let log = client::uncut(&record.planned, &task, target).await;

@@ -99,7 +99,8 @@ impl Shared {
 pub(super) async fn storm(plan: &Plan, world: &mut World, tally: &Tally) -> Result<StormResult, String> {
     let shared = Shared::default();
     let (gateway, agent) = world.sides();
-    let mut killer = Killer { plan, gateway, shared: &shared, result: StormResult::default(), ends: Vec::new() };
+    let mut killer =
+        Killer { plan, gateway, shared: &shared, result: StormResult::default(), ends: Vec::new() };
     let (gateway, agent) = tokio::join!(
         async {
             let run = killer.run(tally).await;
@@ -178,7 +179,7 @@ impl Killer<'_> {
             }
             armed = self.start(armed, count).await?;
         }
-    // No gateway may keep a fail point after the storm.
+        // No gateway may keep a fail point after the storm.
         if let Some(point) = armed {
             if !self.dies(Instant::now(), Some(point)).await {
                 self.kill();

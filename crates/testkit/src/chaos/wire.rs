@@ -65,7 +65,9 @@ impl Wire {
             });
         }
         match tokio::time::timeout(PATIENCE, self.answer(response, spelled.path == "/")).await {
-            Ok(Ok(answer)) => Err(CallError::Malformed(format!("a single answer instead of a stream: {answer}"))),
+            Ok(Ok(answer)) => {
+                Err(CallError::Malformed(format!("a single answer instead of a stream: {answer}")))
+            }
             Ok(Err(error)) => Err(error),
             Err(_) => Err(CallError::Temporary),
         }

@@ -7,15 +7,15 @@ use serde_json::{Value, json};
 
 use super::answer::{Answer, busy, failure, ok, tagged_bad_request, with_status};
 use super::check;
-use super::ids::{fresh, now_ms};
 use super::gate::Gate;
+use super::ids::{fresh, now_ms};
 use super::player::{self, TurnStage};
 use super::project::Sharing;
 use super::prompting::{error, last_message};
+use super::responder::{Responder, unknown_agent};
 use super::routes::new_session;
 use super::script::{Prompt, Script, Step};
 use super::state::Shared;
-use super::responder::{Responder, unknown_agent};
 use super::world::{event, idle, message_updated, part_updated, status, text};
 use super::writer::Writer;
 

@@ -49,15 +49,6 @@ impl OtherClient {
         self.posts("prompt_async", body).await;
     }
 
-    /// Prompts a sub-agent. With `command`, the prompt comes from a command.
-    pub async fn sends_out(&self, agent: &str, words: &str, command: Option<&str>) -> String {
-        let mut part = json!({"type": "subtask", "agent": agent, "description": words, "prompt": words});
-        if let Some(command) = command {
-            part["command"] = command.into();
-        }
-        self.prompts(json!({"parts": [part]})).await
-    }
-
     /// Runs a command of the project, and returns when its turn is over.
     pub async fn commands(&self, name: &str, arguments: &str) -> (u16, Value) {
         self.posts("command", json!({"command": name, "arguments": arguments})).await
@@ -66,12 +57,6 @@ impl OtherClient {
     /// Runs a shell command, and returns when it is over.
     pub async fn runs(&self, command: &str) -> (u16, Value) {
         self.posts("shell", json!({"agent": "build", "command": command})).await
-    }
-
-    /// Summarizes the session, and returns when that is done.
-    pub async fn summarizes(&self, auto: bool) -> (u16, Value) {
-        let body = json!({"providerID": "scripted", "modelID": "scripted", "auto": auto});
-        self.posts("summarize", body).await
     }
 
     /// Copies the session and returns the id of the copy.

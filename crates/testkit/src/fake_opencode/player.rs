@@ -9,10 +9,10 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::ids;
+use super::prompt_records::Fate;
 use super::request_log::RequestLog;
 use super::script::{Prompt, Script, Step};
 use super::state::Shared;
-use super::prompt_records::Fate;
 use super::turn::Turn;
 use super::world::World;
 

@@ -9,10 +9,10 @@ use super::answer::{Answer, failure, ok};
 use super::check;
 use super::ids::fresh;
 use super::player::{self, TurnStage};
+use super::responder::Responder;
 use super::script::{Prompt, Step};
 use super::state::Shared;
 use super::subtask;
-use super::responder::Responder;
 use super::world::{event, idle, text};
 use super::writer::Writer;
 

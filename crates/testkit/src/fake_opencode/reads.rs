@@ -97,7 +97,7 @@ pub(super) fn diff(shared: &Shared, session: &str, request: &LoggedRequest) -> A
     }
     let Some(messages) = shared.lock().world.messages(session) else { return failure(500) };
     let found = messages.into_iter().find(|listed| listed["info"]["id"] == message);
-        // The summary of a reply is only `true`.
+    // The summary of a reply is only `true`.
     let diffs = found.as_ref().and_then(|found| found.pointer("/info/summary/diffs"));
     ok(diffs.filter(|diffs| diffs.is_array()).cloned().unwrap_or_else(|| json!([])))
 }

@@ -89,7 +89,9 @@ impl Recording {
                 {
                     asked.push(event["properties"].clone());
                 }
-                RecordedLine::Request { method, path, body } if method == "POST" && self.was_accepted(index) => {
+                RecordedLine::Request { method, path, body }
+                    if method == "POST" && self.was_accepted(index) =>
+                {
                     let segments: Vec<&str> = bare(path).split('/').skip(1).collect();
                     if let [kind @ ("permission" | "question"), request, action] = segments.as_slice() {
                         answers.push(RecordedAnswer {
@@ -153,8 +155,8 @@ fn folder() -> PathBuf {
 }
 
 fn parse(name: &str, line: &str) -> Option<RecordedLine> {
-    let value: Value =
-        serde_json::from_str(line).unwrap_or_else(|error| panic!("the recording {name} is not JSON: {error}"));
+    let value: Value = serde_json::from_str(line)
+        .unwrap_or_else(|error| panic!("the recording {name} is not JSON: {error}"));
     let text = |key: &str| value[key].as_str().unwrap_or_default().to_owned();
     match value["kind"].as_str() {
         Some("sse") => Some(RecordedLine::Event(value["data"].clone())),

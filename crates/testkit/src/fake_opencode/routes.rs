@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 use super::answer::{Answer, failure, not_found, ok, with_status};
 use super::control;
 use super::ids::{fresh, now_ms};
-use super::worktrees;
 use super::project::PROJECT_ID;
 use super::prompting;
 use super::reads;
 use super::request_log::LoggedRequest;
 use super::state::{Shared, State};
+use super::worktrees;
 use super::world::{event, text};
 
 /// Logs the request and answers it.

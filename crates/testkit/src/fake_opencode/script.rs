@@ -10,8 +10,8 @@ use super::decision::Decision;
 use super::gate::Gate;
 use super::ids;
 use super::recording::{RecordedLine, Recording, bare};
-use super::turn::Turn;
 use super::responder::Responder;
+use super::turn::Turn;
 
 /// One step of a script.
 #[derive(Clone, Debug)]

@@ -13,10 +13,10 @@ use super::control::Shell;
 use super::fault::{Fault, Rule};
 use super::global::{Globals, Location};
 use super::project::{PROJECT_ID, Project};
+use super::prompt_records::PromptRecords;
 use super::request_log::RequestLog;
 use super::script::Script;
 use super::streams::{Connection, Deliveries, Streams};
-use super::prompt_records::PromptRecords;
 use super::turn::Turn;
 use super::world::World;
 

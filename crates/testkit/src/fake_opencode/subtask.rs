@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 use super::ids::{fresh, now_ms};
 use super::player::TurnStage;
 use super::prompting::error;
+use super::responder::{Responder, unknown_agent};
 use super::script::{Prompt, Script, Step};
 use super::state::State;
-use super::responder::{Responder, unknown_agent};
 use super::world::{World, event, idle, message_updated, part_updated, status, text};
 use super::writer::Writer;
 

@@ -1,19 +1,19 @@
 //! The fake against the recordings: its state and its events must match the real OpenCode's.
 
 mod control;
-mod worktrees;
+mod other_client;
 mod prompting;
 mod reads;
 mod shapes;
-mod other_client;
+mod worktrees;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 
-use super::script::{Prompt, Step};
 use super::responder::Responder;
+use super::script::{Prompt, Step};
 use super::world::World;
 use super::*;
 
@@ -408,7 +408,8 @@ async fn the_fake_answers_by_the_text_and_records_every_prompt() {
     held.reached().await;
     fake.kill().await;
     fake.come_back_somewhere().expect("a free port");
-    let record = |prompt: Prompted| (prompt.words, prompt.times, prompt.text, prompt.is_complete, prompt.fate);
+    let record =
+        |prompt: Prompted| (prompt.words, prompt.times, prompt.text, prompt.is_complete, prompt.fate);
     let records: Vec<_> = fake.truth().into_iter().map(record).collect();
     assert_eq!(
         records,

@@ -199,7 +199,8 @@ pub(super) async fn recently_used_sessions_come_first(fixture: &dyn Fixture) {
     let store = fixture.open();
     let recent = async |store: &Arc<dyn Store>, since: i64, limit: usize| -> Vec<String> {
         let sessions = store.recent_sessions(Timestamp(since), limit).await.expect("a read");
-        sessions.into_iter()
+        sessions
+            .into_iter()
             .map(|Session { id, directory }| {
                 assert_eq!(directory, session(id.as_str()).directory);
                 id.to_string()

@@ -113,7 +113,8 @@ pub(super) async fn an_invalid_file_is_refused(fixture: &dyn Fixture) {
         ("of another size", NewFile { facts: size, ..whole.clone() }, ErrorKind::Internal),
     ];
     for (name, file, kind) in wrong {
-        let refused = store.put_file(file).await.err().unwrap_or_else(|| panic!("a file {name} was accepted"));
+        let refused =
+            store.put_file(file).await.err().unwrap_or_else(|| panic!("a file {name} was accepted"));
         assert_eq!(refused.kind(), kind, "{name}");
         assert_eq!(store.read_file(&ada(), &whole.id, 0, 9).await.expect("a read"), None, "{name}");
     }

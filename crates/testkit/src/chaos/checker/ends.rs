@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use longshore_model::{Task, TaskState, Timestamp};
 
 use super::super::record::{CancelAnswer, Canceling, Frame, Record};
-use super::{StormFacts, Fault, Observation, AgentRecord, facts, reasons, turns};
+use super::{AgentRecord, Fault, Observation, StormFacts, facts, reasons, turns};
 use crate::fake_opencode::Fate;
 
 /// The runner and the gateway have the same clock, but a death is noted a little after it happens.
@@ -203,7 +203,10 @@ pub(super) fn check(
             report(Fault::Untrue, format!("the agent wrote {text:?}, and the client has {received:?}"));
         }
         TaskState::Failed if text.len() > received.len() && !names_loss && !names_unread => {
-            report(Fault::Lost, format!("text is missing without a report: of {text:?} there is {received:?}"));
+            report(
+                Fault::Lost,
+                format!("text is missing without a report: of {text:?} there is {received:?}"),
+            );
         }
         TaskState::Completed | TaskState::Failed => {}
         TaskState::Canceled if canceling.sends > 0 => {}
@@ -253,7 +256,10 @@ fn check_cancel(state: TaskState, canceling: &Canceling, report: &mut impl FnMut
         }
         // No other client could have canceled it.
         Some(CancelAnswer::TooLate) if canceling.sends == 1 && state == TaskState::Canceled => {
-            report(Fault::Untrue, "a cancel came too late for a task that no other client canceled".to_owned());
+            report(
+                Fault::Untrue,
+                "a cancel came too late for a task that no other client canceled".to_owned(),
+            );
         }
         _ => {}
     }

@@ -304,7 +304,8 @@ fn second(later: u64) -> Observation {
     }
     let mut observation = observation(log);
     let planned = &mut observation.record.planned;
-    (planned.id, planned.words, planned.follows) = ("n".to_owned(), "say more".to_owned(), Some("m".to_owned()));
+    (planned.id, planned.words, planned.follows) =
+        ("n".to_owned(), "say more".to_owned(), Some("m".to_owned()));
     observation
 }
 
@@ -363,11 +364,7 @@ fn a_joined_message_belongs_to_the_turn() {
     let open = AgentRecord { is_complete: false, ..two.clone() };
     assert_eq!(faults_of(&turns, &[one.clone(), open.clone()]), [Fault::Untrue], "not answered to its end");
     let all = agent_record("one two three", true);
-    assert_eq!(
-        faults_of(&turns, std::slice::from_ref(&all)),
-        [Fault::Lost],
-        "never sent, and not reported"
-    );
+    assert_eq!(faults_of(&turns, std::slice::from_ref(&all)), [Fault::Lost], "never sent, and not reported");
 
     let reason = "A message that joined this turn may not have been read; look at the session.";
     let named = [observation(log_that_ends("COMPLETED", Some(reason))), joined()];
@@ -452,7 +449,8 @@ fn a_task_may_fail_only_for_a_reason_that_is_true() {
 fn text_that_the_agent_still_shows_is_never_missing() {
     let reason = "OpenCode stopped in the middle of the turn. Text may be missing.";
     let failed = observation(log_that_ends("FAILED", Some(reason)));
-    let shows = |kept: &str| AgentRecord { kept: kept.to_owned(), ..agent_record("one two three four", false) };
+    let shows =
+        |kept: &str| AgentRecord { kept: kept.to_owned(), ..agent_record("one two three four", false) };
     assert_eq!(faults(&failed, &[shows("one two ")]), []);
     assert_eq!(faults(&failed, &[shows("one two three four")]), [Fault::Lost]);
 }
@@ -476,7 +474,8 @@ fn a_reported_loss_needs_a_cause() {
 fn text_that_the_model_did_not_write_is_found() {
     let reason = "OpenCode stopped in the middle of the turn.";
     let failed = observation(log_that_ends("FAILED", Some(reason)));
-    let says = |whole: &str| AgentRecord { whole: Some(whole.to_owned()), ..agent_record("one two three", false) };
+    let says =
+        |whole: &str| AgentRecord { whole: Some(whole.to_owned()), ..agent_record("one two three", false) };
     assert_eq!(faults(&failed, &[says("one two three four")]), []);
     assert_eq!(faults(&failed, &[says("one too three four")]), [Fault::Untrue]);
 }

@@ -5,9 +5,13 @@ use longshore_wire::v1::decode::StreamEvent;
 
 use super::super::record::Record;
 use super::super::speaker::Speaker;
-use super::{Fault, Finding, Observation, AgentRecord, whose};
+use super::{AgentRecord, Fault, Finding, Observation, whose};
 
-pub(super) fn check(observations: &[Observation], agent_records: &[AgentRecord], findings: &mut Vec<Finding>) {
+pub(super) fn check(
+    observations: &[Observation],
+    agent_records: &[AgentRecord],
+    findings: &mut Vec<Finding>,
+) {
     for second in observations {
         let Some(id) = &second.record.planned.follows else { continue };
         let Some(first) = observations.iter().find(|first| first.record.planned.id == *id) else { continue };
@@ -15,7 +19,8 @@ pub(super) fn check(observations: &[Observation], agent_records: &[AgentRecord],
             let whose = format!("{} after {}", whose(&second.record), whose(&first.record));
             findings.push(Finding { fault: Fault::Reordered, whose, detail });
         };
-        let position = |record: &Record| agent_records.iter().position(|known| known.words == record.planned.words);
+        let position =
+            |record: &Record| agent_records.iter().position(|known| known.words == record.planned.words);
         if let (Some(earlier), Some(later)) = (position(&first.record), position(&second.record))
             && earlier > later
         {

@@ -60,7 +60,7 @@ async fn notes_shell_commands_summaries_and_forks_differ_in_the_order_of_their_e
     typist.runs("ls").await;
     let events_of_shell = until(&mut events, "session.idle").await;
     assert_eq!(statuses(&events_of_shell), ["busy", "user", "assistant", "idle"], "busy comes first");
-    typist.summarizes(false).await;
+    typist.posts("summarize", json!({"providerID": "scripted", "modelID": "scripted"})).await;
     let events_of_summary = until(&mut events, "session.idle").await;
     assert_eq!(statuses(&events_of_summary)[..3], ["user", "busy", "assistant"]);
     assert!(events_of_summary.iter().any(|event| event["properties"]["part"]["type"] == "compaction"));
@@ -71,7 +71,10 @@ async fn notes_shell_commands_summaries_and_forks_differ_in_the_order_of_their_e
     assert_eq!(fake.messages(&copy).len(), count);
     fake.queue(Turn::new().text("seen", 1));
     fake.queue(Turn::new().text("done", 1));
-    typist.sends_out("general", "look", Some("survey")).await;
+    let part = json!({
+        "type": "subtask", "agent": "general", "description": "look", "prompt": "look", "command": "survey",
+    });
+    typist.prompts(json!({"parts": [part]})).await;
     fake.quiet().await;
     assert_eq!(fake.messages(&session).len(), count + 4, "prompt, call, OpenCode's own prompt, answer");
 }
