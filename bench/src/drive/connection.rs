@@ -134,7 +134,7 @@ impl Head {
             match name.to_ascii_lowercase().as_str() {
                 "content-type" => value.clone_into(&mut head.content_type),
                 "content-length" => {
-                    head.body = BodyKind::Length(value.parse().context("invalid content-length")?)
+                    head.body = BodyKind::Length(value.parse().context("invalid content-length")?);
                 }
                 "transfer-encoding" => head.body = BodyKind::Chunked,
                 "retry-after" => head.retry_after = value.parse().ok(),

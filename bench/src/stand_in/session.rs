@@ -105,9 +105,10 @@ impl Session {
     }
 
     pub(super) fn info(&self) -> shapes::Session<'_> {
-        let (cost, tokens) = match self.was_answered {
-            true => (Cost::Step, Tokens::STEP_OF_SESSION),
-            false => (Cost::Nothing, Tokens::NONE),
+        let (cost, tokens) = if self.was_answered {
+            (Cost::Step, Tokens::STEP_OF_SESSION)
+        } else {
+            (Cost::Nothing, Tokens::NONE)
         };
         shapes::Session {
             id: &self.id,

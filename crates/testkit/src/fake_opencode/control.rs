@@ -207,7 +207,7 @@ pub(super) async fn shell(shared: &Arc<Shared>, session: &str, body: &Value, pos
     let parts = json!([{
         "type": "text", "text": "The following tool was executed by the user", "synthetic": true,
     }]);
-    let prompt = Prompt { responder, parts, ..prompt };
+    let prompt = Prompt { parts, responder, ..prompt };
     let steps = Writer::quiet(&prompt).shell(command, &shell.output, shell.hold.as_ref());
     let _ = player::start(shared, prompt.clone(), vec![TurnStage::Steps(prompt, steps)]).await;
     ok(last_message(shared, session))
