@@ -1,4 +1,4 @@
-//! What every phase needs: the programs, a stand-in of its own, and how long things may take.
+//! The context of a phase: the programs, a stand-in of its own, and the time scale.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -21,16 +21,16 @@ use crate::servers::{Kind, Limits, Programs, Server, StandIn};
 pub struct Bench {
     pub programs: Programs,
     pub stand_in: StandIn,
-    /// Where the servers keep their data, each in a directory of its own.
+    /// The parent of the servers' data directories.
     pub work: PathBuf,
     pub quick: bool,
     tasks: Tasks,
-    /// What runs in the background ends with this: a phase that took too long leaves nothing to the next.
+    /// Background tasks, which end with this: a phase that takes too long leaves nothing to the next.
     spawned: Mutex<Vec<AbortHandle>>,
     made: AtomicU64,
 }
 
-/// Processor time of all that take part, at one moment.
+/// Processor time of all processes of the bench, at one moment.
 #[derive(Clone, Debug)]
 pub struct Meter {
     at_ns: u64,
@@ -45,7 +45,7 @@ impl Bench {
         Self { programs, stand_in, work, quick, tasks, spawned, made: AtomicU64::new(0) }
     }
 
-    /// Runs something in the background, for as long as this phase.
+    /// Runs a future in the background until this phase ends.
     pub fn spawn<F>(&self, name: &'static str, future: F) -> JoinHandle<F::Output>
     where
         F: Future + Send + 'static,
@@ -56,7 +56,7 @@ impl Bench {
         spawned
     }
 
-    /// A full run takes the first, a quick one the second.
+    /// The first value in a full run, the second in a quick one.
     pub fn scaled<T>(&self, full: T, quick: T) -> T {
         if self.quick { quick } else { full }
     }
@@ -69,13 +69,13 @@ impl Bench {
         self.server_with(kind, Limits::Off, &[]).await
     }
 
-    /// A fresh server with a fresh database.
+    /// A new server with a new database.
     pub async fn server_with(&self, kind: Kind, limits: Limits, more: &[(&str, &str)]) -> Result<Server> {
         let home = self.work.join(format!("server-{}", self.number()));
         Server::start(kind, &self.programs, self.stand_in.address, home, limits, more).await
     }
 
-    /// A word that no other prompt of this run has.
+    /// A key that no other prompt of this run has.
     pub fn key(&self) -> String {
         format!("k{}x{}", std::process::id(), self.number())
     }
@@ -107,7 +107,7 @@ impl Drop for Bench {
 }
 
 impl Meter {
-    /// What was used since an earlier moment.
+    /// The costs since an earlier moment.
     pub fn since(&self, earlier: &Self) -> Costs {
         let ms = |now: &CpuSample, then: &CpuSample| float(now.since(then)) / 1e6;
         Costs {
@@ -119,7 +119,7 @@ impl Meter {
     }
 }
 
-/// Waits for a moment of the clock that never jumps.
+/// Waits until a moment of the monotonic clock.
 pub async fn until_ns(at_ns: u64) {
     let left = at_ns.saturating_sub(clock::monotonic_ns());
     sleep_until(Instant::now() + Duration::from_nanos(left)).await;

@@ -1,8 +1,8 @@
-//! The clocks: one that is the same for all processes of the machine and never jumps, and that of the wall.
+//! The monotonic clock, which is the same for all processes of the machine, and the wall clock.
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-/// Nanoseconds since the machine started. What one process stamps, another can compare.
+/// Nanoseconds since the machine started. Times of different processes can be compared.
 pub fn monotonic_ns() -> u64 {
     nanoseconds(clock_gettime(ClockId::Monotonic))
 }

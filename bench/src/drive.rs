@@ -1,14 +1,14 @@
-//! Clients of A2A: many, cheap, and exact about what they got.
+//! A2A clients: many, cheap, and exact about what they receive.
 
 mod call;
 mod chunked;
 mod connection;
-mod speak;
+mod request;
+mod stand_in;
 mod stream;
-mod truth;
 
-pub use self::call::{Reply, call};
+pub use self::call::{Reply, call, call_reusing};
 pub use self::connection::{BodyKind, Connection, Head};
-pub use self::speak::{ProtocolVersion, Target};
+pub use self::request::{ProtocolVersion, Target};
+pub use self::stand_in::{Totals, Truth, totals, truth};
 pub use self::stream::{Counts, End, Outcome, Tally, Window, open_stream};
-pub use self::truth::{Totals, Truth, totals, truth};

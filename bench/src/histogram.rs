@@ -1,4 +1,4 @@
-//! A histogram of durations: 32 steps in each doubling, so that every answer is within about three per cent.
+//! A histogram of durations with 32 steps per doubling, so that every result is exact within about three per cent.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +16,7 @@ pub struct Histogram {
     max: u64,
 }
 
-/// What a histogram says, in milliseconds.
+/// A summary of a histogram, in milliseconds.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Delays {
     pub count: u64,
@@ -56,7 +56,7 @@ impl Histogram {
         self.count
     }
 
-    /// The duration that this share of all does not exceed: the upper end of its step, but never more than the largest.
+    /// The duration that this share of all values does not exceed: the upper end of its step, but never more than the maximum.
     pub fn quantile(&self, share: f64) -> u64 {
         let wanted = whole((float(self.count) * share).ceil()).max(1);
         let mut seen = 0;
@@ -84,7 +84,7 @@ impl Histogram {
     }
 }
 
-/// Small values have a bucket each; above, the top bits choose.
+/// Small values have a bucket each. For larger ones, the top bits choose the bucket.
 fn bucket(value: u64) -> usize {
     let exponent = (u64::BITS - value.leading_zeros()).saturating_sub(STEP_BITS + 1);
     let step = value >> exponent;
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_value_is_in_a_bucket_that_is_narrow_and_holds_it() {
+    fn every_value_is_in_a_narrow_bucket_that_contains_it() {
         let mut values: Vec<u64> = (0..2000).collect();
         values.extend((0..63).flat_map(|bit| [(1 << bit) - 1, 1 << bit, (1 << bit) + 1]));
         values.push(u64::MAX);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_one_says_zero() {
+    fn an_empty_histogram_gives_zeros() {
         assert_eq!(Histogram::default().delays(), Delays::default());
     }
 }

@@ -1,5 +1,5 @@
-//! Measures Longshore beside its peer: a fast stand-in for OpenCode, many clients of A2A, and what `/proc` says of the
-//! server between them. `make bench` runs it all and writes `docs/performance.md`.
+//! Measures Longshore beside the Python peer: a fast stand-in for OpenCode, many A2A clients, and the costs of the server
+//! between them, from `/proc`. `make bench` runs everything and writes `docs/performance.md`.
 
 pub mod bench;
 pub mod clock;

@@ -1,7 +1,9 @@
-//! Loads: many streams at a rate, and turns one behind the other.
+//! Loads: many streams at a rate, and turns one after the other.
 
 mod streams;
 mod turns;
 
-pub use self::streams::{StreamLoad, check, ends, kept_sum, script, stream_once, streams, whole_ones};
+pub use self::streams::{
+    StreamLoad, check, ends, kept_sum, script, spawn_streams, stream_once, streams, whole_ones,
+};
 pub use self::turns::{Counted, TurnLoad, turns};

@@ -23,13 +23,13 @@ fn main() -> Result<()> {
         Command::Flood(options) => on_one_thread(interruptible(phases::flood(options))),
         Command::Count { case, callgrind: true, .. } => count::callgrind(case),
         Command::Count { case, times, callgrind: false } => {
-            micro::run(case.with_context(|| format!("say which case is to be done {times} times"))?, times);
+            micro::run(case.with_context(|| format!("name the case to run {times} times"))?, times);
             Ok(())
         }
     }
 }
 
-/// What measures shares the machine with what is measured: one thread each.
+/// The bench shares the machine with the measured server, so that it uses one thread.
 fn on_one_thread(work: impl Future<Output = Result<()>>) -> Result<()> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
 }
@@ -41,18 +41,18 @@ async fn stand_in(listen: SocketAddr) -> Result<()> {
     let stdin = tokio::task::spawn_blocking(|| std::io::stdin().lock().read_to_end(&mut Vec::new()));
     tokio::select! {
         () = stand_in::serve(listener, &tasks) => {}
-        // Whoever started this has gone away.
+        // The process that started this one has ended.
         _ = stdin => {}
     }
     Ok(())
 }
 
-/// Ends in good order when somebody interrupts: everything that was started ends with its owner.
+/// Ends properly on SIGINT and SIGTERM: every started process is stopped when its owner is dropped.
 async fn interruptible(work: impl Future<Output = Result<()>>) -> Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     tokio::select! {
         done = work => done,
         _ = tokio::signal::ctrl_c() => bail!("interrupted"),
-        _ = terminate.recv() => bail!("told to end"),
+        _ = terminate.recv() => bail!("terminated"),
     }
 }

@@ -1,12 +1,12 @@
-//! Counts as fractions, and fractions as words.
+//! Conversions between counts and fractions, and numbers as text.
 
-/// A count for arithmetic with fractions. Exact up to 2^53, which is 104 days of nanoseconds.
-#[expect(clippy::cast_precision_loss, reason = "what is measured here is far below 2^53")]
+/// A count as a fraction. Exact up to 2^53, which is 104 days of nanoseconds.
+#[expect(clippy::cast_precision_loss, reason = "all measured values are far below 2^53")]
 pub fn float(count: u64) -> f64 {
     count as f64
 }
 
-/// The count below a fraction that is not negative.
+/// A fraction that is not negative, rounded down.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -16,7 +16,7 @@ pub fn whole(fraction: f64) -> u64 {
     fraction as u64
 }
 
-/// A number with three digits that count.
+/// A number with three significant digits.
 pub fn short(number: f64) -> String {
     let size = number.abs();
     if size >= 100.0 || size == 0.0 {
@@ -30,12 +30,12 @@ pub fn short(number: f64) -> String {
     }
 }
 
-/// A whole number with a space between thousands.
+/// A whole number with a space between groups of three digits.
 fn grouped(number: f64) -> String {
     let digits = format!("{:.0}", number.abs());
     let mut text = String::from(if number < 0.0 { "-" } else { "" });
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             text.push(' ');
         }
         text.push(digit);
@@ -43,7 +43,7 @@ fn grouped(number: f64) -> String {
     text
 }
 
-/// The middle of some numbers, the lower of two middles; 0 of none.
+/// The median; of an even count the lower of the two middle numbers; 0 for none.
 pub fn median(numbers: &[f64]) -> f64 {
     let mut sorted = numbers.to_vec();
     sorted.sort_by(f64::total_cmp);

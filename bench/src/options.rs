@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::micro::Case;
 use crate::phases::Phase;
 
-/// Measures Longshore beside its peer, on a stand-in for OpenCode.
+/// Measures Longshore beside the Python peer, on a stand-in for OpenCode.
 #[derive(Debug, Parser)]
 #[command(name = "longshore-bench")]
 pub struct Options {
@@ -18,7 +18,7 @@ pub struct Options {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run phases on Longshore and its peer, keep what was measured, and write the report.
+    /// Run phases on Longshore and the peer, store the results, and write the report.
     Run(Run),
     /// Write the report of a run again.
     Report(Report),
@@ -27,18 +27,18 @@ pub enum Command {
         #[arg(long, default_value = "127.0.0.1:0")]
         listen: SocketAddr,
     },
-    /// Drive a server that runs already, with streams at a rate, and say what came.
+    /// Run streams at a rate on a server that is already running, and print the results.
     Drive(Drive),
-    /// Send as fast as the answers come, for a while. A part of a run.
+    /// Send as fast as answers come, for a while. Used by a run.
     #[command(hide = true)]
     Flood(Flood),
-    /// Do the work of a micro-benchmark so many times, for a profiler; with --callgrind, count its instructions.
+    /// Repeat the work of a micro-benchmark, for a profiler; with --callgrind, count its instructions.
     Count {
         #[arg(value_enum)]
         case: Option<Case>,
         #[arg(default_value_t = 1000)]
         times: u64,
-        /// Run valgrind for each case (or the one that is named), and say how many instructions one time takes.
+        /// Run valgrind for each case (or the named one), and print the instructions per item.
         #[arg(long)]
         callgrind: bool,
     },
@@ -46,28 +46,28 @@ pub enum Command {
 
 #[derive(Debug, Args)]
 pub struct Run {
-    /// The program `longshore`, as it is to be measured.
+    /// The program `longshore` to measure.
     #[arg(long)]
     pub longshore: PathBuf,
     /// The program `opencode-a2a`. Without it the peer is not measured.
     #[arg(long)]
     pub peer: Option<PathBuf>,
-    /// Everything short: to see that it works, not to measure.
+    /// Make everything short: to see that it works, not to measure.
     #[arg(long)]
     pub quick: bool,
-    /// Go on with the full run whose results are kept: what is missing or failed is measured, or with --only those again.
+    /// Continue the full run whose results are stored: measure missing and failed phases, or with --only those phases again.
     #[arg(long, conflicts_with = "quick")]
     pub resume: bool,
     /// Only these phases.
     #[arg(long, value_enum, value_delimiter = ',')]
     pub only: Vec<Phase>,
-    /// Where what was measured is kept, and where servers have their data meanwhile.
+    /// The directory of the results, and of the servers' data during the run.
     #[arg(long, default_value = "target/bench")]
     pub out: PathBuf,
     /// The directory of the report. Only a full run writes it.
     #[arg(long)]
     pub docs: Option<PathBuf>,
-    /// Why budgets are missed, by the keys of the rows; it becomes part of the report.
+    /// The reasons for missed budgets, by the keys of the rows; they become part of the report.
     #[arg(long)]
     pub reasons: Option<PathBuf>,
     #[arg(long, default_value = "")]
@@ -96,7 +96,7 @@ pub struct Flood {
     pub clients: u64,
     #[arg(long)]
     pub seconds: u64,
-    /// Where it says what came of it.
+    /// The file for the counts.
     #[arg(long)]
     pub out: PathBuf,
 }

@@ -1,4 +1,4 @@
-//! What is measured, one file a question.
+//! What is measured: one file per question.
 
 mod flood;
 mod length;
@@ -40,54 +40,30 @@ impl Phase {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 
-    /// Whether the peer can do this at all: what only shows that a server is steady is not asked of it.
+    /// Whether this phase is measured on that server: phases that only show that a server is steady are skipped for the peer.
     pub fn is_for(self, kind: Kind) -> bool {
         kind == Kind::Longshore
             || matches!(self, Self::Start | Self::Unary | Self::Streams | Self::Fast | Self::Length)
     }
 
-    /// How long it takes by plan, in a full run.
+    /// The planned duration in a full run.
     pub fn plan(self, kind: Kind) -> Duration {
-        let ours = kind == Kind::Longshore;
-        Duration::from_secs(match self {
-            Self::Start => {
-                if ours {
-                    12
-                } else {
-                    40
-                }
-            }
-            Self::Unary => 45,
-            Self::Streams => {
-                if ours {
-                    205
-                } else {
-                    212
-                }
-            }
-            Self::Fast => {
-                if ours {
-                    27
-                } else {
-                    62
-                }
-            }
-            Self::Length => {
-                if ours {
-                    150
-                } else {
-                    120
-                }
-            }
-            Self::Stalled => 140,
-            Self::Overload => 180,
-            Self::Flood => 560,
-            Self::Scrape => 40,
-            Self::Soak => 1205,
-        })
+        let (ours, peers) = match self {
+            Self::Start => (12, 40),
+            Self::Unary => (45, 45),
+            Self::Streams => (205, 212),
+            Self::Fast => (27, 62),
+            Self::Length => (150, 120),
+            Self::Stalled => (140, 0),
+            Self::Overload => (180, 0),
+            Self::Flood => (560, 0),
+            Self::Scrape => (40, 0),
+            Self::Soak => (1205, 0),
+        };
+        Duration::from_secs(if kind == Kind::Longshore { ours } else { peers })
     }
 
-    /// When it is given up: so that one that hangs does not take the others with it.
+    /// The timeout of the phase, so that a hanging phase does not prevent the others.
     pub fn bound(self, kind: Kind) -> Duration {
         match self {
             Self::Soak => self.plan(kind) + Duration::from_mins(2),
@@ -95,7 +71,7 @@ impl Phase {
         }
     }
 
-    /// Takes away what an earlier run found, before another one.
+    /// Removes the results of an earlier run.
     pub fn forget(self, found: &mut Measured) {
         found.failed.remove(&self.name());
         found.ran.remove(&self.name());
@@ -113,7 +89,7 @@ impl Phase {
         }
     }
 
-    /// Measures, and puts what was found into `found`, also the first part of what failed later.
+    /// Measures, and stores the results in `found`; if the phase fails, the results so far.
     pub async fn run(self, bench: &Bench, kind: Kind, found: &mut Measured) -> Result<()> {
         match self {
             Self::Start => found.start = Some(start::run(bench, kind).await?),

@@ -1,5 +1,4 @@
-//! What a process costs, as `/proc` tells: processor time of all its threads, memory, open files. Its children do not
-//! count.
+//! The costs of a process, from `/proc`: processor time of all its threads, memory, open files. Child processes do not count.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,22 +9,22 @@ use serde::{Deserialize, Serialize};
 /// The state of a connection that neither side has closed, in `/proc/net/tcp`.
 const ESTABLISHED: &str = "01";
 
-/// The processor time that each thread has had, in nanoseconds.
+/// The processor time of each thread, in nanoseconds.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CpuSample {
     threads: BTreeMap<u32, u64>,
-    /// The same for the process, also of threads that have ended, in ticks of 10 ms.
+    /// The time of the process in ticks of 10 ms, which includes threads that have ended.
     ticks: u64,
 }
 
-/// What a process holds.
+/// The memory of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Memory {
-    /// What it has allocated and touched, in kilobytes.
+    /// Allocated and touched memory, in kilobytes.
     pub anonymous_kb: u64,
-    /// With the pages of files, such as those of the program itself.
+    /// The same with the pages of files, such as those of the program itself.
     pub resident_kb: u64,
-    /// The most that was ever resident.
+    /// The maximum of the resident memory.
     pub peak_kb: u64,
 }
 
@@ -33,7 +32,7 @@ impl CpuSample {
     pub fn of(pid: u32) -> Result<Self> {
         let mut threads = BTreeMap::new();
         for thread in numbers(of(pid, "task")) {
-            // A thread may end between the list and the look.
+            // A thread may end after it was listed.
             if let Ok(text) = std::fs::read_to_string(of(pid, &format!("task/{thread}/schedstat"))) {
                 threads.insert(thread, first_number(&text).unwrap_or_default());
             }
@@ -42,8 +41,8 @@ impl CpuSample {
         Ok(Self { threads, ticks: ticks(&stat).unwrap_or_default() })
     }
 
-    /// Nanoseconds of processor time since an earlier sample. What a thread used that has ended meanwhile is only in the
-    /// ticks, which are taken where they say more than rounding can explain.
+    /// Nanoseconds of processor time since an earlier sample. The time of a thread that has ended is only in the ticks, which
+    /// are used if they exceed the exact times by more than rounding can explain.
     pub fn since(&self, earlier: &Self) -> u64 {
         let used = |(thread, now): (&u32, &u64)| {
             now.saturating_sub(earlier.threads.get(thread).copied().unwrap_or_default())
@@ -70,8 +69,8 @@ pub fn open_files(pid: u32) -> u64 {
     u64::try_from(numbers(of(pid, "fd")).count()).unwrap_or_default()
 }
 
-/// What a server on this port has written and its clients have not taken: how many open connections have something,
-/// and bytes in all. What is left of a connection that the server has closed does not count.
+/// Bytes that a server on this port has written and its clients have not received: the number of open connections with such
+/// bytes, and the bytes in total. Connections that the server has closed do not count.
 pub fn unsent(port: u16) -> (u64, u64) {
     waiting(&std::fs::read_to_string("/proc/net/tcp").unwrap_or_default(), port)
 }
@@ -106,7 +105,7 @@ fn first_number(text: &str) -> Option<u64> {
 }
 
 fn ticks(stat: &str) -> Option<u64> {
-    // The name stands in parentheses and may itself hold any character. The times are the 12th and 13th word behind it.
+    // The name is in parentheses and may contain any character. The times are the 12th and 13th word after it.
     let mut words = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
     let mut time = || words.next()?.parse::<u64>().ok();
     Some(time()? + time()?)
@@ -122,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn work_is_seen_and_rest_is_not() {
+    fn only_work_uses_processor_time() {
         let me = std::process::id();
         let before = CpuSample::of(me).unwrap();
         let start = crate::clock::monotonic_ns();
@@ -131,14 +130,14 @@ mod tests {
             sum = std::hint::black_box(sum + 1);
         }
         let used = CpuSample::of(me).unwrap().since(&before);
-        // Others may hold the processor meanwhile, so that only a part of the time need be ours.
+        // Other processes may use the processor meanwhile, so that this loop need not get all of the time.
         assert!(used > 1_000_000, "{used} ns for a loop of 30 ms");
         let now = CpuSample::of(me).unwrap();
         assert_eq!(now.since(&now), 0);
     }
 
     #[test]
-    fn what_clients_do_not_take_is_counted_by_port() {
+    fn unsent_bytes_are_counted_by_port() {
         let table = "  sl  local_address rem_address   st tx_queue rx_queue tr\n\
                      0: 0100007F:1F90 0100007F:9C40 01 00000400:00000000 00:0\n\
                      1: 0100007F:1F90 0100007F:9C41 01 00000000:00000010 00:0\n\
@@ -159,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lines_of_proc_are_read() {
+    fn the_files_of_proc_are_read() {
         let stat = "42 (a) b) R 1 1 1 0 -1 4194304 100 0 0 0 250 50 7 8 20 0 3 0 100";
         assert_eq!(ticks(stat), Some(300));
         assert_eq!(kilobytes("VmHWM:\t  300 kB\nRssAnon:\t   12 kB\n", "RssAnon:"), 12);

@@ -1,4 +1,4 @@
-//! Processes that the bench starts. Each is ended, by its id, when its owner goes away, on every path.
+//! Child processes of the bench. Each is stopped by its id when its owner is dropped, on every path.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -8,11 +8,11 @@ use anyhow::{Context as _, Result, bail};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 use tokio::time::{Instant, sleep};
 
-/// How long a process may take to end in good order.
+/// How long a process may take to shut down.
 const ORDERLY: Duration = Duration::from_secs(15);
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
-/// A process that ends with this.
+/// A process that ends when this is dropped.
 #[derive(Debug)]
 pub struct Owned {
     child: Child,
@@ -29,33 +29,33 @@ impl Owned {
         self.child.id()
     }
 
-    /// Reads its standard output, which must be piped, up to the line for which `find` gives something. What comes
-    /// after that is read on a thread and forgotten, so that the process never waits for it.
+    /// Reads standard output, which must be piped, up to the line for which `find` returns a value. A thread reads the rest, so
+    /// that the process is never blocked by its output.
     pub fn first<T: Send + 'static>(&mut self, find: impl Fn(&str) -> Option<T>) -> Result<T> {
         let stdout = self.child.stdout.take().context("its standard output is not piped")?;
         let mut lines = BufReader::new(stdout).lines();
-        let mut said = Vec::new();
+        let mut printed = Vec::new();
         while let Some(line) = lines.next() {
             let line = line?;
             if let Some(found) = find(&line) {
                 std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
                 return Ok(found);
             }
-            said.push(line);
+            printed.push(line);
         }
-        bail!("it ended without the line that was waited for; it said: {}", said.join(" | "))
+        bail!("the process ended without the expected line; it printed: {}", printed.join(" | "))
     }
 
-    /// Whether it has ended by itself.
+    /// The exit status, if the process has ended by itself.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
 
-    /// Asks it to end, and makes it end if it does not.
+    /// Asks the process to end, and kills it if it does not.
     pub async fn stop(mut self) {
         let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw);
         if let Some(pid) = pid {
-            // It may have ended already.
+            // The process may have ended already.
             let _ = kill_process(pid, Signal::TERM);
         }
         let deadline = Instant::now() + ORDERLY;
@@ -74,7 +74,7 @@ impl Drop for Owned {
     }
 }
 
-/// A command with an empty environment but for the PATH and a home.
+/// A command whose environment has only a PATH and a HOME.
 pub fn clean(program: &std::path::Path, home: &std::path::Path) -> Command {
     let mut command = Command::new(program);
     command
@@ -86,10 +86,10 @@ pub fn clean(program: &std::path::Path, home: &std::path::Path) -> Command {
     command
 }
 
-/// Lets this process, and those that it starts, have as many files open as they may: every stream is one.
+/// Raises the limit of open files to the maximum, for this process and its children: every stream needs one.
 pub fn allow_open_files() {
     let limit = getrlimit(Resource::Nofile);
-    // Where it cannot be raised, the phase that needs more says so.
+    // If this fails, a phase that needs more files fails with an error of its own.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_that_does_as_it_is_told_is_not_killed_and_its_first_words_are_heard() {
+    async fn a_process_that_obeys_sigterm_is_not_killed_and_its_first_lines_are_read() {
         let script = "trap 'exit 0' TERM; echo hello; echo port 17; while :; do sleep 0.01; done";
         let mut owned =
             Owned::start(Command::new("sh").args(["-c", script]).stdin(Stdio::null()).stdout(Stdio::piped()))
@@ -130,9 +130,9 @@ mod tests {
     }
 
     #[test]
-    fn one_that_says_something_else_is_no_success() {
+    fn a_process_without_the_expected_line_is_an_error() {
         let mut owned = Owned::start(Command::new("echo").arg("no").stdout(Stdio::piped())).unwrap();
         let error = owned.first(|line| line.strip_prefix("port ").map(str::to_owned)).unwrap_err();
-        assert!(error.to_string().contains("it said: no"), "{error}");
+        assert!(error.to_string().contains("it printed: no"), "{error}");
     }
 }

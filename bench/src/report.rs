@@ -1,4 +1,4 @@
-//! The report: a table of what was asked for, plots, and the numbers behind them, as measured.
+//! The report: a table of the budgets, plots, and the measured numbers.
 
 mod asked;
 mod page;
@@ -18,7 +18,7 @@ use crate::results::Results;
 
 pub type Reasons = BTreeMap<String, String>;
 
-/// The same table for a terminal.
+/// The table for a terminal.
 pub fn summary(results: &Results) -> Vec<String> {
     let rows = rows(results);
     let width =
@@ -40,19 +40,19 @@ pub fn summary(results: &Results) -> Vec<String> {
     rows.iter().map(line).collect()
 }
 
-/// Writes `performance.md`, its plots, and all that was measured.
+/// Writes `performance.md`, its plots, and all results.
 pub fn write(results: &Results, docs: &Path, reasons: Option<&Path>) -> Result<()> {
     let reasons = read_reasons(reasons)?;
     let rows = rows(results);
     for key in reasons.keys().filter(|key| !rows.iter().any(|row| row.key == key.as_str())) {
-        output::say(format_args!("no row has the key {key}, for which there is a reason"));
+        output::say(format_args!("the reason for {key} belongs to no row"));
     }
     for row in rows.iter().filter(|row| row.met == Some(false) && !reasons.contains_key(row.key)) {
-        output::say(format_args!("no reason is given for {}: {}", row.key, row.what));
+        output::say(format_args!("{} has no reason: {}", row.key, row.what));
     }
     let (text, plots) = page(results, &reasons);
     let folder = docs.join("performance");
-    std::fs::create_dir_all(&folder).context("cannot make a place for the plots")?;
+    std::fs::create_dir_all(&folder).context("cannot create the directory of the plots")?;
     for (name, plot) in plots {
         std::fs::write(folder.join(name), plot).context("cannot write a plot")?;
     }
@@ -61,7 +61,7 @@ pub fn write(results: &Results, docs: &Path, reasons: Option<&Path>) -> Result<(
     std::fs::write(docs.join("performance.md"), text).context("cannot write the report")
 }
 
-/// Why budgets are missed, by the keys of their rows. Nobody need have said anything.
+/// The reasons for missed budgets, by the keys of their rows. The file is optional.
 fn read_reasons(path: Option<&Path>) -> Result<Reasons> {
     let Some(path) = path.filter(|path| path.exists()) else { return Ok(Reasons::new()) };
     let text = std::fs::read_to_string(path).context("cannot read the reasons")?;

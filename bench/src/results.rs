@@ -1,4 +1,4 @@
-//! What was measured, as it is kept under `target/bench` and as the report reads it.
+//! The results of a run, as stored under `target/bench` and read by the report.
 
 use std::collections::BTreeMap;
 
@@ -17,12 +17,12 @@ pub struct Results {
     pub machine: Machine,
     /// A short run, which is no measurement.
     pub quick: bool,
-    /// Every phase was to be measured: what is missing is not there because it failed.
+    /// Every phase was to be measured: a missing result means that its phase failed.
     #[serde(default)]
     pub full: bool,
     pub longshore: Measured,
     pub peer: Option<Measured>,
-    /// Instructions per item, where they were counted.
+    /// Instructions per item, if they were counted.
     #[serde(default)]
     pub instructions: BTreeMap<String, f64>,
 }
@@ -31,11 +31,11 @@ pub struct Results {
 pub struct Machine {
     pub cores: usize,
     pub memory_kb: u64,
-    /// Of the last minute, when the run began.
+    /// The load average of the last minute at the start of the run.
     pub load: String,
 }
 
-/// One server.
+/// The results of one server.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Measured {
@@ -45,7 +45,7 @@ pub struct Measured {
     pub streams: Vec<Streams>,
     /// 32 streams at 100 deltas/s each.
     pub fast: Option<Streams>,
-    /// The same as one of the streams, on the line 0.3.
+    /// The same as one point of the streams, with version 0.3.
     pub v03: Option<Streams>,
     pub length: Vec<Length>,
     pub stalled: Option<Stalled>,
@@ -59,19 +59,19 @@ pub struct Measured {
     pub ran: BTreeMap<String, Ran>,
 }
 
-/// A phase that was run, whatever came of it.
+/// When a phase was run, whatever its result.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Ran {
     pub seconds: f64,
     pub date: String,
     pub commit: String,
-    /// Of the machine in the last minute, when the phase began.
+    /// The load average of the last minute at the start of the phase.
     pub load: String,
 }
 
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Start {
-    /// From the start of the process to the first answer with the card; each run.
+    /// From the start of the process to the first answer with the card, for each run.
     pub card_ms: Vec<f64>,
     pub rest: Memory,
 }
@@ -83,7 +83,7 @@ pub struct Unary {
     pub per_second: f64,
     pub cpu_ms_per_turn: f64,
     pub delays: Delays,
-    /// Turns that did not come to the end that they should have.
+    /// Turns that were refused, or ended with a wrong text.
     pub wrong: u64,
     pub costs: Costs,
 }
@@ -94,14 +94,14 @@ pub struct Streams {
     pub rate: u64,
     pub size: usize,
     pub window_s: f64,
-    /// Deltas that should have come in the window, and did.
+    /// Deltas that should have arrived in the window, and those that did.
     pub expected: u64,
     pub delivered: u64,
     pub frames: u64,
     pub cpu_us_per_delta: f64,
     pub delays: Delays,
     pub completed: u64,
-    /// Streams whose text was that of the source; and of some, also what the server keeps.
+    /// Streams whose text is that of the stand-in; and for some tasks, whether the stored text is.
     pub equal: u64,
     pub kept: u64,
     pub kept_equal: u64,
@@ -113,7 +113,7 @@ pub struct Streams {
     pub source: Totals,
 }
 
-/// Processor time in a window, in milliseconds: of the server, and of what measures it.
+/// Processor time in a window, in milliseconds: of the server, and of the bench.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Costs {
     pub window_s: f64,
@@ -137,9 +137,9 @@ pub struct Length {
     pub streams: u64,
     pub waves: u64,
     pub rate: u64,
-    /// With the start and the end of the turns.
+    /// Including the start and the end of the turns.
     pub cpu_us_per_delta: f64,
-    /// In the first and in the last tenth of the deltas, where they are one wave.
+    /// In the first and in the last tenth of the deltas, if there is only one wave.
     pub first_tenth_us: Option<f64>,
     pub last_tenth_us: Option<f64>,
     pub delays: Delays,
@@ -151,18 +151,18 @@ pub struct Length {
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Stalled {
     pub readers: u64,
-    /// Those for whom something waited in the kernel when all was full and still at the end; and how much in all when
-    /// all was full.
+    /// Readers with bytes waiting in the kernel, when the buffers were full and still at the end; and the bytes in total when
+    /// the buffers were full.
     pub stuck: u64,
     pub kernel_bytes: u64,
     pub healthy: u64,
-    /// Of those that were read, in all runs, the ones that got all of their deltas to the end.
+    /// The healthy streams of all runs that received all of their deltas.
     #[serde(default)]
     pub whole: u64,
-    /// Runs without stalled readers, and one beside them.
+    /// Runs without stalled readers, and one with them.
     pub before: Vec<Delays>,
     pub during: Delays,
-    /// Before the readers came, when they had taken what they and the kernel can hold, and a while later.
+    /// Before the readers connected, with full buffers, and a while later.
     pub empty: Memory,
     pub filled: Memory,
     pub later: Memory,
@@ -180,16 +180,16 @@ pub struct Overload {
     pub accepted: u64,
     /// By status, code and reason.
     pub refused: BTreeMap<String, u64>,
-    /// Of those, how many did not say when to come again.
+    /// Refusals without `Retry-After`.
     pub without_retry_after: u64,
     /// Answers that were neither a task nor a typed refusal.
     pub untyped: BTreeMap<String, u64>,
     pub completed: u64,
-    /// Those whose text is that of the source.
+    /// Turns whose text is that of the stand-in.
     pub equal: u64,
-    /// Tasks that are anything but complete, by their states.
+    /// Tasks that did not complete, by their states.
     pub lost: BTreeMap<String, u64>,
-    /// From the last offer until all was looked at, and until the speed was measured again.
+    /// From the last offer until all accepted turns were checked, and until the speed was measured again.
     pub settled_s: f64,
     pub later_s: f64,
     pub before: Delays,
@@ -200,7 +200,7 @@ pub struct Overload {
     pub memory_after: Memory,
 }
 
-/// One round: the quiet one alone and beside a flood, and both once more where a rate limit is set, at a server of its own.
+/// One round: the quiet principal alone and during a flood, and both again on another server with a rate limit.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Flood {
     pub calm: Quiet,
@@ -213,18 +213,18 @@ pub struct Flood {
     pub rated_flood: Flooded,
 }
 
-/// What the quiet one got.
+/// The results of the quiet principal.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Quiet {
     pub turns: Delays,
     pub wrong: u64,
     pub deltas: Delays,
-    /// Deltas that should have come in the window.
+    /// Deltas that should have arrived in the window.
     #[serde(default)]
     pub expected: u64,
     #[serde(default)]
     pub streams: u64,
-    /// Streams that got all of their deltas to the end.
+    /// Streams that received all of their deltas.
     #[serde(default)]
     pub whole: u64,
 }
@@ -243,7 +243,7 @@ pub struct Scrape {
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct SoakSample {
     pub at_s: f64,
-    /// Streams of ten seconds that are to run all the time.
+    /// How many streams of ten seconds run at the same time.
     #[serde(default)]
     pub streams: u64,
     pub memory: Memory,

@@ -1,4 +1,4 @@
-//! A whole run: every phase on every server, each bounded, and what was found, kept after each.
+//! A whole run: every phase on every server, each with a timeout. The results are stored after each phase.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,16 +18,16 @@ use crate::servers::{Kind, Programs, StandIn};
 use crate::stand_in::Script;
 use crate::{count, output, report};
 
-/// What a full run found, in the directory for it; and what another one did, which must not replace it.
+/// The results of a full run, and of any other run, which must not replace them.
 const FULL: &str = "results.json";
 const PARTIAL: &str = "partial.json";
 
 pub async fn run(options: Run) -> Result<()> {
     let work = options.out.join("work");
-    std::fs::create_dir_all(&work).with_context(|| format!("cannot make {}", work.display()))?;
+    std::fs::create_dir_all(&work).with_context(|| format!("cannot create {}", work.display()))?;
     let work = work.canonicalize()?;
     let programs = Programs {
-        longshore: options.longshore.canonicalize().context("there is no longshore to measure")?,
+        longshore: options.longshore.canonicalize().context("cannot find the longshore to measure")?,
         peer: options.peer.as_ref().map(std::path::absolute).transpose()?,
     };
     let is_full = !options.quick && (options.only.is_empty() || options.resume);
@@ -58,15 +58,12 @@ pub async fn run(options: Run) -> Result<()> {
             phase.run(&bench, kind, found).await
         });
         let measured = measured.await.unwrap_or_else(|_| {
-            bail!(
-                "it was given up after {} s; what it had found by then is here",
-                phase.bound(kind).as_secs()
-            )
+            bail!("timed out after {} s; the results up to then are stored", phase.bound(kind).as_secs())
         });
         let seconds = begun.elapsed().as_secs_f64();
         output::say(format_args!("  {seconds:.0} s"));
         if let Err(error) = measured {
-            let why = unplaced(&format!("{error:#}"), &work);
+            let why = without_paths(&format!("{error:#}"), &work);
             output::say(format_args!("  failed: {why}"));
             found.failed.insert(phase.name(), why);
         }
@@ -74,19 +71,19 @@ pub async fn run(options: Run) -> Result<()> {
         found.ran.insert(phase.name(), Ran { seconds, date, commit, load });
         keep(&results, &kept)?;
     }
-    // What servers left behind because they were killed.
+    // Killed servers leave their data.
     let _ = std::fs::remove_dir_all(&work);
     for line in report::summary(&results) {
         output::say(line);
     }
-    output::say(format_args!("all of it is in {}", kept.display()));
+    output::say(format_args!("all results are in {}", kept.display()));
     if let (Some(docs), true) = (&options.docs, is_full) {
         report::write(&results, docs, options.reasons.as_deref())?;
     }
     Ok(())
 }
 
-/// What is to be measured, in order.
+/// The phases to measure, in order.
 fn steps(options: &Run, results: &Results) -> Vec<(Phase, Kind)> {
     let is_wanted = |phase: Phase, found: &Measured| match (options.only.is_empty(), options.resume) {
         (false, _) => options.only.contains(&phase),
@@ -106,35 +103,34 @@ fn steps(options: &Run, results: &Results) -> Vec<(Phase, Kind)> {
     steps
 }
 
-/// What is told must not say where on this machine it happened.
-fn unplaced(text: &str, work: &Path) -> String {
+/// Removes the paths of this machine from a text for the report.
+fn without_paths(text: &str, work: &Path) -> String {
     let here = std::env::current_dir().unwrap_or_default();
     let mut text = text.to_owned();
-    for place in
-        [work, here.as_path()].iter().filter_map(|place| place.to_str()).filter(|place| !place.is_empty())
+    for path in [work, here.as_path()].iter().filter_map(|path| path.to_str()).filter(|path| !path.is_empty())
     {
-        text = text.replace(place, "…");
+        text = text.replace(path, "…");
     }
     text
 }
 
 fn keep(results: &Results, path: &Path) -> Result<()> {
     let text = serde_json::to_string_pretty(results)?;
-    // In one step: whoever interrupts this has the one before.
+    // Atomically: an interrupted run keeps the file of the phase before.
     let new = path.with_extension("new");
-    std::fs::write(&new, text).context("cannot keep what was measured")?;
-    std::fs::rename(&new, path).context("cannot keep what was measured")
+    std::fs::write(&new, text).context("cannot store the results")?;
+    std::fs::rename(&new, path).context("cannot store the results")
 }
 
 pub fn read(path: &Path) -> Result<Results> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    serde_json::from_str(&text).context("these are no results of this bench")
+    serde_json::from_str(&text).context("the file does not contain results of this bench")
 }
 
-/// Streams on a server that somebody else started.
+/// Runs streams on a server that is already running.
 pub async fn drive(options: Drive) -> Result<()> {
-    let line = if options.v03 { ProtocolVersion::V03 } else { ProtocolVersion::V1 };
-    let target = Target { address: options.server, token: options.token, line };
+    let version = if options.v03 { ProtocolVersion::V03 } else { ProtocolVersion::V1 };
+    let target = Target { address: options.server, token: options.token, version };
     let tasks = longshore_engine::Tasks::new();
     let tally = Arc::new(Tally::default());
     tally.lock().window = Window { from_ns: 0, to_ns: u64::MAX };
@@ -165,7 +161,7 @@ fn machine() -> Machine {
     }
 }
 
-/// What the machine had to do in the last minute.
+/// The load average of the last minute.
 fn load() -> String {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').next().unwrap_or_default().to_owned()
@@ -187,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_goes_on_measures_what_is_missing_and_what_failed() {
+    fn a_resumed_run_measures_missing_and_failed_phases() {
         let mut results = Results { peer: Some(Measured::default()), ..Results::default() };
         let all = steps(&options(&[]), &results);
         assert_eq!(all.len(), 15);
@@ -206,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_run_takes_less_than_an_hour_by_plan() {
+    fn a_full_run_is_planned_to_take_less_than_an_hour() {
         let results = Results { peer: Some(Measured::default()), ..Results::default() };
         let plan: Duration =
             steps(&options(&[]), &results).iter().map(|(phase, kind)| phase.plan(*kind)).sum();
@@ -214,8 +210,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_names_no_place() {
-        let told = unplaced("cannot open /some/where/server-1/x", Path::new("/some/where"));
-        assert_eq!(told, "cannot open …/server-1/x");
+    fn errors_in_the_report_contain_no_paths() {
+        let text = without_paths("cannot open /some/where/server-1/x", Path::new("/some/where"));
+        assert_eq!(text, "cannot open …/server-1/x");
     }
 }

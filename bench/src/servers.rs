@@ -1,4 +1,4 @@
-//! The servers that are measured, and the stand-in behind them, as processes.
+//! The measured servers, and the stand-in behind them, as child processes.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -12,16 +12,16 @@ use crate::drive::{Connection, ProtocolVersion, Target, call};
 use crate::process::{self, Owned};
 use crate::{clock, number};
 
-/// Who may speak to a server: the one that is measured, and one more.
+/// The principals of a server: the measured one, and one that floods.
 pub const PRINCIPALS: [(&str, &str); 2] =
     [("bench", "a-token-for-the-bench-0123456789"), ("flood", "another-token-for-the-bench-012345")];
 
-/// A server that does not answer by then never will.
+/// How long a server may take to start.
 const START: Duration = Duration::from_mins(1);
-/// How often it is tried.
+/// The pause between two attempts to read its card.
 const TRY_AGAIN: Duration = Duration::from_millis(1);
 
-/// Switches off what would refuse or end what is to be measured. These names are the same for both servers.
+/// Switches off everything that would refuse or end measured work. These names are the same for both servers.
 const UNLIMITED: &[(&str, &str)] = &[
     ("A2A_RATE_LIMIT_ENABLED", "false"),
     ("A2A_STREAM_MAX_BYTES", "0"),
@@ -38,7 +38,7 @@ const PEER_ONLY: &[(&str, &str)] = &[
     ("A2A_LOG_LEVEL", "ERROR"),
 ];
 
-/// What only Longshore bounds. 0: no limit.
+/// Limits that only Longshore has. 0: no limit.
 const OURS_ONLY: &[(&str, &str)] = &[
     ("LONGSHORE_MAX_STREAMS", "0"),
     ("LONGSHORE_MAX_STREAMS_PER_PRINCIPAL", "0"),
@@ -48,8 +48,8 @@ const OURS_ONLY: &[(&str, &str)] = &[
     ("LONGSHORE_MAX_UNFINISHED_PER_CONTEXT", "0"),
 ];
 
-/// A rate limit as somebody would set it who serves several callers that work hard: 150 requests a second each, and
-/// some more at once. (Without this there is none on a loopback address.)
+/// A realistic rate limit for a server with several busy callers: 150 requests a second each, with bursts. (Without this setting
+/// there is no rate limit on a loopback address.)
 const RATED: &[(&str, &str)] = &[
     ("A2A_RATE_LIMIT_ENABLED", "true"),
     ("A2A_RATE_LIMIT_MAX_REQUESTS", "1500"),
@@ -62,14 +62,14 @@ pub enum Kind {
     Peer,
 }
 
-/// What bounds a server.
+/// The limits of a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Limits {
     /// None: only the work is measured.
     Off,
-    /// Those that a user gets who listens on a loopback address: all but the rate limit.
+    /// The defaults on a loopback address: all limits except the rate limit.
     Default,
-    /// The same with a rate limit.
+    /// The defaults with a rate limit.
     Rated,
 }
 
@@ -82,7 +82,7 @@ pub struct StandIn {
 
 impl StandIn {
     pub fn start() -> Result<Self> {
-        let me = std::env::current_exe().context("this program does not know where it is")?;
+        let me = std::env::current_exe().context("cannot find the path of this program")?;
         let mut command = Command::new(me);
         command.arg("stand-in").stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = Owned::start(&mut command)?;
@@ -95,7 +95,7 @@ impl StandIn {
     }
 }
 
-/// Where the programs are.
+/// The paths of the programs.
 #[derive(Clone, Debug)]
 pub struct Programs {
     pub longshore: PathBuf,
@@ -103,19 +103,19 @@ pub struct Programs {
     pub peer: Option<PathBuf>,
 }
 
-/// A server that runs.
+/// A running server.
 #[derive(Debug)]
 pub struct Server {
     process: Owned,
     home: PathBuf,
     pub address: SocketAddr,
     pub kind: Kind,
-    /// From its start to its first answer with the card.
+    /// From its start to the first answer with its card.
     pub card_ms: f64,
 }
 
 impl Server {
-    /// Starts a server in an empty place, and waits until it shows its card.
+    /// Starts a server in an empty directory, and waits until it serves its card.
     pub async fn start(
         kind: Kind,
         programs: &Programs,
@@ -125,7 +125,7 @@ impl Server {
         more: &[(&str, &str)],
     ) -> Result<Self> {
         let workspace = home.join("workspace");
-        std::fs::create_dir_all(&workspace).context("cannot make a place for a server")?;
+        std::fs::create_dir_all(&workspace).context("cannot create the directory of a server")?;
         let (home, workspace) = (home.canonicalize()?, workspace.canonicalize()?);
         let port = process::free_port()?;
         let mut command = match kind {
@@ -151,8 +151,8 @@ impl Server {
         let deadline = Instant::now() + START;
         while !shows_card(address).await {
             if process.ended().is_some() || Instant::now() > deadline {
-                let said = std::fs::read_to_string(home.join("server.log")).unwrap_or_default();
-                bail!("{kind:?} did not show its card; it said: {said}");
+                let log = std::fs::read_to_string(home.join("server.log")).unwrap_or_default();
+                bail!("{kind:?} did not serve its card; its log: {log}");
             }
             sleep(TRY_AGAIN).await;
         }
@@ -164,25 +164,20 @@ impl Server {
         self.process.pid()
     }
 
-    /// How the bench speaks to it.
-    pub fn target(&self, line: ProtocolVersion) -> Target {
-        self.target_of(line, 0)
+    /// The target for the clients of the bench.
+    pub fn target(&self, version: ProtocolVersion) -> Target {
+        Target { address: self.address, token: PRINCIPALS[0].1.to_owned(), version }
     }
 
-    /// The same for one of the [`PRINCIPALS`].
-    pub fn target_of(&self, line: ProtocolVersion, principal: usize) -> Target {
-        Target { address: self.address, token: PRINCIPALS[principal].1.to_owned(), line }
-    }
-
-    /// The size of its database, with what is not yet moved into it.
+    /// The size of its database, including the write-ahead log.
     pub fn database_bytes(&self) -> u64 {
         let mut sum = 0;
-        let mut places = vec![self.home.clone()];
-        while let Some(place) = places.pop() {
-            for entry in std::fs::read_dir(place).into_iter().flatten().flatten() {
+        let mut directories = vec![self.home.clone()];
+        while let Some(directory) = directories.pop() {
+            for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
                 let path = entry.path();
                 if path.is_dir() {
-                    places.push(path);
+                    directories.push(path);
                 } else if path.to_string_lossy().contains(".db") {
                     sum += entry.metadata().map_or(0, |facts| facts.len());
                 }
@@ -191,10 +186,10 @@ impl Server {
         sum
     }
 
-    /// Ends it and removes its place.
+    /// Stops the server and removes its directory.
     pub async fn stop(self) {
         self.process.stop().await;
-        // What cannot be removed lies below `target/`, where it does no harm.
+        // If this fails, the directory stays below `target/`, where it does no harm.
         let _ = std::fs::remove_dir_all(&self.home);
     }
 }
@@ -244,7 +239,7 @@ fn credentials() -> String {
 async fn shows_card(address: SocketAddr) -> bool {
     let ask = async {
         let mut connection = Connection::open(address).await.ok()?;
-        let target = Target { address, token: PRINCIPALS[0].1.to_owned(), line: ProtocolVersion::V1 };
+        let target = Target { address, token: PRINCIPALS[0].1.to_owned(), version: ProtocolVersion::V1 };
         let reply = call(&mut connection, &target.get("/.well-known/agent-card.json")).await.ok()?;
         (reply.head.status == 200).then_some(())
     };

@@ -1,7 +1,7 @@
-//! The text of a delta: a mark, its number, the moment it was made, and something to fill it up.
+//! The text of a delta: a mark, its number, the time at which it was written, and filler.
 //!
-//! Nothing in it needs an escape in JSON and nothing is a space, so that it can be found in the bytes of any server's
-//! stream, also when several deltas were merged into one event.
+//! The text contains no character that JSON escapes and no space. So the clients find it in the bytes of any server's stream, even
+//! when several deltas were merged into one event.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use memchr::memchr;
 
 use crate::clock;
 
-/// No delta is shorter: the mark, six digits of number, sixteen of time.
+/// The shortest delta: the mark, six digits of number, sixteen of time.
 pub const MINIMUM: usize = 1 + NUMBER + TIME;
 const MARK: u8 = b'~';
 const NUMBER: usize = 6;
@@ -26,16 +26,16 @@ pub struct Stamp<'a> {
     pub text: &'a [u8],
 }
 
-/// Writes the next delta, made now, at least [`MINIMUM`] bytes long.
+/// Writes the next delta, with the current time, at least [`MINIMUM`] bytes long.
 pub fn write(text: &mut String, number: u64, size: usize) {
     let at = clock::monotonic_ns();
     // Writing to a string cannot fail.
     let _ = write!(text, "~{:0NUMBER$x}{at:0TIME$x}", number & 0xff_ffff);
     let offset = usize::try_from(number).unwrap_or_default();
-    text.extend((MINIMUM..size).map(|place| char::from(FILLER[(offset + place) % FILLER.len()])));
+    text.extend((MINIMUM..size).map(|index| char::from(FILLER[(offset + index) % FILLER.len()])));
 }
 
-/// The deltas in some bytes, in order. What only looks like one is passed over.
+/// The deltas in some bytes, in order. Text that only resembles a delta is skipped.
 pub fn find(bytes: &[u8]) -> impl Iterator<Item = Stamp<'_>> {
     let mut rest = bytes;
     std::iter::from_fn(move || {
@@ -59,7 +59,7 @@ fn read(text: &[u8]) -> Option<Stamp<'_>> {
     Some(Stamp { number: hex(1, 1 + NUMBER)?, made_ns: hex(1 + NUMBER, MINIMUM)?, text })
 }
 
-/// A sum of a text, the same however the text was cut.
+/// A checksum of a text, which does not depend on how the text is split.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TextSum(pub u64);
 
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_written_is_found_in_the_middle_of_anything() {
+    fn written_deltas_are_found_in_any_text() {
         let mut text = String::new();
         for number in 0..3 {
             write(&mut text, number, 30);
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sum_of_a_text_does_not_depend_on_its_pieces() {
+    fn the_checksum_does_not_depend_on_how_the_text_is_split() {
         let mut sum = TextSum::default();
         sum.add(b"one ");
         sum.add(b"two");

@@ -1,7 +1,7 @@
-//! A fast stand-in for OpenCode: the endpoints that a gateway uses, in the shapes of the recordings, for thousands of
-//! sessions at once. What a turn says, and how fast, stands in the text of its prompt ([`Script`]).
+//! A fast stand-in for OpenCode. It serves the endpoints that a gateway uses, in the shapes of the recordings, for thousands
+//! of sessions at once. The text of a prompt says what its turn sends, and how fast ([`Script`]).
 //!
-//! One thread does everything: it shares the machine with what is measured.
+//! One thread does all the work, because the stand-in shares the machine with the server that is measured.
 
 mod bus;
 mod ids;
@@ -28,17 +28,17 @@ const HEARTBEAT: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 struct Shared {
     world: Mutex<World>,
-    something_to_do: Notify,
+    work_available: Notify,
 }
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, World> {
-        // One thread does everything, and ends with the first panic.
+        // The only thread ends with its first panic, so that nothing sees the poisoned world.
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn wake(&self) {
-        self.something_to_do.notify_one();
+        self.work_available.notify_one();
     }
 }
 
@@ -52,7 +52,7 @@ pub async fn serve(listener: TcpListener, tasks: &Tasks) {
         let wait = next.map(|at| Duration::from_nanos(at.saturating_sub(clock::monotonic_ns())));
         let until = wait.map_or(heartbeat, |wait| (Instant::now() + wait).min(heartbeat));
         tokio::select! {
-            () = shared.something_to_do.notified() => {}
+            () = shared.work_available.notified() => {}
             () = sleep_until(until) => {}
         }
         if Instant::now() >= heartbeat {

@@ -1,6 +1,6 @@
-//! The stand-in as a process, seen from outside.
+//! The stand-in as a process, from the outside.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot start has nothing better to say")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot start fails with the error")]
 
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
@@ -53,7 +53,7 @@ fn prompt(script: &Script) -> Value {
 }
 
 #[tokio::test]
-async fn both_ways_of_prompting_work_and_the_process_ends_with_its_input() {
+async fn both_prompt_endpoints_work_and_the_process_ends_with_its_input() {
     let mut running = Running::start();
     let mut connection = Connection::open(running.address).await.unwrap();
     let (status, session) = running.ask(&mut connection, "POST /session?directory=%2Fhere", &json!({})).await;
@@ -65,9 +65,9 @@ async fn both_ways_of_prompting_work_and_the_process_ends_with_its_input() {
         running.ask(&mut connection, &format!("POST /session/{id}/message"), &prompt(&script)).await;
     let text = answer["parts"][1]["text"].as_str().unwrap().to_owned();
     assert_eq!((status, text.len()), (200, 3 * 24));
-    let told = truth(&mut connection, "blocking").await.unwrap().unwrap();
-    assert_eq!((told.deltas, told.bytes), (3, 72));
-    assert_eq!(told.sum, longshore_bench::stamp::TextSum::of(text.as_bytes()).0);
+    let sent = truth(&mut connection, "blocking").await.unwrap().unwrap();
+    assert_eq!((sent.deltas, sent.bytes), (3, 72));
+    assert_eq!(sent.sum, longshore_bench::stamp::TextSum::of(text.as_bytes()).0);
 
     let mut events = Connection::open(running.address).await.unwrap();
     events.write(b"GET /event?directory=%2Fhere HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
@@ -86,7 +86,7 @@ async fn both_ways_of_prompting_work_and_the_process_ends_with_its_input() {
     assert_eq!(status, 404);
     let counted = totals(running.address).await.unwrap();
     assert_eq!((counted.turns, counted.ended, counted.deltas, counted.running), (2, 2, 6, 0));
-    assert_eq!(totals(running.address).await.unwrap().turns, 0, "they are counted anew");
+    assert_eq!(totals(running.address).await.unwrap().turns, 0, "the totals start again");
 
     drop(running.child.stdin.take());
     let mut status = None;

@@ -1,18 +1,20 @@
-//! One request and its whole answer.
+//! One request and its complete answer.
+
+use std::net::SocketAddr;
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 
 use super::connection::{Connection, Head};
 
-/// What came back.
+/// A complete answer.
 #[derive(Clone, Debug)]
 pub struct Reply {
     pub head: Head,
     pub body: Vec<u8>,
 }
 
-/// Sends a request on a connection that is free, and reads the answer.
+/// Sends a request on an idle connection, and reads the answer.
 pub async fn call(connection: &mut Connection, request: &[u8]) -> Result<Reply> {
     connection.write(request).await?;
     let head = connection.head().await?;
@@ -20,12 +22,27 @@ pub async fn call(connection: &mut Connection, request: &[u8]) -> Result<Reply> 
     Ok(Reply { head, body })
 }
 
+/// The same on a connection that is kept for the next call, and opened again after an error.
+pub async fn call_reusing(
+    connection: &mut Option<Connection>,
+    address: SocketAddr,
+    request: &[u8],
+) -> Result<Reply> {
+    let mut open = match connection.take() {
+        Some(open) => open,
+        None => Connection::open(address).await?,
+    };
+    let reply = call(&mut open, request).await?;
+    *connection = Some(open);
+    Ok(reply)
+}
+
 impl Reply {
     pub fn json(&self) -> Result<Value> {
-        serde_json::from_slice(&self.body).context("an answer that is no JSON")
+        serde_json::from_slice(&self.body).context("the answer is not JSON")
     }
 
-    /// The task that a send answers with, on either line.
+    /// The task in the answer to a send, in either protocol version.
     pub fn task(&self) -> Option<Value> {
         let mut answer = self.json().ok()?;
         let result = answer.get_mut("result")?;
@@ -33,13 +50,13 @@ impl Reply {
         task["id"].is_string().then_some(task)
     }
 
-    /// How it was refused: the status of HTTP, and the code of the error if it has a typed one. `None`: it was not.
+    /// The HTTP status of a refusal, and the code of a typed error. `None`: the request was not refused.
     pub fn refusal(&self) -> Option<(u16, Option<i64>)> {
         let code = self.json().ok().and_then(|answer| answer["error"]["code"].as_i64());
         (self.head.status != 200 || code.is_some()).then_some((self.head.status, code))
     }
 
-    /// The word that a typed error gives as its reason.
+    /// The `reason` of a typed error.
     pub fn reason(&self) -> Option<String> {
         let answer = self.json().ok()?;
         let details = answer["error"]["data"].as_array().or_else(|| answer["error"]["details"].as_array())?;
@@ -58,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_are_found_on_both_lines_and_refusals_on_both_levels() {
+    fn tasks_are_found_in_both_versions_and_refusals_on_both_levels() {
         for body in [r#"{"result":{"task":{"id":"t"}}}"#, r#"{"result":{"kind":"task","id":"t"}}"#] {
             let reply = reply(200, body);
             assert_eq!(reply.task().unwrap()["id"], "t");

@@ -1,23 +1,23 @@
-//! The body of a response that comes in chunks.
+//! Decodes chunked transfer coding.
 
-/// Takes the frame of chunks off, however the bytes were cut.
+/// Decodes the chunks, however the bytes are split.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Chunks {
-    place: Place,
-    /// Digits of a size so far.
+    state: State,
+    /// The size of the chunk, as far as its digits are read.
     size: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-enum Place {
+enum State {
     #[default]
     Size,
     /// The rest of the line with the size.
     Extension,
     Data(usize),
-    /// The end of the line behind the data.
+    /// The end of line after the data.
     DataEnd,
-    /// Behind the last chunk: the start of a line, or in one.
+    /// After the last chunk. `empty`: at the start of a line.
     Trailer {
         empty: bool,
     },
@@ -25,42 +25,41 @@ enum Place {
 }
 
 impl Chunks {
-    /// Adds what is body among the bytes to `body`, and gives how many bytes were looked at: all, but for what comes
-    /// behind the last chunk.
+    /// Appends the content to `body`, and returns how many bytes were used: all, except those after the last chunk.
     pub(super) fn take(&mut self, bytes: &[u8], body: &mut Vec<u8>) -> usize {
         let mut at = 0;
-        while at < bytes.len() && self.place != Place::Over {
-            if let Place::Data(left) = self.place {
+        while at < bytes.len() && self.state != State::Over {
+            if let State::Data(left) = self.state {
                 let length = left.min(bytes.len() - at);
                 body.extend_from_slice(&bytes[at..at + length]);
                 at += length;
-                self.place = if length == left { Place::DataEnd } else { Place::Data(left - length) };
+                self.state = if length == left { State::DataEnd } else { State::Data(left - length) };
                 continue;
             }
             let byte = bytes[at];
             at += 1;
-            self.place = match (self.place, byte) {
-                (Place::Size | Place::Extension, b'\n') if self.size == 0 => Place::Trailer { empty: true },
-                (Place::Size | Place::Extension, b'\n') => Place::Data(std::mem::take(&mut self.size)),
-                (Place::Size, byte) => match char::from(byte).to_digit(16) {
+            self.state = match (self.state, byte) {
+                (State::Size | State::Extension, b'\n') if self.size == 0 => State::Trailer { empty: true },
+                (State::Size | State::Extension, b'\n') => State::Data(std::mem::take(&mut self.size)),
+                (State::Size, byte) => match char::from(byte).to_digit(16) {
                     Some(digit) => {
                         self.size = self.size.saturating_mul(16) + usize::try_from(digit).unwrap_or_default();
-                        Place::Size
+                        State::Size
                     }
-                    None => Place::Extension,
+                    None => State::Extension,
                 },
-                (Place::DataEnd, b'\n') => Place::Size,
-                (Place::Trailer { empty: true }, b'\n') => Place::Over,
-                (Place::Trailer { .. }, b'\n') => Place::Trailer { empty: true },
-                (Place::Trailer { empty }, byte) => Place::Trailer { empty: empty && byte == b'\r' },
-                (place, _) => place,
+                (State::DataEnd, b'\n') => State::Size,
+                (State::Trailer { empty: true }, b'\n') => State::Over,
+                (State::Trailer { .. }, b'\n') => State::Trailer { empty: true },
+                (State::Trailer { empty }, byte) => State::Trailer { empty: empty && byte == b'\r' },
+                (state, _) => state,
             };
         }
         at
     }
 
     pub(super) fn is_over(&self) -> bool {
-        self.place == Place::Over
+        self.state == State::Over
     }
 }
 
@@ -69,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chunks_are_the_same_however_they_are_cut() {
+    fn the_content_does_not_depend_on_how_the_bytes_are_split() {
         let sent = b"5\r\nhello\r\nb;x=y\r\n, to worlds\r\n0\r\nx-trailer: 1\r\n\r\nHTTP/1.1";
         for cut in 1..sent.len() {
             let (mut chunks, mut body, mut used) = (Chunks::default(), Vec::new(), 0);
@@ -83,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_breaks_off_is_not_over() {
+    fn an_incomplete_body_is_not_over() {
         let (mut chunks, mut body) = (Chunks::default(), Vec::new());
         chunks.take(b"a\r\nhello", &mut body);
         assert!(!chunks.is_over() && body == b"hello");

@@ -1,4 +1,4 @@
-//! HTTP/1.1 by hand on one socket: as little as a server needs, so that thousands cost next to nothing.
+//! HTTP/1.1 written by hand on one socket: as little as a server needs, so that thousands of clients cost almost nothing.
 
 use std::net::SocketAddr;
 
@@ -10,16 +10,16 @@ use tokio::net::{TcpSocket, TcpStream};
 
 use super::chunked::Chunks;
 
-/// The longest head that is read.
+/// The longest head of a response.
 const MAX_HEAD: usize = 64 * 1024;
 const READ: usize = 8 * 1024;
-/// The longest segment on an Ethernet.
+/// The longest TCP segment on an Ethernet.
 const NETWORK_SEGMENT: u32 = 1448;
 
 #[derive(Debug)]
 pub struct Connection {
     socket: TcpStream,
-    /// What was read and not yet looked at.
+    /// Received bytes that are not used yet.
     read: Vec<u8>,
     buffer: Box<[u8]>,
 }
@@ -47,8 +47,8 @@ impl Connection {
         Self::with_buffer(address, None).await
     }
 
-    /// A connection whose kernel keeps little of what is not read, on either side: segments are as short as on a network.
-    /// With those of the loopback, of 64 KB, the sender's kernel would take megabytes.
+    /// A connection for which the kernel buffers little on either side: its segments are as short as on a network. With the
+    /// 64 KB segments of the loopback, the sender's kernel would buffer megabytes.
     pub async fn narrow(address: SocketAddr, bytes: u32) -> Result<Self> {
         Self::with_buffer(address, Some(bytes)).await
     }
@@ -76,12 +76,12 @@ impl Connection {
                 self.read.drain(..end + 4);
                 return Ok(head);
             }
-            ensure!(self.read.len() < MAX_HEAD, "a head without an end");
+            ensure!(self.read.len() < MAX_HEAD, "the head of the response is too long");
             ensure!(self.fill().await? > 0, "the connection ended before an answer");
         }
     }
 
-    /// Reads a whole body.
+    /// Reads a complete body.
     pub async fn body(&mut self, kind: BodyKind) -> Result<Vec<u8>> {
         match kind {
             BodyKind::Length(length) => {
@@ -102,7 +102,7 @@ impl Connection {
         }
     }
 
-    /// Reads more of a body in chunks. `false`: it is over.
+    /// Reads more of a chunked body. `false`: the body is complete.
     pub(super) async fn piece(&mut self, chunks: &mut Chunks, body: &mut Vec<u8>) -> Result<bool> {
         if self.read.is_empty() && !chunks.is_over() {
             ensure!(self.fill().await? > 0, "the connection ended in a body");
@@ -121,10 +121,10 @@ impl Connection {
 
 impl Head {
     fn read(bytes: &[u8]) -> Result<Self> {
-        let text = std::str::from_utf8(bytes).context("a head that is no text")?;
+        let text = std::str::from_utf8(bytes).context("the head of the response is not text")?;
         let mut lines = text.split("\r\n");
         let status = lines.next().and_then(|line| line.split(' ').nth(1)).and_then(|code| code.parse().ok());
-        let Some(status) = status else { bail!("a head without a status: {text}") };
+        let Some(status) = status else { bail!("the response has no status: {text}") };
         let mut head = Self { status, content_type: String::new(), retry_after: None, body: BodyKind::Rest };
         if matches!(status, 204 | 304) {
             head.body = BodyKind::Length(0);
@@ -133,7 +133,9 @@ impl Head {
             let value = value.trim();
             match name.to_ascii_lowercase().as_str() {
                 "content-type" => value.clone_into(&mut head.content_type),
-                "content-length" => head.body = BodyKind::Length(value.parse().context("no length")?),
+                "content-length" => {
+                    head.body = BodyKind::Length(value.parse().context("invalid content-length")?);
+                }
                 "transfer-encoding" => head.body = BodyKind::Chunked,
                 "retry-after" => head.retry_after = value.parse().ok(),
                 _ => {}

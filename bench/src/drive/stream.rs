@@ -1,7 +1,7 @@
-//! A client that follows a stream and looks at every delta in it.
+//! A client that follows a stream and checks every delta in it.
 //!
-//! Deltas are found by their stamps in the bytes of the events, without reading JSON: the same for every server, and
-//! cheap enough for thousands of streams beside what is measured.
+//! The client finds deltas by their stamps in the bytes of the events, without parsing JSON: the same way for every server, and
+//! cheap enough for thousands of streams next to the measured server.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,12 +11,12 @@ use serde_json::Value;
 
 use super::chunked::Chunks;
 use super::connection::{BodyKind, Connection};
-use super::speak::Target;
+use super::request::Target;
 use crate::clock;
 use crate::histogram::Histogram;
 use crate::stamp::{self, TextSum};
 
-/// A time in which is counted, on the clock of [`clock::monotonic_ns`].
+/// A period in which deltas are counted, on the clock of [`clock::monotonic_ns`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Window {
     pub from_ns: u64,
@@ -29,28 +29,28 @@ impl Window {
     }
 }
 
-/// What all streams of one load have in common.
+/// The counts of all streams of one load.
 #[derive(Debug, Default)]
 pub struct Tally(Mutex<Counts>);
 
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
     pub window: Window,
-    /// Of deltas that were made in the window, whenever they came.
+    /// Of deltas that were written in the window, whenever they were received.
     pub delays: Histogram,
-    /// Deltas that came in the window.
+    /// Deltas received in the window.
     pub in_window: u64,
-    /// Events of the stream that came in the window.
+    /// Events of streams received in the window.
     pub frames_in_window: u64,
-    /// Deltas that came at all.
+    /// All received deltas.
     pub deltas: u64,
-    /// Streams on which something came.
+    /// Streams that received something.
     pub started: u64,
 }
 
 impl Tally {
     pub fn lock(&self) -> MutexGuard<'_, Counts> {
-        // Nothing that holds this lock can panic half-way through a change.
+        // Nothing that holds this lock can panic in the middle of a change.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -59,17 +59,17 @@ impl Tally {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum End {
     Completed,
-    /// The task ended otherwise: the state.
+    /// The task ended in this other state.
     Otherwise(String),
-    /// Refused: the status of HTTP, and the code of the error.
+    /// Refused, with the HTTP status and the code of the error.
     Refused(u16, Option<i64>),
     /// The stream ended, or broke, before the task did.
     Cut(String),
-    /// It was not waited for any longer.
+    /// The client stopped waiting.
     Abandoned,
 }
 
-/// What a client got.
+/// What a client received.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     pub key: String,
@@ -78,15 +78,15 @@ pub struct Outcome {
     pub deltas: u64,
     pub bytes: u64,
     pub sum: TextSum,
-    /// Deltas that were missing in their place.
+    /// Missing deltas.
     pub gaps: u64,
-    /// Deltas that came again, as in the whole text at the end.
+    /// Repeated deltas, as in the complete text at the end.
     pub repeats: u64,
     pub frames: u64,
 }
 
 impl Outcome {
-    /// The task completed, and every one of so many deltas came.
+    /// The task completed, and all of so many deltas were received.
     pub fn is_whole(&self, deltas: u64) -> bool {
         self.end == End::Completed && self.gaps == 0 && self.deltas == deltas
     }
@@ -97,7 +97,7 @@ impl Outcome {
 struct Follower {
     tally: Arc<Tally>,
     outcome: Outcome,
-    /// Bytes behind the last whole line.
+    /// Bytes after the last complete line.
     rest: Vec<u8>,
     ended: Option<End>,
 }
@@ -118,8 +118,8 @@ impl Follower {
         Self { tally, outcome, rest: Vec::new(), ended: None }
     }
 
-    /// Looks at the lines that are whole by now. `rest` holds the newest bytes of the body.
-    fn look(&mut self) {
+    /// Processes the complete lines in `rest`.
+    fn read_lines(&mut self) {
         let now = clock::monotonic_ns();
         let rest = std::mem::take(&mut self.rest);
         let mut left = rest.as_slice();
@@ -199,29 +199,29 @@ async fn follow(target: &Target, request: &[u8], follower: &mut Follower) -> Res
         BodyKind::Chunked => {
             let mut chunks = Chunks::default();
             while connection.piece(&mut chunks, &mut follower.rest).await? {
-                follower.look();
+                follower.read_lines();
             }
-            follower.look();
+            follower.read_lines();
         }
         kind => {
             follower.rest = connection.body(kind).await?;
-            follower.look();
+            follower.read_lines();
         }
     }
     Ok(())
 }
 
-/// The task of a first event, on either line.
+/// The task id in a first event, in either protocol version.
 fn task_of(data: &[u8]) -> Option<String> {
     let mut event: Value = serde_json::from_slice(data).ok()?;
     let result = event.get_mut("result").map(Value::take).unwrap_or(event);
-    let places = [&result["task"]["id"], &result["statusUpdate"]["taskId"], &result["taskId"], &result["id"]];
-    places.into_iter().find_map(Value::as_str).map(str::to_owned)
+    let ids = [&result["task"]["id"], &result["statusUpdate"]["taskId"], &result["taskId"], &result["id"]];
+    ids.into_iter().find_map(Value::as_str).map(str::to_owned)
 }
 
-/// The end of the task, if an event tells it.
+/// The end of the task, if the event reports it.
 fn end_of(data: &[u8]) -> Option<End> {
-    // Both lines name the state; only its spelling differs.
+    // The versions differ only in the spelling of the state.
     let has = |word: &[u8]| memmem::find(data, word).is_some();
     if has(b"\"TASK_STATE_COMPLETED\"") || has(b"\"state\":\"completed\"") || has(b"\"state\": \"completed\"")
     {
@@ -255,14 +255,14 @@ mod tests {
         let mut follower = Follower::new("k", Arc::clone(&tally));
         for piece in body.as_bytes().chunks(cut) {
             follower.rest.extend_from_slice(piece);
-            follower.look();
+            follower.read_lines();
         }
         let counts = tally.lock().clone();
         (follower.finished(None), counts)
     }
 
     #[test]
-    fn a_stream_is_read_however_it_is_cut_on_both_lines() {
+    fn a_stream_is_read_in_both_versions_however_it_is_split() {
         let whole = text(0..5);
         let v1 = format!(
             "id: 1\ndata: {{\"result\":{{\"task\":{{\"id\":\"t1\"}}}}}}\n\n: ping\n\ndata: {{\"text\":\"{}\"}}\r\n\r\n\
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_and_what_comes_again_is_told_apart() {
+    fn missing_and_repeated_deltas_are_counted_separately() {
         let body = format!("data: \"{}\"\n\ndata: \"{}\"\n\n", text(0..2), text(3..4));
         let (outcome, _) = read(&body, 50);
         assert_eq!((outcome.deltas, outcome.gaps, outcome.repeats), (4, 1, 0));
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn other_ends_are_told() {
+    fn other_ends_are_recognized() {
         let end = |event: &str| end_of(event.as_bytes());
         assert_eq!(end(r#"{"state":"TASK_STATE_FAILED"}"#), Some(End::Otherwise("failed".to_owned())));
         assert_eq!(end(r#"{"state":"canceled"}"#), Some(End::Otherwise("canceled".to_owned())));

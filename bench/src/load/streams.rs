@@ -1,4 +1,4 @@
-//! Many streams at once, each at its rate, and what came of them.
+//! Many streams at once, each at its rate, and their results.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,29 +20,29 @@ use crate::servers::{Kind, Server};
 use crate::stamp::{self, TextSum};
 use crate::stand_in::Script;
 
-/// Of so many tasks, what the server keeps is compared too.
+/// For so many tasks, the text that the server stores is compared too.
 const KEPT: usize = 32;
 
-/// Streams run on for so long after the window, so that none ends in it and their memory can be looked at while all live.
+/// How long streams run after the window, so that none ends in it and their memory can be sampled while all are live.
 const RUN_ON: Duration = Duration::from_secs(1);
-/// When, after the window, what live streams hold is looked at.
-const LOOKS: [Duration; 4] =
+/// When, after the window, the memory of live streams is sampled.
+const SAMPLES: [Duration; 4] =
     [Duration::ZERO, Duration::from_millis(150), Duration::from_millis(300), Duration::from_millis(450)];
 
-/// All start one after the other, then a window is measured in which all run, and all end a moment after it.
+/// The streams start one after the other. Then a window is measured in which all run, and all end shortly after it.
 #[derive(Clone, Copy, Debug)]
 pub struct StreamLoad {
     pub streams: u64,
     /// Deltas per second of each.
     pub rate: u64,
     pub size: usize,
-    pub line: ProtocolVersion,
-    /// How many start in a second.
+    pub version: ProtocolVersion,
+    /// How many streams start in a second.
     pub starts: u64,
-    /// Between the last start and the window.
+    /// The time between the last start and the window.
     pub settle: Duration,
     pub window: Duration,
-    /// How long what is under way then may still take.
+    /// How long streams may take to end.
     pub drain: Duration,
 }
 
@@ -60,7 +60,7 @@ pub async fn streams(bench: &Bench, server: &Server, load: &StreamLoad) -> Resul
             let start_ns = begin + number * step;
             let deltas = deltas(start_ns, window, load.rate);
             let script = Script { deltas, rate: load.rate, size: load.size, ..script(bench, server) };
-            let (target, tally) = (server.target(load.line), Arc::clone(&tally));
+            let (target, tally) = (server.target(load.version), Arc::clone(&tally));
             bench.spawn("client", async move {
                 until_ns(start_ns).await;
                 stream_once(&target, &script, tally).await
@@ -75,7 +75,7 @@ pub async fn streams(bench: &Bench, server: &Server, load: &StreamLoad) -> Resul
     let outcomes = ends(clients, load.drain).await;
     let source = totals(bench.stand_in_address()).await?;
     let counts = tally.lock().clone();
-    let checked = check(bench, server, load.line, &outcomes).await?;
+    let checked = check(bench, server, load.version, &outcomes).await?;
     Ok(Streams {
         streams: load.streams,
         rate: load.rate,
@@ -99,17 +99,17 @@ pub async fn streams(bench: &Bench, server: &Server, load: &StreamLoad) -> Resul
     })
 }
 
-/// How many deltas a stream sends that starts then and outlives the window.
+/// How many deltas a stream needs that starts then and outlives the window.
 fn deltas(start_ns: u64, window: Window, rate: u64) -> u64 {
     let end_ns = window.to_ns + nanoseconds(RUN_ON);
     whole(float(end_ns.saturating_sub(start_ns)) / 1e9 * float(rate)).max(1)
 }
 
-/// The most memory, and the fewest open files, of some looks right after the window.
+/// The most memory and the fewest open files in some samples right after the window.
 async fn held(pid: u32, to_ns: u64) -> Result<(Memory, u64)> {
     let (mut most, mut fewest) = (Memory::default(), u64::MAX);
-    for look in LOOKS {
-        until_ns(to_ns + nanoseconds(look)).await;
+    for after in SAMPLES {
+        until_ns(to_ns + nanoseconds(after)).await;
         fewest = fewest.min(proc::open_files(pid));
         let now = Memory::of(pid)?;
         if now.anonymous_kb >= most.anonymous_kb {
@@ -119,18 +119,34 @@ async fn held(pid: u32, to_ns: u64) -> Result<(Memory, u64)> {
     Ok((most, fewest))
 }
 
-/// A prompt with a key of its own, as this server needs it.
+/// A script with a new key, with the options that this server needs.
 pub fn script(bench: &Bench, server: &Server) -> Script {
     Script { key: bench.key(), awaits_reader: server.kind == Kind::Peer, ..Script::default() }
 }
 
-/// Prompts, and follows the stream to its end.
+/// Starts streams of so many deltas at a rate, which count in the tally.
+pub fn spawn_streams(
+    bench: &Bench,
+    server: &Server,
+    streams: u64,
+    (deltas, rate): (u64, u64),
+    tally: &Arc<Tally>,
+) -> Vec<JoinHandle<Outcome>> {
+    let clients = (0..streams).map(|_| {
+        let script = Script { deltas, rate, ..script(bench, server) };
+        let (target, tally) = (server.target(ProtocolVersion::V1), Arc::clone(tally));
+        bench.spawn("client", async move { stream_once(&target, &script, tally).await })
+    });
+    clients.collect()
+}
+
+/// Sends a prompt, and follows the stream to its end.
 pub async fn stream_once(target: &Target, script: &Script, tally: Arc<Tally>) -> Outcome {
     let request = target.stream(&format!("m-{}", script.key), &script.to_string());
     open_stream(target, &request, &script.key, tally).await
 }
 
-/// The ends of all, as far as they come in time. The others are given up.
+/// The outcomes of all streams that end in time. The others are given up.
 pub async fn ends(clients: Vec<JoinHandle<Outcome>>, drain: Duration) -> Vec<Option<Outcome>> {
     let deadline = Instant::now() + drain;
     let mut outcomes = Vec::with_capacity(clients.len());
@@ -142,13 +158,13 @@ pub async fn ends(clients: Vec<JoinHandle<Outcome>>, drain: Duration) -> Vec<Opt
     outcomes
 }
 
-/// How many of them got all of so many deltas, to the end.
+/// How many of the streams received all of so many deltas.
 pub fn whole_ones(outcomes: &[Option<Outcome>], deltas: u64) -> u64 {
     let whole = outcomes.iter().flatten().filter(|outcome| outcome.is_whole(deltas));
     u64::try_from(whole.count()).unwrap_or_default()
 }
 
-/// What a comparison with the source showed.
+/// The result of a comparison with the stand-in.
 #[derive(Clone, Debug, Default)]
 pub struct Checked {
     pub completed: u64,
@@ -158,17 +174,17 @@ pub struct Checked {
     pub other_ends: BTreeMap<String, u64>,
 }
 
-/// Compares what clients got with what the source sent, and for some what the server keeps.
+/// Compares the text that clients received with the text that the stand-in sent, and for some tasks the text that the server stores.
 pub async fn check(
     bench: &Bench,
     server: &Server,
-    line: ProtocolVersion,
+    version: ProtocolVersion,
     outcomes: &[Option<Outcome>],
 ) -> Result<Checked> {
     let mut checked = Checked::default();
     let mut source = Connection::open(bench.stand_in_address()).await?;
     let mut keeper = Connection::open(server.address).await?;
-    let target = server.target(line);
+    let target = server.target(version);
     for outcome in outcomes {
         let Some(outcome) = outcome else {
             *checked.other_ends.entry("given up".to_owned()).or_default() += 1;
@@ -191,7 +207,7 @@ pub async fn check(
     Ok(checked)
 }
 
-/// The sum of the text in a task: its deltas, each once, in order.
+/// The sum of the text in a task: each delta once, in order.
 pub fn kept_sum(body: &[u8]) -> TextSum {
     let (mut sum, mut next) = (TextSum::default(), 0);
     for stamp in stamp::find(body) {
@@ -212,16 +228,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_stream_lives_while_memory_is_looked_at() {
+    fn every_stream_is_live_while_memory_is_sampled() {
         let second = 1_000_000_000;
         let window = Window { from_ns: 22 * second, to_ns: 37 * second };
-        let last_look = window.to_ns + LOOKS.map(nanoseconds).into_iter().max().unwrap();
+        let last_sample = window.to_ns + SAMPLES.map(nanoseconds).into_iter().max().unwrap();
         for rate in [10, 100] {
             for number in 0..1_000 {
                 let start_ns = number * second / 50;
-                // The earliest end: the source speaks at once, and ends with the last delta.
+                // The earliest end: the stand-in starts at once, and ends with the last delta.
                 let end_ns = start_ns + (deltas(start_ns, window, rate) - 1) * (second / rate);
-                assert!(end_ns > last_look, "stream {number} at {rate}/s ends at {end_ns}");
+                assert!(end_ns > last_sample, "stream {number} at {rate}/s ends at {end_ns}");
             }
         }
     }

@@ -1,23 +1,23 @@
-//! Whole turns: each client sends a message, waits for the end of the task, and sends the next.
+//! Whole turns: each client sends a message, waits for the end of the task, and sends the next message.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::bench::Bench;
 use crate::clock;
-use crate::drive::{Connection, Reply, Target, Window, call};
+use crate::drive::{Reply, Target, Window, call_reusing};
 use crate::histogram::Histogram;
 use crate::stamp;
 use crate::stand_in::Script;
 
-/// Turns one behind the other, in a new conversation each, by some clients beside each other.
+/// Turns of several clients, each with one turn after the other in new conversations.
 #[derive(Clone, Copy, Debug)]
 pub struct TurnLoad {
     pub clients: u64,
     pub deltas: u64,
-    /// Between two turns of a client.
+    /// The pause between two turns of a client.
     pub pause: Duration,
-    /// What ends in this time is counted; then all stop.
+    /// Turns that end in this time are counted; then all clients stop.
     pub window: Window,
 }
 
@@ -25,9 +25,9 @@ pub struct TurnLoad {
 #[derive(Clone, Debug, Default)]
 pub struct Counted {
     pub turns: u64,
-    /// Turns that were refused, or ended without the text that they should have had.
+    /// Turns that were refused, or ended with a wrong text.
     pub wrong: u64,
-    /// The first of them, in words.
+    /// The answer to the first wrong turn.
     pub example: Option<String>,
     pub delays: Histogram,
 }
@@ -42,7 +42,7 @@ pub async fn turns(bench: &Bench, target: &Target, load: TurnLoad) -> Counted {
         })
         .collect();
     for client in clients {
-        // A client that panics has nothing to say.
+        // A client that panicked has no result.
         let _ = client.await;
     }
     let counted = counted.lock().unwrap_or_else(PoisonError::into_inner);
@@ -57,7 +57,7 @@ async fn client(target: Target, name: String, load: TurnLoad, counted: Arc<Mutex
         let script = Script { deltas: load.deltas, ..Script::default() };
         let request = target.send(&format!("m-{name}-{number}"), &script.to_string(), true);
         let begun = clock::monotonic_ns();
-        let answered = turn(&mut connection, &target, &request).await;
+        let answered = call_reusing(&mut connection, target.address, &request).await;
         let now = clock::monotonic_ns();
         if (load.window.from_ns..load.window.to_ns).contains(&now) {
             let mut counted = counted.lock().unwrap_or_else(PoisonError::into_inner);
@@ -66,28 +66,17 @@ async fn client(target: Target, name: String, load: TurnLoad, counted: Arc<Mutex
                 counted.delays.record(now - begun);
             } else {
                 counted.wrong += 1;
-                let words = || match &answered {
+                let text = || match &answered {
                     Ok(reply) => String::from_utf8_lossy(&reply.body).chars().take(300).collect(),
                     Err(error) => format!("{error:#}"),
                 };
-                counted.example.get_or_insert_with(words);
+                counted.example.get_or_insert_with(text);
             }
         }
         if !load.pause.is_zero() {
             tokio::time::sleep(load.pause).await;
         }
     }
-}
-
-/// A connection that broke is made anew for the next turn.
-async fn turn(connection: &mut Option<Connection>, target: &Target, request: &[u8]) -> anyhow::Result<Reply> {
-    let mut open = match connection.take() {
-        Some(open) => open,
-        None => Connection::open(target.address).await?,
-    };
-    let reply = call(&mut open, request).await?;
-    *connection = Some(open);
-    Ok(reply)
 }
 
 /// The task completed, with every delta.

@@ -1,4 +1,4 @@
-//! An agent that takes one prompt and then says what the benchmark tells it to.
+//! An agent that takes one prompt and then sends the reports of the benchmark.
 
 use std::sync::Mutex;
 
@@ -13,21 +13,21 @@ use longshore_model::{AgentEvent, Answer, Ask, Error, PromptId, Result, SessionI
 const REPORTS: usize = 256;
 
 #[derive(Debug)]
-pub(super) struct Parrot {
+pub(super) struct ManualAgent {
     reports: Mutex<Option<queue::Receiver<AgentEvent>>>,
-    /// Kept open, for a turn whose driver listens no more is over.
+    /// Kept open: the engine ends a turn whose driver no longer listens.
     steering: Mutex<Option<queue::Receiver<Box<Steering>>>>,
 }
 
-impl Parrot {
-    /// The agent, and where its reports come from.
+impl ManualAgent {
+    /// The agent, and the sender of its reports.
     pub(super) fn new() -> (Self, queue::Sender<AgentEvent>) {
         let (sender, receiver) = queue::channel(REPORTS);
         (Self { reports: Mutex::new(Some(receiver)), steering: Mutex::default() }, sender)
     }
 }
 
-impl Agent for Parrot {
+impl Agent for ManualAgent {
     fn admit<'a>(&'a self, _: Admission<'a>) -> BoxFuture<'a, Result<Admitted>> {
         Box::pin(async { Ok(Admitted { directory: "/workspace".to_owned() }) })
     }
@@ -55,9 +55,9 @@ impl Agent for Parrot {
         Box::pin(async move {
             request.prompting.mark();
             let (steering, joining) = queue::channel(MAX_STEERING);
-            *self.steering.lock().map_err(|_| Error::internal("a panic"))? = Some(joining);
+            *self.steering.lock().map_err(|_| Error::internal("poisoned"))? = Some(joining);
             let reports = self.reports.lock().ok().and_then(|mut reports| reports.take());
-            let events = reports.ok_or_else(|| Error::internal("one turn is all there is"))?;
+            let events = reports.ok_or_else(|| Error::internal("this agent has only one turn"))?;
             Ok(Turn { steering, events, refusal: None })
         })
     }

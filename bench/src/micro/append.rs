@@ -1,4 +1,4 @@
-//! Events appended to a store, by as many tasks at once as write beside each other.
+//! Events appended to a store by several tasks at once.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,16 +14,16 @@ use super::events::{AT, context_id, delta, submitted, task_id};
 use super::{Work, runtime};
 
 pub(super) fn sqlite(tasks: u64) -> Work {
-    let place = Place::new();
-    let store = longshore_store::sqlite(&place.0.join("bench.db"), Durability::Process);
-    work(Arc::new(store.expect("a store can be made")), tasks, Some(place))
+    let directory = TemporaryDirectory::new();
+    let store = longshore_store::sqlite(&directory.0.join("bench.db"), Durability::Process);
+    work(Arc::new(store.expect("cannot open the store")), tasks, Some(directory))
 }
 
 pub(super) fn memory() -> Work {
     work(Arc::new(longshore_store::memory()), 1, None)
 }
 
-fn work(store: Arc<dyn Store>, tasks: u64, place: Option<Place>) -> Work {
+fn work(store: Arc<dyn Store>, tasks: u64, directory: Option<TemporaryDirectory>) -> Work {
     let runtime = runtime();
     let create = |number: u64| Create {
         owner: Principal::new("bench"),
@@ -40,13 +40,13 @@ fn work(store: Arc<dyn Store>, tasks: u64, place: Option<Place>) -> Work {
     };
     runtime.block_on(async {
         for number in 0..tasks {
-            store.create(create(number)).await.expect("a task can be made");
+            store.create(create(number)).await.expect("cannot create a task");
         }
     });
-    // Every task has had one event.
+    // Every task has one event.
     let mut head = Seq(1);
     Work::new(tasks, move || {
-        let _kept = &place;
+        let _kept = &directory;
         let append = |number: u64| Append {
             owner: Principal::new("bench"),
             task: task_id(number),
@@ -66,23 +66,23 @@ fn work(store: Arc<dyn Store>, tasks: u64, place: Option<Place>) -> Work {
     })
 }
 
-/// A directory that goes with this.
+/// A directory that is removed when this is dropped.
 #[derive(Debug)]
-struct Place(PathBuf);
+struct TemporaryDirectory(PathBuf);
 
-impl Place {
+impl TemporaryDirectory {
     fn new() -> Self {
         static MADE: AtomicU64 = AtomicU64::new(0);
         let number = MADE.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("longshore-bench-{}-{number}", std::process::id()));
-        std::fs::create_dir_all(&path).expect("a directory can be made");
+        std::fs::create_dir_all(&path).expect("cannot create a directory");
         Self(path)
     }
 }
 
-impl Drop for Place {
+impl Drop for TemporaryDirectory {
     fn drop(&mut self) {
-        // What cannot be removed is the system's to clear away.
+        // The system clears its temporary directory if this fails.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

@@ -1,4 +1,4 @@
-//! What tasks and their events are made of here.
+//! Tasks and events for the micro-benchmarks.
 
 use longshore_model::{
     Artifact, ArtifactId, ArtifactUpdate, BlockKind, ContextId, Message, MessageId, Part, Role, TaskEvent,
@@ -6,7 +6,7 @@ use longshore_model::{
 };
 
 pub(super) const AT: Timestamp = Timestamp(1_794_713_880_705);
-/// As long as a token, or two.
+/// As long as one or two tokens.
 pub(super) const DELTA: &str = "twenty-four bytes long. ";
 
 pub(super) fn task_id(number: u64) -> TaskId {

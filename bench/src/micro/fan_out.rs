@@ -1,4 +1,4 @@
-//! From a report of the agent to all readers of the task: fold, append in memory, wake, and the frame that they share.
+//! From a report of the agent to all readers of the task: fold, append in memory, wake, and the shared frame.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use longshore_model::{
 };
 use longshore_wire::v1::encode::{self, View};
 
-use super::agent::Parrot;
+use super::agent::ManualAgent;
 use super::events::{DELTA, message};
 use super::{Work, runtime};
 
@@ -18,7 +18,7 @@ const DELTAS: usize = 10;
 
 pub(super) fn work(readers: usize) -> Work {
     let runtime = runtime();
-    let (agent, reports) = Parrot::new();
+    let (agent, reports) = ManualAgent::new();
     let (engine, mut open) = runtime.block_on(async {
         let engine = Engine::new(EngineParts {
             store: Arc::new(longshore_store::memory()),
@@ -38,10 +38,10 @@ pub(super) fn work(readers: usize) -> Work {
             may_claim: false,
             trace: None,
         };
-        let sent = engine.send(&caller, command).await.expect("a message can be sent");
+        let sent = engine.send(&caller, command).await.expect("cannot send a message");
         let mut open = vec![sent.reader];
         while open.len() < readers {
-            let subscription = engine.subscribe(&caller, &sent.task, None).await.expect("the task runs");
+            let subscription = engine.subscribe(&caller, &sent.task, None).await.expect("cannot subscribe");
             open.push(subscription.reader);
         }
         (engine, open)
@@ -68,7 +68,7 @@ pub(super) fn work(readers: usize) -> Work {
     })
 }
 
-/// Reads so many bytes of text, and makes or takes the frame of each event.
+/// Reads so many bytes of text, and encodes or reuses the frame of each event.
 async fn read(reader: &mut TaskReader, bytes: usize) -> usize {
     let (mut text, mut framed) = (0, 0);
     while text < bytes {

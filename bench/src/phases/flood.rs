@@ -1,7 +1,7 @@
-//! One principal floods: what another one, who works quietly, notices of it.
+//! One principal floods the server: the effect on another principal that works quietly.
 //!
-//! Who floods is a process of its own with a low priority: it would sit on another machine, and must not keep the
-//! clients that are measured, or the server, from the processor.
+//! The flooding clients are a process of their own with a low priority: they would be on another machine, and must not keep the
+//! measured clients or the server from the processor.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -16,8 +16,8 @@ use tokio::time::{Instant, sleep};
 use super::unary::nanoseconds;
 use crate::bench::{Bench, until_ns};
 use crate::clock;
-use crate::drive::{Connection, ProtocolVersion, Tally, Target, Window, call};
-use crate::load::{TurnLoad, ends, script, stream_once, turns, whole_ones};
+use crate::drive::{ProtocolVersion, Tally, Target, Window, call_reusing};
+use crate::load::{TurnLoad, ends, spawn_streams, turns, whole_ones};
 use crate::number::float;
 use crate::options;
 use crate::process::Owned;
@@ -25,21 +25,21 @@ use crate::results::{Flood, Quiet};
 use crate::servers::{Kind, Limits, PRINCIPALS, Server};
 use crate::stand_in::Script;
 
-/// The quiet one: streams, and now and then a turn.
+/// The quiet principal: some streams, and a turn now and then.
 const STREAMS: u64 = 8;
 const RATE: u64 = 10;
 const CLIENTS: u64 = 8;
 const PAUSE: Duration = Duration::from_millis(100);
 const FLOODING: u64 = 64;
 const FLOODER: usize = 1;
-/// Where the quiet one's window begins, after the first of the flood.
+/// The time between the start of the flood and the window of the quiet principal.
 const SETTLE: Duration = Duration::from_secs(1);
-/// How much later than asked a flood may end.
+/// How much later than planned a flood may end.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Between two tries to connect to a server that does not let anybody in.
+/// The pause between two attempts to connect to a server that refuses connections.
 const TRY_AGAIN: Duration = Duration::from_millis(10);
 
-/// What a flood came to.
+/// The counts of a flood.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Flooded {
     pub seconds: f64,
@@ -62,7 +62,7 @@ pub(super) async fn run(bench: &Bench, found: &mut Vec<Flood>) -> Result<()> {
         let measured = beside_flood(bench, &server).await;
         server.stop().await;
         let (flooded, flood) = measured?;
-        // It is compared with itself: another server has another past.
+        // Each measurement is compared with one on the same server: another server has another history.
         let server = bench.server_with(Kind::Longshore, Limits::Rated, &[]).await?;
         let rated_calm = quiet(bench, &server).await;
         let measured = beside_flood(bench, &server).await;
@@ -73,38 +73,38 @@ pub(super) async fn run(bench: &Bench, found: &mut Vec<Flood>) -> Result<()> {
     Ok(())
 }
 
-/// One moment in which the machine stands still meets all clients of the quiet one at once. In a short window that alone would
-/// be one turn in a hundred, and so its p99.
+/// The length of the window. If the machine pauses once, all clients of the quiet principal notice it at the same time. In a short
+/// window these turns alone would be one in a hundred, and so decide the p99.
 fn length(bench: &Bench) -> Duration {
     bench.seconds(25, 3)
 }
 
 async fn beside_flood(bench: &Bench, server: &Server) -> Result<(Quiet, Flooded)> {
-    let told = bench.work.join(format!("flood-{}.json", server.pid()));
+    let counts = bench.work.join(format!("flood-{}.json", server.pid()));
     let seconds = (length(bench) + SETTLE).as_secs() + 1;
-    let mut flooder = start(server, seconds, &told)?;
+    let mut flooder = start(server, seconds, &counts)?;
     let quiet = quiet(bench, server).await;
     let deadline = Instant::now() + PATIENCE;
     while flooder.ended().is_none() && Instant::now() < deadline {
         sleep(Duration::from_millis(50)).await;
     }
     flooder.stop().await;
-    let text = std::fs::read_to_string(&told).context("the flood did not end in time")?;
+    let text = std::fs::read_to_string(&counts).context("the flood did not end in time")?;
     Ok((quiet, serde_json::from_str(&text)?))
 }
 
-fn start(server: &Server, seconds: u64, told: &Path) -> Result<Owned> {
-    let me = std::env::current_exe().context("this program does not know where it is")?;
+fn start(server: &Server, seconds: u64, counts: &Path) -> Result<Owned> {
+    let me = std::env::current_exe().context("cannot find the path of this program")?;
     let mut command = Command::new(me);
     command
         .args(["flood", "--server", &server.address.to_string(), "--token", PRINCIPALS[FLOODER].1])
         .args(["--clients", &FLOODING.to_string(), "--seconds", &seconds.to_string(), "--out"])
-        .arg(told)
+        .arg(counts)
         .stdin(Stdio::null());
     Owned::start(&mut command)
 }
 
-/// The delays of the quiet one's turns and deltas.
+/// The delays of the quiet principal's turns and deltas.
 async fn quiet(bench: &Bench, server: &Server) -> Quiet {
     let length = length(bench);
     let from_ns = clock::monotonic_ns() + nanoseconds(SETTLE);
@@ -112,12 +112,7 @@ async fn quiet(bench: &Bench, server: &Server) -> Quiet {
     let tally = Arc::new(Tally::default());
     tally.lock().window = window;
     let deltas = (length + SETTLE).as_secs() * RATE;
-    let streams = (0..STREAMS).map(|_| {
-        let script = Script { deltas, rate: RATE, ..script(bench, server) };
-        let (target, tally) = (server.target(ProtocolVersion::V1), Arc::clone(&tally));
-        bench.spawn("client", async move { stream_once(&target, &script, tally).await })
-    });
-    let streams = streams.collect();
+    let streams = spawn_streams(bench, server, STREAMS, (deltas, RATE), &tally);
     let load = TurnLoad { clients: CLIENTS, deltas: 1, pause: PAUSE, window };
     let counted = turns(bench, &server.target(ProtocolVersion::V1), load).await;
     until_ns(window.to_ns).await;
@@ -133,15 +128,15 @@ async fn quiet(bench: &Bench, server: &Server) -> Quiet {
     }
 }
 
-/// Floods until the time is over, and writes down what came of it.
+/// Floods until the time is over, and writes the counts to a file.
 pub async fn flood(options: options::Flood) -> Result<()> {
-    // Where it cannot be nice, it floods all the same.
+    // Without a lower priority it still floods.
     let _ = rustix::process::nice(10);
     let tasks = longshore_engine::Tasks::new();
     let counters = Arc::new(Counters::default());
     let begin = clock::monotonic_ns();
     let end = begin + nanoseconds(Duration::from_secs(options.seconds));
-    let target = Target { address: options.server, token: options.token, line: ProtocolVersion::V1 };
+    let target = Target { address: options.server, token: options.token, version: ProtocolVersion::V1 };
     let clients: Vec<_> = (0..options.clients)
         .map(|number| {
             let name = format!("f{}x{number}", std::process::id());
@@ -159,26 +154,17 @@ pub async fn flood(options: options::Flood) -> Result<()> {
         refused: counters.refused.load(Ordering::Relaxed),
         broken: counters.broken.load(Ordering::Relaxed),
     };
-    std::fs::write(options.out, serde_json::to_string(&flooded)?).context("cannot say what came of it")
+    std::fs::write(options.out, serde_json::to_string(&flooded)?).context("cannot write the counts")
 }
 
-/// Sends without a pause, and waits for nothing but the answer to each.
+/// Sends without a pause, and waits only for the answer to each request.
 async fn send(target: Target, name: String, end: u64, counters: Arc<Counters>) {
     let mut connection = None;
     let mut number = 0_u64;
     while clock::monotonic_ns() < end {
         number += 1;
         let request = target.send(&format!("m-{name}-{number}"), &Script::default().to_string(), false);
-        let answered = async {
-            let mut open = match connection.take() {
-                Some(open) => open,
-                None => Connection::open(target.address).await?,
-            };
-            let reply = call(&mut open, &request).await?;
-            connection = Some(open);
-            anyhow::Ok(reply)
-        };
-        let Ok(reply) = answered.await else {
+        let Ok(reply) = call_reusing(&mut connection, target.address, &request).await else {
             counters.broken.fetch_add(1, Ordering::Relaxed);
             sleep(TRY_AGAIN).await;
             continue;

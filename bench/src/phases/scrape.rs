@@ -1,4 +1,4 @@
-//! What it costs to ask for the metrics while there is work.
+//! The cost of scraping the metrics under load.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,14 +11,13 @@ use crate::bench::Bench;
 use crate::clock;
 use crate::drive::{Connection, ProtocolVersion, Tally, Window, call};
 use crate::histogram::Histogram;
-use crate::load::{ends, script, stream_once};
+use crate::load::{ends, spawn_streams};
 use crate::number::float;
 use crate::results::{Costs, Scrape};
 use crate::servers::{Kind, Server};
-use crate::stand_in::Script;
 
 const PER_SECOND: u64 = 10;
-/// Pairs of times without and with scrapes.
+/// Pairs of periods without and with scrapes.
 const ROUNDS: u32 = 4;
 
 pub(super) async fn run(bench: &Bench) -> Result<Scrape> {
@@ -33,15 +32,10 @@ async fn measure(bench: &Bench, server: &Server) -> Result<Scrape> {
     let work = load(bench, streams, 10, ProtocolVersion::V1);
     let tally = Arc::new(Tally::default());
     tally.lock().window = Window { from_ns: 0, to_ns: u64::MAX };
-    let clients = (0..streams).map(|_| {
-        let deltas = (2 * ROUNDS * length + work.settle).as_secs() * work.rate + 10;
-        let script = Script { deltas, rate: work.rate, ..script(bench, server) };
-        let (target, tally) = (server.target(ProtocolVersion::V1), Arc::clone(&tally));
-        bench.spawn("client", async move { stream_once(&target, &script, tally).await })
-    });
-    let clients = clients.collect();
+    let deltas = (2 * ROUNDS * length + work.settle).as_secs() * work.rate + 10;
+    let clients = spawn_streams(bench, server, streams, (deltas, work.rate), &tally);
     tokio::time::sleep(work.settle).await;
-    // By turns, so that what changes by itself meanwhile is in both.
+    // Alternating, so that changes over time affect both.
     let (mut without, mut with) = (Costs::default(), Costs::default());
     let (mut bytes, mut delays) = (0, Histogram::default());
     for _ in 0..ROUNDS {

@@ -1,4 +1,4 @@
-//! Half the load for a long time: memory, open files and the database stay as they are.
+//! Half the load for a long time: memory, open files and the database must not grow.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,11 +16,11 @@ use crate::results::SoakSample;
 use crate::servers::{Kind, Limits, Server};
 use crate::stand_in::Script;
 
-/// Streams of ten seconds, one behind the other: half of the thousand that are to be held.
+/// Streams of ten seconds, one after the other: half of the thousand that the gateway must handle.
 const STREAMS: u64 = 500;
 const DELTAS: u64 = 100;
 const RATE: u64 = 10;
-/// A stream that takes so long, of which ten seconds are its own, does not end at all.
+/// The timeout of a stream, which itself takes ten seconds.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default)]
@@ -30,7 +30,7 @@ struct Turns {
 }
 
 pub(super) async fn run(bench: &Bench, found: &mut Vec<SoakSample>) -> Result<()> {
-    // A task is kept for as long as its message counts as one that was sent already, whatever else is set.
+    // A task is kept at least as long as the idempotency key of its message.
     let keep = [
         ("LONGSHORE_FOLD_AFTER", "60"),
         ("LONGSHORE_KEEP_TASKS", "120"),
@@ -65,7 +65,7 @@ async fn measure(bench: &Bench, server: &Server, found: &mut Vec<SoakSample>) ->
                     let counter = if is_right { &turns.right } else { &turns.wrong };
                     counter.fetch_add(1, Ordering::Relaxed);
                     if !is_right {
-                        // A server that refuses is not to be asked as fast as it can refuse.
+                        // Do not ask a refusing server as fast as it can refuse.
                         tokio::time::sleep(Duration::from_secs(1)).await;
                     }
                 }
@@ -98,7 +98,7 @@ async fn measure(bench: &Bench, server: &Server, found: &mut Vec<SoakSample>) ->
     Ok(())
 }
 
-/// Whether a stream ends with all that it should have, and before patience does.
+/// Whether a stream ends in time with its complete text.
 async fn ends_right(patience: Duration, stream: impl Future<Output = Outcome>) -> bool {
     timeout(patience, stream).await.is_ok_and(|outcome| outcome.is_whole(DELTAS))
 }

@@ -1,4 +1,4 @@
-//! Readers that do not read: what they cost, and whether the others notice.
+//! Readers that do not read: their cost, and their effect on other readers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,25 +10,25 @@ use crate::bench::{Bench, until_ns};
 use crate::clock;
 use crate::drive::{Connection, ProtocolVersion, Tally, Window, call};
 use crate::histogram::Delays;
-use crate::load::{ends, script, stream_once, whole_ones};
+use crate::load::{ends, script, spawn_streams, whole_ones};
 use crate::proc::{self, Memory};
 use crate::results::Stalled;
 use crate::servers::{Kind, Server};
 use crate::stand_in::Script;
 
-/// Tasks that the stalled readers are readers of.
+/// The tasks of the stalled readers.
 const TASKS: u64 = 10;
 const HEALTHY: u64 = 32;
-/// What the kernel keeps for a reader: as little as it can be told.
+/// The kernel's buffer for a reader: the smallest possible.
 const KERNEL_BYTES: u32 = 4096;
-/// Large and many at first, so that what can be filled is filled soon; then few, so that the tasks themselves, whose
-/// text is held whatever their readers do, do not grow by much.
+/// Many large deltas at first, so that all buffers fill soon. Then few, so that the tasks themselves, whose text is held
+/// whatever their readers do, do not grow by much.
 const BURST: u64 = 300;
 const RATE: u64 = 1;
 const SIZE: usize = 1024;
-/// What the kernel holds has not grown for so long: all is full.
+/// If the kernel's buffers have not grown for so long, they are full.
 const FULL: Duration = Duration::from_secs(4);
-/// Memory that did not grow for so long will not grow.
+/// If the memory has not grown for so long, it will not grow.
 const STEADY: Duration = Duration::from_secs(30);
 
 pub(super) async fn run(bench: &Bench) -> Result<Stalled> {
@@ -42,7 +42,7 @@ async fn measure(bench: &Bench, server: &Server) -> Result<Stalled> {
     let readers = bench.scaled(1_000, 50);
     let (calm, fill, minute) = (bench.seconds(15, 3), bench.seconds(45, 20), bench.seconds(60, 5));
     let settle = bench.seconds(90, 3);
-    // The same tasks as later, but nobody reads them. Twice, to see how much two such runs differ by themselves.
+    // The same tasks as later, but without readers. Twice, to see how much two such runs differ.
     let (mut before, mut whole) = (Vec::new(), 0);
     for _ in 0..2 {
         begin_all(bench, server, calm.as_secs()).await?;
@@ -51,7 +51,7 @@ async fn measure(bench: &Bench, server: &Server) -> Result<Stalled> {
         whole += all;
     }
     let empty = Memory::of(server.pid())?;
-    // Readers come when the tasks are young: later each would begin with all of the text so far.
+    // Readers connect while the tasks are young: later each would start with all of the text so far.
     let tasks = begin_all(bench, server, (fill + settle + minute).as_secs() + 30).await?;
     let mut stalled = Vec::new();
     for number in 0..readers {
@@ -72,7 +72,7 @@ async fn measure(bench: &Bench, server: &Server) -> Result<Stalled> {
     };
     let ((during, all), samples) = tokio::join!(healthy(bench, server, minute), samples);
     let later = Memory::of(server.pid())?;
-    // Readers that were cut off meanwhile cost nothing, and show nothing.
+    // Readers that were disconnected meanwhile cost nothing, and prove nothing.
     let stuck = stuck.min(proc::unsent(server.address.port()).0);
     drop(stalled);
     Ok(Stalled {
@@ -91,8 +91,8 @@ async fn measure(bench: &Bench, server: &Server) -> Result<Stalled> {
     })
 }
 
-/// Waits until the kernel holds all that it will for readers that take nothing. Gives how many of them have something
-/// waiting, and how many bytes in all.
+/// Waits until the kernel's buffers for the stalled readers are full. Returns how many readers have waiting bytes, and how many
+/// bytes wait in total.
 async fn full(port: u16, patience: Duration) -> (u64, u64) {
     let begun = Instant::now();
     let (mut seen, mut since) = (proc::unsent(port), begun);
@@ -108,15 +108,15 @@ async fn full(port: u16, patience: Duration) -> (u64, u64) {
     proc::unsent(port)
 }
 
-/// Waits until the memory does not grow any more, and gives it: the kernel takes some more of what waits for a reader
-/// when its own buffers have grown, and then the server reads on for it once more.
+/// Waits until the memory no longer grows, and returns it. When the kernel's own buffers grow, it takes more of the waiting bytes,
+/// and then the server reads on once more for that reader.
 async fn settled(server: u32, patience: Duration) -> Result<Memory> {
     let begun = Instant::now();
     let (mut seen, mut since) = (Memory::of(server)?, begun);
     while begun.elapsed() < patience && since.elapsed() < STEADY {
         sleep(Duration::from_secs(1)).await;
         let now = Memory::of(server)?;
-        // More than noise.
+        // More growth than noise.
         if now.anonymous_kb > seen.anonymous_kb + seen.anonymous_kb / 50 {
             (seen, since) = (now, Instant::now());
         }
@@ -124,7 +124,7 @@ async fn settled(server: u32, patience: Duration) -> Result<Memory> {
     Memory::of(server)
 }
 
-/// Starts the tasks that nobody waits for, and gives their ids.
+/// Starts the tasks without waiting for them, and returns their ids.
 async fn begin_all(bench: &Bench, server: &Server, seconds: u64) -> Result<Vec<String>> {
     let mut tasks = Vec::new();
     for _ in 0..TASKS {
@@ -144,19 +144,14 @@ async fn begin(server: &Server, script: &Script) -> Result<String> {
     Ok(task["id"].as_str().unwrap_or_default().to_owned())
 }
 
-/// The delay of some streams that are read, and how many of them got all of their text.
+/// The delay of some healthy streams, and how many of them received all of their text.
 async fn healthy(bench: &Bench, server: &Server, window: Duration) -> (Delays, u64) {
     let tally = Arc::new(Tally::default());
     let from_ns = clock::monotonic_ns() + 1_000_000_000;
     let to_ns = from_ns + u64::try_from(window.as_nanos()).unwrap_or_default();
     tally.lock().window = Window { from_ns, to_ns };
     let deltas = (window.as_secs() + 1) * 10;
-    let clients = (0..HEALTHY).map(|_| {
-        let script = Script { deltas, rate: 10, ..script(bench, server) };
-        let (target, tally) = (server.target(ProtocolVersion::V1), Arc::clone(&tally));
-        bench.spawn("client", async move { stream_once(&target, &script, tally).await })
-    });
-    let clients = clients.collect();
+    let clients = spawn_streams(bench, server, HEALTHY, (deltas, 10), &tally);
     until_ns(to_ns).await;
     let outcomes = ends(clients, Duration::from_secs(30)).await;
     let delays = tally.lock().delays.delays();

@@ -1,4 +1,4 @@
-//! How long a server takes to show its card, and what it holds when nothing has happened yet.
+//! How long a server takes to serve its card, and its memory at rest.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub(super) async fn run(bench: &Bench, kind: Kind) -> Result<Start> {
         let server = bench.server(kind).await?;
         found.card_ms.push(server.card_ms);
         if number == 0 {
-            // What it still does after its first answer is part of the rest.
+            // Work that the server still does after its first answer belongs to the rest.
             sleep(Duration::from_secs(3)).await;
             found.rest = Memory::of(server.pid())?;
         }

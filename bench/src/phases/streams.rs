@@ -13,7 +13,7 @@ use crate::servers::Kind;
 /// The peer's client for OpenCode has a hundred connections, and a stream needs two.
 const OF_PEER: &[u64] = &[1, 4, 8, 16, 32];
 const OF_LONGSHORE: &[u64] = &[1, 10, 32, 100, 320, 1000];
-/// Where both are compared, and both lines.
+/// The number of streams at which both servers, and both protocol versions, are compared.
 const COMPARED: u64 = 32;
 
 pub(super) async fn run(bench: &Bench, kind: Kind, found: &mut Measured) -> Result<()> {
@@ -34,18 +34,18 @@ pub(super) async fn run(bench: &Bench, kind: Kind, found: &mut Measured) -> Resu
 pub(super) async fn fast(bench: &Bench, kind: Kind) -> Result<Streams> {
     let mut load = load(bench, COMPARED, 100, ProtocolVersion::V1);
     if kind == Kind::Peer {
-        // It is minutes behind by then, and what comes later is not counted.
+        // The peer is minutes behind by then, and later deltas are not counted.
         load.drain = bench.seconds(15, 5);
     }
     once(bench, kind, load).await
 }
 
-pub(super) fn load(bench: &Bench, streams: u64, rate: u64, line: ProtocolVersion) -> StreamLoad {
+pub(super) fn load(bench: &Bench, streams: u64, rate: u64, version: ProtocolVersion) -> StreamLoad {
     StreamLoad {
         streams,
         rate,
         size: 24,
-        line,
+        version,
         starts: 50,
         settle: bench.seconds(2, 1),
         window: bench.seconds(15, 4),
@@ -55,7 +55,7 @@ pub(super) fn load(bench: &Bench, streams: u64, rate: u64, line: ProtocolVersion
 
 async fn once(bench: &Bench, kind: Kind, load: StreamLoad) -> Result<Streams> {
     let server = bench.server(kind).await?;
-    // What a server does only once, such as opening its database, is not the price of a stream.
+    // Work that a server does only once, such as opening its database, is not the cost of a stream.
     let warm = StreamLoad { streams: 2, settle: Duration::ZERO, window: Duration::from_secs(1), ..load };
     let measured = match streams(bench, &server, &warm).await {
         Ok(_) => streams(bench, &server, &load).await,

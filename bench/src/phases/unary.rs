@@ -1,4 +1,4 @@
-//! Turns per second: 32 clients, each with one turn behind the other, in a new conversation each.
+//! Turns per second: 32 clients, each with one turn after the other in new conversations.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub(super) async fn run(bench: &Bench, kind: Kind, found: &mut Vec<Unary>) -> Re
     Ok(())
 }
 
-/// Turns of some clients, of some deltas each, after a moment to get warm.
+/// Turns of some clients, with some deltas each, after a warm-up.
 pub(super) async fn measure(
     bench: &Bench,
     server: &Server,
@@ -42,7 +42,7 @@ pub(super) async fn measure(
     };
     let (counted, costs) = tokio::join!(turns(bench, &target, load), costs);
     let costs = costs?;
-    ensure!(counted.turns > 0, "no turn was right; the first answer: {:?}", counted.example);
+    ensure!(counted.turns > 0, "no turn was right; the first wrong answer: {:?}", counted.example);
     Ok(Unary {
         clients,
         turns: counted.turns,

@@ -1,9 +1,9 @@
-//! What a full run must show. What is not there was not measured, and that is not a budget met.
+//! The rows that a full run must have. A missing row was not measured, and misses its budget.
 
 use super::rows::{Row, row};
 use crate::results::Results;
 
-/// The keys of the rows that have a budget, what they are of, and the budget.
+/// The key, the name and the budget of every row with a budget.
 pub(super) const ASKED: [(&str, &str, &str); 26] = [
     ("unary", "unary turns per second", "≥ 50×"),
     ("cpu", "CPU per delta, 32 streams of 10/s (µs)", "≥ 200×"),
@@ -18,15 +18,15 @@ pub(super) const ASKED: [(&str, &str, &str); 26] = [
     ("cpu-length", "CPU per delta, 10 000 deltas a task (µs)", "≤ 1.2× that at 100"),
     ("cpu-within", "CPU per delta, first and last tenth of these (µs)", "≤ 1.2×"),
     ("stalled-memory", "memory growth, 1 000 readers stuck", "flat (≤ 10 %)"),
-    ("stalled-delay", "delay of the others without and with them, p50 / p99 (ms)", "unchanged (≤ 1.5×)"),
+    ("stalled-delay", "delay of other readers without and with them, p50 / p99 (ms)", "unchanged (≤ 1.5×)"),
     ("overload-offered", "overload: turns offered", "5× its capacity"),
     ("overload-refused", "overload: answers", "refusals are typed"),
-    ("overload-taken", "overload: what was taken", "all complete, equal"),
+    ("overload-taken", "overload: accepted turns", "all complete, equal"),
     ("overload-after", "overload: before, and a minute later", "as before (≤ 1.5×)"),
-    ("flood-turns", "p99 of another's turns while one floods", "≤ 2×"),
-    ("flood-deltas", "p99 of another's deltas while one floods", "≤ 2×"),
-    ("flood-rated-turns", "p99 of another's turns while one floods, with a rate limit", "≤ 2×"),
-    ("flood-rated-deltas", "p99 of another's deltas while one floods, with a rate limit", "≤ 2×"),
+    ("flood-turns", "p99 of another principal's turns during a flood", "≤ 2×"),
+    ("flood-deltas", "p99 of another principal's deltas during a flood", "≤ 2×"),
+    ("flood-rated-turns", "p99 of another principal's turns during a flood, with a rate limit", "≤ 2×"),
+    ("flood-rated-deltas", "p99 of another principal's deltas during a flood, with a rate limit", "≤ 2×"),
     ("soak-memory", "soak, second → last quarter: memory (MB)", "flat (≤ 1.1×)"),
     ("soak-files", "soak, second → last quarter: open files", "flat (≤ 1.1×)"),
     ("soak-database", "soak, second → last quarter: database (MB)", "flat (≤ 1.1×)"),
@@ -34,15 +34,15 @@ pub(super) const ASKED: [(&str, &str, &str); 26] = [
 ];
 
 const NOT_MEASURED: &str = "not measured";
-/// Phases that find something in each of many steps, so that the first of them have rows already.
+/// Phases with many steps, whose first steps already make rows.
 const IN_STEPS: [(&str, &str); 2] = [("flood", "flood-"), ("soak", "soak-")];
 
-/// Puts in what is missing, and takes away what the first part of a phase that failed seems to meet.
+/// Adds the missing rows, and marks the rows of a phase that failed half-way as missed.
 pub(super) fn complete(rows: &mut Vec<Row>, results: &Results) {
     for (phase, prefix) in IN_STEPS {
         if results.longshore.failed.contains_key(phase) {
             for row in rows.iter_mut().filter(|row| row.key.starts_with(prefix)) {
-                row.longshore.push_str(" (not to the end)");
+                row.longshore.push_str(" (incomplete)");
                 row.met = Some(false);
             }
         }
@@ -53,7 +53,7 @@ pub(super) fn complete(rows: &mut Vec<Row>, results: &Results) {
     for (key, what, budget) in ASKED {
         match rows.iter_mut().find(|row| row.key == key) {
             None => rows.push(row(key, what, NOT_MEASURED.to_owned()).budget(budget, Some(false))),
-            // There is a peer, but nothing of it to compare with.
+            // There is a peer, but no result of it to compare with.
             Some(row) if row.met.is_none() && results.peer.is_some() => {
                 (row.peer, row.met) = (NOT_MEASURED.to_owned(), Some(false));
             }

@@ -44,10 +44,10 @@ fn head(text: &mut String, results: &Results) {
     let machine = &results.machine;
     let _ = write!(
         text,
-        "# Performance\n\nWritten by `make bench`; do not edit. One run of {}, at commit {}, of Longshore and of its peer, the\n\
-         Python `opencode-a2a` 1.4.0, on the same stand-in for OpenCode, one after the other on the same machine: {} cores,\n\
-         {} GB, Linux, load {} at the start. Everything (server, stand-in, clients) shares these cores. It took {} minutes.\n\
-         Ratios say more than the numbers, which are those of this machine. All of them are in\n\
+        "# Performance\n\nWritten by `make bench`; do not edit. One run of {}, at commit {}, of Longshore and of the Python peer,\n\
+         `opencode-a2a` 1.4.0, on the same stand-in for OpenCode, one after the other on the same machine: {} cores,\n\
+         {} GB, Linux, load {} at the start. Server, stand-in and clients share these cores. The run took {} minutes.\n\
+         The ratios matter more than the numbers, which depend on the machine. All results are in\n\
          [performance/results.json](performance/results.json).\n\n",
         or(&results.date, "an unknown day"),
         or(&results.commit, "unknown"),
@@ -61,11 +61,12 @@ fn head(text: &mut String, results: &Results) {
         .map(|(who, phase, ran)| format!("`{phase}` of {who} ({}, commit {})", ran.date, ran.commit))
         .collect();
     if !others.is_empty() {
-        let _ =
-            writeln!(text, "**Not all of it is of this run.** Of another one are {}.\n", others.join(", "));
+        let _ = writeln!(text, "**Some phases are from another run:** {}.\n", others.join(", "));
     }
     if results.quick {
-        text.push_str("**This was a quick run, to see that it works. Its numbers are no measurement.**\n\n");
+        text.push_str(
+            "**This was a quick run, to see that everything works. Its numbers are no measurement.**\n\n",
+        );
     }
 }
 
@@ -100,19 +101,19 @@ fn table(text: &mut String, results: &Results) {
     }
 }
 
-/// What was missed, plainly, each with its reason.
+/// Lists the missed budgets, each with its reason.
 fn missed(text: &mut String, results: &Results, reasons: &Reasons) {
     let rows = rows(results);
     let mut missed = rows.iter().filter(|row| row.met == Some(false)).peekable();
     if missed.peek().is_none() {
         return;
     }
-    text.push_str("## What is missed, and why\n\n");
+    text.push_str("## Missed budgets, and why\n\n");
     for row in missed {
         let reason = reasons.get(row.key).map_or("The reason is not known yet.", |reason| reason.trim());
         let _ = writeln!(
             text,
-            "- **{}**: {}, where {} is asked for. {}",
+            "- **{}**: {}; the budget is {}. {}",
             row.what,
             row.longshore,
             row.budget,
@@ -122,7 +123,7 @@ fn missed(text: &mut String, results: &Results, reasons: &Reasons) {
     text.push('\n');
 }
 
-/// Who, which phase, and how it was run.
+/// The server, the phase, and when and how long it was measured.
 fn ran(results: &Results) -> impl Iterator<Item = (&'static str, &String, &Ran)> {
     let all = [("Longshore", Some(&results.longshore)), ("peer", results.peer.as_ref())];
     all.into_iter().flat_map(|(who, measured)| {
@@ -132,7 +133,7 @@ fn ran(results: &Results) -> impl Iterator<Item = (&'static str, &String, &Ran)>
     })
 }
 
-/// What was measured before, of what may have been another Longshore.
+/// Whether a phase was measured in an earlier run, perhaps with another version of Longshore.
 fn is_of_another_run(results: &Results, ran: &Ran) -> bool {
     ran.commit != results.commit || ran.date != results.date
 }
@@ -141,12 +142,10 @@ fn duration(text: &mut String, results: &Results) {
     if ran(results).next().is_none() {
         return;
     }
-    text.push_str(
-        "\n### How long it took\n\n| phase | of | seconds | load before | |\n|---|---|---|---|---|\n",
-    );
+    text.push_str("\n### Durations\n\n| phase | server | seconds | load before | |\n|---|---|---|---|---|\n");
     for (who, phase, ran) in ran(results) {
         let when = if is_of_another_run(results, ran) {
-            format!("of {} at {}", ran.date, ran.commit)
+            format!("from {} at {}", ran.date, ran.commit)
         } else {
             String::new()
         };
@@ -208,7 +207,7 @@ fn numbers(text: &mut String, who: &str, measured: &Measured) {
         let runs: Vec<_> = start.card_ms.iter().map(|ms| short(*ms)).collect();
         let _ = writeln!(
             text,
-            "Start to the first card: median {} ms of {}. At rest: {} KB of its own, {} KB resident.\n",
+            "Start to the first card: median {} ms of {}. At rest: {} KB anonymous, {} KB resident.\n",
             short(median(&start.card_ms)),
             runs.join(", "),
             start.rest.anonymous_kb,
@@ -304,8 +303,8 @@ fn steady(text: &mut String, ours: &Measured) {
         let share = |costs: &Costs| short(costs.server_ms / 10.0 / costs.window_s);
         let _ = writeln!(
             text,
-            "\n### Metrics under load\n\n{} scrapes a second beside 100 streams: {} bytes each, answered in {} ms (p50), {} ms (p99).\n\
-             The server took {} % of a core without them, and {} % with them.",
+            "\n### Metrics under load\n\n{} scrapes a second during 100 streams: {} bytes each, answered in {} ms (p50), {} ms (p99).\n\
+             The server used {} % of a core without them, and {} % with them.",
             short(scrape.per_second),
             scrape.bytes,
             short(scrape.delays.p50_ms),
@@ -318,7 +317,7 @@ fn steady(text: &mut String, ours: &Measured) {
         text.push_str(
             "\n### Soak\n\n| minute | memory (KB) | open files | database (KB) | turns | wrong | p99 (ms) |\n|---|---|---|---|---|---|---|\n",
         );
-        // One row in two minutes or so.
+        // About one row in two minutes.
         let step = (ours.soak.len() / 10).max(1);
         for sample in ours.soak.iter().step_by(step) {
             let _ = writeln!(
@@ -340,9 +339,9 @@ fn stalled_readers(text: &mut String, stalled: &Stalled) {
     let runs: Vec<_> = stalled.before.iter().map(|delays| short(delays.p50_ms)).collect();
     let _ = writeln!(
         text,
-        "\n### Stalled readers\n\n{} readers, of which {} had something waiting in the kernel ({} KB in all) when nothing more was taken, and still at the end.\n\
-         Memory {} KB before they came, {} KB then, {} KB {} s later. The {} streams that were read had p50 {} ms without them\n\
-         and {} ms beside them.",
+        "\n### Stalled readers\n\n{} readers, of which {} had bytes waiting in the kernel ({} KB in total) when the buffers were full, and still at the end.\n\
+         Memory: {} KB before they connected, {} KB with full buffers, {} KB {} s later. The p50 of {} healthy streams was {} ms without\n\
+         them and {} ms with them.",
         stalled.readers,
         stalled.stuck,
         stalled.kernel_bytes / 1024,
@@ -363,8 +362,8 @@ fn overloaded(text: &mut String, overload: &Overload) {
     };
     let _ = writeln!(
         text,
-        "\n### Overload\n\nCapacity {} turns/s; {} offered a second for {} s. Refused: {}. Neither taken nor refused in a typed way: {}.\n\
-         Taken and not complete: {}. All of it was looked at {} s after the last offer; {} s after it the speed was measured again.\n\
+        "\n### Overload\n\nCapacity {} turns/s; {} offered per second for {} s. Refused: {}. Neither accepted nor refused with a typed error: {}.\n\
+         Accepted and not completed: {}. All accepted turns were checked {} s after the last offer; {} s after it the speed was measured again.\n\
          Memory {} KB before, {} KB at the end.",
         short(overload.capacity_per_second),
         short(overload.offered_per_second),
@@ -381,7 +380,7 @@ fn overloaded(text: &mut String, overload: &Overload) {
 
 fn flooded(text: &mut String, rounds: &[Flood]) {
     text.push_str(
-        "\n### A principal that floods\n\nAlone and beside a flood, and both at a server where each may send 150 requests a second.\n\n\
+        "\n### A principal that floods\n\nAnother principal alone and during the flood, without a rate limit and with one of 150 requests a second.\n\n\
          | flood (sends/s) | refused | turns p99 (ms) | deltas p99 (ms) | wrong |\n|---|---|---|---|---|\n",
     );
     for Flood { calm, flooded, flood, rated_calm, rated, rated_flood } in rounds {
@@ -408,25 +407,28 @@ fn flooded(text: &mut String, rounds: &[Flood]) {
 fn how(text: &mut String) {
     text.push_str(
         "\n## How it is measured\n\n\
-         - The stand-in (`bench/src/stand_in`) has the shapes of the recordings. A prompt says how many deltas it sends, how fast and how\n  \
-           long. Each delta carries its number and the moment at which it was written; its delay is from there to the client's read.\n\
-         - A turn of the peer begins only when its own event stream is open: it opens one per turn, after the prompt, and would lose the start.\n\
-         - CPU is that of all threads of the server, from `/proc`, in a window in which all streams run, divided by the deltas that clients got\n  \
-           in it. Merged deltas count each; what did not arrive does not count.\n\
-         - Equal: the text that a client got is, byte by byte, what the source sent; for 32 of the tasks, also what the server keeps.\n\
-         - A budget is met only by what was whole: of Longshore every stream equal, 95 % of the deltas in time and no turn wrong; of the\n  \
-           peer, which is behind, 5 % of the deltas in time and 95 % of the turns right. Else the row is missed, and says why.\n\
-         - Both servers keep their tasks in SQLite on the same disk, with limits and rate limits switched off; for the phases of overload\n  \
-           and flood Longshore has its default limits. The peer speaks A2A 1.0; it has no 0.3 any more.\n\
-         - Each phase has a stand-in, and each point a server, of its own. Memory is what the process has touched itself (`RssAnon`),\n  \
-           but at rest, where it is all that is resident (`VmRSS`). That of streams is looked at in the second after the window, in which all\n  \
-           still run.\n\
-         - Stalled readers have the smallest buffer that the kernel gives, and take nothing. Their minute begins when the kernel holds no\n  \
-           more for them.\n\
-         - Overload: as many turns are offered a second as five times what 32 clients got done, on 2048 connections, without making up\n  \
-           for what could not be offered. All have 100 deltas. Each turn that was taken is looked up, and its text compared with that of the source.\n\
-         - Who floods is a process of low priority with 64 connections, each of which sends as soon as it is answered.\n\
-         - The soak has 500 streams of 10 deltas/s, half of the thousand, ten seconds each; tasks are folded after 60 s and removed\n  \
+         - The stand-in (`bench/src/stand_in`) sends OpenCode's JSON. A prompt says how many deltas its turn sends, how fast and how\n  \
+           long. Each delta contains its number and the time at which it was written; its delay ends when the client reads it.\n\
+         - A turn of the peer begins only when its own event stream is open: the peer opens one per turn, after the prompt, and would\n  \
+           miss the start.\n\
+         - CPU is the time of all threads of the server, from `/proc`, in a window in which all streams run, divided by the deltas that\n  \
+           clients received in it. Each of several merged deltas counts. Deltas that did not arrive do not count.\n\
+         - Equal: the text that a client received is, byte by byte, the text that the stand-in sent; for 32 of the tasks, also the\n  \
+           text that the server stores.\n\
+         - A budget is met only by complete results: for Longshore every stream equal, 95 % of the deltas in time and no turn wrong;\n  \
+           for the peer, which is slower, 5 % of the deltas in time and 95 % of the turns right. Otherwise the row is missed, and says why.\n\
+         - Both servers store their tasks in SQLite on the same disk, without limits and rate limits. In the phases overload and flood\n  \
+           Longshore has its default limits. The peer uses A2A 1.0; it no longer supports 0.3.\n\
+         - Each phase has a stand-in of its own, and each point a server of its own. Memory is what the process has touched itself\n  \
+           (`RssAnon`), except at rest, where it is all resident memory (`VmRSS`). The memory of streams is sampled in the second after\n  \
+           the window, in which all of them still run.\n\
+         - Stalled readers have the smallest buffer that the kernel gives, and read nothing. Their minute begins when the kernel's\n  \
+           buffers are full.\n\
+         - Overload: five times as many turns are offered per second as 32 clients completed, on 2048 connections. Turns that could\n  \
+           not be offered in time are skipped. Every turn has 100 deltas. Each accepted turn is read back, and its text compared\n  \
+           with the text that the stand-in sent.\n\
+         - The flooding clients are a process of low priority with 64 connections, each of which sends as soon as it has an answer.\n\
+         - The soak has 500 streams of 10 deltas/s, half of the thousand, for ten seconds each; tasks are folded after 60 s and removed\n  \
            after 120 s.\n",
     );
 }

@@ -1,4 +1,4 @@
-//! What was asked for, and what came of it: one row each.
+//! The rows of the table: each compares a result with its budget.
 
 use super::asked;
 use super::sound::{self, Sound};
@@ -9,7 +9,7 @@ use crate::results::{Flood, Length, Measured, Overload, Results, SoakSample, Sta
 /// A row of the table.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Row {
-    /// By which a reason for it is given.
+    /// The key of its reason.
     pub key: &'static str,
     pub what: String,
     pub longshore: String,
@@ -24,18 +24,18 @@ type Quantile = fn(&Delays) -> f64;
 type OfRound = fn(&Flood) -> Sound;
 type OfSample = fn(&SoakSample) -> f64;
 
-/// By how much two runs may differ before it is more than noise.
+/// By how much two runs may differ by chance.
 const NOISE: f64 = 1.5;
 
-/// The delays that are asked for.
+/// The delays with a budget.
 const QUANTILES: [(&str, &str, Quantile, f64); 2] =
     [("delay-p50", "p50", |delays| delays.p50_ms, 1.0), ("delay-p99", "p99", |delays| delays.p99_ms, 10.0)];
 
 const NONE: &str = "–";
-/// Where both servers are compared.
+/// The number of streams at which both servers are compared.
 const COMPARED: u64 = 32;
 
-/// The rows: in a full run all that are asked for, else those of which something was measured.
+/// The rows: in a full run all rows with a budget, otherwise those that were measured.
 pub fn rows(results: &Results) -> Vec<Row> {
     let (ours, peer) = (&results.longshore, results.peer.as_ref());
     let mut rows = Vec::new();
@@ -69,7 +69,7 @@ impl Row {
         self
     }
 
-    /// A number that does not count meets nothing.
+    /// A number that is not sound meets no budget.
     fn if_sound(mut self, sound: Sound) -> Self {
         if let Err(why) = sound {
             self.longshore = format!("{} ({why})", self.longshore);
@@ -78,7 +78,7 @@ impl Row {
         self
     }
 
-    /// Neither does a comparison with one that does not.
+    /// A comparison with an unsound number meets no budget either.
     fn if_peer_sound(mut self, sound: Option<Sound>) -> Self {
         if let Some(Err(why)) = sound {
             self.peer = format!("{} ({why})", self.peer);
@@ -131,7 +131,7 @@ fn deltas(ours: &Measured, peer: Option<&Measured>) -> Vec<Row> {
     }
     if let Some(ours) = &ours.fast {
         let peer = peer.and_then(|peer| peer.fast.as_ref());
-        // Without a budget: of what the peer does here it delivers little, so that the ratio says more of that.
+        // Without a budget: the peer delivers so little here that the ratio says more about that.
         rows.push(cpu("cpu-fast", ours, peer));
         let rate = |point: &Streams| float(point.delivered) / point.window_s;
         rows.push(
@@ -189,14 +189,14 @@ fn flatness(ours: &Measured) -> Vec<Row> {
                 .budget("< 32 KB", Some(each < 32.0))
                 .if_sound(sound::live(few).and_then(|()| sound::live(many))),
         );
-        let told = format!("{} complete, {} equal", many.completed, many.equal);
+        let cell = format!("{} complete, {} equal", many.completed, many.equal);
         let all =
             many.completed == many.streams && many.equal == many.streams && many.kept_equal == many.kept;
-        rows.push(row("complete-1000", "1 000 streams of 10/s", told).budget("all", Some(all)));
-        let told = format!("{} / {}", short(many.delays.p50_ms), short(many.delays.p99_ms));
+        rows.push(row("complete-1000", "1 000 streams of 10/s", cell).budget("all", Some(all)));
+        let cell = format!("{} / {}", short(many.delays.p50_ms), short(many.delays.p99_ms));
         let is_met = QUANTILES.iter().all(|(_, _, cell, budget)| cell(&many.delays) < *budget);
         rows.push(
-            row("delay-1000", "delay of a delta, 1 000 streams, p50 / p99 (ms)", told)
+            row("delay-1000", "delay of a delta, 1 000 streams, p50 / p99 (ms)", cell)
                 .budget("< 1 / < 10 ms", Some(is_met))
                 .if_sound(sound::streams(many)),
         );
@@ -215,14 +215,14 @@ fn flatness(ours: &Measured) -> Vec<Row> {
     rows
 }
 
-/// How the price changes within the longest tasks. Between tasks of different lengths this is hidden: in short ones the
-/// start and the end of the turn are a large part of the price of a delta.
+/// How the cost changes within the longest tasks. A comparison of tasks of different lengths hides this: in short tasks the start
+/// and the end of the turn are a large part of the cost of a delta.
 fn within(long: &Length) -> Option<Row> {
     let (first, last) = (long.first_tenth_us?, long.last_tenth_us?);
     let ratio = last / first;
-    let told = format!("{} → {}", short(first), short(last));
+    let cell = format!("{} → {}", short(first), short(last));
     Some(
-        row("cpu-within", "CPU per delta, first and last tenth of these (µs)", told)
+        row("cpu-within", "CPU per delta, first and last tenth of these (µs)", cell)
             .ratio(Some(ratio))
             .budget("≤ 1.2×", Some(ratio <= 1.2))
             .if_sound(sound::length(long)),
@@ -235,8 +235,8 @@ fn steadiness(ours: &Measured) -> Vec<Row> {
     rows.extend(ours.overload.as_ref().map(overload).into_iter().flatten());
     rows.extend(flood(&ours.flood));
     if let Some(scrape) = &ours.scrape {
-        let told = format!("{} for {} KB", short(scrape.cpu_ms), scrape.bytes / 1024);
-        rows.push(row("scrape", "CPU of one scrape of the metrics under load (ms)", told));
+        let cell = format!("{} for {} KB", short(scrape.cpu_ms), scrape.bytes / 1024);
+        rows.push(row("scrape", "CPU of one scrape of the metrics under load (ms)", cell));
     }
     rows.extend(soak(&ours.soak));
     rows
@@ -245,7 +245,7 @@ fn steadiness(ours: &Measured) -> Vec<Row> {
 fn stalled(stalled: &Stalled) -> [Row; 2] {
     let (filled, later) = (stalled.filled.anonymous_kb, stalled.later.anonymous_kb);
     let growth = float(later) - float(filled);
-    let told = format!("{} KB in {} s, on {} KB", short(growth), stalled.seconds, short(float(filled)));
+    let cell = format!("{} KB in {} s, on {} KB", short(growth), stalled.seconds, short(float(filled)));
     let is_flat = stalled.stuck >= stalled.readers && growth <= (float(filled) * 0.1).max(1024.0);
     let calm = |quantile: Quantile| stalled.before.iter().map(quantile).fold(0.0, f64::max);
     let (before, during) = (calm(|delays| delays.p99_ms), stalled.during.p99_ms);
@@ -257,12 +257,12 @@ fn stalled(stalled: &Stalled) -> [Row; 2] {
         row(
             "stalled-memory",
             format!("memory growth, {} of {} readers stuck", stalled.stuck, stalled.readers),
-            told,
+            cell,
         )
         .budget("flat (≤ 10 %)", Some(is_flat)),
         row(
             "stalled-delay",
-            "delay of the others without and with them, p50 / p99 (ms)",
+            "delay of other readers without and with them, p50 / p99 (ms)",
             format!("{} → {}", runs.join(", "), pair(&stalled.during)),
         )
         .ratio(Some(during / before))
@@ -275,13 +275,13 @@ fn overload(overload: &Overload) -> [Row; 4] {
     let refused: u64 = overload.refused.values().sum();
     let untyped: u64 = overload.untyped.values().sum();
     let times = overload.offered_per_second / overload.capacity_per_second;
-    let told = format!("{} /s in {} s", short(overload.offered_per_second), short(overload.seconds));
+    let offered = format!("{} /s in {} s", short(overload.offered_per_second), short(overload.seconds));
     let answers = format!(
-        "{} taken, {refused} refused, {} of them without Retry-After, {untyped} neither",
+        "{} accepted, {refused} refused, {} of them without Retry-After, {untyped} neither",
         overload.accepted, overload.without_retry_after
     );
     let lost: u64 = overload.lost.values().sum();
-    let taken = format!("{} complete, {} equal, {lost} not complete", overload.completed, overload.equal);
+    let accepted = format!("{} complete, {} equal, {lost} not complete", overload.completed, overload.equal);
     let all = overload.completed == overload.accepted && overload.equal == overload.accepted;
     let is_typed = untyped == 0 && overload.without_retry_after == 0 && refused > 0;
     let (before, after) = (&overload.before, &overload.after);
@@ -297,11 +297,11 @@ fn overload(overload: &Overload) -> [Row; 4] {
         && after.p99_ms <= before.p99_ms * NOISE
         && after.p50_ms <= before.p50_ms * NOISE;
     [
-        row("overload-offered", "overload: turns offered", told)
+        row("overload-offered", "overload: turns offered", offered)
             .ratio(Some(times))
             .budget("5× its capacity", Some(times >= 4.75)),
         row("overload-refused", "overload: answers", answers).budget("refusals are typed", Some(is_typed)),
-        row("overload-taken", "overload: what was taken", taken).budget("all complete, equal", Some(all)),
+        row("overload-taken", "overload: accepted turns", accepted).budget("all complete, equal", Some(all)),
         row("overload-after", "overload: before, and a minute later", speed)
             .ratio(Some(after.p99_ms / before.p99_ms))
             .budget(format!("as before (≤ {NOISE}×)"), Some(is_as_before)),
@@ -316,25 +316,25 @@ fn flood(rounds: &[Flood]) -> Vec<Row> {
     let cases: [(_, _, _, OfRound); 4] = [
         (
             "flood-turns",
-            "turns while one floods",
+            "turns during a flood",
             middle(|flood| flood.flooded.turns.p99_ms / flood.calm.turns.p99_ms),
             sound::flooded_turns,
         ),
         (
             "flood-deltas",
-            "deltas while one floods",
+            "deltas during a flood",
             middle(|flood| flood.flooded.deltas.p99_ms / flood.calm.deltas.p99_ms),
             sound::flooded,
         ),
         (
             "flood-rated-turns",
-            "turns while one floods, with a rate limit",
+            "turns during a flood, with a rate limit",
             middle(|flood| flood.rated.turns.p99_ms / flood.rated_calm.turns.p99_ms),
             sound::rated_turns,
         ),
         (
             "flood-rated-deltas",
-            "deltas while one floods, with a rate limit",
+            "deltas during a flood, with a rate limit",
             middle(|flood| flood.rated.deltas.p99_ms / flood.rated_calm.deltas.p99_ms),
             sound::rated,
         ),
@@ -342,7 +342,7 @@ fn flood(rounds: &[Flood]) -> Vec<Row> {
     let rows = cases.into_iter().map(|(key, what, ratio, check)| {
         row(
             key,
-            format!("p99 of another's {what} (median of {})", rounds.len()),
+            format!("p99 of another principal's {what} (median of {})", rounds.len()),
             format!("{}×", short(ratio)),
         )
         .ratio(Some(ratio))
@@ -352,7 +352,7 @@ fn flood(rounds: &[Flood]) -> Vec<Row> {
     rows.collect()
 }
 
-/// The second and the last quarter of a soak, when what is old has begun to go.
+/// The second and the last quarter of a soak, when old tasks are being removed.
 fn soak(samples: &[SoakSample]) -> Vec<Row> {
     let quarter = samples.len() / 4;
     if quarter == 0 {
@@ -376,9 +376,9 @@ fn soak(samples: &[SoakSample]) -> Vec<Row> {
     });
     let mut rows: Vec<_> = rows.collect();
     if let Some(end) = samples.last() {
-        let told = format!("{} in {} min, {} wrong", end.turns, short(end.at_s / 60.0), end.wrong);
+        let cell = format!("{} in {} min, {} wrong", end.turns, short(end.at_s / 60.0), end.wrong);
         rows.push(
-            row("soak-turns", "soak: turns", told)
+            row("soak-turns", "soak: turns", cell)
                 .budget("all right", Some(end.wrong == 0))
                 .if_sound(sound::soak(samples)),
         );

@@ -1,29 +1,29 @@
-//! Whether what was measured is enough to say anything: a delay of nothing is zero, and zero is below every budget.
+//! Whether a measurement is sound: the delay of nothing is zero, and zero meets every budget.
 
 use crate::number::float;
 use crate::phases::Flooded;
 use crate::results::{Flood, Length, Quiet, SoakSample, Stalled, Streams, Unary};
 
-/// Nothing, or why a number does not count.
+/// `Err`: why a number does not count.
 pub(super) type Sound = Result<(), String>;
 
-/// How much of what should have come must have.
+/// The share of the expected deltas that must arrive.
 const NEARLY_ALL: f64 = 0.95;
-/// The peer is behind by much, which is what is measured; with less than this it is not at work at all.
+/// The share of deltas for the peer, which is far behind. With less, the peer does not work at all.
 const OF_PEER: f64 = 0.05;
-/// Of the peer's turns, so many must be right.
+/// The share of the peer's turns that must be right.
 const RIGHT_OF_PEER: f64 = 0.95;
-/// Of the turns that a soak can have, so many must be there: each has a start and an end beside its ten seconds.
+/// The share of the possible turns of a soak that must end: each takes a little longer than its ten seconds.
 const MOST: f64 = 0.9;
 const SOAK_TURN_S: f64 = 10.0;
-/// Deltas per second of each stream that is read beside others.
+/// Deltas per second of each healthy stream.
 const RATE: f64 = 10.0;
 
-fn need(is_so: bool, why: impl FnOnce() -> String) -> Sound {
-    if is_so { Ok(()) } else { Err(why()) }
+fn need(holds: bool, why: impl FnOnce() -> String) -> Sound {
+    if holds { Ok(()) } else { Err(why()) }
 }
 
-/// Some of them are enough for a comparison only if these are nearly all.
+/// Delays can be compared only if nearly all deltas arrived.
 fn nearly_all(came: u64, expected: f64) -> Sound {
     need(came > 0 && float(came) >= expected * NEARLY_ALL, || format!("{came} of {expected:.0} deltas came"))
 }
@@ -39,7 +39,7 @@ pub(super) fn streams(point: &Streams) -> Sound {
     })
 }
 
-/// All streams were there when their memory was looked at.
+/// All streams were open when their memory was sampled.
 pub(super) fn live(point: &Streams) -> Sound {
     streams(point)?;
     need(point.open_files >= point.streams, || {
@@ -47,7 +47,7 @@ pub(super) fn live(point: &Streams) -> Sound {
     })
 }
 
-/// The peer got some way.
+/// The peer delivered a part of the deltas.
 pub(super) fn peer_streams(point: &Streams) -> Sound {
     let enough = point.delivered > 0 && float(point.delivered) >= float(point.expected) * OF_PEER;
     need(enough, || format!("{} of {} deltas came", point.delivered, point.expected))
@@ -70,17 +70,17 @@ pub(super) fn length(point: &Length) -> Sound {
     })
 }
 
-/// The server was at work all the time: as many turns as there can be, to the end.
+/// The server worked all the time: as many turns as possible, to the end.
 pub(super) fn soak(samples: &[SoakSample]) -> Sound {
     let quarter = samples.len() / 4;
     let Some(end) = samples.last() else { return Err("no turns".to_owned()) };
-    // Of each stream one turn is begun and not over.
+    // One turn of each stream has begun and not ended.
     let expected = float(end.streams) * (end.at_s / SOAK_TURN_S - 1.0);
     need(end.turns > 0 && end.streams > 0 && float(end.turns) >= expected * MOST, || {
         format!("{} of {expected:.0} turns", end.turns)
     })?;
     if samples[2 * quarter].at_s - samples[quarter].at_s < 2.0 * SOAK_TURN_S {
-        // A quick run, in a quarter of which no turn need end.
+        // In a quick run, a quarter may be too short for any turn to end.
         return Ok(());
     }
     let within = |from: usize| samples[from + quarter].turns.saturating_sub(samples[from].turns);
@@ -88,18 +88,18 @@ pub(super) fn soak(samples: &[SoakSample]) -> Sound {
     need(now > 0 && float(now) >= float(then) * MOST, || format!("{then} turns, then {now}"))
 }
 
-/// Those that were read beside the stalled ones got all of theirs, and in time.
+/// The healthy streams received all of their deltas, in time.
 pub(super) fn stalled(stalled: &Stalled) -> Sound {
     let runs = u64::try_from(stalled.before.len()).unwrap_or_default() + 1;
     let all = stalled.healthy * runs;
     need(runs > 1 && all > 0 && stalled.whole == all, || {
         format!("{} of {all} streams complete", stalled.whole)
     })?;
-    need(stalled.before.iter().all(|delays| delays.count > 0), || "nothing came without them".to_owned())?;
+    need(stalled.before.iter().all(|delays| delays.count > 0), || "no deltas without them".to_owned())?;
     nearly_all(stalled.during.count, float(stalled.healthy) * RATE * stalled.seconds)
 }
 
-/// The quiet one was served throughout, beside a flood that was one.
+/// The quiet principal was served throughout, and the flood was real.
 pub(super) fn flooded(round: &Flood) -> Sound {
     beside(&round.calm, &round.flooded, &round.flood)
 }
@@ -132,7 +132,7 @@ fn beside(calm: &Quiet, quiet: &Quiet, flood: &Flooded) -> Sound {
     Ok(())
 }
 
-/// A turn that did not end in time has no delay, so that there must be about as many as without the flood.
+/// A turn that did not end in time has no delay, so that there must be about as many turns as without the flood.
 fn as_many(calm: &Quiet, quiet: &Quiet) -> Sound {
     need(quiet.turns.count > 0 && quiet.turns.count * 2 >= calm.turns.count, || {
         format!("{} turns, {} without the flood", quiet.turns.count, calm.turns.count)

@@ -22,7 +22,7 @@ pub(super) struct Curve<'a> {
     pub(super) name: &'a str,
     pub(super) color: &'a str,
     pub(super) dashed: bool,
-    /// What is not above zero has no place on a logarithmic axis, and is left out.
+    /// Points that are not above zero are left out: a logarithmic axis cannot show them.
     pub(super) points: Vec<(f64, f64)>,
 }
 
@@ -43,7 +43,7 @@ impl Axis {
         Self { from, to: if to > from { to } else { from + 1.0 }, start, end }
     }
 
-    fn place(self, value: f64) -> f64 {
+    fn position(self, value: f64) -> f64 {
         let share = (value.log10() - self.from) / (self.to - self.from);
         self.start + share * (self.end - self.start)
     }
@@ -80,20 +80,20 @@ pub(super) fn draw(plot: &Plot<'_>) -> String {
     let (x, y) = (16.0, f64::midpoint(TOP, HEIGHT - BOTTOM));
     text(x, y, "middle", &format!(" transform=\"rotate(-90 {x:.1} {y:.1})\""), plot.up);
     for mark in across.marks() {
-        text(across.place(mark), HEIGHT - BOTTOM + 18.0, "middle", "", &short(mark));
+        text(across.position(mark), HEIGHT - BOTTOM + 18.0, "middle", "", &short(mark));
     }
     for mark in up.marks() {
-        text(LEFT - 6.0, up.place(mark) + 4.0, "end", "", &short(mark));
+        text(LEFT - 6.0, up.position(mark) + 4.0, "end", "", &short(mark));
     }
     for (number, line) in (0_u8..).zip(&plot.lines) {
         let y = TOP + 14.0 + f64::from(number) * 16.0;
         text(LEFT + 36.0, y, "start", "", line.name);
     }
     for mark in across.marks() {
-        rule(&mut svg, (across.place(mark), TOP), (across.place(mark), HEIGHT - BOTTOM));
+        rule(&mut svg, (across.position(mark), TOP), (across.position(mark), HEIGHT - BOTTOM));
     }
     for mark in up.marks() {
-        rule(&mut svg, (LEFT, up.place(mark)), (WIDTH - RIGHT, up.place(mark)));
+        rule(&mut svg, (LEFT, up.position(mark)), (WIDTH - RIGHT, up.position(mark)));
     }
     for (number, line) in (0_u8..).zip(&plot.lines) {
         curve(&mut svg, line, TOP + 10.0 + f64::from(number) * 16.0, across, up);
@@ -117,19 +117,19 @@ fn curve(svg: &mut String, line: &Curve<'_>, key_y: f64, across: Axis, up: Axis)
         key.0, key.1
     );
     let shown = || line.points.iter().filter(|(x, y)| *x > 0.0 && *y > 0.0);
-    let places: Vec<_> =
-        shown().map(|(x, y)| format!("{:.1},{:.1}", across.place(*x), up.place(*y))).collect();
+    let positions: Vec<_> =
+        shown().map(|(x, y)| format!("{:.1},{:.1}", across.position(*x), up.position(*y))).collect();
     let _ = writeln!(
         svg,
         "<polyline points=\"{}\" fill=\"none\" stroke=\"{color}\" stroke-width=\"2\"{dash}/>",
-        places.join(" ")
+        positions.join(" ")
     );
     for (x, y) in shown() {
         let _ = writeln!(
             svg,
             "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"3\" fill=\"{color}\"><title>{}: {}, {}</title></circle>",
-            across.place(*x),
-            up.place(*y),
+            across.position(*x),
+            up.position(*y),
             escaped(line.name),
             short(*x),
             short(*y)
@@ -146,10 +146,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_axis_goes_from_power_to_power_and_the_ends_are_its_ends() {
+    fn an_axis_reaches_from_one_power_of_ten_to_another() {
         let axis = Axis::over([3.0, 470.0].into_iter(), 0.0, 300.0);
         assert_eq!(axis.marks().collect::<Vec<_>>(), [1.0, 10.0, 100.0, 1000.0]);
-        assert!((axis.place(1.0)).abs() < 1e-9 && (axis.place(1000.0) - 300.0).abs() < 1e-9);
+        assert!((axis.position(1.0)).abs() < 1e-9 && (axis.position(1000.0) - 300.0).abs() < 1e-9);
         let flat = Axis::over([10.0].into_iter(), 0.0, 1.0);
         assert_eq!(flat.marks().collect::<Vec<_>>(), [10.0, 100.0]);
         assert_eq!(Axis::over(std::iter::empty(), 0.0, 1.0).marks().count(), 2);

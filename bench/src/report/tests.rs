@@ -198,7 +198,7 @@ fn results() -> Results {
 }
 
 #[test]
-fn the_page_tells_everything_that_was_measured() {
+fn the_page_contains_all_results() {
     let reasons = Reasons::from([("flood-deltas".to_owned(), "Two cores are few.\n".to_owned())]);
     let (text, _) = page(&results(), &reasons);
     insta::assert_snapshot!(text);
@@ -213,70 +213,70 @@ fn the_plots_are_drawn() {
 }
 
 #[test]
-fn the_same_table_is_for_terminals() {
+fn the_table_is_printed_for_terminals() {
     insta::assert_snapshot!(summary(&results()).join("\n"));
 }
 
 #[test]
-fn a_run_that_measured_little_says_little() {
+fn an_empty_run_gives_a_short_page() {
     let (text, plots) = page(&Results { quick: true, ..Results::default() }, &Reasons::new());
     assert!(text.contains("no measurement") && plots.len() == 4);
     assert_eq!(summary(&Results::default()), [""; 0]);
 }
 
 #[test]
-fn what_is_missed_is_said() {
+fn a_missed_budget_is_listed_with_its_reason() {
     let mut results = results();
     results.longshore.unary[0].per_second = 100.0;
     let row = &rows(&results)[0];
     assert_eq!((row.ratio.as_str(), row.met), ("5.00×", Some(false)));
     let (text, _) = page(&results, &Reasons::new());
-    assert!(text.contains(
-        "- **unary turns per second**: 100, where ≥ 50× is asked for. The reason is not known yet."
-    ));
+    assert!(
+        text.contains("- **unary turns per second**: 100; the budget is ≥ 50×. The reason is not known yet.")
+    );
     let reasons = Reasons::from([("unary".to_owned(), "Because.".to_owned())]);
-    assert!(page(&results, &reasons).0.contains("≥ 50× is asked for. Because."));
-    // Nobody asked for a comparison.
+    assert!(page(&results, &reasons).0.contains("the budget is ≥ 50×. Because."));
+    // Without a peer there is nothing to compare.
     results.peer = None;
     let row = &rows(&results)[0];
     assert_eq!((row.peer.as_str(), row.ratio.as_str(), row.met), ("–", "–", None));
 }
 
 #[test]
-fn what_was_not_measured_is_missed() {
-    let told = |change: fn(&mut Results)| {
+fn unmeasured_rows_miss_their_budgets() {
+    let missed = |change: fn(&mut Results)| {
         let mut results = results();
         change(&mut results);
         let rows = rows(&results).into_iter().filter(|row| row.key != "flood-deltas");
         rows.filter(|row| row.met == Some(false)).map(|row| (row.key, row.longshore)).collect::<Vec<_>>()
     };
     let none = |key| (key, "not measured".to_owned());
-    assert_eq!(told(|_| ()), []);
+    assert_eq!(missed(|_| ()), []);
     assert_eq!(
-        told(|results| results.longshore.streams.truncate(2)),
+        missed(|results| results.longshore.streams.truncate(2)),
         ["cpu-1000", "memory-stream", "complete-1000", "delay-1000"].map(none)
     );
     assert_eq!(
-        told(|results| results.longshore.stalled = None),
+        missed(|results| results.longshore.stalled = None),
         ["stalled-memory", "stalled-delay"].map(none)
     );
-    assert_eq!(told(|results| results.longshore.length[1].last_tenth_us = None), [none("cpu-within")]);
+    assert_eq!(missed(|results| results.longshore.length[1].last_tenth_us = None), [none("cpu-within")]);
     let peer_failed: fn(&mut Results) = |results| results.peer.as_mut().unwrap().unary.clear();
-    assert_eq!(told(peer_failed), [("unary", "1 200".to_owned())]);
+    assert_eq!(missed(peer_failed), [("unary", "1 200".to_owned())]);
     let partly: fn(&mut Results) = |results| {
         results.longshore.failed.insert("soak".to_owned(), "it ended".to_owned());
     };
-    assert_eq!(told(partly).len(), 4);
-    // A run of some phases only does not miss the others.
-    assert_eq!(told(|results| (results.full, results.longshore.stalled) = (false, None)), []);
+    assert_eq!(missed(partly).len(), 4);
+    // A run of some phases does not miss the others.
+    assert_eq!(missed(|results| (results.full, results.longshore.stalled) = (false, None)), []);
     let mut without = results();
     without.longshore = Measured::default();
     let text = page(&without, &Reasons::new()).0;
-    assert!(text.contains("- **soak: turns**: not measured, where all right is asked for."), "{text}");
+    assert!(text.contains("- **soak: turns**: not measured; the budget is all right."), "{text}");
 }
 
 #[test]
-fn all_that_has_a_budget_is_asked_for() {
+fn every_row_with_a_budget_is_in_the_list() {
     let rows = rows(&results());
     let found: Vec<_> =
         rows.iter().filter(|row| row.met.is_some()).map(|row| (row.key, row.budget.as_str())).collect();
@@ -284,27 +284,27 @@ fn all_that_has_a_budget_is_asked_for() {
 }
 
 #[test]
-fn what_is_of_another_run_is_said_at_the_top() {
+fn phases_of_another_run_are_named_at_the_top() {
     let head = |results: &Results| {
         let (text, _) = page(results, &Reasons::new());
         text.split("| what |").next().unwrap().to_owned()
     };
     let mut results = results();
-    let told = "**Not all of it is of this run.** Of another one are `soak` of Longshore (2026-11-15, commit abc0000).";
-    assert!(head(&results).contains(told), "{}", head(&results));
+    let note = "**Some phases are from another run:** `soak` of Longshore (2026-11-15, commit abc0000).";
+    assert!(head(&results).contains(note), "{}", head(&results));
     results.longshore.ran.get_mut("soak").unwrap().commit.clone_from(&results.commit);
-    assert!(!head(&results).contains("Not all"));
+    assert!(!head(&results).contains("Some phases"));
 }
 
 #[test]
-fn results_are_read_as_they_were_kept() {
+fn results_are_read_back_as_they_were_stored() {
     let results = results();
     let text = serde_json::to_string(&results).unwrap();
     assert_eq!(serde_json::from_str::<Results>(&text).unwrap(), results);
 }
 
 #[test]
-fn what_grows_is_not_flat() {
+fn growth_misses_the_budget() {
     let key =
         |results: &Results, key: &str| rows(results).into_iter().find(|row| row.key == key).unwrap().met;
     let mut results = results();
@@ -331,7 +331,7 @@ fn what_grows_is_not_flat() {
     assert_eq!(key(&results, "overload-refused"), Some(false));
 }
 
-/// The rows that are met of these results, and no longer are when something about them is changed.
+/// The keys of the rows whose verdict changes with the results.
 fn missed_by(change: impl FnOnce(&mut Results)) -> Vec<&'static str> {
     let mut results = results();
     let before = rows(&results);
@@ -345,7 +345,7 @@ fn point(results: &mut Results, streams: u64) -> &mut Streams {
 }
 
 #[test]
-fn nothing_meets_no_budget() {
+fn missing_data_meets_no_budget() {
     let nothing = Delays::default();
     let at_32 = ["cpu", "delay-p50", "delay-p99"];
     assert_eq!(missed_by(|results| point(results, 32).delays = nothing), at_32);
@@ -369,7 +369,7 @@ fn nothing_meets_no_budget() {
 }
 
 #[test]
-fn who_is_not_served_has_no_delay() {
+fn an_unserved_client_meets_no_budget() {
     let stalled = |change: fn(&mut Stalled)| {
         missed_by(move |results| change(results.longshore.stalled.as_mut().unwrap()))
     };
@@ -383,7 +383,7 @@ fn who_is_not_served_has_no_delay() {
     assert_eq!(overload(|overload| overload.after_per_second /= 2.0), ["overload-after"]);
     let flood = |change: fn(&mut Flood)| missed_by(move |results| change(&mut results.longshore.flood[1]));
     let (plain, rated) = (["flood-turns"], ["flood-rated-turns", "flood-rated-deltas"]);
-    // The other of these is missed in any case.
+    // `flood-deltas` is missed in any case.
     assert_eq!(flood(|flood| flood.flooded.turns = Delays::default()), plain);
     assert_eq!(flood(|flood| flood.flooded.wrong = 1), plain);
     assert_eq!(flood(|flood| flood.flood.sent = 0), plain);
@@ -395,9 +395,9 @@ fn who_is_not_served_has_no_delay() {
 }
 
 #[test]
-fn a_server_that_hangs_is_not_steady() {
+fn a_hanging_server_misses_the_soak_budgets() {
     let all = ["soak-memory", "soak-files", "soak-database", "soak-turns"];
-    // From some minute on nothing ends any more, rightly or wrongly.
+    // From some minute on no turn ends.
     for minute in [0, 3, 12, 16, 18] {
         let hang = |results: &mut Results| {
             let soak = &mut results.longshore.soak;
@@ -420,7 +420,7 @@ fn a_server_that_hangs_is_not_steady() {
 }
 
 #[test]
-fn a_cell_says_why_it_does_not_count() {
+fn a_cell_explains_why_its_number_does_not_count() {
     let mut results = results();
     point(&mut results, 32).equal = 31;
     results.peer.as_mut().unwrap().unary[0].wrong = 500;

@@ -1,26 +1,27 @@
 //! The endpoints of OpenCode that a gateway uses, and three of the bench's own under `/bench`.
 
 use bytes::Bytes;
+use longshore_opencode_shapes::VERSION;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::Shared;
 use super::bus::PROJECT;
+use super::session::json as json_text;
 
-/// What is answered.
 #[derive(Debug)]
 pub(super) enum Answer {
     Json(String),
     /// A page of the message list, and the cursor of the page before it.
     Messages(String, Option<String>),
-    Nothing,
+    NoContent,
     NotFound(String),
     Events(mpsc::Receiver<Bytes>),
-    /// The web page that stands for every unknown path.
-    Page,
+    /// The web page that OpenCode answers unknown paths with.
+    WebPage,
 }
 
-/// A request, as far as it is looked at.
+/// The parts of a request that matter here.
 #[derive(Debug)]
 pub(super) struct Asked<'a> {
     pub(super) method: &'a str,
@@ -35,10 +36,10 @@ pub(super) async fn answer(shared: &Shared, asked: Asked<'_>) -> Answer {
     let segments: Vec<&str> = path.split('/').skip(1).collect();
     let body = || serde_json::from_slice::<Value>(body).unwrap_or_default();
     match (method, segments.as_slice()) {
-        ("GET", ["global", "health"]) => json(r#"{"healthy":true,"version":"1.18.33"}"#),
+        ("GET", ["global", "health"]) => json(json!({"healthy": true, "version": VERSION})),
         ("GET", ["event"]) => {
             let events = shared.lock().bus.connect(directory);
-            // A turn may have waited for this reader.
+            // A turn may be waiting for this reader.
             shared.wake();
             Answer::Events(events)
         }
@@ -48,75 +49,73 @@ pub(super) async fn answer(shared: &Shared, asked: Asked<'_>) -> Answer {
         }
         ("GET", ["session", "status"]) => Answer::Json(shared.lock().statuses(directory)),
         ("GET", ["session", id]) => match shared.lock().session(id) {
-            Some(session) => Answer::Json(session.info()),
+            Some(session) => Answer::Json(json_text(&session.info())),
             None => no_session(id),
         },
-        ("GET", ["session", _, "children"] | ["permission" | "question"]) => json("[]"),
+        ("GET", ["session", _, "children"] | ["permission" | "question"]) => json(json!([])),
         ("GET", ["session", id, "message"]) => messages(shared, id, asked.query),
         ("POST", ["session", id, "prompt_async"]) => match prompt(shared, id, &body()) {
-            Some(_) => Answer::Nothing,
+            Some(_) => Answer::NoContent,
             None => no_session(id),
         },
         ("POST", ["session", id, "message"]) => {
             if prompt(shared, id, &body()).is_none() {
                 return no_session(id);
             }
-            let end = shared.lock().at_end(id);
-            end.await.map_or(Answer::Page, Answer::Json)
+            let end = shared.lock().answer_at_end(id);
+            end.await.map_or(Answer::WebPage, Answer::Json)
         }
         ("POST", ["session", id, "abort"]) => {
             shared.lock().abort(id);
-            json("true")
+            json(json!(true))
         }
-        ("GET", ["bench", "turn", key]) => match shared.lock().truth(key) {
-            Some(truth) => Answer::Json(
-                json!({"deltas": truth.deltas, "bytes": truth.bytes, "sum": truth.sum.0}).to_string(),
-            ),
+        ("GET", ["bench", "turn", key]) => match shared.lock().sent_text(key) {
+            Some(sent) => json(json!({"deltas": sent.deltas, "bytes": sent.bytes, "sum": sent.sum.0})),
             None => Answer::NotFound(format!("no turn with the key {key} has ended")),
         },
-        ("GET", ["bench", "totals"]) => Answer::Json(totals(shared)),
+        ("GET", ["bench", "totals"]) => totals(shared),
         ("POST", ["bench", "reset"]) => {
             shared.lock().totals = super::world::Totals::default();
-            json("true")
+            json(json!(true))
         }
         ("GET", path) => project(path, directory),
-        _ => Answer::Page,
+        _ => Answer::WebPage,
     }
 }
 
-fn json(text: &str) -> Answer {
-    Answer::Json(text.to_owned())
+#[expect(clippy::needless_pass_by_value, reason = "every caller has just made it")]
+fn json(value: Value) -> Answer {
+    Answer::Json(value.to_string())
 }
 
 fn no_session(id: &str) -> Answer {
     Answer::NotFound(format!("Session not found: {id}"))
 }
 
-/// What a gateway may ask about the project before it prompts.
+/// Answers what a gateway may ask about the project before it prompts.
 fn project(path: &[&str], directory: &str) -> Answer {
-    match path {
-        ["path"] => Answer::Json(json!({"directory": directory, "worktree": directory}).to_string()),
-        ["project", "current"] => Answer::Json(
+    json(match path {
+        ["path"] => json!({"directory": directory, "worktree": directory}),
+        ["project", "current"] => {
             json!({"id": PROJECT, "worktree": directory, "vcs": "git", "sandboxes": [], "time": {"created": 1}})
-                .to_string(),
-        ),
-        ["config"] => json(r#"{"model":"scripted/scripted"}"#),
-        ["config", "providers"] => json(r#"{"providers":[],"default":{}}"#),
-        ["agent" | "command"] | ["experimental", "worktree" | "workspace"] => json("[]"),
-        _ => Answer::Page,
-    }
+        }
+        ["config"] => json!({"model": "scripted/scripted"}),
+        ["config", "providers"] => json!({"providers": [], "default": {}}),
+        ["agent" | "command"] | ["experimental", "worktree" | "workspace"] => json!([]),
+        _ => return Answer::WebPage,
+    })
 }
 
-/// Starts a turn. A prompt for a session that is busy is taken without a word, as OpenCode does.
+/// Starts a turn. A prompt for a busy session is accepted and ignored.
 fn prompt(shared: &Shared, id: &str, body: &Value) -> Option<bool> {
     let texts = body["parts"].as_array().into_iter().flatten().filter_map(|part| part["text"].as_str());
     let text = texts.collect::<Vec<_>>().join("\n");
-    let taken = shared.lock().prompt(id, &text, body["messageID"].as_str());
+    let accepted = shared.lock().prompt(id, &text, body["messageID"].as_str());
     shared.wake();
-    taken
+    accepted
 }
 
-/// The newest messages, as many as asked for; with `before`, those that came before that page.
+/// The newest messages up to the limit; with `before`, the messages older than that page.
 fn messages(shared: &Shared, id: &str, query: &[(String, String)]) -> Answer {
     let world = shared.lock();
     let Some(session) = world.session(id) else { return no_session(id) };
@@ -129,13 +128,12 @@ fn messages(shared: &Shared, id: &str, query: &[(String, String)]) -> Answer {
     Answer::Messages(format!("[{}]", all[start..end].join(",")), (start > 0).then(|| start.to_string()))
 }
 
-fn totals(shared: &Shared) -> String {
+fn totals(shared: &Shared) -> Answer {
     let world = shared.lock();
     let totals = &world.totals;
-    json!({
-        "sessions": world.known(), "running": world.running(), "readers": world.bus.all_readers(),
-        "cut_readers": world.bus.cut(), "turns": totals.turns, "ended": totals.ended, "deltas": totals.deltas,
-        "lag": totals.lag.delays(),
-    })
-    .to_string()
+    json(json!({
+        "sessions": world.session_count(), "running": world.running(), "readers": world.bus.all_readers(),
+        "cut_readers": world.bus.dropped_readers(), "turns": totals.turns, "ended": totals.ended,
+        "deltas": totals.deltas, "lag": totals.lag.delays(),
+    }))
 }

@@ -1,26 +1,26 @@
-//! What a prompt asks the stand-in to do: `bench key=a1 n=200 rate=10 burst=0 size=24 ramp=500 await=1`.
+//! The script in the text of a prompt: `bench key=a1 n=200 rate=10 burst=0 size=24 ramp=500 await=1`.
 
 use std::fmt;
 
+/// How many times faster the deltas of a burst are.
 const BURST_SPEED: u64 = 50;
-
 /// A turn, as the text of its prompt describes it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Script {
-    /// Under which the truth about the turn can be asked for. Empty: it cannot.
+    /// The name under which `/bench/turn` shows the sent text of the turn. Empty: the turn is not kept there.
     pub key: String,
-    /// How many deltas.
+    /// How many deltas the turn sends.
     pub deltas: u64,
-    /// How many of them in a second. 0: all at once.
+    /// Deltas per second. 0: all at once.
     pub rate: u64,
-    /// So many of the first come 50 times as fast.
+    /// How many of the first deltas are sent [`BURST_SPEED`] times as fast.
     pub burst: u64,
-    /// How long each is, in bytes.
+    /// The length of each delta in bytes.
     pub size: usize,
-    /// How long the turn works before the first one, in milliseconds.
+    /// How long the turn works before its first delta, in milliseconds.
     pub ramp_ms: u64,
-    /// The turn does not begin before as many readers of the event stream have come as turns with this word, or two
-    /// seconds are over. For a server that opens a stream for each turn, and only after the prompt.
+    /// The turn begins when as many readers of the event stream have connected as there are turns with this option, or after
+    /// two seconds. For a server that opens one stream per turn, and only after the prompt.
     pub awaits_reader: bool,
 }
 
@@ -31,7 +31,7 @@ impl Default for Script {
 }
 
 impl Script {
-    /// Words that are not understood are none of ours: a prompt may say anything.
+    /// Reads a prompt. Unknown words are ignored: a prompt may contain any text.
     pub fn read(prompt: &str) -> Self {
         let mut script = Self::default();
         for (name, value) in prompt.split_whitespace().filter_map(|word| word.split_once('=')) {
@@ -55,7 +55,7 @@ impl Script {
         1_000_000_000_u64.checked_div(self.rate).unwrap_or_default()
     }
 
-    /// The time between one delta, counted from 0, and the next.
+    /// The time from one delta, counted from 0, to the next.
     pub fn interval_after_ns(&self, number: u64) -> u64 {
         if number < self.burst { self.interval_ns() / BURST_SPEED } else { self.interval_ns() }
     }
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn a_written_script_is_read_back() {
         let key = "a1".to_owned();
         let script = Script { key, deltas: 7, rate: 3, burst: 2, size: 99, ramp_ms: 5, awaits_reader: true };
         assert_eq!(Script::read(&script.to_string()), script);

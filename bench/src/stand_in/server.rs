@@ -14,18 +14,16 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use longshore_engine::Tasks;
+use longshore_opencode_shapes::{NamedError, WEB_PAGE};
 use percent_encoding::percent_decode_str;
-use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
 use super::Shared;
 use super::routes::{self, Answer, Asked};
+use super::session::json;
 
-const PAGE: &str =
-    "<!doctype html>\n<html lang=\"en\"><head><title>OpenCode</title></head><body></body></html>";
-
-/// A body that is all there, or one that goes on.
+/// The body of a response: complete, or a stream of events.
 enum Content {
     Whole(Option<Bytes>),
     Events(mpsc::Receiver<Bytes>),
@@ -61,7 +59,7 @@ impl Body for Content {
     }
 }
 
-/// Accepts connections for ever.
+/// Accepts connections forever.
 pub(super) async fn serve(shared: Arc<Shared>, listener: TcpListener, tasks: Tasks) {
     loop {
         let Ok((socket, _)) = listener.accept().await else { continue };
@@ -74,7 +72,7 @@ async fn converse(shared: Arc<Shared>, socket: TcpStream) {
     let service = service_fn(move |request| respond(Arc::clone(&shared), request));
     let connection =
         hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(socket), service);
-    // A client that goes away is its own business.
+    // A client may disconnect at any time.
     let _ = connection.await;
 }
 
@@ -96,16 +94,16 @@ async fn respond(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Resp
             }
             response
         }
-        Answer::Nothing => {
+        Answer::NoContent => {
             let mut response = Response::new(Content::Whole(None));
             *response.status_mut() = StatusCode::NO_CONTENT;
             response
         }
         Answer::NotFound(message) => {
-            let body = json!({"name": "NotFoundError", "data": {"message": message}});
-            whole(StatusCode::NOT_FOUND, "application/json", body.to_string())
+            let body = json(&NamedError::new("NotFoundError", &message));
+            whole(StatusCode::NOT_FOUND, "application/json", body)
         }
-        Answer::Page => whole(StatusCode::OK, "text/html;charset=UTF-8", PAGE.to_owned()),
+        Answer::WebPage => whole(StatusCode::OK, "text/html;charset=UTF-8", WEB_PAGE.to_owned()),
         Answer::Events(events) => {
             let mut response = Response::new(Content::Events(events));
             let headers = response.headers_mut();
@@ -123,7 +121,7 @@ fn whole(status: StatusCode, kind: &'static str, body: String) -> Response<Conte
     response
 }
 
-/// OpenCode decodes the directory twice; the directories of the bench have nothing in them that would show it.
+/// OpenCode decodes the directory twice. The directories of the bench have no characters for which that matters.
 fn read_query(query: &str) -> Vec<(String, String)> {
     let decode = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
     let pairs = query.split('&').filter(|pair| !pair.is_empty());

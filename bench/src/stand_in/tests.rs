@@ -25,14 +25,14 @@ fn recorded_events() -> Vec<Value> {
 
 fn recorded_answer(path_end: &str) -> Value {
     let lines = recording("text_async.jsonl");
-    let is_it = |line: &&Value| {
+    let is_answer = |line: &&Value| {
         let (kind, path) = (line["kind"].as_str().unwrap(), line["path"].as_str().unwrap_or_default());
         kind == "response" && path.ends_with(path_end) && line["status"] == 200
     };
-    lines.iter().rfind(is_it).expect("it is in the recording")["body"].clone()
+    lines.iter().rfind(is_answer).expect("the recording has this answer")["body"].clone()
 }
 
-/// The kinds of all values, without the values. Lists are as their first element.
+/// The types of all values, without the values. A list has the type of its first element.
 fn shape(value: &Value) -> Value {
     match value {
         Value::Object(map) => {
@@ -43,12 +43,12 @@ fn shape(value: &Value) -> Value {
         Value::Array(list) => json!([list.first().map(shape)]),
         Value::String(_) => json!("text"),
         Value::Number(_) => json!("number"),
-        Value::Bool(_) => json!("switch"),
+        Value::Bool(_) => json!("boolean"),
         Value::Null => Value::Null,
     }
 }
 
-/// All events that wait for a reader.
+/// All events that are waiting for a reader.
 fn events(reader: &mut mpsc::Receiver<Bytes>) -> Vec<Value> {
     let mut text = String::new();
     while let Ok(piece) = reader.try_recv() {
@@ -74,39 +74,39 @@ fn play(world: &mut World) -> String {
 
 fn compare(found: &[Value], recorded: &[Value]) {
     for (found, recorded) in found.iter().zip(recorded) {
-        assert_eq!(shape(found), shape(recorded), "\n{found}\nis not as\n{recorded}");
+        assert_eq!(shape(found), shape(recorded), "\n{found}\ndoes not have the shape of\n{recorded}");
     }
     let types = |events: &[Value]| events.iter().map(|event| event["type"].clone()).collect::<Vec<_>>();
     assert_eq!(types(found), types(recorded));
 }
 
 #[test]
-fn the_events_of_a_turn_are_those_of_the_recording_in_kind_order_and_shape() {
+fn events_of_a_turn_match_the_recording_in_kind_order_and_shape() {
     let mut world = World::default();
     let mut reader = world.bus.connect(DIRECTORY);
     let mut elsewhere = world.bus.connect("/elsewhere");
     play(&mut world);
     let found = events(&mut reader);
-    // The recording does not keep the greeting.
+    // The recording does not include `server.connected`.
     compare(&found[1..], &recorded_events());
-    assert_eq!(events(&mut elsewhere).len(), 1, "another directory hears nothing but the greeting");
+    assert_eq!(events(&mut elsewhere).len(), 1, "another directory receives only `server.connected`");
 }
 
 #[test]
-fn the_stream_of_all_directories_has_every_event_in_an_envelope_and_durable_ones_twice() {
+fn the_global_stream_wraps_every_event_and_repeats_stored_ones() {
     let mut world = World::default();
     let (mut reader, mut all) = (world.bus.connect(DIRECTORY), world.bus.connect_global());
     play(&mut world);
-    let (found, told) = (events(&mut reader), events(&mut all));
-    let is_twin = |event: &&Value| event["payload"]["type"] == "sync";
-    let plain: Vec<_> = told.iter().filter(|event| !is_twin(event)).skip(1).collect();
+    let (found, global) = (events(&mut reader), events(&mut all));
+    let is_copy = |event: &&Value| event["payload"]["type"] == "sync";
+    let plain: Vec<_> = global.iter().filter(|event| !is_copy(event)).skip(1).collect();
     assert_eq!(
         plain.iter().map(|event| &event["payload"]).collect::<Vec<_>>(),
         found[1..].iter().collect::<Vec<_>>()
     );
     assert!(plain.iter().all(|event| event["directory"] == DIRECTORY && event["project"].is_string()));
-    for (number, twin) in told.iter().filter(is_twin).enumerate() {
-        let (outer, inner) = (&twin["payload"], &twin["payload"]["syncEvent"]);
+    for (number, copy) in global.iter().filter(is_copy).enumerate() {
+        let (outer, inner) = (&copy["payload"], &copy["payload"]["syncEvent"]);
         let of = found.iter().find(|event| event["id"] == inner["id"]).unwrap();
         let name = format!("{}.1", of["type"].as_str().unwrap());
         assert_eq!(
@@ -119,13 +119,13 @@ fn the_stream_of_all_directories_has_every_event_in_an_envelope_and_durable_ones
 }
 
 #[test]
-fn what_is_asked_for_is_answered_as_recorded() {
+fn sessions_and_messages_have_the_recorded_shapes() {
     let mut world = World::default();
     let made: Value = serde_json::from_str(&world.make_session(DIRECTORY, None)).unwrap();
     assert_eq!(shape(&made), shape(&recorded_answer("/session")));
     let id = play(&mut world);
     let session = world.session(&id).unwrap();
-    let info: Value = serde_json::from_str(&session.info()).unwrap();
+    let info: Value = serde_json::to_value(session.info()).unwrap();
     let messages: Vec<Value> =
         session.messages().iter().map(|text| serde_json::from_str(text).unwrap()).collect();
     let lines = recording("text_async.jsonl");
@@ -141,7 +141,7 @@ fn what_is_asked_for_is_answered_as_recorded() {
 }
 
 #[test]
-fn the_truth_about_a_turn_is_that_of_its_deltas() {
+fn the_sent_text_of_a_turn_is_the_text_of_its_deltas() {
     let mut world = World::default();
     let mut reader = world.bus.connect(DIRECTORY);
     let session = play(&mut world);
@@ -152,21 +152,21 @@ fn the_truth_about_a_turn_is_that_of_its_deltas() {
         .collect();
     let numbers: Vec<_> = stamp::find(deltas.as_bytes()).map(|stamp| stamp.number).collect();
     assert_eq!(numbers, [0, 1, 2, 3, 4, 5]);
-    let truth = world.truth("k1").unwrap();
-    assert_eq!((truth.deltas, truth.bytes, truth.sum), (6, 6 * 24, TextSum::of(deltas.as_bytes())));
+    let sent = world.sent_text("k1").unwrap();
+    assert_eq!((sent.deltas, sent.bytes, sent.sum), (6, 6 * 24, TextSum::of(deltas.as_bytes())));
     let messages = world.session(&session).unwrap().messages();
     assert!(messages[1].contains(&deltas), "the stored text is the sum of the deltas");
 }
 
 #[test]
-fn a_turn_that_awaits_a_reader_says_nothing_before_its_own_has_come() {
+fn a_turn_that_awaits_a_reader_sends_nothing_before_its_own_reader_connects() {
     let mut world = World::default();
-    // Of earlier turns; it may stay open for a while.
+    // The readers of earlier turns may stay open for a while.
     let mut earlier = Vec::new();
     for _ in 0..2 {
         let session = id_of(&world.make_session(DIRECTORY, None));
         world.prompt(&session, "bench n=1 await=1", None);
-        assert!(world.advance().is_some(), "it waits for a bounded time");
+        assert!(world.advance().is_some(), "the turn waits for a bounded time");
         assert_eq!(world.running(), 1);
         let mut reader = world.bus.connect(DIRECTORY);
         while world.running() > 0 {
@@ -181,7 +181,7 @@ fn a_turn_that_awaits_a_reader_says_nothing_before_its_own_has_come() {
 }
 
 #[test]
-fn an_abort_ends_a_turn_and_says_so() {
+fn an_abort_ends_a_turn_with_an_error() {
     let mut world = World::default();
     let mut reader = world.bus.connect(DIRECTORY);
     let session = id_of(&world.make_session(DIRECTORY, None));
@@ -193,7 +193,7 @@ fn an_abort_ends_a_turn_and_says_so() {
     let events = events(&mut reader);
     let errors = events.iter().filter(|event| event["type"] == "session.error").count();
     let idle = events.iter().filter(|event| event["type"] == "session.idle").count();
-    // As the real one: idle comes twice.
+    // The real OpenCode sends idle twice too.
     assert_eq!((errors, idle), (1, 2));
 }
 

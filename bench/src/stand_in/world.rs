@@ -1,54 +1,56 @@
-//! All sessions, and what is due when. Everything that happens here is written to the bus.
+//! All sessions, and when each one has to act. Every change is written to the bus.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
 
+use longshore_opencode_shapes::{Message, NamedError, Part, Properties, Status};
 use tokio::sync::oneshot;
 
-use super::bus::{Bus, Event};
-use super::session::Session;
+use super::bus::Bus;
+use super::session::{Session, json};
 use crate::clock;
 use crate::histogram::Histogram;
 use crate::stamp::TextSum;
 
-/// How long a turn waits for a reader that does not come.
-const READER_PATIENCE_NS: u64 = 2_000_000_000;
+/// How long a turn waits for its reader before it starts without one.
+const READER_TIMEOUT_NS: u64 = 2_000_000_000;
 
-/// Deltas are due at multiples of this, so that those of many turns go out together, as OpenCode's do.
+/// Deltas are due at multiples of this, so that the deltas of many turns go out together, as OpenCode's do.
 const QUANTUM_NS: u64 = 2_000_000;
 
-/// Sessions that are remembered. Older ones that are idle are forgotten, so that a long run does not fill the memory.
+/// Sessions that are kept. Older idle sessions are dropped, so that a long run does not fill the memory.
 const MAX_SESSIONS: usize = 20_000;
 
-/// Turns of which the truth is remembered. It is small, and asked for when all of a load is over.
-const MAX_TRUTHS: usize = 300_000;
+/// Turns whose sent text is kept. An entry is small, and is read only after the whole load has ended.
+const MAX_SENT_TEXTS: usize = 300_000;
 
 #[derive(Debug, Default)]
 pub(super) struct World {
     pub(super) bus: Bus,
     sessions: HashMap<String, Session>,
-    /// In the order in which they were made.
+    /// In the order of creation.
     order: VecDeque<String>,
     busy: HashSet<String>,
-    /// When which session has its next delta.
+    /// When each session has its next delta.
     due: BinaryHeap<Reverse<(u64, String)>>,
-    /// Turns that have not begun: until when they wait for a reader.
+    /// Turns that have not begun, and until when each waits for a reader.
     waiting: Vec<(u64, String)>,
-    /// How many turns run, or wait, that have a reader of their own each; and how many there were since there was none.
-    with_reader: usize,
+    /// How many running or waiting turns have a reader of their own.
+    turns_with_reader: usize,
+    /// How many such turns came since there was none of them.
     readers_awaited: usize,
-    /// Who waits for the end of a turn.
+    /// Blocking prompts that wait for the end of a turn.
     callers: HashMap<String, Vec<oneshot::Sender<String>>>,
-    /// What is true of a turn, by the key of its prompt.
-    truth: HashMap<String, Truth>,
-    /// Their keys, in the order in which they ended.
-    told: VecDeque<String>,
+    /// The text that a turn sent, by the key of its prompt.
+    sent_texts: HashMap<String, SentText>,
+    /// The keys of `sent_texts`, in the order in which the turns ended.
+    ended_keys: VecDeque<String>,
     pub(super) totals: Totals,
 }
 
-/// What the text of a turn really was.
+/// The text that a turn sent, to be compared with the text that clients received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Truth {
+pub(super) struct SentText {
     pub(super) deltas: u64,
     pub(super) bytes: usize,
     pub(super) sum: TextSum,
@@ -59,15 +61,16 @@ pub(super) struct Totals {
     pub(super) turns: u64,
     pub(super) ended: u64,
     pub(super) deltas: u64,
-    /// How late deltas were written, measured by their schedule.
+    /// How late deltas were written, compared with their schedule.
     pub(super) lag: Histogram,
 }
 
 impl World {
+    /// Creates a session and returns it as JSON.
     pub(super) fn make_session(&mut self, directory: &str, title: Option<&str>) -> String {
-        let mut session = Session::new(directory, title);
-        emit_session(&mut self.bus, &mut session, "session.created");
-        let (id, info) = (session.id.clone(), session.info());
+        let session = Session::new(directory, title);
+        emit_session(&mut self.bus, &session, "session.created");
+        let (id, info) = (session.id.clone(), json(&session.info()));
         self.order.push_back(id.clone());
         self.sessions.insert(id, session);
         while self.order.len() > MAX_SESSIONS {
@@ -86,15 +89,15 @@ impl World {
         self.sessions.get(id)
     }
 
-    pub(super) fn truth(&self, key: &str) -> Option<Truth> {
-        self.truth.get(key).copied()
+    pub(super) fn sent_text(&self, key: &str) -> Option<SentText> {
+        self.sent_texts.get(key).copied()
     }
 
     pub(super) fn running(&self) -> usize {
         self.busy.len()
     }
 
-    pub(super) fn known(&self) -> usize {
+    pub(super) fn session_count(&self) -> usize {
         self.sessions.len()
     }
 
@@ -107,8 +110,8 @@ impl World {
         format!("{{{}}}", listed.join(","))
     }
 
-    /// Takes a prompt. `None`: there is no such session. One that is busy gets no second turn here: a gateway that
-    /// prompts it then does something that is not measured.
+    /// Starts a turn. `None`: there is no such session. A busy session gets no second turn: no measurement prompts a busy
+    /// session.
     pub(super) fn prompt(&mut self, id: &str, text: &str, message: Option<&str>) -> Option<bool> {
         let session = self.sessions.get_mut(id)?;
         if !self.busy.insert(id.to_owned()) {
@@ -116,24 +119,24 @@ impl World {
         }
         let awaits = session.prompt(text, message).script.awaits_reader;
         self.totals.turns += 1;
-        let deadline = if awaits { clock::monotonic_ns() + READER_PATIENCE_NS } else { 0 };
-        self.with_reader += usize::from(awaits);
+        let deadline = if awaits { clock::monotonic_ns() + READER_TIMEOUT_NS } else { 0 };
+        self.turns_with_reader += usize::from(awaits);
         self.readers_awaited += usize::from(awaits);
         self.waiting.push((deadline, id.to_owned()));
         Some(true)
     }
 
-    /// Waits for the end of the turn that runs; the answer comes as text.
-    pub(super) fn at_end(&mut self, id: &str) -> oneshot::Receiver<String> {
+    /// Receives the answer, as JSON, when the running turn ends.
+    pub(super) fn answer_at_end(&mut self, id: &str) -> oneshot::Receiver<String> {
         let (sender, receiver) = oneshot::channel();
         self.callers.entry(id.to_owned()).or_default().push(sender);
         receiver
     }
 
-    /// Does what is due, and says when to come again.
+    /// Does everything that is due, and returns the time of the next call.
     pub(super) fn advance(&mut self) -> Option<u64> {
         let now = clock::monotonic_ns();
-        self.begin_those_that_may(now);
+        self.begin_turns(now);
         while let Some(Reverse((due, _))) = self.due.peek() {
             if *due > now {
                 break;
@@ -147,17 +150,17 @@ impl World {
         next_delta.into_iter().chain(next_deadline).min()
     }
 
-    fn begin_those_that_may(&mut self, now: u64) {
+    fn begin_turns(&mut self, now: u64) {
         let waiting = std::mem::take(&mut self.waiting);
         for (deadline, id) in waiting {
             let Some(session) = self.sessions.get_mut(&id) else { continue };
-            // Those that are open may be left over from turns that have ended, so that those that came are counted.
+            // Counts the readers that connected, because open readers may belong to turns that have ended.
             if now < deadline && self.bus.opened(&session.directory) < self.readers_awaited {
                 self.waiting.push((deadline, id));
                 continue;
             }
             let ramp = begin(&mut self.bus, session);
-            // Spread over the interval by what is random in an id, so that not all turns speak at the same moment.
+            // The hash of the id spreads the turns over the interval, so that they do not all send at the same moment.
             let interval = session.turns.last().map_or(0, |turn| turn.script.interval_ns());
             let phase = TextSum::of(id.as_bytes()).0 % interval.max(1);
             let first = now + ramp + phase;
@@ -168,28 +171,18 @@ impl World {
         }
     }
 
-    /// The deltas of one turn that are due, or its end.
+    /// Sends the deltas of one turn that are due, or its end.
     fn step(&mut self, id: &str, now: u64) {
         let Some(session) = self.sessions.get_mut(id) else { return };
         let Some(mut turn) = session.turns.pop() else { return };
-        if turn.completed.is_some() {
+        if turn.completed_at.is_some() {
             session.turns.push(turn);
             return;
         }
         let interval = turn.script.interval_ns();
         while turn.sent < turn.script.deltas && turn.due_ns <= now {
-            let (message, part) = (turn.assistant.clone(), turn.text_part.clone());
-            let delta = turn.next_delta();
-            self.bus.emit(
-                &session.directory,
-                Event {
-                    kind: "message.part.delta",
-                    durable: None,
-                    properties: format_args!(
-                        r#"{{"sessionID":"{id}","messageID":"{message}","partID":"{part}","field":"text","delta":"{delta}"}}"#
-                    ),
-                },
-            );
+            let start = turn.add_delta();
+            self.bus.emit_delta(session, &turn.assistant, &turn.text_part, &turn.text[start..]);
             self.totals.deltas += 1;
             if interval > 0 {
                 self.totals.lag.record(now - turn.due_ns);
@@ -205,7 +198,7 @@ impl World {
         }
     }
 
-    /// Stops what runs in a session. Nothing happens to an idle one.
+    /// Stops the running turn of a session, if there is one.
     pub(super) fn abort(&mut self, id: &str) {
         if self.busy.contains(id) {
             self.waiting.retain(|(_, waiting)| waiting != id);
@@ -214,133 +207,115 @@ impl World {
         }
     }
 
-    fn end(&mut self, id: &str, aborted: bool) {
+    fn end(&mut self, id: &str, is_aborted: bool) {
         self.busy.remove(id);
         let Some(session) = self.sessions.get_mut(id) else { return };
         let Some(turn) = session.turns.last_mut() else { return };
-        turn.aborted = aborted;
+        turn.is_aborted = is_aborted;
         if turn.script.awaits_reader {
-            self.with_reader -= 1;
-            if self.with_reader == 0 {
+            self.turns_with_reader -= 1;
+            if self.turns_with_reader == 0 {
                 self.readers_awaited = 0;
                 self.bus.forget_opened();
             }
         }
         self.totals.ended += 1;
         if !turn.script.key.is_empty() {
-            let truth = Truth { deltas: turn.sent, bytes: turn.text.len(), sum: turn.sum };
-            self.truth.insert(turn.script.key.clone(), truth);
-            self.told.push_back(turn.script.key.clone());
-            if self.told.len() > MAX_TRUTHS
-                && let Some(oldest) = self.told.pop_front()
+            let sent = SentText { deltas: turn.sent, bytes: turn.text.len(), sum: turn.sum };
+            self.sent_texts.insert(turn.script.key.clone(), sent);
+            self.ended_keys.push_back(turn.script.key.clone());
+            if self.ended_keys.len() > MAX_SENT_TEXTS
+                && let Some(oldest) = self.ended_keys.pop_front()
             {
-                self.truth.remove(&oldest);
+                self.sent_texts.remove(&oldest);
             }
         }
         finish(&mut self.bus, session);
         if let Some(callers) = self.callers.remove(id) {
             let answer = session.turns.last().map(|turn| turn.answer(session)).unwrap_or_default();
             for caller in callers {
-                // Whoever has gone away need not know.
+                // A caller that has left needs no answer.
                 let _ = caller.send(answer.clone());
             }
         }
     }
 }
 
-/// The events of a session's prompt, up to the place where its text streams. Gives how long the model thinks first.
+/// Sends the events of a prompt up to the start of its text. Returns how long the model thinks before its first delta.
 fn begin(bus: &mut Bus, session: &mut Session) -> u64 {
     let Some(mut turn) = session.turns.pop() else { return 0 };
     let now = clock::wall_ms();
-    (turn.began, turn.text_began, session.updated) = (now, now, now);
+    (turn.began_at, turn.text_began_at, session.updated) = (now, now, now);
     emit_session(bus, session, "session.updated");
-    emit_message(bus, session, &turn.user_info(session, false));
-    emit_part(bus, session, &turn.prompt_part(session));
+    emit_message(bus, session, turn.user_message(session, false));
+    emit_part(bus, session, turn.prompt_part(session));
     emit_session(bus, session, "session.updated");
     emit_status(bus, session, "busy");
-    emit_message(bus, session, &turn.info(session, false));
+    emit_message(bus, session, turn.assistant_message(session, false));
     emit_session(bus, session, "session.updated");
-    session.summed = true;
+    session.is_summarized = true;
     emit_session(bus, session, "session.updated");
     emit_diff(bus, session);
-    emit_message(bus, session, &turn.user_info(session, true));
+    emit_message(bus, session, turn.user_message(session, true));
     emit_status(bus, session, "busy");
-    emit_part(bus, session, &turn.start_part(session));
-    emit_part(bus, session, &turn.text_part(session, false));
+    emit_part(bus, session, turn.start_part(session));
+    emit_part(bus, session, turn.text_part(session, false));
     let ramp = turn.script.ramp_ms * 1_000_000;
     session.turns.push(turn);
     ramp
 }
 
-/// The events from the last delta on.
+/// Sends the events that follow the last delta.
 fn finish(bus: &mut Bus, session: &mut Session) {
     let Some(mut turn) = session.turns.pop() else { return };
-    turn.text_ended = clock::wall_ms();
-    if turn.aborted {
-        emit(
-            bus,
-            session,
-            "session.error",
-            false,
-            format_args!(
-                r#"{{"sessionID":"{}","error":{{"name":"MessageAbortedError","data":{{"message":"Aborted"}}}}}}"#,
-                session.id
-            ),
-        );
+    turn.text_ended_at = clock::wall_ms();
+    if turn.is_aborted {
+        let error: Properties<'_> = Properties::Error { session: &session.id, error: NamedError::ABORTED };
+        bus.emit(session, "session.error", &error);
         emit_idle(bus, session);
     }
-    emit_part(bus, session, &turn.text_part(session, true));
-    if !turn.aborted {
-        emit_part(bus, session, &turn.finish_part(session));
-        emit_message(bus, session, &turn.info(session, true));
+    emit_part(bus, session, turn.text_part(session, true));
+    if !turn.is_aborted {
+        emit_part(bus, session, turn.finish_part(session));
+        emit_message(bus, session, turn.assistant_message(session, true));
     }
     let now = clock::wall_ms();
-    (turn.completed, session.updated) = (Some(now), now);
-    session.answered = true;
-    emit_message(bus, session, &turn.info(session, !turn.aborted));
+    (turn.completed_at, session.updated) = (Some(now), now);
+    session.was_answered = true;
+    emit_message(bus, session, turn.assistant_message(session, !turn.is_aborted));
     emit_status(bus, session, "busy");
     emit_idle(bus, session);
     emit_session(bus, session, "session.updated");
     emit_diff(bus, session);
-    emit_message(bus, session, &turn.user_info(session, true));
+    emit_message(bus, session, turn.user_message(session, true));
     session.turns.push(turn);
 }
 
-fn emit(bus: &mut Bus, session: &Session, kind: &str, durable: bool, properties: std::fmt::Arguments<'_>) {
-    let durable = durable.then_some((session.id.as_str(), session.durable));
-    bus.emit(&session.directory, Event { kind, durable, properties });
+fn emit_session(bus: &mut Bus, session: &Session, kind: &str) {
+    bus.emit(session, kind, &Properties::Info { session: &session.id, info: session.info() });
 }
 
-fn emit_session(bus: &mut Bus, session: &mut Session, kind: &str) {
-    let info = session.info();
-    let properties = format_args!(r#"{{"sessionID":"{}","info":{info}}}"#, session.id);
-    emit(bus, session, kind, true, properties);
-    session.durable += 1;
+fn emit_message(bus: &mut Bus, session: &Session, info: Message<'_>) {
+    bus.emit(session, "message.updated", &Properties::Info { session: &session.id, info });
 }
 
-fn emit_message(bus: &mut Bus, session: &mut Session, info: &str) {
-    let properties = format_args!(r#"{{"sessionID":"{}","info":{info}}}"#, session.id);
-    emit(bus, session, "message.updated", true, properties);
-    session.durable += 1;
+fn emit_part(bus: &mut Bus, session: &Session, part: Part<'_>) {
+    let properties = Properties::Part { session: &session.id, part, time: clock::wall_ms() };
+    bus.emit(session, "message.part.updated", &properties);
 }
 
-fn emit_part(bus: &mut Bus, session: &mut Session, part: &str) {
-    let now = clock::wall_ms();
-    let properties = format_args!(r#"{{"sessionID":"{}","part":{part},"time":{now}}}"#, session.id);
-    emit(bus, session, "message.part.updated", true, properties);
-    session.durable += 1;
-}
-
-fn emit_status(bus: &mut Bus, session: &Session, status: &str) {
-    let properties = format_args!(r#"{{"sessionID":"{}","status":{{"type":"{status}"}}}}"#, session.id);
-    emit(bus, session, "session.status", false, properties);
+fn emit_status(bus: &mut Bus, session: &Session, kind: &str) {
+    let status: Properties<'_> = Properties::Status { session: &session.id, status: Status { kind } };
+    bus.emit(session, "session.status", &status);
 }
 
 fn emit_idle(bus: &mut Bus, session: &Session) {
     emit_status(bus, session, "idle");
-    emit(bus, session, "session.idle", false, format_args!(r#"{{"sessionID":"{}"}}"#, session.id));
+    let idle: Properties<'_> = Properties::Session { session: &session.id };
+    bus.emit(session, "session.idle", &idle);
 }
 
 fn emit_diff(bus: &mut Bus, session: &Session) {
-    emit(bus, session, "session.diff", false, format_args!(r#"{{"sessionID":"{}","diff":[]}}"#, session.id));
+    let diff: Properties<'_> = Properties::Diff { session: &session.id, diff: &[] };
+    bus.emit(session, "session.diff", &diff);
 }

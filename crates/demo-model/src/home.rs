@@ -1,4 +1,4 @@
-//! A home for an OpenCode that talks to the demo model and to nobody else.
+//! A home directory for an OpenCode that talks only to the demo model.
 //!
 //! `make run` and the tests give OpenCode such a home, so that it neither reads nor writes the user's own
 //! configuration, needs no account, and opens no connection off loopback.
@@ -12,10 +12,10 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-/// The OpenCode that Longshore is tested with.
+/// The OpenCode version that Longshore is tested with.
 pub const OPENCODE_VERSION: &str = "1.18.33";
 
-/// What keeps OpenCode from calling out: model lists, updates, downloads, plug-ins, sharing, other tools' files.
+/// Keep OpenCode from connecting to the network: model lists, updates, downloads, plug-ins, sharing, other tools' files.
 ///
 /// `OPENCODE_DISABLE_EMBEDDED_WEB_UI` is absent on purpose: with it, OpenCode forwards unknown paths to a public host.
 const QUIET: [&str; 7] = [
@@ -28,15 +28,15 @@ const QUIET: [&str; 7] = [
     "OPENCODE_DISABLE_CLAUDE_CODE",
 ];
 
-/// Makes the home in `dir`, an absolute path, and gives the whole environment for an OpenCode that lives in it.
+/// Creates the home in `dir`, an absolute path, and returns the complete environment for an OpenCode that uses it.
 ///
-/// `path` becomes its `PATH`: it must lead to `rg`, which OpenCode would download otherwise, and to the tools that
-/// commands need. What OpenCode stored in the home before stays.
+/// `path` becomes its `PATH`: it must contain `rg`, which OpenCode would download otherwise, and the tools that commands need.
+/// Data that OpenCode stored in the home before stays.
 pub fn demo_home(dir: &Path, model_base_url: &str, path: &OsStr) -> io::Result<BTreeMap<OsString, OsString>> {
     let mut builder = std::fs::DirBuilder::new();
     builder.recursive(true).mode(0o700);
     let config = dir.join("config").join("opencode");
-    // OpenCode installs its plug-in package wherever a configuration has none. These two look as if it had.
+    // OpenCode installs its plug-in package wherever a configuration has none. These two files look as if it had.
     builder.create(config.join("node_modules"))?;
     write(&config.join("package-lock.json"), &installed_plugin())?;
     write(&config.join("opencode.json"), &configuration(model_base_url))?;
@@ -58,9 +58,9 @@ pub fn demo_home(dir: &Path, model_base_url: &str, path: &OsStr) -> io::Result<B
     Ok(environment)
 }
 
-/// Where the model was that the home in `dir` was last made for.
+/// The address of the model for which the home in `dir` was last created.
 ///
-/// An OpenCode that outlived its gateway still calls that address, so the next demo model should listen there.
+/// An OpenCode that outlived its gateway still calls that address, so that the next demo model should listen there.
 pub fn last_model_address(dir: &Path) -> Option<SocketAddr> {
     let text = std::fs::read(dir.join("config").join("opencode").join("opencode.json")).ok()?;
     let configuration: Value = serde_json::from_slice(&text).ok()?;
@@ -80,7 +80,7 @@ fn configuration(model_base_url: &str) -> Value {
         })
     };
     json!({
-        // OpenCode rewrites the file to add this when it is not there.
+        // OpenCode rewrites the file to add this if it is missing.
         "$schema": "https://opencode.ai/config.json",
         "model": "demo/demo",
         "small_model": "demo/demo-small",
@@ -96,7 +96,7 @@ fn configuration(model_base_url: &str) -> Value {
                 "models": {
                     "demo": model("Demo model", 200_000, 8_192),
                     "demo-small": model("Demo model, small", 200_000, 8_192),
-                    // So small that a few words overflow it: for compaction.
+                    // So small that a few words overflow it, for tests of compaction.
                     "demo-tiny": model("Demo model, tiny context", 30_000, 2_000),
                 },
             },
@@ -119,7 +119,7 @@ fn installed_plugin() -> Value {
     })
 }
 
-/// Writes all or nothing: an OpenCode that starts at this moment never reads half a file.
+/// Writes atomically: an OpenCode that starts at this moment never reads half a file.
 fn write(path: &Path, value: &Value) -> io::Result<()> {
     let draft = path.with_extension("draft");
     std::fs::write(&draft, format!("{value:#}\n"))?;
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_home_keeps_opencode_inside_and_on_the_demo_model() {
+    fn the_home_confines_opencode_to_its_directory_and_the_demo_model() {
         let dir = tempfile::tempdir().unwrap();
         let home = dir.path().join("home of opencode");
         let environment =
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn the_address_of_the_last_model_is_remembered() {
+    fn the_address_of_the_last_model_is_read_back() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(last_model_address(dir.path()), None);
         for port in [4999, 5000] {
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn every_model_of_the_home_is_one_that_the_server_names() {
+    fn the_server_lists_every_model_of_the_home() {
         let configuration = configuration("http://127.0.0.1:1/v1");
         let models = configuration["provider"]["demo"]["models"].as_object().unwrap();
         assert!(models.keys().all(|id| crate::server::MODELS.contains(&id.as_str())));

@@ -1,4 +1,4 @@
-//! What the model was asked, and how often: for tests, and for people who wonder what OpenCode sent.
+//! The log of the requests to the model, and counts of them: for tests, and for people who want to see what OpenCode sent.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
@@ -7,16 +7,16 @@ use serde::Serialize;
 use tokio::sync::watch;
 
 use crate::reply;
-use crate::request::{Asked, Media, Purpose, digest};
+use crate::request::{Media, ParsedRequest, Purpose, digest};
 use crate::script::Directive;
 
-/// Older requests are forgotten when there are more; `total` still counts them.
+/// When there are more, the oldest requests are dropped; `total` still counts them.
 const MAX_REQUESTS: usize = 10_000;
 
-/// At so many counted directives the counts begin anew: a script would have to fail for ten thousand turns.
+/// At so many counted directives all counts start again: a script would have to fail for ten thousand turns.
 const MAX_COUNTERS: usize = 10_000;
 
-/// How much of a text of the conversation is kept.
+/// How many characters of a text of the conversation are kept.
 const EXCERPT: usize = 600;
 
 /// One chat request.
@@ -25,7 +25,7 @@ pub struct Entry {
     /// 0 for the first request since the start or the last reset.
     pub number: u64,
     pub purpose: Purpose,
-    /// What answered it; none for the greeting, a title, a summary, or the end of a script.
+    /// The directive that answered it; none for the greeting, a title, a summary, or the end of a script.
     pub directive: Option<Directive>,
     /// 1 unless the directive counts its attempts.
     pub attempt: u64,
@@ -43,42 +43,42 @@ pub struct Entry {
     pub media: Vec<Media>,
 }
 
-/// How often a directive that can fail was asked for, at one place of one conversation.
+/// Identifies a directive that can fail, at one step of one conversation. Its attempts are counted.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
-pub struct Place {
+pub struct AttemptKey {
     pub session: String,
     /// 0 for a directive whose attempts are counted over all prompts.
     pub user_messages: usize,
     pub step: usize,
     pub name: String,
-    /// Tells apart directives of one name with different arguments.
+    /// Distinguishes directives with the same name and different arguments.
     pub digest: String,
 }
 
-/// Numbers that say how much happened; they can be waited for.
+/// Counts that a test can wait for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Counts {
     /// Chat requests since the start or the last reset.
     pub requests: u64,
-    /// Answers under way now.
+    /// Replies in progress.
     pub active: u64,
 }
 
 #[derive(Debug, Default)]
 pub struct Journal {
-    pages: Mutex<Pages>,
+    log: Mutex<Log>,
     counts: watch::Sender<Counts>,
 }
 
 #[derive(Debug, Default)]
-struct Pages {
+struct Log {
     entries: VecDeque<Entry>,
-    attempts: BTreeMap<Place, u64>,
+    attempts: BTreeMap<AttemptKey, u64>,
 }
 
-/// What `GET /_log` answers.
+/// The answer to `GET /_log`.
 #[derive(Debug, Serialize)]
-pub(crate) struct Copy {
+pub(crate) struct LogCopy {
     total: u64,
     requests: Vec<Entry>,
     attempts: Vec<Attempts>,
@@ -87,29 +87,29 @@ pub(crate) struct Copy {
 #[derive(Debug, Serialize)]
 struct Attempts {
     #[serde(flatten)]
-    place: Place,
+    key: AttemptKey,
     attempts: u64,
 }
 
-/// An answer under way. Dropped when it is said or when the client has left.
+/// A reply in progress. Dropped when it is complete or the client has left.
 #[derive(Debug)]
-pub(crate) struct Active(watch::Sender<Counts>);
+pub(crate) struct ActiveReply(watch::Sender<Counts>);
 
 impl Journal {
-    /// The requests that are kept, oldest first.
+    /// The kept requests, oldest first.
     pub fn entries(&self) -> Vec<Entry> {
-        self.pages().entries.iter().cloned().collect()
+        self.lock().entries.iter().cloned().collect()
     }
 
-    /// The steps of turns among [`Self::entries`]: no titles, no summaries.
+    /// The requests of turns among [`Self::entries`]: no titles, no summaries.
     pub fn turns(&self) -> Vec<Entry> {
         let mut entries = self.entries();
         entries.retain(|entry| entry.purpose == Purpose::Turn);
         entries
     }
 
-    pub fn attempts(&self) -> BTreeMap<Place, u64> {
-        self.pages().attempts.clone()
+    pub fn attempts(&self) -> BTreeMap<AttemptKey, u64> {
+        self.lock().attempts.clone()
     }
 
     pub fn counts(&self) -> Counts {
@@ -119,27 +119,27 @@ impl Journal {
     /// Waits until the counts are as wanted. Bound it with a timeout.
     pub async fn wait_for(&self, wanted: impl FnMut(&Counts) -> bool) -> Counts {
         let mut counts = self.counts.subscribe();
-        // The sender lives in `self`, so that it cannot be gone.
+        // `self` holds the sender, so that the channel stays open.
         counts.wait_for(wanted).await.map_or_else(|_| self.counts(), |counts| *counts)
     }
 
-    /// Forgets the requests and the attempts.
+    /// Clears the requests and the attempts.
     pub fn reset(&self) {
-        *self.pages() = Pages::default();
+        *self.lock() = Log::default();
         self.counts.send_modify(|counts| counts.requests = 0);
     }
 
-    /// Takes a request down and says which attempt at its directive it is.
-    pub(crate) fn record(&self, asked: &Asked) -> u64 {
+    /// Logs a request and returns the number of the attempt at its directive.
+    pub(crate) fn record(&self, asked: &ParsedRequest) -> u64 {
         let directive = asked.directive();
-        let mut pages = self.pages();
+        let mut log = self.lock();
         let attempt = directive
             .filter(|directive| reply::fails_only(directive).is_some())
-            .map_or(1, |directive| pages.count(place(asked, directive)));
-        if pages.entries.len() == MAX_REQUESTS {
-            pages.entries.pop_front();
+            .map_or(1, |directive| log.count(attempt_key(asked, directive)));
+        if log.entries.len() == MAX_REQUESTS {
+            log.entries.pop_front();
         }
-        pages.entries.push_back(Entry {
+        log.entries.push_back(Entry {
             number: self.counts.borrow().requests,
             purpose: asked.purpose,
             directive: directive.cloned(),
@@ -157,56 +157,56 @@ impl Journal {
             tool_results: asked.tool_results.iter().map(|result| excerpt(result)).collect(),
             media: asked.media.clone(),
         });
-        // Under the lock, so that whoever sees the count also finds the entry.
+        // Under the lock, so that a task that sees the count also finds the entry.
         self.counts.send_modify(|counts| counts.requests += 1);
         attempt
     }
 
-    pub(crate) fn begin(&self) -> Active {
+    pub(crate) fn begin(&self) -> ActiveReply {
         self.counts.send_modify(|counts| counts.active += 1);
-        Active(self.counts.clone())
+        ActiveReply(self.counts.clone())
     }
 
-    pub(crate) fn copy(&self) -> Copy {
-        let pages = self.pages();
-        Copy {
+    pub(crate) fn copy(&self) -> LogCopy {
+        let log = self.lock();
+        LogCopy {
             total: self.counts.borrow().requests,
-            requests: pages.entries.iter().cloned().collect(),
-            attempts: pages
+            requests: log.entries.iter().cloned().collect(),
+            attempts: log
                 .attempts
                 .iter()
-                .map(|(place, attempts)| Attempts { place: place.clone(), attempts: *attempts })
+                .map(|(key, attempts)| Attempts { key: key.clone(), attempts: *attempts })
                 .collect(),
         }
     }
 
-    fn pages(&self) -> std::sync::MutexGuard<'_, Pages> {
-        // A panic while it was held leaves at worst one entry too few.
-        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, Log> {
+        // A panic under the lock loses at most one entry.
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Pages {
-    fn count(&mut self, place: Place) -> u64 {
-        if self.attempts.len() >= MAX_COUNTERS && !self.attempts.contains_key(&place) {
+impl Log {
+    fn count(&mut self, key: AttemptKey) -> u64 {
+        if self.attempts.len() >= MAX_COUNTERS && !self.attempts.contains_key(&key) {
             self.attempts.clear();
         }
-        let attempts = self.attempts.entry(place).or_default();
+        let attempts = self.attempts.entry(key).or_default();
         *attempts += 1;
         *attempts
     }
 }
 
-impl Drop for Active {
+impl Drop for ActiveReply {
     fn drop(&mut self) {
         self.0.send_modify(|counts| counts.active -= 1);
     }
 }
 
-fn place(asked: &Asked, directive: &Directive) -> Place {
-    // Nobody tries a key again that was refused: the next attempt is the next prompt.
+fn attempt_key(asked: &ParsedRequest, directive: &Directive) -> AttemptKey {
+    // OpenCode does not retry a refused key: the next attempt is the next prompt.
     let is_tried_again = directive.name != "auth";
-    Place {
+    AttemptKey {
         session: asked.session.id.clone(),
         user_messages: if is_tried_again { asked.user_messages } else { 0 },
         step: asked.step,

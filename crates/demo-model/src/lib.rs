@@ -1,6 +1,6 @@
-//! A model without a brain: a small OpenAI-compatible server on loopback that follows the words in the prompt.
+//! A scripted model: a small OpenAI-compatible server on loopback that follows directives in the prompt.
 //!
-//! It lets Longshore answer offline and without an account, and it lets tests make a real OpenCode do whatever
+//! The demo model lets Longshore answer offline and without an account. It also lets tests make a real OpenCode do whatever
 //! they need: call tools, ask, fail, break off, fall silent. The same prompt always gets the same bytes.
 //!
 //! A prompt with directives ([`script`]) is a script; directive *i* answers the *i*-th model request of the turn:
@@ -20,11 +20,11 @@
 //! | `pair` | `a= b=` | two `bash` calls in one reply |
 //! | `plan_exit` | | OpenCode's tool of that name |
 //! | `http` | `status=500 times= retry_after= retry_after_ms= body=` | an HTTP error, `times` times, then text |
-//! | `auth` | `times= body=` | HTTP 401, to the first `times` prompts of a session that say so, then text |
+//! | `auth` | `times= body=` | HTTP 401 to the first `times` prompts of a session with this directive, then text |
 //! | `overflow` | `times=1` | HTTP 400 `context_length_exceeded`, `times` times, then text |
 //! | `cut` | `after=3 mode=fin\|rst\|noend times= delay=0` | text that breaks off |
 //! | `sseerror` | `after=2 times= body= etype= code=` | an error event in the stream |
-//! | `badjson` | `after=2` | an event that is no JSON |
+//! | `badjson` | `after=2` | an event that is not JSON |
 //! | `stall` | `after=3` | text, then silence until the client leaves |
 //! | `forever` | `delay=20 size=8` | text without end |
 //! | `finish` | `reason=length\|content_filter n=3` | text with another finish reason |
@@ -33,7 +33,7 @@
 //! Every directive takes `ttft` (milliseconds of silence before the first byte), `in` and `out` (the token usage to
 //! report) and, with a tool call, `pre` (text before it) and `argchunks` (its arguments in so many deltas).
 //!
-//! Beside the API there are `GET /_health`, `GET /_log` and `POST /_reset`.
+//! Besides the API there are `GET /_health`, `GET /_log` and `POST /_reset`.
 
 pub mod home;
 pub mod journal;

@@ -1,4 +1,4 @@
-//! What the model says to a request. Pure: the same request and attempt always give the same reply.
+//! The model's reply to a request. Pure: the same request and attempt always give the same reply.
 
 mod greeting;
 mod tool_calls;
@@ -9,23 +9,23 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::request::{Asked, Purpose};
+use crate::request::{ParsedRequest, Purpose};
 use crate::script::Directive;
 
-/// Silence and pauses are cut to this, so that no typing error keeps a connection for days.
+/// The longest pause: a typing error must not keep a connection for days.
 const LONGEST_PAUSE: Duration = Duration::from_mins(10);
 
-/// A longer text is never made: the count of chunks is cut to this.
+/// The largest number of chunks.
 const MAX_CHUNKS: u64 = 10_000_000;
 
-/// A larger chunk is never made: its size is cut to this.
+/// The largest size of a chunk.
 const MAX_CHUNK_SIZE: usize = 1 << 20;
 
-/// An answer, before it is put on the wire.
+/// A reply, before it is written to the connection.
 #[derive(Debug)]
 pub enum Reply {
     Refusal(Refusal),
-    Speech(Speech),
+    Streamed(StreamedReply),
 }
 
 /// An HTTP error instead of an answer.
@@ -39,12 +39,12 @@ pub struct Refusal {
 }
 
 /// A streamed answer.
-pub struct Speech {
+pub struct StreamedReply {
     /// Silence before the first byte.
     pub wait: Duration,
     /// Silence after each delta.
     pub pace: Duration,
-    /// Made one by one while they are sent: the answer may have no end.
+    /// Computed one by one while they are sent: the reply may be endless.
     pub deltas: Box<dyn Iterator<Item = Delta> + Send>,
     pub end: End,
     pub usage: Usage,
@@ -60,25 +60,25 @@ pub enum Delta {
         id: String,
         tool: String,
     },
-    /// A piece of the arguments of a call that has begun.
+    /// A piece of the arguments of a started call.
     Arguments {
         index: usize,
         json: String,
     },
 }
 
-/// How an answer ends.
+/// How a reply ends.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum End {
-    /// As it should, for this reason.
+    /// Properly, with this reason.
     Finish(String),
-    /// The body ends cleanly, but nothing says that the answer is finished.
+    /// The body ends cleanly, but without a finish reason.
     Unfinished,
     /// The connection is closed in the middle of the body.
     Close,
     /// The connection is reset in the middle of the body.
     Reset,
-    /// This text is sent as the data of one last event, where a delta is expected.
+    /// One last event with this data, where a delta is expected.
     Event(String),
     /// Nothing more is sent, until the client leaves.
     Silence,
@@ -98,13 +98,16 @@ pub struct CompletionDetails {
     pub reasoning_tokens: u64,
 }
 
-impl std::fmt::Debug for Speech {
+impl std::fmt::Debug for StreamedReply {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Speech").field("end", &self.end).field("usage", &self.usage).finish_non_exhaustive()
+        f.debug_struct("StreamedReply")
+            .field("end", &self.end)
+            .field("usage", &self.usage)
+            .finish_non_exhaustive()
     }
 }
 
-/// The words that a script may use, as the greeting and the answer to an unknown word name them.
+/// The directives, as the greeting and the answer to an unknown directive list them.
 pub const DIRECTIVES: [&str; 26] = [
     "text",
     "long",
@@ -134,10 +137,15 @@ pub const DIRECTIVES: [&str; 26] = [
     "empty",
 ];
 
-/// Chooses the answer. `attempt` is 1 when this directive is asked for the first time, 2 at the next try.
-pub fn choose(asked: &Asked, attempt: u64) -> Reply {
+/// Chooses the reply. `attempt` is 1 for the first request with this directive, 2 for the next.
+pub fn choose(asked: &ParsedRequest, attempt: u64) -> Reply {
     let fixed = |text: &str, chunks: u64| {
-        Reply::Speech(Speech::new(asked, &Directive::new("text"), words::split(text, chunks), End::stop()))
+        Reply::Streamed(StreamedReply::new(
+            asked,
+            &Directive::new("text"),
+            words::split(text, chunks),
+            End::stop(),
+        ))
     };
     match asked.purpose {
         Purpose::Title => return fixed(&greeting::title(asked), 1),
@@ -146,7 +154,7 @@ pub fn choose(asked: &Asked, attempt: u64) -> Reply {
     }
     let Some(directive) = asked.directive() else {
         if asked.script.is_empty() {
-            return Reply::Speech(greeting::speech(asked));
+            return Reply::Streamed(greeting::speech(asked));
         }
         return fixed(
             &format!("The script ends here, after {} tool result(s).", asked.tool_results.len()),
@@ -154,7 +162,7 @@ pub fn choose(asked: &Asked, attempt: u64) -> Reply {
         );
     };
     if fails_only(directive).is_some_and(|times| attempt > times) {
-        return Reply::Speech(Speech::new(
+        return Reply::Streamed(StreamedReply::new(
             asked,
             directive,
             words::split("This attempt went well.", 3),
@@ -163,11 +171,11 @@ pub fn choose(asked: &Asked, attempt: u64) -> Reply {
     }
     match directive.name.as_str() {
         "http" | "auth" | "overflow" => Reply::Refusal(refusal(directive)),
-        _ => Reply::Speech(speech(asked, directive)),
+        _ => Reply::Streamed(speech(asked, directive)),
     }
 }
 
-/// How many attempts a directive that fails lets fail; none for one that does not count its attempts.
+/// How many attempts at a directive fail. `None` for a directive that does not count its attempts.
 pub fn fails_only(directive: &Directive) -> Option<u64> {
     match directive.name.as_str() {
         "overflow" => Some(directive.number("times", 1)),
@@ -182,8 +190,8 @@ impl End {
     }
 }
 
-impl Speech {
-    fn new<D>(asked: &Asked, directive: &Directive, deltas: D, end: End) -> Self
+impl StreamedReply {
+    fn new<D>(asked: &ParsedRequest, directive: &Directive, deltas: D, end: End) -> Self
     where
         D: IntoIterator<Item = Delta>,
         D::IntoIter: Send + 'static,
@@ -211,8 +219,8 @@ impl Speech {
     }
 }
 
-fn speech(asked: &Asked, directive: &Directive) -> Speech {
-    let say = |deltas, end| Speech::new(asked, directive, deltas, end);
+fn speech(asked: &ParsedRequest, directive: &Directive) -> StreamedReply {
+    let say = |deltas, end| StreamedReply::new(asked, directive, deltas, end);
     match directive.name.as_str() {
         "text" => say(text(directive, 5, 8), End::stop()),
         "long" => say(text(directive, 2_000, 16), End::stop()).paced(pause(directive, "delay", 2)),
@@ -256,7 +264,7 @@ fn speech(asked: &Asked, directive: &Directive) -> Speech {
     }
 }
 
-/// The text that is given, in `n` pieces, or `n` chunks of filler of `size` characters.
+/// The given text in `n` pieces, or `n` chunks of filler of `size` characters.
 fn text(directive: &Directive, chunks: u64, chunk_size: usize) -> Box<dyn Iterator<Item = Delta> + Send> {
     let chunks = count(directive, "n", chunks);
     match directive.get("text") {
@@ -265,7 +273,7 @@ fn text(directive: &Directive, chunks: u64, chunk_size: usize) -> Box<dyn Iterat
     }
 }
 
-fn reasoned(asked: &Asked, directive: &Directive) -> Speech {
+fn reasoned(asked: &ParsedRequest, directive: &Directive) -> StreamedReply {
     let thoughts = count(directive, "rn", 4);
     let thinking =
         (1..=thoughts).map(move |step| Delta::Reasoning(format!("Thought {step} of {thoughts}. ")));
@@ -273,13 +281,13 @@ fn reasoned(asked: &Asked, directive: &Directive) -> Speech {
         directive.text("text", "After some thought: the tide turns at six."),
         count(directive, "n", 3),
     );
-    let mut speech = Speech::new(asked, directive, thinking.chain(answer), End::stop());
+    let mut speech = StreamedReply::new(asked, directive, thinking.chain(answer), End::stop());
     speech.usage.completion_tokens_details = Some(CompletionDetails { reasoning_tokens: thoughts * 4 });
     speech
 }
 
-/// Tool calls, after a few words when the directive has `pre`.
-fn calling(asked: &Asked, directive: &Directive, calls: Vec<tool_calls::Call>) -> Speech {
+/// Tool calls, after some text if the directive has `pre`.
+fn calling(asked: &ParsedRequest, directive: &Directive, calls: Vec<tool_calls::Call>) -> StreamedReply {
     let pieces = count(directive, "argchunks", 4);
     let fingerprint = asked.fingerprint();
     let before = directive.get("pre").map(|text| words::split(text, 3)).into_iter().flatten();
@@ -290,7 +298,7 @@ fn calling(asked: &Asked, directive: &Directive, calls: Vec<tool_calls::Call>) -
             .map(move |json| Delta::Arguments { index, json });
         std::iter::once(begin).chain(arguments)
     });
-    Speech::new(asked, directive, before.chain(calls), End::Finish("tool_calls".to_owned()))
+    StreamedReply::new(asked, directive, before.chain(calls), End::Finish("tool_calls".to_owned()))
 }
 
 fn refusal(directive: &Directive) -> Refusal {
@@ -303,7 +311,7 @@ fn refusal(directive: &Directive) -> Refusal {
             "This model's maximum context length is 8192 tokens, and the messages have more.",
         ),
         _ => {
-            // Other numbers are no answer that HTTP knows.
+            // Only these numbers are HTTP errors.
             let status =
                 Some(directive.number("status", 500)).filter(|s| (400..600).contains(s)).unwrap_or(500);
             let message = match status {

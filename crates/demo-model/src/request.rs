@@ -1,4 +1,4 @@
-//! What a chat-completions request asks for: the turn that it belongs to, and the words that script it.
+//! Reads a chat-completions request: the turn that it belongs to, and the directives in it.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 
 use crate::script::{self, Directive};
 
-/// The body of `POST /v1/chat/completions`, as far as the demo model reads it.
+/// The fields of `POST /v1/chat/completions` that the demo model reads.
 #[derive(Debug, Deserialize)]
 pub struct ChatRequest {
     #[serde(default)]
@@ -18,7 +18,7 @@ pub struct ChatRequest {
     tools: Vec<Tool>,
 }
 
-/// The headers by which OpenCode names its sessions.
+/// The session that OpenCode names in the headers.
 #[derive(Clone, Debug, Default)]
 pub struct Session {
     pub id: String,
@@ -33,20 +33,20 @@ pub enum Purpose {
     Turn,
     /// OpenCode wants a name for the session. No directive runs.
     Title,
-    /// OpenCode wants the conversation in short (compaction). No directive runs.
+    /// OpenCode wants a summary of the conversation (compaction). No directive runs.
     Summary,
 }
 
-/// A request, understood.
+/// A parsed request.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct ParsedRequest {
     pub purpose: Purpose,
     /// The script of the last user message.
     pub script: Vec<Directive>,
-    /// How many replies with tool calls this turn already has: the place in the script.
+    /// How many replies of this turn had tool calls: the position in the script.
     pub step: usize,
     pub prompt: String,
-    /// The first thing that the user ever said; a title is made of it.
+    /// The user's first message ever, from which a title is made.
     pub opening: String,
     pub system: String,
     pub tool_results: Vec<String>,
@@ -63,16 +63,16 @@ pub struct Asked {
 /// A file that came with a message, as a data URL.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Media {
-    /// What the URL says that it is.
+    /// The media type in the URL.
     pub media_type: String,
-    /// [`digest`] of the content as it came, in base64.
+    /// [`digest`] of the content in base64, as received.
     pub digest: String,
 }
 
-/// What OpenCode writes above the pictures that a tool handed back. It is no prompt of anybody's.
+/// OpenCode sends pictures from a tool as a user message that starts with this text. It is not a prompt.
 const FROM_TOOLS: &str = "Attached media from tool result:";
 
-impl Asked {
+impl ParsedRequest {
     pub fn new(request: &ChatRequest, session: Session) -> Self {
         let messages = &request.messages;
         let system = join(messages.iter().filter(|message| message.role == "system"));
@@ -99,7 +99,7 @@ impl Asked {
         }
     }
 
-    /// The directive that answers this step, if the script goes that far.
+    /// The directive for this step, if the script has one.
     pub fn directive(&self) -> Option<&Directive> {
         match self.purpose {
             Purpose::Turn => self.script.get(self.step),
@@ -107,14 +107,14 @@ impl Asked {
         }
     }
 
-    /// A short name for this point of this conversation: the same request always gets the same one.
+    /// A short hash of this point of this conversation. The same request always has the same one.
     pub fn fingerprint(&self) -> String {
         let text = format!("{}\n{}\n{}", self.session.id, self.messages, self.prompt);
         digest(&text)
     }
 }
 
-/// A short name for a text.
+/// A short hash of a text.
 pub fn digest(text: &str) -> String {
     let hash = Sha256::digest(text.as_bytes());
     let head = hash.first_chunk().copied().expect("SHA-256 has 32 bytes");
@@ -136,7 +136,7 @@ struct Message {
 enum Content {
     Text(String),
     Parts(Vec<ContentPart>),
-    /// No content that the demo model can read; it reads it as none.
+    /// Content that the demo model cannot read. It counts as empty.
     Other(serde::de::IgnoredAny),
 }
 
@@ -187,7 +187,7 @@ impl Message {
     }
 }
 
-/// What a data URL in base64 holds; `None` of any other.
+/// The content of a data URL in base64; `None` for any other URL.
 fn media(url: &str) -> Option<Media> {
     let (media_type, content) = url.strip_prefix("data:")?.split_once(";base64,")?;
     Some(Media { media_type: media_type.to_owned(), digest: digest(content) })
@@ -197,7 +197,7 @@ fn join<'a>(messages: impl Iterator<Item = &'a Message>) -> String {
     messages.map(Message::text).collect::<Vec<_>>().join("\n")
 }
 
-/// OpenCode's housekeeping requests differ from a turn by their fixed prompts only.
+/// OpenCode's requests for titles and summaries differ from a turn only by their fixed prompts.
 fn purpose(system: &str, prompt: &str) -> Purpose {
     let head = system.chars().take(400).collect::<String>().to_lowercase();
     if head.contains("title generator") || asks_for_title(prompt) {
@@ -219,13 +219,13 @@ mod tests {
 
     use super::*;
 
-    fn ask(messages: &Value) -> Asked {
+    fn ask(messages: &Value) -> ParsedRequest {
         let request = serde_json::from_value(json!({"model": "m", "messages": messages})).unwrap();
-        Asked::new(&request, Session::default())
+        ParsedRequest::new(&request, Session::default())
     }
 
     #[test]
-    fn the_place_in_the_script_is_the_number_of_tool_rounds_since_the_last_prompt() {
+    fn the_position_in_the_script_is_the_number_of_tool_rounds_since_the_last_prompt() {
         let call = json!({"role": "assistant", "content": "", "tool_calls": [{"id": "c"}]});
         let result = json!({"role": "tool", "content": "out", "tool_call_id": "c"});
         let prompt = json!({"role": "user", "content": "scn:bash scn:read scn:text"});
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn pictures_are_noted_and_those_of_a_tool_are_no_prompt() {
+    fn pictures_are_logged_and_pictures_from_a_tool_are_no_prompt() {
         let picture = json!({"type": "image_url", "image_url": {"url": "data:image/png;base64,AAEC"}});
         let remote = json!({"type": "image_url", "image_url": {"url": "http://127.0.0.1/x.png"}});
         let prompt = json!([{"type": "text", "text": "scn:read scn:text"}, picture, remote]);
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn housekeeping_is_told_from_a_turn_and_runs_no_directive() {
+    fn requests_for_titles_and_summaries_run_no_directive() {
         let check = |system: &str, prompt: &str, expected: Purpose| {
             let asked = ask(&json!([
                 {"role": "system", "content": system},
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_title_is_made_of_what_the_user_said_first() {
+    fn a_title_is_made_from_the_first_message_of_the_user() {
         let asked = ask(&json!([
             {"role": "user", "content": "Generate a title for this conversation:\n"},
             {"role": "user", "content": "mend the net"},
@@ -312,11 +312,11 @@ mod tests {
     }
 
     #[test]
-    fn the_fingerprint_follows_session_place_and_prompt() {
+    fn the_fingerprint_depends_on_session_position_and_prompt() {
         let first = ask(&json!([{"role": "user", "content": "a"}]));
         assert_eq!(first.fingerprint(), ask(&json!([{"role": "user", "content": "a"}])).fingerprint());
         assert_ne!(first.fingerprint(), ask(&json!([{"role": "user", "content": "b"}])).fingerprint());
-        let other = Asked { session: Session { id: "s".to_owned(), parent: None }, ..first.clone() };
+        let other = ParsedRequest { session: Session { id: "s".to_owned(), parent: None }, ..first.clone() };
         assert_ne!(first.fingerprint(), other.fingerprint());
     }
 }

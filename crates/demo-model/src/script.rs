@@ -1,7 +1,7 @@
-//! The words in a prompt that say what the model shall answer: `scn:NAME key=value key="quoted value"`.
+//! Directives in a prompt, which decide the model's replies: `scn:NAME key=value key="quoted value"`.
 //!
-//! Several directives make a script: the first answers the prompt, the second the request that brings back the
-//! first one's tool result, and so on. Everything around a directive is ordinary text and is ignored.
+//! Several directives make a script: the first answers the prompt, the second the request with the first one's tool result, and
+//! so on. Everything around a directive is ordinary text and is ignored.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-/// What starts a directive.
+/// The start of a directive.
 const MARK: &str = "scn:";
 
-/// Directives beyond this many in one prompt are not read. No turn gets that far.
+/// More directives in one prompt are not read. No turn gets that far.
 const MAX_DIRECTIVES: usize = 1_000;
 
-/// Arguments beyond this many end the directive; the rest is ordinary text.
+/// After so many arguments the directive ends; the rest is ordinary text.
 const MAX_ARGUMENTS: usize = 64;
 
 /// One step of a script.
@@ -42,17 +42,17 @@ impl Directive {
         self.arguments.get(key).map(String::as_str)
     }
 
-    /// The argument, or what stands for it when it is not given.
+    /// The argument, or `otherwise` if it is not given.
     pub fn text<'a>(&'a self, key: &str, otherwise: &'a str) -> &'a str {
         self.get(key).unwrap_or(otherwise)
     }
 
-    /// A number, or `otherwise` when the argument is absent or no number.
+    /// A number, or `otherwise` if the argument is missing or not a number.
     pub fn number<N: FromStr>(&self, key: &str, otherwise: N) -> N {
         self.get(key).and_then(|text| text.parse().ok()).unwrap_or(otherwise)
     }
 
-    /// `1` and `true` are yes, all else is no.
+    /// `1` and `true` are true, everything else is false.
     pub fn flag(&self, key: &str) -> bool {
         matches!(self.get(key), Some("1" | "true"))
     }
@@ -63,7 +63,7 @@ impl Directive {
     }
 }
 
-/// The directive as one would write it, so that a log line can be pasted into a prompt.
+/// The directive as a user would write it, so that a log line can be pasted into a prompt.
 impl fmt::Display for Directive {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{MARK}{}", self.name)?;
@@ -100,7 +100,7 @@ pub fn parse(prompt: &str) -> Vec<Directive> {
     script
 }
 
-/// White space, then `key=value`; with it what follows.
+/// White space and `key=value`, and the text after it.
 fn argument(text: &str) -> Option<(String, String, &str)> {
     let trimmed = text.trim_start();
     if trimmed.len() == text.len() {
@@ -123,7 +123,7 @@ fn value(text: &str) -> Option<(String, &str)> {
     }
 }
 
-/// A string in double quotes with JSON's escapes. A raw line break in it, which JSON forbids, is taken as it is.
+/// A string in double quotes with JSON's escapes. A raw line break in it, which JSON forbids, is accepted.
 fn quoted(text: &str) -> Option<(String, &str)> {
     let mut escaped = false;
     let end = text.char_indices().skip(1).find_map(|(at, c)| match c {
@@ -144,7 +144,7 @@ fn quoted(text: &str) -> Option<(String, &str)> {
     Some((value, rest))
 }
 
-/// One JSON value with nothing but white space after it, kept as it was written.
+/// One JSON value that ends or is followed by white space, as it was written.
 fn json(text: &str) -> Option<(String, &str)> {
     let mut values = serde_json::Deserializer::from_str(text).into_iter::<serde::de::IgnoredAny>();
     values.next()?.ok()?;
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_argument_ends_the_directive() {
+    fn text_that_is_no_argument_ends_the_directive() {
         check("scn:text n=3 and more n=4", &[("text", &[("n", "3")])]);
         check("scn:text =3", &[("text", &[])]);
         check("scn:text n= 3", &[("text", &[])]);
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directive_is_shown_as_it_is_written() {
+    fn a_directive_is_displayed_as_it_is_written() {
         for prompt in [r#"scn:bash cmd="echo \"hi\"" delay="3""#, "scn:empty", r#"scn:text text="a\nb""#] {
             let script = parse(prompt);
             assert_eq!(script.len(), 1);

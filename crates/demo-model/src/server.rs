@@ -1,7 +1,7 @@
-//! The wire: HTTP/1.1 on loopback.
+//! The HTTP/1.1 server on loopback.
 
 mod connection;
-mod performance;
+mod reply_writer;
 mod sse;
 
 use std::convert::Infallible;
@@ -23,19 +23,19 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use self::connection::{Connection, Ending};
-use self::performance::Performance;
+use self::connection::{Connection, ConnectionEnd};
+use self::reply_writer::ReplyWriter;
 use crate::journal::Journal;
 use crate::reply;
-use crate::request::{Asked, ChatRequest, Session};
+use crate::request::{ChatRequest, ParsedRequest, Session};
 
 /// A larger body is answered with 413. OpenCode takes prompts of 30 MB.
 const MAX_BODY: usize = 64 << 20;
 
-/// More connections wait to be accepted until one ends.
+/// Further connections are accepted when one ends.
 const MAX_CONNECTIONS: usize = 1_024;
 
-/// The models that `/v1/models` names. They do not differ.
+/// The models that `/v1/models` lists. They behave alike.
 pub const MODELS: [&str; 3] = ["demo", "demo-small", "demo-tiny"];
 
 type Body = UnsyncBoxBody<Bytes, BrokenOff>;
@@ -48,12 +48,12 @@ pub struct DemoModel {
     _stop: DropGuard,
 }
 
-/// The reply ends here by intent: the connection goes down with it.
+/// Ends a reply on purpose, together with its connection.
 #[derive(Debug)]
 struct BrokenOff;
 
 impl DemoModel {
-    /// Listens on `address` (port 0 chooses one), which must be on loopback: the model trusts whoever asks.
+    /// Listens on `address` (port 0 chooses one), which must be on loopback: the model has no authentication.
     pub async fn start(address: SocketAddr, tasks: &Tasks) -> io::Result<Self> {
         let listener = TcpListener::bind(loopback(address)?).await?;
         let address = listener.local_addr()?;
@@ -67,18 +67,18 @@ impl DemoModel {
         self.address
     }
 
-    /// What an OpenAI-compatible client takes as its base URL.
+    /// The base URL for an OpenAI-compatible client.
     pub fn base_url(&self) -> String {
         format!("http://{}/v1", self.address)
     }
 
-    /// What was asked so far.
+    /// The log of the requests.
     pub fn journal(&self) -> &Journal {
         &self.journal
     }
 }
 
-/// Serves until `stop`. Open answers are cut then.
+/// Serves until `stop`, which also ends open replies.
 pub async fn serve(listener: TcpListener, journal: Arc<Journal>, tasks: Tasks, stop: CancellationToken) {
     let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
@@ -101,7 +101,7 @@ pub async fn serve(listener: TcpListener, journal: Arc<Journal>, tasks: Tasks, s
                     drop(permit);
                 });
             }
-            // The peer may have left, or the process may be out of files: neither is for ever.
+            // The peer may have left, or the process may be out of file descriptors: neither lasts.
             Err(error) => {
                 tracing::debug!(%error, "the demo model could not accept a connection");
                 tokio::time::sleep(std::time::Duration::from_millis(50)).await;
@@ -128,13 +128,13 @@ fn loopback(address: SocketAddr) -> io::Result<SocketAddr> {
     ))
 }
 
-/// Answers one connection's requests until either side ends it.
+/// Answers the requests of one connection until either side ends it.
 async fn converse(stream: TcpStream, journal: &Arc<Journal>) {
-    // Deltas are small and shall leave one by one.
+    // Deltas are small and must be sent one by one.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "the demo model cannot switch off Nagle's algorithm");
     }
-    let ending = Ending::default();
+    let ending = ConnectionEnd::default();
     let service = service_fn(|request| {
         let (journal, ending) = (Arc::clone(journal), ending.clone());
         async move { Ok::<_, Infallible>(answer(request, journal, ending).await) }
@@ -148,7 +148,7 @@ async fn converse(stream: TcpStream, journal: &Arc<Journal>) {
     }
 }
 
-async fn answer(request: Request<Incoming>, journal: Arc<Journal>, ending: Ending) -> Response<Body> {
+async fn answer(request: Request<Incoming>, journal: Arc<Journal>, ending: ConnectionEnd) -> Response<Body> {
     match (request.method(), request.uri().path()) {
         (&Method::GET, "/_health") => {
             let counts = journal.counts();
@@ -175,7 +175,7 @@ async fn answer(request: Request<Incoming>, journal: Arc<Journal>, ending: Endin
     }
 }
 
-async fn chat(request: Request<Incoming>, journal: &Arc<Journal>, ending: Ending) -> Response<Body> {
+async fn chat(request: Request<Incoming>, journal: &Arc<Journal>, ending: ConnectionEnd) -> Response<Body> {
     let active = journal.begin();
     let session = session(request.headers());
     let too_large = || error_response(StatusCode::PAYLOAD_TOO_LARGE, "The request is larger than 64 MiB.");
@@ -195,12 +195,12 @@ async fn chat(request: Request<Incoming>, journal: &Arc<Journal>, ending: Ending
             return error_response(StatusCode::BAD_REQUEST, &format!("No chat request: {error}."));
         }
     };
-    let asked = Asked::new(&request, session);
+    let asked = ParsedRequest::new(&request, session);
     let attempt = journal.record(&asked);
-    Performance::new(&asked, reply::choose(&asked, attempt), active, ending).respond().await
+    ReplyWriter::new(&asked, reply::choose(&asked, attempt), active, ending).respond().await
 }
 
-/// The names that OpenCode gives a session, in either of its headers.
+/// OpenCode's session id, which is in one of two headers.
 fn session(headers: &http::HeaderMap) -> Session {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
     Session {

@@ -1,6 +1,6 @@
 //! The long campaign: `make chaos`. Kills and cuts until every target is met, writes the report, and fails on any finding.
 
-#![expect(clippy::print_stderr, reason = "a program that runs for minutes says how far it is")]
+#![expect(clippy::print_stderr, reason = "a program that runs for minutes reports its progress")]
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use longshore_demo_model::DemoModel;
 use longshore_demo_model::home::demo_home;
 use longshore_engine::{Tasks, fail_point};
 use longshore_testkit::chaos::campaign::{Targets, Totals};
-use longshore_testkit::chaos::report::{self, Circumstances};
+use longshore_testkit::chaos::report::{self, RunInfo};
 use longshore_testkit::chaos::round::{self, Plan, Report};
 use longshore_testkit::chaos::{Kind, Program, World};
 use longshore_testkit::gateway::path_with_tools;
@@ -22,15 +22,15 @@ use tokio::signal::unix::{SignalKind, signal};
 /// How long things break in one round.
 const STORM: Duration = Duration::from_secs(14);
 
-/// A campaign that may take less is one of somebody who tries something, and its report is not kept.
-const WHOLE: u64 = 20;
+/// A campaign with a shorter limit is only a trial, and its report is not kept.
+const FULL_MINUTES: u64 = 20;
 
 #[derive(Debug)]
 struct Options {
     gateway: PathBuf,
     minutes: u64,
     seed: u64,
-    /// Worlds with a fake OpenCode, side by side.
+    /// How many worlds with a fake OpenCode run at the same time.
     worlds: u64,
     report: Option<PathBuf>,
     /// Where the evidence of findings goes.
@@ -78,14 +78,14 @@ impl Options {
                 _ => return Err(format!("there is no {name}")),
             }
         }
-        // It is started in directories of its own.
+        // The gateway is started in directories of its own.
         options.gateway = std::path::absolute(&options.gateway).map_err(|error| error.to_string())?;
         Ok(options)
     }
 
-    /// Whether the report of this campaign says all that there is to say.
-    fn is_whole(&self) -> bool {
-        self.world.is_none() && self.round.is_none() && self.minutes >= WHOLE
+    /// Whether this is a full campaign, whose report is kept.
+    fn is_full(&self) -> bool {
+        self.world.is_none() && self.round.is_none() && self.minutes >= FULL_MINUTES
     }
 }
 
@@ -98,10 +98,10 @@ async fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    // Whoever is told to end ends what it started first.
+    // An interrupted campaign stops the processes that it started.
     let ended = tokio::select! {
         ended = run(&options) => ended,
-        () = told_to_end() => Err("interrupted".to_owned()),
+        () = interrupted() => Err("interrupted".to_owned()),
     };
     match ended {
         Ok(true) => ExitCode::SUCCESS,
@@ -113,14 +113,14 @@ async fn main() -> ExitCode {
     }
 }
 
-/// SIGINT or SIGTERM.
-async fn told_to_end() {
+/// Waits for SIGINT or SIGTERM.
+async fn interrupted() {
     match signal(SignalKind::terminate()) {
         Ok(mut terminated) => tokio::select! {
             _ = tokio::signal::ctrl_c() => {}
             _ = terminated.recv() => {}
         },
-        // Whoever cannot hear the one hears the other.
+        // Without SIGTERM, SIGINT still works.
         Err(_) => drop(tokio::signal::ctrl_c().await),
     }
 }
@@ -135,7 +135,7 @@ struct Campaign<'a> {
     totals: Mutex<Totals>,
 }
 
-/// True: every target was met, and nothing was found.
+/// True: every target was reached, and nothing was found.
 async fn run(options: &Options) -> Result<bool, String> {
     let model = DemoModel::start(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), &Tasks::new()).await;
     let model = model.map_err(|error| format!("the demo model: {error}"))?;
@@ -158,7 +158,7 @@ impl Campaign<'_> {
         self.totals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Plays round after round, until this kind of world has done its part.
+    /// Plays round after round, until the targets for this kind of world are reached.
     async fn lane(&self, lane: usize, kind: Kind) {
         let first = self.options.seed + 1_000 * u64::try_from(lane).unwrap_or_default();
         for seed in first.. {
@@ -175,7 +175,7 @@ impl Campaign<'_> {
         if kind.is_real() {
             let points: &[&str] = if kind == Kind::Managed { &fail_point::MANAGED_POINTS } else { &[] };
             let are_met = points.iter().all(|point| totals.kills_at_points.contains_key(point));
-            // Half of them each.
+            // The attached and the managed world each do half of the kills.
             return are_met && kills * 2 >= targets.real_agent_kills;
         }
         let others = Targets { agent_kills: 0, real_agent_kills: 0, ..targets };
@@ -183,7 +183,7 @@ impl Campaign<'_> {
             && totals.missed(&others, &fail_point::POINTS).is_empty()
     }
 
-    /// A round that cannot be played is a finding, and no reason to say nothing of the others.
+    /// Plays a round. A round that cannot be played is a finding, and the campaign goes on.
     async fn play(&self, kind: Kind, seed: u64) {
         let report = match self.round(kind, seed).await {
             Ok(report) => report,
@@ -203,7 +203,7 @@ impl Campaign<'_> {
         }
         let mut totals = self.totals();
         totals.add(&report);
-        let spoken = totals.all_spoken();
+        let clients = totals.all_clients();
         eprintln!(
             "{:>4} s: {} {seed} took {} s; {} gateway kills, {} kills of OpenCode ({} real), {} cut streams, {} tasks, \
              {} that asked, {} that were canceled, {} second turns, {} that joined, {} findings",
@@ -213,12 +213,12 @@ impl Campaign<'_> {
             totals.gateway_kills(),
             totals.all_agent_kills(),
             totals.real_agent_kills(),
-            spoken.cuts,
-            spoken.tasks,
-            spoken.asked,
-            spoken.canceling,
-            spoken.seconds,
-            spoken.joined,
+            clients.cuts,
+            clients.tasks,
+            clients.asked,
+            clients.canceling,
+            clients.seconds,
+            clients.joined,
             totals.findings.len()
         );
         eprintln!(
@@ -234,7 +234,7 @@ impl Campaign<'_> {
     async fn round(&self, kind: Kind, seed: u64) -> Result<Report, String> {
         let gateway = self.options.gateway.as_path();
         if kind == Kind::Fake {
-            // In some rounds it is OpenCode that dies, under gateways that live.
+            // In some rounds OpenCode dies while the gateways keep running.
             let plan =
                 if seed.is_multiple_of(4) { Plan::steady(seed, STORM) } else { Plan::storm(seed, STORM) };
             return round::play(&plan, World::with_fake(gateway, seed).await?).await;
@@ -259,14 +259,14 @@ impl Campaign<'_> {
         totals.took = self.began.elapsed();
         let points: Vec<&str> = fail_point::POINTS.into_iter().chain(fail_point::MANAGED_POINTS).collect();
         let missed = totals.missed(&targets, &points);
-        if let Some(file) = options.report.as_ref().filter(|_| options.is_whole()) {
+        if let Some(file) = options.report.as_ref().filter(|_| options.is_full()) {
             let cores = std::thread::available_parallelism().map_or(1, usize::from);
-            let around = Circumstances { date: options.date.clone(), commit: options.commit.clone(), cores };
-            let text = report::write(&totals, &targets, &around, &missed);
+            let run = RunInfo { date: options.date.clone(), commit: options.commit.clone(), cores };
+            let text = report::write(&totals, &targets, &run, &missed);
             std::fs::write(file, text).map_err(|error| format!("{}: {error}", file.display()))?;
         }
         for miss in &missed {
-            eprintln!("not broken often enough: {miss}");
+            eprintln!("target missed: {miss}");
         }
         Ok(missed.is_empty() && totals.findings.is_empty())
     }

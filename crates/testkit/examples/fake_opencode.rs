@@ -1,7 +1,8 @@
 //! The fake OpenCode as a program, for tests that are not written in Rust.
 //!
-//! It says `url` and `directory` on standard output and ends when its standard input does, so that it never outlives who
-//! started it. Prompts take these turns one after the other: everything that a stream can tell comes by sooner or later.
+//! The program prints `url` and `directory` to standard output and ends when its standard input does, so that it never outlives
+//! the process that started it. Prompts take these turns one after the other, which together show everything that a stream can
+//! contain.
 
 use std::io::Write as _;
 

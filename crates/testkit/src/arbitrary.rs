@@ -1,7 +1,7 @@
 //! Strategies for property tests: any value that the gateway could hold.
 //!
-//! Ids keep the rule for ids. Free JSON comes with numbers that lose digits when they are parsed, because it
-//! must be kept as text. Ids of artifacts and of asks come from a small set, so that changes meet what is there.
+//! Ids follow the rule for ids. Free JSON contains numbers that lose digits when they are parsed, because the gateway must keep
+//! JSON as text. Ids of artifacts and asks come from a small set, so that updates often meet an existing one.
 
 use longshore_model::{
     Artifact, ArtifactId, ArtifactUpdate, Ask, AskKind, BlockKind, Closed, ContextId, Cost, Interrupt,
@@ -30,7 +30,7 @@ macro_rules! ids {
         $(
             $(#[$doc])*
             pub fn $function() -> impl Strategy<Value = $id> {
-                id().prop_map(|id| $id::parse(&id).expect("the pattern keeps the rule for ids"))
+                id().prop_map(|id| $id::parse(&id).expect("the pattern follows the rule for ids"))
             }
         )*
     };
@@ -44,12 +44,12 @@ ids! {
     prompt_id -> PromptId;
 }
 
-/// One of a few, so that two updates often meet.
+/// One of three, so that two updates often concern the same artifact.
 pub fn artifact_id() -> impl Strategy<Value = ArtifactId> {
     select(vec!["prt_1", "prt_2", "prt_3"]).prop_map(|id| ArtifactId::parse(id).expect("the ids are fixed"))
 }
 
-/// One of a few, so that an ask is often asked again, or closed.
+/// One of three, so that an ask is often opened again, or closed.
 pub fn request_id() -> impl Strategy<Value = RequestId> {
     select(vec!["per_1", "per_2", "que_1"]).prop_map(|id| RequestId::parse(id).expect("the ids are fixed"))
 }
@@ -58,7 +58,7 @@ pub fn principal() -> impl Strategy<Value = Principal> {
     "(?s).{1,16}".prop_map(|name| Principal::new(&name))
 }
 
-/// A moment between the years 1 and 9999: what RFC 3339 can say.
+/// A moment between the years 1 and 9999: the range of RFC 3339.
 pub fn timestamp() -> impl Strategy<Value = Timestamp> {
     (-62_135_596_800_000..=253_402_300_799_999_i64).prop_map(Timestamp)
 }
@@ -178,7 +178,7 @@ pub fn ask() -> impl Strategy<Value = Ask> {
     )
 }
 
-/// An ask that is open.
+/// An open ask.
 pub fn interrupt() -> impl Strategy<Value = Interrupt> {
     let times = (timestamp(), option::of(timestamp()));
     (ask(), principal(), task_id(), context_id(), times).prop_map(
@@ -296,7 +296,7 @@ pub fn parent() -> impl Strategy<Value = Parent> {
         .prop_map(|(root, task, call, depth, session)| Parent { root, task, call, depth, session })
 }
 
-/// What may follow the first event: any events that are not terminal, and perhaps one that is, at the end.
+/// What may follow the first event: events that are not terminal, and perhaps a terminal one at the end.
 pub fn events_of_a_turn(at_most: usize) -> impl Strategy<Value = Vec<TaskEvent>> {
     let (terminal, running): (Vec<_>, Vec<_>) = TaskState::ALL.into_iter().partition(|s| s.is_terminal());
     let event = prop_oneof![

@@ -1,12 +1,12 @@
-//! Everything that breaks at once, and whoever finds out what was lost: a proxy that cuts, clients that come back, a
-//! world whose parts are killed, and a checker that holds what was seen against the log and against the agent itself.
+//! The chaos machinery: a proxy that breaks connections, clients that reconnect, a world whose processes are killed, and a
+//! checker that compares what the clients received with the gateway's log and with the agent's own records.
 
 pub mod campaign;
 pub mod checker;
 pub mod client;
-mod errands;
 mod left_behind;
 mod opencode;
+mod planned_messages;
 pub mod proxy;
 mod record;
 pub mod report;
@@ -18,6 +18,6 @@ mod wire;
 mod world;
 
 pub use opencode::Program;
-pub use record::{CancelAt, Canceled, Canceling, Errand, Frame, Record, Returns};
+pub use record::{CancelAnswer, CancelAt, Canceling, Frame, PlannedMessage, Record, Returns};
 pub use speaker::{Answering, Speaker, Spelled};
 pub use world::{Kind, World};

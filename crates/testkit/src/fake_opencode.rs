@@ -1,7 +1,7 @@
-//! An OpenCode server that does what the test says: plays recordings of the real one, or turns written in code.
+//! A fake OpenCode server for tests. It plays recordings of the real one, or turns written in code.
 //!
-//! It listens on loopback, answers the endpoints that a gateway uses in the real one's shapes, keeps a log of what
-//! it was asked, and breaks where the test wants it to. A prompt takes the next script that was queued.
+//! The fake listens on loopback, answers the endpoints that a gateway uses in OpenCode's shapes, logs the requests, and fails
+//! where the test asks for it. Each prompt takes the next script from a queue.
 
 mod answer;
 mod check;
@@ -12,13 +12,15 @@ mod garble;
 mod gate;
 mod global;
 mod ids;
-mod places;
+mod other_client;
 mod player;
 mod project;
+mod prompt_records;
 mod prompting;
 mod reads;
 mod recording;
 mod request_log;
+mod responder;
 mod routes;
 mod script;
 mod server;
@@ -27,10 +29,8 @@ mod streams;
 mod subtask;
 #[cfg(test)]
 mod tests;
-mod truth;
 mod turn;
-mod typist;
-mod voice;
+mod worktrees;
 mod world;
 mod writer;
 
@@ -47,35 +47,35 @@ use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 pub use control::Shell;
-pub use decision::{Decision, Scene};
+pub use decision::{Decision, TurnContext};
 pub use fault::{Cut, CutKind, Delivery, Fault};
 pub use garble::{Garble, GarbleKind};
 pub use gate::Gate;
-pub use places::News;
+pub use other_client::OtherClient;
 pub use project::{Agent, Command, Model, PRIVATE_PROMPT, PROVIDER_KEY, Project, Sharing};
-pub use recording::{ProtocolVersion, RecordedAnswer, Recording};
+pub use prompt_records::{Fate, Prompted};
+pub use recording::{RecordedAnswer, RecordedLine, Recording};
 pub use request_log::LoggedRequest;
 pub use script::Play;
-pub use truth::{Fate, Prompted};
 pub use turn::{Tool, Turn};
-pub use typist::Typist;
+pub use worktrees::News;
 
 use fault::Rule;
 use script::Script;
 use state::{Shared, State};
 
-/// What may differ from one fake to the next.
+/// The settings of a fake.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// User and password that every request needs.
+    /// User and password that every request must carry.
     pub password: Option<(String, String)>,
-    /// How often an idle `/event` stream says so.
+    /// The interval of heartbeats on an idle `/event` stream.
     pub heartbeat: Duration,
-    /// Which OpenCode it says that it is.
+    /// The version that the fake reports.
     pub version: String,
-    /// How many requests it remembers, the newest.
+    /// How many requests the log keeps; the newest stay.
     pub keep_log: usize,
-    /// How long a new reader of `/global/event` hears nothing but that it is connected. Half a second of the real one.
+    /// How long a new reader of `/global/event` misses all events after `server.connected`: half a second in the real OpenCode.
     pub deaf: Duration,
 }
 
@@ -84,20 +84,20 @@ impl Default for Setup {
         Self {
             password: None,
             heartbeat: Duration::from_secs(10),
-            version: "1.18.33".to_owned(),
+            version: longshore_opencode_shapes::VERSION.to_owned(),
             keep_log: usize::MAX,
             deaf: Duration::ZERO,
         }
     }
 }
 
-/// A running fake. Dropping it ends it.
+/// A running fake. Dropping it stops the server.
 #[derive(Debug)]
 pub struct FakeOpenCode {
     shared: Arc<Shared>,
     address: Mutex<SocketAddr>,
     workspace: TempDir,
-    #[expect(dead_code, reason = "it is held until the worktrees in it are not needed any more")]
+    #[expect(dead_code, reason = "holds the directory of the worktrees as long as the fake runs")]
     data: TempDir,
 }
 
@@ -107,14 +107,14 @@ impl FakeOpenCode {
     }
 
     pub fn start_with(setup: Setup) -> Self {
-        let workspace = tempfile::tempdir().expect("a test needs a directory");
-        let directory = std::fs::canonicalize(workspace.path()).expect("the directory was just made");
+        let workspace = tempfile::tempdir().expect("cannot create a temporary directory");
+        let directory = std::fs::canonicalize(workspace.path()).expect("the new directory exists");
         let authorization = setup
             .password
             .map(|(user, password)| format!("Basic {}", STANDARD.encode(format!("{user}:{password}"))));
         let directory = directory.to_string_lossy().into_owned();
-        let data = tempfile::tempdir().expect("a test needs a directory");
-        let worktrees = std::fs::canonicalize(data.path()).expect("the directory was just made");
+        let data = tempfile::tempdir().expect("cannot create a temporary directory");
+        let worktrees = std::fs::canonicalize(data.path()).expect("the new directory exists");
         let worktrees = worktrees.to_string_lossy().into_owned();
         let shared = Arc::new(Shared::new(directory, worktrees, authorization, setup.heartbeat));
         shared.change(|state| {
@@ -123,13 +123,13 @@ impl FakeOpenCode {
             state.globals.deaf = setup.deaf;
         });
         let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
-        let listener = server::bind(any_port).expect("loopback has a free port");
+        let listener = server::bind(any_port).expect("cannot bind a port on loopback");
         let address = listener.local_addr().expect("a bound socket has an address");
         server::serve(&shared, listener);
         Self { shared, address: Mutex::new(address), workspace, data }
     }
 
-    /// Where it listens, without a slash at the end.
+    /// The base URL, without a slash at the end.
     pub fn url(&self) -> String {
         format!("http://{}", self.address())
     }
@@ -138,7 +138,7 @@ impl FakeOpenCode {
         *self.address.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where it "runs": sessions work here unless a request names another directory.
+    /// The working directory: sessions work here unless a request names another directory.
     pub fn directory(&self) -> &str {
         &self.shared.directory
     }
@@ -156,21 +156,21 @@ impl FakeOpenCode {
             &["commit", "--quiet", "--message=Lay the first stone"],
         ];
         for arguments in first {
-            places::git(self.workspace(), arguments).await.expect("git is installed");
+            worktrees::git(self.workspace(), arguments).await.expect("git is installed");
         }
     }
 
-    /// The directories that it was told to remove, whether it did or not.
+    /// The directories that requests asked to remove, whether they existed or not.
     pub fn removed(&self) -> Vec<String> {
         self.shared.lock().removed.clone()
     }
 
-    /// Somebody else at work in this session.
-    pub fn typist(&self, session: &str) -> Typist {
-        Typist::new(Arc::clone(&self.shared), session)
+    /// Another client of OpenCode that works in this session.
+    pub fn typist(&self, session: &str) -> OtherClient {
+        OtherClient::new(Arc::clone(&self.shared), session)
     }
 
-    /// Queues the prompts of a recording; the next session that is made is the recorded one.
+    /// Queues the prompts of a recording. The next session that is created is the recorded one.
     pub fn play(&self, play: &Play) {
         self.shared.change(|state| {
             state.sessions.extend(play.recording().session());
@@ -183,43 +183,38 @@ impl FakeOpenCode {
         self.shared.change(|state| state.scripts.push_back(Script::Written(turn)));
     }
 
-    /// What prompts do for which nothing is queued: these turns, one after the other, over and over.
+    /// The turns of prompts for which nothing is queued: one after the other, from the start again at the end.
     pub fn otherwise(&self, turns: Vec<Turn>) {
         self.shared.change(|state| state.otherwise = turns.into());
     }
 
-    /// What prompts do for which nothing is queued follows from their first text.
+    /// Chooses the turn of a prompt for which nothing is queued by its first text.
     pub fn answering(&self, turn: impl Fn(&str) -> Turn + Send + Sync + 'static) {
-        let decision = Decision::new(move |scene| Box::pin(ready(turn(&scene.text))));
+        let decision = Decision::new(move |context| Box::pin(ready(turn(&context.text))));
         self.otherwise(vec![Turn::new().then(decision)]);
     }
 
-    /// What the next shell command prints. Without this it prints its own words.
+    /// What the next shell command prints. By default, a command prints its own text.
     pub fn shell(&self, shell: Shell) {
         self.shared.change(|state| state.shells.push_back(shell));
     }
 
-    /// The next summary is not finished before the test opens the gate.
-    pub fn hold_summary(&self, gate: &Gate) {
-        self.shared.change(|state| state.summaries.push_back(gate.clone()));
-    }
-
-    /// What became of each prompt, the oldest first.
+    /// All prompts and how each turn ended, the oldest first.
     pub fn truth(&self) -> Vec<Prompted> {
-        self.shared.lock().truth.told()
+        self.shared.lock().prompt_records.prompts().to_vec()
     }
 
-    /// Everything that was asked so far.
+    /// All logged requests.
     pub fn log(&self) -> Vec<LoggedRequest> {
         self.shared.lock().log.iter().cloned().collect()
     }
 
-    /// Method, path and query of everything that came, as it came; also of what met a fault and is not in the log.
+    /// Method, path and query of every request as received, including requests that met a fault and are not in the log.
     pub fn arrived(&self) -> Vec<String> {
         self.shared.lock().log.arrived()
     }
 
-    /// The prompts so far.
+    /// All prompts in the log.
     pub fn prompts(&self) -> Vec<LoggedRequest> {
         let mut prompts = self.log();
         prompts.retain(|request| {
@@ -229,42 +224,42 @@ impl FakeOpenCode {
         prompts
     }
 
-    /// Waits until the `nth` request (from 1) of that method with that end of its path has come.
+    /// Waits for the `nth` request, counted from 1, with that method and that end of its path.
     pub async fn requested(&self, method: &str, path_end: &str, nth: usize) -> LoggedRequest {
         let found = |request: &&LoggedRequest| request.method == method && request.path.ends_with(path_end);
-        let what = format!("request {nth} of {method} *{path_end}");
+        let what = format!("request number {nth} of {method} *{path_end}");
         self.shared.expect(&what, |state| state.log.iter().filter(found).nth(nth - 1).cloned()).await
     }
 
-    /// Waits until that many `/event` streams were opened in all.
+    /// Waits until that many `/event` streams were opened in total.
     pub async fn streams_opened(&self, count: usize) {
         let enough = |state: &mut State| (state.streams.opened >= count).then_some(());
         self.shared.expect("readers of /event", enough).await;
     }
 
-    /// Waits until that many streams of `/global/event` were opened in all.
+    /// Waits until that many `/global/event` streams were opened in total.
     pub async fn global_streams_opened(&self, count: usize) {
         let enough = |state: &mut State| (state.globals.opened >= count).then_some(());
         self.shared.expect("readers of /global/event", enough).await;
     }
 
-    /// The streams of `/global/event` that are open now end; new ones work.
+    /// Ends the open `/global/event` streams. New streams work.
     pub fn end_global_streams(&self) {
         self.shared.change(|state| state.globals.end());
     }
 
-    /// Waits until no script runs.
+    /// Waits until no script is running.
     pub async fn quiet(&self) {
         let quiet = |state: &mut State| state.turns.values().all(|turns| *turns == 0).then_some(());
         self.shared.expect("the end of all scripts", quiet).await;
     }
 
-    /// The next request of that method (`*`: any) whose path ends so meets the fault. A segment `*` of the path is any.
+    /// The next request with that method (`*`: any) and that end of its path meets the fault. A path segment `*` matches any.
     pub fn fault_once(&self, method: &'static str, path_end: &'static str, fault: Fault) {
         self.fault_times(method, path_end, fault, 1);
     }
 
-    /// The same for so many of the next requests.
+    /// The same for the next `times` requests.
     pub fn fault_times(&self, method: &'static str, path_end: &'static str, fault: Fault, times: usize) {
         self.shared.change(|state| state.rules.push(Rule { method, path_end, fault, left: Some(times) }));
     }
@@ -278,12 +273,12 @@ impl FakeOpenCode {
         self.shared.change(|state| state.rules.clear());
     }
 
-    /// Nothing comes any more on the `/event` streams that are open now; new ones work.
+    /// The open `/event` streams stay open and receive nothing more. New streams work.
     pub fn stall_streams(&self) {
         self.shared.change(|state| state.streams.stall());
     }
 
-    /// The `/event` streams that are open now end; new ones work.
+    /// Ends the open `/event` streams. New streams work.
     pub fn end_streams(&self) {
         self.shared.change(|state| state.streams.end(None));
     }
@@ -293,17 +288,17 @@ impl FakeOpenCode {
         self.shared.change(|state| state.streams.arm(cut));
     }
 
-    /// What the readers of `/event` get from now on.
+    /// Changes what the readers of `/event` receive from now on.
     pub fn deliver(&self, delivery: Delivery) {
         self.shared.change(|state| state.streams.delivery = delivery);
     }
 
-    /// Events become unreadable on their way to the readers of `/event`.
+    /// Makes events unreadable for the readers of `/event`.
     pub fn garble(&self, garble: Garble) {
         self.shared.change(|state| state.streams.garbling.add(garble));
     }
 
-    /// The process is gone: nobody listens, all connections are closed, what ran is forgotten.
+    /// Kills the process: the port is closed, all connections end, running turns are forgotten.
     pub async fn kill(&self) {
         self.shared.change(|state| {
             state.life.cancel();
@@ -313,18 +308,18 @@ impl FakeOpenCode {
             state.streams.stop_losing();
             state.world.forget_running();
             state.turns.clear();
-            state.lanes.clear();
+            state.session_queues.clear();
         });
         self.shared.expect("the end of the server", |state| (!state.listening).then_some(())).await;
     }
 
-    /// Listens again, on the same port, with what was stored.
+    /// Starts again on the same port, with the stored sessions.
     pub fn come_back(&self) {
-        let listener = server::bind(self.address()).expect("nobody else takes a port that was just ours");
+        let listener = server::bind(self.address()).expect("the port of the killed server is free");
         server::serve(&self.shared, listener);
     }
 
-    /// The same; but where the system has given the port to a connection meanwhile, on another one.
+    /// Starts again on the same port, or on another one if the system has given the port to a connection meanwhile.
     pub fn come_back_somewhere(&self) -> std::io::Result<SocketAddr> {
         let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
         let listener = server::bind(self.address()).or_else(|_| server::bind(any_port))?;
@@ -334,58 +329,58 @@ impl FakeOpenCode {
         Ok(address)
     }
 
-    /// The same, as another version.
+    /// Starts again with another version.
     pub fn come_back_as(&self, version: &str) {
         self.shared.change(|state| version.clone_into(&mut state.version));
         self.come_back();
     }
 
-    /// Somebody disposes the instance: its turns are aborted and its streams end.
+    /// Disposes the instance, as another client would: its turns are aborted and its streams end.
     pub async fn dispose_instance(&self) {
         routes::dispose(&self.shared, &self.shared.directory).await;
     }
 
-    /// The session is gone, without a word to anyone.
+    /// Deletes the session without an event.
     pub fn forget_session(&self, session: &str) {
         self.shared.change(|state| state.world.delete_session(session));
     }
 
-    /// The message list of a session, as `GET` gives it.
+    /// The message list of a session, as `GET` returns it.
     pub fn messages(&self, session: &str) -> Vec<Value> {
         self.shared.lock().world.messages(session).unwrap_or_default()
     }
 
-    /// The ids of the sessions that were made.
+    /// The ids of all sessions.
     pub fn sessions(&self) -> Vec<String> {
         let sessions = self.shared.lock().world.sessions();
         let ids = sessions.as_array().into_iter().flatten();
         ids.filter_map(|info| Some(info["id"].as_str()?.to_owned())).collect()
     }
 
-    /// A session that nobody made through the gateway.
+    /// Adds a session that was not created through the gateway.
     pub fn add_session(&self, id: &str, directory: &str) {
         let info = routes::new_session(&self.shared, id, directory);
         self.shared.change(|state| state.world.add_session(info));
     }
 
-    /// A session that is described as the test likes, such as that of a sub-agent.
+    /// Adds a session with this description, such as the session of a sub-agent.
     pub fn add_session_like(&self, info: Value) {
         self.shared.change(|state| state.world.add_session(info));
     }
 
-    /// Changes what is answered about the project.
+    /// Changes the answers about the project.
     pub fn project(&self, change: impl FnOnce(&mut Project)) {
         self.shared.change(|state| change(&mut state.project));
     }
 
-    /// The ids of the asks that are in its lists.
+    /// The ids of the open permission requests and questions.
     pub fn open_asks(&self) -> Vec<String> {
         let state = self.shared.lock();
         let asks = state.world.permissions.iter().chain(&state.world.questions);
         asks.filter_map(|ask| Some(ask["id"].as_str()?.to_owned())).collect()
     }
 
-    /// Sends one event by hand.
+    /// Sends one event.
     pub async fn emit(&self, kind: &str, properties: Value) {
         self.shared.emit(&world::event(kind, properties)).await;
     }

@@ -1,4 +1,4 @@
-//! A store that a test can hold back or break.
+//! A store that a test can delay or break.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -19,33 +19,33 @@ use crate::scripted_agent::Gate;
 #[derive(Debug)]
 pub struct FaultyStore {
     inner: Arc<dyn Store>,
-    /// Where appends wait while the test holds them.
+    /// A gate for appends.
     pub appends: Gate,
-    /// Where reads of files wait while the test holds them.
+    /// A gate for reads of files.
     pub file_reads: Gate,
     /// How many of the next appends fail.
     failures: AtomicUsize,
-    /// How many of the next appends are done, and said not to be.
+    /// How many of the next appends are executed and reported as failed.
     denials: AtomicUsize,
-    /// How many of the next appends find that somebody else wrote.
+    /// How many of the next appends report a conflict with another writer.
     conflicts: AtomicUsize,
-    /// Where files that are to be kept wait while the test holds them.
+    /// A gate for writes of files.
     pub puts: Gate,
-    /// How many of the next files are not kept.
+    /// How many of the next writes of files fail.
     put_failures: AtomicUsize,
-    /// How many of the next tasks are made, and said not to be.
+    /// How many of the next tasks are created and reported as failed.
     create_failures: AtomicUsize,
-    /// The oldest event that the store says it has.
+    /// The oldest event that the store reports.
     first: AtomicU64,
     logs_are_broken: AtomicBool,
     files_are_broken: AtomicBool,
     asks_are_damaged: AtomicBool,
-    /// What the store was asked for on the way of a task, in order.
+    /// The calls about tasks, in order.
     calls: Mutex<Vec<&'static str>>,
 }
 
 impl FaultyStore {
-    /// Does as this store does until the test says otherwise.
+    /// Passes all calls on to `inner` until the test arranges something else.
     pub fn over(inner: impl Store + 'static) -> Arc<Self> {
         Arc::new(Self {
             inner: Arc::new(inner),
@@ -69,7 +69,7 @@ impl FaultyStore {
         self.failures.store(appends, Ordering::SeqCst);
     }
 
-    /// The next appends are done, and their writer is told that they were not.
+    /// Executes the next appends and reports them as failed.
     pub fn deny_next_appends(&self, appends: usize) {
         self.denials.store(appends, Ordering::SeqCst);
     }
@@ -78,7 +78,7 @@ impl FaultyStore {
         self.put_failures.store(files, Ordering::SeqCst);
     }
 
-    /// The next tasks are made, and their maker is told that they were not.
+    /// Creates the next tasks and reports them as failed.
     pub fn deny_next_creates(&self, tasks: usize) {
         self.create_failures.store(tasks, Ordering::SeqCst);
     }
@@ -87,27 +87,27 @@ impl FaultyStore {
         self.conflicts.store(appends, Ordering::SeqCst);
     }
 
-    /// As if retention had folded everything before this event away.
+    /// Acts as if retention had removed all events before this one.
     pub fn forget_before(&self, first: u64) {
         self.first.store(first, Ordering::SeqCst);
     }
 
-    /// From now on no log can be read. Everything else goes on.
+    /// Makes reading logs fail from now on. Everything else works.
     pub fn break_logs(&self) {
         self.logs_are_broken.store(true, Ordering::SeqCst);
     }
 
-    /// From now on no file can be read. What is known of it can.
+    /// Makes reading files fail from now on. Their facts can still be read.
     pub fn break_files(&self) {
         self.files_are_broken.store(true, Ordering::SeqCst);
     }
 
-    /// From now on no ask can be read by its name: each is damaged.
+    /// Makes reading an ask by its id fail from now on.
     pub fn damage_asks(&self) {
         self.asks_are_damaged.store(true, Ordering::SeqCst);
     }
 
-    /// What the store was asked for since the last time, in order.
+    /// The calls since the last `take_calls`, in order.
     pub fn take_calls(&self) -> Vec<&'static str> {
         std::mem::take(&mut self.calls.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -121,7 +121,7 @@ impl FaultyStore {
     }
 }
 
-/// Takes one of what is left, if there is any.
+/// Decrements the counter. False: it was zero.
 fn takes_one(left: &AtomicUsize) -> bool {
     left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok()
 }

@@ -1,8 +1,8 @@
-//! The real `longshore` with the real OpenCode, as processes of one test.
+//! The real `longshore` with the real OpenCode, as child processes of one test.
 //!
-//! Everything lives in one temporary directory: the data of the gateway, the workspace, and the home that both
-//! see. The environment is empty but for the PATH, so that nothing of the user's own configuration takes part.
-//! Dropping the [`Gateway`] ends the gateway and its OpenCode, and nothing else.
+//! Everything is in one temporary directory: the gateway's data, the workspace, and the home of both. The environment contains
+//! only the PATH, so that the user's own configuration has no effect. Dropping the [`Gateway`] stops the gateway and its
+//! OpenCode, and nothing else.
 
 mod log;
 mod opencode;
@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::Duration;
 
+use rustix::process::Signal;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
 
@@ -25,19 +26,20 @@ pub use process::{Paused, is_alive, kill, resident_kilobytes, until};
 /// The bearer token of every gateway that a test starts with [`Setup::demo`].
 pub const TOKEN: &str = "a-token-for-tests-only-0123456789";
 
-/// A gateway that has not said by then that it listens will never do so.
+/// How long a gateway may take until it listens.
 const START: Duration = Duration::from_mins(1);
 
-/// How long an orderly end may take before the test fails.
+/// How long an orderly shutdown may take before the test fails.
 const END: Duration = Duration::from_secs(30);
 
 /// How to start a gateway.
 #[derive(Clone, Debug)]
+#[must_use = "its methods return a changed copy"]
 pub struct Setup {
     binary: PathBuf,
     flags: Vec<OsString>,
     environment: BTreeMap<OsString, OsString>,
-    /// OpenCode is somebody else's: no program is needed, and none is ended.
+    /// OpenCode runs already: no program is needed, and none is stopped.
     attached: bool,
 }
 
@@ -59,26 +61,24 @@ impl Setup {
         setup.env("OPENCODE_BASE_URL", opencode_url)
     }
 
-    #[must_use]
     pub fn flag(mut self, flag: impl Into<OsString>) -> Self {
         self.flags.push(flag.into());
         self
     }
 
-    #[must_use]
     pub fn env(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
         self.environment.insert(name.into(), value.into());
         self
     }
 }
 
-/// A gateway that runs, or ran a moment ago.
+/// A gateway that is running, or was running.
 #[derive(Debug)]
 pub struct Gateway {
     setup: Setup,
     root: TempDir,
     child: Option<Child>,
-    /// How the last one ended, if it ended by itself.
+    /// The exit status of the last process, if it ended by itself.
     end: Option<ExitStatus>,
     url: String,
 }
@@ -86,16 +86,16 @@ pub struct Gateway {
 impl Gateway {
     /// Starts a gateway and waits until it listens.
     pub async fn start(setup: Setup) -> Self {
-        let root = tempfile::tempdir().expect("a test can make a temporary directory");
+        let root = tempfile::tempdir().expect("cannot create a temporary directory");
         Self::start_in(root, setup).await
     }
 
-    /// The same in a directory that the caller has put things into.
+    /// The same in a directory that the caller has prepared.
     pub async fn start_in(root: TempDir, setup: Setup) -> Self {
         Self::try_start_in(root, setup).await.unwrap_or_else(|problem| panic!("{problem}"))
     }
 
-    /// The same. `Err`: it did not come to listen, and says why.
+    /// The same. `Err`: the gateway did not listen, and why.
     pub async fn try_start_in(root: TempDir, setup: Setup) -> Result<Self, String> {
         if !setup.attached {
             require_opencode();
@@ -106,28 +106,28 @@ impl Gateway {
         Ok(gateway)
     }
 
-    /// Starts it again, after [`Self::kill`] or [`Self::terminate`], on the same data.
+    /// Starts the gateway again on the same data, after [`Self::kill`] or [`Self::terminate`].
     pub async fn restart(&mut self) {
         self.try_restart(None).await.unwrap_or_else(|problem| panic!("{problem}"));
     }
 
     /// The same, for a gateway that may die before it listens. `variable` is set for this life only.
     pub async fn try_restart(&mut self, variable: Option<(&str, &str)>) -> Result<(), String> {
-        assert!(self.child.is_none(), "the gateway still runs: end it before it is started again");
+        assert!(self.child.is_none(), "the gateway is still running: stop it before it is started again");
         self.launch(variable).await
     }
 
-    /// Whether it has ended by itself. Then it can be started again.
+    /// Whether the gateway has ended by itself. Then it can be started again.
     pub fn has_ended(&mut self) -> bool {
         let Some(child) = &mut self.child else { return true };
-        let ended = child.try_wait().expect("a child can be waited for");
+        let ended = child.try_wait().expect("cannot wait for the gateway");
         if ended.is_some() {
             (self.child, self.end) = (None, ended);
         }
         ended.is_some()
     }
 
-    /// How the last one ended. None: it did not end by itself.
+    /// The exit status of the last process. `None`: it did not end by itself.
     pub fn end(&self) -> Option<ExitStatus> {
         self.end
     }
@@ -145,23 +145,32 @@ impl Gateway {
     }
 
     pub fn pid(&self) -> u32 {
-        self.child.as_ref().expect("the gateway runs").id()
+        self.child.as_ref().expect("the gateway is running").id()
     }
 
-    /// Ends the gateway as a crash would, and nothing but the gateway.
+    /// Kills only the gateway, as a crash would.
     pub fn kill(&mut self) {
-        let mut child = self.child.take().expect("the gateway runs");
-        child.kill().expect("a child can be killed");
+        let mut child = self.child.take().expect("the gateway is running");
+        child.kill().expect("cannot kill the gateway");
         child.wait().expect("a killed child ends");
     }
 
-    /// Ends the gateway with SIGTERM and waits for it.
+    /// Stops the gateway with SIGTERM and waits for its end.
     pub async fn terminate(&mut self) -> ExitStatus {
-        let mut child = self.child.take().expect("the gateway runs");
-        process::terminate(child.id());
+        self.stop_with(Signal::TERM).await
+    }
+
+    /// Stops the gateway as Ctrl-C on its terminal does, and waits for its end.
+    pub async fn interrupt(&mut self) -> ExitStatus {
+        self.stop_with(Signal::INT).await
+    }
+
+    async fn stop_with(&mut self, signal: Signal) -> ExitStatus {
+        let mut child = self.child.take().expect("the gateway is running");
+        process::signal(child.id(), signal);
         let mut status = None;
-        until(END, "the gateway ends after SIGTERM", || {
-            status = child.try_wait().expect("a child can be waited for");
+        until(END, &format!("the gateway ends after {signal:?}"), || {
+            status = child.try_wait().expect("cannot wait for the gateway");
             status.is_some()
         })
         .await;
@@ -174,10 +183,10 @@ impl Gateway {
         self.command("stop").args(demo).output().expect("longshore can be run")
     }
 
-    /// The API of the managed OpenCode, once it runs.
+    /// The API of the managed OpenCode, once it is running.
     pub async fn opencode(&self) -> OpenCodeApi {
         let mut found = None;
-        until(START, "the data directory says where the managed OpenCode is", || {
+        until(START, "the data directory contains the record of the managed OpenCode", || {
             found = Record::read(&self.data_dir());
             found.is_some()
         })
@@ -186,7 +195,7 @@ impl Gateway {
         OpenCodeApi::new(record, self.workspace().canonicalize().expect("the workspace exists"))
     }
 
-    /// What the gateway wrote to standard error.
+    /// The standard error of the gateway.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.log_file()).unwrap_or_default()
     }
@@ -204,9 +213,9 @@ impl Gateway {
             .envs(variable)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(log.expect("a log file can be made"))
+            .stderr(log.expect("cannot create the log file"))
             .spawn()
-            .expect("longshore can be started");
+            .expect("cannot start longshore");
         let stdout = child.stdout.take().expect("standard output is piped");
         (self.child, self.end) = (Some(child), None);
         let stdout = tokio::process::ChildStdout::from_std(stdout).expect("a pipe can be read");
@@ -223,13 +232,13 @@ impl Gateway {
         };
         let ready = tokio::time::timeout(START, ready).await;
         let Ok(Some(url)) = ready else {
-            // One that has closed its standard output has an end of its own, or is about to have it.
+            // A process that has closed its standard output ends by itself now.
             let mut child = self.child.take().expect("just started");
             let _ = child.kill();
             let status = child.wait().expect("a killed child ends");
             self.end = ready.is_ok().then_some(status);
             return Err(format!(
-                "longshore did not say that it listens; it said:\n{}\nand logged:\n{}",
+                "longshore did not report its address; it printed:\n{}\nand logged:\n{}",
                 seen.join("\n"),
                 self.log()
             ));
@@ -239,10 +248,10 @@ impl Gateway {
         Ok(())
     }
 
-    /// `longshore <subcommand>` in this test's surroundings.
+    /// `longshore <subcommand>` with the directories and the environment of this test.
     fn command(&self, subcommand: &str) -> Command {
         let home = self.root.path().join("home");
-        std::fs::create_dir_all(&home).expect("a directory can be made");
+        std::fs::create_dir_all(&home).expect("cannot create the home");
         let mut command = Command::new(&self.setup.binary);
         command
             .arg(subcommand)
@@ -290,10 +299,10 @@ impl Drop for Gateway {
 pub fn path_with_tools() -> OsString {
     let old = std::env::var_os("PATH").unwrap_or_default();
     std::env::join_paths(std::iter::once(tools()).chain(std::env::split_paths(&old)))
-        .expect("the path of the repository can stand in a PATH")
+        .expect("a PATH cannot contain the path of the repository")
 }
 
-/// The URL in the line that says where the gateway is.
+/// The URL in the line with the gateway's address.
 fn listening(line: &str) -> Option<String> {
     let url = line.trim_start().strip_prefix("url ")?.trim();
     url.starts_with("http://").then(|| url.trim_end_matches('/').to_owned())

@@ -1,13 +1,15 @@
-//! What tests share: fakes, suites, recordings and raw clients. Never a normal dependency.
+//! Shared by tests: fakes, suites, recordings and raw clients. Never a normal dependency.
 
 pub mod arbitrary;
 pub mod chaos;
+pub mod external_turns;
 pub mod fake_opencode;
 pub mod faulty_store;
 pub mod gateway;
-pub mod hearing;
 pub mod process;
 pub mod raw;
 pub mod scripted_agent;
 pub mod scripted_control;
 pub mod store_suite;
+
+pub use external_turns as hearing;

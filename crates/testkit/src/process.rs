@@ -1,26 +1,26 @@
-//! What processes hold, as `/proc` tells: memory, open files, threads, children.
+//! The resources of a process, read from `/proc`: memory, open files, threads, children.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
 
-/// What a process holds at one moment.
+/// The resources of a process at one moment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Holdings {
-    /// Memory of its own, in kilobytes: what it has allocated and touched. The pages of files, such as those of the
-    /// program itself, come and go as the kernel likes, and are not in it.
+    /// Anonymous memory in kilobytes: allocated and touched. Pages of files, such as those of the program itself, are not
+    /// included, because the kernel loads and drops them as it likes.
     pub memory: u64,
-    /// What each open file descriptor leads to, sorted.
+    /// The target of each open file descriptor, sorted.
     pub files: Vec<String>,
-    /// How many of them are TCP connections, whatever their state: sockets that do not listen and are no Unix sockets.
+    /// How many of them are TCP connections in any state: sockets that do not listen and are not Unix sockets.
     pub connections: usize,
     /// The names of its threads, sorted.
     pub threads: Vec<String>,
-    /// Those that it started, and that have not ended or that it has not waited for.
+    /// Its child processes that run, or that it has not waited for.
     pub children: Vec<u32>,
 }
 
 impl Holdings {
-    /// The process must run.
+    /// Panics unless the process is running.
     pub fn of(pid: u32) -> Self {
         let read = |name: String| std::fs::read_to_string(of(pid, &name)).ok();
         let memory = read("status".to_owned()).and_then(|status| anonymous(&status));
@@ -39,7 +39,7 @@ impl Holdings {
             .collect();
         threads.sort();
         Self {
-            memory: memory.unwrap_or_else(|| panic!("process {pid} does not run")),
+            memory: memory.unwrap_or_else(|| panic!("process {pid} is not running")),
             files,
             connections,
             threads,
@@ -48,7 +48,7 @@ impl Holdings {
     }
 }
 
-/// The processes that were started with this text somewhere in their environment, and that have not ended.
+/// The running processes that were started with this text in their environment.
 pub fn with_environment(text: &str) -> Vec<u32> {
     let has = |pid: &u32| {
         let environment = std::fs::read(of(*pid, "environ")).unwrap_or_default();
@@ -61,7 +61,7 @@ fn of(pid: u32, name: &str) -> PathBuf {
     PathBuf::from(format!("/proc/{pid}/{name}"))
 }
 
-/// The entries of a directory that are numbers. What has gone meanwhile has none.
+/// The entries of a directory that are numbers. A directory that is gone has none.
 fn numbers(directory: PathBuf) -> impl Iterator<Item = u32> {
     let entries = std::fs::read_dir(directory).into_iter().flatten();
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
@@ -71,13 +71,13 @@ fn link(inode: &str) -> String {
     format!("socket:[{inode}]")
 }
 
-/// The inodes in the kernel's list of sockets that never leave the machine.
+/// The inodes in the kernel's list of Unix sockets.
 fn unix(list: &str) -> impl Iterator<Item = &str> {
     list.lines().skip(1).filter_map(|line| line.split_whitespace().nth(6))
 }
 
-/// The inodes of those that listen, in the kernel's list of TCP sockets. One that is closed and was not given back stands in
-/// no list.
+/// The inodes of listening sockets in the kernel's list of TCP sockets. A closed socket whose descriptor is still open is in no
+/// list.
 fn listening(list: &str) -> impl Iterator<Item = &str> {
     const LISTENS: &str = "0A";
     list.lines().skip(1).filter_map(|line| {
@@ -89,7 +89,7 @@ fn listening(list: &str) -> impl Iterator<Item = &str> {
 
 fn parent(pid: u32) -> Option<u32> {
     let stat = std::fs::read_to_string(of(pid, "stat")).ok()?;
-    // The name stands in parentheses and may itself hold any character; state and parent follow it.
+    // The name is in parentheses and may contain any character; state and parent follow it.
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
@@ -105,13 +105,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_process_takes_is_seen_and_so_is_that_it_gave_it_back() {
-        // Other tests of this process may run beside this one, so that only what is this test's can be counted.
+    fn resources_are_seen_when_taken_and_gone_when_released() {
+        // Other tests of this process may run at the same time, so that only resources of this test can be counted.
         let me = std::process::id();
-        let place = tempfile::NamedTempFile::new().unwrap();
+        let file = tempfile::NamedTempFile::new().unwrap();
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let connection = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let path = place.path().display().to_string();
+        let path = file.path().display().to_string();
         assert!(Holdings::of(me).files.contains(&path));
         let mut child = Command::new("cat").env("FLATNESS", &path).stdin(Stdio::piped()).spawn().unwrap();
         let before = Holdings::of(me);
@@ -124,7 +124,7 @@ mod tests {
 
         drop(child.stdin.take());
         child.wait().unwrap();
-        drop((place, much));
+        drop((file, much));
         let after = Holdings::of(me);
         assert!(!after.children.contains(&child.id()) && !after.files.contains(&path), "{after:?}");
         assert_eq!(with_environment(&path), [0; 0]);

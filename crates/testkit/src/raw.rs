@@ -1,6 +1,6 @@
-//! An A2A 1.0 client that hides nothing: the status, the headers, the JSON as it came, the frames as they came.
+//! An A2A 1.0 client that hides nothing: status, headers, JSON and frames are as received.
 //!
-//! It knows how to spell a request and how to read a stream, and no more, so that tests see what is on the wire.
+//! The client only writes requests and reads streams, so that tests see what is on the wire.
 
 mod fold;
 mod sse;
@@ -13,35 +13,36 @@ pub use fold::{fold, plain_text, without_answers};
 pub use sse::{Frame, Frames};
 
 #[derive(Clone, Debug)]
+#[must_use = "its methods return a changed copy"]
 pub struct RawClient {
     base: String,
     token: Option<String>,
     version: &'static str,
-    /// As the header has them; empty: none.
+    /// The value of the header. Empty: none.
     extensions: String,
-    /// Where every stream goes on, unless the call says so itself.
+    /// The `Last-Event-ID` of every stream, unless the call names one.
     cursor: Option<String>,
     http: reqwest::Client,
 }
 
-/// A whole answer.
+/// A complete answer.
 #[derive(Clone, Debug)]
 pub struct Answer {
     pub status: u16,
     pub headers: HeaderMap,
-    /// The JSON, or the text when it is none.
+    /// The JSON, or the text if it is not JSON.
     pub body: Value,
 }
 
 impl Answer {
     async fn read(response: Response) -> Self {
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
-        let text = response.text().await.expect("an answer arrives whole");
+        let text = response.text().await.expect("the answer broke off");
         let body = serde_json::from_str(&text).unwrap_or(Value::String(text));
         Self { status, headers, body }
     }
 
-    /// The result of a JSON-RPC call that must have worked.
+    /// The result of a JSON-RPC call. Panics if the call failed.
     pub fn result(&self) -> &Value {
         assert!(self.body["error"].is_null() && self.status == 200, "the call failed: {}", self.body);
         &self.body["result"]
@@ -66,32 +67,27 @@ impl RawClient {
         }
     }
 
-    /// The same, without credentials.
-    #[must_use]
+    /// A copy without credentials.
     pub fn anonymous(&self) -> Self {
         Self { token: None, ..self.clone() }
     }
 
-    /// The same, with somebody else's token.
-    #[must_use]
+    /// A copy with another user's token.
     pub fn with_token(&self, token: impl Into<String>) -> Self {
         Self { token: Some(token.into()), ..self.clone() }
     }
 
-    /// The same, naming another version of A2A. Methods, paths and bodies are the caller's to spell.
-    #[must_use]
+    /// A copy that names another version of A2A. The caller writes methods, paths and bodies of that version.
     pub fn speaking(&self, version: &'static str) -> Self {
         Self { version, ..self.clone() }
     }
 
-    /// The same, with these extensions activated and no others.
-    #[must_use]
+    /// A copy that activates exactly these extensions.
     pub fn activating(&self, extensions: &[&str]) -> Self {
         Self { extensions: extensions.join(", "), ..self.clone() }
     }
 
-    /// The same, coming back with the `id:` of the last event that it saw.
-    #[must_use]
+    /// A copy that resumes streams after the event with this `id:`.
     pub fn resuming(&self, cursor: &str) -> Self {
         Self { cursor: Some(cursor.to_owned()), ..self.clone() }
     }
@@ -101,12 +97,12 @@ impl RawClient {
         send(self.rpc_request(method, &params)).await
     }
 
-    /// One REST call. The path begins with a slash and holds the query.
+    /// One REST call. The path begins with a slash and includes the query.
     pub async fn rest(&self, verb: &str, path: &str, body: Option<&Value>) -> Answer {
         send(self.rest_request(verb, path, body)).await
     }
 
-    /// Any bytes to any path, for input that no client would send.
+    /// Sends any bytes to any path, for input that no client would send.
     pub async fn bytes(
         &self,
         verb: &str,
@@ -117,7 +113,7 @@ impl RawClient {
         send(self.request(verb, path).header("content-type", content_type).body(body.into())).await
     }
 
-    /// A JSON-RPC call that is answered by a stream, or by an error.
+    /// A JSON-RPC call whose answer is a stream, or an error.
     pub async fn rpc_stream(
         &self,
         method: &str,
@@ -127,7 +123,7 @@ impl RawClient {
         self.stream(self.rpc_request(method, &params), last_event_id).await
     }
 
-    /// A REST call that is answered by a stream, or by an error.
+    /// A REST call whose answer is a stream, or an error.
     pub async fn rest_stream(
         &self,
         verb: &str,
@@ -153,7 +149,7 @@ impl RawClient {
         }
     }
 
-    /// The task over JSON-RPC; it must be there.
+    /// Gets the task over JSON-RPC. Panics if there is none.
     pub async fn task(&self, id: &str) -> Value {
         self.rpc("GetTask", json!({"id": id})).await.result().clone()
     }
@@ -185,7 +181,7 @@ impl RawClient {
     }
 }
 
-/// A message of one text, as the parameters of a send.
+/// The parameters of a send with one text.
 pub fn message(id: &str, text: &str) -> Value {
     json!({"message": {"messageId": id, "role": "ROLE_USER", "parts": [{"text": text}]}})
 }

@@ -1,7 +1,7 @@
-//! An agent that does what the test says.
+//! An agent that the test controls.
 //!
-//! [`ScriptedAgent::manual`] hands every turn to the test, which then sends the reports itself.
-//! [`ScriptedAgent::echo`] answers every prompt by itself: one report for each word, then the end.
+//! [`ScriptedAgent::manual`] hands every turn to the test, which sends the reports itself. [`ScriptedAgent::echo`] answers every
+//! prompt by itself: one report for each word, then the end.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +20,7 @@ use tokio::sync::{Semaphore, mpsc};
 
 /// Reports that may wait for the engine, as in a real driver.
 const REPORTS: usize = 64;
-/// Turns that may wait for the test. A test that never takes them makes `start_turn` wait.
+/// Turns that may wait for the test. If the test does not take them, `start_turn` waits.
 const TURNS: usize = 64;
 
 #[derive(Debug, Default)]
@@ -29,9 +29,9 @@ pub struct ScriptedAgent {
     prompts: AtomicU64,
     log: Mutex<Log>,
     turns: Option<mpsc::Sender<StartedTurn>>,
-    /// Where calls wait while the test holds them.
+    /// Gates at which calls wait while the test holds them.
     pub opens: Gate,
-    /// Before anything is prompted.
+    /// Passed before anything is prompted.
     pub starts: Gate,
     pub aborts: Gate,
     pub stops: Gate,
@@ -50,7 +50,7 @@ impl Default for Gate {
 }
 
 impl Gate {
-    /// From now on calls wait.
+    /// Makes calls wait from now on.
     pub fn hold(&self) {
         self.0.forget_permits(Semaphore::MAX_PERMITS);
     }
@@ -65,18 +65,18 @@ impl Gate {
     }
 }
 
-/// What the engine asked of the agent.
+/// The calls of the engine.
 #[derive(Clone, Debug, Default)]
 pub struct Log {
     pub opened: Vec<Session>,
     pub prompted: Vec<TurnRequest>,
     pub aborted: Vec<Session>,
-    /// What it was asked to see to, each time.
+    /// The turns that the engine wanted stopped, by call.
     pub stopped: Vec<Vec<TurnRecord>>,
     pub replied: Vec<(RequestId, Answer)>,
-    /// For whose request it was asked, looked into, answered or stopped.
+    /// The calls, with the trace of the request that each was made for.
     pub called_for: Vec<(&'static str, Option<TraceContext>)>,
-    /// How often it was asked how it is.
+    /// How often the engine checked the agent.
     pub checked: usize,
     is_down: bool,
     refusals: VecDeque<Error>,
@@ -86,17 +86,17 @@ pub struct Log {
     unstoppable: Vec<SessionId>,
     lost: VecDeque<Error>,
     admissions: VecDeque<Error>,
-    /// Sessions that somebody made at the agent itself.
+    /// Sessions that another client of the agent created.
     strangers: HashMap<SessionId, Session>,
     busy: HashSet<SessionId>,
-    /// What the next who asks whether a session is busy is told instead.
+    /// The error of the next `is_busy`.
     refused_look: Option<Error>,
     /// The turns that the test plays.
     playing: HashMap<SessionId, queue::WeakSender<AgentEvent>>,
     panics: usize,
 }
 
-/// A turn that the engine started. Dropping it ends the turn without a word, as a driver that broke would.
+/// A turn that the engine started. Dropping it ends the turn without an end event, as a broken driver would.
 #[derive(Debug)]
 pub struct StartedTurn {
     pub request: TurnRequest,
@@ -110,7 +110,7 @@ impl StartedTurn {
         self.report(AgentEvent::Text { block: text_block(block), text: text.to_owned() }).await;
     }
 
-    /// Asks for a permission.
+    /// Requests a permission.
     pub async fn ask(&self, request: &str) {
         self.report(AgentEvent::Asked(permission(&self.request.session.id, request))).await;
     }
@@ -123,7 +123,7 @@ impl StartedTurn {
         self.report(AgentEvent::File { block, file }).await;
     }
 
-    /// Calls a sub-agent, which begins at once.
+    /// Starts a sub-agent.
     pub async fn call_child(&self, session: &str, call: &str, prompt: &str) {
         let start = ChildStart {
             caller: self.request.session.id.clone(),
@@ -132,21 +132,21 @@ impl StartedTurn {
             title: None,
         };
         self.child(session, ChildEvent::Started(start)).await;
-        let prompt = PromptId::parse(&format!("msg_of_{session}")).expect("made of an id");
+        let prompt = PromptId::parse(&format!("msg_of_{session}")).expect("a session id makes a prompt id");
         self.child(session, ChildEvent::Working(prompt)).await;
     }
 
     pub async fn child(&self, session: &str, event: ChildEvent) {
-        let session = SessionId::parse(session).expect("a test names its sessions by the rule");
+        let session = SessionId::parse(session).expect("a valid session id");
         self.report(AgentEvent::Child { session, event: Box::new(event) }).await;
     }
 
-    /// Takes the next message that joins the turn, as a driver does, once it is durable.
+    /// Accepts the next message that joins the turn, as a driver does, once the message is durable.
     pub async fn joined(&mut self) -> (PromptId, Vec<Input>) {
         let Steering { prompt, input, expected, go, sent, .. } =
             *self.steering.recv().await.expect("the engine follows the turn");
         expected.send(()).expect("the engine waits for this");
-        go.await.expect("the engine lets it go");
+        go.await.expect("the engine releases the message");
         sent.send(Ok(())).expect("the engine waits for this");
         (prompt, input)
     }
@@ -155,27 +155,27 @@ impl StartedTurn {
         self.report(AgentEvent::Ended(Outcome::Completed { remark: None })).await;
     }
 
-    /// Says that all that was missed is told, of a turn that is taken up again.
+    /// Reports that a resumed turn has caught up with everything that the gateway missed.
     pub async fn catch_up(&self) {
         self.report(AgentEvent::CaughtUp).await;
     }
 
-    /// Sends a report. The engine may have stopped listening; that is its right.
+    /// Sends a report. The engine may have stopped listening.
     pub async fn report(&self, event: AgentEvent) {
         let _ = self.reports.send(event).await;
     }
 }
 
-/// A block of text of that name.
+/// A text block with that name.
 pub fn text_block(name: &str) -> BlockRef {
-    let id = ArtifactId::parse(name).expect("a test names its blocks by the rule");
+    let id = ArtifactId::parse(name).expect("a valid block id");
     BlockRef { id, kind: BlockKind::Text, message: None }
 }
 
-/// A permission that a session asks for.
+/// A permission request of a session.
 pub fn permission(session: &SessionId, request: &str) -> Ask {
     Ask {
-        request_id: RequestId::parse(request).expect("a test names its asks by the rule"),
+        request_id: RequestId::parse(request).expect("a valid request id"),
         kind: AskKind::Permission,
         session: session.clone(),
         summary: format!("The agent asks for permission to run: {request}."),
@@ -191,7 +191,7 @@ impl ScriptedAgent {
         (Arc::new(Self { turns: Some(sender), ..Self::default() }), turns)
     }
 
-    /// An agent that says each word of the prompt back, in one text block, and completes.
+    /// An agent that sends each word of the prompt back, in one text block, and completes.
     pub fn echo() -> Arc<Self> {
         Arc::new(Self::default())
     }
@@ -200,67 +200,67 @@ impl ScriptedAgent {
         self.lock().clone()
     }
 
-    /// The next turn is refused with this error. Calls add up.
+    /// Refuses the next turn with this error. Calls add up.
     pub fn refuse_next(&self, error: Error) {
         self.lock().refusals.push_back(error);
     }
 
-    /// Forgets the refusals that are left.
+    /// Drops the remaining refusals.
     pub fn refuse_nothing(&self) {
         self.lock().refusals.clear();
     }
 
-    /// The next session is not made, with this error. Calls add up.
+    /// Fails to create the next session with this error. Calls add up.
     pub fn refuse_next_session(&self, error: Error) {
         self.lock().unopened.push_back(error);
     }
 
-    /// The next abort fails with this error. Calls add up.
+    /// Fails the next abort with this error. Calls add up.
     pub fn refuse_next_abort(&self, error: Error) {
         self.lock().unaborted.push_back(error);
     }
 
-    /// What is answered to whoever wants turns stopped that are over: whether none runs. Calls add up; otherwise none does.
+    /// The next answer to `stop_turns`: whether no turn is running. Calls add up; the default is that none is running.
     pub fn stop_next(&self, answer: Result<bool>) {
         self.lock().stops.push_back(answer);
     }
 
-    /// Whatever is done, a turn in this session may still run.
+    /// `stop_turns` never stops the turn in this session.
     pub fn never_stop(&self, session: &SessionId) {
         self.lock().unstoppable.push(session.clone());
     }
 
-    /// The next turn is prompted and then fails with this error. Calls add up.
+    /// Prompts the next turn and then fails it with this error. Calls add up.
     pub fn lose_next(&self, error: Error) {
         self.lock().lost.push_back(error);
     }
 
-    /// The next wish is refused with this error. Calls add up.
+    /// Refuses the next options with this error. Calls add up.
     pub fn refuse_next_wish(&self, error: Error) {
         self.lock().admissions.push_back(error);
     }
 
-    /// Somebody made this session at the agent itself.
+    /// Another client of the agent created this session.
     pub fn add_stranger(&self, session: Session) {
         self.lock().strangers.insert(session.id.clone(), session);
     }
 
-    /// Somebody works in this session at the agent itself.
+    /// Another client of the agent works in this session.
     pub fn make_busy(&self, session: &SessionId) {
         self.lock().busy.insert(session.clone());
     }
 
-    /// The next who asks whether a session is busy is told this instead.
+    /// Fails the next `is_busy` with this error.
     pub fn refuse_next_look(&self, error: Error) {
         self.lock().refused_look = Some(error);
     }
 
-    /// From now on it says that it cannot work, or that it can.
+    /// Makes the agent unavailable, or available again.
     pub fn set_down(&self, is_down: bool) {
         self.lock().is_down = is_down;
     }
 
-    /// The next turn makes the agent panic.
+    /// Makes the agent panic at the next turn.
     pub fn panic_next(&self) {
         self.lock().panics += 1;
     }
@@ -282,13 +282,13 @@ impl ScriptedAgent {
 }
 
 impl Agent for ScriptedAgent {
-    fn admit<'a>(&'a self, wishes: Admission<'a>) -> BoxFuture<'a, Result<Admitted>> {
+    fn admit<'a>(&'a self, options: Admission<'a>) -> BoxFuture<'a, Result<Admitted>> {
         Box::pin(async move {
             self.note_caller("admit");
             if let Some(error) = self.lock().admissions.pop_front() {
                 return Err(error);
             }
-            let directory = wishes.directory.or(wishes.current).unwrap_or("workspace");
+            let directory = options.directory.or(options.current).unwrap_or("workspace");
             Ok(Admitted { directory: directory.to_owned() })
         })
     }
@@ -332,7 +332,7 @@ impl Agent for ScriptedAgent {
 
     fn new_prompt(&self) -> PromptId {
         let number = self.prompts.fetch_add(1, Ordering::Relaxed) + 1;
-        PromptId::parse(&format!("msg_{number}")).expect("made of letters and digits")
+        PromptId::parse(&format!("msg_{number}")).expect("letters and digits are an id")
     }
 
     fn start_turn(&self, request: TurnRequest) -> BoxFuture<'_, Result<Turn>> {
@@ -410,7 +410,7 @@ impl Agent for ScriptedAgent {
     }
 }
 
-/// Fills the channel at once: an echo longer than the channel is a mistake of the test.
+/// Sends all reports at once: an echo longer than the channel is a mistake of the test.
 fn echo(request: &TurnRequest, reports: &queue::Sender<AgentEvent>) -> Result<()> {
     let text = |input: &Input| match input {
         Input::Text(text) => Some(text.clone()),

@@ -1,6 +1,6 @@
-//! A control surface that knows the sessions that the test gives it, and notes what it is asked.
+//! A control surface that knows the sessions that the test adds, and logs its calls.
 //!
-//! It answers each call with something plain of the right kind, unless the test says otherwise.
+//! Each call gets a simple result of the right kind, unless the test arranges another one.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,13 +17,13 @@ use tokio::sync::mpsc;
 
 use crate::scripted_agent::Gate;
 
-/// Where everything happens unless somebody wishes otherwise.
+/// The directory of everything that names no other.
 pub const ROOT: &str = "workspace";
 
 #[derive(Debug, Default)]
 pub struct ScriptedControl {
     state: Mutex<State>,
-    /// Where calls wait while the test holds them.
+    /// Gates at which calls wait while the test holds them.
     pub finds: Gate,
     pub acts: Gate,
     pub notes: Gate,
@@ -36,7 +36,7 @@ struct State {
     busy: Vec<SessionId>,
     messages: Vec<StoredMessage>,
     worktrees: Vec<Worktree>,
-    /// With their directories. Sessions say themselves which they are in.
+    /// With their directories. Each session names its workspace.
     workspaces: BTreeMap<WorkspaceId, String>,
     offers: VecDeque<Result<Offers>>,
     refused_acts: VecDeque<Error>,
@@ -48,7 +48,7 @@ struct State {
     watched: Vec<Session>,
 }
 
-/// What was asked, in order.
+/// A logged call.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Call {
     Place(RequestedLocation),
@@ -65,24 +65,24 @@ impl ScriptedControl {
         Arc::default()
     }
 
-    /// The agent has this session, in the root.
+    /// Adds a session in the root.
     pub fn add(&self, id: &str) -> Session {
         self.add_known(Known { session: session(id), parent: None, workspace: None, is_open: true })
     }
 
-    /// The agent has this session of a sub-agent.
+    /// Adds a session of a sub-agent.
     pub fn add_child(&self, id: &str, parent: &str) -> Session {
         let parent = Some(session(parent).id);
         self.add_known(Known { session: session(id), parent, workspace: None, is_open: true })
     }
 
-    /// The agent has this session in a workspace.
+    /// Adds a session in a workspace.
     pub fn add_in_workspace(&self, id: &str) -> Session {
         let workspace = Some(WorkspaceId::parse("wrk_1").expect("an id"));
         self.add_known(Known { session: session(id), parent: None, workspace, is_open: true })
     }
 
-    /// The agent has this session in a directory that callers may not use.
+    /// Adds a session in a directory that callers may not use.
     pub fn add_out_of_bounds(&self, id: &str) -> Session {
         let session = Session { directory: "elsewhere".to_owned(), ..session(id) };
         self.add_known(Known { session, parent: None, workspace: None, is_open: false })
@@ -94,12 +94,12 @@ impl ScriptedControl {
         session
     }
 
-    /// The agent forgets the session.
+    /// Removes the session.
     pub fn forget(&self, id: &SessionId) {
         self.lock().known.remove(id);
     }
 
-    /// Says that something runs there.
+    /// Makes the session busy.
     pub fn make_busy(&self, id: &SessionId) {
         self.lock().busy.push(id.clone());
     }
@@ -114,18 +114,18 @@ impl ScriptedControl {
         self.lock().workspaces.insert(id, directory.to_owned());
     }
 
-    /// A message that a session has, whichever is asked about.
+    /// Adds a message that every session has.
     pub fn add_message(&self, id: &str, role: Role, text: &str) {
         let message = stored(id, &session("ses_any").id, role, text);
         self.lock().messages.push(message);
     }
 
-    /// The next act is refused with this error. Calls add up.
+    /// Refuses the next command with this error. Calls add up.
     pub fn refuse_next_act(&self, error: Error) {
         self.lock().refused_acts.push_back(error);
     }
 
-    /// The next act is done, and answered with this error.
+    /// Executes the next command and answers it with this error.
     pub fn lose_next_act(&self, error: Error) {
         self.lock().lost_acts.push_back(error);
     }
@@ -138,12 +138,12 @@ impl ScriptedControl {
         self.lock().refused_looks.push_back(error);
     }
 
-    /// What is offered when that is asked next. Calls add up; otherwise nothing is.
+    /// The result of the next `offers`. Calls add up; the default is nothing.
     pub fn offer_next(&self, offers: Result<Offers>) {
         self.lock().offers.push_back(offers);
     }
 
-    /// What was asked until now, and forgets it.
+    /// The calls since the last `take_calls`.
     pub fn take_calls(&self) -> Vec<Call> {
         std::mem::take(&mut self.lock().calls)
     }
@@ -163,12 +163,12 @@ impl ScriptedControl {
 
 /// A session in the root.
 pub fn session(id: &str) -> Session {
-    let id = SessionId::parse(id).expect("a test names its sessions by the rule");
+    let id = SessionId::parse(id).expect("a valid session id");
     Session { id, directory: ROOT.to_owned() }
 }
 
 fn stored(id: &str, session: &SessionId, role: Role, text: &str) -> StoredMessage {
-    let id = MessageRef::parse(id).expect("a test names its messages by the rule");
+    let id = MessageRef::parse(id).expect("a valid message id");
     let (session, text) = (session.clone(), text.to_owned());
     StoredMessage { id, session, role, text, created: None, error: None }
 }
@@ -216,8 +216,8 @@ impl State {
         })
     }
 
-    fn look(&self, at: &str, session: Option<&Session>, look: &ControlQuery) -> Result<ControlResult> {
-        Ok(match look {
+    fn look(&self, at: &str, session: Option<&Session>, query: &ControlQuery) -> Result<ControlResult> {
+        Ok(match query {
             ControlQuery::Statuses => ControlResult::Statuses(
                 self.busy
                     .iter()
@@ -230,16 +230,16 @@ impl State {
                     })
                     .collect(),
             ),
-            ControlQuery::Sessions(query) => {
+            ControlQuery::Sessions(wanted) => {
                 let here = self.known.values().filter(|known| known.session.directory == at);
-                let wanted = here.filter(|known| query.roots != Some(true) || known.parent.is_none());
-                // The newest first, and the name of a newer one is greater.
-                ControlResult::Sessions(wanted.rev().take(query.limit as usize).map(info).collect())
+                let listed = here.filter(|known| wanted.roots != Some(true) || known.parent.is_none());
+                // The newest first: a newer session has a greater id.
+                ControlResult::Sessions(listed.rev().take(wanted.limit as usize).map(info).collect())
             }
             ControlQuery::Session(_) => ControlResult::Session(self.info(session)?),
             ControlQuery::Children(id) => {
-                let below = self.known.values().filter(|known| known.parent.as_ref() == Some(id));
-                ControlResult::Sessions(below.map(info).collect())
+                let children = self.known.values().filter(|known| known.parent.as_ref() == Some(id));
+                ControlResult::Sessions(children.map(info).collect())
             }
             ControlQuery::Todos(_) => ControlResult::Todos(Vec::new()),
             ControlQuery::Diffs { .. } => ControlResult::Diffs(Vec::new()),
@@ -258,19 +258,19 @@ impl State {
         })
     }
 
-    fn act(&mut self, session: Option<&Session>, act: &ControlCommand) -> Result<ControlResult> {
-        Ok(match act {
+    fn act(&mut self, session: Option<&Session>, command: &ControlCommand) -> Result<ControlResult> {
+        Ok(match command {
             ControlCommand::Fork { .. } => {
-                let of = self.info(session)?;
+                let original = self.info(session)?;
                 self.forks += 1;
-                let id =
-                    SessionId::parse(&format!("{}_fork_{}", of.id, self.forks)).map_err(Error::internal)?;
-                let directory = of.directory.unwrap_or_else(|| ROOT.to_owned());
+                let id = format!("{}_fork_{}", original.id, self.forks);
+                let id = SessionId::parse(&id).map_err(Error::internal)?;
+                let directory = original.directory.unwrap_or_else(|| ROOT.to_owned());
                 let session = Session { id, directory };
                 let fork = Known { session, parent: None, workspace: None, is_open: true };
-                let told = ControlResult::Session(info(&fork));
+                let result = ControlResult::Session(info(&fork));
                 self.known.insert(fork.session.id.clone(), fork);
-                told
+                result
             }
             ControlCommand::Share(_)
             | ControlCommand::Unshare(_)
@@ -285,27 +285,17 @@ impl State {
             ControlCommand::CreateWorkspace(new) => {
                 let id = new.id.clone().map_or_else(|| WorkspaceId::parse("wrk_made"), Ok);
                 ControlResult::Workspace(Some(Workspace {
-                    id: id.map_err(Error::internal)?,
                     kind: Some(new.kind.clone()),
-                    name: None,
                     branch: new.branch.clone(),
-                    directory: None,
-                    project: None,
-                    used: None,
+                    ..workspace(id.map_err(Error::internal)?)
                 }))
             }
             ControlCommand::RemoveWorkspace(id) => {
-                let workspace = |directory| Workspace {
-                    id: id.clone(),
-                    kind: None,
-                    name: None,
-                    branch: None,
-                    directory: Some(directory),
-                    project: None,
-                    used: None,
-                };
                 self.known.retain(|_, known| known.workspace.as_ref() != Some(id));
-                ControlResult::Workspace(self.workspaces.remove(id).map(workspace))
+                let removed = self.workspaces.remove(id);
+                let removed = removed
+                    .map(|directory| Workspace { directory: Some(directory), ..workspace(id.clone()) });
+                ControlResult::Workspace(removed)
             }
             ControlCommand::CreateWorktree(new) => {
                 let name = new.name.clone().unwrap_or_else(|| "made".to_owned());
@@ -317,15 +307,19 @@ impl State {
     }
 }
 
+fn workspace(id: WorkspaceId) -> Workspace {
+    Workspace { id, kind: None, name: None, branch: None, directory: None, project: None, used: None }
+}
+
 impl Control for ScriptedControl {
-    fn place<'a>(&'a self, wish: &'a RequestedLocation) -> BoxFuture<'a, Result<String>> {
+    fn place<'a>(&'a self, requested: &'a RequestedLocation) -> BoxFuture<'a, Result<String>> {
         Box::pin(async move {
-            self.note_call(Call::Place(wish.clone()));
-            match &wish.directory {
-                Some(wished) if wished.path.starts_with('/') => {
-                    Err(Error::invalid(wished.field, "is out of bounds"))
+            self.note_call(Call::Place(requested.clone()));
+            match &requested.directory {
+                Some(directory) if directory.path.starts_with('/') => {
+                    Err(Error::invalid(directory.field, "is out of bounds"))
                 }
-                Some(wished) => Ok(wished.path.clone()),
+                Some(directory) => Ok(directory.path.clone()),
                 None => Ok(ROOT.to_owned()),
             }
         })
@@ -343,14 +337,14 @@ impl Control for ScriptedControl {
         &'a self,
         at: &'a str,
         session: Option<&'a Session>,
-        look: &'a ControlQuery,
+        query: &'a ControlQuery,
     ) -> BoxFuture<'a, Result<ControlResult>> {
         Box::pin(async move {
-            self.note_call(Call::ControlQuery(at.to_owned(), session.cloned(), look.clone()));
+            self.note_call(Call::ControlQuery(at.to_owned(), session.cloned(), query.clone()));
             if let Some(error) = self.lock().refused_looks.pop_front() {
                 return Err(error);
             }
-            self.lock().look(at, session, look)
+            self.lock().look(at, session, query)
         })
     }
 
@@ -358,17 +352,17 @@ impl Control for ScriptedControl {
         &'a self,
         at: &'a str,
         session: Option<&'a Session>,
-        act: &'a ControlCommand,
+        command: &'a ControlCommand,
     ) -> BoxFuture<'a, Result<ControlResult>> {
         Box::pin(async move {
-            self.note_call(Call::ControlCommand(at.to_owned(), session.cloned(), act.clone()));
+            self.note_call(Call::ControlCommand(at.to_owned(), session.cloned(), command.clone()));
             self.acts.pass().await;
             if let Some(error) = self.lock().refused_acts.pop_front() {
                 return Err(error);
             }
             let mut state = self.lock();
-            let told = state.act(session, act);
-            state.lost_acts.pop_front().map_or(told, Err)
+            let result = state.act(session, command);
+            state.lost_acts.pop_front().map_or(result, Err)
         })
     }
 
@@ -428,11 +422,11 @@ impl Control for ScriptedControl {
         Box::pin(async move {
             let state = self.lock();
             let Some(directory) = state.workspaces.get(id).cloned() else { return Ok(None) };
-            let of_it = |known: &&Known| known.workspace.as_ref() == Some(id);
+            let is_inside = |known: &&Known| known.workspace.as_ref() == Some(id);
             let sessions = state
                 .known
                 .values()
-                .filter(of_it)
+                .filter(is_inside)
                 .map(|known| Inhabitant { session: known.session.clone(), parent: known.parent.clone() });
             Ok(Some(Inhabited { directory: Some(directory), sessions: sessions.collect() }))
         })

@@ -1,6 +1,6 @@
-//! What every store must do: one suite, run on each of them.
+//! The behaviour that every store must have: one suite, run on each of them.
 //!
-//! A crate with a store makes a [`Fixture`] and turns the list of checks into tests, one each:
+//! A crate with a store implements [`Fixture`] and turns the list of checks into tests:
 //!
 //! ```text
 //! macro_rules! tests {
@@ -18,12 +18,12 @@ mod adopted;
 mod asks;
 mod children;
 mod claims;
+mod directories;
 mod files;
 mod idempotency;
 mod listing;
 mod log;
 pub mod make;
-mod places;
 mod property;
 mod restart;
 mod retention;
@@ -42,7 +42,7 @@ pub trait Fixture: Send + Sync {
     /// An empty store. Called once.
     fn open(&self) -> Arc<dyn Store>;
 
-    /// The same store after a restart of the gateway. A store that keeps nothing gives the same one back.
+    /// The same store after a restart of the gateway. A store that keeps nothing returns the same one.
     fn reopen(&self, store: Arc<dyn Store>) -> Arc<dyn Store>;
 }
 
@@ -56,9 +56,9 @@ macro_rules! for_each_store_check {
                 the_same_send_at_the_same_time_makes_one_task,
                 a_key_counts_until_its_window_ends,
                 the_same_key_of_another_owner_makes_another_task,
-                what_is_no_send_has_no_key,
-                a_send_that_joined_a_task_leads_to_it,
-                a_send_that_was_noted_leads_to_its_task,
+                a_task_without_a_send_has_no_key,
+                a_joined_send_leads_to_its_task,
+                a_noted_send_leads_to_its_task,
                 a_task_id_is_used_once,
                 a_task_begins_with_its_submission;
             log:
@@ -66,72 +66,72 @@ macro_rules! for_each_store_check {
                 a_wrong_expected_number_writes_nothing,
                 of_writers_with_one_number_one_wins,
                 nothing_follows_a_terminal_event,
-                a_batch_that_no_log_can_hold_is_refused,
+                an_invalid_batch_is_refused,
                 an_unknown_task_is_not_found,
                 many_tasks_are_written_at_once,
-                a_reader_gets_what_is_after_its_cursor;
+                a_reader_gets_the_events_after_its_cursor;
             task:
-                a_foreign_task_is_not_there,
+                a_foreign_task_is_not_found,
                 the_head_follows_the_log,
-                the_head_tells_what_the_caller_accepts,
+                the_head_contains_the_accepted_output_modes,
                 a_task_is_folded_to_its_head,
                 the_newest_turn_is_kept;
             listing:
                 the_newest_status_comes_first,
                 filters_narrow_the_list_and_its_total,
                 the_tasks_of_sub_agents_can_be_left_out,
-                pages_skip_and_double_nothing,
-                a_page_of_none_tells_the_total,
-                a_list_is_true_without_snapshots;
+                pages_neither_skip_nor_repeat_tasks,
+                an_empty_page_has_the_total,
+                a_list_is_correct_without_snapshots;
             sessions:
                 a_context_is_bound_until_it_is_bound_again,
                 a_context_name_is_unique_per_owner_only,
                 a_session_stays_with_its_first_owner,
                 contexts_may_share_a_session;
             claims:
-                a_session_tells_whose_it_is,
-                the_owners_of_many_sessions_are_told_at_once,
+                a_session_has_an_owner,
+                the_owners_of_many_sessions_are_read_at_once,
                 a_session_is_claimed_once,
                 of_claims_and_bindings_at_once_one_stands,
                 the_contexts_of_a_session_come_newest_first,
-                of_many_contexts_of_a_session_the_newest_are_told,
-                the_sessions_that_were_used_last_come_first;
+                only_the_newest_contexts_of_a_session_are_listed,
+                recently_used_sessions_come_first;
             adopted:
-                a_turn_that_runs_already_is_made_with_its_task,
+                an_adopted_turn_is_created_with_its_task,
                 a_turn_that_runs_already_is_one_task,
-                a_turn_that_runs_already_is_its_sessions_owners,
+                an_adopted_turn_belongs_to_the_owner_of_its_session,
                 neither_it_nor_an_order_changes_what_a_context_is_bound_to,
                 a_prompt_leads_to_its_task;
-            places:
+            directories:
                 a_context_keeps_the_directory_of_its_first_task,
                 a_session_brings_its_directory,
-                a_context_is_not_moved_by_a_session,
-                of_directories_at_once_one_stands;
+                a_session_does_not_move_its_context,
+                one_of_concurrent_directories_wins;
             children:
                 children_come_in_the_order_of_creation,
                 a_child_is_a_task_like_any_other,
                 a_child_belongs_to_a_root_of_its_owner_and_context;
             files:
                 a_file_is_read_in_ranges,
-                a_file_is_kept_once,
-                a_file_is_its_owners_only,
-                a_file_that_cannot_be_is_refused,
-                large_files_are_kept_while_tasks_go_on;
+                a_file_is_stored_once,
+                only_its_owner_sees_a_file,
+                an_invalid_file_is_refused,
+                large_files_are_stored_while_tasks_go_on;
             asks:
-                an_ask_is_opened_closed_and_opened_anew,
-                asks_are_changed_in_their_order,
+                an_ask_is_opened_closed_and_opened_again,
+                ask_changes_apply_in_order,
                 only_an_open_ask_of_the_task_is_closed,
-                an_owner_sees_their_own_open_asks_only,
+                an_owner_sees_only_their_own_open_asks,
                 the_soonest_deadline_comes_first,
-                a_task_tells_its_open_asks_oldest_first,
-                what_is_not_appended_changes_no_ask,
-                an_ask_that_cannot_be_is_refused,
-                the_end_of_a_task_drops_what_is_open,
-                asks_are_there_after_a_restart,
-                old_closed_asks_go_a_few_at_a_time;
+                a_task_lists_its_open_asks_oldest_first,
+                a_refused_append_changes_no_ask,
+                an_invalid_ask_is_refused,
+                the_end_of_a_task_drops_its_open_asks,
+                asks_survive_a_restart,
+                old_closed_asks_are_removed_a_few_at_a_time;
             restart:
                 unfinished_tasks_come_in_the_order_of_creation,
-                turns_that_the_agent_may_go_on_with_are_told_the_newest_first,
+                possibly_running_ended_turns_are_listed_newest_first,
                 everything_is_there_after_a_restart;
             retention:
                 a_log_that_is_folded_leaves_the_task_as_it_was,
@@ -139,7 +139,7 @@ macro_rules! for_each_store_check {
                 what_is_not_over_is_neither_folded_nor_removed,
                 what_goes_takes_all_that_belongs_to_it,
                 sub_agents_go_with_their_root_when_all_are_old,
-                keys_and_asks_go_when_nobody_can_ask_for_them;
+                unreachable_keys_and_asks_are_removed;
         }
     };
 }
@@ -149,7 +149,7 @@ pub async fn run(name: &str, fixture: &dyn Fixture) {
     let (_, check) = CHECKS
         .iter()
         .find(|(known, _)| *known == name)
-        .unwrap_or_else(|| panic!("there is no check {name} of stores"));
+        .unwrap_or_else(|| panic!("the store suite has no check {name}"));
     check(fixture).await;
 }
 

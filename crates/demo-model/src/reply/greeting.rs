@@ -1,23 +1,23 @@
-//! What the model says when no directive tells it what to say.
+//! The reply to a prompt without directives.
 
 use std::time::Duration;
 
-use super::{End, Speech, words};
-use crate::request::Asked;
+use super::{End, StreamedReply, words};
+use crate::request::ParsedRequest;
 use crate::script::{self, Directive};
 
 /// The answer to a request to sum up the conversation.
 pub(super) const SUMMARY: &str = "## Goal\nA scripted conversation with the demo model.\n\n## Progress\n- \
                                   All that was asked so far has been answered.\n\n## Next steps\n- None.\n";
 
-/// How much of the prompt is said back.
+/// How many characters of the prompt are repeated.
 const ECHO: usize = 160;
 
-/// The pace of the greeting: fast enough not to bore, slow enough to be seen streaming.
+/// The pace of the greeting: fast enough not to bore, slow enough to show the streaming.
 const PACE: Duration = Duration::from_millis(8);
 
-/// The answer to a prompt without a directive: what this is, and which words to try.
-pub(super) fn speech(asked: &Asked) -> Speech {
+/// Explains the demo model, and which directives to try.
+pub(super) fn speech(asked: &ParsedRequest) -> StreamedReply {
     let text = format!(
         "Ahoy! This is Longshore's demo model. Your message came in over A2A, went through Longshore and a real \
          OpenCode, and ended here: a script inside the gateway that answers offline and does not think.\n\n\
@@ -38,11 +38,11 @@ pub(super) fn speech(asked: &Asked) -> Speech {
         excerpt(&asked.prompt),
     );
     let pieces = (text.chars().count() / 24).try_into().unwrap_or(u64::MAX);
-    Speech::new(asked, &Directive::new("text"), words::split(&text, pieces), End::stop()).paced(PACE)
+    StreamedReply::new(asked, &Directive::new("text"), words::split(&text, pieces), End::stop()).paced(PACE)
 }
 
-/// A name for the conversation: the words of its script, or the first words of its first message.
-pub(super) fn title(asked: &Asked) -> String {
+/// A name for the conversation: the directives of its script, or the first words of its first message.
+pub(super) fn title(asked: &ParsedRequest) -> String {
     let script = script::parse(&asked.opening);
     if !script.is_empty() {
         let names: Vec<&str> = script.iter().take(6).map(|directive| directive.name.as_str()).collect();

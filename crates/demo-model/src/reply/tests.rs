@@ -3,17 +3,17 @@ use serde_json::json;
 use super::*;
 use crate::request::{ChatRequest, Session};
 
-fn asked(prompt: &str) -> Asked {
+fn asked(prompt: &str) -> ParsedRequest {
     let request: ChatRequest = serde_json::from_value(json!({
         "model": "demo", "stream": true, "messages": [{"role": "user", "content": prompt}],
     }))
     .unwrap();
-    Asked::new(&request, Session::default())
+    ParsedRequest::new(&request, Session::default())
 }
 
-fn say(prompt: &str, attempt: u64) -> Speech {
+fn say(prompt: &str, attempt: u64) -> StreamedReply {
     match choose(&asked(prompt), attempt) {
-        Reply::Speech(speech) => speech,
+        Reply::Streamed(speech) => speech,
         Reply::Refusal(refusal) => panic!("{prompt} was refused: {refusal:?}"),
     }
 }
@@ -21,7 +21,7 @@ fn say(prompt: &str, attempt: u64) -> Speech {
 fn refuse(prompt: &str, attempt: u64) -> Refusal {
     match choose(&asked(prompt), attempt) {
         Reply::Refusal(refusal) => refusal,
-        Reply::Speech(_) => panic!("{prompt} was answered"),
+        Reply::Streamed(_) => panic!("{prompt} was answered"),
     }
 }
 
@@ -54,7 +54,7 @@ fn called(prompt: &str) -> Vec<(String, Value)> {
 }
 
 #[test]
-fn text_comes_in_as_many_chunks_as_asked() {
+fn text_has_the_requested_number_of_chunks() {
     let check = |prompt: &str, chunks: usize, characters: usize| {
         let texts = texts(prompt);
         assert_eq!(texts.len(), chunks, "{prompt}");
@@ -75,7 +75,7 @@ fn text_comes_in_as_many_chunks_as_asked() {
 }
 
 #[test]
-fn an_answer_ends_as_the_script_says() {
+fn a_reply_ends_as_the_script_says() {
     let check = |prompt: &str, expected: End| assert_eq!(say(prompt, 1).end, expected, "{prompt}");
     let finish = |reason: &str| End::Finish(reason.to_owned());
     check("hello", finish("stop"));
@@ -104,7 +104,7 @@ fn forever_has_no_end() {
 }
 
 #[test]
-fn pace_silence_and_usage_are_taken_from_every_directive() {
+fn every_directive_takes_pace_silence_and_usage() {
     for name in ["text", "long", "reason", "bash", "cut", "forever", "finish", "stall"] {
         let speech = say(&format!("scn:{name} ttft=30 delay=7 in=1000 out=50"), 1);
         assert_eq!(
@@ -192,7 +192,7 @@ fn two_calls_of_one_reply_have_two_ids() {
 }
 
 #[test]
-fn words_may_stand_before_a_call_and_arguments_come_in_pieces() {
+fn text_may_come_before_a_call_and_arguments_come_in_pieces() {
     let deltas: Vec<Delta> = say("scn:bash cmd=ls pre=wait argchunks=7", 1).deltas.collect();
     let arguments = deltas.iter().filter(|delta| matches!(delta, Delta::Arguments { .. })).count();
     assert!(matches!(deltas[0], Delta::Text(_)));
@@ -200,7 +200,7 @@ fn words_may_stand_before_a_call_and_arguments_come_in_pieces() {
 }
 
 #[test]
-fn a_refusal_has_status_headers_and_words() {
+fn a_refusal_has_a_status_headers_and_a_message() {
     let check = |prompt: &str, status: u16, code: &str| {
         let refusal = refuse(prompt, 1);
         assert_eq!(refusal.status, status, "{prompt}");
@@ -219,7 +219,7 @@ fn a_refusal_has_status_headers_and_words() {
 }
 
 #[test]
-fn what_fails_so_many_times_goes_well_after_them() {
+fn a_directive_that_fails_a_number_of_times_succeeds_afterwards() {
     for (prompt, failures) in
         [("scn:http times=2", 2), ("scn:auth times=1", 1), ("scn:overflow", 1), ("scn:overflow times=3", 3)]
     {
@@ -232,22 +232,22 @@ fn what_fails_so_many_times_goes_well_after_them() {
 }
 
 #[test]
-fn every_known_word_is_known() {
+fn every_listed_directive_is_known() {
     for name in DIRECTIVES {
-        if let Reply::Speech(speech) = choose(&asked(&format!("scn:{name}")), 1) {
-            let said: String = speech
+        if let Reply::Streamed(speech) = choose(&asked(&format!("scn:{name}")), 1) {
+            let text: String = speech
                 .deltas
                 .take(10)
                 .map(|delta| if let Delta::Text(text) = delta { text } else { String::new() })
                 .collect();
-            assert!(!said.contains("does not know"), "scn:{name} is listed but not known");
+            assert!(!text.contains("does not know"), "scn:{name} is listed but not known");
         }
     }
     assert!(texts("scn:nonsense").concat().contains("does not know scn:nonsense"));
 }
 
 #[test]
-fn the_greeting_says_what_it_is_and_its_examples_work() {
+fn the_greeting_explains_itself_and_its_examples_work() {
     let prompt = format!("Hello there,\n   who {} are you?", "x".repeat(500));
     let greeting = texts(&prompt).concat();
     assert!(greeting.contains("demo model"));
@@ -266,7 +266,7 @@ fn titles_and_summaries_are_made_without_running_the_script() {
             {"role": "system", "content": system}, {"role": "user", "content": prompt},
         ]}))
         .unwrap();
-        let Reply::Speech(speech) = choose(&Asked::new(&request, Session::default()), 1) else {
+        let Reply::Streamed(speech) = choose(&ParsedRequest::new(&request, Session::default()), 1) else {
             panic!("refused")
         };
         speech

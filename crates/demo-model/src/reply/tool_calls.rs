@@ -1,20 +1,20 @@
-//! Tool calls, in the spelling of OpenCode's own tools.
+//! Calls of OpenCode's own tools.
 
 use serde_json::{Value, json};
 
 use crate::script::Directive;
 
-/// A question with more parts than this is cut: no screen shows them.
+/// The most questions in one call: no screen shows more.
 const MAX_QUESTIONS: usize = 20;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Call {
     pub(super) tool: String,
-    /// JSON, or what the script says is JSON.
+    /// JSON, or whatever the script gives as JSON.
     pub(super) arguments: String,
 }
 
-/// The calls that a directive makes; none when it is no tool directive.
+/// The calls of a directive. `None`: it is not a tool directive.
 pub(super) fn calls(directive: &Directive) -> Option<Vec<Call>> {
     let arg = |key, otherwise| directive.text(key, otherwise);
     let one =

@@ -1,4 +1,4 @@
-//! Text to stream: filler that is readable and always the same, and given text in pieces.
+//! Text to stream: readable filler that is always the same, and given text in pieces.
 
 use super::Delta;
 
@@ -18,7 +18,7 @@ pub(super) fn split(text: &str, chunks: u64) -> Box<dyn Iterator<Item = Delta> +
     Box::new(pieces(text, chunks).into_iter().map(Delta::Text))
 }
 
-/// `text` in at most `count` pieces, never empty and never through a character.
+/// `text` in at most `count` pieces. No piece is empty or splits a character.
 pub(super) fn pieces(text: &str, count: u64) -> Vec<String> {
     let characters: Vec<char> = text.chars().collect();
     let count = usize::try_from(count).unwrap_or(usize::MAX).clamp(1, characters.len().max(1));
@@ -36,7 +36,7 @@ fn filler_chunk(chunk: u64, size: usize) -> String {
         text.push_str(word);
         text.push(' ');
     }
-    // The words are ASCII, so that a length in bytes is one in characters.
+    // The words are ASCII, so that bytes are characters.
     text.truncate(size - 1);
     text.push(' ');
     text
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn filler_has_exactly_the_size_that_was_asked_for() {
+    fn filler_has_exactly_the_requested_size() {
         for size in [1, 2, 3, 7, 8, 9, 100, 10_000] {
             for chunk in [0, 1, 23, 24, u64::MAX] {
                 assert_eq!(filler_chunk(chunk, size).len(), size, "chunk {chunk} of size {size}");
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_put_together_are_the_text() {
+    fn pieces_join_to_the_text() {
         for (text, count, expected) in
             [("", 3, 0), ("a", 3, 1), ("abc", 3, 3), ("abcd", 3, 2), ("größe 🚢 ahoi", 4, 4), ("abc", 0, 1)]
         {

@@ -1,4 +1,4 @@
-//! A TCP connection that can be told to end with a reset instead of a close.
+//! A TCP connection that can end with a reset instead of a close.
 
 use std::io;
 use std::pin::Pin;
@@ -9,12 +9,12 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// How a connection shall end. Shared by the connection and the reply that is written to it.
+/// How a connection ends. Shared by the connection and its reply.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Ending(Arc<AtomicBool>);
+pub(super) struct ConnectionEnd(Arc<AtomicBool>);
 
-impl Ending {
-    /// The peer shall see "connection reset" instead of an end of file.
+impl ConnectionEnd {
+    /// The peer will see "connection reset" instead of an end of file.
     pub(super) fn reset(&self) {
         self.0.store(true, Ordering::Release);
     }
@@ -27,16 +27,16 @@ impl Ending {
 #[derive(Debug)]
 pub(super) struct Connection {
     stream: TcpStream,
-    ending: Ending,
+    ending: ConnectionEnd,
 }
 
 impl Connection {
-    pub(super) fn new(stream: TcpStream, ending: Ending) -> Self {
+    pub(super) fn new(stream: TcpStream, ending: ConnectionEnd) -> Self {
         Self { stream, ending }
     }
 }
 
-/// The stream is closed right after this; a linger time of zero turns that close into a reset.
+/// The stream is closed right after this; a linger time of zero turns the close into a reset.
 impl Drop for Connection {
     fn drop(&mut self) {
         if self.ending.is_reset()
@@ -67,7 +67,7 @@ impl AsyncWrite for Connection {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // An orderly end before the reset would hide it.
+        // An orderly shutdown before the reset would hide it.
         if self.ending.is_reset() {
             return Poll::Ready(Ok(()));
         }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::reply::{Delta, Usage};
 
-/// The time of every reply. Fixed, so that replies are the same byte for byte.
+/// The time of every reply. Fixed, so that replies are identical byte for byte.
 pub(super) const CREATED: u64 = 1_767_225_600;
 
 /// The last event of a stream.
@@ -38,7 +38,7 @@ struct Choice {
 }
 
 impl Chunks {
-    /// The first chunk: who speaks.
+    /// The first chunk, with the role.
     pub(super) fn opening(&self) -> Bytes {
         self.choice(json!({"role": "assistant", "content": ""}), None)
     }
@@ -63,7 +63,7 @@ impl Chunks {
         self.choice(json!({}), Some(reason))
     }
 
-    /// The chunk without a choice that tells what the reply cost.
+    /// The chunk without a choice that contains the usage.
     pub(super) fn usage(&self, usage: Usage) -> Bytes {
         self.chunk(&[], Some(usage))
     }

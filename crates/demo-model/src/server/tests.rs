@@ -6,7 +6,7 @@ use tokio::time::timeout;
 
 use super::*;
 
-/// Nothing here takes this long.
+/// The timeout of every wait.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 async fn start() -> (DemoModel, Tasks) {
@@ -38,7 +38,7 @@ impl Client {
         self.send("POST", "/v1/chat/completions", "x-session-id: ses_1\r\n", &body.to_string()).await;
     }
 
-    /// Reads until the text has come.
+    /// Reads until the text has been received.
     async fn read_until(&mut self, wanted: &str) -> String {
         let mut bytes = Vec::new();
         while !String::from_utf8_lossy(&bytes).contains(wanted) {
@@ -68,7 +68,7 @@ async fn request(model: &DemoModel, method: &str, path: &str, body: &str) -> (u1
     (status, head.to_lowercase(), body)
 }
 
-/// The content of a body in chunked transfer coding, which must be whole.
+/// The content of a complete body in chunked transfer coding.
 fn unchunk(mut body: &str) -> String {
     let mut content = String::new();
     loop {
@@ -117,7 +117,7 @@ async fn streams_have_the_shape_of_openai() {
 }
 
 #[tokio::test]
-async fn a_reply_in_one_piece_says_what_the_stream_says() {
+async fn an_unstreamed_reply_has_the_content_of_the_stream() {
     let (model, _tasks) = start().await;
     let mut replies = Vec::new();
     for prompt in ["scn:text n=2", "scn:reason rn=1 n=1", "scn:bash cmd=ls desc=list", "scn:badjson"] {
@@ -172,7 +172,7 @@ async fn cut_noend_ends_cleanly_and_keeps_the_connection() {
 }
 
 #[tokio::test]
-async fn a_cut_also_cuts_a_reply_in_one_piece() {
+async fn a_cut_also_breaks_an_unstreamed_reply() {
     let (model, _tasks) = start().await;
     for (mode, reset) in [("fin", false), ("rst", true)] {
         let mut client = Client::connect(&model).await;
@@ -185,7 +185,7 @@ async fn a_cut_also_cuts_a_reply_in_one_piece() {
 }
 
 #[tokio::test]
-async fn failures_are_counted_by_place_and_recover() {
+async fn failures_are_counted_per_directive_and_recover() {
     let (model, _tasks) = start().await;
     let prompt = "scn:http status=429 times=2 retry_after_ms=15";
     let (first, head, body) = chat(&model, prompt, true).await;
@@ -203,7 +203,7 @@ async fn failures_are_counted_by_place_and_recover() {
 
     let (status, _, _) = request(&model, "POST", "/_reset", "").await;
     assert_eq!((status, model.journal().attempts().len()), (200, 0));
-    assert_eq!(chat(&model, prompt, true).await.0, 429, "after a reset the count begins anew");
+    assert_eq!(chat(&model, prompt, true).await.0, 429, "after a reset the count starts again");
 }
 
 #[tokio::test]
@@ -241,7 +241,7 @@ async fn chunks_keep_their_pace() {
 }
 
 #[tokio::test]
-async fn the_log_tells_what_was_asked() {
+async fn the_log_contains_the_requests() {
     let (model, _tasks) = start().await;
     chat(&model, "scn:cut times=1 after=1 mode=noend", true).await;
     chat(&model, "hello", false).await;
@@ -255,7 +255,7 @@ async fn the_log_tells_what_was_asked() {
 }
 
 #[tokio::test]
-async fn models_are_listed_and_other_paths_are_not_there() {
+async fn models_are_listed_and_other_paths_are_not_found() {
     let (model, _tasks) = start().await;
     let models = get_json(&model, "/v1/models").await;
     let ids: Vec<_> = models["data"].as_array().unwrap().iter().map(|model| model["id"].clone()).collect();
@@ -266,7 +266,7 @@ async fn models_are_listed_and_other_paths_are_not_there() {
 }
 
 #[tokio::test]
-async fn a_body_that_is_no_request_is_refused() {
+async fn a_body_that_is_no_chat_request_is_refused() {
     let (model, _tasks) = start().await;
     for body in ["", "{", "[]", r#"{"messages": 3}"#, "\"text\""] {
         let (status, _, answer) = request(&model, "POST", "/v1/chat/completions", body).await;
@@ -289,6 +289,6 @@ async fn only_loopback_is_served_and_stopping_ends_open_replies() {
     let mut client = Client::connect(&model).await;
     client.prompt("scn:stall after=1").await;
     client.read_until("\"content\":\"anchor").await;
-    timeout(PATIENCE, tasks.stop()).await.expect("the server does not stop");
+    timeout(PATIENCE, tasks.stop()).await.expect("the server did not stop");
     assert_eq!(tasks.running(), 0);
 }

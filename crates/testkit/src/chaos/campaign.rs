@@ -1,4 +1,4 @@
-//! Many rounds, and what they add up to.
+//! Many rounds, and their totals.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,16 +11,16 @@ use super::round::Report;
 use super::speaker::Speaker;
 use super::world::Kind;
 
-/// What the clients of one line and binding went through.
+/// What the clients of one protocol version and binding did and met.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Spoken {
+pub struct ClientTotals {
     pub tasks: u64,
     pub asked: u64,
     /// Tasks that a client tried to cancel.
     pub canceling: u64,
     /// Cancels that were sent again because no answer came.
     pub canceled_again: u64,
-    /// Messages that were sent while a turn ran in their context: those that waited as a task, and those that joined it.
+    /// Messages that were sent during a turn of their context: those that waited as a task, and those that joined the turn.
     pub seconds: u64,
     pub joined: u64,
     pub cuts: u64,
@@ -31,7 +31,7 @@ pub struct Spoken {
     pub frames: u64,
 }
 
-/// The sum of the rounds.
+/// The totals of all rounds.
 #[derive(Clone, Debug, Default)]
 pub struct Totals {
     pub rounds: BTreeMap<Kind, Vec<u64>>,
@@ -39,13 +39,13 @@ pub struct Totals {
     pub kills_at_points: BTreeMap<&'static str, u64>,
     /// By kind of world.
     pub agent_kills: BTreeMap<Kind, u64>,
-    /// Kills of OpenCode that the same gateway lived through until it had found it again.
+    /// Kills of OpenCode that the same gateway survived until it was connected to OpenCode again.
     pub survived: u64,
     pub client_side: Counts,
     pub agent_side: Counts,
-    pub spoken: BTreeMap<&'static str, Spoken>,
+    pub clients: BTreeMap<&'static str, ClientTotals>,
     pub outcomes: BTreeMap<&'static str, u64>,
-    /// The same of the worlds with a fake, where a turn takes no longer than a gateway lives.
+    /// The same for worlds with a fake, where a turn is shorter than the life of a gateway.
     pub outcomes_of_fake: BTreeMap<&'static str, u64>,
     /// Why tasks failed.
     pub reasons: BTreeMap<&'static str, u64>,
@@ -57,26 +57,26 @@ pub struct Totals {
     pub took: Duration,
 }
 
-/// What a campaign must have broken at least.
+/// The minimum of breaks that a campaign needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Targets {
     pub gateway_kills: u64,
     pub agent_kills: u64,
     pub real_agent_kills: u64,
-    /// Of these, those that the same gateway lives through.
+    /// Kills of OpenCode that the same gateway survives.
     pub survived: u64,
-    /// Streams that broke under their clients, for whatever reason.
+    /// Streams that broke while their clients read them, for any reason.
     pub cuts: u64,
-    /// Streams that the proxies cut: those of clients, and those of events from OpenCode.
+    /// Streams that the proxies cut: those of clients, and OpenCode's event streams.
     pub client_streams_cut: u64,
     pub agent_streams_cut: u64,
-    /// Of a hundred tasks of the fake that nobody canceled, those that complete.
+    /// Of a hundred tasks of the fake that no client canceled, those that complete.
     pub completed_of_100: u64,
-    /// Of a hundred tasks, those that ask.
+    /// Of a hundred tasks, those with an ask.
     pub asking_of_100: u64,
     /// Of a hundred tasks, those that a client tries to cancel.
     pub canceling_of_100: u64,
-    /// Messages that are sent while a turn runs in their context: those that wait, and those that join it.
+    /// Messages that are sent during a turn of their context: those that wait, and those that join the turn.
     pub seconds: u64,
     pub joined: u64,
 }
@@ -110,19 +110,19 @@ impl Totals {
         add(&mut self.client_side, report.client_side);
         add(&mut self.agent_side, report.agent_side);
         for record in &report.records {
-            let spoken = self.spoken.entry(record.errand.speaker.name()).or_default();
-            spoken.tasks += u64::from(!record.joined);
-            spoken.asked += u64::from(record.asked > 0);
-            spoken.canceling += u64::from(record.canceling.sends > 0);
-            spoken.canceled_again += record.canceling.sends.saturating_sub(1);
-            spoken.seconds += u64::from(record.errand.follows.is_some() && !record.joined);
-            spoken.joined += u64::from(record.joined);
-            spoken.cuts += record.cuts;
-            spoken.refusals += record.refusals;
-            spoken.sent_again += record.returns.sent_again;
-            spoken.subscribed += record.returns.subscribed;
-            spoken.from_start += record.returns.from_start;
-            spoken.frames += record.frames.len() as u64;
+            let clients = self.clients.entry(record.planned.speaker.name()).or_default();
+            clients.tasks += u64::from(!record.joined);
+            clients.asked += u64::from(record.asked > 0);
+            clients.canceling += u64::from(record.canceling.sends > 0);
+            clients.canceled_again += record.canceling.sends.saturating_sub(1);
+            clients.seconds += u64::from(record.planned.follows.is_some() && !record.joined);
+            clients.joined += u64::from(record.joined);
+            clients.cuts += record.cuts;
+            clients.refusals += record.refusals;
+            clients.sent_again += record.returns.sent_again;
+            clients.subscribed += record.returns.subscribed;
+            clients.from_start += record.returns.from_start;
+            clients.frames += record.frames.len() as u64;
         }
         for (outcome, count) in &report.verdict.outcomes {
             *self.outcomes.entry(outcome).or_default() += count;
@@ -141,18 +141,18 @@ impl Totals {
         }
     }
 
-    /// A round that could not be played to its end is a finding as well.
+    /// A round that could not be played to its end is a finding too.
     pub fn add_unplayed(&mut self, world: Kind, seed: u64, problem: &str) {
         self.rounds.entry(world).or_default().push(seed);
         *self.faults.entry(Fault::Surprise).or_default() += 1;
         self.findings.push((seed, format!("the {} world could not be played: {problem}", world.name())));
     }
 
-    /// How many tasks of the fake completed, and how many there were that nobody canceled.
+    /// How many tasks of the fake completed, and how many of its tasks no client canceled.
     pub fn completed_of_fake(&self) -> (u64, u64) {
-        let of = |state: TaskState| self.outcomes_of_fake.get(state.as_str()).copied().unwrap_or_default();
+        let count = |state: TaskState| self.outcomes_of_fake.get(state.as_str()).copied().unwrap_or_default();
         let all: u64 = self.outcomes_of_fake.values().sum();
-        (of(TaskState::Completed), all - of(TaskState::Canceled))
+        (count(TaskState::Completed), all - count(TaskState::Canceled))
     }
 
     pub fn gateway_kills(&self) -> u64 {
@@ -167,55 +167,55 @@ impl Totals {
         self.agent_kills.iter().filter(|(world, _)| world.is_real()).map(|(_, kills)| kills).sum()
     }
 
-    pub fn all_spoken(&self) -> Spoken {
-        self.spoken.values().fold(Spoken::default(), |sum, spoken| Spoken {
-            tasks: sum.tasks + spoken.tasks,
-            asked: sum.asked + spoken.asked,
-            canceling: sum.canceling + spoken.canceling,
-            canceled_again: sum.canceled_again + spoken.canceled_again,
-            seconds: sum.seconds + spoken.seconds,
-            joined: sum.joined + spoken.joined,
-            cuts: sum.cuts + spoken.cuts,
-            refusals: sum.refusals + spoken.refusals,
-            sent_again: sum.sent_again + spoken.sent_again,
-            subscribed: sum.subscribed + spoken.subscribed,
-            from_start: sum.from_start + spoken.from_start,
-            frames: sum.frames + spoken.frames,
+    pub fn all_clients(&self) -> ClientTotals {
+        self.clients.values().fold(ClientTotals::default(), |sum, clients| ClientTotals {
+            tasks: sum.tasks + clients.tasks,
+            asked: sum.asked + clients.asked,
+            canceling: sum.canceling + clients.canceling,
+            canceled_again: sum.canceled_again + clients.canceled_again,
+            seconds: sum.seconds + clients.seconds,
+            joined: sum.joined + clients.joined,
+            cuts: sum.cuts + clients.cuts,
+            refusals: sum.refusals + clients.refusals,
+            sent_again: sum.sent_again + clients.sent_again,
+            subscribed: sum.subscribed + clients.subscribed,
+            from_start: sum.from_start + clients.from_start,
+            frames: sum.frames + clients.frames,
         })
     }
 
-    /// What was not broken often enough, in words.
+    /// The targets that were missed, as text.
     pub fn missed(&self, targets: &Targets, points: &[&'static str]) -> Vec<String> {
-        let spoken = self.all_spoken();
+        let clients = self.all_clients();
         let (completed, uncanceled) = self.completed_of_fake();
         let mut missed = Vec::new();
         for (what, got, wanted) in [
             ("gateway kills", self.gateway_kills(), targets.gateway_kills),
             ("kills of OpenCode", self.all_agent_kills(), targets.agent_kills),
             ("kills of the real OpenCode", self.real_agent_kills(), targets.real_agent_kills),
-            ("of these survived by the gateway", self.survived, targets.survived),
-            ("cut streams", spoken.cuts, targets.cuts),
+            ("kills of OpenCode that the gateway survived", self.survived, targets.survived),
+            ("cut streams", clients.cuts, targets.cuts),
             ("streams of clients cut by the proxy", self.client_side.streams_cut, targets.client_streams_cut),
             ("streams of OpenCode cut by the proxy", self.agent_side.streams_cut, targets.agent_streams_cut),
             ("tasks that complete, in hundredths", completed * 100, targets.completed_of_100 * uncanceled),
-            ("tasks that ask", spoken.asked * 100, targets.asking_of_100 * spoken.tasks),
-            ("cancels", spoken.canceling * 100, targets.canceling_of_100 * spoken.tasks),
-            ("second turns of a context", spoken.seconds, targets.seconds),
-            ("messages that join a turn", spoken.joined, targets.joined),
+            ("tasks that ask", clients.asked * 100, targets.asking_of_100 * clients.tasks),
+            ("cancels", clients.canceling * 100, targets.canceling_of_100 * clients.tasks),
+            ("second turns of a context", clients.seconds, targets.seconds),
+            ("messages that join a turn", clients.joined, targets.joined),
         ] {
             if got < wanted {
                 missed.push(format!("{what}: {got} of {wanted}"));
             }
         }
         for speaker in Speaker::ALL {
-            // Each line and binding has its share.
-            let cuts = self.spoken.get(speaker.name()).map(|spoken| spoken.cuts).unwrap_or_default();
+            // Each protocol version and binding needs its share.
+            let cuts = self.clients.get(speaker.name()).map(|clients| clients.cuts).unwrap_or_default();
             if cuts * 8 < targets.cuts {
                 missed.push(format!("cut streams of {}: {cuts}", speaker.name()));
             }
         }
         let unhit = points.iter().filter(|point| !self.kills_at_points.contains_key(**point));
-        missed.extend(unhit.map(|point| format!("nobody died at {point}")));
+        missed.extend(unhit.map(|point| format!("no gateway died at {point}")));
         missed
     }
 }

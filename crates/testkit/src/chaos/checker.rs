@@ -1,11 +1,11 @@
-//! Holds what every client saw against the log that the gateway keeps, and against what the agent knows itself.
+//! Compares what every client received with the gateway's log, and with the agent's own records.
 //!
-//! It is a pure function, and has tests of its own: a checker that finds nothing proves nothing.
+//! The checker is a pure function with tests of its own: a checker that finds nothing proves nothing.
 
+mod ends;
 mod reasons;
 #[cfg(test)]
 mod tests;
-mod truth;
 mod turns;
 
 use std::collections::BTreeMap;
@@ -14,31 +14,31 @@ use std::fmt;
 use longshore_model::{Task, TaskState, Timestamp};
 use serde_json::Value;
 
-use self::truth::Happened;
+use self::ends::TurnFacts;
 use super::record::{Frame, Record};
 use super::speaker::{self, Speaker};
 use crate::fake_opencode::{Fate, Prompted};
 
-/// What is wrong.
+/// The kinds of faults.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Fault {
-    /// An event that the client, or the log, does not have.
+    /// An event is missing at the client, or in the log.
     Lost,
-    /// An event that the client got twice.
+    /// A client received an event twice.
     Doubled,
-    /// An event that came behind a later one.
+    /// A client received an event after a later one.
     Reordered,
-    /// A task that does not end.
+    /// A task does not end.
     Hangs,
-    /// A prompt that reached the agent twice.
+    /// The agent received a prompt twice.
     DoublePrompt,
-    /// Something told that is not so.
+    /// A report that is false.
     Untrue,
-    /// A session that takes no more turns, because one that is over here goes on there.
+    /// A session accepts no more turns, because an ended turn goes on in the agent.
     Stuck,
-    /// Something that no client should meet.
+    /// An answer that no client should get.
     Surprise,
-    /// A process that is left when everything has ended, or a gateway that does not end as it should.
+    /// A process that is left when everything has ended, or a gateway that does not shut down properly.
     LeftBehind,
 }
 
@@ -62,7 +62,7 @@ impl Fault {
             Self::Reordered => "events or turns re-ordered",
             Self::Hangs => "tasks that do not end",
             Self::DoublePrompt => "double prompts",
-            Self::Untrue => "untrue tellings",
+            Self::Untrue => "false reports",
             Self::Stuck => "sessions that stay busy",
             Self::Surprise => "surprises",
             Self::LeftBehind => "processes left behind",
@@ -73,7 +73,7 @@ impl Fault {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
     pub fault: Fault,
-    /// Which errand, and its task.
+    /// The message, and its task.
     pub whose: String,
     pub detail: String,
 }
@@ -84,55 +84,55 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What a client saw, and what the gateway says at the end.
+/// What a client received, and what the gateway shows at the end.
 #[derive(Clone, Debug)]
-pub struct Testimony {
+pub struct Observation {
     pub record: Record,
-    /// The whole log, read in one piece in the client's own spelling.
+    /// The whole log, read without interruption in the client's own protocol.
     pub log: Result<Vec<Frame>, String>,
-    /// The task, as the client gets it.
+    /// The task, as this client gets it.
     pub stored: Result<Value, String>,
 }
 
-/// What the agent knows of a prompt.
+/// The agent's record of a prompt.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Upstream {
+pub struct AgentRecord {
     pub session: String,
     pub words: String,
     pub times: usize,
-    /// Everything that it wrote, thoughts and words, in order.
+    /// All text that the agent wrote, including reasoning, in order.
     pub text: String,
     pub is_complete: bool,
-    /// The text is what it kept. It may have streamed more, and forgotten it when it was killed.
+    /// The text is only what the agent stored. It may have streamed more, and lost that when it was killed.
     pub is_what_was_kept: bool,
     pub fate: Fate,
-    /// What it shows of the answer now.
+    /// The text of the answer that the agent shows now.
     pub kept: String,
-    /// What the model says to these words, to the end, where that is known.
+    /// The complete answer of the model to this prompt, where it is known.
     pub whole: Option<String>,
 }
 
-impl Upstream {
-    /// `kept`: what the messages of the session show.
+impl AgentRecord {
+    /// `kept`: the text that the messages of the session show.
     pub(super) fn of_fake(prompt: Prompted, kept: String) -> Self {
         let Prompted { session, words, times, text, is_complete, fate, .. } = prompt;
         Self { session, words, times, text, is_complete, is_what_was_kept: false, fate, kept, whole: None }
     }
 }
 
-/// What was broken, and when.
+/// What the storm broke, and when.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Broken {
-    /// When the gateway and the agent died.
+pub struct StormFacts {
+    /// When the gateway and the agent were killed.
     pub gateway: Vec<Timestamp>,
     pub agent: Vec<Timestamp>,
     /// Connections between the two were cut all the time.
     pub connections: bool,
-    /// The agent is a real one: of what it took and did not keep before it was killed nobody knows.
+    /// The agent is a real OpenCode: if it was killed before it stored a prompt, no record shows whether it received the prompt.
     pub is_real: bool,
 }
 
-/// What came out.
+/// The result of the check.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Verdict {
     pub findings: Vec<Finding>,
@@ -140,16 +140,16 @@ pub struct Verdict {
     pub outcomes: BTreeMap<&'static str, u64>,
     /// How many failed for which reason.
     pub reasons: BTreeMap<&'static str, u64>,
-    /// Tasks that say that text is missing which the agent wrote and forgot. They are no findings.
+    /// Tasks that report missing text which the agent wrote and lost. They are not findings.
     pub forgotten: u64,
-    /// Turns that say that a message which joined them may not have been read. They are no findings.
+    /// Turns that report that a joined message may not have been read. They are not findings.
     pub unread: u64,
 }
 
-pub fn check(testimonies: &[Testimony], upstream: &[Upstream], broken: &Broken) -> Verdict {
+pub fn check(observations: &[Observation], agent_records: &[AgentRecord], broken: &StormFacts) -> Verdict {
     let mut verdict = Verdict::default();
-    for testimony in testimonies {
-        let record = &testimony.record;
+    for observation in observations {
+        let record = &observation.record;
         let whose = whose(record);
         let mut report = |fault, detail: String| {
             verdict.findings.push(Finding { fault, whose: whose.clone(), detail });
@@ -162,15 +162,15 @@ pub fn check(testimonies: &[Testimony], upstream: &[Upstream], broken: &Broken) 
             report(Fault::Hangs, format!("the last frame is {last:?}"));
         }
         check_order(&record.frames, &mut report);
-        let of_words = |prompt: &&Upstream| prompt.words == record.errand.words;
-        let prompts: Vec<&Upstream> = upstream.iter().filter(of_words).collect();
+        let is_own = |prompt: &&AgentRecord| prompt.words == record.planned.words;
+        let prompts: Vec<&AgentRecord> = agent_records.iter().filter(is_own).collect();
         let times: usize = prompts.iter().map(|prompt| prompt.times).sum();
         if times > 1 {
             report(Fault::DoublePrompt, format!("{times} times"));
         }
-        let log = match (&testimony.log, &record.task) {
+        let log = match (&observation.log, &record.task) {
             (_, None) => continue,
-            // The task is another's, and is looked at there.
+            // The task belongs to another message, and is checked there.
             (_, Some(_)) if record.joined => continue,
             (Ok(log), Some(_)) => log,
             (Err(error), Some(_)) => {
@@ -179,31 +179,31 @@ pub fn check(testimonies: &[Testimony], upstream: &[Upstream], broken: &Broken) 
             }
         };
         check_log(&record.frames, log, record.ended, &mut report);
-        let speaker = record.errand.speaker;
+        let speaker = record.planned.speaker;
         let task = match speaker.folded(log.iter().map(|frame| &frame.json)) {
             Ok(task) => task,
             Err(problem) => {
-                report(Fault::Untrue, format!("the log makes no task: {problem}"));
+                report(Fault::Untrue, format!("the log does not fold to a task: {problem}"));
                 continue;
             }
         };
-        check_stored(&task, speaker, &testimony.stored, &mut report);
+        check_stored(&task, speaker, &observation.stored, &mut report);
         if !record.ended {
             continue;
         }
-        let happened = Happened::of(testimony, log, testimonies, upstream, broken);
-        let reason = truth::check(&task, &happened, &record.canceling, &mut report);
+        let turn = TurnFacts::of(observation, log, observations, agent_records, broken);
+        let reason = ends::check(&task, &turn, &record.canceling, &mut report);
         if let Some(reason) = reason {
             *verdict.reasons.entry(reason).or_default() += 1;
         }
         *verdict.outcomes.entry(task.status.state.as_str()).or_default() += 1;
-        verdict.forgotten += u64::from(happened.names_loss && happened.is_one_killed());
-        verdict.unread += u64::from(happened.names_unread);
+        verdict.forgotten += u64::from(turn.names_loss && turn.is_one_killed());
+        verdict.unread += u64::from(turn.names_unread);
     }
-    turns::check(testimonies, upstream, &mut verdict.findings);
-    // What nobody was sent out to say was made up by somebody.
-    for prompt in upstream {
-        if testimonies.iter().all(|testimony| testimony.record.errand.words != prompt.words) {
+    turns::check(observations, agent_records, &mut verdict.findings);
+    // A prompt without a message of any client was made up.
+    for prompt in agent_records {
+        if observations.iter().all(|observation| observation.record.planned.words != prompt.words) {
             let (whose, detail) = (prompt.words.clone(), "a prompt that no client sent".to_owned());
             verdict.findings.push(Finding { fault: Fault::Untrue, whose, detail });
         }
@@ -212,16 +212,16 @@ pub fn check(testimonies: &[Testimony], upstream: &[Upstream], broken: &Broken) 
 }
 
 fn whose(record: &Record) -> String {
-    format!("{} by {}, task {:?}", record.errand.id, record.errand.speaker.name(), record.task)
+    format!("{} by {}, task {:?}", record.planned.id, record.planned.speaker.name(), record.task)
 }
 
 fn check_order(frames: &[Frame], report: &mut impl FnMut(Fault, String)) {
     let mut last = 0;
     for frame in frames {
         match frame.seq() {
-            None => report(Fault::Untrue, format!("a frame without a place: {}", frame.json)),
+            None => report(Fault::Untrue, format!("a frame without a sequence number: {}", frame.json)),
             Some(seq) if seq == last => report(Fault::Doubled, format!("event {seq}")),
-            Some(seq) if seq < last => report(Fault::Reordered, format!("event {seq} behind {last}")),
+            Some(seq) if seq < last => report(Fault::Reordered, format!("event {seq} after {last}")),
             Some(seq) => last = seq,
         }
     }
@@ -234,10 +234,10 @@ fn check_log(frames: &[Frame], log: &[Frame], ended: bool, report: &mut impl FnM
         match kept.get(seq) {
             None => report(Fault::Lost, format!("the log does not have event {seq}: {}", frame.json)),
             Some(kept) if kept.json != frame.json => {
-                report(Fault::Untrue, format!("event {seq} was {}, and is {}", frame.json, kept.json));
+                report(Fault::Untrue, format!("event {seq} was {}, and is now {}", frame.json, kept.json));
             }
             Some(kept) if kept.id != frame.id => {
-                report(Fault::Untrue, format!("event {:?} is {:?} now", frame.id, kept.id));
+                report(Fault::Untrue, format!("event {:?} has the id {:?} now", frame.id, kept.id));
             }
             Some(_) => {}
         }
@@ -247,7 +247,7 @@ fn check_log(frames: &[Frame], log: &[Frame], ended: bool, report: &mut impl FnM
         report(Fault::Lost, format!("the client does not have event {seq}: {}", frame.json));
     }
     if ended && let Some((seq, frame)) = kept.range(last + 1..).next() {
-        report(Fault::Untrue, format!("event {seq} is behind the end: {}", frame.json));
+        report(Fault::Untrue, format!("event {seq} is after the end: {}", frame.json));
     }
 }
 
@@ -261,9 +261,12 @@ fn check_stored(
     match stored {
         Err(problem) => report(Fault::Untrue, format!("the task cannot be read: {problem}")),
         Ok(stored) => {
-            let (of_log, of_task) = (facts(task), facts(&stored));
-            if of_log != of_task {
-                report(Fault::Untrue, format!("the log makes {of_log:?}, and the task is {of_task:?}"));
+            let (from_log, from_store) = (facts(task), facts(&stored));
+            if from_log != from_store {
+                report(
+                    Fault::Untrue,
+                    format!("the log folds to {from_log:?}, and the task is {from_store:?}"),
+                );
             }
         }
     }

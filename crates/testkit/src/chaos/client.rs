@@ -1,4 +1,4 @@
-//! A client that sends one message and stays with it through every break until the task is over.
+//! A client that sends one message and follows its task through every break until it ends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,28 +12,28 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::record::{CancelAt, Canceled, Errand, Frame, Record};
+use super::record::{CancelAnswer, CancelAt, Frame, PlannedMessage, Record};
 use super::speaker::{self, Answering, Speaker};
-use super::wire::{Frames, Next, Trouble, Wire};
+use super::wire::{CallError, Frames, Next, Wire};
 
-/// What is answered to every ask.
+/// The answer to every ask.
 pub(super) const ANSWER: &str = "once";
 
-/// A client that has met so many things which no client should see gives up.
-const SURPRISES: usize = 5;
+/// A client gives up after so many unexpected answers.
+const MAX_SURPRISES: usize = 5;
 
-/// Where the clients go, and how long they try.
+/// The gateway that the clients use, and how long they try.
 #[derive(Clone, Debug)]
-pub struct Way {
+pub struct ClientTarget {
     /// Without a slash at the end.
     pub base: String,
     pub token: String,
-    /// Whoever has not seen the end by then says so.
+    /// A client that has not seen the end of its task by then stops.
     pub deadline: Instant,
     pub tally: Arc<Tally>,
 }
 
-/// What the clients have met so far, all together.
+/// Counts of all clients together.
 #[derive(Debug, Default)]
 pub struct Tally {
     pub(super) cuts: AtomicU64,
@@ -49,36 +49,44 @@ impl Tally {
     }
 }
 
-/// Sends the message of the errand, comes back after every break, answers what is asked, cancels when it is time, and ends
-/// with the task. `begun` is told when the agent is at work on it.
-pub async fn run(errand: Errand, way: &Way, begun: Option<oneshot::Sender<()>>) -> Record {
-    let wire = Wire::new(&way.base, &way.token, errand.speaker, errand.answering);
-    let rng = StdRng::seed_from_u64(errand.seed);
-    let (record, tally) = (Record::new(errand), Arc::clone(&way.tally));
+/// Sends the planned message, reconnects after every break, answers asks, cancels when it is time, and stops at the end of the
+/// task. `begun` is signaled when the agent works on the task.
+pub async fn run(
+    planned: PlannedMessage,
+    target: &ClientTarget,
+    begun: Option<oneshot::Sender<()>>,
+) -> Record {
+    let wire = Wire::new(&target.base, &target.token, planned.speaker, planned.answering);
+    let rng = StdRng::seed_from_u64(planned.seed);
+    let (record, tally) = (Record::new(planned), Arc::clone(&target.tally));
     let session = Session { wire, rng, state: None, record, ask: None, begun, tally };
-    session.run(way.deadline).await
+    session.run(target.deadline).await
 }
 
-/// Reads the whole log of a task over a connection that nobody breaks, as this errand's client would see it.
-pub async fn uncut(errand: &Errand, task: &str, way: &Way) -> Result<Vec<Frame>, String> {
-    let wire = Wire::new(&way.base, &way.token, errand.speaker, errand.answering);
-    let stream = wire.stream(&errand.speaker.subscribe(task), Some("0")).await;
-    let mut stream = stream.map_err(|trouble| format!("{trouble:?}"))?;
+/// Reads the whole log of a task over a connection that the proxy does not break, in this client's protocol.
+pub async fn uncut(
+    planned: &PlannedMessage,
+    task: &str,
+    target: &ClientTarget,
+) -> Result<Vec<Frame>, String> {
+    let wire = Wire::new(&target.base, &target.token, planned.speaker, planned.answering);
+    let stream = wire.stream(&planned.speaker.subscribe(task), Some("0")).await;
+    let mut stream = stream.map_err(|error| format!("{error:?}"))?;
     let mut frames = Vec::new();
     loop {
-        match tokio::time::timeout_at(way.deadline, stream.next()).await {
+        match tokio::time::timeout_at(target.deadline, stream.next()).await {
             Ok(Next::Frame(frame)) => frames.push(frame),
             Ok(Next::End { .. }) => return Ok(frames),
-            Ok(Next::Trouble(trouble)) => return Err(format!("{trouble:?}")),
+            Ok(Next::Failed(error)) => return Err(format!("{error:?}")),
             Err(_) => return Err("the log does not end".to_owned()),
         }
     }
 }
 
 /// The task as it is stored.
-pub async fn stored(errand: &Errand, task: &str, way: &Way) -> Result<Value, String> {
-    let wire = Wire::new(&way.base, &way.token, errand.speaker, errand.answering);
-    wire.call(&errand.speaker.get(task)).await.map_err(|trouble| format!("{trouble:?}"))
+pub async fn stored(planned: &PlannedMessage, task: &str, target: &ClientTarget) -> Result<Value, String> {
+    let wire = Wire::new(&target.base, &target.token, planned.speaker, planned.answering);
+    wire.call(&planned.speaker.get(task)).await.map_err(|error| format!("{error:?}"))
 }
 
 #[derive(Debug)]
@@ -86,9 +94,9 @@ struct Session {
     wire: Wire,
     rng: StdRng,
     record: Record,
-    /// The place of the ask that waits for this client's answer, and its request, if it is shown.
+    /// The sequence number of the open ask, and its request id if the client is shown it.
     ask: Option<(u64, Option<String>)>,
-    /// The last state that was told.
+    /// The last reported state.
     state: Option<TaskState>,
     begun: Option<oneshot::Sender<()>>,
     tally: Arc<Tally>,
@@ -97,76 +105,76 @@ struct Session {
 impl Session {
     async fn run(mut self, deadline: Instant) -> Record {
         let whole = async {
-            if self.record.errand.steers && self.steer().await {
+            if self.record.planned.steers && self.steer().await {
                 return;
             }
-            while !self.record.ended && self.record.surprises.len() < SURPRISES {
+            while !self.record.ended && self.record.surprises.len() < MAX_SURPRISES {
                 self.try_once().await;
             }
         };
-        // Whoever has not ended by then says so.
+        // The record of a client that runs out of time has not ended.
         let _ = tokio::time::timeout_at(deadline, whole).await;
         self.record
     }
 
-    /// Sends a message that is to join a turn, until there is an answer. False: it is a task of its own.
+    /// Sends a message that is to join a turn, until there is an answer. False: the message became a task of its own.
     async fn steer(&mut self) -> bool {
-        // Not always at the same place of the turn.
+        // Joins at different points of the turn.
         let wait = self.rng.random_range(0..600);
         tokio::time::sleep(Duration::from_millis(wait)).await;
-        let speaker = self.record.errand.speaker;
-        let spelled = speaker.send(&speaker.errand(&self.record.errand));
-        while self.record.surprises.len() < SURPRISES {
-            let answer = match self.wire.call(&spelled).await {
+        let speaker = self.record.planned.speaker;
+        let request = speaker.send(&speaker.planned(&self.record.planned));
+        while self.record.surprises.len() < MAX_SURPRISES {
+            let answer = match self.wire.call(&request).await {
                 Ok(answer) => speaker.event(&answer),
-                Err(trouble) => {
-                    self.met(trouble).await;
+                Err(error) => {
+                    self.handle(error).await;
                     continue;
                 }
             };
             match answer {
                 Ok(StreamEvent::Task(task)) => {
                     let first = task.history.first().map(|first| first.id.as_str());
-                    self.record.joined = first != Some(self.record.errand.id.as_str());
+                    self.record.joined = first != Some(self.record.planned.id.as_str());
                     self.record.task = Some(task.id.to_string());
                     self.record.ended = self.record.joined;
                     return self.record.joined;
                 }
-                Ok(other) => self.surprise(format!("a send gave no task: {other:?}")),
+                Ok(other) => self.surprise(format!("a send returned no task: {other:?}")),
                 Err(problem) => self.surprise(problem),
             }
         }
         true
     }
 
-    /// One connection, as long as it lives.
+    /// Uses one connection as long as it lives.
     async fn try_once(&mut self) {
-        if !self.speak().await {
+        if !self.act().await {
             return self.back_off().await;
         }
         let stream = match self.connect().await {
             Ok(stream) => stream,
-            Err(trouble) => return self.met(trouble).await,
+            Err(error) => return self.handle(error).await,
         };
-        if let Err(trouble) = self.read(stream).await {
+        if let Err(error) = self.read(stream).await {
             self.record.cuts += 1;
             Tally::add(&self.tally.cuts);
-            self.met(trouble).await;
+            self.handle(error).await;
         }
     }
 
-    /// Says what there is to say now: a cancel, or an answer. False: it was not heard.
-    async fn speak(&mut self) -> bool {
+    /// Sends what is due now: a cancel, or an answer. False: no answer came.
+    async fn act(&mut self) -> bool {
         if self.is_time_to_cancel() {
             return self.cancel().await;
         }
-        // Nobody answers what a task asked before it was canceled.
+        // The asks of a canceled task are not answered.
         let is_canceled = self.record.canceling.answer.is_some();
         self.ask.is_none() || is_canceled || self.answer().await
     }
 
     fn is_time_to_cancel(&self) -> bool {
-        let is_time = match self.record.errand.cancel {
+        let is_time = match self.record.planned.cancel {
             None => false,
             Some(CancelAt::Frame(count)) => self.record.frames.len() >= count,
             Some(CancelAt::Ask) => self.ask.is_some(),
@@ -174,23 +182,23 @@ impl Session {
         is_time && !self.record.ended && self.record.canceling.answer.is_none()
     }
 
-    /// True: it stands, or the task was over before.
+    /// True: the cancel succeeded, or the task was over before.
     async fn cancel(&mut self) -> bool {
-        let speaker = self.record.errand.speaker;
+        let speaker = self.record.planned.speaker;
         let Some(task) = self.record.task.clone() else { return true };
         if self.record.canceling.sends == 0 {
             Tally::add(&self.tally.canceling);
         }
         self.record.canceling.sends += 1;
         let answer = match self.wire.call(&speaker.cancel(&task)).await {
-            Ok(task) => speaker.task(&task).map(|task| Canceled::ControlResult(task.status.state)),
-            Err(Trouble::Passing) => {
+            Ok(task) => speaker.task(&task).map(|task| CancelAnswer::State(task.status.state)),
+            Err(CallError::Temporary) => {
                 self.record.refusals += 1;
                 return false;
             }
-            Err(Trouble::Refused(reason)) if reason == "TASK_NOT_CANCELABLE" => Ok(Canceled::TooLate),
-            Err(Trouble::Refused(reason)) => Err(format!("a cancel was refused: {reason}")),
-            Err(Trouble::Nonsense(what)) => Err(what),
+            Err(CallError::Refused(reason)) if reason == "TASK_NOT_CANCELABLE" => Ok(CancelAnswer::TooLate),
+            Err(CallError::Refused(reason)) => Err(format!("a cancel was refused: {reason}")),
+            Err(CallError::Malformed(what)) => Err(what),
         };
         match answer {
             Ok(answer) => {
@@ -199,17 +207,17 @@ impl Session {
             }
             Err(what) => {
                 self.surprise(what);
-                // Whoever meets too much of this gives up.
-                self.record.surprises.len() >= SURPRISES
+                // After too many surprises the client gives up.
+                self.record.surprises.len() >= MAX_SURPRISES
             }
         }
     }
 
-    async fn met(&mut self, trouble: Trouble) {
-        match trouble {
-            Trouble::Passing => self.record.refusals += 1,
-            Trouble::Refused(reason) => self.surprise(format!("refused: {reason}")),
-            Trouble::Nonsense(what) => self.surprise(what),
+    async fn handle(&mut self, error: CallError) {
+        match error {
+            CallError::Temporary => self.record.refusals += 1,
+            CallError::Refused(reason) => self.surprise(format!("refused: {reason}")),
+            CallError::Malformed(what) => self.surprise(what),
         }
         self.back_off().await;
     }
@@ -223,8 +231,8 @@ impl Session {
         self.record.surprises.push(what);
     }
 
-    async fn connect(&mut self) -> Result<Frames, Trouble> {
-        let speaker = self.record.errand.speaker;
+    async fn connect(&mut self) -> Result<Frames, CallError> {
+        let speaker = self.record.planned.speaker;
         let cursor = self.record.cursor().map(str::to_owned);
         let subscribes = self.rng.random_bool(0.5);
         match (&cursor, &self.record.task) {
@@ -237,41 +245,41 @@ impl Session {
                     Some(_) => self.record.returns.sent_again += 1,
                     None => self.record.returns.from_start += 1,
                 }
-                let message = speaker.errand(&self.record.errand);
+                let message = speaker.planned(&self.record.planned);
                 self.wire.stream(&speaker.stream(&message), cursor.as_deref()).await
             }
         }
     }
 
     /// Reads until the stream ends or breaks.
-    async fn read(&mut self, mut stream: Frames) -> Result<(), Trouble> {
+    async fn read(&mut self, mut stream: Frames) -> Result<(), CallError> {
         loop {
             match stream.next().await {
                 Next::Frame(frame) => {
                     if self.record.ended {
-                        self.surprise(format!("a frame behind the end: {}", frame.json));
+                        self.surprise(format!("a frame after the end: {}", frame.json));
                     }
                     self.take(frame);
                 }
-                Next::End { told_to_return } => {
+                Next::End { may_return } => {
                     let asks = self.state == Some(TaskState::InputRequired);
-                    if !self.record.ended && !asks && !told_to_return {
-                        self.surprise("a stream that ends before the task does".to_owned());
+                    if !self.record.ended && !asks && !may_return {
+                        self.surprise("the stream ended before the task".to_owned());
                     }
                     return Ok(());
                 }
-                // Whatever breaks behind the end breaks nothing.
-                Next::Trouble(_) if self.record.ended => return Ok(()),
-                Next::Trouble(trouble) => return Err(trouble),
+                // A break after the end does no harm.
+                Next::Failed(_) if self.record.ended => return Ok(()),
+                Next::Failed(error) => return Err(error),
             }
-            while !self.speak().await {
+            while !self.act().await {
                 self.back_off().await;
             }
         }
     }
 
     fn take(&mut self, frame: Frame) {
-        let event = match self.record.errand.speaker.event(&frame.json) {
+        let event = match self.record.planned.speaker.event(&frame.json) {
             Ok(event) => event,
             Err(problem) => {
                 self.surprise(problem);
@@ -295,7 +303,7 @@ impl Session {
         }
         let state = speaker::state(&event);
         match state {
-            // Other news of a task that asks, such as a new title, tell the same state again.
+            // Other updates of a task with an open ask, such as a new title, repeat the state.
             Some(TaskState::InputRequired) if self.state == state => {}
             Some(TaskState::InputRequired) => {
                 if self.record.asked == 0 {
@@ -314,39 +322,39 @@ impl Session {
             None => {}
         }
         if state.is_some_and(|state| state != TaskState::Submitted) {
-            // Whoever waited for it may have given up.
+            // The receiver may have given up.
             let _ = self.begun.take().map(|begun| begun.send(()));
         }
         self.state = state.or(self.state);
         self.record.frames.push(frame);
     }
 
-    /// Says `once`. True: whoever asked has an answer, this one or another.
+    /// Answers `once`. True: the ask has an answer, this one or another.
     async fn answer(&mut self) -> bool {
-        let Some((place, request)) = self.ask.clone() else { return true };
-        let Errand { id, speaker, answering, .. } = self.record.errand.clone();
-        let spelled = match (answering, request, &self.record.task) {
+        let Some((seq, request)) = self.ask.clone() else { return true };
+        let PlannedMessage { id, speaker, answering, .. } = self.record.planned.clone();
+        let request = match (answering, request, &self.record.task) {
             (Answering::ByCall, Some(request), _) => Speaker::reply(&request),
             (_, _, Some(task)) => {
-                let id = format!("{id}-answer-{place}");
+                let id = format!("{id}-answer-{seq}");
                 speaker.send(&speaker.message(&id, ANSWER, Some(task), None))
             }
             (_, _, None) => return true,
         };
-        let done = match self.wire.call(&spelled).await {
+        let done = match self.wire.call(&request).await {
             Ok(_) => true,
-            Err(Trouble::Passing) => {
+            Err(CallError::Temporary) => {
                 self.record.refusals += 1;
                 false
             }
-            // The agent may be gone, and its ask with it; or an answer was taken whose confirmation got lost. If neither
-            // is so, the task never ends, and that is found.
-            Err(Trouble::Refused(reason)) if is_past(&reason) => true,
-            Err(Trouble::Refused(reason)) => {
+            // The agent may have died with its ask, or the confirmation of an earlier answer was lost. If neither is so, the
+            // task never ends, and the checker finds that.
+            Err(CallError::Refused(reason)) if is_past(&reason) => true,
+            Err(CallError::Refused(reason)) => {
                 self.surprise(format!("an answer was refused: {reason}"));
                 true
             }
-            Err(Trouble::Nonsense(what)) => {
+            Err(CallError::Malformed(what)) => {
                 self.surprise(what);
                 true
             }
@@ -358,7 +366,7 @@ impl Session {
     }
 }
 
-/// The ask is not there any more, or the task takes no more messages.
+/// The ask is gone, or the task accepts no more messages.
 fn is_past(reason: &str) -> bool {
     matches!(
         reason,
@@ -369,7 +377,7 @@ fn is_past(reason: &str) -> bool {
     )
 }
 
-/// The ask that a frame tells of, where the client is shown it.
+/// The request id of the ask in a frame, if the client is shown one.
 pub fn request(json: &Value) -> Option<String> {
     match json {
         Value::Object(fields) => {

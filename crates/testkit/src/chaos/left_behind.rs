@@ -1,4 +1,4 @@
-//! Processes that a gateway started, directly or not, known by a mark in their environment.
+//! Finds the processes that a gateway started, directly or indirectly, by a mark in their environment.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -7,13 +7,13 @@ use tokio::time::{Instant, sleep};
 
 use crate::gateway::is_alive;
 
-/// The variable with the mark. Whatever a marked process starts inherits it.
+/// The variable with the mark. Child processes inherit it.
 const VARIABLE: &str = "CHAOS_MARK";
-/// How long what was ended may take to be gone.
+/// How long a stopped process may take to end.
 const PATIENCE: Duration = Duration::from_secs(15);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// What the processes of one world have in common.
+/// The mark of all processes of one world.
 #[derive(Clone, Debug)]
 pub(super) struct Mark(String);
 
@@ -26,18 +26,18 @@ impl Mark {
         (VARIABLE.into(), self.0.clone().into())
     }
 
-    /// A word that only this world knows.
+    /// A bearer token that only this world knows.
     pub(super) fn token(&self) -> String {
         format!("a-token-for-tests-only-{}", self.0)
     }
 
-    /// The processes that run with the mark, each with its command line. Empty where there is no `/proc`.
+    /// The running processes with the mark, each with its command line. Empty without `/proc`.
     pub(super) fn alive(&self) -> Vec<(u32, String)> {
         let wanted = format!("{VARIABLE}={}", self.0);
         let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
         let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
         let marked = pids.filter(|pid| {
-            // Others' processes, and those that end meanwhile, cannot be read.
+            // Processes of other users, and processes that end meanwhile, cannot be read.
             let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
             environment.split(|byte| *byte == 0).any(|variable| variable == wanted.as_bytes())
         });
@@ -48,7 +48,7 @@ impl Mark {
         marked.filter(|pid| is_alive(*pid)).map(named).collect()
     }
 
-    /// Those that are left when everything was ended.
+    /// The processes that are left after everything was stopped.
     pub(super) async fn left(&self) -> Vec<(u32, String)> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -68,11 +68,11 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn whatever_a_marked_process_starts_is_found_until_it_ends() {
+    async fn a_descendant_of_a_marked_process_is_found_until_it_ends() {
         let mark = Mark::new();
         assert_eq!(mark.left().await, []);
         let (name, value) = mark.variable();
-        // Its parent ends at once.
+        // The parent process ends at once.
         let script = "sleep 600 >/dev/null 2>&1 & echo $!";
         let started = Command::new("sh").args(["-c", script]).env(name, value).stdin(Stdio::null()).output();
         let pid: u32 = String::from_utf8(started.unwrap().stdout).unwrap().trim().parse().unwrap();

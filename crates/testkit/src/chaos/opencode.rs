@@ -1,4 +1,4 @@
-//! The real OpenCode, as a process of the runner, and what it has kept.
+//! The real OpenCode as a child process, and the prompts that it has stored.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -12,25 +12,25 @@ use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
-use super::checker::Upstream;
+use super::checker::AgentRecord;
 use super::script;
 use crate::fake_opencode::Fate;
 
-/// A cold start takes seconds, on a busy machine many.
+/// A cold start takes seconds, and much longer on a busy machine.
 const START: Duration = Duration::from_mins(1);
 const CALL: Duration = Duration::from_secs(20);
-/// What it says when it listens, before its address.
+/// The text before the address in the line that OpenCode prints when it listens.
 const LISTENS: &str = "listening on ";
 
 /// How to run the real OpenCode.
 #[derive(Clone, Debug)]
 pub struct Program {
     pub file: PathBuf,
-    /// All of its environment: a home of its own, and a model that needs no account.
+    /// The complete environment: a home of its own, and a model that needs no account.
     pub environment: BTreeMap<OsString, OsString>,
 }
 
-/// An OpenCode that runs, or that was killed.
+/// An OpenCode that is running, or was killed.
 #[derive(Debug)]
 pub(super) struct OpenCode {
     program: Program,
@@ -48,7 +48,7 @@ impl OpenCode {
         Ok(started)
     }
 
-    /// Starts it on any port.
+    /// Starts OpenCode on any port.
     pub(super) async fn revive(&mut self) -> Result<(), String> {
         let mut child = Command::new(&self.program.file)
             .args(["serve", "--hostname", "127.0.0.1", "--port", "0"])
@@ -62,8 +62,8 @@ impl OpenCode {
             .process_group(0)
             .kill_on_drop(true)
             .spawn()
-            .map_err(|error| format!("OpenCode cannot be started: {error}"))?;
-        let stdout = child.stdout.take().ok_or("no standard output")?;
+            .map_err(|error| format!("cannot start OpenCode: {error}"))?;
+        let stdout = child.stdout.take().ok_or("OpenCode has no standard output")?;
         self.child = Some(child);
         let mut lines = BufReader::new(stdout).lines();
         let port = async {
@@ -77,17 +77,17 @@ impl OpenCode {
             None
         };
         let port = tokio::time::timeout(START, port).await.ok().flatten();
-        self.port = port.ok_or("OpenCode did not say that it listens")?;
+        self.port = port.ok_or("OpenCode did not report its address")?;
         crate::gateway::keep_reading(lines);
         Ok(())
     }
 
-    /// Ends it, and what it runs, as a crash would.
+    /// Kills OpenCode and its child processes, as a crash would.
     pub(super) async fn kill(&mut self) {
         let Some(mut child) = self.child.take() else { return };
         let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         if let Some(group) = group {
-            // One that has ended by itself is as dead.
+            // The process may have ended by itself.
             let _ = kill_process_group(group, Signal::KILL);
         }
         drop(child.wait().await);
@@ -107,7 +107,7 @@ impl Drop for OpenCode {
     }
 }
 
-/// What the real OpenCode says when it is asked.
+/// Queries a running OpenCode.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Api<'a> {
     pub(super) port: u16,
@@ -116,8 +116,8 @@ pub(super) struct Api<'a> {
 }
 
 impl Api<'_> {
-    /// Everything that it has kept of prompts.
-    pub(super) async fn prompts(&self) -> Result<Vec<Upstream>, String> {
+    /// All prompts that OpenCode has stored.
+    pub(super) async fn prompts(&self) -> Result<Vec<AgentRecord>, String> {
         let http = reqwest::Client::builder().no_proxy().timeout(CALL).build();
         let http = http.map_err(|error| error.to_string())?;
         let mut prompts = Vec::new();
@@ -136,16 +136,16 @@ impl Api<'_> {
                 .get(format!("http://127.0.0.1:{}{path}", self.port))
                 .header("x-opencode-directory", directory)
                 .basic_auth("opencode", Some(self.password));
-            let told = |error: reqwest::Error| format!("GET {path}: {error}");
-            let text = request.send().await.map_err(told)?.text().await.map_err(told)?;
-            serde_json::from_str(&text).map_err(|_| format!("GET {path} gave no JSON: {text}"))
+            let failed = |error: reqwest::Error| format!("GET {path}: {error}");
+            let text = request.send().await.map_err(failed)?.text().await.map_err(failed)?;
+            serde_json::from_str(&text).map_err(|_| format!("GET {path} returned no JSON: {text}"))
         })
     }
 }
 
-/// The prompts of a session, and what came of them.
-pub(super) fn of_session(messages: &[Value]) -> Vec<Upstream> {
-    // One that was killed may have stored a message, and not yet its words.
+/// The prompts of a session, and their answers.
+pub(super) fn of_session(messages: &[Value]) -> Vec<AgentRecord> {
+    // A killed OpenCode may have stored a message without its text.
     let has_parts = |message: &&Value| message["parts"].as_array().is_some_and(|parts| !parts.is_empty());
     let users = messages.iter().filter(|message| message["info"]["role"] == "user").filter(has_parts);
     users
@@ -158,18 +158,18 @@ pub(super) fn of_session(messages: &[Value]) -> Vec<Upstream> {
                     && info["error"].is_null()
                     && !info["time"]["completed"].is_null()
             });
-            // One that neither ended nor was stopped was killed. Whether anybody did that is looked at elsewhere.
+            // A turn that neither ended nor was aborted was killed. The checker compares that with the kills of the storm.
             let fate = match last.map(|info| &info["error"]["name"]) {
                 _ if is_complete => Fate::Ended,
                 Some(name) if name == "MessageAbortedError" => Fate::Aborted,
                 _ => Fate::Killed,
             };
             let parts = replies.flat_map(|reply| reply["parts"].as_array().into_iter().flatten());
-            let spoken = parts.filter(|part| part["type"] == "text" || part["type"] == "reasoning");
+            let clients = parts.filter(|part| part["type"] == "text" || part["type"] == "reasoning");
             let words = user["parts"].as_array().into_iter().flatten().find_map(|part| part["text"].as_str());
-            let (words, text) = (words.unwrap_or_default(), spoken.filter_map(|part| part["text"].as_str()));
+            let (words, text) = (words.unwrap_or_default(), clients.filter_map(|part| part["text"].as_str()));
             let text: String = text.collect();
-            Upstream {
+            AgentRecord {
                 session: user["info"]["sessionID"].as_str().unwrap_or_default().to_owned(),
                 words: words.to_owned(),
                 times: 1,
@@ -187,6 +187,6 @@ pub(super) fn of_session(messages: &[Value]) -> Vec<Upstream> {
 fn list(value: Value) -> Result<Vec<Value>, String> {
     match value {
         Value::Array(items) => Ok(items),
-        other => Err(format!("no list: {other}")),
+        other => Err(format!("not a list: {other}")),
     }
 }

@@ -1,7 +1,7 @@
-//! A TCP proxy that breaks connections: it cuts, stalls, slows and half-closes them. It never changes, doubles or
-//! re-orders a byte, so whatever a client misses was lost to a break, and whatever else is wrong is not the proxy's.
+//! A TCP proxy that breaks connections: it cuts, stalls, slows and half-closes them. It never changes, doubles or reorders a
+//! byte. So a client misses only what a break lost, and any other fault is not the proxy's.
 //!
-//! What happens to a connection follows from the seed and the connection's number alone.
+//! The seed and the number of a connection alone decide what happens to it.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
@@ -19,27 +19,27 @@ use tokio_util::sync::CancellationToken;
 
 const BUFFER_BYTES: usize = 16 * 1024;
 
-/// How often connections break, and how. The numbers are weights: a connection meets one of these, or nothing.
+/// How often connections break, and how. The numbers are weights: each connection meets one of these faults, or nothing.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Plan {
     pub nothing: u32,
-    /// Closed both ways, in the middle of an answer.
+    /// Closed in both directions, in the middle of an answer.
     pub cut_answer: u32,
-    /// The same in the middle of a request.
+    /// Closed in both directions, in the middle of a request.
     pub cut_request: u32,
-    /// No byte of the answer comes for a while.
+    /// The answer pauses for a while.
     pub stall: u32,
     /// The answer comes a few bytes at a time.
     pub slow: u32,
-    /// The answer ends early as if it were complete, while requests are still taken.
+    /// The answer ends early as if it were complete, while requests are still accepted.
     pub half_close: u32,
-    /// After how many bytes of that direction it happens.
+    /// After how many bytes of that direction the fault happens.
     pub after: Range<usize>,
     pub stall_for: Range<Duration>,
 }
 
 impl Plan {
-    /// Every connection lives.
+    /// No connection breaks.
     pub fn calm() -> Self {
         Self {
             nothing: 1,
@@ -68,21 +68,21 @@ impl Plan {
     }
 }
 
-/// What has happened so far.
+/// Counts of what the proxy did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
     pub connections: u64,
-    /// Cut in the middle, with or without a reset, half-closed ones too.
+    /// Connections that were cut in the middle or half-closed, with or without a reset.
     pub cuts: u64,
-    /// Of these, answers that were streams of events.
+    /// Of these, answers that were event streams.
     pub streams_cut: u64,
-    /// Ended by [`ChaosProxy::cut_now`], whatever else they would have met.
+    /// Connections that [`ChaosProxy::cut_now`] ended.
     pub ended: u64,
     pub stalls: u64,
     pub slowed: u64,
 }
 
-/// Stands between a client and a server. It stops when it is dropped.
+/// A proxy between a client and a server. Dropping it stops it.
 #[derive(Debug)]
 pub struct ChaosProxy {
     shared: Arc<Shared>,
@@ -97,18 +97,18 @@ struct Shared {
 
 #[derive(Debug)]
 struct State {
-    /// `None`: nobody is there, and whoever comes is sent away.
+    /// `None`: new connections are closed at once.
     target: Option<SocketAddr>,
     plan: Plan,
     counts: Counts,
     seed: u64,
-    /// Ends the connections that are open now.
+    /// Ends the open connections.
     open: CancellationToken,
 }
 
-/// What a connection meets.
+/// The fault of one connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Fate {
+enum ConnectionFault {
     Nothing,
     CutAnswer { after: usize, reset: bool },
     CutRequest { after: usize, reset: bool },
@@ -117,10 +117,10 @@ enum Fate {
     HalfClose { after: usize },
 }
 
-/// How one direction of a connection came to its end.
+/// How one direction of a connection ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum End {
-    /// The sender closed it, or the receiver did.
+    /// The sender or the receiver closed it.
     Own,
     Cut {
         reset: bool,
@@ -151,11 +151,11 @@ impl ChaosProxy {
                     () = spawning.stopping().cancelled() => return,
                 };
                 let Ok((client, _)) = accepted else { continue };
-                let (Some(target), fate, open) = accepting.next() else { continue };
+                let (Some(target), fault, open) = accepting.next() else { continue };
                 let shared = Arc::clone(&accepting);
                 spawning.spawn("chaos connection", async move {
                     tokio::select! {
-                        () = converse(&shared, client, target, fate) => {}
+                        () = converse(&shared, client, target, fault) => {}
                         () = open.cancelled() => shared.count(|counts| counts.ended += 1),
                     }
                 });
@@ -172,22 +172,22 @@ impl ChaosProxy {
         format!("http://{}", self.address)
     }
 
-    /// New connections go there. Those that are open stay with what they have.
+    /// New connections go to this target. Open connections keep theirs.
     pub fn retarget(&self, target: SocketAddr) {
         self.shared.state().target = Some(target);
     }
 
-    /// New connections end at once. For a target that is about to die: somebody else may get its port.
+    /// New connections are closed at once. For a target that is about to be killed: another process may get its port.
     pub fn lead_nowhere(&self) {
         self.shared.state().target = None;
     }
 
-    /// What new connections meet.
+    /// Sets the faults of new connections.
     pub fn set_plan(&self, plan: Plan) {
         self.shared.state().plan = plan;
     }
 
-    /// Ends every connection that is open.
+    /// Ends every open connection.
     pub fn cut_now(&self) {
         let mut state = self.shared.state();
         std::mem::take(&mut state.open).cancel();
@@ -197,7 +197,7 @@ impl ChaosProxy {
         self.shared.state().counts
     }
 
-    /// How many connections are open, and the listener.
+    /// How many tasks run: one per open connection, and the listener.
     pub fn running(&self) -> usize {
         self.tasks.running()
     }
@@ -226,19 +226,19 @@ impl Shared {
         });
     }
 
-    /// The next connection: where it goes, what it meets, and what ends it early.
-    fn next(&self) -> (Option<SocketAddr>, Fate, CancellationToken) {
+    /// The next connection: its target, its fault, and the token that ends it early.
+    fn next(&self) -> (Option<SocketAddr>, ConnectionFault, CancellationToken) {
         let mut state = self.state();
         let number = state.counts.connections;
         state.counts.connections += 1;
-        let fate = Fate::draw(&state.plan, state.seed, number);
-        (state.target, fate, state.open.clone())
+        let fault = ConnectionFault::draw(&state.plan, state.seed, number);
+        (state.target, fault, state.open.clone())
     }
 }
 
-impl Fate {
+impl ConnectionFault {
     fn draw(plan: &Plan, seed: u64, number: u64) -> Self {
-        // Neighbouring seeds must not give neighbouring streams of numbers.
+        // Similar seeds must not give similar sequences of numbers.
         let mut rng = StdRng::seed_from_u64(seed ^ number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         let after = rng.random_range(plan.after.clone());
         let pause = rng.random_range(plan.stall_for.clone());
@@ -253,9 +253,9 @@ impl Fate {
         ];
         let whole: u32 = choices.iter().map(|(weight, _)| weight).sum();
         let mut drawn = rng.random_range(0..whole.max(1));
-        for (weight, fate) in choices {
+        for (weight, fault) in choices {
             if drawn < weight {
-                return fate;
+                return fault;
             }
             drawn -= weight;
         }
@@ -263,16 +263,16 @@ impl Fate {
     }
 }
 
-async fn converse(shared: &Shared, mut client: TcpStream, target: SocketAddr, fate: Fate) {
-    // Nobody listens: the client sees its connection closed.
+async fn converse(shared: &Shared, mut client: TcpStream, target: SocketAddr, fault: ConnectionFault) {
+    // No server listens: the client sees its connection closed.
     let Ok(mut server) = TcpStream::connect(target).await else { return };
-    // Small answers would wait for each other.
+    // Without this, small answers would be delayed.
     drop((client.set_nodelay(true), server.set_nodelay(true)));
     let end = {
         let (from_client, to_client) = client.split();
         let (from_server, to_server) = server.split();
-        let mut up = pin!(request(shared, fate, from_client, to_server));
-        let mut down = pin!(answer(shared, fate, from_server, to_client));
+        let mut up = pin!(request(shared, fault, from_client, to_server));
+        let mut down = pin!(answer(shared, fault, from_server, to_client));
         let (mut is_up, mut is_down) = (true, true);
         loop {
             let (end, is_answer) = tokio::select! {
@@ -281,7 +281,7 @@ async fn converse(shared: &Shared, mut client: TcpStream, target: SocketAddr, fa
                 else => break End::Own,
             };
             match (end, is_answer) {
-                // Without a server there is nobody to talk to.
+                // Without the server the connection is useless.
                 (End::Cut { .. }, _) | (End::Own, true) => break end,
                 (End::Own | End::Half, false) => is_up = false,
                 (End::Half, true) => is_down = false,
@@ -293,18 +293,23 @@ async fn converse(shared: &Shared, mut client: TcpStream, target: SocketAddr, fa
     }
 }
 
-async fn request(shared: &Shared, fate: Fate, from: ReadHalf<'_>, to: WriteHalf<'_>) -> End {
-    match fate {
-        Fate::CutRequest { after, reset } => cut(shared, from, to, after, reset).await,
+async fn request(shared: &Shared, fault: ConnectionFault, from: ReadHalf<'_>, to: WriteHalf<'_>) -> End {
+    match fault {
+        ConnectionFault::CutRequest { after, reset } => cut(shared, from, to, after, reset).await,
         _ => pass(from, to, None).await,
     }
 }
 
-async fn answer(shared: &Shared, fate: Fate, mut from: ReadHalf<'_>, mut to: WriteHalf<'_>) -> End {
-    match fate {
-        Fate::Nothing | Fate::CutRequest { .. } => pass(from, to, None).await,
-        Fate::CutAnswer { after, reset } => cut(shared, from, to, after, reset).await,
-        Fate::Stall { after, pause } => {
+async fn answer(
+    shared: &Shared,
+    fault: ConnectionFault,
+    mut from: ReadHalf<'_>,
+    mut to: WriteHalf<'_>,
+) -> End {
+    match fault {
+        ConnectionFault::Nothing | ConnectionFault::CutRequest { .. } => pass(from, to, None).await,
+        ConnectionFault::CutAnswer { after, reset } => cut(shared, from, to, after, reset).await,
+        ConnectionFault::Stall { after, pause } => {
             if copy(&mut from, &mut to, after).await == Copied::Ended {
                 return End::Own;
             }
@@ -312,16 +317,16 @@ async fn answer(shared: &Shared, fate: Fate, mut from: ReadHalf<'_>, mut to: Wri
             tokio::time::sleep(pause).await;
             pass(from, to, None).await
         }
-        Fate::Slow => {
+        ConnectionFault::Slow => {
             shared.count(|counts| counts.slowed += 1);
             pass(from, to, Some(Duration::from_millis(2))).await
         }
-        Fate::HalfClose { after } => {
+        ConnectionFault::HalfClose { after } => {
             match copy(&mut from, &mut to, after).await {
                 Copied::Ended => return End::Own,
                 Copied::All { is_stream } => shared.count_cut(is_stream),
             }
-            // A client that has gone is what this is about.
+            // The client may have closed the connection already.
             drop(to.shutdown().await);
             End::Half
         }
@@ -342,18 +347,18 @@ async fn cut(
     End::Cut { reset }
 }
 
-/// What came of passing on a number of bytes.
+/// The result of passing on a number of bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Copied {
-    /// The connection ended before, or just then.
+    /// The connection ended earlier, or exactly there.
     Ended,
     All {
-        /// The last answer whose head came by is a stream of events.
+        /// The last answer that started is an event stream.
         is_stream: bool,
     },
 }
 
-/// Passes on just so many bytes.
+/// Passes on exactly so many bytes.
 async fn copy(from: &mut ReadHalf<'_>, to: &mut WriteHalf<'_>, mut left: usize) -> Copied {
     let mut buffer = vec![0; BUFFER_BYTES];
     let mut is_stream = false;
@@ -369,14 +374,14 @@ async fn copy(from: &mut ReadHalf<'_>, to: &mut WriteHalf<'_>, mut left: usize) 
         }
         left -= read;
     }
-    // Nothing is broken by a break behind the last byte.
+    // A break after the last byte breaks nothing.
     match from.peek(&mut buffer[..1]).await {
         Ok(1..) => Copied::All { is_stream },
         _ => Copied::Ended,
     }
 }
 
-/// Whether these bytes hold the head of an answer that is a stream of events. None: they hold no head.
+/// Whether these bytes contain the head of an event stream. `None`: they contain no head of a response.
 fn has_stream_begun(bytes: &[u8]) -> Option<bool> {
     let text = String::from_utf8_lossy(bytes).to_ascii_lowercase();
     let head = text.rfind("http/1.1 ")?;
@@ -412,7 +417,7 @@ mod tests {
         u8::try_from(at % 251).unwrap_or_default()
     }
 
-    /// Answers every request of 10 bytes with [`ANSWER`] bytes that tell their place.
+    /// Answers every request of 10 bytes with [`ANSWER`] bytes that depend on their position.
     async fn server(tasks: &Tasks) -> SocketAddr {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -433,7 +438,7 @@ mod tests {
         address
     }
 
-    /// What a client gets of one answer until it is whole or over.
+    /// The bytes that a client receives until the answer is complete or the connection ends.
     async fn ask(address: SocketAddr) -> Vec<u8> {
         let mut socket = TcpStream::connect(address).await.unwrap();
         let mut got = Vec::new();
@@ -449,7 +454,10 @@ mod tests {
     }
 
     fn check(got: &[u8]) {
-        assert!(got.iter().enumerate().all(|(at, found)| *found == byte(at)), "a byte is not in its place");
+        assert!(
+            got.iter().enumerate().all(|(at, found)| *found == byte(at)),
+            "a byte is at the wrong position"
+        );
     }
 
     async fn with_plan(plan: Plan) -> (Vec<usize>, Counts) {
@@ -472,14 +480,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_calm_connection_is_whole() {
+    async fn a_calm_connection_is_complete() {
         let (lengths, counts) = with_plan(Plan::calm()).await;
         assert!(lengths.iter().all(|length| *length == ANSWER));
         assert_eq!(counts, Counts { connections: 20, ..Counts::default() });
     }
 
     #[tokio::test]
-    async fn cut_and_half_closed_answers_end_early_and_are_right_until_then() {
+    async fn cut_and_half_closed_answers_end_early_and_are_correct_until_then() {
         for plan in [only(|plan| plan.cut_answer = 1), only(|plan| plan.half_close = 1)] {
             let (lengths, counts) = with_plan(plan).await;
             assert!(lengths.iter().all(|length| *length < ANSWER), "{lengths:?}");
@@ -497,21 +505,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn stalled_and_slow_answers_are_whole() {
+    async fn stalled_and_slow_answers_are_complete() {
         let (lengths, counts) = with_plan(only(|plan| (plan.stall, plan.slow) = (1, 1))).await;
         assert!(lengths.iter().all(|length| *length == ANSWER), "{lengths:?}");
         assert_eq!(counts.stalls + counts.slowed, 20);
     }
 
     #[tokio::test]
-    async fn a_seed_tells_the_fates() {
-        let fates = |seed| (0..50).map(move |number| Fate::draw(&Plan::storm(), seed, number));
-        assert!(fates(1).eq(fates(1)));
-        assert!(!fates(1).eq(fates(2)));
+    async fn a_seed_decides_the_faults() {
+        let faults = |seed| (0..50).map(move |number| ConnectionFault::draw(&Plan::storm(), seed, number));
+        assert!(faults(1).eq(faults(1)));
+        assert!(!faults(1).eq(faults(2)));
     }
 
     #[tokio::test]
-    async fn it_follows_its_target_and_cuts_at_once() {
+    async fn the_proxy_follows_its_target_and_cuts_at_once() {
         let tasks = Tasks::new();
         let nobody = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap().local_addr().unwrap();
         let proxy = ChaosProxy::start(nobody, 1).await.unwrap();

@@ -1,4 +1,4 @@
-//! What a client was sent out for, and what it came back with.
+//! The planned message of a client, and the record of what happened to it.
 
 use longshore_model::TaskState;
 use serde_json::Value;
@@ -7,103 +7,103 @@ use super::speaker::{Answering, Speaker};
 
 /// One message, and how its client behaves.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Errand {
-    /// The id of the message, the same in every repetition. No other errand has it.
+pub struct PlannedMessage {
+    /// The id of the message, the same in every repetition. No other planned message has it.
     pub id: String,
-    /// What the agent is told. No other errand says the same.
+    /// The text for the agent. No other planned message has it.
     pub words: String,
     pub speaker: Speaker,
     pub answering: Answering,
-    /// Errands of one context wait for each other.
+    /// Messages of one context wait for each other.
     pub context: Option<String>,
-    /// The client does not want the task to go on from here.
+    /// When the client cancels the task.
     pub cancel: Option<CancelAt>,
-    /// The errand whose turn runs in the same context when this one is sent.
+    /// The message whose turn runs in the same context when this one is sent.
     pub follows: Option<String>,
-    /// The message is to join that turn. One that finds no turn is a task of its own.
+    /// The message is to join that turn. Without a running turn it becomes a task of its own.
     pub steers: bool,
-    /// Decides which way the client comes back, and how long it waits before.
+    /// Decides how the client reconnects, and how long it waits before.
     pub seed: u64,
 }
 
 /// When a client cancels.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CancelAt {
-    /// It has so many frames.
+    /// The client has received so many frames.
     Frame(usize),
     /// The agent asks, and gets no answer.
     Ask,
 }
 
-/// How a cancel went.
+/// The course of a cancel.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Canceling {
-    /// How often it was sent. Each but the last got no answer.
+    /// How often it was sent. Only the last request got an answer.
     pub sends: u64,
-    pub answer: Option<Canceled>,
+    pub answer: Option<CancelAnswer>,
 }
 
-/// What was answered to a cancel.
+/// The answer to a cancel.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Canceled {
+pub enum CancelAnswer {
     /// The task is in this state.
-    ControlResult(TaskState),
-    /// It was over before.
+    State(TaskState),
+    /// The task was over before.
     TooLate,
 }
 
-/// A frame as it came, out of the envelope of JSON-RPC.
+/// A received frame, without the envelope of JSON-RPC.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Frame {
-    /// An opaque cursor, but for the number in front.
+    /// An opaque cursor, except for the number in front.
     pub id: Option<String>,
     pub json: Value,
 }
 
 impl Frame {
-    /// The place in the log: the digits before an optional dot.
+    /// The sequence number in the log: the digits before an optional dot.
     pub fn seq(&self) -> Option<u64> {
         let id = self.id.as_deref()?;
         id.split_once('.').map_or(id, |(seq, _)| seq).parse().ok()
     }
 }
 
-/// How often a client came back, by the way that it took.
+/// How often a client reconnected, by method.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Returns {
     /// The same send, with the cursor.
     pub sent_again: u64,
     /// A subscription, with the cursor.
     pub subscribed: u64,
-    /// The same send, without a cursor: nothing had come.
+    /// The same send, without a cursor: nothing had been received.
     pub from_start: u64,
 }
 
-/// What one client saw.
+/// What one client received.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Record {
-    pub errand: Errand,
+    pub planned: PlannedMessage,
     pub task: Option<String>,
     pub frames: Vec<Frame>,
     /// Streams that had begun and broke before their end.
     pub cuts: u64,
-    /// Calls that got no answer, or were told to come back later.
+    /// Calls without an answer, or with the answer to come back later.
     pub refusals: u64,
     pub returns: Returns,
     pub asked: u64,
     pub canceling: Canceling,
-    /// The message went to a task that another errand made. Its frames are with that one.
+    /// The message joined the task of another message. Its frames are in that record.
     pub joined: bool,
-    /// The last frame says that the task is over.
+    /// The last frame reports the end of the task.
     pub ended: bool,
-    /// What no client should see.
+    /// Answers that no client should get.
     pub surprises: Vec<String>,
 }
 
 impl Record {
-    pub(super) fn new(errand: Errand) -> Self {
+    pub(super) fn new(planned: PlannedMessage) -> Self {
         Self {
-            errand,
+            planned,
             task: None,
             frames: Vec::new(),
             cuts: 0,
@@ -117,7 +117,7 @@ impl Record {
         }
     }
 
-    /// Where to go on.
+    /// The cursor for the next connection.
     pub(super) fn cursor(&self) -> Option<&str> {
         self.frames.iter().rev().find_map(|frame| frame.id.as_deref())
     }

@@ -1,23 +1,23 @@
-//! A campaign in words: `docs/reliability.md`.
+//! The report of a campaign: `docs/reliability.md`.
 
 use std::fmt::Write;
 
 use super::campaign::{Targets, Totals};
 use super::checker::Fault;
 
-/// What the runner knows besides the numbers.
+/// Facts about the run besides the counts.
 #[derive(Clone, Debug)]
-pub struct Circumstances {
+pub struct RunInfo {
     pub date: String,
     pub commit: String,
     pub cores: usize,
 }
 
 /// The report of a campaign, as Markdown.
-pub fn write(totals: &Totals, targets: &Targets, around: &Circumstances, missed: &[String]) -> String {
+pub fn write(totals: &Totals, targets: &Targets, run: &RunInfo, missed: &[String]) -> String {
     let mut text = String::new();
     // Writing to a string does not fail.
-    let _ = sections(&mut text, totals, targets, around, missed);
+    let _ = sections(&mut text, totals, targets, run, missed);
     text
 }
 
@@ -25,30 +25,30 @@ fn sections(
     out: &mut String,
     totals: &Totals,
     targets: &Targets,
-    around: &Circumstances,
+    run: &RunInfo,
     missed: &[String],
 ) -> std::fmt::Result {
-    let spoken = totals.all_spoken();
+    let clients = totals.all_clients();
     writeln!(
         out,
         "# Reliability: the last campaign\n\n\
-         `make chaos` wrote this. It kills the gateway with SIGKILL at random moments and at named places in its code, kills \
-         OpenCode under it by a clock of its own, and cuts, stalls, slows and half-closes the connections on both sides of it, while clients of \
-         both lines and both bindings send messages, answer asks, cancel, send more into a context whose turn runs, and come \
-         back after every break. Then it holds what each \
-         client saw, frame by frame, against the whole log read in one piece, against the stored task, and against what \
-         OpenCode itself knows of the prompt. A cancel that was acknowledged must stand, the session of a canceled turn must \
-         take the next one, turns of one context must come in their order, and when a round is over its gateway must end in \
-         an orderly way and leave no process behind.\n"
+         `make chaos` wrote this page. The campaign kills the gateway with SIGKILL at random moments and at named points in its \
+         code. Independently it kills OpenCode, and it cuts, stalls, slows and half-closes the connections on both sides of the \
+         gateway. Meanwhile clients of both protocol versions and both bindings send messages, answer asks, cancel, send more \
+         messages into a context during its turn, and reconnect after every break. Then the checker compares what each client \
+         received, frame by frame, with the whole log read in one piece, with the stored task, and with OpenCode's own record \
+         of the prompt. An acknowledged cancel must stand, the session of a canceled turn must take the next turn, the turns \
+         of one context must run in order, and at the end of a round the gateway must shut down properly and leave no process \
+         behind.\n"
     )?;
     writeln!(out, "| | |\n| --- | --- |")?;
-    writeln!(out, "| Date | {} |", around.date)?;
-    writeln!(out, "| Commit | {} |", around.commit)?;
-    writeln!(out, "| Machine | {} cores |", around.cores)?;
+    writeln!(out, "| Date | {} |", run.date)?;
+    writeln!(out, "| Commit | {} |", run.commit)?;
+    writeln!(out, "| Machine | {} cores |", run.cores)?;
     writeln!(out, "| Duration | {} min {} s |", totals.took.as_secs() / 60, totals.took.as_secs() % 60)?;
     writeln!(out, "| Rounds | {} |", totals.rounds.values().map(Vec::len).sum::<usize>())?;
-    writeln!(out, "| Tasks | {} |", spoken.tasks)?;
-    writeln!(out, "| Frames compared | {} |", spoken.frames)?;
+    writeln!(out, "| Tasks | {} |", clients.tasks)?;
+    writeln!(out, "| Frames compared | {} |", clients.frames)?;
 
     writeln!(out, "\n## What was lost\n\n| Fault | Found |\n| --- | ---: |")?;
     for fault in Fault::ALL {
@@ -56,18 +56,18 @@ fn sections(
     }
     writeln!(
         out,
-        "\nCounted apart: {} tasks whose OpenCode was killed with text that it had kept nowhere, and that say so: in the words of \
-         their end, and to programs in its metadata as `longshore.lost`, whether they completed, failed or were canceled. The \
-         text may be missing there and nowhere else: everything that OpenCode can still show is there. And {} turns that say \
-         that a message which joined them may not have been read: the gateway or OpenCode died before that was known, and a \
-         prompt is never sent twice.\n",
+        "\nNot counted as faults: {} tasks whose OpenCode was killed before it stored some of its text, and that report this: \
+         in the text of their last status, and for programs in its metadata as `longshore.lost`, whether they completed, \
+         failed or were canceled. Text may be missing only in these tasks: everything that OpenCode can still show is there. \
+         And {} turns that report that a joined message may not have been read: the gateway or OpenCode died before that was \
+         known, and a prompt is never sent twice.\n",
         totals.forgotten, totals.unread
     )?;
     for (seed, finding) in &totals.findings {
         writeln!(out, "- seed {seed}: {}", shortened(finding))?;
     }
     for miss in missed {
-        writeln!(out, "- not broken often enough: {miss}")?;
+        writeln!(out, "- target missed: {miss}")?;
     }
     if !totals.findings.is_empty() || !missed.is_empty() {
         writeln!(out)?;
@@ -84,13 +84,13 @@ fn sections(
     )?;
     writeln!(
         out,
-        "| kills of OpenCode that the same gateway lived through until it had found it again | {} | {} |",
+        "| kills of OpenCode that the same gateway survived until it was connected again | {} | {} |",
         totals.survived, targets.survived
     )?;
     writeln!(
         out,
         "| Streams of clients that broke, by a cut or with the gateway | {} | {} |",
-        spoken.cuts, targets.cuts
+        clients.cuts, targets.cuts
     )?;
     for (whose, counts, least) in [
         ("clients", totals.client_side, targets.client_streams_cut),
@@ -98,14 +98,18 @@ fn sections(
     ] {
         writeln!(out, "| Streams of {whose} that a proxy cut | {} | {least} |", counts.streams_cut)?;
     }
-    let fifth = spoken.tasks * targets.asking_of_100 / 100;
-    writeln!(out, "| Tasks that asked | {} | {fifth} |", spoken.asked)?;
-    let tenth = spoken.tasks * targets.canceling_of_100 / 100;
-    writeln!(out, "| Tasks that a client canceled, or tried to | {} | {tenth} |", spoken.canceling)?;
-    writeln!(out, "| Cancels sent again, as no answer came | {} | |", spoken.canceled_again)?;
-    let seconds = "Messages into a context whose turn ran, that waited";
-    writeln!(out, "| {seconds} | {} | {} |", spoken.seconds, targets.seconds)?;
-    writeln!(out, "| the same, that joined the turn | {} | {} |", spoken.joined, targets.joined)?;
+    let least_asked = clients.tasks * targets.asking_of_100 / 100;
+    writeln!(out, "| Tasks with an ask | {} | {least_asked} |", clients.asked)?;
+    let least_canceled = clients.tasks * targets.canceling_of_100 / 100;
+    writeln!(
+        out,
+        "| Tasks that a client canceled, or tried to | {} | {least_canceled} |",
+        clients.canceling
+    )?;
+    writeln!(out, "| Cancels sent again because no answer came | {} | |", clients.canceled_again)?;
+    let seconds = "Messages sent during a turn of their context that waited";
+    writeln!(out, "| {seconds} | {} | {} |", clients.seconds, targets.seconds)?;
+    writeln!(out, "| the same, that joined the turn | {} | {} |", clients.joined, targets.joined)?;
     for (side, counts) in
         [("clients and gateway", totals.client_side), ("gateway and OpenCode", totals.agent_side)]
     {
@@ -115,7 +119,7 @@ fn sections(
         writeln!(out, "| of these slowed | {} | |", counts.slowed)?;
     }
 
-    writeln!(out, "\n## Where the gateway died\n\n| Place | Times |\n| --- | ---: |")?;
+    writeln!(out, "\n## Where the gateway died\n\n| Point | Times |\n| --- | ---: |")?;
     writeln!(out, "| anywhere, at a random moment | {} |", totals.kills_at_random)?;
     for (point, count) in &totals.kills_at_points {
         writeln!(out, "| `{point}` | {count} |")?;
@@ -123,24 +127,24 @@ fn sections(
 
     writeln!(
         out,
-        "\n## Lines and bindings\n\n\
-         | Client | Tasks | Asked | Canceled | Second turns | Joined | Streams cut | Came back by the same send | by a subscription | from the start | Frames |\n\
+        "\n## Protocol versions and bindings\n\n\
+         | Client | Tasks | Asked | Canceled | Second turns | Joined | Streams cut | Reconnected by the same send | by a subscription | from the start | Frames |\n\
          | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
     )?;
-    for (name, spoken) in &totals.spoken {
+    for (name, clients) in &totals.clients {
         writeln!(
             out,
             "| {name} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
-            spoken.tasks,
-            spoken.asked,
-            spoken.canceling,
-            spoken.seconds,
-            spoken.joined,
-            spoken.cuts,
-            spoken.sent_again,
-            spoken.subscribed,
-            spoken.from_start,
-            spoken.frames
+            clients.tasks,
+            clients.asked,
+            clients.canceling,
+            clients.seconds,
+            clients.joined,
+            clients.cuts,
+            clients.sent_again,
+            clients.subscribed,
+            clients.from_start,
+            clients.frames
         )?;
     }
 
@@ -152,9 +156,9 @@ fn sections(
     let share = completed * 100 / uncanceled.max(1);
     writeln!(
         out,
-        "\nOf the tasks in worlds with a fake OpenCode that nobody canceled, {share} % completed; at least {} % have to.\n\n\
-         A task may fail for these reasons only, each of which is held against what happened: whether its OpenCode was \
-         killed at it, whether the prompt ever arrived, and whether anything died or was cut at that moment. A prompt is \
+        "\nOf the tasks with a fake OpenCode that no client canceled, {share} % completed; the target is {} %.\n\n\
+         A task may fail only for these reasons. Each is compared with what happened: whether OpenCode was killed during the \
+         turn, whether the prompt ever arrived, and whether a process died or a connection was cut at that moment. A prompt is \
          never sent twice.\n\n| Reason | Tasks |\n| --- | ---: |",
         targets.completed_of_100
     )?;
@@ -171,14 +175,14 @@ fn sections(
     }
     writeln!(
         out,
-        "\nA round again: `make chaos ARGS='--world fake --round 17'`. A seed decides what is \
-         sent, what is broken, after how many bytes and milliseconds, and which way each client comes back. It does not decide \
-         how real processes run beside each other, so a round that is played again breaks in the same places, but not at the \
-         same instructions. The deterministic simulation (`make seed`) does that for the engine."
+        "\nTo repeat a round: `make chaos ARGS='--world fake --round 17'`. A seed decides what is sent, what is broken, after \
+         how many bytes and milliseconds, and how each client reconnects. It does not decide how real processes are scheduled, \
+         so a repeated round breaks at the same points, but not at the same instructions. The deterministic simulation \
+         (`make seed`) does that for the engine."
     )
 }
 
-/// Enough to know what it is; the evidence has the rest.
+/// The start of a finding; the evidence file has the rest.
 fn shortened(finding: &str) -> String {
     const SHOWN: usize = 300;
     let one_line = finding.replace(['\n', '|'], " ");

@@ -1,4 +1,4 @@
-//! What the agent does when it is told these words: a turn that follows from them alone.
+//! The turn of the agent for a prompt. The text of the prompt alone decides it.
 
 use std::time::Duration;
 
@@ -7,33 +7,33 @@ use rand::{RngExt as _, SeedableRng};
 
 use crate::fake_opencode::{Tool, Turn};
 
-/// Words that end so make the agent ask.
+/// A prompt with this end makes the agent ask.
 const ASKS: &str = " and ask";
 
-/// What stands before the text that the demo model is to say, up to the next quotation mark.
+/// Precedes the text that the demo model is to write, up to the next quotation mark.
 const TEXT: &str = "text=\"";
 
-/// What is said to the fake.
+/// The prompt for the fake.
 pub(super) fn words(id: &str, asks: bool) -> String {
-    format!("errand {id}{}", if asks { ASKS } else { "" })
+    format!("message {id}{}", if asks { ASKS } else { "" })
 }
 
-/// The same to the real one with the demo model, whose directives stand in the prompt.
+/// The prompt for the real OpenCode with the demo model, which reads its directives from the prompt.
 pub(super) fn directives(id: &str, asks: bool, rng: &mut StdRng) -> String {
     let (pieces, delay) = (rng.random_range(20..60), rng.random_range(15..50));
-    let spoken: Vec<String> = (0..pieces).map(|piece| format!("[{piece} of {id}]")).collect();
-    let text = format!("scn:text n={pieces} delay={delay} {TEXT}{}\"", spoken.join(" "));
+    let clients: Vec<String> = (0..pieces).map(|piece| format!("[{piece} of {id}]")).collect();
+    let text = format!("scn:text n={pieces} delay={delay} {TEXT}{}\"", clients.join(" "));
     let asking = if asks { format!("scn:bash cmd=\"touch {id}\" ") } else { String::new() };
-    format!("errand {id} {asking}{text}")
+    format!("message {id} {asking}{text}")
 }
 
-/// What the demo model says to these directives, when nobody breaks it.
+/// The complete answer of the demo model to these directives.
 pub(super) fn whole(directives: &str) -> Option<String> {
     let (_, text) = directives.split_once(TEXT)?;
     text.split_once('"').map(|(text, _)| text.to_owned())
 }
 
-/// A turn of the fake: thoughts, words, calls and asks, at the pace of a model.
+/// A turn of the fake: reasoning, text, tool calls and asks, at the pace of a model.
 pub(super) fn turn(words: &str) -> Turn {
     let mut rng = StdRng::seed_from_u64(digest(words));
     let asks = words.ends_with(ASKS);
@@ -54,7 +54,7 @@ pub(super) fn turn(words: &str) -> Turn {
     if asks { block(turn, "text", words, &mut rng) } else { turn }
 }
 
-/// A text that says where each of its pieces belongs, so that none can be missed or doubled unseen.
+/// A text whose pieces contain their positions, so that a missing or doubled piece is noticed.
 fn block(turn: Turn, kind: &'static str, words: &str, rng: &mut StdRng) -> Turn {
     let (pieces, pace) = (rng.random_range(3..30), Duration::from_millis(rng.random_range(5..60)));
     let part: u16 = rng.random();
@@ -63,7 +63,7 @@ fn block(turn: Turn, kind: &'static str, words: &str, rng: &mut StdRng) -> Turn 
     turn.paced(kind, &pieces_of.concat(), pieces, pace)
 }
 
-/// FNV-1a: the same for the same words, everywhere and always.
+/// FNV-1a, which gives the same number for the same text on every machine.
 fn digest(words: &str) -> u64 {
     words.bytes().fold(0xcbf2_9ce4_8422_2325, |digest, byte| {
         (digest ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)

@@ -1,4 +1,4 @@
-//! The four ways to speak A2A, as far as a client in a storm needs them. Frames stay the JSON that came.
+//! The four forms of A2A, as far as a client in a storm needs them. Frames stay the JSON that was received.
 
 use longshore_model::{PartContent, Task, TaskState};
 use longshore_wire::extension::Extension;
@@ -9,16 +9,16 @@ use longshore_wire::v03::Dialect;
 use longshore_wire::{v1, v03};
 use serde_json::{Value, json};
 
-use super::record::Errand;
+use super::record::PlannedMessage;
 
-/// A line and a binding.
+/// A protocol version and a binding.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Speaker {
     pub line: ProtocolVersion,
     pub dialect: Dialect,
 }
 
-/// A request in the spelling of one speaker.
+/// A request in the form of one protocol version and binding.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Spelled {
     pub verb: &'static str,
@@ -26,7 +26,7 @@ pub struct Spelled {
     pub body: Option<Value>,
 }
 
-/// How an ask is answered.
+/// How a client answers an ask.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Answering {
     /// A plain message on the task. Streams of 1.0 close at the ask.
@@ -52,7 +52,7 @@ impl Speaker {
         }
     }
 
-    /// The headers that say which line is spoken, and what the client knows besides.
+    /// The headers that name the protocol version and the extensions of the client.
     pub fn headers(self, answering: Answering) -> Vec<(&'static str, String)> {
         let mut headers = vec![("a2a-version", self.line.version().to_owned())];
         if self.line == ProtocolVersion::V1 {
@@ -65,16 +65,16 @@ impl Speaker {
         headers
     }
 
-    /// The message of an errand.
-    pub(super) fn errand(self, errand: &Errand) -> Value {
-        let mut message = self.message(&errand.id, &errand.words, None, errand.context.as_deref());
-        if errand.steers {
+    /// The planned message.
+    pub(super) fn planned(self, planned: &PlannedMessage) -> Value {
+        let mut message = self.message(&planned.id, &planned.words, None, planned.context.as_deref());
+        if planned.steers {
             message["metadata"] = json!({"shared": {"delivery": "steer"}});
         }
         message
     }
 
-    /// `task` and `context`: where the message belongs, if it says so.
+    /// `task` and `context`: where the message belongs, if it names them.
     pub fn message(self, id: &str, text: &str, task: Option<&str>, context: Option<&str>) -> Value {
         let mut message = match (self.line, self.dialect) {
             (ProtocolVersion::V1, _) => {
@@ -125,7 +125,7 @@ impl Speaker {
         self.spelled(Method::CancelTask, task, &json!({"id": task}))
     }
 
-    /// Answers a permission with `once`. The extension has methods of JSON-RPC only, for every speaker.
+    /// Answers a permission request with `once`. The extension has only JSON-RPC methods, for every client.
     pub(super) fn reply(request: &str) -> Spelled {
         let params = json!({"request_id": request, "reply": "once"});
         rpc("a2a.interrupt.permission.reply", &params)
@@ -143,7 +143,7 @@ impl Speaker {
         Spelled { verb, path: endpoint.path.replace("{id}", task), body }
     }
 
-    /// What a frame or an answer says, out of its envelope. `Err`: an error, with its reason.
+    /// A frame or an answer without its envelope. `Err`: an error, with its reason.
     pub(super) fn opened(self, body: &Value) -> Result<Value, String> {
         let reason = match (self.line, self.dialect) {
             (ProtocolVersion::V1, Dialect::Rpc) => body.pointer("/error/data/0/reason"),
@@ -179,14 +179,14 @@ impl Speaker {
         task.map_err(|error| format!("{error:?}: {text}"))
     }
 
-    /// The task that the frames make. `Err`: a frame that no client can place.
+    /// Folds the frames to a task. `Err`: a frame that no client could apply.
     pub(super) fn folded<'a>(self, frames: impl IntoIterator<Item = &'a Value>) -> Result<Task, String> {
         let mut known: Option<Task> = None;
         for json in frames {
             match (self.event(json)?, &mut known) {
                 (StreamEvent::Task(task), known) => *known = Some(task),
                 (event, Some(task)) => {
-                    let event = event.into_event().ok_or_else(|| format!("no event of a log: {json}"))?;
+                    let event = event.into_event().ok_or_else(|| format!("not an event of a log: {json}"))?;
                     task.apply(&event);
                 }
                 (_, None) => return Err(format!("a frame before any task: {json}")),
@@ -201,7 +201,7 @@ fn rpc(method: &str, params: &Value) -> Spelled {
     Spelled { verb: "POST", path: "/".to_owned(), body: Some(body) }
 }
 
-/// The state that a frame tells, if it tells one.
+/// The state that a frame reports, if any.
 pub(super) fn state(event: &StreamEvent) -> Option<TaskState> {
     match event {
         StreamEvent::Task(task) => Some(task.status.state),
@@ -210,7 +210,7 @@ pub(super) fn state(event: &StreamEvent) -> Option<TaskState> {
     }
 }
 
-/// What the agent has written in all, thoughts and words, in order.
+/// All text that the agent has written, including reasoning, in order.
 pub(super) fn text(task: &Task) -> String {
     let parts = task.artifacts.iter().flat_map(|artifact| &artifact.parts);
     let texts = parts.filter_map(|part| match &part.content {

@@ -1,4 +1,4 @@
-//! Kills: the gateway by one clock, the agent by another, so that each meets the other in every state.
+//! Kills the gateway and the agent by independent clocks, so that each death meets the other process in every state.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,26 +12,26 @@ use rand::RngExt as _;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::checker::Broken;
+use super::checker::StormFacts;
 use super::client::Tally;
 use super::round::{AtLeast, Plan};
 use super::world::{AgentSide, GatewaySide, Kind, Started, World, is_killed};
 
-/// A gateway that is armed and does not come to its fail point is killed after this.
+/// A gateway that does not reach its fail point is killed after this time.
 const ARMED: Duration = Duration::from_millis(900);
 /// The same for one that has to start an OpenCode first.
 const ARMED_AND_MANAGED: Duration = Duration::from_secs(25);
-/// How many times as long gateways live in a storm that goes on because too little has happened: on such a machine a short
-/// life is over before anything can break.
+/// How many times longer gateways live in a storm that goes on because its minimums are not reached: on such a slow machine a
+/// short life ends before anything can break.
 const SLOW: u32 = 5;
-/// Nothing outside tells when a process ends, so it is looked for this often.
+/// Nothing signals the end of the process, so that it is polled this often.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
-/// A gateway that lives so long after its agent is back has found it, and has compared its turns with it.
+/// A gateway that lives this long after its agent is back has reconnected, and has compared its turns with the agent.
 const FOUND: Duration = Duration::from_secs(2);
-/// The same for one that has to start it first.
+/// The same for a gateway that has to start the agent first.
 const FOUND_AND_STARTED: Duration = Duration::from_secs(8);
 
-/// How a gateway died.
+/// How gateways died.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Deaths {
     /// Killed from outside.
@@ -54,25 +54,25 @@ impl Deaths {
     }
 }
 
-/// What a storm did.
+/// The result of a storm.
 #[derive(Debug, Default)]
-pub(super) struct Stormed {
+pub(super) struct StormResult {
     pub(super) deaths: Deaths,
     pub(super) agent_kills: u64,
-    /// Kills of the agent after which the same gateway lived on long enough to find it again.
+    /// Kills of the agent that the same gateway survived long enough to reconnect.
     pub(super) survived: u64,
-    pub(super) broken: Broken,
-    /// Gateways that ended without having been told to.
+    pub(super) broken: StormFacts,
+    /// Gateways that ended by themselves.
     pub(super) surprises: Vec<String>,
 }
 
-/// What the two clocks tell each other.
+/// The state that the two killers share.
 #[derive(Debug, Default)]
 struct Shared {
     agent_kills: AtomicU64,
-    /// The agent's deaths: when, in which life of the gateway, and when it was back.
+    /// When the agent died, in which life of the gateway, and when it was back.
     agent: Mutex<Vec<AgentDeath>>,
-    /// The life of the gateway that is under way.
+    /// The number of the current life of the gateway.
     life: AtomicU64,
     over: CancellationToken,
 }
@@ -95,11 +95,12 @@ impl Shared {
     }
 }
 
-/// Kills until the storm is over, and leaves a gateway and an agent that live.
-pub(super) async fn storm(plan: &Plan, world: &mut World, tally: &Tally) -> Result<Stormed, String> {
+/// Kills until the storm is over. A running gateway and a running agent remain.
+pub(super) async fn storm(plan: &Plan, world: &mut World, tally: &Tally) -> Result<StormResult, String> {
     let shared = Shared::default();
     let (gateway, agent) = world.sides();
-    let mut killer = Killer { plan, gateway, shared: &shared, stormed: Stormed::default(), ends: Vec::new() };
+    let mut killer =
+        Killer { plan, gateway, shared: &shared, result: StormResult::default(), ends: Vec::new() };
     let (gateway, agent) = tokio::join!(
         async {
             let run = killer.run(tally).await;
@@ -109,25 +110,25 @@ pub(super) async fn storm(plan: &Plan, world: &mut World, tally: &Tally) -> Resu
         kill_agent(plan, agent, &shared),
     );
     gateway.and(agent)?;
-    let Killer { mut stormed, ends, .. } = killer;
-    stormed.agent_kills = shared.agent_kills.load(Ordering::Relaxed);
+    let Killer { mut result, ends, .. } = killer;
+    result.agent_kills = shared.agent_kills.load(Ordering::Relaxed);
     let found = if plan.world == Kind::Managed { FOUND_AND_STARTED } else { FOUND };
     for death in shared.agent().iter() {
-        stormed.broken.agent.push(death.at);
-        // The last gateway has no end in here.
+        result.broken.agent.push(death.at);
+        // The last gateway is still running.
         let end = usize::try_from(death.life).ok().and_then(|life| ends.get(life));
-        stormed.survived += u64::from(end.is_none_or(|end| *end >= death.back + found));
+        result.survived += u64::from(end.is_none_or(|end| *end >= death.back + found));
     }
-    (stormed.broken.connections, stormed.broken.is_real) = (plan.breaks, plan.world.is_real());
-    Ok(stormed)
+    (result.broken.connections, result.broken.is_real) = (plan.breaks, plan.world.is_real());
+    Ok(result)
 }
 
 struct Killer<'a> {
     plan: &'a Plan,
     gateway: GatewaySide<'a>,
     shared: &'a Shared,
-    stormed: Stormed,
-    /// When each life of the gateway was over.
+    result: StormResult,
+    /// When each life of the gateway ended.
     ends: Vec<Instant>,
 }
 
@@ -142,9 +143,9 @@ impl Killer<'_> {
         loop {
             let now = Instant::now();
             let came =
-                AtLeast::of(&self.stormed.deaths, self.shared.agent_kills.load(Ordering::Relaxed), tally);
+                AtLeast::of(&self.result.deaths, self.shared.agent_kills.load(Ordering::Relaxed), tally);
             let is_missing = plan.at_least.lacks_breaks(&came);
-            let deaths = &self.stormed.deaths;
+            let deaths = &self.result.deaths;
             let is_enough = plan.deaths_at_points.is_some_and(|limit| deaths.at_any_point() >= limit);
             if is_enough || now >= storm_end && (now >= last || !is_missing) {
                 break;
@@ -165,7 +166,7 @@ impl Killer<'_> {
             if !ended {
                 self.kill();
             }
-            // A storm that goes on because too little has happened leaves less to chance.
+            // A storm that goes on because of its minimums leaves less to chance.
             let is_late = Instant::now() >= storm_end;
             let at_point = rng.random_bool(0.5) || plan.deaths_at_points.is_some() || is_late;
             armed = points.next().filter(|_| at_point);
@@ -178,7 +179,7 @@ impl Killer<'_> {
             }
             armed = self.start(armed, count).await?;
         }
-        // Nobody is left with a fail point.
+        // No gateway may keep a fail point after the storm.
         if let Some(point) = armed {
             if !self.dies(Instant::now(), Some(point)).await {
                 self.kill();
@@ -188,7 +189,7 @@ impl Killer<'_> {
         Ok(())
     }
 
-    /// The first gateway that is started again in a managed world finds its OpenCode dead too, and dies while it starts
+    /// In a managed world, the first gateway that is started again also finds its OpenCode dead, and dies while it starts
     /// another one.
     fn managed_point(&self) -> Option<&'static str> {
         if self.plan.world != Kind::Managed || self.ends.len() != 1 || !self.gateway.kill_managed() {
@@ -199,7 +200,7 @@ impl Killer<'_> {
         usize::try_from(self.plan.seed).ok().map(|seed| points[seed % points.len()])
     }
 
-    /// Gives what the one that listens is armed with.
+    /// Starts a gateway and returns the fail point that the listening gateway is armed with.
     async fn start(
         &mut self,
         armed: Option<&'static str>,
@@ -209,7 +210,7 @@ impl Killer<'_> {
         let variable = armed.map(|point| format!("{point}:{count}"));
         match (self.gateway.start(variable.as_deref()).await?, armed) {
             (Started::Died, Some(point)) => {
-                self.stormed.deaths.at(point);
+                self.result.deaths.at(point);
                 self.has_ended();
                 self.shared.life.fetch_add(1, Ordering::Relaxed);
                 self.gateway.start(None).await?;
@@ -221,23 +222,23 @@ impl Killer<'_> {
 
     fn kill(&mut self) {
         self.gateway.kill();
-        self.stormed.deaths.at_random += 1;
+        self.result.deaths.at_random += 1;
         self.has_ended();
     }
 
     fn has_ended(&mut self) {
         self.ends.push(Instant::now());
-        self.stormed.broken.gateway.push(now());
+        self.result.broken.gateway.push(now());
     }
 
-    /// True: it has ended, at its fail point or, which nobody should see, for another reason.
+    /// True: the gateway has ended, at its fail point or, unexpectedly, for another reason.
     async fn dies(&mut self, until: Instant, armed: Option<&'static str>) -> bool {
         loop {
             match (self.gateway.end(), armed) {
-                (Some(status), Some(point)) if is_killed(status) => self.stormed.deaths.at(point),
+                (Some(status), Some(point)) if is_killed(status) => self.result.deaths.at(point),
                 (Some(status), _) => {
                     let armed = armed.map(|point| format!(", armed with {point},")).unwrap_or_default();
-                    self.stormed.surprises.push(format!("a gateway{armed} ended by itself: {status}"));
+                    self.result.surprises.push(format!("a gateway{armed} ended by itself: {status}"));
                 }
                 (None, _) if Instant::now() >= until => return false,
                 (None, _) => {
@@ -251,7 +252,7 @@ impl Killer<'_> {
     }
 }
 
-/// Kills the agent when its time has come, and starts it again after a while, whatever the gateway does meanwhile.
+/// Kills the agent at random times, and starts it again after a while, whatever the gateway does meanwhile.
 async fn kill_agent(plan: &Plan, mut agent: AgentSide<'_>, shared: &Shared) -> Result<(), String> {
     let mut rng = plan.rng(2);
     let began = Instant::now();
@@ -280,7 +281,7 @@ async fn kill_agent(plan: &Plan, mut agent: AgentSide<'_>, shared: &Shared) -> R
     Ok(())
 }
 
-/// Few lives of a gateway come to such a place more than once.
+/// Most gateways pass such a fail point at most once in their life.
 fn is_seldom_passed(point: &str) -> bool {
     point.starts_with("abort.") || point.starts_with("reply.")
 }

@@ -1,4 +1,4 @@
-//! Requests and streams over connections that break. Nothing here panics, whatever comes.
+//! Requests and streams over connections that break. Nothing here panics, whatever is received.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,23 +9,23 @@ use serde_json::Value;
 use super::record::Frame;
 use super::speaker::{Answering, Speaker, Spelled};
 
-/// Longer than a proxy stalls and than a gateway keeps silent. A stream that says nothing for so long is given up.
+/// Longer than a proxy stalls and a gateway sends nothing. A stream without data for so long is given up.
 const SILENCE: Duration = Duration::from_secs(25);
-/// An answer that takes longer is given up.
+/// The timeout of an answer.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// What may be tried again, and what may not.
+/// Why a call failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Trouble {
-    /// The connection broke, or the server has no time.
-    Passing,
+pub(super) enum CallError {
+    /// The connection broke, or the server is overloaded: the client tries again.
+    Temporary,
     /// An error of the protocol, with its reason.
     Refused(String),
-    /// Something that no server may say.
-    Nonsense(String),
+    /// An answer that no server may give.
+    Malformed(String),
 }
 
-/// Makes each request on a connection of its own, so that each meets a fate of its own.
+/// Makes each request on a new connection, so that each meets a fault of its own.
 #[derive(Clone, Debug)]
 pub(super) struct Wire {
     base: String,
@@ -38,21 +38,21 @@ pub(super) struct Wire {
 impl Wire {
     pub(super) fn new(base: &str, token: &str, speaker: Speaker, answering: Answering) -> Self {
         let http = Client::builder().no_proxy().pool_max_idle_per_host(0).connect_timeout(PATIENCE).build();
-        let http = http.expect("a client with these options");
+        let http = http.expect("the options of the client are valid");
         Self { base: base.to_owned(), token: token.to_owned(), speaker, answering, http }
     }
 
-    /// A call with one answer.
-    pub(super) async fn call(&self, spelled: &Spelled) -> Result<Value, Trouble> {
+    /// A call with a single answer.
+    pub(super) async fn call(&self, spelled: &Spelled) -> Result<Value, CallError> {
         let response = self.request(spelled, None).timeout(PATIENCE).send().await;
-        self.answer(response.map_err(|_| Trouble::Passing)?, spelled.path == "/").await
+        self.answer(response.map_err(|_| CallError::Temporary)?, spelled.path == "/").await
     }
 
-    /// A call that is answered by a stream.
-    pub(super) async fn stream(&self, spelled: &Spelled, cursor: Option<&str>) -> Result<Frames, Trouble> {
+    /// A call whose answer is a stream.
+    pub(super) async fn stream(&self, spelled: &Spelled, cursor: Option<&str>) -> Result<Frames, CallError> {
         let sending = self.request(spelled, cursor).send();
         let Ok(Ok(response)) = tokio::time::timeout(PATIENCE, sending).await else {
-            return Err(Trouble::Passing);
+            return Err(CallError::Temporary);
         };
         let kind = response.headers().get("content-type").and_then(|kind| kind.to_str().ok());
         if kind.is_some_and(|kind| kind.starts_with("text/event-stream")) {
@@ -61,13 +61,15 @@ impl Wire {
                 response: Some(response),
                 rest: Vec::new(),
                 ready: VecDeque::new(),
-                told_to_return: false,
+                may_return: false,
             });
         }
         match tokio::time::timeout(PATIENCE, self.answer(response, spelled.path == "/")).await {
-            Ok(Ok(answer)) => Err(Trouble::Nonsense(format!("an answer in place of a stream: {answer}"))),
-            Ok(Err(trouble)) => Err(trouble),
-            Err(_) => Err(Trouble::Passing),
+            Ok(Ok(answer)) => {
+                Err(CallError::Malformed(format!("a single answer instead of a stream: {answer}")))
+            }
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(CallError::Temporary),
         }
     }
 
@@ -86,36 +88,36 @@ impl Wire {
         request.bearer_auth(&self.token)
     }
 
-    async fn answer(&self, response: Response, is_rpc: bool) -> Result<Value, Trouble> {
+    async fn answer(&self, response: Response, is_rpc: bool) -> Result<Value, CallError> {
         let status = response.status().as_u16();
-        let text = response.text().await.map_err(|_| Trouble::Passing)?;
+        let text = response.text().await.map_err(|_| CallError::Temporary)?;
         if matches!(status, 429 | 503) {
-            return Err(Trouble::Passing);
+            return Err(CallError::Temporary);
         }
         let Ok(body) = serde_json::from_str(&text) else {
-            return Err(Trouble::Nonsense(format!("status {status} and no JSON: {text}")));
+            return Err(CallError::Malformed(format!("status {status} without JSON: {text}")));
         };
-        // Methods of extensions are JSON-RPC for everybody.
+        // Methods of extensions are JSON-RPC for every client.
         let dialect = if is_rpc { Speaker::ALL[0].dialect } else { self.speaker.dialect };
         match (Speaker { dialect, ..self.speaker }).opened(&body) {
             Ok(result) if (200..300).contains(&status) => Ok(result),
-            Ok(_) => Err(Trouble::Nonsense(format!("status {status} without an error: {text}"))),
-            Err(reason) => Err(trouble(reason, &text)),
+            Ok(_) => Err(CallError::Malformed(format!("status {status} without an error: {text}"))),
+            Err(reason) => Err(error(reason, &text)),
         }
     }
 }
 
-fn trouble(reason: String, text: &str) -> Trouble {
+fn error(reason: String, text: &str) -> CallError {
     match reason.as_str() {
         "UNAVAILABLE"
         | "TOO_MANY_REQUESTS"
         | "AGENT_UNAVAILABLE"
         | "UPSTREAM_UNREACHABLE"
-        // The gateway has just died, and another one has its port. One that refuses its own clients is found by tasks that
-        // never end.
-        | "UNAUTHENTICATED" => Trouble::Passing,
-        "an error without a reason" => Trouble::Nonsense(text.to_owned()),
-        _ => Trouble::Refused(reason),
+        // The gateway has just died, and another world's gateway has its port. If a gateway refuses its own clients, their tasks
+        // never end, and the checker finds that.
+        | "UNAUTHENTICATED" => CallError::Temporary,
+        "an error without a reason" => CallError::Malformed(text.to_owned()),
+        _ => CallError::Refused(reason),
     }
 }
 
@@ -124,22 +126,22 @@ fn trouble(reason: String, text: &str) -> Trouble {
 pub(super) struct Frames {
     speaker: Speaker,
     response: Option<Response>,
-    /// What came and is no whole frame yet.
+    /// Received bytes that are not a complete frame yet.
     rest: Vec<u8>,
-    ready: VecDeque<Result<Frame, Trouble>>,
-    /// The server said when to come back.
-    told_to_return: bool,
+    ready: VecDeque<Result<Frame, CallError>>,
+    /// The server sent a `retry` field.
+    may_return: bool,
 }
 
-/// What comes next on a stream.
+/// The next item of a stream.
 #[derive(Debug)]
 pub(super) enum Next {
     Frame(Frame),
-    /// The server is done with it.
+    /// The server ended the stream.
     End {
-        told_to_return: bool,
+        may_return: bool,
     },
-    Trouble(Trouble),
+    Failed(CallError),
 }
 
 impl Frames {
@@ -147,17 +149,17 @@ impl Frames {
         loop {
             match self.ready.pop_front() {
                 Some(Ok(frame)) => return Next::Frame(frame),
-                Some(Err(trouble)) => return Next::Trouble(trouble),
+                Some(Err(error)) => return Next::Failed(error),
                 None => {}
             }
             let Some(response) = &mut self.response else {
-                return Next::End { told_to_return: self.told_to_return };
+                return Next::End { may_return: self.may_return };
             };
             match tokio::time::timeout(SILENCE, response.chunk()).await {
                 Ok(Ok(Some(chunk))) => self.take(&chunk),
                 Ok(Ok(None)) => self.response = None,
-                // What came of a frame that is not whole is nothing.
-                Ok(Err(_)) | Err(_) => return Next::Trouble(Trouble::Passing),
+                // An incomplete frame is dropped.
+                Ok(Err(_)) | Err(_) => return Next::Failed(CallError::Temporary),
             }
         }
     }
@@ -168,7 +170,7 @@ impl Frames {
             let frame: Vec<u8> = self.rest.drain(..end + 2).collect();
             match String::from_utf8(frame) {
                 Ok(text) => self.frame(&text),
-                Err(error) => self.nonsense(&format!("a frame that is no UTF-8: {error}")),
+                Err(error) => self.malformed(&format!("a frame that is not UTF-8: {error}")),
             }
         }
     }
@@ -179,7 +181,7 @@ impl Frames {
             match line.split_once(':') {
                 Some(("id", value)) => id = Some(value.trim().to_owned()),
                 Some(("data", value)) => data.push_str(value.strip_prefix(' ').unwrap_or(value)),
-                Some(("retry", _)) => self.told_to_return = true,
+                Some(("retry", _)) => self.may_return = true,
                 _ => {}
             }
         }
@@ -187,16 +189,16 @@ impl Frames {
             return;
         }
         let Ok(json) = serde_json::from_str::<Value>(&data) else {
-            return self.nonsense(&format!("a frame that is no JSON: {data}"));
+            return self.malformed(&format!("a frame that is not JSON: {data}"));
         };
         let frame = match self.speaker.opened(&json) {
             Ok(json) => Ok(Frame { id, json }),
-            Err(reason) => Err(trouble(reason, &data)),
+            Err(reason) => Err(error(reason, &data)),
         };
         self.ready.push_back(frame);
     }
 
-    fn nonsense(&mut self, what: &str) {
-        self.ready.push_back(Err(Trouble::Nonsense(what.to_owned())));
+    fn malformed(&mut self, what: &str) {
+        self.ready.push_back(Err(CallError::Malformed(what.to_owned())));
     }
 }

@@ -1,4 +1,4 @@
-//! An agent, a gateway, and the proxies before and behind it, all of which can be killed and broken.
+//! An agent, a gateway, and the proxies on both sides of the gateway. All of them can be killed or broken.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::process::ExitStatusExt as _;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 
-use super::checker::Upstream;
+use super::checker::AgentRecord;
 use super::left_behind::Mark;
 use super::opencode::{self, Api, OpenCode, Program};
 use super::proxy::{ChaosProxy, Counts, Plan as Breaks};
@@ -17,20 +17,20 @@ use super::script;
 use crate::fake_opencode::{self, FakeOpenCode, Prompted};
 use crate::gateway::{self, Gateway, Record, Setup};
 
-/// The newest requests are enough for the scripts of the fake.
+/// The scripts of the fake need only the newest requests.
 const KEPT_REQUESTS: usize = 2_000;
 const PASSWORD: &str = "a-password-for-tests-only";
-/// How often, and how long in between, an OpenCode that was just started is asked.
-const LOOKS: u32 = 60;
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// How often a newly started OpenCode is queried, and the pause in between.
+const MAX_TRIES: u32 = 60;
+const TRY_AGAIN: Duration = Duration::from_secs(1);
 
-/// A gateway with its surroundings.
+/// A gateway with its agent and proxies.
 #[derive(Debug)]
 pub struct World {
     agent: Agent,
     to_gateway: ChaosProxy,
     gateway: Gateway,
-    /// Whatever the gateway starts has it.
+    /// The mark of all processes that the gateway starts.
     mark: Mark,
 }
 
@@ -40,16 +40,16 @@ enum Agent {
         fake: FakeOpenCode,
         proxy: ChaosProxy,
     },
-    /// The real one, which the runner starts and kills.
+    /// A real OpenCode that the runner starts and kills.
     Attached {
         opencode: Box<OpenCode>,
         proxy: ChaosProxy,
     },
-    /// The real one, which the gateway starts, and starts again. Its port is its own, so no proxy is before it.
+    /// A real OpenCode that the gateway starts and restarts. It chooses its port itself, so that no proxy is in front of it.
     Managed,
 }
 
-/// Which world.
+/// Which OpenCode the world has.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Kind {
     Fake,
@@ -83,21 +83,21 @@ impl World {
         let setup = fake_opencode::Setup { keep_log: KEPT_REQUESTS, ..fake_opencode::Setup::default() };
         let fake = FakeOpenCode::start_with(setup);
         fake.answering(script::turn);
-        let proxy = ChaosProxy::start(fake.address(), seed ^ 1).await.map_err(told("a proxy"))?;
+        let proxy = ChaosProxy::start(fake.address(), seed ^ 1).await.map_err(failed("a proxy"))?;
         let setup = Setup::attached(binary, &proxy.url());
         Self::start(tempfile::tempdir(), setup, Agent::Fake { fake, proxy }, seed).await
     }
 
-    /// One that is attached to the real one.
+    /// A gateway that is attached to a real OpenCode.
     pub async fn with_attached(binary: &Path, program: Program, seed: u64) -> Result<Self, String> {
-        let root = tempfile::tempdir().map_err(told("a directory"))?;
+        let root = tempfile::tempdir().map_err(failed("a directory"))?;
         let opencode = Box::new(OpenCode::start(program, root.path(), PASSWORD).await?);
-        let proxy = ChaosProxy::start(local(opencode.port), seed ^ 1).await.map_err(told("a proxy"))?;
+        let proxy = ChaosProxy::start(local(opencode.port), seed ^ 1).await.map_err(failed("a proxy"))?;
         let setup = Setup::attached(binary, &proxy.url()).env("OPENCODE_AUTH_PASSWORD", PASSWORD);
         Self::start(Ok(root), setup, Agent::Attached { opencode, proxy }, seed).await
     }
 
-    /// One that runs the real one itself.
+    /// A gateway that manages a real OpenCode.
     pub async fn with_managed(binary: &Path, program: Program, seed: u64) -> Result<Self, String> {
         let setup = Setup::managed(binary, program.environment);
         Self::start(tempfile::tempdir(), setup, Agent::Managed, seed).await
@@ -109,12 +109,12 @@ impl World {
         agent: Agent,
         seed: u64,
     ) -> Result<Self, String> {
-        let root = root.map_err(told("a directory"))?;
+        let root = root.map_err(failed("a directory"))?;
         let mark = Mark::new();
         let (name, value) = mark.variable();
         let setup = setup.env(name, value).env("A2A_BEARER_TOKEN", mark.token());
         let gateway = Gateway::try_start_in(root, setup).await?;
-        let to_gateway = ChaosProxy::start(address(&gateway)?, seed).await.map_err(told("a proxy"))?;
+        let to_gateway = ChaosProxy::start(address(&gateway)?, seed).await.map_err(failed("a proxy"))?;
         Ok(Self { agent, to_gateway, gateway, mark })
     }
 
@@ -126,22 +126,22 @@ impl World {
         }
     }
 
-    /// Where clients go: through the proxy.
+    /// The URL for clients, which leads through the proxy.
     pub(super) fn client_url(&self) -> String {
         self.to_gateway.url()
     }
 
-    /// What this gateway takes, and no other: where one has died, another may get its port.
+    /// A token that only this gateway accepts: after its death, another gateway may get its port.
     pub(super) fn token(&self) -> String {
         self.mark.token()
     }
 
-    /// Where nothing is broken.
+    /// The URL without a proxy.
     pub(super) fn gateway_url(&self) -> String {
         self.gateway.url().to_owned()
     }
 
-    /// What connections meet from now on. Those that are open end.
+    /// Sets the faults of new connections, and ends the open ones.
     pub(super) fn set_breaks(&self, breaks: &Breaks) {
         for proxy in [Some(&self.to_gateway), self.to_agent()].into_iter().flatten() {
             proxy.set_plan(breaks.clone());
@@ -156,27 +156,27 @@ impl World {
         }
     }
 
-    /// What the proxies did: between clients and gateway, and between gateway and agent.
+    /// The counts of the proxies: between clients and gateway, and between gateway and agent.
     pub(super) fn counts(&self) -> (Counts, Counts) {
         (self.to_gateway.counts(), self.to_agent().map(ChaosProxy::counts).unwrap_or_default())
     }
 
-    /// The two that are killed, each for itself.
+    /// The gateway and the agent, for killers that work independently.
     pub(super) fn sides(&mut self) -> (GatewaySide<'_>, AgentSide<'_>) {
         let data_dir = self.gateway.data_dir();
         let gateway = GatewaySide { gateway: &mut self.gateway, proxy: &self.to_gateway };
         (gateway, AgentSide { agent: &mut self.agent, data_dir })
     }
 
-    /// What the agent knows of the prompts.
-    pub(super) async fn upstream(&self) -> Result<Vec<Upstream>, String> {
-        let directory = self.gateway.workspace().canonicalize().map_err(told("the workspace"))?;
+    /// The agent's records of the prompts.
+    pub(super) async fn agent_records(&self) -> Result<Vec<AgentRecord>, String> {
+        let directory = self.gateway.workspace().canonicalize().map_err(failed("the workspace"))?;
         match &self.agent {
             Agent::Fake { fake, .. } => Ok(prompts_of_fake(fake)),
             Agent::Attached { opencode, .. } => opencode.api(&directory).prompts().await,
             Agent::Managed => {
                 let mut problem = String::new();
-                for _ in 0..LOOKS {
+                for _ in 0..MAX_TRIES {
                     if let Some(record) = Record::read(&self.gateway.data_dir()) {
                         let api =
                             Api { port: record.port, password: &record.password, directory: &directory };
@@ -185,20 +185,20 @@ impl World {
                             Err(other) => problem = other,
                         }
                     }
-                    tokio::time::sleep(LOOK_AGAIN).await;
+                    tokio::time::sleep(TRY_AGAIN).await;
                 }
                 Err(problem)
             }
         }
     }
 
-    /// Ends the gateway in the orderly way, and what it started. Gives what did not go as it must.
+    /// Shuts down the gateway and everything that it started. Returns what went wrong.
     pub(super) async fn end(&mut self) -> Result<Vec<String>, String> {
         let mut problems = Vec::new();
         let is_managed = matches!(self.agent, Agent::Managed);
         let others = self.mark.alive().len();
         if cfg!(target_os = "linux") && others < if is_managed { 2 } else { 1 } {
-            return Err(format!("{others} processes have the mark, so it says nothing"));
+            return Err(format!("only {others} processes have the mark, so the mark does not work"));
         }
         let ended = AssertUnwindSafe(self.gateway.terminate()).catch_unwind().await;
         match ended {
@@ -207,11 +207,11 @@ impl World {
             Err(_) => problems.push("the gateway did not end after SIGTERM".to_owned()),
         }
         if is_managed {
-            // It outlives its gateway, until somebody says so.
+            // A managed OpenCode outlives its gateway until `longshore stop`.
             let stopped = self.gateway.stop_opencode();
             if !stopped.status.success() {
-                let said = String::from_utf8_lossy(&stopped.stderr);
-                problems.push(format!("`longshore stop` ended with {}: {said}", stopped.status));
+                let error = String::from_utf8_lossy(&stopped.stderr);
+                problems.push(format!("`longshore stop` ended with {}: {error}", stopped.status));
             }
         }
         let left = self.mark.left().await;
@@ -219,24 +219,24 @@ impl World {
         Ok(problems)
     }
 
-    /// What the gateway wrote down of itself.
+    /// The log of the gateway.
     pub fn log(&self) -> String {
         self.gateway.log()
     }
 }
 
-/// The gateway, as one that kills it sees it.
+/// The gateway, for the killer.
 #[derive(Debug)]
 pub(super) struct GatewaySide<'a> {
     gateway: &'a mut Gateway,
     proxy: &'a ChaosProxy,
 }
 
-/// How a start went.
+/// The result of a start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Started {
     Listens,
-    /// It died at its fail point before.
+    /// The gateway died at its fail point before it listened.
     Died,
 }
 
@@ -246,7 +246,7 @@ impl GatewaySide<'_> {
         self.gateway.kill();
     }
 
-    /// How it ended, if it did so by itself.
+    /// The exit status, if the gateway ended by itself.
     pub(super) fn end(&mut self) -> Option<ExitStatus> {
         let has_ended = self.gateway.has_ended();
         if has_ended {
@@ -255,7 +255,7 @@ impl GatewaySide<'_> {
         has_ended.then(|| self.gateway.end()).flatten()
     }
 
-    /// `armed`: the fail point at which it dies. `Err`: it did not come to listen, and not because of that.
+    /// `armed`: the fail point at which the gateway dies. `Err`: the gateway did not listen, for another reason.
     pub(super) async fn start(&mut self, armed: Option<&str>) -> Result<Started, String> {
         let variable = armed.map(|armed| (longshore_engine::fail_point::VARIABLE, armed));
         match self.gateway.try_restart(variable).await {
@@ -268,13 +268,13 @@ impl GatewaySide<'_> {
         }
     }
 
-    /// Ends the OpenCode that the gateway has started. False: there was none.
+    /// Kills the OpenCode that the gateway started. False: there was none.
     pub(super) fn kill_managed(&self) -> bool {
         kill_managed(&self.gateway.data_dir())
     }
 }
 
-/// It ended as one that is killed, and not by an exit or a panic.
+/// Whether the process was killed, and did not exit or panic.
 pub(super) fn is_killed(status: ExitStatus) -> bool {
     const KILL: i32 = 9;
     status.signal() == Some(KILL)
@@ -288,7 +288,7 @@ fn kill_managed(data_dir: &Path) -> bool {
     record.is_some()
 }
 
-/// The agent, as one that kills it sees it.
+/// The agent, for the killer.
 #[derive(Debug)]
 pub(super) struct AgentSide<'a> {
     agent: &'a mut Agent,
@@ -312,11 +312,11 @@ impl AgentSide<'_> {
         true
     }
 
-    /// A managed one is the gateway's to start again.
+    /// Starts the agent again. The gateway itself restarts a managed one.
     pub(super) async fn revive(&mut self) -> Result<(), String> {
         match &mut self.agent {
             Agent::Fake { fake, proxy } => {
-                proxy.retarget(fake.come_back_somewhere().map_err(told("the fake"))?);
+                proxy.retarget(fake.come_back_somewhere().map_err(failed("the fake"))?);
             }
             Agent::Attached { opencode, proxy } => {
                 opencode.revive().await?;
@@ -329,14 +329,14 @@ impl AgentSide<'_> {
 }
 
 /// What the fake streamed, and what it shows now.
-fn prompts_of_fake(fake: &FakeOpenCode) -> Vec<Upstream> {
+fn prompts_of_fake(fake: &FakeOpenCode) -> Vec<AgentRecord> {
     let shown = |prompt: &Prompted| {
         let messages = opencode::of_session(&fake.messages(&prompt.session));
         let same = messages.into_iter().find(|message| message.words == prompt.words);
         same.map(|message| message.kept).unwrap_or_default()
     };
     let known = fake.truth().into_iter().map(|prompt| (shown(&prompt), prompt));
-    known.map(|(kept, prompt)| Upstream::of_fake(prompt, kept)).collect()
+    known.map(|(kept, prompt)| AgentRecord::of_fake(prompt, kept)).collect()
 }
 
 fn local(port: u16) -> SocketAddr {
@@ -345,9 +345,9 @@ fn local(port: u16) -> SocketAddr {
 
 fn address(gateway: &Gateway) -> Result<SocketAddr, String> {
     let url = gateway.url();
-    url.trim_start_matches("http://").parse().map_err(|_| format!("{url} is no address"))
+    url.trim_start_matches("http://").parse().map_err(|_| format!("{url} is not an address"))
 }
 
-fn told<E: std::fmt::Display>(what: &'static str) -> impl Fn(E) -> String {
+fn failed<E: std::fmt::Display>(what: &'static str) -> impl Fn(E) -> String {
     move |error| format!("{what}: {error}")
 }

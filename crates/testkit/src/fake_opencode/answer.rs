@@ -1,18 +1,19 @@
-//! What is answered to a request, and the shapes in which the real one refuses.
+//! The answer to a request, and the shapes of OpenCode's refusals.
 
+use longshore_opencode_shapes::{NamedError, to_value};
 use serde_json::{Value, json};
 
 use super::streams::Connection;
 
 #[derive(Debug)]
 pub(super) enum Answer {
-    /// A null body is an empty one. `stored`: the prompt that this answer is for.
+    /// A null body is an empty one. `stored`: session and message of the prompt that this answers.
     Json {
         status: u16,
         body: Value,
         stored: Option<(String, String)>,
     },
-    /// A body as it is, called `kind`.
+    /// A body as it is, with the content type `kind`.
     Raw {
         status: u16,
         kind: &'static str,
@@ -24,11 +25,11 @@ pub(super) enum Answer {
         cursor: Option<String>,
     },
     Events(Connection),
-    /// The web page that stands for every unknown path.
+    /// The web page that OpenCode answers unknown paths with.
     Page,
 }
 
-/// The part of a request that a `BadRequest` complains of.
+/// The part of a request that a `BadRequest` is about.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
     Params,
@@ -44,7 +45,7 @@ pub(super) fn with_status(status: u16, body: Value) -> Answer {
     Answer::Json { status, body, stored: None }
 }
 
-/// `null` as a body, which is not the same as none.
+/// The body `null`, which differs from an empty body.
 pub(super) fn null() -> Answer {
     Answer::Raw { status: 200, kind: "application/json", body: "null".to_owned() }
 }
@@ -54,7 +55,7 @@ pub(super) fn busy(session: &str) -> Answer {
     with_status(409, json!({"_tag": "SessionBusyError", "sessionID": session, "message": message}))
 }
 
-/// A failure in the shape of the real one: 401 has no body.
+/// OpenCode's answer with this error status. 401 has no body.
 pub(super) fn failure(status: u16) -> Answer {
     let body = match status {
         401 => Value::Null,
@@ -69,9 +70,8 @@ pub(super) fn not_found(message: &str) -> Answer {
     named(404, "NotFoundError", message)
 }
 
-/// An error with a name of its own.
 pub(super) fn named(status: u16, name: &str, message: &str) -> Answer {
-    with_status(status, json!({"name": name, "data": {"message": message}}))
+    with_status(status, to_value(&NamedError::new(name, message)))
 }
 
 pub(super) fn bad_request(kind: Kind, message: &str) -> Answer {
@@ -79,7 +79,7 @@ pub(super) fn bad_request(kind: Kind, message: &str) -> Answer {
     with_status(400, json!({"name": "BadRequest", "data": {"message": message, "kind": kind}}))
 }
 
-/// How some endpoints refuse, without a reason.
+/// Some endpoints refuse like this, without a reason.
 pub(super) fn tagged_bad_request() -> Answer {
     with_status(400, json!({"_tag": "BadRequest"}))
 }

@@ -1,17 +1,17 @@
-//! Bodies of the wrong shape, refused in the words of the real one. Names that it does not know it passes over.
+//! Checks request bodies and refuses wrong shapes with OpenCode's texts. OpenCode ignores unknown fields.
 
 use serde_json::{Value, json};
 
 use super::answer::{Answer, Kind, bad_request, failure};
 
-/// `None`: nothing is wrong.
+/// `None`: the body is valid.
 type Refusal = Option<Answer>;
 
-/// The body is an object with these texts.
+/// The body must be an object with these texts.
 pub(super) fn texts(body: &Value, required: &[&str]) -> Refusal {
     match body {
         Value::Null => Some(bad_request(Kind::Payload, "Expected object, got undefined")),
-        // It was no JSON.
+        // The body was not JSON.
         Value::String(_) => Some(failure(500)),
         body => required.iter().find_map(|name| {
             missing(body, name, &format!("[\"{name}\"]")).or_else(|| wrong_text(body, name, "string"))
@@ -19,12 +19,12 @@ pub(super) fn texts(body: &Value, required: &[&str]) -> Refusal {
     }
 }
 
-/// If these are there, they are texts.
+/// These fields must be texts if they are present.
 pub(super) fn optional_texts(body: &Value, names: &[&str], expected: &str) -> Refusal {
     names.iter().find_map(|name| wrong_text(body, name, expected))
 }
 
-/// If this is there, it begins so.
+/// The id must have this prefix if it is present.
 pub(super) fn id(body: &Value, name: &str, prefix: &str) -> Refusal {
     id_at(body, name, prefix, &format!("[\"{name}\"]"))
 }
@@ -37,11 +37,11 @@ pub(super) fn prompt(body: &Value) -> Refusal {
         .or_else(|| parts(body, &["text", "file", "agent", "subtask"]))
 }
 
-/// The parts are of these kinds, and each has what its kind needs.
+/// The parts must be of these kinds, with the fields that each kind needs.
 pub(super) fn parts(body: &Value, kinds: &[&str]) -> Refusal {
     let parts = body["parts"].as_array().into_iter().flatten().enumerate();
-    parts.into_iter().find_map(|(place, part)| {
-        let at = format!("[\"parts\"][{place}]");
+    parts.into_iter().find_map(|(index, part)| {
+        let at = format!("[\"parts\"][{index}]");
         let kind = part["type"].as_str().unwrap_or_default();
         let required: &[&str] = match kind {
             _ if !kinds.contains(&kind) => {

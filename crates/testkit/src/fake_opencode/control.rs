@@ -1,4 +1,4 @@
-//! What changes a session without a prompt: forks, shares, summaries, reverts and shell commands.
+//! Operations that change a session without a prompt: forks, shares, summaries, reverts and shell commands.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,29 +9,29 @@ use super::answer::{Answer, busy, failure, ok, tagged_bad_request, with_status};
 use super::check;
 use super::gate::Gate;
 use super::ids::{fresh, now_ms};
-use super::player::{self, ControlCommand};
+use super::player::{self, TurnStage};
 use super::project::Sharing;
 use super::prompting::{error, last_message};
+use super::responder::{Responder, unknown_agent};
 use super::routes::new_session;
 use super::script::{Prompt, Script, Step};
 use super::state::Shared;
-use super::voice::{Voice, unknown_agent};
-use super::world::{event, idle, part_updated, text};
+use super::world::{event, idle, message_updated, part_updated, status, text};
 use super::writer::Writer;
 
-/// What OpenCode tells the model itself when it shall go on after a summary.
+/// The prompt that OpenCode itself writes when the model is to go on after a summary.
 const CONTINUE: &str =
     "Continue if you have next steps, or stop and ask for clarification if you are unsure how to proceed.";
 
-/// What a shell command prints, and when.
+/// The result of a shell command.
 #[derive(Clone, Debug, Default)]
 pub struct Shell {
     pub output: String,
-    /// It runs until the test opens this.
+    /// The command runs until the test opens this gate.
     pub hold: Option<Gate>,
 }
 
-/// A copy of the session, or of what came before a message. One that it does not have is none.
+/// Copies the session, or the messages before a given one. An unknown message copies the whole session.
 pub(super) async fn fork(shared: &Shared, session: &str, body: &Value) -> Answer {
     if body["messageID"].as_str().is_some_and(|id| !id.starts_with("msg")) {
         return tagged_bad_request();
@@ -57,7 +57,7 @@ pub(super) async fn fork(shared: &Shared, session: &str, body: &Value) -> Answer
         if let Some(parent) = copy["parentID"].as_str().and_then(|parent| copies.get(parent)).cloned() {
             copy["parentID"] = parent.into();
         }
-        shared.emit(&event("message.updated", json!({"sessionID": id, "info": copy}))).await;
+        shared.emit(&message_updated(&id, copy)).await;
         for part in message["parts"].as_array().into_iter().flatten() {
             let mut part = part.clone();
             part["id"] = fresh("prt").into();
@@ -87,7 +87,7 @@ pub(super) async fn unshare(shared: &Shared, session: &str) -> Answer {
     ok(change_session(shared, session, |info| remove(info, "share")).await)
 }
 
-/// The message, or the part of it, and all after it are set aside until a prompt drops them or somebody takes it back.
+/// Sets a message, or a part of it, and everything after it aside, until a prompt drops them or an unrevert restores them.
 pub(super) async fn revert(shared: &Shared, session: &str, body: &Value) -> Answer {
     let refused = check::texts(body, &["messageID"])
         .or_else(|| check::id(body, "messageID", "msg"))
@@ -99,20 +99,20 @@ pub(super) async fn revert(shared: &Shared, session: &str, body: &Value) -> Answ
         return busy(session);
     }
     let messages = shared.lock().world.messages(session).unwrap_or_default();
-    let is_it = |message: &Value| message["info"]["id"] == body["messageID"];
-    let Some(place) = messages.iter().position(is_it) else { return unchanged(shared, session) };
+    let is_named = |message: &Value| message["info"]["id"] == body["messageID"];
+    let Some(position) = messages.iter().position(is_named) else { return unchanged(shared, session) };
     let mut revert = json!({"snapshot": "401b7ec87fed2ef62a4b30572a6231742d9abf42"});
     let first = match body["partID"].as_str() {
         Some(part) => {
-            let mut parts = messages[place]["parts"].as_array().into_iter().flatten();
+            let mut parts = messages[position]["parts"].as_array().into_iter().flatten();
             if !parts.any(|known| known["id"] == part) {
                 return unchanged(shared, session);
             }
             revert["partID"] = part.into();
-            place
+            position
         }
-        // A whole reply goes with its prompt.
-        None => (0..=place).rev().find(|at| messages[*at]["info"]["role"] == "user").unwrap_or(place),
+        // A reverted reply takes its prompt with it.
+        None => (0..=position).rev().find(|at| messages[*at]["info"]["role"] == "user").unwrap_or(position),
     };
     revert["messageID"] = messages[first]["info"]["id"].clone();
     let diffs = messages[first..].iter().filter_map(|message| message["info"]["summary"]["diffs"].as_array());
@@ -134,58 +134,54 @@ pub(super) async fn unrevert(shared: &Shared, session: &str) -> Answer {
     ok(change_session(shared, session, |info| remove(info, "revert")).await)
 }
 
-/// Answers when the summary is written; with `auto`, when the turn is over with which the model then goes on.
+/// Answers when the summary is written; with `auto`, when the model's following turn is over.
 pub(super) async fn summarize(shared: &Arc<Shared>, session: &str, body: &Value, position: usize) -> Answer {
     if let Some(refused) = check::texts(body, &["providerID", "modelID"]) {
         return refused;
     }
     let auto = body["auto"] == true;
     let mut prompt = bare_prompt(shared, session, position);
-    prompt.voice = Voice {
+    prompt.responder = Responder {
         provider: text(body, "providerID").to_owned(),
         model: text(body, "modelID").to_owned(),
-        ..Voice::default()
+        ..Responder::default()
     };
     prompt.parts = json!([{"type": "compaction", "auto": auto}]);
-    let (unknown, gate) = {
-        let mut state = shared.lock();
-        (prompt.voice.unknown_model(&state.project), state.summaries.pop_front())
-    };
+    let unknown = prompt.responder.unknown_model(&shared.lock().project);
     let fails = unknown.is_some();
-    let mut acts = Vec::new();
-    if let Some(said) = unknown {
-        let mut steps = Writer::begin(&prompt).give_up(&said);
-        // What a prompt says once more is not said here.
+    let mut stages = Vec::new();
+    if let Some(error) = unknown {
+        let mut steps = Writer::begin(&prompt).give_up(&error);
+        // A prompt repeats the error; a summary does not.
         steps.pop();
-        acts.push(ControlCommand::Steps(prompt.clone(), steps));
+        stages.push(TurnStage::Steps(prompt.clone(), steps));
     } else {
         let compacted = event("session.compacted", json!({"sessionID": session}));
-        let mut steps = Writer::begin(&prompt).summary(gate.as_ref(), !auto);
+        let mut steps = Writer::begin(&prompt).summary(!auto);
         if auto {
-            let said = json!([{
+            let parts = json!([{
                 "type": "text", "text": CONTINUE, "synthetic": true, "metadata": {"compaction_continue": true},
                 "time": {"start": now_ms(), "end": now_ms()},
             }]);
-            let next = Prompt { message: fresh("msg"), parts: said, ..prompt.clone() };
+            let next = Prompt { message: fresh("msg"), parts, ..prompt.clone() };
             steps.extend(Writer::note(&next).steps());
             steps.push(Step::Emit(compacted));
-            let status = json!({"sessionID": session, "status": {"type": "busy"}});
-            steps.push(Step::Emit(event("session.status", status)));
-            acts.push(ControlCommand::Steps(prompt.clone(), steps));
-            acts.push(match shared.lock().next_script() {
-                Script::Written(turn) => ControlCommand::GoOn(next, turn),
-                recorded @ Script::Recorded(_) => ControlCommand::Begin(next, recorded),
+            steps.push(Step::Emit(status(session, "busy")));
+            stages.push(TurnStage::Steps(prompt.clone(), steps));
+            stages.push(match shared.lock().next_script() {
+                Script::Written(turn) => TurnStage::GoOn(next, turn),
+                recorded @ Script::Recorded(_) => TurnStage::Begin(next, recorded),
             });
         } else {
-            acts.push(ControlCommand::Steps(prompt.clone(), steps));
+            stages.push(TurnStage::Steps(prompt.clone(), steps));
         }
     }
     // A script that panics fails the test by itself.
-    let _ = player::start(shared, prompt, acts).await;
+    let _ = player::start(shared, prompt, stages).await;
     if fails { failure(500) } else { ok(json!(true)) }
 }
 
-/// Runs a command in the session. The exit code is not told.
+/// Runs a command in the session. OpenCode does not report the exit code.
 pub(super) async fn shell(shared: &Arc<Shared>, session: &str, body: &Value, position: usize) -> Answer {
     if let Some(refused) = check::texts(body, &["agent", "command"]) {
         return refused;
@@ -194,35 +190,35 @@ pub(super) async fn shell(shared: &Arc<Shared>, session: &str, body: &Value, pos
         return busy(session);
     }
     let prompt = bare_prompt(shared, session, position);
-    let (voice, shell) = {
+    let (responder, shell) = {
         let mut state = shared.lock();
-        (Voice::of(&state, session, body), state.shells.pop_front())
+        (Responder::for_request(&state, session, body), state.shells.pop_front())
     };
-    let Ok(voice) = voice else {
-        let said = unknown_agent(&shared.lock().project, text(body, "agent"));
-        let mut steps = Writer::quiet(&prompt).busy();
-        steps.push(Step::Emit(error(session, &said)));
+    let Ok(responder) = responder else {
+        let message = unknown_agent(&shared.lock().project, text(body, "agent"));
+        let mut steps = vec![Step::Emit(status(session, "busy"))];
+        steps.push(Step::Emit(error(session, &message)));
         steps.extend(idle(session).map(Step::Emit));
-        let _ = player::start(shared, prompt.clone(), vec![ControlCommand::Steps(prompt, steps)]).await;
+        let _ = player::start(shared, prompt.clone(), vec![TurnStage::Steps(prompt, steps)]).await;
         return failure(500);
     };
     let command = text(body, "command");
     let shell = shell.unwrap_or_else(|| Shell { output: format!("ran: {command}\n"), hold: None });
-    let said = json!([{
+    let parts = json!([{
         "type": "text", "text": "The following tool was executed by the user", "synthetic": true,
     }]);
-    let prompt = Prompt { voice, parts: said, ..prompt };
+    let prompt = Prompt { parts, responder, ..prompt };
     let steps = Writer::quiet(&prompt).shell(command, &shell.output, shell.hold.as_ref());
-    let _ = player::start(shared, prompt.clone(), vec![ControlCommand::Steps(prompt, steps)]).await;
+    let _ = player::start(shared, prompt.clone(), vec![TurnStage::Steps(prompt, steps)]).await;
     ok(last_message(shared, session))
 }
 
-/// A turn of the session runs, or waits for its place.
+/// Whether a turn of the session is running or waiting.
 pub(super) fn is_busy(shared: &Shared, session: &str) -> bool {
     shared.lock().turns.get(session).is_some_and(|turns| *turns > 0)
 }
 
-/// What stands for a prompt where nobody prompts.
+/// A prompt without parts, for operations that no prompt started.
 fn bare_prompt(shared: &Shared, session: &str, position: usize) -> Prompt {
     let directory = shared.lock().world.directory(session).unwrap_or_default().to_owned();
     Prompt {
@@ -231,7 +227,7 @@ fn bare_prompt(shared: &Shared, session: &str, position: usize) -> Prompt {
         parts: json!([]),
         directory,
         logged_at: position,
-        voice: Voice::default(),
+        responder: Responder::default(),
         tools: Value::Null,
     }
 }
@@ -256,7 +252,7 @@ fn remove(info: &mut Value, name: &str) {
     }
 }
 
-/// The title of a copy counts how often it was copied.
+/// The title of a copy counts the copies.
 fn forked_title(title: &str) -> String {
     let count = title.strip_suffix(')').and_then(|title| title.rsplit_once(" (fork #"));
     match count.and_then(|(title, count)| Some((title, count.parse::<u32>().ok()?))) {

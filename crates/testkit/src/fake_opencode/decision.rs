@@ -1,4 +1,4 @@
-//! A place in a turn where the rest of it is decided, for agents that act by what they are told.
+//! A point in a turn where code decides how the turn continues, for agents that react to what they receive.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,24 +8,24 @@ use futures_util::future::BoxFuture;
 use super::script::Prompt;
 use super::turn::Turn;
 
-type Decide = dyn Fn(Scene) -> BoxFuture<'static, Turn> + Send + Sync;
+type Decide = dyn Fn(TurnContext) -> BoxFuture<'static, Turn> + Send + Sync;
 
-/// Where a turn stands.
+/// The turn at a decision.
 #[derive(Clone, Debug)]
-pub struct Scene {
+pub struct TurnContext {
     pub session: String,
     /// The first text of the prompt.
     pub text: String,
 }
 
-/// Gives what the agent does next.
+/// Returns what the agent does next.
 #[derive(Clone)]
 pub struct Decision(Arc<Decide>);
 
 impl Decision {
     pub fn new<D>(decide: D) -> Self
     where
-        D: Fn(Scene) -> BoxFuture<'static, Turn> + Send + Sync + 'static,
+        D: Fn(TurnContext) -> BoxFuture<'static, Turn> + Send + Sync + 'static,
     {
         Self(Arc::new(decide))
     }
@@ -34,7 +34,7 @@ impl Decision {
         let mut texts =
             prompt.parts.as_array().into_iter().flatten().filter_map(|part| part["text"].as_str());
         let text = texts.next().unwrap_or_default().to_owned();
-        (self.0)(Scene { session: prompt.session.clone(), text }).await
+        (self.0)(TurnContext { session: prompt.session.clone(), text }).await
     }
 }
 

@@ -1,4 +1,4 @@
-//! What can go wrong on the way to OpenCode and back, said by the test in advance.
+//! Failures on the way to OpenCode and back, which a test arranges in advance.
 
 use std::time::Duration;
 
@@ -7,23 +7,23 @@ use super::gate::Gate;
 /// What happens to a request instead of, or besides, its answer.
 #[derive(Clone, Debug)]
 pub enum Fault {
-    /// Answers so and does nothing. 401 has an empty body, as the real one's.
+    /// Answers with this status and does nothing. 401 has an empty body, as in the real OpenCode.
     Status(u16),
-    /// Answers 200 with a web page, as the real one does for every path that it does not know.
+    /// Answers 200 with a web page, as the real OpenCode does for every unknown path.
     Html,
-    /// Answers 200 with this body, called JSON.
+    /// Answers 200 with this body as JSON.
     Body(&'static str),
-    /// Answers so, with this body, called JSON.
+    /// Answers with this status, and this body as JSON.
     Answer(u16, &'static str),
-    /// Answers after a while.
+    /// Answers after this time.
     Delay(Duration),
     /// Answers when the test opens the gate.
     Hold(Gate),
-    /// Takes the request and never answers.
+    /// Receives the request and never answers.
     Hang,
-    /// Closes the connection; nothing was done.
+    /// Closes the connection without doing anything.
     CutBefore,
-    /// Does what was asked, then closes the connection without an answer.
+    /// Does what the request asks for, then closes the connection without an answer.
     CutAfter,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct Rule {
     pub(super) method: &'static str,
     pub(super) path_end: &'static str,
     pub(super) fault: Fault,
-    /// How often it still happens. `None`: always.
+    /// How many more requests meet the fault. `None`: all.
     pub(super) left: Option<usize>,
 }
 
@@ -42,7 +42,7 @@ impl Rule {
         (self.method == "*" || self.method == method) && self.ends(path) && self.left != Some(0)
     }
 
-    /// A `*` in the end of the path stands for one whole segment, such as an id.
+    /// A `*` in the end of the path stands for one segment, such as an id.
     fn ends(&self, path: &str) -> bool {
         if !self.path_end.contains('*') {
             return path.ends_with(self.path_end);
@@ -56,38 +56,38 @@ impl Rule {
 /// How an `/event` stream breaks off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CutKind {
-    /// The body ends as if all had been said.
+    /// The body ends as if it were complete.
     CleanEnd,
     /// The body ends in the middle of a line.
     MidLine,
-    /// The connection is cut; the body never ends.
+    /// The connection is reset; the body never ends.
     Reset,
 }
 
 /// A break of `/event` during a turn.
 #[derive(Clone, Copy, Debug)]
 pub struct Cut {
-    /// After how many events of the next turn.
+    /// How many events of the next turn come before the break.
     pub after: usize,
     pub how: CutKind,
-    /// How many of the following events nobody hears. Only then can a reader connect again, and the turn goes
-    /// on when it has. `usize::MAX`: until the turn is over.
+    /// How many of the following events are lost. Only then can a reader connect again, and the turn goes on when one has.
+    /// `usize::MAX`: no reader can connect until the turn is over.
     pub lose: usize,
 }
 
-/// What readers of `/event` get.
+/// What the readers of `/event` receive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Delivery {
     #[default]
     Live,
-    /// Every event comes with lines before it that a reader must survive.
+    /// Every event comes after lines that a reader must ignore.
     WithGarbage,
-    /// Heartbeats only: OpenCode lives, its events are lost.
+    /// Only heartbeats: OpenCode is alive, its events are lost.
     HeartbeatsOnly,
 }
 
 /// Lines that are no event of any session: comments, other fields, no field at all, broken JSON, JSON of other shapes,
-/// kinds that do not exist yet, a line that ends with CRLF.
+/// unknown event kinds, a line that ends with CRLF.
 pub(super) const GARBAGE: &str = ": a comment\n\n\
     event: surprise\nid: 7\nretry: 5\ndata: {\"type\":\"from.the.future\",\"properties\":{\"sessionID\":\"ses_x\"}}\n\n\
     <html>\n\n\

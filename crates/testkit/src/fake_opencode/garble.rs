@@ -1,29 +1,31 @@
-//! Events that are spoilt on their way to the readers of `/event`: what comes in place of one cannot be read.
+//! Events that readers of `/event` receive in an unreadable form.
 
 use bytes::Bytes;
+use longshore_opencode_shapes::write_frame;
+use serde::Serialize;
 use serde_json::{Value, json};
 
-/// The next events that become unreadable. OpenCode itself knows of nothing: what they tell has happened.
+/// Makes the next events unreadable. OpenCode itself does not notice: what the events report has happened.
 #[derive(Clone, Debug)]
 pub struct Garble {
     /// The type of the events, such as `session.idle`. `*`: any.
     pub kind: &'static str,
     pub how: GarbleKind,
-    /// How many of them.
+    /// How many events.
     pub times: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GarbleKind {
-    /// The second half of the line is missing: no JSON, and nobody knows whose event it was.
+    /// The second half of the line is missing. The rest is not JSON, and does not show which session the event belongs to.
     Torn,
-    /// Its type and session are there, and everything else has another shape.
+    /// Type and session are readable, and everything else has another shape.
     Misshapen,
-    /// The first bytes of the line are others, so that it is no line of data at all.
+    /// The first bytes of the line are wrong, so that it is no `data:` line.
     Unnamed,
 }
 
-/// What is still to be spoilt.
+/// The events that are still to be garbled.
 #[derive(Debug, Default)]
 pub(super) struct Garbling(Vec<Garble>);
 
@@ -32,7 +34,7 @@ impl Garbling {
         self.0.push(garble);
     }
 
-    /// The event as it goes out.
+    /// The event as it is sent.
     pub(super) fn frame(&mut self, event: &Value) -> Bytes {
         let kind = event["type"].as_str().unwrap_or_default();
         let due = |garble: &&mut Garble| garble.times > 0 && (garble.kind == "*" || garble.kind == kind);
@@ -56,6 +58,8 @@ impl Garbling {
     }
 }
 
-pub(super) fn frame(event: &Value) -> Bytes {
-    Bytes::from(format!("data: {event}\n\n"))
+pub(super) fn frame(event: &impl Serialize) -> Bytes {
+    let mut frame = Vec::new();
+    write_frame(&mut frame, event).expect("memory can be written");
+    frame.into()
 }

@@ -1,4 +1,4 @@
-//! A place in a script where the fake waits for the test, so that no test needs to sleep.
+//! A point in a script where the fake waits for the test, so that no test needs to sleep.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use tokio::sync::watch;
 
 use super::state::PATIENCE;
 
-/// Clones are the same gate.
+/// Clones share one state.
 #[derive(Clone, Debug, Default)]
 pub struct Gate(Arc<Inner>);
 
@@ -21,18 +21,18 @@ impl Gate {
         Self::default()
     }
 
-    /// Returns when the script stands at the gate. Panics when it never does.
+    /// Waits until the script reaches the gate. Panics if that takes too long.
     pub async fn reached(&self) {
         let reached = tokio::time::timeout(PATIENCE, wait_until_true(&self.0.reached)).await;
-        assert!(reached.is_ok(), "the script never came to this gate");
+        assert!(reached.is_ok(), "the script did not reach the gate in time");
     }
 
-    /// Lets the script go on.
+    /// Lets the script continue.
     pub fn open(&self) {
         self.0.open.send_replace(true);
     }
 
-    /// Stands at the gate until the test opens it.
+    /// Waits at the gate until the test opens it.
     pub(super) async fn pass(&self) {
         self.0.reached.send_replace(true);
         wait_until_true(&self.0.open).await;

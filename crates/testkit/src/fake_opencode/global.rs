@@ -1,22 +1,24 @@
-//! `/global/event`: what happens anywhere, each event with the place where it does.
+//! `/global/event`: the events of all directories, each with the directory in which it happened.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use bytes::Bytes;
-use serde_json::{Value, json};
+use longshore_opencode_shapes::{Event, GlobalEvent, SyncCopy, is_stored};
+use serde::Serialize;
+use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::garble::frame;
-use super::ids;
-use super::streams::{Chunk, Connection, Deliveries, WAITING, connected};
+use super::streams::{Chunk, Connection, Deliveries, WAITING, bare};
+use super::world::text;
 
 /// Where an event happened.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place<'a> {
-    /// `global` for what is the project's own.
+pub(super) struct Location<'a> {
+    /// `global` for events of the project itself.
     pub(super) directory: &'a str,
     pub(super) project: Option<&'a str>,
     pub(super) workspace: Option<&'a str>,
@@ -25,9 +27,9 @@ pub(super) struct Place<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Globals {
     listeners: Vec<Listener>,
-    /// How long a new listener hears nothing. The real one loses what comes in the first moments.
+    /// How long a new listener misses all events. The real OpenCode loses the events of the first moments.
     pub(super) deaf: Duration,
-    /// How many streams were opened in all.
+    /// How many streams were opened in total.
     pub(super) opened: usize,
 }
 
@@ -42,33 +44,27 @@ impl Globals {
         let (sender, chunks) = mpsc::channel(WAITING);
         self.opened += 1;
         // The channel is new and has room.
-        let _ = sender.try_send(Chunk::Data(frame(&json!({"payload": connected()}))));
+        let _ = sender.try_send(Chunk::Data(frame(&everywhere(bare("server.connected")))));
         self.listeners.push(Listener { sender, hears_from: Instant::now() + self.deaf });
         Connection { chunks, muted: Arc::new(AtomicBool::new(false)), is_global: true }
     }
 
-    /// The streams that are open now end; new ones work.
+    /// Ends the open streams. New streams work.
     pub(super) fn end(&mut self) {
         self.listeners.clear();
     }
 
-    /// Who hears of this event, and how.
-    pub(super) fn tell(&mut self, place: Place<'_>, event: &Value) -> Deliveries {
+    /// The frames of this event for every listener that hears it.
+    pub(super) fn route(&mut self, location: Location<'_>, event: &Value) -> Deliveries {
         self.listeners.retain(|listener| !listener.sender.is_closed());
         if self.listeners.is_empty() {
             return Deliveries::new();
         }
-        let mut told = json!({"directory": place.directory});
-        if let Some(project) = place.project {
-            told["project"] = project.into();
-        }
-        if let Some(workspace) = place.workspace {
-            told["workspace"] = workspace.into();
-        }
-        let mut frames = Vec::new();
-        for payload in std::iter::once(event.clone()).chain(again(event)) {
-            told["payload"] = payload;
-            frames.push(frame(&told));
+        let mut frames = vec![located(location, event)];
+        let (id, kind, properties) = (text(event, "id"), text(event, "type"), &event["properties"]);
+        if is_stored(kind) {
+            let copy = SyncCopy::new(Event { id, kind, properties }, text(properties, "sessionID"), 0);
+            frames.push(located(location, copy));
         }
         let now = Instant::now();
         let hearing = self.listeners.iter().filter(|listener| listener.hears_from <= now);
@@ -80,26 +76,15 @@ impl Globals {
 }
 
 pub(super) fn heartbeat() -> Bytes {
-    let payload = json!({"id": ids::fresh("evt"), "type": "server.heartbeat", "properties": {}});
-    frame(&json!({"payload": payload}))
+    frame(&everywhere(bare("server.heartbeat")))
 }
 
-/// What is stored is told twice, the second time for whoever keeps a copy of it.
-fn again(event: &Value) -> Option<Value> {
-    let kind = event["type"].as_str()?;
-    let is_stored = matches!(
-        kind,
-        "session.created"
-            | "session.updated"
-            | "session.deleted"
-            | "message.updated"
-            | "message.removed"
-            | "message.part.updated"
-            | "message.part.removed"
-    );
-    let sync = json!({
-        "id": event["id"], "type": format!("{kind}.1"), "seq": 0, "aggregateID": event["properties"]["sessionID"],
-        "data": event["properties"],
-    });
-    is_stored.then(|| json!({"type": "sync", "syncEvent": sync, "id": event["id"]}))
+fn located(location: Location<'_>, payload: impl Serialize) -> Bytes {
+    let Location { directory, project, workspace } = location;
+    frame(&GlobalEvent { directory: Some(directory), project, workspace, payload })
+}
+
+/// An event that belongs to no directory.
+fn everywhere(payload: Value) -> GlobalEvent<'static, Value> {
+    GlobalEvent { directory: None, project: None, workspace: None, payload }
 }

@@ -1,25 +1,17 @@
-//! Identifiers in OpenCode's form, and how those of a recording move to the time of the test.
+//! Ids in OpenCode's form, and how the ids of a recording move to the time of the test.
 //!
-//! An id is a prefix, twelve hexadecimal digits of time and fourteen characters. OpenCode sorts messages by id, so a
-//! recorded reply must be moved behind the prompt that it answers now.
-
-use std::sync::atomic::{AtomicU64, Ordering};
+//! OpenCode sorts messages by id, so that a recorded reply must be moved behind the prompt that it answers now.
 
 use longshore_engine::port::{Clock, SystemClock};
+use longshore_opencode_shapes::{ID_TIME_MASK, new_id};
 
-/// The digits of time, and the length of a whole id after its prefix.
+/// The number of digits of time, and the length of an id after its prefix.
 const TIME: usize = 12;
 const BODY: usize = 26;
-/// The time counts in 48 bits and wraps there.
-const MASK: u64 = (1 << 48) - 1;
 
-static COUNTER: AtomicU64 = AtomicU64::new(0);
-
-/// A fresh id, larger than all before it.
+/// A new id, larger than all ids before it.
 pub(super) fn fresh(prefix: &str) -> String {
-    let count = COUNTER.fetch_add(1, Ordering::Relaxed);
-    let time = (now_ms() * 0x1000 + (count & 0xfff)) & MASK;
-    format!("{prefix}_{time:012x}{count:014}")
+    new_id(prefix, now_ms())
 }
 
 /// Milliseconds since 1970, as OpenCode writes its times.
@@ -27,16 +19,16 @@ pub(super) fn now_ms() -> u64 {
     u64::try_from(SystemClock.now().0).unwrap_or_default()
 }
 
-/// How far `to` is from `from` in time, in the unit of ids. `None` when one of them is no id.
+/// How far `to` is from `from` in time, in the unit of ids. `None` when one of them is not an id.
 pub(super) fn distance(from: &str, to: &str) -> Option<u64> {
-    Some(time(to)?.wrapping_sub(time(from)?) & MASK)
+    Some(time(to)?.wrapping_sub(time(from)?) & ID_TIME_MASK)
 }
 
-/// The id moved in time by `distance`. What is no id stays.
+/// The id moved in time by `distance`. Text that is not an id stays as it is.
 pub(super) fn moved(id: &str, distance: u64) -> String {
     match (time(id), id.split_once('_')) {
         (Some(time), Some((prefix, body))) => {
-            format!("{prefix}_{:012x}{}", time.wrapping_add(distance) & MASK, &body[TIME..])
+            format!("{prefix}_{:012x}{}", time.wrapping_add(distance) & ID_TIME_MASK, &body[TIME..])
         }
         _ => id.to_owned(),
     }

@@ -1,4 +1,4 @@
-//! Plays what a prompt sets going, as fast as its readers take it.
+//! Plays the script of a prompt, as fast as the readers of its events take them.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -9,33 +9,33 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::ids;
+use super::prompt_records::Fate;
 use super::request_log::RequestLog;
 use super::script::{Prompt, Script, Step};
 use super::state::Shared;
-use super::truth::Fate;
 use super::turn::Turn;
 use super::world::World;
 
-type FromWorld = Box<dyn FnOnce(&World) -> Vec<Step> + Send>;
+type StepsFromWorld = Box<dyn FnOnce(&World) -> Vec<Step> + Send>;
 
-/// A piece of what happens, and the prompt that it answers.
-pub(super) enum ControlCommand {
+/// A stage of a turn, and the prompt that it belongs to.
+pub(super) enum TurnStage {
     Steps(Prompt, Vec<Step>),
-    /// The whole answer, with the message of the prompt.
+    /// The whole answer, including the message of the prompt.
     Begin(Prompt, Script),
-    /// The prompt is there and the session busy: the turn goes on from here.
+    /// The turn of a prompt whose message exists, in a session that is busy already.
     GoOn(Prompt, Turn),
-    /// What happens follows from what has.
-    Then(Prompt, FromWorld),
+    /// Steps that depend on the state of the sessions at this point.
+    Then(Prompt, StepsFromWorld),
 }
 
-impl fmt::Debug for ControlCommand {
+impl fmt::Debug for TurnStage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ControlCommand for {:?}", self.prompt())
+        write!(f, "TurnStage for {:?}", self.prompt())
     }
 }
 
-impl ControlCommand {
+impl TurnStage {
     fn prompt(&self) -> &Prompt {
         let (Self::Steps(prompt, _) | Self::Begin(prompt, _) | Self::GoOn(prompt, _) | Self::Then(prompt, _)) =
             self;
@@ -52,31 +52,31 @@ impl ControlCommand {
     }
 }
 
-/// Plays the acts to their end, or until the server dies. What the prompts of one session set going comes one after the other, and
+/// Plays the stages to their end, or until the server is killed. The prompts of one session are played one after the other, and
 /// the session counts as busy from now on.
-pub(super) fn start(shared: &Arc<Shared>, prompt: Prompt, acts: Vec<ControlCommand>) -> JoinHandle<()> {
-    let (life, lane) = shared.change(|state| {
+pub(super) fn start(shared: &Arc<Shared>, prompt: Prompt, stages: Vec<TurnStage>) -> JoinHandle<()> {
+    let (life, queue) = shared.change(|state| {
         *state.turns.entry(prompt.session.clone()).or_default() += 1;
-        (state.life.clone(), Arc::clone(state.lanes.entry(prompt.session.clone()).or_default()))
+        (state.life.clone(), Arc::clone(state.session_queues.entry(prompt.session.clone()).or_default()))
     });
-    let playing = perform(Arc::clone(shared), life, lane, prompt, acts);
+    let playing = perform(Arc::clone(shared), life, queue, prompt, stages);
     shared.tasks.spawn("fake opencode turn", playing)
 }
 
 async fn perform(
     shared: Arc<Shared>,
     life: CancellationToken,
-    lane: Arc<Mutex<()>>,
+    queue: Arc<Mutex<()>>,
     prompt: Prompt,
-    acts: Vec<ControlCommand>,
+    stages: Vec<TurnStage>,
 ) {
     let whole = async {
-        let _turn = lane.lock().await;
+        let _turn = queue.lock().await;
         shared.lock().streams.begin_turn();
-        for act in acts {
-            let of = act.prompt().clone();
-            let steps = act.steps(&shared);
-            let fate = play_steps(&shared, &life, &prompt, &of, steps.into()).await;
+        for stage in stages {
+            let stage_prompt = stage.prompt().clone();
+            let steps = stage.steps(&shared);
+            let fate = play_steps(&shared, &life, &prompt, &stage_prompt, steps.into()).await;
             if fate != Fate::Ended {
                 return fate;
             }
@@ -89,8 +89,8 @@ async fn perform(
         fate = whole => fate,
     };
     shared.change(|state| {
-        state.truth.ended(&prompt.message, fate);
-        // Whoever killed it has forgotten what ran, and counts anew.
+        state.prompt_records.ended(&prompt.message, fate);
+        // `kill` has forgotten all running turns and reset the counts.
         if fate == Fate::Killed {
             return;
         }
@@ -101,7 +101,7 @@ async fn perform(
     });
 }
 
-/// Plays steps of `prompt`, which may be of a sub-agent; whoever aborts `root` aborts it too.
+/// Plays steps of `prompt`, which may be the prompt of a sub-agent. An abort of `root` aborts it too.
 async fn play_steps(
     shared: &Shared,
     life: &CancellationToken,
@@ -110,10 +110,10 @@ async fn play_steps(
     mut steps: VecDeque<Step>,
 ) -> Fate {
     let abort_paths = [&root.session, &prompt.session].map(|session| format!("/session/{session}/abort"));
-    // Where in the log requests begin that no step has taken yet.
+    // The position in the log of the first request that no step has taken.
     let mut since = prompt.logged_at;
     while let Some(step) = steps.pop_front() {
-        // A script that knows of an abort takes it where it stands; any other is cut short by it.
+        // A script that waits for an abort takes it at that step; an abort cuts any other script short.
         let expects_abort =
             matches!(step, Step::AwaitAbort) || steps.iter().any(|step| matches!(step, Step::AwaitAbort));
         let is_abort = |path: &str| abort_paths.iter().any(|abort| abort == path);
@@ -152,10 +152,10 @@ async fn play_steps(
     Fate::Ended
 }
 
-/// Ends the turn as the real one does when nothing was recorded.
+/// Ends the turn as the real OpenCode does when the recording shows no abort.
 async fn abort(shared: &Shared, life: &CancellationToken, root: &Prompt, prompt: &Prompt) -> Fate {
-    let of_child = (prompt.session != root.session).then_some(&prompt.session);
-    for session in of_child.into_iter().chain([&root.session]) {
+    let child = (prompt.session != root.session).then_some(&prompt.session);
+    for session in child.into_iter().chain([&root.session]) {
         let events = shared.lock().world.abort_events(session, ids::now_ms());
         for event in &events {
             shared.emit_in(life, event).await;
@@ -164,7 +164,7 @@ async fn abort(shared: &Shared, life: &CancellationToken, root: &Prompt, prompt:
     Fate::Aborted
 }
 
-/// Waits for a request from `since` on, and gives the place behind it.
+/// Waits for a matching request from `since` on, and returns the position after it.
 async fn requested(shared: &Shared, since: usize, matches: impl Fn(&str) -> bool) -> usize {
     shared.wait_for(|state| find(&state.log, since, &matches)).await
 }

@@ -1,26 +1,26 @@
-//! What the fake says of its project: providers and models, agents, worktrees and workspaces.
+//! The fake's project: providers and models, agents, worktrees and workspaces.
 //!
-//! The shapes are those of the real one, with the keys that it shows and that nobody may pass on.
+//! The shapes are OpenCode's, with the secrets that OpenCode shows and a gateway must not pass on.
 
 use serde_json::{Value, json};
 
-use super::places::News;
+use super::worktrees::News;
 
-/// A key as the real one shows it among its providers. It must not come out of a gateway anywhere.
+/// A provider's API key as OpenCode shows it. It must not leave a gateway.
 pub const PROVIDER_KEY: &str = "sk-fake-0123456789abcdef";
 
-/// Words of the prompts of agents and the templates of commands. They must not come out either.
+/// The text of agents' prompts and command templates. It must not leave a gateway either.
 pub const PRIVATE_PROMPT: &str = "You are an agent with a prompt that is nobody's business.";
 
 /// The project of the root and its worktrees.
 pub(super) const PROJECT_ID: &str = "9b4c0d";
 
-/// The answers to questions about the project. A test changes what it likes.
+/// The answers to questions about the project. A test may change any of them.
 #[derive(Clone, Debug)]
 pub struct Project {
     /// The models of the one provider, `scripted`.
     pub models: Vec<Model>,
-    /// The first one answers when none is named.
+    /// The first agent answers prompts that name none.
     pub agents: Vec<Agent>,
     pub commands: Vec<Command>,
     /// `provider/model`.
@@ -30,16 +30,16 @@ pub struct Project {
     pub sandboxes: Vec<String>,
     /// Ids and directories.
     pub workspaces: Vec<(String, String)>,
-    /// What is heard of the next worktrees.
+    /// What OpenCode reports about the next worktrees.
     pub news: News,
     /// `OPENCODE_EXPERIMENTAL_WORKSPACES` is set.
     pub has_workspaces: bool,
-    /// What types of workspace it can make. The real one has others only where a plugin brings them.
+    /// The types of workspace that OpenCode can create. The real one has others only with a plugin.
     pub adapters: Vec<&'static str>,
     pub sharing: Sharing,
-    /// Where projects of other people lie that this OpenCode has seen too.
+    /// Directories of other projects that this OpenCode knows.
     pub elsewhere: Vec<String>,
-    /// The workspaces that were made here, as they were described then.
+    /// The descriptions of the workspaces that requests created.
     made: Vec<Value>,
 }
 
@@ -61,29 +61,29 @@ pub struct Agent {
     pub model: Option<String>,
 }
 
-/// What becomes of a wish to share a session.
+/// What happens to a request to share a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sharing {
     Works,
-    /// `OPENCODE_DISABLE_SHARE`: it answers as if it had, and shares nothing.
+    /// `OPENCODE_DISABLE_SHARE`: OpenCode reports success and shares nothing.
     Off,
     /// `share: disabled` in its configuration.
     Forbidden,
-    /// The place where shares go cannot be reached.
+    /// The server for shared sessions cannot be reached.
     Offline,
 }
 
-/// A prompt that has a name.
+/// A command: a prompt with a name.
 #[derive(Clone, Debug)]
 pub struct Command {
     pub name: String,
     pub description: String,
-    /// What the model is told, with `$ARGUMENTS` for what the caller adds.
+    /// The prompt, with `$ARGUMENTS` where the caller's arguments go.
     pub template: String,
     pub agent: Option<String>,
-    /// It runs in a session of its own.
+    /// The command runs in a session of its own.
     pub subtask: bool,
-    /// It is a prompt of an MCP server, and what that says is not told.
+    /// The command is a prompt of an MCP server, whose template OpenCode does not show.
     pub is_mcp: bool,
 }
 
@@ -143,7 +143,7 @@ impl Default for Project {
 }
 
 impl Project {
-    /// `None`: this is no question about the project.
+    /// `None`: this path is not about the project.
     pub(super) fn answer(&self, path: &[&str], root: &str, directory: &str) -> Option<Value> {
         Some(match path {
             ["config", "providers"] => self.providers(),
@@ -162,7 +162,7 @@ impl Project {
         })
     }
 
-    /// Where in the project a directory lies. `None`: it is another project's, or none's.
+    /// The path of a directory within the project. `None`: the directory belongs to another project, or to none.
     pub(super) fn path_of<'a>(&self, root: &str, directory: &'a str) -> Option<&'a str> {
         let mut workspaces = self.workspaces.iter().map(|(_, directory)| directory);
         let copies = self.worktrees.iter().chain(&self.sandboxes);
@@ -187,9 +187,9 @@ impl Project {
     }
 
     pub(super) fn forget_workspace(&mut self, id: &str) -> Option<Value> {
-        let place = self.workspaces.iter().position(|(known, _)| known == id)?;
-        let details = self.described(&self.workspaces[place]);
-        self.workspaces.remove(place);
+        let index = self.workspaces.iter().position(|(known, _)| known == id)?;
+        let details = self.described(&self.workspaces[index]);
+        self.workspaces.remove(index);
         Some(details)
     }
 
@@ -198,7 +198,7 @@ impl Project {
         made.cloned().unwrap_or_else(|| workspace(known))
     }
 
-    /// The whole project is at its root, wherever in it one asks.
+    /// The project of a directory. Its root is the same for all its directories.
     pub(super) fn current(&self, root: &str, directory: &str) -> Value {
         if self.path_of(root, directory).is_none() {
             return no_project();
@@ -214,7 +214,7 @@ impl Project {
         std::iter::once(self.current(root, root)).chain(others).chain([no_project()]).collect()
     }
 
-    /// All that are known, those too that nobody can use here for want of a key.
+    /// All known providers, including those that lack a key.
     fn all_providers(&self) -> Value {
         let mut all = self.providers()["providers"].take();
         let far = Model { name: "far".to_owned(), takes: Vec::new(), variants: Vec::new() };
@@ -296,7 +296,7 @@ impl Command {
     fn listed(&self) -> Value {
         let (source, template) =
             if self.is_mcp { ("mcp", json!({})) } else { ("command", self.template.as_str().into()) };
-        // What its author did not say is there all the same.
+        // OpenCode lists unset fields as null.
         json!({
             "name": self.name, "description": self.description, "agent": self.agent, "model": null,
             "source": source, "template": template, "subtask": self.subtask.then_some(true),
@@ -305,7 +305,7 @@ impl Command {
     }
 }
 
-/// A project, with what its owner has set up to be run in it.
+/// A project, with the start command that its owner configured.
 fn project(id: &str, directory: &str) -> Value {
     json!({
         "id": id, "worktree": directory, "vcs": "git", "icon": {"color": "pink"},
@@ -313,7 +313,7 @@ fn project(id: &str, directory: &str) -> Value {
     })
 }
 
-/// What stands for a directory that is no project's.
+/// The project of directories that belong to none.
 fn no_project() -> Value {
     json!({"id": "global", "worktree": "/", "time": {"created": 1, "updated": 2}, "sandboxes": []})
 }

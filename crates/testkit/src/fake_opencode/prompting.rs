@@ -1,21 +1,22 @@
-//! Prompts and commands: what they are for, what they change at once, and what they set going.
+//! Prompts and commands: what each changes at once, and the turn that it starts.
 
 use std::sync::Arc;
 
+use longshore_opencode_shapes::{NamedError, Properties};
 use serde_json::{Value, json};
 
 use super::answer::{Answer, failure, ok};
 use super::check;
 use super::ids::fresh;
-use super::player::{self, ControlCommand};
+use super::player::{self, TurnStage};
+use super::responder::Responder;
 use super::script::{Prompt, Step};
 use super::state::Shared;
 use super::subtask;
-use super::voice::Voice;
 use super::world::{event, idle, text};
 use super::writer::Writer;
 
-/// A prompt of `prompt_async`, or with `blocking` of `message`.
+/// A prompt by `prompt_async`, or with `blocking` by `message`.
 pub(super) async fn prompt(
     shared: &Arc<Shared>,
     session: &str,
@@ -28,9 +29,9 @@ pub(super) async fn prompt(
     }
     let asked = match ask(shared, session, body, &body["parts"], position).await {
         Ok(asked) => asked,
-        Err(said) => {
-            tell_errors(shared, session, &[&said, "UnknownError: UnknownError\n    at <anonymous>"]).await;
-            return if blocking { failure(500) } else { taken(None) };
+        Err(message) => {
+            emit_errors(shared, session, &[&message, "UnknownError: UnknownError\n    at <anonymous>"]).await;
+            return if blocking { failure(500) } else { accepted(None) };
         }
     };
     let message = asked.message.clone();
@@ -40,24 +41,24 @@ pub(super) async fn prompt(
                 shared.emit(&event).await;
             }
         }
-        return if blocking { ok(stored(shared, session, &message)) } else { taken(None) };
+        return if blocking { ok(stored(shared, session, &message)) } else { accepted(None) };
     }
-    let acts = match acts(shared, &asked) {
-        Some(acts) => acts,
-        // The message went to another session: this one has nothing to answer.
-        None => vec![ControlCommand::Steps(asked.clone(), nothing_to_answer(shared, &asked))],
+    let stages = match stages(shared, &asked) {
+        Some(stages) => stages,
+        // The message was written to another session: this session has nothing to answer.
+        None => vec![TurnStage::Steps(asked.clone(), nothing_to_answer(shared, &asked))],
     };
-    let fails = asked.voice.unknown_model(&shared.lock().project).is_some();
-    let playing = player::start(shared, asked, acts);
+    let fails = asked.responder.unknown_model(&shared.lock().project).is_some();
+    let playing = player::start(shared, asked, stages);
     if blocking {
         // A script that panics fails the test by itself.
         let _ = playing.await;
         return if fails { failure(500) } else { ok(last_message(shared, session)) };
     }
-    taken(Some((session.to_owned(), message)))
+    accepted(Some((session.to_owned(), message)))
 }
 
-/// A command is a prompt with a name. Its answer comes when the turn is over.
+/// A command is a prompt with a name. OpenCode answers it when its turn is over.
 pub(super) async fn command(shared: &Arc<Shared>, session: &str, body: &Value, position: usize) -> Answer {
     let refused = check::texts(body, &["command", "arguments"])
         .or_else(|| check::optional_texts(body, &["model", "agent", "variant"], "string | null"))
@@ -70,8 +71,8 @@ pub(super) async fn command(shared: &Arc<Shared>, session: &str, body: &Value, p
     let known = shared.lock().project.commands.clone();
     let Some(command) = known.iter().find(|command| command.name == name) else {
         let names: Vec<&str> = known.iter().map(|command| command.name.as_str()).collect();
-        let said = format!("Command not found: \"{name}\". Available commands: {}", names.join(", "));
-        tell_errors(shared, session, &[&said]).await;
+        let error = format!("Command not found: \"{name}\". Available commands: {}", names.join(", "));
+        emit_errors(shared, session, &[&error]).await;
         return failure(500);
     };
     let mut body = body.clone();
@@ -86,15 +87,15 @@ pub(super) async fn command(shared: &Arc<Shared>, session: &str, body: &Value, p
         _ => vec![json!({"type": "text", "text": words})],
     };
     parts.extend(body["parts"].as_array().into_iter().flatten().cloned());
-    let voice = Voice::of(&shared.lock(), session, &body);
-    let unknown = voice.map_or_else(Some, |voice| voice.unknown_model(&shared.lock().project));
-    if let Some(said) = unknown {
-        tell_errors(shared, session, &[&said]).await;
+    let responder = Responder::for_request(&shared.lock(), session, &body);
+    let unknown = responder.map_or_else(Some, |responder| responder.unknown_model(&shared.lock().project));
+    if let Some(error) = unknown {
+        emit_errors(shared, session, &[&error]).await;
         return failure(500);
     }
     let Ok(asked) = ask(shared, session, &body, &parts.into(), position).await else { return failure(500) };
-    let acts = acts(shared, &asked).unwrap_or_default();
-    let playing = player::start(shared, asked, acts);
+    let stages = stages(shared, &asked).unwrap_or_default();
+    let playing = player::start(shared, asked, stages);
     // A script that panics fails the test by itself.
     let _ = playing.await;
     let answer = last_message(shared, session);
@@ -105,7 +106,7 @@ pub(super) async fn command(shared: &Arc<Shared>, session: &str, body: &Value, p
     ok(answer)
 }
 
-/// Waits until the prompt's message is in the list, or its script is over without one.
+/// Waits until the prompt's message is in the message list, or its script has ended without one.
 pub(super) async fn until_stored(shared: &Shared, session: &str, message: &str) {
     shared
         .wait_for(|state| {
@@ -117,16 +118,16 @@ pub(super) async fn until_stored(shared: &Shared, session: &str, message: &str) 
         .await;
 }
 
-/// The errors of a session, as they are told one after the other.
-pub(super) async fn tell_errors(shared: &Shared, session: &str, said: &[&str]) {
-    for said in said {
-        shared.emit(&error(session, said)).await;
+async fn emit_errors(shared: &Shared, session: &str, messages: &[&str]) {
+    for message in messages {
+        shared.emit(&error(session, message)).await;
     }
 }
 
-pub(super) fn error(session: &str, said: &str) -> Value {
-    let error = json!({"name": "UnknownError", "data": {"message": said}});
-    event("session.error", json!({"sessionID": session, "error": error}))
+pub(super) fn error(session: &str, message: &str) -> Value {
+    let error = NamedError::new("UnknownError", message);
+    let properties: Properties<'_> = Properties::Error { session, error };
+    event("session.error", properties)
 }
 
 pub(super) fn last_message(shared: &Shared, session: &str) -> Value {
@@ -135,8 +136,8 @@ pub(super) fn last_message(shared: &Shared, session: &str) -> Value {
     replies.find(|message| message["info"]["role"] == "assistant").unwrap_or_default()
 }
 
-/// What the prompt asks for. It changes the session before anything is said: its voice, what is allowed in it, and
-/// what was reverted is gone.
+/// Reads the prompt. Before its turn starts, the prompt changes the session: its agent and model, its permissions, and
+/// reverted messages are dropped.
 async fn ask(
     shared: &Shared,
     session: &str,
@@ -144,11 +145,11 @@ async fn ask(
     parts: &Value,
     position: usize,
 ) -> Result<Prompt, String> {
-    let voice = Voice::of(&shared.lock(), session, body)?;
+    let responder = Responder::for_request(&shared.lock(), session, body)?;
     drop_reverted(shared, session).await;
     let message = body["messageID"].as_str().map_or_else(|| fresh("msg"), str::to_owned);
     let directory = shared.change(|state| {
-        voice.stay(state, session);
+        responder.keep_in_session(state, session);
         if let Some(tools) = body["tools"].as_object().filter(|tools| !tools.is_empty()) {
             let rules = tools.iter().map(|(name, allowed)| {
                 let action = if *allowed == true { "allow" } else { "deny" };
@@ -166,45 +167,45 @@ async fn ask(
         parts: parts.clone(),
         directory,
         logged_at: position,
-        voice,
+        responder,
         tools: body["tools"].clone(),
     })
 }
 
-/// What the prompt sets going. `None`: its message is another session's.
-fn acts(shared: &Shared, prompt: &Prompt) -> Option<Vec<ControlCommand>> {
+/// The turn of the prompt. `None`: its message belongs to another session.
+fn stages(shared: &Shared, prompt: &Prompt) -> Option<Vec<TurnStage>> {
     let mut state = shared.lock();
     if state.world.is_lent(&prompt.message) {
         return None;
     }
-    if let Some(said) = prompt.voice.unknown_model(&state.project) {
-        return Some(vec![ControlCommand::Steps(prompt.clone(), Writer::begin(prompt).give_up(&said))]);
+    if let Some(error) = prompt.responder.unknown_model(&state.project) {
+        return Some(vec![TurnStage::Steps(prompt.clone(), Writer::begin(prompt).give_up(&error))]);
     }
-    state.truth.prompted(
+    state.prompt_records.prompted(
         &prompt.session,
         &prompt.message,
         prompt.parts.as_array().map_or(&[], Vec::as_slice),
     );
     let parts = prompt.parts.as_array().into_iter().flatten();
     if let Some(part) = parts.into_iter().find(|part| part["type"] == "subtask") {
-        return Some(subtask::acts(&mut state, prompt, part));
+        return Some(subtask::stages(&mut state, prompt, part));
     }
-    Some(vec![ControlCommand::Begin(prompt.clone(), state.next_script())])
+    Some(vec![TurnStage::Begin(prompt.clone(), state.next_script())])
 }
 
-/// Busy for a moment: there is no message of the user, or the last one is answered.
+/// Busy for a moment: the session has no message of a user, or the last one is answered.
 fn nothing_to_answer(shared: &Shared, prompt: &Prompt) -> Vec<Step> {
     let is_new = shared.lock().world.messages(&prompt.session).is_none_or(|messages| messages.is_empty());
     let mut steps = Writer::begin(prompt).steps();
     steps.extend(idle(&prompt.session).map(Step::Emit));
     if is_new {
-        let said = "Error: No user message found in stream. This should never happen.";
-        steps.push(Step::Emit(error(&prompt.session, said)));
+        let message = "Error: No user message found in stream. This should never happen.";
+        steps.push(Step::Emit(error(&prompt.session, message)));
     }
     steps
 }
 
-/// A prompt in a reverted session drops what was reverted.
+/// A prompt in a reverted session drops the reverted messages.
 async fn drop_reverted(shared: &Shared, session: &str) {
     let (mut info, messages) = {
         let state = shared.lock();
@@ -228,6 +229,6 @@ fn stored(shared: &Shared, session: &str, message: &str) -> Value {
     messages.into_iter().find(|listed| listed["info"]["id"] == message).unwrap_or_default()
 }
 
-fn taken(stored: Option<(String, String)>) -> Answer {
+fn accepted(stored: Option<(String, String)>) -> Answer {
     Answer::Json { status: 204, body: Value::Null, stored }
 }

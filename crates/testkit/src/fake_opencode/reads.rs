@@ -1,4 +1,4 @@
-//! Questions about sessions that change nothing: lists, messages, todos and diffs.
+//! Requests about sessions that change nothing: lists, messages, todos and diffs.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -10,8 +10,8 @@ use super::request_log::LoggedRequest;
 use super::state::Shared;
 use super::world::text;
 
-/// How many sessions are listed when nobody says.
-const LISTED: usize = 100;
+/// How many sessions are listed without a limit in the query.
+const DEFAULT_LIMIT: usize = 100;
 
 /// The sessions of the directory that the query names, else of the whole project, the newest first.
 pub(super) fn sessions(shared: &Shared, request: &LoggedRequest) -> Answer {
@@ -24,10 +24,10 @@ pub(super) fn sessions(shared: &Shared, request: &LoggedRequest) -> Answer {
         }
     };
     let limit = match request.value("limit").map(str::parse::<f64>) {
-        None => LISTED,
+        None => DEFAULT_LIMIT,
         Some(Ok(limit)) if limit.fract() != 0.0 => return failure(500),
         Some(Ok(limit)) if limit >= 0.0 => format!("{limit:.0}").parse().unwrap_or(usize::MAX),
-        // What is no number, or below nothing, is no limit.
+        // OpenCode ignores a limit that is negative or not a number.
         Some(_) => usize::MAX,
     };
     let start = request.value("start").and_then(|start| start.parse::<f64>().ok());
@@ -53,7 +53,7 @@ pub(super) fn sessions(shared: &Shared, request: &LoggedRequest) -> Answer {
     ok(listed.into())
 }
 
-/// The newest messages, as many as asked for; with `before`, those that came before that page.
+/// The newest messages up to the limit; with `before`, the messages older than that page.
 pub(super) fn messages(shared: &Shared, session: &str, request: &LoggedRequest) -> Answer {
     let limit = match request.value("limit").map(str::parse::<i64>) {
         None => 0,
@@ -67,7 +67,7 @@ pub(super) fn messages(shared: &Shared, session: &str, request: &LoggedRequest) 
     };
     let mut page = shared.lock().world.messages(session).unwrap_or_default();
     if let Some(before) = request.value("before") {
-        let Some(end) = place_of(&page, before).filter(|_| limit > 0) else { return tagged_bad_request() };
+        let Some(end) = position_of(&page, before).filter(|_| limit > 0) else { return tagged_bad_request() };
         page.truncate(end);
     }
     if limit == 0 {
@@ -89,7 +89,7 @@ pub(super) fn message(shared: &Shared, session: &str, message: &str) -> Answer {
     }
 }
 
-/// What a message of the user changed. Without one it is nothing, and then even the session need not be there.
+/// The changes of a user's message. Without a message the list is empty, even for an unknown session.
 pub(super) fn diff(shared: &Shared, session: &str, request: &LoggedRequest) -> Answer {
     let Some(message) = request.value("messageID") else { return ok(json!([])) };
     if let Some(refused) = wrong_id(Kind::Query, "messageID", "msg", message) {
@@ -97,7 +97,7 @@ pub(super) fn diff(shared: &Shared, session: &str, request: &LoggedRequest) -> A
     }
     let Some(messages) = shared.lock().world.messages(session) else { return failure(500) };
     let found = messages.into_iter().find(|listed| listed["info"]["id"] == message);
-    // The summary of an answer is a mere yes.
+    // The summary of a reply is only `true`.
     let diffs = found.as_ref().and_then(|found| found.pointer("/info/summary/diffs"));
     ok(diffs.filter(|diffs| diffs.is_array()).cloned().unwrap_or_else(|| json!([])))
 }
@@ -106,7 +106,7 @@ pub(super) fn todo(shared: &Shared, session: &str) -> Answer {
     ok(shared.lock().world.todos(session))
 }
 
-/// A workspace that nobody knows fails every request that names it.
+/// Every request that names an unknown workspace fails.
 pub(super) fn unknown_workspace(shared: &Shared, request: &LoggedRequest) -> Option<Answer> {
     let workspace = request.value("workspace")?;
     if !workspace.starts_with("wrk") {
@@ -119,33 +119,33 @@ pub(super) fn unknown_workspace(shared: &Shared, request: &LoggedRequest) -> Opt
     Some(Answer::Raw { status: 500, kind: "text/plain; charset=utf-8", body })
 }
 
-/// How an id of the wrong form is refused.
+/// The refusal of an id with the wrong prefix.
 pub(super) fn wrong_id(kind: Kind, name: &str, prefix: &str, id: &str) -> Option<Answer> {
     let got = json!(id);
     let message = format!("Expected a string starting with \"{prefix}\", got {got}\n  at [\"{name}\"]");
     (!id.starts_with(prefix)).then(|| bad_request(kind, &message))
 }
 
-/// The cursor for what came before this message.
+/// The cursor of the page before this message.
 fn cursor(message: &Value) -> String {
     let (id, time) = (&message["info"]["id"], &message["info"]["time"]["created"]);
     URL_SAFE_NO_PAD.encode(json!({"id": id, "time": time}).to_string())
 }
 
-/// How many messages come before the one that the cursor names. `None`: it is no cursor.
-fn place_of(messages: &[Value], cursor: &str) -> Option<usize> {
+/// How many messages come before the one that the cursor names. `None`: this is not a cursor.
+fn position_of(messages: &[Value], cursor: &str) -> Option<usize> {
     let decoded: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(cursor).ok()?).ok()?;
     let (id, time) = (decoded["id"].as_str()?, decoded["time"].as_u64()?);
-    let is_it = |message: &Value| message["info"]["id"] == id;
+    let is_named = |message: &Value| message["info"]["id"] == id;
     let is_later = |message: &Value| {
         let created = message["info"]["time"]["created"].as_u64().unwrap_or_default();
         (created, text(&message["info"], "id")) >= (time, id)
     };
-    let place = messages.iter().position(is_it).or_else(|| messages.iter().position(is_later));
-    Some(place.unwrap_or(messages.len()))
+    let position = messages.iter().position(is_named).or_else(|| messages.iter().position(is_later));
+    Some(position.unwrap_or(messages.len()))
 }
 
-/// The `LIKE` of SQL: `%` is any text, `_` any character, and case makes no difference.
+/// SQL's `LIKE`: `%` matches any text, `_` any character, and case makes no difference.
 fn is_like(text: &[char], pattern: &[char]) -> bool {
     match pattern.split_first() {
         None => text.is_empty(),

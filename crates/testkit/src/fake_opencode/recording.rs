@@ -1,24 +1,24 @@
-//! A recording of the real OpenCode: what a client asked, what it answered, what came on `/event`.
+//! A recording of the real OpenCode: the requests of a client, the responses, and the events of `/event`.
 
 use std::path::PathBuf;
 
 use serde_json::Value;
 
-/// A scenario, as `recordings/http/<name>.jsonl` holds it.
+/// One recorded scenario: `recordings/http/<name>.jsonl`.
 #[derive(Clone, Debug)]
 pub struct Recording {
     pub name: String,
     pub lines: Vec<RecordedLine>,
 }
 
-/// An answer to an ask.
+/// A recorded answer to a permission request or a question.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RecordedAnswer {
     /// Such as `permission.reply`.
     pub method: String,
     pub request: String,
     pub body: Value,
-    /// What was asked before it, this one and others.
+    /// All asks up to this answer, including this one.
     pub asked: Vec<Value>,
 }
 
@@ -31,16 +31,16 @@ pub enum RecordedLine {
 }
 
 impl Recording {
-    /// Reads a recording by name. Panics when there is none: a test that names one needs it.
+    /// Reads a recording by name. Panics if it cannot be read.
     pub fn load(name: &str) -> Self {
         let file = folder().join(format!("{name}.jsonl"));
         let text = std::fs::read_to_string(&file)
-            .unwrap_or_else(|error| panic!("the recording {name} cannot be read: {error}"));
+            .unwrap_or_else(|error| panic!("cannot read the recording {name}: {error}"));
         let lines = text.lines().filter_map(|line| parse(name, line)).collect();
         Self { name: name.to_owned(), lines }
     }
 
-    /// The names of all recordings, in order.
+    /// The names of all recordings, sorted.
     pub fn names() -> Vec<String> {
         let files = std::fs::read_dir(folder()).expect("the recordings are part of this crate");
         let mut names: Vec<String> =
@@ -65,7 +65,7 @@ impl Recording {
             .collect()
     }
 
-    /// The session of the first prompt, as OpenCode answered when it was made.
+    /// The session of the first prompt, as OpenCode returned it when it was created.
     pub fn session(&self) -> Option<Value> {
         let (id, _) = self.lines.iter().find_map(RecordedLine::prompt)?;
         self.lines.iter().find_map(|line| match line {
@@ -78,19 +78,20 @@ impl Recording {
         })
     }
 
-    /// The answers to asks that OpenCode took: for each its kind, the ask, what was done and with which words; and the
-    /// asks that were open before it.
+    /// The answers to asks that OpenCode accepted.
     pub fn answers(&self) -> Vec<RecordedAnswer> {
         let mut asked: Vec<Value> = Vec::new();
         let mut answers = Vec::new();
-        for (place, line) in self.lines.iter().enumerate() {
+        for (index, line) in self.lines.iter().enumerate() {
             match line {
                 RecordedLine::Event(event)
                     if matches!(event["type"].as_str(), Some("permission.asked" | "question.asked")) =>
                 {
                     asked.push(event["properties"].clone());
                 }
-                RecordedLine::Request { method, path, body } if method == "POST" && self.was_taken(place) => {
+                RecordedLine::Request { method, path, body }
+                    if method == "POST" && self.was_accepted(index) =>
+                {
                     let segments: Vec<&str> = bare(path).split('/').skip(1).collect();
                     if let [kind @ ("permission" | "question"), request, action] = segments.as_slice() {
                         answers.push(RecordedAnswer {
@@ -107,24 +108,24 @@ impl Recording {
         answers
     }
 
-    /// Whether the request at this place of the recording did what it asked for.
-    pub(super) fn was_taken(&self, place: usize) -> bool {
-        let Some(RecordedLine::Request { path: asked, .. }) = self.lines.get(place) else { return false };
-        self.lines[place..].iter().any(
+    /// Whether OpenCode did what the request at this index asks for.
+    pub(super) fn was_accepted(&self, index: usize) -> bool {
+        let Some(RecordedLine::Request { path: asked, .. }) = self.lines.get(index) else { return false };
+        self.lines[index..].iter().any(
             |line| matches!(line, RecordedLine::Response { path, status: 200 | 204, .. } if path == asked),
         )
     }
 
-    /// The last message list of the session that OpenCode gave, and whether events came after it.
+    /// The last message list of the session that OpenCode returned, and whether events changed it later.
     pub fn final_messages(&self, session: &str) -> Option<(Value, bool)> {
         let wanted = format!("/session/{session}/message");
-        let place = self.lines.iter().rposition(|line| {
+        let index = self.lines.iter().rposition(|line| {
             matches!(line, RecordedLine::Response { method, path, status: 200, .. }
                 if method == "GET" && bare(path) == wanted)
         })?;
-        let RecordedLine::Response { body, .. } = &self.lines[place] else { return None };
-        let changed_after = self.lines[place..].iter().any(|line| match line {
-            // The late update of the user's message changes only its summary.
+        let RecordedLine::Response { body, .. } = &self.lines[index] else { return None };
+        let changed_after = self.lines[index..].iter().any(|line| match line {
+            // The late update of a user's message changes only its summary.
             RecordedLine::Event(event) => {
                 event["type"].as_str().is_some_and(|kind| kind.starts_with("message."))
                     && event["properties"]["info"]["role"] != "user"
@@ -154,8 +155,8 @@ fn folder() -> PathBuf {
 }
 
 fn parse(name: &str, line: &str) -> Option<RecordedLine> {
-    let value: Value =
-        serde_json::from_str(line).unwrap_or_else(|error| panic!("the recording {name} is no JSON: {error}"));
+    let value: Value = serde_json::from_str(line)
+        .unwrap_or_else(|error| panic!("the recording {name} is not JSON: {error}"));
     let text = |key: &str| value[key].as_str().unwrap_or_default().to_owned();
     match value["kind"].as_str() {
         Some("sse") => Some(RecordedLine::Event(value["data"].clone())),

@@ -1,4 +1,4 @@
-//! What the fake was asked: all of it, or the newest where a long run would fill the memory.
+//! The log of requests: complete, or only the newest where a long run would fill the memory.
 
 use std::collections::VecDeque;
 
@@ -8,21 +8,21 @@ use serde_json::Value;
 #[derive(Clone, PartialEq, Debug)]
 pub struct LoggedRequest {
     pub method: String,
-    /// Path and query as they came, byte for byte.
+    /// Path and query as received, byte for byte.
     pub target: String,
     /// Without the query, still percent-encoded.
     pub path: String,
     /// Decoded.
     pub query: Vec<(String, String)>,
-    /// Null when there was none, a string when it was no JSON.
+    /// Null when there was none, a string when it was not JSON.
     pub body: Value,
-    /// The directory that the request was for, resolved.
+    /// The directory that the request is for, resolved.
     pub directory: String,
     /// The header of that name.
     pub traceparent: Option<String>,
-    /// A prompt that came while a turn of its session still ran.
+    /// The request is a prompt that came while a turn of its session was running.
     pub while_busy: bool,
-    /// A typist's, not a gateway's.
+    /// The request came from a `OtherClient`, not from a gateway.
     pub(super) is_typed: bool,
 }
 
@@ -33,19 +33,19 @@ impl LoggedRequest {
     }
 }
 
-/// Places in it stay what they are when the oldest requests are forgotten.
+/// Positions in the log stay valid when the oldest requests are dropped.
 #[derive(Debug)]
 pub(super) struct RequestLog {
-    forgotten: usize,
+    dropped: usize,
     kept: VecDeque<LoggedRequest>,
-    /// Method and target of whatever came, also of what a fault kept from being answered.
+    /// Method and target of every request, including those that a fault kept from being answered.
     arrived: VecDeque<String>,
     limit: usize,
 }
 
 impl Default for RequestLog {
     fn default() -> Self {
-        Self { forgotten: 0, kept: VecDeque::new(), arrived: VecDeque::new(), limit: usize::MAX }
+        Self { dropped: 0, kept: VecDeque::new(), arrived: VecDeque::new(), limit: usize::MAX }
     }
 }
 
@@ -65,24 +65,24 @@ impl RequestLog {
         self.arrived.iter().cloned().collect()
     }
 
-    /// Adds a request and gives the place behind it.
+    /// Adds a request and returns the position after it.
     pub(super) fn push(&mut self, request: LoggedRequest) -> usize {
         self.kept.push_back(request);
         while self.kept.len() > self.limit {
             self.kept.pop_front();
-            self.forgotten += 1;
+            self.dropped += 1;
         }
-        self.forgotten + self.kept.len()
+        self.dropped + self.kept.len()
     }
 
-    /// The place behind the first such request from `since` on.
+    /// The position after the first matching request from `since` on.
     pub(super) fn find(&self, since: usize, matches: impl Fn(&LoggedRequest) -> bool) -> Option<usize> {
-        let skipped = since.saturating_sub(self.forgotten);
-        let place = self.kept.iter().skip(skipped).position(matches)?;
-        Some(self.forgotten + skipped + place + 1)
+        let skipped = since.saturating_sub(self.dropped);
+        let index = self.kept.iter().skip(skipped).position(matches)?;
+        Some(self.dropped + skipped + index + 1)
     }
 
-    /// What came over the network.
+    /// The requests that came over the network.
     pub(super) fn iter(&self) -> impl Iterator<Item = &LoggedRequest> {
         self.kept.iter().filter(|request| !request.is_typed)
     }

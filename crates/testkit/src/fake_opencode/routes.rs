@@ -1,21 +1,22 @@
-//! The endpoints of OpenCode that a gateway uses, in the shape of the real one's answers.
+//! The endpoints of OpenCode that a gateway uses.
 
 use std::sync::Arc;
 
+use longshore_opencode_shapes::{Cost, Session, SessionTime, Tokens, to_value};
 use serde_json::{Value, json};
 
 use super::answer::{Answer, failure, not_found, ok, with_status};
 use super::control;
 use super::ids::{fresh, now_ms};
-use super::places;
 use super::project::PROJECT_ID;
 use super::prompting;
 use super::reads;
 use super::request_log::LoggedRequest;
 use super::state::{Shared, State};
+use super::worktrees;
 use super::world::{event, text};
 
-/// Writes the request down and answers it.
+/// Logs the request and answers it.
 pub(super) async fn answer(shared: &Arc<Shared>, request: LoggedRequest) -> Answer {
     let path = request.path.clone();
     let segments: Vec<&str> = path.split('/').skip(1).collect();
@@ -23,7 +24,7 @@ pub(super) async fn answer(shared: &Arc<Shared>, request: LoggedRequest) -> Answ
     dispatch(shared, &request, position, asked).await
 }
 
-/// Answers a request that stands, or would stand, at `position` in the log.
+/// Answers a request that is at `position` in the log.
 async fn dispatch(
     shared: &Arc<Shared>,
     request: &LoggedRequest,
@@ -57,11 +58,11 @@ async fn dispatch(
         ("POST", [kind @ "permission", id, "reply"] | [kind @ "question", id, "reply" | "reject"]) => {
             reply(shared, kind, id, asked, body).await
         }
-        // Session ids are checked by their prefix before anything is looked up.
+        // OpenCode checks the prefix of a session id before it looks the session up.
         (_, ["session", id, ..]) if !id.starts_with("ses") => failure(500),
         ("POST", ["session", _, "abort"]) => ok(json!(true)),
         ("GET", ["session", id, "diff"]) => reads::diff(shared, id, request),
-        // A message is looked up without its session.
+        // OpenCode looks a message up without its session.
         ("GET", ["session", id, "message", message]) => reads::message(shared, id, message),
         (_, ["session", id, ..]) if shared.lock().world.session(id).is_none() => {
             not_found(&format!("Session not found: {id}"))
@@ -82,20 +83,20 @@ async fn dispatch(
             dispose(shared, directory).await;
             ok(json!(true))
         }
-        ("POST", ["experimental", "worktree"]) => places::create_worktree(shared, directory, body).await,
-        ("DELETE", ["experimental", "worktree"]) => places::remove_worktree(shared, body).await,
-        ("POST", ["experimental", "worktree", "reset"]) => places::reset_worktree(shared, body).await,
-        ("POST", ["experimental", "workspace"]) => places::create_workspace(shared, directory, body).await,
-        ("DELETE", ["experimental", "workspace", id]) => places::remove_workspace(shared, id).await,
+        ("POST", ["experimental", "worktree"]) => worktrees::create_worktree(shared, directory, body).await,
+        ("DELETE", ["experimental", "worktree"]) => worktrees::remove_worktree(shared, body).await,
+        ("POST", ["experimental", "worktree", "reset"]) => worktrees::reset_worktree(shared, body).await,
+        ("POST", ["experimental", "workspace"]) => worktrees::create_workspace(shared, directory, body).await,
+        ("DELETE", ["experimental", "workspace", id]) => worktrees::remove_workspace(shared, id).await,
         ("GET", path) => match shared.lock().project.answer(path, &shared.directory, directory) {
-            Some(told) => ok(told),
+            Some(answer) => ok(answer),
             None => Answer::Page,
         },
         _ => Answer::Page,
     }
 }
 
-/// What is done with a session that is there.
+/// Operations on a session that exists.
 async fn act(
     shared: &Arc<Shared>,
     action: (&str, &str),
@@ -118,7 +119,7 @@ async fn act(
     }
 }
 
-/// All turns of the directory are aborted, then its streams end.
+/// Aborts all turns of the directory, then ends its streams.
 pub(super) async fn dispose(shared: &Shared, directory: &str) {
     let running = shared.lock().world.statuses(directory);
     for session in running.as_object().into_iter().flatten().map(|(session, _)| session.as_str()) {
@@ -130,7 +131,7 @@ pub(super) async fn dispose(shared: &Shared, directory: &str) {
     shared.emit(&event("server.instance.disposed", json!({"directory": directory}))).await;
 }
 
-/// A session that was just made, as the real one describes it.
+/// The description of a new session.
 pub(super) fn new_session(shared: &Shared, id: &str, directory: &str) -> Value {
     let state = shared.lock();
     let (project, path) = match state.project.path_of(&shared.directory, directory) {
@@ -138,14 +139,24 @@ pub(super) fn new_session(shared: &Shared, id: &str, directory: &str) -> Value {
         None => ("global", directory.trim_start_matches('/')),
     };
     let now = now_ms();
-    json!({
-        "id": id, "slug": "quiet-harbor", "projectID": project, "directory": directory, "path": path, "cost": 0,
-        "tokens": {"input": 0, "output": 0, "reasoning": 0, "cache": {"read": 0, "write": 0}},
-        "title": "New session", "version": state.version, "time": {"created": now, "updated": now},
+    to_value(&Session {
+        id,
+        slug: "quiet-harbor",
+        project,
+        directory,
+        path,
+        title: "New session",
+        agent: None,
+        model: None,
+        version: &state.version,
+        summary: None,
+        cost: Cost::Nothing,
+        tokens: Tokens::NONE,
+        time: SessionTime { created: now, updated: now },
     })
 }
 
-/// A session goes, and with it those that were started from it.
+/// Deletes a session and its descendants.
 pub(super) async fn delete_session(shared: &Shared, id: &str) {
     let mut going = vec![id.to_owned()];
     while let Some(id) = going.pop() {
@@ -159,8 +170,8 @@ pub(super) async fn delete_session(shared: &Shared, id: &str) {
     }
 }
 
-/// Writes the request down and gives the place behind it, and the ask that it answers if it answers one: as soon as it is
-/// written down a script may go on that waited for it, and the ask is gone.
+/// Logs the request and returns the position after it, and the ask that it answers, if any. The ask is read now: once the request
+/// is in the log, a script that waits for it may continue and close the ask.
 fn log(shared: &Shared, mut request: LoggedRequest, segments: &[&str]) -> (usize, Option<Asked>) {
     shared.change(|state| {
         let asked = match segments {
@@ -180,9 +191,9 @@ async fn make_session(shared: &Shared, directory: &str, workspace: Option<&str>,
     let recorded = shared.change(|state| state.sessions.pop_front());
     let mut info = recorded.unwrap_or_else(|| new_session(shared, &fresh("ses"), directory));
     info["directory"] = directory.into();
-    for wish in ["title", "parentID", "agent", "model", "metadata", "permission"] {
-        if !body[wish].is_null() {
-            info[wish] = body[wish].clone();
+    for field in ["title", "parentID", "agent", "model", "metadata", "permission"] {
+        if !body[field].is_null() {
+            info[field] = body[field].clone();
         }
     }
     if let Some(workspace) = workspace {
@@ -193,14 +204,14 @@ async fn make_session(shared: &Shared, directory: &str, workspace: Option<&str>,
     info
 }
 
-/// An ask that is open.
+/// An open permission request or question.
 struct Asked {
     ask: Value,
-    /// A script waits for the answer.
+    /// A script is waiting for the answer.
     running: bool,
 }
 
-/// An ask is found only in its own directory.
+/// OpenCode finds an ask only in its own directory.
 fn asked(state: &State, kind: &str, id: &str, directory: &str) -> Option<Asked> {
     let asks = if kind == "permission" { &state.world.permissions } else { &state.world.questions };
     let ask = asks.iter().find(|ask| ask["id"] == id)?.clone();
@@ -212,8 +223,8 @@ fn asked(state: &State, kind: &str, id: &str, directory: &str) -> Option<Asked> 
     Some(Asked { ask, running })
 }
 
-/// The script that waits for the answer sends the `replied` event; when none does any more (the turn was aborted), it is sent
-/// here, as the real one does.
+/// The script that waits for the answer sends the `replied` event. If the turn was aborted and no script waits any more, the
+/// event is sent here, as the real OpenCode does.
 async fn reply(shared: &Shared, kind: &str, id: &str, asked: Option<Asked>, body: &Value) -> Answer {
     let Some(Asked { ask, running }) = asked else {
         let name = if kind == "permission" { "Permission" } else { "Question" };

@@ -1,4 +1,4 @@
-//! What happens after a prompt: a part of a recording, or a turn that the test wrote.
+//! The script of a prompt: a part of a recording, or a turn that the test wrote.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -10,37 +10,37 @@ use super::decision::Decision;
 use super::gate::Gate;
 use super::ids;
 use super::recording::{RecordedLine, Recording, bare};
+use super::responder::Responder;
 use super::turn::Turn;
-use super::voice::Voice;
 
 /// One step of a script.
 #[derive(Clone, Debug)]
 pub(super) enum Step {
     Emit(Value),
-    /// Waits until the session is aborted. An abort that comes earlier is taken here.
+    /// Waits until the session is aborted. An earlier abort counts too.
     AwaitAbort,
     /// Waits until this ask is answered.
     AwaitReply(String),
     Hold(Gate),
     Pause(Duration),
-    /// What follows is decided here. `calls`: how many tool calls the turn has made.
+    /// Decides the following steps. `calls`: how many tool calls the turn has made.
     Decide {
         decision: Decision,
         calls: usize,
     },
 }
 
-/// A prompt as the fake took it.
+/// A prompt as the fake received it.
 #[derive(Clone, Debug)]
 pub(super) struct Prompt {
     pub(super) session: String,
     pub(super) message: String,
     pub(super) parts: Value,
     pub(super) directory: String,
-    /// Its place in the request log.
+    /// The position after its request in the log.
     pub(super) logged_at: usize,
-    pub(super) voice: Voice,
-    /// What it allows and forbids. Null: nothing.
+    pub(super) responder: Responder,
+    /// The tools that it allows and denies. Null: none are named.
     pub(super) tools: Value,
 }
 
@@ -50,19 +50,20 @@ pub(super) enum Script {
     Written(Turn),
 }
 
-/// How a recording is played: whole, unless told otherwise.
+/// How a recording is played: complete by default.
 #[derive(Clone, Debug)]
+#[must_use = "its methods return a changed copy"]
 pub struct Play {
     recording: Recording,
     foreign_aborts: bool,
     foreign_replies: bool,
     prompts: Option<Vec<usize>>,
     holds: Vec<(String, usize, Gate)>,
-    /// What happens after the answer to an ask, by the ask.
+    /// Gates at which the script stops after the answer to an ask, by the id of the ask.
     answered: HashMap<String, Gate>,
 }
 
-/// What a recording shows from one prompt to the next.
+/// The part of a recording from one prompt to the next.
 #[derive(Clone, Debug)]
 pub(super) struct Segment {
     session: String,
@@ -82,36 +83,31 @@ impl Play {
         }
     }
 
-    /// The aborts of the recording were another client's: they are not waited for.
-    #[must_use]
+    /// The aborts of the recording were another client's: the script does not wait for them.
     pub fn foreign_aborts(mut self) -> Self {
         self.foreign_aborts = true;
         self
     }
 
-    /// The answers to asks were another client's: they are not waited for.
-    #[must_use]
+    /// The answers to asks were another client's: the script does not wait for them.
     pub fn foreign_replies(mut self) -> Self {
         self.foreign_replies = true;
         self
     }
 
     /// Plays only these prompts of the recording, counted from 0.
-    #[must_use]
     pub fn only_prompts(mut self, prompts: &[usize]) -> Self {
         self.prompts = Some(prompts.to_vec());
         self
     }
 
     /// Stops after the `nth` event of a kind, counted from 1 in each prompt, until the gate is opened.
-    #[must_use]
     pub fn hold_after(mut self, kind: &str, nth: usize, gate: &Gate) -> Self {
         self.holds.push((kind.to_owned(), nth, gate.clone()));
         self
     }
 
-    /// Stops behind the answer to this ask until the gate is opened.
-    #[must_use]
+    /// Stops after the answer to this ask until the gate is opened.
     pub fn hold_after_answer(mut self, request: &str, gate: &Gate) -> Self {
         self.answered.insert(request.to_owned(), gate.clone());
         self
@@ -134,23 +130,23 @@ impl Play {
         let mut segments: Vec<Segment> = Vec::new();
         let mut waiting = Vec::new();
         let mut known = HashSet::new();
-        for (place, line) in self.recording.lines.iter().enumerate() {
+        for (index, line) in self.recording.lines.iter().enumerate() {
             if let Some((session, _)) = line.prompt() {
                 let steps = if segments.is_empty() { std::mem::take(&mut waiting) } else { Vec::new() };
                 segments.push(Segment { session: session.to_owned(), user_message: None, steps });
                 continue;
             }
-            let Some(step) = self.step(place, line) else { continue };
+            let Some(step) = self.step(index, line) else { continue };
             match segments.last_mut() {
                 Some(segment) => segment.take(step, &mut known),
-                // What came before the first prompt is told after it: nobody listens earlier.
+                // Events before the first prompt are sent after it: no reader listens earlier.
                 None => waiting.push(step),
             }
         }
         for (segment, own) in segments.iter_mut().zip(self.user_messages()) {
             segment.user_message = own.or(segment.user_message.take());
             let mut steps = std::mem::take(&mut segment.steps);
-            // The fake says so itself when the session is made.
+            // The fake itself sends this event when the session is created.
             steps.retain(|step| !segment.is_creation(step));
             segment.steps = self.with_holds(steps);
         }
@@ -160,8 +156,8 @@ impl Play {
         }
     }
 
-    /// For each prompt the message that has its words. Of prompts that come close together, one may be told of only after
-    /// the next has come.
+    /// For each prompt, the id of the message with its text. When two prompts come close together, the events of the first may
+    /// follow the second.
     fn user_messages(&self) -> Vec<Option<String>> {
         let lines = &self.recording.lines;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -174,10 +170,10 @@ impl Play {
             .collect();
         let mut owned = HashSet::new();
         let mut found = Vec::new();
-        for (place, line) in lines.iter().enumerate() {
+        for (index, line) in lines.iter().enumerate() {
             let Some((session, body)) = line.prompt() else { continue };
             let words = &body["parts"][0]["text"];
-            let own = lines[place..].iter().find_map(|line| {
+            let own = lines[index..].iter().find_map(|line| {
                 let RecordedLine::Event(event) = line else { return None };
                 let part = &event["properties"]["part"];
                 let id = text(&part["messageID"]);
@@ -189,7 +185,7 @@ impl Play {
         found
     }
 
-    fn step(&self, place: usize, line: &RecordedLine) -> Option<Step> {
+    fn step(&self, index: usize, line: &RecordedLine) -> Option<Step> {
         match line {
             RecordedLine::Event(event) => Some(Step::Emit(event.clone())),
             RecordedLine::Request { method, path, .. } if method == "POST" => {
@@ -197,7 +193,7 @@ impl Play {
                 match segments.as_slice() {
                     ["session", _, "abort"] if !self.foreign_aborts => Some(Step::AwaitAbort),
                     ["permission" | "question", request, "reply" | "reject"]
-                        if !self.foreign_replies && self.recording.was_taken(place) =>
+                        if !self.foreign_replies && self.recording.was_accepted(index) =>
                     {
                         Some(Step::AwaitReply((*request).to_owned()))
                     }
@@ -245,7 +241,7 @@ impl Segment {
             && event["properties"]["sessionID"] == self.session.as_str()
         {
             let id = event["properties"]["info"]["id"].as_str().unwrap_or_default();
-            // A late update of an earlier prompt's message is not this prompt's.
+            // A late update of an earlier prompt's message does not belong to this prompt.
             if known.insert(id.to_owned()) && self.user_message.is_none() {
                 self.user_message = Some(id.to_owned());
             }
@@ -255,7 +251,7 @@ impl Segment {
 }
 
 impl Script {
-    /// The steps for this prompt. Recorded ids become those of now; `renamed` remembers them for later segments.
+    /// The steps for this prompt. Recorded ids become current ones; `renamed` keeps them for later segments.
     pub(super) fn steps(&self, prompt: &Prompt, renamed: &mut HashMap<String, String>) -> Vec<Step> {
         let segment = match self {
             Self::Written(turn) => return turn.steps(prompt),
@@ -278,7 +274,7 @@ impl Script {
     }
 }
 
-/// How the values of a recording are made to fit this prompt.
+/// Adapts the values of a recording to this prompt.
 struct Move<'a> {
     segment: &'a Segment,
     prompt: &'a Prompt,
@@ -304,7 +300,7 @@ impl Move<'_> {
             return renamed.clone();
         }
         if text.starts_with("msg_") {
-            // A message that began under one prompt may go on under the next.
+            // A message that began under one prompt may continue under the next.
             let known = renamed.entry(format!("{} {text}", self.prompt.session));
             return known.or_insert_with(|| ids::moved(text, self.distance)).clone();
         }
@@ -312,7 +308,7 @@ impl Move<'_> {
             return ids::moved(text, self.distance);
         }
         let text = text.replace(&self.segment.session, &self.prompt.session);
-        // The recordings were scrubbed: these are the two places where their sessions worked.
+        // The recordings were scrubbed: these are the two directories in which their sessions worked.
         text.replace("/workspace", &self.prompt.directory).replace("/sandbox/disp", &self.prompt.directory)
     }
 }

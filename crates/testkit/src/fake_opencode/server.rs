@@ -1,4 +1,4 @@
-//! Sockets: listening, connections, faults on the way, and the body of `/event`.
+//! Sockets: listening, connections, faults, and the body of `/event`.
 
 use std::fmt;
 use std::io;
@@ -14,6 +14,7 @@ use http::{HeaderMap, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use longshore_opencode_shapes::WEB_PAGE;
 use percent_encoding::percent_decode_str;
 use serde_json::Value;
 use tokio::net::{TcpListener, TcpStream};
@@ -28,23 +29,19 @@ use super::routes;
 use super::state::Shared;
 use super::streams::{Chunk, Connection, heartbeat};
 
-/// What the real one answers for every path that it does not know.
-const PAGE: &str =
-    "<!doctype html>\n<html lang=\"en\"><head><title>OpenCode</title></head><body></body></html>";
-
-/// A service that fails so makes hyper close the connection without an answer.
+/// An error of the service, on which hyper closes the connection without an answer.
 #[derive(Debug)]
 struct ConnectionCut;
 
 impl fmt::Display for ConnectionCut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the script cuts this connection")
+        f.write_str("a fault cuts this connection")
     }
 }
 
 impl std::error::Error for ConnectionCut {}
 
-/// Serves until this life of the server ends.
+/// Serves until the server is killed.
 pub(super) fn serve(shared: &Arc<Shared>, listener: TcpListener) {
     let accepting = Arc::clone(shared);
     let life = shared.change(|state| {
@@ -67,7 +64,7 @@ pub(super) fn serve(shared: &Arc<Shared>, listener: TcpListener) {
     });
 }
 
-/// Binds the address again after a death. The port can be taken for a moment by the connections that just ended.
+/// Binds the address. `SO_REUSEADDR` allows the port of a killed server, which its closed connections keep for a moment.
 pub(super) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = tokio::net::TcpSocket::new_v4()?;
     socket.set_reuseaddr(true)?;
@@ -80,7 +77,7 @@ async fn converse(shared: Arc<Shared>, socket: TcpStream, life: CancellationToke
     let connection =
         hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(socket), service);
     tokio::select! {
-        // A connection that breaks is what tests are about.
+        // Tests break connections on purpose.
         _ = connection => {}
         () = life.cancelled() => {}
     }
@@ -165,7 +162,7 @@ fn link_before(headers: &HeaderMap, request: &LoggedRequest) -> String {
     format!("http://{host}{}?{}", request.path, query.join("&"))
 }
 
-/// Which directory a request is for: the query wins over the header. OpenCode decodes the query's value twice.
+/// The directory of a request: the query wins over the header. OpenCode decodes the value in the query twice.
 fn directory(shared: &Shared, query: &[(String, String)], headers: &HeaderMap) -> String {
     let in_query = query.iter().find(|(key, _)| key == "directory").map(|(_, value)| value.as_str());
     let in_header = headers.get("x-opencode-directory").and_then(|value| value.to_str().ok());
@@ -200,7 +197,7 @@ fn json_response(answer: &Answer) -> Response<Body> {
 }
 
 fn page() -> Response<Body> {
-    with_body(StatusCode::OK, "text/html;charset=UTF-8", PAGE.to_owned())
+    with_body(StatusCode::OK, "text/html;charset=UTF-8", WEB_PAGE.to_owned())
 }
 
 fn with_body(status: StatusCode, kind: &'static str, body: String) -> Response<Body> {
@@ -210,7 +207,7 @@ fn with_body(status: StatusCode, kind: &'static str, body: String) -> Response<B
     response
 }
 
-/// The body of `/event`: events as they come, heartbeats in between.
+/// The body of `/event`: events, and heartbeats in between.
 fn events(shared: Arc<Shared>, connection: Connection) -> Response<Body> {
     let chunks = stream::unfold(Some((shared, connection)), |state| async move {
         let (shared, mut connection) = state?;
@@ -220,7 +217,7 @@ fn events(shared: Arc<Shared>, connection: Connection) -> Response<Body> {
                 chunk = connection.chunks.recv() => return match chunk {
                     Some(Chunk::Data(data)) => Some((Ok(data), Some((shared, connection)))),
                     Some(Chunk::Reset) => {
-                        // Hyper flushes when the body has nothing at the moment; what was sent before is to arrive.
+                        // Hyper flushes when the body is pending; the earlier chunks are to arrive.
                         tokio::task::yield_now().await;
                         Some((Err(io::Error::from(io::ErrorKind::ConnectionReset)), None))
                     }

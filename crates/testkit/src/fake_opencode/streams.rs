@@ -1,82 +1,83 @@
-//! The readers of `/event`: who gets which event, and how a stream breaks off.
+//! The readers of `/event`: which reader receives which event, and how a stream breaks off.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use serde_json::{Value, json};
+use longshore_opencode_shapes::Properties;
+use serde_json::Value;
 use tokio::sync::mpsc;
 
 use super::fault::{Cut, CutKind, Delivery, GARBAGE};
 use super::garble::{Garbling, frame};
-use super::ids;
+use super::world::event;
 
-/// Events that may wait for one reader. One that does not drain stops the script; the test then times out.
+/// Events that may wait for one reader. A reader that does not drain them stops the script, and the test times out.
 pub(super) const WAITING: usize = 256;
 
 #[derive(Debug, Default)]
 pub(super) struct Streams {
     readers: Vec<Reader>,
-    /// Connections on which nothing comes any more.
+    /// Open connections that receive nothing more.
     stalled: Vec<Reader>,
     /// The cut of the next turn, and that of the turn that runs.
     armed: Option<Cut>,
     cut: Option<Cut>,
-    /// How many events are still to be lost before a reader may come back.
+    /// How many events are still to be lost before a reader may connect.
     losing: usize,
-    /// A cut has lost what it had to: the next event waits for a reader.
+    /// A cut has lost its events: the next event waits for a reader.
     awaits_reader: bool,
     pub(super) delivery: Delivery,
     pub(super) garbling: Garbling,
-    /// How many streams were opened in all.
+    /// How many streams were opened in total.
     pub(super) opened: usize,
 }
 
 #[derive(Debug)]
 struct Reader {
     directory: String,
-    /// Only sessions of this workspace; without one, only those of none.
+    /// The reader receives only sessions of this workspace; without one, only sessions without a workspace.
     workspace: Option<String>,
     sender: mpsc::Sender<Chunk>,
     muted: Arc<AtomicBool>,
 }
 
-/// The other end of a stream, for the connection that sends it.
+/// The receiving end of a stream, for the connection that sends it.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) chunks: mpsc::Receiver<Chunk>,
-    /// Not even heartbeats go out.
+    /// Not even heartbeats are sent.
     pub(super) muted: Arc<AtomicBool>,
-    /// It is one of `/global/event`.
+    /// The stream is one of `/global/event`.
     pub(super) is_global: bool,
 }
 
-/// What goes on a stream.
+/// A piece of a stream.
 #[derive(Clone, Debug)]
 pub(super) enum Chunk {
     Data(Bytes),
-    /// The connection is cut here.
+    /// The connection is reset here.
     Reset,
 }
 
-/// What is to be sent to whom. Sent outside the lock, because a slow reader is waited for.
+/// Chunks and their readers. They are sent outside of the lock, because sending waits for slow readers.
 pub(super) type Deliveries = Vec<(mpsc::Sender<Chunk>, Chunk)>;
 
 impl Streams {
-    /// A new stream of a directory. The reader is registered before the first event, so nothing is lost.
+    /// Connects a reader to a directory. The reader is registered before the first event, so that it misses nothing.
     pub(super) fn connect(&mut self, directory: &str, workspace: Option<&str>) -> Connection {
         let (sender, chunks) = mpsc::channel(WAITING);
         let muted = Arc::new(AtomicBool::new(false));
         self.opened += 1;
         // The channel is new and has room.
-        let _ = sender.try_send(Chunk::Data(frame(&connected())));
+        let _ = sender.try_send(Chunk::Data(frame(&bare("server.connected"))));
         let (directory, workspace) = (directory.to_owned(), workspace.map(str::to_owned));
         self.readers.push(Reader { directory, workspace, sender, muted: Arc::clone(&muted) });
         self.awaits_reader = false;
         Connection { chunks, muted, is_global: false }
     }
 
-    /// Nothing comes any more on the streams that are open now.
+    /// The open streams receive nothing more.
     pub(super) fn stall(&mut self) {
         for reader in self.readers.drain(..) {
             reader.muted.store(true, Ordering::Relaxed);
@@ -88,12 +89,12 @@ impl Streams {
         self.armed = Some(cut);
     }
 
-    /// A turn begins: its events are counted.
+    /// Starts to count the events of a turn for the armed cut.
     pub(super) fn begin_turn(&mut self) {
         self.cut = self.armed.take().or(self.cut.take());
     }
 
-    /// A reader may not come back yet.
+    /// Whether a reader must wait before it connects.
     pub(super) fn closed_to_readers(&self) -> bool {
         self.losing > 0
     }
@@ -103,20 +104,20 @@ impl Streams {
         self.awaits_reader && self.readers.is_empty()
     }
 
-    /// The turn is over: whoever waits may connect.
+    /// The turn is over: waiting readers may connect.
     pub(super) fn stop_losing(&mut self) {
         self.losing = 0;
         self.awaits_reader = false;
     }
 
-    /// Ends all streams of a directory, or of all.
+    /// Ends all streams of a directory, or all streams.
     pub(super) fn end(&mut self, directory: Option<&str>) {
         let stays = |reader: &Reader| directory.is_some_and(|directory| reader.directory != directory);
         self.readers.retain(stays);
         self.stalled.retain(stays);
     }
 
-    /// Who gets this event. Counts it for a cut, and cuts.
+    /// The readers of this event. Counts the event for a cut, and cuts.
     pub(super) fn route(&mut self, event: &Value, directory: &str, workspace: Option<&str>) -> Deliveries {
         if self.losing > 0 {
             self.losing = if self.losing == usize::MAX { usize::MAX } else { self.losing - 1 };
@@ -167,9 +168,11 @@ impl Streams {
 }
 
 pub(super) fn heartbeat() -> Bytes {
-    frame(&json!({"id": ids::fresh("evt"), "type": "server.heartbeat", "properties": {}}))
+    frame(&bare("server.heartbeat"))
 }
 
-pub(super) fn connected() -> Value {
-    json!({"id": ids::fresh("evt"), "type": "server.connected", "properties": {}})
+/// An event without properties.
+pub(super) fn bare(kind: &str) -> Value {
+    let none: Properties<'_> = Properties::None {};
+    event(kind, none)
 }

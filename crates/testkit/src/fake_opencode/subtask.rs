@@ -1,50 +1,51 @@
-//! A prompt for a sub-agent: it works in a session of its own, and the session that asked waits for it.
+//! A prompt for a sub-agent, which works in a child session while the parent session waits.
 
+use longshore_opencode_shapes::{Cost, Message, MessageTime, Tokens, WorkingPath, to_value};
 use serde_json::{Value, json};
 
 use super::ids::{fresh, now_ms};
-use super::player::ControlCommand;
+use super::player::TurnStage;
 use super::prompting::error;
+use super::responder::{Responder, unknown_agent};
 use super::script::{Prompt, Script, Step};
 use super::state::State;
-use super::voice::{Voice, unknown_agent};
-use super::world::{World, event, idle, part_updated, text};
+use super::world::{World, event, idle, message_updated, part_updated, status, text};
 use super::writer::Writer;
 
-/// What OpenCode tells the model itself when a command ran as a subtask.
+/// The prompt that OpenCode itself writes after a command that ran as a subtask.
 const SUMMARIZE: &str = "Summarize the task tool output above and continue with your task.";
 
-/// The sub-agent plays the next script, and the one after it is what is made of its result.
-pub(super) fn acts(state: &mut State, prompt: &Prompt, part: &Value) -> Vec<ControlCommand> {
+/// The sub-agent plays the next script; the script after it answers the result.
+pub(super) fn stages(state: &mut State, prompt: &Prompt, part: &Value) -> Vec<TurnStage> {
     let agent = text(part, "agent").to_owned();
     let call = Call::new(prompt, part);
     let mut steps = Writer::begin(prompt).steps();
     steps.push(Step::Emit(call.message(None)));
     steps.push(Step::Emit(call.part(json!({"status": "running"}))));
     if !state.project.agents.iter().any(|known| known.name == agent) {
-        // The call is never closed.
-        let said = unknown_agent(&state.project, &agent);
-        steps.push(Step::Emit(error(&prompt.session, &said)));
+        // OpenCode never closes the tool call.
+        let message = unknown_agent(&state.project, &agent);
+        steps.push(Step::Emit(error(&prompt.session, &message)));
         steps.extend(idle(&prompt.session).map(Step::Emit));
-        steps.push(Step::Emit(error(&prompt.session, &said)));
-        return vec![ControlCommand::Steps(prompt.clone(), steps)];
+        steps.push(Step::Emit(error(&prompt.session, &message)));
+        return vec![TurnStage::Steps(prompt.clone(), steps)];
     }
     let child = Prompt {
         session: fresh("ses"),
         message: fresh("msg"),
         parts: json!([{"type": "text", "text": part["prompt"]}]),
-        voice: Voice { agent, ..prompt.voice.clone() },
+        responder: Responder { agent, ..prompt.responder.clone() },
         ..prompt.clone()
     };
     let metadata = json!({
         "parentSessionId": prompt.session, "sessionId": child.session,
-        "model": {"modelID": child.voice.model, "providerID": child.voice.provider},
+        "model": {"modelID": child.responder.model, "providerID": child.responder.provider},
     });
     steps.push(Step::Emit(created(state, prompt, &child, part)));
     let running = json!({"status": "running", "title": part["description"], "metadata": metadata});
     steps.push(Step::Emit(call.part(running)));
-    let begins = ControlCommand::Steps(prompt.clone(), steps);
-    let works = ControlCommand::Begin(child.clone(), state.next_script());
+    let begins = TurnStage::Steps(prompt.clone(), steps);
+    let works = TurnStage::Begin(child.clone(), state.next_script());
     let (title, is_command) = (part["description"].clone(), part["command"].is_string());
     let mut answered = prompt.clone();
     if is_command {
@@ -63,21 +64,20 @@ pub(super) fn acts(state: &mut State, prompt: &Prompt, part: &Value) -> Vec<Cont
             json!({"status": "completed", "title": title, "metadata": metadata, "output": output});
         let mut steps = vec![Step::Emit(call.message(Some(now_ms()))), Step::Emit(call.part(completed))];
         if is_command {
-            let said = json!([{"type": "text", "text": SUMMARIZE, "synthetic": true}]);
-            steps.extend(Writer::note(&Prompt { parts: said, ..answering }).steps());
+            let parts = json!([{"type": "text", "text": SUMMARIZE, "synthetic": true}]);
+            steps.extend(Writer::note(&Prompt { parts, ..answering }).steps());
         }
-        let busy = json!({"sessionID": call.session, "status": {"type": "busy"}});
-        steps.push(Step::Emit(event("session.status", busy)));
+        steps.push(Step::Emit(status(&call.session, "busy")));
         steps
     };
     let concludes = match state.next_script() {
-        Script::Written(turn) => ControlCommand::GoOn(answered, turn),
-        recorded @ Script::Recorded(_) => ControlCommand::Begin(answered, recorded),
+        Script::Written(turn) => TurnStage::GoOn(answered, turn),
+        recorded @ Script::Recorded(_) => TurnStage::Begin(answered, recorded),
     };
-    vec![begins, works, ControlCommand::Then(prompt.clone(), Box::new(ends)), concludes]
+    vec![begins, works, TurnStage::Then(prompt.clone(), Box::new(ends)), concludes]
 }
 
-/// The call of the `task` tool, and the message that it is in.
+/// The call of the `task` tool, and its message.
 struct Call {
     session: String,
     info: Value,
@@ -95,12 +95,21 @@ impl Call {
         if !part["command"].is_null() {
             input["command"] = part["command"].clone();
         }
-        let info = json!({
-            "id": message, "role": "assistant", "parentID": prompt.message, "sessionID": prompt.session,
-            "mode": part["agent"], "agent": part["agent"],
-            "path": {"cwd": prompt.directory, "root": prompt.directory}, "cost": 0,
-            "tokens": {"input": 0, "output": 0, "reasoning": 0, "cache": {"read": 0, "write": 0}},
-            "modelID": prompt.voice.model, "providerID": prompt.voice.provider, "time": {"created": start},
+        let agent = text(part, "agent");
+        let info = to_value(&Message::Assistant {
+            id: &message,
+            parent: &prompt.message,
+            mode: agent,
+            agent,
+            path: WorkingPath::new(&prompt.directory),
+            cost: Cost::Nothing,
+            tokens: Tokens::NONE,
+            model: &prompt.responder.model,
+            provider: &prompt.responder.provider,
+            time: MessageTime { created: start, completed: None },
+            session: &prompt.session,
+            finish: None,
+            error: None,
         });
         let part = json!({
             "id": fresh("prt"), "messageID": message, "sessionID": prompt.session, "type": "tool",
@@ -115,7 +124,7 @@ impl Call {
             info["time"]["completed"] = completed.into();
             info["finish"] = "tool-calls".into();
         }
-        event("message.updated", json!({"sessionID": self.session, "info": info}))
+        message_updated(&self.session, info)
     }
 
     fn part(&self, mut state: Value) -> Value {
@@ -133,15 +142,15 @@ impl Call {
 fn created(state: &State, prompt: &Prompt, child: &Prompt, part: &Value) -> Value {
     let mut info = state.world.session(&prompt.session).cloned().unwrap_or_default();
     if let Some(fields) = info.as_object_mut() {
-        for of_root in ["revert", "share", "metadata", "workspaceID"] {
-            fields.remove(of_root);
+        for field in ["revert", "share", "metadata", "workspaceID"] {
+            fields.remove(field);
         }
     }
     info["id"] = child.session.as_str().into();
     info["parentID"] = prompt.session.as_str().into();
-    info["agent"] = child.voice.agent.as_str().into();
+    info["agent"] = child.responder.agent.as_str().into();
     info["directory"] = prompt.directory.as_str().into();
-    info["title"] = format!("{} (@{} subagent)", text(part, "description"), child.voice.agent).into();
+    info["title"] = format!("{} (@{} subagent)", text(part, "description"), child.responder.agent).into();
     info["permission"] = json!([{"permission": "task", "pattern": "*", "action": "deny"}]);
     info["time"] = json!({"created": now_ms(), "updated": now_ms()});
     event("session.created", json!({"sessionID": child.session, "info": info}))

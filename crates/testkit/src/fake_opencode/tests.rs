@@ -1,27 +1,27 @@
-//! The fake against the recordings: what it folds and what it writes must be what the real one showed.
+//! The fake against the recordings: its state and its events must match the real OpenCode's.
 
 mod control;
-mod places;
+mod other_client;
 mod prompting;
 mod reads;
 mod shapes;
-mod typist;
+mod worktrees;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 
+use super::responder::Responder;
 use super::script::{Prompt, Step};
-use super::voice::Voice;
 use super::world::World;
 use super::*;
 
-/// Objects whose keys are the tool's, the provider's or the model's own.
+/// Objects whose keys belong to a tool, a provider or a model.
 const FREE: [&str; 5] = ["state.input", "state.metadata", "properties.metadata", "error.data", "tokens"];
 
 #[test]
-fn folding_the_events_of_a_recording_gives_the_message_list_that_the_real_one_gave() {
+fn folding_the_events_of_a_recording_gives_the_recorded_message_list() {
     let mut compared = 0;
     for name in Recording::names() {
         let recording = Recording::load(&name);
@@ -32,7 +32,7 @@ fn folding_the_events_of_a_recording_gives_the_message_list_that_the_real_one_ga
         for event in recording.events() {
             world.apply(event);
         }
-        // Where parts changed after the list was taken, the list is not the end.
+        // If parts changed after the list was recorded, the list is not final.
         let Some((expected, false)) = recording.final_messages(id) else { continue };
         let folded = world.messages(id).unwrap_or_default();
         assert_eq!(outline(&folded), outline(expected.as_array().expect("a list")), "in {name}");
@@ -42,7 +42,7 @@ fn folding_the_events_of_a_recording_gives_the_message_list_that_the_real_one_ga
 }
 
 #[test]
-fn a_written_turn_has_the_keys_of_the_recorded_ones() {
+fn a_written_turn_has_the_keys_of_recorded_turns() {
     let turn = Turn::new()
         .reasoning("thinking", 2)
         .tool(Tool::bash("ls", "README.md\n"))
@@ -64,23 +64,14 @@ fn a_written_turn_has_the_keys_of_the_recorded_ones() {
         "question_answer",
         "bad_json",
     ];
-    let mut recorded: BTreeMap<String, BTreeSet<BTreeSet<String>>> = BTreeMap::new();
-    for name in recordings {
-        for event in Recording::load(name).events() {
-            recorded.entry(variant(event)).or_default().insert(keys(event));
-        }
-    }
+    let recorded = recorded_keys(recordings.into_iter().map(Recording::load));
     for event in [turn, failing, asking, questioning].iter().flat_map(events_of) {
-        let variant = variant(&event);
-        let shapes =
-            recorded.get(&variant).unwrap_or_else(|| panic!("nothing recorded like {variant}: {event}"));
-        let mine = keys(&event);
-        assert!(shapes.contains(&mine), "{variant}: {mine:?} is none of {shapes:?}");
+        check_event(&recorded, &event);
     }
 }
 
 #[tokio::test]
-async fn a_recording_is_played_after_the_prompt_with_ids_that_fit_it() {
+async fn a_played_recording_gets_ids_that_follow_the_prompt() {
     let fake = FakeOpenCode::start();
     let play = Play::new("text_async");
     fake.play(&play);
@@ -111,10 +102,10 @@ async fn a_recording_is_played_after_the_prompt_with_ids_that_fit_it() {
 }
 
 #[tokio::test]
-async fn what_follows_an_answer_is_decided_when_it_comes() {
+async fn a_decision_after_an_answer_continues_the_turn() {
     let fake = FakeOpenCode::start();
-    let decision = Decision::new(|scene: Scene| {
-        Box::pin(async move { Turn::new().text(&format!("you asked: {}", scene.text), 1) })
+    let decision = Decision::new(|context: TurnContext| {
+        Box::pin(async move { Turn::new().text(&format!("you asked: {}", context.text), 1) })
     });
     fake.queue(Turn::new().question("Which colour?").then(decision));
     let mut stream = subscribe(&fake).await;
@@ -136,7 +127,7 @@ async fn what_follows_an_answer_is_decided_when_it_comes() {
 }
 
 #[tokio::test]
-async fn an_abort_that_was_not_recorded_closes_the_turn_as_the_real_one_does() {
+async fn an_unrecorded_abort_closes_the_turn_as_opencode_does() {
     let fake = FakeOpenCode::start();
     let gate = Gate::new();
     fake.queue(Turn::new().text("alpha bravo", 2).hold(&gate).text("never", 1));
@@ -157,7 +148,7 @@ async fn an_abort_that_was_not_recorded_closes_the_turn_as_the_real_one_does() {
 }
 
 #[tokio::test]
-async fn answers_have_the_shapes_and_the_oddities_of_the_real_one() {
+async fn answers_have_the_shapes_and_the_oddities_of_opencode() {
     let setup = Setup { password: Some(("opencode".into(), "secret".into())), ..Setup::default() };
     let locked = FakeOpenCode::start_with(setup);
     assert_eq!(get(&locked, "/global/health").await, (401, Value::Null));
@@ -195,7 +186,7 @@ async fn the_message_list_comes_in_pages_from_the_newest() {
 }
 
 #[tokio::test]
-async fn a_lost_answer_leaves_the_message_and_a_lost_request_does_not() {
+async fn a_prompt_is_stored_when_its_answer_is_lost_and_not_when_its_request_is_lost() {
     for (fault, stored) in [(Fault::CutAfter, 1), (Fault::CutBefore, 0)] {
         let fake = FakeOpenCode::start();
         let gate = Gate::new();
@@ -211,7 +202,7 @@ async fn a_lost_answer_leaves_the_message_and_a_lost_request_does_not() {
 }
 
 #[tokio::test]
-async fn a_cut_loses_what_it_says_and_no_more() {
+async fn a_cut_loses_exactly_the_requested_events() {
     for (how, lose) in [(CutKind::CleanEnd, 0), (CutKind::MidLine, 3), (CutKind::Reset, 1)] {
         let fake = FakeOpenCode::start();
         fake.queue(Turn::new().text("alpha bravo charlie delta", 10));
@@ -231,7 +222,7 @@ async fn a_cut_loses_what_it_says_and_no_more() {
 }
 
 #[tokio::test]
-async fn a_killed_server_comes_back_with_what_it_stored() {
+async fn a_killed_server_restarts_with_its_stored_messages() {
     let fake = FakeOpenCode::start();
     fake.queue(Turn::new().text("alpha", 1).silence());
     let mut stream = subscribe(&fake).await;
@@ -245,13 +236,13 @@ async fn a_killed_server_comes_back_with_what_it_stored() {
     until(&mut stream, "message.part.delta").await;
     fake.kill().await;
     drain(&mut stream).await;
-    assert!(client().get(fake.url()).send().await.is_err(), "nobody listens");
+    assert!(client().get(fake.url()).send().await.is_err(), "the port is closed");
     fake.come_back();
     assert_eq!(get(&fake, "/session/status").await.1, json!({}));
     assert_eq!(get(&fake, &format!("/session/{session}/message")).await.1.as_array().map(Vec::len), Some(2));
 }
 
-/// The message list without what changes late: the summary of the user's message.
+/// The message list without the summaries of user messages, which change late.
 fn outline(messages: &[Value]) -> Vec<Value> {
     let mut messages = messages.to_vec();
     for message in &mut messages {
@@ -262,7 +253,7 @@ fn outline(messages: &[Value]) -> Vec<Value> {
     messages
 }
 
-/// What kind of event this is, as far as its keys depend on it.
+/// The kind of an event, with the details on which its keys depend.
 fn variant(event: &Value) -> String {
     let (kind, properties) = (event["type"].as_str().unwrap_or_default(), &event["properties"]);
     let detail = match kind {
@@ -288,7 +279,7 @@ fn variant(event: &Value) -> String {
     format!("{kind} {detail}")
 }
 
-/// The paths of the keys, but for those of free objects.
+/// The paths of all keys, except those inside of free objects.
 fn keys(event: &Value) -> BTreeSet<String> {
     fn collect(value: &Value, path: &str, found: &mut BTreeSet<String>) {
         for (key, value) in value.as_object().into_iter().flatten() {
@@ -305,6 +296,26 @@ fn keys(event: &Value) -> BTreeSet<String> {
     found
 }
 
+/// The sets of keys that the recordings show for each variant of an event.
+fn recorded_keys(
+    recordings: impl IntoIterator<Item = Recording>,
+) -> BTreeMap<String, BTreeSet<BTreeSet<String>>> {
+    let mut recorded: BTreeMap<String, BTreeSet<BTreeSet<String>>> = BTreeMap::new();
+    for recording in recordings {
+        for event in recording.events() {
+            recorded.entry(variant(event)).or_default().insert(keys(event));
+        }
+    }
+    recorded
+}
+
+/// Panics unless the event has the keys of a recorded one.
+fn check_event(recorded: &BTreeMap<String, BTreeSet<BTreeSet<String>>>, event: &Value) {
+    let (variant, found) = (variant(event), keys(event));
+    let shapes = recorded.get(&variant).unwrap_or_else(|| panic!("no recorded {variant}: {event}"));
+    assert!(shapes.contains(&found), "{variant}: {found:?} is none of {shapes:?}");
+}
+
 fn events_of(turn: &Turn) -> Vec<Value> {
     let prompt = Prompt {
         session: "ses_1".into(),
@@ -312,7 +323,7 @@ fn events_of(turn: &Turn) -> Vec<Value> {
         parts: json!([{"type": "text", "text": "go"}]),
         directory: "/workspace".into(),
         logged_at: 0,
-        voice: Voice::default(),
+        responder: Responder::default(),
         tools: Value::Null,
     };
     let steps = turn.steps(&prompt).into_iter();
@@ -378,7 +389,7 @@ async fn drain(stream: &mut Events) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn it_answers_by_the_words_and_keeps_the_truth_of_every_prompt() {
+async fn the_fake_answers_by_the_text_and_records_every_prompt() {
     let fake = FakeOpenCode::start_with(Setup { keep_log: 3, ..Setup::default() });
     let held = Gate::new();
     let gate = held.clone();
@@ -397,21 +408,22 @@ async fn it_answers_by_the_words_and_keeps_the_truth_of_every_prompt() {
     held.reached().await;
     fake.kill().await;
     fake.come_back_somewhere().expect("a free port");
-    let told = |prompt: Prompted| (prompt.words, prompt.times, prompt.text, prompt.is_complete, prompt.fate);
-    let told: Vec<_> = fake.truth().into_iter().map(told).collect();
+    let record =
+        |prompt: Prompted| (prompt.words, prompt.times, prompt.text, prompt.is_complete, prompt.fate);
+    let records: Vec<_> = fake.truth().into_iter().map(record).collect();
     assert_eq!(
-        told,
+        records,
         [
             ("echo".to_owned(), 2, "hm echohm echo".to_owned(), true, Fate::Ended),
             ("wait".to_owned(), 1, "half".to_owned(), false, Fate::Killed),
         ]
     );
-    assert_eq!(fake.log().len(), 3, "it keeps the newest");
+    assert_eq!(fake.log().len(), 3, "the log keeps the newest requests");
 }
 
 #[tokio::test]
-async fn a_kill_ends_what_waits_behind_a_turn_too() {
-    // Both are woken at once; which one is looked at first is chance.
+async fn a_kill_also_ends_the_turns_that_wait() {
+    // Both tasks are woken at once, and either may run first.
     for _ in 0..20 {
         let (fake, held) = (FakeOpenCode::start(), Gate::new());
         fake.queue(Turn::new().text("half", 1).hold(&held));

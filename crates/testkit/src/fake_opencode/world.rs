@@ -1,10 +1,12 @@
-//! What the fake knows: sessions, messages and asks, folded from the events that it sent, as in the real one.
+//! The state of the fake's sessions, messages and asks, folded from the sent events as in the real OpenCode.
 //!
-//! Deltas are not stored: a part that still streams stands in the message list with an empty text.
+//! Deltas are not stored: a part that is still streaming has an empty text in the message list.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 
+use longshore_opencode_shapes::{Event, NamedError, Properties, Status, to_value};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 #[derive(Debug, Default)]
@@ -12,9 +14,9 @@ pub(super) struct World {
     sessions: Vec<Session>,
     pub(super) permissions: Vec<Value>,
     pub(super) questions: Vec<Value>,
-    /// Messages of one session that another named in its prompt, and whose they are.
+    /// Messages that a prompt of another session named, and the sessions that they belong to.
     lent: HashMap<String, String>,
-    /// The same for parts, and the message that they are in.
+    /// The same for parts, with the messages that they are in.
     lent_parts: HashMap<String, (String, String)>,
 }
 
@@ -24,10 +26,10 @@ struct Session {
     messages: Vec<Message>,
     /// `None` is idle; idle sessions are absent from the status list.
     status: Option<Value>,
-    /// What was streamed of each part, kept only so that an abort can close it.
+    /// The streamed text of each part. An abort needs it to close the part.
     streamed: HashMap<String, String>,
     todos: Value,
-    /// The message list is only empty for a session that is there.
+    /// A deleted session is no longer listed, but goes on streaming.
     deleted: bool,
 }
 
@@ -89,7 +91,7 @@ impl World {
         todos.filter(Value::is_array).unwrap_or_else(|| json!([]))
     }
 
-    /// The last text that the session was answered with.
+    /// The last text of the agent in the session.
     pub(super) fn last_text(&self, id: &str) -> String {
         let messages = self.messages(id).unwrap_or_default();
         let parts = messages.iter().rev().filter(|message| message["info"]["role"] == "assistant");
@@ -100,8 +102,8 @@ impl World {
             .unwrap_or_default()
     }
 
-    /// A prompt of this session may name a message or parts that are there already. OpenCode looks ids up without asking whose they
-    /// are: what the prompt says is then written there, in whichever session that is.
+    /// Notes the messages and parts that a prompt of this session names and that exist already. OpenCode looks ids up without
+    /// checking their session: it then writes the prompt there, in whichever session that is.
     pub(super) fn lend(&mut self, session: &str, message: &str, parts: &Value) {
         let holds = |known: &&Session| known.messages.iter().any(|known| known.info["id"] == message);
         let owner = self.sessions.iter().find(holds).map(|owner| text(&owner.info, "id"));
@@ -120,7 +122,7 @@ impl World {
         }
     }
 
-    /// The message is another session's than that of the prompt that named it.
+    /// Whether a prompt named this message of another session.
     pub(super) fn is_lent(&self, message: &str) -> bool {
         self.lent.contains_key(message)
     }
@@ -130,12 +132,12 @@ impl World {
         self.known(id)?["directory"].as_str()
     }
 
-    /// The session, also if it was deleted: it goes on streaming.
+    /// The session, even if it was deleted.
     pub(super) fn known(&self, id: &str) -> Option<&Value> {
         self.sessions.iter().find(|session| session.info["id"] == id).map(|session| &session.info)
     }
 
-    /// The session that this one was started from, or itself.
+    /// The topmost session in the tree of this session.
     pub(super) fn root<'a>(&'a self, id: &'a str) -> &'a str {
         let mut root = id;
         while let Some(parent) = self.session(root).and_then(|info| info["parentID"].as_str()) {
@@ -156,12 +158,12 @@ impl World {
         Value::Object(statuses)
     }
 
-    /// Only what belongs to sessions of that directory: asks are looked up so.
+    /// The asks of sessions of that directory, because OpenCode lists asks by directory.
     pub(super) fn asks(&self, asks: &[Value], directory: &str) -> Value {
         asks.iter().filter(|ask| self.directory(text(ask, "sessionID")) == Some(directory)).cloned().collect()
     }
 
-    /// A killed OpenCode forgets what ran and what it asked; what it stored stays.
+    /// A killed OpenCode forgets running turns and open asks. Stored messages stay.
     pub(super) fn forget_running(&mut self) {
         for session in &mut self.sessions {
             session.status = None;
@@ -171,13 +173,13 @@ impl World {
         self.questions.clear();
     }
 
-    /// The events with which the real one closes an aborted turn of this session.
+    /// The events with which the real OpenCode closes an aborted turn of this session.
     pub(super) fn abort_events(&self, id: &str, now: u64) -> Vec<Value> {
         let Some(session) = self.sessions.iter().find(|session| session.info["id"] == id) else {
             return Vec::new();
         };
-        let error = json!({"name": "MessageAbortedError", "data": {"message": "Aborted"}});
-        let mut events = vec![event("session.error", json!({"sessionID": id, "error": error}))];
+        let error: Properties<'_> = Properties::Error { session: id, error: NamedError::ABORTED };
+        let mut events = vec![event("session.error", error)];
         events.extend(idle(id));
         for message in &session.messages {
             if message.info["role"] != "assistant" || !message.info["time"]["completed"].is_null() {
@@ -189,14 +191,14 @@ impl World {
             }
             let mut info = message.info.clone();
             info["time"]["completed"] = now.into();
-            info["error"] = error.clone();
-            events.push(event("message.updated", json!({"sessionID": id, "info": info})));
+            info["error"] = to_value(&NamedError::ABORTED);
+            events.push(message_updated(id, info));
         }
         events.extend(idle(id));
         events
     }
 
-    /// Takes an event in. Kinds that change nothing here are passed over.
+    /// Applies an event. Kinds that change nothing here are ignored.
     pub(super) fn apply(&mut self, event: &Value) {
         let properties = &event["properties"];
         let id = text(properties, "sessionID");
@@ -219,7 +221,7 @@ impl World {
         }
     }
 
-    /// Where an event is written to, and what: its own session, unless it is of a message or a part that is another's.
+    /// The session and the properties that an event writes: its own, unless it is about a message or a part of another session.
     fn written_to<'a>(&self, kind: &str, id: &str, properties: &'a Value) -> (String, Cow<'a, Value>) {
         let part = &properties["part"];
         let owner = match kind {
@@ -231,7 +233,7 @@ impl World {
                     written["part"]["messageID"] = message.as_str().into();
                     return (owner.clone(), Cow::Owned(written));
                 }
-                // It keeps the name of the session that it came from.
+                // The part keeps the id of the session that it came from.
                 let lent = self.lent.get(text(part, "messageID"));
                 return (lent.map_or(id, String::as_str).to_owned(), Cow::Borrowed(properties));
             }
@@ -262,7 +264,7 @@ impl Session {
             "todo.updated" => self.todos = properties["todos"].clone(),
             "message.updated" => {
                 let info = &properties["info"];
-                // The real one tells of this by `session.updated`, which says nothing else here.
+                // The real OpenCode reports this by a `session.updated` that changes nothing else here.
                 if self.info["time"].is_object()
                     && info["time"]["created"].as_u64() > self.info["time"]["updated"].as_u64()
                 {
@@ -302,32 +304,35 @@ impl Session {
     }
 }
 
-/// An event with a fresh id.
-pub(super) fn event(kind: &str, properties: Value) -> Value {
-    let mut event = json!({"id": super::ids::fresh("evt"), "type": kind});
-    event["properties"] = properties;
-    event
+/// An event with a new id.
+pub(super) fn event(kind: &str, properties: impl Serialize) -> Value {
+    to_value(&Event { id: &super::ids::fresh("evt"), kind, properties })
 }
 
-/// Both events that say idle.
+/// The two events that OpenCode sends when a session becomes idle.
 pub(super) fn idle(session: &str) -> [Value; 2] {
-    [
-        event("session.status", json!({"sessionID": session, "status": {"type": "idle"}})),
-        event("session.idle", json!({"sessionID": session})),
-    ]
+    let idle: Properties<'_> = Properties::Session { session };
+    [status(session, "idle"), event("session.idle", idle)]
+}
+
+pub(super) fn status(session: &str, kind: &str) -> Value {
+    let status: Properties<'_> = Properties::Status { session, status: Status { kind } };
+    event("session.status", status)
+}
+
+pub(super) fn message_updated(session: &str, info: Value) -> Value {
+    event("message.updated", Properties::Info { session, info })
 }
 
 pub(super) fn part_updated(session: &str, part: Value, now: u64) -> Value {
-    let mut properties = json!({"sessionID": session, "time": now});
-    properties["part"] = part;
-    event("message.part.updated", properties)
+    event("message.part.updated", Properties::Part { session, part, time: now })
 }
 
 pub(super) fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value[key].as_str().unwrap_or_default()
 }
 
-/// The part as an abort leaves it. `None` when it was closed already.
+/// The part after an abort. `None` when it was closed already.
 fn close_part(part: &Value, streamed: Option<&String>, now: u64) -> Option<Value> {
     let mut closed = part.clone();
     match text(part, "type") {

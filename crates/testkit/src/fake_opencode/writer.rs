@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use longshore_opencode_shapes::{
+    Cost, Message, MessageTime, Model, NamedError, PartIds, Properties, Tokens, WorkingPath, to_value,
+};
 use serde_json::{Value, json};
 
 use super::gate::Gate;
@@ -9,16 +12,13 @@ use super::ids::{fresh, now_ms};
 use super::prompting::error;
 use super::script::{Prompt, Step};
 use super::turn::{Item, Tool};
-use super::world::{event, idle, part_updated};
-
-/// The tree that a step works on; its value has no meaning here.
-const SNAPSHOT: &str = "d1b5e5c44450514180c4d1a7957abb4b3015b7f1";
+use super::world::{event, idle, message_updated, part_updated, status, text};
 
 pub(super) struct Writer<'a> {
     prompt: &'a Prompt,
     user: Value,
     steps: Vec<Step>,
-    /// The assistant message of the step that is under way.
+    /// The assistant message of the current step.
     message: Option<Value>,
     calls: usize,
     diffs: Vec<Value>,
@@ -26,11 +26,15 @@ pub(super) struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// Writes on where a turn was left to a decision.
+    /// Continues a turn after a decision.
     pub(super) fn go_on(prompt: &'a Prompt, calls: usize) -> Self {
-        let mut user = json!({
-            "id": prompt.message, "role": "user", "sessionID": prompt.session, "time": {"created": now_ms()},
-            "agent": prompt.voice.agent, "model": prompt.voice.model_of_user(),
+        let mut user = to_value(&Message::User {
+            id: &prompt.message,
+            session: &prompt.session,
+            time: MessageTime { created: now_ms(), completed: None },
+            agent: &prompt.responder.agent,
+            model: Model { provider: &prompt.responder.provider, model: &prompt.responder.model },
+            summary: None,
         });
         if prompt.tools.is_object() {
             user["tools"] = prompt.tools.clone();
@@ -38,12 +42,12 @@ impl<'a> Writer<'a> {
         Self { prompt, user, steps: Vec::new(), message: None, calls, diffs: Vec::new(), over: false }
     }
 
-    /// Nothing yet.
+    /// Starts without any event.
     pub(super) fn quiet(prompt: &'a Prompt) -> Self {
         Self::go_on(prompt, 0)
     }
 
-    /// The message of the prompt, which nobody answers.
+    /// Starts with the message of the prompt, which no reply follows.
     pub(super) fn note(prompt: &'a Prompt) -> Self {
         let mut writer = Self::quiet(prompt);
         writer.message_updated(writer.user.clone());
@@ -62,34 +66,31 @@ impl<'a> Writer<'a> {
 
     pub(super) fn begin(prompt: &'a Prompt) -> Self {
         let mut writer = Self::note(prompt);
-        writer.status(json!({"type": "busy"}));
+        writer.busy();
         writer
     }
 
-    /// What was written so far.
+    /// The steps so far.
     pub(super) fn steps(self) -> Vec<Step> {
         self.steps
     }
 
-    /// The session is busy, and nothing else.
-    pub(super) fn busy(mut self) -> Vec<Step> {
-        self.status(json!({"type": "busy"}));
-        self.steps
+    /// Makes the session busy.
+    pub(super) fn busy(&mut self) {
+        self.steps.push(Step::Emit(status(&self.prompt.session, "busy")));
     }
-
-    /// There is no such model: no reply begins, and what is wrong is said twice.
-    pub(super) fn give_up(mut self, said: &str) -> Vec<Step> {
+    /// An unknown model: no reply begins, and the error is sent twice.
+    pub(super) fn give_up(mut self, message: &str) -> Vec<Step> {
         let session = &self.prompt.session;
-        self.steps.push(Step::Emit(error(session, said)));
+        self.steps.push(Step::Emit(error(session, message)));
         self.steps.extend(idle(session).map(Step::Emit));
-        self.steps.push(Step::Emit(error(session, &format!("ProviderModelNotFoundError: {said}"))));
+        self.steps.push(Step::Emit(error(session, &format!("ProviderModelNotFoundError: {message}"))));
         self.steps
     }
 
-    /// A summary of the session, and the end of it if it is the last that happens.
-    pub(super) fn summary(mut self, hold: Option<&Gate>, is_last: bool) -> Vec<Step> {
+    /// A summary of the session, and the end of the turn if nothing follows.
+    pub(super) fn summary(mut self, is_last: bool) -> Vec<Step> {
         self.message_id();
-        self.steps.extend(hold.cloned().map(Step::Hold));
         self.item(&Item::Block {
             kind: "text",
             chunks: vec!["## Goal\nA summary of all this.".to_owned()],
@@ -103,9 +104,9 @@ impl<'a> Writer<'a> {
         self.steps
     }
 
-    /// A command of the user: busy comes first, and there is no step.
+    /// A shell command of the user: busy comes first, and there is no step.
     pub(super) fn shell(mut self, command: &str, output: &str, hold: Option<&Gate>) -> Vec<Step> {
-        self.status(json!({"type": "busy"}));
+        self.busy();
         let (user, parts) = (self.user.clone(), self.prompt.parts.clone());
         self.message_updated(user);
         for part in parts.as_array().into_iter().flatten() {
@@ -142,8 +143,9 @@ impl<'a> Writer<'a> {
             }
             Item::Abandoned { chunks, message } => {
                 self.streamed("text", chunks, Duration::ZERO);
-                self.status(json!({"type": "retry", "attempt": 1, "message": message, "next": now_ms()}));
-                self.status(json!({"type": "busy"}));
+                let retry = json!({"type": "retry", "attempt": 1, "message": message, "next": now_ms()});
+                self.emit("session.status", json!({"sessionID": self.prompt.session, "status": retry}));
+                self.busy();
                 self.step_start();
             }
             Item::Tool(tool) => self.tool(tool, false),
@@ -158,7 +160,7 @@ impl<'a> Writer<'a> {
             Item::Step(reason) => {
                 self.message_id();
                 self.finish_step(reason);
-                self.status(json!({"type": "busy"}));
+                self.busy();
             }
             Item::Finish(reason) => {
                 self.message_id();
@@ -169,7 +171,7 @@ impl<'a> Writer<'a> {
             Item::Silence => {
                 self.message_id();
                 self.steps.push(Step::AwaitAbort);
-                self.fail(&json!({"name": "MessageAbortedError", "data": {"message": "Aborted"}}));
+                self.fail(&to_value(&NamedError::ABORTED));
             }
             Item::Hold(gate) => self.steps.push(Step::Hold(gate.clone())),
             Item::Pause(duration) => self.steps.push(Step::Pause(*duration)),
@@ -186,22 +188,24 @@ impl<'a> Writer<'a> {
         self.steps
     }
 
-    /// A part that opens and streams, and is not closed yet.
+    /// A part that starts and streams, and is not closed yet.
     fn streamed(&mut self, kind: &str, chunks: &[String], pace: Duration) -> Value {
         let message = self.message_id();
-        let part = json!({
-            "id": fresh("prt"), "messageID": message, "sessionID": self.prompt.session, "type": kind, "text": "",
-            "time": {"start": now_ms()},
-        });
+        let ids = PartIds { id: &fresh("prt"), message: &message, session: &self.prompt.session };
+        let part = to_value(&ids.block(kind, "", now_ms(), None));
         self.part_updated(part.clone());
         for chunk in chunks {
             if !pace.is_zero() {
                 self.steps.push(Step::Pause(pace));
             }
-            self.emit("message.part.delta", json!({
-                "sessionID": self.prompt.session, "messageID": message, "partID": part["id"], "field": "text",
-                "delta": chunk,
-            }));
+            let delta: Properties<'_> = Properties::Delta {
+                session: ids.session,
+                message: ids.message,
+                part: ids.id,
+                field: "text",
+                delta: chunk,
+            };
+            self.steps.push(Step::Emit(event("message.part.delta", delta)));
         }
         part
     }
@@ -251,7 +255,7 @@ impl<'a> Writer<'a> {
         }
         self.part_updated(part);
         self.finish_step("tool-calls");
-        self.status(json!({"type": "busy"}));
+        self.busy();
     }
 
     fn question(&mut self, question: &str) {
@@ -284,21 +288,16 @@ impl<'a> Writer<'a> {
         });
         self.part_updated(part);
         self.finish_step("tool-calls");
-        self.status(json!({"type": "busy"}));
+        self.busy();
     }
 
     fn finish_step(&mut self, reason: &str) {
         let Some(mut info) = self.message.take() else { return };
-        let tokens = json!({
-            "total": 112, "input": 102, "output": 10, "reasoning": 0, "cache": {"write": 0, "read": 0},
-        });
-        self.part_updated(json!({
-            "id": fresh("prt"), "reason": reason, "snapshot": SNAPSHOT, "messageID": info["id"],
-            "sessionID": self.prompt.session, "type": "step-finish", "tokens": tokens, "cost": 0.000_122,
-        }));
+        let ids = PartIds { id: &fresh("prt"), message: text(&info, "id"), session: &self.prompt.session };
+        self.part_updated(to_value(&ids.step_finish(reason)));
         info["finish"] = reason.into();
-        info["tokens"] = tokens;
-        info["cost"] = 0.000_122.into();
+        info["tokens"] = to_value(&Tokens::STEP);
+        info["cost"] = to_value(&Cost::Step);
         self.message_updated(info.clone());
         info["time"]["completed"] = now_ms().into();
         self.message_updated(info);
@@ -318,13 +317,13 @@ impl<'a> Writer<'a> {
     fn go_idle(&mut self) {
         self.over = true;
         self.steps.extend(idle(&self.prompt.session).map(Step::Emit));
-        // Late, as in the recordings.
+        // The recordings show these events after idle.
         self.user["summary"] = json!({"diffs": self.diffs});
         self.emit("session.diff", json!({"sessionID": self.prompt.session, "diff": self.diffs}));
         self.message_updated(self.user.clone());
     }
 
-    /// The step that is under way goes on; the next one answers somebody else.
+    /// Another client's prompt: the current step goes on, and the next step answers that prompt.
     fn typed(&mut self, words: &str) {
         self.user["id"] = fresh("msg").into();
         self.user["time"] = json!({"created": now_ms()});
@@ -341,56 +340,54 @@ impl<'a> Writer<'a> {
         self.part_updated(part);
     }
 
-    /// A reply that begins.
+    /// A new reply.
     fn assistant(&self) -> Value {
         let is_summary = self.prompt.parts[0]["type"] == "compaction";
-        let agent = if is_summary { "compaction" } else { &self.prompt.voice.agent };
-        let mut info = json!({
-            "id": fresh("msg"), "parentID": self.user["id"], "role": "assistant", "mode": agent, "agent": agent,
-            "path": {"cwd": self.prompt.directory, "root": self.prompt.directory}, "cost": 0,
-            "tokens": {"input": 0, "output": 0, "reasoning": 0, "cache": {"read": 0, "write": 0}},
-            "modelID": self.prompt.voice.model, "providerID": self.prompt.voice.provider,
-            "time": {"created": now_ms()}, "sessionID": self.prompt.session,
+        let agent = if is_summary { "compaction" } else { &self.prompt.responder.agent };
+        let mut info = to_value(&Message::Assistant {
+            id: &fresh("msg"),
+            parent: text(&self.user, "id"),
+            mode: agent,
+            agent,
+            path: WorkingPath::new(&self.prompt.directory),
+            cost: Cost::Nothing,
+            tokens: Tokens::NONE,
+            model: &self.prompt.responder.model,
+            provider: &self.prompt.responder.provider,
+            time: MessageTime { created: now_ms(), completed: None },
+            session: &self.prompt.session,
+            finish: None,
+            error: None,
         });
         if is_summary {
             info["summary"] = true.into();
         }
-        if let Some(variant) = &self.prompt.voice.variant {
+        if let Some(variant) = &self.prompt.responder.variant {
             info["variant"] = variant.as_str().into();
         }
         info
     }
 
-    /// The message of this step, begun when it is not.
+    /// The message of the current step, which this starts if there is none.
     fn message_id(&mut self) -> String {
         if self.message.is_none() {
             let info = self.assistant();
             self.message_updated(info.clone());
             self.message = Some(info);
-            self.status(json!({"type": "busy"}));
+            self.busy();
             self.step_start();
         }
         self.message.as_ref().and_then(|info| info["id"].as_str()).unwrap_or_default().to_owned()
     }
 
     fn step_start(&mut self) {
-        let Some(message) = self.message.as_ref().map(|info| info["id"].clone()) else { return };
-        self.part_updated(json!({
-            "id": fresh("prt"), "messageID": message, "sessionID": self.prompt.session, "snapshot": SNAPSHOT,
-            "type": "step-start",
-        }));
-    }
-
-    fn status(&mut self, status: Value) {
-        let mut properties = json!({"sessionID": self.prompt.session});
-        properties["status"] = status;
-        self.emit("session.status", properties);
+        let Some(message) = &self.message else { return };
+        let ids = PartIds { id: &fresh("prt"), message: text(message, "id"), session: &self.prompt.session };
+        self.part_updated(to_value(&ids.step_start()));
     }
 
     fn message_updated(&mut self, info: Value) {
-        let mut properties = json!({"sessionID": self.prompt.session});
-        properties["info"] = info;
-        self.emit("message.updated", properties);
+        self.steps.push(Step::Emit(message_updated(&self.prompt.session, info)));
     }
 
     fn part_updated(&mut self, part: Value) {

@@ -1,4 +1,4 @@
-//! What the processes of a test said, for the one who has to find out why it failed.
+//! The output of the child processes of a test, which a failed test shows.
 
 #![expect(clippy::print_stderr, reason = "a failed test shows the logs of its processes")]
 
@@ -7,10 +7,10 @@ use std::path::Path;
 use tokio::io::{AsyncBufRead, Lines};
 use tokio::task::JoinSet;
 
-/// More of a log is never shown: the end says what went wrong.
+/// How many characters at the end of a log are shown: the end shows what went wrong.
 const SHOWN: usize = 6_000;
 
-/// Reads on until the process ends, so that it never waits for somebody to read what it says.
+/// Reads until the process ends, so that its output never blocks it.
 pub(crate) fn keep_reading(mut lines: Lines<impl AsyncBufRead + Unpin + Send + 'static>) {
     let mut reading = JoinSet::new();
     reading.spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });

@@ -1,14 +1,14 @@
-//! The managed OpenCode itself, asked without the gateway in between.
+//! Requests to the managed OpenCode itself, without the gateway in between.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::Value;
 
-/// OpenCode answers such calls in a fraction of a second; on a busy machine it may take a few.
+/// OpenCode answers such calls in a fraction of a second; a busy machine may need some seconds.
 const CALL: Duration = Duration::from_secs(30);
 
-/// What the gateway wrote down about its OpenCode.
+/// The gateway's record of its OpenCode.
 #[derive(Clone, Debug)]
 pub struct Record {
     pub pid: u32,
@@ -17,11 +17,11 @@ pub struct Record {
 }
 
 impl Record {
-    /// `None` while there is none, or OpenCode does not listen yet.
+    /// `None` while there is no record, or OpenCode does not listen yet.
     pub fn read(data_dir: &Path) -> Option<Self> {
         let text = std::fs::read(data_dir.join("managed.json")).ok()?;
         let record: Value = serde_json::from_slice(&text).ok()?;
-        // The version is what OpenCode says when it answers.
+        // The gateway records the version when OpenCode answers.
         record["version"].as_str()?;
         Some(Self {
             pid: u32::try_from(record["pid"].as_u64()?).ok()?,
@@ -31,7 +31,7 @@ impl Record {
     }
 }
 
-/// Where the managed OpenCode's own output goes.
+/// The file with the output of the managed OpenCode.
 pub(super) fn output_file(data_dir: &Path) -> PathBuf {
     data_dir.join("opencode.log")
 }
@@ -65,7 +65,7 @@ impl OpenCodeApi {
         self.call(reqwest::Method::POST, path, Some(body)).await
     }
 
-    /// The same for what takes as long as it is made to.
+    /// The same with another timeout.
     pub async fn post_json_within(&self, path: &str, body: &Value, limit: Duration) -> Value {
         self.call_within(reqwest::Method::POST, path, Some(body), limit).await
     }
@@ -126,11 +126,11 @@ impl OpenCodeApi {
         let status = response.status();
         let body = response.text().await.unwrap_or_else(|error| panic!("{method} {path} broke off: {error}"));
         assert!(status.is_success(), "OpenCode answered {status} to {method} {path}: {body}");
-        // What is only taken, such as a prompt that nobody waits for, is answered with nothing.
+        // Requests that are only accepted, such as an asynchronous prompt, are answered with an empty body.
         if body.is_empty() {
             return Value::Null;
         }
-        serde_json::from_str(&body).unwrap_or_else(|_| panic!("{method} {path} gave no JSON: {body}"))
+        serde_json::from_str(&body).unwrap_or_else(|_| panic!("{method} {path} returned no JSON: {body}"))
     }
 }
 

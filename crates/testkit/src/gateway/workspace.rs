@@ -3,14 +3,14 @@
 use std::path::Path;
 use std::process::Command;
 
-/// What the files hold. Tests read, search and edit them.
+/// The files. Tests read, search and edit them.
 const FILES: [(&str, &str); 3] = [
     ("README.md", "# Harbour\n\nA place for ships.\n"),
     ("ships/log.txt", "day 1: left port\nday 2: fair wind\nday 3: becalmed\n"),
     ("ships/crew.txt", "captain\nmate\ncook\n"),
 ];
 
-/// Makes the repository in `directory`, unless it is there from an earlier start.
+/// Creates the repository in `directory`, unless an earlier start has created it.
 pub(super) fn create(directory: &Path) {
     if directory.exists() {
         return;
@@ -29,7 +29,7 @@ pub(super) fn create(directory: &Path) {
 fn git(directory: &Path, arguments: &[&str]) {
     let mut command = Command::new("git");
     command.args(arguments).current_dir(directory);
-    // Neither the user's settings nor the clock shall make a difference.
+    // Neither the user's settings nor the clock may make a difference.
     command.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1");
     for role in ["AUTHOR", "COMMITTER"] {
         command

@@ -1,10 +1,10 @@
-//! What a client makes of a stream: the task, from nothing but the frames.
+//! Folds the frames of a stream into a task, as a client does.
 
 use serde_json::{Value, json};
 
 use super::sse::Frame;
 
-/// Folds frames into the task that they describe. Panics on a frame that no client could place.
+/// Folds frames into the task that they describe. Panics on a frame that no client could apply.
 pub fn fold(frames: &[Frame]) -> Value {
     let mut task = Value::Null;
     for frame in frames {
@@ -13,7 +13,7 @@ pub fn fold(frames: &[Frame]) -> Value {
     plain_text(&task)
 }
 
-/// The task with neighbouring text parts of an artifact joined, since where a text was cut has no meaning.
+/// The task with adjacent text parts of an artifact joined, because it does not matter where a text was split.
 pub fn plain_text(task: &Value) -> Value {
     let mut task = task.clone();
     let artifacts = task.get_mut("artifacts").and_then(Value::as_array_mut);
@@ -33,7 +33,7 @@ pub fn plain_text(task: &Value) -> Value {
     task
 }
 
-/// The task without the messages that answered its asks: no frame of a stream carries them.
+/// The task without the messages that answered its asks: streams do not contain them.
 pub fn without_answers(task: &Value) -> Value {
     let mut task = task.clone();
     if let Some(history) = task.get_mut("history").and_then(Value::as_array_mut) {
@@ -52,7 +52,7 @@ fn apply(task: &mut Value, response: &Value) {
         assert_eq!(response["artifactUpdate"]["taskId"], task["id"], "a frame of another task");
         apply_artifact(task, &response["artifactUpdate"]);
     } else {
-        panic!("no client knows this frame: {response}");
+        panic!("unknown frame: {response}");
     }
 }
 
@@ -60,7 +60,7 @@ fn apply_artifact(task: &mut Value, update: &Value) {
     if !task["artifacts"].is_array() {
         task["artifacts"] = json!([]);
     }
-    let artifacts = task["artifacts"].as_array_mut().expect("it was just made one");
+    let artifacts = task["artifacts"].as_array_mut().expect("artifacts are a list");
     let artifact = &update["artifact"];
     let known = artifacts.iter_mut().find(|known| known["artifactId"] == artifact["artifactId"]);
     match (known, update["append"] == true) {
@@ -70,7 +70,7 @@ fn apply_artifact(task: &mut Value, update: &Value) {
         }
         (Some(known), false) => *known = artifact.clone(),
         (None, append) => {
-            assert!(!append, "an update adds to an artifact that was never begun: {update}");
+            assert!(!append, "an update appends to an artifact that was never begun: {update}");
             artifacts.push(artifact.clone());
         }
     }
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_join_and_a_replacement_replaces() {
+    fn chunks_are_appended_and_a_replacement_replaces() {
         let begun = frame(json!({"task": {"id": "t", "status": {"state": "TASK_STATE_SUBMITTED"}}}));
         let ended =
             frame(json!({"statusUpdate": {"taskId": "t", "status": {"state": "TASK_STATE_COMPLETED"}}}));
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "never begun")]
-    fn an_update_of_nothing_is_found_out() {
+    fn an_append_to_an_unknown_artifact_panics() {
         fold(&[frame(json!({"task": {"id": "t"}})), chunk("more", true)]);
     }
 }

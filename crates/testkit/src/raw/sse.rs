@@ -1,4 +1,4 @@
-//! Reads a stream of server-sent events, frame by frame, and stops where the test says.
+//! Reads server-sent events frame by frame, and disconnects where the test asks for it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,11 +9,11 @@ use serde_json::Value;
 /// One event of a stream.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Frame {
-    /// The number of the event: the `id:` up to its epoch.
+    /// The sequence number: the part of the `id:` before its epoch.
     pub id: Option<u64>,
-    /// The `id:` as it came.
+    /// The `id:` as received.
     pub cursor: Option<String>,
-    /// The stream response; of a JSON-RPC frame its `result`, or the whole when it has none.
+    /// The stream response. Of a JSON-RPC frame, its `result` if there is one.
     pub json: Value,
 }
 
@@ -22,7 +22,7 @@ pub struct Frame {
 pub struct Frames {
     response: Option<Response>,
     pub headers: http::HeaderMap,
-    /// What came and is no whole frame yet.
+    /// Received bytes that are not a complete frame yet.
     rest: Vec<u8>,
     ready: VecDeque<Frame>,
     comments: Vec<String>,
@@ -65,7 +65,7 @@ impl Frames {
                 return Some(frame);
             }
             let chunk = self.response.as_mut()?.chunk().await;
-            // A connection that breaks ends the stream as far as it was read.
+            // A broken connection ends the stream.
             let Ok(Some(mut chunk)) = chunk else {
                 self.response = None;
                 return None;
@@ -88,12 +88,12 @@ impl Frames {
         frames
     }
 
-    /// The number of the last event that was given.
+    /// The sequence number of the last returned event.
     pub fn last_id(&self) -> Option<u64> {
         self.last_id
     }
 
-    /// What a client resumes with: the `id:` of the last event that was given.
+    /// The `id:` of the last returned event, with which a client resumes.
     pub fn last_cursor(&self) -> Option<&str> {
         self.last_cursor.as_deref()
     }
@@ -103,7 +103,7 @@ impl Frames {
         &self.comments
     }
 
-    /// How long to wait before coming back, if the stream has said so.
+    /// The last `retry:` interval, if the stream sent one.
     pub fn retry(&self) -> Option<Duration> {
         self.retry
     }

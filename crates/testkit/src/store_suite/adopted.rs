@@ -1,4 +1,4 @@
-//! Tasks of turns that run already, and the tasks that prompts are.
+//! Tasks of turns that run already, and the tasks of prompts.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::make::{
 use super::sessions::check_refused;
 use super::{Fixture, retention};
 
-/// A task of ada's in the context `c` whose turn runs already.
+/// A task of ada in the context `c` whose turn runs already.
 fn begun(task: &str, session_name: &str, prompt: &str) -> Create {
     let begun = Begun { working: status(TaskState::Working, 2), turn: turn(session_name, prompt) };
     Create { idempotency: None, begun: Some(begun), ..create(task) }
@@ -30,9 +30,9 @@ fn existing(task: &str, context: &str) -> Created {
     Created::Existing { task: task_id(task), context: context_id(context) }
 }
 
-/// A task, its first two events and its turn are there at once: nobody can find one without the other, whenever the
+/// The task, its first two events and its turn are stored at once: none of them is ever found without the others, whenever the
 /// gateway ends.
-pub(super) async fn a_turn_that_runs_already_is_made_with_its_task(fixture: &dyn Fixture) {
+pub(super) async fn an_adopted_turn_is_created_with_its_task(fixture: &dyn Fixture) {
     let store = fixture.open();
     store.bind(binding("ada", "c", "ses")).await.expect("the session is free");
     made(&store, begun("t", "ses", "typed")).await;
@@ -53,11 +53,11 @@ pub(super) async fn a_turn_that_runs_already_is_made_with_its_task(fixture: &dyn
         assert_eq!((listed.tasks, listed.total), (vec![stored.task], 1));
         assert_eq!(store.get(&owner("bob"), &task_id("t")).await.expect("a read"), None);
         assert_eq!(turn_of(&store, "ses", "typed").await, Some(task_id("t")));
-        // The session was not named by the caller.
+        // The caller did not name the session.
         let bound = Some(Bound { session: session("ses"), named: false });
         assert_eq!(store.place(&ada(), &context_id("c")).await.expect("a read").bound, bound);
     }
-    // It goes on like any other, and counts as a use of its session.
+    // The task continues like any other, and counts as a use of its session.
     let late = store.append(append("t", 1, vec![chunk("x")])).await.expect("an answer");
     assert_eq!(late, Appended::Conflict { head: Seq(2) });
     appended(&store, append("t", 2, vec![chunk("x"), status(TaskState::Canceled, 9)])).await;
@@ -74,7 +74,7 @@ pub(super) async fn a_turn_that_runs_already_is_one_task(fixture: &dyn Fixture) 
     store.bind(binding("bob", "c", "bobs")).await.expect("the session is free");
     made(&store, begun("t", "ses", "typed")).await;
     let before = store.list(everything()).await.expect("a list");
-    // Under the same name or another, in the same context or another, by its prompt or by its name only.
+    // With the same task id or another, in the same context or another, with the same prompt or only the same id.
     let elsewhere =
         Create { context: context_id("d"), first: submitted("d", 1), ..begun("u", "ses", "typed") };
     let twins =
@@ -85,15 +85,15 @@ pub(super) async fn a_turn_that_runs_already_is_one_task(fixture: &dyn Fixture) 
     assert_eq!(store.list(everything()).await.expect("a list"), before);
     assert_eq!(log(&store, "t").await.len(), 2);
     assert_eq!(store.place(&ada(), &context_id("d")).await.expect("a read"), ContextPlace::default());
-    // Whose turn it is, another does not learn.
+    // Another owner does not learn whose turn it is.
     let bobs = Create { owner: owner("bob"), ..begun("bobs", "ses", "typed") };
     check_refused(&store, bobs, Created::ForeignSession).await;
-    // The name of another's task is not told of; it is taken all the same.
+    // The error does not reveal that the id belongs to another owner's task.
     let bobs = Create { owner: owner("bob"), ..begun("t", "bobs", "typed") };
     store.create(bobs).await.expect_err("the id is taken");
     assert_eq!(turn_of(&store, "bobs", "typed").await, None);
 
-    // A prompt that the gateway has sent, or that has joined a turn of its own, is that task's.
+    // A prompt that the gateway has sent, or that has joined one of its turns, belongs to that task.
     made(&store, create_in("sent", "e", 1)).await;
     let joined = TurnRecord { joined: vec![prompt_id("joined")], ..turn("ses", "sent") };
     let working = append("sent", 1, vec![status(TaskState::Working, 2)]);
@@ -108,10 +108,10 @@ pub(super) async fn a_turn_that_runs_already_is_one_task(fixture: &dyn Fixture) 
             assert_eq!(store.create(twin).await.expect("an answer"), existing("sent", "e"), "{prompt}");
         }
     }
-    of_adoptions_at_once_one_stands(&store).await;
+    one_of_concurrent_adoptions_wins(&store).await;
 }
 
-async fn of_adoptions_at_once_one_stands(store: &Arc<dyn Store>) {
+async fn one_of_concurrent_adoptions_wins(store: &Arc<dyn Store>) {
     let tasks = Tasks::new();
     let adoptions: Vec<_> = (0..32)
         .map(|n| {
@@ -135,7 +135,7 @@ async fn of_adoptions_at_once_one_stands(store: &Arc<dyn Store>) {
     assert_eq!(turn_of(store, "ses", "once").await, Some(made.remove(0)));
 }
 
-pub(super) async fn a_turn_that_runs_already_is_its_sessions_owners(fixture: &dyn Fixture) {
+pub(super) async fn an_adopted_turn_belongs_to_the_owner_of_its_session(fixture: &dyn Fixture) {
     let store = fixture.open();
     store.bind(binding("bob", "c", "bobs")).await.expect("the session is free");
     check_refused(&store, begun("t", "bobs", "typed"), Created::ForeignSession).await;
@@ -143,7 +143,7 @@ pub(super) async fn a_turn_that_runs_already_is_its_sessions_owners(fixture: &dy
     let naming = |create: Create, name| Create { session: Some(session_id(name)), ..create };
     check_refused(&store, naming(begun("t", "bobs", "typed"), "bobs"), Created::ForeignSession).await;
     check_refused(&store, naming(begun("t", "none", "typed"), "none"), Created::UnknownSession).await;
-    // What no log and no session can be.
+    // Events and sessions that no adopted turn can have.
     let states = TaskState::ALL.into_iter().filter(|state| *state != TaskState::Working);
     let others = states.map(|state| status(state, 2)).chain([chunk("x"), submitted("c", 1)]);
     let says = |working: TaskEvent| Begun { working, turn: turn("bobs", "typed") };
@@ -156,7 +156,7 @@ pub(super) async fn a_turn_that_runs_already_is_its_sessions_owners(fixture: &dy
         assert_eq!(turn_of(&store, prompt, "typed").await, None);
     }
     assert_eq!(store.unfinished().await.expect("a read"), []);
-    // Its session may become the owner's with it.
+    // The task may claim its session for the owner.
     made(&store, bobs).await;
     let claiming = Create { claim: Some(session("none")), ..naming(begun("u", "none", "typed"), "none") };
     made(&store, claiming).await;
@@ -168,7 +168,8 @@ pub(super) async fn a_turn_that_runs_already_is_its_sessions_owners(fixture: &dy
     }
 }
 
-/// A context whose session the gateway made gets another when the agent forgets that one, unless its caller named it.
+/// When the agent loses the session of a context, a session that the gateway created is replaced, but not one that the caller
+/// named. So only a caller may mark a session as named.
 pub(super) async fn neither_it_nor_an_order_changes_what_a_context_is_bound_to(fixture: &dyn Fixture) {
     let store = fixture.open();
     for (context, name) in [("c", "ses"), ("late", "ses"), ("other", "another")] {
@@ -199,12 +200,12 @@ pub(super) async fn neither_it_nor_an_order_changes_what_a_context_is_bound_to(f
     for create in [named(adopted("w", "other")), named(order("w", "other"))] {
         check_refused(&store, create, Created::OtherSession).await;
     }
-    // A context that has none is for this session from now on, and stays so whoever comes next.
+    // An unbound context is bound to the named session from now on, and stays so.
     made(&store, named(order("x", "new"))).await;
     made(&store, named(adopted("y", "new"))).await;
     made(&store, adopted("z", "new")).await;
     assert_eq!(bound_to("new").await, Bound { session: session("ses"), named: true });
-    // Only a caller who names it for the context changes that.
+    // Only a caller who names the session for the context changes that.
     made(&store, named(create_in("m", "c", 1))).await;
     assert_eq!(bound_to("c").await, Bound { session: session("ses"), named: true });
 }
@@ -223,11 +224,11 @@ pub(super) async fn a_prompt_leads_to_its_task(fixture: &dyn Fixture) {
     runs("first", 1, turn("ses", "msg_1")).await;
     runs("first", 2, TurnRecord { joined: joined(&["more_1"]), ..turn("ses", "msg_1") }).await;
     runs("first", 3, TurnRecord { joined: joined(&["more_1", "more_2"]), ..turn("ses", "msg_1") }).await;
-    // The newest record of a turn is what counts; the same prompt in another session is another.
+    // The newest record of a turn counts; the same prompt id in another session is another prompt.
     runs("second", 1, turn("ses", "msg_old")).await;
     runs("second", 2, turn("other", "msg_1")).await;
     runs("below", 1, turn("sub", "msg_below")).await;
-    // Of several the one that was made last, in whatever order they were written.
+    // Of several tasks the newest counts, in whatever order they were written.
     runs("shared", 1, TurnRecord { joined: joined(&["shared"]), ..turn("ses", "msg_shared") }).await;
     runs("second", 3, TurnRecord { joined: joined(&["more_2"]), ..turn("ses", "shared") }).await;
 
@@ -252,7 +253,7 @@ pub(super) async fn a_prompt_leads_to_its_task(fixture: &dyn Fixture) {
             assert_eq!(turn_of(&store, name, prompt).await, task.map(task_id), "{name} {prompt}");
         }
     }
-    // What retention removes leads nowhere, and what it leaves does.
+    // A prompt of a removed task leads to no task; other prompts still lead to theirs.
     appended(&store, append("second", 4, vec![status(TaskState::Completed, 5)])).await;
     let old = Retention {
         now: Timestamp(9),

@@ -1,4 +1,4 @@
-//! What agents ask: opened and closed with the events that tell of it.
+//! Permission requests and questions of agents: opened and closed together with events.
 
 use std::sync::Arc;
 
@@ -19,16 +19,16 @@ async fn find(store: &Arc<dyn Store>, request: &str) -> Option<Interrupt> {
     store.interrupt(&ada(), &request_id(request)).await.expect("a read")
 }
 
-/// What became of an ask that is there. `None`: it is open.
-async fn fate(store: &Arc<dyn Store>, request: &str) -> Option<Closed> {
-    find(store, request).await.unwrap_or_else(|| panic!("{request} is not there")).closed
+/// How an ask was closed. `None`: it is open.
+async fn closing(store: &Arc<dyn Store>, request: &str) -> Option<Closed> {
+    find(store, request).await.unwrap_or_else(|| panic!("{request} was not found")).closed
 }
 
 async fn open_of(store: &Arc<dyn Store>, who: &Principal, kind: AskKind) -> Vec<String> {
     names(&store.open_interrupts(who, kind).await.expect("a read"))
 }
 
-/// What is open of a task of ada's. The owner's list must hold the same.
+/// The open asks of a task of ada.
 async fn open_in(store: &Arc<dyn Store>, task: &str) -> Vec<String> {
     let stored = store.get(&ada(), &task_id(task)).await.expect("a read").expect("the task is there");
     names(&stored.open_asks)
@@ -47,7 +47,7 @@ fn question(task: &str, request: &str) -> Interrupt {
     interrupt
 }
 
-pub(super) async fn an_ask_is_opened_closed_and_opened_anew(fixture: &dyn Fixture) {
+pub(super) async fn an_ask_is_opened_closed_and_opened_again(fixture: &dyn Fixture) {
     let store = fixture.open();
     made(&store, create("t")).await;
     assert_eq!(find(&store, "r").await, None);
@@ -65,7 +65,7 @@ pub(super) async fn an_ask_is_opened_closed_and_opened_anew(fixture: &dyn Fixtur
     assert_eq!(open_of(&store, &ada(), AskKind::Question).await, [""; 0]);
     assert_eq!(open_in(&store, "t").await, [""; 0]);
 
-    // The agent asks again, and something else.
+    // The agent uses the id again for another ask.
     let again = Interrupt { asked_at: Timestamp(20), ..interrupt("t", "r") };
     appended(&store, asking("t", 3, vec![opens(&again)])).await;
     assert_eq!(find(&store, "r").await, Some(again));
@@ -74,7 +74,7 @@ pub(super) async fn an_ask_is_opened_closed_and_opened_anew(fixture: &dyn Fixtur
     assert_eq!(open_in(&store, "t").await, ["r"]);
 }
 
-pub(super) async fn asks_are_changed_in_their_order(fixture: &dyn Fixture) {
+pub(super) async fn ask_changes_apply_in_order(fixture: &dyn Fixture) {
     let store = fixture.open();
     made(&store, create("t")).await;
     let (ask, answer) = (interrupt("t", "r"), closed(Resolution::Elsewhere, 5));
@@ -86,7 +86,7 @@ pub(super) async fn asks_are_changed_in_their_order(fixture: &dyn Fixture) {
     ];
     for (expected, (asks, left)) in (1..).zip(changes) {
         appended(&store, asking("t", expected, asks)).await;
-        assert_eq!(fate(&store, "r").await, left, "{expected}");
+        assert_eq!(closing(&store, "r").await, left, "{expected}");
         assert_eq!(open_in(&store, "t").await.len(), usize::from(left.is_none()), "{expected}");
     }
 }
@@ -99,16 +99,16 @@ pub(super) async fn only_an_open_ask_of_the_task_is_closed(fixture: &dyn Fixture
     let (first, late) = (closed(Resolution::Rejected, 5), closed(Resolution::Expired, 6));
     appended(&store, asking("t", 1, vec![opens(&interrupt("t", "r")), opens(&interrupt("t", "other"))]))
         .await;
-    // By a task that did not ask, and of an ask that nobody knows.
+    // Closed by a task that did not ask, and an unknown ask.
     appended(&store, asking("u", 1, vec![closes("r", late.clone()), closes("none", late.clone())])).await;
-    assert_eq!((fate(&store, "r").await, find(&store, "none").await), (None, None));
+    assert_eq!((closing(&store, "r").await, find(&store, "none").await), (None, None));
 
     appended(&store, asking("t", 2, vec![closes("r", first.clone())])).await;
     appended(&store, asking("t", 3, vec![closes("r", late)])).await;
-    assert_eq!((fate(&store, "r").await, fate(&store, "other").await), (Some(first), None));
+    assert_eq!((closing(&store, "r").await, closing(&store, "other").await), (Some(first), None));
 }
 
-pub(super) async fn an_owner_sees_their_own_open_asks_only(fixture: &dyn Fixture) {
+pub(super) async fn an_owner_sees_only_their_own_open_asks(fixture: &dyn Fixture) {
     let store = fixture.open();
     made(&store, create("adas")).await;
     made(&store, Create { owner: owner("bob"), ..create("bobs") }).await;
@@ -127,7 +127,7 @@ pub(super) async fn an_owner_sees_their_own_open_asks_only(fixture: &dyn Fixture
     for (who, kind, expected) in cases {
         assert_eq!(open_of(&store, &owner(who), kind).await, expected, "{who} {kind}");
     }
-    // Whoever asks for one by its name is told whose it is.
+    // Looking an ask up by its id shows its owner.
     for (request, expected) in [("a", "ada"), ("b", "bob")] {
         assert_eq!(find(&store, request).await.map(|ask| ask.owner), Some(owner(expected)));
     }
@@ -135,7 +135,7 @@ pub(super) async fn an_owner_sees_their_own_open_asks_only(fixture: &dyn Fixture
 
 pub(super) async fn the_soonest_deadline_comes_first(fixture: &dyn Fixture) {
     let store = fixture.open();
-    // Of two tasks, neither in the order of their deadlines nor of their names.
+    // Two tasks, neither in the order of the deadlines nor of the names.
     let asks = [
         ("t", "never-b", None),
         ("u", "late", Some(300)),
@@ -146,8 +146,8 @@ pub(super) async fn the_soonest_deadline_comes_first(fixture: &dyn Fixture) {
     ];
     for name in ["t", "u"] {
         made(&store, create(name)).await;
-        let of_task = asks.iter().filter(|(task, ..)| *task == name);
-        let changes = of_task.map(|(task, request, deadline)| {
+        let own = asks.iter().filter(|(task, ..)| *task == name);
+        let changes = own.map(|(task, request, deadline)| {
             opens(&Interrupt { expires_at: deadline.map(Timestamp), ..interrupt(task, request) })
         });
         appended(&store, asking(name, 1, changes.collect())).await;
@@ -156,7 +156,7 @@ pub(super) async fn the_soonest_deadline_comes_first(fixture: &dyn Fixture) {
     assert_eq!(open_of(&store, &ada(), AskKind::Permission).await, expected);
 }
 
-pub(super) async fn a_task_tells_its_open_asks_oldest_first(fixture: &dyn Fixture) {
+pub(super) async fn a_task_lists_its_open_asks_oldest_first(fixture: &dyn Fixture) {
     let store = fixture.open();
     for name in ["t", "u"] {
         made(&store, create(name)).await;
@@ -165,7 +165,7 @@ pub(super) async fn a_task_tells_its_open_asks_oldest_first(fixture: &dyn Fixtur
     let asks = [at("z", 5), at("m", 5), at("first", 4), at("a", 5), at("gone", 1)];
     appended(&store, asking("t", 1, asks.iter().map(opens).collect())).await;
     appended(&store, asking("u", 1, vec![opens(&interrupt("u", "not-yours"))])).await;
-    // Of the same moment: in the order in which they were opened, the last time.
+    // Asks of the same moment come in the order in which they were last opened.
     let changes = vec![opens(&at("z", 5)), closes("gone", closed(Resolution::Replied, 6))];
     appended(&store, asking("t", 2, changes)).await;
     let expected = [at("first", 4), at("m", 5), at("a", 5), at("z", 5)];
@@ -177,7 +177,7 @@ pub(super) async fn a_task_tells_its_open_asks_oldest_first(fixture: &dyn Fixtur
     assert_eq!(unfinished.get(1).map(|stored| names(&stored.open_asks)), Some(vec!["not-yours".to_owned()]));
 }
 
-pub(super) async fn what_is_not_appended_changes_no_ask(fixture: &dyn Fixture) {
+pub(super) async fn a_refused_append_changes_no_ask(fixture: &dyn Fixture) {
     let store = fixture.open();
     for name in ["t", "over"] {
         made(&store, create(name)).await;
@@ -192,17 +192,17 @@ pub(super) async fn what_is_not_appended_changes_no_ask(fixture: &dyn Fixture) {
         let answer = store.append(asking(task, expected, changes(task))).await.expect("an answer");
         assert_eq!(answer, outcome, "{task} {expected}");
     }
-    // Not even the end of a task.
+    // The refused end of a task closes no ask either.
     let end = append("t", 1, vec![status(TaskState::Canceled, 3)]);
     assert_eq!(store.append(end).await.expect("an answer"), conflict);
     let unknown = store.append(asking("none", 1, changes("none"))).await;
     assert_eq!(unknown.expect_err("no such task").kind(), ErrorKind::TaskNotFound);
 
-    assert_eq!((fate(&store, "open").await, find(&store, "new").await), (None, None));
+    assert_eq!((closing(&store, "open").await, find(&store, "new").await), (None, None));
     assert_eq!(open_of(&store, &ada(), AskKind::Permission).await, ["open"]);
 }
 
-pub(super) async fn an_ask_that_cannot_be_is_refused(fixture: &dyn Fixture) {
+pub(super) async fn an_invalid_ask_is_refused(fixture: &dyn Fixture) {
     let store = fixture.open();
     for name in ["t", "u"] {
         made(&store, create(name)).await;
@@ -220,16 +220,16 @@ pub(super) async fn an_ask_that_cannot_be_is_refused(fixture: &dyn Fixture) {
     ];
     for (name, ask) in wrong {
         let batch = asking("t", 1, vec![opens(&interrupt("t", "fine")), opens(&ask)]);
-        let refused = store.append(batch).await.err().unwrap_or_else(|| panic!("an ask {name} was taken"));
+        let refused = store.append(batch).await.err().unwrap_or_else(|| panic!("an ask {name} was accepted"));
         assert_eq!(refused.kind(), ErrorKind::Internal, "{name}");
     }
-    // Neither the events nor the asks before it are there.
+    // Neither the events nor the earlier asks of the batch are stored.
     assert_eq!(log(&store, "t").await.len(), 1);
     assert_eq!((find(&store, "r").await, find(&store, "fine").await), (None, None));
     assert_eq!(find(&store, "bobs").await, Some(bobs));
 }
 
-pub(super) async fn the_end_of_a_task_drops_what_is_open(fixture: &dyn Fixture) {
+pub(super) async fn the_end_of_a_task_drops_its_open_asks(fixture: &dyn Fixture) {
     let store = fixture.open();
     made(&store, create("neighbour")).await;
     appended(&store, asking("neighbour", 1, vec![opens(&interrupt("neighbour", "waits"))])).await;
@@ -254,7 +254,7 @@ pub(super) async fn the_end_of_a_task_drops_what_is_open(fixture: &dyn Fixture) 
         let cases =
             [("before", Some(before)), ("with", Some(with)), ("open", dropped.clone()), ("at-once", dropped)];
         for (name, expected) in cases {
-            assert_eq!(fate(&store, &request(name)).await, expected, "{task} {name}");
+            assert_eq!(closing(&store, &request(name)).await, expected, "{task} {name}");
         }
         let left = open_in(&store, task).await;
         let expected = if state.is_terminal() { vec![] } else { vec![request("open"), request("at-once")] };
@@ -263,7 +263,7 @@ pub(super) async fn the_end_of_a_task_drops_what_is_open(fixture: &dyn Fixture) 
     assert_eq!(open_in(&store, "neighbour").await, ["waits"]);
 }
 
-pub(super) async fn asks_are_there_after_a_restart(fixture: &dyn Fixture) {
+pub(super) async fn asks_survive_a_restart(fixture: &dyn Fixture) {
     let store = fixture.open();
     made(&store, create("t")).await;
     let answer = Closed { by: Some(ada()), how: Some("once".to_owned()), ..closed(Resolution::Replied, 3) };
@@ -280,20 +280,20 @@ pub(super) async fn asks_are_there_after_a_restart(fixture: &dyn Fixture) {
     let unfinished = store.unfinished().await.expect("a read");
     assert_eq!(unfinished.into_iter().map(|stored| stored.open_asks).collect::<Vec<_>>(), [vec![open]]);
 
-    // And they can be answered.
+    // They can still be answered.
     let late = closed(Resolution::Rejected, 4);
     appended(&store, asking("t", 2, vec![closes("open", late.clone())])).await;
-    assert_eq!(fate(&store, "open").await, Some(late));
+    assert_eq!(closing(&store, "open").await, Some(late));
 }
 
-pub(super) async fn old_closed_asks_go_a_few_at_a_time(fixture: &dyn Fixture) {
+pub(super) async fn old_closed_asks_are_removed_a_few_at_a_time(fixture: &dyn Fixture) {
     const DAY: i64 = 24 * 60 * 60 * 1000;
     const NOW: i64 = 3 * DAY;
-    /// More than one new ask takes with it.
+    /// More than one new ask removes.
     const CLOSED: i64 = 40;
     let store = fixture.open();
     made(&store, create("t")).await;
-    // Closed in an order that is nobody's, one of them exactly a day ago.
+    // Closed in a mixed order, one of them exactly a day ago.
     let asks = (0..CLOSED).flat_map(|n| {
         let (request, at) = (format!("r{n}"), NOW - DAY - n * 7 % CLOSED);
         [opens(&interrupt("t", &request)), closes(&request, closed(Resolution::Replied, at))]
@@ -320,7 +320,7 @@ pub(super) async fn old_closed_asks_go_a_few_at_a_time(fixture: &dyn Fixture) {
     let at = Timestamp(NOW);
     let all = left().await;
     assert_eq!(all.len(), 40);
-    // What only closes an ask takes none with it, nor does what is refused.
+    // An append that only closes asks removes none, and neither does a refused one.
     appended(&store, Append { at, ..asking("t", 2, vec![closes("none", closed(Resolution::Replied, 1))]) })
         .await;
     store
@@ -337,17 +337,17 @@ pub(super) async fn old_closed_asks_go_a_few_at_a_time(fixture: &dyn Fixture) {
             .await;
         expected += 1;
         let now = left().await;
-        assert!(before.len() - now.len() <= 16, "{} went at once", before.len() - now.len());
-        // The oldest go first.
+        assert!(before.len() - now.len() <= 16, "{} were removed at once", before.len() - now.len());
+        // The oldest are removed first.
         assert_eq!(now, before[..now.len()]);
         if now.len() == before.len() {
             break;
         }
         before = now;
     }
-    // What was closed a day ago is not old yet, and what is open never is.
+    // An ask that was closed exactly a day ago is not old yet, and an open one never is.
     assert_eq!(before, [DAY]);
     for open in ["open", "again", "new3"] {
-        assert_eq!(fate(&store, open).await, None, "{open}");
+        assert_eq!(closing(&store, open).await, None, "{open}");
     }
 }

@@ -11,7 +11,7 @@ use super::make::{
     owner, status, task_id, turn,
 };
 
-async fn below(store: &Arc<dyn Store>, root: &str) -> Vec<String> {
+async fn children_of(store: &Arc<dyn Store>, root: &str) -> Vec<String> {
     let children = store.children(&task_id(root)).await.expect("a read");
     children.into_iter().map(|stored| stored.task.id.to_string()).collect()
 }
@@ -21,7 +21,7 @@ pub(super) async fn children_come_in_the_order_of_creation(fixture: &dyn Fixture
     for root in ["root", "other", "alone"] {
         made(&store, create(root)).await;
     }
-    // Neither by name nor by depth; some over, some not.
+    // Sorted neither by name nor by depth; some have ended.
     let tree = [
         ("z", "root", "root", true),
         ("m", "other", "other", false),
@@ -40,15 +40,15 @@ pub(super) async fn children_come_in_the_order_of_creation(fixture: &dyn Fixture
         ("root", &["z", "a", "k", "b"]),
         ("other", &["m"]),
         ("alone", &[]),
-        // Only a root has any.
+        // Only a root has descendants.
         ("z", &[]),
         ("none", &[]),
     ];
     for (root, expected) in cases {
-        assert_eq!(below(&store, root).await, expected, "{root}");
+        assert_eq!(children_of(&store, root).await, expected, "{root}");
     }
     for stored in store.children(&task_id("root")).await.expect("a read") {
-        // Whole, and as its owner would get it.
+        // Complete, as its owner would get it.
         let found = store.get(&ada(), &stored.task.id).await.expect("a read");
         assert_eq!(found.as_ref(), Some(&stored));
         let parent = stored.task.parent.expect("it has one");
@@ -80,12 +80,12 @@ pub(super) async fn a_child_is_a_task_like_any_other(fixture: &dyn Fixture) {
     let late = store.append(append("below", 3, vec![chunk("x")])).await.expect("an answer");
     assert_eq!(late, Appended::Terminal);
     assert_eq!(log(&store, "below").await.len(), 3);
-    // The end of one is not the end of the other.
+    // The end of the root does not end its descendants.
     appended(&store, append("root", 1, vec![status(TaskState::Completed, 3)])).await;
-    // One that is called when its root is over is kept all the same: the log says what happened.
+    // A sub-agent that is called after the end of its root is stored too: the log shows what happened.
     made(&store, child("late", "root", "root")).await;
-    assert_eq!(below(&store, "root").await, ["below", "late"]);
-    // With a key it would be found again.
+    assert_eq!(children_of(&store, "root").await, ["below", "late"]);
+    // A key leads to the existing task.
     let key = create("keyed").idempotency;
     made(&store, Create { idempotency: key.clone(), ..child("keyed", "root", "root") }).await;
     let again =
@@ -105,6 +105,6 @@ pub(super) async fn a_child_belongs_to_a_root_of_its_owner_and_context(fixture: 
         assert_eq!(refused.kind(), ErrorKind::Internal, "{root}");
     }
     assert_eq!(store.get(&ada(), &task_id("t")).await.expect("a read"), None);
-    assert_eq!(below(&store, "root").await, ["below"]);
+    assert_eq!(children_of(&store, "root").await, ["below"]);
     assert_eq!(store.list(everything()).await.expect("a list").total, 3);
 }

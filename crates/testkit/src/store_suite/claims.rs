@@ -1,4 +1,4 @@
-//! Whose sessions are, claims to those that are nobody's, and what the sessions are used for.
+//! The owners of sessions, claims to unowned sessions, and the use of sessions.
 
 use std::sync::Arc;
 
@@ -23,15 +23,15 @@ fn owned(who: &str, name: &str) -> Owned {
 
 async fn owner_of(store: &Arc<dyn Store>, name: &str) -> Option<Owned> {
     let id = session_id(name);
-    let told = store.owner_of(None, &id).await.expect("a read");
-    // It is the same for the owner, for another and for the gateway.
+    let found = store.owner_of(None, &id).await.expect("a read");
+    // The answer is the same for the owner, for another caller and for the gateway.
     for who in ["ada", "bob"] {
-        assert_eq!(store.owner_of(Some(&owner(who)), &id).await.expect("a read"), told, "{name}");
+        assert_eq!(store.owner_of(Some(&owner(who)), &id).await.expect("a read"), found, "{name}");
     }
-    told
+    found
 }
 
-pub(super) async fn a_session_tells_whose_it_is(fixture: &dyn Fixture) {
+pub(super) async fn a_session_has_an_owner(fixture: &dyn Fixture) {
     let store = fixture.open();
     assert_eq!(owner_of(&store, "bound").await, None);
     store.bind(binding("ada", "c", "bound")).await.expect("the session is free");
@@ -44,7 +44,7 @@ pub(super) async fn a_session_tells_whose_it_is(fixture: &dyn Fixture) {
     };
     made(&store, named).await;
     assert_eq!(store.claim(claim("ada", "claimed")).await.expect("an answer"), Claimed::Now);
-    // One that is replaced stays its owner's, and one that is moved tells where it is.
+    // A replaced session keeps its owner, and a moved one has its new directory.
     let replacing = Binding { replaces: Some(session_id("bound")), ..binding("ada", "c", "later") };
     store.bind(replacing).await.expect("the session is free");
     let elsewhere = Session { directory: "/elsewhere".to_owned(), ..session("later") };
@@ -60,7 +60,7 @@ pub(super) async fn a_session_tells_whose_it_is(fixture: &dyn Fixture) {
     assert_eq!(owner_of(&store, "BOUND").await, None);
 }
 
-pub(super) async fn the_owners_of_many_sessions_are_told_at_once(fixture: &dyn Fixture) {
+pub(super) async fn the_owners_of_many_sessions_are_read_at_once(fixture: &dyn Fixture) {
     let store = fixture.open();
     for (who, name) in [("ada", "s-0"), ("bob", "s-7"), ("ada", "s-9999"), ("bob", "not-asked-for")] {
         store.claim(claim(who, name)).await.expect("an answer");
@@ -70,12 +70,12 @@ pub(super) async fn the_owners_of_many_sessions_are_told_at_once(fixture: &dyn F
     let expected = [("s-0", "ada"), ("s-7", "bob"), ("s-9999", "ada")];
     let expected = expected.map(|(name, who)| (session_id(name), owner(who))).into();
     for who in ["ada", "bob", "somebody"] {
-        let told = store.owners(&owner(who), asked(MAX_OWNERS)).await.expect("a read");
-        assert_eq!(told, expected, "{who}");
+        let owners = store.owners(&owner(who), asked(MAX_OWNERS)).await.expect("a read");
+        assert_eq!(owners, expected, "{who}");
     }
     let twice = vec![session_id("s-7"), session_id("s-7"), session_id("none")];
-    let told = store.owners(&ada(), twice).await.expect("a read");
-    assert_eq!(told, [(session_id("s-7"), owner("bob"))].into());
+    let owners = store.owners(&ada(), twice).await.expect("a read");
+    assert_eq!(owners, [(session_id("s-7"), owner("bob"))].into());
     assert!(store.owners(&ada(), Vec::new()).await.expect("a read").is_empty());
     let refused = store.owners(&ada(), asked(MAX_OWNERS + 1)).await.expect_err("they are too many");
     assert_eq!(refused.kind(), ErrorKind::Internal);
@@ -91,7 +91,7 @@ pub(super) async fn a_session_is_claimed_once(fixture: &dyn Fixture) {
         if is_restarted {
             store = fixture.reopen(store);
         }
-        // Whoever has it keeps it, and it stays where it is.
+        // The session keeps its owner and its directory.
         let elsewhere = Session { directory: "/elsewhere".to_owned(), ..session("ses") };
         let again = Claim { session: elsewhere, ..claim("ada", "ses") };
         assert_eq!(claimed(&store, again.clone()).await, Claimed::Yours);
@@ -101,7 +101,7 @@ pub(super) async fn a_session_is_claimed_once(fixture: &dyn Fixture) {
         assert_eq!(owner_of(&store, "ses").await, Some(owned("ada", "ses")));
         assert_eq!(owner_of(&store, "bobs").await, Some(owned("bob", "bobs")));
     }
-    // It counts for everything else that a session can be used for.
+    // The claim also counts for bindings and tasks.
     let theft = store.bind(binding("bob", "d", "ses")).await.expect_err("it is ada's");
     assert_eq!(theft.kind(), ErrorKind::PermissionDenied);
     let named = Create { session: Some(session_id("ses")), ..create_in("t", "d", 1) };
@@ -110,16 +110,16 @@ pub(super) async fn a_session_is_claimed_once(fixture: &dyn Fixture) {
     made(&store, named).await;
 }
 
-/// Many owners want one session at once, each in a way of its own.
+/// Many owners want one session at once: by a claim, by a binding, or by a task.
 pub(super) async fn of_claims_and_bindings_at_once_one_stands(fixture: &dyn Fixture) {
     let store = fixture.open();
     for round in 0..4 {
         let name = format!("ses-{round}");
         let tasks = Tasks::new();
-        let wishes: Vec<_> = (0..24)
+        let attempts: Vec<_> = (0..24)
             .map(|n| {
                 let (store, name, who) = (store.clone(), name.clone(), format!("owner-{round}-{n}"));
-                tasks.spawn("wish", async move {
+                tasks.spawn("attempt", async move {
                     let is_granted = match n % 3 {
                         0 => store.claim(claim(&who, &name)).await.expect("an answer") == Claimed::Now,
                         1 => store.bind(binding(&who, "c", &name)).await.is_ok(),
@@ -138,8 +138,8 @@ pub(super) async fn of_claims_and_bindings_at_once_one_stands(fixture: &dyn Fixt
             })
             .collect();
         let mut winners = Vec::new();
-        for wish in wishes {
-            winners.extend(wish.await.expect("no wish panics"));
+        for attempt in attempts {
+            winners.extend(attempt.await.expect("no attempt panics"));
         }
         let [winner] = winners.as_slice() else { panic!("{winners:?}") };
         assert_eq!(owner_of(&store, &name).await, Some(owned(winner, &name)));
@@ -149,8 +149,8 @@ pub(super) async fn of_claims_and_bindings_at_once_one_stands(fixture: &dyn Fixt
 pub(super) async fn the_contexts_of_a_session_come_newest_first(fixture: &dyn Fixture) {
     let store = fixture.open();
     let contexts = async |store: &Arc<dyn Store>, who: &str, name: &str| -> Vec<String> {
-        let told = store.contexts_of(&owner(who), &session_id(name)).await.expect("a read");
-        told.iter().map(ToString::to_string).collect()
+        let contexts = store.contexts_of(&owner(who), &session_id(name)).await.expect("a read");
+        contexts.iter().map(ToString::to_string).collect()
     };
     let bind = async |who, context, name, at| {
         let binding = Binding { at: Timestamp(at), ..binding(who, context, name) };
@@ -163,17 +163,17 @@ pub(super) async fn the_contexts_of_a_session_come_newest_first(fixture: &dyn Fi
     bind("ada", "other", "adas", 40).await;
     bind("bob", "late", "bobs", 50).await;
     assert_eq!(contexts(&store, "ada", "ses").await, ["late", "at-once-b", "at-once-a", "early"]);
-    // What is another's is nobody else's business, nor what nobody knows.
+    // A caller sees no contexts of another owner's session or of an unknown one.
     assert_eq!(contexts(&store, "bob", "bobs").await, ["late"]);
     for (who, name) in [("bob", "ses"), ("ada", "bobs"), ("ada", "none")] {
         assert!(contexts(&store, who, name).await.is_empty(), "{who} {name}");
     }
-    // A context whose session is replaced goes, and one that names its session anew is the newest.
+    // A context whose session is replaced is gone, and a context that names its session again is the newest.
     let replaces = Some(session_id("ses"));
     let replacing = Binding { replaces, at: Timestamp(60), ..binding("ada", "late", "adas") };
     store.bind(replacing).await.expect("it is ada's");
     made(&store, Create { session: Some(session_id("ses")), ..create_in("names", "early", 70) }).await;
-    // One that is claimed only has none.
+    // A session that was only claimed has no contexts.
     store.claim(claim("ada", "claimed")).await.expect("an answer");
     let store = fixture.reopen(store);
     assert_eq!(contexts(&store, "ada", "ses").await, ["early", "at-once-b", "at-once-a"]);
@@ -181,7 +181,7 @@ pub(super) async fn the_contexts_of_a_session_come_newest_first(fixture: &dyn Fi
     assert!(contexts(&store, "ada", "claimed").await.is_empty());
 }
 
-pub(super) async fn of_many_contexts_of_a_session_the_newest_are_told(fixture: &dyn Fixture) {
+pub(super) async fn only_the_newest_contexts_of_a_session_are_listed(fixture: &dyn Fixture) {
     let store = fixture.open();
     let bindings = (0..=MAX_CONTEXTS).map(|n| {
         let at = Timestamp(i64::try_from(n).expect("they are few"));
@@ -190,16 +190,17 @@ pub(super) async fn of_many_contexts_of_a_session_the_newest_are_told(fixture: &
     for bound in futures_util::future::join_all(bindings).await {
         bound.expect("the session is ada's");
     }
-    let told = store.contexts_of(&ada(), &session_id("ses")).await.expect("a read");
+    let contexts = store.contexts_of(&ada(), &session_id("ses")).await.expect("a read");
     let expected: Vec<_> = (1..=MAX_CONTEXTS).rev().map(|n| context_id(&format!("c-{n}"))).collect();
-    assert_eq!(told, expected);
+    assert_eq!(contexts, expected);
 }
 
-pub(super) async fn the_sessions_that_were_used_last_come_first(fixture: &dyn Fixture) {
+pub(super) async fn recently_used_sessions_come_first(fixture: &dyn Fixture) {
     let store = fixture.open();
     let recent = async |store: &Arc<dyn Store>, since: i64, limit: usize| -> Vec<String> {
-        let told = store.recent_sessions(Timestamp(since), limit).await.expect("a read");
-        told.into_iter()
+        let sessions = store.recent_sessions(Timestamp(since), limit).await.expect("a read");
+        sessions
+            .into_iter()
             .map(|Session { id, directory }| {
                 assert_eq!(directory, session(id.as_str()).directory);
                 id.to_string()
@@ -217,12 +218,12 @@ pub(super) async fn the_sessions_that_were_used_last_come_first(fixture: &dyn Fi
     store.claim(Claim { at: Timestamp(40), ..claim("ada", "claimed-too") }).await.expect("an answer");
     let all = ["claimed-too", "claimed", "bound", "bobs", "prompted"];
     assert_eq!(recent(&store, i64::MIN, 9).await, all);
-    assert_eq!(recent(&store, 20, 9).await, all[..4], "this moment counts");
+    assert_eq!(recent(&store, 20, 9).await, all[..4], "a use at this moment counts");
     assert_eq!(recent(&store, 20, 3).await, all[..3]);
     assert!(recent(&store, 41, 9).await.is_empty());
     assert!(recent(&store, 0, 0).await.is_empty());
 
-    // A prompt is a use of its session, a new binding too. A claim to what is somebody's is none, nor is output.
+    // A prompt and a new binding are uses of a session. A claim to an owned session and output are not.
     made(&store, create_in("t", "c", 50)).await;
     let working = append("t", 1, vec![status(TaskState::Working, 60)]);
     let turn = |name| Some(turn(name, "msg"));
@@ -233,13 +234,13 @@ pub(super) async fn the_sessions_that_were_used_last_come_first(fixture: &dyn Fi
     for who in ["ada", "bob"] {
         store.claim(Claim { at: Timestamp(99), ..claim(who, "bobs") }).await.expect("an answer");
     }
-    // The time of a use may be older than that of another, and a turn of a sub-agent is in a session of nobody's.
+    // A later use may have an older time, and a turn of a sub-agent runs in an unowned session.
     bind("bob", "f", "claimed", 15).await;
     let older = append("t", 3, vec![status(TaskState::Working, 90)]);
     appended(&store, Append { at: Timestamp(15), turn: turn("prompted"), ..older }).await;
     made(&store, create_in("below", "g", 80)).await;
-    let nobodys = append("below", 1, vec![status(TaskState::Working, 80)]);
-    appended(&store, Append { at: Timestamp(80), turn: turn("nobodys"), ..nobodys }).await;
+    let unowned = append("below", 1, vec![status(TaskState::Working, 80)]);
+    appended(&store, Append { at: Timestamp(80), turn: turn("unowned"), ..unowned }).await;
     let store = fixture.reopen(store);
     let all = ["bound", "prompted", "claimed-too", "claimed", "bobs"];
     assert_eq!(recent(&store, i64::MIN, 9).await, all);

@@ -1,4 +1,4 @@
-//! Files: kept whole, read in ranges.
+//! Files: stored whole, read in ranges.
 
 use longshore_engine::Tasks;
 use longshore_engine::port::{FileFacts, NewFile};
@@ -7,13 +7,13 @@ use longshore_model::{ErrorKind, TaskState, Timestamp};
 use super::Fixture;
 use super::make::{ada, append, appended, chunk, create, file, file_id, made, owner, status, task_id};
 
-/// Bytes that say where they stand, so that a range which is shifted is seen.
+/// Bytes that depend on their position, so that a shifted range is noticed.
 fn content(size: usize) -> Vec<u8> {
-    (0..size).map(|place| u8::try_from((place ^ place >> 8 ^ place >> 16) & 0xff).expect("a byte")).collect()
+    (0..size).map(|at| u8::try_from((at ^ at >> 8 ^ at >> 16) & 0xff).expect("a byte")).collect()
 }
 
 pub(super) async fn a_file_is_read_in_ranges(fixture: &dyn Fixture) {
-    /// What a store may take as its unit, and what it may write at once.
+    /// The chunk size of a store, and the size of one write.
     const UNIT: usize = 256 * 1024;
     let store = fixture.open();
     made(&store, create("t")).await;
@@ -36,7 +36,7 @@ pub(super) async fn a_file_is_read_in_ranges(fixture: &dyn Fixture) {
             let found = store.read_file(&ada(), &id, offset as u64, length).await.expect("a read");
             let begin = offset.min(size);
             let expected = &bytes[begin..begin.saturating_add(length).min(size)];
-            // Not `assert_eq`: nobody wants to read that.
+            // Not `assert_eq`, which would print both contents.
             assert!(found.as_deref() == Some(expected), "{length} bytes of {size} from {offset}");
         }
         let beyond = store.read_file(&ada(), &id, u64::MAX, usize::MAX).await.expect("a read");
@@ -48,7 +48,7 @@ pub(super) async fn a_file_is_read_in_ranges(fixture: &dyn Fixture) {
     }
 }
 
-pub(super) async fn a_file_is_kept_once(fixture: &dyn Fixture) {
+pub(super) async fn a_file_is_stored_once(fixture: &dyn Fixture) {
     let store = fixture.open();
     made(&store, create("t")).await;
     let first = file("t", "f", b"content");
@@ -57,7 +57,7 @@ pub(super) async fn a_file_is_kept_once(fixture: &dyn Fixture) {
     store.put_file(NewFile { facts, ..first.clone() }).await.expect("the same file");
     assert_eq!(store.file(&ada(), &first.id).await.expect("a read"), Some(first.facts.clone()));
 
-    // Many at once, large enough that a store may take them in turns.
+    // Many writers at once, with files so large that a store may interleave their writes.
     let bytes = content(3 * 1024 * 1024);
     let tasks = Tasks::new();
     let writers: Vec<_> = (0..4)
@@ -72,7 +72,7 @@ pub(super) async fn a_file_is_kept_once(fixture: &dyn Fixture) {
     let found = store.read_file(&ada(), &file_id("large"), 0, usize::MAX).await.expect("a read");
     assert!(found == Some(bytes));
 
-    // Another file of that id would be given out for it.
+    // Another file with the same id would be served in place of the first.
     made(&store, create("u")).await;
     let digest = FileFacts { sha256: [9; 32], ..first.facts.clone() };
     let others = [
@@ -89,7 +89,7 @@ pub(super) async fn a_file_is_kept_once(fixture: &dyn Fixture) {
     assert_eq!(kept.as_deref(), Some(&b"content"[..]));
 }
 
-pub(super) async fn a_file_is_its_owners_only(fixture: &dyn Fixture) {
+pub(super) async fn only_its_owner_sees_a_file(fixture: &dyn Fixture) {
     let store = fixture.open();
     made(&store, create("t")).await;
     let kept = file("t", "f", b"content");
@@ -100,7 +100,7 @@ pub(super) async fn a_file_is_its_owners_only(fixture: &dyn Fixture) {
     }
 }
 
-pub(super) async fn a_file_that_cannot_be_is_refused(fixture: &dyn Fixture) {
+pub(super) async fn an_invalid_file_is_refused(fixture: &dyn Fixture) {
     let store = fixture.open();
     made(&store, create("t")).await;
     made(&store, create("over")).await;
@@ -113,15 +113,16 @@ pub(super) async fn a_file_that_cannot_be_is_refused(fixture: &dyn Fixture) {
         ("of another size", NewFile { facts: size, ..whole.clone() }, ErrorKind::Internal),
     ];
     for (name, file, kind) in wrong {
-        let refused = store.put_file(file).await.err().unwrap_or_else(|| panic!("a file {name} was taken"));
+        let refused =
+            store.put_file(file).await.err().unwrap_or_else(|| panic!("a file {name} was accepted"));
         assert_eq!(refused.kind(), kind, "{name}");
         assert_eq!(store.read_file(&ada(), &whole.id, 0, 9).await.expect("a read"), None, "{name}");
     }
-    // A task that is over can still get one.
+    // A finished task can still get a file.
     store.put_file(file("over", "f", b"content")).await.expect("a file");
 }
 
-pub(super) async fn large_files_are_kept_while_tasks_go_on(fixture: &dyn Fixture) {
+pub(super) async fn large_files_are_stored_while_tasks_go_on(fixture: &dyn Fixture) {
     let store = fixture.open();
     for name in ["a", "b", "t"] {
         made(&store, create(name)).await;

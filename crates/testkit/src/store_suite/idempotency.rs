@@ -1,4 +1,4 @@
-//! One send makes one task.
+//! One send creates one task.
 
 use longshore_engine::Tasks;
 use longshore_engine::port::{Append, ContextPlace, Create, Created, IdempotencyKey, NotedSends};
@@ -10,7 +10,7 @@ use super::make::{
     session_id, submitted, task_id,
 };
 
-/// A send of `task` at `at`, all with one key, of which earlier sends count from `valid_since`.
+/// A send of `task` at `at`. All sends have one key, for which earlier sends count from `valid_since` on.
 fn send(task: &str, at: i64, valid_since: i64) -> Create {
     let idempotency = Some(IdempotencyKey { digest: [7; 32], valid_since: Timestamp(valid_since) });
     Create { idempotency, ..create_in(task, "c", at) }
@@ -29,18 +29,18 @@ pub(super) async fn the_same_send_makes_one_task(fixture: &dyn Fixture) {
     assert_eq!(store.get(&ada(), &task_id("second")).await.expect("a read"), None);
     assert_eq!(log(&store, "first").await, [submitted("c", 1)]);
 
-    // Nothing else is looked at: neither the context that the gateway made up, nor a session that nobody knows.
+    // Nothing else is checked: neither the context that the gateway made up, nor an unknown session.
     let elsewhere = send_in("third", "made-up", 3);
     let again = store.create(Create { session: Some(session_id("unknown")), ..elsewhere }).await;
     assert_eq!(again.expect("a send may come twice"), existing("first"));
     let made_up = store.place(&ada(), &context_id("made-up")).await.expect("a read");
     assert_eq!(made_up, ContextPlace::default());
-    // Nor the directory.
+    // The directory is not checked either.
     let moved = Create { directory: "/elsewhere".to_owned(), directory_named: true, ..send("fourth", 4, 0) };
     assert_eq!(store.create(moved).await.expect("a send may come twice"), existing("first"));
 }
 
-pub(super) async fn a_send_that_was_noted_leads_to_its_task(fixture: &dyn Fixture) {
+pub(super) async fn a_noted_send_leads_to_its_task(fixture: &dyn Fixture) {
     let store = fixture.open();
     made(&store, create("task")).await;
     let key = |digest: u8| IdempotencyKey { digest: [digest; 32], valid_since: Timestamp(0) };
@@ -50,9 +50,9 @@ pub(super) async fn a_send_that_was_noted_leads_to_its_task(fixture: &dyn Fixtur
     store.note_sends(noted.clone()).await.expect("a send can be noted twice");
     for noted in [
         NotedSends { owner: owner("bob"), keys: vec![key(6)], ..noted.clone() },
-        NotedSends { task: task_id("nobodys"), keys: vec![key(6)], ..noted },
+        NotedSends { task: task_id("unknown"), keys: vec![key(6)], ..noted },
     ] {
-        let refused = store.note_sends(noted).await.expect_err("it is nobody's task");
+        let refused = store.note_sends(noted).await.expect_err("this owner has no such task");
         assert_eq!(refused.kind(), ErrorKind::TaskNotFound);
     }
     let store = fixture.reopen(store);
@@ -66,10 +66,10 @@ pub(super) async fn a_send_that_was_noted_leads_to_its_task(fixture: &dyn Fixtur
         let found = store.earlier_send(&owner(owner_name), &key(digest)).await.expect("a read");
         assert_eq!(found, expected.map(task_id), "{digest} {owner_name}");
     }
-    assert_eq!(log(&store, "task").await.len(), 1, "the log is as it was");
+    assert_eq!(log(&store, "task").await.len(), 1, "the log is unchanged");
 }
 
-pub(super) async fn a_send_that_joined_a_task_leads_to_it(fixture: &dyn Fixture) {
+pub(super) async fn a_joined_send_leads_to_its_task(fixture: &dyn Fixture) {
     let store = fixture.open();
     made(&store, create("task")).await;
     let key = |digest: u8, valid_since: i64| IdempotencyKey {
@@ -78,7 +78,7 @@ pub(super) async fn a_send_that_joined_a_task_leads_to_it(fixture: &dyn Fixture)
     };
     let joined = Append { at: Timestamp(5), joined: Some(key(9, 0)), ..append("task", 1, vec![chunk("x")]) };
     appended(&store, joined).await;
-    // One that is not written leaves no key.
+    // A refused append leaves no key.
     let refused = Append { joined: Some(key(8, 0)), ..append("task", 1, vec![chunk("y")]) };
     store.append(refused).await.expect("an answer");
     let store = fixture.reopen(store);
@@ -91,12 +91,12 @@ pub(super) async fn a_send_that_joined_a_task_leads_to_it(fixture: &dyn Fixture)
         let found = store.earlier_send(&owner(owner_name), &key).await.expect("a read");
         assert_eq!(found, expected.map(task_id), "{key:?} {owner_name}");
     }
-    // A withdrawal from another task leaves it alone.
+    // A withdrawal from another task does not remove the key.
     made(&store, create_in("other", "c", 6)).await;
     let elsewhere = Append { forgotten: Some(key(9, 0)), ..append("other", 1, vec![chunk("z")]) };
     appended(&store, elsewhere).await;
     assert_eq!(store.earlier_send(&ada(), &key(9, 0)).await.expect("a read"), Some(task_id("task")));
-    // The same send, made a task of by somebody who did not look, leads there too.
+    // A caller that creates a task for the same send without checking first gets the existing task too.
     let again = Create { idempotency: Some(key(9, 0)), ..create_in("twin", "c", 6) };
     assert_eq!(store.create(again).await.expect("a send may come twice"), existing("task"));
     let withdrawn = Append { forgotten: Some(key(9, 0)), ..append("task", 2, vec![chunk("w")]) };
@@ -104,7 +104,7 @@ pub(super) async fn a_send_that_joined_a_task_leads_to_it(fixture: &dyn Fixture)
     assert_eq!(store.earlier_send(&ada(), &key(9, 0)).await.expect("a read"), None);
 }
 
-pub(super) async fn what_is_no_send_has_no_key(fixture: &dyn Fixture) {
+pub(super) async fn a_task_without_a_send_has_no_key(fixture: &dyn Fixture) {
     let store = fixture.open();
     for name in ["first", "second"] {
         made(&store, Create { idempotency: None, ..send(name, 1, 0) }).await;
@@ -140,7 +140,7 @@ pub(super) async fn a_key_counts_until_its_window_ends(fixture: &dyn Fixture) {
     let cases = [
         ("at-the-edge", 200, 100, existing("first")),
         ("beyond", 201, 101, Created::New),
-        // From here on the key stands for the newer task, with the newer time.
+        // From here on the key belongs to the newer task, with the newer time.
         ("again", 300, 201, existing("beyond")),
         ("much-later", 400, 202, Created::New),
     ];

@@ -12,10 +12,10 @@ use super::make::{
     submitted, task_id,
 };
 
-/// What these tests need of a task: its id, context, last state and when it came.
+/// A task for these checks: its id, context, last state and time.
 type Row = (&'static str, &'static str, TaskState, i64);
 
-/// A filter by context, state and time, and the ids that it leaves.
+/// A filter by context, state and time, and the ids of the matching tasks.
 type FilterCase = (Option<&'static str>, Option<TaskState>, Option<i64>, &'static [&'static str]);
 
 async fn fill(store: &Arc<dyn Store>, rows: &[Row]) {
@@ -43,7 +43,7 @@ pub(super) async fn the_newest_status_comes_first(fixture: &dyn Fixture) {
     fill(&store, &rows).await;
     made(&store, Create { owner: owner("bob"), ..create_in("bobs", "c", 10) }).await;
     let page = store.list(everything()).await.expect("a list");
-    // Ties by id, descending, byte by byte.
+    // Ties are sorted by id, descending, byte by byte.
     assert_eq!(ids(&page.tasks), ["new", "b", "a", "B", "old"]);
     assert_eq!((page.total, page.next), (5, None));
 
@@ -74,7 +74,7 @@ pub(super) async fn filters_narrow_the_list_and_its_total(fixture: &dyn Fixture)
         (None, completed, None, &["5", "3", "1"]),
         (None, Some(TaskState::Submitted), None, &["6"]),
         (None, Some(TaskState::Failed), None, &[]),
-        // From that moment on, itself included.
+        // From that moment on, inclusive.
         (None, None, Some(20), &["6", "5", "4", "3", "2"]),
         (None, None, Some(21), &["6", "5", "4"]),
         (x, completed, None, &["5", "1"]),
@@ -94,7 +94,7 @@ pub(super) async fn filters_narrow_the_list_and_its_total(fixture: &dyn Fixture)
             assert_eq!(ids(&page.tasks), expected, "{query:?}");
             assert_eq!(page.total, expected.len() as u64, "{query:?}");
 
-            // The total is of all pages, and the filters hold on each of them.
+            // The total covers all pages, and the filters apply to each page.
             let paged = walk(&store, ListQuery { limit: 1, ..query.clone() }, expected.len() as u64).await;
             assert_eq!(paged, expected, "{query:?}");
         }
@@ -104,7 +104,7 @@ pub(super) async fn filters_narrow_the_list_and_its_total(fixture: &dyn Fixture)
 pub(super) async fn the_tasks_of_sub_agents_can_be_left_out(fixture: &dyn Fixture) {
     let store = fixture.open();
     made(&store, create("root")).await;
-    // As many as make several pages of nothing else, and newer than every root.
+    // Enough for several pages without a root, and newer than every root.
     for n in 0..7 {
         let name = format!("child-{n}");
         made(&store, child(&name, "root", "root")).await;
@@ -132,17 +132,17 @@ pub(super) async fn the_tasks_of_sub_agents_can_be_left_out(fixture: &dyn Fixtur
     assert_eq!((all.total, all.tasks.iter().filter(|task| task.parent.is_some()).count()), (9, 7));
 }
 
-pub(super) async fn pages_skip_and_double_nothing(fixture: &dyn Fixture) {
+pub(super) async fn pages_neither_skip_nor_repeat_tasks(fixture: &dyn Fixture) {
     const TASKS: usize = 23;
     let store = fixture.open();
     for n in 0..TASKS {
-        // Runs of five with one time, made in an order that is nobody's.
-        let place = n * 7 % TASKS;
-        let name = format!("task-{place:02}");
-        made(&store, create_in(&name, "c", i64::try_from(place / 5).expect("small"))).await;
+        // Groups of five with one time, created in a mixed order.
+        let number = n * 7 % TASKS;
+        let name = format!("task-{number:02}");
+        made(&store, create_in(&name, "c", i64::try_from(number / 5).expect("small"))).await;
     }
     let whole = store.list(everything()).await.expect("a list");
-    let expected: Vec<_> = (0..TASKS).rev().map(|place| format!("task-{place:02}")).collect();
+    let expected: Vec<_> = (0..TASKS).rev().map(|number| format!("task-{number:02}")).collect();
     assert_eq!(ids(&whole.tasks), expected);
     for limit in [1, 2, 5, TASKS - 1, TASKS, TASKS + 1, usize::MAX] {
         let query = ListQuery { limit, ..everything() };
@@ -150,19 +150,19 @@ pub(super) async fn pages_skip_and_double_nothing(fixture: &dyn Fixture) {
     }
 }
 
-pub(super) async fn a_page_of_none_tells_the_total(fixture: &dyn Fixture) {
+pub(super) async fn an_empty_page_has_the_total(fixture: &dyn Fixture) {
     let store = fixture.open();
     made(&store, create("t")).await;
     let page = store.list(ListQuery { limit: 0, ..everything() }).await.expect("a list");
     assert_eq!((page.tasks, page.total), (Vec::new(), 1));
 }
 
-pub(super) async fn a_list_is_true_without_snapshots(fixture: &dyn Fixture) {
+pub(super) async fn a_list_is_correct_without_snapshots(fixture: &dyn Fixture) {
     let store = fixture.open();
     let id = task_id("t");
     made(&store, create("t")).await;
     let mut events = vec![submitted("c", 1)];
-    // Each batch, and whether it carries a snapshot.
+    // Each batch, and whether it comes with a snapshot.
     let steps = [
         (vec![chunk("a")], false),
         (vec![status(TaskState::Working, 2), chunk("b")], false),
@@ -193,9 +193,9 @@ async fn walk(store: &Arc<dyn Store>, mut query: ListQuery, total: u64) -> Vec<S
         let page = store.list(query.clone()).await.expect("a list");
         assert_eq!(page.total, total);
         seen.extend(ids(&page.tasks).into_iter().map(str::to_owned));
-        assert!(seen.len() as u64 <= total, "a page came twice: {seen:?}");
+        assert!(seen.len() as u64 <= total, "a page was returned twice: {seen:?}");
         let Some(next) = page.next else { return seen };
-        // Another page is promised only after a full one.
+        // Only a full page has a next one.
         assert_eq!(page.tasks.len(), query.limit);
         query.after = Some(next);
     }

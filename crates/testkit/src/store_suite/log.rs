@@ -65,7 +65,7 @@ pub(super) async fn nothing_follows_a_terminal_event(fixture: &dyn Fixture) {
         let name = state.as_str();
         made(&store, create(name)).await;
         appended(&store, append(name, 1, vec![chunk("x"), status(state, 2)])).await;
-        // Whatever its writer thinks of the head.
+        // Whatever head its writer expects.
         for expected in [0, 2, 3, 4] {
             let late = append(name, expected, vec![status(TaskState::Working, 3)]);
             assert_eq!(store.append(late).await.expect("an answer"), Appended::Terminal, "{name} {expected}");
@@ -74,7 +74,7 @@ pub(super) async fn nothing_follows_a_terminal_event(fixture: &dyn Fixture) {
     }
 }
 
-pub(super) async fn a_batch_that_no_log_can_hold_is_refused(fixture: &dyn Fixture) {
+pub(super) async fn an_invalid_batch_is_refused(fixture: &dyn Fixture) {
     let store = fixture.open();
     made(&store, create("t")).await;
     made(&store, create("u")).await;
@@ -90,7 +90,7 @@ pub(super) async fn a_batch_that_no_log_can_hold_is_refused(fixture: &dyn Fixtur
         ),
     ];
     for (name, batch) in wrong {
-        let refused = store.append(batch).await.err().unwrap_or_else(|| panic!("{name} was taken"));
+        let refused = store.append(batch).await.err().unwrap_or_else(|| panic!("{name} was accepted"));
         assert_eq!(refused.kind(), ErrorKind::Internal, "{name}");
     }
     assert_eq!(log(&store, "t").await, [submitted("c", 1)]);
@@ -134,10 +134,10 @@ pub(super) async fn many_tasks_are_written_at_once(fixture: &dyn Fixture) {
     }
 }
 
-pub(super) async fn a_reader_gets_what_is_after_its_cursor(fixture: &dyn Fixture) {
+pub(super) async fn a_reader_gets_the_events_after_its_cursor(fixture: &dyn Fixture) {
     let store = fixture.open();
     made(&store, create("t")).await;
-    // A neighbour on either side, to be seen when a range is wrong.
+    // A neighbour, whose events would show a wrong range.
     made(&store, create("u")).await;
     appended(&store, append("u", 1, vec![chunk("not yours")])).await;
     appended(&store, append("t", 1, (2..=6).map(|n| chunk(&n.to_string())).collect())).await;

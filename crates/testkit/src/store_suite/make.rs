@@ -1,4 +1,4 @@
-//! Short ways to write down requests. Everything that a test does not name has a plain value.
+//! Short ways to write requests. Everything that a test does not name has a simple default.
 
 use std::sync::Arc;
 
@@ -45,10 +45,10 @@ pub fn turn(session_name: &str, prompt: &str) -> TurnRecord {
     TurnRecord { session: session(session_name), prompt: prompt_id(prompt), joined: Vec::new() }
 }
 
-/// Where contexts work, unless a session says otherwise.
+/// The directory of contexts whose session names no other.
 pub const DIRECTORY: &str = "/projects";
 
-/// A task of ada's in the context `c`, with a key of its own, submitted at 1.
+/// A task of ada in the context `c`, with a key of its own, submitted at 1.
 pub fn create(task: &str) -> Create {
     create_in(task, "c", 1)
 }
@@ -71,7 +71,7 @@ pub fn create_in(task: &str, context: &str, at: i64) -> Create {
     }
 }
 
-/// A sub-agent's task of ada's in the context `c`, which the task `caller` below `root` called, submitted at 1.
+/// A sub-agent's task of ada in the context `c`, called by the task `caller` below `root`, submitted at 1.
 pub fn child(task: &str, root: &str, caller: &str) -> Create {
     let parent = Parent {
         root: task_id(root),
@@ -83,7 +83,7 @@ pub fn child(task: &str, root: &str, caller: &str) -> Create {
     Create { first: submitted_below("c", 1, parent), idempotency: None, ..create(task) }
 }
 
-/// The answer to a send that made `task` in the context `c` before.
+/// The answer to a send that created `task` in the context `c` before.
 pub fn existing(task: &str) -> Created {
     Created::Existing { task: task_id(task), context: context_id("c") }
 }
@@ -137,7 +137,7 @@ pub fn chunk(text: &str) -> TaskEvent {
     })
 }
 
-/// Events behind that one. The epoch is the store's to know.
+/// Events after that number. The store knows the real epoch.
 pub fn numbered(expected: u64, events: Vec<TaskEvent>) -> Events {
     Events::number(Seq(expected.saturating_add(1)), Epoch(1), events)
 }
@@ -161,7 +161,7 @@ pub fn request_id(id: &str) -> RequestId {
     RequestId::parse(id).expect("tests write valid ids")
 }
 
-/// An open ask for a permission in a task of ada's, made at 1, that never expires.
+/// An open permission request in a task of ada, made at 1, that never expires.
 pub fn interrupt(task: &str, request: &str) -> Interrupt {
     Interrupt {
         ask: Ask {
@@ -182,7 +182,7 @@ pub fn interrupt(task: &str, request: &str) -> Interrupt {
     }
 }
 
-/// An ask that nobody here answered.
+/// The end of an ask that no caller answered.
 pub fn closed(resolution: Resolution, at: i64) -> Closed {
     Closed { resolution, at: Timestamp(at), by: None, how: None }
 }
@@ -195,7 +195,7 @@ pub fn closes(request: &str, closed: Closed) -> AskChange {
     AskChange::Closed { request_id: request_id(request), closed }
 }
 
-/// The append of a batch that changes asks.
+/// An append that changes asks.
 pub fn asking(task: &str, expected: u64, asks: Vec<AskChange>) -> Append {
     Append { asks, ..append(task, expected, vec![chunk("x")]) }
 }
@@ -204,7 +204,7 @@ pub fn file_id(id: &str) -> FileId {
     FileId::parse(id).expect("tests write valid ids")
 }
 
-/// A file of a task of ada's, kept at 1. Its digest is none: stores do not look at it.
+/// A file of a task of ada, stored at 1. Its digest is not real: stores do not check it.
 pub fn file(task: &str, id: &str, bytes: &[u8]) -> NewFile {
     let mut sha256 = [0; 32];
     sha256[..id.len()].copy_from_slice(id.as_bytes());
@@ -223,7 +223,7 @@ pub fn file(task: &str, id: &str, bytes: &[u8]) -> NewFile {
     }
 }
 
-/// Everything of ada's on one page.
+/// All tasks of ada on one page.
 pub fn everything() -> ListQuery {
     ListQuery {
         owner: ada(),
@@ -237,7 +237,7 @@ pub fn everything() -> ListQuery {
     }
 }
 
-/// The task that these events make.
+/// Folds these events to a task.
 pub fn folded(task: &TaskId, events: &[TaskEvent]) -> Task {
     let (first, rest) = events.split_first().expect("a log is never empty");
     let mut task = Task::begin(task.clone(), first).expect("the first event submits");
@@ -247,23 +247,23 @@ pub fn folded(task: &TaskId, events: &[TaskEvent]) -> Task {
     task
 }
 
-/// Makes a task that is not there.
+/// Creates a task that does not exist.
 pub async fn made(store: &Arc<dyn Store>, create: Create) {
     assert_eq!(store.create(create).await.expect("the store takes a task"), Created::New);
 }
 
-/// Appends where it must succeed.
+/// An append that must succeed.
 pub async fn appended(store: &Arc<dyn Store>, append: Append) {
     let head = append.expected.plus(append.events.len());
     assert_eq!(store.append(append).await.expect("the store takes events"), Appended::Head(head));
 }
 
-/// The whole log: its numbers, checked to be 1, 2, 3 and so on, are left out.
+/// The events of the whole log. Checks that they are numbered 1, 2, 3 and so on.
 pub async fn log(store: &Arc<dyn Store>, task: &str) -> Vec<TaskEvent> {
     let entries =
         store.read(&ada(), &task_id(task), Seq::START, usize::MAX).await.expect("the log can be read");
-    for (place, entry) in entries.iter().enumerate() {
-        assert_eq!(entry.seq, Seq::START.plus(place).next(), "{task}");
+    for (index, entry) in entries.iter().enumerate() {
+        assert_eq!(entry.seq, Seq::START.plus(index).next(), "{task}");
     }
     entries.into_iter().map(|entry| entry.event).collect()
 }

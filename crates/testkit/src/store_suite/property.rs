@@ -18,10 +18,10 @@ use super::make::{append, appended, closed, create, everything, folded, made, pr
 use super::{Fixture, retention};
 use crate::arbitrary;
 
-/// When everything is written: before any ask that is closed is old.
+/// The time of every write: before any closed ask is old.
 const NOW: Timestamp = Timestamp(i64::MIN);
 
-/// A task's life as it is written.
+/// The life of a task, to be written to a store.
 #[derive(Clone, Debug)]
 pub struct Script {
     owner: Principal,
@@ -48,10 +48,10 @@ pub fn script() -> impl Strategy<Value = Script> {
             let TaskEvent::Submitted { context_id, parent, .. } = &mut first else {
                 unreachable!("the strategy says so")
             };
-            // Nothing is its own root.
+            // A task is not its own root.
             parent.take_if(|parent| parent.root == task);
             let mut batches = Vec::new();
-            // Round and round until all events stand in some batch.
+            // The sizes repeat until every event is in a batch.
             for (size, with_snapshot, turn_number, mut asks) in cuts.into_iter().cycle() {
                 if events.is_empty() {
                     break;
@@ -79,7 +79,7 @@ pub fn script() -> impl Strategy<Value = Script> {
     )
 }
 
-/// A change to an ask of anybody's.
+/// A change of any ask.
 fn ask_change() -> impl Strategy<Value = AskChange> {
     prop_oneof![
         arbitrary::interrupt().prop_map(AskChange::Opened),
@@ -88,8 +88,7 @@ fn ask_change() -> impl Strategy<Value = AskChange> {
     ]
 }
 
-/// Writes the script, and compares all that can be asked of the task with a plain fold: after each batch, and
-/// once more after a restart.
+/// Writes the script, and compares every read of the task with a plain fold: after each batch, and again after a restart.
 pub async fn replay(fixture: &dyn Fixture, script: Script) {
     let store = fixture.open();
     let Script { owner, task, first, batches } = script;
@@ -140,7 +139,7 @@ pub async fn replay(fixture: &dyn Fixture, script: Script) {
     let store = fixture.reopen(store);
     expected.check(&store).await;
 
-    // Folding the log of what is over changes nothing but the log.
+    // Folding the log of a finished task changes only the log.
     let everything =
         Retention { now: NOW, fold_before: Some(Timestamp(i64::MAX)), drop_before: None, keys_before: NOW };
     retention::retained(&store, everything).await;
@@ -148,12 +147,12 @@ pub async fn replay(fixture: &dyn Fixture, script: Script) {
     expected.check(&store).await;
 }
 
-/// A task that is over, for another to belong to.
+/// Creates a finished task as the root of another.
 async fn make_root(store: &Arc<dyn Store>, create: Create) {
     let (owner, task, context_id) = (create.owner.clone(), create.task.clone(), create.context.clone());
     let message = match create.first {
         TaskEvent::Submitted { message, .. } => message,
-        other => panic!("{other:?} begins no log"),
+        other => panic!("a log cannot begin with {other:?}"),
     };
     let first = TaskEvent::submitted(context_id, message, Timestamp(1));
     made(store, Create { first, ..create }).await;
@@ -163,13 +162,13 @@ async fn make_root(store: &Arc<dyn Store>, create: Create) {
 struct Expected {
     owner: Principal,
     task: TaskId,
-    /// The root that it belongs to.
+    /// The root of its tree.
     root: Option<TaskId>,
     output: OutputModes,
     epoch: Epoch,
     events: Vec<TaskEvent>,
     turn: Option<TurnRecord>,
-    /// All of them, in the order in which they were opened.
+    /// All asks, in the order in which they were opened.
     asks: Vec<Interrupt>,
     is_folded: bool,
 }
@@ -274,7 +273,7 @@ impl Expected {
         assert_eq!(self.listed(store, query).await, []);
     }
 
-    /// What a list holds beside the root.
+    /// A list without the root.
     async fn listed(&self, store: &Arc<dyn Store>, query: ListQuery) -> Vec<Task> {
         let mut page = store.list(query).await.expect("a list");
         assert_eq!(page.total, page.tasks.len() as u64);

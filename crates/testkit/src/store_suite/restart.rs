@@ -15,11 +15,11 @@ use super::make::{
 
 pub(super) async fn unfinished_tasks_come_in_the_order_of_creation(fixture: &dyn Fixture) {
     let store = fixture.open();
-    // Neither by name, nor by time, nor by owner.
+    // Sorted neither by name, nor by time, nor by owner.
     let made_in_order = ["m", "z", "a", "k", "b", "y", "q", "c"];
-    for (place, name) in (0..).zip(made_in_order) {
-        let who = if place % 2 == 0 { "ada" } else { "bob" };
-        made(&store, Create { owner: owner(who), ..create_in(name, "c", 100 - place) }).await;
+    for (index, name) in (0..).zip(made_in_order) {
+        let who = if index % 2 == 0 { "ada" } else { "bob" };
+        made(&store, Create { owner: owner(who), ..create_in(name, "c", 100 - index) }).await;
     }
     for (name, state) in made_in_order.into_iter().zip(TaskState::ALL) {
         if state != TaskState::Submitted {
@@ -35,12 +35,12 @@ pub(super) async fn unfinished_tasks_come_in_the_order_of_creation(fixture: &dyn
         let name = stored.task.id.as_str();
         let expected = (name != "m").then(|| turn(&format!("ses_{name}"), &format!("msg_{name}")));
         assert_eq!(stored.turn, expected, "{name}");
-        // Whole, and as its owner would get it.
+        // Complete, as its owner would get it.
         assert_eq!(store.get(&stored.owner, &stored.task.id).await.expect("a read").as_ref(), Some(stored));
     }
 }
 
-pub(super) async fn turns_that_the_agent_may_go_on_with_are_told_the_newest_first(fixture: &dyn Fixture) {
+pub(super) async fn possibly_running_ended_turns_are_listed_newest_first(fixture: &dyn Fixture) {
     let store = fixture.open();
     let ended = [
         ("old", TaskState::Canceled, 99),
@@ -60,7 +60,7 @@ pub(super) async fn turns_that_the_agent_may_go_on_with_are_told_the_newest_firs
             appended(&store, append(name, 2, vec![status(state, at)])).await;
         }
     }
-    // One that never had a turn, and one of a sub-agent.
+    // A task without a turn, and a task of a sub-agent.
     made(&store, create_in("waited", "c", 1)).await;
     appended(&store, append("waited", 1, vec![status(TaskState::Canceled, 300)])).await;
     made(&store, Create { context: context_id("c"), ..child("below", "working", "working") }).await;
@@ -68,12 +68,12 @@ pub(super) async fn turns_that_the_agent_may_go_on_with_are_told_the_newest_firs
     appended(&store, Append { turn: Some(turn("ses_below", "msg_below")), ..canceled }).await;
 
     let store = fixture.reopen(store);
-    let told = store.ended_turns(Timestamp(100)).await.expect("a read");
-    let names: Vec<_> = told.iter().map(|ended| ended.task.as_str()).collect();
+    let listed = store.ended_turns(Timestamp(100)).await.expect("a read");
+    let names: Vec<_> = listed.iter().map(|ended| ended.task.as_str()).collect();
     assert_eq!(names, ["failed", "joined", "completed_joined", "canceled"]);
-    for EndedTurn { task, turn: told } in told {
+    for EndedTurn { task, turn: listed } in listed {
         let joined = if task.as_str().ends_with("joined") { vec![prompt_id("msg_more")] } else { Vec::new() };
-        assert_eq!(told, TurnRecord { joined, ..turn(&format!("ses_{task}"), &format!("msg_{task}")) });
+        assert_eq!(listed, TurnRecord { joined, ..turn(&format!("ses_{task}"), &format!("msg_{task}")) });
     }
 }
 
@@ -102,10 +102,10 @@ pub(super) async fn everything_is_there_after_a_restart(fixture: &dyn Fixture) {
     let store = fixture.reopen(store);
     assert_eq!(seen(&store).await, before);
 
-    // And it goes on where it was.
+    // The store continues where it was.
     let again = store.create(Create { task: task_id("twin"), ..create("open") }).await.expect("a send");
     assert_eq!(again, existing("open"));
-    // Who owns which session, and what is bound to what, holds as before.
+    // Owners and bindings of sessions are as before.
     let bobs = Create { owner: owner("bob"), session: Some(session_id("ses")), ..create_in("bobs", "e", 1) };
     assert_eq!(store.create(bobs).await.expect("an answer"), Created::ForeignSession);
     let other = Create { session: Some(session_id("other")), ..create_in("other", "d", 1) };

@@ -1,4 +1,4 @@
-//! What is folded and removed of what is over, and what stays.
+//! What retention folds and removes of finished tasks, and what stays.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::make::{
     task_id,
 };
 
-/// Nothing is old.
+/// A retention for which nothing is old.
 const NOTHING: Retention = Retention {
     now: Timestamp(i64::MIN),
     fold_before: None,
@@ -30,7 +30,7 @@ fn dropping(before: i64) -> Retention {
     Retention { drop_before: Some(Timestamp(before)), ..NOTHING }
 }
 
-/// Step by step until there is nothing more to do.
+/// Runs retention step by step until nothing is left to do.
 pub(super) async fn retained(store: &Arc<dyn Store>, what: Retention) -> Retained {
     let mut all = Retained::default();
     for _ in 0..1000 {
@@ -41,7 +41,7 @@ pub(super) async fn retained(store: &Arc<dyn Store>, what: Retention) -> Retaine
             return all;
         }
     }
-    panic!("it does not come to an end: {all:?}");
+    panic!("retention does not end: {all:?}");
 }
 
 /// A task of three events that ended at `at`.
@@ -93,13 +93,13 @@ pub(super) async fn a_log_that_is_folded_leaves_the_task_as_it_was(fixture: &dyn
         for (name, expected) in [("old", 3), ("young", 1), ("open", 1)] {
             assert_eq!(first(&store, name).await, expected, "{name}");
         }
-        // The last event is there, whoever asks for what is behind an earlier one.
+        // A reader with an older cursor gets the last event.
         for (after, expected) in [(0, &[3][..]), (1, &[3]), (2, &[3]), (3, &[]), (9, &[])] {
             let entries = store.read(&ada(), &id, Seq(after), 9).await.expect("a read");
             assert_eq!(entries.iter().map(|entry| entry.seq.0).collect::<Vec<_>>(), expected, "{after}");
             assert!(entries.iter().all(|entry| entry.event.is_terminal()));
         }
-        // It is over, as before.
+        // The task is still finished.
         let late = store.append(append("old", 3, vec![chunk("z")])).await.expect("an answer");
         assert_eq!(late, Appended::Terminal);
         assert_eq!(retained(&store, folding(20)).await, Retained::default());
@@ -111,16 +111,16 @@ pub(super) async fn a_long_log_is_folded_in_steps_that_leave_it_whole(fixture: &
     let store = fixture.open();
     made(&store, create("t")).await;
     made(&store, create("other")).await;
-    for place in 0..EVENTS / 100 {
+    for batch in 0..EVENTS / 100 {
         let events = vec![chunk("x"); 100];
-        appended(&store, append("t", (place * 100 + 1) as u64, events)).await;
+        appended(&store, append("t", (batch * 100 + 1) as u64, events)).await;
     }
     let head = EVENTS as u64 + 2;
     appended(&store, append("t", head - 1, vec![status(TaskState::Failed, 5)])).await;
     let before = store.get(&ada(), &task_id("t")).await.expect("a read");
     for step in 0.. {
         let done = store.retain(folding(9)).await.expect("a step");
-        // Whoever reads meanwhile finds the end of the log, without holes; whoever writes elsewhere does.
+        // Between the steps, a reader gets the end of the log without gaps, and other tasks can be written.
         let entries = store.read(&ada(), &task_id("t"), Seq::START, usize::MAX).await.expect("a read");
         let found: Vec<u64> = entries.iter().map(|entry| entry.seq.0).collect();
         assert_eq!(found, (first(&store, "t").await..=head).collect::<Vec<_>>());
@@ -136,8 +136,8 @@ pub(super) async fn a_long_log_is_folded_in_steps_that_leave_it_whole(fixture: &
 pub(super) async fn what_is_not_over_is_neither_folded_nor_removed(fixture: &dyn Fixture) {
     let store = fixture.open();
     let states = TaskState::ALL.into_iter().filter(|state| !state.is_terminal());
-    for (place, state) in states.enumerate() {
-        let name = format!("t{place}");
+    for (index, state) in states.enumerate() {
+        let name = format!("t{index}");
         made(&store, create(&name)).await;
         appended(&store, append(&name, 1, vec![chunk("x"), status(state, 2)])).await;
     }
@@ -149,14 +149,14 @@ pub(super) async fn what_is_not_over_is_neither_folded_nor_removed(fixture: &dyn
 
 pub(super) async fn what_goes_takes_all_that_belongs_to_it(fixture: &dyn Fixture) {
     let store = fixture.open();
-    // In a context of its own that is bound, with an ask, a large file, a key and one of a send that was noted.
+    // In a bound context of its own, with an ask, a large file, a key, and the key of a noted send.
     let lone = Create { session: Some(session_id("ses")), claim: Some(session("ses")), ..create("old") };
     made(&store, lone.clone()).await;
     appended(&store, asking("old", 1, vec![opens(&interrupt("old", "ask"))])).await;
     store.put_file(file("old", "f", &vec![7; 3_000_000])).await.expect("a file");
     store.put_file(file("old", "g", b"small")).await.expect("a file");
     appended(&store, append("old", 2, vec![status(TaskState::Canceled, 10)])).await;
-    // In one that goes on.
+    // In a context with another task, which stays.
     ended(&store, create_in("gone", "d", 1), 10).await;
     ended(&store, create_in("stays", "d", 1), 20).await;
     store.bind(binding("ada", "d", "ses_d")).await.expect("the session is free");
@@ -184,14 +184,14 @@ pub(super) async fn what_goes_takes_all_that_belongs_to_it(fixture: &dyn Fixture
         assert!(place("d").await.bound.is_some());
         let contexts = async |name| store.contexts_of(&ada(), &session_id(name)).await.expect("a read");
         assert_eq!((contexts("ses").await, contexts("ses_d").await), (vec![], vec![context_id("d")]));
-        // Whose the session is stays known, so that nobody else can have it.
+        // The session keeps its owner, so that no other owner can get it.
         assert!(store.session(&ada(), &session_id("ses")).await.expect("a read").is_some());
         let known = store.owner_of(None, &session_id("ses")).await.expect("a read");
         assert_eq!(known.map(|known| known.owner), Some(ada()));
     }
     let bobs = Create { owner: owner("bob"), ..lone.clone() };
     assert_eq!(store.create(bobs).await.expect("an answer"), Created::ForeignSession);
-    // The same send makes a new task, under the same name even.
+    // The same send creates a new task, even with the same id.
     made(&store, Create { claim: None, ..lone }).await;
     assert_eq!(first(&store, "old").await, 1);
 }
@@ -221,7 +221,7 @@ pub(super) async fn sub_agents_go_with_their_root_when_all_are_old(fixture: &dyn
     assert_eq!((is_there(&store, "b").await, is_there(&store, "d").await), (false, true));
 }
 
-pub(super) async fn keys_and_asks_go_when_nobody_can_ask_for_them(fixture: &dyn Fixture) {
+pub(super) async fn unreachable_keys_and_asks_are_removed(fixture: &dyn Fixture) {
     const DAY: i64 = 24 * 60 * 60 * 1000;
     let store = fixture.open();
     let key = |create: &Create| IdempotencyKey {
@@ -234,9 +234,9 @@ pub(super) async fn keys_and_asks_go_when_nobody_can_ask_for_them(fixture: &dyn 
     }
     let asks = ["old", "young", "open"].map(|request| opens(&interrupt("old", request)));
     appended(&store, asking("old", 1, asks.to_vec())).await;
-    for (place, (request, at)) in (2..).zip([("old", 5), ("young", 15)]) {
+    for (seq, (request, at)) in (2..).zip([("old", 5), ("young", 15)]) {
         let change = closes(request, closed(Resolution::Replied, at));
-        appended(&store, Append { at: Timestamp(at), ..asking("old", place, vec![change]) }).await;
+        appended(&store, Append { at: Timestamp(at), ..asking("old", seq, vec![change]) }).await;
     }
     let what = Retention { now: Timestamp(10 + DAY), keys_before: Timestamp(10), ..NOTHING };
     retained(&store, what).await;

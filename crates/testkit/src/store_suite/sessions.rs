@@ -1,4 +1,4 @@
-//! Contexts, the sessions that they are bound to, and who owns those.
+//! Contexts, their sessions, and the owners of the sessions.
 
 mod named;
 
@@ -21,23 +21,23 @@ pub(super) async fn a_context_is_bound_until_it_is_bound_again(fixture: &dyn Fix
         assert_eq!(bound(&store, "ada", "c").await, Some(unnamed(name)));
         before = Some(session_id(name));
     }
-    // The same session, elsewhere: the newest place counts.
+    // The same session in another directory: the newest directory counts.
     let moved = Session { directory: "/elsewhere".to_owned(), ..session("ses_3") };
     let moving = Binding { session: moved.clone(), replaces: before, ..binding("ada", "c", "ses_3") };
     let moved = Bound { session: moved, named: false };
     assert_eq!(store.bind(moving).await.expect("it is ada's"), moved);
     assert_eq!(bound(&store, "ada", "c").await, Some(moved.clone()));
-    // It counts for whoever names the session, too.
+    // The new directory also counts for sends that name the session.
     let found = async |who: &str| store.session(&owner(who), &session_id("ses_3")).await.expect("a read");
     assert_eq!(found("ada").await, Some(moved.session.clone()));
-    assert_eq!(found("bob").await, None, "it is nobody's business but ada's");
+    assert_eq!(found("bob").await, None, "only ada can find it");
     made(&store, Create { session: Some(session_id("ses_3")), ..create_in("t", "d", 1) }).await;
     assert_eq!(bound(&store, "ada", "d").await, Some(Bound { named: true, ..moved }));
 
-    a_binding_stands_against_those_who_do_not_know_it(&store).await;
-    of_bindings_at_once_one_stands(&store, None).await;
-    of_bindings_at_once_one_stands(&store, Some("replaced")).await;
-    named::a_session_that_was_named_can_be_replaced(&store).await;
+    a_stale_writer_cannot_replace_a_binding(&store).await;
+    one_of_concurrent_bindings_wins(&store, None).await;
+    one_of_concurrent_bindings_wins(&store, Some("replaced")).await;
+    named::a_named_session_can_be_replaced(&store).await;
 }
 
 pub(super) async fn a_context_name_is_unique_per_owner_only(fixture: &dyn Fixture) {
@@ -54,7 +54,7 @@ pub(super) async fn a_session_stays_with_its_first_owner(fixture: &dyn Fixture) 
     let store = fixture.open();
     store.bind(binding("ada", "c", "ses")).await.expect("the session is free");
     store.bind(binding("bob", "d", "bobs")).await.expect("the session is free");
-    // Neither for a new context nor for one that is bound, nor when ada has another by now.
+    // Neither a new nor a bound context can take the session, even after ada got another one.
     let replaces = Some(session_id("bobs"));
     let thefts = [binding("bob", "c", "ses"), Binding { replaces, ..binding("bob", "d", "ses") }];
     for replaced in [None, Some(session_id("ses"))] {
@@ -71,8 +71,8 @@ pub(super) async fn a_session_stays_with_its_first_owner(fixture: &dyn Fixture) 
     assert_eq!(bound(&store, "bob", "d").await, Some(unnamed("bobs")));
 
     named::only_its_owner_can_name_a_session(&store).await;
-    named::a_session_that_is_nobodys_can_be_claimed(&store).await;
-    named::of_claims_at_once_one_stands(&store).await;
+    named::an_unowned_session_can_be_claimed(&store).await;
+    named::one_of_concurrent_claims_wins(&store).await;
 }
 
 pub(super) async fn contexts_may_share_a_session(fixture: &dyn Fixture) {
@@ -87,13 +87,13 @@ pub(super) async fn contexts_may_share_a_session(fixture: &dyn Fixture) {
         assert_eq!(bound(&store, "ada", context).await, Some(unnamed(expected)), "{context}");
     }
 
-    named::a_context_that_is_not_bound_gets_the_session_that_is_named(&store).await;
-    named::a_context_that_is_bound_keeps_its_session(&store).await;
-    named::of_names_at_once_one_stands(&store).await;
+    named::an_unbound_context_gets_the_named_session(&store).await;
+    named::a_bound_context_keeps_its_session(&store).await;
+    named::one_of_concurrent_names_wins(&store).await;
 }
 
-async fn a_binding_stands_against_those_who_do_not_know_it(store: &Arc<dyn Store>) {
-    // Not bound at all is not bound to another, whatever the writer thinks.
+async fn a_stale_writer_cannot_replace_a_binding(store: &Arc<dyn Store>) {
+    // An unbound context is not bound to another session, whatever the writer expects.
     let first = Binding { replaces: Some(session_id("never")), ..binding("ada", "stands", "stands_1") };
     assert_eq!(store.bind(first).await.expect("the session is free"), unnamed("stands_1"));
     for unaware in [None, Some("never"), Some("stands_2")] {
@@ -101,16 +101,16 @@ async fn a_binding_stands_against_those_who_do_not_know_it(store: &Arc<dyn Store
         assert_eq!(store.bind(late).await.expect("an answer"), unnamed("stands_1"), "{unaware:?}");
         assert_eq!(bound(store, "ada", "stands").await, Some(unnamed("stands_1")), "{unaware:?}");
     }
-    // The place of the session is left alone too.
+    // The directory of the session is unchanged too.
     let moved = Session { directory: "/elsewhere".to_owned(), ..session("stands_1") };
     let late = Binding { session: moved, ..binding("ada", "stands", "stands_1") };
     assert_eq!(store.bind(late).await.expect("an answer"), unnamed("stands_1"));
-    // What was not bound is nobody's.
+    // A session that was refused has no owner.
     store.bind(binding("bob", "stands", "stands_2")).await.expect("the session is free");
 }
 
-/// Many writers bind one context, all of which know the same binding of it.
-async fn of_bindings_at_once_one_stands(store: &Arc<dyn Store>, known: Option<&'static str>) {
+/// Many writers bind one context, and all know the same current binding.
+async fn one_of_concurrent_bindings_wins(store: &Arc<dyn Store>, known: Option<&'static str>) {
     let context = format!("at-once-{}", known.unwrap_or("new"));
     if let Some(known) = known {
         store.bind(binding("ada", &context, known)).await.expect("the session is free");
@@ -127,7 +127,7 @@ async fn of_bindings_at_once_one_stands(store: &Arc<dyn Store>, known: Option<&'
     for writer in writers {
         answers.push(writer.await.expect("no writer panics"));
     }
-    let stands = bound(store, "ada", &context).await.expect("somebody has bound it");
+    let stands = bound(store, "ada", &context).await.expect("the context is bound");
     assert_ne!(Some(stands.session.id.as_str()), known);
     assert!(answers.iter().all(|answer| *answer == stands), "{stands:?} stands, but {answers:?}");
 }

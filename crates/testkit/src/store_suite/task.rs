@@ -1,4 +1,4 @@
-//! One task: who sees it, where it ends, what it is.
+//! One task: who can read it, its head, and its fold.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::make::{
     task_id, turn,
 };
 
-pub(super) async fn a_foreign_task_is_not_there(fixture: &dyn Fixture) {
+pub(super) async fn a_foreign_task_is_not_found(fixture: &dyn Fixture) {
     let store = fixture.open();
     made(&store, create("adas")).await;
     made(&store, Create { owner: owner("bob"), ..create("bobs") }).await;
@@ -57,7 +57,7 @@ pub(super) async fn the_head_follows_the_log(fixture: &dyn Fixture) {
     }
 }
 
-pub(super) async fn the_head_tells_what_the_caller_accepts(fixture: &dyn Fixture) {
+pub(super) async fn the_head_contains_the_accepted_output_modes(fixture: &dyn Fixture) {
     let store = fixture.open();
     let cases: [(&str, &[&str]); 3] =
         [("any", &[]), ("text", &["text/plain"]), ("more", &["text/*", "image/png"])];
@@ -85,21 +85,21 @@ pub(super) async fn a_task_is_folded_to_its_head(fixture: &dyn Fixture) {
         chunk("three"),
         status(TaskState::Completed, 4),
     ];
-    // A bit of the number says whether the batch that ends there carries a snapshot.
+    // Each bit of the number decides whether the batch that ends there comes with a snapshot.
     for with_snapshot in [0_usize, 0b10, 0b1010, 0b100_0000, 0b111_1110] {
         let name = format!("t{with_snapshot}");
         made(&store, create(&name)).await;
         let id = task_id(&name);
-        for place in 1..events.len() {
-            let task = folded(&id, &events[..=place]);
-            let snapshot = (with_snapshot >> place & 1 == 1).then(|| Arc::new(task.clone()));
-            appended(&store, Append { snapshot, ..append(&name, place as u64, vec![events[place].clone()]) })
+        for index in 1..events.len() {
+            let task = folded(&id, &events[..=index]);
+            let snapshot = (with_snapshot >> index & 1 == 1).then(|| Arc::new(task.clone()));
+            appended(&store, Append { snapshot, ..append(&name, index as u64, vec![events[index].clone()]) })
                 .await;
             let stored = store.get(&ada(), &id).await.expect("a read");
-            let seq = Seq(place as u64 + 1);
+            let seq = Seq(index as u64 + 1);
             let (owner, epoch) = (ada(), store.epoch());
             let expected = StoredTask { owner, task, seq, epoch, turn: None, open_asks: Vec::new() };
-            assert_eq!(stored, Some(expected), "{name} at {place}");
+            assert_eq!(stored, Some(expected), "{name} at {index}");
         }
     }
 }
@@ -112,13 +112,13 @@ pub(super) async fn the_newest_turn_is_kept(fixture: &dyn Fixture) {
     let first = Some(turn("ses_1", "msg_1"));
     appended(&store, Append { turn: first.clone(), ..append("t", 1, vec![chunk("a")]) }).await;
     assert_eq!(kept().await, first);
-    // A batch that says nothing of the turn leaves it.
+    // A batch without a turn keeps the turn.
     appended(&store, append("t", 2, vec![chunk("b")])).await;
     assert_eq!(kept().await, first);
     let second = Some(turn("ses_2", "msg_2"));
     appended(&store, Append { turn: second.clone(), ..append("t", 3, vec![chunk("c")]) }).await;
     assert_eq!(kept().await, second);
-    // Prompts that join it, and none any more.
+    // Prompts that join the turn, and then none.
     for joined in [&["msg_4", "msg_3"][..], &["msg_5"], &[]] {
         let seq = store.head(&ada(), &task_id("t")).await.expect("a read").expect("it is there").seq;
         let joined = joined.iter().map(|id| prompt_id(id)).collect();
@@ -126,7 +126,7 @@ pub(super) async fn the_newest_turn_is_kept(fixture: &dyn Fixture) {
         appended(&store, Append { turn: record.clone(), ..append("t", seq.0, vec![chunk("x")]) }).await;
         assert_eq!(kept().await, record);
     }
-    // What is not written changes nothing.
+    // A refused append changes nothing.
     let late = Append { turn: first, ..append("t", 1, vec![chunk("d")]) };
     store.append(late).await.expect("a conflict is no error");
     assert_eq!(kept().await, second);

@@ -1,11 +1,11 @@
-//! What changes sessions: each against what the real one showed.
+//! Operations that change sessions, compared with the recordings.
 
 use serde_json::{Value, json};
 
 use super::shapes::check;
 use super::*;
 
-/// A fake, a session with one turn, and the events from there on.
+/// A fake, a session with one turn, and the events after it.
 struct Bench {
     fake: FakeOpenCode,
     session: String,
@@ -26,8 +26,8 @@ impl Bench {
         post(&self.fake, &format!("/session/{}/{action}", self.session), body).await
     }
 
-    /// The events so far. A word of our own ends them.
-    async fn heard(&mut self) -> Vec<Value> {
+    /// The events so far. An event of the test itself marks the end.
+    async fn received(&mut self) -> Vec<Value> {
         self.fake.emit("test.mark", json!({})).await;
         let mut events = until(&mut self.events, "test.mark").await;
         events.pop();
@@ -46,7 +46,7 @@ async fn say(fake: &FakeOpenCode, session: &str, words: &str) {
     assert_eq!(post(fake, &format!("/session/{session}/message"), body).await.0, 200);
 }
 
-/// Type, and what matters of the rest.
+/// The type of each event, with its most important detail.
 fn outline(events: &[Value]) -> Vec<String> {
     let events = events.iter().filter(|event| event["type"] != "message.part.delta");
     events
@@ -63,17 +63,11 @@ fn outline(events: &[Value]) -> Vec<String> {
         .collect()
 }
 
-/// Every event has the keys of one that was recorded.
+/// Every event has the keys of a recorded one.
 fn check_keys(recording: &str, events: &[Value]) {
-    let recording = Recording::load(recording);
-    let mut recorded: BTreeMap<String, BTreeSet<BTreeSet<String>>> = BTreeMap::new();
-    for event in recording.events() {
-        recorded.entry(variant(event)).or_default().insert(keys(event));
-    }
+    let recorded = recorded_keys([Recording::load(recording)]);
     for event in events {
-        let (variant, mine) = (variant(event), keys(event));
-        let shapes = recorded.get(&variant).unwrap_or_else(|| panic!("nothing like {variant}: {event}"));
-        assert!(shapes.contains(&mine), "{variant}: {mine:?} is none of {shapes:?}");
+        check_event(&recorded, event);
     }
 }
 
@@ -83,7 +77,7 @@ async fn a_shell_command_is_busy_first_and_has_no_step() {
     let (status, answer) = bench.post("shell", json!({"agent": "build", "command": "ls"})).await;
     assert_eq!((status, &answer["parts"][0]["state"]["output"]), (200, &json!("ran: ls\n")));
     check("POST /session/{sessionID}/shell", &answer);
-    let events = bench.heard().await;
+    let events = bench.received().await;
     check_keys("../control/shell", &events);
     let expected = [
         "session.status busy",
@@ -103,14 +97,14 @@ async fn a_shell_command_is_busy_first_and_has_no_step() {
     let (status, _) = bench.post("shell", json!({"agent": "nobody", "command": "ls"})).await;
     assert_eq!(status, 500);
     assert_eq!(
-        outline(&bench.heard().await),
+        outline(&bench.received().await),
         ["session.status busy", "session.error", "session.status idle", "session.idle"]
     );
     assert_eq!(bench.post("shell", json!({"command": "ls"})).await.0, 400);
 }
 
 #[tokio::test]
-async fn what_needs_the_session_for_itself_is_refused_while_it_is_busy() {
+async fn operations_that_need_an_idle_session_are_refused_while_it_is_busy() {
     let bench = Bench::new().await;
     let gate = Gate::new();
     bench.fake.shell(Shell { output: "done".into(), hold: Some(gate.clone()) });
@@ -125,7 +119,7 @@ async fn what_needs_the_session_for_itself_is_refused_while_it_is_busy() {
             let (status, answer) = bench.post(action, body).await;
             assert_eq!((status, answer["_tag"].as_str()), (409, Some("SessionBusyError")), "{action}");
         }
-        assert_eq!(bench.post("fork", json!({})).await.0, 200, "a fork does not mind");
+        assert_eq!(bench.post("fork", json!({})).await.0, 200, "a busy session can be forked");
         gate.open();
     };
     let (ran, ()) = tokio::join!(running, meanwhile);
@@ -133,15 +127,15 @@ async fn what_needs_the_session_for_itself_is_refused_while_it_is_busy() {
 }
 
 #[tokio::test]
-async fn a_fork_copies_what_came_before_the_message() {
+async fn a_fork_copies_the_messages_before_the_given_one() {
     let mut bench = Bench::new().await;
     say(&bench.fake, &bench.session, "two").await;
-    bench.heard().await;
+    bench.received().await;
     let messages = bench.fake.messages(&bench.session);
     let (status, fork) = bench.post("fork", json!({"messageID": messages[2]["info"]["id"]})).await;
     assert_eq!((status, &fork["title"]), (200, &json!("Harbour (fork #1)")));
     check("POST /session/{sessionID}/fork", &fork);
-    let events = bench.heard().await;
+    let events = bench.received().await;
     check_keys("../control/fork", &events);
     let copy = bench.fake.messages(fork["id"].as_str().expect("an id"));
     assert_eq!(copy.len(), 2);
@@ -158,7 +152,7 @@ async fn a_fork_copies_what_came_before_the_message() {
 }
 
 #[tokio::test]
-async fn a_share_is_made_refused_or_passed_over_in_silence() {
+async fn a_share_succeeds_fails_or_is_silently_ignored() {
     let bench = Bench::new().await;
     let (status, shared) = bench.post("share", json!({})).await;
     assert_eq!(status, 200);
@@ -189,8 +183,8 @@ async fn a_revert_sets_messages_aside_until_a_prompt_drops_them() {
     }
     let (_, reverted) = bench.post("revert", json!({"messageID": messages[3]["info"]["id"]})).await;
     check("POST /session/{sessionID}/revert", &reverted);
-    assert_eq!(&reverted["revert"]["messageID"], user, "a reply goes with its prompt");
-    assert_eq!(bench.fake.messages(&bench.session).len(), 4, "they are still listed");
+    assert_eq!(&reverted["revert"]["messageID"], user, "a reverted reply takes its prompt with it");
+    assert_eq!(bench.fake.messages(&bench.session).len(), 4, "reverted messages are still listed");
     let (_, back) = bench.post("unrevert", json!({})).await;
     check("POST /session/{sessionID}/unrevert", &back);
     assert_eq!(back["revert"], Value::Null);
@@ -206,18 +200,18 @@ async fn a_revert_sets_messages_aside_until_a_prompt_drops_them() {
 }
 
 #[tokio::test]
-async fn a_summary_blocks_and_with_auto_the_model_goes_on() {
+async fn summarize_answers_at_the_end_and_with_auto_the_model_goes_on() {
     let mut bench = Bench::new().await;
     let model = json!({"providerID": "scripted", "modelID": "scripted"});
     assert_eq!(bench.post("summarize", model.clone()).await, (200, json!(true)));
-    let events = bench.heard().await;
+    let events = bench.received().await;
     check_keys("summarize", &events);
     assert!(outline(&events).contains(&"session.compacted".to_owned()));
     let messages = bench.fake.messages(&bench.session);
     let summary = messages.iter().find(|message| message["info"]["summary"] == true).expect("a summary");
     let id = summary["info"]["id"].as_str().expect("an id");
     let path = format!("/session/{}/diff?messageID={id}", bench.session);
-    assert_eq!(get(&bench.fake, &path).await, (200, json!([])), "an answer changed nothing");
+    assert_eq!(get(&bench.fake, &path).await, (200, json!([])), "a reply has no changes");
     let mut auto = model;
     auto["auto"] = true.into();
     bench.fake.queue(Turn::new().question("Go on?").text("gone on", 1));

@@ -1,4 +1,4 @@
-//! Prompts with wishes, commands and subtasks, and what OpenCode does with ids that are not the caller's.
+//! Prompts with options, commands and subtasks, and prompts that name ids of another session.
 
 use serde_json::{Value, json};
 
@@ -19,10 +19,10 @@ async fn prompt(fake: &FakeOpenCode, session: &str, body: Value) -> u16 {
     status
 }
 
-async fn heard(fake: &FakeOpenCode, events: &mut Events) -> Vec<String> {
+async fn event_kinds(fake: &FakeOpenCode, events: &mut Events) -> Vec<String> {
     fake.emit("test.mark", json!({})).await;
-    let heard = until(events, "test.mark").await;
-    let kinds = heard.iter().map(|event| {
+    let received = until(events, "test.mark").await;
+    let kinds = received.iter().map(|event| {
         let kind = event["type"].as_str().unwrap_or_default();
         match kind {
             "session.status" => event["properties"]["status"]["type"].as_str().unwrap_or_default(),
@@ -34,7 +34,7 @@ async fn heard(fake: &FakeOpenCode, events: &mut Events) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_message_of_another_session_is_written_to() {
+async fn a_prompt_can_write_to_a_message_of_another_session() {
     let fake = FakeOpenCode::start();
     let (ada, bob) = (made(&fake).await, made(&fake).await);
     prompt(&fake, &ada, json!({"parts": words("hers")})).await;
@@ -46,14 +46,14 @@ async fn a_message_of_another_session_is_written_to() {
     assert_eq!(spoilt["info"]["sessionID"], ada.as_str());
     assert_eq!(spoilt["parts"][0], hers["parts"][0]);
     assert_eq!(spoilt["parts"][1]["text"], "his");
-    assert_eq!(fake.messages(&bob), <[Value; 0]>::default(), "he has nothing to be answered");
+    assert_eq!(fake.messages(&bob), <[Value; 0]>::default(), "his session has no message to answer");
     let expected =
         ["message.updated", "message.part.updated", "busy", "idle", "session.idle", "session.error"];
-    assert_eq!(heard(&fake, &mut events).await, expected);
+    assert_eq!(event_kinds(&fake, &mut events).await, expected);
 }
 
 #[tokio::test]
-async fn a_part_of_another_session_is_overwritten() {
+async fn a_prompt_can_overwrite_a_part_of_another_session() {
     let fake = FakeOpenCode::start();
     let (ada, bob) = (made(&fake).await, made(&fake).await);
     prompt(&fake, &ada, json!({"parts": words("hers")})).await;
@@ -70,7 +70,7 @@ async fn a_part_of_another_session_is_overwritten() {
 }
 
 #[tokio::test]
-async fn tools_are_written_to_the_session_for_good() {
+async fn the_tools_of_a_prompt_change_the_session_permanently() {
     let fake = FakeOpenCode::start();
     let session = made(&fake).await;
     let rules = async || get(&fake, &format!("/session/{session}")).await.1["permission"].clone();
@@ -82,7 +82,7 @@ async fn tools_are_written_to_the_session_for_good() {
 }
 
 #[tokio::test]
-async fn a_note_is_not_answered_and_its_model_stays() {
+async fn a_note_gets_no_reply_and_sets_the_model_of_the_session() {
     let fake = FakeOpenCode::start();
     let session = made(&fake).await;
     let mut events = subscribe(&fake).await;
@@ -90,7 +90,7 @@ async fn a_note_is_not_answered_and_its_model_stays() {
     let note = json!({"noReply": true, "model": unknown, "parts": [{"type": "agent", "name": "general"}]});
     assert_eq!(prompt(&fake, &session, note).await, 204);
     let expected = ["message.updated", "message.part.updated", "message.part.updated"];
-    assert_eq!(heard(&fake, &mut events).await, expected, "OpenCode adds a text to an agent");
+    assert_eq!(event_kinds(&fake, &mut events).await, expected, "OpenCode adds a text to an agent");
     assert_eq!(prompt(&fake, &session, json!({"parts": words("go")})).await, 204);
     let expected = [
         "message.updated",
@@ -101,7 +101,7 @@ async fn a_note_is_not_answered_and_its_model_stays() {
         "session.idle",
         "session.error",
     ];
-    assert_eq!(heard(&fake, &mut events).await, expected, "every later prompt fails");
+    assert_eq!(event_kinds(&fake, &mut events).await, expected, "every later prompt fails");
     let known = json!({"providerID": "scripted", "modelID": "vision"});
     prompt(
         &fake,
@@ -118,20 +118,20 @@ async fn a_note_is_not_answered_and_its_model_stays() {
 }
 
 #[tokio::test]
-async fn an_agent_that_is_not_there_is_an_error_without_a_message() {
+async fn an_unknown_agent_is_an_error_without_a_message() {
     let fake = FakeOpenCode::start();
     let session = made(&fake).await;
     let mut events = subscribe(&fake).await;
     assert_eq!(prompt(&fake, &session, json!({"agent": "nobody", "parts": words("go")})).await, 204);
-    assert_eq!(heard(&fake, &mut events).await, ["session.error", "session.error"]);
+    assert_eq!(event_kinds(&fake, &mut events).await, ["session.error", "session.error"]);
     assert_eq!(fake.messages(&session), <[Value; 0]>::default());
 }
 
 #[tokio::test]
-async fn a_prompt_of_the_wrong_shape_is_refused_in_the_words_of_the_real_one() {
+async fn a_prompt_of_the_wrong_shape_is_refused_with_the_text_of_opencode() {
     let fake = FakeOpenCode::start();
     let path = format!("/session/{}/prompt_async", made(&fake).await);
-    for (body, said) in [
+    for (body, text) in [
         (json!({}), "Missing key\n  at [\"parts\"]"),
         (json!({"parts": [{"type": "file"}]}), "Missing key\n  at [\"parts\"][0][\"mime\"]"),
         (
@@ -145,14 +145,14 @@ async fn a_prompt_of_the_wrong_shape_is_refused_in_the_words_of_the_real_one() {
         (json!({"tools": {"a": 1}, "parts": []}), "Expected boolean, got 1\n  at [\"tools\"][\"a\"]"),
     ] {
         let (status, answer) = post(&fake, &path, body).await;
-        assert_eq!((status, answer["data"]["message"].as_str()), (400, Some(said)));
+        assert_eq!((status, answer["data"]["message"].as_str()), (400, Some(text)));
     }
     assert_eq!(post(&fake, &path, json!({"parts": [{"type": "zebra"}]})).await.0, 400);
     assert_eq!(fake.sessions().len(), 1);
 }
 
 #[tokio::test]
-async fn a_command_answers_when_its_turn_is_over() {
+async fn a_command_is_answered_when_its_turn_is_over() {
     let fake = FakeOpenCode::start();
     let session = made(&fake).await;
     let mut events = subscribe(&fake).await;
@@ -175,9 +175,9 @@ async fn a_command_answers_when_its_turn_is_over() {
         json!({"command": "review", "arguments": "", "agent": "nobody"}),
         json!({"command": "review", "arguments": "", "model": "scripted/none"}),
     ] {
-        heard(&fake, &mut events).await;
+        event_kinds(&fake, &mut events).await;
         assert_eq!(post(&fake, &path, body).await.0, 500);
-        assert_eq!(heard(&fake, &mut events).await, ["session.error"]);
+        assert_eq!(event_kinds(&fake, &mut events).await, ["session.error"]);
     }
     for body in [json!({"command": "review"}), json!({"command": "review", "arguments": "", "model": {}})] {
         assert_eq!(post(&fake, &path, body).await.0, 400);
@@ -185,7 +185,7 @@ async fn a_command_answers_when_its_turn_is_over() {
 }
 
 #[tokio::test]
-async fn a_subtask_works_in_a_session_of_its_own() {
+async fn a_subtask_works_in_a_child_session() {
     for (command, parent_is_prompt) in [(false, true), (true, false)] {
         let fake = FakeOpenCode::start();
         let session = made(&fake).await;
@@ -211,16 +211,16 @@ async fn a_subtask_works_in_a_session_of_its_own() {
         assert_eq!(last["parts"][1]["text"], "so it is");
         assert_eq!(last["info"]["parentID"] == messages[0]["info"]["id"], parent_is_prompt);
         fake.emit("test.mark", json!({})).await;
-        let told = until(&mut events, "test.mark").await;
-        let idle = told.iter().filter(|event| {
+        let received = until(&mut events, "test.mark").await;
+        let idle = received.iter().filter(|event| {
             event["type"] == "session.idle" && event["properties"]["sessionID"] == session.as_str()
         });
-        assert_eq!(idle.count(), 1, "it is busy throughout");
+        assert_eq!(idle.count(), 1, "the session is busy throughout");
     }
 }
 
 #[tokio::test]
-async fn an_abort_ends_the_sub_agent_and_whoever_waits_for_it() {
+async fn an_abort_ends_the_sub_agent_and_its_parent() {
     let fake = FakeOpenCode::start();
     let (session, gate) = (made(&fake).await, Gate::new());
     fake.queue(Turn::new().text("half", 1).hold(&gate));

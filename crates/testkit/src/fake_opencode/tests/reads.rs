@@ -1,4 +1,4 @@
-//! Questions about sessions and the project: shapes, pages, filters, and what is refused.
+//! Requests that change nothing: shapes, pages, filters and refusals.
 
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ async fn with_a_turn() -> (FakeOpenCode, String) {
 }
 
 #[tokio::test]
-async fn what_is_read_of_a_session_is_as_documented() {
+async fn read_requests_are_answered_as_documented() {
     let (fake, id) = with_a_turn().await;
     let todos = json!([{"content": "paint", "status": "pending", "priority": "low"}]);
     fake.emit("todo.updated", json!({"sessionID": id, "todos": todos})).await;
@@ -37,7 +37,7 @@ async fn what_is_read_of_a_session_is_as_documented() {
         let (status, answer) = get(&fake, &format!("/session/{id}{path}")).await;
         assert_eq!(status, 200, "{path}");
         check(call, &answer);
-        assert!(answer.as_array().is_none_or(|items| !items.is_empty()), "{path} shows something");
+        assert!(answer.as_array().is_none_or(|items| !items.is_empty()), "{path} is empty");
     }
     for path in ["provider", "command", "agent", "project", "project/current", "config/providers"] {
         let answer = get(&fake, &format!("/{path}")).await.1;
@@ -49,7 +49,7 @@ async fn what_is_read_of_a_session_is_as_documented() {
 }
 
 #[tokio::test]
-async fn unknown_sessions_and_ids_of_the_wrong_form_are_refused_as_the_real_one_does() {
+async fn unknown_sessions_and_malformed_ids_are_refused_as_in_opencode() {
     let (fake, id) = with_a_turn().await;
     let name = |answer: &Value| answer["name"].as_str().or(answer["_tag"].as_str()).map(str::to_owned);
     for (path, status, expected) in [
@@ -77,7 +77,7 @@ async fn unknown_sessions_and_ids_of_the_wrong_form_are_refused_as_the_real_one_
 }
 
 #[tokio::test]
-async fn a_cursor_is_only_good_with_a_limit_and_names_the_page_before() {
+async fn a_cursor_needs_a_limit_and_names_the_page_before() {
     let (fake, id) = with_a_turn().await;
     let url = format!("{}/session/{id}/message?limit=1", fake.url());
     let response = client().get(&url).send().await.expect("the fake answers");
@@ -92,7 +92,7 @@ async fn a_cursor_is_only_good_with_a_limit_and_names_the_page_before() {
 }
 
 #[tokio::test]
-async fn sessions_are_listed_by_place_title_and_time() {
+async fn sessions_are_listed_by_directory_title_and_time() {
     let fake = FakeOpenCode::start();
     std::fs::create_dir(fake.workspace().join("sub")).expect("a directory can be made");
     let (root, sub) = (fake.directory().to_owned(), format!("{}/sub", fake.directory()));
@@ -139,7 +139,7 @@ async fn sessions_are_listed_by_place_title_and_time() {
 }
 
 #[tokio::test]
-async fn what_came_is_written_down_as_it_came() {
+async fn requests_are_logged_exactly_as_received() {
     let fake = FakeOpenCode::start();
     fake.fault_once("GET", "/provider", Fault::Answer(418, r#"{"name":"Teapot"}"#));
     assert_eq!(get(&fake, "/provider?directory=%252Ftmp%252Fa").await, (418, json!({"name": "Teapot"})));
@@ -150,12 +150,12 @@ async fn what_came_is_written_down_as_it_came() {
         ["GET /provider?directory=%252Ftmp%252Fa".to_owned(), format!("GET {target}")]
     );
     let log = fake.log();
-    assert_eq!(log.len(), 1, "what met a fault was not asked");
+    assert_eq!(log.len(), 1, "a request that met a fault is not in the log");
     assert_eq!((log[0].target.as_str(), log[0].value("x")), (target, Some(" ")));
 }
 
 #[tokio::test]
-async fn a_fault_can_meet_a_path_whose_ids_nobody_knows_yet() {
+async fn a_fault_can_match_a_path_with_any_id() {
     let (fake, id) = with_a_turn().await;
     let user = fake.messages(&id)[0]["info"]["id"].as_str().expect("an id").to_owned();
     fake.fault_always("GET", "/message/*", Fault::Body("7"));
@@ -168,7 +168,7 @@ async fn a_fault_can_meet_a_path_whose_ids_nobody_knows_yet() {
 }
 
 #[tokio::test]
-async fn a_session_goes_with_its_children() {
+async fn deleting_a_session_deletes_its_children() {
     let fake = FakeOpenCode::start();
     let id = post(&fake, "/session", json!({})).await.1["id"].as_str().expect("an id").to_owned();
     let child = post(&fake, "/session", json!({"parentID": id})).await.1["id"].as_str().map(str::to_owned);

@@ -1,29 +1,29 @@
-//! Answers against what the documents of the real one say of them, for the calls of a gateway.
+//! Compares answers with OpenCode's own description of them.
 
 use std::sync::LazyLock;
 
 use serde_json::Value;
 
-/// The answers to calls and the schemas that they use, cut out of the document of OpenCode 1.18.33.
+/// The answers and the schemas that they use, from the OpenAPI document of OpenCode 1.18.33.
 static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
     serde_json::from_str(include_str!("../../../recordings/answers.json")).expect("the document is JSON")
 });
 
-/// Panics unless the answer is as documented. `call` is method and path, as the document has them.
+/// Panics unless the answer is as documented. `call` is method and path, as in the document.
 pub(super) fn check(call: &str, answer: &Value) {
     let schema = &DOCUMENT["answers"][call];
     assert!(!schema.is_null(), "{call} is not documented");
     let mut answer = answer.clone();
     if call == "GET /command" {
-        leave_out_what_is_not_set(&mut answer);
+        remove_nulls(&mut answer);
     }
     if let Err(fault) = fits(schema, &answer, "answer") {
         panic!("{call}: {fault}\n{answer:#}");
     }
 }
 
-/// Against its own document, OpenCode tells of a command also what its author left out, as null.
-fn leave_out_what_is_not_set(commands: &mut Value) {
+/// OpenCode lists the unset fields of a command as null, against its own document.
+fn remove_nulls(commands: &mut Value) {
     for command in commands.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
         command.retain(|_, value| !value.is_null());
     }
@@ -52,7 +52,7 @@ fn fits(schema: &Value, value: &Value, path: &str) -> Result<(), String> {
         Some("number") => value.is_number(),
         Some("array") => value.is_array(),
         Some("object") => value.is_object(),
-        Some(other) => panic!("a type that nobody knows: {other}"),
+        Some(other) => panic!("unknown type: {other}"),
     };
     if !is_of_type {
         return Err(format!("{path}: {value} is no {}", schema["type"]));
@@ -63,8 +63,8 @@ fn fits(schema: &Value, value: &Value, path: &str) -> Result<(), String> {
     {
         return Err(format!("{path}: {text} does not begin with {prefix}"));
     }
-    for (place, item) in value.as_array().into_iter().flatten().enumerate() {
-        fits(&schema["items"], item, &format!("{path}[{place}]"))?;
+    for (index, item) in value.as_array().into_iter().flatten().enumerate() {
+        fits(&schema["items"], item, &format!("{path}[{index}]"))?;
     }
     let Some(fields) = value.as_object() else { return Ok(()) };
     for required in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
@@ -84,14 +84,14 @@ fn fits(schema: &Value, value: &Value, path: &str) -> Result<(), String> {
 }
 
 #[test]
-fn the_check_sees_what_is_missing_too_much_or_of_another_kind() {
+fn the_check_finds_missing_additional_and_mistyped_fields() {
     let todo = |answer: Value| fits(&DOCUMENT["schemas"]["Todo"], &answer, "todo").err();
     let whole = serde_json::json!({"content": "a", "status": "pending", "priority": "low"});
     assert_eq!(todo(whole.clone()), None);
     for (name, value) in [("id", Value::from("1")), ("status", Value::from(1)), ("priority", Value::Null)] {
-        let mut spoilt = whole.clone();
-        spoilt[name] = value;
-        assert!(todo(spoilt).is_some(), "{name}");
+        let mut wrong = whole.clone();
+        wrong[name] = value;
+        assert!(todo(wrong).is_some(), "{name}");
     }
     assert!(todo(serde_json::json!({"content": "a"})).is_some());
 }

@@ -1,4 +1,4 @@
-//! Sessions that the caller names with a send. Parts of the checks above, which give each of them the store.
+//! Sessions that the caller names with a send. The checks of the parent module call these functions.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use longshore_engine::port::{Binding, Bound, Create, Created, Session, Store};
 use super::super::make::{binding, create_in, everything, made, owner, session, session_id, task_id};
 use super::{bound, unnamed};
 
-/// A send to a context, of a task with the name of the context and a number.
+/// A send to a context. The task is named after the context and a number.
 fn send(who: &str, context: &str, number: u32, name: &str) -> Create {
     let task = format!("{context}-{number}");
     Create { owner: owner(who), session: Some(session_id(name)), ..create_in(&task, context, 1) }
@@ -18,33 +18,33 @@ fn named(name: &str) -> Bound {
     Bound { session: session(name), named: true }
 }
 
-/// The send is refused and leaves nothing: no task, no key, and the context works where it did.
+/// The send is refused and leaves nothing: no task, no key, and the context is unchanged.
 pub(in super::super) async fn check_refused(store: &Arc<dyn Store>, send: Create, expected: Created) {
     let (who, context) = (send.owner.clone(), send.context.clone());
     let before = store.place(&who, &context).await.expect("a read");
     assert_eq!(store.create(send.clone()).await.expect("an answer"), expected, "{send:?}");
     assert_eq!(store.place(&who, &context).await.expect("a read"), before, "{send:?}");
     assert_eq!(store.get(&who, &send.task).await.expect("a read"), None, "{send:?}");
-    // With a key left behind this would be an `Existing`.
+    // If a key had been left, this would return `Existing`.
     assert_eq!(store.create(send.clone()).await.expect("an answer"), expected, "{send:?}");
     let unfinished = store.unfinished().await.expect("a read");
     assert!(unfinished.iter().all(|stored| stored.task.id != send.task), "{send:?}");
 }
 
-pub(super) async fn a_context_that_is_not_bound_gets_the_session_that_is_named(store: &Arc<dyn Store>) {
+pub(super) async fn an_unbound_context_gets_the_named_session(store: &Arc<dyn Store>) {
     let elsewhere = Session { directory: "/elsewhere".to_owned(), ..session("gets_ses") };
     let first = Binding { session: elsewhere.clone(), ..binding("ada", "gets-first", "gets_ses") };
     store.bind(first).await.expect("the session is free");
     made(store, send("ada", "gets", 1, "gets_ses")).await;
-    // With the place where the session was bound.
+    // With the directory in which the session was bound.
     let expected = Bound { session: elsewhere.clone(), named: true };
     assert_eq!(bound(store, "ada", "gets").await, Some(expected.clone()));
     let first = Bound { session: elsewhere, named: false };
     assert_eq!(bound(store, "ada", "gets-first").await, Some(first));
-    // The gateway, which wanted to bind another meanwhile, learns of it.
+    // A concurrent binding by the gateway is refused with the named session.
     let late = binding("ada", "gets", "gets_late");
     assert_eq!(store.bind(late).await.expect("an answer"), expected);
-    // A send that names none takes what stands.
+    // A send without a session uses the bound one.
     made(store, Create { session: None, ..send("ada", "gets", 2, "gets_ses") }).await;
     assert_eq!(bound(store, "ada", "gets").await, Some(expected));
     // A session that was replaced still belongs to its owner.
@@ -56,7 +56,7 @@ pub(super) async fn a_context_that_is_not_bound_gets_the_session_that_is_named(s
     assert_eq!(bound(store, "ada", "gets-back").await, Some(named("gets_old")));
 }
 
-pub(super) async fn a_context_that_is_bound_keeps_its_session(store: &Arc<dyn Store>) {
+pub(super) async fn a_bound_context_keeps_its_session(store: &Arc<dyn Store>) {
     for name in ["keeps_1", "keeps_2"] {
         store.bind(binding("ada", name, name)).await.expect("the session is free");
     }
@@ -65,16 +65,16 @@ pub(super) async fn a_context_that_is_bound_keeps_its_session(store: &Arc<dyn St
     for (context, before) in [("keeps_1", unnamed("keeps_1")), ("keeps-named", named("keeps_1"))] {
         assert_eq!(bound(store, "ada", context).await, Some(before), "{context}");
         made(store, send("ada", context, 2, "keeps_1")).await;
-        // From now on the caller counts on it, whoever chose it first.
+        // From now on the session counts as named, whoever chose it first.
         let stands = named("keeps_1");
         assert_eq!(bound(store, "ada", context).await, Some(stands.clone()), "{context}");
-        // The caller's own, and one that nobody knows: the context has another all the same.
+        // Another session of the caller, or an unknown one: the context keeps its session.
         for other in ["keeps_2", "keeps_unknown"] {
             check_refused(store, send("ada", context, 3, other), Created::OtherSession).await;
         }
         assert_eq!(bound(store, "ada", context).await, Some(stands), "{context}");
     }
-    // The same send as before is the same send, although the context has another session by now.
+    // A repeated send is recognized although the context has another session by now.
     let replaces = Some(session_id("keeps_1"));
     let replacing = Binding { replaces, ..binding("ada", "keeps-named", "keeps_3") };
     store.bind(replacing).await.expect("the session is free");
@@ -94,7 +94,7 @@ pub(super) async fn only_its_owner_can_name_a_session(store: &Arc<dyn Store>) {
     for (who, name, expected) in cases {
         check_refused(store, send(who, "names-new", 1, name), expected).await;
     }
-    // A name that was refused is still free.
+    // A refused session is still free.
     store.bind(binding("bob", "names-later", "names_none")).await.expect("the session is free");
     // A task that is refused for its id binds nothing either.
     made(store, create_in("names-taken", "names", 1)).await;
@@ -103,7 +103,7 @@ pub(super) async fn only_its_owner_can_name_a_session(store: &Arc<dyn Store>) {
     assert_eq!(bound(store, "ada", "names-new").await, None);
 }
 
-pub(super) async fn a_session_that_was_named_can_be_replaced(store: &Arc<dyn Store>) {
+pub(super) async fn a_named_session_can_be_replaced(store: &Arc<dyn Store>) {
     store.bind(binding("ada", "replaced-first", "replaced_1")).await.expect("the session is free");
     made(store, send("ada", "replaced", 1, "replaced_1")).await;
     assert_eq!(bound(store, "ada", "replaced").await, Some(named("replaced_1")));
@@ -113,30 +113,30 @@ pub(super) async fn a_session_that_was_named_can_be_replaced(store: &Arc<dyn Sto
     assert_eq!(bound(store, "ada", "replaced").await, Some(unnamed("replaced_2")));
 }
 
-pub(super) async fn a_session_that_is_nobodys_can_be_claimed(store: &Arc<dyn Store>) {
+pub(super) async fn an_unowned_session_can_be_claimed(store: &Arc<dyn Store>) {
     let claiming = |who, context, number, name| {
-        let place = Session { directory: "/claimed".to_owned(), ..session(name) };
-        Create { claim: Some(place), ..send(who, context, number, name) }
+        let claimed = Session { directory: "/claimed".to_owned(), ..session(name) };
+        Create { claim: Some(claimed), ..send(who, context, number, name) }
     };
     made(store, claiming("ada", "claims", 1, "claims_1")).await;
     let claimed = Session { directory: "/claimed".to_owned(), ..session("claims_1") };
     let stands = Some(Bound { session: claimed.clone(), named: true });
     assert_eq!(bound(store, "ada", "claims").await, stands);
-    // It is ada's now: nobody else can claim it, name it or bind it, and ada need not claim it again.
+    // The session is ada's now: no other owner can claim, name or bind it, and ada need not claim it again.
     check_refused(store, claiming("bob", "claims", 2, "claims_1"), Created::ForeignSession).await;
     check_refused(store, send("bob", "claims", 2, "claims_1"), Created::ForeignSession).await;
     store.bind(binding("bob", "claims", "claims_1")).await.expect_err("it is ada's");
     made(store, send("ada", "claims-too", 1, "claims_1")).await;
     assert_eq!(bound(store, "ada", "claims-too").await, stands);
-    // A claim takes nobody's session: what is bound stays bound, what is owned stays where it is.
+    // A claim changes no owned session: bindings and directories stay.
     store.bind(binding("bob", "claims", "claims_bobs")).await.expect("the session is free");
     check_refused(store, claiming("ada", "claims-new", 1, "claims_bobs"), Created::ForeignSession).await;
     check_refused(store, claiming("ada", "claims", 3, "claims_2"), Created::OtherSession).await;
-    store.bind(binding("bob", "claims-free", "claims_2")).await.expect("nobody has it");
+    store.bind(binding("bob", "claims-free", "claims_2")).await.expect("the session is free");
     store.bind(binding("ada", "claims-own", "claims_own")).await.expect("the session is free");
     made(store, claiming("ada", "claims-again", 1, "claims_own")).await;
     assert_eq!(bound(store, "ada", "claims-again").await, Some(named("claims_own")));
-    // What is claimed must be what was named.
+    // The claimed session must be the named one.
     let wrong = [
         Create { claim: Some(session("claims_4")), ..send("ada", "claims-wrong", 1, "claims_3") },
         Create { session: None, ..claiming("ada", "claims-wrong", 1, "claims_3") },
@@ -144,12 +144,12 @@ pub(super) async fn a_session_that_is_nobodys_can_be_claimed(store: &Arc<dyn Sto
     for wrong in wrong {
         store.create(wrong).await.expect_err("two sessions");
     }
-    store.bind(binding("bob", "claims-3", "claims_3")).await.expect("nobody has it");
-    store.bind(binding("bob", "claims-4", "claims_4")).await.expect("nobody has it");
+    store.bind(binding("bob", "claims-3", "claims_3")).await.expect("the session is free");
+    store.bind(binding("bob", "claims-4", "claims_4")).await.expect("the session is free");
 }
 
 /// Many owners claim one session at once.
-pub(super) async fn of_claims_at_once_one_stands(store: &Arc<dyn Store>) {
+pub(super) async fn one_of_concurrent_claims_wins(store: &Arc<dyn Store>) {
     let tasks = Tasks::new();
     let sends: Vec<_> = (0..32)
         .map(|n| {
@@ -169,8 +169,8 @@ pub(super) async fn of_claims_at_once_one_stands(store: &Arc<dyn Store>) {
     assert_eq!(winners, 1);
 }
 
-/// Many sends to one new context, half of which name one session and half another.
-pub(super) async fn of_names_at_once_one_stands(store: &Arc<dyn Store>) {
+/// Many sends to one new context: half of them name one session, half another.
+pub(super) async fn one_of_concurrent_names_wins(store: &Arc<dyn Store>) {
     const NAMES: [&str; 2] = ["once_1", "once_2"];
     for name in NAMES {
         store.bind(binding("ada", name, name)).await.expect("the session is free");
@@ -188,7 +188,7 @@ pub(super) async fn of_names_at_once_one_stands(store: &Arc<dyn Store>) {
     for send in sends {
         answers.push(send.await.expect("no send panics"));
     }
-    let stands = bound(store, "ada", "once").await.expect("somebody has bound it");
+    let stands = bound(store, "ada", "once").await.expect("the context is bound");
     for (name, answer) in answers {
         let expected = if stands == named(name) { Created::New } else { Created::OtherSession };
         assert_eq!(answer, expected, "{name}");

@@ -1,4 +1,4 @@
-//! Worktrees and workspaces. They are really made and really removed, as git does it: a mistake in a gateway shows on the disk.
+//! Worktrees and workspaces. The fake creates and removes them on disk with git, so that a mistake of a gateway shows there.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tokio::process::Command;
 use super::answer::{Answer, Kind, named, null, ok};
 use super::check;
 use super::gate::Gate;
-use super::global::Place;
+use super::global::Location;
 use super::ids::{fresh, now_ms};
 use super::project::PROJECT_ID;
 use super::reads::wrong_id;
@@ -18,10 +18,10 @@ use super::routes::{delete_session, dispose};
 use super::state::Shared;
 use super::world::{event, text};
 
-/// How long the real one takes, at the least, from the answer to the news that a worktree is ready.
+/// The shortest time in which the real OpenCode reports a worktree as ready after its answer.
 const SOON: Duration = Duration::from_millis(20);
 
-/// What is heard of a worktree that was asked for. All of it comes on `/global/event` only.
+/// What OpenCode reports about a requested worktree after its answer, on `/global/event` only.
 #[derive(Clone, Debug, Default)]
 pub enum News {
     /// Ready, soon after the answer.
@@ -31,9 +31,9 @@ pub enum News {
     Early,
     /// Ready, when the test opens the gate.
     Late(Gate),
-    /// It went wrong; this is what is said.
+    /// Failed with this text.
     Failed(&'static str),
-    /// Nothing, though it is ready.
+    /// Nothing, although the worktree is ready.
     Lost,
 }
 
@@ -53,14 +53,15 @@ pub(super) async fn create_worktree(shared: &Arc<Shared>, directory: &str, body:
     ok(json!({"name": made.name, "branch": made.branch, "directory": made.directory}))
 }
 
-/// Whatever it is told to remove is gone afterwards, listed or not; only the root is not.
+/// Removes any directory, listed or not, except the root.
 pub(super) async fn remove_worktree(shared: &Shared, body: &Value) -> Answer {
     if let Some(refused) = check::texts(body, &["directory"]) {
         return refused;
     }
-    let told = text(body, "directory");
-    let target = if told.is_empty() { shared.directory.clone() } else { resolved(told) };
-    // First, whether it can be removed or not.
+    let named_directory = text(body, "directory");
+    let target =
+        if named_directory.is_empty() { shared.directory.clone() } else { resolved(named_directory) };
+    // OpenCode disposes the instance first, even if the directory cannot be removed.
     dispose(shared, &target).await;
     if target == shared.directory {
         let message = format!("fatal: '{target}' is a main working tree\n");
@@ -127,8 +128,8 @@ pub(super) async fn create_workspace(shared: &Arc<Shared>, directory: &str, body
     });
     shared.change(|state| state.project.keep_workspace(&id, &made.directory, details.clone()));
     let status = event("workspace.status", json!({"workspaceID": id, "status": "connected"}));
-    let place = Place { directory: "global", project: None, workspace: Some(&id) };
-    shared.tell_world(place, &status).await;
+    let location = Location { directory: "global", project: None, workspace: Some(&id) };
+    shared.emit_globally(location, &status).await;
     follow(shared, made, None).await;
     ok(details)
 }
@@ -144,12 +145,12 @@ pub(super) async fn remove_workspace(shared: &Shared, id: &str) -> Answer {
     }
     let directory = text(&details, "directory");
     dispose(shared, directory).await;
-    // The list of worktrees goes on naming it.
+    // The list of worktrees keeps the removed directory.
     remove(shared, directory).await;
     ok(details)
 }
 
-/// A worktree whose directory is there, without its files.
+/// A new worktree whose directory exists, without its files.
 #[derive(Clone, Debug)]
 struct Made {
     name: String,
@@ -173,7 +174,7 @@ async fn make(shared: &Shared, directory: &str, name: &str, branch: Branch) -> R
     let parent = PathBuf::from(&shared.data).join("worktree").join(PROJECT_ID);
     let mut name = slug(name);
     if name.is_empty() || parent.join(&name).exists() {
-        // A name that nobody chose, as in the real one.
+        // OpenCode makes up a name.
         let id = fresh("wt");
         let more = format!("calm-{}", &id[id.len() - 6..]);
         name = if name.is_empty() { more } else { format!("{name}-{more}") };
@@ -193,14 +194,14 @@ async fn make(shared: &Shared, directory: &str, name: &str, branch: Branch) -> R
     Ok(Made { name, branch: (branch == Branch::New).then_some(new_branch), directory })
 }
 
-/// What happens after the answer: the files come, and then the news.
+/// Does what follows the answer: checks the files out, then reports the worktree.
 async fn follow(shared: &Arc<Shared>, made: Made, start: Option<String>) {
     let news = shared.lock().project.news.clone();
     let is_early = matches!(news, News::Early);
     let following = Arc::clone(shared);
     let whole = async move {
         let directory = Path::new(&made.directory);
-        // Somebody may have removed it meanwhile.
+        // Another client may have removed it meanwhile.
         let _ = git(directory, &["reset", "--hard", "--quiet"]).await;
         if let Some(start) = start {
             let _ = Command::new("sh").arg("-c").arg(start).current_dir(directory).output().await;
@@ -221,8 +222,8 @@ async fn follow(shared: &Arc<Shared>, made: Made, start: Option<String>) {
                 properties = json!({"message": message});
             }
         }
-        let place = Place { directory: &made.directory, project: Some(PROJECT_ID), workspace: None };
-        following.tell_world(place, &event(kind, properties)).await;
+        let location = Location { directory: &made.directory, project: Some(PROJECT_ID), workspace: None };
+        following.emit_globally(location, &event(kind, properties)).await;
     };
     if is_early {
         whole.await;
@@ -237,7 +238,7 @@ async fn follow(shared: &Arc<Shared>, made: Made, start: Option<String>) {
     }
 }
 
-/// The project is told of anew whenever something about it changes.
+/// OpenCode reports the whole project whenever something about it changes.
 async fn project_updated(shared: &Shared) {
     let updated = {
         let state = shared.lock();
@@ -245,8 +246,8 @@ async fn project_updated(shared: &Shared) {
         current["sandboxes"] = json!(state.project.worktrees);
         event("project.updated", current)
     };
-    let place = Place { directory: "global", project: Some(PROJECT_ID), workspace: None };
-    shared.tell_world(place, &updated).await;
+    let location = Location { directory: "global", project: Some(PROJECT_ID), workspace: None };
+    shared.emit_globally(location, &updated).await;
 }
 
 /// Removes a directory and, if git knows it as a worktree of the root, its branch.
@@ -260,23 +261,23 @@ async fn remove(shared: &Shared, target: &str) {
     {
         let _ = git(root, &["branch", "-D", branch.trim()]).await;
     }
-    // A gateway that has gone wrong may name anything: nothing goes that no test has made.
+    // A faulty gateway may name any directory: only directories that tests have created are removed.
     let temporary = resolved(&std::env::temp_dir().to_string_lossy());
-    let is_of_a_test = Path::new(target).starts_with(&temporary) && target != temporary;
-    if is_of_a_test && Path::new(target).exists() {
-        // It may be gone by now.
+    let is_temporary = Path::new(target).starts_with(&temporary) && target != temporary;
+    if is_temporary && Path::new(target).exists() {
+        // Git may have removed it already.
         let _ = std::fs::remove_dir_all(target);
     }
 }
 
-/// What git says, or what it complains of.
+/// The output of git, or its error text.
 pub(super) async fn git(directory: &Path, arguments: &[&str]) -> Result<String, String> {
     let mut command = Command::new("git");
     command.args(arguments).current_dir(directory);
-    // Neither the user's settings nor those of a hook that runs the tests shall make a difference.
+    // Neither the user's settings nor those of a git hook that runs the tests may make a difference.
     command.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1");
-    for of_a_hook in ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"] {
-        command.env_remove(of_a_hook);
+    for set_by_hook in ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"] {
+        command.env_remove(set_by_hook);
     }
     for role in ["AUTHOR", "COMMITTER"] {
         command.env(format!("GIT_{role}_NAME"), "Ada").env(format!("GIT_{role}_EMAIL"), "ada@example.com");
@@ -286,7 +287,7 @@ pub(super) async fn git(directory: &Path, arguments: &[&str]) -> Result<String, 
     if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
 }
 
-/// Letters, digits and dashes, whatever was given.
+/// The name in lower case, with only letters, digits and dashes.
 fn slug(name: &str) -> String {
     let name = name.to_lowercase();
     let words = name.split(|character: char| !character.is_ascii_alphanumeric());

@@ -1,4 +1,4 @@
-//! What became of each prompt, as OpenCode itself knows it: the measure of what a gateway tells.
+//! What became of each prompt. Tests compare the reports of a gateway with it.
 
 use std::collections::HashMap;
 
@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use super::world::text;
 
-/// How a turn came to its end.
+/// How a turn ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fate {
-    /// It has not.
+    /// The turn has not ended.
     Runs,
     Ended,
     Aborted,
@@ -17,7 +17,7 @@ pub enum Fate {
     Killed,
 }
 
-/// A prompt that arrived.
+/// A prompt that the fake received.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Prompted {
     pub session: String,
@@ -25,23 +25,23 @@ pub struct Prompted {
     pub message: String,
     /// Its first text.
     pub words: String,
-    /// How often it arrived.
+    /// How often it was received.
     pub times: usize,
-    /// Everything that was streamed for it, thoughts and words, in order.
+    /// All text that was streamed for it, including reasoning, in order.
     pub text: String,
-    /// The last message of the reply is stored, complete.
+    /// The last message of the reply is stored and complete.
     pub is_complete: bool,
     pub fate: Fate,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Truth {
+pub(super) struct PromptRecords {
     prompts: Vec<Prompted>,
     /// The prompt of each reply.
     parents: HashMap<String, String>,
 }
 
-impl Truth {
+impl PromptRecords {
     pub(super) fn prompted(&mut self, session: &str, message: &str, parts: &[Value]) {
         if let Some(known) = self.find(message) {
             known.times += 1;
@@ -59,7 +59,7 @@ impl Truth {
         });
     }
 
-    /// Takes in an event that goes out now.
+    /// Takes in an event that is sent now.
     pub(super) fn note(&mut self, event: &Value) {
         let properties = &event["properties"];
         match event["type"].as_str().unwrap_or_default() {
@@ -88,12 +88,12 @@ impl Truth {
         }
     }
 
-    pub(super) fn told(&self) -> Vec<Prompted> {
-        self.prompts.clone()
+    pub(super) fn prompts(&self) -> &[Prompted] {
+        &self.prompts
     }
 
     fn find(&mut self, message: &str) -> Option<&mut Prompted> {
-        // The newest are asked for most.
+        // The newest prompts are looked up most.
         self.prompts.iter_mut().rev().find(|prompt| prompt.message == message)
     }
 }

@@ -1,4 +1,4 @@
-//! The directory of a context: that of its first task, whatever comes after.
+//! The directory of a context is that of its first task.
 
 use std::sync::Arc;
 
@@ -11,18 +11,18 @@ use super::make::{
 };
 use super::sessions::check_refused;
 
-/// A send to a context, of a task with the name of the context and a number. It wishes for the directory, if any.
-fn send(context: &str, number: u32, wish: Option<&str>) -> Create {
+/// A send to a context. The task is named after the context and a number. The send may request a directory.
+fn send(context: &str, number: u32, requested: Option<&str>) -> Create {
     let create = create_in(&format!("{context}-{number}"), context, 1);
-    match wish {
+    match requested {
         Some(directory) => Create { directory: directory.to_owned(), directory_named: true, ..create },
         None => create,
     }
 }
 
-/// The same, with a session that is named.
-fn send_with(context: &str, number: u32, wish: Option<&str>, name: &str) -> Create {
-    Create { session: Some(session_id(name)), ..send(context, number, wish) }
+/// The same, naming a session.
+fn send_with(context: &str, number: u32, requested: Option<&str>, name: &str) -> Create {
+    Create { session: Some(session_id(name)), ..send(context, number, requested) }
 }
 
 async fn place(store: &Arc<dyn Store>, who: &str, context: &str) -> ContextPlace {
@@ -36,11 +36,11 @@ async fn directory(store: &Arc<dyn Store>, context: &str) -> Option<String> {
 pub(super) async fn a_context_keeps_the_directory_of_its_first_task(fixture: &dyn Fixture) {
     let store = fixture.open();
     assert_eq!(place(&store, "ada", "c").await, ContextPlace::default());
-    for (context, wish, kept) in [("plain", None, DIRECTORY), ("wished", Some("/a"), "/a")] {
-        made(&store, send(context, 1, wish)).await;
-        let place_then = ContextPlace { directory: Some(kept.to_owned()), bound: None };
-        assert_eq!(place(&store, "ada", context).await, place_then);
-        // A gateway whose default is another by now does not move it, nor does a wish.
+    for (context, requested, kept) in [("plain", None, DIRECTORY), ("requested", Some("/a"), "/a")] {
+        made(&store, send(context, 1, requested)).await;
+        let expected = ContextPlace { directory: Some(kept.to_owned()), bound: None };
+        assert_eq!(place(&store, "ada", context).await, expected);
+        // Neither a new default of the gateway nor a requested directory moves the context.
         made(&store, Create { directory: "/default".to_owned(), ..send(context, 2, None) }).await;
         made(&store, send(context, 3, Some(kept))).await;
         for other in ["/b", "/A", ""] {
@@ -48,21 +48,21 @@ pub(super) async fn a_context_keeps_the_directory_of_its_first_task(fixture: &dy
         }
         assert_eq!(directory(&store, context).await.as_deref(), Some(kept));
     }
-    // Another owner's context of the same name is another context.
-    made(&store, Create { owner: owner("bob"), task: task_id("bobs"), ..send("wished", 9, Some("/b")) })
+    // A context of another owner with the same name is another context.
+    made(&store, Create { owner: owner("bob"), task: task_id("bobs"), ..send("requested", 9, Some("/b")) })
         .await;
-    assert_eq!(place(&store, "bob", "wished").await.directory.as_deref(), Some("/b"));
-    // What binds the context does not move it.
-    store.bind(binding("ada", "wished", "ses")).await.expect("the session is free");
-    assert_eq!(directory(&store, "wished").await.as_deref(), Some("/a"));
-    check_refused(&store, send("wished", 5, Some("/projects/ses")), Created::OtherDirectory).await;
-    // A sub-agent wishes for nothing.
+    assert_eq!(place(&store, "bob", "requested").await.directory.as_deref(), Some("/b"));
+    // A binding does not move the context.
+    store.bind(binding("ada", "requested", "ses")).await.expect("the session is free");
+    assert_eq!(directory(&store, "requested").await.as_deref(), Some("/a"));
+    check_refused(&store, send("requested", 5, Some("/projects/ses")), Created::OtherDirectory).await;
+    // A sub-agent requests no directory.
     made(&store, send("c", 1, Some("/a"))).await;
     made(&store, child("below", "c-1", "c-1")).await;
     assert_eq!(directory(&store, "c").await.as_deref(), Some("/a"));
 
     let store = fixture.reopen(store);
-    for (context, kept) in [("plain", DIRECTORY), ("wished", "/a"), ("c", "/a")] {
+    for (context, kept) in [("plain", DIRECTORY), ("requested", "/a"), ("c", "/a")] {
         assert_eq!(directory(&store, context).await.as_deref(), Some(kept), "{context}");
     }
 }
@@ -70,11 +70,11 @@ pub(super) async fn a_context_keeps_the_directory_of_its_first_task(fixture: &dy
 pub(super) async fn a_session_brings_its_directory(fixture: &dyn Fixture) {
     let store = fixture.open();
     store.bind(binding("ada", "first", "ses")).await.expect("the session is free");
-    // Bound, but without a task: nothing was fixed.
+    // A bound context without a task has no directory yet.
     assert_eq!(directory(&store, "first").await, None);
-    for (context, wish) in [("named", None), ("named-and-wished", Some("/projects/ses"))] {
+    for (context, requested) in [("named", None), ("named-and-requested", Some("/projects/ses"))] {
         check_refused(&store, send_with(context, 1, Some("/a"), "ses"), Created::OtherDirectory).await;
-        made(&store, send_with(context, 2, wish, "ses")).await;
+        made(&store, send_with(context, 2, requested, "ses")).await;
         let kept = ContextPlace {
             directory: Some("/projects/ses".to_owned()),
             bound: Some(Bound { session: session("ses"), named: true }),
@@ -82,7 +82,7 @@ pub(super) async fn a_session_brings_its_directory(fixture: &dyn Fixture) {
         assert_eq!(place(&store, "ada", context).await, kept);
         check_refused(&store, send_with(context, 3, Some("/a"), "ses"), Created::OtherDirectory).await;
     }
-    // So does one that is bound already, and one that is claimed.
+    // A session that is bound already, or claimed, brings its directory too.
     check_refused(&store, send("first", 1, Some("/a")), Created::OtherDirectory).await;
     made(&store, send("first", 2, None)).await;
     assert_eq!(directory(&store, "first").await.as_deref(), Some("/projects/ses"));
@@ -94,23 +94,23 @@ pub(super) async fn a_session_brings_its_directory(fixture: &dyn Fixture) {
     check_refused(&store, unclaimed.clone(), Created::UnknownSession).await;
     made(&store, Create { claim, ..unclaimed }).await;
     assert_eq!(directory(&store, "claims").await.as_deref(), Some("/projects/claimed"));
-    // What is wrong with the session is told before what is wrong with the directory.
+    // Errors about the session come before errors about the directory.
     check_refused(&store, send_with("new", 1, Some("/a"), "unknown"), Created::UnknownSession).await;
     check_refused(&store, send_with("first", 3, Some("/a"), "other"), Created::OtherSession).await;
 }
 
-pub(super) async fn a_context_is_not_moved_by_a_session(fixture: &dyn Fixture) {
+pub(super) async fn a_session_does_not_move_its_context(fixture: &dyn Fixture) {
     let store = fixture.open();
     made(&store, send("c", 1, Some("/a"))).await;
     let there = Session { directory: "/a".to_owned(), ..session("there") };
     store.bind(Binding { session: there, ..binding("ada", "d", "there") }).await.expect("it is free");
     store.bind(binding("ada", "e", "elsewhere")).await.expect("the session is free");
-    // Whoever names a session wishes for the place where it works.
-    for wish in [None, Some("/a")] {
-        check_refused(&store, send_with("c", 2, wish, "elsewhere"), Created::OtherDirectory).await;
+    // A send that names a session requests the directory of that session.
+    for requested in [None, Some("/a")] {
+        check_refused(&store, send_with("c", 2, requested, "elsewhere"), Created::OtherDirectory).await;
     }
     made(&store, send_with("c", 3, None, "there")).await;
-    // One that the context has may have moved since.
+    // The session of the context may have moved since.
     let moved = Session { directory: "/moved".to_owned(), ..session("there") };
     let replaces = Some(session_id("there"));
     let moving = Binding { session: moved, replaces, ..binding("ada", "c", "there") };
@@ -119,15 +119,15 @@ pub(super) async fn a_context_is_not_moved_by_a_session(fixture: &dyn Fixture) {
     assert_eq!(directory(&store, "c").await.as_deref(), Some("/a"));
 }
 
-/// Many sends to one new context, half of which wish for one directory and half for another.
-pub(super) async fn of_directories_at_once_one_stands(fixture: &dyn Fixture) {
+/// Many sends to one new context: half of them request one directory, half another.
+pub(super) async fn one_of_concurrent_directories_wins(fixture: &dyn Fixture) {
     let store = fixture.open();
     let tasks = Tasks::new();
     let sends: Vec<_> = (0..32)
         .zip(["/a", "/b"].into_iter().cycle())
-        .map(|(n, wish)| {
-            let (store, send) = (store.clone(), send("once", n, Some(wish)));
-            tasks.spawn("send", async move { (wish, store.create(send).await.expect("an answer")) })
+        .map(|(n, requested)| {
+            let (store, send) = (store.clone(), send("once", n, Some(requested)));
+            tasks.spawn("send", async move { (requested, store.create(send).await.expect("an answer")) })
         })
         .collect();
     let mut answers = Vec::new();
@@ -135,9 +135,9 @@ pub(super) async fn of_directories_at_once_one_stands(fixture: &dyn Fixture) {
         answers.push(send.await.expect("no send panics"));
     }
     let stands = directory(&store, "once").await.expect("the first send fixed it");
-    for (wish, answer) in answers {
-        let expected = if wish == stands { Created::New } else { Created::OtherDirectory };
-        assert_eq!(answer, expected, "{wish}");
+    for (requested, answer) in answers {
+        let expected = if requested == stands { Created::New } else { Created::OtherDirectory };
+        assert_eq!(answer, expected, "{requested}");
     }
     assert_eq!(store.list(everything()).await.expect("a list").total, 16);
 }

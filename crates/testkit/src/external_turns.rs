@@ -1,4 +1,4 @@
-//! A control surface that only tells what somebody else does at the agent, for tests that call none of its methods.
+//! A control surface that reports external turns and nothing else, for tests that call none of its methods.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use longshore_model::{
 };
 use tokio::sync::mpsc;
 
-/// Who hears what others do.
+/// Reports the turns that other clients of the agent start.
 pub trait Hears: Debug + Send + Sync {
     /// See [`Control::watch`].
     fn watch(&self, sessions: Vec<Session>);
@@ -19,21 +19,21 @@ pub trait Hears: Debug + Send + Sync {
     fn external_turns(&self) -> mpsc::Receiver<ExternalTurn>;
 }
 
-/// Has what its inner one hears, and fails whatever else it is asked.
+/// Passes the external turns of its source on, and fails every other call.
 #[derive(Debug)]
 pub struct Hearing<H>(pub Arc<H>);
 
-fn nothing<T>() -> BoxFuture<'static, Result<T>> {
-    Box::pin(async { Err(Error::internal("nobody asks this here")) })
+fn unsupported<T>() -> BoxFuture<'static, Result<T>> {
+    Box::pin(async { Err(Error::internal("this control surface only reports external turns")) })
 }
 
 impl<H: Hears> Control for Hearing<H> {
     fn place<'a>(&'a self, _: &'a RequestedLocation) -> BoxFuture<'a, Result<String>> {
-        nothing()
+        unsupported()
     }
 
     fn find<'a>(&'a self, _: &'a SessionId) -> BoxFuture<'a, Result<Option<Known>>> {
-        nothing()
+        unsupported()
     }
 
     fn look<'a>(
@@ -42,7 +42,7 @@ impl<H: Hears> Control for Hearing<H> {
         _: Option<&'a Session>,
         _: &'a ControlQuery,
     ) -> BoxFuture<'a, Result<ControlResult>> {
-        nothing()
+        unsupported()
     }
 
     fn act<'a>(
@@ -51,7 +51,7 @@ impl<H: Hears> Control for Hearing<H> {
         _: Option<&'a Session>,
         _: &'a ControlCommand,
     ) -> BoxFuture<'a, Result<ControlResult>> {
-        nothing()
+        unsupported()
     }
 
     fn forks<'a>(
@@ -60,7 +60,7 @@ impl<H: Hears> Control for Hearing<H> {
         _: Option<&'a MessageRef>,
         _: Timestamp,
     ) -> BoxFuture<'a, Result<Vec<Session>>> {
-        nothing()
+        unsupported()
     }
 
     fn check_order<'a>(
@@ -70,7 +70,7 @@ impl<H: Hears> Control for Hearing<H> {
         _: &'a PromptOptions,
         _: bool,
     ) -> BoxFuture<'a, Result<()>> {
-        nothing()
+        unsupported()
     }
 
     fn note<'a>(
@@ -80,19 +80,19 @@ impl<H: Hears> Control for Hearing<H> {
         _: &'a [Input],
         _: &'a PromptOptions,
     ) -> BoxFuture<'a, Result<()>> {
-        nothing()
+        unsupported()
     }
 
     fn worktree<'a>(&'a self, _: &'a WorktreeRef) -> BoxFuture<'a, Result<String>> {
-        nothing()
+        unsupported()
     }
 
     fn workspace<'a>(&'a self, _: &'a WorkspaceId) -> BoxFuture<'a, Result<Option<Inhabited>>> {
-        nothing()
+        unsupported()
     }
 
     fn offers(&self) -> BoxFuture<'_, Result<Offers>> {
-        nothing()
+        unsupported()
     }
 
     fn watch(&self, sessions: Vec<Session>) {
@@ -104,6 +104,6 @@ impl<H: Hears> Control for Hearing<H> {
     }
 
     fn external_turn<'a>(&'a self, _: &'a Session) -> BoxFuture<'a, Result<Option<ExternalTurn>>> {
-        nothing()
+        unsupported()
     }
 }

@@ -1,4 +1,4 @@
-//! Who answers a prompt: the agent and the model that it names, or that stand for those that it does not.
+//! The agent and the model that answer a prompt: the named ones, or the defaults.
 
 use serde_json::{Value, json};
 
@@ -7,24 +7,24 @@ use super::state::State;
 use super::world::text;
 
 #[derive(Clone, PartialEq, Debug)]
-pub(super) struct Voice {
+pub(super) struct Responder {
     pub(super) agent: String,
     pub(super) provider: String,
     pub(super) model: String,
     pub(super) variant: Option<String>,
 }
 
-impl Default for Voice {
+impl Default for Responder {
     fn default() -> Self {
         let scripted = || "scripted".to_owned();
         Self { agent: "build".to_owned(), provider: scripted(), model: scripted(), variant: None }
     }
 }
 
-impl Voice {
-    /// The voice of this request. The model may be unknown, and OpenCode sees that later; an agent may not, and the error is what
-    /// OpenCode says then.
-    pub(super) fn of(state: &State, session: &str, body: &Value) -> Result<Self, String> {
+impl Responder {
+    /// The agent and the model for this request. OpenCode notices an unknown model later. An unknown agent is an error here, with
+    /// OpenCode's text.
+    pub(super) fn for_request(state: &State, session: &str, body: &Value) -> Result<Self, String> {
         let project = &state.project;
         let default = project.agents.first().map_or("build", |agent| agent.name.as_str());
         let wanted = body["agent"].as_str().unwrap_or(default);
@@ -42,22 +42,18 @@ impl Voice {
         Ok(Self { agent: wanted.to_owned(), provider, model, variant })
     }
 
-    /// What OpenCode says of a model that it does not know.
+    /// OpenCode's error text for an unknown model.
     pub(super) fn unknown_model(&self, project: &Project) -> Option<String> {
         let is_known =
             self.provider == "scripted" && project.models.iter().any(|model| model.name == self.model);
         (!is_known).then(|| format!("Model not found: {}/{}.", self.provider, self.model))
     }
 
-    /// The session speaks with this voice from now on.
-    pub(super) fn stay(&self, state: &mut State, session: &str) {
+    /// Makes these the agent and the model of the session from now on.
+    pub(super) fn keep_in_session(&self, state: &mut State, session: &str) {
         let variant = self.variant.as_deref().unwrap_or("default");
         let model = json!({"id": self.model, "providerID": self.provider, "variant": variant});
         state.world.patch_session(session, &json!({"agent": self.agent, "model": model}));
-    }
-
-    pub(super) fn model_of_user(&self) -> Value {
-        json!({"providerID": self.provider, "modelID": self.model})
     }
 }
 
@@ -68,7 +64,7 @@ pub(super) fn unknown_agent(project: &Project, name: &str) -> String {
     format!("Agent not found: \"{name}\". Available agents: {}", shown.join(", "))
 }
 
-/// A model as prompts, sessions and commands name it.
+/// Reads a model as prompts, sessions and commands name it.
 fn named(model: &Value) -> Option<(String, String)> {
     if let Some(model) = model.as_str() {
         return split(model);

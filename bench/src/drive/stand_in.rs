@@ -1,4 +1,4 @@
-//! What the stand-in says about itself and its turns.
+//! Queries to the stand-in: its totals, and the text that a turn sent.
 
 use std::net::SocketAddr;
 
@@ -9,7 +9,7 @@ use super::call::call;
 use super::connection::Connection;
 use crate::histogram::Delays;
 
-/// What the text of a turn really was.
+/// The text that a turn sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 pub struct Truth {
     pub deltas: u64,
@@ -30,22 +30,22 @@ pub struct Totals {
     pub lag: Delays,
 }
 
-/// `None`: the turn has not ended, or is not known.
+/// `None`: the turn has not ended, or is unknown.
 pub async fn truth(connection: &mut Connection, key: &str) -> Result<Option<Truth>> {
     let request = format!("GET /bench/turn/{key} HTTP/1.1\r\nHost: stand-in\r\n\r\n");
     let reply = call(connection, request.as_bytes()).await?;
     if reply.head.status == 404 {
         return Ok(None);
     }
-    Ok(Some(serde_json::from_slice(&reply.body).context("the stand-in does not know its own truth")?))
+    Ok(Some(serde_json::from_slice(&reply.body).context("unexpected answer of the stand-in")?))
 }
 
-/// What happened since the last time, which is forgotten with this.
+/// The totals since the last call.
 pub async fn totals(stand_in: SocketAddr) -> Result<Totals> {
     let mut connection = Connection::open(stand_in).await?;
     let reply = call(&mut connection, b"GET /bench/totals HTTP/1.1\r\nHost: stand-in\r\n\r\n").await?;
     ensure!(reply.head.status == 200, "the stand-in does not answer");
     call(&mut connection, b"POST /bench/reset HTTP/1.1\r\nHost: stand-in\r\nContent-Length: 0\r\n\r\n")
         .await?;
-    serde_json::from_slice(&reply.body).context("the stand-in counts otherwise")
+    serde_json::from_slice(&reply.body).context("unexpected answer of the stand-in")
 }

@@ -1,7 +1,7 @@
-//! Puts a reply on the wire at its pace, and breaks it off where the script says so.
+//! Writes a reply at its pace, and breaks it off where the script says so.
 //!
-//! Whatever waits here waits inside the response body. When the client leaves, hyper drops the body, and the
-//! wait with it: nothing sleeps for nobody.
+//! All pauses are inside of the response body. When the client leaves, hyper drops the body, and the pause with it: nothing
+//! sleeps for a client that has left.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,41 +12,46 @@ use http::{HeaderValue, Response, StatusCode, header};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 
-use super::connection::Ending;
+use super::connection::ConnectionEnd;
 use super::sse::{self, Chunks};
 use super::{Body, BrokenOff, json_response};
-use crate::journal::Active;
-use crate::reply::{End, Reply, Speech};
-use crate::request::Asked;
+use crate::journal::ActiveReply;
+use crate::reply::{End, Reply, StreamedReply};
+use crate::request::ParsedRequest;
 
-/// A reply that is asked for in one piece ends after so many deltas, as if for its length.
+/// A reply that is not streamed ends after so many deltas, with the finish reason `length`.
 const MAX_WHOLE: usize = 100_000;
 
-/// One reply and the client that waits for it.
+/// One reply, and how its client wants it.
 #[derive(Debug)]
-pub(super) struct Performance {
+pub(super) struct ReplyWriter {
     reply: Reply,
     chunks: Chunks,
     stream: bool,
-    active: Active,
-    ending: Ending,
+    active: ActiveReply,
+    ending: ConnectionEnd,
 }
 
-/// A stream under way.
+/// A reply that is being streamed.
 struct Stream {
-    speech: Speech,
+    speech: StreamedReply,
     chunks: Chunks,
-    ending: Ending,
+    ending: ConnectionEnd,
     /// Written before anything else.
     ready: VecDeque<Bytes>,
-    /// The silence that is due before the next delta.
+    /// The pause before the next delta.
     pause: Duration,
     over: bool,
-    _active: Active,
+    _active: ActiveReply,
 }
 
-impl Performance {
-    pub(super) fn new(asked: &Asked, reply: Reply, active: Active, ending: Ending) -> Self {
+impl ReplyWriter {
+    pub(super) fn new(
+        asked: &ParsedRequest,
+        reply: Reply,
+        active: ActiveReply,
+        ending: ConnectionEnd,
+    ) -> Self {
         let chunks = Chunks { id: format!("chatcmpl-{}", asked.fingerprint()), model: asked.model.clone() };
         Self { reply, chunks, stream: asked.stream, active, ending }
     }
@@ -59,14 +64,14 @@ impl Performance {
                     StatusCode::from_u16(refusal.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
                 let mut response = json_response(status, &refusal.body);
                 for (name, value) in refusal.headers {
-                    // What cannot stand in a header is left out of it.
+                    // A value that no header can have is left out.
                     if let Ok(value) = HeaderValue::from_str(&value) {
                         response.headers_mut().insert(name, value);
                     }
                 }
                 response
             }
-            Reply::Speech(speech) => {
+            Reply::Streamed(speech) => {
                 tokio::time::sleep(speech.wait).await;
                 if self.stream {
                     streamed(speech, self.chunks, self.active, self.ending)
@@ -78,7 +83,12 @@ impl Performance {
     }
 }
 
-fn streamed(speech: Speech, chunks: Chunks, active: Active, ending: Ending) -> Response<Body> {
+fn streamed(
+    speech: StreamedReply,
+    chunks: Chunks,
+    active: ActiveReply,
+    ending: ConnectionEnd,
+) -> Response<Body> {
     let ready = VecDeque::from([chunks.opening()]);
     let stream =
         Stream { speech, chunks, ending, ready, pause: Duration::ZERO, over: false, _active: active };
@@ -93,8 +103,8 @@ fn streamed(speech: Speech, chunks: Chunks, active: Active, ending: Ending) -> R
     response
 }
 
-/// The same reply for a client that wants it in one piece. What cannot be said so fails in the nearest way.
-async fn whole(mut speech: Speech, chunks: &Chunks, ending: &Ending) -> Response<Body> {
+/// The same reply as one object. An end that a single object cannot express fails in the nearest way.
+async fn whole(mut speech: StreamedReply, chunks: &Chunks, ending: &ConnectionEnd) -> Response<Body> {
     let deltas: Vec<_> = speech.deltas.by_ref().take(MAX_WHOLE).collect();
     let is_cut = deltas.len() == MAX_WHOLE;
     let pause = speech.pace.saturating_mul(u32::try_from(deltas.len()).unwrap_or(u32::MAX));
@@ -119,7 +129,7 @@ async fn whole(mut speech: Speech, chunks: &Chunks, ending: &Ending) -> Response
     }
 }
 
-/// A body that never comes.
+/// A body that breaks off at once.
 fn broken() -> Response<Body> {
     Response::new(StreamBody::new(stream::iter([Err(BrokenOff)])).boxed_unsync())
 }
@@ -169,7 +179,7 @@ impl Stream {
     }
 }
 
-/// Gives hyper the turn in which it hands what was said so far to the socket.
+/// Lets hyper write the earlier chunks to the socket.
 async fn flushed() {
     tokio::task::yield_now().await;
 }

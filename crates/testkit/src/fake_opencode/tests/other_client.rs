@@ -1,10 +1,10 @@
-//! Somebody else at work: what a gateway hears of it, and that it is not taken for the gateway's own.
+//! Another client's work: what a gateway sees of it, and that the fake does not take it for the gateway's own.
 
 use serde_json::json;
 
 use super::*;
 
-async fn stage() -> (FakeOpenCode, String, Typist, Events) {
+async fn stage() -> (FakeOpenCode, String, OtherClient, Events) {
     let fake = FakeOpenCode::start();
     let made = post(&fake, "/session", json!({})).await.1;
     let session = made["id"].as_str().expect("an id").to_owned();
@@ -24,7 +24,7 @@ fn statuses(events: &[Value]) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn a_prompt_typed_elsewhere_is_played_and_not_in_the_log() {
+async fn another_clients_prompt_is_played_and_not_logged() {
     let (fake, session, typist, mut events) = stage().await;
     fake.queue(Turn::new().guarded_tool(Tool::bash("rm x", "")).text("gone", 1));
     let message = typist.types("clean up").await;
@@ -36,12 +36,12 @@ async fn a_prompt_typed_elsewhere_is_played_and_not_in_the_log() {
     until(&mut events, "session.idle").await;
     assert_eq!(fake.prompts(), []);
     assert!(fake.log().iter().all(|request| request.path == "/session" || request.path == "/event"));
-    let told = fake.truth();
-    assert_eq!((told.len(), told[0].words.as_str(), told[0].fate), (1, "clean up", Fate::Ended));
+    let records = fake.truth();
+    assert_eq!((records.len(), records[0].words.as_str(), records[0].fate), (1, "clean up", Fate::Ended));
 }
 
 #[tokio::test]
-async fn an_abort_from_elsewhere_ends_the_turn() {
+async fn another_clients_abort_ends_the_turn() {
     let (fake, _, typist, mut events) = stage().await;
     fake.queue(Turn::new().text("half", 1).silence());
     typist.types("go").await;
@@ -52,38 +52,40 @@ async fn an_abort_from_elsewhere_ends_the_turn() {
 }
 
 #[tokio::test]
-async fn what_makes_no_turn_is_told_apart_by_its_order() {
+async fn notes_shell_commands_summaries_and_forks_differ_in_the_order_of_their_events() {
     let (fake, session, typist, mut events) = stage().await;
     typist.notes("for later").await;
     fake.emit("test.mark", json!({})).await;
     assert_eq!(statuses(&until(&mut events, "test.mark").await), ["user"], "no busy");
     typist.runs("ls").await;
-    let told = until(&mut events, "session.idle").await;
-    assert_eq!(statuses(&told), ["busy", "user", "assistant", "idle"], "busy first");
-    typist.summarizes(false).await;
-    let told = until(&mut events, "session.idle").await;
-    assert_eq!(statuses(&told)[..3], ["user", "busy", "assistant"]);
-    assert!(told.iter().any(|event| event["properties"]["part"]["type"] == "compaction"));
+    let events_of_shell = until(&mut events, "session.idle").await;
+    assert_eq!(statuses(&events_of_shell), ["busy", "user", "assistant", "idle"], "busy comes first");
+    typist.posts("summarize", json!({"providerID": "scripted", "modelID": "scripted"})).await;
+    let events_of_summary = until(&mut events, "session.idle").await;
+    assert_eq!(statuses(&events_of_summary)[..3], ["user", "busy", "assistant"]);
+    assert!(events_of_summary.iter().any(|event| event["properties"]["part"]["type"] == "compaction"));
     let copy = typist.forks().await;
     fake.emit("test.mark", json!({})).await;
-    let told = until(&mut events, "test.mark").await;
-    assert!(!statuses(&told).contains(&"busy"));
+    assert!(!statuses(&until(&mut events, "test.mark").await).contains(&"busy"));
     let count = fake.messages(&session).len();
     assert_eq!(fake.messages(&copy).len(), count);
     fake.queue(Turn::new().text("seen", 1));
     fake.queue(Turn::new().text("done", 1));
-    typist.sends_out("general", "look", Some("survey")).await;
+    let part = json!({
+        "type": "subtask", "agent": "general", "description": "look", "prompt": "look", "command": "survey",
+    });
+    typist.prompts(json!({"parts": [part]})).await;
     fake.quiet().await;
     assert_eq!(fake.messages(&session).len(), count + 4, "prompt, call, OpenCode's own prompt, answer");
 }
 
 #[tokio::test]
-async fn words_typed_into_a_turn_are_answered_by_its_next_step() {
+async fn a_prompt_during_a_turn_is_answered_by_its_next_step() {
     let (fake, session, typist, mut events) = stage().await;
     fake.queue(Turn::new().text("looking", 1).typed("and quickly").step("tool-calls").text("done", 1));
     let message = typist.types("look").await;
-    let told = until(&mut events, "session.idle").await;
-    assert_eq!(told.iter().filter(|event| event["type"] == "session.idle").count(), 1);
+    let received = until(&mut events, "session.idle").await;
+    assert_eq!(received.iter().filter(|event| event["type"] == "session.idle").count(), 1);
     let messages = fake.messages(&session);
     let parents: Vec<&Value> = messages.iter().map(|message| &message["info"]["parentID"]).collect();
     let typed = messages.iter().find(|message| message["parts"][0]["text"] == "and quickly");

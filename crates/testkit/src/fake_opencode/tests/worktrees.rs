@@ -1,4 +1,4 @@
-//! Worktrees and workspaces on the disk, and what is told of them to the world.
+//! Worktrees and workspaces on disk, and their events on `/global/event`.
 
 use std::path::Path;
 
@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 
 use super::shapes::check;
 use super::*;
-use crate::fake_opencode::places::git;
+use crate::fake_opencode::worktrees::git;
 
-/// A fake whose workspace is a repository, and what `/global/event` tells.
+/// A fake whose workspace is a repository, and the events of `/global/event`.
 async fn repository() -> (FakeOpenCode, Events) {
     let fake = FakeOpenCode::start();
     fake.make_repository().await;
@@ -21,14 +21,14 @@ async fn remove(fake: &FakeOpenCode, directory: &str) -> (u16, Value) {
     read(request.body(json!({"directory": directory}).to_string())).await
 }
 
-/// The first event of that kind, with its place.
-async fn told(events: &mut Events, kind: &str) -> Value {
+/// The first event of that kind, with its directory.
+async fn next_event(events: &mut Events, kind: &str) -> Value {
     while let Some(event) = events.next().await {
         if event["payload"]["type"] == kind {
             return event;
         }
     }
-    panic!("nothing was told of {kind}");
+    panic!("the stream ended before {kind}");
 }
 
 async fn worktree(fake: &FakeOpenCode, body: Value) -> (String, Value) {
@@ -39,12 +39,12 @@ async fn worktree(fake: &FakeOpenCode, body: Value) -> (String, Value) {
 }
 
 #[tokio::test]
-async fn a_worktree_is_made_reset_and_removed_on_the_disk() {
+async fn a_worktree_is_created_reset_and_removed_on_disk() {
     let (fake, mut events) = repository().await;
     let (directory, made) =
         worktree(&fake, json!({"name": "../Feat one", "startCommand": "touch started"})).await;
     assert_eq!((&made["name"], &made["branch"]), (&json!("feat-one"), &json!("opencode/feat-one")));
-    let ready = told(&mut events, "worktree.ready").await;
+    let ready = next_event(&mut events, "worktree.ready").await;
     assert_eq!(ready["directory"], directory.as_str());
     let expected = json!({"name": "feat-one", "branch": "opencode/feat-one"});
     assert_eq!(ready["payload"]["properties"], expected);
@@ -59,14 +59,14 @@ async fn a_worktree_is_made_reset_and_removed_on_the_disk() {
     assert!(file("README.md") && !file("started"));
     assert_eq!(remove(&fake, &directory).await, (200, json!(true)));
     assert!(!Path::new(&directory).exists());
-    assert_eq!(told(&mut events, "server.instance.disposed").await["directory"], directory.as_str());
+    assert_eq!(next_event(&mut events, "server.instance.disposed").await["directory"], directory.as_str());
     let branches = git(fake.workspace(), &["branch", "--list", "opencode/feat-one"]).await;
-    assert_eq!(branches, Ok(String::new()), "its branch is gone too");
-    assert_eq!(remove(&fake, &directory).await, (200, json!(true)), "once more is fine");
+    assert_eq!(branches, Ok(String::new()), "its branch is removed too");
+    assert_eq!(remove(&fake, &directory).await, (200, json!(true)), "a second removal succeeds");
 }
 
 #[tokio::test]
-async fn what_is_no_worktree_is_deleted_all_the_same() {
+async fn a_directory_that_is_no_worktree_is_removed_too() {
     let (fake, _) = repository().await;
     let canary = tempfile::tempdir().expect("a test needs a directory");
     std::fs::write(canary.path().join("precious"), "").expect("a file can be written");
@@ -100,12 +100,12 @@ async fn the_root_is_not_removed_but_its_turns_end() {
 }
 
 #[tokio::test]
-async fn the_news_of_a_worktree_come_early_late_bad_or_not_at_all() {
+async fn the_report_of_a_worktree_can_be_early_late_a_failure_or_missing() {
     let (fake, mut events) = repository().await;
     let (gate, news) = (Gate::new(), |news| fake.project(|project| project.news = news));
     news(News::Early);
     let early = worktree(&fake, json!({})).await.0;
-    assert_eq!(told(&mut events, "worktree.ready").await["directory"], early.as_str());
+    assert_eq!(next_event(&mut events, "worktree.ready").await["directory"], early.as_str());
     news(News::Late(gate.clone()));
     let late = worktree(&fake, json!({})).await.0;
     gate.reached().await;
@@ -113,13 +113,13 @@ async fn the_news_of_a_worktree_come_early_late_bad_or_not_at_all() {
     let lost = worktree(&fake, json!({})).await.0;
     news(News::Failed("no room"));
     let failed = worktree(&fake, json!({})).await.0;
-    let bad = told(&mut events, "worktree.failed").await;
+    let bad = next_event(&mut events, "worktree.failed").await;
     assert_eq!(
         (&bad["directory"], &bad["payload"]["properties"]["message"]),
         (&json!(failed), &json!("no room"))
     );
     gate.open();
-    assert_eq!(told(&mut events, "worktree.ready").await["directory"], late.as_str());
+    assert_eq!(next_event(&mut events, "worktree.ready").await["directory"], late.as_str());
     assert_ne!(lost, late);
     fake.end_global_streams();
     drain(&mut events).await;
@@ -128,14 +128,14 @@ async fn the_news_of_a_worktree_come_early_late_bad_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn a_new_listener_hears_nothing_for_a_while() {
+async fn a_new_global_listener_misses_events_for_a_while() {
     let setup = Setup { deaf: Duration::from_hours(1), ..Setup::default() };
     let fake = FakeOpenCode::start_with(setup);
     let mut events = subscribe_to(&fake, "/global/event").await;
     fake.emit("test.soon", json!({})).await;
     fake.end_global_streams();
-    let heard = drain(&mut events).await;
-    assert_eq!((heard.len(), &heard[0]["payload"]["type"]), (1, &json!("server.connected")));
+    let received = drain(&mut events).await;
+    assert_eq!((received.len(), &received[0]["payload"]["type"]), (1, &json!("server.connected")));
 }
 
 #[tokio::test]
@@ -159,14 +159,14 @@ async fn a_workspace_is_a_worktree_with_an_id() {
     assert_eq!(status, 200);
     check("POST /experimental/workspace", &made);
     let id = made["id"].as_str().expect("an id").to_owned();
-    assert_eq!(told(&mut events, "workspace.status").await["workspace"], id.as_str());
-    assert_eq!(told(&mut events, "worktree.ready").await["directory"], made["directory"]);
+    assert_eq!(next_event(&mut events, "workspace.status").await["workspace"], id.as_str());
+    assert_eq!(next_event(&mut events, "worktree.ready").await["directory"], made["directory"]);
     let listed = get(&fake, path).await.1;
     check("GET /experimental/workspace", &listed);
     assert_eq!(listed, json!([made]));
     let session = post(&fake, &format!("/session?workspace={id}"), json!({})).await.1;
     assert_eq!((&session["workspaceID"], &session["directory"]), (&json!(id), &made["directory"]));
-    for (body, said) in [
+    for (body, text) in [
         (json!({"type": "git"}), "Unknown workspace adapter: git"),
         (json!({"type": "worktree", "id": id}), "Failed query: insert into"),
         (json!({"type": "worktree", "id": "mine"}), "Expected a string starting with \"wrk\""),
@@ -174,7 +174,7 @@ async fn a_workspace_is_a_worktree_with_an_id() {
     ] {
         let (status, answer) = post(&fake, path, body).await;
         let message = answer["data"]["message"].as_str().unwrap_or_default();
-        assert!(status == 400 && message.starts_with(said), "{answer}");
+        assert!(status == 400 && message.starts_with(text), "{answer}");
     }
     let delete = async |id: &str| read(client().delete(format!("{}{path}/{id}", fake.url()))).await;
     assert_eq!(delete("wrk_nope").await, (200, Value::Null));
@@ -191,41 +191,40 @@ async fn a_workspace_is_a_worktree_with_an_id() {
 }
 
 #[tokio::test]
-async fn sessions_of_a_workspace_are_heard_by_its_readers_only() {
-    let (fake, mut world) = repository().await;
+async fn only_readers_of_a_workspace_receive_its_sessions() {
+    let (fake, mut global) = repository().await;
     let made = post(&fake, "/experimental/workspace", json!({"type": "worktree"})).await.1;
     let (id, directory) = (made["id"].as_str().expect("an id"), made["directory"].as_str().expect("a path"));
     let mut inside = subscribe_to(&fake, &format!("/event?workspace={id}")).await;
     let mut beside = subscribe_to(&fake, &format!("/event?directory={directory}")).await;
     let session = post(&fake, &format!("/session?workspace={id}"), json!({})).await.1;
     assert_eq!(until(&mut inside, "session.created").await.len(), 2);
-    assert_eq!(told(&mut world, "session.created").await["workspace"], id);
+    assert_eq!(next_event(&mut global, "session.created").await["workspace"], id);
     fake.emit("test.mark", json!({"directory": directory})).await;
-    let heard = until(&mut beside, "test.mark").await;
-    assert!(heard.iter().all(|event| event["type"] != "session.created"), "{heard:?}");
+    let received = until(&mut beside, "test.mark").await;
+    assert!(received.iter().all(|event| event["type"] != "session.created"), "{received:?}");
     assert_eq!(get(&fake, &format!("/session?directory={directory}")).await.1[0]["id"], session["id"]);
 }
 
-/// The keys of what is told of places are those that the real one showed.
 #[tokio::test]
-async fn the_world_is_told_in_the_shapes_of_the_recordings() {
+async fn global_events_about_worktrees_have_the_recorded_keys() {
     let (fake, mut events) = repository().await;
     worktree(&fake, json!({"name": "one"})).await;
     let mut all = Vec::new();
     for kind in ["project.updated", "worktree.ready"] {
-        all.push(told(&mut events, kind).await);
+        all.push(next_event(&mut events, kind).await);
     }
     post(&fake, "/experimental/workspace", json!({"type": "worktree"})).await;
     for kind in ["workspace.status", "worktree.ready"] {
-        all.push(told(&mut events, kind).await);
+        all.push(next_event(&mut events, kind).await);
     }
     let recordings = ["../control/worktree", "../control/workspace_experimental"].map(Recording::load);
     for event in all {
-        let mut mine = keys(&event);
-        // What an owner may have set, and nobody had who recorded.
-        mine.retain(|key| !key.contains("properties.icon") && !key.contains("properties.commands"));
+        let mut found = keys(&event);
+        // The owner of the recorded project had not set these fields.
+        found.retain(|key| !key.contains("properties.icon") && !key.contains("properties.commands"));
         let recorded = recordings.iter().flat_map(Recording::events);
         let mut alike = recorded.filter(|other| other["payload"]["type"] == event["payload"]["type"]);
-        assert!(alike.any(|other| keys(other) == mine), "{event}");
+        assert!(alike.any(|other| keys(other) == found), "{event}");
     }
 }
