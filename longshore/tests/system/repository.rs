@@ -1,6 +1,6 @@
-//! The shape of the repository: which crate may use which, how long a file may be, what may not stand in one.
+//! Rules for the repository: which crate may depend on which, how long a file may be, and what no file may contain.
 
-#![expect(clippy::unwrap_used, reason = "a checkout that cannot be read has nothing better to say")]
+#![expect(clippy::unwrap_used, reason = "a panic is the right answer to a checkout that cannot be read")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -9,15 +9,15 @@ use std::process::Command;
 use longshore_engine::fail_point;
 use serde_json::Value;
 
-/// Which crate may use which. A crate that is not here has no place in the picture yet: put it there first.
-const ARROWS: &[(&str, &[&str])] = &[
+/// Which crate may depend on which. A new crate needs a row here first.
+const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("longshore-model", &[]),
     ("longshore-meter", &[]),
     ("longshore-wire", &["longshore-model"]),
     ("longshore-engine", &["longshore-meter", "longshore-model"]),
     ("longshore-store", &["longshore-engine", "longshore-meter", "longshore-model"]),
     ("longshore-agent-opencode", &["longshore-engine", "longshore-meter", "longshore-model"]),
-    // It needs only the place that spawns.
+    // The demo model needs only the task tracker of the engine.
     ("longshore-demo-model", &["longshore-engine"]),
     ("longshore-otlp", &["longshore-engine", "longshore-meter", "longshore-model"]),
     ("longshore-edge", &["longshore-engine", "longshore-meter", "longshore-model", "longshore-wire"]),
@@ -27,7 +27,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "longshore-testkit",
         &["longshore-engine", "longshore-model", "longshore-opencode-shapes", "longshore-wire"],
     ),
-    // It measures the pieces, and starts the whole as a process. Only a test uses it.
+    // The bench measures single components, and starts the gateway as a process. Only a test depends on it.
     (
         "longshore-bench",
         &[
@@ -55,8 +55,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Crates that a layer must not have at all, so that it cannot do what is not its business.
-const NOT_IN: &[(&str, &[&str])] = &[
+/// Dependencies that a layer must not have: without them it cannot take over the work of another layer.
+const BANNED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("longshore-model", &["tokio", "axum", "hyper", "reqwest", "rusqlite"]),
     ("longshore-wire", &["tokio", "axum", "hyper", "reqwest", "rusqlite"]),
     ("longshore-engine", &["axum", "hyper", "http", "reqwest", "rusqlite"]),
@@ -66,7 +66,7 @@ const NOT_IN: &[(&str, &[&str])] = &[
     ("longshore-otlp", &["axum", "hyper", "rusqlite"]),
 ];
 
-/// Only tests may use these: the test kit, and the official SDK, which is an oracle and an interop client.
+/// Only tests may depend on these: the test kit, and the official SDK, which serves as an oracle and as an interop client.
 const TESTS_ONLY: &[&str] = &[
     "longshore-testkit",
     "longshore-bench",
@@ -78,20 +78,23 @@ const TESTS_ONLY: &[&str] = &[
     "tempfile",
 ];
 
-/// Features that only tests may ask for.
+/// Features that only tests may enable.
 const TEST_FEATURES: &[&str] = &["simulation", "fail-points"];
 
-/// The longest that a source file may be. At the bound, take one idea out into a file of its own.
+/// The maximum length of a source file. A longer one should be split.
 const MAX_LINES: usize = 800;
 
 #[test]
-fn every_arrow_between_crates_is_one_of_the_picture() {
+fn crates_depend_only_on_allowed_crates() {
     let workspace = Workspace::read();
     let allowed: BTreeMap<&str, BTreeSet<&str>> =
-        ARROWS.iter().map(|(name, uses)| (*name, uses.iter().copied().collect())).collect();
+        ALLOWED_DEPENDENCIES.iter().map(|(name, uses)| (*name, uses.iter().copied().collect())).collect();
     for package in &workspace.packages {
         let Some(allowed) = allowed.get(package.name.as_str()) else {
-            panic!("{} has no row in ARROWS: say which crates it may use", package.name);
+            panic!(
+                "{} has no row in ALLOWED_DEPENDENCIES: add the crates that it may depend on",
+                package.name
+            );
         };
         let own = |name: &&str| name.starts_with("longshore");
         let uses: BTreeSet<&str> = package.normal.iter().map(String::as_str).filter(own).collect();
@@ -99,13 +102,17 @@ fn every_arrow_between_crates_is_one_of_the_picture() {
         assert!(wrong.is_empty(), "{} may not use {wrong:?}", package.name);
     }
     let there: BTreeSet<&str> = workspace.packages.iter().map(|package| package.name.as_str()).collect();
-    assert_eq!(there, allowed.keys().copied().collect(), "ARROWS has a row for a crate that is not there");
+    assert_eq!(
+        there,
+        allowed.keys().copied().collect(),
+        "ALLOWED_DEPENDENCIES has a row for a crate that does not exist"
+    );
 }
 
 #[test]
-fn no_layer_has_the_means_for_what_is_not_its_business() {
+fn no_layer_has_a_dependency_that_belongs_to_another_layer() {
     let workspace = Workspace::read();
-    for (name, banned) in NOT_IN {
+    for (name, banned) in BANNED_DEPENDENCIES {
         let package = workspace.package(name);
         let found: Vec<_> = banned.iter().filter(|banned| package.normal.contains(**banned)).collect();
         assert!(found.is_empty(), "{name} must not have {found:?}");
@@ -113,20 +120,20 @@ fn no_layer_has_the_means_for_what_is_not_its_business() {
 }
 
 #[test]
-fn what_is_for_tests_is_used_by_tests_only() {
+fn test_dependencies_are_dev_dependencies() {
     let workspace = Workspace::read();
-    // The test kit is itself for tests.
+    // The test kit itself is for tests.
     for package in workspace.packages.iter().filter(|package| package.name != "longshore-testkit") {
         let found: Vec<_> = TESTS_ONLY.iter().filter(|name| package.normal.contains(**name)).collect();
         assert!(found.is_empty(), "{} has {found:?} outside its dev-dependencies", package.name);
     }
     let used = workspace.packages.iter().any(|package| package.dev.contains("longshore-testkit"));
-    assert!(used, "nobody uses the test kit, so this test looks at the wrong names");
+    assert!(used, "no crate uses the test kit, so this test checks the wrong names");
 }
 
 #[test]
-fn no_switch_for_tests_is_in_the_binary() {
-    // What is built by name, and what `cargo build` builds by itself.
+fn the_binary_has_no_test_feature() {
+    // The package by its name, and the default of `cargo build`.
     for chosen in [&["--package", "longshore"][..], &[]] {
         let output = Command::new(env!("CARGO"))
             .args(["tree", "--offline", "--locked", "--edges", "normal,build,features"])
@@ -143,23 +150,26 @@ fn no_switch_for_tests_is_in_the_binary() {
             );
         }
         let own = used.contains("longshore-engine feature \"default\"");
-        assert!(own, "the tree has another form, so this test looks at the wrong words: {used}");
+        assert!(
+            own,
+            "the output of cargo tree has another format, so this test checks the wrong words: {used}"
+        );
     }
 }
 
-/// `cargo build --release --workspace` gives the binary every feature that anybody asks for.
+/// `cargo build --release --workspace` enables every feature that any crate of the workspace enables.
 #[test]
-fn an_optimised_build_has_no_place_to_die_at_whatever_its_features() {
+fn fail_points_need_debug_assertions_as_well() {
     let code = std::fs::read_to_string(root().join("crates/engine/src/fail_point.rs")).unwrap();
     let asks: Vec<_> = code.lines().filter(|line| line.contains("feature = \"fail-points\"")).collect();
     assert!(asks.len() >= 3, "the fail points have moved: {asks:?}");
     for line in asks {
-        assert!(line.contains("debug_assertions"), "this looks at the feature alone: {line}");
+        assert!(line.contains("debug_assertions"), "this checks the feature alone: {line}");
     }
 }
 
 #[test]
-fn what_makes_the_engine_die_or_err_is_asked_for_by_tests_only() {
+fn only_dev_dependencies_enable_test_features() {
     for file in committed().into_iter().filter(|file| file.ends_with("Cargo.toml")) {
         let text = std::fs::read_to_string(root().join(&file)).unwrap();
         let normal = text.split("[dev-dependencies]").next().unwrap_or_default();
@@ -172,12 +182,12 @@ fn what_makes_the_engine_die_or_err_is_asked_for_by_tests_only() {
 }
 
 #[test]
-fn every_fail_point_is_a_place_in_the_code() {
+fn every_fail_point_exists_in_one_file() {
     let sources = sources();
     for point in fail_point::POINTS.iter().chain(&fail_point::MANAGED_POINTS) {
         let hit = format!("fail_point::hit(\"{point}\")");
-        let places = sources.iter().filter(|file| file.text.contains(&hit)).count();
-        assert_eq!(places, 1, "{point} is in so many files");
+        let files = sources.iter().filter(|file| file.text.contains(&hit)).count();
+        assert_eq!(files, 1, "files with the fail point {point}");
     }
 }
 
@@ -194,16 +204,16 @@ fn no_source_file_is_too_long() {
 }
 
 #[test]
-fn only_one_place_spawns() {
-    // Written apart, so that this file does not hold what it looks for.
+fn only_the_task_tracker_spawns() {
+    // Split, so that this file does not contain the text that it searches for.
     let spawn = ["tokio", "::spawn("].concat();
     let spawn_task = ["tokio", "::task::spawn("].concat();
     for file in sources() {
         if file.path.ends_with("engine/src/tasks.rs") {
-            assert!(file.text.contains(&spawn), "the place that spawns has moved");
+            assert!(file.text.contains(&spawn), "the task tracker has moved");
             continue;
         }
-        // A test's own clients are no tasks of the product.
+        // Clients in tests may spawn.
         if file.path.components().any(|part| part.as_os_str() == "tests") {
             continue;
         }
@@ -213,7 +223,7 @@ fn only_one_place_spawns() {
 }
 
 #[test]
-fn lints_are_expected_with_a_reason_and_never_allowed() {
+fn no_file_allows_lints_or_ignores_tests() {
     let allow = ["#[", "allow("].concat();
     let allow_all = ["#![", "allow("].concat();
     let ignore = ["#[", "ignore"].concat();
@@ -225,7 +235,7 @@ fn lints_are_expected_with_a_reason_and_never_allowed() {
 }
 
 #[test]
-fn nothing_committed_names_a_machine_or_leaves_work_undone() {
+fn no_committed_file_has_a_machine_path_or_a_todo() {
     let banned = [
         ["TO", "DO"].concat(),
         ["FIX", "ME"].concat(),
@@ -236,7 +246,7 @@ fn nothing_committed_names_a_machine_or_leaves_work_undone() {
     ];
     let mut found = Vec::new();
     for path in committed() {
-        // Hashes in lock files may spell anything, and recordings hold what others wrote.
+        // Hashes in lock files may contain any text, and recordings are not written by hand.
         let exempt = path.ends_with("Cargo.lock")
             || path.ends_with("package-lock.json")
             || path.components().any(|part| part.as_os_str() == "recordings");
@@ -254,37 +264,16 @@ fn nothing_committed_names_a_machine_or_leaves_work_undone() {
 }
 
 #[test]
-fn the_pinned_opencode_is_one_that_the_version_text_names() {
+fn the_pinned_opencode_is_in_the_version_text() {
     let pins = std::fs::read_to_string(root().join("tools/opencode/package.json")).unwrap();
     let pins: Value = serde_json::from_str(&pins).unwrap();
     let pinned = pins["dependencies"]["opencode-ai"].as_str().unwrap();
     assert!(longshore::cli::TESTED_OPENCODE.contains(&pinned), "{pinned} is not in TESTED_OPENCODE");
 }
 
+/// `make chaos` writes the page. The committed page must be of a campaign with enough faults and without findings.
 #[test]
-fn the_tests_and_bounds_that_the_architecture_names_are_there() {
-    let page = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
-    let sources = sources();
-    let there = |code: &str| sources.iter().any(|file| file.text.contains(code));
-
-    // The names of tests are sentences.
-    let tests = names_in(&page, "Invariants", |byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
-    let tests: Vec<_> = tests.into_iter().filter(|name| name.matches('_').count() >= 2).collect();
-    assert!(tests.len() > 40, "the table of invariants has moved: it names {tests:?} only");
-    for name in tests {
-        assert!(there(&format!("fn {name}(")), "ARCHITECTURE.md names {name}, which is no test");
-    }
-
-    let bounds = names_in(&page, "Bounds", |byte| byte.is_ascii_uppercase());
-    assert!(bounds.len() > 10, "the table of bounds has moved: it names {bounds:?} only");
-    for name in bounds {
-        assert!(there(&format!("const {name}: ")), "ARCHITECTURE.md names {name}, which is no constant");
-    }
-}
-
-/// `make chaos` writes the page; what is committed must be a campaign that broke enough and found nothing.
-#[test]
-fn the_reported_campaign_broke_enough_and_lost_nothing() {
+fn the_committed_chaos_report_has_enough_faults_and_no_finding() {
     let page = std::fs::read_to_string(root().join("docs/reliability.md")).unwrap();
     let number = |cell: &str| cell.parse::<u64>().ok();
     let lost = rows_in(&page, "What was lost");
@@ -300,7 +289,7 @@ fn the_reported_campaign_broke_enough_and_lost_nothing() {
         ("Streams of clients that broke, by a cut or with the gateway", 5_000),
     ] {
         let row = broken.iter().find(|row| row[0] == what);
-        let row = row.unwrap_or_else(|| panic!("the report does not tell: {what}"));
+        let row = row.unwrap_or_else(|| panic!("the report has no row: {what}"));
         assert!(number(row[1]) >= Some(least) && number(row[2]) == Some(least), "{row:?}");
     }
     for row in broken {
@@ -310,21 +299,13 @@ fn the_reported_campaign_broke_enough_and_lost_nothing() {
     assert!(number(duration.0) < Some(30), "{duration:?}");
 }
 
-/// The rows of the first table of a section of a page, without its head.
+/// The rows of the first table of a section, without the header.
 fn rows_in<'a>(page: &'a str, heading: &str) -> Vec<Vec<&'a str>> {
     let (_, section) = page.split_once(&format!("## {heading}\n")).unwrap();
     let section = section.split_once("\n## ").map_or(section, |(section, _)| section);
     let lines = section.lines().skip_while(|line| !line.starts_with('|'));
     let rows = lines.take_while(|line| line.starts_with('|')).skip(2);
     rows.map(|row| row.trim_matches('|').split('|').map(str::trim).collect()).collect()
-}
-
-/// What stands between backticks in a section of a page and has only such letters and underscores.
-fn names_in<'a>(page: &'a str, heading: &str, letter: impl Fn(u8) -> bool) -> Vec<&'a str> {
-    let (_, section) = page.split_once(&format!("\n## {heading}\n")).unwrap();
-    let section = section.split_once("\n## ").map_or(section, |(section, _)| section);
-    let code = section.split('`').skip(1).step_by(2);
-    code.filter(|code| code.bytes().all(|byte| byte == b'_' || letter(byte))).collect()
 }
 
 struct Package {
@@ -395,7 +376,7 @@ fn collect(directory: &Path, found: &mut Vec<Source>) {
     }
 }
 
-/// The files that git knows, if this is a checkout; otherwise the sources.
+/// The files that git tracks, if this is a checkout; otherwise the sources.
 fn committed() -> Vec<PathBuf> {
     let listed = Command::new("git").args(["ls-files", "-z"]).current_dir(root()).output();
     match listed {

@@ -144,7 +144,7 @@ async fn shutdown_does_not_wait_for_slow_calls() {
     control.acts.hold();
     let share = methods::find("opencode.sessions.share").unwrap();
     let ending = async {
-        while !control.take_calls().iter().any(|asked| matches!(asked, Asked::Command(..))) {
+        while !control.take_calls().iter().any(|asked| matches!(asked, Asked::ControlCommand(..))) {
             tokio::task::yield_now().await;
         }
         gateway.shutdown.cancel();
@@ -198,7 +198,7 @@ async fn a_command_is_completed_and_audited_after_its_caller_disconnects() {
     let share = methods::find("opencode.sessions.share").unwrap();
     {
         let asked = async {
-            while !control.take_calls().iter().any(|asked| matches!(asked, Asked::Command(..))) {
+            while !control.take_calls().iter().any(|asked| matches!(asked, Asked::ControlCommand(..))) {
                 tokio::task::yield_now().await;
             }
         };
@@ -274,7 +274,7 @@ async fn slow_notifications_end_with_the_gateway() {
         let _turn = if name == "command" {
             Some(gateway.turns.recv().await.expect("the command starts a turn"))
         } else {
-            while !control.take_calls().iter().any(|asked| matches!(asked, Asked::Command(..))) {
+            while !control.take_calls().iter().any(|asked| matches!(asked, Asked::ControlCommand(..))) {
                 tokio::task::yield_now().await;
             }
             None
