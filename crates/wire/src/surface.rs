@@ -122,7 +122,7 @@ const fn delete(path: &'static str) -> Endpoint {
 pub const OPERATIONS: [Operation; 11] = [
     Operation {
         method: Method::SendMessage,
-        summary: "Sends a message, and answers with the task when it ends, asks or, if so wished, at once.",
+        summary: "Sends a message and returns the task when it ends or needs input, or at once if requested.",
         streams: false,
         refused: None,
         rest: &[post("/message:send")],
@@ -130,7 +130,7 @@ pub const OPERATIONS: [Operation; 11] = [
     },
     Operation {
         method: Method::SendStreamingMessage,
-        summary: "Sends a message, and streams what becomes of it.",
+        summary: "Sends a message and streams the events of its task.",
         streams: true,
         refused: None,
         rest: &[post("/message:stream")],
@@ -194,7 +194,7 @@ pub const OPERATIONS: [Operation; 11] = [
     },
     Operation {
         method: Method::SubscribeToTask,
-        summary: "Streams a task: what it is now, and what becomes of it.",
+        summary: "Streams a task: its current state, then its further events.",
         streams: true,
         refused: None,
         // The table of the specification says POST, its protocol buffers say GET, and there are clients for both.
@@ -275,7 +275,7 @@ pub const ROUTES: [Route; 8] = [
         access: Access::Anybody,
         line: Some(ProtocolVersion::V03),
         served: Served::Card,
-        summary: "Reads the public card, where the oldest clients look for it.",
+        summary: "Reads the public card, at the path that the oldest clients use.",
     },
     Route {
         path: "/artifacts/{id}",
@@ -291,7 +291,7 @@ pub const ROUTES: [Route; 8] = [
         access: Access::Credential,
         line: None,
         served: Served::Health,
-        summary: "Tells what works and what does not.",
+        summary: "Reports which parts of the gateway work.",
     },
     Route {
         path: "/openapi.json",
@@ -307,7 +307,7 @@ pub const ROUTES: [Route; 8] = [
         access: Access::Credential,
         line: None,
         served: Served::Metrics,
-        summary: "Reads what the gateway counts, as Prometheus takes it.",
+        summary: "Reads the metrics of the gateway in the format of Prometheus.",
     },
     Route {
         path: "/livez",
@@ -315,7 +315,7 @@ pub const ROUTES: [Route; 8] = [
         access: Access::Anybody,
         line: None,
         served: Served::Alive,
-        summary: "Tells that the gateway runs, and nothing else.",
+        summary: "Reports that the gateway runs.",
     },
 ];
 

@@ -96,14 +96,14 @@ fn description(deployment: &Deployment, audience: Audience) -> String {
     if audience == Audience::Authenticated {
         let _ = write!(
             text,
-            " Messages are turns of OpenCode sessions. They are streamed with {}, can be resumed after a cut and canceled, and \
+            " Messages are turns of OpenCode sessions. They are streamed with {}, can be resumed after a lost connection and canceled, and \
              ask for permissions and answers, which callers give by a message or a method. All callers share one workspace; \
-             tasks, contexts and sessions belong to who made them.",
+             tasks, contexts and sessions belong to the caller that created them.",
             deployment.streamed(),
         );
         if deployment.control {
             text.push_str(
-                " Methods of extensions look at OpenCode's sessions, models and workspaces, and steer them.",
+                " Methods of extensions read and control OpenCode's sessions, models and workspaces.",
             );
         }
     }

@@ -62,8 +62,8 @@ fn features_and_gaps(version: ProtocolVersion) -> (&'static [&'static str], &'st
         ProtocolVersion::V1 => (
             &[
                 "All operations over JSON-RPC and HTTP+JSON.",
-                "Streams that are resumed with Last-Event-ID, without a lost or doubled event.",
-                "Extensions by A2A-Extensions: methods, and fields of requests and answers.",
+                "Streams can be resumed with Last-Event-ID, without lost or repeated events.",
+                "Extensions by A2A-Extensions: methods, and fields of requests and responses.",
                 "Errors with google.rpc.ErrorInfo in both bindings.",
             ],
             &["Push notifications are not supported.", "There is no gRPC binding.", "There are no tenants."],
@@ -71,9 +71,9 @@ fn features_and_gaps(version: ProtocolVersion) -> (&'static [&'static str], &'st
         ProtocolVersion::V03 => (
             &[
                 "All operations over JSON-RPC and HTTP+JSON under /v1.",
-                "Resubscribing to a task that is over gives it once more.",
+                "Resubscribing to a finished task returns the task once more.",
                 "The fields of extensions without activation.",
-                "Tasks are shared with the 1.0 line.",
+                "Tasks are shared with version 1.0.",
             ],
             &[
                 "Push notifications are not supported.",
@@ -173,14 +173,14 @@ fn guidance(version: ProtocolVersion, base: Base) -> Vec<String> {
 const GUIDANCE: [&str; 9] = [
     "On 1.0, name the extensions that you use in A2A-Extensions: their methods and fields are refused, and their answers \
      left out, without it. On 0.3 nothing is gated.",
-    "Keep the id of a task before you do anything else: with it every stream can be taken up again.",
-    "After a cut, subscribe with the Last-Event-ID of the last event that you saw.",
+    "Keep the id of a task before you do anything else: with it every stream can be resumed.",
+    "After a lost connection, subscribe with the Last-Event-ID of the last event that you received.",
     "Send a message again as it was, with the same messageId, when you do not know whether it arrived: within the time of \
-     turns.idempotency_window it is answered by the task that exists.",
+     turns.idempotency_window the gateway returns the existing task.",
     "A task in the state input required waits for you: answer with a message that has its taskId, or with the methods of the \
      interactive interrupt extension.",
-    "Look at the reason, or the type, of an error and not at its code: the codes of extensions overlap those of A2A.",
-    "Treat session ids, artifact ids and page tokens as texts without a meaning.",
+    "Check the reason, or the type, of an error and not its code: the codes of extensions overlap those of A2A.",
+    "Treat session ids, artifact ids and page tokens as opaque texts.",
     "All callers work on the same files; only tasks, contexts and sessions are kept apart.",
-    "What is said of sandbox, network, approval and write access is declared by the operator, and not enforced by the gateway.",
+    "The operator declares sandbox, network, approval and write access. The gateway does not enforce them.",
 ];

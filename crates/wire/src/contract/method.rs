@@ -175,8 +175,8 @@ fn subtask_support() -> Value {
         "subagent_selector_field": "request.parts[].agent",
         "execution_model": "upstream-provider-private-subagent-runtime",
         "notes": [
-            "OpenCode runs the sub-agent that the part names; the agent of the session goes on with what it found.",
-            "The work of a sub-agent is a task of its own, below the one that the prompt began.",
+            "OpenCode runs the sub-agent that the part names; the agent of the session continues with its result.",
+            "The work of a sub-agent is a task of its own, a child of the task that the prompt began.",
             "A sub-agent that OpenCode does not have is refused.",
         ],
     })

@@ -45,7 +45,7 @@ fn command(command: &OfferedCommand) -> Skill {
         name: format!("/{name}"),
         description: text.unwrap_or_else(|| format!("The command /{name} of OpenCode.")),
         tags: ["opencode", "command", "provider-private"].map(str::to_owned).to_vec(),
-        examples: vec![format!("Carry out /{name} in a session (method opencode.sessions.command).")],
+        examples: vec![format!("Run /{name} in a session (method opencode.sessions.command).")],
         input_modes: vec!["application/json".to_owned()],
         output_modes: vec!["application/json".to_owned()],
     }

@@ -102,24 +102,24 @@ fn fields(path: &str, names: &[&str]) -> Map<String, Value> {
 
 fn session_binding(deployment: &Deployment) -> Value {
     let directory = if deployment.directory_override {
-        "metadata.opencode.workspace.id counts before metadata.opencode.directory. A directory must be the root of the \
+        "metadata.opencode.workspace.id wins over metadata.opencode.directory. A directory must be the root of the \
          workspace, below it, or a worktree of the project."
     } else {
-        "All work in the root of the workspace: metadata.opencode.directory can name no other place, and \
-         metadata.opencode.workspace.id none at all."
+        "All work happens in the root of the workspace: metadata.opencode.directory can name no other directory, and \
+         metadata.opencode.workspace.id is refused."
     };
     json!({
         "session_fields": fields("metadata.shared.session", &["title"]),
         "message_fields": {"delivery": "metadata.shared.delivery", "cwd": "metadata.iac_code.cwd"},
         "delivery_values": Delivery::ALL.map(Delivery::as_str),
         "notes": [
-            "A message with metadata.shared.session.id goes on with that OpenCode session; without it the context \
+            "A message with metadata.shared.session.id continues that OpenCode session; without it the context \
              decides, and a new context has a new session.",
-            "A session belongs to the caller that it was made for. One that belongs to nobody can be claimed with the \
+            "A session belongs to the caller for whom it was created. An unowned one can be claimed with the \
              capability session_claim.",
             directory,
-            "message_fields need no activation. delivery says what becomes of a message for a busy session, queue if \
-             nothing is said; cwd is another name of opencode.directory.",
+            "message_fields need no activation. delivery decides what happens to a message for a busy session; the default is \
+             queue. cwd is another name of opencode.directory.",
         ],
     })
 }
@@ -129,7 +129,7 @@ fn model_selection() -> Value {
         "message_fields": fields("metadata.opencode", &["agent", "variant", "system"]),
         "notes": [
             "A model is named by providerID and modelID together: one without the other is refused.",
-            "The choice is for one message. Without one OpenCode goes on with the model of the session, or its default.",
+            "The choice is for one message. Without one OpenCode uses the model of the session, or its default.",
             "message_fields need no activation. They choose the agent, the variant of the model, and further instructions.",
         ],
     })
@@ -278,7 +278,7 @@ fn interactive_interrupt(deployment: &Deployment, version: ProtocolVersion) -> V
         "method_contracts": method::contracts(deployment, version, Extension::InteractiveInterrupt),
         "permission_reply_values": replies,
         "question_reply_contract": {
-            "answers": "One list of texts for each question, in order: the labels that are chosen, or own words.",
+            "answers": "One list of texts for each question, in order: the chosen labels, or a free text.",
         },
     });
     routing(&mut params);
@@ -288,7 +288,7 @@ fn interactive_interrupt(deployment: &Deployment, version: ProtocolVersion) -> V
         json!({
             "success_result_fields": Answer::Answered.fields(),
             "errors": errors(version, &kinds, &data_fields),
-            "notes": ["The metadata is accepted and not needed: an ask is found by its request_id alone."],
+            "notes": ["The metadata is accepted but ignored: the request_id identifies the ask."],
         }),
     );
     params
@@ -308,9 +308,9 @@ fn interrupt_recovery(deployment: &Deployment, version: ProtocolVersion) -> Valu
         "item_fields": placed_fields("result.items[]", Item::Interrupt, version),
         "errors": errors(version, &[], &[]),
         "notes": [
-            "The lists hold what the caller's own tasks have asked, those of sub-agents included.",
-            "They outlive a restart of the gateway.",
-            "What was answered or has expired is not in them.",
+            "The lists contain the open asks of the caller's own tasks, including those of sub-agents.",
+            "They survive a restart of the gateway.",
+            "Answered and expired asks are not in them.",
             "expires_at is Unix time in seconds; null where there is no deadline.",
         ],
     })

@@ -53,13 +53,13 @@ const TABLE: [Row; 6] = [
         examples: &[
             "Explain what this project does.",
             "Add a test for the parser and run it.",
-            "Find out why the build fails, and mend it.",
+            "Find out why the build fails, and fix it.",
         ],
     },
     Row {
         id: "opencode.sessions.management",
         name: "OpenCode Session Management",
-        description: "Looks at OpenCode sessions and what was said and changed in them, changes them, and has the agent work in \
+        description: "Reads OpenCode sessions with their messages and changes, modifies them, and runs the agent in \
                       them.",
         tags: &["opencode", "sessions", "history", "provider-private"],
         extension: Some(Extension::SessionManagement),
@@ -76,7 +76,7 @@ const TABLE: [Row; 6] = [
     Row {
         id: "opencode.workspace.control",
         name: "OpenCode Workspace Control",
-        description: "Looks at projects, workspaces and worktrees, and changes them where the operator allows it.",
+        description: "Reads projects, workspaces and worktrees, and changes them if the operator allows it.",
         tags: &["opencode", "project", "workspace", "worktree", "provider-private"],
         extension: Some(Extension::WorkspaceControl),
         ..PRIVATE
@@ -84,7 +84,7 @@ const TABLE: [Row; 6] = [
     Row {
         id: "opencode.interrupt.recovery",
         name: "OpenCode Interrupt Recovery",
-        description: "Lists the permissions and questions that the caller's tasks wait for, after a lost connection or a \
+        description: "Lists the open permission requests and questions of the caller's tasks, for example after a lost connection or a \
                       restart.",
         tags: &["interrupt", "permission", "question", "provider-private"],
         extension: Some(Extension::InterruptRecovery),
@@ -100,7 +100,7 @@ const TABLE: [Row; 6] = [
         is_public: true,
         extension: None,
         examples: &[
-            "Allow once what per_1 asks (method a2a.interrupt.permission.reply).",
+            "Allow the permission request per_1 once (method a2a.interrupt.permission.reply).",
             "Answer the question que_1 with the option yes (method a2a.interrupt.question.reply).",
         ],
     },

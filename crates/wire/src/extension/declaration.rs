@@ -69,19 +69,19 @@ pub(crate) fn as_of_v03(entry: &CardExtension) -> CardExtension {
 fn description(extension: Extension) -> &'static str {
     match extension {
         Extension::SessionBinding => {
-            "Continues an OpenCode session by its id, and tells the id of the session."
+            "Continues an OpenCode session by its id, and returns the id of the session."
         }
         Extension::ModelSelection => "Chooses the model of one message.",
-        Extension::StreamHints => "Tells of what kind each block is, how the turn goes on, and what it used.",
-        Extension::InteractiveInterrupt => "Tells what the agent asks, and answers it by JSON-RPC methods.",
-        Extension::SessionManagement => "Reads and steers OpenCode sessions.",
+        Extension::StreamHints => "Adds the kind of each block, the progress of the turn and its usage.",
+        Extension::InteractiveInterrupt => "Shows the asks of the agent, and answers them by JSON-RPC methods.",
+        Extension::SessionManagement => "Reads and controls OpenCode sessions.",
         Extension::ProviderDiscovery => "Lists the providers and models of OpenCode.",
         Extension::WorkspaceControl => "Reads and changes projects, workspaces and worktrees.",
-        Extension::InterruptRecovery => "Lists what the agent has asked and nobody has answered.",
-        Extension::CompatibilityProfile => "Tells what is served, and for how long.",
-        Extension::WireContract => "Tells the methods and endpoints that are served.",
+        Extension::InterruptRecovery => "Lists the open asks of the agent.",
+        Extension::CompatibilityProfile => "Describes what is served, and how far a client may rely on it.",
+        Extension::WireContract => "Lists the methods and endpoints that are served.",
         Extension::ThinkingExposure => "Shows the agent's reasoning and its tool calls.",
-        Extension::ArtifactMetadata => "Tells size, type and hash of the files that a task made.",
+        Extension::ArtifactMetadata => "Adds the size, type and hash of the files that a task created.",
     }
 }
 

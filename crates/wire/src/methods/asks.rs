@@ -11,13 +11,13 @@ use crate::extension::Extension;
 const REQUEST_ID: Param = Param::required(
     "request_id",
     Kind::Id(IdKind::Request),
-    "The ask, as `metadata.shared.interrupt` names it.",
+    "The id of the ask, from `metadata.shared.interrupt`.",
 );
 
 const METADATA: Param = Param::optional(
     "metadata",
     Kind::Metadata { routed: false },
-    "Checked only: where the agent works is known from the ask.",
+    "Checked but ignored: the ask determines the directory.",
 );
 
 /// An answer is never delayed by the limit on calls to OpenCode, because the ask that it answers delays other calls.
@@ -51,12 +51,12 @@ pub(super) static ANSWERS: [Method; 3] = [
     Method {
         name: "a2a.interrupt.permission.reply",
         key: "reply_permission",
-        summary: "Allows once, allows always, or rejects what the agent asked permission for.",
+        summary: "Allows a permission request of the agent once or always, or rejects it.",
         params: &[
             REQUEST_ID,
             METADATA,
             Param::required("reply", Kind::Reply, "once, always or reject."),
-            Param::optional("message", Kind::Text { max: MAX_LINES }, "What the agent is told with it."),
+            Param::optional("message", Kind::Text { max: MAX_LINES }, "A message to the agent."),
         ],
         upstream: &[Upstream::post("/permission/{id}/reply")],
         build: |args| build::answer(args, build::permission(args)),
@@ -69,7 +69,7 @@ pub(super) static ANSWERS: [Method; 3] = [
         params: &[
             REQUEST_ID,
             METADATA,
-            Param::required("answers", Kind::Answers, "For each question the labels that were chosen."),
+            Param::required("answers", Kind::Answers, "The chosen labels of each question."),
         ],
         upstream: &[Upstream::post("/question/{id}/reply")],
         build: |args| build::answer(args, build::question(args)),
@@ -78,7 +78,7 @@ pub(super) static ANSWERS: [Method; 3] = [
     Method {
         name: "a2a.interrupt.question.reject",
         key: "reject_question",
-        summary: "Tells the agent that its questions will not be answered.",
+        summary: "Rejects questions of the agent.",
         params: &[REQUEST_ID, METADATA],
         upstream: &[Upstream::post("/question/{id}/reject")],
         ..ANSWER
@@ -99,13 +99,13 @@ pub(super) static RECOVERY: [Method; 2] = [
     Method {
         name: "opencode.permissions.list",
         key: "list_permissions",
-        summary: "The caller's permissions that the agent waits for.",
+        summary: "Lists the open permission requests of the caller's tasks.",
         ..LIST
     },
     Method {
         name: "opencode.questions.list",
         key: "list_questions",
-        summary: "The caller's questions that the agent waits for.",
+        summary: "Lists the open questions of the caller's tasks.",
         build: |_| Call::OpenAsks(AskKind::Question),
         ..LIST
     },

@@ -85,18 +85,18 @@ impl Item {
     /// A description of one sentence.
     pub fn help(self) -> &'static str {
         match self {
-            Self::SessionStatus => "What happens in a session.",
-            Self::Task => "A session, as a task of A2A that is completed.",
-            Self::Message => "A message of a session, as one of A2A.",
-            Self::Todo => "Something that the agent has set out to do.",
-            Self::FileDiff => "What became of a file.",
+            Self::SessionStatus => "The status of a session.",
+            Self::Task => "A session, as a completed task of A2A.",
+            Self::Message => "A message of a session, as a message of A2A.",
+            Self::Todo => "A todo of the agent.",
+            Self::FileDiff => "The change of a file.",
             Self::SessionSummary => "A session.",
             Self::Provider => "A provider of models.",
             Self::Model => "A model.",
             Self::Project => "A project of OpenCode.",
             Self::Workspace => "A workspace of OpenCode.",
             Self::Worktree => "A worktree of the project.",
-            Self::Interrupt => "What a task waits for.",
+            Self::Interrupt => "An open ask of a task.",
         }
     }
 
@@ -166,114 +166,114 @@ impl Answer {
 
 const SESSION_STATUS: &[Field] = &[
     always("session_id", FieldType::Id, "The session."),
-    always("type", FieldType::Text, "OpenCode's word for it, such as busy or retry."),
-    sometimes("attempt", FieldType::Count, "How often it has tried."),
-    sometimes("message", FieldType::Text, "Why it tries again."),
-    sometimes("next", FieldType::Millis, "When it tries again."),
+    always("type", FieldType::Text, "The status in OpenCode's words, such as busy or retry."),
+    sometimes("attempt", FieldType::Count, "The number of attempts so far."),
+    sometimes("message", FieldType::Text, "The reason for the retry."),
+    sometimes("next", FieldType::Millis, "The time of the next attempt."),
 ];
 
 const PLANNED: &[Field] = &[
-    always("id", FieldType::Text, "Its place in the list."),
-    always("content", FieldType::Text, "What is to be done."),
-    always("status", FieldType::Text, "How far that is."),
-    always("priority", FieldType::Text, "How important it is."),
+    always("id", FieldType::Text, "The position in the list."),
+    always("content", FieldType::Text, "The description of the todo."),
+    always("status", FieldType::Text, "The status of the todo."),
+    always("priority", FieldType::Text, "The priority of the todo."),
 ];
 
 const FILE_DIFF: &[Field] = &[
     always("file", FieldType::Text, "The file."),
-    sometimes("patch", FieldType::Text, "What changed in it."),
+    sometimes("patch", FieldType::Text, "The patch."),
     sometimes("status", FieldType::Text, "added, deleted or modified."),
-    always("additions", FieldType::Count, "How many lines came."),
-    always("deletions", FieldType::Count, "How many lines went."),
-    sometimes("message_id", FieldType::Id, "The message that it came of, where several turns are told."),
+    always("additions", FieldType::Count, "The number of added lines."),
+    always("deletions", FieldType::Count, "The number of deleted lines."),
+    sometimes("message_id", FieldType::Id, "The message that caused the change, if the list covers several turns."),
 ];
 
 const SESSION_SUMMARY: &[Field] = &[
     always("id", FieldType::Id, "The session."),
     always("title", FieldType::Text, "Its title, which may be empty."),
     sometimes("project_id", FieldType::Text, "The project that it belongs to."),
-    sometimes("directory", FieldType::Text, "Where it works."),
-    sometimes("parent_id", FieldType::Id, "The session that it works for."),
-    sometimes("version", FieldType::Text, "The version of OpenCode that made it."),
-    sometimes("share_url", FieldType::Text, "Where everybody can read it."),
-    sometimes("revert", FieldType::Object(REVERT), "To where it was taken back."),
+    sometimes("directory", FieldType::Text, "The directory of the session."),
+    sometimes("parent_id", FieldType::Id, "The parent session."),
+    sometimes("version", FieldType::Text, "The version of OpenCode that created the session."),
+    sometimes("share_url", FieldType::Text, "The public URL of the session."),
+    sometimes("revert", FieldType::Object(REVERT), "The point to which the session was reverted."),
 ];
 
 const REVERT: &[Field] = &[
-    always("message_id", FieldType::Id, "To before this message."),
-    sometimes("part_id", FieldType::Id, "To before this part of it."),
-    sometimes("snapshot", FieldType::Text, "The state of the files before that."),
-    sometimes("diff", FieldType::Text, "What was undone in them."),
+    always("message_id", FieldType::Id, "The first reverted message."),
+    sometimes("part_id", FieldType::Id, "The first reverted part of that message."),
+    sometimes("snapshot", FieldType::Text, "The state of the files before the revert."),
+    sometimes("diff", FieldType::Text, "The changes that were undone."),
 ];
 
 const PROVIDER: &[Field] = &[
     always("provider_id", FieldType::Text, "The provider."),
     always("name", FieldType::Text, "Its name for people."),
-    always("connected", FieldType::Flag, "OpenCode can use it."),
-    always("model_count", FieldType::Count, "How many models it has."),
-    sometimes("source", FieldType::Text, "Where OpenCode knows it from."),
-    sometimes("default_model_id", FieldType::Text, "Its model if none is named."),
+    always("connected", FieldType::Flag, "Whether OpenCode can use the provider."),
+    always("model_count", FieldType::Count, "The number of models."),
+    sometimes("source", FieldType::Text, "The source from which OpenCode knows the provider."),
+    sometimes("default_model_id", FieldType::Text, "The default model."),
 ];
 
 const MODEL: &[Field] = &[
     always("provider_id", FieldType::Text, "Its provider."),
     always("model_id", FieldType::Text, "The model, as its provider calls it."),
     always("name", FieldType::Text, "Its name for people."),
-    always("default", FieldType::Flag, "It is its provider's model if none is named."),
-    always("connected", FieldType::Flag, "OpenCode can use its provider."),
-    sometimes("status", FieldType::Text, "How mature it is."),
-    sometimes("context_window", FieldType::Count, "How many tokens it reads at most."),
-    sometimes("max_output_tokens", FieldType::Count, "How many tokens it writes at most."),
-    sometimes("supports_reasoning", FieldType::Flag, "It can reason."),
-    sometimes("supports_tool_call", FieldType::Flag, "It can call tools."),
-    sometimes("supports_attachments", FieldType::Flag, "It can read files."),
+    always("default", FieldType::Flag, "Whether the model is the default of its provider."),
+    always("connected", FieldType::Flag, "Whether OpenCode can use the provider."),
+    sometimes("status", FieldType::Text, "The maturity of the model."),
+    sometimes("context_window", FieldType::Count, "The size of the context window in tokens."),
+    sometimes("max_output_tokens", FieldType::Count, "The maximal number of output tokens."),
+    sometimes("supports_reasoning", FieldType::Flag, "Whether the model can reason."),
+    sometimes("supports_tool_call", FieldType::Flag, "Whether the model can call tools."),
+    sometimes("supports_attachments", FieldType::Flag, "Whether the model can read files."),
 ];
 
 const PROJECT: &[Field] = &[
     always("id", FieldType::Text, "The project."),
     sometimes("name", FieldType::Text, "Its name for people."),
-    sometimes("vcs", FieldType::Text, "What keeps its history."),
-    older(sometimes("worktree", FieldType::Text, "Where it is, if it is the gateway's own.")),
+    sometimes("vcs", FieldType::Text, "The version control system."),
+    older(sometimes("worktree", FieldType::Text, "The root directory, for the gateway's own project.")),
     older(always(
         "sandboxes",
         FieldType::Texts,
-        "Its other directories that OpenCode knows, if it is the gateway's own.",
+        "The other directories that OpenCode knows, for the gateway's own project.",
     )),
-    older(always("time", FieldType::Object(PROJECT_TIME), "When it was made, changed and set up.")),
+    older(always("time", FieldType::Object(PROJECT_TIME), "The times of creation, last change and initialization.")),
 ];
 
 const PROJECT_TIME: &[Field] = &[
-    sometimes("created", FieldType::Millis, "When it was made."),
-    sometimes("updated", FieldType::Millis, "When it changed."),
-    sometimes("initialized", FieldType::Millis, "When it was set up."),
+    sometimes("created", FieldType::Millis, "The time of creation."),
+    sometimes("updated", FieldType::Millis, "The time of the last change."),
+    sometimes("initialized", FieldType::Millis, "The time of initialization."),
 ];
 
 const WORKSPACE: &[Field] = &[
     always("id", FieldType::Id, "The workspace."),
-    sometimes("type", FieldType::Text, "The adapter of OpenCode that made it."),
+    sometimes("type", FieldType::Text, "The adapter of OpenCode that created the workspace."),
     sometimes("name", FieldType::Text, "Its name."),
-    sometimes("branch", FieldType::Text, "The branch that it works on."),
-    older(sometimes("directory", FieldType::Text, "Where it is.")),
+    sometimes("branch", FieldType::Text, "The branch of the workspace."),
+    older(sometimes("directory", FieldType::Text, "The directory of the workspace.")),
     older(sometimes("projectID", FieldType::Text, "The project that it belongs to.")),
-    older(sometimes("timeUsed", FieldType::Millis, "When it was used last.")),
+    older(sometimes("timeUsed", FieldType::Millis, "The time of the last use.")),
 ];
 
 const WORKTREE: &[Field] = &[
     always("name", FieldType::Text, "The last segment of its directory."),
     sometimes("branch", FieldType::Text, "The branch that is checked out there."),
-    older(always("directory", FieldType::Text, "Where it is. A list has nothing but this.")),
+    older(always("directory", FieldType::Text, "The directory of the worktree. A list contains the directories only.")),
 ];
 
 const INTERRUPT: &[Field] = &[
-    always("request_id", FieldType::Id, "What an answer has to name."),
-    always("session_id", FieldType::Id, "The session that asks."),
-    always("interrupt_type", FieldType::Words(&["permission", "question"]), "What is asked for."),
-    always("task_id", FieldType::Id, "The task that waits."),
+    always("request_id", FieldType::Id, "The id that an answer must contain."),
+    always("session_id", FieldType::Id, "The session of the ask."),
+    always("interrupt_type", FieldType::Words(&["permission", "question"]), "The kind of ask."),
+    always("task_id", FieldType::Id, "The waiting task."),
     always("context_id", FieldType::Id, "Its context."),
-    always("details", FieldType::Facts, "What the agent says about it."),
+    always("details", FieldType::Facts, "The details from the agent."),
     always(
         "expires_at",
         FieldType::Deadline,
-        "Until when, in seconds since 1970. Null: there is no deadline.",
+        "The deadline in seconds since 1970. Null: there is none.",
     ),
 ];

@@ -60,7 +60,7 @@ impl Param {
             let _ = write!(text, " Only with {}.", needed(switch));
         }
         if let Some(switch) = self.runs {
-            let _ = write!(text, " What is run needs {}.", needed(switch));
+            let _ = write!(text, " A value that runs a shell needs {}.", needed(switch));
         }
         text
     }
@@ -199,17 +199,17 @@ pub(super) const SESSION_ID: Param =
     Param::required("session_id", Kind::Id(IdKind::Session), "The session of OpenCode.");
 
 pub(super) const DIRECTORY: Param =
-    Param::optional("directory", Kind::Directory, "Where to look; the root of the workspace if not given.");
+    Param::optional("directory", Kind::Directory, "The directory; the default is the root of the workspace.");
 
 /// For methods of one session, which use the directory of the session.
 pub(super) const SESSION_DIRECTORY: Param = Param::optional(
     "directory",
     Kind::Directory,
-    "Checked only: what is done is done where the session works.",
+    "Checked but ignored: the method works in the directory of the session.",
 );
 
 pub(super) const METADATA: Param = Param::optional(
     "metadata",
     Kind::Metadata { routed: true },
-    "`opencode.workspace.id` or `opencode.directory` say where; the workspace goes first.",
+    "`opencode.workspace.id` or `opencode.directory` choose the directory; the workspace wins.",
 );

@@ -28,13 +28,13 @@ pub(super) static METHODS: [Method; 2] = [
     Method {
         name: "opencode.providers.list",
         key: "list_providers",
-        summary: "The providers of models that OpenCode knows, and which of them are connected.",
+        summary: "Lists the providers of models that OpenCode knows, and which of them are connected.",
         ..CATALOG
     },
     Method {
         name: "opencode.models.list",
         key: "list_models",
-        summary: "The models of all providers, or of one.",
+        summary: "Lists the models of all providers, or of one.",
         params: &[Param::optional("provider_id", NAME, "Only the models of this provider."), METADATA],
         result: Answer::Catalog(Item::Model),
         build: |args| {

@@ -169,7 +169,7 @@ pub(crate) fn result(answer: Answer, version: ProtocolVersion) -> Value {
     let (description, fields) = match answer {
         Answer::Items(item) => (item.help(), json!({"items": items(item)})),
         Answer::Page(item) => {
-            let cursor = json!({"type": ["string", "null"], "description": "Where older ones begin. Null: there are none."});
+            let cursor = json!({"type": ["string", "null"], "description": "The cursor of the next older page. Null: this is the last page."});
             (item.help(), json!({"items": items(item), "next_cursor": cursor}))
         }
         Answer::Catalog(item) => {
@@ -184,7 +184,7 @@ pub(crate) fn result(answer: Answer, version: ProtocolVersion) -> Value {
             (item.help(), json!({"item": item_or_null}))
         }
         Answer::ItemOfTask(item) => (
-            "The last answer of a turn, and the task that it was.",
+            "The last answer of a turn, and the task of the turn.",
             json!({"item": reference(&item_name(item, version)), "task_id": reference("Id"), "context_id": reference("Id")}),
         ),
         Answer::Flag => ("Whether it was done.", json!({"ok": {"type": "boolean"}})),

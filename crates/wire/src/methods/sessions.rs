@@ -23,7 +23,7 @@ const MAX_TEXT: usize = 1024 * 1024;
 const MAX_URL: usize = 64 * 1024 * 1024;
 
 const LIMIT: Param =
-    Param::optional("limit", Kind::Int { min: 1, max: 100, default: Some(20) }, "How many are told at most.");
+    Param::optional("limit", Kind::Int { min: 1, max: 100, default: Some(20) }, "The maximal number of items.");
 
 const MESSAGE_ID: Kind = Kind::Id(IdKind::Message);
 
@@ -31,7 +31,7 @@ const MESSAGE_ID: Kind = Kind::Id(IdKind::Message);
 const OWN_MESSAGE_ID: Param = Param::optional(
     "messageID",
     MESSAGE_ID,
-    "What the message of the task is called; the same one sent again leads to the same task.",
+    "The id of the task's message; a retry with the same id leads to the same task.",
 );
 
 const AGENT: Param = Param::optional("agent", NAME, "The agent of OpenCode that answers.");
@@ -45,9 +45,9 @@ const FILE: Variant = Variant {
         Param::required(
             "url",
             Kind::ProtocolVersion { max: MAX_URL, may_be_blank: false },
-            "Where it is: `data:`, `file:` inside the workspace, or what else messages may refer to.",
+            "A `data:` URL, a `file:` URL inside the workspace, or another URL that messages may contain.",
         ),
-        Param::optional("filename", LINE, "What it is called."),
+        Param::optional("filename", LINE, "The name of the file."),
     ],
 };
 
@@ -57,22 +57,22 @@ const SHELL_LINE: Kind = Kind::ProtocolVersion { max: MAX_LINES, may_be_blank: f
 const PROMPT_PARTS: Kind = Kind::Tagged(&[
     Variant {
         tag: "text",
-        fields: &[Param::required("text", Kind::Text { max: MAX_TEXT }, "What is said.")],
+        fields: &[Param::required("text", Kind::Text { max: MAX_TEXT }, "The text.")],
     },
     FILE,
-    Variant { tag: "agent", fields: &[Param::required("name", NAME, "The agent that is called in.")] },
+    Variant { tag: "agent", fields: &[Param::required("name", NAME, "The agent to mention.")] },
     Variant {
         tag: "subtask",
         fields: &[
             Param::required(
                 "prompt",
                 LINES,
-                "What the sub-agent is told. Files that it names with `@` must be in the workspace.",
+                "The prompt of the sub-agent. Files that it names with `@` must be in the workspace.",
             ),
-            Param::required("description", LINE, "What it is for, in a few words."),
+            Param::required("description", LINE, "A short description."),
             Param::required("agent", NAME, "The sub-agent."),
             MODEL_OBJECT,
-            Param::optional("command", NAME, "The command that it belongs to."),
+            Param::optional("command", NAME, "The command that the subtask belongs to."),
         ],
     },
 ]);
@@ -83,34 +83,34 @@ const PROMPT: &[Param] = &[
     Param::required(
         "parts",
         Kind::List { of: &PROMPT_PARTS, max: MAX_PARTS, may_be_empty: true },
-        "What is said, by parts of the types text, file, agent and subtask.",
+        "The content: parts of the types text, file, agent and subtask.",
     ),
     OWN_MESSAGE_ID,
     MODEL_OBJECT,
     AGENT,
-    Param::optional("noReply", Kind::Flag, "It is only said: nobody answers, and there is no task."),
+    Param::optional("noReply", Kind::Flag, "Adds the message to the session without an answer and without a task."),
     Param::optional(
         "tools",
         Kind::Map { of: &Kind::Off, max: MAX_TOOLS },
-        "Tools that the agent may not use, each `false`, from now on in this session. None can be allowed so.",
+        "Tools to disable, each with the value `false`, from now on in this session. Tools cannot be enabled this way.",
     ),
     Param::optional(
         "format",
         Kind::Object(&[Param::required("type", Kind::Word(&["text"]), "Only text.")]),
-        "What the answer is to be.",
+        "The format of the answer.",
     ),
-    Param::optional("system", LINES, "What the agent is told before."),
+    Param::optional("system", LINES, "Additional system instructions."),
     VARIANT,
 ];
 
 const COMMAND: &[Param] = &[
-    Param::required("command", Kind::Command, "The command; a slash before it is left out."),
+    Param::required("command", Kind::Command, "The command; a leading slash is ignored."),
     Param::required(
         "arguments",
         Kind::Lines { max: MAX_LINES, may_be_blank: true },
-        "What stands behind it. It may be empty. What OpenCode would run of it (a `!` and backticks; for a command that puts \
-         it into a shell, or that is a prompt of an MCP server, all of it) needs what `opencode.sessions.shell` needs; files that \
-         it names with `@` must be in the workspace.",
+        "The arguments, which may be empty. Arguments that OpenCode would run in a shell (a `!` and backticks; for a command that puts \
+         them into a shell, or that is a prompt of an MCP server, all of them) need what `opencode.sessions.shell` needs; files that \
+         they name with `@` must be in the workspace.",
     )
     .runs_with(Switch::SessionShell),
     OWN_MESSAGE_ID,
@@ -120,7 +120,7 @@ const COMMAND: &[Param] = &[
     Param::optional(
         "parts",
         Kind::List { of: &FILE_PARTS, max: MAX_PARTS, may_be_empty: true },
-        "Files that go with it.",
+        "Attached files.",
     ),
 ];
 
@@ -152,7 +152,7 @@ pub(super) static METHODS: [Method; 17] = [
     Method {
         name: "opencode.sessions.status",
         key: "status",
-        summary: "What the agent does in the caller's sessions; those in which nothing happens are left out.",
+        summary: "Lists the status of the caller's sessions. Idle sessions are left out.",
         params: &[DIRECTORY, METADATA],
         result: Answer::Items(Item::SessionStatus),
         upstream: &[Upstream::get("/session/status", DIRECTORY_QUERY)],
@@ -163,20 +163,20 @@ pub(super) static METHODS: [Method; 17] = [
     Method {
         name: "opencode.sessions.list",
         key: "list_sessions",
-        summary: "The caller's sessions, those that changed last first.",
+        summary: "Lists the caller's sessions, the last changed ones first.",
         params: &[
             LIMIT,
             DIRECTORY,
-            Param::optional("roots", Kind::Flag, "Only those that are below no other."),
+            Param::optional("roots", Kind::Flag, "Only sessions without a parent."),
             Param::optional(
                 "start",
                 Kind::Int { min: 0, max: MAX_INT, default: None },
-                "Only those that changed at this time or later, in milliseconds since 1970.",
+                "Only sessions that changed at this time or later, in milliseconds since 1970.",
             ),
             Param::optional(
                 "search",
                 Kind::ProtocolVersion { max: 256, may_be_blank: true },
-                "Only those with this in the title; `%` and `_` stand for anything and for one character.",
+                "Only sessions with this text in the title; `%` matches any text, `_` one character.",
             ),
             METADATA,
         ],
@@ -190,11 +190,11 @@ pub(super) static METHODS: [Method; 17] = [
     Method {
         name: "opencode.sessions.messages.list",
         key: "get_session_messages",
-        summary: "The messages of a session, from its end; oldest first within a page.",
+        summary: "Lists the messages of a session, the newest page first, each page with the oldest message first.",
         params: &[
             SESSION_ID,
             LIMIT,
-            Param::optional("before", Kind::Cursor, "The `next_cursor` of the page that was read before."),
+            Param::optional("before", Kind::Cursor, "The `next_cursor` of the previous page."),
             METADATA,
         ],
         paged: true,
@@ -206,14 +206,14 @@ pub(super) static METHODS: [Method; 17] = [
     Method {
         name: "opencode.sessions.get",
         key: "get_session",
-        summary: "A session.",
+        summary: "Reads a session.",
         upstream: &[Upstream::get("/session/{id}", DIRECTORY_QUERY)],
         ..QUERY
     },
     Method {
         name: "opencode.sessions.children",
         key: "get_session_children",
-        summary: "The sessions of the sub-agents that work for a session.",
+        summary: "Lists the child sessions of a session, in which its sub-agents work.",
         result: Answer::Items(Item::Task),
         upstream: &[Upstream::get("/session/{id}/children", DIRECTORY_QUERY)],
         build: |args| build::query(args, ControlQuery::Children(build::session(args))),
@@ -222,7 +222,7 @@ pub(super) static METHODS: [Method; 17] = [
     Method {
         name: "opencode.sessions.todo",
         key: "get_session_todo",
-        summary: "What the agent has set out to do in a session.",
+        summary: "Lists the todos of the agent in a session.",
         result: Answer::Items(Item::Todo),
         upstream: &[Upstream::get("/session/{id}/todo", DIRECTORY_QUERY)],
         build: |args| build::query(args, ControlQuery::Todos(build::session(args))),
@@ -231,13 +231,13 @@ pub(super) static METHODS: [Method; 17] = [
     Method {
         name: "opencode.sessions.diff",
         key: "get_session_diff",
-        summary: "What a turn changed, or what all turns of a session changed.",
+        summary: "Lists the file changes of one turn, or of all turns of a session.",
         params: &[
             SESSION_ID,
             Param::optional(
                 "message_id",
                 MESSAGE_ID,
-                "The message that began the turn; all turns if not given.",
+                "The message that began the turn; the default is all turns.",
             ),
             SESSION_DIRECTORY,
             METADATA,
@@ -256,7 +256,7 @@ pub(super) static METHODS: [Method; 17] = [
     Method {
         name: "opencode.sessions.messages.get",
         key: "get_session_message",
-        summary: "A message of a session.",
+        summary: "Reads a message of a session.",
         params: &[
             SESSION_ID,
             Param::required("message_id", MESSAGE_ID, "The message, a user's or the agent's."),
@@ -271,7 +271,7 @@ pub(super) static METHODS: [Method; 17] = [
     Method {
         name: "opencode.sessions.prompt_async",
         key: "prompt_async",
-        summary: "Prompts the agent in a session, and answers at once with the task that it is.",
+        summary: "Prompts the agent in a session, and returns the task at once.",
         params: &[SESSION_ID, Param::required("request", Kind::Object(PROMPT), "The prompt."), METADATA],
         result: Answer::Begun,
         effect: Effect::Control,
@@ -283,7 +283,7 @@ pub(super) static METHODS: [Method; 17] = [
     Method {
         name: "opencode.sessions.command",
         key: "command",
-        summary: "Has the agent carry out one of its commands, and answers with its last message.",
+        summary: "Runs a command of OpenCode in a session, and returns the last message of the agent.",
         params: &[SESSION_ID, Param::required("request", Kind::Object(COMMAND), "The command."), METADATA],
         result: Answer::ItemOfTask(Item::Message),
         effect: Effect::Control,
@@ -295,7 +295,7 @@ pub(super) static METHODS: [Method; 17] = [
     Method {
         name: "opencode.sessions.fork",
         key: "fork",
-        summary: "Copies a session, whole or up to a message. The copy is the caller's.",
+        summary: "Copies a session, completely or up to a message. The copy belongs to the caller.",
         params: &[
             SESSION_ID,
             Param::optional(
@@ -317,14 +317,14 @@ pub(super) static METHODS: [Method; 17] = [
     Method {
         name: "opencode.sessions.share",
         key: "share",
-        summary: "Makes a session public under a URL, where OpenCode may do so.",
+        summary: "Makes a session public under a URL, if OpenCode permits it.",
         upstream: &[Upstream::post("/session/{id}/share")],
         ..MUTATION
     },
     Method {
         name: "opencode.sessions.unshare",
         key: "unshare",
-        summary: "Takes a shared session back.",
+        summary: "Ends the sharing of a session.",
         upstream: &[Upstream::delete("/session/{id}/share")],
         build: |args| build::mutation(args, ControlCommand::Unshare(build::session(args))),
         ..MUTATION
@@ -332,7 +332,7 @@ pub(super) static METHODS: [Method; 17] = [
     Method {
         name: "opencode.sessions.summarize",
         key: "summarize",
-        summary: "Has the agent replace what was said in a session by a summary.",
+        summary: "Replaces the messages of a session by a summary.",
         params: &[
             SESSION_ID,
             Param::optional(
@@ -341,12 +341,12 @@ pub(super) static METHODS: [Method; 17] = [
                     Param::optional(
                         "providerID",
                         NAME,
-                        "The provider of the model; the session's own if not given.",
+                        "The provider of the model; the default is the model of the session.",
                     )
                     .with("modelID"),
                     Param::optional("modelID", LINE, "The model, as its provider calls it.")
                         .with("providerID"),
-                    Param::optional("auto", Kind::Flag, "The agent goes on with its work afterwards."),
+                    Param::optional("auto", Kind::Flag, "Whether the agent continues its work afterwards."),
                 ]),
                 "How to summarize.",
             ),
@@ -362,7 +362,7 @@ pub(super) static METHODS: [Method; 17] = [
     Method {
         name: "opencode.sessions.revert",
         key: "revert",
-        summary: "Takes a session, and the files that it changed, back to before a message.",
+        summary: "Reverts a session, and the files that it changed, to the state before a message.",
         params: &[
             SESSION_ID,
             Param::required(
@@ -371,7 +371,7 @@ pub(super) static METHODS: [Method; 17] = [
                     Param::required("messageID", MESSAGE_ID, "The message, a user's or the agent's."),
                     Param::optional("partID", Kind::Id(IdKind::Part), "A part of that message."),
                 ]),
-                "Back to where.",
+                "The point to revert to.",
             ),
             SESSION_DIRECTORY,
             METADATA,
@@ -393,14 +393,14 @@ pub(super) static METHODS: [Method; 17] = [
     Method {
         name: "opencode.sessions.shell",
         key: "shell",
-        summary: "Runs a line in a shell where a session works, and answers with what it wrote.",
+        summary: "Runs a shell command in the directory of a session, and returns its output.",
         params: &[
             SESSION_ID,
             Param::required(
                 "request",
                 Kind::Object(&[
-                    Param::required("agent", NAME, "The agent that finds it in its session."),
-                    Param::required("command", SHELL_LINE, "What the shell runs."),
+                    Param::required("agent", NAME, "The agent to which the output is attributed."),
+                    Param::required("command", SHELL_LINE, "The shell command."),
                     MODEL_OBJECT,
                 ]),
                 "What to run.",

@@ -15,7 +15,7 @@ const MAX_WORKTREE: usize = 64;
 const METADATA: Param = Param::optional(
     "metadata",
     Kind::Metadata { routed: true },
-    "Checked only: these methods are about the gateway's own project.",
+    "Checked but ignored: these methods concern the gateway's own project.",
 );
 
 const QUERY: Method = Method {
@@ -76,14 +76,14 @@ const WHICH_WORKTREE: Param = Param::required(
         Param::optional("directory", Kind::Directory, "The directory of the worktree."),
         Param::optional("name", Kind::FileName { max: 255 }, "The last segment of that directory."),
     ]),
-    "Which worktree: one that OpenCode lists, and not the root of the workspace.",
+    "The worktree: one that OpenCode lists, and not the root of the workspace.",
 );
 
 pub(super) static METHODS: [Method; 9] = [
     Method {
         name: "opencode.projects.list",
         key: "list_projects",
-        summary: "The projects that OpenCode knows.",
+        summary: "Lists the projects that OpenCode knows.",
         result: Answer::Items(Item::Project),
         upstream: &[Upstream::get("/project", DIRECTORY_QUERY)],
         stability: Stability::Stable,
@@ -92,7 +92,7 @@ pub(super) static METHODS: [Method; 9] = [
     Method {
         name: "opencode.projects.current",
         key: "get_current_project",
-        summary: "The project that the gateway works in.",
+        summary: "Reads the gateway's own project.",
         result: Answer::Item(Item::Project),
         upstream: &[Upstream::get("/project/current", DIRECTORY_QUERY)],
         stability: Stability::Stable,
@@ -102,7 +102,7 @@ pub(super) static METHODS: [Method; 9] = [
     Method {
         name: "opencode.workspaces.list",
         key: "list_workspaces",
-        summary: "The workspaces of the project.",
+        summary: "Lists the workspaces of the project.",
         result: Answer::Items(Item::Workspace),
         upstream: &[Upstream::get("/experimental/workspace", DIRECTORY_QUERY)],
         build: |args| build::query(args, ControlQuery::Workspaces),
@@ -111,19 +111,19 @@ pub(super) static METHODS: [Method; 9] = [
     Method {
         name: "opencode.workspaces.create",
         key: "create_workspace",
-        summary: "Makes a workspace, and answers when it can be used.",
+        summary: "Creates a workspace, and returns when it is ready.",
         params: &[
             Param::required(
                 "request",
                 Kind::Object(&[
-                    Param::required("type", NAME, "The adapter of OpenCode that makes it, such as worktree."),
-                    Param::optional("id", Kind::Id(IdKind::Workspace), "What it is to be called."),
+                    Param::required("type", NAME, "The adapter of OpenCode that creates the workspace, such as worktree."),
+                    Param::optional("id", Kind::Id(IdKind::Workspace), "The id of the workspace."),
                     Param::optional(
                         "branch",
                         Kind::Branch,
-                        "The branch that it gets; the adapter worktree makes a new one of this name.",
+                        "The branch; the adapter worktree creates a new one with this name.",
                     ),
-                    Param::optional("extra", Kind::Json { max: MAX_EXTRA }, "What else the adapter wants."),
+                    Param::optional("extra", Kind::Json { max: MAX_EXTRA }, "Further parameters of the adapter."),
                 ]),
                 "The new workspace.",
             ),
@@ -137,7 +137,7 @@ pub(super) static METHODS: [Method; 9] = [
     Method {
         name: "opencode.workspaces.remove",
         key: "remove_workspace",
-        summary: "Removes a workspace with its sessions, which must be the caller's; null if there was none.",
+        summary: "Removes a workspace with its sessions, which must belong to the caller. The result is null if there was none.",
         params: &[
             Param::required("workspace_id", Kind::Id(IdKind::Workspace), "The workspace of OpenCode."),
             METADATA,
@@ -151,7 +151,7 @@ pub(super) static METHODS: [Method; 9] = [
     Method {
         name: "opencode.worktrees.list",
         key: "list_worktrees",
-        summary: "The worktrees of the project's own repository, beside the root of the workspace.",
+        summary: "Lists the worktrees of the project's repository, without the root of the workspace.",
         result: Answer::Items(Item::Worktree),
         upstream: &[Upstream::get("/experimental/worktree", DIRECTORY_QUERY)],
         build: |args| build::query(args, ControlQuery::Worktrees),
@@ -160,7 +160,7 @@ pub(super) static METHODS: [Method; 9] = [
     Method {
         name: "opencode.worktrees.create",
         key: "create_worktree",
-        summary: "Makes a worktree with a branch of its own, and answers when it can be used.",
+        summary: "Creates a worktree with a branch of its own, and returns when it is ready.",
         params: &[
             Param::optional(
                 "request",
@@ -168,12 +168,12 @@ pub(super) static METHODS: [Method; 9] = [
                     Param::optional(
                         "name",
                         Kind::FileName { max: MAX_WORKTREE },
-                        "What it is to be called; OpenCode adds something to a name that is taken.",
+                        "The name; OpenCode extends a name that is taken.",
                     ),
                     Param::optional(
                         "startCommand",
                         LINES,
-                        "What a shell runs in it. How that ended is not told.",
+                        "A shell command to run in the new worktree. Its result is not reported.",
                     )
                     .only_with(Switch::SessionShell),
                 ]),
@@ -198,7 +198,7 @@ pub(super) static METHODS: [Method; 9] = [
     Method {
         name: "opencode.worktrees.reset",
         key: "reset_worktree",
-        summary: "Takes a worktree back to the state of the default branch; what is not committed is lost.",
+        summary: "Resets a worktree to the default branch; uncommitted changes are lost.",
         params: &[WHICH_WORKTREE, METADATA],
         upstream: &[Upstream::post("/experimental/worktree/reset")],
         errors: UNUSED,

@@ -49,7 +49,7 @@ pub(super) fn last_event_id() -> Value {
     json!({
         "name": "Last-Event-ID",
         "in": "header",
-        "description": "The id of the last event that the caller saw: a stream of a task goes on behind it.",
+        "description": "The id of the last event that the caller received: the stream of a task continues after it.",
         "schema": {"type": "string", "pattern": "^[0-9]{1,15}([.]([0-9]{1,9}|[1-3][0-9]{9}))?$"},
     })
 }
@@ -58,7 +58,7 @@ pub(super) fn if_none_match() -> Value {
     json!({
         "name": "If-None-Match",
         "in": "header",
-        "description": "The tags of the versions that the caller has.",
+        "description": "The entity tags of the versions that the caller has.",
         "schema": {"type": "string"},
     })
 }
@@ -67,7 +67,7 @@ pub(super) fn range() -> Value {
     json!({
         "name": "Range",
         "in": "header",
-        "description": "The bytes that are wanted, in one range.",
+        "description": "The requested bytes, as one range.",
         "schema": {"type": "string"},
     })
 }
@@ -78,7 +78,7 @@ pub(super) fn version(versions: &[ProtocolVersion]) -> Value {
     json!({
         "name": "A2A-Version",
         "in": "header",
-        "description": "The line of A2A. A query parameter of this name counts too, where there is no header.",
+        "description": "The version of A2A. Without the header, a query parameter of this name counts.",
         "schema": {"type": "string", "enum": versions},
     })
 }
@@ -87,7 +87,7 @@ fn extensions() -> Value {
     json!({
         "name": HEADER,
         "in": "header",
-        "description": "The URIs of the extensions that the caller activates, with commas between them.",
+        "description": "The URIs of the extensions that the caller activates, separated by commas.",
         "schema": {"type": "string"},
     })
 }

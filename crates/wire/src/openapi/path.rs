@@ -64,9 +64,9 @@ fn versions_of(route: &Route) -> &[ProtocolVersion] {
 }
 
 pub(super) fn tags(audience: Audience) -> Vec<Value> {
-    let mut tags = vec![json!({"name": DISCOVERY, "description": "What can be learnt about this gateway."})];
+    let mut tags = vec![json!({"name": DISCOVERY, "description": "Descriptions of this gateway."})];
     if audience == Audience::Authenticated {
-        tags.push(json!({"name": RPC, "description": "All operations of both lines, and the methods of extensions."}));
+        tags.push(json!({"name": RPC, "description": "All operations of both versions, and the methods of extensions."}));
         for version in ProtocolVersion::ALL {
             let description = format!("The HTTP+JSON binding of A2A {}.", version.version());
             tags.push(json!({"name": tag(version), "description": description}));
@@ -115,7 +115,7 @@ fn of_operation(
         entry["description"] = json!(format!("Not supported yet: every call is refused ({word})."));
     }
     if (operation.method, version) == (Method::SendMessage, ProtocolVersion::V03) {
-        entry["description"] = json!("The answer comes at once, unless configuration.blocking is true.");
+        entry["description"] = json!("The response comes at once, unless configuration.blocking is true.");
     }
     if let Some(body) = body(operation, dialect, endpoint.verb) {
         entry["requestBody"] = body;
@@ -239,7 +239,7 @@ fn of_route(deployment: &Deployment, route: &Route, verb: Verb) -> Value {
             responses
         }
         Served::Metrics => response::metrics(verb),
-        Served::Alive => ok(json!({"description": "It runs."})),
+        Served::Alive => ok(json!({"description": "The gateway runs."})),
     };
     // Requests that need no credential are not counted by the rate limiter.
     let is_counted = route.access != Access::Anybody;

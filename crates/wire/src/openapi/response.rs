@@ -24,7 +24,7 @@ pub(super) fn all() -> Map<String, Value> {
             let mut description = format!("One of {}.", words.join(", "));
             let mut response = json(version, &reference(schema(version)));
             if OF_EITHER_VERSION.contains(&status) {
-                description.push_str(" In the shape of the line that the request names.");
+                description.push_str(" In the format of the version that the request names.");
                 response = of_either_version();
             }
             response["description"] = json!(description);
@@ -35,7 +35,7 @@ pub(super) fn all() -> Map<String, Value> {
         }
     }
     let mut rpc = plain_json(&reference("JsonRpcError"));
-    rpc["description"] = json!("HTTP itself refuses, or a handler broke.");
+    rpc["description"] = json!("HTTP itself refuses, or a handler failed.");
     for status in [401, 429] {
         let mut error = rpc.clone();
         error["headers"] = headers(header_of(status).as_slice());
@@ -127,16 +127,16 @@ const CONTENT_DISPOSITION: &str = "Content-Disposition";
 /// The shared headers. A response that has one always has it, except for `Retry-After`, whose value may be unknown.
 pub(super) fn all_headers() -> Map<String, Value> {
     let described = [
-        (VERSION, "The line of A2A in whose shape this is."),
+        (VERSION, "The version of A2A that defines the format of this response."),
         (TRACE, "The trace that the request belongs to: its own, or a new one."),
-        (RETRY_AFTER, "After how many seconds to come back."),
-        (CHALLENGE, "The schemes that are taken."),
+        (RETRY_AFTER, "The number of seconds after which to retry."),
+        (CHALLENGE, "The accepted authentication schemes."),
         (ETAG, "The tag of this version, for If-None-Match."),
-        (LAST_MODIFIED, "Since when there is this version."),
-        (CACHE_CONTROL, "Who may keep it, and for how long."),
-        (ACCEPT_RANGES, "Parts can be asked for."),
-        (CONTENT_RANGE, "Which part this is, and of how much."),
-        (CONTENT_DISPOSITION, "The name to save it under."),
+        (LAST_MODIFIED, "The time since which this version exists."),
+        (CACHE_CONTROL, "Who may cache the document, and for how long."),
+        (ACCEPT_RANGES, "Ranges can be requested."),
+        (CONTENT_RANGE, "The range in this response, and the size of the file."),
+        (CONTENT_DISPOSITION, "The suggested file name."),
     ];
     let header = |(name, description): (&str, &str)| {
         let mut schema = json!({"type": "string"});
@@ -191,7 +191,7 @@ fn stream(schema: &Value) -> Value {
         "text/event-stream": {
             "schema": {
                 "type": "string",
-                "description": "Events with `data:`, which is one line of JSON, and `id:`, which is good as Last-Event-ID. An error has no id.",
+                "description": "Each event has `data:` with one line of JSON, and `id:`, which can be sent as Last-Event-ID. An error has no id.",
             },
             "x-event-data": schema,
         },
@@ -222,7 +222,7 @@ pub(super) fn rpc() -> Map<String, Value> {
     content["description"] = json!("The result, the error, or a stream of results.");
     let mut responses = Map::new();
     responses.insert("200".to_owned(), content);
-    responses.insert("204".to_owned(), json!({"description": "It was a notification."}));
+    responses.insert("204".to_owned(), json!({"description": "The request was a notification."}));
     responses.insert("401".to_owned(), shared("RpcError401"));
     responses.insert("429".to_owned(), shared("RpcError429"));
     for status in ["403", "413", "500", "503"] {
@@ -238,7 +238,7 @@ pub(super) fn cached(description: &str, schema: &Value, verb: Verb) -> Map<Strin
     if verb != Verb::Head {
         response["content"] = json!({"application/json": {"schema": schema}});
     }
-    let unchanged = json!({"description": "The caller has the newest one.", "headers": headers});
+    let unchanged = json!({"description": "The caller has the current version.", "headers": headers});
     Map::from_iter([("200".to_owned(), response), ("304".to_owned(), unchanged)])
 }
 
@@ -257,7 +257,7 @@ pub(super) fn file(verb: Verb) -> Map<String, Value> {
     if verb != Verb::Head {
         responses.insert("206".to_owned(), content("A part of the file.", &[CONTENT_RANGE]));
         let outside =
-            json!({"description": "The file has no such part.", "headers": headers(&[CONTENT_RANGE])});
+            json!({"description": "The file has no such range.", "headers": headers(&[CONTENT_RANGE])});
         responses.insert("416".to_owned(), outside);
     }
     let unchanged = json!({"description": "The caller has the file.", "headers": headers(&version)});
@@ -277,11 +277,11 @@ pub(super) fn health(verb: Verb) -> Map<String, Value> {
         response
     };
     let mut responses = Map::new();
-    responses.insert("200".to_owned(), response("New work can be taken."));
+    responses.insert("200".to_owned(), response("The gateway accepts new work."));
     for status in [401, 500] {
         responses.insert(status.to_string(), error(ProtocolVersion::V1, status));
     }
-    responses.insert("503".to_owned(), response("Something that is needed is down."));
+    responses.insert("503".to_owned(), response("A required part is down."));
     responses
 }
 

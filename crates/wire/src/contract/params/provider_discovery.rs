@@ -23,8 +23,8 @@ pub(super) fn params(deployment: &Deployment, version: ProtocolVersion) -> Value
         "model_item_fields": item_fields(Item::Model, version),
         "errors": errors_of(deployment, version, EXTENSION),
         "notes": [
-            "The lists are OpenCode's own, for the place that the metadata names or the root of the workspace.",
-            "Of a provider nothing is told that lets anybody use it: no key, no option, no header.",
+            "The lists are OpenCode's own, for the directory that the metadata names or the root of the workspace.",
+            "No credentials of a provider are shown: no keys, options or headers.",
             "A provider_id that OpenCode does not know gives no models.",
         ],
     });

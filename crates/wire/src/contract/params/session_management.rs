@@ -41,12 +41,12 @@ pub(super) fn params(deployment: &Deployment, version: ProtocolVersion, offers: 
         "file_diff_fields": fields(Item::FileDiff),
         "session_summary_fields": placed_fields("item", Item::SessionSummary, version),
         "notes": [
-            "A session belongs to the caller that it was made for. Those of others are refused unless the operator shares \
-             them; those of nobody are for callers with the capability session_claim.",
-            "prompt_async and command begin tasks, which can be streamed and canceled as any other; with noReply there is none.",
-            "What a method of one session does is done where the session works.",
-            "A messageID names the message of the task, and makes sending it again safe. OpenCode is not told.",
-            "request.tools can only withhold tools.",
+            "A session belongs to the caller for whom it was created. Sessions of others are refused unless the operator shares \
+             them; unowned sessions are for callers with the capability session_claim.",
+            "prompt_async and command start tasks, which can be streamed and canceled like any other. With noReply there is no task.",
+            "A method about one session works in the directory of the session.",
+            "A messageID is the id of the task's message, and makes a retry safe. It is not passed to OpenCode.",
+            "request.tools can only disable tools.",
         ],
     });
     merge(&mut params, rest);

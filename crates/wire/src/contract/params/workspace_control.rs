@@ -22,8 +22,8 @@ pub(super) fn params(deployment: &Deployment, version: ProtocolVersion) -> Value
     });
     routing(&mut params);
     let paths = match version {
-        ProtocolVersion::V1 => "Places are told by name, without their directories.",
-        ProtocolVersion::V03 => "Directories are told of the gateway's own project.",
+        ProtocolVersion::V1 => "Workspaces and worktrees are shown by name, without their directories.",
+        ProtocolVersion::V03 => "Directories are shown for the gateway's own project only.",
     };
     let rest = json!({
         "routing_fields": routing_fields(),
@@ -32,9 +32,9 @@ pub(super) fn params(deployment: &Deployment, version: ProtocolVersion) -> Value
         "worktree_item_fields": item_fields(Item::Worktree, version),
         "errors": errors_of(deployment, version, EXTENSION),
         "notes": [
-            "These methods are about the project that the gateway works in; the metadata is checked and not needed.",
+            "These methods concern the gateway's own project; the metadata is checked but ignored.",
             "A worktree is removed or reset only if OpenCode lists it for that project, and never the root of the workspace.",
-            "What was made can be used when the answer comes.",
+            "A new workspace or worktree is ready when the response arrives.",
             paths,
         ],
     });

@@ -15,7 +15,7 @@ pub(super) fn add(schemas: &mut Map<String, Value>) {
         json!({
             "uri": text,
             "description": text,
-            "required": {"type": "boolean", "description": "Whoever does not activate it is refused."},
+            "required": {"type": "boolean", "description": "Requests that do not activate the extension are refused."},
             "params": {"type": "object", "additionalProperties": true},
         }),
     );
@@ -94,7 +94,7 @@ pub(super) fn add(schemas: &mut Map<String, Value>) {
     object(
         schemas,
         "AgentCard",
-        "The card of 1.0. Where both lines are served the fields of 0.3 are in it too, unless the request says A2A-Version: \
+        "The card of 1.0. Where both versions are served, it also has the fields of 0.3, unless the request has A2A-Version: \
          1.0.",
         &[&common[..], &["supportedInterfaces"]].concat(),
         together(&[&both, &new, &old]),

@@ -76,7 +76,7 @@ pub(super) fn add(schemas: &mut Map<String, Value>, dialect: Dialect) {
         TaskState::ALL.iter().map(|state| (dialect.spelling().state_name)(*state)).collect();
     schemas.insert(
         dialect.named("TaskState"),
-        json!({"type": "string", "description": "Where a task stands.", "enum": states}),
+        json!({"type": "string", "description": "The state of a task.", "enum": states}),
     );
     schemas.insert(
         dialect.named("Role"),
@@ -95,12 +95,12 @@ pub(super) fn add(schemas: &mut Map<String, Value>, dialect: Dialect) {
     if dialect.spelling().has_references {
         message["referenceTaskIds"] = list_of(&id);
     }
-    let head = ("Message", "message", "What a caller or an agent says.");
+    let head = ("Message", "message", "A message of a caller or of the agent.");
     tagged(schemas, dialect, head, &["messageId", "role", dialect.spelling().parts[0]], message);
     object(
         schemas,
         &dialect.named("TaskStatus"),
-        "The state of a task, since when, and what the agent says about it.",
+        "The state of a task, its time, and a message of the agent about it.",
         &["state", "timestamp"],
         json!({
             "state": dialect.reference("TaskState"),
@@ -111,7 +111,7 @@ pub(super) fn add(schemas: &mut Map<String, Value>, dialect: Dialect) {
     object(
         schemas,
         &dialect.named("Artifact"),
-        "A piece of what the agent made: text, reasoning, a tool call, or a file.",
+        "A piece of the agent's output: text, reasoning, a tool call, or a file.",
         &["artifactId", "parts"],
         json!({
             "artifactId": id,
@@ -167,20 +167,20 @@ fn add_events(schemas: &mut Map<String, Value>, dialect: Dialect) {
     });
     let mut required = vec!["taskId", "contextId", "status"];
     if dialect.has_final() {
-        status["final"] = json!({"type": "boolean", "description": "Nothing follows in this stream."});
+        status["final"] = json!({"type": "boolean", "description": "This is the last event of the stream."});
         required.push("final");
     }
-    let head = ("TaskStatusUpdateEvent", "status-update", "A task has another status.");
+    let head = ("TaskStatusUpdateEvent", "status-update", "The status of a task has changed.");
     tagged(schemas, dialect, head, &required, status);
     let artifact = json!({
         "taskId": id,
         "contextId": id,
         "artifact": dialect.reference("Artifact"),
-        "append": {"type": "boolean", "description": "The parts go on from those of the artifact; otherwise they replace them."},
+        "append": {"type": "boolean", "description": "The parts are appended to those of the artifact; otherwise they replace them."},
         "lastChunk": {"type": "boolean"},
         "metadata": metadata,
     });
-    let head = ("TaskArtifactUpdateEvent", "artifact-update", "A task has more of an artifact.");
+    let head = ("TaskArtifactUpdateEvent", "artifact-update", "An artifact of a task has grown or changed.");
     tagged(schemas, dialect, head, &["taskId", "contextId", "artifact"], artifact);
 
     let events = [

@@ -18,7 +18,7 @@ pub(super) fn add(schemas: &mut Map<String, Value>) {
         json!({
             "oneOf": [
                 {
-                    "title": "What a program should look at",
+                    "title": "What a program should check",
                     "type": "object",
                     "required": ["@type", "reason", "domain"],
                     "properties": {
@@ -50,14 +50,14 @@ pub(super) fn add(schemas: &mut Map<String, Value>) {
     object(
         schemas,
         "RestError",
-        "Why a request of 1.0 failed, as AIP-193 has it.",
+        "Why a request of 1.0 failed, in the format of AIP-193.",
         &["error"],
         json!({
             "error": {
                 "type": "object",
                 "required": ["code", "status", "message", "details"],
                 "properties": {
-                    "code": {"type": "integer", "description": "The status of HTTP."},
+                    "code": {"type": "integer", "description": "The HTTP status."},
                     "status": {"enum": statuses},
                     "message": text,
                     "details": list_of(&reference("ErrorDetail")),
@@ -74,12 +74,12 @@ pub(super) fn add(schemas: &mut Map<String, Value>) {
         "field": text,
         "fields": list_of(&text),
     });
-    object(schemas, "V03ErrorFacts", "What a program should look at, and more facts.", &["type"], facts);
+    object(schemas, "V03ErrorFacts", "What a program should check, and further details.", &["type"], facts);
     schemas["V03ErrorFacts"]["additionalProperties"] = json!(true);
     schemas.insert(
         "V03RestError".to_owned(),
         json!({
-            "description": "Why a request of 0.3 failed. The text stands under both names, since clients look for either.",
+            "description": "Why a request of 0.3 failed. The text is in two fields, because clients read one or the other.",
             "allOf": [
                 reference("V03ErrorFacts"),
                 {"type": "object", "required": ["message", "error", "code"], "properties": {"message": text, "error": text, "code": {"type": "integer"}}},

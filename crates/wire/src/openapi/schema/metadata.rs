@@ -27,7 +27,7 @@ pub(super) fn add(schemas: &mut Map<String, Value>) {
         "Metadata".to_owned(),
         json!({
             "type": "object",
-            "description": "Whatever the sender put there. It is carried, and not changed.",
+            "description": "Any data of the sender. The gateway passes it on unchanged.",
             "additionalProperties": true,
         }),
     );
@@ -35,7 +35,7 @@ pub(super) fn add(schemas: &mut Map<String, Value>) {
     object(
         schemas,
         "TaskMetadata",
-        "What is told about a task, an artifact or an event. On 1.0 the notes under `shared` are there for callers that \
+        "Notes about a task, an artifact or an event. On 1.0 the notes under `shared` are present for callers that \
          activated their extensions.",
         &[],
         json!({"shared": reference("SharedMetadata")}),
@@ -95,7 +95,7 @@ pub(super) fn add(schemas: &mut Map<String, Value>) {
     object(
         schemas,
         "InterruptNote",
-        "What the agent asks, or how that ended.",
+        "An ask of the agent, or its outcome.",
         &["request_id", "type", "phase"],
         json!({
             "request_id": reference("Id"),
@@ -132,7 +132,7 @@ fn request() -> Value {
         "iac_code": open(json!({"cwd": line})),
     }));
     metadata["description"] = json!(
-        "What the caller wants of the gateway. Everything else in there is carried. On 1.0 a session, a directory, a workspace \
+        "Options for the gateway. All other metadata is passed on. On 1.0 a session, a directory, a workspace \
          and a model belong to extensions, which have to be activated."
     );
     metadata

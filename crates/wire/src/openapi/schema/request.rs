@@ -16,7 +16,7 @@ pub(super) fn add(schemas: &mut Map<String, Value>, dialect: Dialect) {
     object(
         schemas,
         &dialect.named("SendMessageRequest"),
-        "A message, and how it is to be answered.",
+        "A message, and how to respond to it.",
         &["message"],
         json!({
             "message": user,
@@ -35,18 +35,18 @@ pub(super) fn add(schemas: &mut Map<String, Value>, dialect: Dialect) {
     });
     let (key, description) = match dialect {
         Dialect::V1 => {
-            ("returnImmediately", "Do not wait for the end of the turn. Without it the answer waits.")
+            ("returnImmediately", "Respond before the end of the turn. The default is to wait.")
         }
-        Dialect::V03Rpc => ("blocking", "Wait for the end of the turn. Without it the answer waits."),
+        Dialect::V03Rpc => ("blocking", "Wait for the end of the turn. This is the default."),
         Dialect::V03Rest => {
-            ("blocking", "Wait for the end of the turn. Without it the answer does not wait.")
+            ("blocking", "Wait for the end of the turn. The default is not to wait.")
         }
     };
     configuration[key] = json!({"type": "boolean", "description": description});
     object(
         schemas,
         &dialect.named("SendMessageConfiguration"),
-        "How a message is to be answered.",
+        "How to respond to a message.",
         &[],
         configuration,
     );
@@ -57,19 +57,19 @@ pub(super) fn add(schemas: &mut Map<String, Value>, dialect: Dialect) {
     object(
         schemas,
         &dialect.named("GetTaskRequest"),
-        "A task, and how much of its history is wanted.",
+        "A task, and how much of its history to return.",
         &["id"],
         json!({"id": reference("Id"), "historyLength": history_length(dialect)}),
     );
     object(schemas, &dialect.named("TaskIdRequest"), "A task.", &["id"], json!({"id": reference("Id")}));
-    object(schemas, &dialect.named("ListTasksRequest"), "Which tasks are wanted.", &[], list_fields(dialect));
+    object(schemas, &dialect.named("ListTasksRequest"), "Which tasks to list.", &[], list_fields(dialect));
 }
 
 pub(in crate::openapi) fn history_length(dialect: Dialect) -> Value {
     let description = match dialect {
-        Dialect::V1 | Dialect::V03Rpc => "At most so many of the newest messages.",
+        Dialect::V1 | Dialect::V03Rpc => "The maximal number of newest messages.",
         // In ProtoJSON of 0.3 the number 0 cannot be distinguished from an absent one.
-        Dialect::V03Rest => "At most so many of the newest messages. 0: all of them.",
+        Dialect::V03Rest => "The maximal number of newest messages. 0: all of them.",
     };
     json!({
         "type": "integer",
@@ -85,9 +85,9 @@ pub(in crate::openapi) fn list_fields(dialect: Dialect) -> Value {
     json!({
         "contextId": reference("Id"),
         "status": dialect.reference("TaskState"),
-        "statusTimestampAfter": {"type": "string", "format": "date-time", "description": "At this moment or after it."},
+        "statusTimestampAfter": {"type": "string", "format": "date-time", "description": "At this time or later."},
         "pageSize": {"type": "integer", "format": "int32", "minimum": 1, "maximum": 100, "default": 50},
-        "pageToken": {"type": "string", "description": "The `nextPageToken` of the page before."},
+        "pageToken": {"type": "string", "description": "The `nextPageToken` of the previous page."},
         // In a query, 0 and absent differ in every dialect.
         "historyLength": history_length(Dialect::V1),
         "includeArtifacts": {"type": "boolean", "default": false},

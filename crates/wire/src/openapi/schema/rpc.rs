@@ -13,7 +13,7 @@ pub(super) fn add(schemas: &mut Map<String, Value>, deployment: &Deployment) {
     schemas.insert(
         "JsonRpcId".to_owned(),
         json!({
-            "description": "Comes back as it was. A request without one is a notification, which is answered with 204.",
+            "description": "The response repeats the id unchanged. A request without an id is a notification, which is answered with 204.",
             "oneOf": [{"type": "string", "maxLength": 1022}, {"type": "integer"}, {"type": "null"}],
         }),
     );
@@ -44,12 +44,12 @@ pub(super) fn add(schemas: &mut Map<String, Value>, deployment: &Deployment) {
     }
     schemas.insert(
         "JsonRpcRequest".to_owned(),
-        json!({"description": "A call of any method of either line.", "oneOf": calls}),
+        json!({"description": "A call of any method of either version.", "oneOf": calls}),
     );
     object(
         schemas,
         "JsonRpcResult",
-        "What a call gave.",
+        "The result of a call.",
         &["jsonrpc", "id", "result"],
         json!({"jsonrpc": {"const": "2.0"}, "id": reference("JsonRpcId"), "result": {"anyOf": results(deployment)}}),
     );
@@ -105,7 +105,7 @@ fn core(version: ProtocolVersion, name: &str, method: Method) -> Value {
         | Method::GetTaskPushNotificationConfig
         | Method::ListTaskPushNotificationConfigs
         | Method::DeleteTaskPushNotificationConfig => {
-            let why = "Not read: push notifications are not supported.";
+            let why = "Ignored: push notifications are not supported.";
             (json!({"type": "object", "description": why, "additionalProperties": true}), false)
         }
         Method::GetExtendedAgentCard => (json!({"type": "object", "additionalProperties": true}), false),

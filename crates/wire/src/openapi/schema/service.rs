@@ -9,14 +9,14 @@ pub(super) fn add(schemas: &mut Map<String, Value>) {
     object(
         schemas,
         "Health",
-        "What works and what does not.",
+        "Which parts of the gateway work.",
         &["status", "service", "version", "live", "ready", "stopping", "parts", "profile"],
         json!({
             "status": {"enum": ["ok", "unavailable"]},
             "service": text,
             "version": text,
             "live": {"type": "boolean"},
-            "ready": {"type": "boolean", "description": "New work can be taken."},
+            "ready": {"type": "boolean", "description": "The gateway accepts new work."},
             "stopping": {"type": "boolean"},
             "parts": {
                 "type": "object",
@@ -25,7 +25,7 @@ pub(super) fn add(schemas: &mut Map<String, Value>) {
             },
             "profile": {
                 "type": "object",
-                "description": "What kind of deployment this is, and what is switched on.",
+                "description": "The kind of deployment, and which features are on.",
                 "required": ["profile_id", "deployment", "runtime_features", "protocol_version"],
                 "properties": {
                     "profile_id": text,
