@@ -6,7 +6,7 @@ use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 
-use longshore_bench::drive::{Connection, call, totals, truth};
+use longshore_bench::drive::{Connection, call, sent_text, totals};
 use longshore_bench::stand_in::Script;
 use serde_json::{Value, json};
 
@@ -65,7 +65,7 @@ async fn both_prompt_endpoints_work_and_the_process_ends_with_its_input() {
         running.ask(&mut connection, &format!("POST /session/{id}/message"), &prompt(&script)).await;
     let text = answer["parts"][1]["text"].as_str().unwrap().to_owned();
     assert_eq!((status, text.len()), (200, 3 * 24));
-    let sent = truth(&mut connection, "blocking").await.unwrap().unwrap();
+    let sent = sent_text(&mut connection, "blocking").await.unwrap().unwrap();
     assert_eq!((sent.deltas, sent.bytes), (3, 72));
     assert_eq!(sent.sum, longshore_bench::stamp::TextSum::of(text.as_bytes()).0);
 
@@ -76,7 +76,7 @@ async fn both_prompt_endpoints_work_and_the_process_ends_with_its_input() {
     let (status, _) =
         running.ask(&mut connection, &format!("POST /session/{id}/prompt_async"), &prompt(&script)).await;
     assert_eq!(status, 204);
-    while truth(&mut connection, "async").await.unwrap().is_none() {
+    while sent_text(&mut connection, "async").await.unwrap().is_none() {
         tokio::task::yield_now().await;
     }
     let (_, messages) =

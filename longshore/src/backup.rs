@@ -77,7 +77,7 @@ impl Draft {
         DirBuilder::new()
             .mode(0o700)
             .create(&draft)
-            .with_context(|| format!("cannot make the directory {}", draft.display()))?;
+            .with_context(|| format!("cannot create the directory {}", draft.display()))?;
         Ok(Self(draft))
     }
 

@@ -33,7 +33,7 @@ pub(crate) fn connections(configured: Option<usize>, open_files: Option<usize>) 
     match (configured, open_files) {
         (Some(configured), Some(files)) if configured > most => {
             let warning = format!(
-                "at most {most} connections are taken at once, not {configured} ({}): this process may open {files} files only \
+                "at most {most} connections are accepted at once, not {configured} ({}): this process may open {files} files only \
                  (ulimit -n), and needs {OWN_FILES} for itself",
                 table::CONNECTIONS.key
             );
@@ -66,7 +66,7 @@ mod tests {
         let (_, warning) = connections(Some(8192), Some(4096));
         assert_eq!(
             warning.unwrap(),
-            "at most 3840 connections are taken at once, not 8192 (limits.connections): this process may open 4096 files \
+            "at most 3840 connections are accepted at once, not 8192 (limits.connections): this process may open 4096 files \
              only (ulimit -n), and needs 256 for itself"
         );
     }

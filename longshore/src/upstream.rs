@@ -193,7 +193,7 @@ async fn manage(config: ManagedConfig, tasks: &Tasks, model: Option<DemoModel>) 
     let description = format!(
         "OpenCode {version}{}{}",
         if model.is_some() { ", demo model" } else { "" },
-        if managed.is_adopted() { ", taken over from the last run" } else { "" },
+        if managed.is_adopted() { ", adopted from the last run" } else { "" },
     );
     let endpoint = managed.endpoint();
     tasks.spawn("opencode-state", report(managed.supervise(tasks)));

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use longshore_edge::{self as edge, Credentials, Edge, EdgeConfig, PayloadLog};
 use longshore_engine::port::{Clock, NoSpans, Spans, Store, SystemClock};
 use longshore_engine::{
-    AskConfig, AtDeadline, ControlRules, Engine, EngineConfig, EngineParts, FileRules, IntakeRules,
+    AskConfig, ControlRules, DeadlinePolicy, Engine, EngineConfig, EngineParts, FileRules, IntakeRules,
     RetentionRules, Tasks,
 };
 use longshore_meter::Metrics;
@@ -69,8 +69,8 @@ pub(crate) async fn prepare(plan: &Plan, data_dir: &DataDir) -> anyhow::Result<P
     let addresses = addresses(bound, plan);
     let (connections, lowered) = limits::connections(plan.limits.connections, limits::open_files());
     let edge_limits = limited::edge_limits(plan, bound.ip(), connections);
-    let doubts = edge_limits.doubts(&addresses.public, bound);
-    for warning in doubts.into_iter().chain(limited::warning(plan, bound.ip())).chain(lowered) {
+    let warnings = edge_limits.warnings(&addresses.public, bound);
+    for warning in warnings.into_iter().chain(limited::warning(plan, bound.ip())).chain(lowered) {
         output::warn(warning);
     }
     let token = match plan.credentials {
@@ -140,9 +140,9 @@ impl PreparedGateway {
         .with_spans(self.spans);
         let recovered = engine.recover().await.context("cannot resume the tasks of the last run")?;
         if recovered > 0 {
-            tracing::info!(tasks = recovered, "took up unfinished tasks");
+            tracing::info!(tasks = recovered, "resumed unfinished tasks");
         }
-        engine.keep_tidy();
+        engine.start_retention();
         let deployment = deployment::deployment(plan, &self.addresses.public);
         let mut config = EdgeConfig::new(deployment, self.credentials);
         config.max_body_bytes = plan.listen.max_body_bytes;
@@ -181,7 +181,7 @@ fn ask_config(plan: &Asks) -> AskConfig {
     AskConfig {
         time_to_live: plan.time_to_live,
         tombstone: plan.tombstone,
-        at_deadline: if plan.grants_at_deadline { AtDeadline::Once } else { AtDeadline::Reject },
+        at_deadline: if plan.grants_at_deadline { DeadlinePolicy::Once } else { DeadlinePolicy::Reject },
     }
 }
 

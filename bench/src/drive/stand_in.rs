@@ -11,7 +11,7 @@ use crate::histogram::Delays;
 
 /// The text that a turn sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
-pub struct Truth {
+pub struct SentText {
     pub deltas: u64,
     pub bytes: u64,
     pub sum: u64,
@@ -31,7 +31,7 @@ pub struct Totals {
 }
 
 /// `None`: the turn has not ended, or is unknown.
-pub async fn truth(connection: &mut Connection, key: &str) -> Result<Option<Truth>> {
+pub async fn sent_text(connection: &mut Connection, key: &str) -> Result<Option<SentText>> {
     let request = format!("GET /bench/turn/{key} HTTP/1.1\r\nHost: stand-in\r\n\r\n");
     let reply = call(connection, request.as_bytes()).await?;
     if reply.head.status == 404 {

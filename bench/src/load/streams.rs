@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::bench::{Bench, until_ns};
 use crate::clock;
 use crate::drive::{
-    Connection, End, Outcome, ProtocolVersion, Tally, Target, Window, call, open_stream, totals, truth,
+    Connection, End, Outcome, ProtocolVersion, Tally, Target, Window, call, open_stream, sent_text, totals,
 };
 use crate::number::{float, whole};
 use crate::proc::{self, Memory};
@@ -195,13 +195,13 @@ pub async fn check(
             continue;
         }
         checked.completed += 1;
-        let Some(truth) = truth(&mut source, &outcome.key).await? else { continue };
-        let same = outcome.gaps == 0 && outcome.deltas == truth.deltas && outcome.sum.0 == truth.sum;
+        let Some(sent_text) = sent_text(&mut source, &outcome.key).await? else { continue };
+        let same = outcome.gaps == 0 && outcome.deltas == sent_text.deltas && outcome.sum.0 == sent_text.sum;
         checked.equal += u64::from(same);
         if let (Some(task), true) = (&outcome.task, checked.kept < u64::try_from(KEPT).unwrap_or_default()) {
             checked.kept += 1;
             let reply = call(&mut keeper, &target.get_task(task)).await?;
-            checked.kept_equal += u64::from(kept_sum(&reply.body).0 == truth.sum);
+            checked.kept_equal += u64::from(kept_sum(&reply.body).0 == sent_text.sum);
         }
     }
     Ok(checked)

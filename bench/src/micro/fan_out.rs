@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use longshore_engine::port::SystemClock;
-use longshore_engine::{Engine, EngineConfig, EngineParts, Form, TaskReader, Tasks};
+use longshore_engine::{EncodedForm, Engine, EngineConfig, EngineParts, TaskReader, Tasks};
 use longshore_model::{
     AgentEvent, ArtifactId, BlockKind, BlockRef, OutputModes, Principal, SendConfig, SendMessage,
     SendOptions, TaskEvent,
@@ -34,7 +34,7 @@ pub(super) fn work(readers: usize) -> Work {
             message: message(0),
             config: SendConfig::default(),
             metadata: None,
-            wishes: SendOptions::default(),
+            options: SendOptions::default(),
             may_claim: false,
             trace: None,
         };
@@ -78,7 +78,7 @@ async fn read(reader: &mut TaskReader, bytes: usize) -> usize {
             if let TaskEvent::Artifact(_) = event {
                 text += event.weight();
             }
-            let form = Form(encode::spelling(event, View::default()));
+            let form = EncodedForm(encode::frame_form(event, View::default()));
             let frame = logged.encoded(form, |entry| {
                 let (task, context) = (reader.task_id(), reader.context_id());
                 let output = OutputModes::default();

@@ -1,6 +1,6 @@
 //! Lines of OpenCode's event stream to reports.
 
-use longshore_agent_opencode::measure::Reading;
+use longshore_agent_opencode::measure::EventPipeline;
 use longshore_opencode_shapes::{
     Cost, Event, Message, MessageTime, Model, PartIds, Properties, Tokens, WorkingPath, write_frame,
 };
@@ -28,7 +28,7 @@ fn frame<T: Serialize>(kind: &str, properties: Properties<'_, T>) -> Vec<u8> {
 }
 
 /// A turn that has begun to stream.
-fn reading() -> Reading {
+fn reading() -> EventPipeline {
     let user = Message::User {
         id: PROMPT,
         session: SESSION,
@@ -53,7 +53,7 @@ fn reading() -> Reading {
         error: None,
     };
     let part = PartIds { id: TEXT, message: ANSWER, session: SESSION }.block("text", "", NOW, None);
-    let mut reading = Reading::new(SESSION, PROMPT);
+    let mut reading = EventPipeline::new(SESSION, PROMPT);
     reading.push(&frame("message.updated", Properties::Info { session: SESSION, info: user }));
     reading.push(&frame("message.updated", Properties::Info { session: SESSION, info: answer }));
     reading.push(&frame("message.part.updated", Properties::Part { session: SESSION, part, time: NOW }));

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::unary;
 use crate::bench::{Bench, until_ns};
 use crate::clock;
-use crate::drive::{Connection, ProtocolVersion, Reply, Target, call, call_reusing, truth};
+use crate::drive::{Connection, ProtocolVersion, Reply, Target, call, call_reusing, sent_text};
 use crate::load::kept_sum;
 use crate::number::{float, whole};
 use crate::proc::Memory;
@@ -175,7 +175,7 @@ async fn settle(bench: &Bench, server: &Server, mut tasks: VecDeque<Accepted>) -
         match state.as_str().unwrap_or("unknown") {
             "TASK_STATE_COMPLETED" => {
                 settled.completed += 1;
-                let sent = truth(&mut source, &accepted.key).await?;
+                let sent = sent_text(&mut source, &accepted.key).await?;
                 let same =
                     sent.is_some_and(|sent| sent.deltas == DELTAS && sent.sum == kept_sum(&reply.body).0);
                 settled.equal += u64::from(same);

@@ -93,14 +93,14 @@ impl EventKind {
     }
 
     /// Whether the event concerns an ask. The asks of all sub-agents belong to the turn of the root session.
-    pub(crate) fn is_of_an_ask(self) -> bool {
+    pub(crate) fn is_about_ask(self) -> bool {
         matches!(self, Self::PermissionAsked | Self::QuestionAsked | Self::AskReplied | Self::AskRejected)
     }
 
     /// Whether the turn of the root session needs this event from the sessions of its sub-agents too: their asks, their token
     /// usage, and their end, which also ends their asks.
-    pub(crate) fn crosses_the_tree(self) -> bool {
-        self.is_of_an_ask() || matches!(self, Self::MessageUpdated | Self::Idle)
+    pub(crate) fn concerns_whole_tree(self) -> bool {
+        self.is_about_ask() || matches!(self, Self::MessageUpdated | Self::Idle)
     }
 }
 
@@ -128,7 +128,7 @@ pub(crate) struct Status {
 
 /// The properties of an event that only names its session.
 #[derive(Deserialize, Debug)]
-pub(crate) struct OfSession {
+pub(crate) struct SessionProperties {
     #[serde(rename = "sessionID")]
     pub(crate) session: Option<String>,
 }

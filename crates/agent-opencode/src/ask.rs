@@ -74,7 +74,7 @@ pub(crate) fn permission(ask: &PermissionAsk, of_sub_agent: bool) -> Result<Ask,
         kind: AskKind::Permission,
         session: SessionId::parse(&ask.session)?,
         summary: redact::cut(&summary),
-        details: Json::of(&details),
+        details: Json::from_value(&details),
         questions: Vec::new(),
     })
 }
@@ -110,14 +110,14 @@ pub(crate) fn question(ask: &QuestionAsk, of_sub_agent: bool) -> Result<Ask, IdE
         kind: AskKind::Question,
         session: SessionId::parse(&ask.session)?,
         summary: redact::cut(&summary),
-        details: Json::of(&details),
+        details: Json::from_value(&details),
         questions,
     })
 }
 
 /// The answer in the form that OpenCode needs: one answer for each question. Refuses an answer of another kind, more answers
 /// than questions, and free text for a question that takes only its options.
-pub(crate) fn fitting<'a>(ask: &Ask, answer: &'a Answer) -> ModelResult<Cow<'a, Answer>> {
+pub(crate) fn fit_answer<'a>(ask: &Ask, answer: &'a Answer) -> ModelResult<Cow<'a, Answer>> {
     if answer.kind() != ask.kind {
         return Err(Error::new(
             ErrorKind::InterruptTypeMismatch,

@@ -177,8 +177,8 @@ impl Catalog {
             return Ok(Some(model_name(&model.provider, &model.model)));
         }
         // The session keeps the model of its last prompt.
-        let slot = client.place().await.map_err(|cause| cause.into_error(PURPOSE))?;
-        let with_slot = client.placed(&slot);
+        let slot = client.slot().await.map_err(|cause| cause.into_error(PURPOSE))?;
+        let with_slot = client.with_slot(&slot);
         let asked = with_timeout(with_slot.session(&session.directory, session.id.as_str())).await;
         drop(slot);
         let Ok(asked) = asked else { return Ok(None) };
@@ -327,7 +327,7 @@ fn unless_failed<T>(found: Result<Arc<T>, CallError>) -> Result<Option<Arc<T>>> 
 fn list_error(cause: CallError, doing: &str) -> Error {
     let fails = matches!(cause, CallError::Refused { status: 500.., .. });
     let error = cause.into_error(doing);
-    if fails { error.renamed(ErrorKind::AgentUnavailable) } else { error }
+    if fails { error.with_kind(ErrorKind::AgentUnavailable) } else { error }
 }
 
 /// An OpenCode without worktrees or workspaces reports one of these errors.
@@ -350,7 +350,7 @@ mod tests {
     async fn a_long_wait_for_a_slot_neither_blocks_other_callers_nor_counts_as_a_failure() {
         let endpoint = Endpoint::without_password("http://host");
         let client = Client::new(endpoint, Duration::from_mins(1), 1, Arc::default()).unwrap();
-        let _held = client.place().await.unwrap();
+        let _held = client.slot().await.unwrap();
         let catalog = Catalog::new(&client, "/w".to_owned());
         let session = Session { id: SessionId::parse("ses_1").unwrap(), directory: "/w".to_owned() };
         let options = PromptOptions { model: ModelName::parse("a/b"), ..PromptOptions::default() };

@@ -13,7 +13,7 @@ const MAX_DEPTH: usize = 8;
 
 /// Rejects the open asks of the session and of the sub-agents below it. `known` names some of these sub-agents, because a
 /// sub-agent can work in a session from elsewhere. Best effort: an ask that remains does no harm until it is answered.
-pub(crate) async fn asks(client: &Client, session: &Session, known: Vec<String>) {
+pub(crate) async fn reject_asks(client: &Client, session: &Session, known: Vec<String>) {
     if let Err(cause) = try_reject_asks(client, session, known).await {
         tracing::debug!(session = %session.id, %cause, "asks of an aborted turn may remain open in OpenCode");
     }

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use longshore_engine::port::trace_of_caller;
+use longshore_engine::port::caller_trace;
 use longshore_meter::label::{Call, Limit};
-use longshore_meter::scale::Answering;
+use longshore_meter::scale::ResponseTime;
 use longshore_meter::{Metrics, Timer};
 use longshore_model::trace::TraceContext;
 use longshore_model::{Answer, Error, Result as ModelResult};
@@ -27,7 +27,7 @@ use serde_json::value::RawValue;
 use url::Url;
 
 pub(crate) use self::error::CallError;
-pub(crate) use self::slots::Place;
+pub(crate) use self::slots::CallSlot;
 use self::slots::{CallSlots, SlotWait};
 use self::statuses::StatusQueries;
 use crate::Endpoint;
@@ -126,31 +126,31 @@ impl Client {
     }
 
     /// For calls that stop a turn and clean up after it.
-    pub(crate) fn for_ends(&self) -> Self {
+    pub(crate) fn for_cleanup(&self) -> Self {
         Self { waits: SlotWait::NoSlot, ..self.clone() }
     }
 
     /// For calls that are made one after the other while the caller holds a slot.
-    pub(crate) fn placed(&self, _slot: &Place<'_>) -> Self {
+    pub(crate) fn with_slot(&self, _slot: &CallSlot<'_>) -> Self {
         Self { waits: SlotWait::NoSlot, ..self.clone() }
     }
 
     /// For calls that belong to a trace.
-    pub(crate) fn within(&self, trace: Option<TraceContext>) -> Self {
+    pub(crate) fn with_trace(&self, trace: Option<TraceContext>) -> Self {
         Self { trace, ..self.clone() }
     }
 
     /// Waits for a slot for a short call.
-    pub(crate) async fn place(&self) -> Result<Place<'_>> {
+    pub(crate) async fn slot(&self) -> Result<CallSlot<'_>> {
         self.acquire(&self.shared.slots).await
     }
 
     /// A slot, if one is free now.
-    pub(crate) fn place_now(&self) -> Option<Place<'_>> {
+    pub(crate) fn try_slot(&self) -> Option<CallSlot<'_>> {
         self.shared.slots.try_acquire()
     }
 
-    async fn acquire<'a>(&self, slots: &'a CallSlots) -> Result<Place<'a>> {
+    async fn acquire<'a>(&self, slots: &'a CallSlots) -> Result<CallSlot<'a>> {
         slots.acquire(self.waits).await.ok_or_else(|| {
             self.shared.metrics.refused.of(Limit::UpstreamCalls).increment();
             CallError::NoFreeSlot { calls: slots.count() }
@@ -188,7 +188,7 @@ impl Client {
     /// Sends a prompt. Only [`CallError::Unreachable`] and refusals with a 4xx status mean that OpenCode did not accept it.
     pub(crate) async fn prompt(
         &self,
-        _slot: Place<'_>,
+        _slot: CallSlot<'_>,
         directory: &str,
         session: &str,
         body: String,
@@ -250,11 +250,11 @@ impl Client {
 
     /// The sessions that are not idle. OpenCode determined them after this call began. Concurrent callers share a response.
     pub(crate) async fn statuses(&self, directory: &str) -> Result<Arc<Statuses>> {
-        self.shared.status_queries.query(directory, || self.own_statuses(directory)).await
+        self.shared.status_queries.query(directory, || self.unshared_statuses(directory)).await
     }
 
     /// The same by a request of this caller alone, which never waits for other callers.
-    pub(crate) async fn own_statuses(&self, directory: &str) -> Result<Statuses> {
+    pub(crate) async fn unshared_statuses(&self, directory: &str) -> Result<Statuses> {
         self.get(Call::Statuses, "session/status", directory, "").await.map_err(without_session)
     }
 
@@ -296,7 +296,7 @@ impl Client {
             .map_err(|cause| CallError::Invalid(Error::internal(cause)))?;
         let mut request = self.shared.http.request(method, url);
         // The calls of a turn belong to the turn's trace, all others to the trace of the current request.
-        if let Some(trace) = self.trace.clone().or_else(trace_of_caller) {
+        if let Some(trace) = self.trace.clone().or_else(caller_trace) {
             request = request.header(TRACEPARENT, trace.traceparent());
             if let Some(state) = trace.tracestate() {
                 request = request.header(TRACESTATE, state);
@@ -318,7 +318,7 @@ impl Client {
     }
 
     async fn json<T: DeserializeOwned>(&self, call: Call, request: RequestBuilder) -> Result<T> {
-        let _slot = self.place().await?;
+        let _slot = self.slot().await?;
         self.json_without_slot(call, request).await
     }
 
@@ -328,7 +328,7 @@ impl Client {
     }
 
     /// Measures the time until the timer is dropped.
-    fn time(&self, call: Call) -> Timer<'_, Answering> {
+    fn time(&self, call: Call) -> Timer<'_, ResponseTime> {
         self.shared.metrics.opencode_request.of(call).time()
     }
 }

@@ -13,10 +13,12 @@ pub(crate) mod references;
 mod results;
 mod workspaces;
 
-use longshore_engine::of_upstream;
-use longshore_engine::port::{BoxFuture, Control, ExternalTurn, Inhabited, Input, Known, Session};
+use longshore_engine::port::{
+    BoxFuture, Control, ExternalTurn, Input, KnownSession, Session, WorkspaceContents,
+};
+use longshore_engine::to_control_error;
 use longshore_model::{
-    ControlCommand, ControlQuery, ControlResult, Error, MessageRef, Offers, Order, PromptOptions,
+    AgentMessageId, ControlCommand, ControlQuery, ControlResult, Error, NativePrompt, Offers, PromptOptions,
     RequestedLocation, Result, SessionId, Timestamp, WorkspaceId, WorktreeRef,
 };
 use tokio::sync::mpsc;
@@ -26,11 +28,11 @@ use crate::client::CallError;
 use crate::{OpenCode, id};
 
 impl Control for OpenCode {
-    fn place<'a>(&'a self, requested: &'a RequestedLocation) -> BoxFuture<'a, Result<String>> {
-        Box::pin(async move { self.access.resolve_location(requested).await.map_err(of_upstream) })
+    fn resolve_location<'a>(&'a self, requested: &'a RequestedLocation) -> BoxFuture<'a, Result<String>> {
+        Box::pin(async move { self.access.resolve_location(requested).await.map_err(to_control_error) })
     }
 
-    fn find<'a>(&'a self, id: &'a SessionId) -> BoxFuture<'a, Result<Option<Known>>> {
+    fn find<'a>(&'a self, id: &'a SessionId) -> BoxFuture<'a, Result<Option<KnownSession>>> {
         Box::pin(async move {
             // OpenCode answers such an id with an error of its own instead of "not found".
             if id::segment(id::Kind::Session, id.as_str()).is_err() {
@@ -46,8 +48,8 @@ impl Control for OpenCode {
             // A session with an unreadable parent must not pass for a session without one.
             let parent = found.parent.as_deref().map(SessionId::parse).transpose();
             let workspace = found.workspace.as_deref().map(WorkspaceId::parse).transpose();
-            let is_open = self.access.is_open_to_callers(&directory).await.map_err(of_upstream)?;
-            Ok(Some(Known {
+            let is_open = self.access.is_open_to_callers(&directory).await.map_err(to_control_error)?;
+            Ok(Some(KnownSession {
                 session: Session { id: id.clone(), directory },
                 parent: parent.map_err(|_| malformed("a session with a malformed parent"))?,
                 workspace: workspace.map_err(|_| malformed("a session with a malformed workspace"))?,
@@ -56,7 +58,7 @@ impl Control for OpenCode {
         })
     }
 
-    fn look<'a>(
+    fn query<'a>(
         &'a self,
         at: &'a str,
         session: Option<&'a Session>,
@@ -65,7 +67,7 @@ impl Control for OpenCode {
         Box::pin(self.answer_query(at, session, query))
     }
 
-    fn act<'a>(
+    fn run_command<'a>(
         &'a self,
         _at: &'a str,
         session: Option<&'a Session>,
@@ -77,16 +79,16 @@ impl Control for OpenCode {
     fn forks<'a>(
         &'a self,
         session: &'a Session,
-        before: Option<&'a MessageRef>,
+        before: Option<&'a AgentMessageId>,
         since: Timestamp,
     ) -> BoxFuture<'a, Result<Vec<Session>>> {
         Box::pin(self.find_forks(session, before, since))
     }
 
-    fn check_order<'a>(
+    fn check_native_prompt<'a>(
         &'a self,
         session: &'a Session,
-        native: &'a Order,
+        native: &'a NativePrompt,
         options: &'a PromptOptions,
         may_run: bool,
     ) -> BoxFuture<'a, Result<()>> {
@@ -96,7 +98,7 @@ impl Control for OpenCode {
     fn note<'a>(
         &'a self,
         session: &'a Session,
-        native: &'a Order,
+        native: &'a NativePrompt,
         input: &'a [Input],
         options: &'a PromptOptions,
     ) -> BoxFuture<'a, Result<()>> {
@@ -107,7 +109,7 @@ impl Control for OpenCode {
         Box::pin(self.removable_worktree(wanted))
     }
 
-    fn workspace<'a>(&'a self, id: &'a WorkspaceId) -> BoxFuture<'a, Result<Option<Inhabited>>> {
+    fn workspace<'a>(&'a self, id: &'a WorkspaceId) -> BoxFuture<'a, Result<Option<WorkspaceContents>>> {
         Box::pin(self.removable_workspace(id))
     }
 

@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use longshore_model::id::check_id;
-use longshore_model::{Error, ErrorKind, PromptId, Result, Timestamp, spelled};
+use longshore_model::{Error, ErrorKind, PromptId, Result, Timestamp, opencode_ids};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// Characters that need no escape in a path segment or a query value.
@@ -31,10 +31,10 @@ pub(crate) enum Kind {
 impl Kind {
     fn prefix(self) -> &'static str {
         match self {
-            Self::Session => spelled::SESSION_ID,
-            Self::Message => spelled::MESSAGE_ID,
-            Self::Part => spelled::PART_ID,
-            Self::Workspace => spelled::WORKSPACE_ID,
+            Self::Session => opencode_ids::SESSION_PREFIX,
+            Self::Message => opencode_ids::MESSAGE_PREFIX,
+            Self::Part => opencode_ids::PART_PREFIX,
+            Self::Workspace => opencode_ids::WORKSPACE_PREFIX,
             Self::Permission => "per",
             Self::Question => "que",
         }

@@ -52,7 +52,7 @@ use crate::id::{PromptIds, ServerClock};
 use crate::prompt::Prompts;
 use crate::reader::Readers;
 pub use crate::turn::Watchdog;
-use crate::turn::{Starter, Unused};
+use crate::turn::{Starter, UnpromptedSessions};
 use crate::watch::Watch;
 
 /// The pause after a session could not be opened because OpenCode had just become unreachable.
@@ -176,7 +176,7 @@ impl OpenCode {
                 timeout: config.control_timeout,
                 watchdog: config.watchdog,
                 written_files: config.written_files,
-                unused: Unused::default(),
+                unprompted: UnpromptedSessions::default(),
                 watch: Arc::clone(&watch),
             },
             watch,
@@ -186,7 +186,7 @@ impl OpenCode {
     }
     /// Opens a session. Waits for an OpenCode that is still starting.
     async fn create_session(&self, directory: &str) -> Result<api::Session> {
-        let deadline = Instant::now() + turn::PATIENCE.min(self.starter.timeout);
+        let deadline = Instant::now() + turn::STREAM_TIMEOUT.min(self.starter.timeout);
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             self.readers.attached(directory, left).await?;
@@ -264,9 +264,9 @@ impl Agent for OpenCode {
                      or choose another.",
                 ));
             }
-            self.starter.unused.note(&id);
+            self.starter.unprompted.note(&id);
             let session = Session { id, directory };
-            self.watch.made(&session);
+            self.watch.watch_new(&session);
             Ok(session)
         })
     }
@@ -286,7 +286,7 @@ impl Agent for OpenCode {
         answer: &'a Answer,
     ) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            let answer = ask::fitting(ask, answer)?;
+            let answer = ask::fit_answer(ask, answer)?;
             let answered = self.client.answer(&session.directory, ask.request_id.as_str(), &answer).await;
             answered.map_err(|cause| match cause {
                 CallError::NotFound => Error::new(
@@ -302,16 +302,16 @@ impl Agent for OpenCode {
         Box::pin(async move {
             self.readers.note_abort(&session.directory, session.id.as_str());
             // Read the descendants first: once the session has stopped, they are no longer known.
-            let below = self.readers.below(&session.directory, session.id.as_str());
+            let below = self.readers.descendants(&session.directory, session.id.as_str());
             let aborted = self.client.abort(&session.directory, session.id.as_str()).await;
             aborted.map_err(|cause| cause.into_error("stop the turn"))?;
-            clear::asks(&self.client.for_ends(), session, below).await;
+            clear::reject_asks(&self.client.for_cleanup(), session, below).await;
             Ok(())
         })
     }
 
     fn stop_turns<'a>(&'a self, over: &'a [TurnRecord]) -> BoxFuture<'a, Result<Vec<SessionId>>> {
-        Box::pin(stop::turns(&self.client, over))
+        Box::pin(stop::orphaned_turns(&self.client, over))
     }
 
     fn check(&self) -> BoxFuture<'_, Result<()>> {

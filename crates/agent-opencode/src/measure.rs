@@ -9,13 +9,13 @@ use crate::translate::Translator;
 
 /// The event stream of one session, and the translator of its turn.
 #[derive(Debug)]
-pub struct Reading {
+pub struct EventPipeline {
     decoder: Decoder,
     items: Vec<Item>,
     translator: Translator,
 }
 
-impl Reading {
+impl EventPipeline {
     /// A turn that was just prompted. `prompt`: the id of its message.
     pub fn new(session: &str, prompt: &str) -> Self {
         Self {

@@ -191,10 +191,10 @@ pub(crate) fn lacking_text(outcome: Outcome) -> Outcome {
         Outcome::Completed { remark } => {
             Outcome::Completed { remark: Some((remark.unwrap_or_default() + LOST).trim_start().to_owned()) }
         }
-        // A task that waits for credentials is prompted again, and `Lacking` has the remark already.
-        other @ (Outcome::AuthRequired(_) | Outcome::Lacking(_)) => return other,
+        // A task that waits for credentials is prompted again, and `Incomplete` has the remark already.
+        other @ (Outcome::AuthRequired(_) | Outcome::Incomplete(_)) => return other,
     };
-    Outcome::Lacking(Box::new(outcome))
+    Outcome::Incomplete(Box::new(outcome))
 }
 
 /// OpenCode no longer has the session.
@@ -263,7 +263,7 @@ fn metadata(class: &str, status: Option<u16>) -> Option<Metadata> {
     if let Some(status) = status {
         error["upstream_status"] = status.into();
     }
-    Metadata::try_from(Json::of(&json!({"opencode": {"error": error}}))).ok()
+    Metadata::try_from(Json::from_value(&json!({"opencode": {"error": error}}))).ok()
 }
 
 fn status_number(number: f64) -> Option<u16> {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use longshore_engine::port::{FileSource, Input, InputFile, Session};
-use longshore_model::{ModelName, Order, PromptOptions, Result};
+use longshore_model::{ModelName, NativePrompt, PromptOptions, Result};
 use serde::Serialize;
 use url::Url;
 
@@ -42,14 +42,14 @@ pub(crate) struct Prompts {
 
 /// The content of a prompt.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Saying<'a> {
+pub(crate) struct PromptDraft<'a> {
     /// An id that the gateway made. OpenCode writes into the message with this id, in whichever session that is, so an id from a
     /// caller must never get here.
     pub(crate) prompt: &'a str,
     pub(crate) input: &'a [Input],
     pub(crate) options: &'a PromptOptions,
     /// `None`: the prompt has no more than the input.
-    pub(crate) order: Option<&'a Order>,
+    pub(crate) order: Option<&'a NativePrompt>,
     /// The prompt expects no response.
     pub(crate) is_note: bool,
 }
@@ -58,7 +58,12 @@ impl Prompts {
     /// The body for `POST /session/{id}/prompt_async`, or for `…/command` if the prompt is a command, as JSON text. Queries
     /// OpenCode only about files that some models do not accept; the response is usually cached. Fails only when the query
     /// could not be made.
-    pub(crate) async fn body(&self, client: &Client, session: &Session, draft: Saying<'_>) -> Result<String> {
+    pub(crate) async fn body(
+        &self,
+        client: &Client,
+        session: &Session,
+        draft: PromptDraft<'_>,
+    ) -> Result<String> {
         let options = &draft.options.or(&self.defaults);
         let may_be_rejected =
             |input: &Input| matches!(input, Input::File(file) if Medium::find(file).is_some());
@@ -67,7 +72,7 @@ impl Prompts {
         } else {
             FileKinds::default()
         };
-        Ok(body(Path::new(&session.directory), Saying { options, ..draft }, accepted).await)
+        Ok(body(Path::new(&session.directory), PromptDraft { options, ..draft }, accepted).await)
     }
 }
 
@@ -131,21 +136,21 @@ enum PromptPart<'a> {
     },
 }
 
-async fn body(directory: &Path, draft: Saying<'_>, accepted: FileKinds) -> String {
-    let Saying { prompt, input, options, order: native, is_note } = draft;
+async fn body(directory: &Path, draft: PromptDraft<'_>, accepted: FileKinds) -> String {
+    let PromptDraft { prompt, input, options, order: native, is_note } = draft;
     let mut parts = Vec::with_capacity(input.len());
     // A command has no texts besides its name and arguments: the text inputs only repeat these for the history.
-    let is_command = matches!(native, Some(Order::Command { .. }));
+    let is_command = matches!(native, Some(NativePrompt::Command { .. }));
     for input in input.iter().filter(|input| !is_command || matches!(input, Input::File(_))) {
         parts.push(part(input, directory, accepted).await);
     }
     let withheld = match native {
         None => None,
-        Some(Order::Prompt { parts: native, withheld }) => {
+        Some(NativePrompt::Prompt { parts: native, withheld }) => {
             parts = native::arrange(native, parts);
             Some(withheld)
         }
-        Some(Order::Command { name, arguments }) => {
+        Some(NativePrompt::Command { name, arguments }) => {
             return native::command(prompt, name, arguments, parts, options);
         }
     };

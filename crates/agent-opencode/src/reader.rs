@@ -184,7 +184,7 @@ impl Readers {
     }
 
     /// The known sub-agent sessions of this session, at any depth.
-    pub(crate) fn below(&self, directory: &str, session: &str) -> Vec<String> {
+    pub(crate) fn descendants(&self, directory: &str, session: &str) -> Vec<String> {
         let readers = lock(&self.by_directory);
         readers.get(directory).map(|reader| reader.routes().descendants(session)).unwrap_or_default()
     }
@@ -211,7 +211,8 @@ impl Readers {
                         CallError::Unauthorized | CallError::NoSuchPath | CallError::Garbled(_)
                     );
                     let since = link.invalid_since.take();
-                    link.invalid_since = cause.is_strange().then(|| since.unwrap_or_else(Instant::now));
+                    link.invalid_since =
+                        cause.is_invalid_response().then(|| since.unwrap_or_else(Instant::now));
                     link.fault = Some(cause.into_error("open the event stream"));
                 } else {
                     tracing::debug!("the event stream ended");

@@ -77,7 +77,7 @@ pub(crate) async fn read_child(
 ) -> Result<ChildReading, CallError> {
     // The activity first, as for the root.
     let status = client.statuses(directory).await?.get(child).cloned();
-    let messages = client.messages_from(directory, child, since).await?;
+    let messages = client.messages_created_since(directory, child, since).await?;
     Ok(ChildReading { status, messages })
 }
 
@@ -114,7 +114,8 @@ async fn try_read(
     let found = tree.read(root).await?;
     for child in found.iter().filter(|child| !followed.contains(&child.session)) {
         if let Some(since) = tree.since {
-            let messages = none_if_deleted(client.infos_since(directory, &child.session, since).await)?;
+            let messages =
+                none_if_deleted(client.infos_created_since(directory, &child.session, since).await)?;
             translator.merge_child_messages(messages.iter().flatten().map(|message| &message.info));
         }
     }

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn long_texts_are_cut_at_characters() {
+    fn overlong_texts_are_cut_at_characters() {
         let long = "é".repeat(MAX_CHARS + 1);
         let public = public(&long);
         assert_eq!(public.chars().count(), MAX_CHARS);

@@ -13,7 +13,7 @@ use crate::client::{CallError, Client};
 /// Stops the turns that still run, the newest of a session first. Returns the sessions in which one may still run. A session
 /// that works on another prompt is left alone: that prompt is another client's. Nothing is done in an idle session, although
 /// asks of its turn may remain in OpenCode's lists.
-pub(crate) async fn turns(client: &Client, over: &[TurnRecord]) -> Result<Vec<SessionId>> {
+pub(crate) async fn orphaned_turns(client: &Client, over: &[TurnRecord]) -> Result<Vec<SessionId>> {
     let mut by_directory: BTreeMap<&str, Vec<&TurnRecord>> = BTreeMap::new();
     for turn in over {
         by_directory.entry(&turn.session.directory).or_default().push(turn);
@@ -85,7 +85,7 @@ async fn stop(client: &Client, turn: &TurnRecord) -> Result<Work, CallError> {
     if work == Work::ThisTurn {
         tracing::info!(%session, "stopping a turn that is over in the gateway");
         client.abort(directory, session).await?;
-        clear::asks(client, &turn.session, Vec::new()).await;
+        clear::reject_asks(client, &turn.session, Vec::new()).await;
     }
     Ok(work)
 }

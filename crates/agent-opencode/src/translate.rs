@@ -37,8 +37,8 @@ pub(crate) use self::prompts::{Delivery, Unanswered};
 pub(crate) use self::tool::CallState;
 pub(crate) use self::verdict::{Evidence, Verdict};
 use crate::api::{
-    AskReplied, Envelope, EventKind, Fault, MessageUpdated, OfSession, Part, PartDelta, PartRemoved,
-    PartUpdated, SessionFailed, SessionUpdated, Status, StatusChanged, StoredMessage, TodosUpdated,
+    AskReplied, Envelope, EventKind, Fault, MessageUpdated, Part, PartDelta, PartRemoved, PartUpdated,
+    SessionFailed, SessionProperties, SessionUpdated, Status, StatusChanged, StoredMessage, TodosUpdated,
 };
 use crate::outcome;
 use crate::skim::Event;
@@ -202,7 +202,7 @@ impl Translator {
         match kind {
             EventKind::Status => self.status(&properties::<StatusChanged>(body)?.status),
             EventKind::Idle => {
-                let OfSession { session } = properties(body)?;
+                let SessionProperties { session } = properties(body)?;
                 match session.filter(|session| *session != self.session) {
                     Some(child) => self.asks.session_idle(&child),
                     None => self.idle(),

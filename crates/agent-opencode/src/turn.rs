@@ -33,9 +33,9 @@ use self::invalid_responses::{CHECK_AFTER, InvalidResponses};
 use self::joins::{Joiner, Joins};
 use self::missed::MissedEvents;
 use self::signals::Signal;
-pub(crate) use self::start::{PATIENCE, Starter, start};
+pub(crate) use self::start::{STREAM_TIMEOUT, Starter, start};
 use self::tree::SessionTree;
-pub(crate) use self::unprompted::Unused;
+pub(crate) use self::unprompted::UnpromptedSessions;
 pub use self::watchdog::Watchdog;
 use self::watchdog::{Limits, Silence};
 use crate::api::EventKind;
@@ -497,8 +497,8 @@ impl Driver {
     /// begin.
     async fn clear_asks(&self) {
         let known = self.tree.children.iter().map(|child| child.session.as_str().to_owned());
-        let client = self.client.for_ends();
-        let clearing = clear::asks(&client, &self.session, known.collect());
+        let client = self.client.for_cleanup();
+        let clearing = clear::reject_asks(&client, &self.session, known.collect());
         if timeout(STOP_TIMEOUT, clearing).await.is_err() {
             tracing::debug!(session = %self.session.id, "asks of a stopped turn may remain open in OpenCode");
         }

@@ -84,7 +84,7 @@ impl Watch {
 
     /// Watches a session that the gateway just created, if the engine receives external turns. The session cannot be busy yet,
     /// so OpenCode need not be asked.
-    pub(crate) fn made(&self, session: &Session) {
+    pub(crate) fn watch_new(&self, session: &Session) {
         if lock(&self.receiver).is_none() {
             let now = lock(&self.directories).now();
             self.add(session, true, now);
@@ -92,7 +92,7 @@ impl Watch {
     }
 
     /// Stops watching the directories below this one, which are gone.
-    pub(crate) fn leave(&self, directory: &str) {
+    pub(crate) fn remove_directory(&self, directory: &str) {
         lock(&self.directories).remove(directory, &self.readers);
     }
 

@@ -10,7 +10,7 @@ use longshore_engine::Outcome;
 use longshore_meter::label::CallOutcome;
 use longshore_meter::{Label, Metrics};
 use longshore_model::{
-    Begun, Control, ControlCommand, ControlResult, Error, NewWorkspace, NewWorktree, Principal, Result,
+    Control, ControlCommand, ControlResult, Error, NewWorkspace, NewWorktree, Principal, Result, StartedTask,
     WorktreeRef,
 };
 use longshore_wire::methods::{Call, Effect, Method};
@@ -107,7 +107,7 @@ struct Created<'a> {
 
 impl<'a> Created<'a> {
     fn by(method: &Method, result: &'a ControlResult) -> Self {
-        let of_task = |begun: &'a Begun| Self { task: Some(begun.task.as_str()), name: None };
+        let of_task = |begun: &'a StartedTask| Self { task: Some(begun.task.as_str()), name: None };
         match result {
             ControlResult::Done { begun: Some(begun), .. } | ControlResult::Answered { begun, .. } => {
                 of_task(begun)

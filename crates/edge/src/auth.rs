@@ -131,7 +131,7 @@ impl Credential {
     }
 
     fn new(scheme: AuthScheme, username: String, secret: SecretString, principal: String) -> Self {
-        Self { scheme, username, secret, principal, rights: Rights::of_scheme(scheme) }
+        Self { scheme, username, secret, principal, rights: Rights::default_for_scheme(scheme) }
     }
 }
 

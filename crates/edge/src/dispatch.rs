@@ -349,7 +349,7 @@ impl Incoming<'_> {
         let problem = match (&self.target.resolved, other) {
             (Resolved::Route(route), None) => return Ok((version, route)),
             (Resolved::Route(_), Some(own)) => {
-                let (version, own) = (version.version(), own.version());
+                let (version, own) = (version.as_str(), own.as_str());
                 format!(
                     "This path belongs to A2A {own}, and the request uses {version}; send A2A-Version: {own}."
                 )

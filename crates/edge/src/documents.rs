@@ -184,7 +184,7 @@ impl ExtendedCards {
 
 impl PerBase {
     fn new(prepare: impl Fn(Base) -> PreparedDocument) -> Self {
-        Self { root: prepare(Base::Root), base: prepare(Base::ProtocolVersion) }
+        Self { root: prepare(Base::Root), base: prepare(Base::Versioned) }
     }
 
     fn select(&self, request: &DocumentRequest<'_>) -> &PreparedDocument {

@@ -1,18 +1,18 @@
 //! Which extensions a request activates, and which of them its response names.
 
 use http::{HeaderMap, HeaderValue};
-use longshore_wire::extension::{Activated, Extension, HEADER, OLD_HEADER};
+use longshore_wire::extension::{Activated, Extension, HEADER, HEADER_V03};
 use longshore_wire::methods;
 
 use crate::reply::Response;
 
 /// The extensions in the headers of both protocol versions, however often they occur. A value that is not text is ignored.
 pub(crate) fn activated(headers: &HeaderMap) -> Activated {
-    Activated::of_header(values(headers))
+    Activated::from_header(values(headers))
 }
 
 fn values(headers: &HeaderMap) -> impl Iterator<Item = &str> {
-    let values = headers.get_all(HEADER).iter().chain(headers.get_all(OLD_HEADER));
+    let values = headers.get_all(HEADER).iter().chain(headers.get_all(HEADER_V03));
     values.filter_map(|value| value.to_str().ok())
 }
 

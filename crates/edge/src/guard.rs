@@ -105,31 +105,31 @@ impl Guard {
 
 impl Limits {
     /// Warnings for the operator about the lists of allowed origins and hosts.
-    pub fn doubts(&self, public_url: &str, bound: SocketAddr) -> Vec<String> {
-        let mut doubts = Vec::new();
+    pub fn warnings(&self, public_url: &str, bound: SocketAddr) -> Vec<String> {
+        let mut warnings = Vec::new();
         for origin in &self.allowed_origins {
             let canonical = canonical_origin(origin);
             let is_site = canonical == "null"
                 || canonical.split_once("://").is_some_and(|(_, site)| HostPort::parse(site).is_some());
             if !is_site {
-                doubts.push(format!("the allowed origin {origin:?} is no origin and matches nothing; write https://example.com"));
+                warnings.push(format!("the allowed origin {origin:?} is no origin and matches nothing; write https://example.com"));
             } else if canonical != *origin {
-                doubts.push(format!("the allowed origin {origin:?} is taken for {canonical:?}"));
+                warnings.push(format!("the allowed origin {origin:?} is taken for {canonical:?}"));
             }
         }
         let hosts: Vec<_> = self.allowed_hosts.iter().map(|host| (host, AllowedHost::parse(host))).collect();
         for (host, _) in hosts.iter().filter(|(_, allowed)| allowed.is_none()) {
-            doubts.push(format!(
+            warnings.push(format!(
                 "the allowed host {host:?} is no host and matches nothing; write example.com, example.com:8000 or *.example.com"
             ));
         }
         if hosts.is_empty() {
             if !is_loopback(bound) {
-                doubts.push(format!(
+                warnings.push(format!(
                     "the gateway listens on {bound} and answers to any name; list its names in the allowed hosts"
                 ));
             }
-            return doubts;
+            return warnings;
         }
         let own = own_origin(public_url);
         let own =
@@ -137,9 +137,9 @@ impl Limits {
         let allowed = hosts.iter().filter_map(|(_, allowed)| allowed.as_ref());
         let is_covered = own.is_none_or(|own| is_name_allowed(allowed, &own, is_loopback(bound)));
         if !is_covered {
-            doubts.push(format!("the allowed hosts do not have the host of the public URL {public_url}"));
+            warnings.push(format!("the allowed hosts do not have the host of the public URL {public_url}"));
         }
-        doubts
+        warnings
     }
 }
 

@@ -5,7 +5,7 @@
 //! an operation needs an id; without one the operation is refused and nothing is executed.
 
 use http::StatusCode;
-use longshore_engine::port::on_behalf_of;
+use longshore_engine::port::with_caller_trace;
 use longshore_model::{
     CancelTask, Error, ErrorKind, GetTask, ListTasks, Result, SendMessage, SubscribeToTask,
 };
@@ -140,7 +140,7 @@ impl Dispatcher {
                 Ok(Request::Operation(operation)) => {
                     let operation = operation.traced(&incoming.trace);
                     let notified = self.operations.notify(caller, operation, activated);
-                    match on_behalf_of(Some(incoming.trace.clone()), notified).await {
+                    match with_caller_trace(Some(incoming.trace.clone()), notified).await {
                         Ok(()) => reply::empty(StatusCode::NO_CONTENT),
                         Err(error) => silent(&error),
                     }
@@ -152,7 +152,7 @@ impl Dispatcher {
             Ok(Request::Operation(operation)) => {
                 let operation = operation.traced(&incoming.trace);
                 let performed = self.operations.perform(caller, operation, headers, format);
-                on_behalf_of(Some(incoming.trace.clone()), performed).await
+                with_caller_trace(Some(incoming.trace.clone()), performed).await
             }
             Ok(Request::ExtendedCard) => {
                 let request = incoming.document_request(Some(caller), Some(format.version), Dialect::Rpc);
@@ -193,12 +193,12 @@ impl Dispatcher {
     ) -> Response {
         let trace = Some(incoming.trace.clone());
         let Some(id) = id else {
-            return match on_behalf_of(trace, self.operations.notify_call(caller, call)).await {
+            return match with_caller_trace(trace, self.operations.notify_call(caller, call)).await {
                 Ok(()) => reply::empty(StatusCode::NO_CONTENT),
                 Err(error) => silent(&error),
             };
         };
-        match on_behalf_of(trace, self.operations.call(caller, call)).await {
+        match with_caller_trace(trace, self.operations.call(caller, call)).await {
             Ok(result) => reply::json(StatusCode::OK, Media::Json, envelope::result(id, &result)),
             Err(error) => format.refuse(id, &incoming.parts.headers, &error),
         }
@@ -252,7 +252,7 @@ fn echoed(version: ProtocolVersion, method: &str, activated: Activated) -> Activ
 
 /// The error names no field, because a field would be one of the parameters.
 fn without_id() -> Error {
-    let version = ProtocolVersion::V03.version();
+    let version = ProtocolVersion::V03.as_str();
     Error::new(
         ErrorKind::InvalidParams,
         format!(

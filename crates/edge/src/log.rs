@@ -5,10 +5,10 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use longshore_engine::{Engine, Entries, Form, LogEntry, Logged, Opening, TaskReader};
+use longshore_engine::{EncodedForm, Engine, Entries, LogEntry, SharedEntry, SubscriptionStart, TaskReader};
 use longshore_model::{Principal, Result, Seq, Task, TaskEvent, TaskStatus};
 use longshore_wire::v1::encode::{self, Gap, View};
-use longshore_wire::v03::encode::{Recalled, Step, Stream};
+use longshore_wire::v03::encode::{Step, Stream, TaskFrame};
 
 use crate::response_format::ResponseFormat;
 use crate::sse::{Event, Source, TaskPhase};
@@ -35,7 +35,7 @@ pub(crate) struct Log {
     /// When the gateway received the waiting entries.
     queued_since: Option<Instant>,
     /// The entry that is being encoded. Kept here, so that it is not lost when the future is dropped.
-    current: Option<Logged>,
+    current: Option<SharedEntry>,
 }
 
 impl Log {
@@ -44,18 +44,18 @@ impl Log {
         engine: Engine,
         caller: Principal,
         reader: TaskReader,
-        opening: &Opening,
+        opening: &SubscriptionStart,
         format: ResponseFormat,
         view: View,
     ) -> Self {
         let dialect = format.dialect;
         let v03_stream = match (format.version, opening) {
             (ProtocolVersion::V1, _) => None,
-            (ProtocolVersion::V03, Opening::Tail) if reader.cursor() == Seq::START => {
+            (ProtocolVersion::V03, SubscriptionStart::Tail) if reader.cursor() == Seq::START => {
                 Some(Stream::from_start(view, dialect))
             }
-            (ProtocolVersion::V03, Opening::Tail) => Some(Stream::resumed(view, dialect)),
-            (ProtocolVersion::V03, Opening::Snapshot(now) | Opening::Gap(now, _)) => {
+            (ProtocolVersion::V03, SubscriptionStart::Tail) => Some(Stream::resumed(view, dialect)),
+            (ProtocolVersion::V03, SubscriptionStart::Snapshot(now) | SubscriptionStart::Gap(now, _)) => {
                 Some(Stream::from_snapshot(&now.task, view, dialect))
             }
         };
@@ -77,7 +77,7 @@ impl Log {
     /// The 1.0 stream response without an envelope, for readers with this view. JSON-RPC and REST share it. `None`: this view
     /// hides the event, which is cached as empty bytes.
     fn v1_json(&self, logged: &LogEntry) -> Option<Bytes> {
-        let form = Form(encode::spelling(&logged.entry.event, self.view));
+        let form = EncodedForm(encode::frame_form(&logged.entry.event, self.view));
         let json = logged.encoded(form, |entry| {
             let (task, context) = (self.reader.task_id(), self.reader.context_id());
             encode::stream_entry(task, context, entry, self.view, self.reader.output()).unwrap_or_default()
@@ -106,7 +106,7 @@ impl Log {
             Step::Hidden => None,
             Step::Frame(frame) => {
                 let encode = |entry: &_| frame.encode(task, context, entry, output);
-                Some(logged.encoded(Form(frame.form()), encode))
+                Some(logged.encoded(EncodedForm(frame.form()), encode))
             }
             Step::NeedsTask => {
                 if self.folded.is_none() {
@@ -117,8 +117,8 @@ impl Log {
                 let Some(folded) = &mut self.folded else {
                     return Box::pin(self.resend_task(entry.seq)).await;
                 };
-                let Recalled { frame, is_retold } = v03_stream.recall(folded, entry);
-                if !is_retold {
+                let TaskFrame { frame, is_whole_artifact } = v03_stream.encode_with_task(folded, entry);
+                if !is_whole_artifact {
                     // The task was only needed to find the reader's position, and most readers never need it again.
                     self.folded = None;
                 }
@@ -176,7 +176,7 @@ impl Source for Log {
     }
 
     fn may_be_silent(&self) -> bool {
-        self.reader.is_excused()
+        self.reader.is_silence_expected()
     }
 
     fn queued_since(&mut self) -> Option<Instant> {
@@ -215,7 +215,7 @@ mod tests {
             message: Message { task_id: task.cloned(), ..message },
             config: SendConfig::default(),
             metadata: None,
-            wishes: SendOptions::default(),
+            options: SendOptions::default(),
             may_claim: false,
             trace: None,
         }

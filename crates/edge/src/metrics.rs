@@ -34,7 +34,7 @@ impl MetricsPage {
     /// The current page. Values that nothing counts as they change are read first.
     pub(crate) fn answer(&self) -> Result<Response> {
         let metrics = self.served()?;
-        self.engine.note_gauges();
+        self.engine.update_gauges();
         metrics.note_process(&Process::read());
         let mut page = String::new();
         metrics.render(&mut page);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderMap;
-use longshore_engine::{Engine, Opening, Snapshot, Subscription, Tasks};
+use longshore_engine::{Engine, Snapshot, Subscription, SubscriptionStart, Tasks};
 use longshore_meter::Metrics;
 use longshore_model::{
     CancelTask, Error, ErrorKind, EventId, GetTask, ListTasks, Principal, Result, SendConfig, SendMessage,
@@ -177,7 +177,7 @@ impl Operations {
         // The task has ended, so the snapshot does not change any more.
         let ended = self.engine.get(caller, task).await?;
         let behind = self.engine.subscribe(caller, task, Some(ended.id())).await?;
-        Ok(Subscription { opening: Opening::Snapshot(ended), is_behind: false, ..behind })
+        Ok(Subscription { opening: SubscriptionStart::Snapshot(ended), is_behind: false, ..behind })
     }
 
     async fn stream(
@@ -221,10 +221,10 @@ impl Operations {
         let task = reader.task_id().clone();
         let mut source = Log::new(self.engine.clone(), caller.clone(), reader, &opening, format, view);
         let first = match opening {
-            Opening::Tail if is_behind => sse::first(&mut source).await?,
-            Opening::Tail => Vec::new(),
-            Opening::Snapshot(now) => vec![task_frame(&now, format, view, None)],
-            Opening::Gap(now, bounds) => {
+            SubscriptionStart::Tail if is_behind => sse::first(&mut source).await?,
+            SubscriptionStart::Tail => Vec::new(),
+            SubscriptionStart::Snapshot(now) => vec![task_frame(&now, format, view, None)],
+            SubscriptionStart::Gap(now, bounds) => {
                 let gap = Gap { requested: bounds.requested, first: bounds.first, head: bounds.head };
                 vec![task_frame(&now, format, view, Some(gap))]
             }
@@ -287,7 +287,7 @@ fn admitted_message(caller: &Caller, command: SendMessage, activated: Activated)
     if command.config.wants_push {
         return Err(push_not_supported());
     }
-    extension::check_wishes(&command, activated)?;
+    extension::check_send_options(&command, activated)?;
     output::check_output_modes(&command.config.accepted_output_modes)?;
     Ok(SendMessage { may_claim: caller.may(Capability::SessionClaim), ..command })
 }

@@ -63,14 +63,14 @@ impl http_body::Body for Body {
 
 /// Sets the protocol version of a response, unless it is set already.
 pub(crate) fn set_version(response: &mut Response, version: ProtocolVersion) {
-    let version = HeaderValue::from_static(version.version());
+    let version = HeaderValue::from_static(version.as_str());
     response.headers_mut().entry(VERSION_HEADER).or_insert(version);
 }
 
 /// The protocol version that the response names.
 pub(crate) fn version_of(response: &Response) -> Option<ProtocolVersion> {
     let named = response.headers().get(VERSION_HEADER)?;
-    ProtocolVersion::ALL.into_iter().find(|version| named == version.version())
+    ProtocolVersion::ALL.into_iter().find(|version| named == version.as_str())
 }
 
 /// Records an error of the body in the head of the response: its kind for the metrics, and `Retry-After` for clients that

@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use http::request::Parts;
 use http::{Method, StatusCode};
-use longshore_engine::port::on_behalf_of;
+use longshore_engine::port::with_caller_trace;
 use longshore_model::{
     CancelTask, Error, ErrorKind, GetTask, ListTasks, Result, SendMessage, SubscribeToTask,
 };
@@ -69,7 +69,7 @@ impl Dispatcher {
         payload::log_request(self.payload_log, route.operation(), &parts.headers, text.as_bytes());
         let operation = decode(route, parts, version, &text)?.traced(&incoming.trace);
         let performed = self.operations.perform(caller, operation, &parts.headers, format);
-        Ok(match on_behalf_of(Some(incoming.trace.clone()), performed).await? {
+        Ok(match with_caller_trace(Some(incoming.trace.clone()), performed).await? {
             Outcome::Json(body) => reply::json(StatusCode::OK, (format.rules().media)(&parts.headers), body),
             Outcome::Events(opened) => {
                 let envelope = Envelope::bare(version);

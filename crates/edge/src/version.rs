@@ -53,7 +53,7 @@ impl RequestedVersion {
         match &self.named {
             NamedVersion::Missing => Ok(self.default_version(implied)),
             NamedVersion::Known(version) if self.base.is_none_or(|base| base == *version) => Ok(*version),
-            NamedVersion::Known(version) => Err(self.not_supported(version.version(), implied)),
+            NamedVersion::Known(version) => Err(self.not_supported(version.as_str(), implied)),
             NamedVersion::Unknown(value) => Err(self.not_supported(value, implied)),
             NamedVersion::Conflicting(values) => Err(self.conflicting(values, implied)),
         }
@@ -110,7 +110,7 @@ impl RequestedVersion {
     /// The versions that are served under the base of the request.
     fn served(&self) -> Vec<&'static str> {
         let versions = self.base.as_ref().map_or(&ProtocolVersion::ALL[..], std::slice::from_ref);
-        versions.iter().map(|version| version.version()).collect()
+        versions.iter().map(|version| version.as_str()).collect()
     }
 }
 
@@ -143,7 +143,7 @@ fn combined<'a>(values: impl Iterator<Item = Cow<'a, str>>) -> Option<NamedVersi
 
 fn parse(text: &str) -> NamedVersion {
     let text = text.trim();
-    let matches = |version: &&ProtocolVersion| match text.strip_prefix(version.version()) {
+    let matches = |version: &&ProtocolVersion| match text.strip_prefix(version.as_str()) {
         Some("") => true,
         Some(patch) => patch.strip_prefix('.').is_some_and(is_number),
         None => false,
@@ -168,7 +168,7 @@ fn shortened(text: &str) -> String {
 mod tests {
     use http::Request;
 
-    use longshore_wire::extension::OLD_HEADER;
+    use longshore_wire::extension::HEADER_V03;
 
     use super::*;
 
@@ -310,7 +310,7 @@ mod tests {
     fn the_spelling_of_a_method_implies_its_version() {
         let (mut new, mut old) = (HeaderMap::new(), HeaderMap::new());
         new.insert(HEADER, "urn:x".parse().unwrap());
-        old.insert(OLD_HEADER, "urn:x".parse().unwrap());
+        old.insert(HEADER_V03, "urn:x".parse().unwrap());
         // A caller that activates extensions with the header of 0.3 uses 0.3.
         for (name, bare, activating) in [
             ("SendMessage", None, None),

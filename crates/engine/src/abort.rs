@@ -5,7 +5,7 @@ use longshore_model::TraceContext;
 use tokio::time::Instant;
 
 use crate::engine_context::EngineContext;
-use crate::port::{Session, TurnRecord, on_behalf_of};
+use crate::port::{Session, TurnRecord, with_caller_trace};
 use crate::{fail_point, orphaned_turns};
 
 /// A cancel that has ended its task, but not yet its turn.
@@ -25,7 +25,7 @@ pub(crate) async fn abort(
 ) {
     let outcome = if is_known_to_run {
         let trace = canceled.and_then(|canceled| canceled.trace).cloned();
-        on_behalf_of(trace, try_abort(ctx, &record.session)).await
+        with_caller_trace(trace, try_abort(ctx, &record.session)).await
     } else {
         AbortOutcome::NotAttempted
     };

@@ -33,7 +33,7 @@ use crate::asks::Asks;
 use crate::children::Children;
 use crate::engine_context::EngineContext;
 use crate::joins::Joins;
-use crate::port::{ContextPlace, Prompting, ResumedChild, TurnRecord};
+use crate::port::{ContextLocation, Prompting, ResumedChild, TurnRecord};
 use crate::queue;
 use crate::registry::{Registered, Registration};
 use crate::retry::Backoff;
@@ -59,7 +59,7 @@ pub(crate) struct ActorParts {
     /// The position of the send that started the turn in its caller's trace. Lost with a restart.
     pub(crate) trace: Option<TraceContext>,
     /// The directory of the context, if the context was created with the task: then the store need not be queried.
-    pub(crate) new_context: Option<ContextPlace>,
+    pub(crate) new_context: Option<ContextLocation>,
     /// The native prompt that started the turn, until the agent has accepted it. Lost with a restart.
     pub(crate) pending_prompt: Option<Box<PendingPrompt>>,
 }
@@ -110,7 +110,7 @@ pub(crate) struct Actor {
     trace: Option<TraceContext>,
     /// The span of the turn that runs or is about to, if spans are recorded. Boxed, because most actors have none.
     span: Option<Box<TurnSpan>>,
-    new_context: Option<ContextPlace>,
+    new_context: Option<ContextLocation>,
     /// Boxed, because most actors have none.
     pending_prompt: Option<Box<PendingPrompt>>,
     /// Requests that came during the turn while the actor was busy with something else.
@@ -329,7 +329,7 @@ impl Actor {
         self.trace = trace;
         let key = QueueKey::Context(self.owner.clone(), self.writer.task().context_id.clone());
         self.ticket = Some(self.ctx.live.queues.enter(key, self.writer.task().id.clone()));
-        let options = options.or(&self.writer.task().terms.prompt);
+        let options = options.or(&self.writer.task().options.prompt);
         let again = lifecycle::submitted_again(self.writer.now(), message, options);
         self.writer.push_join(again, send);
         self.flush(None).await?;
@@ -341,7 +341,7 @@ impl Actor {
     /// Another client of OpenCode started the turn, and may let it run for as long as that client likes.
     fn is_adopted(&self, turn: &TurnRecord) -> bool {
         let task = self.writer.task();
-        task.terms.adopted && derived_ids::is_adopted(&task.id, turn)
+        task.options.adopted && derived_ids::is_adopted(&task.id, turn)
     }
 
     /// Waits until the task is first in the queue of its context.
@@ -410,7 +410,7 @@ impl Actor {
     async fn fail(&mut self, error: &Error) -> StopReason {
         tracing::warn!(task = %self.writer.task().id, error = ?error, "the turn could not be run");
         // A prompt that the agent may have is not sent again.
-        if !error.may_be_done() {
+        if !error.is_maybe_applied() {
             self.forget_prompt_key();
         }
         let stop = self.fail_with(failure_of(error)).await;
@@ -463,7 +463,7 @@ fn failure_of(error: &Error) -> Failure {
         retryable: bool,
     }
     let kind = Kind { label: error.kind().label(), retryable: error.retry() == Retry::Later };
-    let reason = Json::of(&Reason { longshore: Named { error: kind } });
+    let reason = Json::from_value(&Reason { longshore: Named { error: kind } });
     Failure { message: error.message().to_owned(), metadata: Metadata::try_from(reason).ok() }
 }
 

@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use crate::actor::{ActorParts, ResumedTurn};
 use crate::children::Children;
 use crate::log_entry::Events;
-use crate::port::{self, Create, Created, ExternalTurn, Owned, TurnRecord};
+use crate::port::{self, Create, Created, ExternalTurn, OwnedSession, TurnRecord};
 use crate::retry::Backoff;
 use crate::service::Engine;
 use crate::snapshot::Snapshot;
@@ -89,7 +89,7 @@ impl Engine {
     async fn adopt(&self, external_turn: &ExternalTurn) -> Result<Option<TaskId>> {
         let ctx = self.ctx();
         let session = &external_turn.session;
-        let Some(Owned { owner, .. }) = ctx.ports.store.owner_of(None, &session.id).await? else {
+        let Some(OwnedSession { owner, .. }) = ctx.ports.store.owner_of(None, &session.id).await? else {
             return Ok(None);
         };
         // Also a canceled turn that goes on: the gateway stops it.
@@ -111,7 +111,7 @@ impl Engine {
                 ..message_of(external_turn)?
             },
             at: now,
-            terms: Box::new(TaskOptions { adopted: true, ..TaskOptions::default() }),
+            options: Box::new(TaskOptions { adopted: true, ..TaskOptions::default() }),
             parent: None,
         };
         let working = lifecycle::working(now);
@@ -128,7 +128,7 @@ impl Engine {
             directory_named: false,
             session: named,
             claim: None,
-            begun: Some(port::Begun { working: working.clone(), turn: record.clone() }),
+            begun: Some(port::RunningTurn { working: working.clone(), turn: record.clone() }),
         };
         let new = self.actor_parts(owner, &first, &working, record)?;
         if !self.create_once(create).await? {

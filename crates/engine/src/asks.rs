@@ -12,9 +12,9 @@ use longshore_model::{
 };
 
 use crate::actor_request::{GivenAnswer, Reply};
-use crate::config::{AskConfig, AtDeadline};
+use crate::config::{AskConfig, DeadlinePolicy};
 use crate::open_asks::{OpenAsk, OpenAsks};
-use crate::port::{Agent, AskChange, BoxFuture, Session, on_behalf_of};
+use crate::port::{Agent, AskChange, BoxFuture, Session, with_caller_trace};
 use crate::writer::Writer;
 use crate::{fail_point, lifecycle};
 
@@ -178,7 +178,7 @@ impl Asks {
         self.deliveries.push(Box::pin(async move {
             fail_point::hit("reply.before");
             let reply = agent.reply(&session, &ask, &given.answer);
-            let outcome = on_behalf_of(given.trace.clone(), reply).await;
+            let outcome = with_caller_trace(given.trace.clone(), reply).await;
             fail_point::hit("reply.after");
             Box::new(Delivered { given, outcome })
         }));
@@ -312,12 +312,12 @@ pub(crate) fn type_mismatch(ask: &Ask, answer: &Answer) -> Error {
         .detail("actualInterruptType", ask.kind.as_str())
 }
 
-fn policy(at_deadline: AtDeadline, kind: AskKind) -> Answer {
+fn policy(at_deadline: DeadlinePolicy, kind: AskKind) -> Answer {
     match (kind, at_deadline) {
-        (AskKind::Permission, AtDeadline::Once) => {
+        (AskKind::Permission, DeadlinePolicy::Once) => {
             Answer::Permission { reply: PermissionReply::Once, message: None }
         }
-        (AskKind::Permission, AtDeadline::Reject) => {
+        (AskKind::Permission, DeadlinePolicy::Reject) => {
             Answer::Permission { reply: PermissionReply::Reject, message: None }
         }
         (AskKind::Question, _) => Answer::RejectQuestion,

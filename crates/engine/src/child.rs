@@ -17,7 +17,7 @@ use crate::asks::AskChangeForChild;
 use crate::engine_context::EngineContext;
 use crate::files::FileKeeper;
 use crate::lifecycle;
-use crate::port::{Session, TurnRecord, on_behalf_of};
+use crate::port::{Session, TurnRecord, with_caller_trace};
 use crate::queue;
 use crate::registry::Registration;
 use crate::writer::Writer;
@@ -67,7 +67,7 @@ impl ChildActor {
         if let Some((since, trace)) = canceled {
             // Best effort: the turn of the root task goes on either way.
             let abort = try_abort(&self.ctx, &self.session);
-            let outcome = on_behalf_of(trace.map(|trace| *trace), abort).await;
+            let outcome = with_caller_trace(trace.map(|trace| *trace), abort).await;
             self.ctx.metrics.cancel_duration.of(outcome).set(since.elapsed());
         }
     }

@@ -328,7 +328,7 @@ fn create(ctx: &EngineContext, root: &Root<'_>, task: TaskId, parent: Parent, st
         message,
         at,
         // The readers of the root task also read this one.
-        terms: Box::new(TaskOptions { output: root.task.terms.output.clone(), ..TaskOptions::default() }),
+        options: Box::new(TaskOptions { output: root.task.options.output.clone(), ..TaskOptions::default() }),
         parent: Some(Box::new(parent)),
     };
     Create {

@@ -155,11 +155,11 @@ pub struct AskConfig {
     /// How long a late answer is refused as expired. After that, the ask counts as unknown.
     pub tombstone: Duration,
     /// What the gateway answers at the deadline, so that no turn waits for ever.
-    pub at_deadline: AtDeadline,
+    pub at_deadline: DeadlinePolicy,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum AtDeadline {
+pub enum DeadlinePolicy {
     /// Permissions and questions are rejected.
     Reject,
     /// Permissions are granted once; questions, which have no such answer, are rejected.
@@ -171,7 +171,7 @@ impl Default for AskConfig {
         Self {
             time_to_live: Some(Duration::from_hours(3)),
             tombstone: Duration::from_mins(10),
-            at_deadline: AtDeadline::Reject,
+            at_deadline: DeadlinePolicy::Reject,
         }
     }
 }

@@ -14,8 +14,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use longshore_model::{
-    Control as Call, ControlCommand, ControlQuery, ControlRequest, ControlResult, Error, MessageRef, Offers,
-    Order, OrderRequest, Principal, RequestedLocation, Result, SessionId, TaskId, Timestamp,
+    AgentMessageId, Control as Call, ControlCommand, ControlQuery, ControlRequest, ControlResult, Error,
+    NativePrompt, NativePromptRequest, Offers, Principal, RequestedLocation, Result, SessionId, TaskId,
+    Timestamp,
 };
 use tokio::task::JoinHandle;
 
@@ -23,7 +24,7 @@ use self::guard::{AdmittedSession, Guard, Intent, PendingClaim};
 pub use self::outcome::Outcome;
 use crate::control_errors;
 use crate::native_prompt::PromptContent;
-use crate::port::{Claim, Claimed, Control, Known, Session, on_behalf_of};
+use crate::port::{Claim, Claimed, Control, KnownSession, Session, with_caller_trace};
 use crate::service::Engine;
 
 /// The pauses before each search for a fork whose response was lost: the agent may still be creating it.
@@ -50,12 +51,12 @@ impl Engine {
         request: ControlRequest,
         done: impl FnOnce(&Result<ControlResult>) + Send + 'static,
     ) -> Result<ControlResult> {
-        self.control_noting(caller, request, Arc::default(), done).await
+        self.control_with_task(caller, request, Arc::default(), done).await
     }
 
     /// The same. `begun` is set to the task of a native prompt as soon as there is one, for a caller that does not wait
     /// for its end.
-    pub async fn control_noting(
+    pub async fn control_with_task(
         &self,
         caller: &ControlCaller,
         request: ControlRequest,
@@ -64,7 +65,7 @@ impl Engine {
     ) -> Result<ControlResult> {
         let mut done = ResultCallback(Some(done));
         if let Call::Query(query) = &request.control {
-            let result = self.query(caller, query, &request.place).await;
+            let result = self.query(caller, query, &request.location).await;
             done.report(&result);
             return result;
         }
@@ -72,7 +73,7 @@ impl Engine {
     }
 
     /// The same for a caller who does not wait, and gets no response.
-    pub fn leave_control(
+    pub fn control_detached(
         &self,
         caller: &ControlCaller,
         request: ControlRequest,
@@ -92,8 +93,8 @@ impl Engine {
         F: FnOnce(&Result<ControlResult>) + Send + 'static,
     {
         let (engine, caller) = (self.clone(), caller.clone());
-        let ControlRequest { control: call, place: location } = request;
-        let work = on_behalf_of(self.trace_of_caller(), async move {
+        let ControlRequest { control: call, location } = request;
+        let work = with_caller_trace(self.caller_trace(), async move {
             let result = match call {
                 Call::Query(query) => engine.query(&caller, &query, &location).await,
                 Call::Command(command) => {
@@ -104,7 +105,7 @@ impl Engine {
                         Box::pin(run).await
                     }
                 }
-                Call::Order(prompt) => {
+                Call::NativePrompt(prompt) => {
                     Box::pin(engine.native_prompt(&caller, *prompt, &location, &begun)).await
                 }
                 Call::Note(note) => Box::pin(engine.add_note(&caller, *note, &location)).await,
@@ -148,14 +149,14 @@ impl Engine {
             Some(id) => Some(guard.admit(id, Intent::Read).await?),
             None => None,
         };
-        let at = control.place(location).await?;
+        let at = control.resolve_location(location).await?;
         match query {
             ControlQuery::Sessions(sessions) => {
                 Ok(ControlResult::Sessions(guard.sessions(&at, sessions).await?))
             }
             ControlQuery::Statuses => Ok(ControlResult::Statuses(guard.statuses(&at).await?)),
             query => {
-                let result = control.look(&at, entry.as_ref().map(|entry| &entry.session), query).await?;
+                let result = control.query(&at, entry.as_ref().map(|entry| &entry.session), query).await?;
                 match (query, result) {
                     (ControlQuery::Children(_), ControlResult::Sessions(found)) => {
                         Ok(ControlResult::Sessions(guard.children(found).await?))
@@ -177,7 +178,7 @@ impl Engine {
             Some(id) => Some(self.guard(caller, &*control).admit(id, Intent::Change).await?),
             None => None,
         };
-        let at = control.place(location).await?;
+        let at = control.resolve_location(location).await?;
         let session = entry.as_ref().map(|entry| &entry.session);
         let _held = match session.filter(|_| exclusive::is_exclusive(command)) {
             Some(session) => Some(self.hold(session).await?),
@@ -196,8 +197,8 @@ impl Engine {
             _ => None,
         };
         let since = self.ctx().ports.clock.now();
-        let result = match (control.act(&at, session, command).await, command, session) {
-            (Err(lost), ControlCommand::Fork { before, .. }, Some(session)) if lost.may_be_done() => {
+        let result = match (control.run_command(&at, session, command).await, command, session) {
+            (Err(lost), ControlCommand::Fork { before, .. }, Some(session)) if lost.is_maybe_applied() => {
                 let fork = LostFork { session, before: before.as_ref(), since };
                 return Err(self.claim_lost_fork(&*control, &caller.principal, fork, lost).await);
             }
@@ -278,8 +279,8 @@ impl Engine {
             None => control.find(id).await?.ok_or_else(|| control_errors::not_found(id))?,
         };
         match &known {
-            Known { workspace: Some(_), .. } => Err(control_errors::in_workspace()),
-            Known { parent: Some(_), .. } => Err(control_errors::of_sub_agent()),
+            KnownSession { workspace: Some(_), .. } => Err(control_errors::in_workspace()),
+            KnownSession { parent: Some(_), .. } => Err(control_errors::of_sub_agent()),
             _ => Ok(AdmittedSession { known: Some(known), ..entry }),
         }
     }
@@ -296,15 +297,15 @@ impl Engine {
     async fn add_note(
         &self,
         caller: &ControlCaller,
-        note: OrderRequest,
+        note: NativePromptRequest,
         location: &RequestedLocation,
     ) -> Result<ControlResult> {
         let control = self.controlled()?;
-        let OrderRequest { session: id, order, content, options, .. } = note;
+        let NativePromptRequest { session: id, order, content, options, .. } = note;
         let AdmittedSession { session, pending_claim, .. } =
             self.admit_native_prompt(&*control, caller, &id).await?;
-        control.place(location).await?;
-        control.check_order(&session, &order, &options, caller.may_run).await?;
+        control.resolve_location(location).await?;
+        control.check_native_prompt(&session, &order, &options, caller.may_run).await?;
         let prompt = PromptContent::new(order, content);
         let input = prompt.prepare(&self.ctx().config.intake, &session.directory).await?;
         let _held = self.hold(&session).await?;
@@ -315,10 +316,10 @@ impl Engine {
 }
 
 /// Whether the call takes as long as a model or a user's program takes.
-pub fn takes_long(control: &Call) -> bool {
+pub fn is_long_running(control: &Call) -> bool {
     match control {
         Call::Command(command) => command_takes_long(command),
-        Call::Order(order) => matches!(order.order, Order::Command { .. }),
+        Call::NativePrompt(order) => matches!(order.order, NativePrompt::Command { .. }),
         Call::Query(_) | Call::Note(_) => false,
     }
 }
@@ -344,7 +345,7 @@ fn command_takes_long(command: &ControlCommand) -> bool {
 /// A fork request whose response was lost.
 struct LostFork<'a> {
     session: &'a Session,
-    before: Option<&'a MessageRef>,
+    before: Option<&'a AgentMessageId>,
     since: Timestamp,
 }
 

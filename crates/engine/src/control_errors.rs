@@ -118,7 +118,7 @@ pub(crate) fn fork_not_stored(cause: &Error) -> Error {
 pub(crate) fn fork_found(lost: &Error, fork: &SessionId) -> Error {
     let text =
         format!("{} The fork exists and is yours; its last message may still be incomplete.", lost.message());
-    let mut found = Error::new(lost.kind(), text).perhaps_done();
+    let mut found = Error::new(lost.kind(), text).mark_maybe_applied();
     for (name, value) in lost.details() {
         found = found.detail(name, value);
     }

@@ -3,7 +3,7 @@
 //! Each id is derived from what it identifies, so that the same thing has the same id after a restart: the id of a
 //! sub-agent's task is known before the task is created, and a file that is stored twice is stored once.
 
-use longshore_model::spelled::CONTEXT_OF_SESSION;
+use longshore_model::opencode_ids::SESSION_CONTEXT_PREFIX;
 use longshore_model::{ArtifactId, ContextId, FileId, PromptId, SessionId, TaskId};
 use sha2::{Digest, Sha256};
 
@@ -29,7 +29,7 @@ pub(crate) fn is_adopted(task: &TaskId, turn: &TurnRecord) -> bool {
 
 /// The context of a session that no caller has bound to one.
 pub(crate) fn session_context(session: &SessionId) -> ContextId {
-    ContextId::parse(&format!("{CONTEXT_OF_SESSION}{session}")).unwrap_or_else(|_| {
+    ContextId::parse(&format!("{SESSION_CONTEXT_PREFIX}{session}")).unwrap_or_else(|_| {
         let name = name("context", &[session.as_str()]);
         ContextId::parse(&name).expect("a UUID is an id")
     })
@@ -37,7 +37,7 @@ pub(crate) fn session_context(session: &SessionId) -> ContextId {
 
 /// The session that the id of a context stands for, if it is such an id.
 pub(crate) fn session_of_context(context: &ContextId) -> Option<SessionId> {
-    SessionId::parse(context.as_str().strip_prefix(CONTEXT_OF_SESSION)?).ok()
+    SessionId::parse(context.as_str().strip_prefix(SESSION_CONTEXT_PREFIX)?).ok()
 }
 
 /// The file of an artifact. Other content makes another file.

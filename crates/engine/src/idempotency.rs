@@ -1,6 +1,8 @@
 //! Which sends count as the same send.
 
-use longshore_model::{Message, MessageId, Order, Part, PromptOptions, RequestId, SendMessage, SessionId};
+use longshore_model::{
+    Message, MessageId, NativePrompt, Part, PromptOptions, RequestId, SendMessage, SessionId,
+};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
@@ -47,7 +49,7 @@ pub(crate) fn digest(command: &SendMessage) -> [u8; 32] {
 pub(crate) fn native_prompt_digest(
     message: &MessageId,
     session: &SessionId,
-    order: &Order,
+    order: &NativePrompt,
     content: &[Part],
     options: &PromptOptions,
 ) -> [u8; 32] {

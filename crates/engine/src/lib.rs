@@ -56,16 +56,17 @@ mod upstream_error;
 mod writer;
 
 pub use config::{
-    AskConfig, AtDeadline, ControlRules, EngineConfig, FileRules, IntakeRules, RetentionRules, SessionGuard,
+    AskConfig, ControlRules, DeadlinePolicy, EngineConfig, FileRules, IntakeRules, RetentionRules,
+    SessionGuard,
 };
-pub use control::{ControlCaller, Outcome, takes_long};
+pub use control::{ControlCaller, Outcome, is_long_running};
 pub use engine_context::EngineParts;
-pub use log_entry::{Entries, Events, Form, LogEntry, Logged};
+pub use log_entry::{EncodedForm, Entries, Events, LogEntry, SharedEntry};
 pub use reader::TaskReader;
-pub use service::{Engine, GapBounds, Listing, Opening, Sent, Subscription};
+pub use service::{Engine, GapBounds, Listing, Sent, Subscription, SubscriptionStart};
 pub use snapshot::Snapshot;
 pub use tasks::Tasks;
-pub use upstream_error::{UPSTREAM_STATUS, come_again, of_upstream};
+pub use upstream_error::{UPSTREAM_STATUS, to_control_error, with_retry_hint};
 
 #[cfg(test)]
 mod tests;

@@ -134,14 +134,18 @@ pub(crate) fn file_kept(block: BlockRef, facts: &FileFacts, url: String) -> Task
         sha256: String,
     }
     let sha256 = derived_ids::hex(&facts.sha256);
-    let reference =
-        Json::of(&FileReference { uri: &url, media_type: &facts.media_type, byte_size: facts.size, sha256 });
+    let reference = Json::from_value(&FileReference {
+        uri: &url,
+        media_type: &facts.media_type,
+        byte_size: facts.size,
+        sha256,
+    });
     let metadata = Metadata::try_from(reference).ok();
     let part = Part {
         media_type: Some(facts.media_type.clone()),
         filename: facts.name.clone(),
         metadata: metadata.clone(),
-        ..Part::of(PartContent::Url(url))
+        ..Part::new(PartContent::Url(url))
     };
     let name = facts.name.clone().unwrap_or_else(|| "file".to_owned());
     let TaskEvent::Artifact(mut update) = artifact_update(block, name, part, false, true) else {
@@ -197,7 +201,7 @@ fn ended(task: &Task, now: Timestamp, outcome: Outcome) -> TaskEvent {
             let message = explanation(task, TaskState::Canceled, reason);
             status(TaskState::Canceled, now, Some(message), None)
         }
-        Outcome::Lacking(outcome) => {
+        Outcome::Incomplete(outcome) => {
             let mut event = ended(task, now, *outcome);
             if let TaskEvent::Status(update) = &mut event {
                 update.metadata = lost_text(update.metadata.as_ref());
@@ -211,7 +215,7 @@ fn ended(task: &Task, now: Timestamp, outcome: Outcome) -> TaskEvent {
 fn lost_text(metadata: Option<&Metadata>) -> Option<Metadata> {
     let mut all = metadata.map_or_else(|| json!({}), |metadata| metadata.json().to_value());
     all["longshore"] = json!({"lost": "text"});
-    Metadata::try_from(Json::of(&all)).ok()
+    Metadata::try_from(Json::from_value(&all)).ok()
 }
 
 fn status(
@@ -317,7 +321,7 @@ fn tool_data(task: &Task, call: &ToolCall) -> Json {
     let root = task.parent.as_ref().map_or(&task.id, |parent| &parent.root);
     let child =
         call.child.as_ref().map(|session| derived_ids::child_task(root, session, Some(&call.call_id)));
-    Json::of(&ToolData {
+    Json::from_value(&ToolData {
         call_id: &call.call_id,
         tool: &call.tool,
         status: call.status.as_str(),

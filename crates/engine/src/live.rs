@@ -72,7 +72,7 @@ pub(crate) struct Progress {
     /// No more events will be written.
     pub(crate) is_closed: bool,
     /// There is a reason why no event may come for long.
-    pub(crate) is_excused: bool,
+    pub(crate) is_silence_expected: bool,
 }
 
 /// What a reader finds after its cursor.
@@ -89,7 +89,7 @@ pub(crate) enum Found {
 
 impl LiveLog {
     pub(crate) fn new(task: TaskId, head: Seq) -> Self {
-        let progress = Progress { head, is_closed: false, is_excused: true };
+        let progress = Progress { head, is_closed: false, is_silence_expected: true };
         let (tail, cursors) = (VecDeque::new(), Vec::new());
         let state = State { tail, tail_bytes: 0, cursors, progress, snapshot: None };
         Self { task, state: Mutex::new(state), changed: Notify::new() }
@@ -133,8 +133,8 @@ impl LiveLog {
     }
 
     /// Shows readers events that the store has made durable.
-    pub(crate) fn publish(&self, events: Events, is_excused: bool) {
-        self.publish_with(events, is_excused, None);
+    pub(crate) fn publish(&self, events: Events, is_silence_expected: bool) {
+        self.publish_with(events, is_silence_expected, None);
     }
 
     /// The same, with the owner and the task as of the last of these events. The task is kept until the next append, if
@@ -142,14 +142,14 @@ impl LiveLog {
     pub(crate) fn publish_with(
         &self,
         events: Events,
-        is_excused: bool,
+        is_silence_expected: bool,
         snapshot: Option<(Principal, Arc<Task>)>,
     ) {
         if let Some(last) = events.entries().last().map(|last| (last.entry.seq, last.entry.epoch)) {
             let snapshot = snapshot.filter(|(_, task)| weight_of(task) <= SNAPSHOT_BYTES);
             let mut state = self.state();
             state.push(events);
-            (state.progress.head, state.progress.is_excused) = (last.0, is_excused);
+            (state.progress.head, state.progress.is_silence_expected) = (last.0, is_silence_expected);
             let before = std::mem::replace(
                 &mut state.snapshot,
                 snapshot.map(|(owner, task)| KeptTask { owner, task, id: last }),

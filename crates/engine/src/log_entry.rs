@@ -10,12 +10,12 @@ use longshore_model::{Entry, Epoch, Seq, TaskEvent};
 
 /// Identifies an encoding. The encoder numbers its forms; the engine only keeps them apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Form(pub u8);
+pub struct EncodedForm(pub u8);
 
 pub struct LogEntry {
     pub entry: Entry,
     /// The form that was requested first. Mostly there is no other.
-    first: OnceLock<(Form, Bytes)>,
+    first: OnceLock<(EncodedForm, Bytes)>,
     others: OnceLock<Box<[OnceLock<Bytes>; Self::KEPT_FORMS]>>,
 }
 
@@ -28,7 +28,7 @@ impl LogEntry {
     }
 
     /// The entry in this form: encoded by the first reader that asks, shared by all others.
-    pub fn encoded(&self, form: Form, encode: impl FnOnce(&Entry) -> Bytes) -> Bytes {
+    pub fn encoded(&self, form: EncodedForm, encode: impl FnOnce(&Entry) -> Bytes) -> Bytes {
         if usize::from(form.0) >= Self::KEPT_FORMS {
             return encode(&self.entry);
         }
@@ -93,12 +93,12 @@ impl Events {
 
 /// One entry of the log. Keeps the few entries alive that were appended together with it.
 #[derive(Clone, Debug)]
-pub struct Logged {
+pub struct SharedEntry {
     together: Events,
     at: usize,
 }
 
-impl Deref for Logged {
+impl Deref for SharedEntry {
     type Target = LogEntry;
 
     fn deref(&self) -> &LogEntry {
@@ -144,14 +144,14 @@ impl Entries {
 }
 
 impl Iterator for Entries {
-    type Item = Logged;
+    type Item = SharedEntry;
 
-    fn next(&mut self) -> Option<Logged> {
+    fn next(&mut self) -> Option<SharedEntry> {
         while self.taken >= self.first.len() {
             (self.first, self.taken) = (self.more.next()?, 0);
         }
         self.taken += 1;
-        Some(Logged { together: self.first.clone(), at: self.taken - 1 })
+        Some(SharedEntry { together: self.first.clone(), at: self.taken - 1 })
     }
 }
 
@@ -181,7 +181,7 @@ mod tests {
         let entry = &events.entries()[0];
         let mut made = Vec::new();
         for number in [4, 0, 12, 4, 12, 0] {
-            let bytes = entry.encoded(Form(number), |_| {
+            let bytes = entry.encoded(EncodedForm(number), |_| {
                 made.push(number);
                 Bytes::from(vec![number])
             });
@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(made, [4, 0, 12]);
         // A form that is not kept is encoded each time.
         for _ in 0..2 {
-            assert_eq!(entry.encoded(Form(13), |_| Bytes::from_static(b"x")), "x");
+            assert_eq!(entry.encoded(EncodedForm(13), |_| Bytes::from_static(b"x")), "x");
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use longshore_model::{Json, Order, OrderPart, Part, Result, Subtask};
+use longshore_model::{Json, NativePrompt, NativePromptPart, Part, Result, Subtask};
 use serde::Serialize;
 
 use crate::config::IntakeRules;
@@ -15,15 +15,15 @@ const FIELD: &str = "request.parts";
 /// A native prompt and its content, without blank parts.
 #[derive(Debug)]
 pub(crate) struct PromptContent {
-    pub(crate) order: Order,
+    pub(crate) order: NativePrompt,
     pub(crate) content: Vec<Part>,
     /// The index of each part of the content in the request.
     indices: Vec<usize>,
 }
 
 impl PromptContent {
-    pub(crate) fn new(order: Order, content: Vec<Part>) -> Self {
-        let Order::Prompt { parts, withheld } = order else {
+    pub(crate) fn new(order: NativePrompt, content: Vec<Part>) -> Self {
+        let NativePrompt::Prompt { parts, withheld } = order else {
             let indices = (0..content.len()).collect();
             return Self { order, content, indices };
         };
@@ -31,7 +31,7 @@ impl PromptContent {
             (Vec::with_capacity(parts.len()), Vec::new(), Vec::new());
         let mut content = content.into_iter();
         for (index, part) in parts.into_iter().enumerate() {
-            if part == OrderPart::Content {
+            if part == NativePromptPart::Content {
                 // A text of nothing but spaces is not sent to the agent.
                 let Some(piece) = content.next().filter(|piece| !is_blank(piece)) else { continue };
                 kept_content.push(piece);
@@ -39,7 +39,7 @@ impl PromptContent {
             }
             kept_parts.push(part);
         }
-        Self { order: Order::Prompt { parts: kept_parts, withheld }, content: kept_content, indices }
+        Self { order: NativePrompt::Prompt { parts: kept_parts, withheld }, content: kept_content, indices }
     }
 
     /// The content, checked, in the form that an agent gets.
@@ -52,15 +52,15 @@ impl PromptContent {
     pub(crate) fn message(&self) -> Vec<Part> {
         let mut content = self.content.iter().cloned();
         let parts: Vec<Part> = match &self.order {
-            Order::Prompt { parts, .. } => parts
+            NativePrompt::Prompt { parts, .. } => parts
                 .iter()
                 .filter_map(|part| match part {
-                    OrderPart::Content => content.next(),
-                    OrderPart::Agent(name) => Some(data(&NamedPart::Agent { name })),
-                    OrderPart::Subtask(subtask) => Some(data(&NamedPart::of(subtask))),
+                    NativePromptPart::Content => content.next(),
+                    NativePromptPart::Agent(name) => Some(data(&NamedPart::Agent { name })),
+                    NativePromptPart::Subtask(subtask) => Some(data(&NamedPart::of(subtask))),
                 })
                 .collect(),
-            Order::Command { name, arguments } => {
+            NativePrompt::Command { name, arguments } => {
                 let line =
                     if arguments.is_empty() { format!("/{name}") } else { format!("/{name} {arguments}") };
                 std::iter::once(Part::text(line)).chain(content).collect()
@@ -72,13 +72,13 @@ impl PromptContent {
 }
 
 /// The content of a native prompt, read back from the message of its task.
-pub(crate) fn content_of_message(order: &Order, message: &[Part]) -> Vec<Part> {
+pub(crate) fn content_of_message(order: &NativePrompt, message: &[Part]) -> Vec<Part> {
     match order {
-        Order::Prompt { parts, .. } => {
-            let is_content = |(part, _): &(&OrderPart, &Part)| **part == OrderPart::Content;
+        NativePrompt::Prompt { parts, .. } => {
+            let is_content = |(part, _): &(&NativePromptPart, &Part)| **part == NativePromptPart::Content;
             parts.iter().zip(message).filter(is_content).map(|(_, said)| said.clone()).collect()
         }
-        Order::Command { .. } => message.iter().skip(1).cloned().collect(),
+        NativePrompt::Command { .. } => message.iter().skip(1).cloned().collect(),
     }
 }
 
@@ -123,7 +123,7 @@ impl<'a> NamedPart<'a> {
 }
 
 fn data(called: &NamedPart<'_>) -> Part {
-    Part::data(Json::of(called))
+    Part::data(Json::from_value(called))
 }
 
 #[cfg(test)]
@@ -132,17 +132,22 @@ mod tests {
 
     use super::*;
 
-    fn prompt(parts: Vec<OrderPart>) -> Order {
-        Order::Prompt { parts, withheld: BTreeSet::new() }
+    fn prompt(parts: Vec<NativePromptPart>) -> NativePrompt {
+        NativePrompt::Prompt { parts, withheld: BTreeSet::new() }
     }
 
     #[test]
     fn the_content_is_read_back_from_the_message() {
-        let agent = || OrderPart::Agent("plan".to_owned());
-        let order = prompt(vec![OrderPart::Content, agent(), OrderPart::Content, OrderPart::Content]);
+        let agent = || NativePromptPart::Agent("plan".to_owned());
+        let order = prompt(vec![
+            NativePromptPart::Content,
+            agent(),
+            NativePromptPart::Content,
+            NativePromptPart::Content,
+        ]);
         let content = vec![Part::text("a"), Part::text(" \n"), Part::text("b")];
         let said = PromptContent::new(order, content);
-        assert_eq!(said.order, prompt(vec![OrderPart::Content, agent(), OrderPart::Content]));
+        assert_eq!(said.order, prompt(vec![NativePromptPart::Content, agent(), NativePromptPart::Content]));
         assert_eq!(said.indices, [0, 3]);
         let message = said.message();
         assert_eq!(message.len(), 3);
@@ -152,8 +157,10 @@ mod tests {
 
     #[test]
     fn the_message_of_a_command_is_its_line_and_its_files() {
-        let order =
-            |arguments: &str| Order::Command { name: "review".to_owned(), arguments: arguments.to_owned() };
+        let order = |arguments: &str| NativePrompt::Command {
+            name: "review".to_owned(),
+            arguments: arguments.to_owned(),
+        };
         let said = PromptContent::new(order("the last commit"), vec![Part::text("file")]);
         assert_eq!(said.message(), [Part::text("/review the last commit"), Part::text("file")]);
         assert_eq!(content_of_message(&said.order, &said.message()), [Part::text("file")]);
@@ -162,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_blank_prompt_has_an_empty_message() {
-        let said = PromptContent::new(prompt(vec![OrderPart::Content]), vec![Part::text(" ")]);
+        let said = PromptContent::new(prompt(vec![NativePromptPart::Content]), vec![Part::text(" ")]);
         assert_eq!(said.order, prompt(Vec::new()));
         assert_eq!(said.message(), [Part::text("")]);
         assert!(content_of_message(&said.order, &said.message()).is_empty());

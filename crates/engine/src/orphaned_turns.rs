@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::derived_ids;
 use crate::engine_context::EngineContext;
-use crate::port::{EndedTurn, Owned, TurnRecord};
+use crate::port::{EndedTurn, OwnedSession, TurnRecord};
 use crate::retry::{Backoff, sleep_unless_stopping};
 use crate::turn_queue::{QueueKey, QueueTicket};
 
@@ -64,7 +64,7 @@ async fn may_stop(ctx: &EngineContext, ended: &EndedTurn) -> Result<bool> {
     if !derived_ids::is_adopted(task, turn) {
         return Ok(true);
     }
-    let Some(Owned { owner, .. }) = ctx.ports.store.owner_of(None, &turn.session.id).await? else {
+    let Some(OwnedSession { owner, .. }) = ctx.ports.store.owner_of(None, &turn.session.id).await? else {
         return Ok(false);
     };
     let head = ctx.ports.store.head(&owner, task).await?;
@@ -135,7 +135,7 @@ async fn stop_all(ctx: &EngineContext, stops: SessionStops) {
                     return;
                 }
             }
-            Ok(Err(error)) if error.retry() != Retry::Later || error.is_lasting() => {
+            Ok(Err(error)) if error.retry() != Retry::Later || error.is_permanent() => {
                 tracing::warn!(error = ?error, "the agent may still run turns whose tasks have ended");
                 return;
             }

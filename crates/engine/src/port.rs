@@ -11,15 +11,15 @@ pub use agent::{
     Admission, Admitted, Agent, ContentFacts, FileSource, Input, InputFile, MAX_STEERING, NewSession,
     Prompting, Resume, ResumedChild, ResumedChildState, Session, Steering, Turn, TurnRequest,
 };
-pub use caller::{on_behalf_of, trace_of_caller};
+pub use caller::{caller_trace, with_caller_trace};
 pub use clock::{Clock, SystemClock};
-pub use control::{Control, ExternalTurn, Inhabitant, Inhabited, Known, MAX_OFFERS};
-pub use spans::{NoSpans, Span, SpanPlace, Spans, TurnFacts, Work};
+pub use control::{Control, ExternalTurn, KnownSession, MAX_OFFERS, WorkspaceContents, WorkspaceSession};
+pub use spans::{NoSpans, Span, SpanKind, SpanPosition, Spans, TurnAttributes};
 pub use store::{
-    Append, Appended, AskChange, Begun, Binding, Bound, Claim, Claimed, ContextPlace, Create, Created,
-    EndTask, EndedTurn, FileFacts, Head, IdempotencyKey, ListQuery, MAX_CONTEXTS, MAX_ENDED, MAX_OWNERS,
-    NewFile, NotedSends, Owned, PageCursor, READ_BYTES, Retained, Retention, Store, StoredTask, TaskPage,
-    TurnRecord,
+    Append, Appended, AskChange, Binding, Bound, Claim, Claimed, ContextLocation, Create, Created, EndTask,
+    EndedTurn, FileFacts, Head, IdempotencyKey, ListQuery, MAX_CONTEXTS, MAX_ENDED, MAX_OWNERS, NewFile,
+    OwnedSession, PageCursor, READ_BYTES, RecordedSends, Retention, RetentionStep, RunningTurn, Store,
+    StoredTask, TaskPage, TurnRecord,
 };
 
 /// A future behind a trait object.

@@ -69,9 +69,9 @@ impl TaskReader {
 
     /// There is a reason why no event may come for long: the task waits for its user or for a tool, or does not run.
     /// Such a silence is not a fault.
-    pub fn is_excused(&self) -> bool {
+    pub fn is_silence_expected(&self) -> bool {
         // The store returns the rest of a log without a writer at once, or an error.
-        self.live.as_ref().is_none_or(|live| live.progress().is_excused)
+        self.live.as_ref().is_none_or(|live| live.progress().is_silence_expected)
     }
 
     /// The events after the cursor, as many as there are; waits when there are none. `None` once the event that

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use longshore_model::Timestamp;
 
-use crate::port::{Retained, Retention};
+use crate::port::{Retention, RetentionStep};
 use crate::retry::sleep_unless_stopping;
 use crate::service::Engine;
 
@@ -16,13 +16,13 @@ const BETWEEN_STEPS: Duration = Duration::from_millis(5);
 
 impl Engine {
     /// Folds and deletes old data from now on, as configured. Call it once.
-    pub fn keep_tidy(&self) {
+    pub fn start_retention(&self) {
         let engine = self.clone();
         self.ctx().tasks.spawn("retention", async move { engine.retain_until_stopped().await });
     }
 
     async fn retain_until_stopped(&self) {
-        let mut done = Retained::default();
+        let mut done = RetentionStep::default();
         loop {
             let pause = match self.ctx().ports.store.retain(self.retention()).await {
                 Ok(step) => {
@@ -36,8 +36,8 @@ impl Engine {
                     CHECK_INTERVAL
                 }
             };
-            if pause == CHECK_INTERVAL && done != Retained::default() {
-                let Retained { folded, dropped, .. } = std::mem::take(&mut done);
+            if pause == CHECK_INTERVAL && done != RetentionStep::default() {
+                let RetentionStep { folded, dropped, .. } = std::mem::take(&mut done);
                 tracing::info!(folded, dropped, "folded the logs of old tasks, and deleted older tasks");
             }
             if !sleep_unless_stopping(&self.ctx().tasks, pause).await {

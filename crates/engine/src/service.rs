@@ -20,10 +20,10 @@ use crate::actor::{Actor, ActorParts};
 use crate::actor_request::{ActorRequest, AnswerMessage, GivenAnswer, Reply};
 use crate::asks;
 use crate::engine_context::{EngineContext, EngineParts};
-use crate::port::{FileFacts, Head, Spans, StoredTask, trace_of_caller};
+use crate::port::{FileFacts, Head, Spans, StoredTask, caller_trace};
 use crate::reader::TaskReader;
 use crate::snapshot::Snapshot;
-use crate::upstream_error::of_upstream;
+use crate::upstream_error::to_control_error;
 
 /// How long a cancel waits for the actor of the task, which answers at once unless the store cannot be reached.
 const CANCEL_PATIENCE: Duration = Duration::from_secs(10);
@@ -39,7 +39,7 @@ pub struct Engine {
 pub struct Sent {
     pub task: TaskId,
     /// `Tail` for a task that this message created, now or before: the reader returns the whole log, if it is still kept.
-    pub opening: Opening,
+    pub opening: SubscriptionStart,
     pub reader: TaskReader,
 }
 
@@ -55,7 +55,7 @@ pub struct Listing {
 
 #[derive(Debug)]
 pub struct Subscription {
-    pub opening: Opening,
+    pub opening: SubscriptionStart,
     pub reader: TaskReader,
     /// The reader returns something at once: events that were missed, or the end of a task that is over.
     pub is_behind: bool,
@@ -63,7 +63,7 @@ pub struct Subscription {
 
 /// How a subscription begins.
 #[derive(Debug)]
-pub enum Opening {
+pub enum SubscriptionStart {
     /// With the current task; the reader continues after it.
     Snapshot(Snapshot),
     /// With nothing: the reader returns exactly the events that were missed.
@@ -94,7 +94,7 @@ impl Engine {
     }
 
     /// Sets the gauges whose values are known only at a moment, just before the metrics are written.
-    pub fn note_gauges(&self) {
+    pub fn update_gauges(&self) {
         let EngineContext { metrics, live, .. } = &self.ctx;
         metrics.interrupt_oldest_age.set(live.open_asks.oldest_age(self.now()));
         metrics.tasks_unfinished.set(i64::try_from(live.unfinished.len()).unwrap_or(i64::MAX));
@@ -150,7 +150,7 @@ impl Engine {
 
     async fn try_cancel(&self, caller: &Principal, task: &TaskId, since: Instant) -> Result<Snapshot> {
         self.head(caller, task).await?;
-        let trace = self.trace_of_caller().map(Box::new);
+        let trace = self.caller_trace().map(Box::new);
         let asked = self.send_to_actor(task, |reply| ActorRequest::Cancel { reply, since, trace });
         match tokio::time::timeout(CANCEL_PATIENCE, asked).await {
             Ok(Some(answer)) => return answer,
@@ -190,17 +190,25 @@ impl Engine {
                 return Err(Error::new(ErrorKind::UnsupportedOperation, text).detail("taskId", task.as_str()));
             }
             let reader = self.reader(caller, task.clone(), &head, snapshot.seq);
-            return Ok(Subscription { opening: Opening::Snapshot(snapshot), reader, is_behind: false });
+            return Ok(Subscription {
+                opening: SubscriptionStart::Snapshot(snapshot),
+                reader,
+                is_behind: false,
+            });
         };
         if !self.can_serve(caller, task, &head, cursor).await? {
             let snapshot = self.get(caller, task).await?;
             let bounds = GapBounds { requested: cursor, first: head.first, head: snapshot.id() };
             let reader = self.reader(caller, task.clone(), &head, snapshot.seq);
-            return Ok(Subscription { opening: Opening::Gap(snapshot, bounds), reader, is_behind: false });
+            return Ok(Subscription {
+                opening: SubscriptionStart::Gap(snapshot, bounds),
+                reader,
+                is_behind: false,
+            });
         }
         let is_behind = cursor.seq < head.seq || head.state.is_terminal();
         let reader = self.reader(caller, task.clone(), &head, cursor.seq);
-        Ok(Subscription { opening: Opening::Tail, reader, is_behind })
+        Ok(Subscription { opening: SubscriptionStart::Tail, reader, is_behind })
     }
 
     /// Whether the log has everything that a reader with this cursor has not seen, and had what it has seen.
@@ -300,7 +308,7 @@ impl Engine {
 
     /// A reader of a task that the caller has at hand.
     pub(crate) fn reader_of(&self, caller: &Principal, task: &Task, cursor: Seq) -> TaskReader {
-        let (context, output) = (task.context_id.clone(), task.terms.output.clone());
+        let (context, output) = (task.context_id.clone(), task.options.output.clone());
         TaskReader::new(&self.ctx, caller.clone(), task.id.clone(), context, output, cursor)
     }
 
@@ -337,7 +345,7 @@ impl Engine {
             return Err(asks::type_mismatch(&known.ask, &answer));
         }
         let given = self.deliver(caller, &known.task, request.clone(), answer, None).await;
-        given.map(drop).map_err(of_upstream)
+        given.map(drop).map_err(to_control_error)
     }
 
     /// The open asks of a caller, soonest deadline first.
@@ -354,7 +362,7 @@ impl Engine {
         answer: Answer,
         send: Option<AnswerMessage>,
     ) -> Result<Snapshot> {
-        let (by, trace, name) = (caller.clone(), self.trace_of_caller(), request.clone());
+        let (by, trace, name) = (caller.clone(), self.caller_trace(), request.clone());
         let given = |reply| {
             ActorRequest::Answer(Box::new(GivenAnswer { request: name, answer, by, trace, send, reply }))
         };
@@ -380,8 +388,8 @@ impl Engine {
         answer.await.ok()
     }
 
-    pub(crate) fn trace_of_caller(&self) -> Option<TraceContext> {
-        trace_of_caller().map(|trace| self.ctx.ports.spans.decided(trace))
+    pub(crate) fn caller_trace(&self) -> Option<TraceContext> {
+        caller_trace().map(|trace| self.ctx.ports.spans.decided(trace))
     }
 
     fn too_late(&self, request: &RequestId, closed: &Closed) -> Error {

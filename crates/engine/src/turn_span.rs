@@ -13,7 +13,7 @@ use longshore_model::{
 use serde_json::Value;
 
 use crate::derived_ids;
-use crate::port::{Span, SpanPlace, Spans, TurnFacts, Work};
+use crate::port::{Span, SpanKind, SpanPosition, Spans, TurnAttributes};
 
 /// How many running tools, and how many sub-agents, are remembered for one turn. Further ones get no span.
 const MAX_REMEMBERED: usize = 256;
@@ -33,7 +33,7 @@ const CUT_SHORT: &str = "turn_ended";
 #[derive(Debug)]
 pub(crate) struct TurnSpan {
     spans: Arc<dyn Spans>,
-    position: SpanPlace,
+    position: SpanPosition,
     began: Timestamp,
     has_worked: bool,
     usage: Option<Usage>,
@@ -47,7 +47,7 @@ pub(crate) struct TurnSpan {
 struct Tool {
     /// Empty until the agent reports the call itself.
     name: String,
-    position: SpanPlace,
+    position: SpanPosition,
     task: TaskId,
     began: Timestamp,
     is_running: bool,
@@ -55,7 +55,7 @@ struct Tool {
 
 #[derive(Debug)]
 struct SubAgent {
-    position: SpanPlace,
+    position: SpanPosition,
     task: TaskId,
 }
 
@@ -105,7 +105,7 @@ impl TurnSpan {
             Outcome::Failed(failure) | Outcome::AuthRequired(failure) => {
                 self.failed(failure.metadata.as_ref());
             }
-            Outcome::Lacking(outcome) => self.ended_with(outcome),
+            Outcome::Incomplete(outcome) => self.ended_with(outcome),
             Outcome::Completed { .. } | Outcome::Canceled { .. } => {}
         }
     }
@@ -144,13 +144,13 @@ impl TurnSpan {
         let state = task.status.state;
         let has_failed = matches!(state, TaskState::Failed | TaskState::Rejected | TaskState::AuthRequired);
         let error = self.error.filter(|_| has_failed).or_else(|| has_failed.then_some(Cow::Borrowed(OTHER)));
-        let prompt = &task.terms.prompt;
+        let prompt = &task.options.prompt;
         self.spans.ended(Span {
             place: self.position,
             began: self.began,
             ended: now.max(self.began),
             task: task.id.clone(),
-            work: Work::Turn(Box::new(TurnFacts {
+            work: SpanKind::Turn(Box::new(TurnAttributes {
                 context: task.context_id.clone(),
                 agent: prompt.agent.clone(),
                 model: prompt.model.clone(),
@@ -181,7 +181,7 @@ impl TurnSpan {
 
     fn take_tool(
         &mut self,
-        position: &SpanPlace,
+        position: &SpanPosition,
         task: &TaskId,
         call: &ToolCall,
         now: Timestamp,
@@ -207,7 +207,7 @@ impl TurnSpan {
 
     fn remember(
         &mut self,
-        position: &SpanPlace,
+        position: &SpanPosition,
         task: &TaskId,
         call: &str,
         now: Timestamp,
@@ -225,7 +225,7 @@ impl TurnSpan {
 
     fn end_tool(&self, call: String, tool: Tool, now: Timestamp, error: Option<&'static str>) {
         let Tool { name, position, task, began, .. } = tool;
-        let work = Work::Tool { name, call };
+        let work = SpanKind::Tool { name, call };
         let ended = now.max(began);
         self.spans.ended(Span { place: position, began, ended, task, work, error: error.map(Cow::Borrowed) });
     }

@@ -15,24 +15,24 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Converts the error of a turn, or of a query on the way to one. The text, details and cause stay; the kind changes,
 /// and the error gets a retry hint where a retry may help.
-pub fn of_upstream(error: Error) -> Error {
-    let status = error.fact(UPSTREAM_STATUS).and_then(|status| status.parse().ok());
+pub fn to_control_error(error: Error) -> Error {
+    let status = error.find_detail(UPSTREAM_STATUS).and_then(|status| status.parse().ok());
     match (error.kind(), status) {
         (ErrorKind::AgentUnavailable | ErrorKind::InvalidAgentResponse, Some(status)) => {
-            come_again(error.renamed(ErrorKind::UpstreamHttpError), status)
+            with_retry_hint(error.with_kind(ErrorKind::UpstreamHttpError), status)
         }
-        (ErrorKind::AgentUnavailable, None) if error.is_lasting() => {
-            error.renamed(ErrorKind::UpstreamUnreachable)
+        (ErrorKind::AgentUnavailable, None) if error.is_permanent() => {
+            error.with_kind(ErrorKind::UpstreamUnreachable)
         }
-        (ErrorKind::AgentUnavailable, None) => with_hint(error.renamed(ErrorKind::UpstreamUnreachable)),
-        (ErrorKind::InvalidAgentResponse, None) => error.renamed(ErrorKind::UpstreamPayloadError),
-        (ErrorKind::SessionGone, _) => error.renamed(ErrorKind::SessionNotFound),
+        (ErrorKind::AgentUnavailable, None) => with_hint(error.with_kind(ErrorKind::UpstreamUnreachable)),
+        (ErrorKind::InvalidAgentResponse, None) => error.with_kind(ErrorKind::UpstreamPayloadError),
+        (ErrorKind::SessionGone, _) => error.with_kind(ErrorKind::SessionNotFound),
         _ => error,
     }
 }
 
 /// Adds a retry hint if the status of the agent's response says that a retry may help.
-pub fn come_again(error: Error, status: u16) -> Error {
+pub fn with_retry_hint(error: Error, status: u16) -> Error {
     match status {
         409 | 429 | 500.. => with_hint(error.retryable()),
         _ => error,
@@ -70,21 +70,28 @@ mod tests {
             let error = status
                 .iter()
                 .fold(error, |error, status: &u16| error.detail(UPSTREAM_STATUS, status.to_string()));
-            let converted = of_upstream(error);
+            let converted = to_control_error(error);
             assert_eq!(
                 (converted.kind().label(), converted.retry_after().is_some()),
                 (word, again),
                 "{kind:?} {status:?}"
             );
             assert!(!again || converted.retry() == Retry::Later, "{kind:?} {status:?}");
-            assert_eq!((converted.message(), converted.fact("more")), ("What went wrong.", Some("facts")));
-            assert_eq!(converted.fact(UPSTREAM_STATUS), status.map(|status| status.to_string()).as_deref());
+            assert_eq!(
+                (converted.message(), converted.find_detail("more")),
+                ("What went wrong.", Some("facts"))
+            );
+            assert_eq!(
+                converted.find_detail(UPSTREAM_STATUS),
+                status.map(|status| status.to_string()).as_deref()
+            );
             assert_eq!(converted.cause().map(ToString::to_string).as_deref(), Some("the cause"));
         }
         let converted =
-            of_upstream(Error::new(ErrorKind::AgentUnavailable, "Away.").after(Duration::from_secs(9)));
+            to_control_error(Error::new(ErrorKind::AgentUnavailable, "Away.").after(Duration::from_secs(9)));
         assert_eq!(converted.details().len(), 1, "one hint is enough: {:?}", converted.details());
-        let lasting = of_upstream(Error::new(ErrorKind::AgentUnavailable, "Away for good.").lasting());
-        assert_eq!(lasting.retry_after(), None);
+        let permanent =
+            to_control_error(Error::new(ErrorKind::AgentUnavailable, "Away for good.").permanent());
+        assert_eq!(permanent.retry_after(), None);
     }
 }

@@ -129,7 +129,7 @@ impl Writer {
 
     /// Whether there is a reason why no event may come for long: an ask is open, a tool runs (which may
     /// be a sub-agent), the agent waits before it tries again, or no turn runs.
-    fn is_excused(&self) -> bool {
+    fn is_silence_expected(&self) -> bool {
         self.task.status.state != TaskState::Working
             || !self.task.open_asks.is_empty()
             || !self.running_tools.is_empty()
@@ -266,10 +266,10 @@ impl Writer {
             joined: self.pending_join.take(),
             forgotten: self.pending_withdrawal.take(),
         };
-        let is_excused = self.is_excused();
+        let is_silence_expected = self.is_silence_expected();
         let shown = append.snapshot.clone().map(|task| (self.owner.clone(), task));
         if self.has(Flaw::PublishBeforeCommit) {
-            self.live.publish(events.clone(), is_excused);
+            self.live.publish(events.clone(), is_silence_expected);
         }
         self.live.forget_snapshot();
         fail_point::hit("append.before");
@@ -280,7 +280,7 @@ impl Writer {
             states::count(&self.metrics, state);
         }
         if !self.has(Flaw::PublishBeforeCommit) {
-            self.live.publish_with(events, is_excused, shown);
+            self.live.publish_with(events, is_silence_expected, shown);
         }
         fail_point::hit("publish.after");
         Ok(())

@@ -14,7 +14,7 @@ use crate::label::{
 use crate::page::{Family, Metric, Page};
 use crate::process::Process;
 use crate::quantity::{Milliseconds, Seconds, Whole};
-use crate::scale::{Answering, AppendTime, AskTime, CommitSize, EventDelay, QueueLength};
+use crate::scale::{AppendTime, AskTime, CommitSize, EventDelay, QueueLength, ResponseTime};
 
 macro_rules! metrics {
     ($($(#[$doc:meta])* $field:ident: $type:ty = $name:literal, $help:literal;)*) => {
@@ -118,7 +118,7 @@ metrics! {
         "The most jobs that waited at once for a thread of the store since the start.";
     store_queue_ahead: PerLabel<StoreThread, Histogram<QueueLength>> = "longshore_store_queue_ahead",
         "Jobs that waited already when another was queued for a thread of the store.";
-    opencode_request: PerLabel<Call, WhenUsed<Histogram<Answering>>> = "opencode_request_seconds",
+    opencode_request: PerLabel<Call, WhenUsed<Histogram<ResponseTime>>> = "opencode_request_seconds",
         "How long OpenCode took to answer, failures included.";
     /// The edge sets the names from the method table.
     control_calls: PerMethod<PerLabel<CallOutcome, WhenUsed<Counter>>> = "longshore_control_calls_total",

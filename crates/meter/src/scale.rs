@@ -46,7 +46,7 @@ scales! {
         S, 5 * S,
     ];
     /// How long OpenCode takes to answer. Calls time out after the control timeout, which is minutes.
-    Answering of Seconds: [
+    ResponseTime of Seconds: [
         MS, 5 * MS / 2, 5 * MS, 10 * MS, 25 * MS, 50 * MS, 100 * MS, 250 * MS, 500 * MS, S, 5 * S / 2, 5 * S, 10 * S,
         30 * S, 120 * S,
     ];

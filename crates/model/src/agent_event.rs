@@ -149,7 +149,7 @@ pub enum Outcome {
         reason: String,
     },
     /// One of the other terminal outcomes, where text that the agent wrote may be missing. Its message mentions that.
-    Lacking(Box<Self>),
+    Incomplete(Box<Self>),
 }
 
 /// Why a turn failed. Safe to show to the caller: no path, no secret, no stack trace.

@@ -44,7 +44,7 @@ impl Capabilities {
 
     /// The capabilities of a credential that names none. A user with a password counts as a person at the console, a token
     /// or a key as a program.
-    pub fn of_scheme(scheme: AuthScheme) -> Self {
+    pub fn default_for_scheme(scheme: AuthScheme) -> Self {
         match scheme {
             AuthScheme::Basic => {
                 [Capability::SessionShell, Capability::WorkspaceMutation].into_iter().collect()

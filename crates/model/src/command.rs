@@ -13,7 +13,7 @@ pub struct SendMessage {
     pub message: Message,
     pub config: SendConfig,
     pub metadata: Option<Metadata>,
-    pub wishes: SendOptions,
+    pub options: SendOptions,
     /// The caller may claim an unowned session.
     pub may_claim: bool,
     /// The request's position in the caller's trace. Not stored with the task.

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::{ContextId, MessageId, MessageRef, PartRef, SessionId, TaskId, WorkspaceId};
+use crate::id::{AgentMessageId, AgentPartId, ContextId, MessageId, SessionId, TaskId, WorkspaceId};
 use crate::json::Json;
 use crate::message::Role;
 use crate::options::{ModelName, PromptOptions};
@@ -19,7 +19,7 @@ use crate::time::Timestamp;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ControlRequest {
     pub control: Control,
-    pub place: RequestedLocation,
+    pub location: RequestedLocation,
 }
 
 /// The location that a caller requested. A workspace takes precedence over a directory.
@@ -42,9 +42,9 @@ pub enum Control {
     Query(ControlQuery),
     Command(ControlCommand),
     /// Starts a turn, and so a task.
-    Order(Box<OrderRequest>),
+    NativePrompt(Box<NativePromptRequest>),
     /// Adds a message to a session without asking for a reply: no turn, no task.
-    Note(Box<OrderRequest>),
+    Note(Box<NativePromptRequest>),
 }
 
 /// A request that changes nothing.
@@ -59,7 +59,7 @@ pub enum ControlQuery {
     /// The file changes of the turn that `message` started; without a message, those of all turns.
     Diffs {
         session: SessionId,
-        message: Option<MessageRef>,
+        message: Option<AgentMessageId>,
     },
     Messages {
         session: SessionId,
@@ -67,7 +67,7 @@ pub enum ControlQuery {
     },
     Message {
         session: SessionId,
-        message: MessageRef,
+        message: AgentMessageId,
     },
     Providers,
     /// Of one provider, or of all.
@@ -87,7 +87,7 @@ pub enum ControlCommand {
     Fork {
         session: SessionId,
         /// The copy ends before this message. `None`: the copy is complete.
-        before: Option<MessageRef>,
+        before: Option<AgentMessageId>,
     },
     Share(SessionId),
     Unshare(SessionId),
@@ -100,13 +100,13 @@ pub enum ControlCommand {
     },
     Revert {
         session: SessionId,
-        message: MessageRef,
-        part: Option<PartRef>,
+        message: AgentMessageId,
+        part: Option<AgentPartId>,
     },
     Unrevert(SessionId),
     Shell {
         session: SessionId,
-        order: ShellOrder,
+        order: ShellCommand,
     },
     CreateWorkspace(NewWorkspace),
     RemoveWorkspace(WorkspaceId),
@@ -121,7 +121,7 @@ impl Control {
         match self {
             Self::Query(query) => query.session(),
             Self::Command(command) => command.session(),
-            Self::Order(request) | Self::Note(request) => Some(&request.session),
+            Self::NativePrompt(request) | Self::Note(request) => Some(&request.session),
         }
     }
 }
@@ -189,7 +189,7 @@ pub struct Page {
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ShellOrder {
+pub struct ShellCommand {
     pub agent: String,
     pub command: String,
     pub model: Option<ModelName>,
@@ -221,10 +221,10 @@ pub enum WorktreeRef {
 
 /// A native prompt and the session that it is for.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct OrderRequest {
+pub struct NativePromptRequest {
     pub session: SessionId,
-    pub order: Order,
-    /// Text and files. Each [`OrderPart::Content`] stands for the next of these parts. The parts of a command are its files.
+    pub order: NativePrompt,
+    /// Text and files. Each [`NativePromptPart::Content`] stands for the next of these parts. The parts of a command are its files.
     pub content: Vec<Part>,
     pub options: PromptOptions,
     /// The id that the caller chose for the message. The agent never gets it: the agent would write into an existing message
@@ -235,9 +235,9 @@ pub struct OrderRequest {
 /// A prompt in OpenCode's own form, without its content, which is stored as the message of the task.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Order {
+pub enum NativePrompt {
     Prompt {
-        parts: Vec<OrderPart>,
+        parts: Vec<NativePromptPart>,
         /// Tools that the agent may not use for this prompt. A prompt cannot allow a tool: the agent would keep that
         /// permission for the session, even if its operator forbids the tool.
         #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
@@ -249,7 +249,7 @@ pub enum Order {
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum OrderPart {
+pub enum NativePromptPart {
     /// The next content part.
     Content,
     /// Calls in the agent with this name.
@@ -300,18 +300,18 @@ pub enum ControlResult {
     Done {
         session: SessionId,
         ok: bool,
-        begun: Option<Begun>,
+        begun: Option<StartedTask>,
     },
     /// The final reply of a turn that the caller waited for.
     Answered {
         message: StoredMessage,
-        begun: Begun,
+        begun: StartedTask,
     },
 }
 
 /// The task that a request started.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Begun {
+pub struct StartedTask {
     pub task: TaskId,
     pub context: ContextId,
 }
@@ -348,8 +348,8 @@ pub struct SessionInfo {
 /// The point that a session was reverted to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Revert {
-    pub message: MessageRef,
-    pub part: Option<PartRef>,
+    pub message: AgentMessageId,
+    pub part: Option<AgentPartId>,
     pub snapshot: Option<String>,
     pub diff: Option<String>,
 }
@@ -369,13 +369,13 @@ pub struct FileDiff {
     pub additions: u64,
     pub deletions: u64,
     /// The user's message that caused the change, in results that cover several turns.
-    pub message: Option<MessageRef>,
+    pub message: Option<AgentMessageId>,
 }
 
 /// A message of a session as the agent stores it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StoredMessage {
-    pub id: MessageRef,
+    pub id: AgentMessageId,
     pub session: SessionId,
     pub role: Role,
     /// The text, without the parts that the agent added for its own use.
@@ -487,22 +487,25 @@ mod tests {
             model: ModelName::parse("p/m"),
             command: None,
         };
-        let parts =
-            vec![OrderPart::Content, OrderPart::Agent("plan".to_owned()), OrderPart::Subtask(subtask)];
+        let parts = vec![
+            NativePromptPart::Content,
+            NativePromptPart::Agent("plan".to_owned()),
+            NativePromptPart::Subtask(subtask),
+        ];
         let withheld = BTreeSet::from(["bash".to_owned()]);
         for (prompt, expected) in [
             (
-                Order::Prompt { parts, withheld },
+                NativePrompt::Prompt { parts, withheld },
                 r#"{"prompt":{"parts":["content",{"agent":"plan"},{"subtask":{"prompt":"look","description":"A look","agent":"explore","model":{"provider":"p","model":"m"}}}],"withheld":["bash"]}}"#,
             ),
             (
-                Order::Command { name: "review".to_owned(), arguments: String::new() },
+                NativePrompt::Command { name: "review".to_owned(), arguments: String::new() },
                 r#"{"command":{"name":"review","arguments":""}}"#,
             ),
         ] {
             let text = serde_json::to_string(&prompt).unwrap();
             assert_eq!(text, expected);
-            assert_eq!(serde_json::from_str::<Order>(&text).unwrap(), prompt);
+            assert_eq!(serde_json::from_str::<NativePrompt>(&text).unwrap(), prompt);
         }
     }
 }

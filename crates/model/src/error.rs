@@ -141,9 +141,9 @@ struct Inner {
     message: String,
     violations: Vec<FieldViolation>,
     details: Vec<(String, String)>,
-    lasting: bool,
+    permanent: bool,
     retryable: bool,
-    may_be_done: bool,
+    is_maybe_applied: bool,
     retry_after: Option<Duration>,
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
@@ -156,9 +156,9 @@ impl Error {
             message: message.into(),
             violations: Vec::new(),
             details: Vec::new(),
-            lasting: false,
+            permanent: false,
             retryable: false,
-            may_be_done: false,
+            is_maybe_applied: false,
             retry_after: None,
             source: None,
         }))
@@ -206,7 +206,7 @@ impl Error {
 
     /// The same error with another kind, for an API that reports it under that one.
     #[must_use]
-    pub fn renamed(mut self, kind: ErrorKind) -> Self {
+    pub fn with_kind(mut self, kind: ErrorKind) -> Self {
         self.0.kind = kind;
         self
     }
@@ -214,8 +214,8 @@ impl Error {
     /// Marks a failure that lasts until a person changes something. Code that would wait for the failure to pass reports it
     /// instead.
     #[must_use]
-    pub fn lasting(mut self) -> Self {
-        self.0.lasting = true;
+    pub fn permanent(mut self) -> Self {
+        self.0.permanent = true;
         self
     }
 
@@ -229,13 +229,13 @@ impl Error {
 
     /// Marks a change that may have been applied despite the error: the response was lost, not the request.
     #[must_use]
-    pub fn perhaps_done(mut self) -> Self {
-        self.0.may_be_done = true;
+    pub fn mark_maybe_applied(mut self) -> Self {
+        self.0.is_maybe_applied = true;
         self
     }
 
-    pub fn may_be_done(&self) -> bool {
-        self.0.may_be_done
+    pub fn is_maybe_applied(&self) -> bool {
+        self.0.is_maybe_applied
     }
 
     /// Sets how long to wait before the same request can succeed. Callers receive whole seconds, in a detail and, over HTTP,
@@ -257,8 +257,8 @@ impl Error {
         self.0.retry_after.map(whole_seconds)
     }
 
-    pub fn is_lasting(&self) -> bool {
-        self.0.lasting
+    pub fn is_permanent(&self) -> bool {
+        self.0.permanent
     }
 
     pub fn kind(&self) -> ErrorKind {
@@ -287,7 +287,7 @@ impl Error {
     }
 
     /// The value of the detail with this name.
-    pub fn fact(&self, name: &str) -> Option<&str> {
+    pub fn find_detail(&self, name: &str) -> Option<&str> {
         self.0.details.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 

@@ -22,7 +22,7 @@ pub enum TaskEvent {
         message: Message,
         at: Timestamp,
         #[serde(rename = "terms", default, skip_serializing_if = "TaskOptions::is_empty")]
-        terms: Box<TaskOptions>,
+        options: Box<TaskOptions>,
         /// Set for the task of a sub-agent.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         parent: Option<Box<Parent>>,
@@ -34,7 +34,7 @@ pub enum TaskEvent {
 impl TaskEvent {
     /// The first event of a task whose message has no options.
     pub fn submitted(context_id: ContextId, message: Message, at: Timestamp) -> Self {
-        Self::Submitted { context_id, message, at, terms: Box::default(), parent: None }
+        Self::Submitted { context_id, message, at, options: Box::default(), parent: None }
     }
 
     /// The status that this event gives the task.

@@ -127,12 +127,12 @@ id!(
 
 id!(
     /// The agent's own id of a message in a session, whether of a user or of the agent.
-    MessageRef
+    AgentMessageId
 );
 
 id!(
     /// The agent's own id of a part of a message.
-    PartRef
+    AgentPartId
 );
 
 id!(

@@ -22,7 +22,7 @@ impl Json {
     }
 
     /// Serializes a value. Only for types that cannot fail: no maps whose keys are not strings.
-    pub fn of(value: &impl Serialize) -> Self {
+    pub fn from_value(value: &impl Serialize) -> Self {
         Self(serde_json::value::to_raw_value(value).expect("the type serializes to JSON").into())
     }
 

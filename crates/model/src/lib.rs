@@ -34,22 +34,23 @@ pub use artifact::{Artifact, ArtifactUpdate, BlockKind};
 pub use capability::{Capabilities, Capability};
 pub use command::{CancelTask, GetTask, ListTasks, SendConfig, SendMessage, SubscribeToTask};
 pub use control::{
-    Begun, Catalog, Control, ControlCommand, ControlQuery, ControlRequest, ControlResult, FileDiff,
-    ModelInfo, NewWorkspace, NewWorktree, OfferedAgent, OfferedCommand, Offers, Order, OrderPart,
-    OrderRequest, Page, Project, ProviderInfo, RequestedDirectory, RequestedLocation, Revert, SessionInfo,
-    SessionQuery, SessionStatus, ShellOrder, StoredMessage, Subtask, Todo, Workspace, Worktree, WorktreeRef,
+    Catalog, Control, ControlCommand, ControlQuery, ControlRequest, ControlResult, FileDiff, ModelInfo,
+    NativePrompt, NativePromptPart, NativePromptRequest, NewWorkspace, NewWorktree, OfferedAgent,
+    OfferedCommand, Offers, Page, Project, ProviderInfo, RequestedDirectory, RequestedLocation, Revert,
+    SessionInfo, SessionQuery, SessionStatus, ShellCommand, StartedTask, StoredMessage, Subtask, Todo,
+    Workspace, Worktree, WorktreeRef,
 };
 pub use error::{Error, ErrorKind, FieldViolation, Origin, Retry};
 pub use event::{Entry, StatusUpdate, TaskEvent};
 pub use id::{
-    ArtifactId, ContextId, Epoch, EventId, FileId, IdError, MessageId, MessageRef, PartRef, Principal,
-    PromptId, RequestId, Seq, SessionId, TaskId, WorkspaceId,
+    AgentMessageId, AgentPartId, ArtifactId, ContextId, Epoch, EventId, FileId, IdError, MessageId,
+    Principal, PromptId, RequestId, Seq, SessionId, TaskId, WorkspaceId,
 };
 pub use interrupt::{Answer, Ask, AskKind, Closed, Interrupt, PermissionReply, Question, Resolution};
 pub use json::{Json, Metadata};
 pub use message::{Message, Role};
 pub use notes::{Cost, InterruptNote, InterruptPhase, Notes, Progress, ProgressKind, SessionNote, Usage};
-pub use opencode_ids as spelled;
+
 pub use options::{Delivery, ModelName, OutputModes, PromptOptions, SendOptions, TaskOptions};
 pub use part::{Part, PartContent};
 pub use task::{Parent, Task, TaskState, TaskStatus};

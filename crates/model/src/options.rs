@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::control::Order;
+use crate::control::NativePrompt;
 use crate::id::SessionId;
 use crate::named_enum::named_enum;
 
@@ -49,10 +49,10 @@ pub struct TaskOptions {
     pub prompt: PromptOptions,
     /// The prompt in OpenCode's own form. `None`: the agent is prompted with the message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub order: Option<Order>,
+    pub order: Option<NativePrompt>,
     /// The session that the native prompt is for. A native prompt whose session is gone is not sent to another one.
     #[serde(rename = "ordered_in", default, skip_serializing_if = "Option::is_none")]
-    pub ordered_in: Option<SessionId>,
+    pub native_prompt_session: Option<SessionId>,
     /// The task follows an external turn: another client of OpenCode sent the prompt. A message that the caller sends to the
     /// task after that turn starts a turn of the gateway's own.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

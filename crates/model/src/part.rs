@@ -34,14 +34,14 @@ pub enum PartContent {
 
 impl Part {
     pub fn text(text: impl Into<String>) -> Self {
-        Self::of(PartContent::Text(text.into()))
+        Self::new(PartContent::Text(text.into()))
     }
 
     pub fn data(data: Json) -> Self {
-        Self::of(PartContent::Data(data))
+        Self::new(PartContent::Data(data))
     }
 
-    pub fn of(content: PartContent) -> Self {
+    pub fn new(content: PartContent) -> Self {
         Self { content, media_type: None, filename: None, metadata: None }
     }
 

@@ -103,7 +103,7 @@ pub struct Task {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub open_asks: Vec<InterruptNote>,
     #[serde(rename = "terms", default, skip_serializing_if = "TaskOptions::is_empty")]
-    pub terms: Box<TaskOptions>,
+    pub options: Box<TaskOptions>,
     /// Set for the task of a sub-agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<Box<Parent>>,
@@ -114,7 +114,7 @@ pub struct Task {
 impl Task {
     /// Makes the task from its first event. `None` if the event is not a first one.
     pub fn begin(id: TaskId, first: &TaskEvent) -> Option<Self> {
-        let TaskEvent::Submitted { context_id, message, at, terms, parent } = first else { return None };
+        let TaskEvent::Submitted { context_id, message, at, options, parent } = first else { return None };
         Some(Self {
             id,
             context_id: context_id.clone(),
@@ -124,7 +124,7 @@ impl Task {
             session: None,
             usage: None,
             open_asks: Vec::new(),
-            terms: terms.clone(),
+            options: options.clone(),
             parent: parent.clone(),
             metadata: None,
         })
@@ -155,7 +155,7 @@ impl Task {
             }
         }
         if let Some(prompt) = &update.prompt {
-            self.terms.prompt = prompt.as_ref().clone();
+            self.options.prompt = prompt.as_ref().clone();
         }
         let Notes { session, usage, interrupt, progress: _ } = &update.notes;
         self.session = session.clone().or(self.session.take());

@@ -18,13 +18,13 @@ pub struct TraceContext {
     span: [u8; 8],
     flags: u8,
     state: Option<Arc<str>>,
-    is_begun_here: bool,
+    is_new_trace: bool,
 }
 
 impl TraceContext {
     /// Starts a new trace.
     pub fn generate() -> Self {
-        Self { trace: random(), span: random(), flags: SAMPLED, state: None, is_begun_here: true }
+        Self { trace: random(), span: random(), flags: SAMPLED, state: None, is_new_trace: true }
     }
 
     /// Reads the two headers. Starts a new trace if they are missing or invalid.
@@ -46,7 +46,7 @@ impl TraceContext {
         // A later version may have more fields. Version 0 has exactly four.
         let is_whole = fields.next().is_none() || version > 0;
         let is_valid = is_whole && version != 0xff && trace != [0; 16] && span != [0; 8];
-        is_valid.then_some(Self { trace, span, flags, state: None, is_begun_here: false })
+        is_valid.then_some(Self { trace, span, flags, state: None, is_new_trace: false })
     }
 
     /// Adds a `tracestate`, unless it is too long or has characters that no header may have.
@@ -61,7 +61,7 @@ impl TraceContext {
     /// A child span of this one.
     #[must_use]
     pub fn child(&self) -> Self {
-        Self { span: random(), is_begun_here: false, ..self.clone() }
+        Self { span: random(), is_new_trace: false, ..self.clone() }
     }
 
     /// The value of the `traceparent` header.
@@ -94,13 +94,13 @@ impl TraceContext {
     }
 
     /// The caller sent no trace: this is the first span, and the gateway decides whether the trace is sampled.
-    pub fn is_begun_here(&self) -> bool {
-        self.is_begun_here
+    pub fn is_new_trace(&self) -> bool {
+        self.is_new_trace
     }
 
     /// The input of the sampling decision: the half of the trace id that is always random. Programs that sample by it keep
     /// the same traces.
-    pub fn chance(&self) -> u64 {
+    pub fn sampling_key(&self) -> u64 {
         self.trace[8..].iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
     }
 }
@@ -214,9 +214,9 @@ mod tests {
         let passed_on = TraceContext::parse(&one.traceparent()).unwrap();
         assert_eq!(passed_on.traceparent(), one.traceparent());
         assert!(one.is_sampled());
-        assert_eq!((one.is_begun_here(), passed_on.is_begun_here()), (true, false));
-        assert!(TraceContext::from_headers(Some("nonsense"), None).is_begun_here());
-        assert!(!one.child().is_begun_here());
+        assert_eq!((one.is_new_trace(), passed_on.is_new_trace()), (true, false));
+        assert!(TraceContext::from_headers(Some("nonsense"), None).is_new_trace());
+        assert!(!one.child().is_new_trace());
     }
 
     #[test]
@@ -226,6 +226,9 @@ mod tests {
         assert_eq!(child.trace_id().to_string(), "4bf92f3577b34da6a3ce929d0e0e4736");
         assert_ne!(child.span_id().to_string(), parent.span_id().to_string());
         assert_eq!((child.flags, child.tracestate()), (1, Some("a=1")));
-        assert_eq!((parent.chance(), child.chance()), (0xa3ce_929d_0e0e_4736, parent.chance()));
+        assert_eq!(
+            (parent.sampling_key(), child.sampling_key()),
+            (0xa3ce_929d_0e0e_4736, parent.sampling_key())
+        );
     }
 }

@@ -1,6 +1,6 @@
 //! Encodes spans as OTLP JSON, with the semantic conventions for generative AI (v1.41, in development).
 
-use longshore_engine::port::{Span, TurnFacts, Work};
+use longshore_engine::port::{Span, SpanKind, TurnAttributes};
 use longshore_model::{Timestamp, Usage};
 use serde_json::{Value, json};
 
@@ -33,8 +33,8 @@ pub(crate) fn body(config: &OtlpConfig, spans: &[Span]) -> String {
 
 fn encoded(config: &OtlpConfig, span: &Span) -> Value {
     let (name, kind, mut attributes) = match &span.work {
-        Work::Turn(facts) => of_turn(config, facts),
-        Work::Tool { name, call } => of_tool(name, call),
+        SpanKind::Turn(facts) => of_turn(config, facts),
+        SpanKind::Tool { name, call } => of_tool(name, call),
     };
     attributes.push(text("a2a.task.id", span.task.as_str()));
     let mut encoded = json!({
@@ -61,7 +61,7 @@ fn encoded(config: &OtlpConfig, span: &Span) -> Value {
     encoded
 }
 
-fn of_turn(config: &OtlpConfig, facts: &TurnFacts) -> (String, u8, Vec<Value>) {
+fn of_turn(config: &OtlpConfig, facts: &TurnAttributes) -> (String, u8, Vec<Value>) {
     let agent = facts.agent.as_deref().unwrap_or(&config.agent);
     let requested = facts.model.as_ref().map(|model| format!("{}/{}", model.provider, model.model));
     let mut attributes = vec![

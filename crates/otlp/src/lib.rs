@@ -11,7 +11,7 @@ mod send;
 use std::sync::Arc;
 
 use longshore_engine::Tasks;
-use longshore_engine::port::{Span, SpanPlace, Spans};
+use longshore_engine::port::{Span, SpanPosition, Spans};
 use longshore_meter::Metrics;
 use longshore_model::TraceContext;
 use tokio::sync::mpsc;
@@ -62,13 +62,13 @@ impl Otlp {
 
 impl Spans for Otlp {
     fn decided(&self, trace: TraceContext) -> TraceContext {
-        let is_left_out = trace.is_begun_here() && !is_chosen(&trace, self.sample_ratio);
+        let is_left_out = trace.is_new_trace() && !is_chosen(&trace, self.sample_ratio);
         if is_left_out { trace.unsampled() } else { trace }
     }
 
-    fn begin(&self, caller: Option<&TraceContext>) -> Option<SpanPlace> {
+    fn begin(&self, caller: Option<&TraceContext>) -> Option<SpanPosition> {
         let caller = self.decided(caller.cloned().unwrap_or_else(TraceContext::generate));
-        caller.is_sampled().then(|| SpanPlace::of_turn_for(caller))
+        caller.is_sampled().then(|| SpanPosition::for_turn(caller))
     }
 
     fn ended(&self, span: Span) {
@@ -81,7 +81,7 @@ impl Spans for Otlp {
 /// The trace id decides, so that the result is the same wherever it is computed.
 fn is_chosen(trace: &TraceContext, ratio: f64) -> bool {
     #[expect(clippy::cast_precision_loss, reason = "a probability need not be exact")]
-    let chance = (trace.chance() >> 11) as f64 / (1_u64 << 53) as f64;
+    let chance = (trace.sampling_key() >> 11) as f64 / (1_u64 << 53) as f64;
     chance < ratio
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_engine::Tasks;
-use longshore_engine::port::{Span, SpanPlace, Spans, TurnFacts, Work};
+use longshore_engine::port::{Span, SpanKind, SpanPosition, Spans, TurnAttributes};
 use longshore_meter::Metrics;
 use longshore_model::{ContextId, ModelName, TaskId, TaskState, Timestamp, TraceContext, Usage};
 use longshore_otlp::{BATCH, FLUSH, Headers, Otlp, OtlpConfig, QUEUE};
@@ -115,22 +115,22 @@ fn task() -> TaskId {
     TaskId::parse("task-1").unwrap()
 }
 
-fn place(span: u64, parent: Option<u64>) -> SpanPlace {
+fn place(span: u64, parent: Option<u64>) -> SpanPosition {
     let context = |span: u64| {
         let traceparent = format!("00-4bf92f3577b34da6a3ce929d0e0e4736-{span:016x}-01");
         TraceContext::from_headers(Some(&traceparent), Some("a=1"))
     };
-    SpanPlace { own: context(span), parent: parent.map(context) }
+    SpanPosition { own: context(span), parent: parent.map(context) }
 }
 
 fn tool(number: u64) -> Span {
-    let work = Work::Tool { name: "bash".to_owned(), call: format!("call-{number}") };
+    let work = SpanKind::Tool { name: "bash".to_owned(), call: format!("call-{number}") };
     let (began, ended) = (Timestamp(2), Timestamp(3));
     Span { place: place(number + 1, Some(1)), began, ended, task: task(), work, error: None }
 }
 
-fn turn(agent: Option<&str>, model: Option<&str>, usage: Option<Usage>, state: TaskState) -> Work {
-    Work::Turn(Box::new(TurnFacts {
+fn turn(agent: Option<&str>, model: Option<&str>, usage: Option<Usage>, state: TaskState) -> SpanKind {
+    SpanKind::Turn(Box::new(TurnAttributes {
         context: ContextId::parse("context-1").unwrap(),
         agent: agent.map(str::to_owned),
         model: model.and_then(ModelName::parse),
@@ -202,7 +202,7 @@ async fn the_caller_or_the_sample_ratio_decides_whether_a_turn_has_a_span() {
     assert_eq!(exporter.spans.decided(caller.clone()), caller);
     let all = Exporter::start(config("http://127.0.0.1:1"));
     assert_eq!(all.spans.decided(fresh.clone()), fresh);
-    assert_eq!(all.spans.begin(Some(&fresh)), Some(SpanPlace { own: fresh, parent: None }));
+    assert_eq!(all.spans.begin(Some(&fresh)), Some(SpanPosition { own: fresh, parent: None }));
     assert!(all.spans.begin(None).unwrap().parent.is_none());
 }
 

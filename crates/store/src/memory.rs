@@ -13,9 +13,9 @@ use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use longshore_engine::port::{
-    Append, Appended, Binding, Bound, BoxFuture, Claim, Claimed, ContextPlace, Create, Created, EndTask,
-    EndedTurn, FileFacts, Head, IdempotencyKey, ListQuery, NewFile, NotedSends, Owned, Retained, Retention,
-    Session, Store, StoredTask, TaskPage,
+    Append, Appended, Binding, Bound, BoxFuture, Claim, Claimed, ContextLocation, Create, Created, EndTask,
+    EndedTurn, FileFacts, Head, IdempotencyKey, ListQuery, NewFile, OwnedSession, RecordedSends, Retention,
+    RetentionStep, Session, Store, StoredTask, TaskPage,
 };
 use longshore_model::{
     AskKind, ContextId, Entry, Epoch, FileId, Interrupt, Principal, PromptId, RequestId, Result, Seq,
@@ -66,7 +66,7 @@ impl Store for MemoryStore {
         Box::pin(async { Ok(()) })
     }
 
-    fn retain(&self, retention: Retention) -> BoxFuture<'_, Result<Retained>> {
+    fn retain(&self, retention: Retention) -> BoxFuture<'_, Result<RetentionStep>> {
         Box::pin(async move { Ok(self.state().retain(&retention)) })
     }
 
@@ -74,8 +74,8 @@ impl Store for MemoryStore {
         Box::pin(async move { self.state().create(create) })
     }
 
-    fn note_sends(&self, noted: NotedSends) -> BoxFuture<'_, Result<()>> {
-        Box::pin(async move { self.state().note_sends(noted) })
+    fn record_sends(&self, noted: RecordedSends) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move { self.state().record_sends(noted) })
     }
 
     fn earlier_send<'a>(
@@ -98,7 +98,7 @@ impl Store for MemoryStore {
         &'a self,
         _caller: Option<&'a Principal>,
         id: &'a SessionId,
-    ) -> BoxFuture<'a, Result<Option<Owned>>> {
+    ) -> BoxFuture<'a, Result<Option<OwnedSession>>> {
         Box::pin(async move { Ok(self.state().sessions.get(id).cloned()) })
     }
 
@@ -171,11 +171,11 @@ impl Store for MemoryStore {
         Box::pin(async move { Ok(self.state().children(root)) })
     }
 
-    fn place<'a>(
+    fn context_location<'a>(
         &'a self,
         owner: &'a Principal,
         context: &'a ContextId,
-    ) -> BoxFuture<'a, Result<ContextPlace>> {
+    ) -> BoxFuture<'a, Result<ContextLocation>> {
         Box::pin(async move { Ok(self.state().location(owner, context)) })
     }
 

@@ -4,7 +4,7 @@
 
 mod placement;
 
-use longshore_engine::port::{Append, AskChange, Bound, Claimed, Create, MAX_OWNERS, NewFile, Owned};
+use longshore_engine::port::{Append, AskChange, Bound, Claimed, Create, MAX_OWNERS, NewFile, OwnedSession};
 use longshore_model::{
     Closed, ContextId, Error, ErrorKind, Interrupt, Principal, Resolution, Result, SessionId, Task,
     TaskEvent, TaskId, TaskState, Timestamp,
@@ -39,7 +39,7 @@ pub(crate) fn begin(create: &Create) -> Result<Task> {
 }
 
 /// Whether `owner` can claim a session. `known`: the session's current owner, if any.
-pub(crate) fn claim(owner: &Principal, known: Option<&Owned>) -> Claimed {
+pub(crate) fn claim(owner: &Principal, known: Option<&OwnedSession>) -> Claimed {
     match known {
         None => Claimed::Now,
         Some(known) if known.owner == *owner => Claimed::Yours,

@@ -45,9 +45,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use longshore_engine::port::{
-    Append, Appended, Binding, Bound, BoxFuture, Claim, Claimed, ContextPlace, Create, Created, EndTask,
-    EndedTurn, FileFacts, Head, IdempotencyKey, ListQuery, NewFile, NotedSends, Owned, Retained, Retention,
-    Session, Store, StoredTask, TaskPage,
+    Append, Appended, Binding, Bound, BoxFuture, Claim, Claimed, ContextLocation, Create, Created, EndTask,
+    EndedTurn, FileFacts, Head, IdempotencyKey, ListQuery, NewFile, OwnedSession, RecordedSends, Retention,
+    RetentionStep, Session, Store, StoredTask, TaskPage,
 };
 use longshore_meter::Metrics;
 use longshore_meter::label::StoreThread;
@@ -143,7 +143,7 @@ impl SqliteStore {
 
     /// Makes SQLite refuse writes, as for a read-only file, or accept them again.
     #[cfg(feature = "simulation")]
-    pub fn turn_read_only(&self, is_read_only: bool) {
+    pub fn set_read_only(&self, is_read_only: bool) {
         self.writer.switch.set(is_read_only);
     }
 }
@@ -166,9 +166,9 @@ impl Store for SqliteStore {
         })
     }
 
-    fn note_sends(&self, noted: NotedSends) -> BoxFuture<'_, Result<()>> {
+    fn record_sends(&self, noted: RecordedSends) -> BoxFuture<'_, Result<()>> {
         Box::pin(
-            self.writer.run(Owner::Principal(noted.owner.clone()), move |db| write::note_sends(db, &noted)),
+            self.writer.run(Owner::Principal(noted.owner.clone()), move |db| write::record_sends(db, &noted)),
         )
     }
 
@@ -201,7 +201,7 @@ impl Store for SqliteStore {
         &'a self,
         caller: Option<&'a Principal>,
         id: &'a SessionId,
-    ) -> BoxFuture<'a, Result<Option<Owned>>> {
+    ) -> BoxFuture<'a, Result<Option<OwnedSession>>> {
         let (caller, id) = (caller.cloned().map_or(Owner::Gateway, Owner::Principal), id.clone());
         Box::pin(self.quick.run(caller, move |db| contexts::find_session(db, &id)))
     }
@@ -297,11 +297,11 @@ impl Store for SqliteStore {
         Box::pin(self.whole.run(Owner::Gateway, move |db| read::children(db, &root)))
     }
 
-    fn place<'a>(
+    fn context_location<'a>(
         &'a self,
         owner: &'a Principal,
         context: &'a ContextId,
-    ) -> BoxFuture<'a, Result<ContextPlace>> {
+    ) -> BoxFuture<'a, Result<ContextLocation>> {
         let (owner, context) = (owner.clone(), context.clone());
         Box::pin(
             self.quick
@@ -369,7 +369,7 @@ impl Store for SqliteStore {
         )
     }
 
-    fn retain(&self, retention: Retention) -> BoxFuture<'_, Result<Retained>> {
+    fn retain(&self, retention: Retention) -> BoxFuture<'_, Result<RetentionStep>> {
         Box::pin(retain::retain(&self.lists, &self.writer, retention))
     }
 

@@ -72,7 +72,7 @@ longshore_testkit::for_each_store_check!(each_check);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_with_power_durability_keeps_everything_too() {
-    store_suite::run("everything_is_there_after_a_restart", &Sqlite::new(Durability::Power)).await;
+    store_suite::run("everything_survives_a_restart", &Sqlite::new(Durability::Power)).await;
 }
 
 fn block_on(future: impl Future<Output = ()>) {

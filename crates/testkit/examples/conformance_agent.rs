@@ -204,7 +204,7 @@ async fn main() -> std::io::Result<()> {
     let token = std::env::var("LONGSHORE_TOKEN").unwrap_or_default();
     let gateway = Arc::new(Gateway { url, token, http: reqwest::Client::new(), taken: Mutex::default() });
     let fake = FakeOpenCode::start();
-    fake.otherwise(vec![Turn::new().then(begin(&gateway))]);
+    fake.answer_others_with(vec![Turn::new().then(begin(&gateway))]);
     let mut stdout = std::io::stdout();
     writeln!(stdout, "directory {}", fake.directory())?;
     writeln!(stdout, "url {}", fake.url())?;

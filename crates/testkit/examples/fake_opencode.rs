@@ -32,7 +32,7 @@ fn turns() -> Vec<Turn> {
 #[tokio::main]
 async fn main() -> std::io::Result<()> {
     let fake = FakeOpenCode::start();
-    fake.otherwise(turns());
+    fake.answer_others_with(turns());
     let mut stdout = std::io::stdout();
     writeln!(stdout, "directory {}", fake.directory())?;
     writeln!(stdout, "url {}", fake.url())?;

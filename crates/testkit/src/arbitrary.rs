@@ -5,10 +5,10 @@
 
 use longshore_model::{
     Artifact, ArtifactId, ArtifactUpdate, Ask, AskKind, BlockKind, Closed, ContextId, Cost, Interrupt,
-    InterruptNote, InterruptPhase, Json, Message, MessageId, Metadata, ModelName, Notes, Order, OrderPart,
-    OutputModes, Parent, Part, PartContent, Principal, Progress, ProgressKind, PromptId, PromptOptions,
-    Question, RequestId, Resolution, Role, SessionId, SessionNote, StatusUpdate, Subtask, TaskEvent, TaskId,
-    TaskOptions, TaskState, TaskStatus, Timestamp, Usage,
+    InterruptNote, InterruptPhase, Json, Message, MessageId, Metadata, ModelName, NativePrompt,
+    NativePromptPart, Notes, OutputModes, Parent, Part, PartContent, Principal, Progress, ProgressKind,
+    PromptId, PromptOptions, Question, RequestId, Resolution, Role, SessionId, SessionNote, StatusUpdate,
+    Subtask, TaskEvent, TaskId, TaskOptions, TaskState, TaskStatus, Timestamp, Usage,
 };
 use proptest::collection::{btree_set, vec};
 use proptest::option;
@@ -235,42 +235,42 @@ pub fn artifact_update() -> impl Strategy<Value = ArtifactUpdate> {
 
 /// The first event of a log.
 pub fn submitted() -> impl Strategy<Value = TaskEvent> {
-    (context_id(), message(), timestamp(), terms(), rarely(parent())).prop_map(
-        |(context_id, message, at, terms, parent)| TaskEvent::Submitted {
+    (context_id(), message(), timestamp(), options(), rarely(parent())).prop_map(
+        |(context_id, message, at, options, parent)| TaskEvent::Submitted {
             context_id,
             message,
             at,
-            terms: Box::new(terms),
+            options: Box::new(options),
             parent: parent.map(Box::new),
         },
     )
 }
 
-pub fn terms() -> impl Strategy<Value = TaskOptions> {
+pub fn options() -> impl Strategy<Value = TaskOptions> {
     (output_modes(), prompt_options(), rarely(order()), rarely(session_id()), any::<bool>()).prop_map(
-        |(output, prompt, order, ordered_in, adopted)| TaskOptions {
+        |(output, prompt, order, native_prompt_session, adopted)| TaskOptions {
             output,
             prompt,
             order,
-            ordered_in,
+            native_prompt_session,
             adopted,
         },
     )
 }
 
-pub fn order() -> impl Strategy<Value = Order> {
+pub fn order() -> impl Strategy<Value = NativePrompt> {
     let subtask = (text(), text(), text(), rarely(model_name()), rarely(text())).prop_map(
         |(prompt, description, agent, model, command)| Subtask { prompt, description, agent, model, command },
     );
     let part = prop_oneof![
-        Just(OrderPart::Content),
-        text().prop_map(OrderPart::Agent),
-        subtask.prop_map(OrderPart::Subtask),
+        Just(NativePromptPart::Content),
+        text().prop_map(NativePromptPart::Agent),
+        subtask.prop_map(NativePromptPart::Subtask),
     ];
     prop_oneof![
         (vec(part, 0..3), btree_set(text(), 0..2))
-            .prop_map(|(parts, withheld)| Order::Prompt { parts, withheld }),
-        (text(), text()).prop_map(|(name, arguments)| Order::Command { name, arguments }),
+            .prop_map(|(parts, withheld)| NativePrompt::Prompt { parts, withheld }),
+        (text(), text()).prop_map(|(name, arguments)| NativePrompt::Command { name, arguments }),
     ]
 }
 

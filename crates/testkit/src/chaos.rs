@@ -19,5 +19,5 @@ mod world;
 
 pub use opencode::Program;
 pub use record::{CancelAnswer, CancelAt, Canceling, Frame, PlannedMessage, Record, Returns};
-pub use speaker::{Answering, Speaker, Spelled};
+pub use speaker::{Answering, ClientProtocol, ClientRequest};
 pub use world::{Kind, World};

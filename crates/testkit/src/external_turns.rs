@@ -3,15 +3,15 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use longshore_engine::port::{BoxFuture, Control, ExternalTurn, Inhabited, Input, Known, Session};
+use longshore_engine::port::{BoxFuture, Control, ExternalTurn, Input, Known, Session, WorkspaceContents};
 use longshore_model::{
-    ControlCommand, ControlQuery, ControlResult, Error, MessageRef, Offers, Order, PromptOptions,
+    AgentMessageId, ControlCommand, ControlQuery, ControlResult, Error, NativePrompt, Offers, PromptOptions,
     RequestedLocation, Result, SessionId, Timestamp, WorkspaceId, WorktreeRef,
 };
 use tokio::sync::mpsc;
 
 /// Reports the turns that other clients of the agent start.
-pub trait Hears: Debug + Send + Sync {
+pub trait ExternalTurnSource: Debug + Send + Sync {
     /// See [`Control::watch`].
     fn watch(&self, sessions: Vec<Session>);
 
@@ -21,13 +21,13 @@ pub trait Hears: Debug + Send + Sync {
 
 /// Passes the external turns of its source on, and fails every other call.
 #[derive(Debug)]
-pub struct Hearing<H>(pub Arc<H>);
+pub struct ExternalTurnsOnly<H>(pub Arc<H>);
 
 fn unsupported<T>() -> BoxFuture<'static, Result<T>> {
     Box::pin(async { Err(Error::internal("this control surface only reports external turns")) })
 }
 
-impl<H: Hears> Control for Hearing<H> {
+impl<H: ExternalTurnSource> Control for ExternalTurnsOnly<H> {
     fn place<'a>(&'a self, _: &'a RequestedLocation) -> BoxFuture<'a, Result<String>> {
         unsupported()
     }
@@ -57,16 +57,16 @@ impl<H: Hears> Control for Hearing<H> {
     fn forks<'a>(
         &'a self,
         _: &'a Session,
-        _: Option<&'a MessageRef>,
+        _: Option<&'a AgentMessageId>,
         _: Timestamp,
     ) -> BoxFuture<'a, Result<Vec<Session>>> {
         unsupported()
     }
 
-    fn check_order<'a>(
+    fn check_native_prompt<'a>(
         &'a self,
         _: &'a Session,
-        _: &'a Order,
+        _: &'a NativePrompt,
         _: &'a PromptOptions,
         _: bool,
     ) -> BoxFuture<'a, Result<()>> {
@@ -76,7 +76,7 @@ impl<H: Hears> Control for Hearing<H> {
     fn note<'a>(
         &'a self,
         _: &'a Session,
-        _: &'a Order,
+        _: &'a NativePrompt,
         _: &'a [Input],
         _: &'a PromptOptions,
     ) -> BoxFuture<'a, Result<()>> {
@@ -87,7 +87,7 @@ impl<H: Hears> Control for Hearing<H> {
         unsupported()
     }
 
-    fn workspace<'a>(&'a self, _: &'a WorkspaceId) -> BoxFuture<'a, Result<Option<Inhabited>>> {
+    fn workspace<'a>(&'a self, _: &'a WorkspaceId) -> BoxFuture<'a, Result<Option<WorkspaceContents>>> {
         unsupported()
     }
 

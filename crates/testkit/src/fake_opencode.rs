@@ -53,12 +53,12 @@ pub use garble::{Garble, GarbleKind};
 pub use gate::Gate;
 pub use other_client::OtherClient;
 pub use project::{Agent, Command, Model, PRIVATE_PROMPT, PROVIDER_KEY, Project, Sharing};
-pub use prompt_records::{Fate, Prompted};
+pub use prompt_records::{PromptRecord, TurnEnd};
 pub use recording::{RecordedAnswer, RecordedLine, Recording};
 pub use request_log::LoggedRequest;
 pub use script::Play;
 pub use turn::{Tool, Turn};
-pub use worktrees::News;
+pub use worktrees::WorktreeReport;
 
 use fault::Rule;
 use script::Script;
@@ -161,12 +161,12 @@ impl FakeOpenCode {
     }
 
     /// The directories that requests asked to remove, whether they existed or not.
-    pub fn removed(&self) -> Vec<String> {
+    pub fn removed_directories(&self) -> Vec<String> {
         self.shared.lock().removed.clone()
     }
 
     /// Another client of OpenCode that works in this session.
-    pub fn typist(&self, session: &str) -> OtherClient {
+    pub fn other_client(&self, session: &str) -> OtherClient {
         OtherClient::new(Arc::clone(&self.shared), session)
     }
 
@@ -184,14 +184,14 @@ impl FakeOpenCode {
     }
 
     /// The turns of prompts for which nothing is queued: one after the other, from the start again at the end.
-    pub fn otherwise(&self, turns: Vec<Turn>) {
+    pub fn answer_others_with(&self, turns: Vec<Turn>) {
         self.shared.change(|state| state.otherwise = turns.into());
     }
 
     /// Chooses the turn of a prompt for which nothing is queued by its first text.
     pub fn answering(&self, turn: impl Fn(&str) -> Turn + Send + Sync + 'static) {
         let decision = Decision::new(move |context| Box::pin(ready(turn(&context.text))));
-        self.otherwise(vec![Turn::new().then(decision)]);
+        self.answer_others_with(vec![Turn::new().then(decision)]);
     }
 
     /// What the next shell command prints. By default, a command prints its own text.
@@ -200,7 +200,7 @@ impl FakeOpenCode {
     }
 
     /// All prompts and how each turn ended, the oldest first.
-    pub fn truth(&self) -> Vec<Prompted> {
+    pub fn prompt_records(&self) -> Vec<PromptRecord> {
         self.shared.lock().prompt_records.prompts().to_vec()
     }
 
@@ -210,7 +210,7 @@ impl FakeOpenCode {
     }
 
     /// Method, path and query of every request as received, including requests that met a fault and are not in the log.
-    pub fn arrived(&self) -> Vec<String> {
+    pub fn received_targets(&self) -> Vec<String> {
         self.shared.lock().log.arrived()
     }
 
@@ -225,20 +225,20 @@ impl FakeOpenCode {
     }
 
     /// Waits for the `nth` request, counted from 1, with that method and that end of its path.
-    pub async fn requested(&self, method: &str, path_end: &str, nth: usize) -> LoggedRequest {
+    pub async fn wait_for_request(&self, method: &str, path_end: &str, nth: usize) -> LoggedRequest {
         let found = |request: &&LoggedRequest| request.method == method && request.path.ends_with(path_end);
         let what = format!("request number {nth} of {method} *{path_end}");
         self.shared.expect(&what, |state| state.log.iter().filter(found).nth(nth - 1).cloned()).await
     }
 
     /// Waits until that many `/event` streams were opened in total.
-    pub async fn streams_opened(&self, count: usize) {
+    pub async fn wait_for_streams(&self, count: usize) {
         let enough = |state: &mut State| (state.streams.opened >= count).then_some(());
         self.shared.expect("readers of /event", enough).await;
     }
 
     /// Waits until that many `/global/event` streams were opened in total.
-    pub async fn global_streams_opened(&self, count: usize) {
+    pub async fn wait_for_global_streams(&self, count: usize) {
         let enough = |state: &mut State| (state.globals.opened >= count).then_some(());
         self.shared.expect("readers of /global/event", enough).await;
     }
@@ -249,7 +249,7 @@ impl FakeOpenCode {
     }
 
     /// Waits until no script is running.
-    pub async fn quiet(&self) {
+    pub async fn wait_until_idle(&self) {
         let quiet = |state: &mut State| state.turns.values().all(|turns| *turns == 0).then_some(());
         self.shared.expect("the end of all scripts", quiet).await;
     }
@@ -314,13 +314,13 @@ impl FakeOpenCode {
     }
 
     /// Starts again on the same port, with the stored sessions.
-    pub fn come_back(&self) {
+    pub fn restart(&self) {
         let listener = server::bind(self.address()).expect("the port of the killed server is free");
         server::serve(&self.shared, listener);
     }
 
     /// Starts again on the same port, or on another one if the system has given the port to a connection meanwhile.
-    pub fn come_back_somewhere(&self) -> std::io::Result<SocketAddr> {
+    pub fn restart_on_any_port(&self) -> std::io::Result<SocketAddr> {
         let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
         let listener = server::bind(self.address()).or_else(|_| server::bind(any_port))?;
         let address = listener.local_addr()?;
@@ -330,9 +330,9 @@ impl FakeOpenCode {
     }
 
     /// Starts again with another version.
-    pub fn come_back_as(&self, version: &str) {
+    pub fn restart_as(&self, version: &str) {
         self.shared.change(|state| version.clone_into(&mut state.version));
-        self.come_back();
+        self.restart();
     }
 
     /// Disposes the instance, as another client would: its turns are aborted and its streams end.
@@ -364,7 +364,7 @@ impl FakeOpenCode {
     }
 
     /// Adds a session with this description, such as the session of a sub-agent.
-    pub fn add_session_like(&self, info: Value) {
+    pub fn add_session_info(&self, info: Value) {
         self.shared.change(|state| state.world.add_session(info));
     }
 

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use longshore_engine::port::{
-    Append, Appended, Binding, Bound, BoxFuture, Claim, Claimed, ContextPlace, Create, Created, EndTask,
-    EndedTurn, FileFacts, Head, IdempotencyKey, ListQuery, NewFile, NotedSends, Owned, Retained, Retention,
-    Session, Store, StoredTask, TaskPage,
+    Append, Appended, Binding, Bound, BoxFuture, Claim, Claimed, ContextLocation, Create, Created, EndTask,
+    EndedTurn, FileFacts, Head, IdempotencyKey, ListQuery, NewFile, OwnedSession, RecordedSends, Retention,
+    RetentionStep, Session, Store, StoredTask, TaskPage,
 };
 use longshore_model::{
     AskKind, ContextId, Entry, Epoch, Error, ErrorKind, FileId, Interrupt, Principal, PromptId, RequestId,
@@ -70,7 +70,7 @@ impl FaultyStore {
     }
 
     /// Executes the next appends and reports them as failed.
-    pub fn deny_next_appends(&self, appends: usize) {
+    pub fn lose_next_append_results(&self, appends: usize) {
         self.denials.store(appends, Ordering::SeqCst);
     }
 
@@ -79,7 +79,7 @@ impl FaultyStore {
     }
 
     /// Creates the next tasks and reports them as failed.
-    pub fn deny_next_creates(&self, tasks: usize) {
+    pub fn lose_next_create_results(&self, tasks: usize) {
         self.create_failures.store(tasks, Ordering::SeqCst);
     }
 
@@ -145,7 +145,7 @@ impl Store for FaultyStore {
         })
     }
 
-    fn retain(&self, retention: Retention) -> BoxFuture<'_, Result<Retained>> {
+    fn retain(&self, retention: Retention) -> BoxFuture<'_, Result<RetentionStep>> {
         self.inner.retain(retention)
     }
 
@@ -221,8 +221,8 @@ impl Store for FaultyStore {
         })
     }
 
-    fn note_sends(&self, noted: NotedSends) -> BoxFuture<'_, Result<()>> {
-        self.inner.note_sends(noted)
+    fn record_sends(&self, noted: RecordedSends) -> BoxFuture<'_, Result<()>> {
+        self.inner.record_sends(noted)
     }
 
     fn earlier_send<'a>(
@@ -247,7 +247,7 @@ impl Store for FaultyStore {
         &'a self,
         caller: Option<&'a Principal>,
         id: &'a SessionId,
-    ) -> BoxFuture<'a, Result<Option<Owned>>> {
+    ) -> BoxFuture<'a, Result<Option<OwnedSession>>> {
         self.note("owner_of");
         self.inner.owner_of(caller, id)
     }
@@ -303,13 +303,13 @@ impl Store for FaultyStore {
         self.inner.children(root)
     }
 
-    fn place<'a>(
+    fn context_location<'a>(
         &'a self,
         owner: &'a Principal,
         context: &'a ContextId,
-    ) -> BoxFuture<'a, Result<ContextPlace>> {
+    ) -> BoxFuture<'a, Result<ContextLocation>> {
         self.note("place");
-        self.inner.place(owner, context)
+        self.inner.context_location(owner, context)
     }
 
     fn bind(&self, binding: Binding) -> BoxFuture<'_, Result<Bound>> {

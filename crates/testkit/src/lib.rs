@@ -11,5 +11,3 @@ pub mod raw;
 pub mod scripted_agent;
 pub mod scripted_control;
 pub mod store_suite;
-
-pub use external_turns as hearing;

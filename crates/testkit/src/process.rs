@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 /// The resources of a process at one moment.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Holdings {
+pub struct ProcessResources {
     /// Anonymous memory in kilobytes: allocated and touched. Pages of files, such as those of the program itself, are not
     /// included, because the kernel loads and drops them as it likes.
     pub memory: u64,
@@ -19,7 +19,7 @@ pub struct Holdings {
     pub children: Vec<u32>,
 }
 
-impl Holdings {
+impl ProcessResources {
     /// Panics unless the process is running.
     pub fn of(pid: u32) -> Self {
         let read = |name: String| std::fs::read_to_string(of(pid, &name)).ok();
@@ -112,20 +112,20 @@ mod tests {
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let connection = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let path = file.path().display().to_string();
-        assert!(Holdings::of(me).files.contains(&path));
+        assert!(ProcessResources::of(me).files.contains(&path));
         let mut child = Command::new("cat").env("FLATNESS", &path).stdin(Stdio::piped()).spawn().unwrap();
-        let before = Holdings::of(me);
+        let before = ProcessResources::of(me);
         assert!(before.children.contains(&child.id()));
         assert!(before.threads.len() > 1 && before.connections > 0, "{before:?}");
         drop((listener, connection));
         assert_eq!(with_environment(&path), [child.id()]);
         let much = vec![1_u8; 64 * 1024 * 1024];
-        assert!(Holdings::of(me).memory > before.memory + 48 * 1024, "{}", much.len());
+        assert!(ProcessResources::of(me).memory > before.memory + 48 * 1024, "{}", much.len());
 
         drop(child.stdin.take());
         child.wait().unwrap();
         drop((file, much));
-        let after = Holdings::of(me);
+        let after = ProcessResources::of(me);
         assert!(!after.children.contains(&child.id()) && !after.files.contains(&path), "{after:?}");
         assert_eq!(with_environment(&path), [0; 0]);
     }

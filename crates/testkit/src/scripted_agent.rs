@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use longshore_engine::port::{
     Admission, Admitted, Agent, BoxFuture, Input, MAX_STEERING, NewSession, Session, Steering, Turn,
-    TurnRecord, TurnRequest, trace_of_caller,
+    TurnRecord, TurnRequest, caller_trace,
 };
 use longshore_engine::queue;
 use longshore_model::{
@@ -236,12 +236,12 @@ impl ScriptedAgent {
     }
 
     /// Refuses the next options with this error. Calls add up.
-    pub fn refuse_next_wish(&self, error: Error) {
+    pub fn refuse_next_admission(&self, error: Error) {
         self.lock().admissions.push_back(error);
     }
 
     /// Another client of the agent created this session.
-    pub fn add_stranger(&self, session: Session) {
+    pub fn add_foreign_session(&self, session: Session) {
         self.lock().strangers.insert(session.id.clone(), session);
     }
 
@@ -251,7 +251,7 @@ impl ScriptedAgent {
     }
 
     /// Fails the next `is_busy` with this error.
-    pub fn refuse_next_look(&self, error: Error) {
+    pub fn refuse_next_query(&self, error: Error) {
         self.lock().refused_look = Some(error);
     }
 
@@ -273,7 +273,7 @@ impl ScriptedAgent {
     }
 
     fn note_caller(&self, call: &'static str) {
-        self.lock().called_for.push((call, trace_of_caller()));
+        self.lock().called_for.push((call, caller_trace()));
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Log> {

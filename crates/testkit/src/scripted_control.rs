@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use longshore_engine::port::{
-    BoxFuture, Control, ExternalTurn, Inhabitant, Inhabited, Input, Known, Session,
+    BoxFuture, Control, ExternalTurn, Input, KnownSession, Session, WorkspaceContents, WorkspaceSession,
 };
 use longshore_model::{
-    Catalog, ControlCommand, ControlQuery, ControlResult, Error, MessageRef, Offers, Order, Project,
-    PromptOptions, RequestedLocation, Result, Role, SessionId, SessionInfo, SessionStatus, StoredMessage,
-    Timestamp, Workspace, WorkspaceId, Worktree, WorktreeRef,
+    AgentMessageId, Catalog, ControlCommand, ControlQuery, ControlResult, Error, NativePrompt, Offers,
+    Project, PromptOptions, RequestedLocation, Result, Role, SessionId, SessionInfo, SessionStatus,
+    StoredMessage, Timestamp, Workspace, WorkspaceId, Worktree, WorktreeRef,
 };
 use tokio::sync::mpsc;
 
@@ -32,7 +32,7 @@ pub struct ScriptedControl {
 
 #[derive(Debug, Default)]
 struct State {
-    known: BTreeMap<SessionId, Known>,
+    known: BTreeMap<SessionId, KnownSession>,
     busy: Vec<SessionId>,
     messages: Vec<StoredMessage>,
     worktrees: Vec<Worktree>,
@@ -67,28 +67,28 @@ impl ScriptedControl {
 
     /// Adds a session in the root.
     pub fn add(&self, id: &str) -> Session {
-        self.add_known(Known { session: session(id), parent: None, workspace: None, is_open: true })
+        self.add_known(KnownSession { session: session(id), parent: None, workspace: None, is_open: true })
     }
 
     /// Adds a session of a sub-agent.
     pub fn add_child(&self, id: &str, parent: &str) -> Session {
         let parent = Some(session(parent).id);
-        self.add_known(Known { session: session(id), parent, workspace: None, is_open: true })
+        self.add_known(KnownSession { session: session(id), parent, workspace: None, is_open: true })
     }
 
     /// Adds a session in a workspace.
     pub fn add_in_workspace(&self, id: &str) -> Session {
         let workspace = Some(WorkspaceId::parse("wrk_1").expect("an id"));
-        self.add_known(Known { session: session(id), parent: None, workspace, is_open: true })
+        self.add_known(KnownSession { session: session(id), parent: None, workspace, is_open: true })
     }
 
     /// Adds a session in a directory that callers may not use.
     pub fn add_out_of_bounds(&self, id: &str) -> Session {
         let session = Session { directory: "elsewhere".to_owned(), ..session(id) };
-        self.add_known(Known { session, parent: None, workspace: None, is_open: false })
+        self.add_known(KnownSession { session, parent: None, workspace: None, is_open: false })
     }
 
-    pub fn add_known(&self, known: Known) -> Session {
+    pub fn add_known(&self, known: KnownSession) -> Session {
         let session = known.session.clone();
         self.lock().known.insert(session.id.clone(), known);
         session
@@ -121,20 +121,20 @@ impl ScriptedControl {
     }
 
     /// Refuses the next command with this error. Calls add up.
-    pub fn refuse_next_act(&self, error: Error) {
+    pub fn refuse_next_command(&self, error: Error) {
         self.lock().refused_acts.push_back(error);
     }
 
     /// Executes the next command and answers it with this error.
-    pub fn lose_next_act(&self, error: Error) {
+    pub fn lose_next_command(&self, error: Error) {
         self.lock().lost_acts.push_back(error);
     }
 
-    pub fn refuse_next_order(&self, error: Error) {
+    pub fn refuse_next_native_prompt(&self, error: Error) {
         self.lock().refused_orders.push_back(error);
     }
 
-    pub fn refuse_next_look(&self, error: Error) {
+    pub fn refuse_next_query(&self, error: Error) {
         self.lock().refused_looks.push_back(error);
     }
 
@@ -168,13 +168,13 @@ pub fn session(id: &str) -> Session {
 }
 
 fn stored(id: &str, session: &SessionId, role: Role, text: &str) -> StoredMessage {
-    let id = MessageRef::parse(id).expect("a valid message id");
+    let id = AgentMessageId::parse(id).expect("a valid message id");
     let (session, text) = (session.clone(), text.to_owned());
     StoredMessage { id, session, role, text, created: None, error: None }
 }
 
-fn info(known: &Known) -> SessionInfo {
-    let Known { session, parent, workspace, .. } = known;
+fn info(known: &KnownSession) -> SessionInfo {
+    let KnownSession { session, parent, workspace, .. } = known;
     SessionInfo {
         id: session.id.clone(),
         title: format!("About {}", session.id),
@@ -267,7 +267,7 @@ impl State {
                 let id = SessionId::parse(&id).map_err(Error::internal)?;
                 let directory = original.directory.unwrap_or_else(|| ROOT.to_owned());
                 let session = Session { id, directory };
-                let fork = Known { session, parent: None, workspace: None, is_open: true };
+                let fork = KnownSession { session, parent: None, workspace: None, is_open: true };
                 let result = ControlResult::Session(info(&fork));
                 self.known.insert(fork.session.id.clone(), fork);
                 result
@@ -312,7 +312,7 @@ fn workspace(id: WorkspaceId) -> Workspace {
 }
 
 impl Control for ScriptedControl {
-    fn place<'a>(&'a self, requested: &'a RequestedLocation) -> BoxFuture<'a, Result<String>> {
+    fn resolve_location<'a>(&'a self, requested: &'a RequestedLocation) -> BoxFuture<'a, Result<String>> {
         Box::pin(async move {
             self.note_call(Call::Place(requested.clone()));
             match &requested.directory {
@@ -325,7 +325,7 @@ impl Control for ScriptedControl {
         })
     }
 
-    fn find<'a>(&'a self, id: &'a SessionId) -> BoxFuture<'a, Result<Option<Known>>> {
+    fn find<'a>(&'a self, id: &'a SessionId) -> BoxFuture<'a, Result<Option<KnownSession>>> {
         Box::pin(async move {
             self.note_call(Call::Find(id.clone()));
             self.finds.pass().await;
@@ -333,7 +333,7 @@ impl Control for ScriptedControl {
         })
     }
 
-    fn look<'a>(
+    fn query<'a>(
         &'a self,
         at: &'a str,
         session: Option<&'a Session>,
@@ -348,7 +348,7 @@ impl Control for ScriptedControl {
         })
     }
 
-    fn act<'a>(
+    fn run_command<'a>(
         &'a self,
         at: &'a str,
         session: Option<&'a Session>,
@@ -369,7 +369,7 @@ impl Control for ScriptedControl {
     fn forks<'a>(
         &'a self,
         session: &'a Session,
-        _before: Option<&'a MessageRef>,
+        _before: Option<&'a AgentMessageId>,
         _since: Timestamp,
     ) -> BoxFuture<'a, Result<Vec<Session>>> {
         Box::pin(async move {
@@ -380,10 +380,10 @@ impl Control for ScriptedControl {
         })
     }
 
-    fn check_order<'a>(
+    fn check_native_prompt<'a>(
         &'a self,
         session: &'a Session,
-        _order: &'a Order,
+        _order: &'a NativePrompt,
         _options: &'a PromptOptions,
         _may_run: bool,
     ) -> BoxFuture<'a, Result<()>> {
@@ -396,7 +396,7 @@ impl Control for ScriptedControl {
     fn note<'a>(
         &'a self,
         session: &'a Session,
-        _order: &'a Order,
+        _order: &'a NativePrompt,
         input: &'a [Input],
         _options: &'a PromptOptions,
     ) -> BoxFuture<'a, Result<()>> {
@@ -418,17 +418,16 @@ impl Control for ScriptedControl {
         })
     }
 
-    fn workspace<'a>(&'a self, id: &'a WorkspaceId) -> BoxFuture<'a, Result<Option<Inhabited>>> {
+    fn workspace<'a>(&'a self, id: &'a WorkspaceId) -> BoxFuture<'a, Result<Option<WorkspaceContents>>> {
         Box::pin(async move {
             let state = self.lock();
             let Some(directory) = state.workspaces.get(id).cloned() else { return Ok(None) };
-            let is_inside = |known: &&Known| known.workspace.as_ref() == Some(id);
-            let sessions = state
-                .known
-                .values()
-                .filter(is_inside)
-                .map(|known| Inhabitant { session: known.session.clone(), parent: known.parent.clone() });
-            Ok(Some(Inhabited { directory: Some(directory), sessions: sessions.collect() }))
+            let is_inside = |known: &&KnownSession| known.workspace.as_ref() == Some(id);
+            let sessions = state.known.values().filter(is_inside).map(|known| WorkspaceSession {
+                session: known.session.clone(),
+                parent: known.parent.clone(),
+            });
+            Ok(Some(WorkspaceContents { directory: Some(directory), sessions: sessions.collect() }))
         })
     }
 

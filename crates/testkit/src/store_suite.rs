@@ -64,7 +64,7 @@ macro_rules! for_each_store_check {
             log:
                 events_are_numbered_without_gaps,
                 a_wrong_expected_number_writes_nothing,
-                of_writers_with_one_number_one_wins,
+                one_of_concurrent_writers_wins,
                 nothing_follows_a_terminal_event,
                 an_invalid_batch_is_refused,
                 an_unknown_task_is_not_found,
@@ -92,15 +92,15 @@ macro_rules! for_each_store_check {
                 a_session_has_an_owner,
                 the_owners_of_many_sessions_are_read_at_once,
                 a_session_is_claimed_once,
-                of_claims_and_bindings_at_once_one_stands,
+                one_of_concurrent_claims_and_bindings_wins,
                 the_contexts_of_a_session_come_newest_first,
                 only_the_newest_contexts_of_a_session_are_listed,
                 recently_used_sessions_come_first;
             adopted:
                 an_adopted_turn_is_created_with_its_task,
-                a_turn_that_runs_already_is_one_task,
+                an_adopted_turn_is_one_task,
                 an_adopted_turn_belongs_to_the_owner_of_its_session,
-                neither_it_nor_an_order_changes_what_a_context_is_bound_to,
+                adoptions_and_native_prompts_do_not_rebind_a_context,
                 a_prompt_leads_to_its_task;
             directories:
                 a_context_keeps_the_directory_of_its_first_task,
@@ -132,13 +132,13 @@ macro_rules! for_each_store_check {
             restart:
                 unfinished_tasks_come_in_the_order_of_creation,
                 possibly_running_ended_turns_are_listed_newest_first,
-                everything_is_there_after_a_restart;
+                everything_survives_a_restart;
             retention:
-                a_log_that_is_folded_leaves_the_task_as_it_was,
-                a_long_log_is_folded_in_steps_that_leave_it_whole,
-                what_is_not_over_is_neither_folded_nor_removed,
-                what_goes_takes_all_that_belongs_to_it,
-                sub_agents_go_with_their_root_when_all_are_old,
+                folding_a_log_does_not_change_the_task,
+                a_long_log_is_folded_in_steps,
+                an_unfinished_task_is_neither_folded_nor_removed,
+                removing_a_task_removes_everything_that_belongs_to_it,
+                subagent_tasks_are_removed_with_their_root_when_all_are_old,
                 unreachable_keys_and_asks_are_removed;
         }
     };

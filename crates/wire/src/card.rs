@@ -105,7 +105,7 @@ fn write_interfaces(object: &mut ObjectWriter<'_>, card: &Card, versions: CardVe
     };
     let all = listed
         .iter()
-        .flat_map(|version| interfaces(card, *version).map(|interface| (interface, version.version())));
+        .flat_map(|version| interfaces(card, *version).map(|interface| (interface, version.as_str())));
     object.array("supportedInterfaces", all, |out, (interface, version)| {
         let mut object = ObjectWriter::begin(out);
         object.text("url", &interface.url);

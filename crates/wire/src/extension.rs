@@ -19,7 +19,7 @@ pub use declaration::{declared, declared_exposure, mark_required};
 pub const HEADER: &str = "A2A-Extensions";
 
 /// The name of [`HEADER`] in 0.3.
-pub const OLD_HEADER: &str = "X-A2A-Extensions";
+pub const HEADER_V03: &str = "X-A2A-Extensions";
 
 /// An extension. The variants are in the order of the card.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -174,7 +174,7 @@ impl Activated {
 
     /// Reads the values of the header: comma-separated lists, in any number of headers. Unknown extensions are ignored, as
     /// the specification demands.
-    pub fn of_header<'a>(values: impl IntoIterator<Item = &'a str>) -> Self {
+    pub fn from_header<'a>(values: impl IntoIterator<Item = &'a str>) -> Self {
         named(values).map(|(extension, _)| extension).collect()
     }
 

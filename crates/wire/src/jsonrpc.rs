@@ -100,7 +100,7 @@ pub fn unknown_method<'a>(
     let error = Error::new(ErrorKind::MethodNotFound, text)
         .detail("method", shown)
         .detail("supportedMethods", text_of_list(supported))
-        .detail("protocolVersion", version.version());
+        .detail("protocolVersion", version.as_str());
     match hint {
         Some(hint) if version == ProtocolVersion::V03 => error.detail("hint", hint),
         _ => error,
@@ -111,7 +111,7 @@ pub fn unknown_method<'a>(
 fn hint_at_other_version(name: &str, version: ProtocolVersion) -> Option<String> {
     let mut others = ProtocolVersion::ALL.into_iter().filter(|other| *other != version);
     let other = others.find(|other| surface::core_methods(*other).contains(&name))?;
-    let (own, base, other) = (version.version(), version.base(), other.version());
+    let (own, base, other) = (version.as_str(), version.base(), other.as_str());
     Some(format!(
         "It is a method of A2A {other}: send A2A-Version: {other}, and not under {base}, where only {own} is served."
     ))

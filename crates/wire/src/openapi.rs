@@ -68,9 +68,9 @@ fn value(deployment: &Deployment, audience: Audience) -> Value {
 }
 
 fn info(deployment: &Deployment) -> Value {
-    let versions = ProtocolVersion::ALL.map(ProtocolVersion::version);
+    let versions = ProtocolVersion::ALL.map(ProtocolVersion::as_str);
     let bases =
-        ProtocolVersion::ALL.map(|version| format!("only {} under {}", version.version(), version.base()));
+        ProtocolVersion::ALL.map(|version| format!("only {} under {}", version.as_str(), version.base()));
     let description =
         format!("{} A2A {}; {}.", deployment.description, versions.join(" and "), bases.join(", "));
     json!({"title": deployment.title, "version": deployment.version, "description": description})

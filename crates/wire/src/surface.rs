@@ -24,7 +24,7 @@ impl ProtocolVersion {
     pub const ALL: [Self; 2] = [Self::V1, Self::V03];
 
     /// The version as `A2A-Version` and the documents spell it.
-    pub fn version(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::V1 => "1.0",
             Self::V03 => "0.3",
@@ -246,7 +246,7 @@ pub struct Route {
     pub verbs: &'static [Verb],
     pub access: Access,
     /// The only version that has this path. `None`: both have it.
-    pub line: Option<ProtocolVersion>,
+    pub version: Option<ProtocolVersion>,
     pub served: Served,
     pub summary: &'static str,
 }
@@ -257,7 +257,7 @@ pub const ROUTES: [Route; 8] = [
         path: "/",
         verbs: &[Verb::Post],
         access: Access::Credential,
-        line: None,
+        version: None,
         served: Served::Rpc,
         summary: "Calls an operation, or a method of an extension, by JSON-RPC 2.0.",
     },
@@ -265,7 +265,7 @@ pub const ROUTES: [Route; 8] = [
         path: "/.well-known/agent-card.json",
         verbs: &[Verb::Get, Verb::Head],
         access: Access::Anybody,
-        line: None,
+        version: None,
         served: Served::Card,
         summary: "Reads the public card.",
     },
@@ -273,7 +273,7 @@ pub const ROUTES: [Route; 8] = [
         path: "/.well-known/agent.json",
         verbs: &[Verb::Get, Verb::Head],
         access: Access::Anybody,
-        line: Some(ProtocolVersion::V03),
+        version: Some(ProtocolVersion::V03),
         served: Served::Card,
         summary: "Reads the public card, at the path that the oldest clients use.",
     },
@@ -281,7 +281,7 @@ pub const ROUTES: [Route; 8] = [
         path: "/artifacts/{id}",
         verbs: &[Verb::Get, Verb::Head],
         access: Access::Credential,
-        line: None,
+        version: None,
         served: Served::File,
         summary: "Reads a file that a task made.",
     },
@@ -289,7 +289,7 @@ pub const ROUTES: [Route; 8] = [
         path: "/health",
         verbs: &[Verb::Get, Verb::Head],
         access: Access::Credential,
-        line: None,
+        version: None,
         served: Served::Health,
         summary: "Reports which parts of the gateway work.",
     },
@@ -297,7 +297,7 @@ pub const ROUTES: [Route; 8] = [
         path: "/openapi.json",
         verbs: &[Verb::Get, Verb::Head],
         access: Access::Graded,
-        line: None,
+        version: None,
         served: Served::OpenApi,
         summary: "Reads this document.",
     },
@@ -305,7 +305,7 @@ pub const ROUTES: [Route; 8] = [
         path: "/metrics",
         verbs: &[Verb::Get, Verb::Head],
         access: Access::Credential,
-        line: None,
+        version: None,
         served: Served::Metrics,
         summary: "Reads the metrics of the gateway in the format of Prometheus.",
     },
@@ -313,7 +313,7 @@ pub const ROUTES: [Route; 8] = [
         path: "/livez",
         verbs: &[Verb::Get, Verb::Head],
         access: Access::Anybody,
-        line: None,
+        version: None,
         served: Served::Alive,
         summary: "Reports that the gateway runs.",
     },
@@ -357,12 +357,12 @@ mod tests {
             for version in ProtocolVersion::ALL {
                 let name = operation.jsonrpc(version);
                 let rest: Vec<String> = operation.rest(version).iter().map(ToString::to_string).collect();
-                writeln!(table, "  {} {name}; {}", version.version(), rest.join(", ")).unwrap();
+                writeln!(table, "  {} {name}; {}", version.as_str(), rest.join(", ")).unwrap();
             }
         }
-        for Route { path, verbs, access, line, .. } in &ROUTES {
+        for Route { path, verbs, access, version, .. } in &ROUTES {
             let verbs: Vec<&str> = verbs.iter().map(|verb| verb.as_str()).collect();
-            let version = line.map_or("both", ProtocolVersion::version);
+            let version = version.map_or("both", ProtocolVersion::as_str);
             writeln!(table, "{} {path} {access:?} {version}", verbs.join(", ")).unwrap();
         }
         insta::assert_snapshot!(table);

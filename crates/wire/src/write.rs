@@ -58,7 +58,7 @@ pub struct Gap {
 /// Writes the ids and the status of a task into an open object.
 pub(crate) fn write_task_head(object: &mut ObjectWriter<'_>, task: &Task, spelling: &Spelling) {
     write_names(object, ["id", "contextId"], &task.id, &task.context_id);
-    object.object("status", |status| write_status(status, &task.status, &task.terms.output, spelling));
+    object.object("status", |status| write_status(status, &task.status, &task.options.output, spelling));
 }
 
 pub(crate) fn write_task_tail(
@@ -68,7 +68,7 @@ pub(crate) fn write_task_tail(
     gap: Option<Gap>,
     spelling: &Spelling,
 ) {
-    let output = &task.terms.output;
+    let output = &task.options.output;
     let history = seen_history(task, view).iter().filter(|message| leaves_any(&message.parts, output));
     object.some_array("history", history, |out, message| write_message(out, message, output, spelling));
     let shared = Shared::of_task(task, view.activated);
@@ -88,7 +88,7 @@ pub(crate) fn write_submitted(
     output: &OutputModes,
     spelling: &Spelling,
 ) {
-    let TaskEvent::Submitted { context_id, message, at, parent, terms: _ } = event else { return };
+    let TaskEvent::Submitted { context_id, message, at, parent, options: _ } = event else { return };
     write_names(object, ["id", "contextId"], task, context_id);
     object.object("status", |status| {
         write_state(status, TaskState::Submitted, *at, None, output, spelling);
@@ -147,7 +147,7 @@ fn hides_prompt(parent: Option<&Parent>, exposure: Exposure) -> bool {
 }
 
 pub(crate) fn seen_artifacts(task: &Task, view: View) -> impl Iterator<Item = &Artifact> {
-    task.artifacts.iter().filter(move |artifact| is_seen(artifact, view.exposure, &task.terms.output))
+    task.artifacts.iter().filter(move |artifact| is_seen(artifact, view.exposure, &task.options.output))
 }
 
 pub(crate) fn is_seen(artifact: &Artifact, exposure: Exposure, output: &OutputModes) -> bool {

@@ -192,7 +192,7 @@ impl Entry<'_, '_> {
                 None
             }
         }?;
-        let capabilities = capabilities.unwrap_or_else(|| Capabilities::of_scheme(login.scheme()));
+        let capabilities = capabilities.unwrap_or_else(|| Capabilities::default_for_scheme(login.scheme()));
         Some(Credential { login, rights: Rights { capabilities, exposure, credential_id } })
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use longshore_testkit::gateway::{is_alive, kill, until};
-use longshore_testkit::process::{Holdings, with_environment};
+use longshore_testkit::process::{ProcessResources, with_environment};
 
 use crate::client::message;
 use crate::frames::nth_text;
@@ -45,7 +45,7 @@ async fn long_many_restarts_of_the_gateway_leave_one_opencode_and_stop_leaves_no
         let gateway = harness.gateway.pid();
         only(&harness, Some(gateway), &[first], &format!("life {life}, after the next start")).await;
         // OpenCode was taken over and not started, so it is no child of this gateway.
-        assert_eq!(Holdings::of(gateway).children, [0; 0], "life {life}");
+        assert_eq!(ProcessResources::of(gateway).children, [0; 0], "life {life}");
     }
 
     // A killed OpenCode is replaced, and the gateway waits for the exit of the old one.
@@ -54,12 +54,12 @@ async fn long_many_restarts_of_the_gateway_leave_one_opencode_and_stop_leaves_no
     let second = harness.opencode.pid();
     let gateway = harness.gateway.pid();
     only(&harness, Some(gateway), &[second], "after a kill").await;
-    assert_eq!(Holdings::of(gateway).children, [second]);
+    assert_eq!(ProcessResources::of(gateway).children, [second]);
     kill(second);
     harness.until_opencode_is_back(second).await;
     let third = harness.opencode.pid();
     only(&harness, Some(gateway), &[third], "after another kill").await;
-    assert_eq!(Holdings::of(gateway).children, [third], "the one before was not waited for");
+    assert_eq!(ProcessResources::of(gateway).children, [third], "the one before was not waited for");
 
     harness.play("scn:text n=2").await.ended("COMPLETED", "");
     assert!(harness.gateway.terminate().await.success());

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use longshore_bench::drive::{Connection, End, ProtocolVersion, Tally, call, truth};
+use longshore_bench::drive::{Connection, End, ProtocolVersion, Tally, call, sent_text};
 use longshore_bench::load::stream_once;
 use longshore_bench::servers::{Kind, Limits, Programs, Server};
 use longshore_bench::stamp;
@@ -30,7 +30,7 @@ async fn the_bench_reads_whole_streams_and_turns_in_both_versions() {
         let script = Script { key: key.to_owned(), deltas: 50, rate: 200, ..Script::default() };
         let outcome = stream_once(&server.target(line), &script, Arc::new(Tally::default())).await;
         assert_eq!(outcome.end, End::Completed);
-        let told = truth(&mut asking, key).await.unwrap().unwrap();
+        let told = sent_text(&mut asking, key).await.unwrap().unwrap();
         assert_eq!((outcome.deltas, outcome.gaps), (told.deltas, 0));
         assert_eq!(outcome.sum.0, told.sum);
     }

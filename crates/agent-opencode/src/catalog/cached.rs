@@ -52,16 +52,16 @@ impl<T> Cached<T> {
             if let Some(known) = state.known(max_age) {
                 return known;
             }
-            if let Some(slot) = client.place_now() {
-                return state.note(with_timeout(ask(client.placed(&slot))).await);
+            if let Some(slot) = client.try_slot() {
+                return state.note(with_timeout(ask(client.with_slot(&slot))).await);
             }
             drop(state);
-            let slot = client.place().await?;
+            let slot = client.slot().await?;
             // Another caller was faster: release the slot and wait for its response.
             let Ok(mut state) = self.state.try_lock() else { continue };
             return match state.known(max_age) {
                 Some(known) => known,
-                None => state.note(with_timeout(ask(client.placed(&slot))).await),
+                None => state.note(with_timeout(ask(client.with_slot(&slot))).await),
             };
         }
     }
@@ -153,7 +153,7 @@ mod tests {
         let cached = Cached::default();
         let age = Duration::from_mins(1);
         let client = client();
-        let held = client.place().await.unwrap();
+        let held = client.slot().await.unwrap();
         let refused = cached.get(age, &client.for_callers(), |_| async { Ok("b") }).await.unwrap_err();
         assert!(matches!(refused, CallError::NoFreeSlot { .. }), "{refused}");
         drop(held);
@@ -172,11 +172,11 @@ mod tests {
         let mut third = Box::pin(cached.get(age, &client, |_| async { Ok("b") }));
         assert!(second.as_mut().now_or_never().is_none());
         assert!(third.as_mut().now_or_never().is_none());
-        assert!(client.place_now().is_none(), "the first caller has the only slot");
+        assert!(client.try_slot().is_none(), "the first caller has the only slot");
         drop(first);
         let (second, third) = tokio::join!(second, third);
         let (second, third) = (second.unwrap(), third.unwrap());
         assert_eq!(second, third);
-        assert!(client.place_now().is_some());
+        assert!(client.try_slot().is_some());
     }
 }

@@ -15,7 +15,7 @@ use serde_json::json;
 
 use super::messages::{Paged, message_path};
 use super::{
-    CallError, Client, Place, Result, check_accepted, decode, readable, session_path, without_session,
+    CallError, CallSlot, Client, Result, check_accepted, decode, readable, session_path, without_session,
 };
 use crate::api::control::{
     Command, FileDiff, Message, MessageChanges, MessageHead, MessageInfo, Project, Providers, Session, Todo,
@@ -215,7 +215,7 @@ impl Client {
     /// Adds a message to a session that expects no response. The body says so.
     pub(crate) async fn note(&self, directory: &str, session: &str, body: String) -> Result<()> {
         let request = self.request(Method::POST, &session_path(session, "prompt_async")?, directory, "")?;
-        let _slot = self.place().await?;
+        let _slot = self.slot().await?;
         let _time = self.time(Call::Control);
         let request = request.header(CONTENT_TYPE, "application/json").body(body);
         check_accepted(request.timeout(self.shared.timeout).send().await?).await
@@ -298,8 +298,8 @@ impl Client {
 
     /// A slot for a call that lasts as long as a model or a command runs. Such a call would keep a short slot from all others,
     /// so it waits until a short slot is free, and then takes a long slot.
-    pub(crate) async fn long_slot(&self) -> Result<Place<'_>> {
-        drop(self.place().await?);
+    pub(crate) async fn long_slot(&self) -> Result<CallSlot<'_>> {
+        drop(self.slot().await?);
         self.acquire(&self.shared.long_slots).await
     }
 

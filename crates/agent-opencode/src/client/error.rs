@@ -50,7 +50,7 @@ impl CallError {
                  to those of the OpenCode server.",
             )
             .detail(UPSTREAM_STATUS, "401")
-            .lasting(),
+            .permanent(),
             Self::NotFound => Error::new(
                 ErrorKind::SessionGone,
                 "OpenCode no longer knows this session. Start a new context.",
@@ -101,7 +101,7 @@ impl CallError {
     }
 
     /// Whether the server responds unlike OpenCode, or rejects the gateway, so that waiting alone does not help.
-    pub(crate) fn is_strange(&self) -> bool {
+    pub(crate) fn is_invalid_response(&self) -> bool {
         match self {
             Self::Unauthorized | Self::NoSuchPath | Self::Garbled(_) => true,
             // A proxy in front of an unreachable OpenCode answers with 502 to 504.

@@ -53,7 +53,7 @@ impl Client {
 
     /// The messages of a sub-agent's session that were created since this time, without their content. May contain some older
     /// messages too.
-    pub(crate) async fn infos_since(
+    pub(crate) async fn infos_created_since(
         &self,
         directory: &str,
         session: &str,
@@ -71,7 +71,7 @@ impl Client {
     }
 
     /// The messages of a session that were created since this time, oldest first.
-    pub(crate) async fn messages_from(
+    pub(crate) async fn messages_created_since(
         &self,
         directory: &str,
         session: &str,
@@ -147,7 +147,7 @@ impl Client {
         let before = before.map(|before| format!("&before={}", query_value(before))).unwrap_or_default();
         loop {
             let request = self.request(Method::GET, &path, directory, &format!("&limit={limit}{before}"))?;
-            let _slot = self.place().await?;
+            let _slot = self.slot().await?;
             let _time = self.time(Call::Messages);
             let response = request.timeout(self.shared.timeout).send().await?;
             let cursor = response.headers().get("x-next-cursor").and_then(|value| value.to_str().ok());

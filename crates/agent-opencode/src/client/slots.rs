@@ -31,7 +31,7 @@ pub(super) struct CallSlots {
 
 /// Permits one call, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Place<'a>(
+pub(crate) struct CallSlot<'a>(
     #[expect(dead_code, reason = "holding the permit is enough")] Option<SemaphorePermit<'a>>,
 );
 
@@ -47,17 +47,17 @@ impl CallSlots {
     }
 
     /// `None`: all slots are taken.
-    pub(super) fn try_acquire(&self) -> Option<Place<'_>> {
+    pub(super) fn try_acquire(&self) -> Option<CallSlot<'_>> {
         match &self.free {
-            Some(free) => free.try_acquire().ok().map(|permit| Place(Some(permit))),
-            None => Some(Place(None)),
+            Some(free) => free.try_acquire().ok().map(|permit| CallSlot(Some(permit))),
+            None => Some(CallSlot(None)),
         }
     }
 
     /// `None`: all slots stayed taken for too long.
-    pub(super) async fn acquire(&self, waits: SlotWait) -> Option<Place<'_>> {
+    pub(super) async fn acquire(&self, waits: SlotWait) -> Option<CallSlot<'_>> {
         let Some(free) = self.free.as_ref().filter(|_| waits != SlotWait::NoSlot) else {
-            return Some(Place(None));
+            return Some(CallSlot(None));
         };
         let limit = match waits {
             SlotWait::Briefly => Some(SHORT_WAIT),
@@ -69,7 +69,7 @@ impl CallSlots {
             None => free.acquire().await,
         };
         // The semaphore is never closed.
-        taken.ok().map(|permit| Place(Some(permit)))
+        taken.ok().map(|permit| CallSlot(Some(permit)))
     }
 }
 

@@ -129,11 +129,11 @@ fn a_call_carries_the_trace_that_it_belongs_to() {
         (header("traceparent"), header("tracestate"))
     };
     assert_eq!(headers(&plain), (None, None));
-    let traced = plain.within(Some(TraceContext::from_headers(Some(parent), Some("a=1"))));
+    let traced = plain.with_trace(Some(TraceContext::from_headers(Some(parent), Some("a=1"))));
     for sent in [headers(&traced), headers(&traced.for_starts())] {
         assert_eq!(sent, (Some(parent.to_owned()), Some("a=1".to_owned())));
     }
-    assert_eq!(headers(&plain.within(TraceContext::parse(parent))).1, None);
+    assert_eq!(headers(&plain.with_trace(TraceContext::parse(parent))).1, None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -141,10 +141,10 @@ async fn a_call_without_a_slot_is_refused_and_counted() {
     let endpoint = Endpoint::without_password("http://host");
     let metrics = Arc::new(Metrics::default());
     let client = Client::new(endpoint, Duration::from_secs(7), 1, Arc::clone(&metrics)).unwrap();
-    let held = client.place().await.unwrap();
+    let held = client.slot().await.unwrap();
     for (refusable, waits) in [(client.for_callers(), 1), (client.for_starts(), 7)] {
         let began = tokio::time::Instant::now();
-        let refused = refusable.place().await.unwrap_err().into_error("do it");
+        let refused = refusable.slot().await.unwrap_err().into_error("do it");
         assert_eq!(began.elapsed(), Duration::from_secs(waits));
         assert_eq!(refused.kind(), longshore_model::ErrorKind::UpstreamBackpressure);
         assert_eq!(refused.retry_after(), Some(Duration::from_secs(1)));
@@ -152,5 +152,5 @@ async fn a_call_without_a_slot_is_refused_and_counted() {
     }
     assert_eq!(metrics.refused.of(Limit::UpstreamCalls).get(), 2);
     drop(held);
-    client.for_callers().place().await.unwrap();
+    client.for_callers().slot().await.unwrap();
 }

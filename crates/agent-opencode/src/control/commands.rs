@@ -2,8 +2,8 @@
 
 use longshore_engine::port::Session;
 use longshore_model::{
-    ControlCommand, ControlResult, Error, MessageRef, ModelName, PartRef, PromptOptions, Result, SessionInfo,
-    SessionQuery, ShellOrder, Timestamp,
+    AgentMessageId, AgentPartId, ControlCommand, ControlResult, Error, ModelName, PromptOptions, Result,
+    SessionInfo, SessionQuery, ShellCommand, Timestamp,
 };
 
 use super::queries::no_message;
@@ -61,11 +61,11 @@ impl OpenCode {
     }
 
     /// Looks the message up first: OpenCode would copy the whole session for a message that it does not have.
-    async fn fork(&self, session: &Session, before: Option<&MessageRef>) -> Result<ControlResult> {
+    async fn fork(&self, session: &Session, before: Option<&AgentMessageId>) -> Result<ControlResult> {
         if let Some(before) = before {
             self.named_message(session, before).await?;
         }
-        let before = before.map(MessageRef::as_str);
+        let before = before.map(AgentMessageId::as_str);
         let made = self.for_callers.fork(&session.directory, session.id.as_str(), before).await;
         changed_session("fork the session", session, made).map(ControlResult::Session)
     }
@@ -77,7 +77,7 @@ impl OpenCode {
     pub(super) async fn find_forks(
         &self,
         session: &Session,
-        before: Option<&MessageRef>,
+        before: Option<&AgentMessageId>,
         since: Timestamp,
     ) -> Result<Vec<Session>> {
         let purpose = Purpose::query("look for the fork").in_session(&session.id);
@@ -191,21 +191,21 @@ impl OpenCode {
     async fn revert(
         &self,
         session: &Session,
-        message: &MessageRef,
-        part: Option<&PartRef>,
+        message: &AgentMessageId,
+        part: Option<&AgentPartId>,
     ) -> Result<ControlResult> {
         let found = self.named_message(session, message).await?;
-        let has = |part: &PartRef| found.parts.iter().any(|found| found.id == part.as_str());
+        let has = |part: &AgentPartId| found.parts.iter().any(|found| found.id == part.as_str());
         if part.is_some_and(|part| !has(part)) {
             return Err(Error::invalid("request.partID", "The message has no part with this id."));
         }
         let (at, id) = (session.directory.as_str(), session.id.as_str());
-        let part = part.map(PartRef::as_str);
+        let part = part.map(AgentPartId::as_str);
         let found = self.for_callers.revert(at, id, message.as_str(), part).await;
         changed_session("revert the session", session, found).map(ControlResult::Session)
     }
 
-    async fn run_shell(&self, session: &Session, order: &ShellOrder) -> Result<ControlResult> {
+    async fn run_shell(&self, session: &Session, order: &ShellCommand) -> Result<ControlResult> {
         let (at, id) = (session.directory.as_str(), session.id.as_str());
         let named = PromptOptions {
             agent: Some(order.agent.clone()),
@@ -223,7 +223,7 @@ impl OpenCode {
     }
 
     /// The message that a command names.
-    async fn named_message(&self, session: &Session, message: &MessageRef) -> Result<api::Message> {
+    async fn named_message(&self, session: &Session, message: &AgentMessageId) -> Result<api::Message> {
         self.find_message(session, message).await.map_err(|cause| match cause {
             CallError::NoMessage => no_message(MESSAGE),
             cause => cause.into_control_error(Purpose::query("look up the message").in_session(&session.id)),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longshore_engine::{UPSTREAM_STATUS, come_again};
+use longshore_engine::{UPSTREAM_STATUS, with_retry_hint};
 use longshore_model::{Error, ErrorKind, Result, SessionId};
 
 use crate::client::CallError;
@@ -51,7 +51,7 @@ impl<T> ForPurpose<T> for Result<T, CallError> {
 
 impl CallError {
     /// Whether OpenCode may have made the change.
-    fn may_be_done(&self) -> bool {
+    fn is_maybe_applied(&self) -> bool {
         match self {
             Self::Cut(_) | Self::NoAnswer | Self::Garbled(_) | Self::TooLong => true,
             // A proxy in front of OpenCode gave up; OpenCode itself may have gone on.
@@ -69,8 +69,8 @@ impl CallError {
     /// The error for a caller of the control methods.
     pub(crate) fn into_control_error(self, purpose: Purpose<'_>) -> Error {
         let what = purpose.what;
-        let may_be_done = purpose.changes && self.may_be_done();
-        let advice = if may_be_done { MAYBE_DONE } else { "" };
+        let is_maybe_applied = purpose.changes && self.is_maybe_applied();
+        let advice = if is_maybe_applied { MAYBE_DONE } else { "" };
         let error = match self {
             Self::Unreachable(cause) => unreachable(what).caused_by(cause),
             Self::Cut(cause) => cut(purpose).caused_by(cause),
@@ -82,7 +82,7 @@ impl CallError {
                      the gateway must set them to those of the OpenCode server."
                 ),
             )
-            .lasting(),
+            .permanent(),
             Self::NotFound => match purpose.session {
                 Some(session) => Error::new(
                     ErrorKind::SessionNotFound,
@@ -98,7 +98,7 @@ impl CallError {
             Self::Refused { status, message } => {
                 let text = format!("OpenCode would not {what} (status {status}): {message}");
                 let text = if advice.is_empty() { text } else { format!("{}.{advice}", text.trim_end_matches('.')) };
-                come_again(refused(status, text).detail("detail", message), status)
+                with_retry_hint(refused(status, text).detail("detail", message), status)
             }
             Self::Garbled(sort) => Error::new(
                 ErrorKind::UpstreamPayloadError,
@@ -113,7 +113,7 @@ impl CallError {
             }
             cause @ (Self::Invalid(_) | Self::NoFreeSlot { .. }) => cause.into_error(what),
         };
-        if may_be_done { error.perhaps_done() } else { error }
+        if is_maybe_applied { error.mark_maybe_applied() } else { error }
     }
 }
 
@@ -159,9 +159,9 @@ mod tests {
     /// The kind of error, the upstream status, whether a retry may help, and whether the change may have been made.
     fn row(cause: CallError, purpose: Purpose<'_>) -> (&'static str, Option<String>, bool, bool) {
         let error = cause.into_control_error(purpose);
-        let status = error.fact(UPSTREAM_STATUS).map(str::to_owned);
+        let status = error.find_detail(UPSTREAM_STATUS).map(str::to_owned);
         let is_mentioned = error.message().contains(MAYBE_DONE.trim());
-        assert_eq!(error.may_be_done(), is_mentioned);
+        assert_eq!(error.is_maybe_applied(), is_mentioned);
         (error.kind().label(), status, error.retry() == Retry::Later, is_mentioned)
     }
 

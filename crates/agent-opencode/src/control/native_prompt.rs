@@ -1,15 +1,15 @@
 //! Native prompts: checks the names in them, and sends those that expect no response.
 
-use longshore_engine::of_upstream;
 use longshore_engine::port::{Agent as _, Input, Session};
-use longshore_model::{Error, Order, OrderPart, PromptOptions, Result, Subtask};
+use longshore_engine::to_control_error;
+use longshore_model::{Error, NativePrompt, NativePromptPart, PromptOptions, Result, Subtask};
 
 use super::references::{self, Bounds};
 use super::{ForPurpose as _, Purpose};
 use crate::OpenCode;
 use crate::api::template::Template;
 use crate::catalog::{Fields, Unverified};
-use crate::prompt::Saying;
+use crate::prompt::PromptDraft;
 
 impl Fields<'static> {
     /// Of a native prompt.
@@ -25,7 +25,7 @@ impl OpenCode {
     pub(super) async fn check_prompt(
         &self,
         session: &Session,
-        native: &Order,
+        native: &NativePrompt,
         options: &PromptOptions,
         may_run: bool,
     ) -> Result<()> {
@@ -34,25 +34,27 @@ impl OpenCode {
         let (defaults, fields) = (&self.access.defaults, Fields::OF_NATIVE_PROMPT);
         catalog.check(at, options, defaults, fields, Unverified::Refuse).await?;
         match native {
-            Order::Command { name, arguments } => {
+            NativePrompt::Command { name, arguments } => {
                 let template = catalog.check_command(at, name, "request.command").await?;
                 if !may_run {
                     references::check_not_run(template, arguments)?;
                 }
-                bounds.check_order(native, template).await
+                bounds.check_native_prompt(native, template).await
             }
-            Order::Prompt { parts, .. } => {
+            NativePrompt::Prompt { parts, .. } => {
                 for (position, part) in parts.iter().enumerate() {
                     match part {
-                        OrderPart::Content => {}
-                        OrderPart::Agent(name) => {
+                        NativePromptPart::Content => {}
+                        NativePromptPart::Agent(name) => {
                             let field = format!("request.parts[{position}].name");
                             catalog.check_agent(at, name, &field, Unverified::Refuse).await?;
                         }
-                        OrderPart::Subtask(subtask) => self.check_subtask(at, position, subtask).await?,
+                        NativePromptPart::Subtask(subtask) => {
+                            self.check_subtask(at, position, subtask).await?
+                        }
                     }
                 }
-                bounds.check_order(native, Template::default()).await
+                bounds.check_native_prompt(native, Template::default()).await
             }
         }
     }
@@ -74,18 +76,19 @@ impl OpenCode {
     pub(super) async fn send_note(
         &self,
         session: &Session,
-        native: &Order,
+        native: &NativePrompt,
         input: &[Input],
         options: &PromptOptions,
     ) -> Result<()> {
-        if matches!(native, Order::Command { .. }) {
+        if matches!(native, NativePrompt::Command { .. }) {
             return Err(Error::internal("a command always expects a response, so it cannot be a note"));
         }
         self.check_prompt(session, native, options, false).await?;
         let prompt = self.new_prompt();
-        let draft = Saying { prompt: prompt.as_str(), input, options, order: Some(native), is_note: true };
+        let draft =
+            PromptDraft { prompt: prompt.as_str(), input, options, order: Some(native), is_note: true };
         let body = self.starter.prompts.body(&self.for_callers, session, draft).await;
-        let body = body.map_err(of_upstream)?;
+        let body = body.map_err(to_control_error)?;
         let noted = self.for_callers.note(&session.directory, session.id.as_str(), body).await;
         noted.for_purpose(Purpose::change("add the note to the session").in_session(&session.id))
     }

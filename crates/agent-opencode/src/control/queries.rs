@@ -1,7 +1,9 @@
 //! Queries.
 
 use longshore_engine::port::Session;
-use longshore_model::{ControlQuery, ControlResult, Error, FileDiff, MessageRef, Project, Result, Worktree};
+use longshore_model::{
+    AgentMessageId, ControlQuery, ControlResult, Error, FileDiff, Project, Result, Worktree,
+};
 
 use super::{Purpose, failure, required, results};
 use crate::OpenCode;
@@ -52,7 +54,7 @@ impl OpenCode {
         let own = |session: &'_ Session| (session.directory.clone(), session.id.clone());
         Ok(match query {
             ControlQuery::Statuses => {
-                ControlResult::Statuses(results::statuses(&client.own_statuses(at).await?))
+                ControlResult::Statuses(results::statuses(&client.unshared_statuses(at).await?))
             }
             ControlQuery::Sessions(query) => {
                 ControlResult::Sessions(results::sessions(client.sessions(at, query).await?))
@@ -122,7 +124,7 @@ impl OpenCode {
     pub(super) async fn find_message(
         &self,
         session: &Session,
-        message: &MessageRef,
+        message: &AgentMessageId,
     ) -> Result<api::Message, CallError> {
         let (at, id) = (session.directory.as_str(), session.id.as_str());
         let found = self.for_callers.message(at, id, message.as_str()).await;
@@ -151,7 +153,7 @@ impl OpenCode {
     async fn diffs(
         &self,
         session: &Session,
-        message: Option<&MessageRef>,
+        message: Option<&AgentMessageId>,
     ) -> Result<Vec<FileDiff>, CallError> {
         let (at, id) = (session.directory.as_str(), session.id.as_str());
         if let Some(message) = message {
@@ -161,7 +163,7 @@ impl OpenCode {
         }
         let mut all = Vec::new();
         for (message, found) in self.for_callers.diffs(at, id).await? {
-            all.extend(results::diffs(MessageRef::parse(&message).ok().as_ref(), found));
+            all.extend(results::diffs(AgentMessageId::parse(&message).ok().as_ref(), found));
         }
         Ok(all)
     }

@@ -174,7 +174,7 @@ mod tests {
         while events.is_over {
             assert_eq!(events.next_outcome("/data/new").await, None);
         }
-        fake.global_streams_opened(1).await;
+        fake.wait_for_global_streams(1).await;
     }
 
     /// The stream has ended, OpenCode is unreachable, and the worktree never appears on the disk.

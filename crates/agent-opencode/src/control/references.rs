@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 
-use longshore_model::{Error, Order, OrderPart, Result};
+use longshore_model::{Error, NativePrompt, NativePromptPart, Result};
 
 use crate::api::template::Template;
 
@@ -37,12 +37,12 @@ pub(crate) struct Bounds<'a> {
 impl Bounds<'_> {
     /// Refuses a native prompt that names a file elsewhere. A link can change while the prompt waits, so the check is repeated
     /// when the turn begins.
-    pub(crate) async fn check_order(self, native: &Order, template: Template) -> Result<()> {
+    pub(crate) async fn check_native_prompt(self, native: &NativePrompt, template: Template) -> Result<()> {
         match native {
-            Order::Command { arguments, .. } => self.check_arguments(template, arguments).await,
-            Order::Prompt { parts, .. } => {
+            NativePrompt::Command { arguments, .. } => self.check_arguments(template, arguments).await,
+            NativePrompt::Prompt { parts, .. } => {
                 for (position, part) in parts.iter().enumerate() {
-                    if let OrderPart::Subtask(subtask) = part {
+                    if let NativePromptPart::Subtask(subtask) = part {
                         self.check(&subtask.prompt, &format!("request.parts[{position}].prompt")).await?;
                     }
                 }

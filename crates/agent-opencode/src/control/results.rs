@@ -2,7 +2,7 @@
 
 use longshore_engine::port::MAX_OFFERS;
 use longshore_model::{
-    Catalog, FileDiff, MessageRef, ModelInfo, OfferedAgent, OfferedCommand, Offers, PartRef, Project,
+    AgentMessageId, AgentPartId, Catalog, FileDiff, ModelInfo, OfferedAgent, OfferedCommand, Offers, Project,
     ProviderInfo, Revert, Role, SessionId, SessionInfo, SessionStatus, StoredMessage, Timestamp, Todo,
     Workspace, WorkspaceId, Worktree,
 };
@@ -34,8 +34,8 @@ pub(super) fn statuses(found: &Statuses) -> Vec<SessionStatus> {
 pub(super) fn session(found: api::Session) -> Result<SessionInfo, CallError> {
     let revert = |revert: api::Revert| {
         Some(Revert {
-            message: MessageRef::parse(&revert.message).ok()?,
-            part: revert.part.as_deref().and_then(|part| PartRef::parse(part).ok()),
+            message: AgentMessageId::parse(&revert.message).ok()?,
+            part: revert.part.as_deref().and_then(|part| AgentPartId::parse(part).ok()),
             snapshot: revert.snapshot,
             diff: revert.diff,
         })
@@ -80,7 +80,7 @@ pub(super) fn todos(found: Vec<api::Todo>) -> Vec<Todo> {
     found.into_iter().map(convert).collect()
 }
 
-pub(super) fn diffs(message: Option<&MessageRef>, found: Vec<api::FileDiff>) -> Vec<FileDiff> {
+pub(super) fn diffs(message: Option<&AgentMessageId>, found: Vec<api::FileDiff>) -> Vec<FileDiff> {
     let convert = |diff: api::FileDiff| FileDiff {
         file: diff.file,
         patch: diff.patch,
@@ -109,7 +109,7 @@ pub(super) fn printed(of: &SessionId, found: &api::Message) -> Result<StoredMess
 fn stored(of: &SessionId, info: &api::MessageInfo, text: String) -> Result<StoredMessage, CallError> {
     let why = |fault: &Fault| redact::public(fault.data.message.as_deref().unwrap_or(&fault.name));
     Ok(StoredMessage {
-        id: MessageRef::parse(&info.id).map_err(|_| invalid_id("a message"))?,
+        id: AgentMessageId::parse(&info.id).map_err(|_| invalid_id("a message"))?,
         session: of.clone(),
         role: if info.role == "user" { Role::User } else { Role::Agent },
         text,

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use longshore_engine::port::{Inhabitant, Inhabited, Session};
+use longshore_engine::port::{Session, WorkspaceContents, WorkspaceSession};
 use longshore_model::{
     ControlResult, Error, ErrorKind, NewWorkspace, NewWorktree, Result, SessionId, WorkspaceId, WorktreeRef,
 };
@@ -52,13 +52,13 @@ impl OpenCode {
         let removed = removed.and_then(|removed| removed.map(results::workspace).transpose());
         self.access.catalog.forget_workspaces().await;
         if let (Ok(Some(_)), Some(directory)) = (&removed, &directory) {
-            self.watch.leave(directory);
+            self.watch.remove_directory(directory);
         }
         Ok(ControlResult::Workspace(removed.for_purpose(Purpose::change("remove the workspace"))?))
     }
 
     /// What is lost with a workspace: OpenCode deletes its sessions and their descendants.
-    pub(super) async fn removable_workspace(&self, id: &WorkspaceId) -> Result<Option<Inhabited>> {
+    pub(super) async fn removable_workspace(&self, id: &WorkspaceId) -> Result<Option<WorkspaceContents>> {
         let Some(found) = self.own_workspace(id).await? else { return Ok(None) };
         let directory = match found.directory {
             Some(directory) => Some(resolved(&directory).await),
@@ -69,7 +69,7 @@ impl OpenCode {
         let all = self.for_callers.project_sessions(&self.access.root).await;
         let all = all.for_purpose(purpose)?;
         let sessions = inhabitants(&all, id.as_str()).for_purpose(purpose)?;
-        Ok(Some(Inhabited { directory, sessions }))
+        Ok(Some(WorkspaceContents { directory, sessions }))
     }
 
     /// A workspace of the project that may be removed. OpenCode itself would remove a workspace of any project. `None`: the
@@ -108,7 +108,7 @@ impl OpenCode {
         let removed = self.for_callers.remove_worktree(&self.access.root, directory).await;
         self.access.catalog.forget_workspaces().await;
         if let Ok(true) = removed {
-            self.watch.leave(&here);
+            self.watch.remove_directory(&here);
         }
         Ok(ControlResult::Ok(removed.for_purpose(Purpose::change("remove the worktree"))?))
     }
@@ -180,7 +180,7 @@ async fn resolved(directory: &str) -> String {
 }
 
 /// The sessions of a workspace, and all their descendants.
-fn inhabitants(all: &[api::Session], workspace: &str) -> Result<Vec<Inhabitant>, CallError> {
+fn inhabitants(all: &[api::Session], workspace: &str) -> Result<Vec<WorkspaceSession>, CallError> {
     let mut below: HashMap<&str, Vec<&api::Session>> = HashMap::new();
     for session in all {
         if let Some(parent) = &session.parent {
@@ -200,12 +200,12 @@ fn inhabitants(all: &[api::Session], workspace: &str) -> Result<Vec<Inhabitant>,
 }
 
 /// An unreadable session is an error: it must not be overlooked.
-fn inhabitant(session: &api::Session) -> Result<Inhabitant, CallError> {
+fn inhabitant(session: &api::Session) -> Result<WorkspaceSession, CallError> {
     let malformed = |_| CallError::Garbled("a session with a malformed name".to_owned());
     let parent = session.parent.as_deref().map(SessionId::parse).transpose().map_err(malformed)?;
     let directory = session.directory.clone();
     let directory =
         directory.ok_or_else(|| CallError::Garbled("a session without a directory".to_owned()))?;
     let id = SessionId::parse(&session.id).map_err(malformed)?;
-    Ok(Inhabitant { session: Session { id, directory }, parent })
+    Ok(WorkspaceSession { session: Session { id, directory }, parent })
 }

@@ -14,7 +14,7 @@ fn short(outcome: &Outcome) -> String {
         Outcome::Canceled { reason } => format!("canceled: {reason}"),
         Outcome::Failed(failure) => format!("failed: {}", failure.message),
         Outcome::AuthRequired(failure) => format!("auth required: {}", failure.message),
-        Outcome::Lacking(outcome) => format!("lacking, {}", short(outcome)),
+        Outcome::Incomplete(outcome) => format!("lacking, {}", short(outcome)),
     }
 }
 

@@ -45,6 +45,6 @@ pub(crate) fn with_unread(outcome: Outcome, which: Unread, refusal: Option<&Faul
         Outcome::Failed(failure) => Outcome::Failed(failed(failure)),
         Outcome::AuthRequired(failure) => Outcome::AuthRequired(failed(failure)),
         Outcome::Canceled { reason } => Outcome::Canceled { reason: after(reason) },
-        Outcome::Lacking(outcome) => Outcome::Lacking(Box::new(with_unread(*outcome, which, refusal))),
+        Outcome::Incomplete(outcome) => Outcome::Incomplete(Box::new(with_unread(*outcome, which, refusal))),
     }
 }

@@ -1,19 +1,22 @@
 //! Native prompts: prompts with agents and subtasks besides their content, and commands.
 
-use longshore_model::{OrderPart, PromptOptions};
+use longshore_model::{NativePromptPart, PromptOptions};
 use serde::Serialize;
 
 use super::{Model, PromptPart};
 
 /// The parts of a native prompt, with the content at its positions. Content without a position comes last: none is dropped.
-pub(super) fn arrange<'a>(native: &'a [OrderPart], content: Vec<PromptPart<'a>>) -> Vec<PromptPart<'a>> {
+pub(super) fn arrange<'a>(
+    native: &'a [NativePromptPart],
+    content: Vec<PromptPart<'a>>,
+) -> Vec<PromptPart<'a>> {
     let mut content = content.into_iter();
     let mut parts = Vec::with_capacity(native.len());
     for part in native {
         match part {
-            OrderPart::Content => parts.extend(content.next()),
-            OrderPart::Agent(name) => parts.push(PromptPart::Agent { name }),
-            OrderPart::Subtask(subtask) => parts.push(PromptPart::Subtask {
+            NativePromptPart::Content => parts.extend(content.next()),
+            NativePromptPart::Agent(name) => parts.push(PromptPart::Agent { name }),
+            NativePromptPart::Subtask(subtask) => parts.push(PromptPart::Subtask {
                 prompt: &subtask.prompt,
                 description: &subtask.description,
                 agent: &subtask.agent,

@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 
 use longshore_engine::port::ContentFacts;
-use longshore_model::{ModelName, OrderPart, Subtask};
+use longshore_model::{ModelName, NativePromptPart, Subtask};
 use serde_json::{Value, json};
 
 use super::*;
@@ -33,10 +33,10 @@ fn inline(media_type: &str) -> InputFile {
 async fn prompt_body(
     input: &[Input],
     options: &PromptOptions,
-    native: Option<&Order>,
+    native: Option<&NativePrompt>,
     accepted: FileKinds,
 ) -> Value {
-    let draft = Saying { prompt: "msg_1", input, options, order: native, is_note: false };
+    let draft = PromptDraft { prompt: "msg_1", input, options, order: native, is_note: false };
     let body = body(Path::new("/w/here"), draft, accepted).await;
     let body: Value = serde_json::from_str(&body).unwrap();
     assert_eq!(body["messageID"], "msg_1");
@@ -285,13 +285,13 @@ async fn a_native_prompt_keeps_the_positions_of_its_content_and_can_only_withhol
     };
     let bare = Subtask { model: None, command: None, ..subtask.clone() };
     let parts = vec![
-        OrderPart::Agent("plan".to_owned()),
-        OrderPart::Content,
-        OrderPart::Subtask(subtask),
-        OrderPart::Subtask(bare),
-        OrderPart::Content,
+        NativePromptPart::Agent("plan".to_owned()),
+        NativePromptPart::Content,
+        NativePromptPart::Subtask(subtask),
+        NativePromptPart::Subtask(bare),
+        NativePromptPart::Content,
     ];
-    let native = Order::Prompt { parts, withheld: ["bash".to_owned(), "edit".to_owned()].into() };
+    let native = NativePrompt::Prompt { parts, withheld: ["bash".to_owned(), "edit".to_owned()].into() };
     let input = ["one", "two", "three"].map(|text| Input::Text(text.to_owned()));
     let options = PromptOptions::default();
     let expected = json!({"messageID": "msg_1", "tools": {"bash": false, "edit": false}, "parts": [
@@ -305,14 +305,14 @@ async fn a_native_prompt_keeps_the_positions_of_its_content_and_can_only_withhol
     ]});
     assert_eq!(prompt_body(&input, &options, Some(&native), NOTHING).await, expected);
     let draft =
-        Saying { prompt: "msg_1", input: &[], options: &options, order: Some(&native), is_note: true };
+        PromptDraft { prompt: "msg_1", input: &[], options: &options, order: Some(&native), is_note: true };
     let note: Value = serde_json::from_str(&body(Path::new("/w"), draft, NOTHING).await).unwrap();
     assert_eq!(note["noReply"], true);
 }
 
 #[tokio::test]
 async fn a_command_names_its_model_as_one_text_and_has_only_files_as_parts() {
-    let native = Order::Command { name: "review".to_owned(), arguments: "this one".to_owned() };
+    let native = NativePrompt::Command { name: "review".to_owned(), arguments: "this one".to_owned() };
     let mut csv = inline("text/csv");
     csv.source = FileSource::Inline(b"a,b".to_vec());
     let options = PromptOptions {

@@ -42,7 +42,7 @@ impl ReportedProgress {
         if let Some(reason) = &part.reason {
             details["reason"] = reason.as_str().into();
         }
-        self.steps.insert(part.id.clone()).then(|| progress(kind, Json::of(&details)))
+        self.steps.insert(part.id.clone()).then(|| progress(kind, Json::from_value(&details)))
     }
 
     pub(super) fn retry(&mut self, status: &Status) -> Option<AgentEvent> {
@@ -56,17 +56,17 @@ impl ReportedProgress {
         if let Some(next) = &status.next {
             details["next"] = next.clone().into();
         }
-        changed(&mut self.retry, ProgressKind::Retry, Json::of(&details))
+        changed(&mut self.retry, ProgressKind::Retry, Json::from_value(&details))
     }
 
     pub(super) fn todos(&mut self, todos: &[Todo]) -> Option<AgentEvent> {
-        let details = Json::of(&json!({"type": "todo", "todos": todos}));
+        let details = Json::from_value(&json!({"type": "todo", "todos": todos}));
         changed(&mut self.todos, ProgressKind::Todos, details)
     }
 }
 
 pub(super) fn compaction() -> AgentEvent {
-    progress(ProgressKind::Compaction, Json::of(&json!({"type": "compaction"})))
+    progress(ProgressKind::Compaction, Json::from_value(&json!({"type": "compaction"})))
 }
 
 fn changed(last: &mut Option<Json>, kind: ProgressKind, details: Json) -> Option<AgentEvent> {

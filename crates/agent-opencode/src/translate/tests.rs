@@ -21,7 +21,7 @@ fn short(outcome: &Outcome) -> String {
         Outcome::Completed { remark: None } => "completed".to_owned(),
         Outcome::Completed { remark: Some(remark) } => format!("completed: {remark}"),
         Outcome::Canceled { reason } => format!("canceled: {reason}"),
-        Outcome::Lacking(outcome) => format!("lacking, {}", short(outcome)),
+        Outcome::Incomplete(outcome) => format!("lacking, {}", short(outcome)),
         Outcome::Failed(failure) => format!("failed: {}", failure.message),
         Outcome::AuthRequired(failure) => format!("auth required: {}", failure.message),
     }

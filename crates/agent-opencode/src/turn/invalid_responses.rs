@@ -20,7 +20,7 @@ pub(super) struct InvalidResponses {
 impl InvalidResponses {
     /// Records a failed request. Returns whether all responses have been invalid for longer than `limit`.
     pub(super) fn exceed(&mut self, cause: &CallError, limit: Duration) -> bool {
-        if !cause.is_strange() {
+        if !cause.is_invalid_response() {
             self.clear();
             return false;
         }

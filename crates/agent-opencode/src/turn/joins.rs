@@ -13,8 +13,8 @@ use longshore_model::{Error, ErrorKind, PromptId, Result};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::client::{CallError, Client, Place};
-use crate::prompt::{Prompts, Saying};
+use crate::client::{CallError, CallSlot, Client};
+use crate::prompt::{PromptDraft, Prompts};
 use crate::reader::lock;
 use crate::translate::{Delivery, Translator};
 
@@ -187,12 +187,12 @@ impl Joiner {
             let _ = sent.send(Err(too_late()));
             return;
         }
-        let client = self.client.within(trace);
+        let client = self.client.with_trace(trace);
         let ready = async {
             let (prompt, order) = (prompt.as_str(), None);
-            let saying = Saying { prompt, input: &input, options: &options, order, is_note: false };
+            let saying = PromptDraft { prompt, input: &input, options: &options, order, is_note: false };
             let body = self.prompts.body(&client, &self.session, saying).await?;
-            let slot = client.place().await.map_err(|cause| cause.into_error("send the message"))?;
+            let slot = client.slot().await.map_err(|cause| cause.into_error("send the message"))?;
             Ok((body, slot))
         };
         // The message was not sent yet, and the request slots may be taken for long.
@@ -211,7 +211,7 @@ impl Joiner {
     }
 
     /// An error means that OpenCode does not have the message for sure.
-    async fn send(&self, client: &Client, slot: Place<'_>, body: String) -> Result<Delivery> {
+    async fn send(&self, client: &Client, slot: CallSlot<'_>, body: String) -> Result<Delivery> {
         let (directory, session) = (self.session.directory.as_str(), self.session.id.as_str());
         match client.prompt(slot, directory, session, body).await {
             Ok(()) => Ok(Delivery::Accepted),

@@ -4,7 +4,7 @@
 use longshore_model::SessionId;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::{Driver, FIRST_RETRY, LAST_RETRY, PATIENCE, STOP_TIMEOUT};
+use super::{Driver, FIRST_RETRY, LAST_RETRY, STOP_TIMEOUT, STREAM_TIMEOUT};
 use crate::client::CallError;
 use crate::reconcile::{self, ChildReading};
 use crate::translate::Verdict;
@@ -74,12 +74,12 @@ impl Driver {
         }
         // The end of the turn is known and must be reported.
         let verdict = self.tree.root.translator.verdict(self.is_stopped());
-        matches!(verdict, Verdict::Over(_)).then(|| Instant::now() + PATIENCE)
+        matches!(verdict, Verdict::Over(_)).then(|| Instant::now() + STREAM_TIMEOUT)
     }
 
     /// The turn ends: limits the time for reading its sub-agents' messages.
     pub(super) fn set_end_deadline(&mut self) {
         let may_succeed = !self.is_stopped && !self.invalid_responses.is_ongoing();
-        self.end_deadline = Some(Instant::now() + if may_succeed { PATIENCE } else { STOP_TIMEOUT });
+        self.end_deadline = Some(Instant::now() + if may_succeed { STREAM_TIMEOUT } else { STOP_TIMEOUT });
     }
 }

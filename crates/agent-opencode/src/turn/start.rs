@@ -7,8 +7,8 @@ use longshore_engine::port::{
     MAX_STEERING, Prompting, Resume, ResumedChildState, Session, Turn, TurnRequest,
 };
 use longshore_engine::queue;
-use longshore_engine::{Tasks, UPSTREAM_STATUS, come_again, fail_point};
-use longshore_model::{AgentEvent, Error, ErrorKind, Order, Outcome, PromptId, Result};
+use longshore_engine::{Tasks, UPSTREAM_STATUS, fail_point, with_retry_hint};
+use longshore_model::{AgentEvent, Error, ErrorKind, NativePrompt, Outcome, PromptId, Result};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Driver;
@@ -17,14 +17,14 @@ use super::joins::{Joiner, Joins};
 use super::member::Member;
 use super::missed::MissedEvents;
 use super::tree::{ChildState, LiveChild, SessionTree};
-use super::unprompted::Unused;
+use super::unprompted::UnpromptedSessions;
 use super::watchdog::{Silence, Watchdog};
 use crate::api::EventKind;
 use crate::api::template::Template;
-use crate::client::{CallError, Client, Place};
+use crate::client::{CallError, CallSlot, Client};
 use crate::control::references::Bounds;
 use crate::outcome;
-use crate::prompt::{Prompts, Saying};
+use crate::prompt::{PromptDraft, Prompts};
 use crate::reader::{Lease, Readers, Routed};
 use crate::reconcile::Depth;
 use crate::translate::Translator;
@@ -34,7 +34,7 @@ use crate::watch::Watch;
 const MAX_WAITING: usize = 256;
 
 /// How long a turn or a new session waits for the event stream: long enough for a managed OpenCode to restart.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const STREAM_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A busy session is checked at least this often, in case its idle event was missed.
 const BUSY_POLL: Duration = Duration::from_millis(500);
@@ -58,7 +58,7 @@ pub(crate) struct Starter {
     pub(crate) watchdog: Watchdog,
     /// Report the files that a turn wrote.
     pub(crate) written_files: bool,
-    pub(crate) unused: Unused,
+    pub(crate) unprompted: UnpromptedSessions,
     pub(crate) watch: Arc<Watch>,
 }
 
@@ -75,11 +75,11 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
     let TurnRequest { session, prompt, input, options, order, is_adopted, resume, prompting, trace, .. } =
         request;
     let limits = with.watchdog.limits(is_adopted);
-    let for_start = with.for_starts.within(trace.clone());
-    let client = with.client.within(trace);
+    let for_start = with.for_starts.with_trace(trace.clone());
+    let client = with.client.with_trace(trace);
     let (id, name) = (session.id.as_str(), prompt.as_str());
     // Taken even if this turn fails, so that the next turn checks the session.
-    let idle_until = with.unused.take(&session.id);
+    let idle_until = with.unprompted.take(&session.id);
     let patience = || {
         let is_watched = with.watch.watches(&session.directory);
         if is_watched { WATCHED_BUSY_WAIT.min(with.timeout) } else { with.timeout }
@@ -89,7 +89,7 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
     } else {
         with.readers.lease(&session.directory, id, patience()).await.ok_or_else(busy)?
     };
-    lease.connected(PATIENCE.min(with.timeout)).await?;
+    lease.connected(STREAM_TIMEOUT.min(with.timeout)).await?;
     let (sent, translator) = if let Some(resume) = &resume {
         let mut translator = Translator::resume(id, name, resume);
         if let Some(fault) = with.watch.why_failed(name).filter(|_| is_adopted) {
@@ -99,10 +99,10 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
     } else {
         // This can take a while, so it is done before the session is found to be idle: another client could use it meanwhile.
         let (order, is_note) = (order.as_ref(), false);
-        let saying = Saying { prompt: name, input: &input, options: &options, order, is_note };
+        let saying = PromptDraft { prompt: name, input: &input, options: &options, order, is_note };
         let body = with.prompts.body(&for_start, &session, saying).await?;
         let template = match order {
-            Some(Order::Command { name, .. }) => {
+            Some(NativePrompt::Command { name, .. }) => {
                 with.prompts.catalog.template_of(&for_start, &session.directory, name).await?
             }
             _ => Template::default(),
@@ -111,7 +111,7 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
         if let Some(order) = order {
             // The native prompt may have waited for long, and the files that it names may have changed.
             let bounds = Bounds { root: &with.root, directory: &session.directory };
-            bounds.check_order(order, template).await?;
+            bounds.check_native_prompt(order, template).await?;
         }
         // All events until now belong to an earlier turn.
         lease.discard_queued();
@@ -123,7 +123,7 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
             prompt: name,
             prompting: &prompting,
         };
-        let sent = if let Some(Order::Command { .. }) = order {
+        let sent = if let Some(NativePrompt::Command { .. }) = order {
             let sent = Box::pin(call.send_command(body, &mut lease)).await?;
             drop(slot);
             sent
@@ -171,7 +171,7 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
         given_up: None,
         invalid_responses: InvalidResponses::default(),
         end_deadline: None,
-        patience: PATIENCE.min(with.timeout),
+        patience: STREAM_TIMEOUT.min(with.timeout),
         caught_up_at: Instant::now(),
         is_stopped: false,
         written_files: with.written_files,
@@ -222,24 +222,24 @@ async fn slot_while_idle<'a>(
     session: &Session,
     idle_until: Option<Instant>,
     lease: &mut Lease,
-) -> Result<Place<'a>> {
+) -> Result<CallSlot<'a>> {
     let is_surely_idle = || idle_until.is_some_and(|until| Instant::now() < until);
     let mut deadline = Instant::now() + patience;
     loop {
         if !is_surely_idle() {
             wait_until_idle(client, deadline, session, lease).await?;
         }
-        if let Some(slot) = client.place_now() {
+        if let Some(slot) = client.try_slot() {
             return Ok(slot);
         }
         let begun = Instant::now();
-        let slot = client.place().await.map_err(|cause| cause.into_error("send the prompt"))?;
+        let slot = client.slot().await.map_err(|cause| cause.into_error("send the prompt"))?;
         // The patience is for the busy session, not for the gateway's own queue for slots.
         deadline += begun.elapsed();
         if is_surely_idle() {
             return Ok(slot);
         }
-        let statuses = client.placed(&slot).own_statuses(&session.directory).await;
+        let statuses = client.with_slot(&slot).unshared_statuses(&session.directory).await;
         if !statuses.map_err(status_error)?.contains_key(session.id.as_str()) {
             return Ok(slot);
         }
@@ -299,7 +299,7 @@ pub(super) struct PromptCall<'a> {
 
 impl PromptCall<'_> {
     /// `is_native`: the sender waits for whether OpenCode accepts the prompt.
-    async fn send_prompt(self, slot: Place<'_>, body: String, is_native: bool) -> Result<SendResult> {
+    async fn send_prompt(self, slot: CallSlot<'_>, body: String, is_native: bool) -> Result<SendResult> {
         fail_point::hit("prompt.before");
         let (directory, session) = (&self.session.directory, self.session.id.as_str());
         let answered = self.client.prompt(slot, directory, session, body).await;
@@ -320,7 +320,7 @@ impl PromptCall<'_> {
     pub(super) async fn has_message(&self) -> Option<bool> {
         let (directory, session) = (self.session.directory.as_str(), self.session.id.as_str());
         let prompts = [self.prompt.to_owned()];
-        let found = self.client.for_ends().messages_since(directory, session, &prompts).await;
+        let found = self.client.for_cleanup().messages_since(directory, session, &prompts).await;
         found.ok().map(|found| !found.is_empty())
     }
 
@@ -337,7 +337,7 @@ impl PromptCall<'_> {
                 let text = format!(
                     "{error} It may have arrived all the same: look at the session before you send it again."
                 );
-                return Err(Error::new(error.kind(), text).perhaps_done());
+                return Err(Error::new(error.kind(), text).mark_maybe_applied());
             }
             CallError::Unreachable(_) => self.prompting.unmark(),
             _ => {}
@@ -357,5 +357,5 @@ pub(super) fn refused(status: u16, message: &str) -> SendResult {
         format!("OpenCode refused the prompt (status {status}): {message}"),
     )
     .detail(UPSTREAM_STATUS, status.to_string());
-    SendResult::Refused(outcome::refused(status, message), come_again(refusal, status))
+    SendResult::Refused(outcome::refused(status, message), with_retry_hint(refusal, status))
 }

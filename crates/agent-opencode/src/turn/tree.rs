@@ -210,10 +210,10 @@ impl SessionTree {
         event: &Event,
     ) -> serde_json::Result<()> {
         let kind = event.kind;
-        if kind.crosses_the_tree() {
+        if kind.concerns_whole_tree() {
             self.root.translator.handle(event)?;
         }
-        if kind.is_of_an_ask() {
+        if kind.is_about_ask() {
             return Ok(());
         }
         let at = self.find(child_session.session.as_str()).unwrap_or_else(|| {

@@ -17,11 +17,11 @@ const MAX_SESSIONS: usize = 4096;
 const FRESH: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default)]
-pub(crate) struct Unused {
+pub(crate) struct UnpromptedSessions {
     since: Mutex<HashMap<SessionId, Instant>>,
 }
 
-impl Unused {
+impl UnpromptedSessions {
     /// Remembers a session that was just created.
     pub(crate) fn note(&self, session: &SessionId) {
         let mut since = lock(&self.since);
@@ -47,7 +47,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_session_is_surely_idle_once_and_for_a_short_time() {
-        let unused = Unused::default();
+        let unused = UnpromptedSessions::default();
         unused.note(&session(1));
         let made = Instant::now();
         tokio::time::advance(FRESH.mul_f64(0.99)).await;
@@ -62,7 +62,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_number_of_remembered_sessions_is_bounded() {
-        let unused = Unused::default();
+        let unused = UnpromptedSessions::default();
         for number in 0..=MAX_SESSIONS {
             unused.note(&session(number));
         }

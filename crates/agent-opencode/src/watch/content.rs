@@ -30,5 +30,5 @@ fn shown(part: &api::Part) -> Part {
             shown[name] = value.as_str().into();
         }
     }
-    Part::data(Json::of(&shown))
+    Part::data(Json::from_value(&shown))
 }

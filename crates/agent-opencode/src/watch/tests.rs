@@ -231,7 +231,7 @@ async fn the_error_of_an_external_prompt_is_reported() {
     let (session, other) = (stage.watched("ses_tui").await, stage.watched("ses_other").await);
     let model = json!({"providerID": "scripted", "modelID": "no-such-model"});
     let body = json!({"parts": [{"type": "text", "text": "go"}], "model": model});
-    stage.fake.typist(session.id.as_str()).prompts(body).await;
+    stage.fake.other_client(session.id.as_str()).prompts(body).await;
     let external_turn = stage.next().await;
     // The error event was handled by the time that the next turn is reported.
     stage.prompt_elsewhere(&other, "something else").await;
@@ -525,7 +525,7 @@ async fn a_session_is_not_lost_when_its_directory_is_evicted_while_it_is_named()
                 for number in 0..EACH {
                     let id = SessionId::parse(&format!("ses_{below}{number}")).unwrap();
                     let directory = format!("{}/{below}{number}", stage.fake.directory());
-                    stage.agent.watch.made(&Session { id, directory });
+                    stage.agent.watch.watch_new(&Session { id, directory });
                 }
             });
         }
@@ -546,11 +546,11 @@ async fn a_removed_directory_frees_its_slot() {
         stage.watched_in(below, id).await;
     }
     let gone = format!("{}/a", stage.fake.directory());
-    stage.agent.watch.leave(&gone);
+    stage.agent.watch.remove_directory(&gone);
     assert_eq!(stage.watches(["a", "a/deep"]), [false, false]);
     // The root is never removed.
     stage.watched("ses_root").await;
-    stage.agent.watch.leave(stage.fake.directory());
+    stage.agent.watch.remove_directory(stage.fake.directory());
     assert!(stage.agent.watch.watches(stage.fake.directory()));
     stage.stop().await;
 }
@@ -562,7 +562,7 @@ async fn an_external_prompt_in_a_workspace_is_not_reported() {
     let directory = stage.fake.directory().to_owned();
     let info = json!({"id": "ses_inside", "slug": "calm-bay", "projectID": "9b4c0d", "directory": directory, "path": "",
         "title": "inside", "version": "1.18.33", "workspaceID": "wrk_1", "time": {"created": 1, "updated": 1}});
-    stage.fake.add_session_like(info);
+    stage.fake.add_session_info(info);
     let inside = Session { id: SessionId::parse("ses_inside").unwrap(), directory };
     let gate = Gate::new();
     stage.fake.queue(Script::new().text("one", 1).hold(&gate));

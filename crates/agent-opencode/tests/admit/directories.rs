@@ -195,7 +195,11 @@ async fn a_worktree_that_cannot_be_confirmed_is_a_failure_of_opencode_and_not_of
         assert_eq!(error.kind(), ErrorKind::AgentUnavailable, "{error}");
         // The same as an error of the control methods.
         let directory = Some(RequestedDirectory { path: fixture.outside("side"), field: "directory" });
-        let error = fixture.agent.place(&RequestedLocation { directory, workspace: None }).await.unwrap_err();
+        let error = fixture
+            .agent
+            .resolve_location(&RequestedLocation { directory, workspace: None })
+            .await
+            .unwrap_err();
         let status = error.details().iter().find(|(name, _)| name == "upstreamStatus");
         let seen = (error.kind(), status.map(|(_, status)| status.as_str()), error.retry_after().is_some());
         let expected = if is_up {

@@ -200,7 +200,7 @@ async fn a_picture_is_attached_when_the_responding_model_accepts_pictures() {
     let last_used = |fixture: &Fixture| {
         let (id, directory) = ("ses_seen", fixture.fake.directory());
         let model = serde_json::json!({"id": "vision", "providerID": "scripted", "variant": "default"});
-        fixture.fake.add_session_like(serde_json::json!({"id": id, "directory": directory, "model": model}));
+        fixture.fake.add_session_info(serde_json::json!({"id": id, "directory": directory, "model": model}));
     };
     let nothing = |_: &Fixture| {};
     let cases: [(&str, Change<'_>, PromptOptions, bool); 9] = [

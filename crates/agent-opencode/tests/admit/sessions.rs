@@ -32,7 +32,7 @@ async fn only_a_root_session_in_an_allowed_directory_is_found() {
     for (name, mut info, found) in sessions {
         info["id"] = name.into();
         let directory = info["directory"].as_str().unwrap_or_default().to_owned();
-        fixture.fake.add_session_like(info);
+        fixture.fake.add_session_info(info);
         let session = fixture.agent.find_session(&id(name)).await.unwrap();
         let expected = found.then(|| Session { id: id(name), directory });
         assert_eq!(session, expected, "{name}");
@@ -87,7 +87,7 @@ async fn an_abort_rejects_the_asks_of_the_session_and_its_sub_agents_and_no_othe
         ("ses_8", Some("ses_9")),
     ];
     for (name, parent) in sessions {
-        fixture.fake.add_session_like(json!({"id": name, "directory": directory, "parentID": parent}));
+        fixture.fake.add_session_info(json!({"id": name, "directory": directory, "parentID": parent}));
     }
     for (ask, session) in [
         ("per_1", "ses_1"),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use longshore_model::{ModelInfo, ModelName, Order, OrderPart, Subtask, Worktree};
+use longshore_model::{ModelInfo, ModelName, NativePrompt, NativePromptPart, Subtask, Worktree};
 use longshore_testkit::fake_opencode::Fault;
 
 use super::*;
@@ -123,10 +123,10 @@ async fn a_native_prompt_is_refused_by_the_field_with_the_unknown_name() {
         change(&mut options);
         options
     };
-    let prompt = |parts| Order::Prompt { parts, withheld: BTreeSet::new() };
-    let command = |name: &str| Order::Command { name: name.to_owned(), arguments: String::new() };
+    let prompt = |parts| NativePrompt::Prompt { parts, withheld: BTreeSet::new() };
+    let command = |name: &str| NativePrompt::Command { name: name.to_owned(), arguments: String::new() };
     let subtask = |agent: &str, model: Option<ModelName>| {
-        OrderPart::Subtask(Subtask {
+        NativePromptPart::Subtask(Subtask {
             prompt: "query".to_owned(),
             description: "A query".to_owned(),
             agent: agent.to_owned(),
@@ -134,16 +134,24 @@ async fn a_native_prompt_is_refused_by_the_field_with_the_unknown_name() {
             command: None,
         })
     };
-    let calls = |agent: &str| OrderPart::Agent(agent.to_owned());
+    let calls = |agent: &str| NativePromptPart::Agent(agent.to_owned());
     let none = PromptOptions::default();
     let cases = [
         (prompt(vec![]), none.clone(), None),
         (
-            prompt(vec![OrderPart::Content, calls("plan"), subtask("explore", model("scripted/vision"))]),
+            prompt(vec![
+                NativePromptPart::Content,
+                calls("plan"),
+                subtask("explore", model("scripted/vision")),
+            ]),
             none.clone(),
             None,
         ),
-        (prompt(vec![OrderPart::Content, calls("nobody")]), none.clone(), Some("request.parts[1].name")),
+        (
+            prompt(vec![NativePromptPart::Content, calls("nobody")]),
+            none.clone(),
+            Some("request.parts[1].name"),
+        ),
         (prompt(vec![subtask("nobody", None)]), none.clone(), Some("request.parts[0].agent")),
         (
             prompt(vec![subtask("explore", model("scripted/none"))]),
@@ -173,7 +181,7 @@ async fn a_native_prompt_is_refused_by_the_field_with_the_unknown_name() {
         ),
     ];
     for (order, options, expected) in cases {
-        let checked = fixture.agent.check_order(&session, &order, &options, false).await;
+        let checked = fixture.agent.check_native_prompt(&session, &order, &options, false).await;
         match expected {
             None => checked.unwrap_or_else(|error| panic!("{order:?}: {error}")),
             Some(field) => assert_eq!(refused_field(checked), field, "{order:?}"),
@@ -192,8 +200,9 @@ async fn a_native_prompt_whose_names_cannot_be_checked_is_refused() {
         let fixture = Fixture::new();
         let session = fixture.session("ses_a");
         fixture.fake.fault_always("GET", "/command", fault);
-        let order = Order::Command { name: "review".to_owned(), arguments: String::new() };
-        let refused = fixture.agent.check_order(&session, &order, &PromptOptions::default(), false).await;
+        let order = NativePrompt::Command { name: "review".to_owned(), arguments: String::new() };
+        let refused =
+            fixture.agent.check_native_prompt(&session, &order, &PromptOptions::default(), false).await;
         let refused = refused.unwrap_err();
         assert_eq!(refused.kind(), expected, "{refused:?}");
         fixture.stop().await;

@@ -1,7 +1,7 @@
 //! Commands that change sessions.
 
 use longshore_engine::port::Input;
-use longshore_model::{ModelName, Order, OrderPart, PartRef, ShellOrder, Timestamp};
+use longshore_model::{AgentPartId, ModelName, NativePrompt, NativePromptPart, ShellCommand, Timestamp};
 use longshore_testkit::fake_opencode::{Fault, Gate, Sharing, Shell};
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ fn info(result: ControlResult) -> longshore_model::SessionInfo {
 /// Every command about a session, with its call.
 fn commands(session: &Session) -> Vec<(ControlCommand, &'static str, &'static str)> {
     let id = || session.id.clone();
-    let shell = ShellOrder { agent: "build".to_owned(), command: "ls".to_owned(), model: None };
+    let shell = ShellCommand { agent: "build".to_owned(), command: "ls".to_owned(), model: None };
     vec![
         (ControlCommand::Fork { session: id(), before: None }, "POST", "/fork"),
         (ControlCommand::Share(id()), "POST", "/share"),
@@ -134,13 +134,13 @@ async fn a_revert_to_an_unknown_message_or_part_is_refused() {
     let revert = |message: &str, part: Option<&str>| ControlCommand::Revert {
         session: session.id.clone(),
         message: message_ref(message),
-        part: part.map(|part| PartRef::parse(part).unwrap()),
+        part: part.map(|part| AgentPartId::parse(part).unwrap()),
     };
     let refused = async |command: ControlCommand| refused_field(fixture.run(Some(&session), &command).await);
     assert_eq!(refused(revert("msg_none", None)).await, "request.messageID");
     assert_eq!(refused(revert("msg_1", Some("prt_none"))).await, "request.partID");
     assert_eq!(refused(revert("msg_1", Some("prt_msg_2_0"))).await, "request.partID");
-    assert!(!fixture.fake.arrived().iter().any(|call| call.contains("/revert")));
+    assert!(!fixture.fake.received_targets().iter().any(|call| call.contains("/revert")));
     let back = info(fixture.run(Some(&session), &revert("msg_2", Some("prt_msg_2_0"))).await.unwrap());
     let to = back.revert.unwrap();
     assert_eq!((to.message.as_str(), to.part.unwrap().as_str()), ("msg_2", "prt_msg_2_0"));
@@ -159,7 +159,7 @@ async fn a_shell_command_returns_its_output() {
     fixture.fake.shell(Shell { output: "a\nb\n".to_owned(), hold: Some(gate.clone()) });
     let order = |agent: &str, model: Option<&str>| ControlCommand::Shell {
         session: session.id.clone(),
-        order: ShellOrder {
+        order: ShellCommand {
             agent: agent.to_owned(),
             command: "ls".to_owned(),
             model: model.and_then(ModelName::parse),
@@ -209,7 +209,7 @@ async fn each_failure_of_a_command_has_its_kind_and_no_command_is_repeated() {
             let case = format!("{command:?} {fault:?}");
             let calls = |fixture: &Fixture| {
                 let call = format!("{method} /session/ses_a{path}?");
-                fixture.fake.arrived().iter().filter(|line| line.starts_with(&call)).count()
+                fixture.fake.received_targets().iter().filter(|line| line.starts_with(&call)).count()
             };
             let before = calls(&fixture);
             fixture.fake.fault_once(method, path, fault);
@@ -218,7 +218,7 @@ async fn each_failure_of_a_command_has_its_kind_and_no_command_is_repeated() {
             assert_eq!(failed.message().contains("may have been done"), maybe_done, "{case}: {failed}");
             assert_eq!(calls(&fixture), before + 1, "{case}");
         }
-        fixture.fake.quiet().await;
+        fixture.fake.wait_until_idle().await;
         fixture.run(Some(&session), &command).await.unwrap_or_else(|error| panic!("{command:?}: {error}"));
     }
     fixture.fake.kill().await;
@@ -230,19 +230,23 @@ async fn each_failure_of_a_command_has_its_kind_and_no_command_is_repeated() {
     fixture.stop().await;
 }
 
-fn prompt(parts: Vec<OrderPart>, withheld: &[&str]) -> Order {
-    Order::Prompt { parts, withheld: withheld.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>() }
+fn prompt(parts: Vec<NativePromptPart>, withheld: &[&str]) -> NativePrompt {
+    NativePrompt::Prompt {
+        parts,
+        withheld: withheld.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>(),
+    }
 }
 
 #[tokio::test]
 async fn a_note_gets_an_id_of_the_gateway_and_no_response() {
     let fixture = Fixture::new();
     let session = fixture.session("ses_a");
-    let order = prompt(vec![OrderPart::Agent("plan".to_owned()), OrderPart::Content], &["bash"]);
+    let order =
+        prompt(vec![NativePromptPart::Agent("plan".to_owned()), NativePromptPart::Content], &["bash"]);
     let input = [Input::Text("remember".to_owned())];
     let options = PromptOptions { model: ModelName::parse("scripted/vision"), ..PromptOptions::default() };
     fixture.agent.note(&session, &order, &input, &options).await.unwrap();
-    fixture.fake.quiet().await;
+    fixture.fake.wait_until_idle().await;
     let mut body = fixture.fake.prompts().last().unwrap().body.clone();
     let name = body["messageID"].take();
     assert!(name.as_str().is_some_and(|name| name.starts_with("msg_") && name.len() > 20), "{name}");
@@ -283,13 +287,13 @@ async fn a_fork_is_found_by_its_title_its_time_and_its_messages() {
     for (name, created) in [("msg_a1", 5), ("msg_a2", 6), ("msg_a3", 7)] {
         fixture.message(&session, name, json!({"time": {"created": created}}), &[]).await;
     }
-    let before = MessageRef::parse("msg_a3").unwrap();
+    let before = AgentMessageId::parse("msg_a3").unwrap();
     let fork = |before| ControlCommand::Fork { session: session.id.clone(), before };
     let forks = async |before, since| fixture.agent.forks(&session, before, Timestamp(since)).await.unwrap();
     assert_eq!(forks(None, 0).await, []);
     fixture.fake.fault_once("POST", "/fork", Fault::CutAfter);
     let lost = fixture.run(Some(&session), &fork(None)).await.unwrap_err();
-    assert!(lost.may_be_done(), "{lost:?}");
+    assert!(lost.is_maybe_applied(), "{lost:?}");
     let copy = |more: Value| {
         let mut info = json!({"title": "ses_a (fork #1)"});
         for (name, value) in more.as_object().expect("an object") {

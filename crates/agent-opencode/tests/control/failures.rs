@@ -101,7 +101,7 @@ async fn queries_beyond_the_call_limit_are_refused_without_a_request() {
     let held = fixture.query(None, &ControlQuery::Projects);
     let others = async {
         gate.reached().await;
-        let before = fixture.fake.arrived().len();
+        let before = fixture.fake.received_targets().len();
         let all = queries(&session.id);
         let refused = all.iter().map(|(query, _)| fixture.query(Some(&session), query));
         for refused in futures_util::future::join_all(refused).await {
@@ -109,7 +109,7 @@ async fn queries_beyond_the_call_limit_are_refused_without_a_request() {
             assert_eq!(refused.kind(), ErrorKind::UpstreamBackpressure, "{refused}");
             assert_eq!((refused.retry(), fact(&refused, "max")), (Retry::Later, Some("1")), "{refused}");
         }
-        assert_eq!(fixture.fake.arrived().len(), before);
+        assert_eq!(fixture.fake.received_targets().len(), before);
         gate.open();
     };
     let (held, ()) = tokio::join!(held, others);

@@ -1,6 +1,6 @@
 //! Looks up sessions and directories by the names that callers give.
 
-use longshore_engine::port::Known;
+use longshore_engine::port::KnownSession;
 use longshore_model::{RequestedDirectory, RequestedLocation};
 use longshore_testkit::fake_opencode::Fault;
 
@@ -18,16 +18,20 @@ async fn a_session_is_found_with_its_parent_and_whether_callers_may_use_its_dire
     let own = fixture.session("ses_own");
     let below = fixture.session_like("ses_below", &json!({"parentID": "ses_own", "workspaceID": "wrk_1"}));
     let away = fixture.session_like("ses_away", &json!({"directory": outside}));
-    let known =
-        |session: &Session| Known { session: session.clone(), parent: None, workspace: None, is_open: true };
+    let known = |session: &Session| KnownSession {
+        session: session.clone(),
+        parent: None,
+        workspace: None,
+        is_open: true,
+    };
     assert_eq!(fixture.agent.find(&own.id).await.unwrap(), Some(known(&own)));
-    let expected = Known {
+    let expected = KnownSession {
         parent: Some(id("ses_own")),
         workspace: Some(WorkspaceId::parse("wrk_1").unwrap()),
         ..known(&below)
     };
     assert_eq!(fixture.agent.find(&below.id).await.unwrap(), Some(expected));
-    let expected = Known { is_open: false, ..known(&away) };
+    let expected = KnownSession { is_open: false, ..known(&away) };
     assert_eq!(fixture.agent.find(&away.id).await.unwrap(), Some(expected));
     assert_eq!(fixture.agent.find(&id("ses_none")).await.unwrap(), None);
     let before = fixture.fake.log().len();
@@ -61,12 +65,19 @@ async fn a_refused_directory_is_reported_with_its_field() {
     };
     let root = fixture.root().to_owned();
     fixture.fake.project(|project| project.workspaces.push(("wrk_1".to_owned(), format!("{root}/sub"))));
-    assert_eq!(fixture.agent.place(&RequestedLocation::default()).await.unwrap(), root);
-    assert_eq!(fixture.agent.place(&requested("  ", "directory")).await.unwrap(), root);
-    assert_eq!(fixture.agent.place(&requested("sub", "directory")).await.unwrap(), format!("{root}/sub"));
+    assert_eq!(fixture.agent.resolve_location(&RequestedLocation::default()).await.unwrap(), root);
+    assert_eq!(fixture.agent.resolve_location(&requested("  ", "directory")).await.unwrap(), root);
+    assert_eq!(
+        fixture.agent.resolve_location(&requested("sub", "directory")).await.unwrap(),
+        format!("{root}/sub")
+    );
     for field in ["directory", "metadata.opencode.directory"] {
         for path in ["..", "/etc", "sub/%2e%2e", "none"] {
-            assert_eq!(refused_field(fixture.agent.place(&requested(path, field)).await), field, "{path}");
+            assert_eq!(
+                refused_field(fixture.agent.resolve_location(&requested(path, field)).await),
+                field,
+                "{path}"
+            );
         }
     }
     let asked: Vec<String> = fixture.fake.log().into_iter().map(|request| request.path).collect();
@@ -76,8 +87,8 @@ async fn a_refused_directory_is_reported_with_its_field() {
         workspace: Some(WorkspaceId::parse("wrk_1").unwrap()),
         ..requested("..", "directory")
     };
-    assert_eq!(fixture.agent.place(&both).await.unwrap(), format!("{root}/sub"));
+    assert_eq!(fixture.agent.resolve_location(&both).await.unwrap(), format!("{root}/sub"));
     let none = RequestedLocation { workspace: Some(WorkspaceId::parse("wrk_2").unwrap()), directory: None };
-    assert_eq!(refused_field(fixture.agent.place(&none).await), "metadata.opencode.workspace.id");
+    assert_eq!(refused_field(fixture.agent.resolve_location(&none).await), "metadata.opencode.workspace.id");
     fixture.stop().await;
 }

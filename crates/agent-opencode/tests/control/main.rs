@@ -17,7 +17,7 @@ use longshore_agent_opencode::{
 use longshore_engine::Tasks;
 use longshore_engine::port::{Control, Session, SystemClock};
 use longshore_model::{
-    ControlCommand, ControlQuery, ControlResult, Error, ErrorKind, MessageRef, PromptOptions, Result,
+    AgentMessageId, ControlCommand, ControlQuery, ControlResult, Error, ErrorKind, PromptOptions, Result,
     SessionId, WorkspaceId,
 };
 use longshore_testkit::fake_opencode::{FakeOpenCode, PRIVATE_PROMPT, PROVIDER_KEY};
@@ -80,7 +80,7 @@ impl Fixture {
             info[key] = value.clone();
         }
         let directory = info["directory"].as_str().expect("a text").to_owned();
-        self.fake.add_session_like(info);
+        self.fake.add_session_info(info);
         Session { id: SessionId::parse(id).expect("an id"), directory }
     }
 
@@ -103,13 +103,13 @@ impl Fixture {
     }
 
     async fn query(&self, session: Option<&Session>, query: &ControlQuery) -> Result<ControlResult> {
-        let result = self.agent.look(self.root(), session, query).await;
+        let result = self.agent.query(self.root(), session, query).await;
         check_shown(&format!("{result:?}"));
         result
     }
 
     async fn run(&self, session: Option<&Session>, command: &ControlCommand) -> Result<ControlResult> {
-        let result = self.agent.act(self.root(), session, command).await;
+        let result = self.agent.run_command(self.root(), session, command).await;
         check_shown(&format!("{result:?}"));
         result
     }
@@ -151,6 +151,6 @@ fn fact<'a>(error: &'a Error, name: &str) -> Option<&'a str> {
     error.details().iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
 }
 
-fn message_ref(id: &str) -> MessageRef {
-    MessageRef::parse(id).expect("an id")
+fn message_ref(id: &str) -> AgentMessageId {
+    AgentMessageId::parse(id).expect("an id")
 }

@@ -48,7 +48,7 @@ async fn a_worktree_is_ready_when_it_is_returned_and_is_reset_and_removed_by_nam
             }),
             workspace: None,
         };
-        assert_eq!(fixture.agent.place(&requested).await.unwrap(), worktree.directory);
+        assert_eq!(fixture.agent.resolve_location(&requested).await.unwrap(), worktree.directory);
         std::fs::write(file("mess"), "").unwrap();
         let named = WorktreeRef::Name(worktree.name.clone());
         assert_eq!(fixture.agent.worktree(&named).await.unwrap(), worktree.directory);
@@ -61,8 +61,16 @@ async fn a_worktree_is_ready_when_it_is_returned_and_is_reset_and_removed_by_nam
         let removed =
             fixture.run(None, &ControlCommand::RemoveWorktree(of_directory(&crooked))).await.unwrap();
         assert_eq!(removed, ControlResult::Ok(true));
-        assert_eq!(fixture.fake.removed().last(), Some(&worktree.directory), "in OpenCode's own spelling");
-        assert_eq!(refused_field(fixture.agent.place(&requested).await), "directory", "the worktree is gone");
+        assert_eq!(
+            fixture.fake.removed_directories().last(),
+            Some(&worktree.directory),
+            "in OpenCode's own spelling"
+        );
+        assert_eq!(
+            refused_field(fixture.agent.resolve_location(&requested).await),
+            "directory",
+            "the worktree is gone"
+        );
     }
     fixture.stop().await;
 }
@@ -90,10 +98,10 @@ async fn only_worktrees_of_the_gateways_own_repository_are_removed_or_reset() {
     fixture.fake.project(|project| {
         project.worktrees.extend([clone.clone(), listed.clone(), root.clone(), above.clone(), at("link")]);
     });
-    let before = fixture.fake.removed();
+    let before = fixture.fake.removed_directories();
     let log = |fixture: &Fixture| {
         let changes = |call: &&String| !call.starts_with("GET ");
-        fixture.fake.arrived().iter().filter(changes).count()
+        fixture.fake.received_targets().iter().filter(changes).count()
     };
     let calls = log(&fixture);
     let wanted = [
@@ -137,7 +145,7 @@ async fn only_worktrees_of_the_gateways_own_repository_are_removed_or_reset() {
         }
     }
     assert_eq!(
-        (fixture.fake.removed(), log(&fixture)),
+        (fixture.fake.removed_directories(), log(&fixture)),
         (before, calls),
         "OpenCode got no request for any of them"
     );
@@ -160,7 +168,7 @@ async fn a_late_or_lost_ready_event_is_waited_for_and_a_failure_is_reported() {
     // The stream breaks after the response: the disk shows that the worktree is ready.
     fixture.fake.project(|project| project.news = News::Lost);
     let (lost, ()) = tokio::join!(made(&fixture, "lost"), async {
-        fixture.fake.requested("POST", "/experimental/worktree", 2).await;
+        fixture.fake.wait_for_request("POST", "/experimental/worktree", 2).await;
         fixture.fake.end_global_streams();
     });
     assert!(std::path::Path::new(&lost.directory).join("README.md").exists());
@@ -179,7 +187,12 @@ async fn nothing_is_created_without_an_event_stream_and_nothing_is_created_twice
     assert_eq!(deaf.kind(), ErrorKind::UpstreamPayloadError, "{deaf}");
     assert!(!deaf.message().contains("may have been done"), "{deaf}");
     let calls = |fixture: &Fixture| {
-        fixture.fake.arrived().iter().filter(|call| call.starts_with("POST /experimental/worktree")).count()
+        fixture
+            .fake
+            .received_targets()
+            .iter()
+            .filter(|call| call.starts_with("POST /experimental/worktree"))
+            .count()
     };
     assert_eq!(calls(&fixture), 0);
     fixture.fake.fault_once("POST", "/experimental/worktree", Fault::CutAfter);
@@ -222,7 +235,7 @@ async fn workspaces_are_created_and_removed_by_id() {
     let root = fixture.root().to_owned();
     fixture.fake.project(|project| project.workspaces.push(("wrk_root".to_owned(), root)));
     assert_eq!(refused_field(fixture.run(None, &remove("wrk_root")).await), "workspace_id");
-    assert!(!fixture.fake.arrived().iter().any(|call| call.starts_with("DELETE")));
+    assert!(!fixture.fake.received_targets().iter().any(|call| call.starts_with("DELETE")));
     fixture.fake.fault_once("DELETE", "/wrk_mine", Fault::Body("null"));
     assert_eq!(fixture.run(None, &remove("wrk_mine")).await.unwrap(), ControlResult::Workspace(None));
     let result = fixture.run(None, &remove("wrk_mine")).await.unwrap();
@@ -280,6 +293,6 @@ async fn all_sessions_that_are_deleted_with_a_workspace_are_found() {
     // An unreadable session is an error, not overlooked.
     fixture.session_like("ses_malformed", &json!({"parentID": "../up", "workspaceID": "wrk_mine"}));
     assert_eq!(workspace("wrk_mine").await.unwrap_err().kind(), ErrorKind::UpstreamPayloadError);
-    assert!(!fixture.fake.arrived().iter().any(|call| call.starts_with("DELETE")));
+    assert!(!fixture.fake.received_targets().iter().any(|call| call.starts_with("DELETE")));
     fixture.stop().await;
 }

@@ -24,7 +24,7 @@ async fn a_prompt_of_the_gateway_waits_for_an_external_turn() {
     let session = bench.used_session().await;
     let gate = Gate::new();
     bench.fake.queue(Script::new().text("for ", 1).hold(&gate).text("them", 1));
-    let prompt = bench.fake.typist(session.id.as_str()).types("theirs").await;
+    let prompt = bench.fake.other_client(session.id.as_str()).types("theirs").await;
     let mut external = adopt(&bench, &session, &prompt).await;
     let mut events = until(&mut external, |event| *event == AgentEvent::CaughtUp).await;
     let refused = bench.start(&session, "ours").await.unwrap_err();
@@ -49,11 +49,11 @@ async fn an_external_turn_is_reported_while_a_turn_of_the_gateway_waits_for_its_
     let tool = Tool::bash("make", "made");
     bench.fake.queue(Script::new().text("May I? ", 1).guarded_tool(tool).text("Thanks.", 1));
     bench.fake.queue(Script::new().text("for us", 1));
-    let prompt = bench.fake.typist(session.id.as_str()).types("theirs").await;
+    let prompt = bench.fake.other_client(session.id.as_str()).types("theirs").await;
     let own = bench.start(&session, "ours");
     let external = async {
         // The waiting turn has checked whether the session is idle.
-        bench.fake.requested("GET", "/session/status", 1).await;
+        bench.fake.wait_for_request("GET", "/session/status", 1).await;
         let mut turn = adopt(&bench, &session, &prompt).await;
         let mut events = until(&mut turn, |event| matches!(event, AgentEvent::Asked(_))).await;
         assert_eq!(bench.fake.prompts().len(), 0);
@@ -75,12 +75,12 @@ async fn several_external_turns_of_one_session_end_with_their_own_text() {
     for (gate, text) in gates.iter().zip(["first", "second"]) {
         bench.fake.queue(Script::new().text(text, 1).hold(gate).text("!", 1));
     }
-    let typist = bench.fake.typist(session.id.as_str());
-    let first = typist.types("one").await;
+    let other_client = bench.fake.other_client(session.id.as_str());
+    let first = other_client.types("one").await;
     gates[0].reached().await;
     let mut first = adopt(&bench, &session, &first).await;
     let mut events = until(&mut first, |event| *event == AgentEvent::CaughtUp).await;
-    let second = typist.types("two").await;
+    let second = other_client.types("two").await;
     let second = adopt(&bench, &session, &second).await;
     for gate in &gates {
         gate.open();
@@ -106,7 +106,7 @@ async fn the_watchdog_never_stops_an_external_turn() {
     let script = (0..7).fold(Script::new(), |script, _| script.text("on ", 1).step("unknown"));
     let script = script.hold(&gate).pause(Duration::from_secs(2));
     bench.fake.queue(script.text("and done", 1));
-    let prompt = bench.fake.typist(session.id.as_str()).types("theirs").await;
+    let prompt = bench.fake.other_client(session.id.as_str()).types("theirs").await;
     gate.reached().await;
     let turn = adopt(&bench, &session, &prompt).await;
     gate.open();

@@ -89,7 +89,8 @@ async fn answers_go_to_the_ask_in_the_directory_of_its_session() {
         assert_eq!(ask.session != session.id, name == "task_permission");
         bench.agent.reply(&session, &ask, &answer).await.unwrap_or_else(|error| panic!("{name}: {error}"));
         let kind = ask.kind.as_str();
-        let sent = bench.fake.requested("POST", &format!("/{kind}/{}/{action}", ask.request_id), 1).await;
+        let sent =
+            bench.fake.wait_for_request("POST", &format!("/{kind}/{}/{action}", ask.request_id), 1).await;
         assert_eq!((sent.body, sent.directory.as_str()), (body, directory.as_str()), "{name}");
         let events = all(turn).await;
         assert!(outcome(&events).starts_with(end), "{name}: {}", outcome(&events));
@@ -109,7 +110,7 @@ async fn an_answer_to_an_unknown_or_different_ask_is_refused() {
         kind,
         session: session.id.clone(),
         summary: String::new(),
-        details: longshore_model::Json::of(&json!({})),
+        details: longshore_model::Json::from_value(&json!({})),
         questions: Vec::new(),
     };
     let cases = [
@@ -185,7 +186,7 @@ async fn an_abort_by_another_client_leaves_no_ask_behind() {
     assert_eq!(bench.fake.open_asks(), Vec::<String>::new(), "before the end is reported");
     assert_eq!(reported(&end), ["dropped"]);
     assert_eq!(outcome(&end), "canceled: The turn was stopped at OpenCode itself.");
-    let rejected = bench.fake.requested("POST", "/reply", 1).await;
+    let rejected = bench.fake.wait_for_request("POST", "/reply", 1).await;
     assert!(rejected.path.contains(ask.request_id.as_str()), "{rejected:?}");
     bench.stop().await;
 }
@@ -198,7 +199,7 @@ async fn a_kill_drops_the_ask_that_opencode_forgets() {
     let (_, mut turn) = bench.start(&session, "go").await.unwrap();
     asked(&mut turn).await;
     bench.fake.kill().await;
-    bench.fake.come_back();
+    bench.fake.restart();
     let events = all(turn).await;
     assert_eq!(reported(&events), ["dropped"]);
     assert!(outcome(&events).starts_with("failed: OpenCode stopped in the middle of the turn"));

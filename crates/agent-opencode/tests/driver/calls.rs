@@ -26,7 +26,7 @@ async fn an_ask_of_a_called_session_stays_open_over_a_gap_and_is_rejected_with_t
     let reads = |bench: &Bench| bench.fake.log().iter().filter(|request| request.path == "/question").count();
     let before = reads(&bench);
     bench.fake.end_streams();
-    bench.fake.requested("GET", "/question", before + 1).await;
+    bench.fake.wait_for_request("GET", "/question", before + 1).await;
     // The turn reports this text after everything that the lists made it report.
     stage.text("ses_old", "msg_c1", "so far").await;
     let is_text = |event: &AgentEvent| {

@@ -35,7 +35,7 @@ async fn a_fault_during_the_turn_is_retried() {
     // The retries take more than three seconds.
     bench.fake.fault_times("GET", MESSAGES, Fault::Status(503), 5);
     bench.fake.end_streams();
-    bench.fake.requested("GET", MESSAGES, 1).await;
+    bench.fake.wait_for_request("GET", MESSAGES, 1).await;
     stage.call(session.id.as_str(), &step, "call_1", "ses_child", "completed").await;
     gate.open();
     check(&all(turn).await);
@@ -86,7 +86,7 @@ async fn the_agents_own_reports_do_not_wait_for_ever_for_a_list_without_a_respon
         bench.fake.fault_always("GET", MESSAGES, fault);
         bench.fake.end_streams();
         // One request for the agent and one for the sub-agent.
-        bench.fake.requested("GET", "/session/status", 2).await;
+        bench.fake.wait_for_request("GET", "/session/status", 2).await;
         // The turn still runs.
         let root = session.id.as_str();
         stage.call(root, &step, "call_1", "ses_child", "completed").await;
@@ -113,7 +113,7 @@ async fn a_read_is_retried_as_patiently_long_after_the_last_one() {
     stage.start_answering_child(root, &step).await;
     stage.call(root, &step, "call_1", "ses_child", "error").await;
     // The messages are read, because the sub-agent still runs.
-    bench.fake.requested("GET", MESSAGES, 1).await;
+    bench.fake.wait_for_request("GET", MESSAGES, 1).await;
     // Only time makes this read an old one.
     tokio::time::sleep(patience + Duration::from_millis(500)).await;
     bench.fake.deliver(Delivery::HeartbeatsOnly);

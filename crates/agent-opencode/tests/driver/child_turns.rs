@@ -129,7 +129,7 @@ pub(crate) fn logged<'a>(events: impl IntoIterator<Item = &'a AgentEvent>) -> Ve
                 let data = serde_json::json!({"call_id": call.call_id, "tool": call.tool,
                     "status": call.status.as_str(), "title": call.title, "output": call.output,
                     "input": call.input.as_ref().map(Json::to_value), "child_task_id": "some"});
-                (block, Part::data(Json::of(&data)), false)
+                (block, Part::data(Json::from_value(&data)), false)
             }
             _ => continue,
         };

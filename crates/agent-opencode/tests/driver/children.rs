@@ -326,7 +326,7 @@ async fn a_runaway_sub_agent_is_stopped_and_its_caller_goes_on() {
         stage.begin("ses_child", &answer, "msg_c").await;
         stage.finish("ses_child", &answer, "msg_c", "unknown").await;
     }
-    bench.fake.requested("POST", "/session/ses_child/abort", 1).await;
+    bench.fake.wait_for_request("POST", "/session/ses_child/abort", 1).await;
     stage.idle("ses_child").await;
     stage.call(root, &step, "call_1", "ses_child", "error").await;
     gate.open();

@@ -58,7 +58,7 @@ async fn a_stream_that_ends_at_once_each_time_is_reopened_less_and_less_often() 
     let since = std::time::Instant::now();
     for nth in 2..=6 {
         bench.fake.end_streams();
-        bench.fake.streams_opened(nth).await;
+        bench.fake.wait_for_streams(nth).await;
     }
     // Half of 100, 200, 400, 800 and 1,600 ms.
     assert!(since.elapsed() > Duration::from_millis(1_500), "{:?}", since.elapsed());
@@ -232,7 +232,7 @@ async fn an_opencode_that_is_down_is_unavailable_and_is_found_once_it_is_back() 
     let error = bench.start(&session, "go").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::AgentUnavailable);
     assert_eq!(bench.agent.open_session(root(&bench)).await.unwrap_err().kind(), ErrorKind::AgentUnavailable);
-    bench.fake.come_back();
+    bench.fake.restart();
     bench.fake.queue(Script::new().text(WORDS, 3));
     let (_, turn) = bench.start(&session, "go").await.unwrap();
     assert_eq!(text_of(&all(turn).await), WORDS);
@@ -249,7 +249,7 @@ async fn a_session_is_opened_when_opencode_comes_back() {
     // Several attempts to connect fail before OpenCode is back.
     let waiting = tokio::time::timeout(Duration::from_millis(500), &mut opening).await;
     assert!(waiting.is_err(), "gave up at once: {waiting:?}");
-    bench.fake.come_back();
+    bench.fake.restart();
     opening.await.expect("a session");
     bench.stop().await;
 }

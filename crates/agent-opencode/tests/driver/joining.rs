@@ -86,7 +86,7 @@ async fn an_expected_message_keeps_the_turn_open() {
     let joining = offer(&bench, &turn, "more").await;
     soon(joining.expected).await.expect("the turn goes on");
     gate.open();
-    bench.fake.quiet().await;
+    bench.fake.wait_until_idle().await;
     // The session is idle, and the turn has seen that.
     bench.fake.emit("session.idle", serde_json::json!({"sessionID": session.id.as_str()})).await;
     joining.go.send(()).unwrap();
@@ -166,7 +166,8 @@ async fn a_message_does_not_overtake_the_prompt_that_began_the_turn() {
     let joining = offer(&bench, &turn, "more").await;
     soon(joining.expected).await.expect("the turn goes on");
     joining.go.send(()).unwrap();
-    let early = timeout(Duration::from_millis(500), bench.fake.requested("POST", "/prompt_async", 2)).await;
+    let early =
+        timeout(Duration::from_millis(500), bench.fake.wait_for_request("POST", "/prompt_async", 2)).await;
     assert!(early.is_err(), "sent before OpenCode had the first prompt");
     bench.fake.deliver(Delivery::Live);
     bench.fake.end_streams();
@@ -218,7 +219,7 @@ async fn a_turn_is_resumed_with_the_messages_that_joined_it() {
     let (joined, sent) = join(&bench, &turn, "more").await;
     sent.unwrap().unwrap();
     drop(turn);
-    bench.fake.quiet().await;
+    bench.fake.wait_until_idle().await;
     let never_sent = bench.agent.new_prompt();
     let unread = "completed: A message that joined this turn may not have been read";
     for (joined, end) in [(vec![joined.clone()], "completed"), (vec![joined, never_sent], unread)] {

@@ -31,7 +31,7 @@ async fn append(bench: &Bench, part: &Value, text: &str) {
 
 /// Whether the end marks the loss for programs too.
 fn is_lacking(events: &[AgentEvent]) -> bool {
-    matches!(events.last(), Some(AgentEvent::Ended(Outcome::Lacking(_))))
+    matches!(events.last(), Some(AgentEvent::Ended(Outcome::Incomplete(_))))
 }
 
 #[tokio::test]
@@ -42,7 +42,7 @@ async fn a_kill_during_a_text_is_reported_as_a_loss() {
     let received =
         until(&mut turn, |event| matches!(event, AgentEvent::Text { text, .. } if text == "heard")).await;
     bench.fake.kill().await;
-    bench.fake.come_back();
+    bench.fake.restart();
     let rest = all(turn).await;
     let events: Vec<AgentEvent> = received.into_iter().chain(rest).collect();
     assert_eq!(text_of(&events), "kept heard");
@@ -63,7 +63,7 @@ async fn a_kill_while_a_tool_runs_loses_no_text() {
     let (_, mut turn) = bench.start(&session, "go").await.expect("the turn starts");
     let mut events = until(&mut turn, |event| matches!(event, AgentEvent::Asked(_))).await;
     bench.fake.kill().await;
-    bench.fake.come_back();
+    bench.fake.restart();
     events.extend(all(turn).await);
     assert!(outcome(&events).ends_with("the prompt is not sent again."), "{}", outcome(&events));
     assert!(!is_lacking(&events), "{}", outcome(&events));
@@ -78,7 +78,7 @@ async fn a_kill_between_two_texts_may_have_lost_the_second() {
     let (_, _, turn) =
         bench.start_held(Script::new().text("kept", 1).hold(&gate).text("never", 1), &gate).await;
     bench.fake.kill().await;
-    bench.fake.come_back();
+    bench.fake.restart();
     let events = all(turn).await;
     let end = outcome(&events);
     assert!(
@@ -99,7 +99,7 @@ async fn a_text_that_ends_after_a_gap_is_complete() {
     let (_, turn, mut part) = in_mid_text(&bench, &gate, before(&gate).text("never", 1)).await;
     bench.fake.end_streams();
     append(&bench, &part, " unheard").await;
-    bench.fake.streams_opened(2).await;
+    bench.fake.wait_for_streams(2).await;
     part["text"] = "heard unheard".into();
     part["time"]["end"] = 2.into();
     bench.fake.emit("message.part.updated", json!({"sessionID": part["sessionID"], "part": part})).await;
@@ -118,7 +118,7 @@ async fn an_abort_during_a_text_loses_no_text() {
     let (_, turn, part) = in_mid_text(&bench, &gate, before(&gate).silence()).await;
     bench.fake.end_streams();
     append(&bench, &part, " unheard").await;
-    bench.fake.streams_opened(2).await;
+    bench.fake.wait_for_streams(2).await;
     gate.open();
     bench.fake.dispose_instance().await;
     let events = all(turn).await;

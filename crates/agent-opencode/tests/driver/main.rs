@@ -245,6 +245,6 @@ fn described(outcome: &Outcome) -> String {
         Outcome::Canceled { reason } => format!("canceled: {reason}"),
         Outcome::Failed(failure) => format!("failed: {}", failure.message),
         Outcome::AuthRequired(failure) => format!("auth required: {}", failure.message),
-        Outcome::Lacking(outcome) => described(outcome),
+        Outcome::Incomplete(outcome) => described(outcome),
     }
 }

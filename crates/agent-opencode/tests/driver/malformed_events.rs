@@ -96,7 +96,7 @@ async fn a_flood_of_malformed_events_does_not_flood_opencode_with_requests() {
         bench.fake.emit("message.part.delta", words.clone()).await;
     }
     // The flood lasts for as long as this takes.
-    bench.fake.requested("GET", "/message", before + 2).await;
+    bench.fake.wait_for_request("GET", "/message", before + 2).await;
     gate.open();
     let events = all(turn).await;
     assert_eq!(result(&events), ended("completed", "alpha bravo"));

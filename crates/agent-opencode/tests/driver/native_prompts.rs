@@ -2,20 +2,25 @@
 
 use std::collections::BTreeSet;
 
-use longshore_model::{ErrorKind, Order, OrderPart, Retry, Subtask};
+use longshore_model::{ErrorKind, NativePrompt, NativePromptPart, Retry, Subtask};
 use longshore_testkit::fake_opencode::{Fault, Gate, Turn as Script};
 use serde_json::{Value, json};
 
 use super::stage::stage;
 use super::*;
 
-fn command(name: &str) -> Order {
-    Order::Command { name: name.to_owned(), arguments: "all of it".to_owned() }
+fn command(name: &str) -> NativePrompt {
+    NativePrompt::Command { name: name.to_owned(), arguments: "all of it".to_owned() }
 }
 
-async fn start_native(bench: &Bench, session: &Session, prompt: &PromptId, order: Order) -> Result<Turn> {
+async fn start_native(
+    bench: &Bench,
+    session: &Session,
+    prompt: &PromptId,
+    order: NativePrompt,
+) -> Result<Turn> {
     let input =
-        if let Order::Prompt { .. } = order { vec![Input::Text("go".to_owned())] } else { Vec::new() };
+        if let NativePrompt::Prompt { .. } = order { vec![Input::Text("go".to_owned())] } else { Vec::new() };
     let request = request(session, prompt, "", None);
     bench.agent.start_turn(TurnRequest { input, order: Some(order), ..request }).await
 }
@@ -33,8 +38,8 @@ async fn a_native_prompt_is_sent_unchanged_with_an_id_of_the_gateway() {
     let bench = Bench::new();
     bench.fake.queue(Script::new().text("Done.", 1));
     let (session, prompt) = (bench.session().await, bench.agent.new_prompt());
-    let parts = vec![OrderPart::Agent("plan".to_owned()), OrderPart::Content];
-    let order = Order::Prompt { parts, withheld: BTreeSet::from(["bash".to_owned()]) };
+    let parts = vec![NativePromptPart::Agent("plan".to_owned()), NativePromptPart::Content];
+    let order = NativePrompt::Prompt { parts, withheld: BTreeSet::from(["bash".to_owned()]) };
     let turn = start_native(&bench, &session, &prompt, order).await.unwrap();
     assert!(turn.refusal.is_none());
     assert_eq!(outcome(&all(turn).await), "completed");
@@ -46,7 +51,8 @@ async fn a_native_prompt_is_sent_unchanged_with_an_id_of_the_gateway() {
 
 #[tokio::test]
 async fn a_refused_native_prompt_returns_an_error_and_ends_the_turn() {
-    let prompt = || Order::Prompt { parts: vec![OrderPart::Content], withheld: BTreeSet::new() };
+    let prompt =
+        || NativePrompt::Prompt { parts: vec![NativePromptPart::Content], withheld: BTreeSet::new() };
     let cases = [
         (prompt(), "/prompt_async", 400, Retry::Never),
         // OpenCode's messages show that it does not have the prompt.
@@ -152,7 +158,7 @@ async fn a_command_that_may_have_arrived_returns_an_error_that_says_so() {
     bench.fake.fault_once("POST", "/command", Fault::Html);
     bench.fake.fault_always("GET", "/message", Fault::Status(500));
     let refused = start_native(&bench, &session, &prompt, command("review")).await.unwrap_err();
-    assert!(refused.may_be_done() && refused.message().contains("may have arrived"), "{refused:?}");
+    assert!(refused.is_maybe_applied() && refused.message().contains("may have arrived"), "{refused:?}");
     bench.stop().await;
 }
 
@@ -174,7 +180,8 @@ async fn a_command_that_a_proxy_failed_is_not_reported_as_refused() {
 /// A success in another form is not OpenCode's, or is about something else.
 #[tokio::test]
 async fn a_success_response_of_another_form_is_an_error() {
-    let prompt = || Order::Prompt { parts: vec![OrderPart::Content], withheld: BTreeSet::new() };
+    let prompt =
+        || NativePrompt::Prompt { parts: vec![NativePromptPart::Content], withheld: BTreeSet::new() };
     let faults = [
         Fault::Html,
         Fault::Body("true"),
@@ -194,7 +201,7 @@ async fn a_success_response_of_another_form_is_an_error() {
             // OpenCode responds to a prompt before it stores it, and to a command afterwards; it has no message of either.
             let may_have_it = path == "/prompt_async";
             assert_eq!(refused.message().contains("may have arrived"), may_have_it, "{about}");
-            assert_eq!(refused.may_be_done(), may_have_it, "{about}");
+            assert_eq!(refused.is_maybe_applied(), may_have_it, "{about}");
             bench.stop().await;
         }
     }
@@ -210,8 +217,9 @@ async fn no_turn_begins_with_a_file_outside_the_workspace() {
         model: None,
         command: None,
     };
-    let prompt = Order::Prompt { parts: vec![OrderPart::Subtask(subtask)], withheld: BTreeSet::new() };
-    let command = Order::Command { name: "review".to_owned(), arguments: "@link".to_owned() };
+    let prompt =
+        NativePrompt::Prompt { parts: vec![NativePromptPart::Subtask(subtask)], withheld: BTreeSet::new() };
+    let command = NativePrompt::Command { name: "review".to_owned(), arguments: "@link".to_owned() };
     for (order, field) in [(prompt, "request.parts[0].prompt"), (command, "request.arguments")] {
         let bench = Bench::new();
         let outside = tempfile::tempdir().unwrap();

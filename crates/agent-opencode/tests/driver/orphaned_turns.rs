@@ -34,7 +34,7 @@ async fn an_orphaned_turn_is_stopped_and_its_ask_is_rejected() {
     let turn = orphan(&bench).await;
     let over = [turn.clone()];
     assert!(!stop_all(&bench, &over).await, "it ran");
-    bench.fake.quiet().await;
+    bench.fake.wait_until_idle().await;
     assert_eq!(bench.fake.open_asks(), [] as [&str; 0]);
     assert!(stop_all(&bench, &over).await, "it does not run any more");
     assert_eq!(aborts(&bench), 1);
@@ -62,7 +62,7 @@ async fn a_message_that_joined_a_turn_belongs_to_it() {
     assert!(stop_all(&bench, &[alone]).await, "without `joined` it is another client's prompt");
     assert_eq!(aborts(&bench), 0);
     assert!(!stop_all(&bench, &[whole]).await);
-    bench.fake.quiet().await;
+    bench.fake.wait_until_idle().await;
     bench.stop().await;
 }
 
@@ -203,7 +203,7 @@ async fn a_failure_in_one_directory_is_reported_and_does_not_affect_the_others()
     };
     let gone = TurnRecord { prompt: bench.agent.new_prompt(), ..turn.clone() };
     assert!(!stop_all(&bench, &[elsewhere, gone, turn]).await);
-    bench.fake.quiet().await;
+    bench.fake.wait_until_idle().await;
     bench.fake.kill().await;
     let error = bench.agent.stop_turns(&over).await.unwrap_err();
     assert_eq!((error.kind(), error.retry()), (ErrorKind::AgentUnavailable, Retry::Later));

@@ -27,7 +27,7 @@ async fn a_turn_whose_own_prompt_was_refused_fails_even_if_another_message_joine
         let (_, sent) = join(&bench, &turn, "more").await;
         sent.unwrap().unwrap();
         if gap {
-            bench.fake.quiet().await;
+            bench.fake.wait_until_idle().await;
             bench.fake.deliver(Delivery::Live);
             bench.fake.end_streams();
         }

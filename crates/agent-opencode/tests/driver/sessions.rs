@@ -98,7 +98,7 @@ async fn the_health_check_reports_opencodes_own_health() {
     bench.fake.kill().await;
     let error = bench.agent.check().await.unwrap_err();
     assert_eq!(error.kind(), longshore_model::ErrorKind::AgentUnavailable);
-    bench.fake.come_back();
+    bench.fake.restart();
     bench.agent.check().await.unwrap();
     bench.stop().await;
 }

@@ -132,7 +132,7 @@ async fn a_turn_waits_for_a_busy_session_and_is_then_refused() {
     assert_eq!(bench.fake.prompts().len(), 1, "a busy session is not prompted");
     drop(first);
     let second = tokio::join!(bench.start(&session, "two"), async {
-        bench.fake.requested("GET", "/session/status", 2).await;
+        bench.fake.wait_for_request("GET", "/session/status", 2).await;
         gate.open();
     });
     let (_, turn) = second.0.unwrap();
@@ -155,7 +155,7 @@ async fn a_turn_without_a_receiver_ends_its_driver_and_not_the_agent() {
     .await
     .expect("the driver ends");
     gate.open();
-    bench.fake.quiet().await;
+    bench.fake.wait_until_idle().await;
     assert!(!bench.fake.log().iter().any(|request| request.path.ends_with("/abort")));
     bench.stop().await;
 }
@@ -173,7 +173,7 @@ async fn a_runaway_is_aborted_and_fails() {
             "parentID": prompt.as_str(), "finish": "unknown", "time": {"created": 4_000_000_000_000_u64 + nth, "completed": 1}});
         bench.fake.emit("message.updated", json!({"sessionID": session.id.as_str(), "info": info})).await;
     }
-    bench.fake.requested("POST", "/abort", 1).await;
+    bench.fake.wait_for_request("POST", "/abort", 1).await;
     gate.open();
     let end = outcome(&all(turn).await);
     assert!(

@@ -1,7 +1,7 @@
 //! How often OpenCode is called, and how many calls may run at once.
 
 use futures_util::FutureExt as _;
-use longshore_engine::port::{Admission, on_behalf_of};
+use longshore_engine::port::{Admission, with_caller_trace};
 use longshore_model::{ErrorKind, TraceContext};
 use longshore_testkit::fake_opencode::{Fault, Gate, Tool, Turn as Script};
 
@@ -115,7 +115,7 @@ async fn an_idle_session_is_checked_again_if_its_turn_had_to_wait() {
             other.reached().await;
             bench.fake.emit("session.status", status("busy")).await;
             other.open();
-            bench.fake.requested("GET", "/session/status", 2).await;
+            bench.fake.wait_for_request("GET", "/session/status", 2).await;
             assert_eq!(bench.fake.prompts(), []);
             bench.fake.emit("session.status", status("idle")).await;
             bench.fake.emit("session.idle", serde_json::json!({"sessionID": session.id.as_str()})).await;
@@ -144,7 +144,7 @@ async fn every_call_for_a_request_names_its_trace() {
     let admission = Admission { directory: None, workspace: None, current: None, options: &options };
     let used = bench.used_session().await;
     let before = bench.fake.log().len();
-    let calls = on_behalf_of(trace.clone(), async {
+    let calls = with_caller_trace(trace.clone(), async {
         bench.agent.admit(admission).await.unwrap();
         bench.agent.find_session(&used.id).await.unwrap().unwrap();
         assert!(!bench.agent.is_busy(&used).await.unwrap());
@@ -180,7 +180,7 @@ async fn calls_and_events_are_counted() {
         bench.start_held(Script::new().text("some words", 3).hold(&gate).text("more", 1), &gate).await;
     bench.fake.emit("message.part.delta", serde_json::json!({"sessionID": "ses_x"})).await;
     bench.fake.end_streams();
-    bench.fake.streams_opened(2).await;
+    bench.fake.wait_for_streams(2).await;
     gate.open();
     assert_eq!(outcome(&all(turn).await), "completed");
     bench.stop().await;

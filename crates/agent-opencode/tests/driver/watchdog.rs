@@ -28,7 +28,7 @@ async fn a_turn_with_a_silent_model_is_stopped() {
         outcome(&events)
     );
     assert_eq!(text_of(&events), "and then");
-    bench.fake.requested("POST", "/abort", 1).await;
+    bench.fake.wait_for_request("POST", "/abort", 1).await;
     assert_eq!(bench.fake.prompts().len(), 1);
     bench.stop().await;
 }
@@ -87,7 +87,7 @@ async fn a_turn_that_ended_in_a_gap_is_not_stopped() {
     let (_, _, turn) = bench.start_held(script.text("done", 1), &gate).await;
     bench.fake.deliver(Delivery::HeartbeatsOnly);
     gate.open();
-    bench.fake.quiet().await;
+    bench.fake.wait_until_idle().await;
     bench.fake.deliver(Delivery::Live);
     bench.fake.end_streams();
     let events = all(turn).await;
@@ -170,7 +170,7 @@ async fn a_stopped_turn_ends_even_if_opencode_does_not_respond() {
     bench.fake.fault_once("POST", "/abort", Fault::Status(503));
     bench.fake.fault_always("GET", "/session/status", Fault::Status(503));
     bench.fake.deliver(Delivery::HeartbeatsOnly);
-    bench.fake.requested("POST", "/abort", 1).await;
+    bench.fake.wait_for_request("POST", "/abort", 1).await;
     // From now on the messages must be read.
     bench.fake.end_streams();
     let given_up = tokio::time::Instant::now();
@@ -237,7 +237,7 @@ async fn a_message_that_waits_for_a_slot_does_not_delay_the_end() {
         held.reached().await;
         let (_, sent) = join(&bench, &turn, "more").await;
         assert_eq!(sent.unwrap().unwrap_err().kind(), longshore_model::ErrorKind::AgentUnavailable);
-        bench.fake.requested("POST", "/abort", 1).await;
+        bench.fake.wait_for_request("POST", "/abort", 1).await;
         let ended = until(&mut turn, |event| matches!(event, AgentEvent::Ended(_))).await;
         held.open();
         ended

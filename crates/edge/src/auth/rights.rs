@@ -17,8 +17,8 @@ pub struct Rights {
 
 impl Rights {
     /// The default rights of a credential of this scheme.
-    pub fn of_scheme(scheme: AuthScheme) -> Self {
-        Self { capabilities: Capabilities::of_scheme(scheme), ..Self::default() }
+    pub fn default_for_scheme(scheme: AuthScheme) -> Self {
+        Self { capabilities: Capabilities::default_for_scheme(scheme), ..Self::default() }
     }
 
     /// The rights of the only credential of a gateway that has one user.

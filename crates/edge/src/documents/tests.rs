@@ -37,7 +37,7 @@ fn every_path() -> Vec<(&'static str, Option<ProtocolVersion>, BTreeSet<&'static
     let mut paths = Vec::new();
     for row in &ROUTES {
         let verbs = row.verbs.iter().map(|verb| verb.as_str()).collect();
-        paths.push((row.path, row.line, verbs, row.access));
+        paths.push((row.path, row.version, verbs, row.access));
     }
     for version in ProtocolVersion::ALL {
         let endpoints: Vec<_> = OPERATIONS.iter().flat_map(|operation| operation.rest(version)).collect();

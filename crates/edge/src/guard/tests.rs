@@ -297,7 +297,7 @@ fn questionable_origins_and_hosts_are_reported_to_the_operator() {
         ),
     ];
     for (origins, hosts, public_url, bound, expected) in cases {
-        let doubts = limits(origins, hosts).doubts(public_url, bound.parse().unwrap());
-        assert_eq!(doubts, *expected);
+        let warnings = limits(origins, hosts).warnings(public_url, bound.parse().unwrap());
+        assert_eq!(warnings, *expected);
     }
 }

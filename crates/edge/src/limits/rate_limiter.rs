@@ -173,7 +173,7 @@ mod tests {
 
     use super::*;
     use crate::auth::Rights;
-    use crate::lines::Lines;
+    use crate::lines::LogLines;
 
     const MINUTE: Duration = Duration::from_mins(1);
 
@@ -296,7 +296,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn locked_addresses_are_logged_at_a_limited_rate() {
         let rate_limiter = limiter(0, 3);
-        let lines = Lines::begin();
+        let lines = LogLines::begin();
         let guess = |peer: &str, times: usize| {
             (0..times).for_each(|_| rate_limiter.record_failed_login(address(peer)));
             lines.take().into_iter().filter(|line| line.contains("locked")).collect::<Vec<_>>()

@@ -7,8 +7,8 @@
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use longshore_engine::port::{on_behalf_of, trace_of_caller};
-use longshore_engine::{ControlCaller, takes_long};
+use longshore_engine::port::{caller_trace, with_caller_trace};
+use longshore_engine::{ControlCaller, is_long_running};
 use longshore_model::{ControlResult, Error, ErrorKind, Result, SessionId, TaskId};
 use longshore_wire::contract;
 use longshore_wire::extension::{self as extensions, Activated};
@@ -51,12 +51,12 @@ impl Operations {
         let (call, record) = self.admit_call(caller, method_call)?;
         match call {
             _ if method_call.method.effect == Effect::Read => Ok(()),
-            Call::Control(request) if takes_long(&request.control) => {
+            Call::Control(request) if is_long_running(&request.control) => {
                 let Ok(slot) = Arc::clone(&self.background_slots).try_acquire_owned() else {
                     return self.execute(caller, method_call, Call::Control(request), record).await.map(drop);
                 };
                 let span = method_call.span.clone();
-                self.engine.leave_control(&self.control_caller(caller), request, move |result| {
+                self.engine.control_detached(&self.control_caller(caller), request, move |result| {
                     record.ended_with(result);
                     if let Err(error) = result {
                         let _request = span.enter();
@@ -133,7 +133,7 @@ impl Operations {
             }
             Call::Answer { request, answer } => {
                 let (engine, principal, id) = (engine.clone(), principal.clone(), request.clone());
-                let work = on_behalf_of(trace_of_caller(), async move {
+                let work = with_caller_trace(caller_trace(), async move {
                     let answered = engine.answer(&principal, &id, answer).await;
                     record.ended(&answered);
                     answered
@@ -154,7 +154,7 @@ impl Operations {
                 } else {
                     let done = move |result: &Result<ControlResult>| record.ended_with(result);
                     let begun = Arc::new(OnceLock::new());
-                    let result = engine.control_noting(&who, request, Arc::clone(&begun), done);
+                    let result = engine.control_with_task(&who, request, Arc::clone(&begun), done);
                     self.unless_closing(Box::pin(result), || may_still_happen(begun.get())).await
                 };
                 let result = result.map_err(|error| {

@@ -69,7 +69,7 @@ pub(crate) fn call(
     params: &Value,
 ) -> Call {
     let call = gateway.rpc(method.name, params).header("authorization", by);
-    let call = call.header("a2a-version", version.version());
+    let call = call.header("a2a-version", version.as_str());
     if version == ProtocolVersion::V1 { call.header("a2a-extensions", method.extension.uri()) } else { call }
 }
 
@@ -106,14 +106,14 @@ async fn every_method_gives_its_result_in_both_versions() {
         for version in ProtocolVersion::ALL {
             let answer = call(&gateway, version, ADA_ABLE, method, &good(method)).send().await;
             assert_eq!(answer.status.as_u16(), 200);
-            assert_eq!(answer.header("a2a-version"), version.version());
+            assert_eq!(answer.header("a2a-version"), version.as_str());
             let named = if version == ProtocolVersion::V1 { method.extension.uri() } else { "" };
             assert_eq!(answer.header("a2a-extensions"), named, "{}", method.name);
             assert_eq!(answer.header("cache-control"), "no-store");
             let answer = answer.json();
             let result = answer.get("result").unwrap_or_else(|| panic!("{} {answer}", method.name));
             results.insert(
-                format!("{} {}", method.name, version.version()),
+                format!("{} {}", method.name, version.as_str()),
                 redacted(result.clone()).to_string(),
             );
         }

@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 
 use crate::control::{WORDS, agent, all_on, call, claim, good, notification, of_agent};
 use crate::metrics::value;
-use crate::support::lines::Lines;
+use crate::support::lines::LogLines;
 use crate::support::{ADA, ADA_ABLE, BOB, BOB_ABLE, Gateway, redacted};
 
 const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
 /// The audit lines since the last call, and all other lines.
-fn audit(lines: &Lines) -> (Vec<String>, Vec<String>) {
+fn audit(lines: &LogLines) -> (Vec<String>, Vec<String>) {
     lines.take().into_iter().partition(|line| line.contains("longshore::audit"))
 }
 
@@ -28,7 +28,7 @@ async fn counted(gateway: &Gateway, method: &str, outcome: &str) -> f64 {
 
 #[tokio::test]
 async fn one_audit_line_for_each_command_and_none_for_a_query() {
-    let lines = Lines::begin();
+    let lines = LogLines::begin();
     let control = agent();
     let gateway = Gateway::controlled(&control, all_on).await;
     let mut found = Vec::new();
@@ -56,7 +56,7 @@ async fn one_audit_line_for_each_command_and_none_for_a_query() {
 
 #[tokio::test]
 async fn a_refused_or_failed_call_is_audited_with_its_reason() {
-    let lines = Lines::begin();
+    let lines = LogLines::begin();
     let control = agent();
     let gateway = Gateway::controlled(&control, |config| config.deployment.session_shell = true).await;
     claim(&gateway).await;
@@ -81,7 +81,7 @@ async fn a_refused_or_failed_call_is_audited_with_its_reason() {
     ] {
         for is_notification in [false, true] {
             if let Some(kind) = refusal {
-                control.refuse_next_act(upstream(kind));
+                control.refuse_next_command(upstream(kind));
             }
             lines.take();
             let called = if is_notification {
@@ -109,7 +109,7 @@ async fn answers_to_asks_are_audited() {
     let mut gateway = Gateway::manual().await;
     let (_task, turn) = gateway.working_task("m1").await;
     turn.ask("per_1").await;
-    let lines = Lines::begin();
+    let lines = LogLines::begin();
     let reply = methods::find("a2a.interrupt.permission.reply").unwrap();
     let list = methods::find("opencode.permissions.list").unwrap();
     let is_open = async || {
@@ -135,7 +135,7 @@ async fn answers_to_asks_are_audited() {
 
 #[tokio::test]
 async fn shutdown_does_not_wait_for_slow_calls() {
-    let lines = Lines::begin();
+    let lines = LogLines::begin();
     let control = agent();
     let gateway = Gateway::controlled(&control, |config| {
         config.shutdown_grace = Duration::from_millis(200);
@@ -191,7 +191,7 @@ async fn a_command_that_outlives_the_shutdown_is_named_by_its_task() {
 
 #[tokio::test]
 async fn a_command_is_completed_and_audited_after_its_caller_disconnects() {
-    let lines = Lines::begin();
+    let lines = LogLines::begin();
     let control = agent();
     let gateway = Gateway::controlled(&control, all_on).await;
     control.acts.hold();
@@ -225,7 +225,7 @@ async fn a_command_is_completed_and_audited_after_its_caller_disconnects() {
 }
 
 /// Waits for audit lines.
-async fn audited(lines: &Lines) -> Vec<String> {
+async fn audited(lines: &LogLines) -> Vec<String> {
     loop {
         let written = audit(lines).0;
         if !written.is_empty() {
@@ -238,7 +238,7 @@ async fn audited(lines: &Lines) -> Vec<String> {
 /// A notification does not wait for its slow call, whose outcome is audited at its end.
 #[tokio::test]
 async fn a_slow_notification_is_answered_at_once_and_audited_at_its_end() {
-    let lines = Lines::begin();
+    let lines = LogLines::begin();
     for version in ProtocolVersion::ALL {
         for name in ["shell", "summarize", "command"] {
             let control = agent();
@@ -264,7 +264,7 @@ async fn a_slow_notification_is_answered_at_once_and_audited_at_its_end() {
 /// A slow notification does not delay the shutdown, and is audited then.
 #[tokio::test]
 async fn slow_notifications_end_with_the_gateway() {
-    let lines = Lines::begin();
+    let lines = LogLines::begin();
     for name in ["shell", "summarize", "command"] {
         let control = agent();
         let mut gateway = Gateway::controlled_by_hand(&control, all_on).await;

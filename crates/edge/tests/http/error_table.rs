@@ -86,7 +86,7 @@ fn mistakes(
     let get = || client.on(gateway, Method::GetTask, "nope");
     let large = client.message("m", &"x".repeat(2000));
     let empty = if is_rpc { json!({"message": {}}) } else { json!({}) };
-    let named = |call: Call| call.header("a2a-version", client.version.version());
+    let named = |call: Call| call.header("a2a-version", client.version.as_str());
     let mut mistakes = vec![
         (ErrorKind::Parse, named(send().body("{"))),
         (ErrorKind::InvalidParams, client.call(gateway, Method::SendMessage, "", &empty)),
@@ -174,7 +174,7 @@ async fn every_kind_of_error_has_the_format_of_its_version_and_binding() {
             if FROM_WITHIN.contains(&kind) {
                 gateway
                     .agent
-                    .refuse_next_wish(Error::new(kind, "The agent said so.").detail("sessionId", "s"));
+                    .refuse_next_admission(Error::new(kind, "The agent said so.").detail("sessionId", "s"));
             }
             let answer = call.send().await;
             let expected = match client.version {
@@ -184,7 +184,7 @@ async fn every_kind_of_error_has_the_format_of_its_version_and_binding() {
             let reason = client.reason(&answer);
             let is_field = kind == ErrorKind::InvalidParams && reason.ends_with("_FIELD");
             assert!(reason == expected || is_field, "{kind:?} {} {reason}", client.name());
-            assert_eq!(answer.header("a2a-version"), client.version.version(), "{kind:?}");
+            assert_eq!(answer.header("a2a-version"), client.version.as_str(), "{kind:?}");
             provoked.insert(kind.label());
             writeln!(transcript, "{kind:?} {}", shown(&answer)).unwrap();
         }

@@ -25,7 +25,7 @@ async fn temporary_refusals_have_retry_after() {
         for kind in kinds {
             let unique = format!("{kind:?}-{}", client.name().replace(' ', "-"));
             let message = client.message(&unique, "hi");
-            let refuse = || gateway.agent.refuse_next_wish(Error::new(kind, "Later.").after(wait));
+            let refuse = || gateway.agent.refuse_next_admission(Error::new(kind, "Later.").after(wait));
             let is_rest = client.dialect == Dialect::Rest;
 
             refuse();
@@ -54,7 +54,7 @@ async fn temporary_refusals_have_retry_after() {
         }
     }
     // Without a known time there is no header.
-    gateway.agent.refuse_next_wish(Error::new(ErrorKind::Unavailable, "Later."));
+    gateway.agent.refuse_next_admission(Error::new(ErrorKind::Unavailable, "Later."));
     let client = ProtocolClient::ALL[1];
     let answer = client.send(&gateway, &client.message("m", "hi"), true).send().await;
     assert_eq!((answer.status.as_u16(), answer.header("retry-after")), (503, ""));

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::support::lines::Lines;
+use crate::support::lines::LogLines;
 use crate::support::{Call, Gateway, INTERRUPT, PATIENCE, RECOVERY, message};
 
 fn payloads(enabled: bool, body_limit: usize) -> impl FnOnce(&mut EdgeConfig) {
@@ -13,7 +13,7 @@ fn payloads(enabled: bool, body_limit: usize) -> impl FnOnce(&mut EdgeConfig) {
 }
 
 /// The logged bodies of requests (`< …`) and responses (`> …`).
-fn bodies(lines: &Lines) -> Vec<String> {
+fn bodies(lines: &LogLines) -> Vec<String> {
     let of = |line: String| {
         let (head, body) = line.split_once(" body=")?;
         let direction =
@@ -29,7 +29,7 @@ async fn bodies_are_logged_only_where_the_contract_allows_it() {
     let on = Gateway::manual_with(payloads(true, 0)).await;
     let off = Gateway::manual_with(payloads(false, 0)).await;
     let short = Gateway::manual_with(payloads(true, 90)).await;
-    let lines = Lines::begin();
+    let lines = LogLines::begin();
     let with = |call: Call, extension: &str| call.header("a2a-extensions", extension);
     let permission = json!({"request_id": "per_1", "reply": "once"});
     let send = json!({"message": {"messageId": "m", "role": "ROLE_USER", "parts": []}});
@@ -89,7 +89,7 @@ async fn bodies_are_logged_only_where_the_contract_allows_it() {
 async fn a_body_of_unknown_length_is_logged_only_without_a_limit() {
     for (limit, expected) in [(0, 1), (10_000, 0)] {
         let gateway = Gateway::manual_with(payloads(true, limit)).await;
-        let lines = Lines::begin();
+        let lines = LogLines::begin();
         let mut stream = TcpStream::connect(gateway.address).await.unwrap();
         let head = "POST /message:send HTTP/1.1\r\nhost: x\r\nauthorization: Bearer tok-ada\r\nconnection: close\r\n\
                     content-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n";
@@ -108,7 +108,7 @@ async fn a_body_of_unknown_length_is_logged_only_without_a_limit() {
 #[tokio::test]
 async fn streams_are_never_logged_and_secrets_are_left_out() {
     let gateway = Gateway::echoing_with(payloads(true, 0)).await;
-    let lines = Lines::begin();
+    let lines = LogLines::begin();
     let body = json!({
         "message": message("m", "the key is sk-0123456789abcdef"),
         "metadata": {"x": {"api_key": "hunter2", "note": "secret too"}},
@@ -140,7 +140,7 @@ async fn streams_are_never_logged_and_secrets_are_left_out() {
 #[tokio::test]
 async fn every_log_line_of_a_request_has_its_trace() {
     let gateway = Gateway::manual().await;
-    let lines = Lines::begin();
+    let lines = LogLines::begin();
     let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     gateway.call("GET", "/tasks/nope").header("traceparent", parent).send().await;
     let written = lines.take();
@@ -152,7 +152,7 @@ async fn every_log_line_of_a_request_has_its_trace() {
     let soon = Some(std::time::Duration::from_millis(1));
     let mut gateway = Gateway::manual_with(|config| config.limits.stream_duration = soon).await;
     let (task, _turn) = gateway.working_task("m1").await;
-    let lines = Lines::begin();
+    let lines = LogLines::begin();
     let events = gateway.call("GET", &format!("/tasks/{task}:subscribe")).header("traceparent", parent);
     events.stream().await.rest().await;
     let written = lines.take();
@@ -215,7 +215,7 @@ fn planted(random: &mut Random, depth: usize) -> Value {
 async fn no_log_line_has_a_secret() {
     for is_logged in [false, true] {
         let gateway = Gateway::echoing_with(payloads(is_logged, 0)).await;
-        let lines = Lines::begin();
+        let lines = LogLines::begin();
         let mut random = Random(7);
         let mut count = 0;
         for round in 0..300 {

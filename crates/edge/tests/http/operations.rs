@@ -242,7 +242,7 @@ async fn a_notification_is_executed_and_gets_no_response() {
     }
     // Temporary errors are not reported either.
     let later = Error::new(ErrorKind::TooManyRequests, "Later.").after(Duration::from_secs(5));
-    gateway.agent.refuse_next_wish(later);
+    gateway.agent.refuse_next_admission(later);
     let refused = notify("SendMessage", json!({"message": message("m2", "go")})).send().await;
     assert_eq!((refused.status.as_u16(), refused.header("retry-after")), (204, ""));
     // The first notification did start a turn, and no client waits for it.

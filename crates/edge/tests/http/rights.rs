@@ -276,7 +276,7 @@ async fn an_option_needs_its_extension() {
 async fn an_unowned_session_needs_the_claim_capability() {
     let mut gateway = Gateway::manual().await;
     let id = SessionId::parse("ses_stranger").unwrap();
-    gateway.agent.add_stranger(Session { id, directory: "/work".to_owned() });
+    gateway.agent.add_foreign_session(Session { id, directory: "/work".to_owned() });
     let metadata = json!({"shared": {"session": {"id": "ses_stranger"}}});
     for call in sends(&gateway, &metadata) {
         let answer = call.header("a2a-extensions", SESSION).send().await.json();

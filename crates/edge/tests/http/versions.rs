@@ -51,7 +51,7 @@ fn common(mut task: Task, client: ProtocolClient) -> Task {
     // The order of an object's members does not matter.
     if let Some(metadata) = &task.metadata {
         let sorted: Value = serde_json::from_str(metadata.get()).unwrap();
-        task.metadata = Some(Json::of(&sorted).try_into().unwrap());
+        task.metadata = Some(Json::from_value(&sorted).try_into().unwrap());
     }
     task
 }

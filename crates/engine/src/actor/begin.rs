@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use longshore_model::{Error, ErrorKind, Message, Order, Result, Retry, Role};
+use longshore_model::{Error, ErrorKind, Message, NativePrompt, Result, Retry, Role};
 use tokio::time::Instant;
 
 use super::patience::Patience;
@@ -111,7 +111,7 @@ impl Actor {
                 self.call_store(|ctx| {
                     let (store, owner, context) =
                         (Arc::clone(&ctx.ports.store), owner.clone(), context.clone());
-                    async move { store.place(&owner, &context).await }
+                    async move { store.context_location(&owner, &context).await }
                 })
                 .await?
             }
@@ -144,7 +144,7 @@ impl Actor {
 
     /// Fails when a native prompt names another session than the one that the context now has.
     async fn check_prompt_session(&mut self, bound: &Bound) -> Result<(), StopReason> {
-        if let Some(named) = &self.writer.task().terms.ordered_in
+        if let Some(named) = &self.writer.task().options.native_prompt_session
             && self.native_prompt().is_some()
             && *named != bound.session.id
         {
@@ -267,9 +267,9 @@ impl Actor {
 
     /// The native prompt that the newest message stands for. `None`: the agent is prompted with the message itself, as with
     /// every message that came after the native prompt.
-    pub(super) fn native_prompt(&self) -> Option<&Order> {
+    pub(super) fn native_prompt(&self) -> Option<&NativePrompt> {
         let task = self.writer.task();
         let is_first = task.history.iter().filter(|message| message.role == Role::User).count() <= 1;
-        task.terms.order.as_ref().filter(|_| is_first)
+        task.options.order.as_ref().filter(|_| is_first)
     }
 }

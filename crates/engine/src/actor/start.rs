@@ -12,7 +12,7 @@ use super::{Actor, StopReason};
 use crate::engine_context::EngineContext;
 use crate::port::{
     Admission, Agent, Binding, Bound, Input, NewSession, Prompting, Resume, Session, Turn, TurnRecord,
-    TurnRequest, on_behalf_of,
+    TurnRequest, with_caller_trace,
 };
 use crate::retry::{FIRST_PAUSE, LONGEST_PAUSE};
 use crate::turn_limiter::TurnPermit;
@@ -122,13 +122,13 @@ impl Actor {
         replaces: Option<SessionId>,
         patience: &mut Patience,
     ) -> Result<Bound, StopReason> {
-        let options = self.writer.task().terms.prompt.clone();
+        let options = self.writer.task().options.prompt.clone();
         let session = loop {
             let tried = Instant::now();
             let (agent, directory, options) =
                 (Arc::clone(&self.ctx.ports.agent), directory.clone(), options.clone());
             let opened = self
-                .unless_stopped(on_behalf_of(self.turn_trace(), async move {
+                .unless_stopped(with_caller_trace(self.turn_trace(), async move {
                     let directory = if let Some(directory) = directory {
                         directory
                     } else {
@@ -285,7 +285,7 @@ impl Actor {
             session: record.session.clone(),
             prompt: record.prompt.clone(),
             input,
-            options: self.writer.task().terms.prompt.clone(),
+            options: self.writer.task().options.prompt.clone(),
             order: self.native_prompt().cloned(),
             is_adopted: self.is_adopted(record),
             trace: self.turn_trace(),
@@ -297,7 +297,7 @@ impl Actor {
 
 /// The agent cannot be reached, and may come back by itself.
 fn is_unreachable(error: &Error) -> bool {
-    error.kind() == ErrorKind::AgentUnavailable && !error.is_lasting()
+    error.kind() == ErrorKind::AgentUnavailable && !error.is_permanent()
 }
 
 /// Waits until a check of the session finds orphaned turns that may block it. Waits for ever once the prompt is sent, or

@@ -143,7 +143,7 @@ fn the_form_of_an_answer_does_not_depend_on_the_open_asks() {
         (vec![Part::text("Reject inputs longer than 5 characters: they break the table.")], None),
         (vec![Part::text("once upon a time")], None),
         (vec![Part::text("rejected")], None),
-        (vec![Part::text("once"), Part::of(PartContent::Raw(vec![1]))], None),
+        (vec![Part::text("once"), Part::new(PartContent::Raw(vec![1]))], None),
         (vec![], None),
     ];
     for (parts, expected) in cases {

@@ -8,7 +8,7 @@ use crate::claims::Reservation;
 use crate::config::SessionGuard;
 use crate::control_errors;
 use crate::engine_context::EngineContext;
-use crate::port::{Claim, Claimed, Control, Known, Owned, Session};
+use crate::port::{Claim, Claimed, Control, KnownSession, OwnedSession, Session};
 
 /// The deepest level below its root at which the owner of a session is searched for. Sub-agents of OpenCode are not
 /// nested that deep.
@@ -30,7 +30,7 @@ pub(crate) struct AdmittedSession {
     /// Set for an unowned session: the caller becomes its owner when the call is done.
     pub(crate) pending_claim: Option<PendingClaim>,
     /// What the agent knows of the session, if the agent was queried.
-    pub(crate) known: Option<Known>,
+    pub(crate) known: Option<KnownSession>,
 }
 
 /// A session that is about to get an owner. Dropped without `settle`, the session stays unowned.
@@ -70,7 +70,7 @@ struct SessionOwner {
     owner: Option<Principal>,
     /// The session that would be claimed.
     root: Session,
-    known: Option<Known>,
+    known: Option<KnownSession>,
 }
 
 #[derive(Clone, Copy)]
@@ -159,7 +159,7 @@ impl Guard<'_> {
     }
 
     async fn owner_of_tree(&self, id: &SessionId) -> Result<SessionOwner> {
-        if let Some(Owned { owner, session }) = self.owner_of(id).await? {
+        if let Some(OwnedSession { owner, session }) = self.owner_of(id).await? {
             return Ok(SessionOwner { root: session.clone(), session, owner: Some(owner), known: None });
         }
         let known = self.control.find(id).await?.ok_or_else(|| control_errors::not_found(id))?;
@@ -167,7 +167,7 @@ impl Guard<'_> {
     }
 
     /// The owner of a session that has no owner of its own: the owner of its root.
-    async fn root_owner(&self, known: Known) -> Result<SessionOwner> {
+    async fn root_owner(&self, known: KnownSession) -> Result<SessionOwner> {
         let (session, mut top) = (known.session.clone(), known.clone());
         for _ in 0..=MAX_LEVELS {
             if !top.is_open {
@@ -175,7 +175,7 @@ impl Guard<'_> {
             }
             let above = match &top.parent {
                 Some(parent) => {
-                    if let Some(Owned { owner, session: root }) = self.owner_of(parent).await? {
+                    if let Some(OwnedSession { owner, session: root }) = self.owner_of(parent).await? {
                         return Ok(SessionOwner { session, owner: Some(owner), root, known: Some(known) });
                     }
                     self.control.find(parent).await?
@@ -192,7 +192,7 @@ impl Guard<'_> {
         Err(control_errors::too_deep(&session.id))
     }
 
-    async fn owner_of(&self, id: &SessionId) -> Result<Option<Owned>> {
+    async fn owner_of(&self, id: &SessionId) -> Result<Option<OwnedSession>> {
         self.ctx.ports.store.owner_of(Some(&self.caller.principal), id).await
     }
 }

@@ -8,7 +8,7 @@ use longshore_model::{
 };
 
 use super::guard::{Guard, MAX_LEVELS};
-use crate::port::{Known, MAX_OWNERS};
+use crate::port::{KnownSession, MAX_OWNERS};
 
 /// How many sessions are requested first, and by which factor the number grows while the caller has fewer than it wants:
 /// most gateways have few sessions, and the agent builds the whole list for each request.
@@ -28,7 +28,7 @@ impl Guard<'_> {
         let mut asked = if self.sees_all() { query.limit } else { query.limit.max(FIRST) };
         loop {
             let wide = ControlQuery::Sessions(SessionQuery { limit: asked, ..query.clone() });
-            let ControlResult::Sessions(found) = self.control.look(at, None, &wide).await? else {
+            let ControlResult::Sessions(found) = self.control.query(at, None, &wide).await? else {
                 return Err(Error::internal("the agent returned something else than its sessions"));
             };
             let is_all = found.len() < asked as usize;
@@ -43,7 +43,8 @@ impl Guard<'_> {
 
     /// The status of the sessions that the caller may see.
     pub(super) async fn statuses(&self, at: &str) -> Result<Vec<SessionStatus>> {
-        let ControlResult::Statuses(mut found) = self.control.look(at, None, &ControlQuery::Statuses).await?
+        let ControlResult::Statuses(mut found) =
+            self.control.query(at, None, &ControlQuery::Statuses).await?
         else {
             return Err(Error::internal("the agent returned something else than the status of its sessions"));
         };
@@ -130,7 +131,7 @@ pub(super) enum Owner {
 
 #[derive(Clone)]
 enum Lookup {
-    Here(Known),
+    Here(KnownSession),
     /// The agent has no such session: its children have no parent any more.
     Gone,
     /// Too many sessions were looked up already.

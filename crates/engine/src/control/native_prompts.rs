@@ -3,11 +3,11 @@
 use std::sync::OnceLock;
 
 use longshore_model::{
-    Begun, ContextId, ControlResult, Error, ErrorKind, Message, MessageId, MessageRef, OrderRequest, Page,
-    Principal, RequestedLocation, Result, Role, SendConfig, SendMessage, SendOptions, SessionId,
-    StoredMessage, Task, TaskId, TaskState,
+    AgentMessageId, ContextId, ControlResult, Error, ErrorKind, Message, MessageId, NativePromptRequest,
+    Page, Principal, RequestedLocation, Result, Role, SendConfig, SendMessage, SendOptions, SessionId,
+    StartedTask, StoredMessage, Task, TaskId, TaskState,
 };
-use longshore_model::{ControlQuery, Order};
+use longshore_model::{ControlQuery, NativePrompt};
 use tokio::sync::oneshot;
 
 use super::{AdmittedSession, ControlCaller};
@@ -16,7 +16,7 @@ use crate::native_prompt::PromptContent;
 use crate::port::{Control, Created, IdempotencyKey, StoredTask};
 use crate::service::Engine;
 use crate::service::sending::{self, Admitted, CheckedSend, NativeSend};
-use crate::upstream_error::{UPSTREAM_STATUS, of_upstream};
+use crate::upstream_error::{UPSTREAM_STATUS, to_control_error};
 use crate::{derived_ids, idempotency};
 
 /// How many messages of a session are searched for the answer to a native prompt: one turn rarely has more.
@@ -27,13 +27,13 @@ impl Engine {
     pub(crate) async fn native_prompt(
         &self,
         caller: &ControlCaller,
-        request: OrderRequest,
+        request: NativePromptRequest,
         location: &RequestedLocation,
         known: &OnceLock<TaskId>,
     ) -> Result<ControlResult> {
         let control = self.controlled()?;
-        let OrderRequest { session, order, content, options, message } = request;
-        let is_command = matches!(order, Order::Command { .. });
+        let NativePromptRequest { session, order, content, options, message } = request;
+        let is_command = matches!(order, NativePrompt::Command { .. });
         let prompt = PromptContent::new(order, content);
         // Without a message id of the caller, no two prompts are the same.
         let message = message.unwrap_or_else(|| self.new_message_id());
@@ -62,13 +62,13 @@ impl Engine {
         new: NewPrompt<'_>,
         location: &RequestedLocation,
         known: &OnceLock<TaskId>,
-    ) -> Result<Begun> {
+    ) -> Result<StartedTask> {
         let NewPrompt { session: id, prompt, options, message, key } = new;
         let owner = &caller.principal;
         let AdmittedSession { session, pending_claim, .. } =
             self.admit_native_prompt(control, caller, id).await?;
-        control.place(location).await?;
-        control.check_order(&session, &prompt.order, &options, caller.may_run).await?;
+        control.resolve_location(location).await?;
+        control.check_native_prompt(&session, &prompt.order, &options, caller.may_run).await?;
         let input = prompt.prepare(&self.ctx().config.intake, &session.directory).await?;
         let context = self.context_of(owner, id).await?;
         let reserved = self.ctx().live.unfinished.reserve(owner, &context);
@@ -85,9 +85,9 @@ impl Engine {
                     message,
                     config: SendConfig::default(),
                     metadata: None,
-                    wishes: send_options,
+                    options: send_options,
                     may_claim: false,
-                    trace: self.trace_of_caller(),
+                    trace: self.caller_trace(),
                 },
                 context,
                 admitted: Admitted { directory: session.directory.clone(), directory_named: false, input },
@@ -103,7 +103,7 @@ impl Engine {
         if let Some(pending_claim) = pending_claim {
             pending_claim.settled_with_task(self.ctx());
         }
-        let begun = Begun { task: sent.task, context: sent.reader.context_id().clone() };
+        let begun = StartedTask { task: sent.task, context: sent.reader.context_id().clone() };
         known.get_or_init(|| begun.task.clone());
         match is_accepted.await {
             Ok(Err(error)) => Err(as_control_error(id, error).detail("taskId", begun.task.as_str())),
@@ -123,7 +123,7 @@ impl Engine {
         &self,
         control: &dyn Control,
         caller: &Principal,
-        begun: Begun,
+        begun: StartedTask,
     ) -> Result<ControlResult> {
         self.wait_until_over(caller, &begun.task).await?;
         let stored = self.stored(caller, &begun.task).await?;
@@ -132,7 +132,7 @@ impl Engine {
                 let session = turn.session.clone();
                 let page = Page { limit: SEARCHED_MESSAGES, before: None };
                 let latest = ControlQuery::Messages { session: session.id.clone(), page };
-                let result = control.look(&session.directory, Some(&session), &latest).await;
+                let result = control.query(&session.directory, Some(&session), &latest).await;
                 result.map(|result| last_answer(result, turn.prompt.as_str()))
             }
             None => Ok(None),
@@ -171,9 +171,9 @@ impl Engine {
         }
     }
 
-    async fn started_task(&self, caller: &Principal, task: TaskId) -> Result<Begun> {
+    async fn started_task(&self, caller: &Principal, task: TaskId) -> Result<StartedTask> {
         let context = self.head(caller, &task).await?.context;
-        Ok(Begun { task, context })
+        Ok(StartedTask { task, context })
     }
 
     fn new_message_id(&self) -> MessageId {
@@ -216,7 +216,7 @@ fn answer_from_task(stored: &StoredTask) -> Result<StoredMessage> {
     let session = session.or_else(|| task.session.as_ref().map(|note| note.id.clone()));
     let why = || Error::new(ErrorKind::UpstreamPayloadError, reason(task));
     Ok(StoredMessage {
-        id: MessageRef::parse(name).map_err(Error::internal)?,
+        id: AgentMessageId::parse(name).map_err(Error::internal)?,
         session: session.ok_or_else(why)?,
         role: Role::Agent,
         text: parts.filter_map(|part| part.as_text()).collect(),
@@ -245,9 +245,9 @@ fn refused(session: &SessionId, created: &Created) -> Error {
 fn as_control_error(session: &SessionId, error: Error) -> Error {
     match error.kind() {
         ErrorKind::SessionGone => control_errors::not_found(session),
-        ErrorKind::SessionBusy if !error.may_be_done() => control_errors::busy_too_long(session),
+        ErrorKind::SessionBusy if !error.is_maybe_applied() => control_errors::busy_too_long(session),
         ErrorKind::AgentUnavailable | ErrorKind::InvalidAgentResponse => {
-            of_upstream(error).detail("sessionId", session.as_str())
+            to_control_error(error).detail("sessionId", session.as_str())
         }
         _ => error,
     }
@@ -258,5 +258,5 @@ fn without_credentials(task: &Task) -> Error {
     Error::new(ErrorKind::UpstreamHttpError, reason(task))
         .detail(UPSTREAM_STATUS, "401")
         .detail("state", task.status.state.as_str())
-        .lasting()
+        .permanent()
 }

@@ -10,7 +10,7 @@ use super::guard::Guard;
 use super::listing::Owner;
 use crate::claims::Reservation;
 use crate::control_errors;
-use crate::port::{Control, Inhabitant, Inhabited};
+use crate::port::{Control, WorkspaceContents, WorkspaceSession};
 use crate::removals::{Removal, RemovalTarget};
 use crate::service::Engine;
 
@@ -41,7 +41,8 @@ impl Engine {
         guard: Guard<'_>,
         workspace: &WorkspaceId,
     ) -> Result<Option<ClosedToTurns>> {
-        let Some(Inhabited { directory, sessions }) = guard.control.workspace(workspace).await? else {
+        let Some(WorkspaceContents { directory, sessions }) = guard.control.workspace(workspace).await?
+        else {
             return Ok(None);
         };
         let reserved = guard.reserve_unowned(&sessions).await?;
@@ -76,11 +77,11 @@ impl Engine {
 
 impl Guard<'_> {
     /// Reserves the unowned sessions, and refuses if the caller may not delete all of them.
-    async fn reserve_unowned(&self, sessions: &[Inhabitant]) -> Result<Vec<Reservation>> {
+    async fn reserve_unowned(&self, sessions: &[WorkspaceSession]) -> Result<Vec<Reservation>> {
         let parents = sessions.iter().map(|one| (one.session.id.clone(), one.parent.clone()));
         let mut session_tree = self.session_tree(parents.collect()).await?;
         let mut unowned = BTreeSet::new();
-        for Inhabitant { session, .. } in sessions {
+        for WorkspaceSession { session, .. } in sessions {
             match session_tree.owner(&session.id).await? {
                 Owner::Principal(owner) if owner == self.caller.principal => {}
                 Owner::Principal(_) if self.changes_all() => {}
@@ -104,10 +105,10 @@ impl Guard<'_> {
 }
 
 /// Refuses while another client of OpenCode works there.
-async fn check_idle(control: &dyn Control, sessions: &[Inhabitant]) -> Result<()> {
+async fn check_idle(control: &dyn Control, sessions: &[WorkspaceSession]) -> Result<()> {
     let directories: BTreeSet<_> = sessions.iter().map(|one| one.session.directory.as_str()).collect();
     for directory in directories {
-        let ControlResult::Statuses(busy) = control.look(directory, None, &ControlQuery::Statuses).await?
+        let ControlResult::Statuses(busy) = control.query(directory, None, &ControlQuery::Statuses).await?
         else {
             return Err(Error::internal("the agent returned something else than the status of its sessions"));
         };

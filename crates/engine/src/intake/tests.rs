@@ -10,7 +10,7 @@ use super::*;
 const ABSENT: Option<&str> = None;
 
 fn part(content: PartContent, media_type: Option<&str>) -> Part {
-    Part { media_type: media_type.map(str::to_owned), ..Part::of(content) }
+    Part { media_type: media_type.map(str::to_owned), ..Part::new(content) }
 }
 
 fn text(text: &str, media_type: Option<&str>) -> Part {

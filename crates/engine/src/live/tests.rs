@@ -141,7 +141,7 @@ fn a_copy_of_a_large_task_is_not_kept() {
             context_id: ContextId::parse("c").unwrap(),
             message,
             at: Timestamp(1),
-            terms: Box::new(TaskOptions::default()),
+            options: Box::new(TaskOptions::default()),
             parent: None,
         };
         let task = Task::begin(TaskId::parse("t").unwrap(), &first).unwrap();

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::path::PathBuf;
 
 use longshore_model::{
-    AgentEvent, Answer, Artifact, Ask, Error, Order, PromptId, PromptOptions, RequestId, Result, SessionId,
-    TaskId, TraceContext,
+    AgentEvent, Answer, Artifact, Ask, Error, NativePrompt, PromptId, PromptOptions, RequestId, Result,
+    SessionId, TaskId, TraceContext,
 };
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -105,7 +105,7 @@ pub struct TurnRequest {
     pub input: Vec<Input>,
     pub options: PromptOptions,
     /// How the input is given to the agent. `None`: as a plain prompt.
-    pub order: Option<Order>,
+    pub order: Option<NativePrompt>,
     /// Another client of OpenCode started the turn, so the gateway must not stop it because it takes long.
     pub is_adopted: bool,
     /// Set after a restart of the gateway: the prompt may have been sent already, and must not be sent again.

@@ -11,11 +11,11 @@ task_local! {
 }
 
 /// Runs `work` for a request with this position in its caller's trace. `None`: `work` belongs to no request.
-pub fn on_behalf_of<F: Future>(trace: Option<TraceContext>, work: F) -> impl Future<Output = F::Output> {
+pub fn with_caller_trace<F: Future>(trace: Option<TraceContext>, work: F) -> impl Future<Output = F::Output> {
     TRACE.scope(trace, work)
 }
 
 /// The trace position of the request for which the current code runs.
-pub fn trace_of_caller() -> Option<TraceContext> {
+pub fn caller_trace() -> Option<TraceContext> {
     TRACE.try_with(Clone::clone).ok().flatten()
 }

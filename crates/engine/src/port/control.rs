@@ -3,8 +3,8 @@
 use std::fmt::Debug;
 
 use longshore_model::{
-    ControlCommand, ControlQuery, ControlResult, MessageRef, Offers, Order, Part, PromptId, PromptOptions,
-    RequestedLocation, Result, SessionId, Timestamp, WorkspaceId, WorktreeRef,
+    AgentMessageId, ControlCommand, ControlQuery, ControlResult, NativePrompt, Offers, Part, PromptId,
+    PromptOptions, RequestedLocation, Result, SessionId, Timestamp, WorkspaceId, WorktreeRef,
 };
 use tokio::sync::mpsc;
 
@@ -19,13 +19,13 @@ use super::agent::{Input, Session};
 pub trait Control: Send + Sync + Debug {
     /// The directory that the requested location stands for; the agent's own default when none is requested. Fails with
     /// `InvalidParams` for a directory that is out of bounds.
-    fn place<'a>(&'a self, location: &'a RequestedLocation) -> BoxFuture<'a, Result<String>>;
+    fn resolve_location<'a>(&'a self, location: &'a RequestedLocation) -> BoxFuture<'a, Result<String>>;
 
     /// A session by its id, whoever opened it. `None`: the agent has none.
-    fn find<'a>(&'a self, id: &'a SessionId) -> BoxFuture<'a, Result<Option<Known>>>;
+    fn find<'a>(&'a self, id: &'a SessionId) -> BoxFuture<'a, Result<Option<KnownSession>>>;
 
     /// Runs a query in the directory `at`. `session` is the session of the query, if it has one.
-    fn look<'a>(
+    fn query<'a>(
         &'a self,
         at: &'a str,
         session: Option<&'a Session>,
@@ -34,8 +34,8 @@ pub trait Control: Send + Sync + Debug {
 
     /// Runs a command in the directory `at`. `session` is the session of the command, if it has one. A command is never
     /// sent twice: when the agent's response is lost, the error says that the command may have been run
-    /// ([`longshore_model::Error::may_be_done`]).
-    fn act<'a>(
+    /// ([`longshore_model::Error::is_maybe_applied`]).
+    fn run_command<'a>(
         &'a self,
         at: &'a str,
         session: Option<&'a Session>,
@@ -47,17 +47,17 @@ pub trait Control: Send + Sync + Debug {
     fn forks<'a>(
         &'a self,
         session: &'a Session,
-        before: Option<&'a MessageRef>,
+        before: Option<&'a AgentMessageId>,
         since: Timestamp,
     ) -> BoxFuture<'a, Result<Vec<Session>>>;
 
     /// Refuses a native prompt that names a model, a variant, an agent or a command that does not exist. The agent
     /// itself would accept it and fail later. Also refuses a prompt that would read more than callers may see or,
     /// unless it `may_run`, that runs something in a shell.
-    fn check_order<'a>(
+    fn check_native_prompt<'a>(
         &'a self,
         session: &'a Session,
-        order: &'a Order,
+        order: &'a NativePrompt,
         options: &'a PromptOptions,
         may_run: bool,
     ) -> BoxFuture<'a, Result<()>>;
@@ -66,7 +66,7 @@ pub trait Control: Send + Sync + Debug {
     fn note<'a>(
         &'a self,
         session: &'a Session,
-        order: &'a Order,
+        order: &'a NativePrompt,
         input: &'a [Input],
         options: &'a PromptOptions,
     ) -> BoxFuture<'a, Result<()>>;
@@ -76,7 +76,7 @@ pub trait Control: Send + Sync + Debug {
 
     /// What is deleted with a workspace that may be removed. Fails with `InvalidParams` for one that may not be.
     /// `None`: the agent has no such workspace.
-    fn workspace<'a>(&'a self, id: &'a WorkspaceId) -> BoxFuture<'a, Result<Option<Inhabited>>>;
+    fn workspace<'a>(&'a self, id: &'a WorkspaceId) -> BoxFuture<'a, Result<Option<WorkspaceContents>>>;
 
     /// The agents and commands that callers may name, at most [`MAX_OFFERS`] of each.
     fn offers(&self) -> BoxFuture<'_, Result<Offers>>;
@@ -98,7 +98,7 @@ pub const MAX_OFFERS: usize = 100;
 
 /// A session that the agent has.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Known {
+pub struct KnownSession {
     pub session: Session,
     /// The session whose sub-agent this one is.
     pub parent: Option<SessionId>,
@@ -110,16 +110,16 @@ pub struct Known {
 
 /// A workspace of the agent, and what is deleted with it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Inhabited {
+pub struct WorkspaceContents {
     /// The directory of the workspace, if it is on this machine.
     pub directory: Option<String>,
     /// The sessions of the workspace and all their descendants, wherever they are.
-    pub sessions: Vec<Inhabitant>,
+    pub sessions: Vec<WorkspaceSession>,
 }
 
 /// A session that is deleted with a workspace.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Inhabitant {
+pub struct WorkspaceSession {
     pub session: Session,
     /// The session whose sub-agent this one is.
     pub parent: Option<SessionId>,

@@ -13,7 +13,7 @@ pub trait Spans: Send + Sync + Debug {
     }
 
     /// The span of a turn that is about to begin for this caller. `None`: it is not recorded.
-    fn begin(&self, caller: Option<&TraceContext>) -> Option<SpanPlace>;
+    fn begin(&self, caller: Option<&TraceContext>) -> Option<SpanPosition>;
 
     /// Takes a span that is over. Does not wait: a span for which there is no room is dropped.
     fn ended(&self, span: Span);
@@ -24,7 +24,7 @@ pub trait Spans: Send + Sync + Debug {
 pub struct NoSpans;
 
 impl Spans for NoSpans {
-    fn begin(&self, _caller: Option<&TraceContext>) -> Option<SpanPlace> {
+    fn begin(&self, _caller: Option<&TraceContext>) -> Option<SpanPosition> {
         None
     }
 
@@ -33,16 +33,16 @@ impl Spans for NoSpans {
 
 /// The position of a span in its trace.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct SpanPlace {
+pub struct SpanPosition {
     pub own: TraceContext,
     /// `None`: the trace begins with this span.
     pub parent: Option<TraceContext>,
 }
 
-impl SpanPlace {
+impl SpanPosition {
     /// In a trace that begins here the span is the first; in any other it is a child of the caller's span.
-    pub fn of_turn_for(caller: TraceContext) -> Self {
-        if caller.is_begun_here() {
+    pub fn for_turn(caller: TraceContext) -> Self {
+        if caller.is_new_trace() {
             return Self { own: caller, parent: None };
         }
         Self { own: caller.child(), parent: Some(caller) }
@@ -56,25 +56,25 @@ impl SpanPlace {
 
 #[derive(Clone, PartialEq, Debug)]
 pub struct Span {
-    pub place: SpanPlace,
+    pub place: SpanPosition,
     pub began: Timestamp,
     /// Never before `began`.
     pub ended: Timestamp,
     /// The task that it was done for.
     pub task: TaskId,
-    pub work: Work,
+    pub work: SpanKind,
     /// The kind of failure that the work ended with: one of a few words.
     pub error: Option<Cow<'static, str>>,
 }
 
 #[derive(Clone, PartialEq, Debug)]
-pub enum Work {
-    Turn(Box<TurnFacts>),
+pub enum SpanKind {
+    Turn(Box<TurnAttributes>),
     Tool { name: String, call: String },
 }
 
 #[derive(Clone, PartialEq, Debug)]
-pub struct TurnFacts {
+pub struct TurnAttributes {
     pub context: ContextId,
     /// If the message requested one.
     pub agent: Option<String>,

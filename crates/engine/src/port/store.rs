@@ -40,7 +40,7 @@ pub trait Store: Send + Sync + Debug {
     fn create(&self, create: Create) -> BoxFuture<'_, Result<Created>>;
 
     /// Records that these sends went to this task, before anything is done with them.
-    fn note_sends(&self, noted: NotedSends) -> BoxFuture<'_, Result<()>>;
+    fn record_sends(&self, noted: RecordedSends) -> BoxFuture<'_, Result<()>>;
 
     /// The task that the same send created or joined before, or that it was recorded for.
     fn earlier_send<'a>(
@@ -62,7 +62,7 @@ pub trait Store: Send + Sync + Debug {
         &'a self,
         caller: Option<&'a Principal>,
         id: &'a SessionId,
-    ) -> BoxFuture<'a, Result<Option<Owned>>>;
+    ) -> BoxFuture<'a, Result<Option<OwnedSession>>>;
 
     /// The owners of these sessions, as of one moment; unowned sessions are left out. At most [`MAX_OWNERS`] ids. `caller` as
     /// in [`Store::read`].
@@ -124,11 +124,11 @@ pub trait Store: Send + Sync + Debug {
     fn children<'a>(&'a self, root: &'a TaskId) -> BoxFuture<'a, Result<Vec<StoredTask>>>;
 
     /// The directory of a context, and the session that it is bound to.
-    fn place<'a>(
+    fn context_location<'a>(
         &'a self,
         owner: &'a Principal,
         context: &'a ContextId,
-    ) -> BoxFuture<'a, Result<ContextPlace>>;
+    ) -> BoxFuture<'a, Result<ContextLocation>>;
 
     /// Binds a context to a session, unless it is bound to another than `replaces` by now, and returns the binding that
     /// counts. A bound session belongs to the owner; a session of another principal is refused with
@@ -180,7 +180,7 @@ pub trait Store: Send + Sync + Debug {
 
     /// Folds and deletes some old data, little enough that no concurrent writer waits for it. Unfinished tasks are not
     /// touched. For the background.
-    fn retain(&self, retention: Retention) -> BoxFuture<'_, Result<Retained>>;
+    fn retain(&self, retention: Retention) -> BoxFuture<'_, Result<RetentionStep>>;
 
     /// Whether the store can be read and written now. Makes a real write that leaves nothing behind.
     fn check(&self) -> BoxFuture<'_, Result<()>>;
@@ -202,7 +202,7 @@ pub struct Retention {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Retained {
+pub struct RetentionStep {
     /// How many logs were folded.
     pub folded: usize,
     /// How many tasks were deleted.
@@ -235,7 +235,7 @@ pub struct FileFacts {
 
 /// The directory and the session of a context.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct ContextPlace {
+pub struct ContextLocation {
     /// Fixed by the context's first task. `None`: it has had none.
     pub directory: Option<String>,
     pub bound: Option<Bound>,
@@ -243,7 +243,7 @@ pub struct ContextPlace {
 
 /// Sends that went to an existing task.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct NotedSends {
+pub struct RecordedSends {
     pub owner: Principal,
     pub task: TaskId,
     pub keys: Vec<IdempotencyKey>,
@@ -272,13 +272,13 @@ pub struct Create {
     pub claim: Option<Session>,
     /// The turn runs already: another client of OpenCode prompted the session. Written in the same step as the task, so
     /// that no crash leaves a task behind that looks as if its prompt had still to be sent.
-    pub begun: Option<Begun>,
+    pub begun: Option<RunningTurn>,
 }
 
 /// A turn that runs before its task is created. The owner must own its session, or become its owner in the same step, and
 /// it must be the session that was named, if one was.
 #[derive(Clone, Debug)]
-pub struct Begun {
+pub struct RunningTurn {
     /// A status that is `Working`: the second event of the log.
     pub working: TaskEvent,
     pub turn: TurnRecord,
@@ -304,7 +304,7 @@ pub enum Claimed {
 
 /// A session and its owner.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Owned {
+pub struct OwnedSession {
     pub owner: Principal,
     pub session: Session,
 }

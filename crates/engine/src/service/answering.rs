@@ -9,7 +9,7 @@ use super::Engine;
 use crate::actor_request::AnswerMessage;
 use crate::answer::{self, AnswerForm};
 use crate::asks;
-use crate::port::{IdempotencyKey, NotedSends};
+use crate::port::{IdempotencyKey, RecordedSends};
 use crate::snapshot::Snapshot;
 
 /// As many events as one read of a log returns.
@@ -153,7 +153,7 @@ impl Engine {
 
     async fn record(&self, attempt: &AnswerAttempt<'_>, keys: Vec<IdempotencyKey>) -> Result<()> {
         let (owner, task, at) = (attempt.caller.clone(), attempt.task.clone(), self.ctx.ports.clock.now());
-        self.ctx.ports.store.note_sends(NotedSends { owner, task, keys, at }).await
+        self.ctx.ports.store.record_sends(RecordedSends { owner, task, keys, at }).await
     }
 
     /// All asks of the task, as far as its log is kept.

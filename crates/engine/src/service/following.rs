@@ -28,7 +28,7 @@ impl Engine {
         command: SendMessage,
     ) -> Result<Sent> {
         let key = self.key(&command);
-        let SendMessage { mut message, wishes, trace, .. } = command;
+        let SendMessage { mut message, options, trace, .. } = command;
         let stored = self.stored(&caller, &task).await?;
         let context = stored.task.context_id.clone();
         if message.context_id.as_ref().is_some_and(|named| *named != context) {
@@ -51,7 +51,7 @@ impl Engine {
         let was_answered_before = self.was_answer(&attempt).await?;
         let snapshot = match stored.task.status.state {
             TaskState::InputRequired
-                if !stored.open_asks.is_empty() && wishes.delivery != Delivery::Steer =>
+                if !stored.open_asks.is_empty() && options.delivery != Delivery::Steer =>
             {
                 let open: Vec<&Ask> = stored.open_asks.iter().map(|open| &open.ask).collect();
                 let answered = self.answer_one(&attempt, &open).await?;
@@ -62,17 +62,18 @@ impl Engine {
                 self.check_earlier_answer(&attempt, &[]).await?;
                 stored.into()
             }
-            TaskState::Working | TaskState::InputRequired if wishes.delivery == Delivery::Reject => {
+            TaskState::Working | TaskState::InputRequired if options.delivery == Delivery::Reject => {
                 return Err(busy());
             }
             TaskState::Working | TaskState::InputRequired | TaskState::AuthRequired => {
-                if wishes.delivery != Delivery::Steer {
+                if options.delivery != Delivery::Steer {
                     self.refuse_late_answer(&attempt).await?;
                 }
-                check_session(&stored, wishes.session.as_ref())?;
-                let location = self.ctx.ports.store.place(&caller, &stored.task.context_id).await?;
-                let Admitted { input, .. } = self.admit(&message, &wishes, &location).await?;
-                let prompt = wishes.prompt;
+                check_session(&stored, options.session.as_ref())?;
+                let location =
+                    self.ctx.ports.store.context_location(&caller, &stored.task.context_id).await?;
+                let Admitted { input, .. } = self.admit(&message, &options, &location).await?;
+                let prompt = options.prompt;
                 let joining = |message, reply| Joining { message, key, input, options: prompt, trace, reply };
                 match self.join(&caller, &task, message, joining).await? {
                     Some(snapshot) => snapshot,

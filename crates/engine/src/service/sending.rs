@@ -3,16 +3,18 @@
 use std::path::Path;
 
 use longshore_model::{
-    ContextId, Delivery, Error, ErrorKind, Message, Order, Principal, Result, Retry, SendMessage,
+    ContextId, Delivery, Error, ErrorKind, Message, NativePrompt, Principal, Result, Retry, SendMessage,
     SendOptions, Seq, SessionId, TaskEvent, TaskId, TaskOptions, Timestamp,
 };
 use tokio::sync::oneshot;
 
-use super::{Engine, Opening, Sent, Subscription};
+use super::{Engine, Sent, Subscription, SubscriptionStart};
 use crate::actor::{ActorParts, PendingPrompt};
 use crate::actor_request::Joining;
 use crate::log_entry::Events;
-use crate::port::{Admission, ContextPlace, Create, Created, IdempotencyKey, Input, Session, on_behalf_of};
+use crate::port::{
+    Admission, ContextLocation, Create, Created, IdempotencyKey, Input, Session, with_caller_trace,
+};
 use crate::retry::Backoff;
 use crate::snapshot::Snapshot;
 use crate::turn_queue::{QueueKey, QueueTicket};
@@ -48,15 +50,15 @@ pub(crate) struct CheckedSend {
 
 /// The native prompt that a message stands for.
 pub(crate) struct NativeSend {
-    pub(crate) prompt: Order,
+    pub(crate) prompt: NativePrompt,
     /// Receives whether the agent accepted the prompt.
     pub(crate) accepted: oneshot::Sender<Result<()>>,
 }
 
 impl NativeSend {
-    fn into_parts(self, key: &IdempotencyKey) -> (Order, Box<PendingPrompt>) {
+    fn into_parts(self, key: &IdempotencyKey) -> (NativePrompt, Box<PendingPrompt>) {
         // A caller that waits for the end of a command can wait for its beginning.
-        let answers_when_queued = !matches!(self.prompt, Order::Command { .. });
+        let answers_when_queued = !matches!(self.prompt, NativePrompt::Command { .. });
         let accepted = Some(self.accepted);
         (self.prompt, Box::new(PendingPrompt { key: key.clone(), accepted, answers_when_queued }))
     }
@@ -71,7 +73,7 @@ impl Engine {
         command.trace = command.trace.map(|trace| self.ctx.ports.spans.decided(trace));
         // A caller that disconnects must not leave a task without an actor behind, so the task is created in the background.
         let (engine, caller) = (self.clone(), caller.clone());
-        let sending = on_behalf_of(command.trace.clone(), async move {
+        let sending = with_caller_trace(command.trace.clone(), async move {
             match command.message.task_id.clone() {
                 Some(task) => engine.follow_up(caller, task, command).await,
                 None => engine.submit(caller, command).await,
@@ -85,7 +87,7 @@ impl Engine {
         let context = command.message.context_id.clone().unwrap_or_else(|| self.new_context_id());
         let reserve = || self.ctx.live.unfinished.reserve(&caller, &context);
         // A message that steers may need no slot, and must not hold one while it waits for the turn that it joins.
-        let reserved = (command.wishes.delivery != Delivery::Steer).then(reserve);
+        let reserved = (command.options.delivery != Delivery::Steer).then(reserve);
         let key = self.key(&command);
         // Also when the limit is reached: a caller that lost the response to an accepted send needs no slot.
         if let Some(task) = self.ctx.ports.store.earlier_send(&caller, &key).await? {
@@ -95,18 +97,18 @@ impl Engine {
         let full = |full: LimitReached| full.refusal(&self.ctx.metrics);
         let reserved = reserved.transpose().map_err(full)?;
         let location = match &command.message.context_id {
-            Some(context) => self.ctx.ports.store.place(&caller, context).await?,
-            None => ContextPlace::default(),
+            Some(context) => self.ctx.ports.store.context_location(&caller, context).await?,
+            None => ContextLocation::default(),
         };
         let session_by_context = self.session_of_context_id(command.message.context_id.as_ref(), &location);
-        if let (Some(named), None) = (&session_by_context, &command.wishes.session) {
-            command.wishes.session = Some(named.clone());
-        } else if session_by_context.is_some() && session_by_context != command.wishes.session {
+        if let (Some(named), None) = (&session_by_context, &command.options.session) {
+            command.options.session = Some(named.clone());
+        } else if session_by_context.is_some() && session_by_context != command.options.session {
             return Err(refusal(&Created::OtherSession));
         }
-        let session = self.requested_session(&caller, &location, command.wishes.session.as_ref()).await?;
-        let admitted = self.admit(&command.message, &command.wishes, &location).await?;
-        if command.wishes.delivery == Delivery::Steer
+        let session = self.requested_session(&caller, &location, command.options.session.as_ref()).await?;
+        let admitted = self.admit(&command.message, &command.options, &location).await?;
+        if command.options.delivery == Delivery::Steer
             && let Some(sent) =
                 self.steer(&caller, &context, session.as_ref(), &mut command, &key, &admitted).await?
         {
@@ -148,7 +150,7 @@ impl Engine {
         let Some((running, context)) = running else { return Ok(None) };
         command.message.context_id = Some(context);
         let (key, input) = (key.clone(), admitted.input.clone());
-        let (options, trace) = (command.wishes.prompt.clone(), command.trace.clone());
+        let (options, trace) = (command.options.prompt.clone(), command.trace.clone());
         let joining = |message, reply| Joining { message, key, input, options, trace, reply };
         match self.join(caller, &running, command.message.clone(), joining).await? {
             Some(snapshot) => self.follow_from(caller, running, snapshot).await.map(Some),
@@ -161,7 +163,7 @@ impl Engine {
     fn session_of_context_id(
         &self,
         context: Option<&ContextId>,
-        location: &ContextPlace,
+        location: &ContextLocation,
     ) -> Option<SessionId> {
         let is_free = location.bound.is_none() && self.has_control();
         context.filter(|_| is_free).and_then(derived_ids::session_of_context)
@@ -171,20 +173,20 @@ impl Engine {
         let CheckedSend { caller, command, context, session, admitted, key, reserved, native, claim } = send;
         let (now, task_id) = (self.now(), self.new_task_id());
         let (order, pending_prompt) = native.map(|native| native.into_parts(&key)).unzip();
-        let SendMessage { mut message, config, wishes, may_claim, trace, .. } = command;
+        let SendMessage { mut message, config, options, may_claim, trace, .. } = command;
         // The queue is entered and the log is registered before the store is called: the order of messages is the order
         // in which they came, and a caller who finds the task in the store also finds its actor.
         let queue = QueueKey::Context(caller.clone(), context.clone());
-        let ticket = self.enter(queue, &task_id, wishes.delivery, session.as_ref()).await?;
+        let ticket = self.enter(queue, &task_id, options.delivery, session.as_ref()).await?;
         // A context that this send creates is bound to nothing, unless the caller named a session.
-        let new_context = (message.context_id.is_none() && wishes.session.is_none())
-            .then(|| ContextPlace { directory: Some(admitted.directory.clone()), bound: None });
+        let new_context = (message.context_id.is_none() && options.session.is_none())
+            .then(|| ContextLocation { directory: Some(admitted.directory.clone()), bound: None });
         message.context_id = Some(context.clone());
         message.task_id = Some(task_id.clone());
-        let terms = TaskOptions {
+        let task_options = TaskOptions {
             output: config.accepted_output_modes,
-            prompt: wishes.prompt,
-            ordered_in: order.as_ref().and(wishes.session.clone()),
+            prompt: options.prompt,
+            native_prompt_session: order.as_ref().and(options.session.clone()),
             order,
             adopted: false,
         };
@@ -192,7 +194,7 @@ impl Engine {
             context_id: context.clone(),
             message,
             at: now,
-            terms: Box::new(terms),
+            options: Box::new(task_options),
             parent: None,
         };
         let snapshot = Snapshot::first(task_id.clone(), &first, self.ctx.ports.store.epoch())?;
@@ -209,7 +211,7 @@ impl Engine {
             idempotency: Some(key),
             directory: admitted.directory,
             directory_named: admitted.directory_named,
-            session: wishes.session,
+            session: options.session,
             claim,
             begun: None,
         };
@@ -223,7 +225,7 @@ impl Engine {
         match self.create(create, may_claim).await {
             Ok(Created::New) => {
                 self.begin(new, first);
-                Ok(Ok(Sent { task: task_id, opening: Opening::Tail, reader }))
+                Ok(Ok(Sent { task: task_id, opening: SubscriptionStart::Tail, reader }))
             }
             Ok(Created::Existing { task, .. }) => self.sent(&caller, task).await.map(Ok),
             Ok(refused) => Ok(Err(refused)),
@@ -272,17 +274,17 @@ impl Engine {
     pub(crate) async fn admit(
         &self,
         message: &Message,
-        wishes: &SendOptions,
-        location: &ContextPlace,
+        options: &SendOptions,
+        location: &ContextLocation,
     ) -> Result<Admitted> {
         let admission = Admission {
-            directory: wishes.directory.as_deref(),
-            workspace: wishes.workspace.as_deref(),
+            directory: options.directory.as_deref(),
+            workspace: options.workspace.as_deref(),
             current: location.directory.as_deref(),
-            options: &wishes.prompt,
+            options: &options.prompt,
         };
         let admitted = self.ctx.ports.agent.admit(admission).await?.directory;
-        let directory_named = wishes.directory.is_some() || wishes.workspace.is_some();
+        let directory_named = options.directory.is_some() || options.workspace.is_some();
         let current = location.directory.as_ref();
         if directory_named && current.is_some_and(|current| *current != admitted) {
             return Err(refusal(&Created::OtherDirectory));
@@ -342,7 +344,7 @@ impl Engine {
     async fn requested_session(
         &self,
         caller: &Principal,
-        location: &ContextPlace,
+        location: &ContextLocation,
         named: Option<&SessionId>,
     ) -> Result<Option<Session>> {
         let bound = location.bound.as_ref().map(|bound| &bound.session);
@@ -410,7 +412,7 @@ impl Engine {
     ) -> Result<Sent> {
         let head = self.head(caller, &task).await?;
         let reader = self.reader(caller, task.clone(), &head, snapshot.seq);
-        Ok(Sent { task, opening: Opening::Snapshot(snapshot), reader })
+        Ok(Sent { task, opening: SubscriptionStart::Snapshot(snapshot), reader })
     }
 
     /// Identifies the same send when it is repeated.

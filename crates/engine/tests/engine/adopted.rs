@@ -9,8 +9,8 @@ use longshore_model::{
     AgentEvent, ContextId, Error, ErrorKind, Failure, Outcome, Part, PromptId, Seq, SessionId, Task,
     TaskEvent, TaskId, TaskState, Timestamp,
 };
+use longshore_testkit::external_turns::{ExternalTurnSource, ExternalTurnsOnly};
 use longshore_testkit::faulty_store::FaultyStore;
-use longshore_testkit::hearing::{Hearing, Hears};
 use tokio::sync::mpsc;
 
 use crate::asks::{once, request};
@@ -47,7 +47,7 @@ impl OtherClient {
     }
 }
 
-impl Hears for OtherClient {
+impl ExternalTurnSource for OtherClient {
     fn watch(&self, sessions: Vec<Session>) {
         self.watched.lock().expect("the lock").extend(sessions);
     }
@@ -59,7 +59,7 @@ impl Hears for OtherClient {
 
 pub(crate) async fn start_on(store: Arc<dyn Store>, config: EngineConfig) -> (Harness, Arc<OtherClient>) {
     let other_client = OtherClient::new();
-    let control = Arc::new(Hearing(Arc::clone(&other_client)));
+    let control = Arc::new(ExternalTurnsOnly(Arc::clone(&other_client)));
     let h = start_controlled(store, config, Duration::ZERO, Some(control));
     h.engine.recover().await.expect("a start");
     (h, other_client)
@@ -105,7 +105,7 @@ async fn an_external_turn_becomes_a_task_with_its_stream_and_its_ask() {
     let asking = h.reaches(&task, TaskState::InputRequired).await;
     assert_eq!(asking.context_id, ContextId::parse("c").unwrap());
     assert_eq!(asking.history[0].parts, [Part::text("typed elsewhere")]);
-    assert!(asking.terms.adopted);
+    assert!(asking.options.adopted);
     h.engine.answer(&alice(), &request("per_1"), once()).await.unwrap();
     assert_eq!(h.agent.log().replied.len(), 1);
     turn.complete().await;
@@ -208,7 +208,7 @@ async fn messages_wait_until_an_external_turn_is_over() {
     let sent = h.send("c", "m2").await;
     let named = {
         let mut command = message("d", "m3");
-        command.wishes.session = Some(session.id.clone());
+        command.options.session = Some(session.id.clone());
         h.engine.send(&alice(), command).await.unwrap()
     };
     other_client.types(&session, "msg_next", "typed in mid-turn").await;
@@ -242,7 +242,7 @@ async fn a_message_that_finds_an_external_turn_running_waits_behind_it() {
     let sent = h.send("c", "m2").await;
     h.reaches(&sent.task, TaskState::Working).await;
     let waiting = h.reaches(&sent.task, TaskState::Submitted).await;
-    assert!(reason_of(&waiting).starts_with("Somebody else works"), "{}", reason_of(&waiting));
+    assert!(reason_of(&waiting).starts_with("Another client of the agent works"), "{}", reason_of(&waiting));
     other_client.types(&session, "msg_theirs", "typed elsewhere").await;
     let theirs = h.turn().await;
     assert_eq!(theirs.request.prompt.as_str(), "msg_theirs");
@@ -291,7 +291,7 @@ async fn a_task_whose_create_reported_a_failure_still_has_an_owner() {
     let store = FaultyStore::over(longshore_store::memory());
     let (mut h, other_client) = start_on(Arc::clone(&store) as Arc<dyn Store>, EngineConfig::default()).await;
     let session = session(&mut h).await;
-    store.deny_next_creates(1);
+    store.lose_next_create_results(1);
     other_client.types(&session, "msg_theirs", "typed elsewhere").await;
     let turn = h.turn().await;
     let task = turn.request.task.clone();

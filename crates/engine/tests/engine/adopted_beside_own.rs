@@ -118,7 +118,7 @@ async fn after_a_restart_an_external_turn_waits_for_no_recorded_turn() {
         }
         // In a context of its own, so that two tasks have a recorded turn whichever was first.
         let mut command = message("d", "ours");
-        command.wishes.session = Some(session.id.clone());
+        command.options.session = Some(session.id.clone());
         let ours = h.engine.send(&alice(), command).await.unwrap().task;
         if is_ours_first {
             running.push(h.turn().await);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_engine::{AskConfig, AtDeadline, EngineConfig, Opening};
+use longshore_engine::{AskConfig, DeadlinePolicy, EngineConfig, SubscriptionStart};
 use longshore_model::{
     AgentEvent, Answer, AskKind, Error, ErrorKind, InterruptPhase, Json, Part, PermissionReply, Principal,
     Progress, ProgressKind, RequestId, Resolution, SendMessage, SessionNote, StatusUpdate, TaskEvent, TaskId,
@@ -72,7 +72,7 @@ async fn a_plain_message_answers_an_ask_and_the_turn_continues() {
     assert_eq!(waiting.open_asks.len(), 1);
 
     let sent = h.engine.send(&alice(), on(&task, "answer", Part::text("Once"))).await.unwrap();
-    let Opening::Snapshot(snapshot) = &sent.opening else { panic!("{:?}", sent.opening) };
+    let SubscriptionStart::Snapshot(snapshot) = &sent.opening else { panic!("{:?}", sent.opening) };
     assert_eq!(snapshot.task.status.state, TaskState::Working);
     assert_eq!(h.agent.log().replied, [(request("per_1"), once())]);
     turn.say("a", "done").await;
@@ -200,7 +200,7 @@ async fn an_ask_that_the_agent_forgot_is_closed() {
 
 #[tokio::test(start_paused = true)]
 async fn at_the_deadline_the_policy_answers_and_late_answers_are_refused() {
-    for (policy, expected) in [(AtDeadline::Reject, reject()), (AtDeadline::Once, once())] {
+    for (policy, expected) in [(DeadlinePolicy::Reject, reject()), (DeadlinePolicy::Once, once())] {
         let asks = AskConfig {
             time_to_live: Some(Duration::from_mins(1)),
             tombstone: Duration::from_mins(10),

@@ -28,8 +28,8 @@ async fn a_session_is_reserved_until_its_owner_is_decided() {
         assert_eq!(s.refusal(&bob(), share("ses_n")).await, Some(ErrorKind::SessionForbidden));
         assert_eq!(s.refusal(&bob(), prompt("ses_n", "go")).await, Some(ErrorKind::SessionForbidden));
         let mut send = message("c", "m1");
-        (send.wishes.session, send.may_claim) = (Some(ses("ses_n")), true);
-        s.h.agent.add_stranger(longshore_testkit::scripted_control::session("ses_n"));
+        (send.options.session, send.may_claim) = (Some(ses("ses_n")), true);
+        s.h.agent.add_foreign_session(longshore_testkit::scripted_control::session("ses_n"));
         let refused = s.h.engine.send(&bob().principal, send).await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::InvalidParams);
         assert_eq!(s.refusal(&bob(), queries("ses_n").remove(0)).await, None, "looking takes nothing");
@@ -52,9 +52,9 @@ async fn a_claimed_session_is_watched_however_it_was_claimed() {
     ordered.unwrap();
     turn.complete().await;
     s.call(&ada(), note("ses_noted", "go")).await.unwrap();
-    s.h.agent.add_stranger(longshore_testkit::scripted_control::session("ses_messaged"));
+    s.h.agent.add_foreign_session(longshore_testkit::scripted_control::session("ses_messaged"));
     let mut send = message("c", "m1");
-    (send.wishes.session, send.may_claim) = (Some(ses("ses_messaged")), true);
+    (send.options.session, send.may_claim) = (Some(ses("ses_messaged")), true);
     s.h.engine.send(&ada().principal, send).await.unwrap();
     s.h.turn().await.complete().await;
     let watched = s.control.watched();
@@ -68,7 +68,7 @@ async fn a_claimed_session_is_watched_however_it_was_claimed() {
 async fn a_failed_command_claims_nothing() {
     let s = stage(SessionGuard::Owner);
     s.control.add("ses_n");
-    s.control.refuse_next_act(Error::new(ErrorKind::UpstreamHttpError, "No."));
+    s.control.refuse_next_command(Error::new(ErrorKind::UpstreamHttpError, "No."));
     assert_eq!(s.refusal(&ada(), share("ses_n")).await, Some(ErrorKind::UpstreamHttpError));
     assert_eq!(s.owner_of("ses_n").await, None);
     assert_eq!(s.refusal(&bob(), share("ses_n")).await, None);

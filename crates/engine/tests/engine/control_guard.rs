@@ -185,7 +185,7 @@ async fn a_fork_whose_response_was_lost_is_claimed_if_it_is_found() {
     // A fork that ada owns already is not the lost one.
     s.call(&ada(), fork("ses_a")).await.unwrap();
     let lost = Error::new(ErrorKind::UpstreamUnreachable, "It did not answer.").detail("detail", "cut");
-    s.control.lose_next_act(lost.clone().perhaps_done());
+    s.control.lose_next_command(lost.clone().mark_maybe_applied());
     let result = s.call(&ada(), fork("ses_a")).await.unwrap_err();
     assert_eq!(result.kind(), ErrorKind::UpstreamUnreachable);
     let expected = [("detail", "cut"), ("forkedSessionId", "ses_a_fork_2")];
@@ -194,11 +194,11 @@ async fn a_fork_whose_response_was_lost_is_claimed_if_it_is_found() {
     assert_eq!(s.refusal(&bob(), share("ses_a_fork_2")).await, Some(ErrorKind::SessionForbidden));
     assert!(s.control.watched().iter().any(|watched| watched.id == ses("ses_a_fork_2")));
     // After a certain failure no search is made, and a missing fork is not found.
-    s.control.lose_next_act(lost.clone());
+    s.control.lose_next_command(lost.clone());
     assert_eq!(s.call(&ada(), fork("ses_a")).await.unwrap_err().details(), lost.details());
     assert_eq!(s.owner_of("ses_a_fork_3").await, None);
     s.control.forget(&ses("ses_a_fork_3"));
-    s.control.refuse_next_act(lost.clone().perhaps_done());
+    s.control.refuse_next_command(lost.clone().mark_maybe_applied());
     assert_eq!(s.call(&ada(), fork("ses_a")).await.unwrap_err().details(), lost.details());
 }
 
@@ -240,7 +240,7 @@ async fn a_turn_waits_for_an_exclusive_command() {
     }
     assert_eq!(s.refusal(&ada(), shell("ses_a")).await, Some(ErrorKind::SessionBusy));
     let mut send = message("c", "m1");
-    send.wishes.session = Some(ses("ses_a"));
+    send.options.session = Some(ses("ses_a"));
     s.h.engine.send(&ada().principal, send).await.unwrap();
     tokio::task::yield_now().await;
     assert!(s.h.agent.log().prompted.is_empty());
@@ -255,7 +255,7 @@ async fn a_worktree_with_a_working_session_stays() {
     s.control.add_worktree("busy", "trees/busy");
     s.control.add_worktree("idle", "trees/bus");
     let mut send = message("c", "m1");
-    send.wishes.directory = Some("trees/busy/below".to_owned());
+    send.options.directory = Some("trees/busy/below".to_owned());
     s.h.engine.send(&ada().principal, send).await.unwrap();
     let turn = s.h.turn().await;
     assert_eq!(s.refusal(&bob(), remove_worktree("busy")).await, Some(ErrorKind::SessionBusy));
@@ -281,7 +281,7 @@ async fn no_turn_begins_in_a_worktree_during_its_removal() {
             tokio::task::yield_now().await;
         }
         let mut request = message("c", "m1");
-        request.wishes.directory = Some("trees/going/below".to_owned());
+        request.options.directory = Some("trees/going/below".to_owned());
         let sent = s.h.engine.send(&ada().principal, request).await.unwrap();
         while s.h.agent.log().opened.is_empty() {
             tokio::task::yield_now().await;
@@ -305,7 +305,7 @@ async fn an_agent_without_a_control_surface_says_so() {
     let h = crate::harness::start();
     let request = longshore_model::ControlRequest {
         control: Control::Query(ControlQuery::Projects),
-        place: RequestedLocation::default(),
+        location: RequestedLocation::default(),
     };
     let error = h.engine.control(&ada(), request, |_| {}).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::UnsupportedOperation);

@@ -157,7 +157,7 @@ async fn the_name_of_a_session_lists_the_tasks_of_all_its_contexts() {
     ];
     for (number, (context, session)) in sends.into_iter().enumerate() {
         let mut command = message(context, &format!("m{number}"));
-        command.wishes.session = Some(ses(session));
+        command.options.session = Some(ses(session));
         let sent = s.h.engine.send(&ada().principal, command).await.unwrap();
         s.h.turn().await.complete().await;
         let task = s.h.reaches(&sent.task, TaskState::Completed).await;

@@ -6,9 +6,9 @@ use std::time::Duration;
 use longshore_engine::port::{Claim, Session};
 use longshore_engine::{ControlCaller, ControlRules, EngineConfig, Outcome, SessionGuard};
 use longshore_model::{
-    Control, ControlCommand, ControlQuery, ControlRequest, ControlResult, ErrorKind, MessageId, MessageRef,
-    ModelName, NewWorktree, Order, OrderPart, OrderRequest, Page, Part, Principal, PromptOptions,
-    RequestedLocation, Result, SessionId, ShellOrder, WorkspaceId, WorktreeRef,
+    AgentMessageId, Control, ControlCommand, ControlQuery, ControlRequest, ControlResult, ErrorKind,
+    MessageId, ModelName, NativePrompt, NativePromptPart, NativePromptRequest, NewWorktree, Page, Part,
+    Principal, PromptOptions, RequestedLocation, Result, SessionId, ShellCommand, WorkspaceId, WorktreeRef,
 };
 use longshore_testkit::scripted_control::{self, ScriptedControl};
 
@@ -50,7 +50,7 @@ impl Stage {
         let note = move |result: &Result<ControlResult>| {
             outcomes.lock().expect("no test panics with it").push(Outcome::of(result));
         };
-        async move { engine.control(&caller, ControlRequest { control, place }, note).await }
+        async move { engine.control(&caller, ControlRequest { control, location: place }, note).await }
     }
 
     /// The kind of the refusal. `None`: the call succeeded.
@@ -96,7 +96,7 @@ pub(crate) fn ses(id: &str) -> SessionId {
 
 /// Every query about a session.
 pub(crate) fn queries(id: &str) -> Vec<Control> {
-    let (session, message) = (ses(id), MessageRef::parse("msg_1").expect("an id"));
+    let (session, message) = (ses(id), AgentMessageId::parse("msg_1").expect("an id"));
     let page = Page { limit: 20, before: None };
     let queries = vec![
         ControlQuery::Session(session.clone()),
@@ -111,7 +111,7 @@ pub(crate) fn queries(id: &str) -> Vec<Control> {
 
 /// Every command on a session.
 pub(crate) fn commands(id: &str) -> Vec<Control> {
-    let (session, message) = (ses(id), MessageRef::parse("msg_1").expect("an id"));
+    let (session, message) = (ses(id), AgentMessageId::parse("msg_1").expect("an id"));
     let commands = vec![
         ControlCommand::Fork { session: session.clone(), before: None },
         ControlCommand::Share(session.clone()),
@@ -129,7 +129,7 @@ pub(crate) fn shell(id: &str) -> Control {
 }
 
 fn shell_command(id: &str) -> ControlCommand {
-    let order = ShellOrder { agent: "build".to_owned(), command: "ls".to_owned(), model: None };
+    let order = ShellCommand { agent: "build".to_owned(), command: "ls".to_owned(), model: None };
     ControlCommand::Shell { session: ses(id), order }
 }
 
@@ -153,12 +153,12 @@ pub(crate) fn make_worktree() -> Control {
     Control::Command(ControlCommand::CreateWorktree(NewWorktree::default()))
 }
 
-fn prompt_request(id: &str, text: &str, message: Option<&str>) -> Box<OrderRequest> {
+fn prompt_request(id: &str, text: &str, message: Option<&str>) -> Box<NativePromptRequest> {
     let withheld = ["bash".to_owned()].into();
-    Box::new(OrderRequest {
+    Box::new(NativePromptRequest {
         session: ses(id),
-        order: Order::Prompt {
-            parts: vec![OrderPart::Content, OrderPart::Agent("plan".to_owned())],
+        order: NativePrompt::Prompt {
+            parts: vec![NativePromptPart::Content, NativePromptPart::Agent("plan".to_owned())],
             withheld,
         },
         content: vec![Part::text(text)],
@@ -168,12 +168,12 @@ fn prompt_request(id: &str, text: &str, message: Option<&str>) -> Box<OrderReque
 }
 
 pub(crate) fn prompt(id: &str, text: &str) -> Control {
-    Control::Order(prompt_request(id, text, None))
+    Control::NativePrompt(prompt_request(id, text, None))
 }
 
 /// With a message id of the caller.
 pub(crate) fn named_prompt(id: &str, text: &str, message: &str) -> Control {
-    Control::Order(prompt_request(id, text, Some(message)))
+    Control::NativePrompt(prompt_request(id, text, Some(message)))
 }
 
 pub(crate) fn note(id: &str, text: &str) -> Control {
@@ -181,9 +181,9 @@ pub(crate) fn note(id: &str, text: &str) -> Control {
 }
 
 pub(crate) fn command(id: &str, arguments: &str) -> Control {
-    Control::Order(Box::new(OrderRequest {
+    Control::NativePrompt(Box::new(NativePromptRequest {
         session: ses(id),
-        order: Order::Command { name: "review".to_owned(), arguments: arguments.to_owned() },
+        order: NativePrompt::Command { name: "review".to_owned(), arguments: arguments.to_owned() },
         content: Vec::new(),
         options: PromptOptions::default(),
         message: None,

@@ -1,7 +1,7 @@
 //! A workspace is removed with its sessions: not with those of others, and not while something runs there.
 
 use longshore_engine::SessionGuard;
-use longshore_engine::port::{Known, Session};
+use longshore_engine::port::{KnownSession, Session};
 use longshore_model::{ControlResult, ErrorKind, TaskState, WorkspaceId};
 use longshore_testkit::scripted_control::Call;
 
@@ -22,7 +22,7 @@ fn with_workspace(guard: SessionGuard) -> Stage {
 fn inside(s: &Stage, id: &str, parent: Option<&str>) -> Session {
     let session = Session { id: ses(id), directory: "trees/one".to_owned() };
     let workspace = Some(WorkspaceId::parse("wrk_1").expect("an id"));
-    s.control.add_known(Known { session, parent: parent.map(ses), workspace, is_open: true })
+    s.control.add_known(KnownSession { session, parent: parent.map(ses), workspace, is_open: true })
 }
 
 async fn claim(s: &Stage, owner: &str, session: &Session) {
@@ -90,7 +90,7 @@ async fn a_workspace_with_running_work_stays() {
     let mut s = with_workspace(SessionGuard::Owner);
     // A turn in the workspace's directory, though its session is not in the workspace.
     let mut request = message("c", "m1");
-    request.wishes.directory = Some("trees/one/below".to_owned());
+    request.options.directory = Some("trees/one/below".to_owned());
     let sent = s.h.engine.send(&ada().principal, request).await.unwrap();
     let turn = s.h.turn().await;
     assert_eq!(s.refusal(&ada(), remove_workspace("wrk_1")).await, BUSY);
@@ -118,7 +118,7 @@ async fn nothing_begins_in_the_sessions_of_a_workspace_during_its_removal() {
         }
         assert_eq!(s.refusal(&ada(), shell("ses_own")).await, BUSY);
         let mut request = message("c", "m1");
-        request.wishes.session = Some(own.id.clone());
+        request.options.session = Some(own.id.clone());
         let sent = s.h.engine.send(&ada().principal, request).await.unwrap();
         for _ in 0..1_000 {
             tokio::task::yield_now().await;

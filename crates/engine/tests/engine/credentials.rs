@@ -55,7 +55,7 @@ async fn the_retrying_message_may_choose_another_model() {
     let mut h = start();
     let task = waiting(&mut h).await;
     let mut again = on(&task, "m2");
-    again.wishes.prompt.model = ModelName::parse("other/model");
+    again.options.prompt.model = ModelName::parse("other/model");
     h.engine.send(&alice(), again).await.unwrap();
     let turn = h.turn().await;
     assert_eq!(turn.request.options.model, ModelName::parse("other/model"));

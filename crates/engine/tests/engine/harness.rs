@@ -141,7 +141,7 @@ pub(crate) fn message(context: &str, text: &str) -> SendMessage {
         message,
         config: SendConfig::default(),
         metadata: None,
-        wishes: SendOptions::default(),
+        options: SendOptions::default(),
         may_claim: false,
         trace: None,
     }

@@ -10,7 +10,7 @@ use crate::harness::{alice, input, message, send_in_background, start, start_wit
 
 fn delivered(delivery: Delivery, text: &str) -> SendMessage {
     let mut command = message("c", text);
-    command.wishes.delivery = delivery;
+    command.options.delivery = delivery;
     command
 }
 
@@ -219,7 +219,7 @@ async fn delivery_reject_is_refused_if_the_agent_cannot_say_whether_the_session_
     // Each send comes after the session queue is released, a moment after the end is reported.
     let refused = async {
         loop {
-            h.agent.refuse_next_look(Error::new(ErrorKind::UpstreamBackpressure, "Try again in a moment."));
+            h.agent.refuse_next_query(Error::new(ErrorKind::UpstreamBackpressure, "Try again in a moment."));
             let refused = h.engine.send(&alice(), delivered(Delivery::Reject, "m2")).await.unwrap_err();
             if refused.kind() != ErrorKind::SessionBusy {
                 return refused.kind();

@@ -69,7 +69,7 @@ async fn answers_and_messages_are_handled_while_a_file_is_stored() {
         engine.answer(&alice(), &RequestId::parse("per_1").expect("a good name"), answer).await
     });
     let mut steered = on(&root.task, "m2");
-    steered.wishes.delivery = Delivery::Steer;
+    steered.options.delivery = Delivery::Steer;
     let joined = send_in_background(&h, steered);
     for _ in 0..20 {
         tokio::task::yield_now().await;
@@ -147,8 +147,8 @@ async fn the_named_session_decides_the_delivery() {
         if context.is_none() {
             command.message.context_id = None;
         }
-        command.wishes.session = SessionId::parse(session).ok();
-        command.wishes.delivery = delivery;
+        command.options.session = SessionId::parse(session).ok();
+        command.options.delivery = delivery;
         command
     };
     let session = turn.request.session.id.to_string();
@@ -174,7 +174,7 @@ async fn a_steered_message_that_did_not_arrive_can_be_sent_again() {
     let mut turn = h.turn().await;
     let steered = || {
         let mut command = message("c", "m2");
-        command.wishes.delivery = Delivery::Steer;
+        command.options.delivery = Delivery::Steer;
         command
     };
     let sent = send_in_background(&h, steered());

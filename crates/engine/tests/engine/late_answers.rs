@@ -19,7 +19,7 @@ async fn an_answer_to_a_closed_ask_is_refused_and_not_a_prompt() {
     let (task, mut turn) = asking(&mut h).await;
     h.agent.refuse_next(Error::new(ErrorKind::InterruptNotFound, "unknown"));
     assert_eq!(refused(&h, "alice", "per_1", once()).await, ErrorKind::InterruptNotFound);
-    let named = Json::of(&serde_json::json!({"request_id": "per_1", "reply": "once"}));
+    let named = Json::from_value(&serde_json::json!({"request_id": "per_1", "reply": "once"}));
     let late = [Part::text(" Once "), Part::text("reject"), Part::data(named)];
     for (part, id) in late.into_iter().zip(["late-1", "late-2", "late-3"]) {
         let refused = h.engine.send(&alice(), on(&task, id, part)).await.expect_err("it is too late");
@@ -306,7 +306,7 @@ async fn a_late_message_that_reads_as_an_answer_never_reaches_the_agent() {
     let (task, turn) = asking(&mut h).await;
     closed_elsewhere(&turn, "per_1").await;
     asks(&h, &task, &[]).await;
-    let named = || Part::data(Json::of(&serde_json::json!({"request_id": "per_1", "reply": "once"})));
+    let named = || Part::data(Json::from_value(&serde_json::json!({"request_id": "per_1", "reply": "once"})));
     let late = [
         vec![Part::text("approved"), named()],
         vec![named(), Part::text("approved")],

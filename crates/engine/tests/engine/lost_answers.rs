@@ -20,7 +20,7 @@ fn start() -> (Harness, Arc<FaultyStore>) {
 #[tokio::test(start_paused = true)]
 async fn a_created_task_with_a_reported_failure_runs_and_a_repeated_send_finds_it() {
     let (mut h, store) = start();
-    store.deny_next_creates(1);
+    store.lose_next_create_results(1);
     let refused = h.engine.send(&alice(), message("c", "m")).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unavailable);
     let again = h.engine.send(&alice(), message("c", "m")).await.unwrap();
@@ -36,7 +36,7 @@ async fn a_stored_cancel_with_a_reported_failure_reaches_the_agent() {
     let (mut h, store) = start();
     let sent = h.send("c", "m").await;
     let _turn = h.turn().await;
-    store.deny_next_appends(1);
+    store.lose_next_append_results(1);
     let canceled = h.engine.cancel(&alice(), &sent.task).await.unwrap();
     assert_eq!(canceled.task.status.state, TaskState::Canceled);
     assert_eq!(read_all(sent.reader).await.len(), 3);
@@ -77,7 +77,7 @@ async fn settled_from_the_start(h: &Harness, task: &TaskId) -> TaskState {
 async fn a_blocking_send_gets_an_ask_before_its_append_is_acknowledged() {
     let (mut h, store) = start();
     let (task, turn) = answered(&mut h).await;
-    store.deny_next_appends(1);
+    store.lose_next_append_results(1);
     turn.ask("per_2").await;
     until_stored(&store, &task, TaskState::InputRequired).await;
     assert_eq!(settled_from_the_start(&h, &task).await, TaskState::InputRequired);
@@ -87,7 +87,7 @@ async fn a_blocking_send_gets_an_ask_before_its_append_is_acknowledged() {
 async fn a_read_task_is_never_older_than_the_store() {
     let (mut h, store) = start();
     let (task, turn) = answered(&mut h).await;
-    store.deny_next_appends(1);
+    store.lose_next_append_results(1);
     turn.complete().await;
     until_stored(&store, &task, TaskState::Completed).await;
     assert_eq!(h.task(&task).await.status.state, TaskState::Completed);

@@ -13,7 +13,7 @@ use crate::sub_agents::tool;
 
 /// The value of a sample on the metrics page.
 fn sample(h: &Harness, name: &str) -> Option<String> {
-    h.engine.note_gauges();
+    h.engine.update_gauges();
     let mut page = String::new();
     h.metrics.render(&mut page);
     let found = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));

@@ -3,8 +3,8 @@
 use longshore_engine::port::Input;
 use longshore_engine::{Outcome, SessionGuard};
 use longshore_model::{
-    AgentEvent, Answer, AskKind, Begun, ControlResult, Error, ErrorKind, Failure, Json, Order, OrderPart,
-    Outcome as AgentOutcome, Part, PermissionReply, Retry, Role, TaskState,
+    AgentEvent, Answer, AskKind, ControlResult, Error, ErrorKind, Failure, Json, NativePrompt,
+    NativePromptPart, Outcome as AgentOutcome, Part, PermissionReply, Retry, Role, StartedTask, TaskState,
 };
 use longshore_testkit::scripted_control::Call;
 
@@ -13,7 +13,7 @@ use crate::control_stage::{
 };
 use crate::harness::{message, reason_of};
 
-fn begun(result: ControlResult) -> Begun {
+fn begun(result: ControlResult) -> StartedTask {
     match result {
         ControlResult::Done { ok: true, begun: Some(begun), .. } | ControlResult::Answered { begun, .. } => {
             begun
@@ -36,8 +36,10 @@ async fn a_native_prompt_becomes_a_task_and_is_answered_when_the_agent_has_it() 
     let turn = s.h.turn().await;
     assert_eq!((&turn.request.task, &turn.request.session.id), (&begun.task, &ses("ses_a")));
     assert_eq!(turn.request.input, [Input::Text("go".to_owned())]);
-    let Some(Order::Prompt { parts, withheld }) = &turn.request.order else { panic!("no native prompt") };
-    assert_eq!(parts, &[OrderPart::Content, OrderPart::Agent("plan".to_owned())]);
+    let Some(NativePrompt::Prompt { parts, withheld }) = &turn.request.order else {
+        panic!("no native prompt")
+    };
+    assert_eq!(parts, &[NativePromptPart::Content, NativePromptPart::Agent("plan".to_owned())]);
     assert!(withheld.contains("bash"));
     let task = s.h.task(&begun.task).await;
     let agent = Part::data(Json::parse(r#"{"type":"agent","name":"plan"}"#).unwrap());
@@ -83,7 +85,7 @@ async fn a_repeated_native_prompt_is_the_same_task_and_one_prompt() {
 #[tokio::test]
 async fn a_refused_native_prompt_leaves_nothing_behind() {
     let s = owned().await;
-    s.control.refuse_next_order(Error::invalid("request.model", "is not there"));
+    s.control.refuse_next_native_prompt(Error::invalid("request.model", "is not there"));
     assert_eq!(s.refusal(&ada(), prompt("ses_a", "go")).await, Some(ErrorKind::InvalidParams));
     s.control.add_in_workspace("ses_w");
     for request in [prompt("ses_w", "go"), command("ses_w", ""), note("ses_w", "go")] {
@@ -91,10 +93,10 @@ async fn a_refused_native_prompt_leaves_nothing_behind() {
         assert_eq!(error.violations()[0].field, "session_id");
     }
     let mut file = prompt("ses_a", "go");
-    let longshore_model::Control::Order(request) = &mut file else { panic!("not a native prompt") };
-    request.content.push(Part::of(longshore_model::PartContent::Url("ftp://far/away".to_owned())));
-    let Order::Prompt { parts, .. } = &mut request.order else { panic!("a prompt") };
-    parts.push(OrderPart::Content);
+    let longshore_model::Control::NativePrompt(request) = &mut file else { panic!("not a native prompt") };
+    request.content.push(Part::new(longshore_model::PartContent::Url("ftp://far/away".to_owned())));
+    let NativePrompt::Prompt { parts, .. } = &mut request.order else { panic!("a prompt") };
+    parts.push(NativePromptPart::Content);
     let error = s.call(&ada(), file).await.unwrap_err();
     assert_eq!(error.violations()[0].field, "request.parts[2]");
     let unfinished = s.h.store.unfinished().await.unwrap();
@@ -156,7 +158,7 @@ async fn a_native_prompt_is_for_its_session_alone_and_leaves_the_context_unchang
     );
     turn.complete().await;
     let failed = s.h.reaches(&waiting.task, TaskState::Failed).await;
-    assert!(reason_of(&failed).contains("the session that the order is for"), "{}", reason_of(&failed));
+    assert!(reason_of(&failed).contains("the session that the prompt is for"), "{}", reason_of(&failed));
 }
 
 #[tokio::test]
@@ -164,7 +166,7 @@ async fn a_command_returns_its_final_reply_when_it_is_over() {
     let mut s = owned().await;
     let (result, ()) = tokio::join!(s.call(&ada(), command("ses_a", "all of it")), async {
         let turn = s.h.turns.recv().await.unwrap();
-        assert!(matches!(&turn.request.order, Some(Order::Command { name, .. }) if name == "review"));
+        assert!(matches!(&turn.request.order, Some(NativePrompt::Command { name, .. }) if name == "review"));
         assert_eq!(turn.request.input, []);
         s.control.add_message("msg_before", Role::Agent, "before");
         s.control.add_message(turn.request.prompt.as_str(), Role::User, "the template");
@@ -186,7 +188,7 @@ async fn a_command_whose_reply_cannot_be_read_is_answered_by_its_task() {
     let (result, ()) = tokio::join!(s.call(&ada(), command("ses_a", "")), async {
         let turn = s.h.turns.recv().await.unwrap();
         turn.say("prt_1", "half an").await;
-        s.control.refuse_next_look(Error::new(ErrorKind::UpstreamUnreachable, "Away."));
+        s.control.refuse_next_query(Error::new(ErrorKind::UpstreamUnreachable, "Away."));
         let failure = Failure::new("The model broke.");
         turn.report(AgentEvent::Ended(AgentOutcome::Failed(failure))).await;
     });
@@ -286,7 +288,7 @@ async fn a_refused_native_prompt_is_retried_and_an_accepted_one_is_not() {
 async fn a_native_prompt_that_the_agent_may_have_is_not_retried() {
     let s = owned().await;
     let request = || named_prompt("ses_a", "go", "m1");
-    s.h.agent.lose_next(Error::new(ErrorKind::InvalidAgentResponse, "Nonsense.").perhaps_done());
+    s.h.agent.lose_next(Error::new(ErrorKind::InvalidAgentResponse, "Nonsense.").mark_maybe_applied());
     let error = s.call(&ada(), request()).await.unwrap_err();
     let (_, task) = error.details().iter().find(|(name, _)| name == "taskId").unwrap().clone();
     assert_eq!(begun(s.call(&ada(), request()).await.unwrap()).task.as_str(), task);
@@ -330,7 +332,7 @@ async fn an_accepted_native_prompt_stays_accepted_when_a_later_message_is_refuse
 #[tokio::test]
 async fn a_refused_native_prompt_has_the_status_and_the_retry_time() {
     let s = owned().await;
-    let away = || Error::new(ErrorKind::AgentUnavailable, "Away.").lasting();
+    let away = || Error::new(ErrorKind::AgentUnavailable, "Away.").permanent();
     let strange = || Error::new(ErrorKind::InvalidAgentResponse, "Strange.");
     for (refusal, kind, status, again) in [
         (away(), ErrorKind::UpstreamUnreachable, None, false),
@@ -378,7 +380,7 @@ async fn the_context_named_after_a_session_stands_for_it() {
     let error = s.h.engine.send(&ada().principal, into("ses_none", "m3")).await.unwrap_err();
     assert_eq!(error.violations()[0].field, "message.contextId");
     let mut other = into("ses_b", "m4");
-    other.wishes.session = Some(ses("ses_a"));
+    other.options.session = Some(ses("ses_a"));
     let error = s.h.engine.send(&ada().principal, other).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidParams);
 }

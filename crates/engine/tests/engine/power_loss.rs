@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use longshore_engine::port::Store;
-use longshore_engine::{EngineConfig, GapBounds, Opening};
+use longshore_engine::{EngineConfig, GapBounds, SubscriptionStart};
 use longshore_model::{Entry, EventId, Seq, TaskId, TaskState};
 use longshore_store::Durability;
 
@@ -31,12 +31,12 @@ fn wal(directory: &Path) -> Vec<u8> {
 async fn reopen(h: &Harness, task: &TaskId, cursor: EventId) -> Result<Vec<Entry>, GapBounds> {
     let subscription = h.engine.subscribe(&alice(), task, Some(cursor)).await.expect("it goes well");
     match subscription.opening {
-        Opening::Tail => Ok(read_all(subscription.reader).await),
-        Opening::Gap(snapshot, bounds) => {
+        SubscriptionStart::Tail => Ok(read_all(subscription.reader).await),
+        SubscriptionStart::Gap(snapshot, bounds) => {
             assert_eq!(snapshot.id(), bounds.head);
             Err(bounds)
         }
-        Opening::Snapshot(snapshot) => panic!("{snapshot:?}"),
+        SubscriptionStart::Snapshot(snapshot) => panic!("{snapshot:?}"),
     }
 }
 

@@ -169,7 +169,7 @@ async fn a_named_session_wins_over_one_that_is_being_opened() {
     h.agent.opens.hold();
     h.send("c", "m1").await;
     let mut naming = message("c", "m2");
-    naming.wishes.session = Some(known.id.clone());
+    naming.options.session = Some(known.id.clone());
     h.engine.send(&alice(), naming).await.unwrap();
     h.agent.opens.release(1);
     for text in ["m1", "m2"] {
@@ -188,7 +188,7 @@ async fn a_missing_named_session_fails_the_task_and_is_not_replaced() {
     turn.complete().await;
     h.reaches(&first.task, TaskState::Completed).await;
     let mut naming = message("c", "m1");
-    naming.wishes.session = Some(known);
+    naming.options.session = Some(known);
     h.agent.refuse_next(Error::new(ErrorKind::SessionGone, "The session is gone."));
     let sent = h.engine.send(&alice(), naming.clone()).await.unwrap();
     let task = h.reaches(&sent.task, TaskState::Failed).await;
@@ -208,7 +208,7 @@ async fn after_a_restart_the_running_turn_goes_before_waiting_ones() {
     let session = z.request.session.clone();
     h.send("c2", "a").await;
     let mut b = message("c1", "b");
-    b.wishes.session = Some(session.id.clone());
+    b.options.session = Some(session.id.clone());
     let b = h.engine.send(&alice(), b).await.unwrap().task;
     for _ in 0..20 {
         tokio::task::yield_now().await;
@@ -273,7 +273,7 @@ async fn a_cursor_before_the_first_readable_event_is_a_gap() {
     let opening = async |cursor: u64| {
         let subscription = h.engine.subscribe(&alice(), &sent.task, Some(Seq(cursor).into())).await.unwrap();
         (
-            matches!(subscription.opening, longshore_engine::Opening::Gap(..)),
+            matches!(subscription.opening, longshore_engine::SubscriptionStart::Gap(..)),
             read_all(subscription.reader).await.len(),
         )
     };
@@ -288,7 +288,7 @@ async fn a_cursor_before_the_first_readable_event_is_a_gap() {
 async fn an_unknown_session_and_another_callers_look_the_same() {
     let h = start();
     let mut naming = message("c", "m1");
-    naming.wishes.session = Some(SessionId::parse("ses_unknown").unwrap());
+    naming.options.session = Some(SessionId::parse("ses_unknown").unwrap());
     let error = h.engine.send(&alice(), naming).await.unwrap_err();
     assert_eq!(error.violations()[0].description, "is no session that you may use");
 }

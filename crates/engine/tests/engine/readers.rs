@@ -1,6 +1,6 @@
 //! Readers: no event before it is durable; none lost, doubled or reordered; from any cursor, at any speed.
 
-use longshore_engine::{EngineConfig, GapBounds, Opening};
+use longshore_engine::{EngineConfig, GapBounds, SubscriptionStart};
 use longshore_model::{
     AgentEvent, BlockKind, BlockRef, Entry, Epoch, ErrorKind, EventId, Principal, Progress, ProgressKind,
     Seq, SessionNote, Task, TaskState, ToolCall, ToolStatus,
@@ -54,7 +54,7 @@ async fn every_cursor_gives_exactly_the_rest() {
         let place = Seq(cut as u64);
         for cursor in [EventId::from(place), EventId::new(place, Epoch(1))] {
             let subscription = h.engine.subscribe(&alice(), &task, Some(cursor)).await.unwrap();
-            assert!(matches!(subscription.opening, Opening::Tail));
+            assert!(matches!(subscription.opening, SubscriptionStart::Tail));
             assert_eq!(read_all(subscription.reader).await, whole[cut..], "after {cursor}");
         }
     }
@@ -72,7 +72,7 @@ async fn a_task_can_be_reconstructed_before_any_event_while_its_log_is_whole() {
     for entry in &whole[1..] {
         let before = h.engine.task_before(&alice(), &task, entry.seq).await.unwrap().unwrap();
         assert_eq!(before.artifacts, folded.artifacts, "before {}", entry.seq);
-        assert_eq!((&before.id, &before.terms), (&folded.id, &folded.terms));
+        assert_eq!((&before.id, &before.options), (&folded.id, &folded.options));
         assert_eq!(before.history, [], "what was sent may be large");
         folded.apply(&entry.event);
     }
@@ -124,7 +124,9 @@ async fn a_subscription_starts_with_the_current_task() {
         first.next().await.unwrap();
     }
     let mut subscription = h.engine.subscribe(&alice(), &sent.task, None).await.unwrap();
-    let Opening::Snapshot(snapshot) = &subscription.opening else { panic!("{:?}", subscription.opening) };
+    let SubscriptionStart::Snapshot(snapshot) = &subscription.opening else {
+        panic!("{:?}", subscription.opening)
+    };
     assert_eq!((snapshot.seq, snapshot.task.artifacts.len()), (Seq(3), 1));
     turn.say("a", " late").await;
     let entries = subscription.reader.next().await.unwrap().unwrap();
@@ -139,7 +141,7 @@ async fn a_cursor_that_cannot_be_served_gets_a_gap() {
     for cursor in ["99", "7.1", "3.2", "3.0", "6.2", "1.7"] {
         let requested = EventId::parse(cursor).unwrap();
         let subscription = h.engine.subscribe(&alice(), &task, Some(requested)).await.unwrap();
-        let Opening::Gap(snapshot, bounds) = subscription.opening else {
+        let SubscriptionStart::Gap(snapshot, bounds) = subscription.opening else {
             panic!("{cursor}: {:?}", subscription.opening)
         };
         assert_eq!(snapshot.id().to_string(), "6.1");
@@ -149,7 +151,7 @@ async fn a_cursor_that_cannot_be_served_gets_a_gap() {
     // Before the first event there is none that could differ.
     let start = EventId::parse("0.9").unwrap();
     let subscription = h.engine.subscribe(&alice(), &task, Some(start)).await.unwrap();
-    assert!(matches!(subscription.opening, Opening::Tail));
+    assert!(matches!(subscription.opening, SubscriptionStart::Tail));
 }
 
 #[tokio::test]
@@ -188,7 +190,7 @@ async fn an_entry_is_encoded_once_for_all_readers() {
     let mut encodings = 0;
     for mut reader in [sent.reader, second] {
         let entries = reader.next().await.unwrap().unwrap();
-        entries[0].encoded(longshore_engine::Form(0), |_| {
+        entries[0].encoded(longshore_engine::EncodedForm(0), |_| {
             encodings += 1;
             bytes::Bytes::from_static(b"{}")
         });
@@ -202,7 +204,7 @@ async fn silence_is_expected_before_the_start_during_tools_retries_and_asks() {
     let mut sent = h.send("c", "m1").await;
     let turn = h.turn().await;
     let waiting = h.send("c", "m2").await;
-    assert!(waiting.reader.is_excused(), "it has not begun");
+    assert!(waiting.reader.is_silence_expected(), "it has not begun");
     let tool = |status| {
         let id = longshore_model::ArtifactId::parse("prt_tool").unwrap();
         let block = BlockRef { id, kind: BlockKind::ToolCall, message: None };
@@ -224,7 +226,7 @@ async fn silence_is_expected_before_the_start_during_tools_retries_and_asks() {
         while reader.cursor() < Seq(seq) {
             reader.next().await.unwrap();
         }
-        assert_eq!(reader.is_excused(), expected, "behind {seq}");
+        assert_eq!(reader.is_silence_expected(), expected, "behind {seq}");
         seq += 1;
     };
     excused(false).await;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_engine::{EngineConfig, Opening, RetentionRules};
+use longshore_engine::{EngineConfig, RetentionRules, SubscriptionStart};
 use longshore_model::{ErrorKind, Seq, TaskState};
 
 use crate::harness::{Harness, alice, message, read_all, start_with};
@@ -17,7 +17,7 @@ fn start(fold_after: Option<Duration>, keep_tasks: Option<Duration>, window: Dur
         ..EngineConfig::default()
     };
     let h = start_with(Arc::new(longshore_store::memory()), config);
-    h.engine.keep_tidy();
+    h.engine.start_retention();
     h
 }
 
@@ -44,14 +44,14 @@ async fn the_log_of_an_old_task_is_folded_and_its_readers_get_a_gap() {
     // A reader that has not seen all events gets a gap; a reader that has does not.
     for cursor in 0..=4 {
         let subscription = h.engine.subscribe(&alice(), &sent.task, Some(Seq(cursor).into())).await.unwrap();
-        let is_gap = matches!(subscription.opening, Opening::Gap(..));
+        let is_gap = matches!(subscription.opening, SubscriptionStart::Gap(..));
         let rest = read_all(subscription.reader).await.len();
         assert_eq!((is_gap, rest), (cursor < 3, usize::from(cursor == 3)), "{cursor}");
     }
     // A repeated send finds the same task, and its reader gets a gap.
     let again = h.engine.send(&alice(), message("c", "m1")).await.unwrap();
     assert_eq!(again.task, sent.task);
-    assert!(matches!(again.opening, Opening::Gap(..)), "{:?}", again.opening);
+    assert!(matches!(again.opening, SubscriptionStart::Gap(..)), "{:?}", again.opening);
     let settled = h.engine.settled(&alice(), again.reader).await.unwrap();
     assert_eq!(settled.task, before);
 }

@@ -9,14 +9,14 @@ use crate::harness::{alice, all_tasks, message, start};
 
 fn in_directory(context: &str, text: &str, directory: &str) -> SendMessage {
     let mut command = message(context, text);
-    command.wishes.directory = Some(directory.to_owned());
+    command.options.directory = Some(directory.to_owned());
     command
 }
 
 #[tokio::test]
 async fn a_refused_option_leaves_nothing_behind() {
     let h = start();
-    h.agent.refuse_next_wish(Error::invalid("metadata.shared.model", "is not there"));
+    h.agent.refuse_next_admission(Error::invalid("metadata.shared.model", "is not there"));
     let error = h.engine.send(&alice(), message("c", "m1")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidParams);
     assert!(h.engine.list(&alice(), all_tasks(None)).await.unwrap().tasks.is_empty());
@@ -33,7 +33,7 @@ async fn options_reach_the_prompt_and_its_own_task_only() {
         variant: Some("high".to_owned()),
         system: Some("Be brief.".to_owned()),
     };
-    command.wishes.prompt = options.clone();
+    command.options.prompt = options.clone();
     h.engine.send(&alice(), command).await.unwrap();
     h.send("c", "m2").await;
     let turn = h.turn().await;
@@ -68,10 +68,10 @@ async fn a_context_keeps_its_directory() {
 async fn an_unowned_session_goes_to_the_first_caller_who_may_claim_it() {
     let mut h = start();
     let id = SessionId::parse("ses_tui").unwrap();
-    h.agent.add_stranger(Session { id: id.clone(), directory: "workspace".to_owned() });
+    h.agent.add_foreign_session(Session { id: id.clone(), directory: "workspace".to_owned() });
     let naming = |text: &str, may_claim: bool| {
         let mut command = message("c", text);
-        command.wishes.session = Some(id.clone());
+        command.options.session = Some(id.clone());
         command.may_claim = may_claim;
         command
     };
@@ -84,7 +84,7 @@ async fn an_unowned_session_goes_to_the_first_caller_who_may_claim_it() {
     let refused = h.engine.send(&bob, naming("m3", true)).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::InvalidParams);
     let mut unknown = naming("m4", true);
-    unknown.wishes.session = Some(SessionId::parse("ses_nowhere").unwrap());
+    unknown.options.session = Some(SessionId::parse("ses_nowhere").unwrap());
     assert_eq!(h.engine.send(&bob, unknown).await.unwrap_err().kind(), ErrorKind::InvalidParams);
 }
 
@@ -101,7 +101,7 @@ async fn references_of_a_message_are_checked_again_when_its_turn_begins() {
     let turn = h.turn().await;
     let refer = |text: &str| {
         let mut command = message("c", text);
-        command.message.parts = vec![Part::of(PartContent::Url(format!("file://{}", file.display())))];
+        command.message.parts = vec![Part::new(PartContent::Url(format!("file://{}", file.display())))];
         command
     };
     let (stays, goes) = (refer("m2"), refer("m3"));

@@ -103,8 +103,8 @@ async fn a_message_on_a_finished_task_is_refused_with_advice() {
 #[tokio::test]
 async fn bad_files_are_refused_before_anything_happens() {
     let h = start();
-    let zip = Part { media_type: Some("application/zip".into()), ..Part::of(PartContent::Raw(vec![1])) };
-    let url = |url: &str| Part::of(PartContent::Url(url.into()));
+    let zip = Part { media_type: Some("application/zip".into()), ..Part::new(PartContent::Raw(vec![1])) };
+    let url = |url: &str| Part::new(PartContent::Url(url.into()));
     for (part, kind) in [
         (zip, ErrorKind::ContentTypeNotSupported),
         (url("file:///etc/passwd"), ErrorKind::InvalidParams),
@@ -136,7 +136,7 @@ async fn a_message_continues_only_in_a_session_of_its_own_principal() {
     let session = turn.request.session.clone();
     let naming = |context: &str, text: &str, session: &longshore_model::SessionId| {
         let mut command = message(context, text);
-        command.wishes.session = Some(session.clone());
+        command.options.session = Some(session.clone());
         command
     };
     turn.complete().await;
@@ -171,7 +171,7 @@ async fn two_contexts_of_one_session_take_turns() {
     h.send("c1", "m1").await;
     let turn = h.turn().await;
     let mut command = message("c2", "m2");
-    command.wishes.session = Some(turn.request.session.id.clone());
+    command.options.session = Some(turn.request.session.id.clone());
     let second = h.engine.send(&alice(), command).await.unwrap();
     tokio::task::yield_now().await;
     assert!(h.turns.is_empty(), "the session is taken");

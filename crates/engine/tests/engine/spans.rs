@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use longshore_engine::EngineConfig;
-use longshore_engine::port::{Span, SpanPlace, Spans, TurnFacts, Work, on_behalf_of};
+use longshore_engine::port::{Span, SpanKind, SpanPosition, Spans, TurnAttributes, with_caller_trace};
 use longshore_model::{
     AgentEvent, BlockKind, BlockRef, ChildEvent, Failure, Json, Metadata, Outcome, SendMessage, TaskState,
     ToolCall, ToolStatus, TraceContext, Usage,
@@ -24,9 +24,9 @@ struct CollectedSpans(mpsc::Sender<Span>);
 
 impl Spans for CollectedSpans {
     /// Like an exporter, for sampled traces.
-    fn begin(&self, caller: Option<&TraceContext>) -> Option<SpanPlace> {
+    fn begin(&self, caller: Option<&TraceContext>) -> Option<SpanPosition> {
         let caller = caller.cloned().unwrap_or_else(TraceContext::generate);
-        caller.is_sampled().then(|| SpanPlace::of_turn_for(caller))
+        caller.is_sampled().then(|| SpanPosition::for_turn(caller))
     }
 
     fn ended(&self, span: Span) {
@@ -40,10 +40,10 @@ struct DropsNewTraces;
 
 impl Spans for DropsNewTraces {
     fn decided(&self, trace: TraceContext) -> TraceContext {
-        if trace.is_begun_here() { trace.unsampled() } else { trace }
+        if trace.is_new_trace() { trace.unsampled() } else { trace }
     }
 
-    fn begin(&self, _caller: Option<&TraceContext>) -> Option<SpanPlace> {
+    fn begin(&self, _caller: Option<&TraceContext>) -> Option<SpanPosition> {
         None
     }
 
@@ -67,7 +67,7 @@ fn tool(call: &str, status: ToolStatus) -> AgentEvent {
         tool: format!("tool-of-{call}"),
         status,
         title: words.clone(),
-        input: Some(Json::of(&json!({"command": "SECRET WORDS"}))),
+        input: Some(Json::from_value(&json!({"command": "SECRET WORDS"}))),
         output: words.clone(),
         error: words,
         child: None,
@@ -75,10 +75,10 @@ fn tool(call: &str, status: ToolStatus) -> AgentEvent {
     AgentEvent::Tool { block: BlockRef { kind: BlockKind::ToolCall, ..text_block(&call.call_id) }, call }
 }
 
-fn facts(span: &Span) -> &TurnFacts {
+fn facts(span: &Span) -> &TurnAttributes {
     match &span.work {
-        Work::Turn(facts) => facts,
-        Work::Tool { .. } => panic!("a tool: {span:?}"),
+        SpanKind::Turn(facts) => facts,
+        SpanKind::Tool { .. } => panic!("a tool: {span:?}"),
     }
 }
 
@@ -95,8 +95,8 @@ fn ids(span: &Span) -> (String, Option<String>) {
 fn short(span: &Span) -> String {
     let error = span.error.as_deref().unwrap_or("fine");
     match &span.work {
-        Work::Turn(facts) => format!("turn {} {error}", facts.state),
-        Work::Tool { name, call } => format!("{name} {call} {error}"),
+        SpanKind::Turn(facts) => format!("turn {} {error}", facts.state),
+        SpanKind::Tool { name, call } => format!("{name} {call} {error}"),
     }
 }
 
@@ -149,14 +149,16 @@ async fn a_turn_and_its_tools_are_spans_of_the_callers_trace_without_content() {
 
 #[tokio::test]
 async fn the_failure_of_a_turn_is_reported_in_one_word() {
-    let of = |kind: &str| Metadata::try_from(Json::of(&json!({"opencode": {"error": {"type": kind}}}))).ok();
+    let of = |kind: &str| {
+        Metadata::try_from(Json::from_value(&json!({"opencode": {"error": {"type": kind}}}))).ok()
+    };
     let words = || "SECRET WORDS".to_owned();
     let failed = |kind| Outcome::Failed(Failure { message: words(), metadata: of(kind) });
     for (outcome, expected) in [
         (failed("UPSTREAM_QUOTA_EXCEEDED"), "turn failed UPSTREAM_QUOTA_EXCEEDED"),
         (failed("SECRET WORDS"), "turn failed _OTHER"),
         (Outcome::Failed(Failure::new(words())), "turn failed _OTHER"),
-        (Outcome::Lacking(Box::new(failed("X"))), "turn failed X"),
+        (Outcome::Incomplete(Box::new(failed("X"))), "turn failed X"),
         (
             Outcome::AuthRequired(Failure { message: words(), metadata: of("UPSTREAM_UNAUTHORIZED") }),
             "turn auth_required UPSTREAM_UNAUTHORIZED",
@@ -244,7 +246,7 @@ async fn a_trace_dropped_here_is_passed_on_as_unsampled() {
         let sent = h.engine.send(&alice(), command).await.unwrap();
         let turn = h.turn().await;
         assert_eq!(turn.request.trace.as_ref(), Some(&expected));
-        on_behalf_of(Some(trace), h.engine.cancel(&alice(), &sent.task)).await.unwrap();
+        with_caller_trace(Some(trace), h.engine.cancel(&alice(), &sent.task)).await.unwrap();
         while h.agent.log().aborted.len() <= count {
             tokio::task::yield_now().await;
         }

@@ -327,7 +327,7 @@ async fn a_task_that_waits_for_the_agent_can_be_canceled() {
 
 #[tokio::test(start_paused = true)]
 async fn a_permanent_failure_is_not_waited_for() {
-    for error in [away().lasting(), Error::new(ErrorKind::InvalidAgentResponse, "It answers nonsense.")] {
+    for error in [away().permanent(), Error::new(ErrorKind::InvalidAgentResponse, "It answers nonsense.")] {
         let h = start();
         let (began, text) = (Instant::now(), error.message().to_owned());
         h.agent.refuse_next(error);

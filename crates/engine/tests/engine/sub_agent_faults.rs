@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use longshore_engine::port::Store as _;
-use longshore_engine::{EngineConfig, Opening};
+use longshore_engine::{EngineConfig, SubscriptionStart};
 use longshore_meter::label;
 use longshore_model::{
     AgentEvent, AgentFile, BlockKind, BlockRef, ChildEvent, Failure, Outcome, Part, RequestId, Resolution,
@@ -61,7 +61,7 @@ async fn an_answer_on_a_sub_agents_task_closes_its_ask_there() {
         answer.message.task_id = Some(child.id.clone());
         answer.message.parts = vec![Part::text("once")];
         let sent = h.engine.send(&alice(), answer).await.unwrap();
-        let Opening::Snapshot(snapshot) = &sent.opening else { panic!("it was there before") };
+        let SubscriptionStart::Snapshot(snapshot) = &sent.opening else { panic!("it was there before") };
         assert_eq!(snapshot.task.status.state, TaskState::Working);
     }
 }
@@ -89,7 +89,7 @@ async fn a_short_store_outage_costs_a_sub_agent_nothing() {
     let root = h.send("c", "m1").await;
     let turn = h.turn().await;
     // The task is created, but the store reports a failure.
-    store.deny_next_creates(1);
+    store.lose_next_create_results(1);
     turn.call_child("ses_child", "call_1", "x").await;
     let child = child_of(&h).await;
     h.reaches(&child.id, TaskState::Working).await;

@@ -114,7 +114,7 @@ async fn two_contexts_of_one_session_do_not_deadlock_at_the_limiter() {
     let session = turn.request.session.id.clone();
     let naming = |context: &str, text: &str| {
         let mut command = message(context, text);
-        command.wishes.session = Some(SessionId::parse(session.as_str()).unwrap());
+        command.options.session = Some(SessionId::parse(session.as_str()).unwrap());
         command
     };
     let mut later = Vec::new();

@@ -220,7 +220,7 @@ async fn a_store_that_comes_back_loses_nothing() {
 /// Like every end, except for the metadata.
 #[tokio::test]
 async fn an_end_with_missing_text_is_marked_in_its_metadata() {
-    let metadata = Metadata::try_from(Json::of(&json!({"agent": {"code": 7}}))).ok();
+    let metadata = Metadata::try_from(Json::from_value(&json!({"agent": {"code": 7}}))).ok();
     let failed = Failure { message: "some words".into(), metadata };
     let lost = json!({"longshore": {"lost": "text"}});
     let cases = [
@@ -236,7 +236,7 @@ async fn an_end_with_missing_text_is_marked_in_its_metadata() {
     for (outcome, state, expected) in cases {
         let mut h = start();
         let sent = h.send("c", "m1").await;
-        h.turn().await.report(AgentEvent::Ended(Outcome::Lacking(Box::new(outcome)))).await;
+        h.turn().await.report(AgentEvent::Ended(Outcome::Incomplete(Box::new(outcome)))).await;
         let task = h.reaches(&sent.task, state).await;
         assert_eq!(reason_of(&task), "some words");
         let log = read_all(sent.reader).await;

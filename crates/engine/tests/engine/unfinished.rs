@@ -75,7 +75,7 @@ async fn an_accepted_send_is_found_again_at_every_limit() {
 async fn a_send_without_a_slot_is_refused_before_the_agent_is_asked() {
     let mut h = with_limits(0, 1, 0);
     h.send("c", "m1").await;
-    h.agent.refuse_next_wish(Error::invalid("metadata", "is not what the agent takes"));
+    h.agent.refuse_next_admission(Error::invalid("metadata", "is not what the agent takes"));
     let refused = h.engine.send(&alice(), message("c2", "m2")).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::TooManyRequests);
     h.turn().await.complete().await;
@@ -92,7 +92,7 @@ async fn a_joining_message_needs_no_slot() {
     let first = h.send("c", "m1").await.task;
     let mut turn = h.turn().await;
     let mut steering = message("c", "m2");
-    steering.wishes.delivery = Delivery::Steer;
+    steering.options.delivery = Delivery::Steer;
     let engine = h.engine.clone();
     let sent =
         h.tasks.spawn("test", async move { engine.send(&alice(), steering).await.map(|sent| sent.task) });
@@ -100,7 +100,7 @@ async fn a_joining_message_needs_no_slot() {
     assert_eq!(sent.await.unwrap().unwrap(), first);
     // Where nothing runs that it could join, it needs one.
     let mut elsewhere = message("c2", "m3");
-    elsewhere.wishes.delivery = Delivery::Steer;
+    elsewhere.options.delivery = Delivery::Steer;
     let refused = h.engine.send(&alice(), elsewhere).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::TooManyRequests);
 }
@@ -111,12 +111,12 @@ async fn a_message_that_waits_to_join_needs_a_slot_only_if_it_is_too_late() {
     h.send("c", "m1").await;
     let mut turn = h.turn().await;
     let mut steering = message("c", "m2");
-    steering.wishes.delivery = Delivery::Steer;
+    steering.options.delivery = Delivery::Steer;
     let engine = h.engine.clone();
     let sent = h.tasks.spawn("test", async move { engine.send(&alice(), steering).await.map(drop) });
     let offered = turn.steering.recv().await.expect("the engine follows the turn");
     h.send("c", "m3").await;
-    h.engine.note_gauges();
+    h.engine.update_gauges();
     assert_eq!(h.metrics.tasks_unfinished.get(), 2);
     // The turn accepts it no more, and the context is full by now.
     drop(offered);
@@ -141,6 +141,6 @@ async fn racing_sends_do_not_exceed_a_limit_together() {
         }
     }
     assert_eq!(taken, 7);
-    h.engine.note_gauges();
+    h.engine.update_gauges();
     assert_eq!(h.metrics.tasks_unfinished.get(), 7);
 }

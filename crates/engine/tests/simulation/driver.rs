@@ -16,7 +16,7 @@ use longshore_model::{
     AgentEvent, Answer, Artifact, ArtifactId, Ask, AskKind, BlockKind, BlockRef, ChildEvent, ChildStart,
     ErrorKind, Failure, Json, Outcome, PromptId, RequestId, Resolution, Result, SessionId,
 };
-use longshore_testkit::hearing::Hears as _;
+use longshore_testkit::external_turns::ExternalTurnSource as _;
 use tokio::sync::watch;
 use tokio::time::Instant;
 

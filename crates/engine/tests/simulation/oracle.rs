@@ -131,7 +131,7 @@ impl Oracle {
         }
         promised.check_messages(&world.stage, &tasks);
         answers::check(world, &promised.answers, &agent);
-        promised.check_order(&world.stage, &agent);
+        promised.check_native_prompt(&world.stage, &agent);
         other_client::check(world, &tasks, &agent);
         let mut tally = Tally::default();
         for task in tasks.values().filter(|task| task.parent.is_none()) {
@@ -255,7 +255,9 @@ impl Promised {
                 // An abort stops everything that runs in the session.
                 self.wants_to_cancel.contains(id) || fate == Some(Fate::Aborted) && agent.is_shared(&began)
             }
-            TaskState::Failed if task.terms.adopted && began.len() == 1 && reason.contains("took longer") => {
+            TaskState::Failed
+                if task.options.adopted && began.len() == 1 && reason.contains("took longer") =>
+            {
                 false
             }
             TaskState::Failed => is_true_failure(task, &reason, log, last, agent),
@@ -328,7 +330,7 @@ impl Promised {
     }
 
     /// A message whose sender knew of an earlier message in the context is answered after that one.
-    fn check_order(&self, stage: &Stage, agent: &State) {
+    fn check_native_prompt(&self, stage: &Stage, agent: &State) {
         let place = |made: &Made| agent.prompted.iter().position(|words| *words == made.words);
         for first in &self.made {
             let later = self.made.iter().filter(|later| later.context == first.context);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use longshore_engine::Tasks;
 use longshore_engine::port::{ExternalTurn, Session};
 use longshore_model::{Part, SessionId, Task, TaskId};
-use longshore_testkit::hearing::Hears;
+use longshore_testkit::external_turns::ExternalTurnSource;
 use tokio::sync::{Notify, mpsc};
 
 use crate::agent::{AgentTurn, Fate, SimAgent, State};
@@ -157,7 +157,7 @@ impl Watcher {
     }
 }
 
-impl Hears for SimControl {
+impl ExternalTurnSource for SimControl {
     fn watch(&self, sessions: Vec<Session>) {
         self.watcher.watched().extend(sessions.into_iter().map(|session| (session.id.clone(), session)));
         self.watcher.more.notify_one();

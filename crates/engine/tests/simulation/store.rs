@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::FutureExt as _;
 use longshore_engine::port::{
-    Append, Appended, Binding, Bound, BoxFuture, Claim, Claimed, ContextPlace, Create, Created, EndTask,
-    EndedTurn, FileFacts, Head, IdempotencyKey, ListQuery, NewFile, NotedSends, Owned, Retained, Retention,
-    Session, Store, StoredTask, TaskPage,
+    Append, Appended, Binding, Bound, BoxFuture, Claim, Claimed, ContextLocation, Create, Created, EndTask,
+    EndedTurn, FileFacts, Head, IdempotencyKey, ListQuery, NewFile, OwnedSession, RecordedSends, Retention,
+    RetentionStep, Session, Store, StoredTask, TaskPage,
 };
 use longshore_engine::simulation::Flaw;
 use longshore_model::{
@@ -142,8 +142,8 @@ impl Store for SimStore {
     }
 
     /// Folds and removes nothing: the oracle compares what was seen with the whole log.
-    fn retain(&self, _: Retention) -> BoxFuture<'_, Result<Retained>> {
-        Box::pin(async { Ok(Retained::default()) })
+    fn retain(&self, _: Retention) -> BoxFuture<'_, Result<RetentionStep>> {
+        Box::pin(async { Ok(RetentionStep::default()) })
     }
 
     fn end_damaged(&self, at: Timestamp, end: EndTask) -> BoxFuture<'_, Result<Vec<TaskId>>> {
@@ -179,8 +179,8 @@ impl Store for SimStore {
         Box::pin(self.change("put_file", self.inner.put_file(file)))
     }
 
-    fn note_sends(&self, noted: NotedSends) -> BoxFuture<'_, Result<()>> {
-        Box::pin(self.change("note sends", self.inner.note_sends(noted)))
+    fn record_sends(&self, noted: RecordedSends) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.change("note sends", self.inner.record_sends(noted)))
     }
 
     fn earlier_send<'a>(
@@ -203,7 +203,7 @@ impl Store for SimStore {
         &'a self,
         caller: Option<&'a Principal>,
         id: &'a SessionId,
-    ) -> BoxFuture<'a, Result<Option<Owned>>> {
+    ) -> BoxFuture<'a, Result<Option<OwnedSession>>> {
         Box::pin(self.ask(self.inner.owner_of(caller, id)))
     }
 
@@ -269,12 +269,12 @@ impl Store for SimStore {
         Box::pin(self.ask(self.inner.children(root)))
     }
 
-    fn place<'a>(
+    fn context_location<'a>(
         &'a self,
         owner: &'a Principal,
         context: &'a ContextId,
-    ) -> BoxFuture<'a, Result<ContextPlace>> {
-        Box::pin(self.ask(self.inner.place(owner, context)))
+    ) -> BoxFuture<'a, Result<ContextLocation>> {
+        Box::pin(self.ask(self.inner.context_location(owner, context)))
     }
 
     fn interrupt<'a>(

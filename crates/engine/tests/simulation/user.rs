@@ -4,7 +4,7 @@ mod answers;
 
 use std::sync::Arc;
 
-use longshore_engine::{Engine, Opening, Sent, Snapshot, Subscription, TaskReader};
+use longshore_engine::{Engine, Sent, Snapshot, Subscription, SubscriptionStart, TaskReader};
 use longshore_model::{
     ContextId, Delivery, Error, ErrorKind, Message, MessageId, Part, Principal, Result, Role, SendConfig,
     SendMessage, SendOptions, Seq, TaskEvent, TaskId, TaskState,
@@ -30,7 +30,7 @@ struct OpenReader {
 /// The task that a message created or joined.
 struct TaskOfMessage {
     task: TaskId,
-    opening: Opening,
+    opening: SubscriptionStart,
     line: OpenReader,
 }
 
@@ -143,7 +143,7 @@ impl User {
         let began = self.world.stage.tick();
         let SendOutcome::Sent(place) = self.send(&command).await else { return };
         let TaskOfMessage { task, opening, line } = *place;
-        if matches!(opening, Opening::Tail) {
+        if matches!(opening, SubscriptionStart::Tail) {
             self.world.oracle.made(&self.world.stage, context, &words, &task, began);
         }
         let cursor = self.opened(&task, opening);
@@ -205,15 +205,15 @@ impl User {
     }
 
     /// Where reading starts.
-    fn opened(&self, task: &TaskId, opening: Opening) -> Seq {
+    fn opened(&self, task: &TaskId, opening: SubscriptionStart) -> Seq {
         match opening {
-            Opening::Tail => Seq::START,
-            Opening::Snapshot(snapshot) => {
+            SubscriptionStart::Tail => Seq::START,
+            SubscriptionStart::Snapshot(snapshot) => {
                 self.note(format_args!("joins {task} at {}", snapshot.seq));
                 self.world.check_snapshot(task, &snapshot);
                 snapshot.seq
             }
-            Opening::Gap(snapshot, bounds) => {
+            SubscriptionStart::Gap(snapshot, bounds) => {
                 self.find(format_args!("{task} has a gap: {bounds:?}"));
                 snapshot.seq
             }
@@ -294,7 +294,7 @@ impl User {
             }
             _ => {
                 let (opening, line) = self.subscribe(&task, Some(following.cursor)).await?;
-                if !matches!(opening, Opening::Tail) {
+                if !matches!(opening, SubscriptionStart::Tail) {
                     self.find(format_args!("{task} does not go on from {}", following.cursor));
                 }
                 Some(line)
@@ -338,7 +338,7 @@ impl User {
         }
     }
 
-    async fn subscribe(&self, task: &TaskId, after: Option<Seq>) -> Option<(Opening, OpenReader)> {
+    async fn subscribe(&self, task: &TaskId, after: Option<Seq>) -> Option<(SubscriptionStart, OpenReader)> {
         let subscribed = self
             .call_with_gateway(|engine| {
                 let task = task.clone();
@@ -474,7 +474,7 @@ fn command(
         message,
         config: SendConfig::default(),
         metadata: None,
-        wishes: SendOptions { delivery, ..SendOptions::default() },
+        options: SendOptions { delivery, ..SendOptions::default() },
         may_claim: false,
         trace: None,
     }

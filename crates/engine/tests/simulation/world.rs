@@ -9,7 +9,7 @@ use longshore_engine::simulation::Flaw;
 use longshore_engine::{AskConfig, Engine, EngineConfig, EngineParts, Tasks};
 use longshore_meter::Metrics;
 use longshore_meter::label::TurnState;
-use longshore_testkit::hearing::Hearing;
+use longshore_testkit::external_turns::ExternalTurnsOnly;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -206,7 +206,7 @@ impl World {
             let engine = Engine::new(EngineParts {
                 store: Arc::clone(&self.store) as Arc<dyn Store>,
                 agent: Arc::new(driver),
-                control: Some(Arc::new(Hearing(control))),
+                control: Some(Arc::new(ExternalTurnsOnly(control))),
                 clock: Arc::new(DayClock(Arc::clone(&self.stage))),
                 tasks: tasks.clone(),
                 metrics: Arc::clone(&metrics),
@@ -262,7 +262,7 @@ impl World {
             return;
         }
         // A leaked slot would keep other turns out for ever.
-        gateway.engine.note_gauges();
+        gateway.engine.update_gauges();
         let Metrics { turns, interrupt_open, tasks_unfinished, .. } = &*gateway.metrics;
         let left =
             [turns.of(TurnState::Running), turns.of(TurnState::Waiting), interrupt_open, tasks_unfinished];

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use longshore_engine::port::{Retained, Retention};
+use longshore_engine::port::{Retention, RetentionStep};
 use longshore_model::{TaskId, Timestamp};
 
 use super::state::{Row, State};
@@ -30,12 +30,12 @@ impl Row {
 }
 
 impl State {
-    pub(super) fn retain(&mut self, retention: &Retention) -> Retained {
+    pub(super) fn retain(&mut self, retention: &Retention) -> RetentionStep {
         let folded = retention.fold_before.map_or(0, |before| self.fold_before(before));
         let dropped = retention.drop_before.map_or(0, |before| self.drop_before(before));
         let keys = self.drop_keys_before(retention.keys_before);
         let asks = self.asks.forget_old(rules::asks_kept_since(retention.now), STEP);
-        Retained { folded, dropped, more: folded + dropped > 0 || keys + asks > 0 }
+        RetentionStep { folded, dropped, more: folded + dropped > 0 || keys + asks > 0 }
     }
 
     /// The task is over now.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use longshore_engine::port::{MAX_CONTEXTS, Owned, Session, TurnRecord};
+use longshore_engine::port::{MAX_CONTEXTS, OwnedSession, Session, TurnRecord};
 use longshore_model::{ContextId, Principal, PromptId, SessionId, Timestamp};
 
 #[derive(Default)]
@@ -15,14 +15,14 @@ pub(super) struct Sessions {
 }
 
 struct Known {
-    owned: Owned,
+    owned: OwnedSession,
     used_at: Timestamp,
     /// The contexts that are bound to the session, by the time of the binding. They have the same owner.
     contexts: BTreeSet<(Timestamp, ContextId)>,
 }
 
 impl Sessions {
-    pub(super) fn get(&self, id: &SessionId) -> Option<&Owned> {
+    pub(super) fn get(&self, id: &SessionId) -> Option<&OwnedSession> {
         self.known.get(id).map(|known| &known.owned)
     }
 
@@ -42,7 +42,7 @@ impl Sessions {
         }
         self.used.insert((at, session.id.clone()));
         let known = Known {
-            owned: Owned { owner: owner.clone(), session: session.clone() },
+            owned: OwnedSession { owner: owner.clone(), session: session.clone() },
             used_at: at,
             contexts: BTreeSet::new(),
         };

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use longshore_engine::port::{
-    Append, Appended, AskChange, Begun, Binding, Bound, Claim, Claimed, ContextPlace, Create, Created,
-    EndedTurn, Head, IdempotencyKey, MAX_ENDED, NewFile, NotedSends, Session, StoredTask, TurnRecord,
+    Append, Appended, AskChange, Binding, Bound, Claim, Claimed, ContextLocation, Create, Created, EndedTurn,
+    Head, IdempotencyKey, MAX_ENDED, NewFile, RecordedSends, RunningTurn, Session, StoredTask, TurnRecord,
 };
 use longshore_model::{
     ContextId, Entry, Error, FileId, Principal, PromptId, RequestId, Result, Seq, SessionId, Task, TaskId,
@@ -38,7 +38,7 @@ pub(super) struct State {
 
 #[derive(Default)]
 pub(super) struct Context {
-    pub(super) location: ContextPlace,
+    pub(super) location: ContextLocation,
     /// The time of the binding, if there is one.
     pub(super) bound_at: Timestamp,
     /// The number of tasks.
@@ -68,7 +68,7 @@ impl Row {
             epoch: EPOCH,
             first: self.first,
             state: self.state(),
-            output: self.task.terms.output.clone(),
+            output: self.task.options.output.clone(),
         }
     }
 
@@ -128,7 +128,7 @@ impl State {
         if let Some(session) = &placement.claim {
             self.sessions.put(&create.owner, session, create.at);
         }
-        if let Some(Begun { working, turn }) = create.begun {
+        if let Some(RunningTurn { working, turn }) = create.begun {
             row.log.push(Entry { seq: first.next(), epoch: EPOCH, event: working });
             self.sessions.put_turn(&turn, row.number, create.at);
             row.turn = Some(turn);
@@ -144,8 +144,8 @@ impl State {
         Ok(Created::New)
     }
 
-    pub(super) fn note_sends(&mut self, noted: NotedSends) -> Result<()> {
-        let NotedSends { owner, task, keys, at } = noted;
+    pub(super) fn record_sends(&mut self, noted: RecordedSends) -> Result<()> {
+        let RecordedSends { owner, task, keys, at } = noted;
         let Some(row) = self.tasks.get_mut(&task).filter(|row| row.owner == owner) else {
             return Err(Error::task_not_found(task.as_str()));
         };
@@ -266,7 +266,7 @@ impl State {
         self.sessions.get(id).filter(|known| known.owner == *owner).map(|known| known.session.clone())
     }
 
-    pub(super) fn location(&self, owner: &Principal, context: &ContextId) -> ContextPlace {
+    pub(super) fn location(&self, owner: &Principal, context: &ContextId) -> ContextLocation {
         let context = self.contexts.get(&(owner.clone(), context.clone()));
         context.map(|context| context.location.clone()).unwrap_or_default()
     }

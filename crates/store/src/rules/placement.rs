@@ -1,6 +1,6 @@
 //! Decides in which session and directory a new task works.
 
-use longshore_engine::port::{Bound, ContextPlace, Create, Created, Owned, Session};
+use longshore_engine::port::{Bound, ContextLocation, Create, Created, OwnedSession, Session};
 use longshore_model::{Error, Principal, Result, SessionId, TaskEvent};
 
 /// The session and directory that a `Create` requests.
@@ -44,7 +44,7 @@ impl PlacementRequest {
 }
 
 fn is_native_prompt(first: &TaskEvent) -> bool {
-    matches!(first, TaskEvent::Submitted { terms, .. } if terms.order.is_some())
+    matches!(first, TaskEvent::Submitted { options, .. } if options.order.is_some())
 }
 
 /// The session and directory of a new task, to be written with it.
@@ -63,8 +63,8 @@ pub(crate) struct Placement {
 pub(crate) fn decide_placement(
     request: &PlacementRequest,
     owner: &Principal,
-    current: &ContextPlace,
-    known: Option<&Owned>,
+    current: &ContextLocation,
+    known: Option<&OwnedSession>,
 ) -> std::result::Result<Placement, Created> {
     let mut placement = match (&request.session, &request.running_in, known) {
         (Some(name), ..) => name_session(name, request, owner, current.bound.as_ref(), known)?,
@@ -92,7 +92,7 @@ fn name_session(
     request: &PlacementRequest,
     owner: &Principal,
     bound: Option<&Bound>,
-    known: Option<&Owned>,
+    known: Option<&OwnedSession>,
 ) -> std::result::Result<Placement, Created> {
     let (session, claim) = match (bound, known, &request.claim) {
         (Some(bound), ..) if bound.session.id == *name => (&bound.session, None),

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use longshore_engine::port::{Binding, Bound, Claim, Claimed, ContextPlace, MAX_CONTEXTS, Owned, Session};
+use longshore_engine::port::{
+    Binding, Bound, Claim, Claimed, ContextLocation, MAX_CONTEXTS, OwnedSession, Session,
+};
 use longshore_model::{ContextId, Principal, SessionId, Timestamp};
 use rusqlite::{Connection, OptionalExtension, named_params};
 
@@ -10,12 +12,12 @@ use super::fault::{Outcome, damaged};
 use super::record::NewTask;
 use crate::rules::{self, Placement};
 
-pub(super) fn location(db: &Connection, owner: &Principal, context: &ContextId) -> Outcome<ContextPlace> {
+pub(super) fn location(db: &Connection, owner: &Principal, context: &ContextId) -> Outcome<ContextLocation> {
     let directory = db
         .prepare_cached("SELECT directory FROM contexts WHERE owner = :owner AND context = :context")?
         .query_row(named_params! { ":owner": owner.as_str(), ":context": context.as_str() }, |row| row.get(0))
         .optional()?;
-    Ok(ContextPlace { directory, bound: binding(db, owner, context)? })
+    Ok(ContextLocation { directory, bound: binding(db, owner, context)? })
 }
 
 /// The session that the context is bound to.
@@ -71,12 +73,12 @@ pub(super) fn put_placement(db: &Connection, new: &NewTask, placement: &Placemen
 }
 
 /// `None`: the session is unowned.
-pub(super) fn find_session(db: &Connection, session: &SessionId) -> Outcome<Option<Owned>> {
+pub(super) fn find_session(db: &Connection, session: &SessionId) -> Outcome<Option<OwnedSession>> {
     let mut statement = db.prepare_cached("SELECT owner, directory FROM sessions WHERE id = :id")?;
     let mut rows = statement.query(named_params! { ":id": session.as_str() })?;
     let Some(row) = rows.next()? else { return Ok(None) };
     let owner = Principal::new(row.get_ref(0)?.as_str()?);
-    Ok(Some(Owned { owner, session: Session { id: session.clone(), directory: row.get(1)? } }))
+    Ok(Some(OwnedSession { owner, session: Session { id: session.clone(), directory: row.get(1)? } }))
 }
 
 /// The session, if this owner owns it.

@@ -1,6 +1,6 @@
 //! Requests encoded as text and numbers before they reach the write connection, which then only has to insert.
 
-use longshore_engine::port::{Append, AskChange, Begun, Create, IdempotencyKey, TurnRecord};
+use longshore_engine::port::{Append, AskChange, Create, IdempotencyKey, RunningTurn, TurnRecord};
 use longshore_model::{
     Artifact, Closed, ContextId, Epoch, Error, Interrupt, InterruptNote, Message, Metadata, Parent,
     Principal, RequestId, Result, Seq, SessionNote, Task, TaskEvent, TaskId, TaskOptions, TaskState,
@@ -34,7 +34,7 @@ impl NewTask {
     pub(super) fn prepare(create: Create, epoch: Epoch) -> Result<Self> {
         let task = rules::begin(&create)?;
         let requested = PlacementRequest::new(&create)?;
-        let output = &task.terms.output;
+        let output = &task.options.output;
         let output = if output.is_unrestricted() { None } else { Some(to_text(output)?) };
         Ok(Self {
             status: (task.status.state, task.status.at),
@@ -54,7 +54,7 @@ impl NewTask {
     }
 }
 
-fn encode_begun(begun: Begun) -> Result<(EventText, TurnText)> {
+fn encode_begun(begun: RunningTurn) -> Result<(EventText, TurnText)> {
     Ok((EventText::encode(&begun.working)?, TurnText::encode(begun.turn)?))
 }
 
@@ -203,7 +203,7 @@ impl SnapshotText {
             session,
             usage,
             open_asks,
-            terms,
+            options,
             parent,
             metadata,
         } = task;
@@ -216,7 +216,7 @@ impl SnapshotText {
             session: session.as_ref(),
             usage: usage.as_ref(),
             open_asks,
-            terms,
+            options,
             parent: parent.as_deref(),
             metadata: metadata.as_ref(),
         };
@@ -239,7 +239,7 @@ struct Summary<'a> {
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     open_asks: &'a [InterruptNote],
     #[serde(rename = "terms", skip_serializing_if = "TaskOptions::is_empty")]
-    terms: &'a TaskOptions,
+    options: &'a TaskOptions,
     #[serde(skip_serializing_if = "Option::is_none")]
     parent: Option<&'a Parent>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -2,7 +2,7 @@
 //!
 //! A reader thread finds the work; the writer only carries it out, and never for long.
 
-use longshore_engine::port::{Retained, Retention};
+use longshore_engine::port::{Retention, RetentionStep};
 use longshore_model::{Result, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Params, named_params};
 
@@ -25,10 +25,10 @@ const STEP_ROWS: i64 = 512;
 const STEP_BYTES: i64 = 1024 * 1024;
 
 /// Does one step.
-pub(super) async fn retain(reader: &Reader, writer: &Writer, retention: Retention) -> Result<Retained> {
+pub(super) async fn retain(reader: &Reader, writer: &Writer, retention: Retention) -> Result<RetentionStep> {
     let found = reader.run(Owner::Gateway, move |db| Step::find(db, &retention)).await?;
     if found.is_empty() {
-        return Ok(Retained::default());
+        return Ok(RetentionStep::default());
     }
     writer.run_large(Owner::Gateway, move |db| found.run(db)).await
 }
@@ -83,8 +83,8 @@ impl Step {
     }
 
     /// Does as much of the work as the budget allows. The next step finds the rest.
-    fn run(&self, db: &Connection) -> Outcome<Retained> {
-        let (mut budget, mut done) = (Budget::for_step(), Retained::default());
+    fn run(&self, db: &Connection) -> Outcome<RetentionStep> {
+        let (mut budget, mut done) = (Budget::for_step(), RetentionStep::default());
         let before = db.total_changes();
         if let Some(before) = fold_cutoff(&self.retention) {
             for (task, foldable) in &self.folds {

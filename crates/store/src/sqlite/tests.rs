@@ -265,7 +265,7 @@ async fn a_damaged_binding_is_reported() {
         let intruder = bench.intruder();
         intruder.execute_batch("PRAGMA foreign_keys = 0").unwrap();
         intruder.execute_batch(damage).unwrap();
-        let refused = bench.store.place(&ada(), &context_id("c")).await.unwrap_err();
+        let refused = bench.store.context_location(&ada(), &context_id("c")).await.unwrap_err();
         bench.check_public(&refused, ErrorKind::Internal, "damaged");
     }
 }

@@ -1,6 +1,6 @@
 //! The writes of each kind of request: first the checks, then the rows.
 
-use longshore_engine::port::{Created, IdempotencyKey, NotedSends, TurnRecord};
+use longshore_engine::port::{Created, IdempotencyKey, RecordedSends, TurnRecord};
 use longshore_model::{ContextId, Epoch, Error, Principal, Seq, TaskId, TaskState, Timestamp};
 use rusqlite::{Connection, named_params};
 
@@ -84,7 +84,7 @@ pub(super) fn probe(db: &Connection) -> Outcome<()> {
     Ok(())
 }
 
-pub(super) fn note_sends(db: &Connection, noted: &NotedSends) -> Outcome<()> {
+pub(super) fn record_sends(db: &Connection, noted: &RecordedSends) -> Outcome<()> {
     let task = find_task_row(db, noted.task.as_str())?.filter(|task| task.owner == noted.owner);
     let Some(task) = task else { return Err(Error::task_not_found(noted.task.as_str()).into()) };
     for key in &noted.keys {

@@ -8,7 +8,7 @@ use longshore_model::TaskState;
 use super::checker::Fault;
 use super::proxy::Counts;
 use super::round::Report;
-use super::speaker::Speaker;
+use super::speaker::ClientProtocol;
 use super::world::Kind;
 
 /// What the clients of one protocol version and binding did and met.
@@ -207,7 +207,7 @@ impl Totals {
                 missed.push(format!("{what}: {got} of {wanted}"));
             }
         }
-        for speaker in Speaker::ALL {
+        for speaker in ClientProtocol::ALL {
             // Each protocol version and binding needs its share.
             let cuts = self.clients.get(speaker.name()).map(|clients| clients.cuts).unwrap_or_default();
             if cuts * 8 < targets.cuts {

@@ -16,8 +16,8 @@ use serde_json::Value;
 
 use self::ends::TurnFacts;
 use super::record::{Frame, Record};
-use super::speaker::{self, Speaker};
-use crate::fake_opencode::{Fate, Prompted};
+use super::speaker::{self, ClientProtocol};
+use crate::fake_opencode::{PromptRecord, TurnEnd};
 
 /// The kinds of faults.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -105,7 +105,7 @@ pub struct AgentRecord {
     pub is_complete: bool,
     /// The text is only what the agent stored. It may have streamed more, and lost that when it was killed.
     pub is_what_was_kept: bool,
-    pub fate: Fate,
+    pub turn_end: TurnEnd,
     /// The text of the answer that the agent shows now.
     pub kept: String,
     /// The complete answer of the model to this prompt, where it is known.
@@ -114,9 +114,19 @@ pub struct AgentRecord {
 
 impl AgentRecord {
     /// `kept`: the text that the messages of the session show.
-    pub(super) fn of_fake(prompt: Prompted, kept: String) -> Self {
-        let Prompted { session, words, times, text, is_complete, fate, .. } = prompt;
-        Self { session, words, times, text, is_complete, is_what_was_kept: false, fate, kept, whole: None }
+    pub(super) fn of_fake(prompt: PromptRecord, kept: String) -> Self {
+        let PromptRecord { session, words, times, text, is_complete, turn_end, .. } = prompt;
+        Self {
+            session,
+            words,
+            times,
+            text,
+            is_complete,
+            is_what_was_kept: false,
+            turn_end,
+            kept,
+            whole: None,
+        }
     }
 }
 
@@ -161,7 +171,7 @@ pub fn check(observations: &[Observation], agent_records: &[AgentRecord], broken
             let last = record.frames.last().map(|frame| frame.json.to_string());
             report(Fault::Hangs, format!("the last frame is {last:?}"));
         }
-        check_order(&record.frames, &mut report);
+        check_native_prompt(&record.frames, &mut report);
         let is_own = |prompt: &&AgentRecord| prompt.words == record.planned.words;
         let prompts: Vec<&AgentRecord> = agent_records.iter().filter(is_own).collect();
         let times: usize = prompts.iter().map(|prompt| prompt.times).sum();
@@ -215,7 +225,7 @@ fn whose(record: &Record) -> String {
     format!("{} by {}, task {:?}", record.planned.id, record.planned.speaker.name(), record.task)
 }
 
-fn check_order(frames: &[Frame], report: &mut impl FnMut(Fault, String)) {
+fn check_native_prompt(frames: &[Frame], report: &mut impl FnMut(Fault, String)) {
     let mut last = 0;
     for frame in frames {
         match frame.seq() {
@@ -253,7 +263,7 @@ fn check_log(frames: &[Frame], log: &[Frame], ended: bool, report: &mut impl FnM
 
 fn check_stored(
     task: &Task,
-    speaker: Speaker,
+    speaker: ClientProtocol,
     stored: &Result<Value, String>,
     report: &mut impl FnMut(Fault, String),
 ) {

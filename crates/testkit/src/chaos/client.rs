@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::record::{CancelAnswer, CancelAt, Frame, PlannedMessage, Record};
-use super::speaker::{self, Answering, Speaker};
+use super::speaker::{self, Answering, ClientProtocol};
 use super::wire::{CallError, Frames, Next, Wire};
 
 /// The answer to every ask.
@@ -334,7 +334,7 @@ impl Session {
         let Some((seq, request)) = self.ask.clone() else { return true };
         let PlannedMessage { id, speaker, answering, .. } = self.record.planned.clone();
         let request = match (answering, request, &self.record.task) {
-            (Answering::ByCall, Some(request), _) => Speaker::reply(&request),
+            (Answering::ByCall, Some(request), _) => ClientProtocol::reply(&request),
             (_, _, Some(task)) => {
                 let id = format!("{id}-answer-{seq}");
                 speaker.send(&speaker.message(&id, ANSWER, Some(task), None))

@@ -14,7 +14,7 @@ use tokio::process::{Child, Command};
 
 use super::checker::AgentRecord;
 use super::script;
-use crate::fake_opencode::Fate;
+use crate::fake_opencode::TurnEnd;
 
 /// A cold start takes seconds, and much longer on a busy machine.
 const START: Duration = Duration::from_mins(1);
@@ -159,10 +159,10 @@ pub(super) fn of_session(messages: &[Value]) -> Vec<AgentRecord> {
                     && !info["time"]["completed"].is_null()
             });
             // A turn that neither ended nor was aborted was killed. The checker compares that with the kills of the storm.
-            let fate = match last.map(|info| &info["error"]["name"]) {
-                _ if is_complete => Fate::Ended,
-                Some(name) if name == "MessageAbortedError" => Fate::Aborted,
-                _ => Fate::Killed,
+            let turn_end = match last.map(|info| &info["error"]["name"]) {
+                _ if is_complete => TurnEnd::Ended,
+                Some(name) if name == "MessageAbortedError" => TurnEnd::Aborted,
+                _ => TurnEnd::Killed,
             };
             let parts = replies.flat_map(|reply| reply["parts"].as_array().into_iter().flatten());
             let clients = parts.filter(|part| part["type"] == "text" || part["type"] == "reasoning");
@@ -177,7 +177,7 @@ pub(super) fn of_session(messages: &[Value]) -> Vec<AgentRecord> {
                 text,
                 is_complete,
                 is_what_was_kept: true,
-                fate,
+                turn_end,
                 whole: script::whole(words),
             }
         })

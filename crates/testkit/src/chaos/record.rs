@@ -3,7 +3,7 @@
 use longshore_model::TaskState;
 use serde_json::Value;
 
-use super::speaker::{Answering, Speaker};
+use super::speaker::{Answering, ClientProtocol};
 
 /// One message, and how its client behaves.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -12,7 +12,7 @@ pub struct PlannedMessage {
     pub id: String,
     /// The text for the agent. No other planned message has it.
     pub words: String,
-    pub speaker: Speaker,
+    pub speaker: ClientProtocol,
     pub answering: Answering,
     /// Messages of one context wait for each other.
     pub context: Option<String>,

@@ -13,14 +13,14 @@ use super::record::PlannedMessage;
 
 /// A protocol version and a binding.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Speaker {
-    pub line: ProtocolVersion,
+pub struct ClientProtocol {
+    pub version: ProtocolVersion,
     pub dialect: Dialect,
 }
 
 /// A request in the form of one protocol version and binding.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Spelled {
+pub struct ClientRequest {
     pub verb: &'static str,
     pub path: String,
     pub body: Option<Value>,
@@ -35,16 +35,16 @@ pub enum Answering {
     ByCall,
 }
 
-impl Speaker {
+impl ClientProtocol {
     pub const ALL: [Self; 4] = [
-        Self { line: ProtocolVersion::V1, dialect: Dialect::Rpc },
-        Self { line: ProtocolVersion::V1, dialect: Dialect::Rest },
-        Self { line: ProtocolVersion::V03, dialect: Dialect::Rpc },
-        Self { line: ProtocolVersion::V03, dialect: Dialect::Rest },
+        Self { version: ProtocolVersion::V1, dialect: Dialect::Rpc },
+        Self { version: ProtocolVersion::V1, dialect: Dialect::Rest },
+        Self { version: ProtocolVersion::V03, dialect: Dialect::Rpc },
+        Self { version: ProtocolVersion::V03, dialect: Dialect::Rest },
     ];
 
     pub fn name(self) -> &'static str {
-        match (self.line, self.dialect) {
+        match (self.version, self.dialect) {
             (ProtocolVersion::V1, Dialect::Rpc) => "1.0 JSON-RPC",
             (ProtocolVersion::V1, Dialect::Rest) => "1.0 REST",
             (ProtocolVersion::V03, Dialect::Rpc) => "0.3 JSON-RPC",
@@ -54,8 +54,8 @@ impl Speaker {
 
     /// The headers that name the protocol version and the extensions of the client.
     pub fn headers(self, answering: Answering) -> Vec<(&'static str, String)> {
-        let mut headers = vec![("a2a-version", self.line.version().to_owned())];
-        if self.line == ProtocolVersion::V1 {
+        let mut headers = vec![("a2a-version", self.version.as_str().to_owned())];
+        if self.version == ProtocolVersion::V1 {
             let mut extensions = vec![Extension::StreamHints.uri()];
             if answering == Answering::ByCall {
                 extensions.push(Extension::InteractiveInterrupt.uri());
@@ -76,7 +76,7 @@ impl Speaker {
 
     /// `task` and `context`: where the message belongs, if it names them.
     pub fn message(self, id: &str, text: &str, task: Option<&str>, context: Option<&str>) -> Value {
-        let mut message = match (self.line, self.dialect) {
+        let mut message = match (self.version, self.dialect) {
             (ProtocolVersion::V1, _) => {
                 json!({"messageId": id, "role": "ROLE_USER", "parts": [{"text": text}]})
             }
@@ -95,13 +95,13 @@ impl Speaker {
         message
     }
 
-    pub fn stream(self, message: &Value) -> Spelled {
+    pub fn stream(self, message: &Value) -> ClientRequest {
         self.spelled(Method::SendStreamingMessage, "", &json!({"message": message}))
     }
 
     /// A send that does not wait for the task.
-    pub fn send(self, message: &Value) -> Spelled {
-        let configuration = match self.line {
+    pub fn send(self, message: &Value) -> ClientRequest {
+        let configuration = match self.version {
             ProtocolVersion::V1 => json!({"returnImmediately": true}),
             ProtocolVersion::V03 => json!({"blocking": false}),
         };
@@ -109,43 +109,43 @@ impl Speaker {
     }
 
     /// A send that is answered when the task is over.
-    pub fn send_and_wait(self, message: &Value) -> Spelled {
+    pub fn send_and_wait(self, message: &Value) -> ClientRequest {
         self.spelled(Method::SendMessage, "", &json!({"message": message}))
     }
 
-    pub fn subscribe(self, task: &str) -> Spelled {
+    pub fn subscribe(self, task: &str) -> ClientRequest {
         self.spelled(Method::SubscribeToTask, task, &json!({"id": task}))
     }
 
-    pub fn get(self, task: &str) -> Spelled {
+    pub fn get(self, task: &str) -> ClientRequest {
         self.spelled(Method::GetTask, task, &json!({"id": task}))
     }
 
-    pub fn cancel(self, task: &str) -> Spelled {
+    pub fn cancel(self, task: &str) -> ClientRequest {
         self.spelled(Method::CancelTask, task, &json!({"id": task}))
     }
 
     /// Answers a permission request with `once`. The extension has only JSON-RPC methods, for every client.
-    pub(super) fn reply(request: &str) -> Spelled {
+    pub(super) fn reply(request: &str) -> ClientRequest {
         let params = json!({"request_id": request, "reply": "once"});
         rpc("a2a.interrupt.permission.reply", &params)
     }
 
-    fn spelled(self, method: Method, task: &str, params: &Value) -> Spelled {
+    fn spelled(self, method: Method, task: &str, params: &Value) -> ClientRequest {
         let operation = OPERATIONS.iter().find(|operation| operation.method == method);
         let operation = operation.expect("the table has every method");
         if self.dialect == Dialect::Rpc {
-            return rpc(operation.jsonrpc(self.line), params);
+            return rpc(operation.jsonrpc(self.version), params);
         }
-        let endpoint = operation.rest(self.line)[0];
+        let endpoint = operation.rest(self.version)[0];
         let verb = endpoint.verb.as_str();
         let body = (verb == "POST").then(|| params.clone());
-        Spelled { verb, path: endpoint.path.replace("{id}", task), body }
+        ClientRequest { verb, path: endpoint.path.replace("{id}", task), body }
     }
 
     /// A frame or an answer without its envelope. `Err`: an error, with its reason.
     pub(super) fn opened(self, body: &Value) -> Result<Value, String> {
-        let reason = match (self.line, self.dialect) {
+        let reason = match (self.version, self.dialect) {
             (ProtocolVersion::V1, Dialect::Rpc) => body.pointer("/error/data/0/reason"),
             (ProtocolVersion::V1, Dialect::Rest) => body.pointer("/error/details/0/reason"),
             (ProtocolVersion::V03, Dialect::Rpc) => body.pointer("/error/data/type"),
@@ -163,7 +163,7 @@ impl Speaker {
 
     pub(super) fn event(self, json: &Value) -> Result<StreamEvent, String> {
         let text = json.to_string();
-        let event = match self.line {
+        let event = match self.version {
             ProtocolVersion::V1 => v1::decode::stream_event(&text),
             ProtocolVersion::V03 => v03::decode::stream_event(self.dialect, &text),
         };
@@ -172,7 +172,7 @@ impl Speaker {
 
     pub(super) fn task(self, json: &Value) -> Result<Task, String> {
         let text = json.to_string();
-        let task = match self.line {
+        let task = match self.version {
             ProtocolVersion::V1 => v1::decode::task(&text),
             ProtocolVersion::V03 => v03::decode::task(self.dialect, &text),
         };
@@ -196,9 +196,9 @@ impl Speaker {
     }
 }
 
-fn rpc(method: &str, params: &Value) -> Spelled {
+fn rpc(method: &str, params: &Value) -> ClientRequest {
     let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
-    Spelled { verb: "POST", path: "/".to_owned(), body: Some(body) }
+    ClientRequest { verb: "POST", path: "/".to_owned(), body: Some(body) }
 }
 
 /// The state that a frame reports, if any.

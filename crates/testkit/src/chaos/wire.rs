@@ -7,7 +7,7 @@ use reqwest::{Client, Method, RequestBuilder, Response};
 use serde_json::Value;
 
 use super::record::Frame;
-use super::speaker::{Answering, Speaker, Spelled};
+use super::speaker::{Answering, ClientProtocol, ClientRequest};
 
 /// Longer than a proxy stalls and a gateway sends nothing. A stream without data for so long is given up.
 const SILENCE: Duration = Duration::from_secs(25);
@@ -30,26 +30,30 @@ pub(super) enum CallError {
 pub(super) struct Wire {
     base: String,
     token: String,
-    speaker: Speaker,
+    speaker: ClientProtocol,
     answering: Answering,
     http: Client,
 }
 
 impl Wire {
-    pub(super) fn new(base: &str, token: &str, speaker: Speaker, answering: Answering) -> Self {
+    pub(super) fn new(base: &str, token: &str, speaker: ClientProtocol, answering: Answering) -> Self {
         let http = Client::builder().no_proxy().pool_max_idle_per_host(0).connect_timeout(PATIENCE).build();
         let http = http.expect("the options of the client are valid");
         Self { base: base.to_owned(), token: token.to_owned(), speaker, answering, http }
     }
 
     /// A call with a single answer.
-    pub(super) async fn call(&self, spelled: &Spelled) -> Result<Value, CallError> {
+    pub(super) async fn call(&self, spelled: &ClientRequest) -> Result<Value, CallError> {
         let response = self.request(spelled, None).timeout(PATIENCE).send().await;
         self.answer(response.map_err(|_| CallError::Temporary)?, spelled.path == "/").await
     }
 
     /// A call whose answer is a stream.
-    pub(super) async fn stream(&self, spelled: &Spelled, cursor: Option<&str>) -> Result<Frames, CallError> {
+    pub(super) async fn stream(
+        &self,
+        spelled: &ClientRequest,
+        cursor: Option<&str>,
+    ) -> Result<Frames, CallError> {
         let sending = self.request(spelled, cursor).send();
         let Ok(Ok(response)) = tokio::time::timeout(PATIENCE, sending).await else {
             return Err(CallError::Temporary);
@@ -73,7 +77,7 @@ impl Wire {
         }
     }
 
-    fn request(&self, spelled: &Spelled, cursor: Option<&str>) -> RequestBuilder {
+    fn request(&self, spelled: &ClientRequest, cursor: Option<&str>) -> RequestBuilder {
         let method = Method::from_bytes(spelled.verb.as_bytes()).unwrap_or_default();
         let mut request = self.http.request(method, format!("{}{}", self.base, spelled.path));
         for (name, value) in self.speaker.headers(self.answering) {
@@ -98,8 +102,8 @@ impl Wire {
             return Err(CallError::Malformed(format!("status {status} without JSON: {text}")));
         };
         // Methods of extensions are JSON-RPC for every client.
-        let dialect = if is_rpc { Speaker::ALL[0].dialect } else { self.speaker.dialect };
-        match (Speaker { dialect, ..self.speaker }).opened(&body) {
+        let dialect = if is_rpc { ClientProtocol::ALL[0].dialect } else { self.speaker.dialect };
+        match (ClientProtocol { dialect, ..self.speaker }).opened(&body) {
             Ok(result) if (200..300).contains(&status) => Ok(result),
             Ok(_) => Err(CallError::Malformed(format!("status {status} without an error: {text}"))),
             Err(reason) => Err(error(reason, &text)),
@@ -124,7 +128,7 @@ fn error(reason: String, text: &str) -> CallError {
 /// A stream that is being read.
 #[derive(Debug)]
 pub(super) struct Frames {
-    speaker: Speaker,
+    speaker: ClientProtocol,
     response: Option<Response>,
     /// Received bytes that are not a complete frame yet.
     rest: Vec<u8>,

@@ -14,7 +14,7 @@ use super::left_behind::Mark;
 use super::opencode::{self, Api, OpenCode, Program};
 use super::proxy::{ChaosProxy, Counts, Plan as Breaks};
 use super::script;
-use crate::fake_opencode::{self, FakeOpenCode, Prompted};
+use crate::fake_opencode::{self, FakeOpenCode, PromptRecord};
 use crate::gateway::{self, Gateway, Record, Setup};
 
 /// The scripts of the fake need only the newest requests.
@@ -316,7 +316,7 @@ impl AgentSide<'_> {
     pub(super) async fn revive(&mut self) -> Result<(), String> {
         match &mut self.agent {
             Agent::Fake { fake, proxy } => {
-                proxy.retarget(fake.come_back_somewhere().map_err(failed("the fake"))?);
+                proxy.retarget(fake.restart_on_any_port().map_err(failed("the fake"))?);
             }
             Agent::Attached { opencode, proxy } => {
                 opencode.revive().await?;
@@ -330,12 +330,12 @@ impl AgentSide<'_> {
 
 /// What the fake streamed, and what it shows now.
 fn prompts_of_fake(fake: &FakeOpenCode) -> Vec<AgentRecord> {
-    let shown = |prompt: &Prompted| {
+    let shown = |prompt: &PromptRecord| {
         let messages = opencode::of_session(&fake.messages(&prompt.session));
         let same = messages.into_iter().find(|message| message.words == prompt.words);
         same.map(|message| message.kept).unwrap_or_default()
     };
-    let known = fake.truth().into_iter().map(|prompt| (shown(&prompt), prompt));
+    let known = fake.prompt_records().into_iter().map(|prompt| (shown(&prompt), prompt));
     known.map(|(kept, prompt)| AgentRecord::of_fake(prompt, kept)).collect()
 }
 

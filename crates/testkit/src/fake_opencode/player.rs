@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::ids;
-use super::prompt_records::Fate;
+use super::prompt_records::TurnEnd;
 use super::request_log::RequestLog;
 use super::script::{Prompt, Script, Step};
 use super::state::Shared;
@@ -76,22 +76,22 @@ async fn perform(
         for stage in stages {
             let stage_prompt = stage.prompt().clone();
             let steps = stage.steps(&shared);
-            let fate = play_steps(&shared, &life, &prompt, &stage_prompt, steps.into()).await;
-            if fate != Fate::Ended {
-                return fate;
+            let turn_end = play_steps(&shared, &life, &prompt, &stage_prompt, steps.into()).await;
+            if turn_end != TurnEnd::Ended {
+                return turn_end;
             }
         }
-        Fate::Ended
+        TurnEnd::Ended
     };
-    let fate = tokio::select! {
+    let turn_end = tokio::select! {
         biased;
-        () = life.cancelled() => Fate::Killed,
-        fate = whole => fate,
+        () = life.cancelled() => TurnEnd::Killed,
+        turn_end = whole => turn_end,
     };
     shared.change(|state| {
-        state.prompt_records.ended(&prompt.message, fate);
+        state.prompt_records.ended(&prompt.message, turn_end);
         // `kill` has forgotten all running turns and reset the counts.
-        if fate == Fate::Killed {
+        if turn_end == TurnEnd::Killed {
             return;
         }
         if let Some(turns) = state.turns.get_mut(&prompt.session) {
@@ -108,7 +108,7 @@ async fn play_steps(
     root: &Prompt,
     prompt: &Prompt,
     mut steps: VecDeque<Step>,
-) -> Fate {
+) -> TurnEnd {
     let abort_paths = [&root.session, &prompt.session].map(|session| format!("/session/{session}/abort"));
     // The position in the log of the first request that no step has taken.
     let mut since = prompt.logged_at;
@@ -149,11 +149,11 @@ async fn play_steps(
             _ = requested(shared, waited_from, is_abort) => return abort(shared, life, root, prompt).await,
         }
     }
-    Fate::Ended
+    TurnEnd::Ended
 }
 
 /// Ends the turn as the real OpenCode does when the recording shows no abort.
-async fn abort(shared: &Shared, life: &CancellationToken, root: &Prompt, prompt: &Prompt) -> Fate {
+async fn abort(shared: &Shared, life: &CancellationToken, root: &Prompt, prompt: &Prompt) -> TurnEnd {
     let child = (prompt.session != root.session).then_some(&prompt.session);
     for session in child.into_iter().chain([&root.session]) {
         let events = shared.lock().world.abort_events(session, ids::now_ms());
@@ -161,7 +161,7 @@ async fn abort(shared: &Shared, life: &CancellationToken, root: &Prompt, prompt:
             shared.emit_in(life, event).await;
         }
     }
-    Fate::Aborted
+    TurnEnd::Aborted
 }
 
 /// Waits for a matching request from `since` on, and returns the position after it.

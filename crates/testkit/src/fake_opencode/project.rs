@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use super::worktrees::News;
+use super::worktrees::WorktreeReport;
 
 /// A provider's API key as OpenCode shows it. It must not leave a gateway.
 pub const PROVIDER_KEY: &str = "sk-fake-0123456789abcdef";
@@ -31,7 +31,7 @@ pub struct Project {
     /// Ids and directories.
     pub workspaces: Vec<(String, String)>,
     /// What OpenCode reports about the next worktrees.
-    pub news: News,
+    pub news: WorktreeReport,
     /// `OPENCODE_EXPERIMENTAL_WORKSPACES` is set.
     pub has_workspaces: bool,
     /// The types of workspace that OpenCode can create. The real one has others only with a plugin.
@@ -132,7 +132,7 @@ impl Default for Project {
             worktrees: Vec::new(),
             sandboxes: Vec::new(),
             workspaces: Vec::new(),
-            news: News::default(),
+            news: WorktreeReport::default(),
             has_workspaces: true,
             adapters: vec!["worktree"],
             sharing: Sharing::Works,

@@ -8,7 +8,7 @@ use super::world::text;
 
 /// How a turn ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Fate {
+pub enum TurnEnd {
     /// The turn has not ended.
     Runs,
     Ended,
@@ -19,7 +19,7 @@ pub enum Fate {
 
 /// A prompt that the fake received.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Prompted {
+pub struct PromptRecord {
     pub session: String,
     /// The id of its message.
     pub message: String,
@@ -31,12 +31,12 @@ pub struct Prompted {
     pub text: String,
     /// The last message of the reply is stored and complete.
     pub is_complete: bool,
-    pub fate: Fate,
+    pub turn_end: TurnEnd,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct PromptRecords {
-    prompts: Vec<Prompted>,
+    prompts: Vec<PromptRecord>,
     /// The prompt of each reply.
     parents: HashMap<String, String>,
 }
@@ -48,14 +48,14 @@ impl PromptRecords {
             return;
         }
         let words = parts.iter().find_map(|part| part["text"].as_str()).unwrap_or_default();
-        self.prompts.push(Prompted {
+        self.prompts.push(PromptRecord {
             session: session.to_owned(),
             message: message.to_owned(),
             words: words.to_owned(),
             times: 1,
             text: String::new(),
             is_complete: false,
-            fate: Fate::Runs,
+            turn_end: TurnEnd::Runs,
         });
     }
 
@@ -82,17 +82,17 @@ impl PromptRecords {
         }
     }
 
-    pub(super) fn ended(&mut self, message: &str, fate: Fate) {
+    pub(super) fn ended(&mut self, message: &str, turn_end: TurnEnd) {
         if let Some(prompt) = self.find(message) {
-            prompt.fate = fate;
+            prompt.turn_end = turn_end;
         }
     }
 
-    pub(super) fn prompts(&self) -> &[Prompted] {
+    pub(super) fn prompts(&self) -> &[PromptRecord] {
         &self.prompts
     }
 
-    fn find(&mut self, message: &str) -> Option<&mut Prompted> {
+    fn find(&mut self, message: &str) -> Option<&mut PromptRecord> {
         // The newest prompts are looked up most.
         self.prompts.iter_mut().rev().find(|prompt| prompt.message == message)
     }

@@ -214,7 +214,7 @@ async fn a_cut_loses_exactly_the_requested_events() {
         let before = drain(&mut first).await;
         let mut second = subscribe(&fake).await;
         let after = until(&mut second, "session.idle").await;
-        fake.quiet().await;
+        fake.wait_until_idle().await;
         let whole = events_of(&Turn::new().text("alpha bravo charlie delta", 10)).len();
         // Each stream begins with `server.connected`; two events come after idle.
         assert_eq!(before.len() - 1 + after.len() - 1 + lose + 2, whole, "{how:?}");
@@ -237,7 +237,7 @@ async fn a_killed_server_restarts_with_its_stored_messages() {
     fake.kill().await;
     drain(&mut stream).await;
     assert!(client().get(fake.url()).send().await.is_err(), "the port is closed");
-    fake.come_back();
+    fake.restart();
     assert_eq!(get(&fake, "/session/status").await.1, json!({}));
     assert_eq!(get(&fake, &format!("/session/{session}/message")).await.1.as_array().map(Vec::len), Some(2));
 }
@@ -402,20 +402,20 @@ async fn the_fake_answers_by_the_text_and_records_every_prompt() {
     let path = "/session/ses_1/prompt_async";
     for id in ["msg_1", "msg_1"] {
         assert_eq!(post(&fake, path, prompt(id, "echo")).await.0, 204);
-        fake.quiet().await;
+        fake.wait_until_idle().await;
     }
     assert_eq!(post(&fake, path, prompt("msg_2", "wait")).await.0, 204);
     held.reached().await;
     fake.kill().await;
-    fake.come_back_somewhere().expect("a free port");
+    fake.restart_on_any_port().expect("a free port");
     let record =
-        |prompt: Prompted| (prompt.words, prompt.times, prompt.text, prompt.is_complete, prompt.fate);
-    let records: Vec<_> = fake.truth().into_iter().map(record).collect();
+        |prompt: PromptRecord| (prompt.words, prompt.times, prompt.text, prompt.is_complete, prompt.turn_end);
+    let records: Vec<_> = fake.prompt_records().into_iter().map(record).collect();
     assert_eq!(
         records,
         [
-            ("echo".to_owned(), 2, "hm echohm echo".to_owned(), true, Fate::Ended),
-            ("wait".to_owned(), 1, "half".to_owned(), false, Fate::Killed),
+            ("echo".to_owned(), 2, "hm echohm echo".to_owned(), true, TurnEnd::Ended),
+            ("wait".to_owned(), 1, "half".to_owned(), false, TurnEnd::Killed),
         ]
     );
     assert_eq!(fake.log().len(), 3, "the log keeps the newest requests");
@@ -435,7 +435,7 @@ async fn a_kill_also_ends_the_turns_that_wait() {
         }
         held.reached().await;
         fake.kill().await;
-        fake.come_back_somewhere().expect("a free port");
+        fake.restart_on_any_port().expect("a free port");
         assert_eq!(get(&fake, "/session/status").await.1, json!({}), "nothing runs");
         assert!(fake.messages("ses_1").iter().all(|listed| listed["info"]["id"] != "msg_2"));
     }

@@ -23,7 +23,7 @@ const SOON: Duration = Duration::from_millis(20);
 
 /// What OpenCode reports about a requested worktree after its answer, on `/global/event` only.
 #[derive(Clone, Debug, Default)]
-pub enum News {
+pub enum WorktreeReport {
     /// Ready, soon after the answer.
     #[default]
     Ready,
@@ -197,7 +197,7 @@ async fn make(shared: &Shared, directory: &str, name: &str, branch: Branch) -> R
 /// Does what follows the answer: checks the files out, then reports the worktree.
 async fn follow(shared: &Arc<Shared>, made: Made, start: Option<String>) {
     let news = shared.lock().project.news.clone();
-    let is_early = matches!(news, News::Early);
+    let is_early = matches!(news, WorktreeReport::Early);
     let following = Arc::clone(shared);
     let whole = async move {
         let directory = Path::new(&made.directory);
@@ -213,11 +213,11 @@ async fn follow(shared: &Arc<Shared>, made: Made, start: Option<String>) {
         }
         let mut kind = "worktree.ready";
         match news {
-            News::Early => {}
-            News::Ready => tokio::time::sleep(SOON).await,
-            News::Late(gate) => gate.pass().await,
-            News::Lost => return,
-            News::Failed(message) => {
+            WorktreeReport::Early => {}
+            WorktreeReport::Ready => tokio::time::sleep(SOON).await,
+            WorktreeReport::Late(gate) => gate.pass().await,
+            WorktreeReport::Lost => return,
+            WorktreeReport::Failed(message) => {
                 kind = "worktree.failed";
                 properties = json!({"message": message});
             }

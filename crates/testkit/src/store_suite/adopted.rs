@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use longshore_engine::Tasks;
 use longshore_engine::port::{
-    Append, Appended, Begun, Bound, ContextPlace, Create, Created, Retention, Store, TurnRecord,
+    Append, Appended, Bound, ContextLocation, Create, Created, Retention, RunningTurn, Store, TurnRecord,
 };
-use longshore_model::{Order, Seq, TaskEvent, TaskId, TaskState, Timestamp};
+use longshore_model::{NativePrompt, Seq, TaskEvent, TaskId, TaskState, Timestamp};
 
 use super::make::{
     ada, append, appended, binding, child, chunk, context_id, create, create_in, everything, folded, log,
@@ -18,7 +18,7 @@ use super::{Fixture, retention};
 
 /// A task of ada in the context `c` whose turn runs already.
 fn begun(task: &str, session_name: &str, prompt: &str) -> Create {
-    let begun = Begun { working: status(TaskState::Working, 2), turn: turn(session_name, prompt) };
+    let begun = RunningTurn { working: status(TaskState::Working, 2), turn: turn(session_name, prompt) };
     Create { idempotency: None, begun: Some(begun), ..create(task) }
 }
 
@@ -55,7 +55,7 @@ pub(super) async fn an_adopted_turn_is_created_with_its_task(fixture: &dyn Fixtu
         assert_eq!(turn_of(&store, "ses", "typed").await, Some(task_id("t")));
         // The caller did not name the session.
         let bound = Some(Bound { session: session("ses"), named: false });
-        assert_eq!(store.place(&ada(), &context_id("c")).await.expect("a read").bound, bound);
+        assert_eq!(store.context_location(&ada(), &context_id("c")).await.expect("a read").bound, bound);
     }
     // The task continues like any other, and counts as a use of its session.
     let late = store.append(append("t", 1, vec![chunk("x")])).await.expect("an answer");
@@ -68,7 +68,7 @@ pub(super) async fn an_adopted_turn_is_created_with_its_task(fixture: &dyn Fixtu
     assert_eq!(store.recent_sessions(Timestamp(50), 9).await.expect("a read"), [session("ses")]);
 }
 
-pub(super) async fn a_turn_that_runs_already_is_one_task(fixture: &dyn Fixture) {
+pub(super) async fn an_adopted_turn_is_one_task(fixture: &dyn Fixture) {
     let store = fixture.open();
     store.bind(binding("ada", "c", "ses")).await.expect("the session is free");
     store.bind(binding("bob", "c", "bobs")).await.expect("the session is free");
@@ -84,7 +84,10 @@ pub(super) async fn a_turn_that_runs_already_is_one_task(fixture: &dyn Fixture) 
     }
     assert_eq!(store.list(everything()).await.expect("a list"), before);
     assert_eq!(log(&store, "t").await.len(), 2);
-    assert_eq!(store.place(&ada(), &context_id("d")).await.expect("a read"), ContextPlace::default());
+    assert_eq!(
+        store.context_location(&ada(), &context_id("d")).await.expect("a read"),
+        ContextLocation::default()
+    );
     // Another owner does not learn whose turn it is.
     let bobs = Create { owner: owner("bob"), ..begun("bobs", "ses", "typed") };
     check_refused(&store, bobs, Created::ForeignSession).await;
@@ -146,7 +149,7 @@ pub(super) async fn an_adopted_turn_belongs_to_the_owner_of_its_session(fixture:
     // Events and sessions that no adopted turn can have.
     let states = TaskState::ALL.into_iter().filter(|state| *state != TaskState::Working);
     let others = states.map(|state| status(state, 2)).chain([chunk("x"), submitted("c", 1)]);
-    let says = |working: TaskEvent| Begun { working, turn: turn("bobs", "typed") };
+    let says = |working: TaskEvent| RunningTurn { working, turn: turn("bobs", "typed") };
     let bobs = Create { owner: owner("bob"), ..begun("t", "bobs", "typed") };
     let wrong = others.map(|event| Create { begun: Some(says(event)), ..bobs.clone() });
     for wrong in wrong.chain([naming(bobs.clone(), "another")]) {
@@ -162,7 +165,7 @@ pub(super) async fn an_adopted_turn_belongs_to_the_owner_of_its_session(fixture:
     made(&store, claiming).await;
     assert_eq!(store.session(&ada(), &session_id("none")).await.expect("a read"), Some(session("none")));
     let bound = Some(Bound { session: session("none"), named: true });
-    assert_eq!(store.place(&ada(), &context_id("c")).await.expect("a read").bound, bound);
+    assert_eq!(store.context_location(&ada(), &context_id("c")).await.expect("a read").bound, bound);
     for (name, task) in [("bobs", "t"), ("none", "u")] {
         assert_eq!(turn_of(&store, name, "typed").await, Some(task_id(task)));
     }
@@ -170,13 +173,18 @@ pub(super) async fn an_adopted_turn_belongs_to_the_owner_of_its_session(fixture:
 
 /// When the agent loses the session of a context, a session that the gateway created is replaced, but not one that the caller
 /// named. So only a caller may mark a session as named.
-pub(super) async fn neither_it_nor_an_order_changes_what_a_context_is_bound_to(fixture: &dyn Fixture) {
+pub(super) async fn adoptions_and_native_prompts_do_not_rebind_a_context(fixture: &dyn Fixture) {
     let store = fixture.open();
     for (context, name) in [("c", "ses"), ("late", "ses"), ("other", "another")] {
         store.bind(binding("ada", context, name)).await.expect("the session is free");
     }
     let bound_to = async |context: &str| {
-        store.place(&ada(), &context_id(context)).await.expect("a read").bound.expect("it is bound")
+        store
+            .context_location(&ada(), &context_id(context))
+            .await
+            .expect("a read")
+            .bound
+            .expect("it is bound")
     };
     let contexts = async || store.contexts_of(&ada(), &session_id("ses")).await.expect("a read");
     let before = contexts().await;
@@ -186,8 +194,8 @@ pub(super) async fn neither_it_nor_an_order_changes_what_a_context_is_bound_to(f
     };
     let order = |task: &str, context: &str| {
         let mut create = Create { at: Timestamp(9), ..create_in(task, context, 1) };
-        if let TaskEvent::Submitted { terms, .. } = &mut create.first {
-            terms.order = Some(Order::Prompt { parts: Vec::new(), withheld: BTreeSet::new() });
+        if let TaskEvent::Submitted { options, .. } = &mut create.first {
+            options.order = Some(NativePrompt::Prompt { parts: Vec::new(), withheld: BTreeSet::new() });
         }
         create
     };

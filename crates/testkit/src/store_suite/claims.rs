@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use longshore_engine::Tasks;
 use longshore_engine::port::{
-    Append, Binding, Claim, Claimed, Create, Created, MAX_CONTEXTS, MAX_OWNERS, Owned, Session, Store,
+    Append, Binding, Claim, Claimed, Create, Created, MAX_CONTEXTS, MAX_OWNERS, OwnedSession, Session, Store,
 };
 use longshore_model::{ErrorKind, SessionId, TaskState, Timestamp};
 
@@ -17,11 +17,11 @@ fn claim(who: &str, name: &str) -> Claim {
     Claim { owner: owner(who), session: session(name), at: Timestamp(1) }
 }
 
-fn owned(who: &str, name: &str) -> Owned {
-    Owned { owner: owner(who), session: session(name) }
+fn owned(who: &str, name: &str) -> OwnedSession {
+    OwnedSession { owner: owner(who), session: session(name) }
 }
 
-async fn owner_of(store: &Arc<dyn Store>, name: &str) -> Option<Owned> {
+async fn owner_of(store: &Arc<dyn Store>, name: &str) -> Option<OwnedSession> {
     let id = session_id(name);
     let found = store.owner_of(None, &id).await.expect("a read");
     // The answer is the same for the owner, for another caller and for the gateway.
@@ -56,7 +56,7 @@ pub(super) async fn a_session_has_an_owner(fixture: &dyn Fixture) {
     for (name, who) in [("bound", "ada"), ("bobs", "bob"), ("named", "bob"), ("claimed", "ada")] {
         assert_eq!(owner_of(&store, name).await, Some(owned(who, name)));
     }
-    assert_eq!(owner_of(&store, "later").await, Some(Owned { owner: ada(), session: elsewhere }));
+    assert_eq!(owner_of(&store, "later").await, Some(OwnedSession { owner: ada(), session: elsewhere }));
     assert_eq!(owner_of(&store, "BOUND").await, None);
 }
 
@@ -111,7 +111,7 @@ pub(super) async fn a_session_is_claimed_once(fixture: &dyn Fixture) {
 }
 
 /// Many owners want one session at once: by a claim, by a binding, or by a task.
-pub(super) async fn of_claims_and_bindings_at_once_one_stands(fixture: &dyn Fixture) {
+pub(super) async fn one_of_concurrent_claims_and_bindings_wins(fixture: &dyn Fixture) {
     let store = fixture.open();
     for round in 0..4 {
         let name = format!("ses-{round}");

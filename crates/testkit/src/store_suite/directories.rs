@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use longshore_engine::Tasks;
-use longshore_engine::port::{Binding, Bound, ContextPlace, Create, Created, Session, Store};
+use longshore_engine::port::{Binding, Bound, ContextLocation, Create, Created, Session, Store};
 
 use super::Fixture;
 use super::make::{
@@ -25,8 +25,8 @@ fn send_with(context: &str, number: u32, requested: Option<&str>, name: &str) ->
     Create { session: Some(session_id(name)), ..send(context, number, requested) }
 }
 
-async fn place(store: &Arc<dyn Store>, who: &str, context: &str) -> ContextPlace {
-    store.place(&owner(who), &context_id(context)).await.expect("a read")
+async fn place(store: &Arc<dyn Store>, who: &str, context: &str) -> ContextLocation {
+    store.context_location(&owner(who), &context_id(context)).await.expect("a read")
 }
 
 async fn directory(store: &Arc<dyn Store>, context: &str) -> Option<String> {
@@ -35,10 +35,10 @@ async fn directory(store: &Arc<dyn Store>, context: &str) -> Option<String> {
 
 pub(super) async fn a_context_keeps_the_directory_of_its_first_task(fixture: &dyn Fixture) {
     let store = fixture.open();
-    assert_eq!(place(&store, "ada", "c").await, ContextPlace::default());
+    assert_eq!(place(&store, "ada", "c").await, ContextLocation::default());
     for (context, requested, kept) in [("plain", None, DIRECTORY), ("requested", Some("/a"), "/a")] {
         made(&store, send(context, 1, requested)).await;
-        let expected = ContextPlace { directory: Some(kept.to_owned()), bound: None };
+        let expected = ContextLocation { directory: Some(kept.to_owned()), bound: None };
         assert_eq!(place(&store, "ada", context).await, expected);
         // Neither a new default of the gateway nor a requested directory moves the context.
         made(&store, Create { directory: "/default".to_owned(), ..send(context, 2, None) }).await;
@@ -75,7 +75,7 @@ pub(super) async fn a_session_brings_its_directory(fixture: &dyn Fixture) {
     for (context, requested) in [("named", None), ("named-and-requested", Some("/projects/ses"))] {
         check_refused(&store, send_with(context, 1, Some("/a"), "ses"), Created::OtherDirectory).await;
         made(&store, send_with(context, 2, requested, "ses")).await;
-        let kept = ContextPlace {
+        let kept = ContextLocation {
             directory: Some("/projects/ses".to_owned()),
             bound: Some(Bound { session: session("ses"), named: true }),
         };

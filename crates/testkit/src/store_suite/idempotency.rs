@@ -1,7 +1,7 @@
 //! One send creates one task.
 
 use longshore_engine::Tasks;
-use longshore_engine::port::{Append, ContextPlace, Create, Created, IdempotencyKey, NotedSends};
+use longshore_engine::port::{Append, ContextLocation, Create, Created, IdempotencyKey, RecordedSends};
 use longshore_model::{ErrorKind, Timestamp};
 
 use super::Fixture;
@@ -33,8 +33,8 @@ pub(super) async fn the_same_send_makes_one_task(fixture: &dyn Fixture) {
     let elsewhere = send_in("third", "made-up", 3);
     let again = store.create(Create { session: Some(session_id("unknown")), ..elsewhere }).await;
     assert_eq!(again.expect("a send may come twice"), existing("first"));
-    let made_up = store.place(&ada(), &context_id("made-up")).await.expect("a read");
-    assert_eq!(made_up, ContextPlace::default());
+    let made_up = store.context_location(&ada(), &context_id("made-up")).await.expect("a read");
+    assert_eq!(made_up, ContextLocation::default());
     // The directory is not checked either.
     let moved = Create { directory: "/elsewhere".to_owned(), directory_named: true, ..send("fourth", 4, 0) };
     assert_eq!(store.create(moved).await.expect("a send may come twice"), existing("first"));
@@ -45,14 +45,14 @@ pub(super) async fn a_noted_send_leads_to_its_task(fixture: &dyn Fixture) {
     made(&store, create("task")).await;
     let key = |digest: u8| IdempotencyKey { digest: [digest; 32], valid_since: Timestamp(0) };
     let noted =
-        NotedSends { owner: ada(), task: task_id("task"), keys: vec![key(4), key(5)], at: Timestamp(5) };
-    store.note_sends(noted.clone()).await.expect("a send can be noted");
-    store.note_sends(noted.clone()).await.expect("a send can be noted twice");
+        RecordedSends { owner: ada(), task: task_id("task"), keys: vec![key(4), key(5)], at: Timestamp(5) };
+    store.record_sends(noted.clone()).await.expect("a send can be noted");
+    store.record_sends(noted.clone()).await.expect("a send can be noted twice");
     for noted in [
-        NotedSends { owner: owner("bob"), keys: vec![key(6)], ..noted.clone() },
-        NotedSends { task: task_id("unknown"), keys: vec![key(6)], ..noted },
+        RecordedSends { owner: owner("bob"), keys: vec![key(6)], ..noted.clone() },
+        RecordedSends { task: task_id("unknown"), keys: vec![key(6)], ..noted },
     ] {
-        let refused = store.note_sends(noted).await.expect_err("this owner has no such task");
+        let refused = store.record_sends(noted).await.expect_err("this owner has no such task");
         assert_eq!(refused.kind(), ErrorKind::TaskNotFound);
     }
     let store = fixture.reopen(store);
@@ -169,8 +169,8 @@ pub(super) async fn a_task_id_is_used_once(fixture: &dyn Fixture) {
     assert_eq!(refused.kind(), ErrorKind::Internal);
     assert_eq!(log(&store, "t").await, [submitted("c", 1)]);
     assert_eq!(store.get(&owner("bob"), &task_id("t")).await.expect("a read"), None);
-    let place = store.place(&owner("bob"), &context_id("other")).await.expect("a read");
-    assert_eq!(place, ContextPlace::default());
+    let place = store.context_location(&owner("bob"), &context_id("other")).await.expect("a read");
+    assert_eq!(place, ContextLocation::default());
     // The refused send left no key behind.
     twin.task = task_id("u");
     made(&store, twin).await;

@@ -35,7 +35,7 @@ pub(super) async fn a_wrong_expected_number_writes_nothing(fixture: &dyn Fixture
     assert_eq!((head.seq, head.state), (Seq(2), TaskState::Submitted));
 }
 
-pub(super) async fn of_writers_with_one_number_one_wins(fixture: &dyn Fixture) {
+pub(super) async fn one_of_concurrent_writers_wins(fixture: &dyn Fixture) {
     let store = fixture.open();
     made(&store, create("t")).await;
     let tasks = Tasks::new();

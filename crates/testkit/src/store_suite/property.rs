@@ -92,7 +92,7 @@ fn ask_change() -> impl Strategy<Value = AskChange> {
 pub async fn replay(fixture: &dyn Fixture, script: Script) {
     let store = fixture.open();
     let Script { owner, task, first, batches } = script;
-    let TaskEvent::Submitted { context_id, parent, terms, .. } = &first else {
+    let TaskEvent::Submitted { context_id, parent, options, .. } = &first else {
         panic!("a script begins with a submission")
     };
     let wanted =
@@ -103,7 +103,7 @@ pub async fn replay(fixture: &dyn Fixture, script: Script) {
     }
     made(&store, Create { first: first.clone(), ..wanted }).await;
 
-    let (output, epoch) = (terms.output.clone(), store.epoch());
+    let (output, epoch) = (options.output.clone(), store.epoch());
     let mut expected = Expected {
         owner,
         task,

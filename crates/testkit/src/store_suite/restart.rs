@@ -77,7 +77,7 @@ pub(super) async fn possibly_running_ended_turns_are_listed_newest_first(fixture
     }
 }
 
-pub(super) async fn everything_is_there_after_a_restart(fixture: &dyn Fixture) {
+pub(super) async fn everything_survives_a_restart(fixture: &dyn Fixture) {
     let store = fixture.open();
     for name in ["done", "open"] {
         made(&store, create(name)).await;
@@ -94,7 +94,7 @@ pub(super) async fn everything_is_there_after_a_restart(fixture: &dyn Fixture) {
     store.put_file(file("done", "f", b"content")).await.expect("a file");
     let bound = |named| Some(Bound { session: session("ses"), named });
     for (context, expected) in [("c", bound(false)), ("d", bound(true))] {
-        let found = store.place(&ada(), &context_id(context)).await.expect("a read");
+        let found = store.context_location(&ada(), &context_id(context)).await.expect("a read");
         assert_eq!(found.bound, expected, "{context}");
     }
 
@@ -131,7 +131,7 @@ async fn seen(store: &Arc<dyn Store>) -> Vec<String> {
         seen.push(format!("{:?}", store.list(ListQuery { with_artifacts, ..everything() }).await));
     }
     for context in ["c", "d"] {
-        seen.push(format!("{:?}", store.place(&ada(), &context_id(context)).await));
+        seen.push(format!("{:?}", store.context_location(&ada(), &context_id(context)).await));
     }
     seen.push(format!("{:?}", store.children(&task_id("open")).await));
     seen.push(format!("{:?}", store.file(&ada(), &file_id("f")).await));

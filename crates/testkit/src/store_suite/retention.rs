@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use longshore_engine::port::{
-    Append, Appended, ContextPlace, Create, Created, IdempotencyKey, Retained, Retention, Store,
+    Append, Appended, ContextLocation, Create, Created, IdempotencyKey, Retention, RetentionStep, Store,
 };
 use longshore_model::{ErrorKind, Resolution, Seq, TaskState, Timestamp};
 
@@ -31,8 +31,8 @@ fn dropping(before: i64) -> Retention {
 }
 
 /// Runs retention step by step until nothing is left to do.
-pub(super) async fn retained(store: &Arc<dyn Store>, what: Retention) -> Retained {
-    let mut all = Retained::default();
+pub(super) async fn retained(store: &Arc<dyn Store>, what: Retention) -> RetentionStep {
+    let mut all = RetentionStep::default();
     for _ in 0..1000 {
         let step = store.retain(what).await.expect("the store can be tidied");
         all.folded += step.folded;
@@ -67,7 +67,7 @@ async fn is_there(store: &Arc<dyn Store>, task: &str) -> bool {
     found
 }
 
-pub(super) async fn a_log_that_is_folded_leaves_the_task_as_it_was(fixture: &dyn Fixture) {
+pub(super) async fn folding_a_log_does_not_change_the_task(fixture: &dyn Fixture) {
     let store = fixture.open();
     for (name, at) in [("old", 10), ("young", 20)] {
         ended(&store, create(name), at).await;
@@ -78,10 +78,10 @@ pub(super) async fn a_log_that_is_folded_leaves_the_task_as_it_was(fixture: &dyn
     let before = store.get(&ada(), &id).await.expect("a read");
     let listed = store.list(everything()).await.expect("a list");
 
-    assert_eq!(retained(&store, NOTHING).await, Retained::default());
-    assert_eq!(retained(&store, folding(10)).await, Retained::default(), "that moment does not count");
-    assert_eq!(retained(&store, folding(20)).await, Retained { folded: 1, ..Retained::default() });
-    assert_eq!(retained(&store, folding(20)).await, Retained::default(), "once is enough");
+    assert_eq!(retained(&store, NOTHING).await, RetentionStep::default());
+    assert_eq!(retained(&store, folding(10)).await, RetentionStep::default(), "that moment does not count");
+    assert_eq!(retained(&store, folding(20)).await, RetentionStep { folded: 1, ..RetentionStep::default() });
+    assert_eq!(retained(&store, folding(20)).await, RetentionStep::default(), "once is enough");
 
     let mut store = store;
     for is_restarted in [false, true] {
@@ -102,11 +102,11 @@ pub(super) async fn a_log_that_is_folded_leaves_the_task_as_it_was(fixture: &dyn
         // The task is still finished.
         let late = store.append(append("old", 3, vec![chunk("z")])).await.expect("an answer");
         assert_eq!(late, Appended::Terminal);
-        assert_eq!(retained(&store, folding(20)).await, Retained::default());
+        assert_eq!(retained(&store, folding(20)).await, RetentionStep::default());
     }
 }
 
-pub(super) async fn a_long_log_is_folded_in_steps_that_leave_it_whole(fixture: &dyn Fixture) {
+pub(super) async fn a_long_log_is_folded_in_steps(fixture: &dyn Fixture) {
     const EVENTS: usize = 2000;
     let store = fixture.open();
     made(&store, create("t")).await;
@@ -133,7 +133,7 @@ pub(super) async fn a_long_log_is_folded_in_steps_that_leave_it_whole(fixture: &
     assert_eq!(first(&store, "t").await, head);
 }
 
-pub(super) async fn what_is_not_over_is_neither_folded_nor_removed(fixture: &dyn Fixture) {
+pub(super) async fn an_unfinished_task_is_neither_folded_nor_removed(fixture: &dyn Fixture) {
     let store = fixture.open();
     let states = TaskState::ALL.into_iter().filter(|state| !state.is_terminal());
     for (index, state) in states.enumerate() {
@@ -143,11 +143,11 @@ pub(super) async fn what_is_not_over_is_neither_folded_nor_removed(fixture: &dyn
     }
     let all = Retention { fold_before: Some(Timestamp(i64::MAX)), ..dropping(i64::MAX) };
     let before = store.unfinished().await.expect("a read");
-    assert_eq!(retained(&store, all).await, Retained::default());
+    assert_eq!(retained(&store, all).await, RetentionStep::default());
     assert_eq!(store.unfinished().await.expect("a read"), before);
 }
 
-pub(super) async fn what_goes_takes_all_that_belongs_to_it(fixture: &dyn Fixture) {
+pub(super) async fn removing_a_task_removes_everything_that_belongs_to_it(fixture: &dyn Fixture) {
     let store = fixture.open();
     // In a bound context of its own, with an ask, a large file, a key, and the key of a noted send.
     let lone = Create { session: Some(session_id("ses")), claim: Some(session("ses")), ..create("old") };
@@ -179,8 +179,9 @@ pub(super) async fn what_goes_takes_all_that_belongs_to_it(fixture: &dyn Fixture
         }
         let key = lone.idempotency.clone().expect("it is a send");
         assert_eq!(store.earlier_send(&ada(), &key).await.expect("a read"), None);
-        let place = async |context| store.place(&ada(), &context_id(context)).await.expect("a read");
-        assert_eq!(place("c").await, ContextPlace::default());
+        let place =
+            async |context| store.context_location(&ada(), &context_id(context)).await.expect("a read");
+        assert_eq!(place("c").await, ContextLocation::default());
         assert!(place("d").await.bound.is_some());
         let contexts = async |name| store.contexts_of(&ada(), &session_id(name)).await.expect("a read");
         assert_eq!((contexts("ses").await, contexts("ses_d").await), (vec![], vec![context_id("d")]));
@@ -196,7 +197,7 @@ pub(super) async fn what_goes_takes_all_that_belongs_to_it(fixture: &dyn Fixture
     assert_eq!(first(&store, "old").await, 1);
 }
 
-pub(super) async fn sub_agents_go_with_their_root_when_all_are_old(fixture: &dyn Fixture) {
+pub(super) async fn subagent_tasks_are_removed_with_their_root_when_all_are_old(fixture: &dyn Fixture) {
     let store = fixture.open();
     for (root, below_ended) in [("a", Some(5)), ("b", Some(30)), ("d", None)] {
         made(&store, create(root)).await;

@@ -135,7 +135,7 @@ async fn one_of_concurrent_bindings_wins(store: &Arc<dyn Store>, known: Option<&
 pub(super) use named::check_refused;
 
 async fn bound(store: &Arc<dyn Store>, who: &str, context: &str) -> Option<Bound> {
-    store.place(&owner(who), &context_id(context)).await.expect("a read").bound
+    store.context_location(&owner(who), &context_id(context)).await.expect("a read").bound
 }
 
 fn unnamed(name: &str) -> Bound {

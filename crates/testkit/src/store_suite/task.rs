@@ -64,8 +64,8 @@ pub(super) async fn the_head_contains_the_accepted_output_modes(fixture: &dyn Fi
     for (name, modes) in cases {
         let output = OutputModes::new(modes.iter().copied());
         let mut create = create(name);
-        if let TaskEvent::Submitted { terms, .. } = &mut create.first {
-            terms.output = output.clone();
+        if let TaskEvent::Submitted { options, .. } = &mut create.first {
+            options.output = output.clone();
         }
         made(&store, create).await;
         appended(&store, append(name, 1, vec![chunk("x"), status(TaskState::Completed, 2)])).await;

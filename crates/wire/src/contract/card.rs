@@ -25,7 +25,7 @@ pub enum Base {
     /// The root, which serves all versions.
     Root,
     /// A path that serves only the version of the document.
-    ProtocolVersion,
+    Versioned,
 }
 
 impl Base {
@@ -33,7 +33,7 @@ impl Base {
     pub(super) fn versions(self, version: ProtocolVersion) -> Vec<ProtocolVersion> {
         match self {
             Self::Root => ProtocolVersion::ALL.to_vec(),
-            Self::ProtocolVersion => vec![version],
+            Self::Versioned => vec![version],
         }
     }
 }
@@ -59,7 +59,7 @@ fn card_of(
 ) -> Card {
     let path = match base {
         Base::Root => "",
-        Base::ProtocolVersion => version.base(),
+        Base::Versioned => version.base(),
     };
     let url = format!("{}{path}", deployment.url());
     Card {
@@ -140,8 +140,8 @@ fn extensions_with(
         // In 0.3 all extensions count as activated, so there is nothing to require.
         entry.required = version == ProtocolVersion::V1 && required.contains(&extension);
         if audience == Audience::Authenticated {
-            entry.params =
-                params::full(deployment, version, base, extension, offers).map(|params| Json::of(&params));
+            entry.params = params::full(deployment, version, base, extension, offers)
+                .map(|params| Json::from_value(&params));
         }
         Some(entry)
     };

@@ -12,7 +12,7 @@ use crate::surface::{self, OPERATIONS, ProtocolVersion};
 
 pub fn compatibility_profile(deployment: &Deployment, version: ProtocolVersion, base: Base) -> Value {
     let mut document = profile(deployment, version);
-    document["default_protocol_version"] = json!(deployment.default_version(version, base).version());
+    document["default_protocol_version"] = json!(deployment.default_version(version, base).as_str());
     document["supported_protocol_versions"] = json!(versions(version, base));
     document["protocol_compatibility"] = protocol_compatibility(deployment, version, base);
     document["core"] = core(version);
@@ -24,7 +24,7 @@ pub fn compatibility_profile(deployment: &Deployment, version: ProtocolVersion, 
 }
 
 pub(super) fn versions(version: ProtocolVersion, base: Base) -> Vec<&'static str> {
-    base.versions(version).into_iter().map(ProtocolVersion::version).collect()
+    base.versions(version).into_iter().map(ProtocolVersion::as_str).collect()
 }
 
 pub(super) fn core(version: ProtocolVersion) -> Value {
@@ -43,14 +43,14 @@ pub(super) fn protocol_compatibility(deployment: &Deployment, version: ProtocolV
             "supported_features": features,
             "known_gaps": gaps,
         });
-        (version.version().to_owned(), value)
+        (version.as_str().to_owned(), value)
     };
     json!({
-        "default_protocol_version": default.version(),
+        "default_protocol_version": default.as_str(),
         "supported_protocol_versions": versions(version, base),
         "missing_version": match (base, deployment.missing_version) {
             (Base::Root, MissingVersion::ByRequest) => "line_of_method_or_path",
-            _ => default.version(),
+            _ => default.as_str(),
         },
         "versions": base.versions(version).into_iter().map(entry).collect::<Map<_, _>>(),
     })
@@ -162,8 +162,8 @@ fn guidance(version: ProtocolVersion, base: Base) -> Vec<String> {
              otherwise."
                 .to_owned()
         }
-        Base::ProtocolVersion => {
-            let version = version.version();
+        Base::Versioned => {
+            let version = version.as_str();
             format!("Only A2A {version} is served here; a request that names another version is refused.")
         }
     };

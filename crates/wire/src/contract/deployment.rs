@@ -61,7 +61,7 @@ impl Deployment {
     /// The version of a request without `A2A-Version`, as a client of `version` has to know it.
     pub(super) fn default_version(&self, version: ProtocolVersion, base: Base) -> ProtocolVersion {
         match (base, self.missing_version) {
-            (Base::ProtocolVersion, _) | (Base::Root, MissingVersion::ByRequest) => version,
+            (Base::Versioned, _) | (Base::Root, MissingVersion::ByRequest) => version,
             (Base::Root, MissingVersion::V03) => ProtocolVersion::V03,
         }
     }

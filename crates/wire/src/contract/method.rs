@@ -50,7 +50,7 @@ pub(super) fn capabilities(extension: Extension) -> Map<String, Value> {
 /// The capabilities that parameters of served methods need in addition. Parameters that are switched off are left out.
 pub(super) fn parameter_capabilities(deployment: &Deployment, extension: Extension) -> Map<String, Value> {
     let needs = of_extension(deployment, extension).filter_map(|method| {
-        let needs = method.needs_of_params().into_iter().filter(|(_, switch)| switch.is_on(deployment));
+        let needs = method.param_switches().into_iter().filter(|(_, switch)| switch.is_on(deployment));
         let words: Map<String, Value> =
             needs.map(|(path, switch)| (path, json!(switch.capability().as_str()))).collect();
         (!words.is_empty()).then(|| (method.name.to_owned(), Value::Object(words)))

@@ -10,7 +10,7 @@ use crate::surface::ProtocolVersion;
 /// The profile with `protocol_version`, for health and the contracts.
 pub fn profile(deployment: &Deployment, version: ProtocolVersion) -> Value {
     let mut profile = summary(deployment, version);
-    profile["protocol_version"] = json!(version.version());
+    profile["protocol_version"] = json!(version.as_str());
     profile
 }
 

@@ -180,12 +180,12 @@ fn the_documents() {
 
     for (version, default) in ProtocolVersion::ALL.into_iter().zip([new, old]) {
         let full_documents = documents(&full(), version, Base::Root, &unhealthy);
-        let name = version.version();
+        let name = version.as_str();
         insta::assert_snapshot!(
             format!("{name}_full_beside_default"),
             all_changes(&default, &full_documents)
         );
-        let below_base = documents(&full(), version, Base::ProtocolVersion, &unhealthy);
+        let below_base = documents(&full(), version, Base::Versioned, &unhealthy);
         insta::assert_snapshot!(
             format!("{name}_base_beside_root"),
             all_changes(&full_documents, &below_base)
@@ -221,8 +221,8 @@ fn a_card_below_a_base_names_the_base() {
     let deployment = full();
     for (version, base, url) in [
         (ProtocolVersion::V1, Base::Root, "https://agent.example.com/a"),
-        (ProtocolVersion::V1, Base::ProtocolVersion, "https://agent.example.com/a/a2a/1.0"),
-        (ProtocolVersion::V03, Base::ProtocolVersion, "https://agent.example.com/a/a2a/0.3"),
+        (ProtocolVersion::V1, Base::Versioned, "https://agent.example.com/a/a2a/1.0"),
+        (ProtocolVersion::V03, Base::Versioned, "https://agent.example.com/a/a2a/0.3"),
     ] {
         let card = card(&deployment, version, Audience::Anonymous, base);
         assert!(card.interfaces.iter().all(|interface| interface.url == url), "{:?}", card.interfaces);
@@ -234,8 +234,8 @@ fn a_card_below_a_base_names_the_base() {
 fn documents_below_a_base_name_one_version_only() {
     for version in ProtocolVersion::ALL {
         for deployment in [full(), Deployment::default()] {
-            let card = card(&deployment, version, Audience::Authenticated, Base::ProtocolVersion);
-            let version = version.version();
+            let card = card(&deployment, version, Audience::Authenticated, Base::Versioned);
+            let version = version.as_str();
             let params = card.extensions.iter().filter_map(|entry| Some(entry.params.as_ref()?.to_value()));
             let documents: Vec<Value> =
                 params.filter(|params| params.get("supported_protocol_versions").is_some()).collect();
@@ -346,7 +346,7 @@ fn the_error_for_an_unknown_method_lists_the_supported_ones() {
         assert_eq!(error.kind(), ErrorKind::MethodNotFound);
         let detail = |name: &str| error.details().iter().find(|(key, _)| key == name).unwrap().1.clone();
         assert_eq!(detail("method"), "tasks/purge");
-        assert_eq!(detail("protocolVersion"), version.version());
+        assert_eq!(detail("protocolVersion"), version.as_str());
         let methods: Vec<String> = serde_json::from_str(&detail("supportedMethods")).unwrap();
         assert_eq!(methods, surface::supported_methods(version, &plain()));
 
@@ -356,7 +356,7 @@ fn the_error_for_an_unknown_method_lists_the_supported_ones() {
             ProtocolVersion::V03 => v03::error::jsonrpc(&id, &error),
         };
         let value: Value = serde_json::from_slice(&bytes).unwrap();
-        insta::assert_snapshot!(format!("{}_unsupported_method", version.version()), print(&value));
+        insta::assert_snapshot!(format!("{}_unsupported_method", version.as_str()), print(&value));
     }
 }
 
@@ -371,7 +371,7 @@ fn every_method_and_extension_of_the_contract_is_recognised() {
     // Each extension can be activated by the URI under which it is declared.
     for version in ProtocolVersion::ALL {
         for entry in extensions(&full(), version, Audience::Authenticated, Base::Root) {
-            assert_ne!(Activated::of_header([entry.uri.as_str()]), Activated::NONE, "{}", entry.uri);
+            assert_ne!(Activated::from_header([entry.uri.as_str()]), Activated::NONE, "{}", entry.uri);
         }
     }
 }

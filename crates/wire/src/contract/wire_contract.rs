@@ -24,8 +24,8 @@ pub fn wire_contract(deployment: &Deployment, version: ProtocolVersion, base: Ba
         .map(|extension| uri(extension, version))
         .collect();
     json!({
-        "protocol_version": version.version(),
-        "default_protocol_version": deployment.default_version(version, base).version(),
+        "protocol_version": version.as_str(),
+        "default_protocol_version": deployment.default_version(version, base).as_str(),
         "supported_protocol_versions": versions(version, base),
         "protocol_compatibility": protocol_compatibility(deployment, version, base),
         "profile": profile::summary(deployment, version),
@@ -96,5 +96,5 @@ pub fn disabled_method(version: ProtocolVersion, method: &methods::Method, deplo
     };
     error
         .detail("supportedMethods", text_of_list(surface::supported_methods(version, deployment)))
-        .detail("protocolVersion", version.version())
+        .detail("protocolVersion", version.as_str())
 }

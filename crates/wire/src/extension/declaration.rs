@@ -73,7 +73,9 @@ fn description(extension: Extension) -> &'static str {
         }
         Extension::ModelSelection => "Chooses the model of one message.",
         Extension::StreamHints => "Adds the kind of each block, the progress of the turn and its usage.",
-        Extension::InteractiveInterrupt => "Shows the asks of the agent, and answers them by JSON-RPC methods.",
+        Extension::InteractiveInterrupt => {
+            "Shows the asks of the agent, and answers them by JSON-RPC methods."
+        }
         Extension::SessionManagement => "Reads and controls OpenCode sessions.",
         Extension::ProviderDiscovery => "Lists the providers and models of OpenCode.",
         Extension::WorkspaceControl => "Reads and changes projects, workspaces and worktrees.",

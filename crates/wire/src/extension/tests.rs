@@ -49,7 +49,7 @@ fn headers_are_comma_separated_lists() {
         (&[&documented], &[Extension::SessionBinding]),
     ];
     for (values, expected) in cases {
-        let activated = Activated::of_header(values.iter().copied());
+        let activated = Activated::from_header(values.iter().copied());
         assert_eq!(activated, expected.iter().copied().collect(), "{values:?}");
         // In the order of the card, without repetition, with the URI of 1.0 because no other one was requested.
         let echoed: Vec<&str> = expected.iter().map(|extension| extension.uri()).collect();

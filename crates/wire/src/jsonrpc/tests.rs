@@ -182,7 +182,7 @@ fn the_error_for_an_unknown_method_lists_the_supported_ones() {
         let expected = [
             ("method", "no/such"),
             ("supportedMethods", r#"["message/send","tasks/get"]"#),
-            ("protocolVersion", version.version()),
+            ("protocolVersion", version.as_str()),
         ];
         assert_eq!(error.details(), expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
         assert!(unknown_method(&"x".repeat(9999), [], version).message().len() < 200);

@@ -13,7 +13,7 @@ mod workspace;
 pub(crate) use tests::sample as samples;
 
 use bytes::Bytes;
-use longshore_model::{Begun, ControlResult, Error, Result, spelled};
+use longshore_model::{ControlResult, Error, Result, StartedTask, opencode_ids};
 
 use super::row::{Answer, Item, Method};
 use crate::json::ObjectWriter;
@@ -23,7 +23,7 @@ use crate::v1;
 use crate::v03::Dialect;
 
 /// The prefix of the context id of a session that was not begun by a message.
-pub const CONTEXT_PREFIX: &str = spelled::CONTEXT_OF_SESSION;
+pub const CONTEXT_PREFIX: &str = opencode_ids::SESSION_CONTEXT_PREFIX;
 
 impl Method {
     /// Writes the result of a call. Fails only for a result that this method never has.
@@ -109,7 +109,7 @@ impl Method {
     }
 }
 
-fn write_begun(object: &mut ObjectWriter<'_>, begun: &Begun) {
+fn write_begun(object: &mut ObjectWriter<'_>, begun: &StartedTask) {
     object.text("task_id", begun.task.as_str());
     object.text("context_id", begun.context.as_str());
 }

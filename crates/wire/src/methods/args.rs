@@ -187,9 +187,7 @@ pub(super) fn plain(raw: &RawValue) -> Read<Members<'_>> {
 fn value(kind: &'static Kind, raw: &RawValue) -> Read<Arg> {
     Ok(match kind {
         Kind::Id(kind) => Arg::Text(id(*kind, raw)?),
-        Kind::ProtocolVersion { max, may_be_blank } => {
-            Arg::Text(line(&text(raw)?, *max, *may_be_blank)?.to_owned())
-        }
+        Kind::Line { max, may_be_blank } => Arg::Text(line(&text(raw)?, *max, *may_be_blank)?.to_owned()),
         Kind::Lines { max, may_be_blank } => Arg::Text(lines(&text(raw)?, *max, *may_be_blank)?.to_owned()),
         Kind::Text { max } => {
             let text = text(raw)?;

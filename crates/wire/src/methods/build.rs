@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use longshore_model::{
-    Answer, Control, ControlCommand, ControlQuery, ControlRequest, MessageId, MessageRef, ModelName,
-    NewWorkspace, NewWorktree, Order, OrderPart, OrderRequest, Page, Part, PartContent, PartRef,
-    PromptOptions, RequestId, RequestedDirectory, RequestedLocation, SessionId, SessionQuery, ShellOrder,
-    Subtask, Timestamp, WorkspaceId, WorktreeRef,
+    AgentMessageId, AgentPartId, Answer, Control, ControlCommand, ControlQuery, ControlRequest, MessageId,
+    ModelName, NativePrompt, NativePromptPart, NativePromptRequest, NewWorkspace, NewWorktree, Page, Part,
+    PartContent, PromptOptions, RequestId, RequestedDirectory, RequestedLocation, SessionId, SessionQuery,
+    ShellCommand, Subtask, Timestamp, WorkspaceId, WorktreeRef,
 };
 
 use super::args::{Arg, Args};
@@ -16,11 +16,11 @@ use super::call::Call;
 const CHECKED: &str = "the table has checked this parameter";
 
 pub(super) fn query(args: &Args, query: ControlQuery) -> Call {
-    Call::Control(ControlRequest { control: Control::Query(query), place: location(args) })
+    Call::Control(ControlRequest { control: Control::Query(query), location: location(args) })
 }
 
 pub(super) fn mutation(args: &Args, command: ControlCommand) -> Call {
-    Call::Control(ControlRequest { control: Control::Command(command), place: location(args) })
+    Call::Control(ControlRequest { control: Control::Command(command), location: location(args) })
 }
 
 pub(super) fn answer(args: &Args, answer: Answer) -> Call {
@@ -43,8 +43,8 @@ pub(super) fn session(args: &Args) -> SessionId {
     args.text("session_id").and_then(|id| SessionId::parse(id).ok()).expect(CHECKED)
 }
 
-pub(super) fn message(args: &Args, name: &str) -> Option<MessageRef> {
-    args.text(name).map(|id| MessageRef::parse(id).expect(CHECKED))
+pub(super) fn message(args: &Args, name: &str) -> Option<AgentMessageId> {
+    args.text(name).map(|id| AgentMessageId::parse(id).expect(CHECKED))
 }
 
 pub(super) fn message_of(args: &Args) -> ControlQuery {
@@ -73,10 +73,10 @@ pub(super) fn prompt(args: &Args) -> Call {
         Some(Arg::Names(names)) => names.iter().cloned().collect(),
         _ => BTreeSet::new(),
     };
-    let order = order_request(args, request, Order::Prompt { parts, withheld }, content);
+    let order = order_request(args, request, NativePrompt::Prompt { parts, withheld }, content);
     let is_note = request.flag("noReply").unwrap_or(false);
-    let control = if is_note { Control::Note(order) } else { Control::Order(order) };
-    Call::Control(ControlRequest { control, place: location(args) })
+    let control = if is_note { Control::Note(order) } else { Control::NativePrompt(order) };
+    Call::Control(ControlRequest { control, location: location(args) })
 }
 
 pub(super) fn command(args: &Args) -> Call {
@@ -85,10 +85,12 @@ pub(super) fn command(args: &Args) -> Call {
     for part in request.list("parts") {
         order_part(part, &mut content);
     }
-    let order =
-        Order::Command { name: required(request, "command"), arguments: required(request, "arguments") };
-    let control = Control::Order(order_request(args, request, order, content));
-    Call::Control(ControlRequest { control, place: location(args) })
+    let order = NativePrompt::Command {
+        name: required(request, "command"),
+        arguments: required(request, "arguments"),
+    };
+    let control = Control::NativePrompt(order_request(args, request, order, content));
+    Call::Control(ControlRequest { control, location: location(args) })
 }
 
 pub(super) fn fork(args: &Args) -> ControlCommand {
@@ -110,13 +112,13 @@ pub(super) fn revert(args: &Args) -> ControlCommand {
     ControlCommand::Revert {
         session: session(args),
         message: message(request, "messageID").expect(CHECKED),
-        part: request.text("partID").map(|id| PartRef::parse(id).expect(CHECKED)),
+        part: request.text("partID").map(|id| AgentPartId::parse(id).expect(CHECKED)),
     }
 }
 
 pub(super) fn shell(args: &Args) -> ControlCommand {
     let request = args.object("request").expect(CHECKED);
-    let order = ShellOrder {
+    let order = ShellCommand {
         agent: required(request, "agent"),
         command: required(request, "command"),
         model: model(request),
@@ -199,8 +201,13 @@ fn model_of(names: &Args) -> Option<ModelName> {
     Some(ModelName { provider: owned(names, "providerID")?, model: owned(names, "modelID")? })
 }
 
-fn order_request(args: &Args, request: &Args, order: Order, content: Vec<Part>) -> Box<OrderRequest> {
-    Box::new(OrderRequest {
+fn order_request(
+    args: &Args,
+    request: &Args,
+    order: NativePrompt,
+    content: Vec<Part>,
+) -> Box<NativePromptRequest> {
+    Box::new(NativePromptRequest {
         session: session(args),
         order,
         content,
@@ -215,11 +222,11 @@ fn order_request(args: &Args, request: &Args, order: Order, content: Vec<Part>) 
 }
 
 /// Texts and files go to the content; the returned part marks their position among the other parts.
-fn order_part(part: &Arg, content: &mut Vec<Part>) -> OrderPart {
+fn order_part(part: &Arg, content: &mut Vec<Part>) -> NativePromptPart {
     let Arg::Tagged(tag, fields) = part else { unreachable!("{CHECKED}") };
     match *tag {
-        "agent" => OrderPart::Agent(required(fields, "name")),
-        "subtask" => OrderPart::Subtask(Subtask {
+        "agent" => NativePromptPart::Agent(required(fields, "name")),
+        "subtask" => NativePromptPart::Subtask(Subtask {
             prompt: required(fields, "prompt"),
             description: required(fields, "description"),
             agent: required(fields, "agent"),
@@ -230,13 +237,13 @@ fn order_part(part: &Arg, content: &mut Vec<Part>) -> OrderPart {
             content.push(Part {
                 media_type: owned(fields, "mime"),
                 filename: owned(fields, "filename"),
-                ..Part::of(PartContent::Url(required(fields, "url")))
+                ..Part::new(PartContent::Url(required(fields, "url")))
             });
-            OrderPart::Content
+            NativePromptPart::Content
         }
         _ => {
             content.push(Part::text(required(fields, "text")));
-            OrderPart::Content
+            NativePromptPart::Content
         }
     }
 }

@@ -185,7 +185,11 @@ const FILE_DIFF: &[Field] = &[
     sometimes("status", FieldType::Text, "added, deleted or modified."),
     always("additions", FieldType::Count, "The number of added lines."),
     always("deletions", FieldType::Count, "The number of deleted lines."),
-    sometimes("message_id", FieldType::Id, "The message that caused the change, if the list covers several turns."),
+    sometimes(
+        "message_id",
+        FieldType::Id,
+        "The message that caused the change, if the list covers several turns.",
+    ),
 ];
 
 const SESSION_SUMMARY: &[Field] = &[
@@ -239,7 +243,11 @@ const PROJECT: &[Field] = &[
         FieldType::Texts,
         "The other directories that OpenCode knows, for the gateway's own project.",
     )),
-    older(always("time", FieldType::Object(PROJECT_TIME), "The times of creation, last change and initialization.")),
+    older(always(
+        "time",
+        FieldType::Object(PROJECT_TIME),
+        "The times of creation, last change and initialization.",
+    )),
 ];
 
 const PROJECT_TIME: &[Field] = &[
@@ -261,7 +269,11 @@ const WORKSPACE: &[Field] = &[
 const WORKTREE: &[Field] = &[
     always("name", FieldType::Text, "The last segment of its directory."),
     sometimes("branch", FieldType::Text, "The branch that is checked out there."),
-    older(always("directory", FieldType::Text, "The directory of the worktree. A list contains the directories only.")),
+    older(always(
+        "directory",
+        FieldType::Text,
+        "The directory of the worktree. A list contains the directories only.",
+    )),
 ];
 
 const INTERRUPT: &[Field] = &[
@@ -271,9 +283,5 @@ const INTERRUPT: &[Field] = &[
     always("task_id", FieldType::Id, "The waiting task."),
     always("context_id", FieldType::Id, "Its context."),
     always("details", FieldType::Facts, "The details from the agent."),
-    always(
-        "expires_at",
-        FieldType::Deadline,
-        "The deadline in seconds since 1970. Null: there is none.",
-    ),
+    always("expires_at", FieldType::Deadline, "The deadline in seconds since 1970. Null: there is none."),
 ];

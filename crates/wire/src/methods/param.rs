@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use longshore_model::spelled;
+use longshore_model::opencode_ids;
 
 use super::row::Switch;
 
@@ -71,7 +71,7 @@ impl Param {
 pub enum Kind {
     Id(IdKind),
     /// Text without control characters.
-    ProtocolVersion {
+    Line {
         max: usize,
         may_be_blank: bool,
     },
@@ -163,10 +163,10 @@ impl IdKind {
     /// The prefix of OpenCode's ids of this kind.
     pub fn prefix(self) -> &'static str {
         match self {
-            Self::Session => spelled::SESSION_ID,
-            Self::Message => spelled::MESSAGE_ID,
-            Self::Part => spelled::PART_ID,
-            Self::Workspace => spelled::WORKSPACE_ID,
+            Self::Session => opencode_ids::SESSION_PREFIX,
+            Self::Message => opencode_ids::MESSAGE_PREFIX,
+            Self::Part => opencode_ids::PART_PREFIX,
+            Self::Workspace => opencode_ids::WORKSPACE_PREFIX,
             Self::Request => "",
         }
     }
@@ -185,8 +185,8 @@ pub const MAX_BRANCH: usize = 255;
 /// The largest whole number that every JSON reader reads exactly.
 pub const MAX_INT: i64 = (1 << 53) - 1;
 
-pub(super) const NAME: Kind = Kind::ProtocolVersion { max: MAX_NAME, may_be_blank: false };
-pub(super) const LINE: Kind = Kind::ProtocolVersion { max: MAX_LINE, may_be_blank: false };
+pub(super) const NAME: Kind = Kind::Line { max: MAX_NAME, may_be_blank: false };
+pub(super) const LINE: Kind = Kind::Line { max: MAX_LINE, may_be_blank: false };
 pub(super) const LINES: Kind = Kind::Lines { max: MAX_LINES, may_be_blank: false };
 
 /// A model by its two names.

@@ -162,7 +162,7 @@ fn type_of(kind: &Kind) -> String {
     match kind {
         Kind::Id(id) if id.prefix().is_empty() => "an id".to_owned(),
         Kind::Id(id) => format!("an id that begins with `{}`", id.prefix()),
-        Kind::ProtocolVersion { max, may_be_blank } => {
+        Kind::Line { max, may_be_blank } => {
             bounded(if *may_be_blank { "one line of text" } else { "one line of text, not blank" }, *max)
         }
         Kind::Lines { max, may_be_blank } => {
@@ -281,8 +281,7 @@ fn field_row(page: &mut String, prefix: &str, field: &Field) {
         FieldType::Facts | FieldType::Object(_) => "an object".to_owned(),
     };
     let optional = if field.always { "" } else { ", optional" };
-    let version =
-        field.version.map_or_else(String::new, |version| format!(", on {} only", version.version()));
+    let version = field.version.map_or_else(String::new, |version| format!(", on {} only", version.as_str()));
     let _ = writeln!(page, "| `{name}` | {type_name}{optional}{version} | {} |", field.help);
     if let FieldType::Object(fields) = field.field_type {
         for field in fields {
@@ -315,11 +314,11 @@ fn errors(page: &mut String) {
         let (new, old) = (v1::error::row(kind), v03::error::row(kind));
         let mut words = format!("`{}`", new.reason);
         if old.word != new.reason {
-            let _ = write!(words, ", on {} `{}`", ProtocolVersion::V03.version(), old.word);
+            let _ = write!(words, ", on {} `{}`", ProtocolVersion::V03.as_str(), old.word);
         }
         let mut codes = new.code.to_string();
         if old.code != new.code {
-            let _ = write!(codes, ", on {} {}", ProtocolVersion::V03.version(), old.code);
+            let _ = write!(codes, ", on {} {}", ProtocolVersion::V03.as_str(), old.code);
         }
         let _ = writeln!(page, "| {words} | {codes} | {} |", meaning(kind));
     }

@@ -44,7 +44,7 @@ impl Method {
     }
 
     /// The switches that parameters need in addition, each with the path of the parameter.
-    pub fn needs_of_params(&self) -> Vec<(String, Switch)> {
+    pub fn param_switches(&self) -> Vec<(String, Switch)> {
         let mut needs = Vec::new();
         collect_needs(self.params, "", &mut needs);
         needs

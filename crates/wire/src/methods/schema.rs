@@ -51,9 +51,7 @@ fn of_kind(kind: &Kind, is_on: &dyn Fn(&&Param) -> bool) -> Value {
             "maxLength": MAX_ID_LENGTH,
             "pattern": format!("^{}[A-Za-z0-9_.:-]*$", kind.prefix()),
         }),
-        Kind::ProtocolVersion { max, may_be_blank } | Kind::Lines { max, may_be_blank } => {
-            text(*max, !may_be_blank)
-        }
+        Kind::Line { max, may_be_blank } | Kind::Lines { max, may_be_blank } => text(*max, !may_be_blank),
         Kind::Text { max } => text(*max, false),
         Kind::Word(words) => json!({"enum": words}),
         Kind::FileName { max } => text(*max, true),

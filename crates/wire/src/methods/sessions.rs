@@ -22,8 +22,11 @@ const MAX_TEXT: usize = 1024 * 1024;
 /// The longest URL of a file. A `data:` URL contains the file itself.
 const MAX_URL: usize = 64 * 1024 * 1024;
 
-const LIMIT: Param =
-    Param::optional("limit", Kind::Int { min: 1, max: 100, default: Some(20) }, "The maximal number of items.");
+const LIMIT: Param = Param::optional(
+    "limit",
+    Kind::Int { min: 1, max: 100, default: Some(20) },
+    "The maximal number of items.",
+);
 
 const MESSAGE_ID: Kind = Kind::Id(IdKind::Message);
 
@@ -44,7 +47,7 @@ const FILE: Variant = Variant {
         Param::required("mime", NAME, "Its media type."),
         Param::required(
             "url",
-            Kind::ProtocolVersion { max: MAX_URL, may_be_blank: false },
+            Kind::Line { max: MAX_URL, may_be_blank: false },
             "A `data:` URL, a `file:` URL inside the workspace, or another URL that messages may contain.",
         ),
         Param::optional("filename", LINE, "The name of the file."),
@@ -52,13 +55,10 @@ const FILE: Variant = Variant {
 };
 
 /// OpenCode replaces line breaks and tabs on the way to its shell, so that the shell would run another command.
-const SHELL_LINE: Kind = Kind::ProtocolVersion { max: MAX_LINES, may_be_blank: false };
+const SHELL_LINE: Kind = Kind::Line { max: MAX_LINES, may_be_blank: false };
 
 const PROMPT_PARTS: Kind = Kind::Tagged(&[
-    Variant {
-        tag: "text",
-        fields: &[Param::required("text", Kind::Text { max: MAX_TEXT }, "The text.")],
-    },
+    Variant { tag: "text", fields: &[Param::required("text", Kind::Text { max: MAX_TEXT }, "The text.")] },
     FILE,
     Variant { tag: "agent", fields: &[Param::required("name", NAME, "The agent to mention.")] },
     Variant {
@@ -88,7 +88,11 @@ const PROMPT: &[Param] = &[
     OWN_MESSAGE_ID,
     MODEL_OBJECT,
     AGENT,
-    Param::optional("noReply", Kind::Flag, "Adds the message to the session without an answer and without a task."),
+    Param::optional(
+        "noReply",
+        Kind::Flag,
+        "Adds the message to the session without an answer and without a task.",
+    ),
     Param::optional(
         "tools",
         Kind::Map { of: &Kind::Off, max: MAX_TOOLS },
@@ -175,7 +179,7 @@ pub(super) static METHODS: [Method; 17] = [
             ),
             Param::optional(
                 "search",
-                Kind::ProtocolVersion { max: 256, may_be_blank: true },
+                Kind::Line { max: 256, may_be_blank: true },
                 "Only sessions with this text in the title; `%` matches any text, `_` one character.",
             ),
             METADATA,

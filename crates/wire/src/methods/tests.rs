@@ -92,7 +92,7 @@ fn every_row_is_complete_and_consistent() {
         assert!(std::ptr::eq(find(method.name).unwrap(), find(method.name).unwrap()), "{}", method.name);
         // A method that needs a capability can fail for lack of it.
         let can_lack = method.errors.contains(&ErrorKind::AuthorizationForbidden);
-        let can_need = method.needs().is_some() || !method.needs_of_params().is_empty();
+        let can_need = method.needs().is_some() || !method.param_switches().is_empty();
         assert_eq!(can_need, can_lack, "{}", method.name);
         // A method about a session can fail to find it.
         let has_session = method.params.iter().any(|param| param.name == "session_id");

@@ -116,14 +116,22 @@ pub(super) static METHODS: [Method; 9] = [
             Param::required(
                 "request",
                 Kind::Object(&[
-                    Param::required("type", NAME, "The adapter of OpenCode that creates the workspace, such as worktree."),
+                    Param::required(
+                        "type",
+                        NAME,
+                        "The adapter of OpenCode that creates the workspace, such as worktree.",
+                    ),
                     Param::optional("id", Kind::Id(IdKind::Workspace), "The id of the workspace."),
                     Param::optional(
                         "branch",
                         Kind::Branch,
                         "The branch; the adapter worktree creates a new one with this name.",
                     ),
-                    Param::optional("extra", Kind::Json { max: MAX_EXTRA }, "Further parameters of the adapter."),
+                    Param::optional(
+                        "extra",
+                        Kind::Json { max: MAX_EXTRA },
+                        "Further parameters of the adapter.",
+                    ),
                 ]),
                 "The new workspace.",
             ),

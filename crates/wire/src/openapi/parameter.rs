@@ -74,7 +74,7 @@ pub(super) fn range() -> Value {
 
 /// The header also permits a patch number, which has no effect.
 pub(super) fn version(versions: &[ProtocolVersion]) -> Value {
-    let versions: Vec<&str> = versions.iter().map(|version| version.version()).collect();
+    let versions: Vec<&str> = versions.iter().map(|version| version.as_str()).collect();
     json!({
         "name": "A2A-Version",
         "in": "header",

@@ -56,7 +56,7 @@ fn servers(deployment: &Deployment, versions: &[ProtocolVersion]) -> Value {
 
 /// The versions below whose bases a route is served too.
 fn versions_of(route: &Route) -> &[ProtocolVersion] {
-    match (route.served, &route.line) {
+    match (route.served, &route.version) {
         (Served::Rpc | Served::Card, Some(version)) => std::slice::from_ref(version),
         (Served::Rpc | Served::Card, None) => &ProtocolVersion::ALL,
         _ => &[],
@@ -68,7 +68,7 @@ pub(super) fn tags(audience: Audience) -> Vec<Value> {
     if audience == Audience::Authenticated {
         tags.push(json!({"name": RPC, "description": "All operations of both versions, and the methods of extensions."}));
         for version in ProtocolVersion::ALL {
-            let description = format!("The HTTP+JSON binding of A2A {}.", version.version());
+            let description = format!("The HTTP+JSON binding of A2A {}.", version.as_str());
             tags.push(json!({"name": tag(version), "description": description}));
         }
     }
@@ -76,7 +76,7 @@ pub(super) fn tags(audience: Audience) -> Vec<Value> {
 }
 
 fn tag(version: ProtocolVersion) -> String {
-    format!("REST {}", version.version())
+    format!("REST {}", version.as_str())
 }
 
 fn of_operation(
@@ -260,7 +260,7 @@ fn of_route(deployment: &Deployment, route: &Route, verb: Verb) -> Value {
 }
 
 fn route_id(route: &Route, verb: Verb) -> String {
-    let name = match (route.served, route.line) {
+    let name = match (route.served, route.version) {
         (Served::Rpc, _) => "call",
         (Served::Card, None) => "card",
         (Served::Card, Some(_)) => "old_card",

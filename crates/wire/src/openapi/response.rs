@@ -141,7 +141,7 @@ pub(super) fn all_headers() -> Map<String, Value> {
     let header = |(name, description): (&str, &str)| {
         let mut schema = json!({"type": "string"});
         if name == VERSION {
-            schema["enum"] = json!(ProtocolVersion::ALL.map(ProtocolVersion::version));
+            schema["enum"] = json!(ProtocolVersion::ALL.map(ProtocolVersion::as_str));
         }
         if name == RETRY_AFTER {
             schema = json!({"type": "integer", "minimum": 1});

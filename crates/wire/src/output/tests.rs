@@ -55,7 +55,7 @@ fn each_part_is_kept_converted_or_dropped() {
         (url(), Some("text/csv"), &["text/plain"], Dropped),
         (url(), Some("no/such; \"thing"), &[], Kept),
     ] {
-        let part = Part { media_type: media_type.map(str::to_owned), ..Part::of(content) };
+        let part = Part { media_type: media_type.map(str::to_owned), ..Part::new(content) };
         let modes = OutputModes::new(modes.iter().copied());
         assert_eq!(fate(&part, &modes), expected, "{part:?} for {modes:?}");
     }

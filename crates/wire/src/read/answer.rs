@@ -29,11 +29,11 @@ impl StreamEvent {
     /// which no log contains.
     pub fn into_event(self) -> Option<TaskEvent> {
         match self {
-            Self::Task(Task { context_id, status, mut history, terms, parent, .. })
+            Self::Task(Task { context_id, status, mut history, options, parent, .. })
                 if status.state == TaskState::Submitted && history.len() == 1 =>
             {
                 let (message, at) = (history.pop()?, status.at);
-                Some(TaskEvent::Submitted { context_id, message, at, terms, parent })
+                Some(TaskEvent::Submitted { context_id, message, at, options, parent })
             }
             Self::Task(_) | Self::Message(_) => None,
             Self::Status { update, .. } => Some(TaskEvent::Status(update.into())),
@@ -129,7 +129,7 @@ fn task_fields(task: &Object<'_>, spelling: &Spelling) -> Read<Task> {
         session: None,
         usage: None,
         open_asks: Vec::new(),
-        terms: Box::new(TaskOptions { output, ..TaskOptions::default() }),
+        options: Box::new(TaskOptions { output, ..TaskOptions::default() }),
         // The metadata has only some of the parent's fields.
         parent: None,
         metadata,

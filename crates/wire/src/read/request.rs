@@ -48,9 +48,9 @@ pub(crate) fn send_message(
             None => config(None)?,
         };
         let metadata = params.optional("metadata", carried_metadata)?;
-        let wishes = send_options::read(metadata.as_ref(), message.metadata.as_ref())?;
+        let options = send_options::read(metadata.as_ref(), message.metadata.as_ref())?;
         // The caller, and so whether it may claim sessions, is not known here.
-        Ok(SendMessage { message, config, metadata, wishes, may_claim: false, trace: None })
+        Ok(SendMessage { message, config, metadata, options, may_claim: false, trace: None })
     })
 }
 

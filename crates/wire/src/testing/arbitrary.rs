@@ -56,11 +56,11 @@ pub(crate) fn value() -> impl Strategy<Value = Value> {
 }
 
 pub(crate) fn json() -> impl Strategy<Value = Json> {
-    value().prop_map(|value| Json::of(&value))
+    value().prop_map(|value| Json::from_value(&value))
 }
 
 pub(crate) fn metadata() -> impl Strategy<Value = Metadata> {
-    object_of(value()).prop_map(|object| Metadata::try_from(Json::of(&object)).unwrap())
+    object_of(value()).prop_map(|object| Metadata::try_from(Json::from_value(&object)).unwrap())
 }
 
 pub(crate) fn part() -> impl Strategy<Value = Part> {
@@ -140,7 +140,7 @@ pub(crate) fn task() -> impl Strategy<Value = Task> {
             session: None,
             usage: None,
             open_asks: Vec::new(),
-            terms: Box::default(),
+            options: Box::default(),
             parent: None,
             metadata,
         },
@@ -181,8 +181,8 @@ pub(crate) fn noted_task() -> impl Strategy<Value = (Task, Task)> {
     let child = (option::of(parent()), prompt_options());
     (task(), beside, child, block()).prop_map(
         |(plain, (session, usage, open_asks), (parent, prompt), block)| {
-            let terms = Box::new(TaskOptions { prompt, ..TaskOptions::default() });
-            let mut noted = Task { session, usage, open_asks, terms, parent, ..plain.clone() };
+            let options = Box::new(TaskOptions { prompt, ..TaskOptions::default() });
+            let mut noted = Task { session, usage, open_asks, options, parent, ..plain.clone() };
             for artifact in &mut noted.artifacts {
                 (artifact.kind, artifact.source_message) = block.clone();
             }
@@ -198,7 +198,7 @@ pub(crate) fn noted_entry() -> impl Strategy<Value = (Entry, Entry)> {
         |(plain, notes, joined, child, block)| {
             let mut noted = plain.clone();
             match &mut noted.event {
-                TaskEvent::Submitted { parent, terms, .. } => (*parent, terms.prompt) = child,
+                TaskEvent::Submitted { parent, options, .. } => (*parent, options.prompt) = child,
                 TaskEvent::Status(update) => (update.notes, update.joined) = (notes, joined),
                 TaskEvent::Artifact(update) => {
                     (update.artifact.kind, update.artifact.source_message) = block;

@@ -93,7 +93,7 @@ fn valid(kind: &'static Kind, is_full: bool) -> BoxedStrategy<Value> {
     };
     match kind {
         Kind::Id(kind) => text(&format!("{}[A-Za-z0-9_.:-]{{1,16}}", kind.prefix())),
-        Kind::ProtocolVersion { .. } => text("[a-z][a-zA-Z0-9 äé/%?#.]{0,12}"),
+        Kind::Line { .. } => text("[a-z][a-zA-Z0-9 äé/%?#.]{0,12}"),
         Kind::Lines { .. } => text("[a-z][a-z\n\t äé]{0,12}"),
         Kind::Text { .. } => text("(?s).{0,12}"),
         Kind::Word(words) => select(words.to_vec()).prop_map(Value::from).boxed(),
@@ -228,7 +228,7 @@ impl Changes {
         }
         match kind {
             Kind::Id(kind) => self.of_id(*kind),
-            Kind::ProtocolVersion { max, may_be_blank } => self.of_text(*max, *may_be_blank, "a\nb"),
+            Kind::Line { max, may_be_blank } => self.of_text(*max, *may_be_blank, "a\nb"),
             Kind::Lines { max, may_be_blank } => self.of_text(*max, *may_be_blank, "a\u{0}b"),
             Kind::Text { max } => {
                 self.lengths("", *max);
@@ -451,7 +451,7 @@ impl Changes {
 fn takes(kind: &Kind, value: &Value) -> bool {
     match kind {
         Kind::Id(_)
-        | Kind::ProtocolVersion { .. }
+        | Kind::Line { .. }
         | Kind::Lines { .. }
         | Kind::Word(_)
         | Kind::FileName { .. }

@@ -18,7 +18,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
-pub use self::stream::{FORMS, Frame, Recalled, Step, Stream};
+pub use self::stream::{FORMS, Frame, Step, Stream, TaskFrame};
 pub use crate::write::{Gap, View};
 
 /// A bare task, the response to getting and canceling one.
@@ -98,7 +98,7 @@ fn write_task(
             let TaskStatus { state, at, .. } = task.status;
             write_names(&mut object, ["id", "contextId"], &task.id, &task.context_id);
             object.object("status", |object| {
-                write_state(object, state, at, Some(&answer), &task.terms.output, spelling);
+                write_state(object, state, at, Some(&answer), &task.options.output, spelling);
             });
         }
     }
@@ -109,7 +109,7 @@ fn write_task(
                 write_stream(out, task, view, dialect, kinds, &Shared::default());
             }
             Shown::File(file) => {
-                write_artifact(out, file, &Shared::default(), &task.terms.output, spelling);
+                write_artifact(out, file, &Shared::default(), &task.options.output, spelling);
             }
         });
     }
@@ -123,7 +123,7 @@ fn answer(task: &Task, view: View) -> Option<Message> {
         return None;
     }
     let text_blocks = || seen_artifacts(task, view).filter(|block| block.kind == BlockKind::Text);
-    let parts = text_blocks().flat_map(|block| seen_parts(&block.parts, &task.terms.output));
+    let parts = text_blocks().flat_map(|block| seen_parts(&block.parts, &task.options.output));
     let text: String = parts.filter_map(|(part, _)| part.as_text()).collect();
     let text = Some(text.trim()).filter(|text| !text.is_empty())?;
     let source = text_blocks().filter_map(|block| block.source_message.clone()).last();

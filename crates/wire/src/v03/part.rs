@@ -67,7 +67,7 @@ fn kind_of(content: &PartContent) -> &'static str {
 }
 
 fn content(part: &Object<'_>, dialect: Dialect) -> Read<Part> {
-    let plain = |content| Part::of(content);
+    let plain = |content| Part::new(content);
     let arms = [
         part.optional("text", |raw| text(raw).map(PartContent::Text).map(plain))?,
         part.optional("file", |raw| file(raw, dialect))?,
@@ -116,7 +116,7 @@ fn file(raw: &RawValue, dialect: Dialect) -> Read<Part> {
         (Some(content), None) => Ok(Part {
             media_type,
             filename: file.optional("name", some_text)?.flatten(),
-            ..Part::of(content)
+            ..Part::new(content)
         }),
         _ => Err(Fault::new(format!("must have exactly one of {names}"))),
     }

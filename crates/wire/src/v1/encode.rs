@@ -106,7 +106,7 @@ pub const HIDDEN: u8 = 8;
 
 /// The form in which a view shows an event, as a number. Frames of one event in the same form are equal, byte for byte. All
 /// visible forms are below 8. The output modes do not matter: they belong to the task, so all its readers share them.
-pub fn spelling(event: &TaskEvent, view: View) -> u8 {
+pub fn frame_form(event: &TaskEvent, view: View) -> u8 {
     let activated = view.activated;
     match event {
         TaskEvent::Submitted { parent, .. } => {
@@ -153,7 +153,7 @@ fn write_task(out: &mut Vec<u8>, task: &Task, view: View, gap: Option<Gap>) {
 
 fn write_block(out: &mut Vec<u8>, artifact: &Artifact, task: &Task, view: View) {
     let shared = Shared::of_block(artifact, None, view.activated);
-    write_artifact(out, artifact, &shared, &task.terms.output, &SPELLING);
+    write_artifact(out, artifact, &shared, &task.options.output, &SPELLING);
 }
 
 fn write_status_update(

@@ -11,8 +11,8 @@ use crate::read::send_options::gated_fields;
 mod tests;
 
 /// Refuses a message that uses fields of extensions that its sender has not activated.
-pub fn check_wishes(command: &SendMessage, activated: Activated) -> Result<()> {
-    let options = &command.wishes;
+pub fn check_send_options(command: &SendMessage, activated: Activated) -> Result<()> {
+    let options = &command.options;
     let may_use_any = options.session.is_some()
         || options.directory.is_some()
         || options.workspace.is_some()

@@ -13,7 +13,7 @@ use serde_json::{Number, Value};
 
 use super::decode::{self, StreamEvent};
 use super::encode::{self, View};
-use super::extension::check_wishes;
+use super::extension::check_send_options;
 use crate::extension::Activated;
 use crate::jsonrpc;
 use crate::testing::arbitrary;
@@ -146,7 +146,7 @@ fn read_all(json: &str) {
         assert_eq!(decode::task(&written).unwrap(), task);
     }
     if let Ok(command) = decode::send_message(json) {
-        let _ = check_wishes(&command, Activated::NONE);
+        let _ = check_send_options(&command, Activated::NONE);
         let written = message_json(&command.message);
         assert!(
             !written.contains(['\n', '\r']) && serde_json::from_str::<Value>(&written).is_ok(),

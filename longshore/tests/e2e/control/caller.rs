@@ -77,7 +77,7 @@ impl Caller {
         let raw = RawClient::new(gateway.url(), token);
         let caller = |version: &ProtocolVersion| Self {
             version: *version,
-            raw: raw.speaking(version.version()),
+            raw: raw.speaking(version.as_str()),
             seen: Arc::clone(seen),
         };
         versions.iter().map(caller).collect()
@@ -116,13 +116,13 @@ impl Caller {
         match self.call(method, params.clone()).await {
             Err(refusal) => refusal,
             Ok(result) => {
-                panic!("{method} {params} on {} was not refused: {result:#}", self.version.version())
+                panic!("{method} {params} on {} was not refused: {result:#}", self.version.as_str())
             }
         }
     }
 
     pub(crate) async fn call(&self, method: &str, params: Value) -> Result<Value, Refusal> {
-        let call = format!("{method} {params} on {}", self.version.version());
+        let call = format!("{method} {params} on {}", self.version.as_str());
         let raw = self.raw.activating(&self.activated(method));
         let mut answer = within(&call, raw.rpc(method, params)).await;
         self.check(method, &call, &answer);
@@ -141,7 +141,7 @@ impl Caller {
     /// Checks what holds for every answer.
     fn check(&self, method: &str, call: &str, answer: &Answer) {
         assert_eq!(answer.status, 200, "{call} answered {answer:#?}");
-        assert_eq!(answer.header("a2a-version"), Some(self.version.version()), "{call}: {answer:#?}");
+        assert_eq!(answer.header("a2a-version"), Some(self.version.as_str()), "{call}: {answer:#?}");
         assert_eq!(answer.body["jsonrpc"], "2.0", "{call}: {answer:#?}");
         let is_one = answer.body.get("result").is_some() != answer.body.get("error").is_some();
         assert!(is_one, "{call}: {answer:#?}");
@@ -179,7 +179,7 @@ impl Caller {
 
     /// Fails unless `reported` is this session of OpenCode, shown as a task.
     pub(crate) fn assert_is_session(&self, reported: &Value, upstream: &Value) {
-        let version = self.version.version();
+        let version = self.version.as_str();
         let id = upstream["id"].as_str().expect("a session has an id");
         let state = if self.version == ProtocolVersion::V1 { "TASK_STATE_COMPLETED" } else { "completed" };
         assert_eq!(reported["id"], id, "{version}: {reported:#}");
@@ -196,7 +196,7 @@ impl Caller {
 
     /// Fails unless `reported` is this message of OpenCode, in the format of this version.
     pub(crate) fn assert_is_message(&self, reported: &Value, upstream: &Value) {
-        let version = self.version.version();
+        let version = self.version.as_str();
         let (id, session) = (&upstream["info"]["id"], upstream["info"]["sessionID"].as_str());
         let session = session.expect("a message is in a session");
         assert_eq!(reported["messageId"], *id, "{version}: {reported:#}");

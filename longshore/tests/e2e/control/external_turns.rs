@@ -9,7 +9,7 @@ mod restarts;
 mod routes;
 
 use futures_util::future::LocalBoxFuture;
-use longshore_testkit::chaos::Speaker;
+use longshore_testkit::chaos::ClientProtocol;
 use longshore_testkit::gateway::Setup;
 use serde_json::json;
 
@@ -29,7 +29,7 @@ async fn turns_of_other_clients_become_tasks_with_their_streams_and_asks() {
     harness.play("scn:text n=1").await;
     let mut scenarios: Vec<LocalBoxFuture<'_, ()>> = Vec::new();
     // One way to speak each protocol version; `long_the_tasks_look_alike_in_every_binding` has the others.
-    for speaker in [Speaker::ALL[0], Speaker::ALL[3]] {
+    for speaker in [ClientProtocol::ALL[0], ClientProtocol::ALL[3]] {
         scenarios.push(Box::pin(shown_and_answered(&harness, speaker)));
     }
     scenarios.push(Box::pin(prompt_during_a_turn(&harness)));
@@ -48,7 +48,7 @@ async fn long_the_tasks_look_alike_in_every_binding() {
     let harness = Harness::demo().await;
     harness.play("scn:text n=1").await;
     play_all(
-        Speaker::ALL
+        ClientProtocol::ALL
             .map(|speaker| Box::pin(shown_and_answered(&harness, speaker)) as LocalBoxFuture<'_, ()>)
             .into(),
     )
@@ -57,7 +57,7 @@ async fn long_the_tasks_look_alike_in_every_binding() {
 }
 
 /// From the list of tasks to the stream, the ask and the answer, in one version and binding.
-async fn shown_and_answered(harness: &Harness, speaker: Speaker) {
+async fn shown_and_answered(harness: &Harness, speaker: ClientProtocol) {
     let name = speaker.name();
     let external = ExternalSession::open(harness, name).await;
     let made = name.replace(' ', "-");

@@ -141,7 +141,7 @@ async fn card(fixture: &Fixture, version: ProtocolVersion) -> Answer {
         ProtocolVersion::V1 => "/extendedAgentCard",
         ProtocolVersion::V03 => "/agent/authenticatedExtendedCard",
     };
-    let client = RawClient::new(fixture.harness.gateway.url(), TOKEN).speaking(version.version());
+    let client = RawClient::new(fixture.harness.gateway.url(), TOKEN).speaking(version.as_str());
     let card = within("the card", client.rest("GET", path, None)).await;
     assert_eq!(card.status, 200, "{card:#?}");
     card

@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_mins(1);
 async fn start() -> (Gateway, FakeOpenCode) {
     let fake = FakeOpenCode::start();
     fake.queue(Turn::new().text("May I? ", 1).guarded_tool(Tool::bash("make harbour", "done\n")));
-    fake.otherwise(vec![Turn::new().text("Here I am.", 1)]);
+    fake.answer_others_with(vec![Turn::new().text("Here I am.", 1)]);
     let setup = Setup::attached(Path::new(LONGSHORE), &fake.url()).flag("--control-timeout").flag("10");
     (Gateway::start(setup).await, fake)
 }
@@ -74,8 +74,8 @@ async fn an_abort_that_opencode_refuses_for_a_while_is_repeated() {
     // Longer than a cancel waits for its abort.
     tokio::time::sleep(Duration::from_millis(2_500)).await;
     fake.clear_faults();
-    within("the abort", fake.requested("POST", "/abort", 1)).await;
-    within("the end of the turn", fake.quiet()).await;
+    within("the abort", fake.wait_for_request("POST", "/abort", 1)).await;
+    within("the end of the turn", fake.wait_until_idle()).await;
     assert_nothing_left(&gateway, &fake).await;
 }
 
@@ -88,8 +88,8 @@ async fn a_restarted_gateway_makes_the_abort_that_it_missed() {
     fake.clear_faults();
     gateway.restart().await;
     // No client has to call for that.
-    within("the abort", fake.requested("POST", "/abort", 1)).await;
-    within("the end of the turn", fake.quiet()).await;
+    within("the abort", fake.wait_for_request("POST", "/abort", 1)).await;
+    within("the end of the turn", fake.wait_until_idle()).await;
     assert_nothing_left(&gateway, &fake).await;
 }
 
@@ -105,7 +105,7 @@ async fn a_late_abort_does_not_stop_a_turn_of_another_client() {
     let http = reqwest::Client::new();
     let at = |path: &str| format!("{}/session/{session}/{path}", fake.url());
     http.post(at("abort")).send().await.expect("an answer");
-    fake.quiet().await;
+    fake.wait_until_idle().await;
     let gate = Gate::new();
     fake.queue(Turn::new().text("Yours", 1).hold(&gate).text(" truly.", 1));
     let words = json!({"messageID": "msg_theirs", "parts": [{"type": "text", "text": "mine"}]}).to_string();
@@ -115,9 +115,9 @@ async fn a_late_abort_does_not_stop_a_turn_of_another_client() {
     let asked = |path: &str| fake.log().iter().filter(|request| request.path.ends_with(path)).count();
     let reads_before = asked("/message");
     gateway.restart().await;
-    within("a look at the session", fake.requested("GET", "/message", reads_before + 1)).await;
+    within("a look at the session", fake.wait_for_request("GET", "/message", reads_before + 1)).await;
     gate.open();
-    fake.quiet().await;
+    fake.wait_until_idle().await;
     assert_next_turn_runs(&gateway, &fake, 3).await;
     assert_eq!(asked("/abort"), 1, "only the one at OpenCode itself");
 }

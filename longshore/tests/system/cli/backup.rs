@@ -69,7 +69,7 @@ fn an_existing_target_is_not_touched() {
     }
     assert_eq!(names(&sandbox.workspace()), ["empty", "file", "link"]);
     assert_eq!(std::fs::read_to_string(sandbox.workspace().join("file")).unwrap(), "precious");
-    refused(&sandbox.run(&["backup", "none/copy"]), "cannot make the directory");
+    refused(&sandbox.run(&["backup", "none/copy"]), "cannot create the directory");
 }
 
 #[test]

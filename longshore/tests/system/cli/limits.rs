@@ -112,14 +112,14 @@ fn a_low_file_limit_lowers_the_connection_limit() {
     let gateway = sandbox.start_with_files(400, &ATTACHED);
     let card = format!("{}/.well-known/agent-card.json", gateway.value("url"));
     assert_eq!(get(&card, None).status, 200);
-    let expected = "at most 144 connections are taken at once, not 8192 (limits.connections): this process may open 400 \
+    let expected = "at most 144 connections are accepted at once, not 8192 (limits.connections): this process may open 400 \
                     files only (ulimit -n), and needs 256 for itself";
     assert_eq!(warnings(gateway), [expected]);
 }
 
 /// A gateway in front of a fake OpenCode whose turns wait at a gate.
 fn start_gateway(fake: &FakeOpenCode, gate: &Gate, flags: &[&str]) -> (Sandbox, Running, RawClient) {
-    fake.otherwise(vec![Turn::new().hold(gate).text("Done.", 1)]);
+    fake.answer_others_with(vec![Turn::new().hold(gate).text("Done.", 1)]);
     let sandbox = Sandbox::new().env("A2A_BEARER_TOKEN", TOKEN);
     let url = fake.url();
     let serve = ["serve", "--port", "0", "--opencode-url", &url, "--workspace", fake.directory()];

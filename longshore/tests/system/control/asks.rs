@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longshore_engine::{AskConfig, AtDeadline};
+use longshore_engine::{AskConfig, DeadlinePolicy};
 use longshore_model::ErrorKind;
 use longshore_testkit::fake_opencode::{Fault, Tool, Turn};
 use longshore_testkit::gateway::until;
@@ -221,7 +221,7 @@ async fn every_error_of_methods_about_asks_has_the_format_of_its_version() {
     let short = AskConfig {
         time_to_live: Some(Duration::from_millis(50)),
         tombstone: Duration::from_mins(10),
-        at_deadline: AtDeadline::Reject,
+        at_deadline: DeadlinePolicy::Reject,
     };
     let (fixture, hasty) =
         (Fixture::start().await, Fixture::start_with(Settings { asks: short, ..Settings::default() }).await);

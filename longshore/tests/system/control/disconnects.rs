@@ -161,7 +161,7 @@ async fn a_change_is_made_and_logged_once_when_its_caller_disconnects() {
             gate.open();
             until(PATIENCE, &format!("{about} is noted"), || audit.about(&target).len() > noted).await;
             fixture.fake.clear_faults();
-            fixture.fake.quiet().await;
+            fixture.fake.wait_until_idle().await;
             let lines = audit.about(&target);
             assert_eq!(lines.len(), noted + 1, "{about}: {lines:?}");
             let last = &lines[noted];
@@ -218,7 +218,7 @@ async fn a_change_that_fails_after_a_disconnect_leaves_no_claim() {
             .await;
             assert_forbidden(&early, version, &target, &about);
             fixture.fake.kill().await;
-            fixture.fake.come_back();
+            fixture.fake.restart();
             let hers = || {
                 let mut lines = audit.about(&target);
                 lines.retain(|entry| entry["principal"] == "ada");
@@ -254,7 +254,7 @@ async fn of_several_callers_that_claim_a_session_at_once_one_wins() {
                 async move { (*who, call(client, version, method, params).await) }
             }))
             .await;
-            fixture.fake.quiet().await;
+            fixture.fake.wait_until_idle().await;
             let won: std::collections::BTreeSet<&str> = answers
                 .iter()
                 .filter(|(_, answer)| answer.body.get("result").is_some())

@@ -88,7 +88,7 @@ fn assert_names_session(answer: &Answer, version: ProtocolVersion, session: &str
 
 /// A session id for one method and version.
 pub(crate) fn own_session(method: &Method, version: ProtocolVersion) -> String {
-    format!("ses_{}{}", method.key.replace('_', ""), version.version().replace('.', ""))
+    format!("ses_{}{}", method.key.replace('_', ""), version.as_str().replace('.', ""))
 }
 
 /// The request that checks whether a session is idle.
@@ -149,7 +149,7 @@ async fn workspaces_of_others(seen: &mut Seen) {
         assert!(fixture.fake.sessions().contains(&"ses_inside".to_owned()), "{whose}");
         fixture.claim("ses_inside").await;
     }
-    assert_eq!(fixture.fake.removed(), [""; 0]);
+    assert_eq!(fixture.fake.removed_directories(), [""; 0]);
     let reported = call(&fixture.ada, ProtocolVersion::V1, method, &valid_params(method, SESSION)).await;
     assert_eq!(reported.result()["item"]["id"], "wrk_old", "{}", reported.body);
     assert!(!fixture.fake.sessions().contains(&"ses_inside".to_owned()));
@@ -178,7 +178,7 @@ async fn callers_without_capabilities(seen: &mut Seen) {
     }
     // Capabilities that only some parameters need are checked after all parameters are parsed.
     for method in agent_methods() {
-        for (path, switch) in method.needs_of_params() {
+        for (path, switch) in method.param_switches() {
             for version in ProtocolVersion::ALL {
                 let mut params = valid_params(method, SESSION);
                 let field = path.strip_prefix("request.").expect("all of them are of requests");
@@ -400,7 +400,7 @@ async fn orders_that_are_not_taken(seen: &mut Seen) {
         }
     }
     gate.open();
-    fixture.fake.quiet().await;
+    fixture.fake.wait_until_idle().await;
     fixture.stop().await;
 }
 
@@ -456,7 +456,7 @@ async fn sessions_that_are_busy(seen: &mut Seen) {
     for session in [SESSION, "ses_old", "ses_there"] {
         fixture.fake.queue(Turn::new().hold(&gate).text("done", 1).finish("stop"));
         call(&fixture.ada, ProtocolVersion::V1, prompt, &valid_params(prompt, session)).await.result();
-        fixture.fake.requested("POST", &format!("/session/{session}/prompt_async"), 1).await;
+        fixture.fake.wait_for_request("POST", &format!("/session/{session}/prompt_async"), 1).await;
     }
     // A command waits for its turn instead.
     let needs_it =
@@ -474,9 +474,9 @@ async fn sessions_that_are_busy(seen: &mut Seen) {
             assert_names_session(&answer, version, if is_about_session(method) { SESSION } else { "" });
         }
     }
-    assert_eq!(fixture.fake.removed(), [""; 0]);
+    assert_eq!(fixture.fake.removed_directories(), [""; 0]);
     gate.open();
-    fixture.fake.quiet().await;
+    fixture.fake.wait_until_idle().await;
     populated.fixture.stop().await;
 }
 

@@ -203,7 +203,7 @@ async fn every_method_returns_its_result_in_both_versions() {
                 let call = call_and_log(populated, version, method, given).await;
                 check_requests(method, upstream, &call, &mut unused);
                 params = populated.redacted(&session, &call.params.to_string());
-                results.insert(version.version(), populated.redacted(&session, &call.result.to_string()));
+                results.insert(version.as_str(), populated.redacted(&session, &call.result.to_string()));
                 if let Some(own) = own {
                     own.fixture.stop().await;
                 }

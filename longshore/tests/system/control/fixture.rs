@@ -135,7 +135,7 @@ impl Fixture {
         for (key, value) in more.as_object().expect("an object") {
             info[key] = value.clone();
         }
-        self.fake.add_session_like(info);
+        self.fake.add_session_info(info);
     }
 
     /// Adds a message of a user. `info`: further fields of OpenCode.
@@ -174,7 +174,7 @@ impl Fixture {
 
     /// The method and the target of every request that reached OpenCode since the last time, answered or not.
     pub(crate) fn arrived(&self, seen: &mut usize) -> Vec<String> {
-        let all = self.fake.arrived();
+        let all = self.fake.received_targets();
         let new = all[*seen..].to_vec();
         *seen = all.len();
         new
@@ -223,7 +223,7 @@ pub(crate) fn is_about_session(method: &Method) -> bool {
 
 /// The client in this version, with the extension of the method activated.
 pub(crate) fn client_for(client: &RawClient, version: ProtocolVersion, method: &Method) -> RawClient {
-    let client = client.speaking(version.version());
+    let client = client.speaking(version.as_str());
     if version == ProtocolVersion::V1 { client.activating(&[method.extension.uri()]) } else { client }
 }
 

@@ -68,7 +68,7 @@ async fn opencode_receives_every_parameter_and_no_message_id_of_the_caller() {
         let method = methods::find(name).unwrap_or_else(|| panic!("no method {name}"));
         let mut reported = Vec::new();
         for version in ProtocolVersion::ALL {
-            let session = format!("ses_own{number}{}", version.version().replace('.', ""));
+            let session = format!("ses_own{number}{}", version.as_str().replace('.', ""));
             add_furnished_session(&populated.fixture, &session).await;
             let mut params = params.clone();
             params["session_id"] = session.as_str().into();
@@ -122,13 +122,13 @@ async fn send_with_fault(
     let populated = Populated::of_sessions(Settings::default()).await;
     let fixture = &populated.fixture;
     fixture.fake.fault_once("POST", end, fault.clone());
-    let before = fixture.fake.arrived().len();
+    let before = fixture.fake.received_targets().len();
     let params = json!({"session_id": SESSION, "request": body});
     let answer = call(&fixture.ada, version, method, &params).await;
     let what = format!("{name} {version:?} {fault:?} {}", answer.body);
     let task = wait_until_ended(&fixture.ada, &task_of(&answer)).await;
     assert_eq!(task["status"]["state"], state, "{what} {task}");
-    let posted = fixture.fake.arrived().split_off(before);
+    let posted = fixture.fake.received_targets().split_off(before);
     let posted = posted.iter().filter(|entry| entry.starts_with("POST") && entry.contains(end)).count();
     assert_eq!(posted, 1, "{what}");
     if method.key == "command" {
@@ -171,7 +171,7 @@ async fn a_refused_native_prompt_is_sent_again_and_an_accepted_one_is_not() {
                 let session = format!(
                     "ses_{}{number}{}",
                     method.key.replace('_', ""),
-                    version.version().replace('.', "")
+                    version.as_str().replace('.', "")
                 );
                 add_furnished_session(fixture, &session).await;
                 let params = json!({"session_id": session, "request": body});

@@ -35,7 +35,7 @@ async fn all_requests(fixture: &Fixture, seen: &mut usize, method: &Method) -> V
         method.effect == Effect::Read || all.contains(&main)
     })
     .await;
-    fixture.fake.quiet().await;
+    fixture.fake.wait_until_idle().await;
     all.extend(requests_since(fixture, seen));
     all
 }
@@ -48,7 +48,7 @@ async fn a_notification_makes_its_change_and_no_other_request() {
             let own = Populated::for_change(method, Settings::default()).await;
             let populated = own.as_ref().unwrap_or(&reads);
             let (fixture, session) = (&populated.fixture, populated.session_for(method).await);
-            let mut seen = fixture.fake.arrived().len();
+            let mut seen = fixture.fake.received_targets().len();
             let what = format!("{} {version:?}", method.name);
             // An invalid notification is ignored.
             notify(&fixture.ada, version, method, &json!({"nonsense": 1})).await;
@@ -87,7 +87,7 @@ async fn a_failed_notification_is_answered_with_204_as_well() {
             let session = populated.session_for(method).await;
             let path = method.upstream[0].path.replace("{id}", "*").leak();
             fixture.fake.fault_always(method.upstream[0].verb.as_str(), path, fault);
-            let mut seen = fixture.fake.arrived().len();
+            let mut seen = fixture.fake.received_targets().len();
             notify(&fixture.ada, version, method, &valid_params(method, &session)).await;
             let asked = all_requests(fixture, &mut seen, method).await;
             let times = asked.iter().filter(|one| **one == main_request(method)).count();

@@ -28,7 +28,7 @@ async fn every_method_refuses_the_session_of_another_without_asking_opencode() {
     let hers = fixture.session_of(&fixture.ada, "hers").await;
     let his = fixture.session_of(&fixture.bob, "his").await;
     let cal = client_of_cal(&fixture);
-    fixture.fake.quiet().await;
+    fixture.fake.wait_until_idle().await;
     let mut seen = 0;
     for (who, caller, session) in
         [("bob", &fixture.bob, &hers), ("ada", &fixture.ada, &his), ("cal", &cal, &hers), ("cal", &cal, &his)]
@@ -89,7 +89,7 @@ async fn a_message_for_the_session_of_another_is_refused() {
     let fixture = Fixture::start().await;
     answer_every_prompt(&fixture);
     let hers = fixture.session_of(&fixture.ada, "hers").await;
-    fixture.fake.quiet().await;
+    fixture.fake.wait_until_idle().await;
     let (before, mut seen) = (fixture.fake.messages(&hers), 0);
     requests_since(&fixture, &mut seen);
     for (who, caller) in [("bob", &fixture.bob), ("cal", &client_of_cal(&fixture)), ("eve", &fixture.eve)] {
@@ -121,7 +121,7 @@ async fn a_message_for_the_session_of_another_is_refused() {
 
 /// Waits until no turn of the caller runs in OpenCode and in the gateway.
 async fn settled(fixture: &Fixture, client: &RawClient, session: &str) {
-    fixture.fake.quiet().await;
+    fixture.fake.wait_until_idle().await;
     let unrevert = method_named("opencode.sessions.unrevert");
     call_ok(client, ProtocolVersion::V1, unrevert, &json!({"session_id": session})).await;
 }
@@ -133,7 +133,7 @@ async fn message_ids_of_another_caller_have_no_effect() {
     answer_every_prompt(&fixture);
     let hers = fixture.session_of(&fixture.ada, "hers").await;
     let his = fixture.session_of(&fixture.bob, "his").await;
-    fixture.fake.quiet().await;
+    fixture.fake.wait_until_idle().await;
     let before = fixture.fake.messages(&hers);
     let names: Vec<String> = before.iter().map(|message| message_id(message).to_owned()).collect();
     let part = before[0]["parts"][0]["id"].as_str().expect("a part has a name").to_owned();
@@ -206,9 +206,9 @@ async fn a_fork_whose_answer_is_lost_belongs_to_its_caller() {
     let fixture = Fixture::start().await;
     let hers = fixture.session_of(&fixture.ada, "hers").await;
     let his = fixture.session_of(&fixture.bob, "his").await;
-    fixture.fake.quiet().await;
+    fixture.fake.wait_until_idle().await;
     // Another fork looks like hers from outside, and its messages cannot be read.
-    let alike = fixture.fake.typist(&his).forks().await;
+    let alike = fixture.fake.other_client(&his).forks().await;
     let inside = format!("/session/{alike}/message").leak();
     fixture.fake.fault_always("GET", inside, Fault::Status(500));
     let fork = method_named("opencode.sessions.fork");
@@ -237,9 +237,9 @@ async fn a_fork_of_another_session_is_not_mistaken_for_a_lost_fork() {
     let fixture = Fixture::start().await;
     let hers = fixture.session_of(&fixture.ada, "hers").await;
     let his = fixture.session_of(&fixture.bob, "his").await;
-    fixture.fake.quiet().await;
+    fixture.fake.wait_until_idle().await;
     for version in ProtocolVersion::ALL {
-        let made = fixture.fake.typist(&his).forks().await;
+        let made = fixture.fake.other_client(&his).forks().await;
         fixture.fake.fault_once("POST", "/fork", Fault::CutBefore);
         let lost =
             call(&fixture.ada, version, method_named("opencode.sessions.fork"), &json!({"session_id": hers}))
@@ -258,7 +258,7 @@ async fn a_fork_of_another_session_is_not_mistaken_for_a_lost_fork() {
 async fn a_fork_belongs_to_its_caller_at_once() {
     let fixture = Fixture::start().await;
     let hers = fixture.session_of(&fixture.ada, "hers").await;
-    fixture.fake.quiet().await;
+    fixture.fake.wait_until_idle().await;
     let mut seen = 0;
     for version in ProtocolVersion::ALL {
         let fork = method_named("opencode.sessions.fork");

@@ -9,8 +9,8 @@ use serde_json::{Map, Value, json};
 const CARRIED: Kind = Kind::Json { max: usize::MAX };
 const DIRECTORY: Kind = Kind::Directory;
 const WORKSPACE: Kind = Kind::Id(longshore_wire::methods::IdKind::Workspace);
-const NAME: Kind = Kind::ProtocolVersion { max: longshore_wire::methods::MAX_NAME, may_be_blank: false };
-const LINE: Kind = Kind::ProtocolVersion { max: longshore_wire::methods::MAX_LINE, may_be_blank: false };
+const NAME: Kind = Kind::Line { max: longshore_wire::methods::MAX_NAME, may_be_blank: false };
+const LINE: Kind = Kind::Line { max: longshore_wire::methods::MAX_LINE, may_be_blank: false };
 /// The `type` of a tagged object. Its values are elsewhere in the table.
 const TAG: Kind = Kind::Word(&[]);
 
@@ -144,7 +144,7 @@ fn valid_value(kind: &'static Kind, choice: usize) -> Value {
         }
         Kind::List { of, .. } => json!([valid_value(of, choice)]),
         Kind::Map { of, .. } => json!({"good": valid_value(of, choice)}),
-        Kind::ProtocolVersion { .. }
+        Kind::Line { .. }
         | Kind::Lines { .. }
         | Kind::Text { .. }
         | Kind::FileName { .. }
@@ -296,7 +296,7 @@ pub(crate) fn mistakes(method: &'static Method) -> Vec<Mistake> {
 /// Whether a value of this type is valid here.
 fn takes(kind: &Kind, value: &Value) -> bool {
     match kind {
-        Kind::ProtocolVersion { .. }
+        Kind::Line { .. }
         | Kind::Lines { .. }
         | Kind::Text { .. }
         | Kind::FileName { .. }
@@ -329,7 +329,7 @@ fn out_of_bounds(kind: &'static Kind, good: &Value) -> Vec<Value> {
             let beyond = [min - 1, max + 1];
             beyond.into_iter().flat_map(|number| [json!(number), json!(number.to_string())]).collect()
         }
-        Kind::ProtocolVersion { max, .. }
+        Kind::Line { max, .. }
         | Kind::Lines { max, .. }
         | Kind::Text { max }
         | Kind::FileName { max } => too_long(*max),

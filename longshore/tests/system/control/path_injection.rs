@@ -126,7 +126,7 @@ fn valid_value(kind: &Kind, at: &Path, root: &str) -> Option<String> {
         Kind::Directory => root.to_owned(),
         Kind::Command => "review".to_owned(),
         Kind::Cursor | Kind::FileName { .. } | Kind::Branch | Kind::Word(_) | Kind::Reply => "new".to_owned(),
-        Kind::ProtocolVersion { .. } => {
+        Kind::Line { .. } => {
             let name = at.to_string();
             let good = if name.ends_with("agent") || name.ends_with("name") { "explore" } else { "scripted" };
             good.to_owned()
@@ -198,7 +198,7 @@ struct BaseFault {
 }
 
 async fn own_fault(fixture: &Fixture, version: ProtocolVersion, method: &'static Method) -> BaseFault {
-    let mut seen = fixture.fake.arrived().len();
+    let mut seen = fixture.fake.received_targets().len();
     let answer = client_for(&fixture.ada, version, method).rpc(method.name, base(method)).await;
     let is_asked = fixture.arrived(&mut seen).iter().any(|entry| !entry.starts_with("GET "));
     BaseFault { code: error_code(&answer), fields: error_fields(&answer), is_asked }
@@ -224,7 +224,7 @@ async fn try_row(fixture: &Fixture, version: ProtocolVersion, method: &'static M
             };
             // Creating a worktree is slow, so fewer names are tried.
             let makes = method.key == "create_worktree" && matches!(kind, Kind::FileName { .. });
-            let is_name = !matches!(kind, Kind::ProtocolVersion { .. });
+            let is_name = !matches!(kind, Kind::Line { .. });
             let behind = tricks().into_iter().filter(|_| is_name && !makes);
             let behind = behind.map(|trick| format!("{good}{trick}"));
             for trick in tricks().into_iter().chain(behind) {
@@ -299,7 +299,7 @@ async fn every_name(version: ProtocolVersion) {
     let mut counts = Counts { refused: 0, taken: 0 };
     for method in methods::all() {
         try_row(&fixture, version, method, &mut counts).await;
-        assert_eq!(fixture.fake.removed(), [""; 0], "{}", method.name);
+        assert_eq!(fixture.fake.removed_directories(), [""; 0], "{}", method.name);
     }
     assert_eq!(fixture.fake.messages("ses_x"), before);
     // Most positions refuse paths, and some accept text that looks like one.

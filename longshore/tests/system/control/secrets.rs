@@ -14,7 +14,7 @@ use longshore_wire::methods::{Effect, Method};
 use longshore_wire::surface::ProtocolVersion;
 use serde_json::Value;
 
-use self::lines::Lines;
+use self::lines::LogLines;
 use crate::control::fixture::{Settings, agent_methods, call, is_about_session, notify};
 use crate::control::populated::{KEPT, Populated, SESSION, call_and_log, valid_params, wait_until_ended};
 use crate::control::switches::card;
@@ -100,7 +100,7 @@ fn target(method: &Method) -> &'static str {
 }
 
 /// The audit entries since the last time. All log entries are checked for secrets.
-fn audited(lines: &Lines) -> Vec<String> {
+fn audited(lines: &LogLines) -> Vec<String> {
     let written = lines.take().into_iter().filter(|entry| !entry.contains("longshore_testkit"));
     let (audit, others): (Vec<_>, Vec<_>) = written.partition(|entry| entry.contains("longshore::audit"));
     for entry in audit.iter().chain(&others) {
@@ -119,7 +119,7 @@ async fn the_audit_log_has_one_entry_for_each_change_and_no_payload() {
     let reads = Populated::with_places(settings.clone()).await;
     for method in agent_methods() {
         let own = Populated::for_change(method, settings.clone()).await;
-        let (fixture, lines) = (&own.as_ref().unwrap_or(&reads).fixture, Lines::begin());
+        let (fixture, lines) = (&own.as_ref().unwrap_or(&reads).fixture, LogLines::begin());
         let params = valid_params(method, SESSION);
         let expect = async |outcome: &str, principal: &str| {
             let mut audit = Vec::new();

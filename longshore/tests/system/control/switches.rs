@@ -22,7 +22,7 @@ pub(crate) async fn card(client: &RawClient, version: ProtocolVersion) -> Value 
     } else {
         "/agent/authenticatedExtendedCard"
     };
-    let answer = client.speaking(version.version()).rest("GET", path, None).await;
+    let answer = client.speaking(version.as_str()).rest("GET", path, None).await;
     assert_eq!(answer.status, 200, "{}", answer.body);
     answer.body
 }

@@ -33,25 +33,25 @@ async fn hangs(
     method: &'static Method,
     at: (&'static str, &'static str),
     params: impl Fn(ProtocolVersion) -> Value,
-    may_be_done: bool,
+    is_maybe_applied: bool,
 ) {
     fixture.fake.fault_always(at.0, at.1, Fault::Hang);
-    let before = fixture.fake.arrived().len();
+    let before = fixture.fake.received_targets().len();
     let calls = ProtocolVersion::ALL.map(|version| {
         let params = params(version);
         async move { (version, call(&fixture.ada, version, method, &params).await) }
     });
     for (version, answer) in join_all(calls).await {
         // After a change the caller has to check the result first, so the error suggests no retry.
-        let facts = Facts { status: None, again: !may_be_done };
+        let facts = Facts { status: None, again: !is_maybe_applied };
         check(&mut Seen::new(), &answer, version, method, ErrorKind::UpstreamUnreachable, facts);
         let says =
             answer.body["error"]["message"].as_str().is_some_and(|text| text.contains("may have been"));
-        assert_eq!(says, may_be_done, "{} {version:?} {}", method.name, answer.body);
+        assert_eq!(says, is_maybe_applied, "{} {version:?} {}", method.name, answer.body);
     }
-    let made = fixture.fake.arrived().split_off(before);
+    let made = fixture.fake.received_targets().split_off(before);
     let changes = made.iter().filter(|request| !request.starts_with("GET ")).count();
-    assert_eq!(changes, if may_be_done { ProtocolVersion::ALL.len() } else { 0 }, "{} {made:?}", method.name);
+    assert_eq!(changes, if is_maybe_applied { ProtocolVersion::ALL.len() } else { 0 }, "{} {made:?}", method.name);
     fixture.fake.clear_faults();
 }
 

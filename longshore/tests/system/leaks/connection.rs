@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use longshore_testkit::chaos::{Answering, Speaker, Spelled};
+use longshore_testkit::chaos::{Answering, ClientProtocol, ClientRequest};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
@@ -37,7 +37,7 @@ pub(crate) enum Disconnect {
 }
 
 impl Target {
-    pub(crate) fn request(self, speaker: Speaker, spelled: &Spelled, cursor: Option<&str>) -> Vec<u8> {
+    pub(crate) fn request(self, speaker: ClientProtocol, spelled: &ClientRequest, cursor: Option<&str>) -> Vec<u8> {
         let mut headers = self.headers(speaker, cursor);
         let body = spelled.body.as_ref().map(ToString::to_string).unwrap_or_default();
         if spelled.body.is_some() {
@@ -53,7 +53,7 @@ impl Target {
 
     /// The same over HTTP/2, for a request without a body. The header block uses literal fields, which every server
     /// understands.
-    pub(crate) fn http2_request(self, speaker: Speaker, spelled: &Spelled, cursor: Option<&str>) -> Vec<u8> {
+    pub(crate) fn http2_request(self, speaker: ClientProtocol, spelled: &ClientRequest, cursor: Option<&str>) -> Vec<u8> {
         let pseudo = [
             (":method", spelled.verb),
             (":scheme", "http"),
@@ -83,7 +83,7 @@ impl Target {
         [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &settings, &headers, &block].concat()
     }
 
-    fn headers(self, speaker: Speaker, cursor: Option<&str>) -> Vec<(&'static str, String)> {
+    fn headers(self, speaker: ClientProtocol, cursor: Option<&str>) -> Vec<(&'static str, String)> {
         let mut headers = speaker.headers(Answering::ByMessage);
         headers.push(("authorization", format!("Bearer {}", self.token)));
         headers.extend(cursor.map(|cursor| ("last-event-id", cursor.to_owned())));
@@ -123,7 +123,7 @@ impl Target {
     }
 
     /// Makes one call and returns the whole answer.
-    pub(crate) async fn call(self, speaker: Speaker, spelled: &Spelled) -> String {
+    pub(crate) async fn call(self, speaker: ClientProtocol, spelled: &ClientRequest) -> String {
         let request = with_connection_close(&self.request(speaker, spelled, None));
         let answer = self.send_and_disconnect(&request, 0, Disconnect::AfterAnswer).await;
         String::from_utf8(answer).expect("an answer is text")

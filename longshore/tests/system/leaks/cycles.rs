@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use futures_util::stream::{self, StreamExt};
-use longshore_testkit::chaos::{Speaker, Spelled};
+use longshore_testkit::chaos::{ClientProtocol, ClientRequest};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 use rand::{RngExt as _, SeedableRng};
@@ -80,7 +80,7 @@ impl Tally {
             return;
         }
         // Only one version and binding uses HTTP/2.
-        assert_eq!(self.cycles.len(), (RequestKind::ALL.len() - 1) * Speaker::ALL.len() + 1, "{self:#?}");
+        assert_eq!(self.cycles.len(), (RequestKind::ALL.len() - 1) * ClientProtocol::ALL.len() + 1, "{self:#?}");
     }
 }
 
@@ -107,13 +107,13 @@ async fn cycle(
     fixture: &Fixture,
     seed: u64,
     number: u64,
-) -> (RequestKind, Speaker, Disconnect, Option<String>) {
+) -> (RequestKind, ClientProtocol, Disconnect, Option<String>) {
     // Neighbouring numbers must give unrelated random choices.
     let mut rng = StdRng::seed_from_u64(seed ^ number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
     let (kind, _) =
         *RequestKind::ALL.choose_weighted(&mut rng, |(_, weight)| *weight).expect("there are errands");
-    let index = if kind == RequestKind::Http2Subscribe { 1 } else { rng.random_range(0..Speaker::ALL.len()) };
-    let (target, speaker, task) = (fixture.target, Speaker::ALL[index], &fixture.live[index].0);
+    let index = if kind == RequestKind::Http2Subscribe { 1 } else { rng.random_range(0..ClientProtocol::ALL.len()) };
+    let (target, speaker, task) = (fixture.target, ClientProtocol::ALL[index], &fixture.live[index].0);
     let disconnects = [
         Disconnect::AfterAnswer,
         Disconnect::Fin,
@@ -124,14 +124,14 @@ async fn cycle(
     let disconnect = disconnects[rng.random_range(usize::from(!kind.ends())..disconnects.len())];
     let message = || speaker.message(&format!("{seed}-{number}"), "look", None, None);
     let resumed = rng.random_range(1..40_u64).to_string();
-    let plain = |spelled: Spelled| target.request(speaker, &spelled, None);
+    let plain = |spelled: ClientRequest| target.request(speaker, &spelled, None);
     let request = match kind {
         RequestKind::NewTask => plain(speaker.stream(&message())),
         RequestKind::SendAgain => plain(speaker.stream(&fixture.message_again(index))),
         RequestKind::Subscribe => plain(speaker.subscribe(task)),
         RequestKind::Resume => target.request(speaker, &speaker.subscribe(task), Some(&resumed)),
         RequestKind::Http2Subscribe => {
-            target.http2_request(speaker, &Spelled { verb: "GET", ..speaker.subscribe(task) }, None)
+            target.http2_request(speaker, &ClientRequest { verb: "GET", ..speaker.subscribe(task) }, None)
         }
         RequestKind::Replay => target.request(speaker, &speaker.subscribe(&fixture.long), Some("0")),
         RequestKind::Get => plain(speaker.get(task)),
@@ -167,7 +167,7 @@ fn truncate(kind: RequestKind, mut request: Vec<u8>, rng: &mut StdRng) -> Vec<u8
 /// Describes an unexpected answer, as far as it was read.
 fn unexpected_answer(
     kind: RequestKind,
-    speaker: Speaker,
+    speaker: ClientProtocol,
     disconnect: Disconnect,
     answer: &[u8],
 ) -> Option<String> {

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::future::ready;
 use std::time::Duration;
 
-use longshore_testkit::chaos::{Speaker, Spelled};
+use longshore_testkit::chaos::{ClientProtocol, ClientRequest};
 use longshore_testkit::fake_opencode::{self, Decision, FakeOpenCode, Tool, Turn};
 use longshore_testkit::gateway::until;
 use serde_json::Value;
@@ -60,9 +60,9 @@ fn endless() -> Turn {
 
 impl Fixture {
     pub(crate) async fn set_up(target: Target, round: u64) -> Self {
-        let long = create_task(target, Speaker::ALL[0], &format!("long-{round}"), LONG).await;
+        let long = create_task(target, ClientProtocol::ALL[0], &format!("long-{round}"), LONG).await;
         let mut live = Vec::new();
-        for (speaker, index) in Speaker::ALL.into_iter().zip(0..) {
+        for (speaker, index) in ClientProtocol::ALL.into_iter().zip(0..) {
             let message = format!("live-{round}-{index}");
             live.push((create_task(target, speaker, &message, ENDLESS).await, message));
         }
@@ -73,14 +73,14 @@ impl Fixture {
 
     /// The message of a running task. Sending it again returns the same task.
     pub(crate) fn message_again(&self, index: usize) -> Value {
-        Speaker::ALL[index].message(&self.live[index].1, ENDLESS, None, None)
+        ClientProtocol::ALL[index].message(&self.live[index].1, ENDLESS, None, None)
     }
 
     async fn until_long_is_over(&self) {
         let deadline = Instant::now() + PATIENCE;
         while !self
             .target
-            .call(Speaker::ALL[0], &Speaker::ALL[0].get(&self.long))
+            .call(ClientProtocol::ALL[0], &ClientProtocol::ALL[0].get(&self.long))
             .await
             .contains("TASK_STATE_COMPLETED")
         {
@@ -90,7 +90,7 @@ impl Fixture {
 
     /// Cancels the running tasks, and waits until every task has ended.
     pub(crate) async fn tear_down(self, fake: &FakeOpenCode) {
-        for (speaker, (task, _)) in Speaker::ALL.into_iter().zip(&self.live) {
+        for (speaker, (task, _)) in ClientProtocol::ALL.into_iter().zip(&self.live) {
             let answer = self.target.call(speaker, &speaker.cancel(task)).await;
             assert!(answer.starts_with("HTTP/1.1 200"), "{}: {answer}", speaker.name());
         }
@@ -98,12 +98,12 @@ impl Fixture {
         while let unfinished @ 1.. = unfinished_count(self.target).await {
             assert!(Instant::now() < deadline, "{unfinished} tasks do not end");
         }
-        fake.quiet().await;
+        fake.wait_until_idle().await;
     }
 }
 
 /// Sends a message, and returns the id of its task.
-async fn create_task(target: Target, speaker: Speaker, message: &str, words: &str) -> String {
+async fn create_task(target: Target, speaker: ClientProtocol, message: &str, words: &str) -> String {
     let answer = target.call(speaker, &speaker.send(&speaker.message(message, words, None, None))).await;
     let body: Value = serde_json::from_str(body(&answer)).unwrap_or_else(|_| panic!("no JSON: {answer}"));
     let task = ["/result/task/id", "/result/id", "/task/id", "/id"]
@@ -124,7 +124,7 @@ pub(crate) async fn unfinished_count(target: Target) -> u64 {
 /// How many tasks there are.
 pub(crate) async fn task_count(target: Target, filter: &str) -> u64 {
     let path = format!("/tasks?pageSize=1{filter}");
-    let answer = target.call(Speaker::ALL[1], &Spelled { verb: "GET", path, body: None }).await;
+    let answer = target.call(ClientProtocol::ALL[1], &ClientRequest { verb: "GET", path, body: None }).await;
     let body: Value = serde_json::from_str(body(&answer)).unwrap_or_else(|_| panic!("no JSON: {answer}"));
     body["totalSize"].as_u64().unwrap_or_else(|| panic!("no page: {answer}"))
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use longshore_testkit::chaos::proxy::{ChaosProxy, Plan};
 use longshore_testkit::gateway::{Gateway, Setup, TOKEN};
-use longshore_testkit::process::Holdings;
+use longshore_testkit::process::ProcessResources;
 use tokio::io::AsyncWriteExt;
 
 use crate::leaks::connection::{Disconnect, Target};
@@ -46,10 +46,10 @@ async fn run(load: Load) {
     let gateway = Gateway::start(setup).await;
     let address = gateway.url().trim_start_matches("http://").parse().expect("the gateway has an address");
     let target = Target { address, token: TOKEN };
-    let now = || Holdings::of(gateway.pid());
+    let now = || ProcessResources::of(gateway.pid());
     let threads = now().threads.len();
 
-    let (mut tally, mut resting) = (Tally::default(), Vec::<Holdings>::new());
+    let (mut tally, mut resting) = (Tally::default(), Vec::<ProcessResources>::new());
     for round in 0..load.rounds {
         let fixture = Fixture::set_up(target, round).await;
         upstream.set_plan(connection_faults());
@@ -80,7 +80,7 @@ async fn run(load: Load) {
     assert!(tasks >= requests / 7, "{tasks} tasks");
     let (first, last) = (&resting[load.warm_rounds], &resting[resting.len() - 1]);
     // Compare the number of files: the names of sockets differ each time.
-    let count = |holdings: &Holdings| holdings.files.len();
+    let count = |holdings: &ProcessResources| holdings.files.len();
     assert!(resting.iter().all(|holdings| count(holdings) == count(first)), "open files: {resting:#?}");
     let memory: Vec<u64> = resting.iter().map(|holdings| holdings.memory).collect();
     let grown = last.memory.saturating_sub(first.memory);

@@ -51,7 +51,7 @@ fn interrupted_clients_leave_no_task_and_no_timer_behind() {
             // The gateway keeps idle connections to OpenCode for the next turn, unless OpenCode closes them.
             fake.kill().await;
             wait_until_equal("tasks when all have left", (AT_REST, 0), alive).await;
-            fake.come_back();
+            fake.restart();
         }
         tally.check(true);
         // A connection that stays open is noticed.

@@ -29,8 +29,8 @@ async fn stall_ends_when_the_client_cancels() {
     frames.extend(stream.all().await);
     let seen = check(fixture.client(), frames).await;
     // The model is stopped as well, and later events of OpenCode change nothing.
-    fixture.fake.requested("POST", "/abort", 1).await;
-    fixture.fake.quiet().await;
+    fixture.fake.wait_for_request("POST", "/abort", 1).await;
+    fixture.fake.wait_until_idle().await;
     assert_snapshot("stall", &fixture.fake, &seen);
     assert_eq!(
         fixture.client().task(task.as_str().expect("an id")).await["status"]["state"],
@@ -45,10 +45,10 @@ async fn restart_sigterm_fails_the_turn_and_keeps_what_was_seen() {
     fixture.fake.play(&play);
     let stream = fixture.open(&play.prompts()[0]).await;
     let reading = async {
-        fixture.fake.requested("POST", "/prompt_async", 1).await;
-        fixture.fake.quiet().await;
+        fixture.fake.wait_for_request("POST", "/prompt_async", 1).await;
+        fixture.fake.wait_until_idle().await;
         fixture.fake.kill().await;
-        fixture.fake.come_back();
+        fixture.fake.restart();
     };
     let (frames, ()) = tokio::join!(stream.all(), reading);
     let seen = check(fixture.client(), frames).await;
@@ -111,7 +111,7 @@ async fn an_asking_task_can_be_canceled_and_the_next_turn_works() {
     assert!(reported.contains("rm -f gone.txt"), "{reported}");
     let canceled = fixture.client().rpc("CancelTask", json!({"id": asked["id"]})).await;
     assert_eq!(canceled.result()["status"]["state"], "TASK_STATE_CANCELED");
-    fixture.fake.requested("POST", "/abort", 1).await;
+    fixture.fake.wait_for_request("POST", "/abort", 1).await;
     let next = fixture.send_in(asked["contextId"].as_str(), "message-2", "go on").await;
     assert_eq!((next.state(), next.text().as_str()), ("COMPLETED", "unscripted"));
 }
@@ -124,14 +124,14 @@ async fn a_canceled_turn_ends_before_the_next_prompt_is_sent() {
     fixture.fake.play(&Play::new("abort_stream").hold_after("session.error", 1, &gate).only_prompts(&[0]));
     let mut stream = fixture.open("go").await;
     let first = stream.next().await.expect("the task");
-    fixture.fake.requested("POST", "/prompt_async", 1).await;
+    fixture.fake.wait_for_request("POST", "/prompt_async", 1).await;
     let (task, context) = (&first.json["task"]["id"], first.json["task"]["contextId"].clone());
     fixture.client().rpc("CancelTask", json!({"id": task})).await.result();
     gate.reached().await;
     let next = fixture.send_in(context.as_str(), "message-2", "again");
     let release = async {
         // The second turn checks whether the session is idle, and it is not.
-        fixture.fake.requested("GET", "/session/status", 2).await;
+        fixture.fake.wait_for_request("GET", "/session/status", 2).await;
         assert_eq!(fixture.fake.prompts().len(), 1);
         gate.open();
     };

@@ -62,7 +62,7 @@ async fn cut_event_stream(losses: &[usize], positions: &[usize]) {
                 assert_eq!(seen.state(), "COMPLETED", "{about}: {}", seen.reason());
                 assert_eq!(outline(&seen), whole, "{about}");
                 assert_eq!(fixture.fake.prompts().len(), 1, "{about}");
-                fixture.fake.streams_opened(2).await;
+                fixture.fake.wait_for_streams(2).await;
             }
         }
     }
@@ -159,7 +159,7 @@ async fn an_opencode_that_dies_during_a_turn_fails_the_turn_after_its_restart() 
         let dying = async {
             gate.reached().await;
             fixture.fake.kill().await;
-            fixture.fake.come_back();
+            fixture.fake.restart();
         };
         let (frames, ()) = tokio::join!(stream.all(), dying);
         let seen = check(fixture.client(), frames).await;

@@ -32,7 +32,7 @@ async fn replay_joined(name: &str) {
     let seen = check(fixture.client(), frames).await;
     assert_snapshot(name, &fixture.fake, &seen);
     assert_eq!(seen.state(), "COMPLETED", "{}", seen.reason());
-    fixture.fake.quiet().await;
+    fixture.fake.wait_until_idle().await;
     assert_eq!(
         Usage::of_task(&seen),
         Usage::of_opencode(&fixture.fake),

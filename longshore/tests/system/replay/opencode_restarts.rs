@@ -43,7 +43,7 @@ async fn another_version_of_opencode_continues_the_session() {
     let fixture = Fixture::new().await;
     let first = fixture.send("one").await;
     fixture.fake.kill().await;
-    fixture.fake.come_back_as("2.0.0-beta.1");
+    fixture.fake.restart_as("2.0.0-beta.1");
     fixture.fake.queue(Turn::new().text("from the new one", 3));
     let second = fixture.send_in(Some(first.context()), "message-2", "two").await;
     assert_eq!(
@@ -68,7 +68,7 @@ async fn an_opencode_that_lost_its_sessions_fails_the_turn_and_accepts_the_next(
         gate.reached().await;
         fixture.fake.kill().await;
         fixture.fake.forget_session(&fixture.fake.sessions()[0]);
-        fixture.fake.come_back_as("2.0.0");
+        fixture.fake.restart_as("2.0.0");
     };
     let (frames, ()) = tokio::join!(stream.all(), replacing);
     let seen = check(fixture.client(), frames).await;
@@ -93,7 +93,7 @@ async fn a_turn_that_ended_before_the_restart_of_opencode_is_complete() {
     let replacing = async {
         gate.reached().await;
         fixture.fake.kill().await;
-        fixture.fake.come_back_as("2.0.0");
+        fixture.fake.restart_as("2.0.0");
     };
     let (frames, ()) = tokio::join!(stream.all(), replacing);
     let seen = check(fixture.client(), frames).await;
@@ -110,7 +110,7 @@ async fn a_turn_starts_when_opencode_is_back() {
         fixture.fake.kill().await;
         let mut stream = fixture.open_in(context.as_deref(), "message-2", "go").await;
         let mut frames = until_it_waits(&mut stream).await;
-        fixture.fake.come_back();
+        fixture.fake.restart();
         frames.extend(stream.all().await);
         let seen = check(fixture.client(), frames).await;
         assert_eq!((seen.state(), seen.text().as_str()), ("COMPLETED", "unscripted"), "{}", seen.reason());
@@ -130,7 +130,7 @@ async fn a_task_that_waits_for_opencode_can_be_canceled() {
     assert_eq!(answer.body["result"]["status"]["state"], "TASK_STATE_CANCELED", "{}", answer.body);
     frames.extend(stream.all().await);
     assert_eq!(check(fixture.client(), frames).await.state(), "CANCELED");
-    fixture.fake.come_back();
+    fixture.fake.restart();
     assert_eq!(fixture.send_in(None, "message-2", "go").await.state(), "COMPLETED");
     assert_eq!(fixture.fake.prompts().len(), 1, "what was canceled was never prompted");
 }

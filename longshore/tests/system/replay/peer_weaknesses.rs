@@ -230,7 +230,7 @@ async fn c05_many_streams_at_once_all_complete_and_free_their_slots() {
         });
         let opening = async {
             // All turns run at the same time.
-            fixture.fake.requested("POST", "/prompt_async", (round + 1) * STREAMS).await;
+            fixture.fake.wait_for_request("POST", "/prompt_async", (round + 1) * STREAMS).await;
             gate.open();
         };
         let (streams, ()) = tokio::join!(join_all(streams), opening);
@@ -334,7 +334,7 @@ async fn c09_a_unary_send_returns_at_an_ask_and_a_timed_out_turn_is_aborted() {
         fixture.fake.queue(Turn::new().text("alpha ", 1).silence());
         let late = binding.send(fixture.client(), &message("message-3", "go")).await;
         assert_eq!((state(&late), texts(&late).concat().as_str()), ("FAILED", "alpha "), "{late:#}");
-        fixture.fake.requested("POST", "/abort", 1).await;
+        fixture.fake.wait_for_request("POST", "/abort", 1).await;
     }
 }
 
@@ -353,7 +353,7 @@ async fn c10_the_task_of_a_unary_send_can_be_found_and_canceled() {
             assert_eq!(history(&binding.get(fixture.client(), task).await), ["message-1"]);
             let canceled = binding.cancel(fixture.client(), task).await;
             assert_eq!((state(&canceled), id(&canceled)), ("CANCELED", id(task)));
-            fixture.fake.requested("POST", "/abort", 1).await;
+            fixture.fake.wait_for_request("POST", "/abort", 1).await;
         };
         let (task, ()) = tokio::join!(binding.send(fixture.client(), &params), looking);
         assert_eq!(state(&task), "CANCELED", "{binding:?}");
@@ -373,7 +373,7 @@ async fn c11_a_clean_end_of_the_event_stream_does_not_end_the_turn() {
         let task = binding.send(fixture.client(), &message("message-1", "go")).await;
         assert_eq!(state(&task), "COMPLETED", "{lose} lost: {task:#}");
         assert_eq!(texts(&task), ["alpha bravo charlie ", "delta"], "{lose} lost");
-        fixture.fake.streams_opened(2).await;
+        fixture.fake.wait_for_streams(2).await;
     }
 }
 
@@ -465,10 +465,10 @@ async fn c15_no_task_stays_working_after_a_restart() {
         first.stop().await;
         if dies {
             fake.kill().await;
-            fake.come_back();
+            fake.restart();
         } else {
             gate.open();
-            fake.quiet().await;
+            fake.wait_until_idle().await;
         }
         let second = TestGateway::start_with(&fake, options()).await;
         let task = ended(&second.client, &task).await;
@@ -531,7 +531,7 @@ async fn c18_a_context_whose_session_was_deleted_continues_in_another() {
     for binding in BOTH {
         let fixture = Fixture::new().await;
         let first = binding.send(fixture.client(), &message("message-1", "one")).await;
-        fixture.fake.quiet().await;
+        fixture.fake.wait_until_idle().await;
         fixture.fake.forget_session(&fixture.fake.sessions()[0]);
         for nth in 2..4 {
             let params = in_context(&format!("message-{nth}"), "more", &first["contextId"]);

@@ -17,7 +17,7 @@ async fn idle_twice_and_before_the_message_is_final() {
     let late = async {
         gate.reached().await;
         // The gateway checks whether the turn has ended, and OpenCode has not stored its end yet.
-        fixture.fake.requested("GET", "/message", 1).await;
+        fixture.fake.wait_for_request("GET", "/message", 1).await;
         gate.open();
     };
     let (frames, ()) = tokio::join!(stream.all(), late);
@@ -37,7 +37,7 @@ async fn late_events_of_a_turn_do_not_reach_the_next_one() {
     let first = fixture.send("go").await;
     assert_eq!(first.state(), "CANCELED");
     let late = async {
-        fixture.fake.requested("POST", "/prompt_async", 2).await;
+        fixture.fake.wait_for_request("POST", "/prompt_async", 2).await;
         gate.open();
     };
     let (second, ()) = tokio::join!(fixture.send_in(Some(first.context()), "message-2", "again"), late);
@@ -55,9 +55,9 @@ async fn events_are_read_per_directory_and_a_reconnect_reads_all_lists_again() {
     let stream = fixture.open("go").await;
     let asked = async {
         gate.reached().await;
-        fixture.fake.streams_opened(2).await;
+        fixture.fake.wait_for_streams(2).await;
         for path in ["/session/status", "/message", "/permission", "/question"] {
-            fixture.fake.requested("GET", path, 1).await;
+            fixture.fake.wait_for_request("GET", path, 1).await;
         }
         gate.open();
     };
@@ -108,7 +108,7 @@ async fn a_runaway_loop_is_stopped() {
     let seen = fixture.send("go").await;
     assert_eq!(seen.state(), "FAILED");
     assert!(seen.reason().contains("without a finish reason again and again"), "{}", seen.reason());
-    fixture.fake.requested("POST", "/abort", 1).await;
+    fixture.fake.wait_for_request("POST", "/abort", 1).await;
 }
 
 /// 8: an ask that an abort left in the list of OpenCode is not treated as one of the next turn.
@@ -118,7 +118,7 @@ async fn an_ask_that_an_abort_left_behind_is_not_asked_again() {
     fixture.fake.queue(Turn::new().guarded_tool(Tool::bash("rm x", "")));
     let asked = fixture.send_until_asked("go").await;
     fixture.client().rpc("CancelTask", json!({"id": asked["id"]})).await.result();
-    fixture.fake.quiet().await;
+    fixture.fake.wait_until_idle().await;
     fixture.fake.queue(Turn::new().text("alpha bravo", 6));
     // The gap makes the gateway read the lists of open asks during the second turn.
     fixture.fake.cut_events(Cut { after: 8, how: CutKind::CleanEnd, lose: 0 });
@@ -141,7 +141,7 @@ async fn a_disposed_instance_cancels_the_turn_and_is_used_again() {
     let seen = check(fixture.client(), frames).await;
     assert_eq!((seen.state(), seen.text().as_str()), ("CANCELED", "alpha "));
     gate.open();
-    fixture.fake.quiet().await;
+    fixture.fake.wait_until_idle().await;
     let next = fixture.send_in(Some(seen.context()), "message-2", "again").await;
     assert_eq!(next.state(), "COMPLETED", "{}", next.reason());
 }
@@ -231,8 +231,8 @@ async fn the_event_stream_is_drained_while_the_client_does_not_read() {
     fixture.fake.queue(Turn::new().deltas(text.clone()));
     // This client opens a stream and does not read it.
     let stalled = fixture.open("go").await;
-    fixture.fake.requested("POST", "/prompt_async", 1).await;
-    fixture.fake.quiet().await;
+    fixture.fake.wait_for_request("POST", "/prompt_async", 1).await;
+    fixture.fake.wait_until_idle().await;
     let seen = check(fixture.client(), stalled.all().await).await;
     assert_eq!((seen.state(), seen.text()), ("COMPLETED", text.concat()));
 }

@@ -25,7 +25,7 @@ pub(crate) async fn replay(name: &str, play: Play) -> Vec<CheckedStream> {
         let snapshot = if turn == 0 { name.to_owned() } else { format!("{name}_{}", turn + 1) };
         assert_snapshot(&snapshot, &fixture.fake, &seen);
         // Late events belong to this prompt, and the message list is final only after them.
-        fixture.fake.quiet().await;
+        fixture.fake.wait_until_idle().await;
         let total = Usage::of_opencode(&fixture.fake);
         assert_eq!(Usage::of_task(&seen), total.minus(&used), "the usage is not the sum of the steps");
         used = total;

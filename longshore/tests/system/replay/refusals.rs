@@ -96,7 +96,7 @@ impl GuardedWorkspace {
         let task = &good.result()["task"];
         assert_eq!(task["status"]["state"], "TASK_STATE_COMPLETED", "{task:#}");
         let context = task["contextId"].as_str().expect("a task has a context").to_owned();
-        fixture.fake.quiet().await;
+        fixture.fake.wait_until_idle().await;
         Self { fixture, outside, context }
     }
 
@@ -591,7 +591,7 @@ async fn sessions_of_other_callers_are_refused() {
     let theirs =
         workspace.fixture.gateway.other_client.rpc("SendMessage", message("message-theirs", "go")).await;
     assert_eq!(theirs.result()["task"]["status"]["state"], "TASK_STATE_COMPLETED");
-    workspace.fixture.fake.quiet().await;
+    workspace.fixture.fake.wait_until_idle().await;
     let sessions = workspace.fixture.fake.sessions();
     let [own, foreign] = sessions.as_slice() else { panic!("two sessions: {sessions:?}") };
     // An unowned session.
@@ -636,7 +636,7 @@ async fn sessions_of_other_callers_are_refused() {
         })
         .await
         .result();
-    workspace.fixture.fake.quiet().await;
+    workspace.fixture.fake.wait_until_idle().await;
     workspace.assert_all_refused(&[invalid(SESSION, other)]).await;
 }
 
@@ -704,7 +704,7 @@ async fn messages_without_a_required_extension_are_refused() {
     let reported = gateway.client.activating(&[HINTS]);
     let good = reported.rpc("SendMessage", message("message-good", "go")).await;
     let context = good.result()["task"]["contextId"].as_str().expect("an id").to_owned();
-    fake.quiet().await;
+    fake.wait_until_idle().await;
     let before = fake.log().len();
     let workspace = GuardedWorkspace { fixture: Fixture { fake, gateway }, outside, context };
     let params = message("message-refused", "go");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longshore_testkit::chaos::Speaker;
+use longshore_testkit::chaos::ClientProtocol;
 use longshore_testkit::chaos::client::request;
 use longshore_testkit::raw::{Frame, Frames, RawClient};
 use serde_json::Value;
@@ -22,7 +22,7 @@ pub(crate) enum Return {
 }
 
 pub(crate) struct Client {
-    pub(crate) speaker: Speaker,
+    pub(crate) speaker: ClientProtocol,
     pub(crate) message: String,
     raw: RawClient,
     stream: Option<Frames>,
@@ -34,7 +34,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn new(speaker: Speaker, url: &str, message: &str) -> Self {
+    pub(crate) fn new(speaker: ClientProtocol, url: &str, message: &str) -> Self {
         let raw = protocol::client(speaker, url);
         let message = message.to_owned();
         Self { speaker, message, raw, stream: None, frames: Vec::new(), before: 0, retry_after: None }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use longshore_testkit::chaos::Speaker;
+use longshore_testkit::chaos::ClientProtocol;
 use longshore_testkit::fake_opencode::{FakeOpenCode, Turn};
 use longshore_testkit::gateway::until;
 use rustix::process::Signal;
@@ -12,14 +12,14 @@ use crate::restarts::installation::{Installation, PATIENCE};
 
 fn installation() -> (FakeOpenCode, Installation) {
     let fake = FakeOpenCode::start();
-    fake.otherwise(vec![Turn::new().text("Here.", 1)]);
+    fake.answer_others_with(vec![Turn::new().text("Here.", 1)]);
     let installation = Installation::attached(&fake.url(), fake.directory());
     (fake, installation)
 }
 
 /// Fails unless a gateway serves a client.
 async fn check_served(installation: &Installation, message: &str) {
-    let mut client = Client::new(Speaker::ALL[0], &installation.url(), message);
+    let mut client = Client::new(ClientProtocol::ALL[0], &installation.url(), message);
     client.send().await;
     client.read_to_end().await;
     assert_eq!((client.state().as_str(), client.text().as_str()), ("COMPLETED", "Here."));

@@ -1,6 +1,6 @@
 //! How a client makes calls and reads frames in each version and binding.
 
-use longshore_testkit::chaos::{Speaker, Spelled};
+use longshore_testkit::chaos::{ClientProtocol, ClientRequest};
 use longshore_testkit::gateway::TOKEN;
 use longshore_testkit::raw::{Answer, Frame, Frames, RawClient};
 use serde_json::{Value, json};
@@ -8,29 +8,29 @@ use serde_json::{Value, json};
 /// With this extension a stream of 1.0 stays open during an ask.
 const INTERRUPT: &str = "urn:opencode-a2a:extension:interactive-interrupt:v1";
 
-fn is_v1(speaker: Speaker) -> bool {
-    speaker.line.version() == "1.0"
+fn is_v1(speaker: ClientProtocol) -> bool {
+    speaker.version.as_str() == "1.0"
 }
 
-pub(crate) fn client(speaker: Speaker, url: &str) -> RawClient {
-    let client = RawClient::new(url, TOKEN).speaking(speaker.line.version());
+pub(crate) fn client(speaker: ClientProtocol, url: &str) -> RawClient {
+    let client = RawClient::new(url, TOKEN).speaking(speaker.version.as_str());
     if is_v1(speaker) { client.activating(&[INTERRUPT]) } else { client }
 }
 
 /// Makes a call that returns a stream.
-pub(crate) async fn stream(client: &RawClient, spelled: &Spelled) -> Frames {
+pub(crate) async fn stream(client: &RawClient, spelled: &ClientRequest) -> Frames {
     let stream = client.rest_stream(spelled.verb, &spelled.path, spelled.body.as_ref(), None).await;
     stream.unwrap_or_else(|answer| panic!("{spelled:?} was refused: {answer:?}"))
 }
 
 /// Makes a call that must succeed.
-pub(crate) async fn call(client: &RawClient, spelled: &Spelled) -> Value {
+pub(crate) async fn call(client: &RawClient, spelled: &ClientRequest) -> Value {
     let answer = client.rest(spelled.verb, &spelled.path, spelled.body.as_ref()).await;
     checked(answer)
 }
 
 /// Answers the ask of a task with `once`: by the method of the extension in 1.0, by a plain message in 0.3.
-pub(crate) async fn permit(speaker: Speaker, client: &RawClient, task: &str, request: &str) {
+pub(crate) async fn permit(speaker: ClientProtocol, client: &RawClient, task: &str, request: &str) {
     if is_v1(speaker) {
         let params = json!({"request_id": request, "reply": "once"});
         checked(client.rpc("a2a.interrupt.permission.reply", params).await);

@@ -4,7 +4,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use longshore_testkit::chaos::Speaker;
+use longshore_testkit::chaos::ClientProtocol;
 use longshore_testkit::fake_opencode::{FakeOpenCode, Fate, Gate, Turn};
 use longshore_testkit::gateway::{Record, is_alive};
 use rustix::process::{Pid, Signal, kill_process};
@@ -37,7 +37,7 @@ impl StalledClient {
         let installation = Installation::attached(&fake.url(), fake.directory());
         let gateway = installation.start(flags).await;
         // Both send the same message, so they get the same task.
-        let [mut reads, mut stalls] = [Speaker::ALL[0], Speaker::ALL[1]]
+        let [mut reads, mut stalls] = [ClientProtocol::ALL[0], ClientProtocol::ALL[1]]
             .map(|speaker| Client::new(speaker, &installation.url(), "a long text"));
         stalls.send().await;
         reads.send().await;
@@ -115,12 +115,12 @@ enum Moment {
 async fn a_gateway_that_is_stopped_during_its_start_ends_and_loses_nothing() {
     const TASKS: usize = 20;
     let (fake, gate) = (FakeOpenCode::start(), Gate::new());
-    fake.otherwise(vec![Turn::new().text("Half.", 1).hold(&gate).text(" Whole.", 1)]);
+    fake.answer_others_with(vec![Turn::new().text("Half.", 1).hold(&gate).text(" Whole.", 1)]);
     let installation = Installation::attached(&fake.url(), fake.directory());
     let mut gateway = installation.start(&[]).await;
     let mut clients: Vec<Client> = (0..TASKS)
         .map(|number| {
-            Client::new(Speaker::ALL[number % 4], &installation.url(), &format!("message {number}"))
+            Client::new(ClientProtocol::ALL[number % 4], &installation.url(), &format!("message {number}"))
         })
         .collect();
     join_all(clients.iter_mut().map(async |client| {
@@ -134,7 +134,7 @@ async fn a_gateway_that_is_stopped_during_its_start_ends_and_loses_nothing() {
     join_all(clients.iter_mut().map(Client::read_to_end)).await;
 
     let moments = [0, 5, 10, 15, 20, 30, 40, 60, 80].map(Moment::After);
-    let logged = ["taking up a task", "took up unfinished tasks"].map(Moment::Logged);
+    let logged = ["resuming a task", "resumed unfinished tasks"].map(Moment::Logged);
     for moment in moments.into_iter().chain(logged) {
         let mut gateway = installation.launch(&[]);
         match moment {
@@ -198,7 +198,7 @@ async fn an_opencode_that_kept_running_is_taken_over_even_after_an_interrupted_s
         if stays {
             send(opencode, Signal::CONT);
             gateway = installation.launch(&[]);
-            gateway.says("taken over from the last run").await;
+            gateway.says("adopted from the last run").await;
             assert_eq!(Record::read(&installation.data()).expect("it runs").pid, opencode);
             let log = end(&mut gateway, Signal::INT).await;
             assert!(!is_alive(opencode), "Ctrl-C left it running: {log}");

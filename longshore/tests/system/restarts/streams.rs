@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use longshore_testkit::chaos::Speaker;
-use longshore_testkit::fake_opencode::{FakeOpenCode, Fate, Gate, Prompted, Tool, Turn};
+use longshore_testkit::chaos::ClientProtocol;
+use longshore_testkit::fake_opencode::{FakeOpenCode, TurnEnd, Gate, PromptRecord, Tool, Turn};
 use longshore_testkit::gateway::until;
 use longshore_testkit::raw::Frame;
 use rustix::process::Signal;
@@ -42,8 +42,8 @@ impl Scenario {
         [Kind::Asks, Kind::Talks, Kind::Ends, Kind::Works, Kind::Talks][self.0 % 5]
     }
 
-    fn speaker(self) -> Speaker {
-        Speaker::ALL[self.0 % 4]
+    fn speaker(self) -> ClientProtocol {
+        ClientProtocol::ALL[self.0 % 4]
     }
 
     /// Half of the clients send the same message with `Last-Event-ID`, half subscribe. Of two clients that are
@@ -94,11 +94,11 @@ impl Scenario {
     }
 
     /// Whether the agent has finished its part of the downtime.
-    fn has_gone_on(self, known: &Prompted, seen: &str) -> bool {
+    fn has_gone_on(self, known: &PromptRecord, seen: &str) -> bool {
         match self.kind() {
             Kind::Asks => true,
             Kind::Talks => known.text.len() > seen.len() + 100,
-            Kind::Ends => known.fate == Fate::Ended,
+            Kind::Ends => known.turn_end == TurnEnd::Ended,
             Kind::Works => known.text.contains("goes on. "),
         }
     }
@@ -148,13 +148,13 @@ async fn clients_of_fifty_streams_lose_nothing_when_the_gateway_restarts() {
         assert_eq!(client.retry_after, Some(Duration::from_secs(1)), "{}", client.message);
         assert_ne!(client.state(), "COMPLETED", "{} was over before the stop", client.message);
     }
-    check_prompts(&fake, Fate::Runs);
+    check_prompts(&fake, TurnEnd::Runs);
     assert_eq!(fake.open_asks().len(), CLIENTS / 5, "asks that are open while the gateway is away");
 
     // The agent continues without the gateway.
     gates.away.open();
     until(PATIENCE, "the agent goes on while the gateway is away", || {
-        let known = fake.truth();
+        let known = fake.prompt_records();
         scenarios.iter().zip(&clients).all(|(scenario, client)| {
             let known = known.iter().find(|known| known.words == scenario.message());
             known.is_some_and(|known| scenario.has_gone_on(known, &client.text()))
@@ -174,10 +174,10 @@ async fn clients_of_fifty_streams_lose_nothing_when_the_gateway_restarts() {
     gates.back.open();
     join_all(clients.iter_mut().map(Client::read_to_end)).await;
 
-    check_prompts(&fake, Fate::Ended);
+    check_prompts(&fake, TurnEnd::Ended);
     assert_eq!(fake.open_asks(), [""; 0]);
-    let truth: BTreeMap<String, String> =
-        fake.truth().into_iter().map(|known| (known.words, known.text)).collect();
+    let prompt_records: BTreeMap<String, String> =
+        fake.prompt_records().into_iter().map(|known| (known.words, known.text)).collect();
     for (client, scenario) in clients.iter().zip(&scenarios) {
         let name = format!(
             "{} of {} ({:?}, {:?})",
@@ -187,7 +187,7 @@ async fn clients_of_fifty_streams_lose_nothing_when_the_gateway_restarts() {
             scenario.returns()
         );
         assert_eq!((client.state().as_str(), client.retry_after), ("COMPLETED", None), "{name}");
-        assert_eq!(client.text(), truth[&client.message], "{name}");
+        assert_eq!(client.text(), prompt_records[&client.message], "{name}");
         let uncut = client.uncut().await;
         assert_eq!(text(&uncut), client.text(), "{name}");
         check_events(client, scenario.returns(), &uncut, &name);
@@ -198,11 +198,11 @@ async fn clients_of_fifty_streams_lose_nothing_when_the_gateway_restarts() {
 }
 
 /// Fails unless each message prompted the agent once, each turn is in this state, and nothing was aborted.
-fn check_prompts(agent: &FakeOpenCode, fate: Fate) {
-    let known = agent.truth();
+fn check_prompts(agent: &FakeOpenCode, turn_end: TurnEnd) {
+    let known = agent.prompt_records();
     assert_eq!(known.len(), CLIENTS, "prompts");
     for known in known {
-        assert_eq!((known.times, known.fate), (1, fate), "{known:?}");
+        assert_eq!((known.times, known.turn_end), (1, turn_end), "{known:?}");
     }
     let aborts = agent.log().into_iter().filter(|request| request.path.ends_with("/abort"));
     assert_eq!(aborts.count(), 0, "aborts");
@@ -215,7 +215,7 @@ fn check_events(client: &Client, by: Return, uncut: &[Frame], name: &str) {
     }
     let all = numbers(uncut);
     // In 0.3 some events have no frame.
-    if client.speaker.line.version() == "1.0" {
+    if client.speaker.version.as_str() == "1.0" {
         assert_eq!(all, (1..=all.len() as u64).collect::<Vec<_>>(), "{name}");
     }
     let (before, after) = client.frames.split_at(client.before);

@@ -42,7 +42,7 @@ impl FullDisk {
 
         let gate = Gate::new();
         fake.queue(Turn::new().text(HEARD, 4).hold(&gate).text(&LATER.repeat(40), 60).finish("stop"));
-        fake.otherwise(vec![Turn::new().text("done", 1).finish("stop")]);
+        fake.answer_others_with(vec![Turn::new().text("done", 1).finish("stop")]);
         let mut stream = gateway.stream("running", "a turn that runs").await;
         let seen = until_text(&mut stream, HEARD.trim_end()).await;
         gate.reached().await;
@@ -76,7 +76,7 @@ impl FullDisk {
     /// OpenCode finishes the turn, and no client receives the rest, because it is not durable.
     async fn check_that_nothing_is_sent(&mut self) {
         self.gate.open();
-        self.fake.quiet().await;
+        self.fake.wait_until_idle().await;
         // By now a faulty gateway would have sent something.
         self.gateway.until_store_is("down").await;
         let task = raw::plain_text(&self.gateway.client.task(&self.running).await);

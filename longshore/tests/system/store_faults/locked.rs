@@ -17,7 +17,7 @@ async fn long_a_store_that_another_program_locks_is_reported_and_recovers() {
     let gateway = Gateway::start(&data_dir, &fake).await;
     let gate = Gate::new();
     fake.queue(Turn::new().text("before ", 2).hold(&gate).text("and behind the lock", 9).finish("stop"));
-    fake.otherwise(vec![Turn::new().text("done", 1).finish("stop")]);
+    fake.answer_others_with(vec![Turn::new().text("done", 1).finish("stop")]);
     let mut stream = gateway.stream("running", "a turn that runs").await;
     let mut seen = until_text(&mut stream, "before").await;
     gate.reached().await;
@@ -25,7 +25,7 @@ async fn long_a_store_that_another_program_locks_is_reported_and_recovers() {
     let intruder = Connection::open(data_dir.path().join("longshore.db")).expect("the file is there");
     intruder.execute_batch("BEGIN IMMEDIATE").expect("no write is in progress");
     gate.open();
-    fake.quiet().await;
+    fake.wait_until_idle().await;
     // All at once, because each waits some seconds for the lock.
     let ids = Speaker::ALL.map(|speaker| format!("refused-{}", speaker.name().replace(' ', "-")));
     let sends =

@@ -54,14 +54,14 @@ async fn a_store_that_becomes_read_only_is_reported_and_recovers() {
     let gateway = TestGateway::start_with(&fake, options).await;
     let gate = Gate::new();
     fake.queue(Turn::new().text("before ", 2).hold(&gate).text("and behind it", 9).finish("stop"));
-    fake.otherwise(vec![Turn::new().text("done", 1).finish("stop")]);
+    fake.answer_others_with(vec![Turn::new().text("done", 1).finish("stop")]);
     let running = raw::message("running", "a turn that runs");
     let stream = gateway.client.rest_stream("POST", "/message:stream", Some(&running), None).await;
     let mut stream = stream.expect("the store can be written");
     let mut seen = until_text(&mut stream, "before").await;
     gate.reached().await;
 
-    store.turn_read_only(true);
+    store.set_read_only(true);
     let more = raw::message("more", "one more");
     let refused = gateway.client.rest("POST", "/message:send", Some(&more)).await;
     let words = refused.body["error"]["message"].as_str().unwrap_or_default();
@@ -70,13 +70,13 @@ async fn a_store_that_becomes_read_only_is_reported_and_recovers() {
     let refused = gateway.client.rpc("SendMessage", more.clone()).await;
     assert_eq!(refused.body["error"]["code"], -32057, "{refused:?}");
     gate.open();
-    fake.quiet().await;
+    fake.wait_until_idle().await;
     let health = gateway.client.rest("GET", "/health", None).await;
     assert_eq!((health.status, &health.body["parts"]["store"]["status"]), (503, &"down".into()));
     let task = raw::plain_text(&gateway.client.task(&task_of(&seen)).await);
     assert_eq!(task["artifacts"][0]["parts"][0]["text"], "before ", "text that is not durable was shown");
 
-    store.turn_read_only(false);
+    store.set_read_only(false);
     seen.extend(rest(stream).await);
     check_numbers(&seen);
     assert_eq!((text_of(&seen), end_of(&seen)), ("before and behind it".to_owned(), "TASK_STATE_COMPLETED"));

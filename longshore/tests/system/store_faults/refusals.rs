@@ -15,7 +15,7 @@ pub(crate) async fn send(
     text: &str,
 ) -> Result<String, Refusal> {
     let request = speaker.send(&speaker.message(id, text, None, None));
-    let client = RawClient::new(gateway.url.clone(), TOKEN).speaking(speaker.line.version());
+    let client = RawClient::new(gateway.url.clone(), TOKEN).speaking(speaker.line.as_str());
     let answer = client.rest(request.verb, &request.path, request.body.as_ref()).await;
     let result = if answer.body["result"].is_object() { &answer.body["result"] } else { &answer.body };
     let task = if result["task"].is_object() { &result["task"] } else { result };

@@ -83,7 +83,7 @@ impl Replay {
             }
             let Some(kind) = EventKind::parse(event["type"].as_str().unwrap_or_default()) else { continue };
             let mine = session == self.session
-                || (kind.crosses_the_tree() && self.tree.iter().any(|known| known == session));
+                || (kind.concerns_whole_tree() && self.tree.iter().any(|known| known == session));
             if !mine {
                 continue;
             }

@@ -9,12 +9,12 @@ use tracing::subscriber::DefaultGuard;
 use tracing::{Event, Level, Metadata, Subscriber};
 
 /// The log lines of this thread, on which the whole test runs.
-pub(crate) struct Lines {
+pub(crate) struct LogLines {
     written: Arc<Mutex<Vec<String>>>,
     _guard: DefaultGuard,
 }
 
-impl Lines {
+impl LogLines {
     pub(crate) fn begin() -> Self {
         let written = Arc::<Mutex<Vec<String>>>::default();
         let guard = tracing::subscriber::set_default(Writer {

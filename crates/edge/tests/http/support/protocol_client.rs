@@ -26,7 +26,7 @@ impl ProtocolClient {
 
     pub(crate) fn name(self) -> String {
         let binding = if self.dialect == Dialect::Rpc { "JSON-RPC" } else { "REST" };
-        format!("{} {binding}", self.version.version())
+        format!("{} {binding}", self.version.as_str())
     }
 
     pub(crate) fn message(self, id: &str, text: &str) -> Value {
@@ -121,7 +121,7 @@ impl ProtocolClient {
     fn result(self, answer: &Answer) -> String {
         let body = answer.json();
         assert_eq!(answer.status.as_u16(), 200, "{} {body}", self.name());
-        assert_eq!(answer.header("a2a-version"), self.version.version(), "{body}");
+        assert_eq!(answer.header("a2a-version"), self.version.as_str(), "{body}");
         match self.dialect {
             Dialect::Rpc => body.get("result").unwrap_or_else(|| panic!("{body}")).to_string(),
             Dialect::Rest => body.to_string(),

@@ -17,7 +17,7 @@ const NOTHING: Retention = Retention {
 };
 
 /// The future of a memory store is ready at once.
-fn step(store: &MemoryStore, retention: Retention) -> Retained {
+fn step(store: &MemoryStore, retention: Retention) -> RetentionStep {
     store.retain(retention).now_or_never().unwrap().unwrap()
 }
 
@@ -60,7 +60,7 @@ fn a_step_stays_within_its_limit() {
             assert!(step(&store, retention).more);
             assert_eq!(count(), *left, "{retention:?}");
         }
-        assert_eq!(step(&store, retention), Retained::default(), "{retention:?}");
+        assert_eq!(step(&store, retention), RetentionStep::default(), "{retention:?}");
     }
 }
 
@@ -104,11 +104,11 @@ fn the_index_of_ended_tasks_matches_a_full_scan() {
         &|| make(&store, child("a-3", "a", "a")),
         &|| {
             let fold = Retention { fold_before: Some(Timestamp(7)), ..NOTHING };
-            assert_eq!(step(&store, fold), Retained { folded: 2, more: true, dropped: 0 });
+            assert_eq!(step(&store, fold), RetentionStep { folded: 2, more: true, dropped: 0 });
         },
         &|| {
             let drop = Retention { drop_before: Some(Timestamp(99)), ..NOTHING };
-            assert_eq!(step(&store, drop), Retained { dropped: 1, more: true, folded: 0 });
+            assert_eq!(step(&store, drop), RetentionStep { dropped: 1, more: true, folded: 0 });
         },
         &|| end(&store, "a-3", 8),
     ];
@@ -119,9 +119,9 @@ fn the_index_of_ended_tasks_matches_a_full_scan() {
         assert!(store.state().tasks.contains_key(&task_id("a")), "after {index}");
     }
     let all = Retention { drop_before: Some(Timestamp(9)), ..NOTHING };
-    assert_eq!(step(&store, all), Retained::default(), "the last end counts");
+    assert_eq!(step(&store, all), RetentionStep::default(), "the last end counts");
     let all = Retention { drop_before: Some(Timestamp(10)), ..NOTHING };
-    assert_eq!(step(&store, all), Retained { dropped: 4, more: true, folded: 0 });
+    assert_eq!(step(&store, all), RetentionStep { dropped: 4, more: true, folded: 0 });
     check(&store);
     let state = store.state();
     assert!(state.tasks.is_empty() && state.descendants.is_empty() && state.ended.unfolded.is_empty());

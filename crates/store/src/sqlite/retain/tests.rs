@@ -1,6 +1,6 @@
 use std::path::PathBuf;
 
-use longshore_engine::port::{Append, NotedSends, Store as _};
+use longshore_engine::port::{Append, RecordedSends, Store as _};
 use longshore_model::{ErrorKind, Resolution, TaskState};
 use longshore_testkit::store_suite::make::{
     ada, append, asking, chunk, closed, closes, create, file, interrupt, opens, request_id, status, task_id,
@@ -36,7 +36,7 @@ impl Bench {
         self.store.append(append(name, head, vec![status(TaskState::Completed, 2)])).await.unwrap();
     }
 
-    async fn step(&self, drops: bool) -> Retained {
+    async fn step(&self, drops: bool) -> RetentionStep {
         let before = Some(Timestamp(9));
         let retention = Retention { fold_before: before, drop_before: before.filter(|_| drops), ..NOTHING };
         self.store.retain(retention).await.unwrap()
@@ -46,7 +46,7 @@ impl Bench {
         self.store.lists.run(Owner::Gateway, move |db| Step::find(db, &retention)).await.unwrap()
     }
 
-    async fn run(&self, work: Step) -> Retained {
+    async fn run(&self, work: Step) -> RetentionStep {
         self.store.writer.run(Owner::Gateway, move |db| work.run(db)).await.unwrap()
     }
 
@@ -132,8 +132,9 @@ async fn a_renewed_key_stays() {
     let found = bench.find(Retention { keys_before: Timestamp(10), ..NOTHING }).await;
     assert_eq!(found.keys.len(), 1);
     let key = create("t").idempotency.unwrap();
-    let again = NotedSends { owner: ada(), task: task_id("t"), keys: vec![key.clone()], at: Timestamp(10) };
-    bench.store.note_sends(again).await.unwrap();
+    let again =
+        RecordedSends { owner: ada(), task: task_id("t"), keys: vec![key.clone()], at: Timestamp(10) };
+    bench.store.record_sends(again).await.unwrap();
     bench.run(found).await;
     assert_eq!(bench.store.earlier_send(&ada(), &key).await.unwrap(), Some(task_id("t")));
 }
@@ -153,7 +154,7 @@ async fn a_new_task_with_the_ordinal_of_an_old_one_stays() {
     assert_eq!(bench.count("SELECT ordinal FROM tasks"), drops.drops[0], "the ordinal is used again");
     let before = bench.store.get(&ada(), &task_id("new")).await.unwrap();
     for found in [folds, drops] {
-        assert_eq!(bench.run(found).await, Retained::default());
+        assert_eq!(bench.run(found).await, RetentionStep::default());
         assert_eq!(bench.store.get(&ada(), &task_id("new")).await.unwrap(), before);
         assert_eq!(bench.count("SELECT count(*) FROM events"), 3);
     }
@@ -193,8 +194,8 @@ async fn a_log_with_missing_events_is_folded() {
             .unwrap()
             .execute(&format!("DELETE FROM events WHERE {damage}"), [])
             .unwrap();
-        assert_eq!(bench.step(false).await, Retained { folded: 1, more: true, dropped: 0 }, "{damage}");
-        assert_eq!(bench.step(false).await, Retained::default(), "{damage}");
+        assert_eq!(bench.step(false).await, RetentionStep { folded: 1, more: true, dropped: 0 }, "{damage}");
+        assert_eq!(bench.step(false).await, RetentionStep::default(), "{damage}");
         assert_eq!(bench.store.head(&ada(), &id).await.unwrap().unwrap().first.0, 4, "{damage}");
         assert_eq!(bench.store.get(&ada(), &id).await.unwrap().unwrap().task, snapshot, "{damage}");
     }
@@ -231,7 +232,7 @@ async fn nothing_is_written_if_nothing_is_old() {
     let changes = "SELECT first FROM tasks";
     let (before, length) =
         (bench.count(changes), std::fs::metadata(bench.directory.path().join("store.db-wal")).unwrap().len());
-    assert_eq!(bench.step(false).await, Retained::default());
+    assert_eq!(bench.step(false).await, RetentionStep::default());
     let now = std::fs::metadata(bench.directory.path().join("store.db-wal")).unwrap().len();
     assert_eq!((bench.count(changes), now), (before, length));
 }

@@ -1,4 +1,4 @@
-use longshore_engine::port::{Append, Appended, Retained, Retention, Store};
+use longshore_engine::port::{Append, Appended, Retention, RetentionStep, Store};
 use longshore_model::{ErrorKind, Part, PartContent, Seq, StatusUpdate};
 use longshore_testkit::store_suite::make::{
     ada, append, asking, child, chunk, create, everything, interrupt, opens, request_id, status, task_id,
@@ -126,7 +126,7 @@ async fn a_damaged_task_ends_with_its_readable_content() {
             drop_before: None,
             keys_before: Timestamp(0),
         };
-        assert_eq!(bench.store.retain(old).await.unwrap(), Retained::default(), "{damage}");
+        assert_eq!(bench.store.retain(old).await.unwrap(), RetentionStep::default(), "{damage}");
         assert_eq!(bench.number("SELECT count(*) FROM events WHERE task = 1"), 7, "{damage}");
     }
 }

@@ -1,6 +1,6 @@
 mod fifth;
 
-use longshore_engine::port::{Appended, Bound, ContextPlace, Create, Created, ListQuery, Store};
+use longshore_engine::port::{Appended, Bound, ContextLocation, Create, Created, ListQuery, Store};
 use longshore_model::{
     AskKind, BlockKind, Closed, Epoch, OutputModes, PartContent, PromptId, Resolution, Seq, TaskState,
     Timestamp,
@@ -255,11 +255,14 @@ async fn a_file_of_the_first_schema_keeps_its_content() {
 /// The context of both files works in its session's directory, and is not moved.
 async fn check_place(store: &SqliteStore) {
     let bound = Some(Bound { session: session("ses"), named: false });
-    let expected = ContextPlace { directory: Some("/projects/ses".to_owned()), bound };
-    assert_eq!(store.place(&ada(), &context_id("c")).await.unwrap(), expected);
+    let expected = ContextLocation { directory: Some("/projects/ses".to_owned()), bound };
+    assert_eq!(store.context_location(&ada(), &context_id("c")).await.unwrap(), expected);
     let moving = Create { directory: "/elsewhere".to_owned(), directory_named: true, ..create("moves") };
     assert_eq!(store.create(moving).await.unwrap(), Created::OtherDirectory);
-    assert_eq!(store.place(&ada(), &context_id("none")).await.unwrap(), ContextPlace::default());
+    assert_eq!(
+        store.context_location(&ada(), &context_id("none")).await.unwrap(),
+        ContextLocation::default()
+    );
 }
 
 /// Rows of a program that knew two migrations: a working task with an open ask, and a task in a context that never had a
@@ -296,7 +299,7 @@ async fn a_file_of_the_second_schema_keeps_its_content() {
     let unfinished = store.unfinished().await.unwrap();
     let [works, waits] = unfinished.as_slice() else { panic!("{unfinished:?}") };
     assert_eq!((&works.turn, works.task.status.state), (&Some(turn("ses", "msg")), TaskState::InputRequired));
-    assert_eq!((&works.task.terms, &works.task.parent), (&Box::default(), &None));
+    assert_eq!((&works.task.options, &works.task.parent), (&Box::default(), &None));
     assert_eq!(works.open_asks, [interrupt("works", "open")]);
     assert_eq!((waits.task.id.as_str(), &waits.turn), ("waits", &None));
     let gone = store.interrupt(&ada(), &request_id("gone")).await.unwrap().unwrap();
@@ -304,8 +307,8 @@ async fn a_file_of_the_second_schema_keeps_its_content() {
     check_place(&store).await;
 
     // The directory of the other context is unknown until its next task sets it.
-    let place = async || store.place(&ada(), &context_id("d")).await.unwrap();
-    assert_eq!(place().await, ContextPlace::default());
+    let place = async || store.context_location(&ada(), &context_id("d")).await.unwrap();
+    assert_eq!(place().await, ContextLocation::default());
     let there = Create { directory: "/a".to_owned(), directory_named: true, ..create_in("next", "d", 1) };
     assert_eq!(store.create(there).await.unwrap(), Created::New);
     assert_eq!(place().await.directory.as_deref(), Some("/a"));

@@ -1,6 +1,6 @@
 //! Tasks of turns that run already.
 
-use longshore_engine::port::Begun;
+use longshore_engine::port::RunningTurn;
 use longshore_testkit::store_suite::make::{prompt_id, session_id, turn};
 
 use super::*;
@@ -11,7 +11,7 @@ async fn a_task_whose_turn_cannot_be_written_is_not_created() {
     let bench = Bench::new().await;
     bench.store.bind(binding("ada", "c", "ses")).await.unwrap();
     let working = status(TaskState::Working, 2);
-    let begun = Some(Begun { working, turn: turn("ses", "typed") });
+    let begun = Some(RunningTurn { working, turn: turn("ses", "typed") });
     let adopted = Create { begun, at: Timestamp(2), ..create("adopted") };
     // Each write after the task's row fails, without undoing the earlier ones.
     let writes = [

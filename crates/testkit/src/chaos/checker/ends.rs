@@ -6,7 +6,7 @@ use longshore_model::{Task, TaskState, Timestamp};
 
 use super::super::record::{CancelAnswer, Canceling, Frame, Record};
 use super::{AgentRecord, Fault, Observation, StormFacts, facts, reasons, turns};
-use crate::fake_opencode::Fate;
+use crate::fake_opencode::TurnEnd;
 
 /// The runner and the gateway have the same clock, but a death is noted a little after it happens.
 const SLACK: i64 = 1_500;
@@ -107,7 +107,8 @@ impl TurnFacts {
 
     /// Of a real OpenCode, only the time of its death shows what it was working on.
     fn is_killed(&self, prompt: &AgentRecord) -> bool {
-        prompt.fate == Fate::Killed && (!prompt.is_what_was_kept || self.near == NearbyBreak::AgentDeath)
+        prompt.turn_end == TurnEnd::Killed
+            && (!prompt.is_what_was_kept || self.near == NearbyBreak::AgentDeath)
     }
 
     /// The agent was killed before it began with the first message of the turn. A killed real OpenCode may have received the

@@ -17,8 +17,8 @@ fn frame(seq: u64, json: Value) -> Frame {
 }
 
 /// Converts JSON of version 1.0 to another protocol version and binding.
-fn converted(json: &Value, speaker: Speaker) -> Value {
-    if speaker.line == ProtocolVersion::V1 {
+fn converted(json: &Value, speaker: ClientProtocol) -> Value {
+    if speaker.version == ProtocolVersion::V1 {
         return json.clone();
     }
     let of_rest = speaker.dialect == Dialect::Rest;
@@ -67,7 +67,7 @@ fn part_of_03(part: &Value, of_rest: bool) -> Value {
 }
 
 /// The same observation by a client of another protocol version and binding.
-fn as_seen_by(mut observation: Observation, speaker: Speaker) -> Observation {
+fn as_seen_by(mut observation: Observation, speaker: ClientProtocol) -> Observation {
     observation.record.planned.speaker = speaker;
     let kept = observation.log.iter_mut().flatten();
     for frame in observation.record.frames.iter_mut().chain(kept) {
@@ -106,7 +106,7 @@ fn log_that_ends(state: &str, message: Option<&str>) -> Vec<Frame> {
 }
 
 fn observation(log: Vec<Frame>) -> Observation {
-    let speaker = Speaker::ALL[0];
+    let speaker = ClientProtocol::ALL[0];
     let planned = PlannedMessage {
         id: "m".to_owned(),
         words: WORDS.to_owned(),
@@ -138,7 +138,7 @@ fn agent_record(text: &str, is_complete: bool) -> AgentRecord {
         text: text.to_owned(),
         is_complete,
         is_what_was_kept: false,
-        fate: if is_complete { Fate::Ended } else { Fate::Killed },
+        turn_end: if is_complete { TurnEnd::Ended } else { TurnEnd::Killed },
         kept: String::new(),
         whole: None,
     }
@@ -319,7 +319,7 @@ fn faults_of(observations: &[Observation], agent_records: &[AgentRecord]) -> Vec
 
 /// The faults, which must be the same for every protocol version and binding of the clients.
 fn faults_in(observations: &[Observation], agent_records: &[AgentRecord], broken: &StormFacts) -> Vec<Fault> {
-    let [first, others @ ..] = Speaker::ALL.map(|speaker| {
+    let [first, others @ ..] = ClientProtocol::ALL.map(|speaker| {
         let seen: Vec<Observation> =
             observations.iter().map(|observation| as_seen_by(observation.clone(), speaker)).collect();
         let findings = check(&seen, agent_records, broken).findings;
@@ -420,7 +420,7 @@ fn a_task_may_fail_only_for_a_reason_that_is_true() {
     assert_eq!(faults_in(std::slice::from_ref(&in_doubt), &[], &near), []);
     let far = StormFacts { gateway: vec![Timestamp(BEGAN + 60_000)], ..StormFacts::default() };
     assert_eq!(faults_in(std::slice::from_ref(&in_doubt), &[], &far), [Fault::Untrue], "long after");
-    let runs = AgentRecord { fate: Fate::Runs, ..agent_record("", false) };
+    let runs = AgentRecord { turn_end: TurnEnd::Runs, ..agent_record("", false) };
     assert_eq!(faults_in(&[in_doubt], std::slice::from_ref(&runs), &near), [Fault::Untrue], "it did arrive");
 
     let killed = failed("OpenCode stopped in the middle of the turn.");

@@ -4,7 +4,7 @@ use longshore_model::{TaskState, Timestamp};
 use longshore_wire::v1::decode::StreamEvent;
 
 use super::super::record::Record;
-use super::super::speaker::Speaker;
+use super::super::speaker::ClientProtocol;
 use super::{AgentRecord, Fault, Finding, Observation, whose};
 
 pub(super) fn check(
@@ -44,7 +44,7 @@ pub(super) fn began_at(observation: &Observation) -> Option<Timestamp> {
 
 /// When the log first reports such a state.
 fn at(observation: &Observation, is_wanted: impl Fn(TaskState) -> bool) -> Option<Timestamp> {
-    let speaker: Speaker = observation.record.planned.speaker;
+    let speaker: ClientProtocol = observation.record.planned.speaker;
     observation.log.iter().flatten().find_map(|frame| {
         let status = match speaker.event(&frame.json).ok()? {
             StreamEvent::Task(task) => task.status,

@@ -8,8 +8,8 @@ async fn stage() -> (FakeOpenCode, String, OtherClient, Events) {
     let fake = FakeOpenCode::start();
     let made = post(&fake, "/session", json!({})).await.1;
     let session = made["id"].as_str().expect("an id").to_owned();
-    let (typist, events) = (fake.typist(&session), subscribe(&fake).await);
-    (fake, session, typist, events)
+    let (other_client, events) = (fake.other_client(&session), subscribe(&fake).await);
+    (fake, session, other_client, events)
 }
 
 fn statuses(events: &[Value]) -> Vec<&str> {
@@ -25,46 +25,49 @@ fn statuses(events: &[Value]) -> Vec<&str> {
 
 #[tokio::test]
 async fn another_clients_prompt_is_played_and_not_logged() {
-    let (fake, session, typist, mut events) = stage().await;
+    let (fake, session, other_client, mut events) = stage().await;
     fake.queue(Turn::new().guarded_tool(Tool::bash("rm x", "")).text("gone", 1));
-    let message = typist.types("clean up").await;
+    let message = other_client.types("clean up").await;
     let asked = until(&mut events, "permission.asked").await;
     assert_eq!(statuses(&asked), ["user", "busy", "assistant", "busy"]);
     assert_eq!(fake.messages(&session)[0]["info"]["id"], message.as_str());
     let ask = fake.open_asks().remove(0);
-    assert_eq!(typist.answers(&ask, json!({"reply": "once"})).await, (200, json!(true)));
+    assert_eq!(other_client.answers(&ask, json!({"reply": "once"})).await, (200, json!(true)));
     until(&mut events, "session.idle").await;
     assert_eq!(fake.prompts(), []);
     assert!(fake.log().iter().all(|request| request.path == "/session" || request.path == "/event"));
-    let records = fake.truth();
-    assert_eq!((records.len(), records[0].words.as_str(), records[0].fate), (1, "clean up", Fate::Ended));
+    let records = fake.prompt_records();
+    assert_eq!(
+        (records.len(), records[0].words.as_str(), records[0].turn_end),
+        (1, "clean up", TurnEnd::Ended)
+    );
 }
 
 #[tokio::test]
 async fn another_clients_abort_ends_the_turn() {
-    let (fake, _, typist, mut events) = stage().await;
+    let (fake, _, other_client, mut events) = stage().await;
     fake.queue(Turn::new().text("half", 1).silence());
-    typist.types("go").await;
+    other_client.types("go").await;
     until(&mut events, "message.part.delta").await;
-    typist.aborts().await;
+    other_client.aborts().await;
     until(&mut events, "session.idle").await;
-    fake.quiet().await;
+    fake.wait_until_idle().await;
 }
 
 #[tokio::test]
 async fn notes_shell_commands_summaries_and_forks_differ_in_the_order_of_their_events() {
-    let (fake, session, typist, mut events) = stage().await;
-    typist.notes("for later").await;
+    let (fake, session, other_client, mut events) = stage().await;
+    other_client.notes("for later").await;
     fake.emit("test.mark", json!({})).await;
     assert_eq!(statuses(&until(&mut events, "test.mark").await), ["user"], "no busy");
-    typist.runs("ls").await;
+    other_client.runs("ls").await;
     let events_of_shell = until(&mut events, "session.idle").await;
     assert_eq!(statuses(&events_of_shell), ["busy", "user", "assistant", "idle"], "busy comes first");
-    typist.posts("summarize", json!({"providerID": "scripted", "modelID": "scripted"})).await;
+    other_client.posts("summarize", json!({"providerID": "scripted", "modelID": "scripted"})).await;
     let events_of_summary = until(&mut events, "session.idle").await;
     assert_eq!(statuses(&events_of_summary)[..3], ["user", "busy", "assistant"]);
     assert!(events_of_summary.iter().any(|event| event["properties"]["part"]["type"] == "compaction"));
-    let copy = typist.forks().await;
+    let copy = other_client.forks().await;
     fake.emit("test.mark", json!({})).await;
     assert!(!statuses(&until(&mut events, "test.mark").await).contains(&"busy"));
     let count = fake.messages(&session).len();
@@ -74,16 +77,16 @@ async fn notes_shell_commands_summaries_and_forks_differ_in_the_order_of_their_e
     let part = json!({
         "type": "subtask", "agent": "general", "description": "look", "prompt": "look", "command": "survey",
     });
-    typist.prompts(json!({"parts": [part]})).await;
-    fake.quiet().await;
+    other_client.prompts(json!({"parts": [part]})).await;
+    fake.wait_until_idle().await;
     assert_eq!(fake.messages(&session).len(), count + 4, "prompt, call, OpenCode's own prompt, answer");
 }
 
 #[tokio::test]
 async fn a_prompt_during_a_turn_is_answered_by_its_next_step() {
-    let (fake, session, typist, mut events) = stage().await;
+    let (fake, session, other_client, mut events) = stage().await;
     fake.queue(Turn::new().text("looking", 1).typed("and quickly").step("tool-calls").text("done", 1));
-    let message = typist.types("look").await;
+    let message = other_client.types("look").await;
     let received = until(&mut events, "session.idle").await;
     assert_eq!(received.iter().filter(|event| event["type"] == "session.idle").count(), 1);
     let messages = fake.messages(&session);

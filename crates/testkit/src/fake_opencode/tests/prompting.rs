@@ -15,7 +15,7 @@ async fn made(fake: &FakeOpenCode) -> String {
 
 async fn prompt(fake: &FakeOpenCode, session: &str, body: Value) -> u16 {
     let status = post(fake, &format!("/session/{session}/prompt_async"), body).await.0;
-    fake.quiet().await;
+    fake.wait_until_idle().await;
     status
 }
 
@@ -228,7 +228,7 @@ async fn an_abort_ends_the_sub_agent_and_its_parent() {
     post(&fake, &format!("/session/{session}/prompt_async"), json!({"parts": [part]})).await;
     gate.reached().await;
     post(&fake, &format!("/session/{session}/abort"), json!({})).await;
-    fake.quiet().await;
+    fake.wait_until_idle().await;
     assert_eq!(get(&fake, "/session/status").await.1, json!({}));
     assert_eq!(fake.messages(&session)[1]["parts"][0]["state"]["status"], "error");
 }

@@ -108,7 +108,7 @@ async fn sessions_are_listed_by_directory_title_and_time() {
         session("ses_b", &sub, "row_boat", 20, Value::Null),
         session("ses_c", &root, "child", 10, json!("ses_a")),
     ] {
-        fake.add_session_like(info);
+        fake.add_session_info(info);
     }
     fake.add_session("ses_other", "/somewhere/else");
     for (query, expected) in [
@@ -146,7 +146,7 @@ async fn requests_are_logged_exactly_as_received() {
     get(&fake, "/session/ses_a%2F..%2Fb?x=%20&y=+").await;
     let target = "/session/ses_a%2F..%2Fb?x=%20&y=+";
     assert_eq!(
-        fake.arrived(),
+        fake.received_targets(),
         ["GET /provider?directory=%252Ftmp%252Fa".to_owned(), format!("GET {target}")]
     );
     let log = fake.log();

@@ -76,7 +76,7 @@ async fn a_directory_that_is_no_worktree_is_removed_too() {
     assert_eq!(remove(&fake, directory).await, (200, json!(true)));
     assert!(!canary.path().exists());
     assert_eq!(remove(&fake, "/no/such/directory").await, (200, json!(true)));
-    assert_eq!(fake.removed().len(), 2);
+    assert_eq!(fake.removed_directories().len(), 2);
 }
 
 #[tokio::test]
@@ -103,15 +103,15 @@ async fn the_root_is_not_removed_but_its_turns_end() {
 async fn the_report_of_a_worktree_can_be_early_late_a_failure_or_missing() {
     let (fake, mut events) = repository().await;
     let (gate, news) = (Gate::new(), |news| fake.project(|project| project.news = news));
-    news(News::Early);
+    news(WorktreeReport::Early);
     let early = worktree(&fake, json!({})).await.0;
     assert_eq!(next_event(&mut events, "worktree.ready").await["directory"], early.as_str());
-    news(News::Late(gate.clone()));
+    news(WorktreeReport::Late(gate.clone()));
     let late = worktree(&fake, json!({})).await.0;
     gate.reached().await;
-    news(News::Lost);
+    news(WorktreeReport::Lost);
     let lost = worktree(&fake, json!({})).await.0;
-    news(News::Failed("no room"));
+    news(WorktreeReport::Failed("no room"));
     let failed = worktree(&fake, json!({})).await.0;
     let bad = next_event(&mut events, "worktree.failed").await;
     assert_eq!(
@@ -124,7 +124,7 @@ async fn the_report_of_a_worktree_can_be_early_late_a_failure_or_missing() {
     fake.end_global_streams();
     drain(&mut events).await;
     let _again = subscribe_to(&fake, "/global/event").await;
-    fake.global_streams_opened(2).await;
+    fake.wait_for_global_streams(2).await;
 }
 
 #[tokio::test]

@@ -21,9 +21,9 @@ fn named(name: &str) -> Bound {
 /// The send is refused and leaves nothing: no task, no key, and the context is unchanged.
 pub(in super::super) async fn check_refused(store: &Arc<dyn Store>, send: Create, expected: Created) {
     let (who, context) = (send.owner.clone(), send.context.clone());
-    let before = store.place(&who, &context).await.expect("a read");
+    let before = store.context_location(&who, &context).await.expect("a read");
     assert_eq!(store.create(send.clone()).await.expect("an answer"), expected, "{send:?}");
-    assert_eq!(store.place(&who, &context).await.expect("a read"), before, "{send:?}");
+    assert_eq!(store.context_location(&who, &context).await.expect("a read"), before, "{send:?}");
     assert_eq!(store.get(&who, &send.task).await.expect("a read"), None, "{send:?}");
     // If a key had been left, this would return `Existing`.
     assert_eq!(store.create(send.clone()).await.expect("an answer"), expected, "{send:?}");

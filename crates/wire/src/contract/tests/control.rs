@@ -114,7 +114,7 @@ fn every_row_is_in_the_documents_once() {
                     let (code, word) = crate::contract::method::code(version, *kind);
                     assert_eq!(codes[word], code, "{name} {word}");
                 }
-                for (path, switch) in method.needs_of_params() {
+                for (path, switch) in method.param_switches() {
                     let capability = &params["parameter_capabilities"][name][&path];
                     assert_eq!(*capability, switch.capability().as_str(), "{name} {path}");
                 }
@@ -159,6 +159,6 @@ fn the_error_for_a_disabled_method_names_its_setting() {
         };
         let value: Value = serde_json::from_slice(&bytes).unwrap();
         assert_eq!(value["error"]["code"], -32601);
-        insta::assert_snapshot!(format!("{}_disabled_method", version.version()), print(&value));
+        insta::assert_snapshot!(format!("{}_disabled_method", version.as_str()), print(&value));
     }
 }

@@ -1,8 +1,8 @@
 //! Sessions and what is in them.
 
 use longshore_model::{
-    FileDiff, MessageRef, Part, PartRef, SessionId, SessionInfo, SessionStatus, StoredMessage, TaskState,
-    Timestamp, Todo,
+    AgentMessageId, AgentPartId, FileDiff, Part, SessionId, SessionInfo, SessionStatus, StoredMessage,
+    TaskState, Timestamp, Todo,
 };
 
 use super::{CONTEXT_PREFIX, spelling};
@@ -98,7 +98,7 @@ pub(super) fn write_summary(out: &mut Vec<u8>, info: &SessionInfo) {
     if let Some(revert) = &info.revert {
         item.object("revert", |object| {
             object.text("message_id", revert.message.as_str());
-            object.some_text("part_id", revert.part.as_ref().map(PartRef::as_str));
+            object.some_text("part_id", revert.part.as_ref().map(AgentPartId::as_str));
             object.some_text("snapshot", revert.snapshot.as_deref());
             object.some_text("diff", revert.diff.as_deref());
         });
@@ -126,7 +126,7 @@ pub(super) fn write_diff(out: &mut Vec<u8>, info: &FileDiff) {
     item.some_text("status", status.as_deref());
     item.number("additions", *additions);
     item.number("deletions", *deletions);
-    item.some_text("message_id", message.as_ref().map(MessageRef::as_str));
+    item.some_text("message_id", message.as_ref().map(AgentMessageId::as_str));
     item.end();
 }
 

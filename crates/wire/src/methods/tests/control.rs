@@ -134,8 +134,8 @@ fn good_calls() {
             let Call::Control(request) = read(ProtocolVersion::V1) else { panic!("{name}") };
             let params: String = params.split_whitespace().collect::<Vec<_>>().join(" ");
             writeln!(transcript, "{name} {params}\n  {:?}", request.control).unwrap();
-            if request.place != RequestedLocation::default() {
-                writeln!(transcript, "  {:?}", request.place).unwrap();
+            if request.location != RequestedLocation::default() {
+                writeln!(transcript, "  {:?}", request.location).unwrap();
             }
         }
     }
@@ -201,7 +201,7 @@ fn the_switches_of_parameters_are_those_of_the_table() {
     assert_eq!(need(with), Some(Need { field, switch: Switch::SessionShell }));
     assert_eq!(need("{}"), None);
     let of_method = |method: &Method| {
-        let needs = method.needs_of_params().into_iter();
+        let needs = method.param_switches().into_iter();
         needs.map(|(path, switch)| (method.name, path, switch)).collect::<Vec<_>>()
     };
     let all: Vec<_> = all().flat_map(of_method).collect();

@@ -34,13 +34,9 @@ pub(super) fn add(schemas: &mut Map<String, Value>, dialect: Dialect) {
         "historyLength": history_length(dialect),
     });
     let (key, description) = match dialect {
-        Dialect::V1 => {
-            ("returnImmediately", "Respond before the end of the turn. The default is to wait.")
-        }
+        Dialect::V1 => ("returnImmediately", "Respond before the end of the turn. The default is to wait."),
         Dialect::V03Rpc => ("blocking", "Wait for the end of the turn. This is the default."),
-        Dialect::V03Rest => {
-            ("blocking", "Wait for the end of the turn. The default is not to wait.")
-        }
+        Dialect::V03Rest => ("blocking", "Wait for the end of the turn. The default is not to wait."),
     };
     configuration[key] = json!({"type": "boolean", "description": description});
     object(

@@ -137,7 +137,7 @@ fn extension(method: &methods::Method, deployment: &Deployment) -> Value {
     call["description"] = json!(method.summary);
     let results = ProtocolVersion::ALL.map(|version| {
         let result = methods::schema::result_name(method.result, version);
-        (version.version().to_owned(), reference(&result))
+        (version.as_str().to_owned(), reference(&result))
     });
     call["x-a2a-result"] = Value::Object(results.into_iter().collect());
     call

@@ -40,7 +40,7 @@ fn is_half_of_model(field: &str) -> bool {
 fn each_field_is_read_from_the_request_or_else_from_the_message() {
     for (field, shape, get) in FIELDS {
         let of = |value: &str| shape.replace('@', value);
-        let read = |request: &str, message: &str| get(&sent(request, message).expect(field).wishes);
+        let read = |request: &str, message: &str| get(&sent(request, message).expect(field).options);
         let (one, two) = (of(r#""wrk_1""#), of(r#""wrk_2""#));
         let first = Some("wrk_1".to_owned());
         assert_eq!(read(&one, "null"), first, "{field}");
@@ -155,11 +155,11 @@ fn a_model_needs_both_halves() {
         );
     }
     assert_eq!(
-        sent(&model("{}"), &model(r#"{"providerID":"","modelID":""}"#)).unwrap().wishes,
+        sent(&model("{}"), &model(r#"{"providerID":"","modelID":""}"#)).unwrap().options,
         SendOptions::default()
     );
     // The name of a model may contain any character.
-    let options = sent(&model(r#"{"providerID":"p","modelID":"a/b:c é"}"#), "null").unwrap().wishes;
+    let options = sent(&model(r#"{"providerID":"p","modelID":"a/b:c é"}"#), "null").unwrap().options;
     assert_eq!(options.prompt.model.unwrap().model, "a/b:c é");
 }
 
@@ -175,7 +175,7 @@ fn a_directory_has_two_names() {
         (metadata("", ""), metadata("/b", " "), "/b"),
         (metadata("", " "), metadata("", "/b"), "/b"),
     ] {
-        let options = sent(&request, &message).unwrap().wishes;
+        let options = sent(&request, &message).unwrap().options;
         assert_eq!(options.directory.as_deref(), Some(expected), "{request} {message}");
     }
     refused(&metadata("/a", "/b"), "null", "metadata.iac_code.cwd");
@@ -187,10 +187,10 @@ fn a_delivery_is_one_of_three_words() {
     let delivery = |word: &str| format!(r#"{{"shared":{{"delivery":"{word}"}}}}"#);
     for expected in Delivery::ALL {
         let read = sent(&delivery(expected.as_str()), &delivery("queue")).unwrap();
-        assert_eq!(read.wishes.delivery, expected);
+        assert_eq!(read.options.delivery, expected);
     }
-    assert_eq!(sent(&delivery(" "), &delivery("steer")).unwrap().wishes.delivery, Delivery::Steer);
-    assert_eq!(sent("null", "null").unwrap().wishes.delivery, Delivery::Queue);
+    assert_eq!(sent(&delivery(" "), &delivery("steer")).unwrap().options.delivery, Delivery::Steer);
+    assert_eq!(sent("null", "null").unwrap().options.delivery, Delivery::Queue);
     for word in ["Queue", "queue ", "now"] {
         let text = refused(&delivery(word), "null", "metadata.shared.delivery");
         assert_eq!(text, "must be one of queue, reject, steer");
@@ -201,7 +201,7 @@ fn a_delivery_is_one_of_three_words() {
 fn the_only_format_is_text() {
     let format = |json: &str| format!(r#"{{"opencode":{{"format":{json}}}}}"#);
     for json in ["null", r#"{"type":"text"}"#, r#"{"type":"text","more":1}"#] {
-        assert_eq!(sent(&format(json), "null").unwrap().wishes, SendOptions::default(), "{json}");
+        assert_eq!(sent(&format(json), "null").unwrap().options, SendOptions::default(), "{json}");
     }
     let schema = format(r#"{"type":"json_schema","schema":{"type":"object"}}"#);
     assert!(refused(&schema, "null", "metadata.opencode.format.type").contains("json_schema"));

@@ -68,7 +68,7 @@ fn every_format_of_a_message_gives_the_same_message() {
 
     let message = &expected.message;
     let file =
-        Part { media_type: Some("image/png".to_owned()), ..Part::of(PartContent::Raw(vec![0xfb, 0xff])) };
+        Part { media_type: Some("image/png".to_owned()), ..Part::new(PartContent::Raw(vec![0xfb, 0xff])) };
     assert_eq!(message.parts[1], Part { filename: Some("a.png".to_owned()), ..file });
     assert_eq!(message.parts[3], data(r#"{"a":1.50}"#));
     assert_eq!(expected.config.accepted_output_modes, OutputModes::new(["text/plain"]));
@@ -80,7 +80,7 @@ fn the_options_of_1_0_are_read() {
     let json = r#"{"metadata":{"shared":{"session":{"id":"ses_1"},"model":{"providerID":"p","modelID":"m"}}},
         "message":{"messageId":"m","role":"user","parts":[{"kind":"text","text":"x"}],
         "metadata":{"opencode":{"directory":"/a"},"shared":{"session":{"id":"ses_2"}}}}}"#;
-    let options = send_message(Rpc, json).unwrap().wishes;
+    let options = send_message(Rpc, json).unwrap().options;
     assert_eq!(options.session.unwrap().as_str(), "ses_1");
     assert_eq!(options.prompt.model.unwrap().model, "m");
     assert_eq!(options.directory.as_deref(), Some("/a"));
@@ -95,8 +95,8 @@ fn a_part_is_recognised_by_its_kind_or_by_its_content() {
         (Rpc, r#"{"kind":"data","data":[1]}"#, data("[1]")),
         (Rpc, r#"{"type":"data","data":[1]}"#, data("[1]")),
         (Rpc, r#"{"kind":"text","type":"whatever","text":"a"}"#, Part::text("a")),
-        (Rpc, r#"{"file":{"uri":"u"}}"#, Part::of(PartContent::Url("u".to_owned()))),
-        (Rpc, r#"{"kind":"file","url":"u"}"#, Part::of(PartContent::Url("u".to_owned()))),
+        (Rpc, r#"{"file":{"uri":"u"}}"#, Part::new(PartContent::Url("u".to_owned()))),
+        (Rpc, r#"{"kind":"file","url":"u"}"#, Part::new(PartContent::Url("u".to_owned()))),
         (Rest, r#"{"data":{"data":{"x":1}}}"#, data(r#"{"x":1}"#)),
         (Rest, r#"{"data":{"data":{"data":{}}}}"#, data(r#"{"data":{}}"#)),
         (Rest, r#"{"data":{"data":{"x":1},"future":2}}"#, data(r#"{"x":1}"#)),
@@ -108,10 +108,10 @@ fn a_part_is_recognised_by_its_kind_or_by_its_content() {
         (
             Rest,
             r#"{"file":{"fileWithUri":"data:x/y;base64,aGk="}}"#,
-            Part::of(PartContent::Raw(b"hi".to_vec())),
+            Part::new(PartContent::Raw(b"hi".to_vec())),
         ),
-        (Rest, r#"{"file":{"fileWithUri":"data:,hi"}}"#, Part::of(PartContent::Url("data:,hi".to_owned()))),
-        (Rest, r#"{"file":{"bytes":"aGk="}}"#, Part::of(PartContent::Raw(b"hi".to_vec()))),
+        (Rest, r#"{"file":{"fileWithUri":"data:,hi"}}"#, Part::new(PartContent::Url("data:,hi".to_owned()))),
+        (Rest, r#"{"file":{"bytes":"aGk="}}"#, Part::new(PartContent::Raw(b"hi".to_vec()))),
     ] {
         let command = with_parts(dialect, &format!("[{json}]")).unwrap();
         assert_eq!(command.message.parts, [expected], "{dialect:?} {json}");

@@ -21,7 +21,7 @@ pub(super) fn has_stream(task: &Task, view: View) -> bool {
 /// The blocks that have any content for this view.
 pub(super) fn blocks(task: &Task, view: View) -> impl Iterator<Item = &Artifact> {
     let blocks = seen_artifacts(task, view).filter(|block| block.kind != BlockKind::File);
-    blocks.filter(|block| has_content(&block.parts, &task.terms.output))
+    blocks.filter(|block| has_content(&block.parts, &task.options.output))
 }
 
 /// Whether the parts have more than empty text.
@@ -71,7 +71,7 @@ pub(super) fn write_stream(
     kinds: PartKinds,
     shared: &Shared<'_>,
 ) {
-    let output = &task.terms.output;
+    let output = &task.options.output;
     let parts = blocks(task, view).flat_map(|block| {
         // A later state of a tool call includes all earlier ones.
         let skipped = match block.kind {

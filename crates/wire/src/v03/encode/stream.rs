@@ -46,7 +46,7 @@ pub enum Step {
     /// No frame: the reader may not see the event, or the event is empty in 0.3.
     Hidden,
     Frame(Frame),
-    /// Call [`Stream::recall`] with the task as it was before this event.
+    /// Call [`Stream::encode_with_task`] with the task as it was before this event.
     NeedsTask,
 }
 
@@ -59,13 +59,13 @@ pub struct Frame {
     append: bool,
 }
 
-/// The result of [`Stream::recall`].
+/// The result of [`Stream::encode_with_task`].
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Recalled {
+pub struct TaskFrame {
     /// `None`: the reader may not see the event.
     pub frame: Option<Bytes>,
     /// The frame is the whole artifact. This tends to happen again in the same stream, so the caller should keep the task.
-    pub is_retold: bool,
+    pub is_whole_artifact: bool,
 }
 
 impl Stream {
@@ -107,21 +107,21 @@ impl Stream {
 
     /// The frame of an event for which [`Self::step`] needed the task. The task is given as it was before the event, and is left
     /// as it is after the event. Only its artifacts and options are read.
-    pub fn recall(&mut self, task: &mut Task, entry: &Entry) -> Recalled {
+    pub fn encode_with_task(&mut self, task: &mut Task, entry: &Entry) -> TaskFrame {
         self.know(task);
-        let step = self.step(&entry.event, &task.terms.output);
+        let step = self.step(&entry.event, &task.options.output);
         task.apply(&entry.event);
-        let (frame, is_retold) = match step {
+        let (frame, is_whole_artifact) = match step {
             Step::Hidden => (None, false),
             Step::Frame(frame) => {
-                (Some(frame.encode(&task.id, &task.context_id, entry, &task.terms.output)), false)
+                (Some(frame.encode(&task.id, &task.context_id, entry, &task.options.output)), false)
             }
             Step::NeedsTask => {
                 self.know(task);
                 (Some(self.retold(task, entry)), true)
             }
         };
-        Recalled { frame, is_retold }
+        TaskFrame { frame, is_whole_artifact }
     }
 
     fn know(&mut self, task: &Task) {
@@ -168,7 +168,7 @@ impl Stream {
             let shared = Shared::of_block(&update.artifact, Some(position), Activated::ALL);
             let kinds = PartKinds::for_artifact(task, self.view, self.dialect).with_block(&update.artifact);
             write_stream(object.key("artifact"), task, self.view, self.dialect, kinds, &shared);
-            write_chunk(object, false, false, update, &task.terms.output);
+            write_chunk(object, false, false, update, &task.options.output);
         });
         out.into()
     }

@@ -29,7 +29,7 @@ fn file() -> Artifact {
     let part = Part {
         media_type: Some("text/plain".to_owned()),
         filename: Some("a.txt".to_owned()),
-        ..Part::of(PartContent::Url("/artifacts/1".to_owned()))
+        ..Part::new(PartContent::Url("/artifacts/1".to_owned()))
     };
     Artifact { metadata: Some(metadata(r#"{"byteSize":3}"#)), ..block("file_1", BlockKind::File, vec![part]) }
 }
@@ -100,7 +100,7 @@ fn all_blocks_are_one_artifact() {
 
     // Data is written as text for a caller that does not accept JSON.
     let mut plain = worked();
-    plain.terms.output = OutputModes::new(["text/plain"]);
+    plain.options.output = OutputModes::new(["text/plain"]);
     let as_text = r#""tool_call" "{\"status\":\"completed\"}""#;
     assert_eq!(shown(&plain, View::default()), [thinking, as_text, text]);
 

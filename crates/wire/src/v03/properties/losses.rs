@@ -102,7 +102,7 @@ fn set_kind(part: &mut Part, kind: &str) {
         *shared = serde_json::json!({});
     }
     shared["stream"] = serde_json::json!({ "block_type": kind });
-    part.metadata = Some(Metadata::try_from(Json::of(&fields)).unwrap());
+    part.metadata = Some(Metadata::try_from(Json::from_value(&fields)).unwrap());
 }
 
 pub(super) fn plain_metadata(metadata: Option<Metadata>) -> Option<Metadata> {
@@ -113,7 +113,7 @@ pub(super) fn plain_metadata(metadata: Option<Metadata>) -> Option<Metadata> {
             fields.remove("shared");
         }
     }
-    (!fields.is_empty()).then(|| Metadata::try_from(Json::of(&fields)).unwrap())
+    (!fields.is_empty()).then(|| Metadata::try_from(Json::from_value(&fields)).unwrap())
 }
 
 fn each_part(task: &mut Task, change: fn(&mut Part)) {

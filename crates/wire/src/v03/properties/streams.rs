@@ -48,7 +48,7 @@ proptest! {
                 Step::Frame(frame) => Some((frame.form(), frame.encode(&task.id, &task.context_id, &entry, &output))),
                 Step::Hidden => None,
                 Step::NeedsTask => {
-                    stream.recall(&mut task.clone(), &entry);
+                    stream.encode_with_task(&mut task.clone(), &entry);
                     None
                 }
             });
@@ -70,7 +70,7 @@ fn frame_of(stream: &mut Stream, before: &Task, entry: &Entry) -> Option<String>
         Step::Frame(frame) => Some(frame.encode(&before.id, &before.context_id, entry, &anything)),
         Step::NeedsTask => {
             let (mut updated, mut after) = (before.clone(), before.clone());
-            let bytes = stream.recall(&mut updated, entry).frame;
+            let bytes = stream.encode_with_task(&mut updated, entry).frame;
             after.apply(&entry.event);
             assert_eq!(updated, after, "the event is applied once");
             bytes
@@ -148,10 +148,10 @@ fn update() -> impl Strategy<Value = TaskEvent> {
                 BlockKind::Text if id == "a" => Part::text(small),
                 BlockKind::Text => Part::text(large),
                 BlockKind::Reasoning => Part::text(digits),
-                BlockKind::ToolCall => {
-                    Part::data(longshore_model::Json::of(&serde_json::json!({ "call": id, "state": state })))
-                }
-                BlockKind::File => Part::of(PartContent::Url("/artifacts/1".to_owned())),
+                BlockKind::ToolCall => Part::data(longshore_model::Json::from_value(
+                    &serde_json::json!({ "call": id, "state": state }),
+                )),
+                BlockKind::File => Part::new(PartContent::Url("/artifacts/1".to_owned())),
             };
             let artifact = Artifact {
                 id: ArtifactId::parse(id).unwrap(),

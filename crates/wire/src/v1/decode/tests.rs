@@ -66,7 +66,7 @@ fn every_spelling_of_a_message_is_the_same_message() {
     assert_eq!(message.parts[0].metadata, Some(metadata(r#"{"n":1700000000000000001}"#)));
     assert_eq!(message.parts[0].content, PartContent::Text(String::new()));
     assert_eq!(message.parts[1].content, PartContent::Raw(vec![0xfb, 0xff]));
-    assert_eq!(message.parts[2], Part::of(PartContent::Url("https://example.com/x".to_owned())));
+    assert_eq!(message.parts[2], Part::new(PartContent::Url("https://example.com/x".to_owned())));
     assert_eq!(message.parts[3], Part::data(Json::parse("[1.50,null]").unwrap()));
     assert_eq!(expected.metadata, Some(metadata(r#"{"top":true}"#)));
     assert!(expected.config.wants_push && expected.config.return_immediately);

@@ -54,7 +54,7 @@ pub(crate) fn bare_task() -> Task {
         session: None,
         usage: None,
         open_asks: Vec::new(),
-        terms: Box::default(),
+        options: Box::default(),
         parent: None,
         metadata: None,
     }
@@ -67,9 +67,9 @@ pub(crate) fn full_task() -> Task {
             media_type: Some("image/png".to_owned()),
             filename: Some("a.png".to_owned()),
             metadata: Some(metadata(r#"{"n":1700000000000000001}"#)),
-            ..Part::of(PartContent::Raw(vec![0xfb, 0xff, 0]))
+            ..Part::new(PartContent::Raw(vec![0xfb, 0xff, 0]))
         },
-        Part::of(PartContent::Url("https://example.com/a".to_owned())),
+        Part::new(PartContent::Url("https://example.com/a".to_owned())),
         Part::data(Json::parse("{\n  \"x y\": [1.50,\r\n null]\n}").unwrap()),
     ];
     let mut asked = message("m1", Role::User, "do it");

@@ -77,7 +77,7 @@ fn a_field_needs_its_extension() {
             r#"{{"metadata":{request},"message":{{"messageId":"m","role":1,"parts":[{{"text":"x"}}],"metadata":{message}}}}}"#
         ))
         .unwrap();
-        let checked = check_wishes(&command, activated.iter().copied().collect());
+        let checked = check_send_options(&command, activated.iter().copied().collect());
         assert_eq!(checked.is_ok(), refused.is_empty(), "{request} {message} {activated:?}");
         let Err(error) = checked else { continue };
         assert_eq!(error.kind(), ErrorKind::ExtensionNotActivated);
@@ -87,7 +87,7 @@ fn a_field_needs_its_extension() {
     let command = crate::v1::decode::send_message(&format!(
         r#"{{"metadata":{all},"message":{{"messageId":"m","role":1,"parts":[{{"text":"x"}}]}}}}"#
     ));
-    let refused = check_wishes(&command.unwrap(), Activated::NONE).unwrap_err();
+    let refused = check_send_options(&command.unwrap(), Activated::NONE).unwrap_err();
     insta::assert_snapshot!(
         "fields_not_activated",
         str::from_utf8(&jsonrpc::error(&Id::Null, &refused)).unwrap()

@@ -39,7 +39,7 @@ proptest! {
         (_, entry) in arbitrary::noted_entry(), one in view(), other in view(), task in arbitrary::task_id(),
         context in arbitrary::context_id(), output in arbitrary::output_modes(),
     ) {
-        let forms = [one, other].map(|view| encode::spelling(&entry.event, view));
+        let forms = [one, other].map(|view| encode::frame_form(&entry.event, view));
         let frames = |output: &OutputModes| [one, other].map(|view| encode::stream_entry(&task, &context, &entry, view, output));
         let whole = frames(&OutputModes::default());
         for (form, frame) in forms.iter().zip(&whole) {

@@ -19,7 +19,7 @@ proptest! {
         let task = in_modes(without_null_data(task), &output);
         let ours = text(&encode::task(&task, View::default()));
         let back = decode::task(&through::<protojson::Task>(&ours)).unwrap();
-        prop_assert_eq!(&back.terms.output, &output);
+        prop_assert_eq!(&back.options.output, &output);
         prop_assert_eq!(loosely(&text(&encode::task(&back, View::default()))), loosely(&ours));
 
         let page = text(&encode::list_response(std::slice::from_ref(&task), View::default(), "n", 1, 1));
@@ -74,5 +74,5 @@ proptest! {
 }
 
 fn in_modes(task: Task, output: &OutputModes) -> Task {
-    Task { terms: Box::new(TaskOptions { output: output.clone(), ..TaskOptions::default() }), ..task }
+    Task { options: Box::new(TaskOptions { output: output.clone(), ..TaskOptions::default() }), ..task }
 }

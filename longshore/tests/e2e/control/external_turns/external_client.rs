@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::LocalBoxFuture;
 use futures_util::{StreamExt as _, stream};
-use longshore_testkit::chaos::Speaker;
+use longshore_testkit::chaos::ClientProtocol;
 use longshore_testkit::gateway::TOKEN;
 use longshore_testkit::raw::RawClient;
 use serde_json::{Value, json};
@@ -152,22 +152,22 @@ impl<'a> ExternalSession<'a> {
 
     /// The tasks of the context, the newest first, in the list of all tasks.
     async fn tasks(&self) -> Vec<Value> {
-        self.listed_by(Speaker::ALL[0]).await
+        self.listed_by(ClientProtocol::ALL[0]).await
     }
 
-    pub(super) async fn listed_by(&self, speaker: Speaker) -> Vec<Value> {
+    pub(super) async fn listed_by(&self, speaker: ClientProtocol) -> Vec<Value> {
         let mut listed = self.list(speaker, json!({})).await;
         listed.retain(|task| task["contextId"] == self.context.as_str());
         listed
     }
 
     /// The tasks of this context.
-    pub(super) async fn listed_for(&self, speaker: Speaker, context: &str) -> Vec<Value> {
+    pub(super) async fn listed_for(&self, speaker: ClientProtocol, context: &str) -> Vec<Value> {
         self.list(speaker, json!({"contextId": context})).await
     }
 
-    async fn list(&self, speaker: Speaker, mut params: Value) -> Vec<Value> {
-        let version = speaker.line.version();
+    async fn list(&self, speaker: ClientProtocol, mut params: Value) -> Vec<Value> {
+        let version = speaker.version.as_str();
         let method = if version == "1.0" { "ListTasks" } else { "tasks/list" };
         (params["pageSize"], params["historyLength"]) = (100.into(), 10.into());
         let answer = within(&self.name, speaks(self.harness, speaker).rpc(method, params)).await;
@@ -177,8 +177,8 @@ impl<'a> ExternalSession<'a> {
 }
 
 /// A client without extensions.
-pub(super) fn speaks(harness: &Harness, speaker: Speaker) -> RawClient {
-    RawClient::new(harness.gateway.url(), TOKEN).speaking(speaker.line.version())
+pub(super) fn speaks(harness: &Harness, speaker: ClientProtocol) -> RawClient {
+    RawClient::new(harness.gateway.url(), TOKEN).speaking(speaker.version.as_str())
 }
 
 /// The state of a task or frame in one spelling: `COMPLETED`, `INPUT_REQUIRED`. Empty if there is none.

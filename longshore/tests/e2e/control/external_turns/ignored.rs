@@ -1,7 +1,7 @@
 //! Actions of another client of OpenCode that make no task, and native prompts over A2A, which make one task and not two.
 
 use futures_util::future::LocalBoxFuture;
-use longshore_testkit::chaos::Speaker;
+use longshore_testkit::chaos::ClientProtocol;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -118,7 +118,7 @@ async fn native_prompt(harness: &Harness, way: Way) {
             let command = if way == Way::Command { "say" } else { "send-out" };
             let request = json!({"command": command, "arguments": words});
             // The command returns at the end of its turn, which takes as long as several answers.
-            let client = speaks(harness, Speaker::ALL[0]).activating(&[MANAGEMENT]);
+            let client = speaks(harness, ClientProtocol::ALL[0]).activating(&[MANAGEMENT]);
             let params = json!({"session_id": session, "request": request});
             let answered = timeout(4 * PATIENCE, client.rpc("opencode.sessions.command", params)).await;
             answered.unwrap_or_else(|_| panic!("{name}: the command does not end")).result().clone()

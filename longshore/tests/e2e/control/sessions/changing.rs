@@ -78,7 +78,7 @@ async fn tasks(fixture: &Fixture) -> usize {
 }
 
 async fn a_fork_is_the_callers_own(fixture: &Fixture, ada: &Caller, other: &OwnedSession) {
-    let version = ada.version.version();
+    let version = ada.version.as_str();
     let opencode = &fixture.harness.opencode;
     let own = fixture.session(&format!("scn:text text=\"One.\" (forks {version})")).await;
     fixture.say(&own, &format!("scn:text text=\"Two.\" (forks {version} again)")).await;
@@ -137,7 +137,7 @@ async fn o10_failed_sharing_is_a_typed_error(fixture: &Fixture, ada: &Caller, ot
 
 /// OpenCode requires a model. (The Python peer sends none.)
 async fn o06_a_summary_needs_no_request(fixture: &Fixture, ada: &Caller) {
-    let version = ada.version.version();
+    let version = ada.version.as_str();
     let own = fixture.session(&format!("scn:text n=1 (summaries {version})")).await;
     let before = tasks(fixture).await;
     for (request, model) in [
@@ -190,7 +190,7 @@ async fn o06_a_summary_needs_no_request(fixture: &Fixture, ada: &Caller) {
 }
 
 async fn files_are_reverted_and_restored(fixture: &Fixture, ada: &Caller, other: &OwnedSession) {
-    let version = ada.version.version();
+    let version = ada.version.as_str();
     let file: PathBuf = fixture.harness.gateway.workspace().join(format!("cargo-{version}.txt"));
     let content = || std::fs::read_to_string(&file).ok();
     let name = file.file_name().and_then(|name| name.to_str()).expect("a name").to_owned();
@@ -236,7 +236,7 @@ async fn files_are_reverted_and_restored(fixture: &Fixture, ada: &Caller, other:
 }
 
 async fn a_shell_runs_in_the_directory_of_its_session(fixture: &Fixture, ada: &Caller, other: &OwnedSession) {
-    let version = ada.version.version();
+    let version = ada.version.as_str();
     let root = fixture.harness.gateway.workspace().canonicalize().expect("the workspace exists");
     let ships = root.join("ships").display().to_string();
     let own = fixture.session_in(&ships, &format!("scn:text n=1 (a shell {version})")).await;
@@ -279,7 +279,7 @@ async fn a_shell_runs_in_the_directory_of_its_session(fixture: &Fixture, ada: &C
 }
 
 async fn a_running_turn_is_not_disturbed(fixture: &Fixture, ada: &Caller) {
-    let own = fixture.session(&format!("scn:text n=1 (busy {})", ada.version.version())).await;
+    let own = fixture.session(&format!("scn:text n=1 (busy {})", ada.version.as_str())).await;
     let (user, _) = fixture.last_messages(&own.session).await;
     let running = fixture.running(&own).await;
     for (method, request) in [

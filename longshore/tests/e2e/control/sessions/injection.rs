@@ -150,7 +150,7 @@ async fn marks_in_plain_prompts_have_no_effect(
 ) {
     let marks = format!("!`touch canary` @{}", canaries.secret);
     let text =
-        json!({"type": "text", "text": format!("scn:text n=1 (words {}) {marks}", eve.version.version())});
+        json!({"type": "text", "text": format!("scn:text n=1 (words {}) {marks}", eve.version.as_str())});
     let file = json!({"type": "file", "mime": "text/plain", "url": "data:text/plain;base64,cm9wZQo=", "filename": marks});
     let errand = json!({
         "type": "subtask", "prompt": "scn:text n=1 !`touch canary`", "description": "an errand", "agent": "general",
@@ -166,7 +166,7 @@ async fn marks_in_plain_prompts_have_no_effect(
 }
 
 async fn a_shell_runs_with_the_capability(fixture: &Fixture, made: &Path, bob: &Caller, own: &OwnedSession) {
-    let mark = format!("(bob {})", bob.version.version());
+    let mark = format!("(bob {})", bob.version.as_str());
     let run = format!("scn:text text=\"Reviewed.\" {mark} !`touch canary; echo {RAN}`");
     let reported = bob.result(COMMAND, ordered(own, "review", &run)).await;
     assert_eq!(reported["item"]["parts"][0]["text"], "Reviewed.", "{reported:#}");

@@ -55,7 +55,7 @@ async fn assert_read_there(fixture: &Fixture, there: &str) -> OwnedSession {
                 params["metadata"] = position["metadata"].clone();
                 params
             };
-            let name = format!("o08 {there} {} {position}", ada.version.version());
+            let name = format!("o08 {there} {} {position}", ada.version.as_str());
             ada.assert_is_session(&ada.result(GET, with(of(&own.session))).await["item"], &upstream);
             let reported = ada.result(MESSAGES, with(of(&own.session))).await;
             assert_eq!(items(&reported).len(), messages.len(), "{name}: {reported:#}");
@@ -67,7 +67,7 @@ async fn assert_read_there(fixture: &Fixture, there: &str) -> OwnedSession {
             assert_eq!(ada.result(CHILDREN, with(of(&own.session))).await, json!({"items": []}), "{name}");
         }
         // A prompt runs in the directory of its session.
-        let text = format!("scn:bash cmd=pwd scn:text n=1 (o08 {there} on {})", ada.version.version());
+        let text = format!("scn:bash cmd=pwd scn:text n=1 (o08 {there} on {})", ada.version.as_str());
         let request = json!({"parts": [{"type": "text", "text": text}]});
         let params = json!({"session_id": own.session, "request": request});
         let begun = ada.result("opencode.sessions.prompt_async", params).await;

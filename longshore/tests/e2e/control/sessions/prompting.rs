@@ -78,7 +78,7 @@ async fn asked(fixture: &Fixture, mark: &str) -> Vec<Value> {
 }
 
 async fn every_kind_of_part_is_accepted(fixture: &Fixture, ada: &Caller, own: &OwnedSession) {
-    let version = ada.version.version();
+    let version = ada.version.as_str();
     let words = format!("scn:bash cmd=\"echo ahoy\" scn:text text=\"Done.\" (words {version})");
     let (frames, _) = prompt(fixture, ada, own, json!({"parts": [text(&words)]})).await;
     let played = fixture.harness.check(&words, frames, Agreement::Whole).await;
@@ -129,7 +129,7 @@ async fn every_kind_of_part_is_accepted(fixture: &Fixture, ada: &Caller, own: &O
 }
 
 async fn sub_agents_are_sent(fixture: &Fixture, ada: &Caller) {
-    let version = ada.version.version();
+    let version = ada.version.as_str();
     for command in [None, Some("review")] {
         let own = fixture.session(&format!("scn:text n=1 (sends others {version} {command:?})")).await;
         let mut errand = json!({
@@ -193,7 +193,7 @@ async fn unknown_names_are_refused_before_opencode_sees_them(
 }
 
 async fn a_prompt_without_reply_makes_no_task(fixture: &Fixture, ada: &Caller) {
-    let version = ada.version.version();
+    let version = ada.version.as_str();
     let own = fixture.session(&format!("scn:text n=1 (notes {version})")).await;
     let asked = fixture.model.journal().turns().len();
     let words = format!("scn:text n=1 (only said {version})");
@@ -226,7 +226,7 @@ async fn a_prompt_without_reply_makes_no_task(fixture: &Fixture, ada: &Caller) {
 
 /// OpenCode itself appends to any message that is named and overwrites any part, in any session.
 async fn s_ids_of_other_sessions_have_no_effect(fixture: &Fixture, ada: &Caller, own: &OwnedSession) {
-    let version = ada.version.version();
+    let version = ada.version.as_str();
     let bobs = fixture.session_of_bob(&format!("scn:text n=1 (of bob {version})")).await;
     let other = fixture.session(&format!("scn:text n=1 (another of ada's {version})")).await;
     for (name, victim) in [("bob's", &bobs), ("her own", &other), ("the same", own)] {
@@ -259,7 +259,7 @@ async fn s_ids_of_other_sessions_have_no_effect(fixture: &Fixture, ada: &Caller,
 
 /// OpenCode stores the tools of a prompt in the session, and they would override the rules of its operator.
 async fn s_tools_never_lift_a_deny(fixture: &Fixture, ada: &Caller) {
-    let version = ada.version.version();
+    let version = ada.version.as_str();
     let own = fixture.session(&format!("scn:text n=1 (tools {version})")).await;
     let before = fixture.upstream(&own.session).await["permission"].take();
     let push = format!("scn:bash cmd=\"git push origin main\" scn:text n=1 (pushes {version})");
@@ -298,7 +298,7 @@ async fn o03_a_command_accepts_its_model_in_both_spellings(
     ada: &Caller,
     own: &OwnedSession,
 ) {
-    let version = ada.version.version();
+    let version = ada.version.as_str();
     let small = json!({"providerID": "demo", "modelID": "demo-small"});
     for (number, (name, model, used)) in [
         ("review", Value::Null, "demo"),
@@ -339,7 +339,7 @@ async fn o03_a_command_accepts_its_model_in_both_spellings(
 }
 
 async fn errors_and_files_of_commands_are_reported(fixture: &Fixture, ada: &Caller, own: &OwnedSession) {
-    let version = ada.version.version();
+    let version = ada.version.as_str();
     // An error of the provider is the answer of OpenCode.
     let request =
         json!({"command": "review", "arguments": format!("scn:http status=400 body=\"not so\" ({version})")});

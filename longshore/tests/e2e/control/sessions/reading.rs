@@ -133,7 +133,7 @@ async fn o04_todos_have_an_id(fixture: &Fixture, talk: &OwnedSession) {
     }
     for ada in fixture.ada() {
         let reported = ada.result(PLANNED, of(&own.session)).await;
-        assert_eq!(reported, json!({ "items": expected }), "o04 {}", ada.version.version());
+        assert_eq!(reported, json!({ "items": expected }), "o04 {}", ada.version.as_str());
         assert_eq!(items(&reported)[1]["status"], "in_progress", "{reported:#}");
         assert_eq!(ada.result(PLANNED, of(&talk.session)).await, json!({"items": []}));
     }
@@ -152,7 +152,7 @@ async fn o05_a_diff_has_its_patch_and_status(fixture: &Fixture, talk: &OwnedSess
         assert_eq!((&upstream[0]["file"], &upstream[0]["status"]), (&json!("hold.txt"), &json!(status)));
         for ada in fixture.ada() {
             let reported = ada.result(DIFF, json!({"session_id": own.session, "message_id": user})).await;
-            assert_eq!(reported, json!({ "items": upstream }), "o05 {status} {}", ada.version.version());
+            assert_eq!(reported, json!({ "items": upstream }), "o05 {status} {}", ada.version.as_str());
             assert!(
                 items(&reported)[0]["patch"].as_str().is_some_and(|patch| patch.contains("@@")),
                 "{reported:#}"
@@ -250,7 +250,7 @@ async fn o02_lists_are_limited_and_filtered_as_in_opencode(
     let ships = fixture.upstream(&below.session).await["directory"].as_str().expect("a directory").to_owned();
     for ada in fixture.ada() {
         for (params, query, has_children) in &filters {
-            let name = format!("o02 {params} {}", ada.version.version());
+            let name = format!("o02 {params} {}", ada.version.as_str());
             let mut wanted = params.clone();
             wanted["limit"] = 100.into();
             // OpenCode may still update a session after its turn, and so change the order.
@@ -344,7 +344,7 @@ async fn running_turns_are_shown_to_their_owner(fixture: &Fixture, talk: &OwnedS
 /// Reading an unowned session does not claim it. (The Python peer gives it to the first caller.)
 async fn s11_only_a_change_claims_an_unowned_session(fixture: &Fixture) {
     for ((ada, bob), eve) in fixture.ada().into_iter().zip(fixture.bob()).zip(fixture.eve()) {
-        let name = format!("s11 {}", ada.version.version());
+        let name = format!("s11 {}", ada.version.as_str());
         let typed = fixture.harness.opencode.post_json("/session", &json!({ "title": name })).await;
         let id = typed["id"].as_str().expect("a session has an id");
         let search = json!({ "search": name });

@@ -76,7 +76,7 @@ async fn own_sessions_need_no_capability() {
     let fixture = Fixture::start().await;
     answer_every_prompt(&fixture);
     let own = fixture.session_of(&fixture.eve, "eves").await;
-    fixture.fake.quiet().await;
+    fixture.fake.wait_until_idle().await;
     for version in ProtocolVersion::ALL {
         for method in session_methods().into_iter().filter(|method| method.needs().is_none()) {
             let params = session_params(method, &own, message_id(&first_message(&fixture, &own)));

@@ -47,7 +47,7 @@ async fn lists_show_own_sessions_and_those_that_may_be_claimed() {
     let hers = fixture.session_of(&fixture.ada, "hers").await;
     let his = fixture.session_of(&fixture.bob, "his").await;
     fixture.session("ses_free");
-    fixture.fake.quiet().await;
+    fixture.fake.wait_until_idle().await;
     let hers = family(&fixture, &hers, "hers").await;
     let his = family(&fixture, &his, "his").await;
     let free = family(&fixture, "ses_free", "free").await;
@@ -87,7 +87,7 @@ async fn own_sessions_are_found_behind_many_of_others() {
 async fn a_child_session_belongs_to_the_owner_of_its_root() {
     let fixture = Fixture::start().await;
     let hers = fixture.session_of(&fixture.ada, "hers").await;
-    fixture.fake.quiet().await;
+    fixture.fake.wait_until_idle().await;
     let family = family(&fixture, &hers, "hers").await;
     for session in &family {
         fixture.fake.emit("session.status", json!({"sessionID": session, "status": {"type": "idle"}})).await;

@@ -51,7 +51,7 @@ async fn check_looks(fixture: &Fixture, hers: &str) {
 async fn shared_reads_let_all_read_and_the_owner_change() {
     let fixture = fixture(SessionGuard::SharedReads).await;
     let hers = fixture.session_of(&fixture.ada, "hers").await;
-    fixture.fake.quiet().await;
+    fixture.fake.wait_until_idle().await;
     check_looks(&fixture, &hers).await;
     let before = fixture.fake.messages(&hers);
     let mut seen = 0;
@@ -82,7 +82,7 @@ async fn shared_reads_let_all_read_and_the_owner_change() {
 async fn shared_lets_all_change_and_the_owner_prompt() {
     let fixture = fixture(SessionGuard::Shared).await;
     let hers = fixture.session_of(&fixture.ada, "hers").await;
-    fixture.fake.quiet().await;
+    fixture.fake.wait_until_idle().await;
     check_looks(&fixture, &hers).await;
     let mut seen = 0;
     for version in ProtocolVersion::ALL {
@@ -102,7 +102,7 @@ async fn shared_lets_all_change_and_the_owner_prompt() {
             let message = first_message(&fixture, &hers);
             call_ok(&fixture.ada, version, method, &session_params(method, &hers, message_id(&message)))
                 .await;
-            fixture.fake.quiet().await;
+            fixture.fake.wait_until_idle().await;
         }
     }
     fixture.stop().await;

@@ -68,7 +68,7 @@ async fn a_read_claims_nothing_and_a_change_claims_for_good() {
             let (params, about) =
                 (session_params(method, &id, &message_of(&id)), format!("{} {version:?}", method.name));
             call_ok(&fixture.ada, version, method, &params).await;
-            fixture.fake.quiet().await;
+            fixture.fake.wait_until_idle().await;
             requests_since(&fixture, &mut seen);
             if method.effect == Effect::Read {
                 // The session is unowned, as before.
@@ -125,7 +125,7 @@ async fn a_failed_change_claims_nothing() {
                 let still = call(&cal, version, get, &json!({"session_id": id})).await;
                 assert!(still.body["error"].is_null(), "{about}: {}", still.body);
                 call_ok(&cal, version, method, &params).await;
-                fixture.fake.quiet().await;
+                fixture.fake.wait_until_idle().await;
                 assert_forbidden(&call(&fixture.ada, version, method, &params).await, version, &id, &about);
             }
         }

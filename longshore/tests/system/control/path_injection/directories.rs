@@ -74,7 +74,7 @@ impl ProtectedDirectories {
             let mark = std::fs::read_to_string(directory.join(MARK));
             assert_eq!(mark.ok().as_deref(), Some("dear"), "{about}: {}", directory.display());
         }
-        assert_eq!(self.fixture.fake.removed(), [""; 0], "{about}");
+        assert_eq!(self.fixture.fake.removed_directories(), [""; 0], "{about}");
     }
 }
 
@@ -185,7 +185,7 @@ async fn only_worktrees_of_opencode_can_be_removed_or_reset() {
         true
     );
     assert!(!made.exists());
-    assert_eq!(fixture.fake.removed(), [made.to_string_lossy()]);
+    assert_eq!(fixture.fake.removed_directories(), [made.to_string_lossy()]);
     for directory in &protected.kept {
         assert!(directory.join(MARK).exists(), "{}", directory.display());
     }

@@ -1,6 +1,6 @@
 //! A file of the fifth schema.
 
-use longshore_engine::port::{Begun, Create, Created, Owned, Store};
+use longshore_engine::port::{Create, Created, OwnedSession, RunningTurn, Store};
 use longshore_model::{Seq, SessionId, TaskState, Timestamp};
 use longshore_testkit::store_suite::make::{
     ada, append, chunk, context_id, create_in, owner, prompt_id, session, session_id, status, task_id, turn,
@@ -61,13 +61,13 @@ async fn a_file_of_the_fifth_schema_keeps_its_content() {
     let contexts = store.contexts_of(&ada(), &session_id("bound")).await.unwrap();
     assert_eq!(contexts, ["d", "e"].map(context_id));
     let owned = store.owner_of(None, &session_id("bobs")).await.unwrap();
-    assert_eq!(owned, Some(Owned { owner: owner("bob"), session: session("bobs") }));
+    assert_eq!(owned, Some(OwnedSession { owner: owner("bob"), session: session("bobs") }));
 
     // The store works, with the new features.
     let outcome = store.append(append("works", 3, vec![chunk("y")])).await.unwrap();
     assert_eq!(outcome, Appended::Head(Seq(4)));
     assert_eq!((head().await.seq, head().await.epoch), (Seq(4), store.epoch()));
-    let begun = Begun { working: status(TaskState::Working, 50), turn: turn("bound", "typed") };
+    let begun = RunningTurn { working: status(TaskState::Working, 50), turn: turn("bound", "typed") };
     let adopted = Create { begun: Some(begun), ..create_in("adopted", "d", 50) };
     assert_eq!(store.create(adopted).await.unwrap(), Created::New);
     assert_eq!(recent(50).await, [session_id("bound")]);

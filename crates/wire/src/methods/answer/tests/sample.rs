@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use longshore_model::{
-    Begun, Catalog, ContextId, ControlResult, FileDiff, MessageRef, ModelInfo, PartRef, Project,
-    ProviderInfo, Revert, Role, SessionId, SessionInfo, SessionStatus, StoredMessage, TaskId, Timestamp,
-    Todo, Workspace, WorkspaceId, Worktree,
+    AgentMessageId, AgentPartId, Catalog, ContextId, ControlResult, FileDiff, ModelInfo, Project,
+    ProviderInfo, Revert, Role, SessionId, SessionInfo, SessionStatus, StartedTask, StoredMessage, TaskId,
+    Timestamp, Todo, Workspace, WorkspaceId, Worktree,
 };
 
 use crate::methods::{Answer, Item, Method};
@@ -118,8 +118,8 @@ pub(crate) fn session(id: &str) -> SessionInfo {
         version: Some("1.18.33".to_owned()),
         share_url: Some("https://share.example/s/1".to_owned()),
         revert: Some(Revert {
-            message: MessageRef::parse("msg_1").unwrap(),
-            part: Some(PartRef::parse("prt_1").unwrap()),
+            message: AgentMessageId::parse("msg_1").unwrap(),
+            part: Some(AgentPartId::parse("prt_1").unwrap()),
             snapshot: Some("4b825dc6".to_owned()),
             diff: Some("--- a\n+++ b\n".to_owned()),
         }),
@@ -146,7 +146,7 @@ fn bare_session() -> SessionInfo {
 
 fn message() -> StoredMessage {
     StoredMessage {
-        id: MessageRef::parse("msg_1").unwrap(),
+        id: AgentMessageId::parse("msg_1").unwrap(),
         session: session_id("ses_1"),
         role: Role::Agent,
         text: " It is done.\n".to_owned(),
@@ -155,8 +155,8 @@ fn message() -> StoredMessage {
     }
 }
 
-fn begun() -> Begun {
-    Begun { task: TaskId::parse("task-1").unwrap(), context: ContextId::parse("ctx-1").unwrap() }
+fn begun() -> StartedTask {
+    StartedTask { task: TaskId::parse("task-1").unwrap(), context: ContextId::parse("ctx-1").unwrap() }
 }
 
 fn todo(content: &str) -> Todo {
@@ -170,7 +170,7 @@ fn diff() -> FileDiff {
         status: Some("modified".to_owned()),
         additions: 1,
         deletions: 0,
-        message: Some(MessageRef::parse("msg_1").unwrap()),
+        message: Some(AgentMessageId::parse("msg_1").unwrap()),
     }
 }
 

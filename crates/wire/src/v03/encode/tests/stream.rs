@@ -30,8 +30,8 @@ fn result_of(stream: &mut Stream, before: &Task, event: &TaskEvent) -> String {
         Step::Hidden => return "nothing".to_owned(),
         Step::Frame(frame) => ("", Some(frame.encode(&before.id, &before.context_id, &entry, &anything))),
         Step::NeedsTask => {
-            let Recalled { frame, is_retold } = stream.recall(&mut before.clone(), &entry);
-            (if is_retold { "whole " } else { "with task " }, frame)
+            let TaskFrame { frame, is_whole_artifact } = stream.encode_with_task(&mut before.clone(), &entry);
+            (if is_whole_artifact { "whole " } else { "with task " }, frame)
         }
     };
     let Some(bytes) = bytes else { return format!("{prefix}nothing") };
@@ -168,11 +168,14 @@ fn files_are_artifacts_of_their_own() {
 #[test]
 fn the_whole_artifact_byte_for_byte() {
     let mut task = worked();
-    task.terms.output = OutputModes::new(["text/plain", "application/json"]);
+    task.options.output = OutputModes::new(["text/plain", "application/json"]);
     let mut stream = Stream::from_snapshot(&task, View::default(), Dialect::Rpc);
     let entry = Entry { seq: Seq(9), epoch: Epoch(1), event: text("prt_4", "Over.", false) };
-    assert_eq!(stream.step(&entry.event, &task.terms.output), Step::NeedsTask);
-    insta::assert_snapshot!("whole_artifact", written(stream.recall(&mut task, &entry).frame.unwrap()));
+    assert_eq!(stream.step(&entry.event, &task.options.output), Step::NeedsTask);
+    insta::assert_snapshot!(
+        "whole_artifact",
+        written(stream.encode_with_task(&mut task, &entry).frame.unwrap())
+    );
 }
 
 #[test]
@@ -196,7 +199,7 @@ fn on_rest_parts_name_their_kind_unless_all_are_text() {
             let anything = OutputModes::default();
             let bytes = match stream.step(event, &anything) {
                 Step::Frame(frame) => frame.encode(&task.id, &task.context_id, &entry, &anything),
-                Step::NeedsTask => stream.recall(&mut task.clone(), &entry).frame.unwrap(),
+                Step::NeedsTask => stream.encode_with_task(&mut task.clone(), &entry).frame.unwrap(),
                 Step::Hidden => panic!("step {index}"),
             };
             let frame: Value = serde_json::from_slice(&bytes).unwrap();

@@ -21,7 +21,7 @@ fn data(json: &str) -> Part {
 
 fn image() -> Part {
     let content = PartContent::Raw(vec![1, 2, 3]);
-    Part { media_type: Some("image/png".to_owned()), ..Part::of(content) }
+    Part { media_type: Some("image/png".to_owned()), ..Part::new(content) }
 }
 
 /// A task with content of every kind, in these output modes.
@@ -40,7 +40,7 @@ fn task_in_modes(output: &[&str]) -> Task {
             block("tool", BlockKind::ToolCall, vec![data(r#"{"tool":"bash","é":1.50}"#)]),
             block("file", BlockKind::File, vec![image()]),
         ],
-        terms: Box::new(TaskOptions { output: modes(output), ..TaskOptions::default() }),
+        options: Box::new(TaskOptions { output: modes(output), ..TaskOptions::default() }),
         metadata: Some(metadata(r#"{"opencode":{"error":{"type":"X"}},"a":1}"#)),
         ..bare_task()
     }
@@ -163,7 +163,7 @@ fn blocks_are_hidden_from_clients_that_may_not_see_them() {
                 assert_eq!(frame.is_some(), is_seen, "{exposure:?}: {name}");
                 // A visible frame has the same bytes for all clients.
                 let open = View { exposure: Exposure::default(), ..view };
-                let (mine, theirs) = (spelling(&entry.event, view), spelling(&entry.event, open));
+                let (mine, theirs) = (frame_form(&entry.event, view), frame_form(&entry.event, open));
                 assert_eq!(mine, if is_seen { theirs } else { HIDDEN });
             }
         }

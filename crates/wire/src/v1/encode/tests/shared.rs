@@ -126,7 +126,7 @@ fn blocks_have_a_kind() {
 
 #[test]
 fn a_file_is_no_block_of_the_stream() {
-    let mut file = artifact("file_1", vec![Part::of(PartContent::Url("/artifacts/1".to_owned()))]);
+    let mut file = artifact("file_1", vec![Part::new(PartContent::Url("/artifacts/1".to_owned()))]);
     file.kind = BlockKind::File;
     file.metadata = Some(metadata(r#"{"byteSize":3}"#));
     let update = ArtifactUpdate { artifact: file.clone(), append: false, last_chunk: true, metadata: None };
@@ -164,12 +164,12 @@ fn the_task_of_a_sub_agent_names_its_parent() {
             context_id: child.context_id.clone(),
             message: message("m1", Role::User, "look"),
             at: Timestamp(1),
-            terms: Box::default(),
+            options: Box::default(),
             parent: Some(Box::new(parent)),
         };
         assert_eq!(metadata_of(&frame(submitted.clone(), with_hints)), format!("{expected}}}}}"));
         assert_eq!(metadata_of(&frame(submitted.clone(), without_hints)), "");
-        assert_ne!(spelling(&submitted, with_hints), spelling(&submitted, without_hints));
+        assert_ne!(frame_form(&submitted, with_hints), frame_form(&submitted, without_hints));
     }
 }
 
