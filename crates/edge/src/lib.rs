@@ -22,11 +22,11 @@ mod guard;
 mod health;
 mod jsonrpc;
 mod limits;
-#[cfg(test)]
-#[path = "../tests/http/support/lines.rs"]
-mod lines;
 mod listen;
 mod log;
+#[cfg(test)]
+#[path = "../tests/http/support/log_lines.rs"]
+mod log_lines;
 mod media;
 mod metrics;
 mod operation;

@@ -104,7 +104,7 @@ impl RequestedVersion {
         Error::new(ErrorKind::VersionNotSupported, text)
             .detail("requestedVersion", value)
             .detail("supportedProtocolVersions", format!("[\"{}\"]", served.join("\",\"")))
-            .detail("defaultProtocolVersion", self.default_version(implied).version())
+            .detail("defaultProtocolVersion", self.default_version(implied).as_str())
     }
 
     /// The versions that are served under the base of the request.

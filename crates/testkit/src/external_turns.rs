@@ -3,7 +3,9 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use longshore_engine::port::{BoxFuture, Control, ExternalTurn, Input, Known, Session, WorkspaceContents};
+use longshore_engine::port::{
+    BoxFuture, Control, ExternalTurn, Input, KnownSession, Session, WorkspaceContents,
+};
 use longshore_model::{
     AgentMessageId, ControlCommand, ControlQuery, ControlResult, Error, NativePrompt, Offers, PromptOptions,
     RequestedLocation, Result, SessionId, Timestamp, WorkspaceId, WorktreeRef,
@@ -28,15 +30,15 @@ fn unsupported<T>() -> BoxFuture<'static, Result<T>> {
 }
 
 impl<H: ExternalTurnSource> Control for ExternalTurnsOnly<H> {
-    fn place<'a>(&'a self, _: &'a RequestedLocation) -> BoxFuture<'a, Result<String>> {
+    fn resolve_location<'a>(&'a self, _: &'a RequestedLocation) -> BoxFuture<'a, Result<String>> {
         unsupported()
     }
 
-    fn find<'a>(&'a self, _: &'a SessionId) -> BoxFuture<'a, Result<Option<Known>>> {
+    fn find<'a>(&'a self, _: &'a SessionId) -> BoxFuture<'a, Result<Option<KnownSession>>> {
         unsupported()
     }
 
-    fn look<'a>(
+    fn query<'a>(
         &'a self,
         _: &'a str,
         _: Option<&'a Session>,
@@ -45,7 +47,7 @@ impl<H: ExternalTurnSource> Control for ExternalTurnsOnly<H> {
         unsupported()
     }
 
-    fn act<'a>(
+    fn run_command<'a>(
         &'a self,
         _: &'a str,
         _: Option<&'a Session>,

@@ -1,7 +1,7 @@
 //! Worktrees and workspaces. OpenCode deletes any directory that a request names.
 
 use longshore_model::{NewWorkspace, NewWorktree, WorktreeRef};
-use longshore_testkit::fake_opencode::{Fault, Gate, News};
+use longshore_testkit::fake_opencode::{Fault, Gate, WorktreeReport};
 
 use super::*;
 
@@ -34,7 +34,7 @@ fn of_directory(directory: &str) -> WorktreeRef {
 #[tokio::test]
 async fn a_worktree_is_ready_when_it_is_returned_and_is_reset_and_removed_by_name_or_directory() {
     let fixture = in_repository().await;
-    for (name, news) in [("feat one", News::Ready), ("feat two", News::Early)] {
+    for (name, news) in [("feat one", WorktreeReport::Ready), ("feat two", WorktreeReport::Early)] {
         fixture.fake.project(|project| project.news = news);
         let worktree = made(&fixture, name).await;
         let file = |name: &str| std::path::Path::new(&worktree.directory).join(name);
@@ -159,20 +159,20 @@ async fn only_worktrees_of_the_gateways_own_repository_are_removed_or_reset() {
 async fn a_late_or_lost_ready_event_is_waited_for_and_a_failure_is_reported() {
     let fixture = in_repository().await;
     let gate = Gate::new();
-    fixture.fake.project(|project| project.news = News::Late(gate.clone()));
+    fixture.fake.project(|project| project.news = WorktreeReport::Late(gate.clone()));
     let (late, ()) = tokio::join!(made(&fixture, "late"), async {
         gate.reached().await;
         gate.open();
     });
     assert_eq!(late.name, "late");
     // The stream breaks after the response: the disk shows that the worktree is ready.
-    fixture.fake.project(|project| project.news = News::Lost);
+    fixture.fake.project(|project| project.news = WorktreeReport::Lost);
     let (lost, ()) = tokio::join!(made(&fixture, "lost"), async {
         fixture.fake.wait_for_request("POST", "/experimental/worktree", 2).await;
         fixture.fake.end_global_streams();
     });
     assert!(std::path::Path::new(&lost.directory).join("README.md").exists());
-    fixture.fake.project(|project| project.news = News::Failed("cannot write /home/me/x"));
+    fixture.fake.project(|project| project.news = WorktreeReport::Failed("cannot write /home/me/x"));
     let failed = fixture.run(None, &new_worktree("bad")).await.unwrap_err();
     assert_eq!(failed.kind(), ErrorKind::UpstreamPayloadError);
     assert_eq!(fact(&failed, "detail"), Some("cannot write <redacted-path>"));

@@ -173,7 +173,7 @@ mod tests {
 
     use super::*;
     use crate::auth::Rights;
-    use crate::lines::LogLines;
+    use crate::log_lines::LogLines;
 
     const MINUTE: Duration = Duration::from_mins(1);
 

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::control::{WORDS, agent, all_on, call, claim, good, notification, of_agent};
 use crate::metrics::value;
-use crate::support::lines::LogLines;
+use crate::support::log_lines::LogLines;
 use crate::support::{ADA, ADA_ABLE, BOB, BOB_ABLE, Gateway, redacted};
 
 const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";

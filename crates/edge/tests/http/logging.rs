@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::support::lines::LogLines;
+use crate::support::log_lines::LogLines;
 use crate::support::{Call, Gateway, INTERRUPT, PATIENCE, RECOVERY, message};
 
 fn payloads(enabled: bool, body_limit: usize) -> impl FnOnce(&mut EdgeConfig) {

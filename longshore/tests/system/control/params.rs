@@ -329,10 +329,9 @@ fn out_of_bounds(kind: &'static Kind, good: &Value) -> Vec<Value> {
             let beyond = [min - 1, max + 1];
             beyond.into_iter().flat_map(|number| [json!(number), json!(number.to_string())]).collect()
         }
-        Kind::Line { max, .. }
-        | Kind::Lines { max, .. }
-        | Kind::Text { max }
-        | Kind::FileName { max } => too_long(*max),
+        Kind::Line { max, .. } | Kind::Lines { max, .. } | Kind::Text { max } | Kind::FileName { max } => {
+            too_long(*max)
+        }
         Kind::Id(kind) => vec![json!(format!("{:a<129}", kind.prefix()))],
         Kind::Command => too_long(longshore_wire::methods::MAX_NAME),
         Kind::Branch => too_long(longshore_wire::methods::MAX_BRANCH),

@@ -3,7 +3,7 @@
 
 #[expect(clippy::unwrap_used, reason = "where the log cannot be kept there is nothing better to say")]
 #[path = "../../../../crates/edge/tests/http/support/log_lines.rs"]
-mod lines;
+mod log_lines;
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use longshore_wire::methods::{Effect, Method};
 use longshore_wire::surface::ProtocolVersion;
 use serde_json::Value;
 
-use self::lines::LogLines;
+use self::log_lines::LogLines;
 use crate::control::fixture::{Settings, agent_methods, call, is_about_session, notify};
 use crate::control::populated::{KEPT, Populated, SESSION, call_and_log, valid_params, wait_until_ended};
 use crate::control::switches::card;

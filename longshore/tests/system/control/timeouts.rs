@@ -51,7 +51,12 @@ async fn hangs(
     }
     let made = fixture.fake.received_targets().split_off(before);
     let changes = made.iter().filter(|request| !request.starts_with("GET ")).count();
-    assert_eq!(changes, if is_maybe_applied { ProtocolVersion::ALL.len() } else { 0 }, "{} {made:?}", method.name);
+    assert_eq!(
+        changes,
+        if is_maybe_applied { ProtocolVersion::ALL.len() } else { 0 },
+        "{} {made:?}",
+        method.name
+    );
     fixture.fake.clear_faults();
 }
 

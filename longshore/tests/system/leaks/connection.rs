@@ -37,7 +37,12 @@ pub(crate) enum Disconnect {
 }
 
 impl Target {
-    pub(crate) fn request(self, speaker: ClientProtocol, spelled: &ClientRequest, cursor: Option<&str>) -> Vec<u8> {
+    pub(crate) fn request(
+        self,
+        speaker: ClientProtocol,
+        spelled: &ClientRequest,
+        cursor: Option<&str>,
+    ) -> Vec<u8> {
         let mut headers = self.headers(speaker, cursor);
         let body = spelled.body.as_ref().map(ToString::to_string).unwrap_or_default();
         if spelled.body.is_some() {
@@ -53,7 +58,12 @@ impl Target {
 
     /// The same over HTTP/2, for a request without a body. The header block uses literal fields, which every server
     /// understands.
-    pub(crate) fn http2_request(self, speaker: ClientProtocol, spelled: &ClientRequest, cursor: Option<&str>) -> Vec<u8> {
+    pub(crate) fn http2_request(
+        self,
+        speaker: ClientProtocol,
+        spelled: &ClientRequest,
+        cursor: Option<&str>,
+    ) -> Vec<u8> {
         let pseudo = [
             (":method", spelled.verb),
             (":scheme", "http"),

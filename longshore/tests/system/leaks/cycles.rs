@@ -80,7 +80,11 @@ impl Tally {
             return;
         }
         // Only one version and binding uses HTTP/2.
-        assert_eq!(self.cycles.len(), (RequestKind::ALL.len() - 1) * ClientProtocol::ALL.len() + 1, "{self:#?}");
+        assert_eq!(
+            self.cycles.len(),
+            (RequestKind::ALL.len() - 1) * ClientProtocol::ALL.len() + 1,
+            "{self:#?}"
+        );
     }
 }
 
@@ -112,7 +116,8 @@ async fn cycle(
     let mut rng = StdRng::seed_from_u64(seed ^ number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
     let (kind, _) =
         *RequestKind::ALL.choose_weighted(&mut rng, |(_, weight)| *weight).expect("there are errands");
-    let index = if kind == RequestKind::Http2Subscribe { 1 } else { rng.random_range(0..ClientProtocol::ALL.len()) };
+    let index =
+        if kind == RequestKind::Http2Subscribe { 1 } else { rng.random_range(0..ClientProtocol::ALL.len()) };
     let (target, speaker, task) = (fixture.target, ClientProtocol::ALL[index], &fixture.live[index].0);
     let disconnects = [
         Disconnect::AfterAnswer,

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use longshore_testkit::chaos::ClientProtocol;
-use longshore_testkit::fake_opencode::{FakeOpenCode, Fate, Gate, Turn};
+use longshore_testkit::fake_opencode::{FakeOpenCode, TurnEnd, Gate, Turn};
 use longshore_testkit::gateway::{Record, is_alive};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -48,8 +48,8 @@ impl StalledClient {
 
     /// Starts the next gateway, where both clients get the whole stream.
     async fn go_on(mut self) {
-        let signaled = self.fake.truth().remove(0);
-        assert_eq!((signaled.times, signaled.fate), (1, Fate::Runs), "{}", signaled.words);
+        let signaled = self.fake.prompt_records().remove(0);
+        assert_eq!((signaled.times, signaled.turn_end), (1, TurnEnd::Runs), "{}", signaled.words);
         let _gateway = self.installation.start(&[]).await;
         self.reads.come_back(Return::Subscribe).await;
         self.stalls.send().await;
@@ -63,7 +63,7 @@ impl StalledClient {
                 client.speaker.name()
             );
         }
-        assert_eq!(self.fake.truth()[0].times, 1, "prompts");
+        assert_eq!(self.fake.prompt_records()[0].times, 1, "prompts");
     }
 }
 
@@ -162,9 +162,9 @@ async fn a_gateway_that_is_stopped_during_its_start_ends_and_loses_nothing() {
         assert_eq!((client.state().as_str(), client.text().as_str()), ("COMPLETED", "Half. Whole."));
         assert_eq!(client.frames, client.uncut().await, "{}", client.message);
     }
-    let prompts = fake.truth();
+    let prompts = fake.prompt_records();
     assert_eq!(prompts.len(), TASKS);
-    assert!(prompts.iter().all(|prompt| (prompt.times, prompt.fate) == (1, Fate::Ended)), "{prompts:?}");
+    assert!(prompts.iter().all(|prompt| (prompt.times, prompt.turn_end) == (1, TurnEnd::Ended)), "{prompts:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use longshore_testkit::chaos::ClientProtocol;
-use longshore_testkit::fake_opencode::{FakeOpenCode, TurnEnd, Gate, PromptRecord, Tool, Turn};
+use longshore_testkit::fake_opencode::{FakeOpenCode, Gate, PromptRecord, Tool, Turn, TurnEnd};
 use longshore_testkit::gateway::until;
 use longshore_testkit::raw::Frame;
 use rustix::process::Signal;

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use longshore_testkit::chaos::Speaker;
+use longshore_testkit::chaos::ClientProtocol;
 use longshore_testkit::fake_opencode::{FakeOpenCode, Gate, Turn};
 use longshore_testkit::raw::{self, Frame, Frames};
 
@@ -62,7 +62,7 @@ impl FullDisk {
 
     /// New messages are refused in every version and binding and leave no trace. Existing tasks can be read.
     async fn check_refusals(&mut self) {
-        for (index, speaker) in Speaker::ALL.into_iter().enumerate() {
+        for (index, speaker) in ClientProtocol::ALL.into_iter().enumerate() {
             let refused = send(speaker, &self.gateway, &format!("refused-{index}"), "one more").await;
             refused.expect_err("nothing more fits").check(self.words);
             self.gateway.check_alive();
@@ -116,11 +116,11 @@ async fn continues_when_there_is_room(data_dir: &DataDir) {
 
     // The refused messages are sent again, and each becomes one task and one prompt.
     let mut tasks = acknowledged;
-    for (index, speaker) in Speaker::ALL.into_iter().enumerate() {
+    for (index, speaker) in ClientProtocol::ALL.into_iter().enumerate() {
         let task = send(speaker, &gateway, &format!("refused-{index}"), "one more").await;
         tasks.insert(task.unwrap_or_else(|refusal| panic!("there is room: {refusal:?}")));
     }
-    assert_eq!(tasks.len(), 2 + Speaker::ALL.len());
+    assert_eq!(tasks.len(), 2 + ClientProtocol::ALL.len());
     let mut logs = vec![over, (running, seen)];
     for task in &tasks {
         if logs.iter().all(|(known, _)| known != task) {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use longshore_testkit::chaos::Speaker;
+use longshore_testkit::chaos::ClientProtocol;
 use longshore_testkit::fake_opencode::{FakeOpenCode, Gate, Turn};
 use longshore_testkit::raw;
 use rusqlite::Connection;
@@ -27,9 +27,9 @@ async fn long_a_store_that_another_program_locks_is_reported_and_recovers() {
     gate.open();
     fake.wait_until_idle().await;
     // All at once, because each waits some seconds for the lock.
-    let ids = Speaker::ALL.map(|speaker| format!("refused-{}", speaker.name().replace(' ', "-")));
+    let ids = ClientProtocol::ALL.map(|speaker| format!("refused-{}", speaker.name().replace(' ', "-")));
     let sends =
-        Speaker::ALL.into_iter().zip(&ids).map(|(speaker, id)| send(speaker, &gateway, id, "one more"));
+        ClientProtocol::ALL.into_iter().zip(&ids).map(|(speaker, id)| send(speaker, &gateway, id, "one more"));
     let refused: Vec<Refusal> = futures_util::future::join_all(sends)
         .await
         .into_iter()
@@ -48,7 +48,7 @@ async fn long_a_store_that_another_program_locks_is_reported_and_recovers() {
     let expected = ("before and behind the lock".to_owned(), "TASK_STATE_COMPLETED");
     assert_eq!((text_of(&seen), end_of(&seen)), expected);
     let mut logs = BTreeMap::from([(task_of(&seen), seen)]);
-    for (speaker, id) in Speaker::ALL.into_iter().zip(&ids) {
+    for (speaker, id) in ClientProtocol::ALL.into_iter().zip(&ids) {
         let task = send(speaker, &gateway, id, "one more").await;
         let task = task.unwrap_or_else(|refusal| panic!("the lock was released: {refusal:?}"));
         let log = gateway.log_of(&task).await;
@@ -62,5 +62,5 @@ async fn long_a_store_that_another_program_locks_is_reported_and_recovers() {
     for (task, log) in logs {
         assert_eq!(gateway.log_of(&task).await, log, "another log after a crash");
     }
-    assert_eq!(fake.prompts().len(), 1 + Speaker::ALL.len(), "a turn was prompted twice");
+    assert_eq!(fake.prompts().len(), 1 + ClientProtocol::ALL.len(), "a turn was prompted twice");
 }

@@ -1,6 +1,6 @@
 //! A message in every protocol version and binding, and its refusal while the store fails.
 
-use longshore_testkit::chaos::Speaker;
+use longshore_testkit::chaos::ClientProtocol;
 use longshore_testkit::gateway::TOKEN;
 use longshore_testkit::raw::{Answer, RawClient};
 use serde_json::json;
@@ -9,13 +9,13 @@ use crate::store_faults::gateway::Gateway;
 
 /// Sends without waiting for the end of the task. Returns the id of the task, or the refusal.
 pub(crate) async fn send(
-    speaker: Speaker,
+    speaker: ClientProtocol,
     gateway: &Gateway,
     id: &str,
     text: &str,
 ) -> Result<String, Refusal> {
     let request = speaker.send(&speaker.message(id, text, None, None));
-    let client = RawClient::new(gateway.url.clone(), TOKEN).speaking(speaker.line.as_str());
+    let client = RawClient::new(gateway.url.clone(), TOKEN).speaking(speaker.version.as_str());
     let answer = client.rest(request.verb, &request.path, request.body.as_ref()).await;
     let result = if answer.body["result"].is_object() { &answer.body["result"] } else { &answer.body };
     let task = if result["task"].is_object() { &result["task"] } else { result };
@@ -27,7 +27,7 @@ pub(crate) async fn send(
 
 #[derive(Debug)]
 pub(crate) struct Refusal {
-    speaker: Speaker,
+    speaker: ClientProtocol,
     answer: Answer,
 }
 

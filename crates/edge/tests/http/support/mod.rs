@@ -1,7 +1,7 @@
 //! A gateway on a free port with an agent that the test controls, and a client that shows bytes unchanged.
 
 mod client;
-pub(crate) mod lines;
+pub(crate) mod log_lines;
 mod protocol_client;
 mod shown;
 mod transcript;
