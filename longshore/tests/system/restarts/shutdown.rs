@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use longshore_testkit::chaos::ClientProtocol;
-use longshore_testkit::fake_opencode::{FakeOpenCode, TurnEnd, Gate, Turn};
+use longshore_testkit::fake_opencode::{FakeOpenCode, Gate, Turn, TurnEnd};
 use longshore_testkit::gateway::{Record, is_alive};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -164,7 +164,10 @@ async fn a_gateway_that_is_stopped_during_its_start_ends_and_loses_nothing() {
     }
     let prompts = fake.prompt_records();
     assert_eq!(prompts.len(), TASKS);
-    assert!(prompts.iter().all(|prompt| (prompt.times, prompt.turn_end) == (1, TurnEnd::Ended)), "{prompts:?}");
+    assert!(
+        prompts.iter().all(|prompt| (prompt.times, prompt.turn_end) == (1, TurnEnd::Ended)),
+        "{prompts:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -28,8 +28,10 @@ async fn long_a_store_that_another_program_locks_is_reported_and_recovers() {
     fake.wait_until_idle().await;
     // All at once, because each waits some seconds for the lock.
     let ids = ClientProtocol::ALL.map(|speaker| format!("refused-{}", speaker.name().replace(' ', "-")));
-    let sends =
-        ClientProtocol::ALL.into_iter().zip(&ids).map(|(speaker, id)| send(speaker, &gateway, id, "one more"));
+    let sends = ClientProtocol::ALL
+        .into_iter()
+        .zip(&ids)
+        .map(|(speaker, id)| send(speaker, &gateway, id, "one more"));
     let refused: Vec<Refusal> = futures_util::future::join_all(sends)
         .await
         .into_iter()
