@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
-/// The answers and the schemas that they use, from the OpenAPI document of OpenCode 1.18.33.
+/// The answers and the schemas that they use, from the API document of OpenCode 1.18.33.
 static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
     serde_json::from_str(include_str!("../../../recordings/answers.json")).expect("the document is JSON")
 });
