@@ -118,6 +118,6 @@ fn an_interrupted_backup_leaves_nothing_behind() {
 fn a_backup_that_does_not_fit_fails_and_leaves_nothing_behind() {
     let sandbox = served();
     let run = sandbox.run_limited(80, &["backup", "copy"]);
-    refused(&run, "Is the disk full");
+    refused(&run, "Is the target disk full");
     assert_eq!(names(&sandbox.workspace()), Vec::<String>::new());
 }

@@ -39,7 +39,7 @@ async fn a_start_says_so(data_dir: impl Fn(bool) -> DataDir) {
         assert!(last.starts_with("error: cannot write "), "{}", ended.stderr);
         assert!(last.contains(data_dir.path().to_str().expect("UTF-8")), "it does not say where: {last}");
         assert!(
-            last.contains("read-only") && last.contains("--data-dir"),
+            last.contains("writable") && last.contains("--data-dir"),
             "it does not say what to do: {last}"
         );
     }

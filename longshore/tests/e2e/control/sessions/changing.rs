@@ -130,7 +130,7 @@ async fn a_fork_is_the_callers_own(fixture: &Fixture, ada: &Caller, other: &Owne
 /// OpenCode answers 200 and shares nothing. (The Python peer returns an internal error for unexpected answers.)
 async fn o10_failed_sharing_is_a_typed_error(fixture: &Fixture, ada: &Caller, other: &OwnedSession) {
     let refused = ada.refused(SHARE, json!({"session_id": other.session}), Kind::PAYLOAD).await;
-    refused.assert_says("it shares nothing here");
+    refused.assert_says("sharing is switched off");
     let reported = ada.result(UNSHARE, json!({"session_id": other.session})).await;
     assert_eq!(reported, json!({"item": summary(&fixture.upstream(&other.session).await)}));
 }
