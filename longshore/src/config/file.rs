@@ -119,6 +119,7 @@ fn text(kind: Kind, value: &Spanned<DeValue<'_>>) -> Option<String> {
             | Kind::Size
             | Kind::Count
             | Kind::CountOrNone
+            | Kind::Threads
             | Kind::Ratio
             | Kind::Seconds
             | Kind::SecondsOrNone

@@ -128,6 +128,12 @@ fn a_flag_overrides_a_variable_and_a_variable_overrides_the_file() {
 }
 
 #[test]
+fn the_number_of_threads_can_come_from_the_file() {
+    let plan = Sources { file: "[serve]\nthreads = 3\n", ..Sources::default() }.plan();
+    assert_eq!(plan.listen.threads, 3);
+}
+
+#[test]
 fn every_setting_is_read_and_every_default_is_allowed() {
     let (flags, environment, file) =
         (Flags::new(), [("HOME", "/home/ada")].into_iter().collect(), file::FileSettings::new());

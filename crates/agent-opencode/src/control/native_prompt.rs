@@ -50,7 +50,7 @@ impl OpenCode {
                             catalog.check_agent(at, name, &field, Unverified::Refuse).await?;
                         }
                         NativePromptPart::Subtask(subtask) => {
-                            self.check_subtask(at, position, subtask).await?
+                            self.check_subtask(at, position, subtask).await?;
                         }
                     }
                 }

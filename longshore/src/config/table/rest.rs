@@ -138,8 +138,7 @@ pub const LOG_LEVEL: Setting = Setting {
     env: Some("A2A_LOG_LEVEL"),
     kind: Kind::Choice(&["critical", "error", "warning", "info", "debug", "trace"]),
     fallback: Value("warning"),
-    help: "How much is written to standard error. No level writes secrets, and no level writes the text of messages \
-           unless log.payloads is on. Every level writes one line (target longshore::audit) for each call of a method \
+    help: "How much is written to standard error. No level writes secrets or the text of messages. Every level writes one line (target longshore::audit) for each call of a method \
            of docs/methods.md that changes something: the caller, the method, the object and the outcome.",
 };
 
@@ -158,9 +157,9 @@ pub const LOG_PAYLOADS: Setting = Setting {
     env: Some("A2A_LOG_PAYLOADS"),
     kind: Kind::Switch,
     fallback: Value("false"),
-    help: "Write the JSON of requests and responses to the log, at level debug. Values whose name or form looks like a \
-           secret are left out; the text of messages is not. Streams are never written, nor are calls of the methods in \
-           docs/methods.md.",
+    help: "Write the JSON of requests and responses to the log, at level debug. Only ids, roles, states, kinds, error codes, \
+           counts and times are written with their values; of every other value only the length. Streams are never written, \
+           nor are calls of the methods in docs/methods.md.",
 };
 
 pub const LOG_BODY_LIMIT: Setting = Setting {
