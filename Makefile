@@ -106,6 +106,7 @@ build-tests:
 rust-test: build-tests ## Run the quick Rust tests: unit, property, replay, and end-to-end with the real OpenCode.
 	$(call say,Rust tests)
 	$(if $(HAS_SEEDS),,$(call note,Not run: the examples of the seed documents because ../shared/seeds is missing.))
+	$(if $(HAS_OPENCODE),,@echo 'No test with the real OpenCode runs: it is not installed (make opencode).')
 	@unshare --map-root-user --mount true 2>/dev/null || { [ -z "$$TEST_NOTES" ] || \
 		echo 'Full-disk tests used a file size limit because this machine allows no mount namespaces.' >> "$$TEST_NOTES"; }
 ifeq ($(HAS_NEXTEST),yes)
@@ -125,11 +126,10 @@ else
 endif
 
 .PHONY: long-simulation
-long-simulation: export LONGSHORE_SEED := 0
 long-simulation: export LONGSHORE_SEEDS := 5000
 long-simulation: build-tests
 	$(call say,Simulation of 5000 seeds)
-	cargo test --quiet --package longshore-engine --locked --test simulation -- --nocapture the_seed_of_the_environment
+	cargo test --workspace --locked --test simulation -- --test-threads=2 seeds_of_share
 
 .PHONY: unit
 unit: ## Run the quick Rust tests that need no OpenCode.

@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
-/// Resolves the links of a path in a directory: the resolved directory, and the path below it. `None`: there is no such file in it.
+/// Resolves all links. Returns the directory and the path relative to it. `None`: no such file, or it is outside the directory.
 pub(crate) async fn inside(directory: &Path, path: &Path) -> Option<(PathBuf, PathBuf)> {
     let directory = tokio::fs::canonicalize(directory).await.ok()?;
     let path = tokio::fs::canonicalize(directory.join(path)).await.ok()?;

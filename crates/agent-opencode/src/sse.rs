@@ -18,7 +18,7 @@ pub(crate) enum Item {
     Event(Bytes),
     /// An event was longer than the cap and was dropped.
     TooLong,
-    /// A line that no event stream has. It may be a damaged line of an event.
+    /// A line that is not valid in an event stream. It may be a damaged line of an event.
     Unreadable,
 }
 

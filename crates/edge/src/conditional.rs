@@ -102,7 +102,7 @@ fn ranged(value: &str, size: u64) -> Selection {
     if range.is_empty() { Selection::Unsatisfiable } else { Selection::Part(range) }
 }
 
-/// A number that is too large for a file's size is beyond the end of every file.
+/// Parses digits. A number that does not fit becomes `u64::MAX`, which is beyond the end of every file.
 fn number(digits: &str) -> Option<u64> {
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| digits.parse().unwrap_or(u64::MAX))

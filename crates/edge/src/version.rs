@@ -5,8 +5,8 @@
 //!    times if all values are the same.
 //! 2. The base path, if the path is under the base of one version.
 //! 3. A method or path that only one version has. Slash methods and paths under `/v1` are 0.3; Pascal-case methods and REST
-//!    paths at the root are 1.0. Extension methods have the same names in both versions: without a version they are 0.3, whose
-//!    clients never activated extensions, unless the caller activates one.
+//!    paths at the root are 1.0. Extension methods have the same names in both versions. Without a version they count as 0.3,
+//!    because 0.3 clients do not activate extensions; if the caller activates one, they count as 1.0.
 //!
 //! A strict deployment treats every request without a version as 0.3.
 

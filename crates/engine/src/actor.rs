@@ -317,7 +317,7 @@ impl Actor {
                     other => handle_without_turn(&mut self.writer, self.asks.requests(), other).await?,
                 },
                 () = limit::reached(deadline) => {
-                    let text = "Nobody gave the agent its credentials in time.";
+                    let text = "The agent was not given its credentials in time.";
                     return Err(self.fail_with(Failure::new(text)).await);
                 }
             }

@@ -29,7 +29,7 @@ const RECENT: Duration = Duration::from_hours(24);
 const MOST_RECENT: usize = 10_000;
 
 /// The message of a task whose turn began without a message.
-const NO_MESSAGE: &str = "(work that another client of the agent started)";
+const NO_MESSAGE: &str = "(work that was begun at the agent itself)";
 
 impl Engine {
     /// Adopts external turns in owned sessions, from now on. Does nothing for an agent without a control

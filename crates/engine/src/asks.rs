@@ -224,19 +224,19 @@ impl Asks {
         AnswerResult { replies, refusal: None }
     }
 
-    /// The policy's answer to an ask that nobody answers.
+    /// The policy's answer to an ask that was not answered in time.
     pub(crate) fn policy_answer(&self, kind: AskKind) -> Answer {
         policy(self.config.at_deadline, kind)
     }
 
-    /// The time until the next deadline of an ask that nobody is answering.
+    /// The time until the next deadline of an ask for which no answer is on its way.
     pub(crate) fn until_deadline(&self, now: Timestamp) -> Option<Duration> {
         let unanswered = self.open.iter().filter(|open| !self.answering.contains_key(&open.ask.request_id));
         let next = unanswered.filter_map(|open| open.expires_at).min()?;
         Some(Duration::from_millis(u64::try_from(next.0.saturating_sub(now.0)).unwrap_or(0)))
     }
 
-    /// Closes the asks whose time is over, and returns the policy's answers for the agent, so that it does not wait for ever.
+    /// Closes the asks whose deadline has passed. Returns the policy's answers, which the caller sends to the agent.
     pub(crate) fn expire(&mut self, writer: &mut Writer, now: Timestamp) -> Vec<(Ask, Answer)> {
         let due = |open: &&Interrupt| {
             open.expires_at.is_some_and(|at| at <= now) && !self.answering.contains_key(&open.ask.request_id)

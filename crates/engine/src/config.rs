@@ -147,7 +147,7 @@ impl Default for FileRules {
     }
 }
 
-/// What happens to asks that nobody answers.
+/// What happens to asks that are not answered in time.
 #[derive(Clone, Copy, Debug)]
 pub struct AskConfig {
     /// How long an ask can be answered. `None`: as long as its turn runs.

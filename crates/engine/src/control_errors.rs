@@ -20,11 +20,11 @@ pub(crate) fn not_found(session: &SessionId) -> Error {
 }
 
 pub(crate) fn owned_by_another(session: &SessionId) -> Error {
-    about(ErrorKind::SessionForbidden, session, "The session belongs to somebody else.")
+    about(ErrorKind::SessionForbidden, session, "The session belongs to another principal.")
 }
 
 pub(crate) fn shared_without_turns(session: &SessionId) -> Error {
-    let text = "The session belongs to somebody else. It is shared, but not for turns: a task and its session have one owner.";
+    let text = "The session belongs to another principal. It is shared, but not for turns: a task and its session have one owner.";
     about(ErrorKind::SessionForbidden, session, text)
 }
 
@@ -44,12 +44,11 @@ pub(crate) fn too_deep(session: &SessionId) -> Error {
 }
 
 pub(crate) fn reserved_by_another(session: &SessionId) -> Error {
-    about(ErrorKind::SessionForbidden, session, "Somebody else is about to claim the session.")
+    about(ErrorKind::SessionForbidden, session, "Another principal is about to claim the session.")
 }
 
 pub(crate) fn lost_to_another(session: &SessionId) -> Error {
-    let text =
-        "Somebody else claimed the session while this was under way. What you asked for may have been done.";
+    let text = "Another principal claimed the session during this call. The call may have had its effect.";
     about(ErrorKind::SessionForbidden, session, text)
 }
 
@@ -57,7 +56,7 @@ pub(crate) fn lost_before(session: &SessionId) -> Error {
     about(
         ErrorKind::SessionForbidden,
         session,
-        "Somebody else claimed the session a moment ago. Nothing was done.",
+        "Another principal claimed the session a moment ago. This call did nothing.",
     )
 }
 
@@ -72,7 +71,7 @@ pub(crate) fn of_sub_agent() -> Error {
 }
 
 pub(crate) fn busy(session: &SessionId) -> Error {
-    let text = "Something runs in the session, and this needs it for itself. Try again when it is idle.";
+    let text = "The session is busy, and this call needs it idle. Try again later.";
     about(ErrorKind::SessionBusy, session, text).after(RETRY_AFTER)
 }
 
@@ -103,8 +102,7 @@ pub(crate) fn not_all_yours() -> Error {
 }
 
 pub(crate) fn fork_of_another() -> Error {
-    let text =
-        "The agent made the fork, but with the id of a session of somebody else. The fork is left as it is.";
+    let text = "The agent made the fork, but with the id of a session of another principal. The fork is left as it is.";
     Error::new(ErrorKind::Internal, text)
 }
 

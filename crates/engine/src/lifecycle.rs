@@ -73,7 +73,7 @@ pub(crate) fn ask_closed(
     TaskEvent::Status(Box::new(update))
 }
 
-/// The asks that are open when the task ends: nobody can answer them any more.
+/// The asks that are open when the task ends: they can no longer be answered.
 pub(crate) fn dropped_asks(task: &Task) -> Vec<TaskEvent> {
     let dropped = |open: &InterruptNote| {
         let phase = InterruptPhase::Resolved(Resolution::Dropped);

@@ -66,7 +66,7 @@ impl OpenAsks {
 }
 
 impl OpenAsk {
-    /// The ask was closed, whichever way.
+    /// The ask was closed, for any reason.
     pub(crate) fn resolved(self, at: Timestamp) {
         self.all.metrics.interrupt_resolved.increment();
         self.all.metrics.interrupt_waited.observe(between(self.asked_at, at));

@@ -1,5 +1,5 @@
-//! Orphaned turns: ended in the gateway, but maybe still running in the agent. The agent could not be told to stop, or the
-//! gateway died before it did so.
+//! Orphaned turns: ended in the gateway, but maybe still running in the agent. The abort did not reach the agent, or the
+//! gateway died before it sent one.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -98,7 +98,7 @@ pub(crate) async fn find_in(ctx: &EngineContext, session: &SessionId) -> Vec<Tur
 }
 
 /// Stops these orphaned turns in a session that another turn waits for, if the agent works on one of them: part of an
-/// orphaned turn may have reached the agent when nobody waited for it any more.
+/// orphaned turn may have reached the agent after its task had ended.
 pub(crate) async fn stop_in(ctx: &EngineContext, session: &SessionId, turns: &[TurnRecord]) {
     check(session, ctx.ports.agent.stop_turns(turns)).await;
 }

@@ -23,7 +23,7 @@ struct Live {
     inbox: queue::Sender<ActorRequest>,
 }
 
-/// Registers the actor of a task, for as long as this is kept.
+/// Keeps the actor of a task registered until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Registration {
     registry: Arc<Registry>,
@@ -76,8 +76,7 @@ impl Registry {
                 "The gateway is shutting down; reconnect with the last event id to go on.",
             )
         } else {
-            let text =
-                "The gateway lost hold of this task; its log says why. The next start resumes the task.";
+            let text = "The gateway stopped working on this task; the gateway's log says why. The next start resumes the task.";
             Error::new(ErrorKind::Internal, text)
         }
     }

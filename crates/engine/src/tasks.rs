@@ -30,8 +30,8 @@ impl Tasks {
         Self { hooks: Hooks::of(simulation), ..Self::default() }
     }
 
-    /// Runs `future` in the background. `name` is in every log line that it writes, and in a line about its panic, which
-    /// nothing else may ever report: few callers wait for the returned handle.
+    /// Runs `future` in the background. `name` is in every log line that it writes. A panic is logged with `name`
+    /// too, because few callers wait for the returned handle and would see it.
     #[expect(clippy::disallowed_methods, reason = "only this function spawns")]
     pub fn spawn<F>(&self, name: &'static str, future: F) -> JoinHandle<F::Output>
     where
@@ -68,7 +68,7 @@ impl Tasks {
         &self.stop
     }
 
-    /// The same with a stop signal of its own, which follows this one: tasks that wait for it again and again do not contend
+    /// A copy with its own stop signal, a child of this one: tasks that wait often for one shared signal would contend
     /// for one lock.
     pub(crate) fn with_own_signal(&self) -> Self {
         Self { stop: self.stop.child_token(), ..self.clone() }

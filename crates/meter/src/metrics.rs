@@ -61,11 +61,11 @@ metrics! {
     stream_retries: Counter = "opencode_stream_retries_total",
         "Times that the event stream of OpenCode broke and was opened again.";
     tool_chunks: Counter = "tool_call_chunks_emitted_total",
-        "Updates about tool calls that were told to callers.";
+        "Updates about tool calls that were sent to callers.";
     interrupt_requests: Counter = "interrupt_requests_total",
         "Permissions and questions that the agent asked.";
     interrupt_resolved: Counter = "interrupt_resolved_total",
-        "Permissions and questions that came to an end, whichever way.";
+        "Permission requests and questions that were closed, for any reason.";
     interrupt_open: Gauge = "interrupt_open",
         "Permissions and questions that wait for an answer now.";
     /// Set at a scrape; zero when none is open.
@@ -73,17 +73,17 @@ metrics! {
         "How long the oldest open permission or question has waited.";
     /// Counted when one is closed.
     interrupt_waited: Histogram<AskTime> = "interrupt_open_seconds",
-        "How long permissions and questions waited until they came to an end.";
+        "How long permission requests and questions were open.";
     cancel_requests: Counter = "a2a_cancel_requests_total",
         "Requests to cancel a task.";
     abort_attempts: Counter = "a2a_cancel_abort_attempt_total",
-        "Times that the agent was told to stop because of a cancel.";
+        "Aborts that were sent to the agent because of a cancel.";
     abort_successes: Counter = "a2a_cancel_abort_success_total",
-        "Times that the agent stopped when it was told to.";
+        "Aborts that the agent confirmed.";
     abort_timeouts: Counter = "a2a_cancel_abort_timeout_total",
-        "Times that the agent did not answer in time when it was told to stop.";
+        "Aborts that the agent did not confirm in time.";
     abort_errors: Counter = "a2a_cancel_abort_error_total",
-        "Times that the agent could not be told to stop.";
+        "Aborts that could not be sent to the agent, or that it refused.";
     cancel_errors: Counter = "a2a_cancel_errors_total",
         "Cancels that failed in the gateway.";
     cancel_duration: PerLabel<AbortOutcome, Reading<Milliseconds>> = "a2a_cancel_duration_ms",
@@ -122,28 +122,28 @@ metrics! {
         "How long OpenCode took to answer, failures included.";
     /// The edge sets the names from the method table.
     control_calls: PerMethod<PerLabel<CallOutcome, WhenUsed<Counter>>> = "longshore_control_calls_total",
-        "Calls of the methods that extensions add, by method and by what became of them.";
+        "Calls of extension methods, by method and outcome.";
     adopted_turns: Counter = "longshore_adopted_turns_total",
-        "Turns that somebody else began in a session of ours, and that became tasks.";
+        "External turns that became tasks: another client started them in a session that a principal owns.";
     unwatched_sessions: Counter = "longshore_unwatched_sessions_total",
-        "Sessions of ours, each time they were named, in which it is not noticed what others prompt, because no directory more can be watched.";
+        "Times that a session could not be watched for external turns, because all watched directories were in use.";
     session_claims: PerLabel<ClaimOutcome, Counter> = "longshore_session_claims_total",
-        "Sessions of nobody's that a caller's control call took, or could not take.";
+        "Attempts of control calls to claim an unowned session, by outcome.";
     opencode_events: PerLabel<Fate, Counter> = "opencode_events_total",
         "Events of OpenCode, by what was done with them.";
     opencode_event_queue_depth: Gauge = "opencode_event_queue_depth",
-        "Events of OpenCode that wait for their turn to take them.";
+        "Events of OpenCode that are queued for a turn.";
     spans_sent: Counter = "longshore_spans_sent_total",
-        "Spans of traces that the collector has taken.";
+        "Spans that the trace collector accepted.";
     spans_dropped: Counter = "longshore_spans_dropped_total",
         "Spans of traces that were dropped because the collector was away, refused them, or was too slow.";
     /// [`Metrics::note_process`] sets this and the next two.
     process_resident_memory: Reading<Whole> = "process_resident_memory_bytes",
-        "Memory of the gateway that is there in fact, in bytes.";
+        "Resident memory of the gateway, in bytes.";
     process_open_fds: Reading<Whole> = "process_open_fds",
         "Open files of the gateway, sockets among them.";
     process_cpu: Total<Seconds> = "process_cpu_seconds_total",
-        "Time that the gateway had on processors, in seconds.";
+        "CPU time of the gateway, in seconds.";
     build_info: Info = "longshore_build_info",
         "Always 1, with the version of the gateway.";
 }

@@ -1,4 +1,4 @@
-//! Names, kinds, labels and help texts that dashboards and alerts depend on. A change here breaks somebody's dashboard.
+//! Names, kinds, labels and help texts that dashboards and alerts depend on. A change here breaks dashboards of users.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

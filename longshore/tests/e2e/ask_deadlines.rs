@@ -1,4 +1,4 @@
-//! Asks that survive their gateway, that end with their OpenCode, or that nobody answers in time.
+//! Asks that survive their gateway, that end with their OpenCode, or that are not answered in time.
 
 use longshore_testkit::gateway::{Setup, kill};
 

@@ -243,7 +243,7 @@ const OTHERWISE: &[(Seed, &str, &str, &str)] = &[
         "a card may be kept for 300 s, has our name, skills and URL without a slash, and names JSON as output too",
         "as the guide's server has it; tool calls are JSON",
     ),
-    (Reference, "Routes", "health says `ok`", "the word of the guide's server"),
+    (Reference, "Routes", "health says `ok`", "as the guide's server answers"),
     (
         Reference,
         "Task States",

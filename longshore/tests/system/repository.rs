@@ -234,6 +234,21 @@ fn no_file_allows_lints_or_ignores_tests() {
     }
 }
 
+/// `make test` leaves out tests whose name starts with `long_`: a unit test must not get such a name by accident.
+#[test]
+fn only_tests_of_the_binary_are_long() {
+    let prefix = ["fn ", "long_"].concat();
+    for file in sources() {
+        let is_allowed =
+            file.path.components().any(|part| part.as_os_str() == "system" || part.as_os_str() == "e2e");
+        assert!(
+            is_allowed || !file.text.contains(&prefix),
+            "{} has a function named long_*",
+            file.path.display()
+        );
+    }
+}
+
 #[test]
 fn no_committed_file_has_a_machine_path_or_a_todo() {
     let banned = [

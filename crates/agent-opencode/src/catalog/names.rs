@@ -87,7 +87,7 @@ impl Catalog {
         Err(Error::invalid(field, format!("OpenCode has no agent of this name{names}")))
     }
 
-    /// Refuses a command that OpenCode does not have. Returns what the command does with its arguments.
+    /// Refuses a command that OpenCode does not have. Returns how the command uses its arguments.
     pub(crate) async fn check_command(
         &self,
         directory: &str,
@@ -105,7 +105,7 @@ impl Catalog {
         Err(Error::invalid(field, format!("OpenCode has no command of this name{names}")))
     }
 
-    /// What a command does with its arguments, for a turn that is about to start with it.
+    /// How a command uses its arguments, for a turn that is about to start with it.
     pub(crate) async fn template_of(&self, client: &Client, directory: &str, name: &str) -> Result<Template> {
         let commands = self.commands(client, directory, MAX_AGE).await;
         let commands = commands.map_err(|cause| cause.into_error(PURPOSE))?;

@@ -111,7 +111,10 @@ mod tests {
         drop(held);
         // The slot was granted to the first waiter, which is dropped with it.
         assert!(third.as_mut().now_or_never().is_none());
-        assert!(slots.acquire(SlotWait::Briefly).now_or_never().is_none(), "nobody overtakes the waiters");
+        assert!(
+            slots.acquire(SlotWait::Briefly).now_or_never().is_none(),
+            "a new call does not overtake the waiting ones"
+        );
         drop(first);
         assert!(third.as_mut().now_or_never().is_none());
         let second = second.as_mut().now_or_never().flatten();

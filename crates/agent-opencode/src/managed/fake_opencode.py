@@ -6,7 +6,7 @@ FAKE_OPENCODE, a list of words, makes it behave otherwise:
 
     exit       ends at once with an error
     mute       never says that it listens
-    early      is reachable for a while before it says that it listens, and says so when somebody comes that early
+    early      is reachable for a while before it says that it listens, and reports a request that comes that early
     stubborn   does not end when it is asked to
     tool       leaves a tool running in a session of its own, with its pid in tool.pid in the working directory
     orphan     the same, but the tool does not descend from it any more

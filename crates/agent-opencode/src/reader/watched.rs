@@ -36,7 +36,7 @@ pub(crate) enum WatchEvent {
         is_descendant: bool,
         event: Event,
     },
-    /// A turn of the gateway that held this session is over: what is known about the session is from before that turn.
+    /// A turn of the gateway in this session is over. Forget what was known about the session: it is from before the turn.
     TurnEnded {
         session: String,
         /// Otherwise another prompt may have followed the turn.

@@ -53,7 +53,7 @@ impl Translator {
         unanswered.filter(|prompt| !self.superseded && !is_hidden(prompt))
     }
 
-    /// Whether OpenCode refused the only prompt that it accepted and does not show.
+    /// Whether OpenCode reported a refusal that can only mean one prompt: the only one that was sent and is not shown.
     pub(crate) fn is_refused(&self) -> bool {
         self.refusal().is_some() && self.prompts.exactly_one_lost()
     }

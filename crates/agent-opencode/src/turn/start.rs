@@ -280,7 +280,7 @@ async fn wait_until_idle(
 fn busy() -> Error {
     Error::new(
         ErrorKind::SessionBusy,
-        "The agent's session is busy with work of somebody else. Try again later, or start a new context.",
+        "The agent's session is busy with work of another client. Try again later, or start a new context.",
     )
 }
 

@@ -74,7 +74,7 @@ async fn a_sub_agent_that_another_client_stops_leaves_no_ask_behind() {
 
 /// A sub-agent that the gateway stopped is called again, and then it ends by itself.
 #[tokio::test]
-async fn a_stop_is_forgotten_when_the_sub_agent_is_called_again() {
+async fn a_new_call_of_a_stopped_sub_agent_is_not_reported_as_stopped() {
     let bench = Bench::new();
     let gate = Gate::new();
     let (session, _, mut turn, step) = start_root(&bench, &gate).await;
@@ -103,7 +103,7 @@ async fn a_stop_is_forgotten_when_the_sub_agent_is_called_again() {
 
 /// Both calls share one task, which belongs to the first call.
 #[tokio::test]
-async fn the_second_of_two_calls_at_once_names_no_task() {
+async fn of_two_simultaneous_calls_only_the_first_gets_the_child_task() {
     let bench = Bench::new();
     let gate = Gate::new();
     let (session, _, turn, step) = start_root(&bench, &gate).await;

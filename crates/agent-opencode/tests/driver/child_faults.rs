@@ -104,7 +104,7 @@ async fn the_agents_own_reports_do_not_wait_for_ever_for_a_list_without_a_respon
 /// A sub-agent still runs after its call returned, is called again long after the last read, and its messages are read as
 /// patiently as any others.
 #[tokio::test]
-async fn a_read_is_retried_as_patiently_long_after_the_last_one() {
+async fn a_late_read_of_a_sub_agent_gets_the_full_retry_time() {
     let patience = Duration::from_secs(2);
     let bench = Bench::on(FakeOpenCode::start(), None, patience);
     let gate = Gate::new();

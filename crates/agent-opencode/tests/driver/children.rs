@@ -277,7 +277,7 @@ async fn an_ask_of_a_sub_agent_is_reported_by_the_root_and_stops_nothing_else() 
 
 /// A call can name any session, also one that was created for something else. OpenCode accepts it.
 #[tokio::test]
-async fn an_unrelated_session_can_be_called() {
+async fn a_sub_agent_call_can_use_an_unrelated_session() {
     let bench = Bench::new();
     let gate = Gate::new();
     let (session, _, turn, step) = start_root(&bench, &gate).await;

@@ -1,6 +1,6 @@
 //! Replaces every value of a JSON body that is not known to be harmless by its length.
 //!
-//! The lists name what may be written, not what must be hidden, so a member that nobody thought of stays out of the log.
+//! The lists name what may be written, not what must be hidden, so a member that is in no list stays out of the log.
 
 use serde_json::{Map, Value};
 

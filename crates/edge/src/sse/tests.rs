@@ -259,7 +259,7 @@ async fn a_reader_that_does_not_pull_reads_nothing_ahead() {
 }
 
 #[tokio::test]
-async fn long_events_are_written_from_shared_bytes() {
+async fn large_events_are_written_from_shared_bytes() {
     let huge = event(2, &"x".repeat(BATCH_BYTES * 2));
     let shared = huge.json.clone().unwrap();
     for envelope in [bare(), Envelope::rpc(ProtocolVersion::V1, Id::String("i".to_owned()))] {

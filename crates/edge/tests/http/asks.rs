@@ -102,7 +102,7 @@ async fn each_request_calls_the_agent_under_its_own_trace() {
         answer.header("traceparent", &parent(3)).send()
     );
     assert_eq!(answered.status.as_u16(), 200);
-    // The agent is told to stop after the cancel was answered.
+    // The turn is aborted after the response to the cancel.
     while gateway.agent.log().aborted.is_empty() {
         tokio::task::yield_now().await;
     }

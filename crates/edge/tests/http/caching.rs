@@ -204,7 +204,7 @@ fn unzip(compressed: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn long_responses_are_compressed_for_clients_that_accept_gzip() {
+async fn large_responses_are_compressed_for_clients_that_accept_gzip() {
     let gateway = Gateway::echoing().await;
     for (path, authorization) in DOCUMENTS {
         let plain = get(&gateway, path, authorization, &[]).await;

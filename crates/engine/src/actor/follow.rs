@@ -184,7 +184,7 @@ impl Actor {
     }
 
     /// The time until an ask expires. No ask that an earlier run left open expires before `held_until`, unless it is
-    /// known earlier that nobody answered it while the gateway was down.
+    /// known earlier that it was not answered while the gateway was down.
     fn until_ask_expires(&self, held_until: Instant) -> Option<Duration> {
         if self.asks.is_empty() {
             return None;
@@ -401,7 +401,7 @@ impl Actor {
         Ok(())
     }
 
-    /// Nobody answered in time: the policy does, and the log says so before the agent gets the answer.
+    /// Closes the asks that were not answered in time: records the policy's answer, then sends it to the agent.
     async fn expire_asks(&mut self, session: &Session) -> Result<(), StopReason> {
         let answers = self.asks.expire(&mut self.writer, self.ctx.ports.clock.now());
         self.flush(None).await?;
@@ -470,7 +470,7 @@ impl Actor {
 }
 
 /// Sends the policy's answer to the agent. While the agent cannot be reached this tries again, for as long as the task has an
-/// actor: the turn still waits, and nobody else can answer any more.
+/// actor: the turn still waits, and a caller can no longer answer.
 async fn send_policy_answer(
     ctx: &EngineContext,
     task: &TaskId,

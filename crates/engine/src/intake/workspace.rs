@@ -47,7 +47,7 @@ impl AllowedDirectories {
         self.open_resolved(path.canonicalize()?)
     }
 
-    /// Opens a path without links. If it contains links by now, somebody put them there after it was resolved,
+    /// Opens a path without links. If it contains links now, they were created after it was resolved,
     /// and it is not opened.
     fn open_resolved(&self, path: PathBuf) -> io::Result<OpenFile> {
         let outside = || io::Error::other("outside the workspace");

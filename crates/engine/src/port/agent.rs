@@ -30,7 +30,7 @@ pub trait Agent: Send + Sync + Debug {
     /// A session that the gateway did not open. `None`: no directory that callers may use has a session with this id.
     fn find_session<'a>(&'a self, id: &'a SessionId) -> BoxFuture<'a, Result<Option<Session>>>;
 
-    /// Whether something runs in the session, whoever started it.
+    /// Whether a turn runs in the session, also if another client started it.
     fn is_busy<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<bool>>;
 
     /// Opens a session. Called once per context, before its first turn, or again when the agent no longer has the session.

@@ -21,7 +21,7 @@ pub trait Control: Send + Sync + Debug {
     /// `InvalidParams` for a directory that is out of bounds.
     fn resolve_location<'a>(&'a self, location: &'a RequestedLocation) -> BoxFuture<'a, Result<String>>;
 
-    /// A session by its id, whoever opened it. `None`: the agent has none.
+    /// The session with this id, also if another client created it. `None`: the agent has no such session.
     fn find<'a>(&'a self, id: &'a SessionId) -> BoxFuture<'a, Result<Option<KnownSession>>>;
 
     /// Runs a query in the directory `at`. `session` is the session of the query, if it has one.

@@ -7,7 +7,7 @@ use longshore_model::{ContextId, ModelName, TaskId, TaskState, Timestamp, TraceC
 
 /// Takes the spans of turns and of their tools.
 pub trait Spans: Send + Sync + Debug {
-    /// The trace as the work for it sees it: marked as not sampled, when the trace begins here and was not chosen.
+    /// Decides whether a trace that begins here is sampled. Returns the trace, marked as not sampled if it was not chosen.
     fn decided(&self, trace: TraceContext) -> TraceContext {
         trace
     }

@@ -56,7 +56,7 @@ pub trait Store: Send + Sync + Debug {
         id: &'a SessionId,
     ) -> BoxFuture<'a, Result<Option<Session>>>;
 
-    /// The owner of a session, whoever asks. `None`: the session is unowned. `caller` as in [`Store::read`]; without one, the
+    /// The owner of a session, for any caller. `None`: the session is unowned. `caller` as in [`Store::read`]; without one, the
     /// gateway itself asks.
     fn owner_of<'a>(
         &'a self,
@@ -83,14 +83,14 @@ pub trait Store: Send + Sync + Debug {
         id: &'a SessionId,
     ) -> BoxFuture<'a, Result<Vec<ContextId>>>;
 
-    /// The task whose turn this prompt started or joined, whoever owns it; of several the one that was created last.
+    /// The task whose turn this prompt started or joined, of any owner. Of several, the one that was created last.
     fn turn_of<'a>(
         &'a self,
         session: &'a SessionId,
         prompt: &'a PromptId,
     ) -> BoxFuture<'a, Result<Option<TaskId>>>;
 
-    /// The sessions that were bound, claimed or prompted at this moment or later, whoever owns them, the newest first,
+    /// The sessions that were bound, claimed or prompted at this moment or later, of all owners, the newest first,
     /// ties by id descending. At most `limit`.
     fn recent_sessions(&self, since: Timestamp, limit: usize) -> BoxFuture<'_, Result<Vec<Session>>>;
 
@@ -135,7 +135,7 @@ pub trait Store: Send + Sync + Debug {
     /// `PermissionDenied`.
     fn bind(&self, binding: Binding) -> BoxFuture<'_, Result<Bound>>;
 
-    /// An ask, open or closed, whoever owns it. `caller` as in [`Store::read`].
+    /// An ask, open or closed, of any owner. `caller` as in [`Store::read`].
     fn interrupt<'a>(
         &'a self,
         caller: &'a Principal,

@@ -29,7 +29,7 @@ fn order(per_principal: usize, queue: &str) -> String {
             .map(|(owner, mut permit)| (is_in(&mut permit), owner, permit))
             .partition(|(is_in, ..)| *is_in);
         waiting = still.into_iter().map(|(_, owner, permit)| (owner, permit)).collect();
-        let (_, owner, permit) = ready.pop().expect("somebody is let in");
+        let (_, owner, permit) = ready.pop().expect("one permit becomes ready");
         assert!(ready.is_empty(), "only one at a time");
         let_in.push(owner);
         drop(permit);

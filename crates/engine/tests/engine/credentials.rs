@@ -107,7 +107,7 @@ async fn the_deadline_of_asks_ends_the_wait_for_credentials_also_across_a_restar
     // The test's clock starts again with the engine, and is not behind.
     tokio::time::sleep(Duration::from_secs(61)).await;
     let task = h.reaches(&task, TaskState::Failed).await;
-    assert_eq!(reason_of(&task), "Nobody gave the agent its credentials in time.");
+    assert_eq!(reason_of(&task), "The agent was not given its credentials in time.");
     assert!(h.agent.log().prompted.is_empty());
 }
 

@@ -197,7 +197,7 @@ async fn an_ask_that_is_still_open_after_its_deadline_expires_once_that_is_known
     }
 }
 
-/// Waits until the agent was told to stop the turn, if it is.
+/// Waits until the engine has aborted the turn.
 async fn aborted(h: &Harness) {
     while h.agent.log().stopped.is_empty() {
         tokio::task::yield_now().await;

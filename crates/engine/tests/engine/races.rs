@@ -109,7 +109,10 @@ async fn a_cancel_before_the_prompt_aborts_nothing() {
     let next = h.send("c", "m2").await;
     h.turn().await.complete().await;
     h.reaches(&next.task, TaskState::Completed).await;
-    assert!(h.agent.log().aborted.is_empty(), "nothing of ours ran in the session");
+    assert!(
+        h.agent.log().aborted.is_empty(),
+        "no turn of the gateway ran in the session, so there was nothing to abort"
+    );
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Old data is removed in the background, and late readers are told.
+//! Old data is removed in the background, and late readers are informed of the gap.
 
 use std::sync::Arc;
 use std::time::Duration;

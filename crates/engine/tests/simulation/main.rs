@@ -120,7 +120,7 @@ const HAPPENS: &[&str] = &[
     "failed: It is not known",
     "failed: The agent cannot be reached",
     "failed: The turn took longer",
-    "failed: Nobody gave the agent its credentials",
+    "failed: The agent was not given its credentials",
     "is canceled",
     "no answer",
     "TooManyRequests",

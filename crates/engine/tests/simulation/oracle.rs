@@ -131,7 +131,7 @@ impl Oracle {
         }
         promised.check_messages(&world.stage, &tasks);
         answers::check(world, &promised.answers, &agent);
-        promised.check_native_prompt(&world.stage, &agent);
+        promised.check_message_order(&world.stage, &agent);
         other_client::check(world, &tasks, &agent);
         let mut tally = Tally::default();
         for task in tasks.values().filter(|task| task.parent.is_none()) {
@@ -175,7 +175,7 @@ impl World {
         }
     }
 
-    /// A reader was told that the task is over.
+    /// Checks that a reader that saw the end of the task has read the whole log.
     pub(crate) fn check_end(&self, task: &TaskId, cursor: Seq) {
         let log = self.store.log(task);
         let last = log.last().map(|last| (last.seq, last.event.is_terminal()));
@@ -318,7 +318,7 @@ impl Promised {
         }
     }
 
-    /// What a user was told about a message holds.
+    /// Checks that each message is in the history of the task that accepted it.
     fn check_messages(&self, stage: &Stage, tasks: &BTreeMap<TaskId, Task>) {
         for (message, task) in self.messages.iter().filter(|(message, _)| !self.answers.contains_key(message))
         {
@@ -330,7 +330,7 @@ impl Promised {
     }
 
     /// A message whose sender knew of an earlier message in the context is answered after that one.
-    fn check_native_prompt(&self, stage: &Stage, agent: &State) {
+    fn check_message_order(&self, stage: &Stage, agent: &State) {
         let place = |made: &Made| agent.prompted.iter().position(|words| *words == made.words);
         for first in &self.made {
             let later = self.made.iter().filter(|later| later.context == first.context);

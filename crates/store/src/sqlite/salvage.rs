@@ -112,7 +112,7 @@ fn placeholder_task(id: TaskId, context_id: ContextId) -> Task {
 }
 
 /// Appends the end after the damage, with a snapshot so that reads of the task need not read the damaged log. Readers with a
-/// cursor in the log are told about the gap and get the task. The old events stay in the file for a manual inspection.
+/// cursor in the log get a gap and the whole task. The old events stay in the file for a manual inspection.
 fn write_end(
     db: &Connection,
     damaged: &Unreadable,

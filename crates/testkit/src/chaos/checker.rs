@@ -171,7 +171,7 @@ pub fn check(observations: &[Observation], agent_records: &[AgentRecord], broken
             let last = record.frames.last().map(|frame| frame.json.to_string());
             report(Fault::Hangs, format!("the last frame is {last:?}"));
         }
-        check_native_prompt(&record.frames, &mut report);
+        check_frame_order(&record.frames, &mut report);
         let is_own = |prompt: &&AgentRecord| prompt.words == record.planned.words;
         let prompts: Vec<&AgentRecord> = agent_records.iter().filter(is_own).collect();
         let times: usize = prompts.iter().map(|prompt| prompt.times).sum();
@@ -225,7 +225,7 @@ fn whose(record: &Record) -> String {
     format!("{} by {}, task {:?}", record.planned.id, record.planned.speaker.name(), record.task)
 }
 
-fn check_native_prompt(frames: &[Frame], report: &mut impl FnMut(Fault, String)) {
+fn check_frame_order(frames: &[Frame], report: &mut impl FnMut(Fault, String)) {
     let mut last = 0;
     for frame in frames {
         match frame.seq() {

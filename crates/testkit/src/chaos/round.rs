@@ -23,7 +23,7 @@ use super::world::{Kind, World};
 
 pub use super::storm::Deaths;
 
-/// How long the clients may take after the storm. The gateway gives up a turn of a killed agent after some seconds.
+/// How long the clients may take to finish after the storm. The gateway gives up a turn of a killed agent within seconds.
 const CALM: Duration = Duration::from_mins(1);
 /// How long reading the log of an ended task may take.
 const READING: Duration = Duration::from_secs(20);

@@ -29,7 +29,7 @@ pub struct ClientRequest {
 /// How a client answers an ask.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Answering {
-    /// A plain message on the task. Streams of 1.0 close at the ask.
+    /// A plain message on the task. A 1.0 stream of such a client ends when an ask opens.
     ByMessage,
     /// The method of the extension. Streams stay open.
     ByCall,

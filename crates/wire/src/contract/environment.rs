@@ -14,7 +14,7 @@ macro_rules! words {
         impl $name {
             pub const ALL: &'static [Self] = &[Self::$first, $(Self::$variant),*];
 
-            /// The word of the setting and of the documents.
+            /// The value as it is written in settings and documents.
             pub fn as_str(self) -> &'static str {
                 match self {
                     Self::$first => $first_word,

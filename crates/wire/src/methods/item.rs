@@ -43,7 +43,7 @@ const fn sometimes(name: &'static str, field_type: FieldType, help: &'static str
     Field { name, field_type, always: false, version: None, help }
 }
 
-/// A field of 0.3 only, whose projects and workspaces have OpenCode's own fields.
+/// Marks a field as 0.3 only. In 0.3, projects and workspaces have OpenCode's own fields.
 const fn older(field: Field) -> Field {
     Field { version: Some(ProtocolVersion::V03), ..field }
 }
@@ -227,7 +227,7 @@ const MODEL: &[Field] = &[
     always("connected", FieldType::Flag, "Whether OpenCode can use the provider."),
     sometimes("status", FieldType::Text, "The maturity of the model."),
     sometimes("context_window", FieldType::Count, "The size of the context window in tokens."),
-    sometimes("max_output_tokens", FieldType::Count, "The maximal number of output tokens."),
+    sometimes("max_output_tokens", FieldType::Count, "The maximum number of output tokens."),
     sometimes("supports_reasoning", FieldType::Flag, "Whether the model can reason."),
     sometimes("supports_tool_call", FieldType::Flag, "Whether the model can call tools."),
     sometimes("supports_attachments", FieldType::Flag, "Whether the model can read files."),

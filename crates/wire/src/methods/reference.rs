@@ -21,15 +21,15 @@ These JSON-RPC methods exist in addition to the operations of A2A. Both protocol
 `/` with `{\"jsonrpc\": \"2.0\", \"id\": 1, \"method\": …, \"params\": {…}}`.
 
 A call without an `id` is a notification. The gateway answers it with 204 and no body. It carries out a notification that
-changes something, and ignores one that only reads. If the method waits for a model or a program, the answer comes at once,
-otherwise when the method is done.
+changes something, and ignores one that only reads. The 204 comes at once if the method waits for a model or a program,
+and otherwise when the method is done.
 
-A gateway serves the methods that its card names. A method that is switched off is refused with `METHOD_DISABLED`, any other
-one as an unknown method.
+A gateway serves the methods that its card names. A method that is switched off is refused with `METHOD_DISABLED`; any other
+method is refused as unknown.
 
 On 1.0 the caller must activate the extension of the method. On 0.3 all extensions are active.
 
-Parameters that this page does not name are refused at every level, except inside `metadata.opencode` and `metadata.shared`.
+Parameters that this page does not name are refused, also inside objects, except in `metadata.opencode` and `metadata.shared`.
 `null` means the same as an absent parameter. Whole numbers may be written as text. So may flags, as `true`, `1`, `yes`, `on`,
 `false`, `0`, `no` or `off`. Limits of texts are in bytes.
 
@@ -92,7 +92,7 @@ fn section(page: &mut String, method: &Method) {
     let effect = match method.effect {
         Effect::Read => "Only reads.",
         Effect::Mutate => "Changes something. Each call is audited.",
-        Effect::Control => "Makes the agent work. Each call is audited.",
+        Effect::Control => "Can make the agent work. Each call is audited.",
     };
     let _ = writeln!(page, "- {effect}");
     if let Some(switch) = method.switch {

@@ -25,7 +25,7 @@ const MAX_URL: usize = 64 * 1024 * 1024;
 const LIMIT: Param = Param::optional(
     "limit",
     Kind::Int { min: 1, max: 100, default: Some(20) },
-    "The maximal number of items.",
+    "The maximum number of items.",
 );
 
 const MESSAGE_ID: Kind = Kind::Id(IdKind::Message);
@@ -167,7 +167,7 @@ pub(super) static METHODS: [Method; 17] = [
     Method {
         name: "opencode.sessions.list",
         key: "list_sessions",
-        summary: "Lists the caller's sessions, the last changed ones first.",
+        summary: "Lists the caller's sessions, the most recently changed first.",
         params: &[
             LIMIT,
             DIRECTORY,

@@ -1,7 +1,7 @@
-//! The error table of 0.3, and the two formats of an error: both flat, with a word that names the kind of error.
+//! The error table of 0.3, and the two formats of an error: both flat, with a field `type` that names the kind of error.
 //!
 //! The HTTP status codes are those of the last release of 0.3. Words and numbers that A2A does not define are those of the
-//! Python peer, `opencode-a2a`, whose clients check the word: several errors share a number.
+//! Python peer, `opencode-a2a`, whose clients check `type`, because several errors share a number.
 
 use std::borrow::Cow;
 
@@ -16,7 +16,7 @@ use crate::jsonrpc::{self, Id};
 #[cfg(test)]
 mod tests;
 
-/// The codes and the word of one kind of error.
+/// The codes and the `type` of one kind of error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Row {
     /// The code of the JSON-RPC error object.
@@ -102,7 +102,7 @@ pub fn rest_body(error: &Error) -> Bytes {
     out.into()
 }
 
-/// Writes the word of an error and its other details for programs.
+/// Writes the `type` of an error and its other details for programs.
 fn write_facts(object: &mut ObjectWriter<'_>, error: &Error, dialect: Dialect) {
     object.text("type", word(error));
     let violations = error.violations();
@@ -136,7 +136,7 @@ fn respelled(text: &str, dialect: Dialect) -> Cow<'_, str> {
     }
 }
 
-/// The word of an error. For invalid parameters it depends on whether one field is at fault.
+/// The `type` of an error. For invalid parameters it depends on whether one field is at fault.
 fn word(error: &Error) -> &'static str {
     match (error.kind(), error.violations()) {
         // The detail `unsupported` names a way of paging that this gateway does not have.

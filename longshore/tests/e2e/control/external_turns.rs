@@ -179,7 +179,7 @@ async fn prompt_during_an_ask(harness: &Harness) {
     external.assert_task_count(3).await;
 }
 
-/// A cancel over A2A stops the turn in OpenCode, whoever started it.
+/// A cancel over A2A stops the turn in OpenCode, also if another client started it.
 async fn canceled(harness: &Harness) {
     let name = "typed and canceled";
     let external = ExternalSession::open(harness, name).await;

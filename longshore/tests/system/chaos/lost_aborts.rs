@@ -115,7 +115,7 @@ async fn a_late_abort_does_not_stop_a_turn_of_another_client() {
     let asked = |path: &str| fake.log().iter().filter(|request| request.path.ends_with(path)).count();
     let reads_before = asked("/message");
     gateway.restart().await;
-    within("a look at the session", fake.wait_for_request("GET", "/message", reads_before + 1)).await;
+    within("a read of the session", fake.wait_for_request("GET", "/message", reads_before + 1)).await;
     gate.open();
     fake.wait_until_idle().await;
     assert_next_turn_runs(&gateway, &fake, 3).await;

@@ -79,7 +79,7 @@ fn a_backup_without_a_store_is_refused() {
     refused(&sandbox.run(&["backup", "copy"]), "kept in memory only");
     assert_eq!(names(&sandbox.workspace()), Vec::<String>::new());
     let sandbox = Sandbox::new();
-    sandbox.write("other.db", &"no database of ours ".repeat(100));
+    sandbox.write("other.db", &"not a Longshore database ".repeat(100));
     refused(&sandbox.run(&["backup", "--database", "other.db", "copy"]), "no database of the gateway");
     assert_eq!(names(&sandbox.workspace()), ["other.db"]);
 }

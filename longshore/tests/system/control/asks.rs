@@ -113,7 +113,11 @@ async fn every_method_about_asks_returns_its_result_in_both_versions() {
                     }
                 }
                 if method.effect == Effect::Read {
-                    assert_eq!(fixture.fake.open_asks(), [ask.as_str()], "a look answers nothing: {what}");
+                    assert_eq!(
+                        fixture.fake.open_asks(),
+                        [ask.as_str()],
+                        "a read must not answer the ask: {what}"
+                    );
                     let answer = of_asks().into_iter().find(|answer| {
                         answer.effect != Effect::Read && of_permissions(answer) == of_permissions(method)
                     });

@@ -208,7 +208,7 @@ async fn a_change_that_fails_after_a_disconnect_leaves_no_claim() {
             let (params, target) = target(&fixture, method, version).await;
             let gate = Gate::new();
             hang_up(&fixture, method, version, &params, &gate).await;
-            // Nobody else may change the session while the call is in flight.
+            // No other caller may change the session while the call is in flight.
             let early = call(
                 &cal,
                 version,

@@ -90,7 +90,7 @@ async fn opencode_receives_every_parameter_and_no_message_id_of_the_caller() {
 /// The prompt is never sent twice: its task shows how it ended. A lost prompt is looked for during some seconds, so all cases run
 /// at the same time, each with its own gateway.
 #[tokio::test]
-async fn a_native_prompt_that_may_have_arrived_is_a_task_with_its_outcome() {
+async fn an_unconfirmed_native_prompt_becomes_a_task_and_is_not_resent() {
     let prompt = json!({"parts": [{"type": "text", "text": "Go."}]});
     let command = json!({"command": "review", "arguments": "it"});
     let mut cases = Vec::new();

@@ -131,10 +131,10 @@ async fn the_audit_log_has_one_entry_for_each_change_and_no_payload() {
             .await;
             let what = format!("{} {outcome}: {audit:#?}", method.name);
             if method.effect == Effect::Read {
-                assert!(audit.is_empty(), "a look is not noted: {what}");
+                assert!(audit.is_empty(), "a read writes no audit line: {what}");
                 return;
             }
-            let [entry] = audit.as_slice() else { panic!("one line for each call: {what}") };
+            let [entry] = audit.as_slice() else { panic!("expected one audit line for each call: {what}") };
             let target = target(method);
             let expected = format!(
                 " method={} principal={principal} credential={principal}-credential target={target} outcome={outcome}",

@@ -28,7 +28,7 @@ pub(crate) struct DataDir {
 enum Disk {
     Plain,
     Tmpfs(Namespace),
-    /// Nobody may write to the data directory, not even a privileged user.
+    /// The data directory is read-only, even for a privileged user.
     WriteProtected,
 }
 
@@ -69,7 +69,7 @@ impl DataDir {
         }
     }
 
-    /// A data directory that nobody may write to.
+    /// A data directory that no user can write to.
     pub(crate) fn write_protected(prepare: impl FnOnce(&Path)) -> Self {
         let root = root();
         prepare(&data_in(&root));

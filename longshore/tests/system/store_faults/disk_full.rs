@@ -203,7 +203,7 @@ async fn first_start_fails(data_dir: &DataDir) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn long_a_start_on_a_full_disk_after_an_orderly_end_says_so() {
+async fn long_a_restart_on_a_full_disk_reports_the_full_disk() {
     later_start_fails(&DataDir::small_disk()).await;
 }
 

@@ -273,7 +273,7 @@ fn reason(task: &Task) -> String {
 
 /// The task failed because the session is busy.
 fn is_busy(task: &Task) -> bool {
-    reason(task).contains("busy with work of somebody else")
+    reason(task).contains("busy with work of another client")
 }
 
 /// The last status reports lost text: in its metadata, or in its message.

@@ -285,7 +285,7 @@ fn an_acknowledged_cancel_stands_unless_it_came_too_late() {
 
 #[test]
 fn a_session_that_stays_busy_is_found() {
-    let reason = "The agent's session is busy with work of somebody else. Try again later.";
+    let reason = "The agent's session is busy with work of another client. Try again later.";
     let mut failed = observation(log_that_ends("FAILED", Some(reason)));
     assert_eq!(faults(&failed, &[agent_record("one two three", false)]), [Fault::Stuck]);
     failed = observation(log_that_ends("FAILED", Some("OpenCode stopped in the middle of the turn.")));

@@ -65,7 +65,7 @@ pub(super) async fn a_bound_context_keeps_its_session(store: &Arc<dyn Store>) {
     for (context, before) in [("keeps_1", unnamed("keeps_1")), ("keeps-named", named("keeps_1"))] {
         assert_eq!(bound(store, "ada", context).await, Some(before), "{context}");
         made(store, send("ada", context, 2, "keeps_1")).await;
-        // From now on the session counts as named, whoever chose it first.
+        // From now on the session counts as named, also if the gateway chose it first.
         let stands = named("keeps_1");
         assert_eq!(bound(store, "ada", context).await, Some(stands.clone()), "{context}");
         // Another session of the caller, or an unknown one: the context keeps its session.

@@ -164,7 +164,7 @@ async fn o06_a_summary_needs_no_request(fixture: &Fixture, ada: &Caller) {
             "{name}"
         );
     }
-    // The agent continues afterwards. Nobody prompted it, so this is no task.
+    // The agent continues afterwards. No client prompted it, so this does not become a task.
     let turns = model_log::turns(&fixture.harness.opencode).await.len();
     let request = json!({"providerID": "demo", "modelID": "demo", "auto": true});
     let reported = ada.result(SUMMARIZE, with(&own.session, request)).await;
