@@ -126,7 +126,7 @@ async fn a_caller_that_takes_too_long_loses_the_session_to_the_next() {
     });
     let error = first.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::SessionForbidden);
-    assert!(error.message().contains("may have been done"), "{error}");
+    assert!(error.message().contains("may have had its effect"), "{error}");
     assert_eq!(s.owner_of("ses_n").await.as_deref(), Some("bob"));
 }
 

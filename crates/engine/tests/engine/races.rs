@@ -80,7 +80,7 @@ async fn an_owner_that_loses_the_log_reports_it_to_every_reader() {
     let error = h.engine.settled(&alice(), sent.reader).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Internal);
     let error = h.engine.cancel(&alice(), &sent.task).await.unwrap_err();
-    assert!(error.message().contains("lost hold"), "{error}");
+    assert!(error.message().contains("stopped working on this task"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]
