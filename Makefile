@@ -68,7 +68,7 @@ release: ## Build the binary that is shipped and measured, stripped, with its de
 
 .PHONY: test
 test: ## Install what the tests need and run the quick suite, with a summary of how long each part took.
-	@tools/test.sh tools lint deny build-tests rust-test openapi interop
+	@tools/test.sh tools lint deny build-tests rust-test clients
 
 .PHONY: test-long
 test-long: ## Run what is too slow for `make test`: 5,000 simulation seeds, storms, leak and full-disk runs. Before a release.
@@ -194,6 +194,11 @@ openapi: python build-tests ## Validate the OpenAPI document, and compare respon
 .PHONY: long-openapi
 long-openapi:
 	@$(MAKE) --no-print-directory openapi LONG_OPENAPI=yes
+
+.PHONY: clients
+clients: python node-clients build-tests
+	@tools/together.sh 'OpenAPI: $(MAKE) --no-print-directory openapi' \
+		'Official A2A clients: $(MAKE) --no-print-directory interop'
 
 # Each client has its own gateway and OpenCode, and mostly waits: they run at the same time.
 .PHONY: interop

@@ -46,6 +46,8 @@ pub(super) async fn are_in_the_extended_card(fixture: &mut Fixture) {
     let text = format!("---\ndescription: Leaves the harbour\n---\n{CANARY}\n");
     std::fs::write(folder.join("sail.md"), text).expect("a file can be written");
     fixture.harness.opencode.post("/instance/dispose").await;
+    // OpenCode has loaded the project when it answers. The gateway waits ten seconds for that; a busy machine needs longer.
+    fixture.harness.opencode.get("/command").await;
     // The gateway reads the commands at its start, and then only from time to time.
     fixture.harness.gateway.kill();
     fixture.harness.restart().await;
