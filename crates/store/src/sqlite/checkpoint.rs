@@ -37,9 +37,9 @@ pub(super) struct Thresholds {
 }
 
 impl Default for Thresholds {
-    /// A sync at 4 MB, a copy at 16 MB and a restart at 64 MB. Rare copies are cheaper: each event of a task writes the last
-    /// page of the task's log again, and one copy serves all these writes. Rare restarts are better too, because nothing can be
-    /// written during a restart. But a long write-ahead log takes space on the disk and in the page cache.
+    /// A sync every 4 MB, a copy every 16 MB, and a restart at 64 MB. Rare copies are cheaper: each event of a task writes the
+    /// last page of the task's log again, and one copy serves all these writes. Rare restarts are better too, because nothing
+    /// can be written during a restart. But a long write-ahead log takes space on the disk and in the page cache.
     fn default() -> Self {
         Self { sync_every: 1000, copy_every: 4000, restart_at: 16_000 }
     }
