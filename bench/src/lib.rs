@@ -1,5 +1,6 @@
-//! Measures Longshore beside the Python peer: a fast stand-in for OpenCode, many A2A clients, and the costs of the server
-//! between them, from `/proc`. `make bench` runs everything and writes `docs/performance.md`.
+//! Measures Longshore beside the Python gateway `opencode-a2a`. A fast stand-in replaces OpenCode, many clients speak
+//! A2A, and `/proc` shows what the server between them costs. `make bench` runs everything and writes
+//! `docs/performance.md`.
 
 pub mod bench;
 pub mod clock;

@@ -62,9 +62,9 @@ impl DataDir {
         Self::locked(lock, path).check_owner(demo, &plan.workspace)
     }
 
-    /// Fails when the directory was made by a demo and this is none, or the other way round: their sessions are in different
-    /// OpenCode homes. Fails when it was made for another workspace: its tasks, its sessions, and an OpenCode that was left
-    /// running belong to that workspace.
+    /// Fails if a demo made the directory and this gateway is not a demo, or the other way round: a demo has its sessions in
+    /// another OpenCode home. Also fails if the directory was made for another workspace: its tasks, its sessions, and an
+    /// OpenCode that was left running belong to that workspace.
     fn check_owner(self, demo: bool, workspace: &Path) -> anyhow::Result<Self> {
         let path = &self.path;
         let kind = if demo { "demo" } else { "own" };

@@ -1,7 +1,7 @@
 //! One principal floods the server: the effect on another principal that works quietly.
 //!
-//! The flooding clients are a process of their own with a low priority: they would be on another machine, and must not keep the
-//! measured clients or the server from the processor.
+//! The flooding clients are a process of their own with a low priority. Outside of a bench they would be on another machine, so
+//! they must not take the processor from the measured clients and the server.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

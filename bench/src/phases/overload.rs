@@ -26,9 +26,9 @@ const CONNECTIONS: u64 = 2048;
 const PATIENCE: Duration = Duration::from_secs(90);
 /// How many clients run turns one after the other, before and after.
 const CLIENTS: u64 = 8;
-/// The deltas of every turn: of those that measure the capacity, of the offered ones, and of those before and after. A short
-/// answer of a model has about as many. With shorter turns the clients, which share the machine, could not offer five times the
-/// capacity.
+/// The number of deltas in every turn of this phase. The turns that measure the capacity, the offered turns, and those before
+/// and after all have the same number. A short answer of a model has about as many deltas. With shorter turns the clients,
+/// which share the machine, could not offer five times the capacity.
 const DELTAS: u64 = 100;
 
 /// An accepted turn: its task, and the key of its prompt.

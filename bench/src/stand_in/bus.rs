@@ -102,8 +102,8 @@ impl Bus {
         });
     }
 
-    /// Writes an event for the readers of a directory and for those of all directories. Returns the id of the event. `None`:
-    /// it has no reader.
+    /// Writes an event for the readers of this directory and for the readers that follow all directories. Returns the id of
+    /// the event. `None`: the event has no reader.
     fn write(&mut self, directory: &str, write: impl FnOnce(&mut Vec<u8>, &str)) -> Option<String> {
         let is_read_globally = !self.global.readers.is_empty();
         if is_read_globally && !self.channels.contains_key(directory) {

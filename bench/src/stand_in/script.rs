@@ -20,7 +20,7 @@ pub struct Script {
     /// How long the turn works before its first delta, in milliseconds.
     pub ramp_ms: u64,
     /// The turn begins when as many readers of the event stream have connected as there are turns with this option, or after
-    /// two seconds. For a server that opens one stream per turn, and only after the prompt.
+    /// two seconds. Meant for a server that opens one stream per turn, and opens it only after the prompt.
     pub awaits_reader: bool,
 }
 

@@ -7,8 +7,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 use secrecy::SecretString;
 use url::Url;
 
-/// The address of an OpenCode server. All clones share it: when another program takes the port of a managed OpenCode while
-/// that is down, OpenCode moves to another port, and every user of the address follows.
+/// The address of an OpenCode server. All clones share one address: if another program takes the port of a managed
+/// OpenCode while OpenCode is down, OpenCode restarts on another port, and every holder of a clone uses that port from
+/// then on.
 #[derive(Clone)]
 pub struct Address(Arc<RwLock<Location>>);
 

@@ -11,8 +11,9 @@ use crate::client::{CallError, Client};
 /// How many ancestors of a session are read. A deeper sub-agent is not found.
 const MAX_DEPTH: usize = 8;
 
-/// Rejects the open asks of the session and of the sub-agents below it. `known` names some of these sub-agents, because a
-/// sub-agent can work in a session from elsewhere. Best effort: an ask that remains does no harm until it is answered.
+/// Rejects the open asks of the session and of the sub-agents below it. `known` names sub-agents that the turn has called:
+/// one of them can work in an existing session that is not a descendant of this one. Best effort: an ask that remains does
+/// no harm until it is answered.
 pub(crate) async fn reject_asks(client: &Client, session: &Session, known: Vec<String>) {
     if let Err(cause) = try_reject_asks(client, session, known).await {
         tracing::debug!(session = %session.id, %cause, "asks of an aborted turn may remain open in OpenCode");

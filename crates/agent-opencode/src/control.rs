@@ -1,8 +1,9 @@
 //! What callers may query and change in OpenCode besides turns. Implements [`longshore_engine::port::Control`].
 //!
-//! OpenCode does not check its input: it reports success for ids that it does not have, writes into whichever session holds a
-//! message, and deletes any directory that a request names. So the driver looks up every name before it uses it, and refuses
-//! a request whose names it cannot look up. A call that changes something is never repeated.
+//! OpenCode does not check its input: it reports success for ids that it does not have, writes into the session that holds a
+//! message even if the request names another session, and deletes any directory that a request names. So the driver looks up
+//! every name before it uses it, and refuses a request whose names it cannot look up. A call that changes something is never
+//! repeated.
 
 mod commands;
 mod failure;

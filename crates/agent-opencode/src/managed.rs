@@ -1,8 +1,10 @@
-//! An `opencode serve` that Longshore starts, adopts, supervises and terminates.
+//! An `opencode serve` that Longshore starts, takes over, supervises and terminates.
 //!
-//! The process outlives the gateway: it has its own process group, its output goes to a file, and a record in the data directory
-//! holds what is needed to reach it. Only the owner can read these files. The next start adopts the process if it is still the
-//! same process and responds. Otherwise the gateway terminates what is left of it and starts a new one.
+//! The process outlives the gateway: it has its own process group, its output goes to a file, and a record in the data
+//! directory holds what is needed to reach it. Only the owner can read these files. The next start of the gateway takes the
+//! process over (*adopts* it) if it is still the same process and responds. Otherwise the gateway terminates what is left of it
+//! and starts a new one. The *marker* is a random number in the environment of OpenCode and of every process that it starts: it
+//! identifies them.
 //!
 //! | file | content |
 //! |---|---|

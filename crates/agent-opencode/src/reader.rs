@@ -97,7 +97,8 @@ impl Readers {
     }
 
     /// Registers a turn that is about to be prompted with the reader of its directory, and starts the reader if necessary.
-    /// `None`: another turn held the session for the whole `patience`. A turn keeps its lease for a moment after it has ended.
+    /// Waits for up to `patience` while another turn holds the session, because a turn keeps its lease for a moment after it
+    /// has ended. `None`: the wait was not long enough.
     pub(crate) async fn lease(
         self: &Arc<Self>,
         directory: &str,
@@ -295,8 +296,9 @@ impl Readers {
         }
     }
 
-    /// Routes an event by its beginning, which names its kind and session. Gives the event back if it must be parsed: it has
-    /// an unusual form, no turn would notice that it is malformed, or the reader itself must know it.
+    /// Routes an event by its beginning, which names its kind and session. Returns the event if it must be parsed here: if its
+    /// form is unusual, if the reader itself needs its content, or if it may be malformed and no turn will parse it, so that
+    /// nobody would notice.
     fn route_skimmed(&self, reader: &Reader, is_connected: bool, body: Bytes) -> Option<Bytes> {
         let Some(skimmed) = skim::skim(&body).filter(|_| is_connected) else { return Some(body) };
         if skimmed.kind == EventKind::SessionUpdated {

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use memchr::{memchr, memchr2};
 
 /// The longest event that is kept, in bytes. A longer one is skipped and reported as [`Item::TooLong`], so that the turns
-/// can read from the message list what the stream did not bring. The largest events carry the files of a prompt back to the
-/// gateway, which no turn needs.
+/// can read from the message list what the stream did not bring. The largest events repeat the files of a prompt; no turn
+/// needs them.
 pub(crate) const MAX_EVENT_BYTES: usize = 8 * 1024 * 1024;
 
 #[derive(Clone, PartialEq, Eq, Debug)]

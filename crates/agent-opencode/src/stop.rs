@@ -10,9 +10,9 @@ use crate::api::StoredMessage;
 use crate::clear;
 use crate::client::{CallError, Client};
 
-/// Stops the turns that still run, the newest of a session first. Returns the sessions in which one may still run. A session
-/// that works on another prompt is left alone: that prompt is another client's. Nothing is done in an idle session, although
-/// asks of its turn may remain in OpenCode's lists.
+/// Stops those of these turns that still run in OpenCode, the newest turn of a session first. Returns the sessions in which
+/// one of these turns may still run. A session that works on another prompt is left alone: that prompt is another client's.
+/// Nothing is done in an idle session, although asks of its turn may remain in OpenCode's lists.
 pub(crate) async fn orphaned_turns(client: &Client, over: &[TurnRecord]) -> Result<Vec<SessionId>> {
     let mut by_directory: BTreeMap<&str, Vec<&TurnRecord>> = BTreeMap::new();
     for turn in over {
@@ -132,8 +132,9 @@ fn is_compaction(message: &StoredMessage) -> bool {
     message.parts.iter().any(|part| part.kind == "compaction" && part.auto)
 }
 
-/// After its summary OpenCode continues with one user message: a synthetic one, or the prompt once more. A shell command of
-/// a user has a synthetic message too, so the position matters.
+/// Whether OpenCode wrote this user message to continue its work after a compaction. It is then a synthetic message (OpenCode
+/// wrote all of it), or a copy of the prompt. Only a message that comes directly after the compaction and its finished
+/// summary counts, because a user's shell command also has a synthetic message.
 fn continues_after_compaction(
     message: &StoredMessage,
     before: &[&StoredMessage],

@@ -1,8 +1,8 @@
 //! Finds external turns: turns that another client starts in the gateway's sessions, such as in OpenCode's own interface.
 //!
-//! The readers hand over the events of sessions that no turn of the gateway holds; [`decide`] interprets them. Where events
-//! were missed, OpenCode is asked: at the beginning, after a gap, and when a turn of the gateway is over. A turn that began
-//! and ended in a gap is not reported.
+//! The readers hand over the events of sessions that no turn of the gateway holds; [`decide`] interprets them. Where events may
+//! have been missed, OpenCode is asked: when the watch begins, after a gap in the event stream, and when a turn of the gateway
+//! is over. An external turn that began and ended in a gap is not reported.
 
 mod content;
 mod decide;

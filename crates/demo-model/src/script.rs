@@ -1,7 +1,7 @@
 //! Directives in a prompt, which decide the model's replies: `scn:NAME key=value key="quoted value"`.
 //!
-//! Several directives make a script: the first answers the prompt, the second the request with the first one's tool result, and
-//! so on. Everything around a directive is ordinary text and is ignored.
+//! Several directives make a script: the first directive answers the prompt, the second answers the request that carries the
+//! tool result of the first, and so on. Everything around a directive is ordinary text and is ignored.
 
 use std::collections::BTreeMap;
 use std::fmt;

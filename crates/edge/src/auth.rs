@@ -4,7 +4,8 @@
 //! in constant time. The timing of the lookup may reveal something about the digest, but nothing about the secret.
 //!
 //! A request with `Authorization` is judged by that header alone, whether its credential is right or wrong. `X-API-Key` counts
-//! only without it. So a request never acts for another principal than the one that `Authorization` names.
+//! only in a request without `Authorization`. So a request with `Authorization` never acts for a principal that this header
+//! does not name.
 
 mod rights;
 

@@ -1,8 +1,9 @@
 //! Routes a request by its head to the binding that answers it.
 //!
 //! The checks, in order: the guard of origins and hosts, whether the path is public, the credential, the rate limit, the
-//! protocol version (REST: from the head; JSON-RPC: with the method), the path, the verb, the required extensions. So a caller
-//! without a credential learns nothing about paths. Files, health and documents are the same for every protocol version.
+//! protocol version (for REST; that of a JSON-RPC call is checked later, when the method is known), the path, the verb, the
+//! required extensions. So a caller without a credential learns nothing about paths. Files, health and documents are the same
+//! for every protocol version.
 
 use std::net::{IpAddr, SocketAddr};
 use std::panic::AssertUnwindSafe;

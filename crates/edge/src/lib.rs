@@ -1,7 +1,7 @@
 //! The HTTP side of the gateway: sockets, credentials, the protocol version, and the two bindings of A2A.
 //!
 //! A request passes these stages, each of which may end it: [`listen`](crate::listen) (the connection and its timeouts),
-//! `dispatch` (the `guard` of origins and hosts, the path, [`auth`], the `limits`, the verb, the protocol version), a binding
+//! `dispatch` (the `guard` of origins and hosts, [`auth`], the `limits`, the protocol version, the path, the verb), a binding
 //! (`jsonrpc` or `rest`: media type, body, decoding by `wire`), and `operation`, which calls the engine. The response is one
 //! JSON body or a stream of events (`log`, `sse`). Besides the bindings, `documents` serves cards, the `OpenAPI` document and
 //! health, `file` serves the files of tasks, and `audit` records calls that change something besides tasks.

@@ -25,8 +25,8 @@ pub(crate) struct Log {
     /// What a reader of 0.3 has received so far.
     v03_stream: Option<Box<Stream>>,
     /// The task folded from the events so far. It exists once an event needs the whole artifact, and is kept so that the log is
-    /// not read from its start again for each such event. It leaves out the messages of callers, which may be large: there may
-    /// be many readers.
+    /// not read from its start again for each such event. It leaves out the messages of callers: they may be large, and each of
+    /// many readers may have such a task.
     folded: Option<Box<Task>>,
     /// Events up to this number are part of a snapshot that the reader received.
     snapshot_seq: Seq,

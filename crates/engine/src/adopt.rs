@@ -1,8 +1,8 @@
 //! Turns that another client of OpenCode started in a session of the gateway's users, made into tasks.
 //!
-//! Nothing here prompts. The task is created with the record of its turn in one step, and its actor resumes the turn like
-//! one of an earlier run of the gateway: a crash between two steps leaves nothing that looks as if it had still to be sent.
-//! Unowned sessions are left alone, and a turn that the gateway started is never adopted.
+//! Nothing here prompts. The task and the record of its turn are created in one step, so that a crash cannot leave a task
+//! whose prompt seems to be unsent. The actor of the task resumes the turn as it resumes turns after a restart of the
+//! gateway. Unowned sessions are left alone, and a turn that the gateway started is never adopted.
 
 use std::time::Duration;
 

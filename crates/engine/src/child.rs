@@ -1,5 +1,5 @@
-//! The actor of a sub-agent's task. It gets the sub-agent's reports from the actor of the root task, and cancels from
-//! callers.
+//! The actor of a sub-agent's task. It receives the sub-agent's reports from the actor of the root task, and cancel
+//! requests from callers.
 //!
 //! It never prompts and never answers: the agent itself works with its sub-agents, and the asks of a sub-agent belong to
 //! the root task, so that a client that knows only the root task can answer.

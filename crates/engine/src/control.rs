@@ -1,4 +1,5 @@
-//! What callers read and change outside of turns: who may, when, and which sessions they own afterwards.
+//! What callers read and change outside of turns. Decides who may do that, when it is possible, and which sessions the caller
+//! owns afterwards.
 //!
 //! A command runs in a background task, because its caller may disconnect: it is done completely or not at all, and a
 //! callback receives its result. Nothing here prompts the agent: a native prompt becomes a task ([`crate::service`]).
@@ -44,7 +45,8 @@ pub struct ControlCaller {
 impl Engine {
     /// Runs a query, a command or a native prompt for a caller who has the capabilities that it needs.
     ///
-    /// `done` receives the result, even when the caller did not wait for it. Only a query ends with its caller.
+    /// `done` receives the result, even if the caller did not wait for it. If the caller disconnects, a query ends; a command
+    /// or a prompt continues.
     pub async fn control(
         &self,
         caller: &ControlCaller,

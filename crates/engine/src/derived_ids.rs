@@ -1,7 +1,7 @@
 //! Ids of things that the engine creates on behalf of an agent.
 //!
 //! Each id is derived from what it identifies, so that the same thing has the same id after a restart: the id of a
-//! sub-agent's task is known before the task is created, and a file that is stored twice is stored once.
+//! sub-agent's task is known before the task is created, and storing a file again changes nothing.
 
 use longshore_model::opencode_ids::SESSION_CONTEXT_PREFIX;
 use longshore_model::{ArtifactId, ContextId, FileId, PromptId, SessionId, TaskId};

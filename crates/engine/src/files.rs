@@ -32,7 +32,8 @@ impl FileKeeper {
     }
 
     /// Stores the file and returns the event that reports it. Waits for a store that cannot be reached; a file that cannot be
-    /// stored is reported as text. `None`: it was reported before, or there are too many, or the gateway stops.
+    /// stored is reported as text. `None`: there is nothing to report, because the file was reported before, the task already
+    /// has a report that it has too many files, or the gateway stops.
     pub(crate) async fn keep(
         self,
         ctx: EngineContext,

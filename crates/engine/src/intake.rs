@@ -28,8 +28,9 @@ use workspace::{AllowedDirectories, ReadError};
 /// A message has no more parts than this; one that has is refused.
 const MAX_PARTS: usize = 100;
 
-/// All content of a message may be this many times the largest single part, and so may all files that it refers to.
-/// More is refused: a hundred of the largest files would keep the gateway reading for long.
+/// The parts of a message together may be this many times as large as the largest allowed part. The workspace files that
+/// it refers to may together be this many times as large as the largest allowed file. A larger message is refused,
+/// because the gateway would take long to read a hundred of the largest files.
 const TOTAL_FACTOR: u64 = 4;
 
 /// Checks the parts and converts them into the agent's input. `directory` is that of the context; files may be read

@@ -13,9 +13,10 @@ use tokio::sync::Notify;
 use crate::log_entry::{Entries, Events};
 use crate::snapshot::Snapshot;
 
-/// How many bytes of events the tail keeps for readers that have not taken them, beside its newest append. It keeps that one
-/// whole until a sole reader has it, so a reader at the head finds what it needs here, and one that is further
-/// behind reads the store. Small, because there is one tail for each live task.
+/// How many bytes of events the tail keeps for readers that have not taken them. The newest append always stays, even if it
+/// is larger, so a reader that keeps up finds its events here. (If the log has only one reader, the append is dropped when
+/// that reader has it.) A reader that is further behind reads the store. The number is small because each live task has a
+/// tail.
 const TAIL_BYTES: usize = 8 * 1024;
 
 /// How many bytes stay when every reader has them, for a reader that is just starting.

@@ -1,7 +1,8 @@
-//! A bounded queue between two tasks whose memory grows only with the waiting items.
+//! A bounded queue between two tasks. Its memory grows only with the waiting items.
 //!
-//! The channel of tokio allocates room for 32 items at once, which is most of the memory of an idle turn: thousands of turns
-//! run, and most of their queues are empty. Otherwise this queue works the same, with the same errors, and has one receiver.
+//! A channel of tokio allocates room for 32 items at once. That is most of the memory of an idle turn, and thousands of
+//! turns can run, most of them with empty queues. In all other respects this queue works like tokio's channel with one
+//! receiver, with the same errors.
 
 use std::collections::VecDeque;
 use std::fmt;

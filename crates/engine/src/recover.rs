@@ -116,8 +116,9 @@ impl Engine {
     }
 }
 
-/// The order in the queues. Turns that run have their sessions. Tasks that waited for the agent were first in their
-/// queue, and their status says why they did not begin. The others follow in the order in which they began to wait.
+/// The order in which tasks enter the queues again. First come tasks with a running turn, because they hold their sessions.
+/// Then come tasks that had reached the front of their queue but had to wait for the agent; their status message says so. The
+/// others follow in the order in which they began to wait.
 fn rank(stored: &StoredTask) -> (u8, Option<Timestamp>) {
     let status = &stored.task.status;
     if has_running_turn(stored) {

@@ -68,8 +68,9 @@ pub enum SubscriptionStart {
     Snapshot(Snapshot),
     /// With nothing: the reader returns exactly the events that were missed.
     Tail,
-    /// The event at the cursor is not in the log: it is no longer kept, or it was lost with a power failure, and another may
-    /// have its number. Holds the current task; the reader continues after it. The caller must learn that there is a gap.
+    /// The event at the cursor is not in the log: it is no longer kept, or a power failure destroyed it and another event
+    /// may have its number. Holds the current task; the reader continues with the events after that. The caller must learn
+    /// that there is a gap.
     Gap(Snapshot, GapBounds),
 }
 
@@ -231,8 +232,8 @@ impl Engine {
         Ok(found.first().is_some_and(|entry| entry.seq == seq && entry.epoch == epoch))
     }
 
-    /// The artifacts of the task as they were before an event of its log: its messages, which may be large, and
-    /// its status are left out. `None`: the beginning of the log is no longer kept.
+    /// The task with its artifacts as they were before the event `seq`. The status is that of the first event, and the
+    /// messages, which may be large, are left out. `None`: the beginning of the log is no longer kept.
     pub async fn task_before(&self, caller: &Principal, task: &TaskId, seq: Seq) -> Result<Option<Task>> {
         // As many as a reader gets with one read of the log.
         const BATCH: usize = 128;

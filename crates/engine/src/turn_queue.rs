@@ -1,4 +1,4 @@
-//! Queues of turns. A queue lets one ticket through at a time, in the order in which they were taken.
+//! Queues of turns. A queue lets one ticket through at a time, in the order in which the tickets were taken.
 //!
 //! A task holds two tickets: one in the queue of its context, which keeps the order of its messages while there is no
 //! session yet, and one in the queue of its session, which keeps two contexts from prompting the session at once.
@@ -63,8 +63,9 @@ impl TurnQueues {
         is_free.then(|| self.enter_locked(&mut queues, key, task))
     }
 
-    /// Takes the first position, for a turn that runs already and waits for nothing. A ticket that was let through before
-    /// stays so until its next check: see [`QueueTicket::is_still_first`]. Waiting tickets wait for this one too.
+    /// Takes the first position in the queue, for a turn that is already running. Waiting tickets wait for this one too.
+    /// A ticket that was let through before notices the new one only at its next check: see
+    /// [`QueueTicket::is_still_first`].
     pub(crate) fn enter_front(self: &Arc<Self>, key: QueueKey, task: TaskId) -> QueueTicket {
         let mut queues = self.lock();
         queues.front_id -= 1;

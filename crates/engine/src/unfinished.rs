@@ -1,8 +1,8 @@
 //! How many tasks are unfinished: in all, per principal, and per context. One more than allowed is refused.
 //!
 //! A slot is reserved before anything else is done for a message, so that concurrent sends cannot exceed a limit
-//! together, and a refused send costs no more than the check whether it was accepted before. Only a message that steers
-//! reserves its slot after there turned out to be no turn to steer: its refusal costs all checks until then.
+//! together, and a refused send costs no more than the check whether it was accepted before. The exception is a message
+//! that steers: it reserves a slot only when there is no turn that it can join, and by then all other checks are done.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -236,8 +236,8 @@ impl Writer {
         self.pending.push(event);
     }
 
-    /// Appends the pending events, then publishes them to readers. While the store cannot be reached it tries again;
-    /// the agent waits meanwhile. Fails when another writer owns the log, or when the gateway stops.
+    /// Appends the pending events, then publishes them to readers. While the store cannot be reached, this function tries
+    /// again and again, and the agent has to wait. Fails when another writer owns the log, or when the gateway stops.
     pub(crate) async fn flush(&mut self, turn: Option<TurnRecord>) -> Result<()> {
         if self.pending.is_empty() {
             return Ok(());

@@ -238,8 +238,8 @@ pub struct NativePromptRequest {
 pub enum NativePrompt {
     Prompt {
         parts: Vec<NativePromptPart>,
-        /// Tools that the agent may not use for this prompt. A prompt cannot allow a tool: the agent would keep that
-        /// permission for the session, even if its operator forbids the tool.
+        /// Tools that the agent may not use for this prompt. A prompt cannot allow a tool: the agent would keep that permission
+        /// for the session, even if the operator of the agent forbids the tool.
         #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
         withheld: BTreeSet<String>,
     },

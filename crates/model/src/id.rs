@@ -186,8 +186,9 @@ impl fmt::Display for Seq {
     }
 }
 
-/// Counts the openings of the store; each event keeps the epoch under which it was written. After a loss of power took an
-/// event, its sequence number is used again: the epoch distinguishes the two events. 0: written before epochs existed.
+/// A number that grows each time the store is opened. Each event keeps the epoch in which it was written. If a power
+/// failure destroys an event, its sequence number is used again, and the epoch distinguishes the new event from the lost
+/// one. 0: the event was written before epochs existed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Epoch(pub u32);
 

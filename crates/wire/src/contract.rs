@@ -1,8 +1,8 @@
 //! The documents that describe a deployment to clients: cards, profile, contracts, health.
 //!
-//! Each is built from the facts of a [`Deployment`], from [`crate::surface`] and from the tables of the extensions and errors,
-//! in the names of one protocol version. Documents are built once, at the start, so they are JSON values instead of
-//! hand-written bytes.
+//! Each is built from the facts of a [`Deployment`], from [`crate::surface`] and from the tables of the extensions and errors.
+//! Its field names are those of one protocol version. Documents are built once, at the start, so they are JSON values instead
+//! of hand-written bytes.
 
 mod behavior;
 mod card;

@@ -1,7 +1,8 @@
 //! The supported extensions of A2A: their URIs, and which of them a caller has activated.
 //!
 //! Both versions of A2A use the same extensions under different URIs. The gateway understands every URI that was ever in use.
-//! A response names the URI that the caller used, an error the URI of 1.0, and a card the URIs of the versions that it is for.
+//! A response contains the URI that the caller used. An error contains the URI of 1.0. A card contains the URIs of the
+//! versions that the card is for.
 
 use std::borrow::Cow;
 use std::fmt;

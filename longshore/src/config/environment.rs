@@ -65,7 +65,7 @@ impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Environment {
 
 /// Warns about variables that have no effect.
 ///
-/// `OPENCODE_*` variables that are not settings of `opencode-a2a` belong to OpenCode itself and are ignored.
+/// Other `OPENCODE_*` variables belong to OpenCode itself, so there is no warning about them.
 pub fn warnings(environment: &Environment) -> Vec<String> {
     let known = || table::ALL.iter().filter_map(|setting| setting.env);
     environment

@@ -18,12 +18,13 @@ A setting can come from four sources. The first one that has it is used:
 3. `longshore.toml`, in the current directory or at the path given by `--config`,
 4. the default.
 
-An unknown flag, an unknown key in the file, or a value that is not allowed stops the start with a message that names the
-source, the key and the allowed values (exit code 2). All problems are shown at once.
+If a flag or a key in the file is unknown, or a value is not allowed, Longshore does not start (exit code 2). The message names
+the source, the key and the allowed values. All problems are shown at once.
 
-Variables have the names that `opencode-a2a` uses where it has the setting; their case does not matter. An empty variable
+If `opencode-a2a` has the same setting, the variable has the same name. The case of the name does not matter. An empty variable
 counts as not set (except `OPENCODE_TIMEOUT_STREAM`, where it means: no limit). An unknown `A2A_*` or `LONGSHORE_*` variable,
-or one that this version does not support, causes a warning. Other `OPENCODE_*` variables belong to OpenCode and are ignored.
+or one that this version does not support, causes a warning. Longshore ignores other `OPENCODE_*` variables, which belong to
+OpenCode.
 Relative paths start at the current directory. `.env` files are not read.
 
 Secrets have no flag, because other users of the machine can see a command line. A managed OpenCode does not get the gateway's
@@ -33,7 +34,7 @@ own credentials in its environment (`A2A_*`, `OPENCODE_AUTH_*`, `OTEL_EXPORTER_O
 
 const CREDENTIALS: &str = "\
 Each credential has a `scheme`, and the fields of that scheme: what the caller sends, and its principal. A principal
-owns its tasks and contexts; two credentials with the same principal share them, which allows replacing a secret.
+owns its tasks and contexts. Two credentials with the same principal share them, so you can replace a secret without losing them.
 
 | scheme | fields | the caller sends |
 |---|---|---|
@@ -45,8 +46,8 @@ owns its tasks and contexts; two credentials with the same principal share them,
 
 `capabilities` is a list of permissions that not every caller has: `session_shell`, `workspace_mutation`, `session_claim`
 (continue an OpenCode session that has no owner yet), `operator` (has no effect yet; accepted so that lists may contain it).
-Without the list, or with an empty one, a basic credential has `session_shell` and `workspace_mutation`, and the others have
-none; `A2A_BEARER_TOKEN` and the generated token have all.
+Without the list, or with an empty one, a `basic` credential has `session_shell` and `workspace_mutation`, and a `bearer` or
+`api_key` credential has none. `A2A_BEARER_TOKEN` and the generated token have all capabilities.
 
 `thinking_exposure` overrides the gateway's setting of the same name for one credential: a list of `raw_thinking` and
 `tool_trace`, or `none`, or `all`.

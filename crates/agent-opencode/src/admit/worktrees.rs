@@ -1,8 +1,9 @@
 //! Decides which worktrees callers may remove or reset.
 //!
-//! OpenCode deletes any directory that a request names, and lists clones and other directories that it ever saw among the
-//! worktrees. So a request names only a directory that OpenCode lists and that the disk shows to be a worktree of the root's own
-//! repository, in OpenCode's spelling, and never the root or a directory that contains the root.
+//! OpenCode deletes any directory that a request names. Its list of worktrees also contains clones, and every other directory
+//! of the project that it has ever seen. So the gateway's requests name only a directory that OpenCode lists and that the disk
+//! shows to be a worktree of the root's own repository, and never the root or a directory that contains the root. The directory
+//! is spelled as OpenCode spells it.
 
 use std::path::{Path, PathBuf};
 

@@ -1,6 +1,7 @@
 //! OpenCode's responses to callers who query or change its sessions, workspaces and worktrees.
 //!
-//! Only what callers may see is read. Responses about providers contain keys, and responses about commands whole prompts.
+//! Only what callers may see is read. Other fields are secret: responses about providers contain keys, and responses about
+//! commands contain whole prompts.
 
 use std::collections::BTreeMap;
 
@@ -240,8 +241,9 @@ pub(crate) struct Command {
 }
 
 impl Command {
-    /// What the command does with its arguments. An MCP server makes the template of its prompts on each request, so a template
-    /// that OpenCode reports for such a prompt says nothing.
+    /// What the command does with its arguments. A command can be a prompt of an MCP server. Such a server makes the template
+    /// anew for each request, so the template that OpenCode reports does not show what happens to the arguments, and the
+    /// default applies.
     pub(crate) fn template(&self) -> Template {
         if self.source.as_deref() == Some("mcp") { Template::default() } else { self.template }
     }

@@ -1,7 +1,7 @@
 //! What the template of a command does with the caller's arguments.
 //!
 //! OpenCode puts the arguments in place of `$ARGUMENTS`, `$1`, `$2` …, then runs each !`...` in a shell, then reads each file
-//! that is named as `@path`. It asks for no permission for either.
+//! that is named as `@path`. It asks for no permission before it runs a shell or reads a file.
 
 use serde::{Deserialize, Deserializer};
 

@@ -35,8 +35,8 @@ impl<T> Default for Cached<T> {
 impl<T> Cached<T> {
     /// Returns a response that is not older than `max_age`, or the error of a request that failed now or a moment ago.
     ///
-    /// A caller acquires a slot before it sends the request. While it waits for the slot, other callers are not blocked: each
-    /// may wait for a different time.
+    /// A caller acquires a slot before it sends the request. While it waits for the slot, it does not block other callers,
+    /// because their clients may have shorter waits.
     pub(crate) async fn get<F>(
         &self,
         max_age: Duration,

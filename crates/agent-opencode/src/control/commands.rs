@@ -231,8 +231,9 @@ impl OpenCode {
     }
 }
 
-/// Whether a session that was created at `made` holds the copied messages. A session without messages does not count: nothing
-/// shows that it is a copy, or that the copy is complete. Messages newer than the session need not be in it.
+/// Whether a session that was created at `made` is a complete copy of the original. A session without messages does not count:
+/// nothing shows that it is a copy, or that the copy is complete. Messages of the original that are newer than the copy may be
+/// missing from the copy.
 fn is_complete_fork(
     copy: &[MessageStamp<'_>],
     original: &[MessageStamp<'_>],

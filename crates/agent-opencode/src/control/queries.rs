@@ -134,8 +134,9 @@ impl OpenCode {
         found
     }
 
-    /// OpenCode lists clones and any other directory that it ever saw among the worktrees. Callers see those that they may use,
-    /// as far as the disk of this machine can show that.
+    /// OpenCode's list of worktrees also contains clones, and every other directory of the project that OpenCode has ever
+    /// seen. Returns those that callers may use. If OpenCode runs on another machine, the disk cannot show which these are,
+    /// and the list stays as it is.
     async fn usable_worktrees(&self, listed: Vec<String>) -> Vec<String> {
         if !self.is_root_here {
             return listed;

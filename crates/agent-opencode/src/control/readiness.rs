@@ -1,7 +1,7 @@
 //! Waits until a worktree that OpenCode creates can be used.
 //!
-//! OpenCode responds at once and writes the files afterwards. It reports the end only on its global event stream, and
-//! that stream loses the events of its first moments. So the driver opens the stream before it sends the request.
+//! OpenCode responds at once and writes the files afterwards. It reports that the files are complete only on its global event
+//! stream, and a new stream misses the events of its first moments. So the driver opens the stream before it sends the request.
 
 use std::time::Duration;
 

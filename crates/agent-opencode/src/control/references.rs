@@ -1,7 +1,8 @@
 //! Files that a text names as `@path`.
 //!
 //! In the arguments of a command and in the prompt of a subtask, OpenCode reads such files anywhere on the machine without
-//! asking for permission. So they must be where the files of a message may be. The parser here follows OpenCode's.
+//! asking for permission. So the gateway accepts only names of files that a message could also attach. The parser here follows
+//! OpenCode's.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};

@@ -72,8 +72,9 @@ impl OpenCode {
         Ok(Some(WorkspaceContents { directory, sessions }))
     }
 
-    /// A workspace of the project that may be removed. OpenCode itself would remove a workspace of any project. `None`: the
-    /// project has no workspace with this id.
+    /// Finds an OpenCode workspace that the caller may remove. Only those of this project are searched, because OpenCode
+    /// itself would remove one of any project. `None`: this project has no OpenCode workspace with this id. Refuses the one
+    /// that the gateway itself works in.
     async fn own_workspace(&self, id: &WorkspaceId) -> Result<Option<api::control::Workspace>> {
         let listed = self.for_callers.whole_workspaces(&self.access.root).await;
         let listed = listed.for_purpose(Purpose::query("list the workspaces"))?;

@@ -1,12 +1,13 @@
 //! Keeps a managed OpenCode running.
 //!
-//! When OpenCode ends, the supervisor terminates whatever it left running, and starts it again with the same port and password,
-//! so that its users notice no more than a broken connection. The supervisor also terminates an OpenCode that no longer responds.
-//! If another program has the port by then, OpenCode gets another port and another password, and its [`crate::Address`] passes
-//! both to all users. The first restart waits 250 ms, each further one twice as long, up to 15 s; after OpenCode has run for 20 s
-//! the waits start again at 250 ms. Each wait is shortened by up to a half at random, so that several servers that ended
-//! together do not all start together.
-//! OpenCode is not restarted when its record is gone: then it was stopped on purpose.
+//! When OpenCode ends, the supervisor terminates all processes that OpenCode left running, and starts OpenCode again with the
+//! same port and password, so that its users notice no more than a broken connection. If another program has taken the port,
+//! OpenCode gets another port and another password, and its [`crate::Address`] passes both to all users. An OpenCode that no
+//! longer responds is terminated and then started in the same way.
+//!
+//! The first restart waits 250 ms, each further one twice as long, up to 15 s; after OpenCode has run for 20 s the waits start
+//! again at 250 ms. Each wait is shortened by up to a half at random, so that several servers that ended together do not all
+//! start together. OpenCode is not restarted when its record is gone: then it was stopped on purpose.
 
 use std::time::Duration;
 

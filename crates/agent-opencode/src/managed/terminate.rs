@@ -1,8 +1,9 @@
 //! Terminates an OpenCode and all processes that it started.
 //!
-//! OpenCode gives each tool its own process group and session, and does not end them with itself. So they are searched for
-//! before the first signal, while they still descend from OpenCode, and afterwards by the marker in their environment. Each
-//! signal goes to one process that is identified by its start time, never to a group, so it cannot reach any other process.
+//! OpenCode gives each tool its own process group and session, and does not end its tools when it ends. So the tools are
+//! searched for twice: before the first signal, while they still descend from OpenCode, and afterwards by the marker in
+//! their environment. Each signal goes to one process that is identified by its start time, never to a group, so it cannot
+//! reach any other process.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

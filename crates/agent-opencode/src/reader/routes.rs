@@ -1,12 +1,13 @@
 //! Which turn gets which event.
 //!
 //! A session has one route, and the turn that holds it keeps it to its end. A turn that is about to be prompted does not
-//! start while another turn holds the route. A turn that runs already waits for the route, and meanwhile reads from OpenCode
-//! what it cannot receive.
+//! start while another turn holds the route. A turn that is resumed after a restart of the gateway waits for the route, and
+//! until it has the route it reads OpenCode's message list instead.
 //!
-//! A turn has a queue with two bounds. At either bound the reader does not wait: it drops the event, marks the turn as
-//! lagging and drops all its other events until the turn has reached the mark, removed it and re-read the message list.
-//! Events are queued under the lock of the routes, so that there is always a slot left for that mark.
+//! A turn has a queue with two bounds: a number of events and a number of bytes. At either bound the reader does not wait: it
+//! drops the event and puts a mark into the queue. The turn is then lagging, and the reader drops its further events until
+//! the turn has reached the mark, removed it and read the message list again. Events are queued under the lock of the routes,
+//! so that there is always a slot left for that mark.
 
 mod lease;
 

@@ -1,7 +1,8 @@
 //! Sessions that are watched while no turn of the gateway holds them.
 //!
-//! A directory has one queue with two bounds. At either bound the reader does not wait: it leaves a mark and drops everything
-//! until the mark is taken. The receiver of the mark then asks OpenCode about all sessions of the directory.
+//! A directory has one queue with two bounds: a number of events and a number of bytes. At either bound the reader does not
+//! wait: it puts a mark into the queue and drops all events until the mark is taken out. The receiver of the mark then asks
+//! OpenCode about all sessions of the directory.
 
 use std::collections::HashMap;
 use std::sync::Arc;

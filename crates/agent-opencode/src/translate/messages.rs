@@ -146,8 +146,9 @@ impl Translator {
         }
     }
 
-    /// After its summary OpenCode continues with one user message: "continue", or the prompt once more. The repeated prompt
-    /// has no mark. A prompt that another client sent in the meantime is older than the end of the summary.
+    /// Whether OpenCode wrote this user message to continue the turn after it had summarized the conversation. Such a
+    /// message is "continue" or a copy of the prompt, and nothing marks the copy. So the time decides: OpenCode writes the
+    /// message after the summary is complete, and a prompt that another client sent during the summary is older than that.
     fn follows_a_summary(&self, info: &Message) -> bool {
         let summaries = self.steps.iter().filter(|step| step.summary).count();
         let waits = self.continued < summaries && !self.superseded;

@@ -1,7 +1,8 @@
 //! The user messages that a turn answers: its prompt, and the prompts that joined it.
 //!
-//! OpenCode takes a prompt that arrives during a turn when the running step ends, and drops the rest of the prompt before.
-//! Of several prompts that arrive together only the newest gets an answer. So a turn is over when its newest prompt is.
+//! When a prompt arrives during a turn, OpenCode finishes the running step, gives up the rest of its work on the earlier
+//! prompt, and answers the new one. Of several prompts that arrive together only the newest gets an answer. So a turn is
+//! over when its newest prompt is answered.
 
 /// Whether a prompt that joins a turn reached OpenCode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -29,8 +29,9 @@ pub(crate) enum Evidence {
 }
 
 impl Translator {
-    /// Decides whether the turn is over. An idle session alone proves nothing: around an error idle is reported twice, the
-    /// first time before the message is final, and an idle event may still be that of the turn before.
+    /// Decides whether the turn is over. An idle session alone proves nothing. When a step fails, OpenCode reports the
+    /// session as idle twice, the first time before the message is final. An idle event may also belong to the previous
+    /// turn.
     pub(crate) fn verdict(&self, aborted_by_gateway: bool) -> Verdict {
         match self.verdict_on_steps(aborted_by_gateway) {
             Verdict::Over(_) | Verdict::Unsettled if self.prompts.any_undecided() => Verdict::Running,

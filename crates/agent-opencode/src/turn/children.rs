@@ -1,7 +1,7 @@
 //! The sub-agents of a turn, from their call to their end.
 //!
-//! The engine always receives a start, then the prompt, then the reports, and one end of a sub-agent. The start must come
-//! before the tool call that names the sub-agent, so starting happens where tool calls are reported.
+//! For each sub-agent the engine receives the start, then the prompt, then the reports, then one end. The start must come
+//! before the tool call that names the sub-agent, so it is reported by the code that reports tool calls.
 
 use longshore_model::{
     AgentEvent, ChildEvent, ChildStart, Outcome, PromptId, SessionId, ToolCall, ToolStatus,

@@ -1,5 +1,5 @@
-//! Responses that do not come from OpenCode, or that OpenCode will always give: another program took its address, or its
-//! password changed. Waiting alone does not repair that, so a turn does not wait for ever.
+//! Measures for how long all responses were of a kind that no wait will change: another program has OpenCode's address and
+//! responds in its place, or OpenCode's password has changed. A turn that gets only such responses does not wait for ever.
 
 use std::time::Duration;
 

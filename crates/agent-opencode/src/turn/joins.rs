@@ -1,7 +1,7 @@
 //! Messages that join a running turn.
 //!
-//! A [`Joiner`] sends them beside the driver, because the driver may be waiting for the engine or for OpenCode. The two meet
-//! in [`Joins`]. A turn closes it before it ends, and cannot close it while a message is being sent.
+//! A [`Joiner`] sends them beside the driver, because the driver may be waiting for the engine or for OpenCode. Both use
+//! [`Joins`]. The driver closes it before the turn ends, and cannot close it while a message is being sent.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

@@ -1,5 +1,6 @@
-//! Reads a sub-agent's messages. While OpenCode is unreachable, the turn waits for them as for those of the agent itself.
-//! If OpenCode responds but does not show these messages, the agent's own reports do not wait for them for ever.
+//! Reads a sub-agent's messages. While OpenCode is unreachable, the turn waits, as it does when it reads the messages of
+//! the agent itself. If OpenCode responds but does not show the messages of the sub-agent, the turn goes on without them
+//! after a while, so that the agent's own reports are not held up for ever.
 
 use longshore_model::SessionId;
 use tokio::time::{Instant, sleep_until, timeout_at};

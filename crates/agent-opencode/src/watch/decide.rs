@@ -1,7 +1,7 @@
 //! Decides whether the activity in a session is an external turn that is to become a task. Pure: no IO, no clock.
 //!
 //! A user's message that gets an answer is a turn. OpenCode also writes messages by itself, or for a client that wants no
-//! answer, and those are no turns. The event sequences of OpenCode:
+//! answer, and those are no turns. OpenCode sends these sequences of events (*busy*: the session becomes busy):
 //!
 //! - a prompt: the user's message and its parts, busy, the answer; while the session is busy already: the same without busy;
 //! - a prompt that cannot be answered: the message and its parts, busy, an error; if no message is created: errors only;

@@ -1,8 +1,9 @@
 //! Chooses which directories are watched.
 //!
-//! Each watched directory costs OpenCode memory, so their number is bounded. When one more is needed, the directory is evicted
-//! whose sessions were named longest ago: never the root, and never one where a turn runs. The sessions of an evicted
-//! directory are remembered, and watched again when the next session there is named.
+//! Each watched directory costs OpenCode memory, so their number is bounded. When one more is needed, the least recently used
+//! directory is evicted: the one whose sessions no caller has used for the longest time. The root is never evicted, nor is a
+//! directory in which a turn runs. The sessions of an evicted directory are remembered. They are watched again when a caller
+//! uses a session of that directory.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;

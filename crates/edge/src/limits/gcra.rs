@@ -1,8 +1,9 @@
 //! Limits how often something may happen for each key, by the generic cell rate algorithm (GCRA).
 //!
-//! Each key has one timestamp: the time at which everything that it took is paid off, at one share of the window each. The
-//! timestamp may be as far ahead as the window is long. So the memory for a key does not grow with its requests, and nothing
-//! has to be done while a key is idle.
+//! Each request costs its key one share of the window: the length of the window divided by the number of allowed requests. A
+//! key has one timestamp, the time at which all its requests so far are paid off. A request that would move the timestamp
+//! further ahead than one window is refused. So the memory for a key does not grow with its requests, and nothing has to be
+//! done while a key is idle.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, RandomState};

@@ -95,7 +95,8 @@ impl RateLimiter {
     }
 
     /// Delays the answer to a request that exceeded its rate. Requests that were refused at the same moment are answered at
-    /// different times. Otherwise they would retry together, and all that the rate allows by then would be admitted at once.
+    /// different times. Otherwise their clients would retry at the same moment, and as many requests as the rate allows by then
+    /// would be admitted at once.
     pub(crate) async fn delay(&self, refusal: &Error) {
         if refusal.kind() != ErrorKind::TooManyRequests {
             return;

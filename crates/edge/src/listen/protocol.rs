@@ -21,8 +21,9 @@ pub(super) enum Protocol {
     Http2,
 }
 
-/// A connection whose first bytes were read. A reader gets them together with the bytes that came after them: in two parts
-/// they would not fit into hyper's first buffer, and hyper would keep a buffer of twice the size for good.
+/// A connection whose first bytes were read. One read returns them together with the bytes that came after them. hyper
+/// makes sure before each read that its buffer has 8 KB of free space. After a first read that returned only these few
+/// bytes, hyper would have to double its buffer, and would keep the larger one for as long as the connection lives.
 #[derive(Debug)]
 pub(super) struct SniffedStream<S> {
     /// The unread rest of the first bytes.

@@ -82,8 +82,9 @@ impl Actor {
         }
     }
 
-    /// Finds or opens the session and prompts it, durably. A session that the agent no longer has is replaced once, unless
-    /// the caller named it. While nothing was prompted, an agent that cannot be reached is waited for.
+    /// Finds or opens the session of the task, writes the turn to the store and then prompts the agent. A session that the
+    /// agent no longer has is replaced once, unless the caller named it. If the agent cannot be reached and has certainly
+    /// not been prompted, the task waits for it.
     pub(super) async fn begin(&mut self, active: &mut Option<ActiveTurn>) -> Result<Turn, StopReason> {
         let mut beginning = self.find_session().await?;
         self.check_prompt_session(&beginning.bound).await?;

@@ -82,12 +82,12 @@ impl Limit {
         self.has_reported = true;
     }
 
-    /// The time is over. `is_busy` is the agent's answer to a query, if it answers; `has_caught_up`, whether all missed
-    /// reports have come.
+    /// Decides what happens to a turn whose time limit has passed. `is_busy`: whether the agent says that it works on
+    /// the turn, if it answers. `has_caught_up`: whether all missed reports have come.
     ///
-    /// While it is not known whether the turn is over, it goes on for a while: for as long as the agent reports
-    /// something, and a bit longer. An agent that does not answer and still reports after that while is at work, and
-    /// may be too busy with this very turn to answer.
+    /// While it is unknown whether the agent still works on the turn, the turn continues: for as long as the agent
+    /// reports something, plus [`PATIENCE`], but at most [`LONGEST`]. An agent that has not answered for [`PATIENCE`]
+    /// but still reports counts as working: it may be too busy with this turn to answer.
     pub(super) fn judge(&mut self, is_busy: Option<bool>, has_caught_up: bool) -> Overtime {
         let now = Instant::now();
         let has_reported = std::mem::take(&mut self.has_reported);

@@ -22,8 +22,8 @@ use crate::{fail_point, lifecycle, orphaned_turns};
 /// How long a start may take before the gateway checks whether the agent can be reached at all.
 const CHECK_AGENT_AFTER: Duration = Duration::from_secs(1);
 
-/// How long a start may take, each time, before the gateway checks whether an orphaned turn blocks the session. After the
-/// last check the start takes as long as the agent lets it: then another client of OpenCode uses the session.
+/// The waits between the checks whether an orphaned turn blocks the session, while a start takes long. After the last check
+/// the reason must be another client of OpenCode that uses the session, and the agent decides how long the start may take.
 const CHECK_SESSION_AFTER: [Duration; 3] =
     [Duration::from_secs(2), Duration::from_secs(8), Duration::from_secs(20)];
 
@@ -161,8 +161,9 @@ impl Actor {
         .await
     }
 
-    /// Decides whether a start that failed with this error is tried again, and waits before it: for the agent, or for the
-    /// gateway's own calls to it. The agent certainly has no prompt, and the log says so meanwhile.
+    /// Decides whether a start that failed with this error is tried again. If so, first waits: until the agent can be
+    /// reached, or until the gateway may make another call to it. The agent has certainly received no prompt, and during
+    /// the wait the log says so.
     pub(super) async fn waits_to_retry(
         &mut self,
         error: &Error,

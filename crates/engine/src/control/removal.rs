@@ -34,8 +34,9 @@ impl Engine {
         Ok(ClosedToTurns { _removal: removal, _reserved: Vec::new() })
     }
 
-    /// The same for a workspace, whose sessions the agent deletes with it. So this is refused too if one of them
-    /// belongs to another caller, or is unowned and the caller may not claim it. `None`: there is no such workspace.
+    /// The same for an OpenCode workspace. The agent deletes the sessions of the workspace with it, so this also
+    /// refuses if one of these sessions belongs to another caller, or is unowned and the caller may not claim it.
+    /// `None`: there is no such workspace.
     pub(super) async fn close_workspace(
         &self,
         guard: Guard<'_>,

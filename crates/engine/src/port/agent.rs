@@ -18,13 +18,14 @@ use crate::queue;
 
 /// Drives one coding agent.
 ///
-/// The engine guarantees one turn at a time per session. The agent guarantees that a turn's events come in
-/// order, that none is lost between the prompt and [`AgentEvent::Ended`], and that it never prompts twice. For a resumed
-/// turn the agent reports when it has [`AgentEvent::CaughtUp`]: no deadline ends anything before that.
+/// The engine guarantees one turn at a time per session. The agent guarantees that a turn's events come in order, that none
+/// is lost between the prompt and [`AgentEvent::Ended`], and that it never prompts twice. For a resumed turn the agent
+/// reports [`AgentEvent::CaughtUp`] when it has reported everything that happened before the restart. Until then no deadline
+/// of the turn takes effect.
 pub trait Agent: Send + Sync + Debug {
     /// Checks what a caller requests before anything is stored or done, and refuses what is not possible: a directory that
-    /// is out of bounds, a model that does not exist. An agent that cannot be reached refuses nothing for that reason; the
-    /// turn will.
+    /// is out of bounds, a model that does not exist. If the agent cannot be reached, nothing is refused for that reason:
+    /// the task is accepted, and its turn waits for the agent or fails.
     fn admit<'a>(&'a self, request: Admission<'a>) -> BoxFuture<'a, Result<Admitted>>;
 
     /// A session that the gateway did not open. `None`: no directory that callers may use has a session with this id.
@@ -41,9 +42,9 @@ pub trait Agent: Send + Sync + Debug {
 
     /// Starts or resumes a turn.
     ///
-    /// Returns once the agent has accepted the prompt. Before that it waits until the session is idle, so that a
-    /// turn that was just aborted is really over. Fails with `SessionGone` when the agent no longer has
-    /// the session, and with `AgentUnavailable` when the agent cannot be reached; then nothing was prompted.
+    /// Returns once the agent has accepted the prompt. Before that it waits until the session is idle, so that a turn that
+    /// was just aborted is really over. Fails with `SessionGone` when the agent no longer has the session, and with
+    /// `AgentUnavailable` when the agent cannot be reached. After either error nothing was prompted.
     fn start_turn(&self, request: TurnRequest) -> BoxFuture<'_, Result<Turn>>;
 
     /// Answers an ask of the session or of one of its sub-agents. Fails with `InterruptNotFound` when the ask is no longer
@@ -58,8 +59,9 @@ pub trait Agent: Send + Sync + Debug {
     /// Stops whatever runs in the session. Stopping an idle session is no error.
     fn abort<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<()>>;
 
-    /// Stops what still runs of turns that have ended in the gateway, the newest of a session first. Returns the sessions in
-    /// which one may still run, to be checked again. A session that works on something else by now is left alone.
+    /// Stops turns that have ended in the gateway but still run in the agent, the newest turn of a session first. Returns
+    /// the sessions in which such a turn may still run; the caller checks them again later. A session that works on
+    /// something else by now is left alone.
     fn stop_turns<'a>(&'a self, over: &'a [TurnRecord]) -> BoxFuture<'a, Result<Vec<SessionId>>>;
 
     /// Whether the agent could work now. Sends the agent a request that costs it nothing.

@@ -42,8 +42,9 @@ pub trait Control: Send + Sync + Debug {
         command: &'a ControlCommand,
     ) -> BoxFuture<'a, Result<ControlResult>>;
 
-    /// Forks of a session, or of what came before a message of it, that were made since then by any client: for a fork whose
-    /// response was lost. Only complete forks that are certainly of this session: the caller who asks becomes their owner.
+    /// Finds forks of the whole session, or of its messages before `before`, that any client made since `since`. Used after
+    /// the response to a fork was lost. Returns only complete forks that are certainly of this session, because the caller
+    /// becomes their owner.
     fn forks<'a>(
         &'a self,
         session: &'a Session,
@@ -51,9 +52,9 @@ pub trait Control: Send + Sync + Debug {
         since: Timestamp,
     ) -> BoxFuture<'a, Result<Vec<Session>>>;
 
-    /// Refuses a native prompt that names a model, a variant, an agent or a command that does not exist. The agent
-    /// itself would accept it and fail later. Also refuses a prompt that would read more than callers may see or,
-    /// unless it `may_run`, that runs something in a shell.
+    /// Refuses a native prompt that names a model, a variant, an agent or a command that does not exist. The agent itself
+    /// would accept it and fail later. Also refuses a prompt that would read more than callers may see and, unless
+    /// `may_run`, a prompt that would run something in a shell.
     fn check_native_prompt<'a>(
         &'a self,
         session: &'a Session,

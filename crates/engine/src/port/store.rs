@@ -99,9 +99,10 @@ pub trait Store: Send + Sync + Debug {
     /// either may be first.
     fn append(&self, append: Append) -> BoxFuture<'_, Result<Appended>>;
 
-    /// Events after the cursor, in order, at most `limit`, and fewer when they are large ([`READ_BYTES`]); at least
-    /// one when there is one. Empty at the head. `TaskNotFound` for a task that does not exist. Does not check who owns the
-    /// task: `caller` is only the principal for whom the store reads, so that a store can be fair to all of them.
+    /// Returns the events after the cursor, in order: at most `limit`, and fewer if they are large ([`READ_BYTES`]), but at
+    /// least one if there is one. The list is empty if the cursor is at the head of the log. Fails with `TaskNotFound` if the
+    /// task does not exist. Does not check who owns the task: `caller` is only the principal for whom the store reads, so that
+    /// a store can be fair to all of them.
     fn read<'a>(
         &'a self,
         caller: &'a Principal,
@@ -130,9 +131,9 @@ pub trait Store: Send + Sync + Debug {
         context: &'a ContextId,
     ) -> BoxFuture<'a, Result<ContextLocation>>;
 
-    /// Binds a context to a session, unless it is bound to another than `replaces` by now, and returns the binding that
-    /// counts. A bound session belongs to the owner; a session of another principal is refused with
-    /// `PermissionDenied`.
+    /// Binds a context to a session and returns the binding. If the context is already bound to a session other than
+    /// `replaces`, that binding stays and is returned. The session then belongs to the owner of the context; a session of
+    /// another principal is refused with `PermissionDenied`.
     fn bind(&self, binding: Binding) -> BoxFuture<'_, Result<Bound>>;
 
     /// An ask, open or closed, of any owner. `caller` as in [`Store::read`].
@@ -158,8 +159,9 @@ pub trait Store: Send + Sync + Debug {
     /// gateway.
     fn end_damaged(&self, at: Timestamp, end: EndTask) -> BoxFuture<'_, Result<Vec<TaskId>>>;
 
-    /// The turns of tasks that were canceled, failed, or ended with messages that had joined them, at this moment or later,
-    /// the newest first, at most [`MAX_ENDED`]: the agent may still work on one. Without those of sub-agents.
+    /// The turns on which the agent may still work although their task has ended: the task was canceled, or failed, or messages
+    /// had joined it. Returns the turns of tasks that ended at `since` or later, the newest first, at most [`MAX_ENDED`],
+    /// without the turns of sub-agents.
     fn ended_turns(&self, since: Timestamp) -> BoxFuture<'_, Result<Vec<EndedTurn>>>;
 
     /// Stores a file of a task. A file with the same id, which is the same file, changes nothing.

@@ -90,10 +90,11 @@ impl Engine {
         self.follow_from(&caller, task, snapshot).await
     }
 
-    /// A task that is first in its queue begins in a moment, unless its agent cannot be reached: a message that comes
-    /// meanwhile is not too early. For a task that waits behind others of its context it is, and is refused at once.
-    /// (While the task waits for the session, which another context has, or for a permit, the message is refused only
-    /// after the wait.)
+    /// Waits a moment for a task that is about to begin, so that a message to it need not be refused. Such a task is
+    /// the first in the queue of its context. A task that waits behind others of its context is not waited for, and
+    /// the message is refused at once. (A task that is first in this queue may still wait for a session that another
+    /// context uses, for a permit, or for an agent that cannot be reached. Then the message is refused after
+    /// [`BEGIN_TIMEOUT`].)
     async fn wait_until_begun(&self, caller: &Principal, mut stored: StoredTask) -> Result<StoredTask> {
         let task = stored.task.id.clone();
         let queue = QueueKey::Context(caller.clone(), stored.task.context_id.clone());

@@ -1,9 +1,10 @@
 //! The thread that does the checkpoints: it copies the write-ahead log into the file.
 //!
-//! The thread copies and waits for the disk while others write and read. But a log that is written to all the time is never
-//! copied to its end, and would grow for ever: when the log is long, the thread holds the writer for the moment that the rest
-//! takes, and the writer then restarts the log. SQLite syncs the file only when a copy reaches the end of the log, so in that
-//! moment, and syncs everything that was copied since the last time. To keep that short, this thread syncs the file before.
+//! The thread copies and waits for the disk while others write and read. But while others write, the copy never reaches the end
+//! of the log, and the log would grow for ever. So when the log is long, the thread stops the writer for as long as it takes to
+//! copy the rest, and the writer then restarts the log. SQLite syncs the database file only when a copy reaches the end of the
+//! log: while the writer is stopped. That sync covers everything that was copied since the last one. To keep it short, this
+//! thread syncs the file once before it stops the writer.
 //!
 //! Durability does not depend on checkpoints: a commit is in the log before it is answered.
 
@@ -36,9 +37,9 @@ pub(super) struct Thresholds {
 }
 
 impl Default for Thresholds {
-    /// 4, 16 and 64 MB. Rare copies are better: the last page of a task's log is written again with each of its events, and
-    /// copied once for all of them. Rare restarts are better too, because nothing can be written meanwhile. But a long log
-    /// takes space on the disk and in the page cache.
+    /// A sync every 4 MB, a copy every 16 MB, and a restart at 64 MB. Rare copies are cheaper: each event of a task writes the
+    /// last page of the task's log again, and one copy serves all these writes. Rare restarts are better too, because nothing
+    /// can be written during a restart. But a long write-ahead log takes space on the disk and in the page cache.
     fn default() -> Self {
         Self { sync_every: 1000, copy_every: 4000, restart_at: 16_000 }
     }
@@ -98,7 +99,8 @@ struct State {
 
 impl Checkpoints {
     /// Starts the thread, which uses the connection `db`; the connection `writer` does no checkpoints any more. `file` is the
-    /// database file, and must stay open longer than any connection to it: closing it drops all locks of this process on it.
+    /// open database file. It must stay open longer than any connection, because closing it drops all locks that this process
+    /// has on the database.
     pub(super) fn start(
         writer: &mut Connection,
         db: Connection,

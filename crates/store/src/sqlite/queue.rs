@@ -2,8 +2,8 @@
 //!
 //! Each owner has its own queue, and the thread takes jobs from the owners in turn: however many jobs one owner has queued,
 //! another waits for at most one job of each owner, and for the group that is running. Jobs of one owner run in the order of
-//! arrival, except for those that had to wait for a slot: a job that arrives between the grant of a slot and its use goes
-//! first.
+//! their arrival, with one exception: when a job had to wait for a slot, another job may arrive between the moment when the
+//! slot is granted and the moment when it is used. That other job runs first.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound::{Excluded, Unbounded};
@@ -25,8 +25,8 @@ pub(super) enum Owner {
     Principal(Principal),
 }
 
-/// The most jobs that wait for a thread, of all owners together. At this bound, and at the next, callers wait for a slot
-/// without blocking a thread: the turns that write become slower, and nothing is dropped.
+/// The most jobs that wait for a thread, of all owners together. At this bound, and at [`QUEUE_OF_OWNER`], callers wait for a
+/// slot without blocking a thread: the turns that write become slower, and nothing is dropped.
 pub(super) const QUEUE: usize = 1024;
 
 /// The most jobs of one owner that wait for a thread. More wait for a slot, so that other owners find room.

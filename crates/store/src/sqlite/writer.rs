@@ -1,10 +1,10 @@
-//! Writing: a thread with group commit, and, for a small share of the time, the calling threads themselves.
+//! Writes: on a thread with group commit, and, as long as that takes only a small share of the time, on the calling threads.
 //!
 //! The thread takes all waiting requests, runs them in one transaction, commits, and only then answers. At low load a request
 //! runs at once; under load many requests share one commit.
 //!
-//! Handing one piece of output to a sleeping thread and being woken by it costs more than writing it, so small appends are
-//! written on the calling thread.
+//! Waking the writer thread for a small append, and being woken by it, costs more than the write itself. So a small append is
+//! written on the calling thread if the writer thread is not writing at that moment.
 
 use std::sync::{Arc, Mutex};
 
@@ -74,9 +74,10 @@ impl Writer {
         self.ask(owner, (JobKind::Other, LARGE_WEIGHT), work).await
     }
 
-    /// Appends to the log of a task and returns when the events are durable. An append that takes microseconds only is written
-    /// on the calling thread, and so overtakes the queue. That is safe: a caller appends to a task again only after the
-    /// previous append has returned.
+    /// Appends to the log of a task and returns when the events are durable. A small append, which is likely to take only
+    /// microseconds, is written on the calling thread, unless the writer thread is writing at that moment. Such an append may
+    /// overtake requests in the queue. That is safe: a caller appends to a task again only after the previous append has
+    /// returned.
     pub(super) async fn append(&self, owner: Owner, batch: Batch) -> Result<Appended> {
         if let Some(appended) = self.append_inline(&batch) {
             return appended;

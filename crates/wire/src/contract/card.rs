@@ -115,8 +115,8 @@ fn description(deployment: &Deployment, audience: Audience) -> String {
     text
 }
 
-/// The extensions that are served, in the order of the card, with the URIs and names of a version. For anonymous readers these
-/// are the public ones with short parameters, for callers with a credential all of them with full parameters.
+/// The extensions that are served, in the order of the card, with the URIs and names of a version. Anonymous readers get the
+/// public extensions with short parameters. Callers with a credential get all extensions with full parameters.
 pub fn extensions(
     deployment: &Deployment,
     version: ProtocolVersion,

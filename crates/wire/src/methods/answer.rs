@@ -1,7 +1,8 @@
 //! Writes the result of a call, in the format of its row and of the caller's protocol version.
 //!
-//! A session is written as a completed task, and a message of a session as a message, so that clients of A2A can show them.
-//! All else is a summary with the names of the Python peer, `opencode-a2a`. In 0.3, projects and workspaces have OpenCode's names.
+//! A session is written as a completed task, and a message of a session as a message, so that clients of A2A can show them. All
+//! other results are summaries with the field names of the Python gateway `opencode-a2a`, except that in 0.3 projects and
+//! workspaces have OpenCode's field names.
 
 mod catalog;
 mod session;

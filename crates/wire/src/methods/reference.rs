@@ -75,7 +75,7 @@ fn heading(extension: Extension) -> &'static str {
         Extension::InteractiveInterrupt => "Answering asks of the agent",
         Extension::SessionManagement => "Sessions",
         Extension::ProviderDiscovery => "Providers and models",
-        Extension::WorkspaceControl => "Projects, workspaces and worktrees",
+        Extension::WorkspaceControl => "Projects, OpenCode workspaces and worktrees",
         Extension::InterruptRecovery => "Listing open asks of the agent",
         Extension::SessionBinding
         | Extension::ModelSelection

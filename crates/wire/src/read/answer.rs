@@ -1,7 +1,7 @@
 //! Responses of an agent, as a client of A2A reads them: tasks, pages and the events of a stream.
 //!
-//! The data of the extensions stays in the metadata, unchanged. Only the kind of a block and the output modes of a task are
-//! read from the metadata as well.
+//! The data of the extensions stays in the metadata, unchanged. Two values are also parsed from it: the kind of a block and
+//! the output modes of a task.
 
 use longshore_model::{
     Artifact, ArtifactId, ArtifactUpdate, BlockKind, ContextId, Error, ErrorKind, Message, Metadata,

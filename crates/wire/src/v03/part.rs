@@ -130,13 +130,14 @@ fn bytes(raw: &RawValue) -> Read<Vec<u8>> {
 /// Undoes a double base64 encoding. The official Python client of 0.3 puts base64 where the bytes belong, and then encodes that
 /// once more. The JavaScript client does not, and nothing else in the request tells them apart: the header with the program's
 /// name is set by the application. So the bytes decide. They count as encoded twice if they are base64 exactly as an encoder
-/// writes it and one of these holds: a file of this media type is never base64; they look like base64, and decode to what the
-/// type promises; they decode to readable text.
+/// writes it and, in addition, one of these is true: a file of this media type is never base64; the bytes look like base64, and
+/// decode to what the media type promises; the bytes decode to readable text.
 ///
-/// This guess is wrong for some files of clients that encode once: a file that is itself the base64 of a text becomes that text,
-/// and a file without a clear type that is a long key, or any base64, becomes the decoded bytes. It also misses some files of
-/// the client that encodes twice. Without padding these are a text of 3 or 6 bytes, and less than 18 bytes of other types; and
-/// any text that is not UTF-8. A word that would be garbled matters more than a tiny file that is not decoded.
+/// This guess is wrong for some files of clients that encode once: a file that is itself the base64 of a text becomes that
+/// text, and a file without a clear type that is a long key, or any base64, becomes the decoded bytes. The guess also misses
+/// some files of the client that encodes twice: a text of 3 or 6 bytes, other files of less than 18 bytes whose base64 has no
+/// padding, and a text that is not UTF-8. It is made this way because a word that is garbled does more harm than a tiny file
+/// that is not decoded.
 fn encoded_twice(bytes: &[u8], media_type: Option<&str>) -> Option<Vec<u8>> {
     let outer = str::from_utf8(bytes).ok().filter(|text| !text.is_empty())?;
     let inner = base64::decode_strict(outer)?;

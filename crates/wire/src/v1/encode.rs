@@ -57,8 +57,9 @@ pub fn list_response(tasks: &[Task], view: View, next_page_token: &str, page_siz
     out.into()
 }
 
-/// One event of the log as one frame of a stream. `None`: this client may not see the event. Of the view these matter: the
-/// length of the history (only for the first event, which has one message), the activated extensions and the exposure.
+/// One event of the log as one frame of a stream. `None`: this client may not see the event. Three fields of the view
+/// matter: the activated extensions, the exposure and, for the first event, which has one message, the length of the
+/// history.
 pub fn stream_entry(
     task: &TaskId,
     context: &ContextId,

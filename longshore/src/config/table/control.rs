@@ -9,9 +9,10 @@ pub const SESSION_SHELL: Setting = Setting {
     env: Some("A2A_ENABLE_SESSION_SHELL"),
     kind: Kind::Switch,
     fallback: Value("false"),
-    help: "Let callers with the capability session_shell run shell commands in their sessions \
-           (opencode.sessions.shell), and when a worktree is created. OpenCode runs these commands without asking for \
-           permission. Always off when environment.sandbox_mode is read-only or environment.write_scope is none.",
+    help: "Let callers with the capability session_shell run shell commands: in their sessions \
+           (opencode.sessions.shell), and as the start command of a new worktree (opencode.worktrees.create). OpenCode \
+           runs these commands without asking for permission. Always off when environment.sandbox_mode is read-only or \
+           environment.write_scope is none.",
 };
 
 pub const WORKSPACE_MUTATIONS: Setting = Setting {
@@ -20,9 +21,10 @@ pub const WORKSPACE_MUTATIONS: Setting = Setting {
     env: Some("A2A_ENABLE_WORKSPACE_MUTATIONS"),
     kind: Kind::Switch,
     fallback: Value("false"),
-    help: "Let callers with the capability workspace_mutation create, reset and remove worktrees and workspaces of the \
-           project (opencode.worktrees.*, opencode.workspaces.*). Removing or resetting one loses everything in it that \
-           was not committed. Always off when environment.sandbox_mode is read-only or environment.write_scope is none.",
+    help: "Let callers with the capability workspace_mutation create and remove worktrees and OpenCode workspaces of \
+           the project, and reset worktrees (opencode.worktrees.*, opencode.workspaces.*). Everything in them that was \
+           not committed is lost when they are removed or reset. Always off when environment.sandbox_mode is read-only \
+           or environment.write_scope is none.",
 };
 
 pub const SESSION_GUARD: Setting = Setting {

@@ -10,7 +10,8 @@ pub const RATE_LIMIT: Setting = Setting {
     kind: Kind::Choice(&["auto", "on", "off", "true", "false"]),
     fallback: Value("auto"),
     help: "Whether requests and wrong credentials are counted and limited. auto: yes, unless the gateway listens on a \
-           loopback address only. Behind a proxy on this machine callers can come from anywhere: set it to on there.",
+           loopback address only. Callers from anywhere can reach such a gateway through a proxy on this machine: set \
+           it to on there.",
 };
 
 pub const RATE_REQUESTS: Setting = Setting {
@@ -21,8 +22,9 @@ pub const RATE_REQUESTS: Setting = Setting {
     fallback: Value("120"),
     help: "How many requests one caller may send per limits.rate_window. A caller is a credential with a credential_id, \
            else a principal, else an address. Further requests get status 429 with Retry-After, before their body is \
-           read. All requests of a window may come at once; after that, one more is allowed each time that its share of \
-           the window has passed. A stream counts as one request. The card, /livez, /metrics and OPTIONS do not count.",
+           read. All requests of a window may come at once. After that, one more is allowed each time that a share of \
+           the window has passed: limits.rate_window divided by this number. A stream counts as one request. The card, \
+           /livez, /metrics and OPTIONS do not count.",
 };
 
 pub const RATE_WINDOW: Setting = Setting {
@@ -42,9 +44,9 @@ pub const FAILED_LOGINS: Setting = Setting {
     fallback: Value("20"),
     help: "How many wrong credentials one address (for IPv6: one /64 network) may send per limits.rate_window. After \
            that, all its requests with a credential, even a correct one, get status 429 with Retry-After for a while. \
-           Only counted when limits.rate_limit applies, and never for loopback addresses. A proxy or NAT with another \
-           address looks like one caller, so anybody behind it could lock out all others: set 0 there, and let the \
-           proxy count.",
+           Wrong credentials are counted only when limits.rate_limit applies, and never for loopback addresses. All \
+           clients behind a proxy or NAT share its address, so one of them could lock out all the others: set 0 there, \
+           and let the proxy limit wrong credentials.",
 };
 
 pub const STREAMS: Setting = Setting {
@@ -93,9 +95,9 @@ pub const STREAM_IDLE: Setting = Setting {
     fallback: Value("600"),
     help: "How long one event stream may be without an event before it ends in the same way as with \
            limits.stream_bytes. Keep-alives do not count as events. The time does not count while an ask is open, a \
-           tool runs, OpenCode pauses before a retry, or the turn waits in a queue. It does count while OpenCode is \
-           unreachable in the middle of a turn. The default is more than turns.silence: a turn whose model is silent \
-           for too long fails first, and its stream reports why.",
+           tool runs, OpenCode pauses before a retry, or the turn waits in a queue. The time does count while OpenCode \
+           is unreachable in the middle of a turn. The default is more than turns.silence, so that a turn whose model \
+           is silent for too long fails first, and its stream reports why.",
 };
 
 pub const MAX_TURNS: Setting = Setting {
@@ -165,6 +167,6 @@ pub const CONNECTIONS: Setting = Setting {
     kind: Kind::Count,
     fallback: Value("8192"),
     help: "How many connections may be open at the same time, for all callers together. Further ones wait until one is \
-           closed. The limit is lowered to the number of files that the process may open, minus 256 for its own; a \
-           warning at the start reports that.",
+           closed. The gateway needs 256 of the files that its process may open for itself. If fewer files remain than \
+           this limit, the limit is lowered to their number, and a warning at the start reports that.",
 };

@@ -82,7 +82,7 @@ pub const SHUTDOWN_GRACE: Setting = Setting {
     fallback: Value("10"),
     help: "How long open requests may take to end after SIGTERM. Streams end at once and ask their clients to \
            reconnect. A connection that is still sending or receiving at the end of this time is closed. The process \
-           ends at most six seconds later.",
+           ends at most six seconds later, or eight if it exports traces.",
 };
 
 pub const THREADS: Setting = Setting {

@@ -111,6 +111,6 @@ pub const DIRECTORY_OVERRIDE: Setting = Setting {
     env: Some("A2A_ALLOW_DIRECTORY_OVERRIDE"),
     kind: Kind::Switch,
     fallback: Value("true"),
-    help: "Whether callers may choose a directory: one below the workspace, or a worktree or workspace of its project. \
-           Otherwise every context works in the workspace itself.",
+    help: "Whether callers may choose a directory: one below the workspace, or a worktree or OpenCode workspace of its \
+           project. Otherwise every context works in the workspace itself.",
 };

@@ -23,10 +23,10 @@ pub const LOCK_WAIT: Setting = Setting {
     env: Some("LONGSHORE_LOCK_WAIT"),
     kind: Kind::SecondsOrNone,
     fallback: Value("0"),
-    help: "How long to wait for the data directory while another gateway uses it. 0 refuses to start at once: a gateway \
-           that was started twice by mistake should report that, and a supervisor waits for the end of the first \
-           gateway before it starts the next. Where the two may overlap, set it to more than serve.shutdown_grace of \
-           the first.",
+    help: "How long to wait for the data directory while another gateway uses it. 0: do not wait, but exit with an \
+           error. That is right for a gateway that was started twice by mistake, and for a supervisor that waits for \
+           the end of the first gateway before it starts the next. If the two may overlap, set more than the \
+           serve.shutdown_grace of the first gateway plus eight seconds.",
 };
 
 pub const STORE: Setting = Setting {
@@ -53,8 +53,8 @@ pub const DURABILITY: Setting = Setting {
     env: Some("LONGSHORE_DURABILITY"),
     kind: Kind::Choice(&["process", "power"]),
     fallback: Value("process"),
-    help: "What an event that a client has seen survives: a crash of the process (`process`), or also a loss of power \
-           (`power`; slower, because each write waits for the disk).",
+    help: "Which failures an event that a client has seen survives: a crash of the gateway (`process`), or also a power \
+           failure (`power`; slower, because each write waits for the disk).",
 };
 
 pub const FOLD_AFTER: Setting = Setting {
@@ -74,8 +74,8 @@ pub const KEEP_TASKS: Setting = Setting {
     env: Some("LONGSHORE_KEEP_TASKS"),
     kind: Kind::SecondsOrOff,
     fallback: Value("0"),
-    help: "How long a task is kept after its end. Then it is deleted with its files and those of its sub-agents, and a \
-           context without tasks is forgotten. A task is kept at least for turns.idempotency_window.",
+    help: "How long a task is kept after its end. Then the task is deleted, with its files and with the tasks of its \
+           sub-agents, and a context without tasks is forgotten. A task is kept at least for turns.idempotency_window.",
 };
 
 pub const TITLE: Setting = Setting {
@@ -138,8 +138,9 @@ pub const LOG_LEVEL: Setting = Setting {
     env: Some("A2A_LOG_LEVEL"),
     kind: Kind::Choice(&["critical", "error", "warning", "info", "debug", "trace"]),
     fallback: Value("warning"),
-    help: "How much is written to standard error. No level writes secrets or the text of messages. Every level writes one line (target longshore::audit) for each call of a method \
-           of docs/methods.md that changes something: the caller, the method, the object and the outcome.",
+    help: "How much is written to standard error. No level writes secrets or the text of messages. Every level writes \
+           one line (log target longshore::audit) for each call of a method of docs/methods.md that changes something: \
+           the caller, the method, the object that was changed and the outcome.",
 };
 
 pub const LOG_FORMAT: Setting = Setting {
@@ -157,9 +158,9 @@ pub const LOG_PAYLOADS: Setting = Setting {
     env: Some("A2A_LOG_PAYLOADS"),
     kind: Kind::Switch,
     fallback: Value("false"),
-    help: "Write the JSON of requests and responses to the log, at level debug. Only ids, roles, states, kinds, error codes, \
-           counts and times are written with their values; of every other value only the length. Streams are never written, \
-           nor are calls of the methods in docs/methods.md.",
+    help: "Write the JSON of requests and responses to the log, at level debug. Ids, roles, states, kinds, error codes, \
+           counts and times are written with their values. Every other value is replaced by its length. Streams and \
+           calls of the methods in docs/methods.md are never written.",
 };
 
 pub const LOG_BODY_LIMIT: Setting = Setting {
@@ -218,6 +219,6 @@ pub const SAMPLE_RATIO: Setting = Setting {
     env: Some("LONGSHORE_TRACE_SAMPLE_RATIO"),
     kind: Kind::Ratio,
     fallback: Value("1"),
-    help: "The share of turns that is sent to the collector. A caller that sends a traceparent decides for its own \
-           turns: exactly the turns that it samples are sent.",
+    help: "The share of turns whose traces are sent to the collector. For a turn whose request has a traceparent, the \
+           caller decides instead: the trace is sent if the traceparent says that it is sampled.",
 };

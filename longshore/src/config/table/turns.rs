@@ -66,7 +66,8 @@ pub const IDEMPOTENCY: Setting = Setting {
     env: Some("LONGSHORE_IDEMPOTENCY_WINDOW"),
     kind: Kind::SecondsOrNone,
     fallback: Value("600"),
-    help: "How long a message that is sent again returns the task of the first send instead of a new one.",
+    help: "For how long after a message was sent the same message, sent again, returns the task of the first send. \
+           After that time it starts a new task, and the agent is prompted again. 0: every send starts a new task.",
 };
 
 pub const ASK_TTL: Setting = Setting {
@@ -85,7 +86,7 @@ pub const ASK_TOMBSTONE: Setting = Setting {
     env: Some("A2A_INTERRUPT_REQUEST_TOMBSTONE_TTL_SECONDS"),
     kind: Kind::SecondsOrNone,
     fallback: Value("600"),
-    help: "How long after its end an ask is remembered, so that a late answer is reported as late.",
+    help: "How long an ask is remembered after its end, so that a late answer is reported as late.",
 };
 
 pub const ASK_DEADLINE: Setting = Setting {

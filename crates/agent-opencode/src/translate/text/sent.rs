@@ -1,7 +1,7 @@
 //! Remembers which text was reported, without keeping the text.
 //!
-//! A snapshot of a text must be compared with the reported text to find what is missing. For that the start of a text is
-//! kept, and a fingerprint of a longer text. The engine has the text itself.
+//! A snapshot of a text must be compared with the reported text to find what is missing. For that, a short text is kept
+//! whole; of a longer text its beginning and a fingerprint are kept. The engine has the text itself.
 
 use std::hash::{BuildHasher as _, DefaultHasher, Hasher as _, RandomState};
 use std::sync::LazyLock;
