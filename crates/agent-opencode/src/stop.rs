@@ -132,8 +132,8 @@ fn is_compaction(message: &StoredMessage) -> bool {
     message.parts.iter().any(|part| part.kind == "compaction" && part.auto)
 }
 
-/// Whether OpenCode wrote this user message to continue its work after a compaction. It is then a synthetic message (OpenCode
-/// wrote all of it), or a copy of the prompt. Only a message that comes directly after the compaction and its finished
+/// Whether OpenCode wrote this user message to continue its work after a compaction (it replaced a long conversation
+/// by a summary). The message is then synthetic (OpenCode wrote all of it), or a copy of the prompt. Only a message that comes directly after the compaction and its finished
 /// summary counts, because a user's shell command also has a synthetic message.
 fn continues_after_compaction(
     message: &StoredMessage,

@@ -232,8 +232,8 @@ impl Engine {
         Ok(found.first().is_some_and(|entry| entry.seq == seq && entry.epoch == epoch))
     }
 
-    /// The task with its artifacts as they were before the event `seq`. The status is that of the first event, and the
-    /// messages, which may be large, are left out. `None`: the beginning of the log is no longer kept.
+    /// The task with its artifacts as they were before the event `seq`. Only the artifacts are replayed: the status is still
+    /// that of the first event of the log, and the messages, which may be large, are left out. `None`: the beginning of the log is no longer kept.
     pub async fn task_before(&self, caller: &Principal, task: &TaskId, seq: Seq) -> Result<Option<Task>> {
         // As many as a reader gets with one read of the log.
         const BATCH: usize = 128;

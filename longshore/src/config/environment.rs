@@ -65,7 +65,7 @@ impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Environment {
 
 /// Warns about variables that have no effect.
 ///
-/// Other `OPENCODE_*` variables belong to OpenCode itself, so there is no warning about them.
+/// `OPENCODE_*` variables that Longshore does not know get no warning, because they may belong to OpenCode itself.
 pub fn warnings(environment: &Environment) -> Vec<String> {
     let known = || table::ALL.iter().filter_map(|setting| setting.env);
     environment

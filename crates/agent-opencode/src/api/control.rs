@@ -242,8 +242,8 @@ pub(crate) struct Command {
 
 impl Command {
     /// What the command does with its arguments. A command can be a prompt of an MCP server. Such a server makes the template
-    /// anew for each request, so the template that OpenCode reports does not show what happens to the arguments, and the
-    /// default applies.
+    /// anew for each request, so the template that OpenCode reports does not show what happens to the arguments. The result
+    /// is then the default, which assumes that the template runs and reads its arguments.
     pub(crate) fn template(&self) -> Template {
         if self.source.as_deref() == Some("mcp") { Template::default() } else { self.template }
     }

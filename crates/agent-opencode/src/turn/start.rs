@@ -39,9 +39,9 @@ pub(crate) const STREAM_TIMEOUT: Duration = Duration::from_secs(30);
 /// A busy session is checked at least this often, in case its idle event was missed.
 const BUSY_POLL: Duration = Duration::from_millis(500);
 
-/// How long a turn waits until its session is idle, if the directory of the session is watched for external turns. External
-/// turns are found only in sessions that no turn of the gateway holds. So this turn then gives the session up, and the
-/// engine starts it again when the work of the other client is over.
+/// How long a turn waits while another client works in its session, if the directory of the session is watched. After that,
+/// the turn gives the session up, because external turns are found only in sessions that no turn of the gateway holds. The
+/// engine starts the turn again when the work of the other client is over.
 const WATCHED_BUSY_WAIT: Duration = Duration::from_secs(3);
 
 /// What is needed to start turns.

@@ -21,9 +21,9 @@ pub(super) enum Protocol {
     Http2,
 }
 
-/// A connection whose first bytes were read. One read returns them together with the bytes that came after them. hyper
-/// makes sure before each read that its buffer has 8 KB of free space. After a first read that returned only these few
-/// bytes, hyper would have to double its buffer, and would keep the larger one for as long as the connection lives.
+/// A connection whose first bytes were read to detect the protocol. The first read by hyper returns these bytes together with
+/// the bytes that follow them. Before each read, hyper makes sure that its buffer has 8 KB of free space. If the first read
+/// returned only these few bytes, hyper would double its buffer, and keep the larger one as long as the connection lives.
 #[derive(Debug)]
 pub(super) struct SniffedStream<S> {
     /// The unread rest of the first bytes.
