@@ -249,7 +249,9 @@ async fn workspaces_are_created_and_removed_by_id() {
     assert_eq!(fixture.run(None, &remove("wrk_none")).await.unwrap(), ControlResult::Workspace(None));
     let root = fixture.root().to_owned();
     let above = std::path::Path::new(&root).parent().unwrap().to_str().unwrap().to_owned();
-    for (id, directory) in [("wrk_spelled", format!("{root}/x/..")), ("wrk_root", root), ("wrk_above", above)]
+    std::fs::create_dir(format!("{root}/sub")).unwrap();
+    for (id, directory) in
+        [("wrk_spelled", format!("{root}/sub/..")), ("wrk_root", root), ("wrk_above", above)]
     {
         fixture.fake.project(|project| project.workspaces.push((id.to_owned(), directory)));
         assert_eq!(refused_field(fixture.run(None, &remove(id)).await), "workspace_id", "{id}");
