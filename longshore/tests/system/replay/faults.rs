@@ -131,7 +131,7 @@ async fn answers(fixture: &Fixture) -> Value {
 
 fn assert_snapshot(name: &str, reported: &Value) {
     insta::with_settings!({ prepend_module_to_snapshot => false, omit_expression => true }, {
-        insta::assert_compact_json_snapshot!(name, reported);
+        insta::assert_json_snapshot!(name, reported);
     });
 }
 
