@@ -1,6 +1,6 @@
 //! A stream that is cut again and again and resumed equals the stream that was never cut.
 
-use longshore_testkit::raw::{self, Frame};
+use longshore_testkit::raw::Frame;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use tokio::task::JoinSet;
@@ -58,29 +58,6 @@ pub(crate) async fn a_cut_stream_is_the_uncut_stream(harness: &Harness, prompt: 
         Some(&1_000_000.into()),
         "{gap:#?}"
     );
-}
-
-pub(crate) async fn a_client_that_disconnects_changes_nothing(harness: &Harness) {
-    let prompt = "scn:text n=60 delay=20";
-    let mut stream = harness.client.stream(&message(prompt)).await;
-    let seen = stream.until("five texts", nth_text(5)).await;
-    drop(stream);
-    let mut watcher = harness.client.subscribe(&task_id(&seen[0])).await;
-    let snapshot = watcher.next().await.expect("a subscription begins with the task");
-    assert!(snapshot.json.get("task").is_some(), "{snapshot:#?}");
-    assert!(id(&snapshot) >= seen.len() as u64, "the task is older than what was seen: {snapshot:#?}");
-    let mut rest = watcher.rest().await;
-    assert!(rest.last().is_some_and(is_terminal), "{rest:#?}");
-
-    // The snapshot and what follows it fold into the same task as the whole log.
-    rest.insert(0, snapshot);
-    let from_snapshot = raw::fold(&rest);
-    let whole = harness.client.resume(&task_id(&seen[0]), 0).await.rest().await;
-    assert_same("the log that was left", &whole[..seen.len()], &seen);
-    let played = harness.check(prompt, whole, Agreement::Whole).await;
-    played.ended("COMPLETED", "");
-    assert_eq!(from_snapshot, played.task, "the snapshot and its tail fold into another task");
-    assert_eq!(played.text().len(), 60 * 8, "the text is not whole");
 }
 
 /// Reads the whole log over connections that are each cut after a random number of bytes. A short log is read repeatedly, with

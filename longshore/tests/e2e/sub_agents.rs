@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::client::{Binding, Stream, message, message_on};
 use crate::frames::{self, explanation, id, is_terminal, nth_text, state_of, task_id, tool};
-use crate::harness::{Harness, wait_until_idle};
+use crate::harness::Harness;
 use crate::upstream::{self, Agreement, UpstreamTurn};
 
 const HINTS: [&str; 2] =
@@ -199,51 +199,6 @@ async fn long_sub_agents_of_sub_agents_are_tasks_as_well() {
     let context = shown[0]["contextId"].clone();
     assert_eq!(listed(&harness, json!({ "contextId": context })).await.len(), 3);
     assert_eq!(model.journal().turns().len(), 5, "the steps of the three");
-}
-
-pub(crate) async fn a_sub_agent_that_fails_or_is_canceled_does_not_end_its_caller(harness: &Harness) {
-    let calling = CallingTask::begin(harness, errand("scn:http status=400")).await;
-    let child = calling.child.clone();
-    let played = calling.finish(harness).await;
-    played.ended("COMPLETED", "");
-    assert_eq!(played.last_text(), "anchor  ballast ");
-    let failed = harness.client.get(&child).await;
-    assert_eq!(state_of(&failed), "FAILED", "{failed:#}");
-    assert!(explanation(&failed).contains("status 400"), "{failed:#}");
-
-    // Only the sub-agent is canceled.
-    let calling = CallingTask::begin(harness, errand("scn:forever delay=30 scn:text n=1")).await;
-    let child = calling.child.clone();
-    harness.client.subscribe(&child).await.until("five texts", nth_text(5)).await;
-    let canceled = harness.client.cancel(&child).await.expect("a working task can be canceled");
-    assert_eq!(state_of(&canceled), "CANCELED", "{canceled:#}");
-    let played = calling.finish(harness).await;
-    played.ended("COMPLETED", "");
-    assert_eq!(played.last_text(), "anchor  ballast ");
-    assert_eq!(state_of(&harness.client.get(&child).await), "CANCELED");
-    assert_eq!(harness.opencode.busy().await, Vec::<String>::new(), "the sub-agent was left running");
-
-    // The root is canceled.
-    let prompt = format!("{} (canceled)", errand("scn:forever delay=30"));
-    let calling = CallingTask::begin(harness, prompt).await;
-    let (root, child) = (calling.task(), calling.child.clone());
-    let mut below = harness.client.subscribe(&child).await;
-    below.until("five texts", nth_text(5)).await;
-    let canceled = harness.client.cancel(&root).await.expect("a working task can be canceled");
-    assert_eq!(state_of(&canceled), "CANCELED", "{canceled:#}");
-    let rest = below.rest().await;
-    let last = rest.last().expect("a stream ends with the end");
-    assert_eq!(frames::state(last), Some("CANCELED"), "{rest:#?}");
-    for task in [&root, &child] {
-        let shown = with_hints(harness, task).await;
-        assert_eq!(state_of(&shown), "CANCELED", "{shown:#}");
-    }
-    let turn = upstream::turn(&harness.opencode, &calling.prompt).await;
-    wait_until_idle(harness, &turn.session).await;
-    let deadline = tokio::time::Instant::now() + crate::client::PATIENCE;
-    while !harness.opencode.busy().await.is_empty() {
-        assert!(tokio::time::Instant::now() < deadline, "the sub-agent was left running");
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

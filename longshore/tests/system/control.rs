@@ -3,19 +3,14 @@
 
 mod asks;
 mod calls;
-mod directories;
-mod disconnects;
 mod errors;
 mod every_method;
 mod fixture;
 mod native_prompts;
-mod notifications;
 mod ownership;
 mod params;
 mod path_injection;
 mod populated;
 mod secrets;
 mod seeds;
-mod switches;
 mod timeouts;
-mod validation;

@@ -7,8 +7,6 @@ mod faults;
 mod fixture;
 mod joining;
 mod opencode_restarts;
-mod peer_weaknesses;
-mod pitfalls;
 mod recordings;
 mod refusals;
 mod stable_names;

@@ -116,3 +116,32 @@ async fn queries_beyond_the_call_limit_are_refused_without_a_request() {
     held.unwrap();
     fixture.stop().await;
 }
+
+#[tokio::test]
+async fn a_call_without_a_response_ends_at_its_time_limit() {
+    let limit = Duration::from_secs(1);
+    let fixture = Fixture::with(|config| {
+        (config.control_timeout, config.long_timeout) = (limit, Some(limit));
+    });
+    let session = fixture.session("ses_a");
+    fixture.fake.fault_always("GET", "", Fault::Hang);
+    let all = queries(&session.id);
+    let hung = all.iter().map(|(query, _)| fixture.query(Some(&session), query));
+    for failed in futures_util::future::join_all(hung).await {
+        let failed = failed.unwrap_err();
+        assert_eq!(
+            (failed.kind(), failed.retry()),
+            (ErrorKind::UpstreamUnreachable, Retry::Later),
+            "{failed}"
+        );
+    }
+    fixture.fake.clear_faults();
+    fixture.fake.fault_always("POST", "", Fault::Hang);
+    // A change may have been made, so the error suggests no retry.
+    for command in [ControlCommand::Share(session.id.clone()), ControlCommand::Unrevert(session.id.clone())] {
+        let failed = fixture.run(Some(&session), &command).await.unwrap_err();
+        assert_eq!(failed.kind(), ErrorKind::UpstreamUnreachable, "{failed}");
+        assert!(failed.is_maybe_applied() && failed.retry_after().is_none(), "{failed:?}");
+    }
+    fixture.stop().await;
+}

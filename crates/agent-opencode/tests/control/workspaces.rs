@@ -104,8 +104,20 @@ async fn only_worktrees_of_the_gateways_own_repository_are_removed_or_reset() {
         fixture.fake.received_targets().iter().filter(changes).count()
     };
     let calls = log(&fixture);
+    let (trailing, dotted, doubled) = (format!("{root}/."), format!("/.{root}"), format!("//{root}//"));
+    let (spaced, cut) = (format!(" {root} "), format!("{root}\0"));
+    let (as_url, encoded) = (format!("file://{root}"), root.replace('/', "%2F"));
     let wanted = [
         root.as_str(),
+        &trailing,
+        &dotted,
+        &doubled,
+        &spaced,
+        &cut,
+        &as_url,
+        &encoded,
+        "~",
+        "*",
         "",
         ".",
         "..",
@@ -137,7 +149,10 @@ async fn only_worktrees_of_the_gateways_own_repository_are_removed_or_reset() {
     }
     let name = |name: &str| WorktreeRef::Name(name.to_owned());
     let of_root = std::path::Path::new(&root).file_name().unwrap().to_str().unwrap();
-    for wanted in ["clone", "listed", "plain", "sub", "..", "", "/", of_root, "nothing", "link"] {
+    for wanted in [
+        "clone", "listed", "plain", "sub", "..", "", "/", of_root, "nothing", "link", "OWN", "own/", "./own",
+        "own ", "-rf", "*",
+    ] {
         for command in
             [ControlCommand::RemoveWorktree(name(wanted)), ControlCommand::ResetWorktree(name(wanted))]
         {
@@ -233,8 +248,14 @@ async fn workspaces_are_created_and_removed_by_id() {
     let remove = |id: &str| ControlCommand::RemoveWorkspace(WorkspaceId::parse(id).unwrap());
     assert_eq!(fixture.run(None, &remove("wrk_none")).await.unwrap(), ControlResult::Workspace(None));
     let root = fixture.root().to_owned();
-    fixture.fake.project(|project| project.workspaces.push(("wrk_root".to_owned(), root)));
-    assert_eq!(refused_field(fixture.run(None, &remove("wrk_root")).await), "workspace_id");
+    let above = std::path::Path::new(&root).parent().unwrap().to_str().unwrap().to_owned();
+    std::fs::create_dir(format!("{root}/sub")).unwrap();
+    for (id, directory) in
+        [("wrk_spelled", format!("{root}/sub/..")), ("wrk_root", root), ("wrk_above", above)]
+    {
+        fixture.fake.project(|project| project.workspaces.push((id.to_owned(), directory)));
+        assert_eq!(refused_field(fixture.run(None, &remove(id)).await), "workspace_id", "{id}");
+    }
     assert!(!fixture.fake.received_targets().iter().any(|call| call.starts_with("DELETE")));
     fixture.fake.fault_once("DELETE", "/wrk_mine", Fault::Body("null"));
     assert_eq!(fixture.run(None, &remove("wrk_mine")).await.unwrap(), ControlResult::Workspace(None));

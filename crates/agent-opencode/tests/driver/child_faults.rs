@@ -77,7 +77,7 @@ async fn a_turn_ends_without_a_list_that_stays_invalid() {
 /// Only this one request gets no response.
 #[tokio::test]
 async fn the_agents_own_reports_do_not_wait_for_ever_for_a_list_without_a_response() {
-    for fault in [Fault::Hang, Fault::CutBefore] {
+    let check = async |fault: Fault| {
         let bench = Bench::on(FakeOpenCode::start(), None, Duration::from_secs(1));
         let gate = Gate::new();
         let (session, _, mut turn, step) = start_root(&bench, &gate).await;
@@ -98,7 +98,8 @@ async fn the_agents_own_reports_do_not_wait_for_ever_for_a_list_without_a_respon
         assert!(end.starts_with("failed: ") && end.ends_with("may be missing."), "{end}");
         assert_eq!(outcome(&events), "completed");
         bench.stop().await;
-    }
+    };
+    tokio::join!(check(Fault::Hang), check(Fault::CutBefore));
 }
 
 /// A sub-agent still runs after its call returned, is called again long after the last read, and its messages are read as

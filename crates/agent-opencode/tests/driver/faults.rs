@@ -17,8 +17,8 @@ const UNLISTED: &str = "failed: OpenCode does not show the messages of this sess
 #[tokio::test]
 async fn a_cut_of_the_stream_at_any_event_loses_nothing() {
     for how in [CutKind::CleanEnd, CutKind::MidLine, CutKind::Reset] {
-        for after in [0, 3, 7, 9, 12, 20, 25] {
-            for lose in [0, 3, usize::MAX] {
+        for after in [0, 7, 9, 20] {
+            for lose in [0, usize::MAX] {
                 let bench = Bench::new();
                 let script = Script::new().reasoning("thinking", 2).tool(Tool::bash("ls", "a\nb\n"));
                 bench.fake.queue(script.text(WORDS, 10));

@@ -48,7 +48,7 @@ async fn a_turn_that_gets_only_invalid_responses_ends_and_says_which() {
 /// response at all.
 #[tokio::test]
 async fn a_turn_waits_for_an_opencode_that_is_down() {
-    for fault in [Fault::Status(503), Fault::CutBefore] {
+    let check = async |fault: Fault| {
         let bench = bench();
         let gate = Gate::new();
         let turn = start_and_hold(&bench, &gate).await;
@@ -60,7 +60,8 @@ async fn a_turn_waits_for_an_opencode_that_is_down() {
         assert_eq!(outcome(&events), "completed", "{fault:?}");
         assert_eq!(text_of(&events), "alpha bravo", "{fault:?}");
         bench.stop().await;
-    }
+    };
+    tokio::join!(check(Fault::Status(503)), check(Fault::CutBefore));
 }
 
 /// A proxy damages only the stream.

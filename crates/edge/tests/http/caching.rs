@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::io::Write as _;
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 use longshore_edge::contract::{Environment, SandboxMode};
@@ -262,49 +261,4 @@ async fn the_minimum_length_for_compression_is_configurable() {
         assert_eq!((health.status.as_u16(), health.header("content-encoding")), (200, ""));
         gateway.stop().await;
     }
-}
-
-/// Runs curl in a directory. Returns the status and the content of `out`.
-async fn curl(gateway: &Gateway, directory: &Path, path: &str, arguments: &[&str]) -> (String, Vec<u8>) {
-    let out = directory.join("out");
-    let _ = std::fs::remove_file(&out);
-    let output = tokio::process::Command::new("curl")
-        .current_dir(directory)
-        .args(["--silent", "--show-error", "--output", "out", "--write-out", "%{http_code}"])
-        .args(arguments)
-        .arg(format!("http://{}{path}", gateway.address))
-        .output()
-        .await
-        .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    (String::from_utf8(output.stdout).unwrap(), std::fs::read(out).unwrap_or_default())
-}
-
-#[tokio::test]
-async fn curl_revalidates_a_card_by_its_tag() {
-    let directory = tempfile::tempdir().unwrap();
-    let directory = directory.path();
-    let authorization = format!("authorization: {ADA}");
-    let first = Gateway::echoing().await;
-    let changed = Gateway::manual_with(|config| config.deployment.title = "Another".to_owned()).await;
-    for (path, arguments) in [(CARD, vec![]), (EXTENDED, vec!["--header", authorization.as_str()])] {
-        let with = |more: &[&'static str]| -> Vec<&str> {
-            arguments.iter().copied().chain(more.iter().copied()).collect()
-        };
-        let plain = get(&first, path, ADA, &[]).await.body;
-        let fetched = curl(&first, directory, path, &with(&["--etag-save", "tag"])).await;
-        assert_eq!(fetched, ("200".to_owned(), plain.to_vec()));
-        let again = curl(&first, directory, path, &with(&["--etag-compare", "tag"])).await;
-        assert_eq!(again, ("304".to_owned(), Vec::new()));
-        let elsewhere = curl(&changed, directory, path, &with(&["--etag-compare", "tag"])).await;
-        assert_eq!(elsewhere.0, "200");
-        assert_ne!(elsewhere.1, plain);
-        let unzipped = curl(&first, directory, path, &with(&["--compressed"])).await;
-        assert_eq!(unzipped, ("200".to_owned(), plain.to_vec()));
-        let (status, head) = curl(&first, directory, path, &with(&["--head"])).await;
-        assert_eq!(status, "200");
-        assert!(String::from_utf8(head).unwrap().to_lowercase().contains("etag: w/\""));
-    }
-    first.stop().await;
-    changed.stop().await;
 }

@@ -34,7 +34,6 @@ impl Kind {
     pub(crate) const FORBIDDEN: Self = Self::new(-32006, "SESSION_FORBIDDEN");
     pub(crate) const UNAUTHORIZED: Self = Self::new(-32007, "AUTHORIZATION_FORBIDDEN");
     pub(crate) const BUSY: Self = Self::new(-32060, "SESSION_BUSY");
-    pub(crate) const DISABLED: Self = Self::new(-32601, "METHOD_DISABLED");
 
     const fn new(code: i64, word: &'static str) -> Self {
         Self { code, word }

@@ -36,17 +36,6 @@ fn too_many_requests_are_refused_with_a_retry_time() {
 }
 
 #[test]
-fn a_loopback_gateway_has_no_rate_limit() {
-    let sandbox = Sandbox::new();
-    let gateway = start(&sandbox, &["--rate-requests", "2"]);
-    let (tasks, token) = (format!("{}/tasks", gateway.value("url")), gateway.value("token"));
-    for _ in 0..5 {
-        assert_eq!(get(&tasks, Some(&token)).status, 200);
-    }
-    assert_eq!(warnings(gateway), [""; 0]);
-}
-
-#[test]
 fn a_public_url_on_a_loopback_address_gives_a_warning() {
     let sandbox = Sandbox::new();
     let gateway = start(&sandbox, &["--public-url", "https://agent.example.com"]);
@@ -218,37 +207,6 @@ async fn metrics_of_every_layer_are_on_one_page() {
     ] {
         assert!(counted(name).is_some_and(|count| count >= 1.0), "{name} is not counted: {page}");
     }
-}
-
-async fn stream(client: &RawClient, id: &str) -> Result<raw::Frames, raw::Answer> {
-    client.rest_stream("POST", "/message:stream", Some(&raw::message(id, "hi")), None).await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_stream_beyond_the_limit_is_refused_before_its_prompt() {
-    let (fake, gate) = (FakeOpenCode::start(), Gate::new());
-    let (_here, _gateway, client) = start_gateway(&fake, &gate, &["--max-streams", "1"]);
-    let first = stream(&client, "m1").await.expect("there is room for one");
-    gate.reached().await;
-    let refused = stream(&client, "m2").await.expect_err("there is no room for two");
-    assert_eq!(refused.status, 429, "{refused:?}");
-    assert_eq!(refused.body["error"]["details"][0]["metadata"]["limit"], "streams");
-    gate.open();
-    tokio::time::timeout(PATIENCE, first.all()).await.expect("the first ends");
-    assert_eq!(fake.prompts().len(), 1);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_stream_ends_at_its_time_limit_and_its_task_continues() {
-    let (fake, gate) = (FakeOpenCode::start(), Gate::new());
-    let (_here, _gateway, client) = start_gateway(&fake, &gate, &["--stream-max-duration", "0.2"]);
-    let frames = stream(&client, "m1").await.expect("it is taken").all();
-    let frames = tokio::time::timeout(PATIENCE, frames).await.expect("the stream ends");
-    let reason = &frames[frames.len() - 1].json["error"]["details"][0]["reason"];
-    assert_eq!(reason, "STREAM_BUDGET_EXCEEDED", "{frames:?}");
-    gate.reached().await;
-    let id = frames[0].json["task"]["id"].as_str().unwrap_or_default();
-    assert_eq!(client.task(id).await["status"]["state"], "TASK_STATE_WORKING");
 }
 
 async fn page(client: &RawClient) -> String {

@@ -511,7 +511,7 @@ async fn sessions_that_others_keep(seen: &mut Seen) {
 }
 
 #[tokio::test]
-async fn every_error_of_the_table_has_the_format_of_its_version() {
+async fn long_every_error_of_the_table_has_the_format_of_its_version() {
     let mut seen = Seen::new();
     sessions_that_are_not_there(&mut seen).await;
     sessions_of_others(&mut seen).await;

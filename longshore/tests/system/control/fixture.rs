@@ -27,12 +27,9 @@ pub(crate) const GIL_TOKEN: &str = "gil-token-0123456789abcdef";
 
 /// The settings that differ between tests.
 #[derive(Clone, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a switch of the configuration")]
 pub(crate) struct Settings {
     pub(crate) session_shell: bool,
     pub(crate) workspace_mutations: bool,
-    /// Callers may name directories.
-    pub(crate) directory_override: bool,
     /// How many calls to OpenCode may be in flight.
     pub(crate) upstream_calls: usize,
     /// How long a call to OpenCode may take.
@@ -57,7 +54,6 @@ impl Default for Settings {
         Self {
             session_shell: true,
             workspace_mutations: true,
-            directory_override: true,
             upstream_calls: UPSTREAM_CALLS,
             control_timeout: Duration::from_secs(20),
             unfinished: EngineConfig::default().unfinished_per_principal,
@@ -94,7 +90,6 @@ impl Fixture {
         engine.unfinished_per_principal = settings.unfinished;
         engine.wait_for_others = settings.wait_for_others;
         let deployment = Deployment {
-            directory_override: settings.directory_override,
             session_shell: settings.session_shell,
             workspace_mutations: settings.workspace_mutations,
             ..Deployment::default()

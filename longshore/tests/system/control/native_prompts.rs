@@ -1,16 +1,15 @@
 //! The exact bodies that OpenCode receives from methods that change something, and native prompts of which it is
 //! unknown whether OpenCode received them.
 
-use futures_util::future::join_all;
-use longshore_testkit::fake_opencode::{Command, Fault, Gate, LoggedRequest, Turn};
-use longshore_testkit::raw::{Answer, RawClient, message};
+use longshore_testkit::fake_opencode::{Command, Gate, LoggedRequest, Turn};
+use longshore_testkit::raw::{Answer, RawClient};
 use longshore_wire::methods;
 use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
-use crate::control::calls::{error_fact, error_fields, method_named};
-use crate::control::fixture::{Fixture, GIL_TOKEN, Settings, call, error_reason};
-use crate::control::populated::{Populated, SESSION, add_furnished_session, call_and_log, wait_until_ended};
+use crate::control::calls::{error_fields, method_named};
+use crate::control::fixture::{Fixture, GIL_TOKEN, Settings, call};
+use crate::control::populated::{Populated, add_furnished_session, call_and_log, wait_until_ended};
 
 /// A message id of the caller. OpenCode would append to the message of this id, in any session.
 const NAMED: &str = "msg_callers";
@@ -87,141 +86,8 @@ async fn opencode_receives_every_parameter_and_no_message_id_of_the_caller() {
     insta::assert_snapshot!(shown.join("\n"));
 }
 
-/// The prompt is never sent twice: its task shows how it ended. A lost prompt is looked for during some seconds, so all cases run
-/// at the same time, each with its own gateway.
-#[tokio::test]
-async fn an_unconfirmed_native_prompt_becomes_a_task_and_is_not_resent() {
-    let prompt = json!({"parts": [{"type": "text", "text": "Go."}]});
-    let command = json!({"command": "review", "arguments": "it"});
-    let mut cases = Vec::new();
-    for (name, body, end) in [
-        ("opencode.sessions.prompt_async", prompt, "/prompt_async"),
-        ("opencode.sessions.command", command, "/command"),
-    ] {
-        for (fault, state) in
-            [(Fault::CutAfter, "TASK_STATE_COMPLETED"), (Fault::CutBefore, "TASK_STATE_FAILED")]
-        {
-            for version in ProtocolVersion::ALL {
-                cases.push(send_with_fault(version, name, body.clone(), end, fault.clone(), state));
-            }
-        }
-    }
-    join_all(cases).await;
-}
-
-/// Sends a native prompt whose request fails like this. Its task must end in this state.
-async fn send_with_fault(
-    version: ProtocolVersion,
-    name: &str,
-    body: Value,
-    end: &'static str,
-    fault: Fault,
-    state: &str,
-) {
-    let method = method_named(name);
-    let populated = Populated::of_sessions(Settings::default()).await;
-    let fixture = &populated.fixture;
-    fixture.fake.fault_once("POST", end, fault.clone());
-    let before = fixture.fake.received_targets().len();
-    let params = json!({"session_id": SESSION, "request": body});
-    let answer = call(&fixture.ada, version, method, &params).await;
-    let what = format!("{name} {version:?} {fault:?} {}", answer.body);
-    let task = wait_until_ended(&fixture.ada, &task_of(&answer)).await;
-    assert_eq!(task["status"]["state"], state, "{what} {task}");
-    let posted = fixture.fake.received_targets().split_off(before);
-    let posted = posted.iter().filter(|entry| entry.starts_with("POST") && entry.contains(end)).count();
-    assert_eq!(posted, 1, "{what}");
-    if method.key == "command" {
-        let error = &answer.result()["item"]["metadata"]["opencode"]["error"];
-        assert_eq!(error.is_null(), state == "TASK_STATE_COMPLETED", "{what}");
-    }
-    populated.fixture.stop().await;
-}
-
-/// Both kinds of native prompts, with this message id.
-fn native_prompts_with_id(name: &str) -> [(&'static str, Value); 2] {
-    [
-        (
-            "opencode.sessions.prompt_async",
-            json!({"parts": [{"type": "text", "text": "Go."}], "messageID": name}),
-        ),
-        ("opencode.sessions.command", json!({"command": "review", "arguments": "it", "messageID": name})),
-    ]
-}
-
 fn task_of(answer: &Answer) -> String {
     answer.result()["task_id"].as_str().unwrap_or_else(|| panic!("no task: {}", answer.body)).to_owned()
-}
-
-/// A prompt that OpenCode refused can be sent again. A prompt that it accepted is not repeated.
-#[tokio::test]
-async fn a_refused_native_prompt_is_sent_again_and_an_accepted_one_is_not() {
-    let populated = Populated::of_sessions(Settings::default()).await;
-    let fixture = &populated.fixture;
-    for (name, body) in native_prompts_with_id(NAMED) {
-        let (method, end) = (method_named(name), name.replace("opencode.sessions.", "/"));
-        let mut faults = vec![Fault::Status(409), Fault::Status(500)];
-        if name.ends_with("command") {
-            // A command is answered at its end, and OpenCode has no message of it.
-            faults.push(Fault::Html);
-        }
-        for (number, fault) in faults.into_iter().enumerate() {
-            for version in ProtocolVersion::ALL {
-                let what = format!("{name} {version:?} {fault:?}");
-                let session = format!(
-                    "ses_{}{number}{}",
-                    method.key.replace('_', ""),
-                    version.as_str().replace('.', "")
-                );
-                add_furnished_session(fixture, &session).await;
-                let params = json!({"session_id": session, "request": body});
-                fixture.fake.fault_once("POST", end.clone().leak(), fault.clone());
-                let refused = call(&fixture.ada, version, method, &params).await;
-                let failed = error_fact(&refused, version, "taskId");
-                assert!(!failed.is_empty(), "{what} {}", refused.body);
-                let taken = task_of(&call(&fixture.ada, version, method, &params).await);
-                assert_ne!(taken, failed, "{what}");
-                wait_until_ended(&fixture.ada, &taken).await;
-                let again = call(&fixture.ada, version, method, &params).await;
-                assert_eq!(task_of(&again), taken, "{what}");
-                let posted = fixture.fake.log();
-                let posted = posted.iter().filter(|request| {
-                    request.method == "POST" && request.path.ends_with(&format!("{session}{end}"))
-                });
-                assert_eq!(posted.count(), 1, "{what}: the log has what was taken");
-            }
-        }
-    }
-    populated.fixture.stop().await;
-}
-
-/// A provider refuses the key of OpenCode: the call returns at once and names the task that waits for a key.
-#[tokio::test]
-async fn a_command_returns_at_once_when_the_provider_refuses_the_credentials() {
-    let populated = Populated::of_sessions(Settings::default()).await;
-    let fixture = &populated.fixture;
-    let method = method_named("opencode.sessions.command");
-    for version in ProtocolVersion::ALL {
-        let session = populated.session_for(method).await;
-        let refusal = json!({"message": "no such key", "statusCode": 401, "isRetryable": false});
-        fixture.fake.queue(Turn::new().error("APIError", &refusal));
-        let params = json!({"session_id": session, "request": {"command": "review", "arguments": "it"}});
-        let answer = call(&fixture.ada, version, method, &params).await;
-        assert_eq!(error_reason(&answer, version), "UPSTREAM_HTTP_ERROR", "{}", answer.body);
-        assert!(answer.body["error"]["message"].as_str().is_some_and(|text| text.contains("credentials")));
-        assert_eq!(error_fact(&answer, version, "state"), "auth_required", "{}", answer.body);
-        let task = fixture.ada.task(&error_fact(&answer, version, "taskId")).await;
-        assert_eq!(task["status"]["state"], "TASK_STATE_AUTH_REQUIRED", "{task}");
-        // A message on the task retries the turn.
-        let mut again = message(&format!("again-{version:?}"), "Now.");
-        again["message"]["taskId"] = task["id"].clone();
-        fixture.ada.rpc("SendMessage", again).await.result();
-        assert_eq!(
-            wait_until_ended(&fixture.ada, task["id"].as_str().unwrap_or_default()).await["status"]["state"],
-            "TASK_STATE_COMPLETED"
-        );
-    }
-    populated.fixture.stop().await;
 }
 
 /// A symbolic link in the workspace can change its target while the prompt waits for its turn.

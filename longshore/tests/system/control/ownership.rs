@@ -1,19 +1,16 @@
 //! Several principals: none reads or changes the session of another, and OpenCode receives no request for the attempt.
 
 mod capabilities;
-mod lists;
-mod sharing;
-mod unowned;
 
-use longshore_testkit::fake_opencode::{Fault, Turn};
-use longshore_testkit::raw::{RawClient, message};
+use longshore_testkit::fake_opencode::Turn;
+use longshore_testkit::raw::RawClient;
 use longshore_wire::methods::Effect;
 use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
 use crate::control::calls::{
-    assert_forbidden, call_ok, client_of_cal, error_code, error_fact, error_fields, first_message,
-    message_id, method_named, requests_since, session_methods, session_params,
+    assert_forbidden, call_ok, client_of_cal, error_code, error_fields, first_message, message_id,
+    method_named, requests_since, session_methods, session_params,
 };
 use crate::control::fixture::{Fixture, call, notify};
 
@@ -55,66 +52,6 @@ async fn every_method_refuses_the_session_of_another_without_asking_opencode() {
             let params = session_params(method, &hers, message_id(&first_message(&fixture, &hers)));
             call_ok(&fixture.ada, version, method, &params).await;
         }
-    }
-    fixture.stop().await;
-}
-
-/// A message in this version that names a session.
-async fn bound(
-    client: &RawClient,
-    version: ProtocolVersion,
-    id: &str,
-    session: &str,
-) -> longshore_testkit::raw::Answer {
-    let binding = json!({"shared": {"session": {"id": session}}});
-    match version {
-        ProtocolVersion::V1 => {
-            let mut params = message(id, "Let me in.");
-            params["metadata"] = binding;
-            let client = client.activating(&["urn:opencode-a2a:extension:session-binding:v1"]);
-            client.rpc("SendMessage", params).await
-        }
-        ProtocolVersion::V03 => {
-            let message = json!({
-                "kind": "message", "messageId": id, "role": "user", "parts": [{"kind": "text", "text": "Let me in."}],
-            });
-            let params = json!({"message": message, "metadata": binding});
-            client.speaking("0.3").rpc("message/send", params).await
-        }
-    }
-}
-
-#[tokio::test]
-async fn a_message_for_the_session_of_another_is_refused() {
-    let fixture = Fixture::start().await;
-    answer_every_prompt(&fixture);
-    let hers = fixture.session_of(&fixture.ada, "hers").await;
-    fixture.fake.wait_until_idle().await;
-    let (before, mut seen) = (fixture.fake.messages(&hers), 0);
-    requests_since(&fixture, &mut seen);
-    for (who, caller) in [("bob", &fixture.bob), ("cal", &client_of_cal(&fixture)), ("eve", &fixture.eve)] {
-        for version in ProtocolVersion::ALL {
-            let refused = bound(caller, version, &format!("m-{who}-{version:?}"), &hers).await;
-            assert!(refused.body["result"].is_null(), "{who} {version:?}: {}", refused.body);
-            assert_eq!(error_code(&refused), -32602, "{who} {version:?}: {}", refused.body);
-            assert_eq!(
-                error_fields(&refused),
-                ["metadata.shared.session.id"],
-                "{who} {version:?}: {}",
-                refused.body
-            );
-        }
-        // The context id that contains the session id is refused as well.
-        let mut params = message(&format!("m-{who}-context"), "Let me in.");
-        params["message"]["contextId"] = format!("ctx:opencode-session:{hers}").into();
-        let refused = caller.rpc("SendMessage", params).await;
-        assert!(refused.body["result"].is_null(), "{who}: {}", refused.body);
-    }
-    assert_eq!(requests_since(&fixture, &mut seen), [""; 0]);
-    assert_eq!(fixture.fake.messages(&hers), before);
-    for version in ProtocolVersion::ALL {
-        let taken = bound(&fixture.ada, version, &format!("m-ada-{version:?}"), &hers).await;
-        assert!(taken.body["error"].is_null(), "{version:?}: {}", taken.body);
     }
     fixture.stop().await;
 }
@@ -196,88 +133,6 @@ async fn message_ids_of_another_caller_have_no_effect() {
     let said: String = fixture.fake.messages(&his).iter().map(Value::to_string).collect();
     for version in ProtocolVersion::ALL {
         assert!(said.contains(&format!("mine now {version:?}")), "{said}");
-    }
-    fixture.stop().await;
-}
-
-/// OpenCode created the fork, and its answer was lost.
-#[tokio::test]
-async fn a_fork_whose_answer_is_lost_belongs_to_its_caller() {
-    let fixture = Fixture::start().await;
-    let hers = fixture.session_of(&fixture.ada, "hers").await;
-    let his = fixture.session_of(&fixture.bob, "his").await;
-    fixture.fake.wait_until_idle().await;
-    // Another fork looks like hers from outside, and its messages cannot be read.
-    let alike = fixture.fake.other_client(&his).forks().await;
-    let inside = format!("/session/{alike}/message").leak();
-    fixture.fake.fault_always("GET", inside, Fault::Status(500));
-    let fork = method_named("opencode.sessions.fork");
-    for version in ProtocolVersion::ALL {
-        let before = fixture.fake.sessions();
-        fixture.fake.fault_once("POST", "/fork", Fault::CutAfter);
-        let lost = call(&fixture.ada, version, fork, &json!({"session_id": hers})).await;
-        assert_eq!(error_code(&lost), -32002, "{version:?}: {}", lost.body);
-        let mut made = fixture.fake.sessions();
-        made.retain(|session| !before.contains(session));
-        let [made] = made.as_slice() else { panic!("one fork: {made:?}") };
-        assert_eq!(error_fact(&lost, version, "forkedSessionId"), made.as_str(), "{}", lost.body);
-        let get = method_named("opencode.sessions.get");
-        let params = json!({"session_id": made});
-        for (who, caller) in [("bob", &fixture.bob), ("cal", &client_of_cal(&fixture))] {
-            assert_forbidden(&call(caller, version, get, &params).await, version, made, who);
-        }
-        call_ok(&fixture.ada, version, get, &params).await;
-    }
-    fixture.stop().await;
-}
-
-/// A fork of another session has the same title and the same time.
-#[tokio::test]
-async fn a_fork_of_another_session_is_not_mistaken_for_a_lost_fork() {
-    let fixture = Fixture::start().await;
-    let hers = fixture.session_of(&fixture.ada, "hers").await;
-    let his = fixture.session_of(&fixture.bob, "his").await;
-    fixture.fake.wait_until_idle().await;
-    for version in ProtocolVersion::ALL {
-        let made = fixture.fake.other_client(&his).forks().await;
-        fixture.fake.fault_once("POST", "/fork", Fault::CutBefore);
-        let lost =
-            call(&fixture.ada, version, method_named("opencode.sessions.fork"), &json!({"session_id": hers}))
-                .await;
-        assert_eq!(error_code(&lost), -32002, "{version:?}: {}", lost.body);
-        let text = lost.body.to_string();
-        assert!(text.contains("may have") && !text.contains(&made), "{version:?}: {text}");
-        let (get, params) = (method_named("opencode.sessions.get"), json!({"session_id": made}));
-        // The other fork is unowned, as before.
-        call_ok(&client_of_cal(&fixture), version, get, &params).await;
-    }
-    fixture.stop().await;
-}
-
-#[tokio::test]
-async fn a_fork_belongs_to_its_caller_at_once() {
-    let fixture = Fixture::start().await;
-    let hers = fixture.session_of(&fixture.ada, "hers").await;
-    fixture.fake.wait_until_idle().await;
-    let mut seen = 0;
-    for version in ProtocolVersion::ALL {
-        let fork = method_named("opencode.sessions.fork");
-        let made = call_ok(&fixture.ada, version, fork, &json!({"session_id": hers})).await;
-        let made = made.result()["item"]["id"].as_str().expect("a fork has a name").to_owned();
-        assert_ne!(made, hers);
-        let first = first_message(&fixture, &made);
-        requests_since(&fixture, &mut seen);
-        for (who, caller) in [("bob", &fixture.bob), ("cal", &client_of_cal(&fixture))] {
-            for method in session_methods() {
-                let about = format!("{who} {} {version:?}", method.name);
-                let params = session_params(method, &made, message_id(&first));
-                assert_forbidden(&call(caller, version, method, &params).await, version, &made, &about);
-                assert_eq!(requests_since(&fixture, &mut seen), [""; 0], "{about}");
-            }
-        }
-        let get = method_named("opencode.sessions.get");
-        let got = call_ok(&fixture.ada, version, get, &json!({"session_id": made})).await;
-        assert_eq!(got.result()["item"]["id"], made.as_str(), "{}", got.body);
     }
     fixture.stop().await;
 }

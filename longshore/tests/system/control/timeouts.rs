@@ -61,7 +61,7 @@ async fn hangs(
 }
 
 #[tokio::test]
-async fn every_method_times_out_when_opencode_hangs() {
+async fn long_every_method_times_out_when_opencode_hangs() {
     let tried = agent_methods().filter(|method| !is_order(method)).map(|method| async move {
         let populated = Populated::for_method(method, impatient()).await;
         for version in ProtocolVersion::ALL.into_iter().filter(|_| is_about_session(method)) {
@@ -79,7 +79,7 @@ async fn every_method_times_out_when_opencode_hangs() {
 
 /// A native prompt that hangs before it is sent has done nothing. A prompt without reply may have been received.
 #[tokio::test]
-async fn native_prompts_time_out_when_opencode_hangs() {
+async fn long_native_prompts_time_out_when_opencode_hangs() {
     let populated = Populated::of_sessions(impatient()).await;
     for method in agent_methods().filter(|method| is_order(method)) {
         hangs(&populated.fixture, method, ("GET", "/session/*"), |_| valid_params(method, SESSION), false)

@@ -25,7 +25,10 @@ const OF_OUR_OWN: &[&str] = &["overflow_replays_prompt", "stop_then_compact"];
 /// Recordings without a turn to replay, and why.
 const NO_TURN: &[(&str, &str)] = &[
     ("abort_idle", "an abort of a session that does nothing; no prompt"),
-    ("auth", "passwords; `faults` has them right and wrong, and the one turn in it is that of `text_async`"),
+    (
+        "auth",
+        "passwords; `driver::faults` of the driver has them right and wrong, and the one turn in it is that of `text_async`",
+    ),
     ("command", "slash commands, which have an endpoint of their own that no message leads to"),
     ("config_update", "the configuration is changed; no prompt"),
     (
@@ -35,14 +38,14 @@ const NO_TURN: &[(&str, &str)] = &[
     ("directory_in_body", "where OpenCode takes the directory of a new session from; no prompt"),
     ("fork", "sessions are forked; its prompts are those of `text` in three sessions"),
     ("heartbeat", "a stream on which nothing happens; no prompt"),
-    ("many_sessions", "six turns at once, whose events do not show their prompt; `c05` runs many at once"),
+    (
+        "many_sessions",
+        "six turns at once, whose events do not show their prompt; `restarts::streams` runs many at once",
+    ),
     ("permission_unknown", "calls that OpenCode refuses; no turn"),
     ("restart_after", "lists after a restart; the turn before it is `restart_sigterm`"),
     ("restart_after_sigterm", "a list after a restart; no prompt"),
-    (
-        "restart_before",
-        "three sessions at once until OpenCode is killed; `restart_sigterm` and `faults` kill it",
-    ),
+    ("restart_before", "three sessions at once until OpenCode is killed; `restart_sigterm` kills it"),
     (
         "revert_unrevert",
         "messages are taken back and given back; its prompts are those of `tool_write` and `text`",

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use longshore_testkit::fake_opencode::{
-    Cut, CutKind, Delivery, FakeOpenCode, Fault, Gate, Setup, Tool, Turn,
-};
+use longshore_testkit::fake_opencode::{Cut, CutKind, FakeOpenCode, Fault, Tool, Turn};
 use longshore_testkit::raw::message;
 use serde_json::{Value, json};
 
@@ -35,7 +33,7 @@ fn outline(seen: &CheckedStream) -> Vec<(String, Value)> {
 
 #[tokio::test]
 async fn a_cut_of_the_event_stream_loses_doubles_and_reorders_nothing() {
-    cut_event_stream(&[0, usize::MAX], &[4, 22, 47]).await;
+    cut_event_stream(&[usize::MAX], &[22]).await;
 }
 
 #[tokio::test]
@@ -68,60 +66,6 @@ async fn cut_event_stream(losses: &[usize], positions: &[usize]) {
     }
 }
 
-#[tokio::test]
-async fn invalid_event_lines_are_ignored() {
-    let fixture = Fixture::new().await;
-    fixture.fake.deliver(Delivery::WithGarbage);
-    fixture.fake.queue(rich_turn());
-    let seen = fixture.send("go").await;
-    assert_eq!(seen.state(), "COMPLETED", "{}", seen.reason());
-    assert_eq!(outline(&seen).len(), 5);
-}
-
-/// The connection brings only heartbeats: only the turn timeout ends the turn.
-#[tokio::test]
-async fn heartbeats_without_events_end_at_the_turn_timeout() {
-    let fake = FakeOpenCode::start_with(Setup { heartbeat: Duration::from_millis(50), ..Setup::default() });
-    let mut options = Options::default();
-    options.engine.turn_timeout = Some(Duration::from_secs(1));
-    let fixture = Fixture { gateway: TestGateway::start_with(&fake, options).await, fake };
-    fixture.fake.deliver(Delivery::HeartbeatsOnly);
-    fixture.fake.queue(Turn::new().text("unheard", 1).silence());
-    let seen = fixture.send("go").await;
-    assert_eq!(seen.state(), "FAILED");
-    assert!(seen.reason().contains("took longer"), "{}", seen.reason());
-}
-
-/// A connection without events and heartbeats counts as dead and is replaced.
-#[tokio::test]
-async fn a_stalled_event_stream_is_replaced() {
-    let fake = FakeOpenCode::start();
-    let options = Options { stream_silence: Duration::from_millis(300), ..Options::default() };
-    let fixture = Fixture { gateway: TestGateway::start_with(&fake, options).await, fake };
-    let gate = Gate::new();
-    fixture.fake.queue(Turn::new().text("alpha ", 1).hold(&gate).text("bravo", 1));
-    let stream = fixture.open("go").await;
-    let stalling = async {
-        gate.reached().await;
-        fixture.fake.stall_streams();
-        gate.open();
-    };
-    let (frames, ()) = tokio::join!(stream.all(), stalling);
-    let seen = check(fixture.client(), frames).await;
-    assert_eq!((seen.state(), seen.text().as_str()), ("COMPLETED", "alpha bravo"));
-}
-
-/// OpenCode received the prompt and its answer was lost: the message list shows the prompt, so it is not sent twice.
-#[tokio::test]
-async fn a_prompt_whose_answer_is_lost_is_not_sent_again() {
-    let fixture = Fixture::new().await;
-    fixture.fake.fault_once("POST", "/prompt_async", Fault::CutAfter);
-    fixture.fake.queue(Turn::new().text("alpha bravo", 3));
-    let seen = fixture.send("go").await;
-    assert_eq!((seen.state(), seen.text().as_str()), ("COMPLETED", "alpha bravo"), "{}", seen.reason());
-    assert_eq!(fixture.fake.prompts().len(), 1);
-}
-
 /// The prompt never arrived: the task says that its outcome is unknown, and the prompt is not sent twice.
 #[tokio::test]
 async fn a_lost_prompt_fails_the_task() {
@@ -135,74 +79,6 @@ async fn a_lost_prompt_fails_the_task() {
     );
     assert_eq!(fixture.fake.prompts().len(), 0);
     assert_eq!(fixture.send_in(Some(seen.context()), "message-2", "go").await.state(), "COMPLETED");
-}
-
-/// OpenCode is killed and restarted during a reply, or between a tool call and the reply to it.
-#[tokio::test]
-async fn an_opencode_that_dies_during_a_turn_fails_the_turn_after_its_restart() {
-    let gate = Gate::new;
-    let (in_reply, after_tool) = (gate(), gate());
-    let cases = [
-        (
-            Turn::new().tool(Tool::bash("ls", "x\n")).text("alpha ", 1).hold(&in_reply).text("lost", 1),
-            in_reply,
-        ),
-        (
-            Turn::new().text("alpha ", 1).tool(Tool::bash("ls", "x\n")).hold(&after_tool).text("lost", 1),
-            after_tool,
-        ),
-    ];
-    for (turn, gate) in cases {
-        let fixture = Fixture::new().await;
-        fixture.fake.queue(turn);
-        let stream = fixture.open("go").await;
-        let dying = async {
-            gate.reached().await;
-            fixture.fake.kill().await;
-            fixture.fake.restart();
-        };
-        let (frames, ()) = tokio::join!(stream.all(), dying);
-        let seen = check(fixture.client(), frames).await;
-        assert_eq!((seen.state(), seen.text().as_str()), ("FAILED", "alpha "), "{}", seen.reason());
-        assert_eq!(fixture.fake.prompts().len(), 1);
-        let next = fixture.send_in(Some(seen.context()), "message-2", "again").await;
-        assert_eq!(next.state(), "COMPLETED", "{}", next.reason());
-    }
-}
-
-/// The gateway stops during the turn, and another one on the same store resumes it: one task, one prompt, one text.
-#[tokio::test]
-async fn a_gateway_that_is_replaced_during_a_turn_loses_nothing() {
-    let fake = FakeOpenCode::start();
-    let store: std::sync::Arc<dyn longshore_engine::port::Store> =
-        std::sync::Arc::new(longshore_store::memory());
-    let options = || Options { store: store.clone(), ..Options::default() };
-    let gate = Gate::new();
-    fake.queue(
-        Turn::new().text("alpha bravo ", 4).hold(&gate).tool(Tool::bash("ls", "x\n")).text("charlie", 2),
-    );
-    let first = TestGateway::start_with(&fake, options()).await;
-    let mut stream = crate::replay::fixture::open(&first.client, &message("message-1", "go")).await;
-    gate.reached().await;
-    let mut frames = vec![stream.next().await.expect("the task")];
-    first.stop().await;
-    while let Some(frame) = stream.next().await {
-        frames.push(frame);
-    }
-    let second = TestGateway::start_with(&fake, options()).await;
-    let id = json!({"id": frames[0].json["task"]["id"]});
-    let last = frames.last().and_then(|frame| frame.id);
-    let resumed = second.client.rpc_stream("SubscribeToTask", id, last).await.expect("the missed tail");
-    gate.open();
-    frames.extend(resumed.all().await);
-    let seen = check(&second.client, frames).await;
-    assert_eq!(
-        (seen.state(), seen.text().as_str()),
-        ("COMPLETED", "alpha bravo charlie"),
-        "{}",
-        seen.reason()
-    );
-    assert_eq!(fake.prompts().len(), 1);
 }
 
 /// Control calls that fail once during a turn are repeated.
@@ -274,61 +150,37 @@ async fn opencode_is_down() {
     assert_snapshot("opencode_down", &answers(&fixture).await);
 }
 
-/// Pitfall 12: OpenCode answers every unknown path with a web page and status 200.
+/// Errors of OpenCode contain the address, headers and body of the provider; the gateway removes them.
 #[tokio::test]
-async fn opencode_answers_html() {
-    let fixture = impatient_fixture().await;
-    fixture.fake.fault_always("*", "", Fault::Html);
-    assert_snapshot("opencode_html", &answers(&fixture).await);
-}
-
-#[tokio::test]
-async fn opencode_answers_html_to_the_prompt_only() {
-    let fixture = impatient_fixture().await;
-    fixture.fake.fault_always("POST", "/prompt_async", Fault::Html);
-    assert_snapshot("opencode_html_prompt", &answers(&fixture).await);
-}
-
-#[tokio::test]
-async fn opencode_refuses_the_password() {
-    let fake = FakeOpenCode::start_with(Setup {
-        password: Some(("opencode".to_owned(), "right".to_owned())),
-        ..Setup::default()
-    });
-    let options = Options { password: Some("wrong".to_owned()), ..Options::default() };
-    let fixture = Fixture { gateway: TestGateway::start_with(&fake, options).await, fake };
-    assert_snapshot("opencode_401", &answers(&fixture).await);
-}
-
-#[tokio::test]
-async fn opencode_accepts_the_password() {
-    let fake = FakeOpenCode::start_with(Setup {
-        password: Some(("opencode".to_owned(), "right".to_owned())),
-        ..Setup::default()
-    });
-    let options = Options { password: Some("right".to_owned()), ..Options::default() };
-    let fixture = Fixture { gateway: TestGateway::start_with(&fake, options).await, fake };
-    assert_eq!(fixture.send("go").await.state(), "COMPLETED");
-}
-
-#[tokio::test]
-async fn opencode_fails_at_everything() {
-    let fixture = impatient_fixture().await;
-    fixture.fake.fault_always("*", "", Fault::Status(500));
-    assert_snapshot("opencode_500", &answers(&fixture).await);
-}
-
-#[tokio::test]
-async fn opencode_accepts_requests_and_never_answers() {
-    let fixture = impatient_fixture().await;
-    fixture.fake.fault_always("*", "", Fault::Hang);
-    assert_snapshot("opencode_hangs", &answers(&fixture).await);
-}
-
-#[tokio::test]
-async fn opencode_is_slow() {
+async fn secrets_in_provider_errors_are_removed() {
     let fixture = Fixture::new().await;
-    fixture.fake.fault_always("*", "", Fault::Delay(Duration::from_millis(300)));
-    fixture.fake.queue(rich_turn());
-    assert_eq!(fixture.send("go").await.state(), "COMPLETED");
+    let data = json!({
+        "message": "no credit for key sk-proj-4242424242424242424242 at https://provider.example/v1/chat?key=hunter2 \
+                    (from /home/user/.config/opencode/auth.json)",
+        "statusCode": 402, "isRetryable": false, "responseHeaders": {"set-cookie": "session=cookie-secret"},
+        "responseBody": "{\"detail\":\"body-secret\"}", "metadata": {"url": "https://provider.example/v1"},
+    });
+    fixture.fake.queue(Turn::new().error("APIError", &data));
+    let seen = fixture.send("go").await;
+    assert_eq!(seen.state(), "FAILED");
+    let reported = seen.task.to_string();
+    for secret in ["sk-proj-42", "hunter2", "provider.example", "cookie-secret", "body-secret", "/home/user"]
+    {
+        assert!(!reported.contains(secret), "{secret} in {reported}");
+    }
+    assert!(seen.reason().contains("402"), "{}", seen.reason());
+}
+
+/// The gateway reads the stream even while no client reads, so the memory of OpenCode does not grow.
+#[tokio::test]
+async fn the_event_stream_is_drained_while_the_client_does_not_read() {
+    let fixture = Fixture::new().await;
+    let text: Vec<String> = (0..4_000).map(|word| format!("word {word} of many ").repeat(5)).collect();
+    fixture.fake.queue(Turn::new().deltas(text.clone()));
+    // This client opens a stream and does not read it.
+    let stalled = fixture.open("go").await;
+    fixture.fake.wait_for_request("POST", "/prompt_async", 1).await;
+    fixture.fake.wait_until_idle().await;
+    let seen = check(fixture.client(), stalled.all().await).await;
+    assert_eq!((seen.state(), seen.text()), ("COMPLETED", text.concat()));
 }

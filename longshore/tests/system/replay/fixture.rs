@@ -197,9 +197,9 @@ impl CheckedStream {
             .collect()
     }
 
-    /// The frames in a form that is equal in every run: ids replaced by names, times left out, neighbouring chunks of a
-    /// text joined.
-    pub(crate) fn comparable(&self, fake: &FakeOpenCode) -> Value {
+    /// The frames in a form that is equal in every run, one per line: ids replaced by names, times and numbers left out,
+    /// neighbouring chunks of a text joined.
+    pub(crate) fn comparable(&self, fake: &FakeOpenCode) -> String {
         let mut names = Names::default();
         names.call(self.task["id"].as_str().unwrap_or_default(), "<task>");
         names.call(self.task["contextId"].as_str().unwrap_or_default(), "<context>");
@@ -208,14 +208,41 @@ impl CheckedStream {
         names.call(parent.and_then(Value::as_str).unwrap_or_default(), "<parent>");
         let mut joined: Vec<Value> = Vec::new();
         for frame in &self.frames {
-            let readable = names.value(&frame.json);
+            let readable = without_expected(names.value(&frame.json));
             let continues = joined.last_mut().is_some_and(|last| try_join(last, &readable));
             if !continues {
                 joined.push(readable);
             }
         }
-        Value::Array(joined)
+        joined.iter().map(Value::to_string).collect::<Vec<_>>().join("\n")
     }
+}
+
+/// Checks and removes the fields that every update of a task has: the ids of the task and its context, the time, and the
+/// number of the event.
+fn without_expected(mut frame: Value) -> Value {
+    for (kind, fields) in [
+        (
+            "statusUpdate",
+            ["/status/timestamp", "/metadata/shared/stream/event_id", "/metadata/shared/stream/sequence"],
+        ),
+        (
+            "artifactUpdate",
+            ["", "/artifact/metadata/shared/stream/event_id", "/artifact/metadata/shared/stream/sequence"],
+        ),
+    ] {
+        let Some(update) = frame.get_mut(kind) else { continue };
+        let common = [("/taskId", "<task>"), ("/contextId", "<context>")];
+        let others = fields.into_iter().zip(["<time>", "<event>", "<sequence>"]);
+        for (pointer, expected) in common.into_iter().chain(others).filter(|(pointer, _)| !pointer.is_empty())
+        {
+            let (parent, key) = pointer.rsplit_once('/').expect("a pointer");
+            let found =
+                update.pointer_mut(parent).and_then(|parent| parent.as_object_mut()?.shift_remove(key));
+            assert_eq!(found, Some(expected.into()), "{pointer} of {update:#}");
+        }
+    }
+    frame
 }
 
 /// Joins a chunk of text to the one before. How many deltas one event holds depends on the load.

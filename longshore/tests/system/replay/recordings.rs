@@ -68,7 +68,7 @@ async fn compare_children(name: &str, fixture: &Fixture, context: &str) {
 
 pub(crate) fn assert_snapshot(name: &str, fake: &FakeOpenCode, seen: &CheckedStream) {
     insta::with_settings!({ prepend_module_to_snapshot => false, omit_expression => true }, {
-        insta::assert_json_snapshot!(name, seen.comparable(fake));
+        insta::assert_snapshot!(name, seen.comparable(fake));
     });
 }
 

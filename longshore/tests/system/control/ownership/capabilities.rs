@@ -7,12 +7,10 @@ use longshore_wire::methods::{Method, Switch};
 use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
-use super::answer_every_prompt;
 use crate::control::calls::{
-    assert_forbidden, call_ok, error_code, error_fact, first_message, message_id, method_named,
-    requests_since, session_methods, session_params,
+    assert_forbidden, call_ok, error_code, error_fact, method_named, session_params,
 };
-use crate::control::fixture::{FAY_TOKEN, Fixture, GIL_TOKEN, agent_methods, call, error_reason, notify};
+use crate::control::fixture::{agent_methods, call, error_reason};
 
 fn assert_lacks_capability(
     answer: &Answer,
@@ -27,63 +25,6 @@ fn assert_lacks_capability(
     assert_eq!(error_fact(answer, version, "capability"), switch.capability().as_str(), "{about}");
     assert_eq!(error_fact(answer, version, "credentialId"), credential, "{about}");
     assert_eq!(error_fact(answer, version, "method"), method.name, "{about}");
-}
-
-#[tokio::test]
-async fn a_method_is_refused_without_its_capability() {
-    let fixture = Fixture::start().await;
-    let mut seen = 0;
-    requests_since(&fixture, &mut seen);
-    let callers = [
-        ("eve-credential", fixture.eve.clone(), [false, false]),
-        ("fay-credential", RawClient::new(fixture.url.clone(), FAY_TOKEN), [false, true]),
-        ("gil-credential", RawClient::new(fixture.url.clone(), GIL_TOKEN), [true, false]),
-    ];
-    let conditional: Vec<_> = agent_methods().filter_map(|method| Some((method, method.switch?))).collect();
-    assert_eq!(conditional.len(), 6);
-    for (method, switch) in conditional {
-        for (credential, caller, [may_shell, may_mutate]) in &callers {
-            let may = match switch {
-                Switch::SessionShell => *may_shell,
-                Switch::WorkspaceMutations => *may_mutate,
-            };
-            for version in ProtocolVersion::ALL {
-                // The parameters are invalid, but callers without the capability do not learn that.
-                let answer = call(caller, version, method, &json!({"nonsense": 1})).await;
-                if may {
-                    assert_eq!(error_code(&answer), -32602, "{credential} {} {}", method.name, answer.body);
-                } else {
-                    assert_lacks_capability(&answer, version, method, switch, credential);
-                    notify(caller, version, method, &json!({})).await;
-                }
-                assert_eq!(requests_since(&fixture, &mut seen), [""; 0], "{credential} {}", method.name);
-            }
-        }
-    }
-    // A start command runs in a shell, so it needs that capability as well.
-    let create = method_named("opencode.worktrees.create");
-    let (fay_id, fay, _) = &callers[1];
-    for version in ProtocolVersion::ALL {
-        let answer = call(fay, version, create, &json!({"request": {"startCommand": "touch here"}})).await;
-        assert_lacks_capability(&answer, version, create, Switch::SessionShell, fay_id);
-        assert_eq!(requests_since(&fixture, &mut seen), [""; 0]);
-    }
-    fixture.stop().await;
-}
-
-#[tokio::test]
-async fn own_sessions_need_no_capability() {
-    let fixture = Fixture::start().await;
-    answer_every_prompt(&fixture);
-    let own = fixture.session_of(&fixture.eve, "eves").await;
-    fixture.fake.wait_until_idle().await;
-    for version in ProtocolVersion::ALL {
-        for method in session_methods().into_iter().filter(|method| method.needs().is_none()) {
-            let params = session_params(method, &own, message_id(&first_message(&fixture, &own)));
-            call_ok(&fixture.eve, version, method, &params).await;
-        }
-    }
-    fixture.stop().await;
 }
 
 /// The gateway with credentials from its environment: the single token has every capability, the others have those of
