@@ -23,6 +23,8 @@ pub(crate) fn edge_limits(plan: &Plan, listens_on: IpAddr, connections: usize) -
         stream_duration: limits.stream_duration,
         stream_idle: limits.stream_idle,
         connections,
+        connections_per_address: limits.connections_per_address.unwrap_or(0),
+        body_bytes: limits.body_bytes.unwrap_or(0),
         allowed_origins: plan.listen.allowed_origins.clone(),
         allowed_hosts: plan.listen.allowed_hosts.clone(),
     }
@@ -129,6 +131,8 @@ mod tests {
             ("A2A_STREAM_MAX_BYTES", "6"),
             ("A2A_STREAM_MAX_DURATION_SECONDS", "7"),
             ("A2A_STREAM_IDLE_TIMEOUT_SECONDS", "8"),
+            ("LONGSHORE_MAX_CONNECTIONS_PER_ADDRESS", "10"),
+            ("LONGSHORE_MAX_BODY_BYTES", "11"),
             ("A2A_ALLOWED_ORIGINS", "https://a.example"),
             ("A2A_ALLOWED_HOSTS", "b.example"),
         ]);
@@ -142,6 +146,8 @@ mod tests {
             stream_duration: Some(Duration::from_secs(7)),
             stream_idle: Some(Duration::from_secs(8)),
             connections: 9,
+            connections_per_address: 10,
+            body_bytes: 11,
             allowed_origins: vec!["https://a.example".to_owned()],
             allowed_hosts: vec!["b.example".to_owned()],
         };
@@ -152,6 +158,8 @@ mod tests {
             ("A2A_STREAM_MAX_BYTES", "0"),
             ("A2A_STREAM_MAX_DURATION_SECONDS", "0"),
             ("A2A_STREAM_IDLE_TIMEOUT_SECONDS", "0"),
+            ("LONGSHORE_MAX_CONNECTIONS_PER_ADDRESS", "0"),
+            ("LONGSHORE_MAX_BODY_BYTES", "0"),
         ]);
         let expected = edge::Limits {
             streams: 0,
@@ -160,6 +168,8 @@ mod tests {
             stream_duration: None,
             stream_idle: None,
             connections: 9,
+            connections_per_address: 0,
+            body_bytes: 0,
             ..edge::Limits::default()
         };
         assert_eq!(edge_limits(&off, address("127.0.0.1"), 9), expected);

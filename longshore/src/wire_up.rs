@@ -148,6 +148,8 @@ impl PreparedGateway {
         config.max_body_bytes = plan.listen.max_body_bytes;
         config.gzip_minimum = plan.listen.gzip_minimum;
         config.shutdown_grace = plan.listen.shutdown_grace;
+        config.body_timeout = plan.listen.body_timeout;
+        config.write_timeout = plan.listen.write_timeout;
         config.limits = self.edge_limits;
         config.payload_log = PayloadLog { enabled: plan.log.payloads, body_limit: plan.log.body_limit };
         config.metrics = self.metrics;

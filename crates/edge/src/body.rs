@@ -9,6 +9,8 @@ use http::header::EXPECT;
 use http_body_util::BodyExt;
 use longshore_model::{Error, ErrorKind, Result};
 
+use crate::limits::HeldBody;
+
 /// The limits for reading a request body.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BodyLimits {
@@ -18,14 +20,20 @@ pub(crate) struct BodyLimits {
     pub(crate) timeout: Duration,
 }
 
-/// After a 413, this much more is read and discarded, so that a client that is still sending can read the response
+/// After a refusal, this much more is read and discarded, so that a client that is still sending can read the response
 /// instead of a reset. The connection is closed after that.
 const DRAINED_BYTES: usize = 1024 * 1024;
 
 /// The longest time that a body is drained.
 const DRAINED_FOR: Duration = Duration::from_secs(1);
 
-pub(crate) async fn read<B>(headers: &HeaderMap, body: B, limits: BodyLimits) -> Result<Bytes>
+/// `held` counts the bytes of a body that does not arrive in one piece.
+pub(crate) async fn read<B>(
+    headers: &HeaderMap,
+    body: B,
+    limits: BodyLimits,
+    held: HeldBody<'_>,
+) -> Result<Bytes>
 where
     B: http_body::Body<Data = Bytes>,
     B::Error: std::error::Error + Send + Sync + 'static,
@@ -37,14 +45,16 @@ where
     let collected = if declared > max {
         Err(too_large(max, declared))
     } else {
-        match tokio::time::timeout(limits.timeout, collect(&mut body, max, declared)).await {
+        match tokio::time::timeout(limits.timeout, collect(&mut body, max, declared, held)).await {
             Ok(collected) => collected,
             Err(_) => {
                 Err(Error::new(ErrorKind::InvalidRequest, "The body of the request did not arrive in time."))
             }
         }
     };
-    if collected.as_ref().is_err_and(|error| error.kind() == ErrorKind::BodyTooLarge) {
+    let is_beyond_limit =
+        |error: &Error| matches!(error.kind(), ErrorKind::BodyTooLarge | ErrorKind::TooManyRequests);
+    if collected.as_ref().is_err_and(is_beyond_limit) {
         // A client that sent `Expect` has not sent its body yet, and reading would make it send.
         if !headers.contains_key(EXPECT) {
             let _ = tokio::time::timeout(DRAINED_FOR, drain(&mut body)).await;
@@ -53,7 +63,12 @@ where
     collected
 }
 
-async fn collect<B>(body: &mut std::pin::Pin<&mut B>, max: usize, declared: usize) -> Result<Bytes>
+async fn collect<B>(
+    body: &mut std::pin::Pin<&mut B>,
+    max: usize,
+    declared: usize,
+    mut held: HeldBody<'_>,
+) -> Result<Bytes>
 where
     B: http_body::Body<Data = Bytes>,
     B::Error: std::error::Error + Send + Sync + 'static,
@@ -69,6 +84,9 @@ where
         length += data.len();
         if length > max {
             return Err(too_large(max, length.max(declared)));
+        }
+        if !body.is_end_stream() {
+            held.grow_to(length)?;
         }
         // A body in one piece, the usual case, is not copied.
         match first.take() {
@@ -101,12 +119,26 @@ fn too_large(max: usize, actual: usize) -> Error {
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
+    use std::sync::Arc;
 
     use futures_util::stream;
     use http_body::Frame;
     use http_body_util::{Full, StreamBody};
+    use longshore_model::Principal;
 
     use super::*;
+    use crate::Limits;
+    use crate::limits::Bodies;
+
+    /// Reads a body of a caller without a common limit.
+    async fn read<B>(headers: &HeaderMap, body: B, limits: BodyLimits) -> Result<Bytes>
+    where
+        B: http_body::Body<Data = Bytes>,
+        B::Error: std::error::Error + Send + Sync + 'static,
+    {
+        let bodies = Bodies::new(&Limits::default(), Arc::default());
+        super::read(headers, body, limits, bodies.begin(&Principal::new("ada"))).await
+    }
 
     const LIMITS: BodyLimits = BodyLimits { max_bytes: 5, timeout: Duration::from_secs(30) };
 

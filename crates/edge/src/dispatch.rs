@@ -36,7 +36,7 @@ use crate::documents::{DocumentRequest, Documents};
 use crate::extensions;
 use crate::file;
 use crate::guard::Guard;
-use crate::limits::{FairThrottle, RateLimiter, Slots};
+use crate::limits::{Bodies, FairThrottle, OpenRequest, RateLimiter, Slots};
 use crate::metrics::MetricsPage;
 use crate::operation::{MAX_BACKGROUND_CALLS, Operations};
 use crate::payload;
@@ -64,6 +64,7 @@ pub(crate) struct Dispatcher {
     /// What is served, as the documents describe it.
     pub(crate) deployment: Arc<Deployment>,
     pub(crate) limits: BodyLimits,
+    pub(crate) bodies: Bodies,
     pub(crate) streams: Arc<StreamSettings>,
     pub(crate) operations: Operations,
 }
@@ -72,6 +73,8 @@ pub(crate) struct Dispatcher {
 #[derive(Debug)]
 pub(crate) struct Incoming<'a> {
     pub(crate) peer: IpAddr,
+    /// `None`: the request did not arrive on a connection.
+    open: Option<&'a OpenRequest>,
     pub(crate) trace: TraceContext,
     /// The span of every log line about the request.
     pub(crate) span: Span,
@@ -113,6 +116,7 @@ impl Dispatcher {
             payload_log: config.payload_log,
             missing_version: config.deployment.missing_version,
             limits: BodyLimits { max_bytes: config.max_body_bytes, timeout: config.body_timeout },
+            bodies: Bodies::new(&config.limits, Arc::clone(&config.metrics)),
             streams: Arc::new(StreamSettings {
                 keep_alive: config.keep_alive,
                 budget: Budget::from_limits(&config.limits),
@@ -136,7 +140,12 @@ impl Dispatcher {
 
     /// Answers a request, also if its handler panics. `peer` is the other end of the connection. Headers that name another
     /// client behind it are not trusted.
-    pub(crate) async fn answer<B>(&self, peer: IpAddr, request: Request<B>) -> Response
+    pub(crate) async fn answer<B>(
+        &self,
+        peer: IpAddr,
+        open: Option<&OpenRequest>,
+        request: Request<B>,
+    ) -> Response
     where
         B: http_body::Body<Data = Bytes>,
         B::Error: std::error::Error + Send + Sync + 'static,
@@ -147,7 +156,7 @@ impl Dispatcher {
         let trace = trace::from_headers(&parts.headers);
         // At the highest level, so that every log line has the span, whatever level is configured.
         let span = tracing::error_span!("request", trace_id = %trace.trace_id());
-        let incoming = Incoming { peer, trace, span: span.clone(), parts: &parts, requested, target };
+        let incoming = Incoming { peer, open, trace, span: span.clone(), parts: &parts, requested, target };
         let answered = AssertUnwindSafe(self.dispatch(&incoming, body)).catch_unwind().instrument(span).await;
         let mut response = answered.unwrap_or_else(|_| {
             // The panic hook has logged the panic and its location.
@@ -208,6 +217,9 @@ impl Dispatcher {
         let caller = self.caller(incoming)?;
         if !incoming.is_exempt_from_limits() {
             self.rate_limiter.admit(caller.as_deref(), incoming.peer)?;
+        }
+        if let (Some(_), Some(open)) = (&caller, incoming.open) {
+            open.keep_place()?;
         }
         Ok(caller)
     }

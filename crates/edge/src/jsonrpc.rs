@@ -70,7 +70,7 @@ impl Dispatcher {
         let headers = &incoming.parts.headers;
         let read = async {
             media::check_content_type(headers, true)?;
-            body::read(headers, body, self.limits).await
+            body::read(headers, body, self.limits, self.bodies.begin(&caller.principal)).await
         };
         let body = match read.await {
             Ok(body) => body,

@@ -77,6 +77,8 @@ pub struct EdgeConfig {
     pub header_timeout: Duration,
     /// A request whose body takes longer to arrive is refused.
     pub body_timeout: Duration,
+    /// A connection that takes no byte for this long, while bytes wait for it, is closed.
+    pub write_timeout: Duration,
     /// How long requests may continue after the shutdown began. The connections of the rest are closed.
     pub shutdown_grace: Duration,
     pub limits: Limits,
@@ -105,6 +107,7 @@ impl EdgeConfig {
             keep_alive: Duration::from_secs(15),
             header_timeout: Duration::from_secs(30),
             body_timeout: Duration::from_mins(2),
+            write_timeout: Duration::from_secs(30),
             shutdown_grace: Duration::from_secs(10),
             limits: Limits::default(),
             payload_log: PayloadLog::default(),

@@ -1,15 +1,24 @@
 //! The limits for callers, as configured.
 
+mod bodies;
+mod connections;
 mod fair_throttle;
 mod gcra;
 mod rate_limiter;
 mod slots;
 
+use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
+pub(crate) use bodies::{Bodies, HeldBody};
+#[cfg(test)]
+pub(crate) use connections::tests::open_request;
+pub(crate) use connections::{Connection, OpenRequest, Places};
 pub(crate) use fair_throttle::FairThrottle;
 pub(crate) use rate_limiter::RateLimiter;
 pub(crate) use slots::{OpenedFor, Slot, Slots};
+
+use gcra::Gcra;
 
 /// The limits for callers, and who may call at all. A request beyond a limit is refused, never cut silently.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -28,8 +37,12 @@ pub struct Limits {
     pub stream_duration: Option<Duration>,
     /// How long one stream may be without an event while nothing excuses the silence. `None`: no limit.
     pub stream_idle: Option<Duration>,
-    /// Open connections. Further connections wait in the kernel's queue until one of these is closed.
+    /// Open connections. For further ones, old connections without a request of an authenticated caller are closed.
     pub connections: usize,
+    /// Open connections of one address. Further ones are closed at once. Loopback addresses are not limited. 0: no limit.
+    pub connections_per_address: usize,
+    /// Bytes of request bodies that have not arrived completely, of all connections together. 0: no limit.
+    pub body_bytes: usize,
     /// Web sites whose pages may call, besides the gateway's own: `https://example.com`, or `null`.
     pub allowed_origins: Vec<String>,
     /// Host names by which the gateway may be called: `example.com`, `example.com:8000`, `*.example.com`. Empty: any.
@@ -62,8 +75,39 @@ impl Default for Limits {
             stream_duration: Some(Duration::from_hours(1)),
             stream_idle: Some(Duration::from_mins(10)),
             connections: 8192,
+            connections_per_address: 2048,
+            body_bytes: 256 * 1024 * 1024,
             allowed_origins: Vec::new(),
             allowed_hosts: Vec::new(),
         }
+    }
+}
+
+/// An IPv4 address or an IPv6 network of 64 bits: a client that has one address of such a network can have all of them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Network(IpAddr);
+
+impl Network {
+    fn containing(peer: IpAddr) -> Self {
+        Self(match peer {
+            IpAddr::V4(_) => peer,
+            IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX))),
+        })
+    }
+}
+
+/// Says whether a log line is due that may be written once per minute.
+#[derive(Debug)]
+pub(crate) struct OncePerMinute(Option<Gcra<()>>);
+
+impl OncePerMinute {
+    pub(crate) fn is_due(&self) -> bool {
+        self.0.as_ref().is_some_and(|lines| lines.take(()).is_ok())
+    }
+}
+
+impl Default for OncePerMinute {
+    fn default() -> Self {
+        Self(Gcra::new(Rate { requests: 1, window: Duration::from_mins(1) }))
     }
 }

@@ -1,37 +1,39 @@
 //! Accepts connections and serves HTTP/1.1 and HTTP/2 (with prior knowledge) on each.
 
+mod http2;
 mod protocol;
+mod socket;
 mod stream;
 
 use std::convert::Infallible;
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, pending};
 use std::io;
 use std::net::IpAddr;
 use std::ops::DerefMut;
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use hyper::rt::Executor;
-use hyper::server::conn::{http1, http2};
+use hyper::server::conn::{http1, http2 as hyper_http2};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioTimer;
 use hyper_util::server::graceful::GracefulConnection;
 use longshore_engine::Tasks;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::Edge;
 use crate::dispatch::Dispatcher;
+use crate::limits::{Connection, OpenRequest, Places};
 use crate::reply;
+use http2::{Flow, FlowBody, RequestExecutor};
 use protocol::{Protocol, SniffedStream, sniff};
+use socket::{SlowClients, Socket, WriteState};
 use stream::{HandedStream, Handover, RequestFacts};
 
 /// What hyper may buffer for one connection before it stops pulling: the memory of a stalled reader, and the longest
@@ -49,27 +51,22 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 pub(crate) async fn run(edge: Edge, listener: TcpListener, shutdown: CancellationToken) -> io::Result<()> {
     let Edge { engine, config, tasks } = edge;
-    let most = u32::try_from(config.limits.connections.clamp(1, Semaphore::MAX_PERMITS)).unwrap_or(u32::MAX);
-    let slots = Arc::new(Semaphore::new(most as usize));
+    let places = Places::new(&config.limits, Arc::clone(&config.metrics));
     let cut = CancellationToken::new();
+    let clients =
+        SlowClients::new(config.write_timeout, config.limits.stream_duration, Arc::clone(&config.metrics));
     let connections = Connections {
-        protocols: Protocols::new(&tasks, &cut, config.header_timeout),
+        protocols: Protocols::new(&tasks, &cut, config.header_timeout, &clients),
+        clients,
         idle_timeout: config.header_timeout,
         shutdown: shutdown.clone(),
-        cut: cut.clone(),
     };
     let connections = Arc::new(connections);
     let grace = config.shutdown_grace;
-    let metrics = Arc::clone(&config.metrics);
     let dispatcher = Dispatcher::new(engine, config, listener.local_addr()?, shutdown.clone(), tasks.clone());
     let dispatcher = Arc::new(dispatcher);
 
     loop {
-        let slot = tokio::select! {
-            biased;
-            () = shutdown.cancelled() => break,
-            slot = Arc::clone(&slots).acquire_owned() => slot.expect("the semaphore is never closed"),
-        };
         let accepted = tokio::select! {
             biased;
             () = shutdown.cancelled() => break,
@@ -85,50 +82,62 @@ pub(crate) async fn run(edge: Edge, listener: TcpListener, shutdown: Cancellatio
                 continue;
             }
         };
+        // On a dual-stack socket an IPv4 client has a mapped IPv6 address.
+        let peer = peer.ip().to_canonical();
+        let place = tokio::select! {
+            biased;
+            () = shutdown.cancelled() => break,
+            place = places.take(peer, &cut) => place,
+        };
+        let Some(place) = place else { continue };
         let (connections, dispatcher) = (Arc::clone(&connections), Arc::clone(&dispatcher));
-        let counted = metrics.hold(|metrics| &metrics.connections);
         // In a box, because the task would hold the future twice: once at its start, and once while it runs.
         let connection = Box::pin(async move {
-            connections.serve(stream, peer.ip(), dispatcher).await;
-            drop((slot, counted));
+            connections.serve(stream, peer, dispatcher, &place.connection).await;
+            drop(place);
         });
         tasks.spawn("connection", connection);
     }
 
     // The listener is closed first, so that new clients are refused at once.
     drop(listener);
-    if tokio::time::timeout(grace, slots.acquire_many(most)).await.is_err() {
-        let open = most as usize - slots.available_permits();
+    if let Err(open) = places.wait_until_empty(grace).await {
         tracing::info!(open, "connections closed at the end of the shutdown grace period");
         cut.cancel();
         // Each connection drops everything as soon as it sees the token.
-        let _ = slots.acquire_many(most).await;
+        places.wait_until_empty(Duration::MAX).await.ok();
     }
     Ok(())
 }
 
 struct Connections {
     protocols: Protocols,
+    clients: Arc<SlowClients>,
     /// A connection without an open request is closed after this long.
     idle_timeout: Duration,
     shutdown: CancellationToken,
-    cut: CancellationToken,
 }
 
 impl Connections {
-    async fn serve(&self, stream: TcpStream, peer: IpAddr, dispatcher: Arc<Dispatcher>) {
+    async fn serve(
+        &self,
+        stream: TcpStream,
+        peer: IpAddr,
+        dispatcher: Arc<Dispatcher>,
+        connection: &Arc<Connection>,
+    ) {
         // Events are small and must not wait for each other. If the option cannot be set, the stream is only slower.
         let _ = stream.set_nodelay(true);
-        // On a dual-stack socket an IPv4 client has a mapped IPv6 address.
-        let peer = peer.to_canonical();
-        // Child tokens, because each connection polls its tokens whenever it wakes, and would contend for a shared lock.
-        let (shutdown, cut) = (self.shutdown.child_token(), self.cut.child_token());
-        let requests = Arc::new(OpenRequests::new());
+        let writes = WriteState::default();
+        let stream = Socket::new(stream, &self.clients, &writes);
+        // A child token, because each connection polls its token whenever it wakes, and would contend for a shared lock.
+        let shutdown = self.shutdown.child_token();
         // hyper has a timeout for HTTP/1 only, and only once the protocol is known, which takes up to 24 bytes.
         let sniffed = tokio::select! {
             sniffed = sniff(stream) => sniffed,
             () = tokio::time::sleep(self.idle_timeout) => return,
             () = shutdown.cancelled() => return,
+            () = connection.cut.cancelled() => return,
         };
         let (protocol, stream) = match sniffed {
             Ok(Some(sniffed)) => sniffed,
@@ -138,32 +147,38 @@ impl Connections {
                 return;
             }
         };
-        let watch = ConnectionWatch { requests, idle_timeout: self.idle_timeout, shutdown, cut };
+        let watch = ConnectionWatch { connection, writes, idle_timeout: self.idle_timeout, shutdown };
         match protocol {
             Protocol::Http1 => self.serve_http1(stream, peer, &dispatcher, watch).await,
             // In a box, because this future is the larger one, and rare.
             Protocol::Http2 => {
-                let counted = Arc::clone(&watch.requests);
+                let (owner, clients) = (Arc::clone(connection), Arc::clone(&self.clients));
                 let service = service_fn(move |request| {
-                    let open = OpenRequest::begin(&counted);
-                    let dispatcher = Arc::clone(&dispatcher);
+                    let open = OpenRequest::begin(&owner);
+                    let (dispatcher, clients) = (Arc::clone(&dispatcher), Arc::clone(&clients));
                     async move {
-                        let answer = dispatcher.answer(peer, request).await;
-                        Ok::<_, Infallible>(answer.map(|body| AnswerBody { body, _open: open }))
+                        let answer = dispatcher.answer(peer, Some(&open), request).await;
+                        let flowing = |body| FlowBody::new(AnswerBody { body, _open: open }, &clients);
+                        Ok::<_, Infallible>(answer.map(flowing))
                     }
                 });
-                let connection = Box::pin(self.protocols.http2.serve_connection(stream, service));
-                Box::pin(watch.drive(connection)).await;
+                let flow = Arc::new(Flow::default());
+                let connection = Box::pin(self.protocols.http2(&flow).serve_connection(stream, service));
+                let stuck = async {
+                    flow.wait_until_stuck(&self.clients).await;
+                    self.clients.note_slow();
+                };
+                Box::pin(watch.drive(connection, || flow.is_waiting(), stuck)).await;
             }
         }
     }
 
     async fn serve_http1(
         &self,
-        mut stream: SniffedStream<TcpStream>,
+        mut stream: SniffedStream<Socket>,
         peer: IpAddr,
         dispatcher: &Arc<Dispatcher>,
-        watch: ConnectionWatch,
+        watch: ConnectionWatch<'_>,
     ) {
         loop {
             // In a box, so that nothing of hyper stays in memory while a stream is written.
@@ -171,7 +186,7 @@ impl Connections {
             let Some((handed, mut socket, read)) = handed else { return };
             let ended = tokio::select! {
                 ended = handed.write(&mut socket, &read) => ended,
-                () = watch.cut.cancelled() => return,
+                () = watch.connection.cut.cancelled() => return,
             };
             match ended {
                 Ok(Some(next)) if !watch.shutdown.is_cancelled() => stream = SniffedStream::new(socket, next),
@@ -191,20 +206,22 @@ impl Connections {
     /// Serves requests until one is answered with a stream. Then hyper returns the connection.
     async fn serve_until_stream(
         &self,
-        mut stream: SniffedStream<TcpStream>,
+        mut stream: SniffedStream<Socket>,
         peer: IpAddr,
         dispatcher: &Arc<Dispatcher>,
-        watch: &ConnectionWatch,
-    ) -> Option<(HandedStream, TcpStream, Bytes)> {
+        watch: &ConnectionWatch<'_>,
+    ) -> Option<(HandedStream, Socket, Bytes)> {
         let handover = Arc::new(Handover::default());
         stream.set_handover(&handover);
         // In a box, because hyper reserves room for the future of a request as long as the connection is open.
         let service = service_fn(|request| {
-            let open = OpenRequest::begin(&watch.requests);
+            let open = OpenRequest::begin(watch.connection);
             let (dispatcher, handover) = (Arc::clone(dispatcher), Arc::clone(&handover));
             Box::pin(async move {
                 let (facts, request) = RequestFacts::inspect(request);
-                let answer = dispatcher.answer(peer, request).await;
+                let answer = dispatcher.answer(peer, Some(&open), request).await;
+                let is_stream = matches!(answer.body(), reply::Body::Events(_));
+                watch.writes.set_deadline(if is_stream { self.clients.stream_deadline() } else { None });
                 match handover.offer(&facts, answer, open) {
                     // hyper writes nothing when a service fails, and leaves the connection unchanged.
                     None => Err(HandedOver),
@@ -213,7 +230,7 @@ impl Connections {
             })
         });
         let mut connection = self.protocols.http1.serve_connection(stream, service);
-        watch.drive(Pin::new(&mut connection)).await;
+        watch.drive(Pin::new(&mut connection), || false, pending()).await;
         let handed = handover.take()?;
         let hyper::server::conn::http1::Parts { io, read_buf, .. } = connection.into_parts();
         Some((handed, io.into_inner(), Bytes::copy_from_slice(&read_buf)))
@@ -233,19 +250,26 @@ impl fmt::Display for HandedOver {
 }
 
 /// Everything that can end a connection besides its client.
-struct ConnectionWatch {
-    requests: Arc<OpenRequests>,
+struct ConnectionWatch<'a> {
+    connection: &'a Arc<Connection>,
+    writes: WriteState,
     idle_timeout: Duration,
     shutdown: CancellationToken,
-    cut: CancellationToken,
 }
 
-impl ConnectionWatch {
-    async fn drive<C>(&self, mut connection: Pin<impl DerefMut<Target = C>>)
-    where
+impl ConnectionWatch<'_> {
+    /// `has_bytes`: whether bytes wait for the client that its socket does not know of. `stuck` returns when the client takes
+    /// none of those for too long.
+    async fn drive<C>(
+        &self,
+        mut connection: Pin<impl DerefMut<Target = C>>,
+        has_bytes: impl Fn() -> bool,
+        stuck: impl Future<Output = ()>,
+    ) where
         C: GracefulConnection<Error = hyper::Error>,
     {
-        let mut idle = pin!(self.requests.wait_until_idle(self.idle_timeout));
+        let mut idle = pin!(self.connection.wait_until_idle(self.idle_timeout));
+        let mut stuck = pin!(stuck);
         let mut stopping = false;
         loop {
             tokio::select! {
@@ -256,78 +280,28 @@ impl ConnectionWatch {
                     }
                     return;
                 }
-                () = idle.as_mut(), if !stopping => {
-                    if !self.requests.state().has_had_request {
+                () = idle.as_mut() => {
+                    // A client that has taken everything, and does not help to end the connection, is idle for a second time.
+                    let has_taken_all = !has_bytes() && !self.writes.is_waiting();
+                    if !self.connection.has_had_request() || (stopping && has_taken_all) {
                         return;
                     }
                     // Graceful, because the end of the last response may still be in flight, and a request may have just
-                    // arrived. hyper's pings drop a client that does not cooperate.
-                    stopping = true;
-                    connection.as_mut().graceful_shutdown();
+                    // arrived.
+                    if !stopping {
+                        stopping = true;
+                        connection.as_mut().graceful_shutdown();
+                    }
+                    idle.set(self.connection.wait_until_idle(self.idle_timeout));
                 }
                 () = self.shutdown.cancelled(), if !stopping => {
                     stopping = true;
                     connection.as_mut().graceful_shutdown();
                 }
-                () = self.cut.cancelled() => return,
+                () = stuck.as_mut() => return,
+                () = self.connection.cut.cancelled() => return,
             }
         }
-    }
-}
-
-/// The requests of one connection.
-#[derive(Debug)]
-struct OpenRequests(Mutex<RequestState>);
-
-#[derive(Clone, Copy, Debug)]
-struct RequestState {
-    has_had_request: bool,
-    open: u32,
-    /// When the last open request ended. Meaningless while a request is open.
-    idle_since: Instant,
-}
-
-impl OpenRequests {
-    fn new() -> Self {
-        Self(Mutex::new(RequestState { has_had_request: false, open: 0, idle_since: Instant::now() }))
-    }
-
-    fn state(&self) -> MutexGuard<'_, RequestState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Returns when no request has been open for this long. Requests do not wake this future: it checks when time is up.
-    async fn wait_until_idle(&self, limit: Duration) {
-        let mut due = Instant::now() + limit;
-        loop {
-            tokio::time::sleep_until(due).await;
-            let (RequestState { open, idle_since, .. }, now) = (*self.state(), Instant::now());
-            due = if open > 0 { now + limit } else { idle_since + limit };
-            if due <= now {
-                return;
-            }
-        }
-    }
-}
-
-/// Counts as open from the head of a request until the body of its response is dropped, written or not.
-#[derive(Debug)]
-struct OpenRequest(Arc<OpenRequests>);
-
-impl OpenRequest {
-    fn begin(requests: &Arc<OpenRequests>) -> Self {
-        let mut state = requests.state();
-        state.has_had_request = true;
-        state.open += 1;
-        Self(Arc::clone(requests))
-    }
-}
-
-impl Drop for OpenRequest {
-    fn drop(&mut self) {
-        let mut state = self.0.state();
-        state.open -= 1;
-        state.idle_since = Instant::now();
     }
 }
 
@@ -357,11 +331,18 @@ impl Body for AnswerBody {
 /// The configured servers of both protocols.
 struct Protocols {
     http1: http1::Builder,
-    http2: http2::Builder<TrackedExecutor>,
+    tasks: Tasks,
+    cut: CancellationToken,
+    clients: Arc<SlowClients>,
 }
 
 impl Protocols {
-    fn new(tasks: &Tasks, cut: &CancellationToken, header_timeout: Duration) -> Self {
+    fn new(
+        tasks: &Tasks,
+        cut: &CancellationToken,
+        header_timeout: Duration,
+        clients: &Arc<SlowClients>,
+    ) -> Self {
         let mut http1 = http1::Builder::new();
         http1
             .timer(TokioTimer::new())
@@ -369,30 +350,23 @@ impl Protocols {
             // A client that closed its half of the connection counts as gone; otherwise its request would be served in vain.
             .half_close(false)
             .max_buf_size(BUFFER_BYTES);
-        let mut http2 = http2::Builder::new(TrackedExecutor { tasks: tasks.clone(), cut: cut.clone() });
+        Self { http1, tasks: tasks.clone(), cut: cut.clone(), clients: Arc::clone(clients) }
+    }
+
+    /// The server of one HTTP/2 connection, which counts the bytes that wait for its client.
+    fn http2(&self, flow: &Arc<Flow>) -> hyper_http2::Builder<RequestExecutor> {
+        let mut http2 = hyper_http2::Builder::new(RequestExecutor {
+            tasks: self.tasks.clone(),
+            cut: self.cut.clone(),
+            clients: Arc::clone(&self.clients),
+            connection: Arc::clone(flow),
+        });
         http2
             .timer(TokioTimer::new())
             .max_concurrent_streams(STREAMS_PER_CONNECTION)
             .keep_alive_interval(PING_EVERY)
             .max_send_buf_size(BUFFER_BYTES);
-        Self { http1, http2 }
-    }
-}
-
-/// Spawns the tasks that hyper runs for an HTTP/2 connection, one for each request. They end with the connection.
-#[derive(Clone)]
-struct TrackedExecutor {
-    tasks: Tasks,
-    cut: CancellationToken,
-}
-
-impl<F> Executor<F> for TrackedExecutor
-where
-    F: Future + Send + 'static,
-    F::Output: Send + 'static,
-{
-    fn execute(&self, future: F) {
-        self.tasks.spawn("http2 request", self.cut.clone().run_until_cancelled_owned(future));
+        http2
     }
 }
 
@@ -414,7 +388,7 @@ mod tests {
     use tokio::io::{AsyncWriteExt, DuplexStream};
 
     use super::*;
-    use crate::{Credentials, EdgeConfig, test_engine};
+    use crate::{Credentials, EdgeConfig, Limits, test_engine};
 
     /// The capacity of the pipe that replaces the kernel's buffers in these tests.
     const PIPE: usize = 1024;
@@ -427,7 +401,8 @@ mod tests {
     fn endless(tasks: &Tasks) -> (DuplexStream, Arc<AtomicUsize>) {
         let (client, server) = tokio::io::duplex(PIPE);
         let pulled = Arc::new(AtomicUsize::new(0));
-        let protocols = Protocols::new(tasks, &CancellationToken::new(), Duration::from_secs(30));
+        let clients = SlowClients::new(Duration::from_secs(30), None, Arc::default());
+        let protocols = Protocols::new(tasks, &CancellationToken::new(), Duration::from_secs(30), &clients);
         let count = Arc::clone(&pulled);
         tasks.spawn("server", async move {
             let service = service_fn(move |_: http::Request<Incoming>| {
@@ -441,7 +416,7 @@ mod tests {
             let (protocol, server) = sniff(server).await.unwrap().unwrap();
             match protocol {
                 Protocol::Http1 => protocols.http1.serve_connection(server, service).await,
-                Protocol::Http2 => protocols.http2.serve_connection(server, service).await,
+                Protocol::Http2 => protocols.http2(&Arc::default()).serve_connection(server, service).await,
             }
         });
         (client, pulled)
@@ -493,13 +468,15 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let dispatcher = Arc::new(Dispatcher::new(engine, config, address, cut.clone(), tasks.clone()));
         let stream = TcpStream::connect(address).await.unwrap();
+        let clients = SlowClients::new(Duration::from_secs(30), None, Arc::default());
         let connections = Connections {
-            protocols: Protocols::new(&tasks, &cut, Duration::from_secs(30)),
+            protocols: Protocols::new(&tasks, &cut, Duration::from_secs(30), &clients),
+            clients,
             idle_timeout: Duration::from_secs(30),
             shutdown: cut.clone(),
-            cut,
         };
-        let size = size_of_val(&connections.serve(stream, address.ip(), dispatcher));
+        let place = Places::new(&Limits::default(), Arc::default()).take(address.ip(), &cut).await.unwrap();
+        let size = size_of_val(&connections.serve(stream, address.ip(), dispatcher, &place.connection));
         assert!(size <= MAX_SIZE, "{size}");
     }
 }

@@ -65,7 +65,7 @@ impl Dispatcher {
         B::Error: std::error::Error + Send + Sync + 'static,
     {
         let (parts, format) = (incoming.parts, ResponseFormat::rest(version));
-        let text = self.text(parts, body).await?;
+        let text = self.text(caller, parts, body).await?;
         payload::log_request(self.payload_log, route.operation(), &parts.headers, text.as_bytes());
         let operation = decode(route, parts, version, &text)?.traced(&incoming.trace);
         let performed = self.operations.perform(caller, operation, &parts.headers, format);
@@ -79,7 +79,7 @@ impl Dispatcher {
     }
 
     /// The body of a POST as text. The body of any other verb is ignored.
-    async fn text<B>(&self, parts: &Parts, body: B) -> Result<String>
+    async fn text<B>(&self, caller: &Caller, parts: &Parts, body: B) -> Result<String>
     where
         B: http_body::Body<Data = Bytes>,
         B::Error: std::error::Error + Send + Sync + 'static,
@@ -88,7 +88,8 @@ impl Dispatcher {
             return Ok(String::new());
         }
         media::check_content_type(&parts.headers, false)?;
-        let bytes = body::read(&parts.headers, body, self.limits).await?;
+        let bytes =
+            body::read(&parts.headers, body, self.limits, self.bodies.begin(&caller.principal)).await?;
         media::check_content_type(&parts.headers, !bytes.is_empty())?;
         String::from_utf8(bytes.into()).map_err(|_| {
             Error::new(ErrorKind::Parse, "The body of the request is not UTF-8 text; send JSON.")

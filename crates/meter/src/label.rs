@@ -349,6 +349,14 @@ labels! {
         StreamDuration = "stream_duration",
         /// The time that a stream is without an event.
         StreamIdle = "stream_idle",
+        /// Open connections in all.
+        Connections = "connections",
+        /// Open connections of an address.
+        ConnectionsPerAddress = "connections_per_address",
+        /// The time that a client takes no byte of what waits for it.
+        WriteTimeout = "write_timeout",
+        /// Bytes of request bodies that have not arrived completely.
+        BodyBytes = "body_bytes",
         /// Concurrent calls to OpenCode.
         UpstreamCalls = "upstream_calls",
         /// Tasks of a context that have not ended.

@@ -92,7 +92,7 @@ metrics! {
         "longshore_http_requests_total",
         "Requests that were answered, by protocol version, binding, and OK or the kind of error.";
     refused: PerLabel<Limit, Counter> = "longshore_refused_total",
-        "Requests and streams that were refused or ended by a limit, by the setting of the limit.";
+        "Requests, streams and connections that were refused or ended by a limit, by the setting of the limit.";
     failed_logins: Counter = "longshore_failed_logins_total",
         "Requests with a wrong credential.";
     /// Hold it with [`Metrics::hold`] while the connection is open.

@@ -27,6 +27,8 @@ pub struct Limits {
     pub unfinished_per_principal: Option<usize>,
     pub unfinished_per_context: Option<usize>,
     pub connections: Option<usize>,
+    pub connections_per_address: Option<usize>,
+    pub body_bytes: Option<usize>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,6 +70,8 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Option<Limits> {
         unfinished_per_principal: reader.count(&table::UNFINISHED_PER_PRINCIPAL),
         unfinished_per_context: reader.count(&table::UNFINISHED_PER_CONTEXT),
         connections: reader.count(&table::CONNECTIONS),
+        connections_per_address: reader.count(&table::CONNECTIONS_PER_ADDRESS),
+        body_bytes: reader.count(&table::BODY_BYTES),
     };
     limits.counts = counts?;
     limits.window = window?;

@@ -68,6 +68,8 @@ pub struct Listen {
     pub gzip_minimum: usize,
     /// How long open requests may take to end after SIGTERM.
     pub shutdown_grace: Duration,
+    pub body_timeout: Duration,
+    pub write_timeout: Duration,
     /// 0: by the number of cores.
     pub threads: usize,
 }
@@ -273,6 +275,8 @@ fn listen(reader: &mut Reader<'_>) -> Option<Listen> {
     let max_body_bytes = reader.bytes(&table::MAX_BODY);
     let gzip_minimum = reader.bytes(&table::GZIP_MINIMUM);
     let shutdown_grace = reader.seconds(&table::SHUTDOWN_GRACE);
+    let body_timeout = reader.seconds(&table::BODY_TIMEOUT);
+    let write_timeout = reader.seconds(&table::WRITE_TIMEOUT);
     let threads = reader.threads(&table::THREADS);
     Some(Listen {
         host: host?,
@@ -283,6 +287,8 @@ fn listen(reader: &mut Reader<'_>) -> Option<Listen> {
         max_body_bytes: max_body_bytes?,
         gzip_minimum: gzip_minimum?,
         shutdown_grace: shutdown_grace?,
+        body_timeout: body_timeout?,
+        write_timeout: write_timeout?,
         threads: threads?,
     })
 }

@@ -9,6 +9,8 @@ mod cli;
 mod common;
 mod control;
 #[cfg(target_os = "linux")]
+mod hostile_clients;
+#[cfg(target_os = "linux")]
 mod leaks;
 mod replay;
 mod repository;

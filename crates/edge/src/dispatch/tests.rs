@@ -72,7 +72,7 @@ where
     B: http_body::Body<Data = Bytes>,
     B::Error: std::error::Error + Send + Sync + 'static,
 {
-    let response = dispatcher.answer(peer, request.body(body).unwrap()).await;
+    let response = dispatcher.answer(peer, None, request.body(body).unwrap()).await;
     let (parts, body) = response.into_parts();
     let body = body.collect().await.unwrap().to_bytes();
     let body = String::from_utf8_lossy(&body).into_owned();

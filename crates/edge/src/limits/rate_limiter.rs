@@ -1,6 +1,6 @@
 //! Limits how often a caller may send requests, and how often an address may present wrong credentials.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use longshore_model::{Error, ErrorKind, Principal, Result};
 use tokio::sync::Semaphore;
 
 use super::gcra::Gcra;
-use super::{Limits, Rate};
+use super::{Limits, Network, Rate};
 use crate::auth::Caller;
 
 /// A client with many addresses can get many of them locked, and must not fill the log with warnings.
@@ -56,19 +56,6 @@ enum RateKey {
     Principal(Principal),
     /// A caller without a credential.
     Network(Network),
-}
-
-/// An IPv4 address or an IPv6 network of 64 bits: a client that has one address of such a network can have all of them.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-struct Network(IpAddr);
-
-impl Network {
-    fn containing(peer: IpAddr) -> Self {
-        Self(match peer {
-            IpAddr::V4(_) => peer,
-            IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX))),
-        })
-    }
 }
 
 impl RateLimiter {

@@ -18,7 +18,7 @@ use http::{HeaderMap, Method, Request, Version};
 use http_body::{Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::OpenRequest;
+use crate::limits::OpenRequest;
 use crate::reply::{Body, Response};
 
 /// Events below this size are copied into the write buffer. Longer ones are written from the shared bytes.

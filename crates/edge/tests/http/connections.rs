@@ -2,11 +2,16 @@
 
 use std::time::Duration;
 
+use longshore_meter::label::Limit;
+use longshore_wire::v1::method::Method;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::support::{ADA, Events, Gateway, Http2, PATIENCE, message};
+use crate::support::log_lines::LogLines;
+use crate::support::{
+    ADA, Events, Gateway, Http2, PATIENCE, ProtocolClient, http2_headers, http2_start, message,
+};
 
 async fn read_to_end(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
@@ -150,6 +155,19 @@ async fn an_http2_connection_is_closed_when_it_has_no_open_request() {
     gateway.stop().await;
 }
 
+/// A client that answers no ping, so that an orderly end of its connection never comes.
+#[tokio::test]
+async fn an_idle_http2_connection_of_a_client_that_does_not_cooperate_is_closed() {
+    let gateway = Gateway::manual_with(|config| config.header_timeout = Duration::from_millis(50)).await;
+    let mut stream = TcpStream::connect(gateway.address).await.unwrap();
+    let fields = [(":method", "GET"), (":scheme", "http"), (":path", "/livez"), (":authority", "x")];
+    stream.write_all(&[http2_start(65_535), http2_headers(1, &fields, true)].concat()).await.unwrap();
+    let mut bytes = Vec::new();
+    let closed = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut bytes)).await;
+    let _ = closed.expect("the server closes");
+    gateway.stop().await;
+}
+
 #[tokio::test]
 async fn a_body_that_never_comes_is_refused() {
     let gateway = Gateway::manual_with(|config| config.body_timeout = Duration::from_millis(50)).await;
@@ -246,20 +264,73 @@ async fn shutdown_waits_no_longer_than_the_grace_period() {
     assert_eq!(read_to_end(&mut silent).await, "");
 }
 
+/// A connection that sends nothing, or asks without a credential, gives its place to a new one.
 #[tokio::test]
-async fn connections_beyond_the_limit_wait() {
-    let gateway = Gateway::manual_with(|config| {
-        config.limits.connections = 1;
+async fn health_checks_and_callers_are_served_when_all_connections_are_taken() {
+    let mut metrics = None;
+    let mut gateway = Gateway::manual_with(|config| {
+        config.limits.connections = 8;
+        metrics = Some(config.metrics.clone());
     })
     .await;
-    let first = TcpStream::connect(gateway.address).await.unwrap();
-    let second = gateway.call("GET", "/livez").send();
-    tokio::pin!(second);
-    // The first connection holds the only slot until it is closed.
-    let waited = tokio::time::timeout(Duration::from_millis(50), &mut second).await;
-    assert!(waited.is_err(), "the second connection is not served while the first is open");
-    drop(first);
-    assert_eq!(second.await.status.as_u16(), 200);
+    let metrics = metrics.unwrap();
+    let lines = LogLines::begin();
+    let (id, turn) = gateway.working_task("m1").await;
+    let mut events = gateway.call("GET", &format!("/tasks/{id}:subscribe")).stream().await;
+    events.next().await.unwrap();
+    let mut hostile = Vec::new();
+    for number in 0..40 {
+        let mut stream = TcpStream::connect(gateway.address).await.unwrap();
+        if number % 2 == 0 {
+            // The oldest may be closed by now.
+            let _ = stream
+                .write_all(b"GET /tasks HTTP/1.1\r\nhost: x\r\nauthorization: Bearer wrong\r\n\r\n")
+                .await;
+        }
+        hostile.push(stream);
+        if number % 8 == 0 {
+            let livez = gateway.call("GET", "/livez").header("authorization", "");
+            assert_eq!(livez.send().await.status.as_u16(), 200);
+            assert_eq!(gateway.call("GET", "/health").http2().send().await.status.as_u16(), 200);
+            assert_eq!(gateway.call("GET", "/tasks").send().await.status.as_u16(), 200);
+        }
+    }
+    assert!(metrics.connections.get() <= 8, "{}", metrics.connections.get());
+    assert!(metrics.refused.of(Limit::Connections).get() >= 32);
+    // The stream of a caller keeps its place.
+    turn.say("b1", "Still here.").await;
+    assert!(events.next().await.unwrap().raw.contains("Still here."));
+    let reports = lines.take().into_iter().filter(|line| line.contains("limits.connections"));
+    assert_eq!(reports.count(), 1, "one line per minute");
+    turn.complete().await;
+    gateway.stop().await;
+}
+
+/// Half of two places is the reserve.
+#[tokio::test]
+async fn a_caller_beyond_the_kept_connections_is_refused_with_an_error() {
+    let mut gateway = Gateway::manual_with(|config| config.limits.connections = 2).await;
+    // A line that is first written by a test that captures none would be captured by no other test.
+    let _lines = LogLines::begin();
+    let (id, turn) = gateway.working_task("m1").await;
+    let mut events = gateway.call("GET", &format!("/tasks/{id}:subscribe")).stream().await;
+    events.next().await.unwrap();
+    for client in ProtocolClient::ALL {
+        // The body, which would tell the version, is not read.
+        let get = client.on(&gateway, Method::GetTask, &id).header("a2a-version", client.version.as_str());
+        let refused = get.send().await;
+        assert_eq!((refused.status.as_u16(), refused.header("retry-after")), (429, "5"), "{}", client.name());
+        assert_eq!(client.reason(&refused), "TOO_MANY_REQUESTS");
+        assert_eq!(
+            gateway.call("GET", "/livez").header("authorization", "").send().await.status.as_u16(),
+            200
+        );
+    }
+    turn.complete().await;
+    events.rest().await;
+    let path = format!("/tasks/{id}");
+    let served = async { while gateway.call("GET", &path).send().await.status.as_u16() != 200 {} };
+    tokio::time::timeout(PATIENCE, served).await.expect("the place is free again");
     gateway.stop().await;
 }
 

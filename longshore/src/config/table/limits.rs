@@ -166,7 +166,31 @@ pub const CONNECTIONS: Setting = Setting {
     env: Some("LONGSHORE_MAX_CONNECTIONS"),
     kind: Kind::Count,
     fallback: Value("8192"),
-    help: "How many connections may be open at the same time, for all callers together. Further ones wait until one is \
-           closed. The gateway needs 256 of the files that its process may open for itself. If fewer files remain than \
-           this limit, the limit is lowered to their number, and a warning at the start reports that.",
+    help: "How many connections may be open at the same time, for all callers together. For each further one, the \
+           oldest connection without an open request of an authenticated caller is closed: first those that never \
+           had a valid credential, then idle ones. 64 places (at most half) are reserved for this: a caller whose \
+           request would need one of them gets status 429 with Retry-After. The limit is lowered to the number of \
+           files that the process may open, minus 256 for its own; a warning at the start reports that.",
+};
+
+pub const CONNECTIONS_PER_ADDRESS: Setting = Setting {
+    key: "limits.connections_per_address",
+    flag: Some("max-connections-per-address"),
+    env: Some("LONGSHORE_MAX_CONNECTIONS_PER_ADDRESS"),
+    kind: Kind::Count,
+    fallback: Value("2048"),
+    help: "How many connections one address (for IPv6: one /64 network) may have open at the same time. Further ones are \
+           closed at once. Never counted for loopback addresses. A proxy or NAT looks like one address: set it to 0 or \
+           to limits.connections there.",
+};
+
+pub const BODY_BYTES: Setting = Setting {
+    key: "limits.body_bytes",
+    flag: Some("max-body-bytes"),
+    env: Some("LONGSHORE_MAX_BODY_BYTES"),
+    kind: Kind::Bytes,
+    fallback: Value("268435456"),
+    help: "How many bytes of request bodies that have not arrived completely may be in memory, for all callers together; \
+           one principal gets at most half. Each such body counts with 16 KiB more than its bytes. A request whose body \
+           does not fit is refused with status 429 and Retry-After. serve.max_request_body_bytes limits one body.",
 };

@@ -64,6 +64,26 @@ pub const MAX_BODY: Setting = Setting {
            base64 size, which is a third larger.",
 };
 
+pub const BODY_TIMEOUT: Setting = Setting {
+    key: "serve.body_timeout",
+    flag: Some("body-timeout"),
+    env: Some("LONGSHORE_BODY_TIMEOUT"),
+    kind: Kind::Seconds,
+    fallback: Value("120"),
+    help: "How long the body of a request may take to arrive. A slower request is refused with status 400.",
+};
+
+pub const WRITE_TIMEOUT: Setting = Setting {
+    key: "serve.write_timeout",
+    flag: Some("write-timeout"),
+    env: Some("LONGSHORE_WRITE_TIMEOUT"),
+    kind: Kind::Seconds,
+    fallback: Value("30"),
+    help: "How long a client may take no byte while bytes wait for it. After that its connection is closed; one request \
+           of an HTTP/2 connection whose other requests proceed is reset. A stream without events is not affected, \
+           because nothing waits.",
+};
+
 pub const GZIP_MINIMUM: Setting = Setting {
     key: "serve.gzip_minimum_bytes",
     flag: Some("gzip-minimum-bytes"),

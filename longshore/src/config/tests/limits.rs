@@ -42,6 +42,15 @@ const ROWS: &[Row] = &[
     ),
     (&table::CONNECTIONS, "7", |plan| format!("{:?}", plan.limits.connections), "Some(7)"),
     (
+        &table::CONNECTIONS_PER_ADDRESS,
+        "7",
+        |plan| format!("{:?}", plan.limits.connections_per_address),
+        "Some(7)",
+    ),
+    (&table::BODY_BYTES, "7", |plan| format!("{:?}", plan.limits.body_bytes), "Some(7)"),
+    (&table::BODY_TIMEOUT, "1.5", |plan| format!("{:?}", plan.listen.body_timeout), "1.5s"),
+    (&table::WRITE_TIMEOUT, "1.5", |plan| format!("{:?}", plan.listen.write_timeout), "1.5s"),
+    (
         &table::ALLOWED_ORIGINS,
         "HTTPS://App.Example.com/, null",
         |plan| format!("{:?}", plan.listen.allowed_origins),
@@ -113,6 +122,8 @@ fn the_defaults_are_those_of_the_crates_that_enforce_them() {
     assert_eq!(limits.stream_bytes.map(|bytes| bytes as u64), Some(edge.stream_bytes));
     assert_eq!((limits.stream_duration, limits.stream_idle), (edge.stream_duration, edge.stream_idle));
     assert_eq!(limits.connections, Some(edge.connections));
+    assert_eq!(limits.connections_per_address, Some(edge.connections_per_address));
+    assert_eq!(limits.body_bytes, Some(edge.body_bytes));
     assert_eq!(limits.upstream_calls, Some(longshore_agent_opencode::UPSTREAM_CALLS));
     let engine = longshore_engine::EngineConfig::default();
     assert_eq!(limits.turns, Some(engine.turns));

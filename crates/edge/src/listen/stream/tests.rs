@@ -6,15 +6,11 @@ use http_body_util::{BodyExt, Full};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
 use super::*;
-use crate::listen::OpenRequests;
+use crate::limits::open_request;
 use crate::reply;
 
 /// The capacity of the pipe that replaces the kernel's buffers in these tests.
 const PIPE: usize = 64;
-
-fn open() -> OpenRequest {
-    OpenRequest::begin(&Arc::new(OpenRequests::new()))
-}
 
 fn events(pieces: &[&'static [u8]]) -> Response {
     let pieces: Vec<_> = pieces.iter().map(|piece| Bytes::from_static(piece)).collect();
@@ -28,7 +24,7 @@ fn handed(answer: Response, closes_connection: bool) -> HandedStream {
         is_read: Arc::new(AtomicBool::new(true)),
     };
     let handover = Handover::default();
-    assert!(handover.offer(&facts, answer, open()).is_none());
+    assert!(handover.offer(&facts, answer, open_request()).is_none());
     handover.take().unwrap()
 }
 
@@ -123,7 +119,7 @@ async fn is_handed(
     }
     let handover = Handover::default();
     handover.set_unflushed(is_unflushed);
-    let offered = handover.offer(&facts, events(&[b"x"]), open());
+    let offered = handover.offer(&facts, events(&[b"x"]), open_request());
     assert_eq!(offered.is_none(), handover.take().is_some());
     offered.is_none()
 }
@@ -141,7 +137,7 @@ async fn a_connection_is_handed_over_only_after_the_request_is_read_and_earlier_
     assert!(!is_handed(post().header(EXPECT, "100-continue"), "body", true, false).await);
     assert!(!is_handed(Request::head("/"), "", true, false).await);
     let (facts, _) = RequestFacts::inspect(Request::get("/").body(Full::<Bytes>::default()).unwrap());
-    assert!(Handover::default().offer(&facts, reply::empty(StatusCode::OK), open()).is_some());
+    assert!(Handover::default().offer(&facts, reply::empty(StatusCode::OK), open_request()).is_some());
 }
 
 #[test]

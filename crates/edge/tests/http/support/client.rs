@@ -110,7 +110,10 @@ impl Http2 {
     #[expect(clippy::disallowed_methods, reason = "the client's connection is no task of the gateway")]
     pub(crate) async fn connect(address: SocketAddr) -> Self {
         let io = TokioIo::new(TcpStream::connect(address).await.unwrap());
-        let (sender, connection) = http2::handshake(TokioExecutor::new(), io).await.unwrap();
+        let mut builder = http2::Builder::new(TokioExecutor::new());
+        // A small window, so that the gateway notices soon that a response is not read.
+        builder.initial_stream_window_size(64 * 1024);
+        let (sender, connection) = builder.handshake(io).await.unwrap();
         Self { sender, connection: tokio::spawn(connection) }
     }
 

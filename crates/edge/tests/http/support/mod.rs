@@ -1,6 +1,7 @@
 //! A gateway on a free port with an agent that the test controls, and a client that shows bytes unchanged.
 
 mod client;
+mod http2_frames;
 pub(crate) mod log_lines;
 mod protocol_client;
 mod shown;
@@ -23,6 +24,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use client::{Answer, Call, Events, Frame, Http2, Pieces};
+pub(crate) use http2_frames::{http2_data, http2_headers, http2_start};
 pub(crate) use protocol_client::{ClientView, ProtocolClient};
 pub(crate) use shown::{redacted, shown};
 pub(crate) use transcript::{Case, case, transcript};

@@ -1,0 +1,137 @@
+//! Limits the bytes of request bodies that have not arrived completely, in all and of each principal.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use longshore_meter::Metrics;
+use longshore_meter::label::Limit;
+use longshore_model::{Error, ErrorKind, Principal, Result};
+
+use super::Limits;
+
+/// What a body costs besides its bytes, because its first bytes keep a buffer of hyper in memory. Also bounds how many bodies
+/// are unfinished.
+const OVERHEAD: usize = 16 * 1024;
+
+/// Most bodies arrive within this time.
+const RETRY_AFTER: Duration = Duration::from_secs(5);
+
+/// The bytes that unfinished bodies may hold.
+#[derive(Debug)]
+pub(crate) struct Bodies {
+    most: usize,
+    /// One principal gets half, so that slow bodies of one do not refuse those of all others.
+    most_each: usize,
+    held: Mutex<Held>,
+    metrics: Arc<Metrics>,
+}
+
+#[derive(Default, Debug)]
+struct Held {
+    all: usize,
+    /// Principals without an unfinished body are removed.
+    each: HashMap<Principal, usize>,
+}
+
+/// What one unfinished body holds, freed on drop.
+#[derive(Debug)]
+pub(crate) struct HeldBody<'a> {
+    bodies: &'a Bodies,
+    principal: &'a Principal,
+    bytes: usize,
+}
+
+impl Bodies {
+    pub(crate) fn new(limits: &Limits, metrics: Arc<Metrics>) -> Self {
+        let most = if limits.body_bytes == 0 { usize::MAX } else { limits.body_bytes };
+        Self { most, most_each: most.div_ceil(2), held: Mutex::default(), metrics }
+    }
+
+    /// Begins to count a body. A body that arrives in one piece is not counted.
+    pub(crate) fn begin<'a>(&'a self, principal: &'a Principal) -> HeldBody<'a> {
+        HeldBody { bodies: self, principal, bytes: 0 }
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl HeldBody<'_> {
+    /// Counts the body with this many bytes of it that have arrived.
+    pub(crate) fn grow_to(&mut self, arrived: usize) -> Result<()> {
+        let Bodies { most, most_each, metrics, .. } = self.bodies;
+        let bytes = arrived.saturating_add(OVERHEAD);
+        let mut held = self.bodies.held();
+        let more = bytes.saturating_sub(self.bytes);
+        let own = held.each.get(self.principal).copied().unwrap_or_default();
+        if held.all.saturating_add(more) > *most || own.saturating_add(more) > *most_each {
+            metrics.refused.of(Limit::BodyBytes).increment();
+            return Err(Error::new(
+                ErrorKind::TooManyRequests,
+                "Too many request bodies are arriving. Try again later.",
+            )
+            .detail("limit", "body_bytes")
+            .detail("max", most.to_string())
+            .after(RETRY_AFTER));
+        }
+        held.all += more;
+        match held.each.get_mut(self.principal) {
+            Some(own) => *own += more,
+            None => drop(held.each.insert(self.principal.clone(), more)),
+        }
+        self.bytes += more;
+        Ok(())
+    }
+}
+
+impl Drop for HeldBody<'_> {
+    fn drop(&mut self) {
+        if self.bytes == 0 {
+            return;
+        }
+        let mut held = self.bodies.held();
+        held.all -= self.bytes;
+        if let Some(own) = held.each.get_mut(self.principal) {
+            *own -= self.bytes;
+            if *own == 0 {
+                held.each.remove(self.principal);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_counted_in_all_and_for_each_principal_and_are_freed() {
+        let limits = Limits { body_bytes: 6 * OVERHEAD, ..Limits::default() };
+        let bodies = Bodies::new(&limits, Arc::default());
+        let (ada, bob, carl) = (Principal::new("ada"), Principal::new("bob"), Principal::new("carl"));
+        let (mut first, mut second) = (bodies.begin(&ada), bodies.begin(&ada));
+        first.grow_to(10).unwrap();
+        first.grow_to(OVERHEAD).unwrap();
+        let refused = second.grow_to(1).unwrap_err();
+        assert_eq!((refused.kind(), refused.retry_after_seconds()), (ErrorKind::TooManyRequests, Some(5)));
+        second.grow_to(0).unwrap();
+        let mut of_bob = bodies.begin(&bob);
+        of_bob.grow_to(2 * OVERHEAD).unwrap();
+        let mut of_carl = bodies.begin(&carl);
+        assert!(of_carl.grow_to(0).is_err(), "all together reach the limit");
+        drop(second);
+        of_carl.grow_to(0).unwrap();
+        assert_eq!(bodies.metrics.refused.of(Limit::BodyBytes).get(), 2);
+        drop((first, of_bob, of_carl));
+        assert!(bodies.held().all == 0 && bodies.held().each.is_empty());
+    }
+
+    #[test]
+    fn zero_is_no_limit() {
+        let bodies = Bodies::new(&Limits { body_bytes: 0, ..Limits::default() }, Arc::default());
+        let ada = Principal::new("ada");
+        bodies.begin(&ada).grow_to(usize::MAX / 4).unwrap();
+    }
+}

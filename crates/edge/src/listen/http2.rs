@@ -1,0 +1,237 @@
+//! Notices HTTP/2 clients that do not read.
+//!
+//! Such a client need not fill its socket: it grants no window, and the bytes wait in hyper. So each piece of a response counts
+//! the bytes that wait. A request whose client takes none of them is reset, and a connection that takes none at all is closed.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use http_body::{Body, Frame, SizeHint};
+use hyper::rt::Executor;
+use longshore_engine::Tasks;
+use tokio::time::{Instant, Sleep};
+use tokio_util::sync::CancellationToken;
+
+use super::AnswerBody;
+use super::socket::SlowClients;
+use crate::reply;
+
+/// How many checks fit into the time that a client may take no byte.
+const CHECKS: u32 = 4;
+
+/// How many checks in a row find nothing taken before a connection is closed. One more than fit into the time, because the bytes
+/// may have come just before the first.
+const CONNECTION_CHECKS: u32 = CHECKS + 1;
+
+/// The same for a request. Later than for a connection, so that a request is reset only if others of its connection proceed.
+const REQUEST_CHECKS: u32 = CONNECTION_CHECKS + 2;
+
+tokio::task_local! {
+    /// The flow of the request that the current task serves.
+    static FLOW: Arc<RequestFlow>;
+}
+
+/// The bytes that wait for a client, and those that it took. Relaxed ordering, because no other memory access depends on them.
+#[derive(Default, Debug)]
+pub(super) struct Flow {
+    waiting: AtomicUsize,
+    taken: AtomicUsize,
+}
+
+/// The flow of one request, and of its connection.
+#[derive(Debug)]
+pub(super) struct RequestFlow {
+    own: Flow,
+    connection: Arc<Flow>,
+    /// The request is reset if bytes wait for its client at this time.
+    deadline: OnceLock<Instant>,
+}
+
+/// What the last checks found.
+#[derive(Default, Debug)]
+struct Checks {
+    taken: usize,
+    quiet: u32,
+}
+
+impl Flow {
+    pub(super) fn is_waiting(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
+    }
+
+    /// Returns when bytes have waited, and none was taken, for the whole time.
+    pub(super) async fn wait_until_stuck(&self, clients: &SlowClients) {
+        let mut checks = Checks::default();
+        loop {
+            tokio::time::sleep(clients.timeout / CHECKS).await;
+            if checks.count(self) >= CONNECTION_CHECKS {
+                return;
+            }
+        }
+    }
+}
+
+impl Checks {
+    /// How many checks in a row, this one included, found that bytes wait and none was taken.
+    fn count(&mut self, flow: &Flow) -> u32 {
+        let taken = flow.taken.load(Ordering::Relaxed);
+        if !flow.is_waiting() || taken != self.taken {
+            *self = Self { taken, quiet: 0 };
+        } else {
+            self.quiet += 1;
+        }
+        self.quiet
+    }
+}
+
+impl RequestFlow {
+    fn flows(&self) -> [&Flow; 2] {
+        [&self.own, &*self.connection]
+    }
+}
+
+/// The body of a response. Its request stays open until the body is dropped.
+pub(super) struct FlowBody {
+    body: AnswerBody,
+    flow: Arc<RequestFlow>,
+}
+
+/// A piece of a response that waits for the client to take it.
+#[derive(Debug)]
+pub(super) struct Piece {
+    bytes: Bytes,
+    flow: Arc<RequestFlow>,
+}
+
+impl FlowBody {
+    /// The body of the response to the request that the current task serves.
+    pub(super) fn new(body: AnswerBody, clients: &SlowClients) -> Self {
+        let flow = FLOW.with(Arc::clone);
+        if let (reply::Body::Events(_), Some(deadline)) = (&body.body, clients.stream_deadline()) {
+            let _ = flow.deadline.set(deadline);
+        }
+        Self { body, flow }
+    }
+}
+
+impl Body for FlowBody {
+    type Data = Piece;
+    type Error = io::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Piece>>>> {
+        let Self { body, flow } = self.get_mut();
+        let frame = ready!(Pin::new(body).poll_frame(cx));
+        Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(|bytes| Piece::new(bytes, flow)))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Piece {
+    fn new(bytes: Bytes, flow: &Arc<RequestFlow>) -> Self {
+        for flow in flow.flows() {
+            flow.waiting.fetch_add(bytes.len(), Ordering::Relaxed);
+        }
+        Self { bytes, flow: Arc::clone(flow) }
+    }
+}
+
+impl Buf for Piece {
+    fn remaining(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.bytes.advance(count);
+        for flow in self.flow.flows() {
+            flow.waiting.fetch_sub(count, Ordering::Relaxed);
+            flow.taken.fetch_add(count, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        for flow in self.flow.flows() {
+            flow.waiting.fetch_sub(self.bytes.len(), Ordering::Relaxed);
+        }
+    }
+}
+
+/// Spawns the tasks that hyper runs for an HTTP/2 connection, one for each request. They end with the connection.
+#[derive(Clone, Debug)]
+pub(super) struct RequestExecutor {
+    pub(super) tasks: Tasks,
+    pub(super) cut: CancellationToken,
+    pub(super) clients: Arc<SlowClients>,
+    pub(super) connection: Arc<Flow>,
+}
+
+impl<F> Executor<F> for RequestExecutor
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    fn execute(&self, future: F) {
+        let flow = Arc::new(RequestFlow {
+            own: Flow::default(),
+            connection: Arc::clone(&self.connection),
+            deadline: OnceLock::new(),
+        });
+        let serving = serve(future, flow, Arc::clone(&self.clients));
+        self.tasks.spawn("http2 request", self.cut.clone().run_until_cancelled_owned(serving));
+    }
+}
+
+/// Serves a request until it has ended, or its client has taken no byte for too long. A dropped request is reset.
+async fn serve<F: Future>(future: F, flow: Arc<RequestFlow>, clients: Arc<SlowClients>) {
+    let mut future = pin!(FLOW.scope(Arc::clone(&flow), future));
+    let mut checks = Checks::default();
+    let mut timer: Option<Pin<Box<Sleep>>> = None;
+    poll_fn(|cx| {
+        if future.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        // Mostly the connection takes the bytes a moment later. The timer is left alone until it fires, because setting it for
+        // each event would cost more than the event.
+        if timer.is_none() && !flow.own.is_waiting() {
+            return Poll::Pending;
+        }
+        let deadline = flow.deadline.get().copied();
+        let next = || {
+            let due = Instant::now() + clients.timeout / CHECKS;
+            tokio::time::sleep_until(deadline.filter(|at| *at > Instant::now()).map_or(due, |at| at.min(due)))
+        };
+        loop {
+            ready!(timer.get_or_insert_with(|| Box::pin(next())).as_mut().poll(cx));
+            timer = None;
+            if checks.count(&flow.own) >= REQUEST_CHECKS {
+                clients.note_slow();
+                return Poll::Ready(());
+            }
+            if !flow.own.is_waiting() {
+                return Poll::Pending;
+            }
+            if deadline.is_some_and(|at| at <= Instant::now()) {
+                clients.note_deadline();
+                return Poll::Ready(());
+            }
+        }
+    })
+    .await;
+}

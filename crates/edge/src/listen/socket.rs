@@ -1,0 +1,197 @@
+//! The socket of a client. A write fails when the client has taken no byte for too long.
+
+use std::io::{self, IoSlice, Write as _};
+use std::os::fd::AsFd as _;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use longshore_meter::Metrics;
+use longshore_meter::label::Limit;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep};
+
+use crate::limits::OncePerMinute;
+
+/// The limits for clients that do not read, which all connections share.
+#[derive(Debug)]
+pub(super) struct SlowClients {
+    /// A client that takes no byte for this long, while bytes wait for it, is disconnected.
+    pub(super) timeout: Duration,
+    /// How long a stream may be open, whether its client reads or not.
+    pub(super) stream_duration: Option<Duration>,
+    metrics: Arc<Metrics>,
+    log: OncePerMinute,
+}
+
+/// A socket. The timer exists only while a write waits, so a client that reads costs nothing.
+#[derive(Debug)]
+pub(super) struct Socket {
+    stream: TcpStream,
+    clients: Arc<SlowClients>,
+    /// Set while bytes wait because the kernel's buffer is full.
+    waiting: Option<Pin<Box<Sleep>>>,
+    state: WriteState,
+}
+
+/// What a socket shares with the owner of its connection.
+#[derive(Clone, Default, Debug)]
+pub(super) struct WriteState(Arc<SharedWriteState>);
+
+#[derive(Default, Debug)]
+struct SharedWriteState {
+    /// The time at which a write that waits fails. Only read while a write waits.
+    deadline: Mutex<Option<Instant>>,
+    is_waiting: AtomicBool,
+}
+
+impl WriteState {
+    pub(super) fn set_deadline(&self, deadline: Option<Instant>) {
+        *self.0.deadline.lock().unwrap_or_else(PoisonError::into_inner) = deadline;
+    }
+
+    /// Whether bytes wait because the kernel's buffer is full.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.0.is_waiting.load(Ordering::Relaxed)
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        *self.0.deadline.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set_waiting(&self, is_waiting: bool) {
+        self.0.is_waiting.store(is_waiting, Ordering::Relaxed);
+    }
+}
+
+impl SlowClients {
+    pub(super) fn new(
+        timeout: Duration,
+        stream_duration: Option<Duration>,
+        metrics: Arc<Metrics>,
+    ) -> Arc<Self> {
+        Arc::new(Self { timeout, stream_duration, metrics, log: OncePerMinute::default() })
+    }
+
+    /// When a stream that begins now reaches its limit.
+    pub(super) fn stream_deadline(&self) -> Option<Instant> {
+        self.stream_duration.and_then(|duration| Instant::now().checked_add(duration))
+    }
+
+    /// Counts a client that takes no bytes.
+    pub(super) fn note_slow(&self) {
+        self.metrics.refused.of(Limit::WriteTimeout).increment();
+        if self.log.is_due() {
+            tracing::warn!(
+                seconds = self.timeout.as_secs_f64(),
+                "a client took no byte of what waited for it and is disconnected (serve.write_timeout)"
+            );
+        }
+    }
+
+    /// Counts a stream that reached its limit while its client did not read.
+    pub(super) fn note_deadline(&self) {
+        self.metrics.stream_budget_rejected.increment();
+        self.metrics.refused.of(Limit::StreamDuration).increment();
+    }
+}
+
+impl Socket {
+    pub(super) fn new(stream: TcpStream, clients: &Arc<SlowClients>, state: &WriteState) -> Self {
+        Self { stream, clients: Arc::clone(clients), waiting: None, state: state.clone() }
+    }
+
+    /// Checks the time while a write waits.
+    fn check(
+        &mut self,
+        cx: &mut Context<'_>,
+        written: Poll<io::Result<usize>>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        if written.is_ready() {
+            self.end_wait();
+            return written;
+        }
+        let Self { clients, waiting, state, .. } = self;
+        let timer = waiting.get_or_insert_with(|| {
+            state.set_waiting(true);
+            let due = Instant::now() + clients.timeout;
+            Box::pin(tokio::time::sleep_until(state.deadline().map_or(due, |deadline| deadline.min(due))))
+        });
+        ready!(timer.as_mut().poll(cx));
+        // The kernel reports room only when a third of its buffer is free, which takes a slow client minutes. A write succeeds
+        // when there is any room, so that is tried before the client counts as one that takes nothing.
+        let written = write_now(&self.stream, slices);
+        if self.state.deadline().is_some_and(|deadline| deadline <= Instant::now()) {
+            self.clients.note_deadline();
+        } else if matches!(&written, Err(error) if error.kind() == io::ErrorKind::WouldBlock) {
+            self.clients.note_slow();
+        } else {
+            self.end_wait();
+            return Poll::Ready(written);
+        }
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    fn end_wait(&mut self) {
+        if self.waiting.take().is_some() {
+            self.state.set_waiting(false);
+        }
+    }
+}
+
+/// Writes what the kernel takes at once, whatever the runtime knows about the socket.
+fn write_now(stream: &TcpStream, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+    let mut same = std::net::TcpStream::from(stream.as_fd().try_clone_to_owned()?);
+    same.write_vectored(slices)
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        if self.waiting.is_some() {
+            // A reset, so that the kernel does not keep the bytes that this client does not take. The client may be gone.
+            let _ = self.stream.set_zero_linger();
+        }
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.check(cx, written, &[IoSlice::new(bytes)])
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+        self.check(cx, written, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
