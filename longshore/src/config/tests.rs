@@ -381,6 +381,8 @@ fn a_file_that_others_can_read_or_change_is_refused_also_behind_a_link() {
 
 #[test]
 fn data_in_the_workspace_needs_a_switch() {
+    type Case<'a> = (&'a [(&'static str, &'a str)], bool, Option<String>);
+
     let home = Home::new(&[("work/old/workspace", "x"), ("data/x", "x")]);
     std::os::unix::fs::symlink(home.path("work"), home.path("link")).unwrap();
     let (link, outside) = (home.path("link/data"), home.path("data"));
@@ -393,7 +395,6 @@ fn data_in_the_workspace_needs_a_switch() {
     };
     let directory = "data-dir (data.directory";
     let database = "database (data.database";
-    type Case<'a> = (&'a [(&'static str, &'a str)], bool, Option<String>);
     let cases: [Case<'_>; 8] = [
         (&[("data.directory", &outside)], false, None),
         (&[("data.directory", "../data")], false, None),
