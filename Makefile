@@ -9,8 +9,10 @@ SHELL := /bin/sh
 WORKSPACE ?= $(CURDIR)
 HOST ?= 127.0.0.1
 PORT ?= 8000
-# Each workspace has its own data directory, named by a checksum of its path. Only `run` uses it.
-DATA_DIR ?= .longshore/demo-$(shell cd '$(WORKSPACE)' 2>/dev/null && pwd -P | cksum | cut -d ' ' -f 1)
+# The data directory of `run`. Empty: the default of `longshore serve`, which is outside the workspace. An earlier version made one in
+# this directory, which is used as long as it is there.
+OLD_DATA_DIR := .longshore/demo-$(shell cd '$(WORKSPACE)' 2>/dev/null && pwd -P | cksum | cut -d ' ' -f 1)
+DATA_DIR ?= $(wildcard $(OLD_DATA_DIR))
 ARGS ?=
 
 TOOLS := $(CURDIR)/.tools
@@ -54,8 +56,12 @@ run: opencode ## Build, install the pinned OpenCode, and serve a demo agent for 
 	$(call say,Building longshore (about three minutes the first time))
 	cargo build --profile quick --locked --package longshore
 	$(call say,Serving an A2A agent for $(WORKSPACE) with the demo model; Ctrl-C ends it)
+	@[ '$(DATA_DIR)' != '$(OLD_DATA_DIR)' ] || echo 'The data is in $(DATA_DIR), where an earlier version put it.' \
+		'To move it, run "$(TARGET)/quick/longshore stop --data-dir $(DATA_DIR)" and move the directory out of the workspace.' \
+		'Then "make run DATA_DIR=new-place" uses it. Delete the file "token" in it to get a new token.'
 	@exec '$(TARGET)/quick/longshore' serve --demo --opencode '$(TOOLS)/bin/opencode' \
-		--workspace '$(WORKSPACE)' --data-dir '$(DATA_DIR)' --host '$(HOST)' --port '$(PORT)' $(ARGS)
+		--workspace '$(WORKSPACE)' $(if $(DATA_DIR),--data-dir '$(DATA_DIR)') \
+		$(if $(filter $(OLD_DATA_DIR),$(DATA_DIR)),--data-dir-in-workspace) --host '$(HOST)' --port '$(PORT)' $(ARGS)
 
 .PHONY: release
 release: ## Build the binary that is shipped and measured, stripped, with its debug symbols beside it.

@@ -6,6 +6,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
+use longshore_engine::leads_into;
 use longshore_store::Backup;
 
 use crate::config::Plan;
@@ -43,6 +44,11 @@ pub(crate) async fn backup(plan: &Plan, target: &Path) -> anyhow::Result<()> {
     let copied = copied.with_context(|| format!("cannot copy the store {}", store.display()))?;
     data_dir::copy_owner_files(&plan.data_dir, &draft.0)?;
     draft.publish(target)?;
+    if leads_into(target, &plan.workspace) {
+        output::warn(
+            "the backup is in the workspace, where callers and the agent can read the token in it; move it out",
+        );
+    }
     output::print(summary(&copied, target, *store != plan.data_dir.join("longshore.db")));
     Ok(())
 }

@@ -18,10 +18,33 @@ pub(crate) struct Banner<'a> {
     /// The URL in the card.
     pub(crate) public_url: &'a str,
     /// The token that Longshore generated, if no credential was configured.
-    pub(crate) token: Option<&'a SecretString>,
+    pub(crate) token: Option<GeneratedToken<'a>>,
     pub(crate) credentials: &'a [Credential],
     /// Different for each start: the same message again would return the task of the first one.
     pub(crate) message_id: &'a str,
+}
+
+/// How the banner refers to the generated token.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum GeneratedToken<'a> {
+    /// A person sees the banner.
+    Shown(&'a SecretString),
+    /// The banner goes into a file or a log, where others may read it: it has the command that prints the token.
+    PrintedBy { program: &'a Path, data_dir: &'a Path },
+}
+
+impl GeneratedToken<'_> {
+    /// The line of the banner, and the token as a part of a text in double quotes for a shell.
+    fn texts(self) -> (String, String) {
+        match self {
+            Self::Shown(token) => (token.expose_secret().to_owned(), token.expose_secret().to_owned()),
+            Self::PrintedBy { program, data_dir } => {
+                let words = [program, data_dir].map(|path| quoted(&path.to_string_lossy()));
+                let command = format!("{} token --data-dir {}", words[0], words[1]);
+                (format!("printed by {command}"), format!("$({command})"))
+            }
+        }
+    }
 }
 
 impl Banner<'_> {
@@ -33,7 +56,7 @@ impl Banner<'_> {
         let _ = writeln!(text, "  workspace  {}", self.workspace.display());
         let _ = writeln!(text, "  agent      {}", self.agent);
         if let Some(token) = self.token {
-            let _ = writeln!(text, "  token      {}", token.expose_secret());
+            let _ = writeln!(text, "  token      {}", token.texts().0);
         }
         let _ = write!(text, "\nA first request:\n\n{}", self.curl());
         text
@@ -55,7 +78,7 @@ impl Banner<'_> {
     /// A configured secret is not shown: its owner knows it.
     fn authorization(&self) -> String {
         match (self.token, self.credentials.first().map(|credential| &credential.login)) {
-            (Some(token), _) => format!("-H 'Authorization: Bearer {}'", token.expose_secret()),
+            (Some(token), _) => format!("-H \"Authorization: Bearer {}\"", token.texts().1),
             (None, Some(Login::Basic { username, .. })) => {
                 format!("-u {}", quoted(username))
             }
@@ -76,7 +99,7 @@ mod tests {
 
     use super::*;
 
-    fn banner<'a>(token: Option<&'a SecretString>, credentials: &'a [Credential]) -> Banner<'a> {
+    fn banner<'a>(token: Option<GeneratedToken<'a>>, credentials: &'a [Credential]) -> Banner<'a> {
         Banner {
             workspace: Path::new("/home/ada/project"),
             agent: "OpenCode (demo model)",
@@ -91,8 +114,23 @@ mod tests {
     #[test]
     fn the_banner_shows_a_generated_token() {
         let token = SecretString::from("t0ken");
-        let text = banner(Some(&token), &[]).text();
+        let text = banner(Some(GeneratedToken::Shown(&token)), &[]).text();
         insta::assert_snapshot!(text.replace(env!("CARGO_PKG_VERSION"), "[version]"));
+    }
+
+    #[test]
+    fn a_banner_for_a_log_has_the_command_that_prints_the_token() {
+        let directory = tempfile::tempdir().unwrap();
+        let program = directory.path().join("a 'program'");
+        std::fs::write(&program, "#!/bin/sh\necho \"$1 $2 $3\"\n").unwrap();
+        std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let token = GeneratedToken::PrintedBy { program: &program, data_dir: Path::new("/data of $HOME's") };
+        let banner = banner(Some(token), &[]);
+        let script = format!("curl() {{ printf '%s\\n' \"$@\"; }}; {}", banner.curl());
+        let printed = std::process::Command::new("sh").arg("-c").arg(script).output().unwrap().stdout;
+        let printed = String::from_utf8(printed).unwrap();
+        assert!(printed.contains("\nAuthorization: Bearer token --data-dir /data of $HOME's\n"), "{printed}");
+        assert!(banner.text().contains("  token      printed by '"), "{}", banner.text());
     }
 
     #[test]

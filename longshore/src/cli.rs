@@ -21,7 +21,7 @@ Credentials (environment or file only, since other users can see a command line)
   OPENCODE_AUTH_PASSWORD       password for --opencode-url [file: opencode.auth_password]
   OTEL_EXPORTER_OTLP_HEADERS   headers for --otlp-endpoint [file: trace.otlp_headers]
 
-  With no credential set, a bearer token is generated on the first start, kept in the data directory and shown.
+  With no credential set, a bearer token is generated on the first start, kept in the data directory, and shown on a terminal.
 
 docs/configuration.md, or `longshore settings`, describes every setting.";
 
@@ -35,7 +35,7 @@ static VERSION: LazyLock<String> = LazyLock::new(|| {
     name = "longshore",
     version = VERSION.as_str(),
     arg_required_else_help = true,
-    after_help = "Run `longshore serve` in a project directory. It prints a URL, a token and a first request."
+    after_help = "Run `longshore serve` in a project directory. It prints a URL and a first request."
 )]
 pub struct Cli {
     #[command(subcommand)]
@@ -50,7 +50,7 @@ pub enum Subcommands {
     /// user's own configuration and models. SIGTERM leaves it running for the next start;
     /// Ctrl-C and `longshore stop` end it.
     ///
-    /// Each setting can also be given in the environment or in longshore.toml, under the names shown.
+    /// Each setting can also be given in the environment or in the configuration file, under the names shown.
     /// Flags override the environment, and the environment overrides the file.
     #[command(after_long_help = SECRETS)]
     Serve(Serve),
@@ -110,7 +110,7 @@ pub struct DemoModel {
 
 #[derive(Debug, Args)]
 pub struct ConfigFile {
-    /// The configuration file [default: longshore.toml, if it exists].
+    /// The configuration file [default: ~/.config/longshore/longshore.toml, if it exists].
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 }

@@ -22,6 +22,7 @@ pub mod unsupported;
 mod callers;
 mod nearest;
 mod paths;
+mod placement;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -30,7 +31,7 @@ pub use environment::Environment;
 pub use plan::Plan;
 pub use problem::{Problem, Problems};
 
-/// The file that is read without `--config`.
+/// The name of the configuration file that is read without `--config`, in the directory for configurations of this user.
 pub const DEFAULT_FILE: &str = "longshore.toml";
 
 /// The flags of the command line: text under the key of each setting.
@@ -60,20 +61,23 @@ pub struct Checked {
 /// Reads and checks all sources. Fails with every problem that was found, not only the first.
 pub fn load(flags: &Flags, config: Option<&Path>, context: &ProcessContext) -> Result<Checked, Problems> {
     let mut problems = Vec::new();
-    let file = match file::find(config, &context.directory) {
-        Ok(Some(found)) => file::parse(&found.name, &found.text, &mut problems),
-        Ok(None) => file::FileSettings::new(),
-        Err(problem) => {
-            problems.push(problem);
-            file::FileSettings::new()
-        }
-    };
+    let found = file::find(config, context).unwrap_or_else(|problem| {
+        problems.push(problem);
+        None
+    });
+    let file = found.as_ref().map(|found| found.settings(&mut problems)).unwrap_or_default();
     let mut reader = read::Reader::new(flags, &context.environment, &file, problems);
     let plan = plan::build(&mut reader, context);
     let (problems, mut warnings) = reader.finish();
     warnings.extend(environment::warnings(&context.environment));
     match (plan, problems.is_empty()) {
-        (Some(plan), true) => Ok(Checked { plan, warnings }),
+        (Some(mut plan), true) => {
+            plan.config_file = found.map(|found| found.path);
+            if config.is_none() {
+                warnings.extend(file::unread(&plan, context));
+            }
+            Ok(Checked { plan, warnings })
+        }
         _ => Err(Problems(problems)),
     }
 }

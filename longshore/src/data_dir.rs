@@ -59,7 +59,13 @@ impl DataDir {
             }
         }
         let demo = matches!(plan.agent, AgentPlan::Demo { .. });
-        Self::locked(lock, path).check_owner(demo, &plan.workspace)
+        let data_dir = Self::locked(lock, path).check_owner(demo, &plan.workspace)?;
+        if plan.data_dir_is_in_workspace {
+            // Git and OpenCode's snapshots then leave out everything here, this file included.
+            let ignore = path.join(".gitignore");
+            write_private(&ignore, "*").with_context(|| cannot_write(&ignore))?;
+        }
+        Ok(data_dir)
     }
 
     /// Fails if a demo made the directory and this gateway is not a demo, or the other way round: a demo has its sessions in

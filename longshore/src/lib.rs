@@ -35,6 +35,10 @@ const AUTOMATIC: usize = 0;
 
 /// Runs the command that the process was started with.
 pub fn main() -> ExitCode {
+    // Tests and debuggers look into a debug build.
+    if !cfg!(debug_assertions) {
+        limits::refuse_dumps();
+    }
     let Err(error) = run(Cli::parse().command) else { return ExitCode::SUCCESS };
     if let Some(problems) = error.downcast_ref::<Problems>() {
         output::fail(format_args!("the configuration cannot be used:\n{problems}"));
@@ -48,6 +52,9 @@ fn run(command: Subcommands) -> anyhow::Result<()> {
     match command {
         Subcommands::Serve(options) => {
             let plan = plan(&options.settings.0, &options.config)?;
+            if let Some(problem) = plan.misplaced {
+                return Err(Problems(vec![problem]).into());
+            }
             limits::raise_open_files();
             serve::serve(&plan, runtime(plan.listen.threads)?)
         }

@@ -3,6 +3,7 @@
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::config::table;
+use crate::output;
 
 /// Files that are not connections of callers: the store, its log, the runtime, and the connections to OpenCode.
 const OWN_FILES: usize = 256;
@@ -19,6 +20,19 @@ pub(crate) fn raise_open_files() {
     limit.current = limit.maximum;
     if let Err(error) = setrlimit(Resource::Nofile, limit) {
         tracing::warn!(%error, "could not raise the limit of open files");
+    }
+}
+
+/// Keeps other processes of this user from reading the memory and the environment of this one, and prevents core dumps: they
+/// hold tokens and passwords. Programs that this process starts are not affected.
+pub(crate) fn refuse_dumps() {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+
+        if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
+            output::warn(format_args!("the memory of this process cannot be protected from others: {error}"));
+        }
     }
 }
 
@@ -46,6 +60,18 @@ pub(crate) fn connections(configured: Option<usize>, open_files: Option<usize>) 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_protected_process_is_not_dumped_and_can_still_read_about_itself() {
+        use rustix::process::{DumpableBehavior, dumpable_behavior, set_dumpable_behavior};
+
+        refuse_dumps();
+        assert_eq!(dumpable_behavior(), Ok(DumpableBehavior::NotDumpable));
+        let process = longshore_meter::process::Process::read();
+        set_dumpable_behavior(DumpableBehavior::Dumpable).unwrap();
+        assert!(process.resident_bytes.is_some() && process.open_files.is_some() && process.cpu.is_some());
+    }
 
     #[test]
     fn there_are_never_more_connections_than_open_files() {

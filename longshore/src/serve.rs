@@ -1,5 +1,6 @@
 //! `longshore serve`: starts the gateway, serves until a signal, and stops.
 
+use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -8,7 +9,7 @@ use rand::distr::{Alphanumeric, SampleString as _};
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
-use crate::banner::Banner;
+use crate::banner::{Banner, GeneratedToken};
 use crate::config::Plan;
 use crate::data_dir::DataDir;
 use crate::output;
@@ -99,12 +100,20 @@ async fn run(
 
 fn banner(plan: &Plan, gateway: &Gateway, upstream: &Upstream) -> String {
     let random = Alphanumeric.sample_string(&mut rand::rng(), 8);
+    let program = std::env::current_exe().unwrap_or_else(|_| "longshore".into());
+    let token = gateway.token.as_ref().map(|token| {
+        if std::io::stdout().is_terminal() {
+            GeneratedToken::Shown(token)
+        } else {
+            GeneratedToken::PrintedBy { program: &program, data_dir: &plan.data_dir }
+        }
+    });
     Banner {
         workspace: &plan.workspace,
         agent: upstream.description(),
         local_url: &gateway.addresses.local,
         public_url: &gateway.addresses.public,
-        token: gateway.token.as_ref(),
+        token,
         credentials: plan.credentials.as_deref().unwrap_or_default(),
         message_id: &format!("hello-{random}"),
     }

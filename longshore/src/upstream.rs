@@ -83,6 +83,7 @@ impl Upstream {
             stream_silence: plan.stream_silence,
             defaults: defaults(&plan.prompt),
             allow_directory_override: plan.allow_directory_override,
+            protected: Arc::new(plan.protected_paths()),
             watchdog: Watchdog {
                 silence: plan.turns.silence,
                 max_steps: plan.turns.max_steps,
@@ -151,7 +152,7 @@ impl AtEnd {
 
 /// Starts OpenCode in its own home under the data directory, with the built-in model.
 async fn manage_demo(plan: &Plan, program: &Path, tasks: &Tasks) -> anyhow::Result<Connected> {
-    let home = plan.data_dir.join("opencode-home");
+    let home = plan.demo_home();
     let model = demo_model(plan, &home, tasks).await?;
     let env = demo_home(&home, &model.base_url(), &search_path(program))
         .with_context(|| format!("cannot create a home for OpenCode in {}", home.display()))?;

@@ -191,6 +191,7 @@ fn intake_rules(plan: &Plan) -> IntakeRules {
     let input = plan.input.clone();
     IntakeRules {
         root: plan.workspace.clone(),
+        protected: Arc::new(plan.protected_paths()),
         data_parts: input.data_parts,
         text_types: input.text_types,
         media_types: input.media_types,

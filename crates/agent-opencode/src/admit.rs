@@ -10,12 +10,13 @@ mod worktrees;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use longshore_engine::ProtectedPaths;
 use longshore_engine::port::{Admission, Admitted};
 use longshore_model::{Error, PromptOptions, RequestedLocation, Result, WorkspaceId};
 
 pub(crate) use self::worktrees::last_segment;
 use crate::catalog::{Catalog, Fields, Unverified};
-use crate::id;
+use crate::{disk, id};
 
 const DIRECTORY: &str = "metadata.opencode.directory";
 const WORKSPACE: &str = "metadata.opencode.workspace.id";
@@ -28,6 +29,7 @@ pub(crate) struct AccessPolicy {
     pub(crate) root: String,
     /// Callers may work outside the root itself.
     pub(crate) allow_override: bool,
+    pub(crate) protected: Arc<ProtectedPaths>,
     pub(crate) defaults: PromptOptions,
 }
 
@@ -107,6 +109,10 @@ impl AccessPolicy {
             Some(directory) => resolve_directory(Path::new(&directory)).await,
             None => None,
         };
+        let directory = match directory {
+            Some(directory) if disk::is_protected(&self.protected, [&directory]).await => None,
+            directory => directory,
+        };
         let Some(directory) = directory else {
             return Err(Error::invalid(
                 WORKSPACE,
@@ -120,7 +126,7 @@ impl AccessPolicy {
         if found == Path::new(&self.root) {
             return Ok(true);
         }
-        if !self.allow_override {
+        if !self.allow_override || disk::is_protected(&self.protected, [found]).await {
             return Ok(false);
         }
         if found.starts_with(&self.root) {

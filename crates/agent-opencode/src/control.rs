@@ -12,6 +12,7 @@ mod queries;
 mod readiness;
 pub(crate) mod references;
 mod results;
+mod withheld;
 mod workspaces;
 
 use longshore_engine::port::{
@@ -65,7 +66,7 @@ impl Control for OpenCode {
         session: Option<&'a Session>,
         query: &'a ControlQuery,
     ) -> BoxFuture<'a, Result<ControlResult>> {
-        Box::pin(self.answer_query(at, session, query))
+        Box::pin(async move { self.withhold(session, self.answer_query(at, session, query).await?).await })
     }
 
     fn run_command<'a>(
@@ -74,7 +75,7 @@ impl Control for OpenCode {
         session: Option<&'a Session>,
         command: &'a ControlCommand,
     ) -> BoxFuture<'a, Result<ControlResult>> {
-        Box::pin(self.execute(session, command))
+        Box::pin(async move { self.withhold(session, self.execute(session, command).await?).await })
     }
 
     fn forks<'a>(

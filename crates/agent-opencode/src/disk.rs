@@ -4,7 +4,9 @@
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
+use longshore_engine::ProtectedPaths;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
 /// Resolves all links. Returns the directory and the path relative to it. `None`: no such file, or it is outside the directory.
@@ -13,6 +15,17 @@ pub(crate) async fn inside(directory: &Path, path: &Path) -> Option<(PathBuf, Pa
     let path = tokio::fs::canonicalize(directory.join(path)).await.ok()?;
     let rest = path.strip_prefix(&directory).ok()?.to_owned();
     Some((directory, rest))
+}
+
+/// Whether a caller must not reach one of these absolute paths. A path that could not be checked counts as protected.
+pub(crate) async fn is_protected(
+    protected: &Arc<ProtectedPaths>,
+    paths: impl IntoIterator<Item = impl Into<PathBuf>>,
+) -> bool {
+    let (protected, paths) =
+        (Arc::clone(protected), paths.into_iter().map(Into::into).collect::<Vec<PathBuf>>());
+    let is_denied = move || paths.iter().any(|path| protected.deny(path));
+    tokio::task::spawn_blocking(is_denied).await.unwrap_or(true)
 }
 
 /// The first `most` bytes of a regular file. `rest` was resolved and has no links: if it has one now, the link was put there

@@ -35,10 +35,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_engine::Tasks;
 use longshore_engine::port::{
     Admission, Admitted, Agent, BoxFuture, Clock, NewSession, Session, Turn, TurnRecord, TurnRequest,
 };
+use longshore_engine::{ProtectedPaths, Tasks};
 use longshore_meter::Metrics;
 use longshore_model::{Answer, Ask, Error, ErrorKind, PromptId, PromptOptions, Result, SessionId};
 use secrecy::SecretString;
@@ -75,6 +75,8 @@ pub struct OpenCodeConfig {
     pub defaults: PromptOptions,
     /// Callers may work in directories below the root, and in worktrees and workspaces of its project.
     pub allow_directory_override: bool,
+    /// The gateway's own files, which callers must not reach.
+    pub protected: Arc<ProtectedPaths>,
     pub watchdog: Watchdog,
     /// Attach the files that a turn wrote to the task when the turn ends.
     pub written_files: bool,
@@ -158,6 +160,7 @@ impl OpenCode {
                 catalog,
                 root: root.clone(),
                 allow_override: config.allow_directory_override,
+                protected: Arc::clone(&config.protected),
                 defaults: config.defaults,
             },
             long_timeout: config.long_timeout,
@@ -173,6 +176,7 @@ impl OpenCode {
                 tasks,
                 prompts: Arc::new(prompts),
                 root,
+                protected: config.protected,
                 timeout: config.control_timeout,
                 watchdog: config.watchdog,
                 written_files: config.written_files,

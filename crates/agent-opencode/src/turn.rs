@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, Stream, StreamExt as _};
+use longshore_engine::ProtectedPaths;
 use longshore_engine::port::Session;
 use longshore_engine::queue;
 use longshore_model::{AgentEvent, Outcome, SessionId};
@@ -71,7 +72,7 @@ struct Driver {
     missed: MissedEvents,
     limits: Limits,
     silence: Silence,
-    given_up: Option<GivenUp>,
+    given_up: Option<Box<GivenUp>>,
     invalid_responses: InvalidResponses,
     /// Set when the turn ends: deadline for the requests that are still needed.
     end_deadline: Option<Instant>,
@@ -82,6 +83,7 @@ struct Driver {
     /// The turn was stopped, by a watchdog or by a user.
     is_stopped: bool,
     written_files: bool,
+    protected: Arc<ProtectedPaths>,
     /// The turn was resumed, and not everything that was missed is reported yet.
     is_catching_up: bool,
 }
@@ -373,7 +375,7 @@ impl Driver {
         self.joins.update_translator(&mut self.joins_seen, &mut self.tree.root.translator);
         self.is_stopped = true;
         let until = Instant::now() + STOP_TIMEOUT;
-        self.given_up = Some(GivenUp { outcome, until });
+        self.given_up = Some(Box::new(GivenUp { outcome, until }));
         self.abort(None, until).await;
     }
 

@@ -26,6 +26,8 @@ pub(crate) struct Guard {
     origins: HashSet<String>,
     /// `None`: any host. A list without a single valid entry allows no host.
     hosts: Option<Vec<AllowedHost>>,
+    /// A request must name its host, because the operator listed the hosts.
+    requires_host: bool,
     /// The port of a gateway that listens on a loopback address.
     loopback: Option<u16>,
     metrics: Arc<Metrics>,
@@ -42,11 +44,20 @@ impl Guard {
                 .map(|origin| canonical_origin(origin))
                 .chain(own)
                 .collect(),
-            hosts: if limits.allowed_hosts.is_empty() {
-                None
-            } else {
+            hosts: if !limits.allowed_hosts.is_empty() {
                 Some(limits.allowed_hosts.iter().filter_map(|host| AllowedHost::parse(host)).collect())
+            } else if is_loopback(bound) {
+                // A page can let any name of its own resolve to a loopback address. One loopback name stands for all.
+                Some(
+                    [AllowedHost::parse("localhost"), public_host(public_url)]
+                        .into_iter()
+                        .flatten()
+                        .collect(),
+                )
+            } else {
+                None
             },
+            requires_host: !limits.allowed_hosts.is_empty(),
             loopback: is_loopback(bound).then_some(bound.port()),
             metrics,
         }
@@ -55,7 +66,9 @@ impl Guard {
     pub(crate) fn check(&self, parts: &Parts) -> Result<()> {
         if !self.is_host_allowed(parts) {
             self.metrics.refused.of(Limit::AllowedHosts).increment();
-            return Err(refusal("Host not allowed; call the gateway by a name that its allowed hosts have."));
+            return Err(refusal(
+                "Host not allowed; call the gateway by the host of its public URL or one of its allowed hosts.",
+            ));
         }
         if !self.is_origin_allowed(&parts.headers) {
             self.metrics.refused.of(Limit::AllowedOrigins).increment();
@@ -89,7 +102,8 @@ impl Guard {
         // well, both must be allowed, because a proxied backend may use either.
         let authority = parts.uri.authority().map(|authority| self.matches_host(allowed, authority.as_str()));
         match (authority, single_header(&parts.headers, &HOST)) {
-            (None, SingleHeader::Missing) | (_, SingleHeader::Invalid) => false,
+            (None, SingleHeader::Missing) => !self.requires_host,
+            (_, SingleHeader::Invalid) => false,
             (Some(is_allowed), SingleHeader::Missing) => is_allowed,
             (authority, SingleHeader::Text(host)) => {
                 authority.unwrap_or(true) && self.matches_host(allowed, host)
@@ -131,9 +145,7 @@ impl Limits {
             }
             return warnings;
         }
-        let own = own_origin(public_url);
-        let own =
-            own.as_deref().and_then(|own| own.split_once("://")).and_then(|(_, site)| HostPort::parse(site));
+        let own = own_site(public_url);
         let allowed = hosts.iter().filter_map(|(_, allowed)| allowed.as_ref());
         let is_covered = own.is_none_or(|own| is_name_allowed(allowed, &own, is_loopback(bound)));
         if !is_covered {
@@ -158,6 +170,16 @@ fn own_origin(public_url: &str) -> Option<String> {
     let (scheme, rest) = public_url.split_once("://")?;
     let authority = rest.split(['/', '?', '#']).next()?;
     Some(canonical_origin(&format!("{scheme}://{authority}")))
+}
+
+/// The host and port of a URL.
+fn own_site(public_url: &str) -> Option<HostPort> {
+    own_origin(public_url)?.split_once("://").and_then(|(_, site)| HostPort::parse(site))
+}
+
+/// The host of a URL, with any port.
+fn public_host(public_url: &str) -> Option<AllowedHost> {
+    own_site(public_url).map(|HostPort { host, .. }| AllowedHost::exact(host))
 }
 
 fn is_loopback(bound: SocketAddr) -> bool {

@@ -1,7 +1,10 @@
 //! The engine's settings.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
+
+use crate::protected::ProtectedPaths;
 
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
@@ -98,6 +101,8 @@ impl Default for RetentionRules {
 pub struct IntakeRules {
     /// Files in this directory may be referred to, those outside may not. A resolved path.
     pub root: PathBuf,
+    /// These files may not be referred to, wherever they are.
+    pub protected: Arc<ProtectedPaths>,
     /// Data parts are accepted, as JSON text.
     pub data_parts: bool,
     /// Media types that are text, in addition to `text/*` and the well-known ones.
@@ -119,6 +124,7 @@ impl Default for IntakeRules {
     fn default() -> Self {
         Self {
             root: PathBuf::from("/nowhere"),
+            protected: Arc::default(),
             data_parts: true,
             text_types: Vec::new(),
             media_types: Vec::new(),

@@ -139,7 +139,7 @@ fn finish_all(rules: &IntakeRules, directory: &Path, drafts: Vec<Draft>, list: &
 fn read_file(rules: &IntakeRules, directory: &Path, draft: FileDraft) -> Result<InputFile> {
     let FileDraft { field, path, name, claimed } = draft;
     let found = AllowedDirectories::resolve(&[&rules.root, directory])
-        .open(&path)
+        .open(&path, &rules.protected)
         .map_err(|error| refusal::not_readable(&field).caused_by(error))?;
     let resolved = found.path.clone();
     let own_name = path.file_name().and_then(|name| plain_name(&name.to_string_lossy()));

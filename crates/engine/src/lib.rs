@@ -36,6 +36,7 @@ mod open_asks;
 mod orphaned_turns;
 mod page_token;
 pub mod port;
+mod protected;
 pub mod queue;
 mod reader;
 mod recover;
@@ -62,6 +63,7 @@ pub use config::{
 pub use control::{ControlCaller, Outcome, is_long_running};
 pub use engine_context::EngineParts;
 pub use log_entry::{EncodedForm, Entries, Events, LogEntry, SharedEntry};
+pub use protected::{ProtectedPaths, leads_into};
 pub use reader::TaskReader;
 pub use service::{Engine, GapBounds, Listing, Sent, Subscription, SubscriptionStart};
 pub use snapshot::Snapshot;

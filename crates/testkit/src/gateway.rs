@@ -39,6 +39,8 @@ pub struct Setup {
     binary: PathBuf,
     flags: Vec<OsString>,
     environment: BTreeMap<OsString, OsString>,
+    /// Relative to the temporary directory.
+    data_dir: &'static str,
     /// OpenCode runs already: no program is needed, and none is stopped.
     attached: bool,
 }
@@ -51,7 +53,8 @@ impl Setup {
 
     /// `longshore serve` with a managed OpenCode that finds its configuration through `environment`.
     pub fn managed(binary: impl Into<PathBuf>, environment: BTreeMap<OsString, OsString>) -> Self {
-        let setup = Self { binary: binary.into(), flags: Vec::new(), environment, attached: false };
+        let setup =
+            Self { binary: binary.into(), flags: Vec::new(), environment, data_dir: "data", attached: false };
         setup.env("A2A_BEARER_TOKEN", TOKEN)
     }
 
@@ -59,6 +62,12 @@ impl Setup {
     pub fn attached(binary: impl Into<PathBuf>, opencode_url: &str) -> Self {
         let setup = Self { attached: true, ..Self::managed(binary, BTreeMap::new()) };
         setup.env("OPENCODE_BASE_URL", opencode_url)
+    }
+
+    /// Keeps the gateway's data in the workspace.
+    pub fn data_in_workspace(mut self) -> Self {
+        self.data_dir = "workspace/.longshore";
+        self.flag("--data-dir-in-workspace")
     }
 
     pub fn flag(mut self, flag: impl Into<OsString>) -> Self {
@@ -137,7 +146,7 @@ impl Gateway {
     }
 
     pub fn data_dir(&self) -> PathBuf {
-        self.root.path().join("data")
+        self.root.path().join(self.setup.data_dir)
     }
 
     pub fn workspace(&self) -> PathBuf {

@@ -1,8 +1,12 @@
-//! Reads `longshore.toml`: each value becomes text under the key of its setting, with its line number.
+//! Finds and reads `longshore.toml`: each value becomes text under the key of its setting, with its line number.
+//!
+//! The file decides who may call and as whom, and may hold secrets. So only a file that nobody else could have written is read.
 
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
-use std::path::Path;
+use std::fs::{File, Metadata};
+use std::io::{self, ErrorKind, Read as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -10,7 +14,7 @@ use toml::de::{DeTable, DeValue};
 use super::nearest::did_you_mean;
 use super::problem::{Problem, Source};
 use super::setting::{Kind, Setting};
-use super::{DEFAULT_FILE, table};
+use super::{DEFAULT_FILE, Plan, ProcessContext, paths, table};
 
 /// The values of the file, by key.
 pub type FileSettings = BTreeMap<&'static str, FileValue>;
@@ -21,21 +25,99 @@ pub struct FileValue {
     pub source: Source,
 }
 
-/// The name of a file, for messages, and its content.
+/// A file that was read.
 #[derive(Debug)]
 pub struct Found {
-    pub name: String,
-    pub text: String,
+    /// For messages.
+    name: String,
+    pub path: PathBuf,
+    /// Of the file itself, where `path` may be a link to it.
+    metadata: Metadata,
+    text: String,
 }
 
 /// Reads the named file, or the default one if it exists.
-pub fn find(named: Option<&Path>, directory: &Path) -> Result<Option<Found>, Problem> {
-    let path = named.unwrap_or(Path::new(DEFAULT_FILE));
-    match std::fs::read_to_string(directory.join(path)) {
-        Ok(text) => Ok(Some(Found { name: path.display().to_string(), text })),
+pub fn find(named: Option<&Path>, context: &ProcessContext) -> Result<Option<Found>, Problem> {
+    let path = match named {
+        Some(named) => named.to_owned(),
+        None => match paths::config_dir(&context.environment) {
+            Some(directory) => directory.join(DEFAULT_FILE),
+            None => return Ok(None),
+        },
+    };
+    let name = path.display().to_string();
+    let path = context.directory.join(path);
+    match read(&path) {
+        Ok((metadata, text)) => Ok(Some(Found { name, path, metadata, text })),
         Err(error) if named.is_none() && error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(Problem(format!("{}: cannot be read: {error}", path.display()))),
+        Err(error) => Err(Problem(format!("{name}: cannot be read: {error}"))),
     }
+}
+
+fn read(path: &Path) -> io::Result<(Metadata, String)> {
+    let mut file = File::open(path)?;
+    let (metadata, mut text) = (file.metadata()?, String::new());
+    file.read_to_string(&mut text)?;
+    Ok((metadata, text))
+}
+
+impl Found {
+    /// The settings in the file. Problems are added to `problems`.
+    pub fn settings(&self, problems: &mut Vec<Problem>) -> FileSettings {
+        let settings = parse(&self.name, &self.text, problems);
+        let is_secret = |key: &&str| table::by_key(key).is_some_and(|setting| setting.kind.is_secret());
+        let secret = settings.keys().copied().find(is_secret);
+        let user = rustix::process::geteuid().as_raw();
+        if let Some(reason) = exposed(user, self.metadata.uid(), self.metadata.mode(), secret) {
+            problems.push(Problem(format!("{}: {reason}", self.name)));
+        }
+        settings
+    }
+}
+
+/// Why others can change the file or read a secret in it, if they can. `user`: who runs this process. `secret`: the key of a
+/// secret in the file.
+fn exposed(user: u32, owner: u32, mode: u32, secret: Option<&str>) -> Option<String> {
+    const ROOT: u32 = 0;
+    if owner != user && owner != ROOT {
+        return Some(format!(
+            "belongs to another user (id {owner}), who could change it; give it to the user who runs Longshore (chown)"
+        ));
+    }
+    if mode & 0o022 != 0 {
+        let mode = mode & 0o777;
+        return Some(format!("other users can change it (mode {mode:o}); run `chmod go-w` on it"));
+    }
+    // Only through its group can a service read a file that belongs to root.
+    let readers = if owner == user { 0o044 } else { 0o004 };
+    let (mode, secret) = (mode & 0o777, secret.filter(|_| mode & readers != 0)?);
+    let remedy = if owner == user { "chmod 600" } else { "chmod o-r" };
+    Some(format!(
+        "holds a secret ({secret}) and other users can read it (mode {mode:o}); run `{remedy}` on it"
+    ))
+}
+
+/// Says of each file that an earlier version would have read that this one does not read it.
+pub fn unread(plan: &Plan, context: &ProcessContext) -> Vec<String> {
+    let mut files = vec![context.directory.join(DEFAULT_FILE), plan.workspace.join(DEFAULT_FILE)];
+    files.dedup();
+    let is_read = |file: &PathBuf| plan.config_file.as_ref().is_some_and(|read| is_same(read, file));
+    files.retain(|file| file.exists() && !is_read(file));
+    let place = match paths::config_dir(&context.environment) {
+        Some(directory) => format!(", or move it to {}", directory.join(DEFAULT_FILE).display()),
+        None => String::new(),
+    };
+    let say = |file: PathBuf| {
+        let file = file.display();
+        format!(
+            "{file} is not read: a file in the workspace could come from anybody; to use it, add --config {file}{place}"
+        )
+    };
+    files.into_iter().map(say).collect()
+}
+
+fn is_same(one: &Path, other: &Path) -> bool {
+    matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other)
 }
 
 /// Parses the file. Problems are added to `problems`.
@@ -183,4 +265,50 @@ fn wrong_type(source: &Source, setting: &Setting, value: &Spanned<DeValue<'_>>) 
 fn article(noun: &str) -> String {
     let vowel = noun.starts_with(['a', 'e', 'i', 'o', 'u']);
     format!("{} {noun}", if vowel { "an" } else { "a" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_others_can_change_or_whose_secret_others_can_read_is_refused() {
+        let (secret, none) = (Some("auth.bearer_token"), None);
+        let (own, root, other) = (1000, 0, 1001);
+        let cases = [
+            // The owner of the file, its mode, whether it holds a secret, and the words of the refusal.
+            (own, 0o600, secret, None),
+            (own, 0o400, secret, None),
+            (own, 0o644, none, None),
+            (own, 0o755, none, None),
+            (
+                own,
+                0o644,
+                secret,
+                Some("holds a secret (auth.bearer_token) and other users can read it (mode 644)"),
+            ),
+            (own, 0o640, secret, Some("other users can read it (mode 640); run `chmod 600`")),
+            (own, 0o604, secret, Some("other users can read it (mode 604)")),
+            (own, 0o664, none, Some("other users can change it (mode 664); run `chmod go-w`")),
+            (own, 0o602, none, Some("other users can change it")),
+            (own, 0o620, secret, Some("other users can change it")),
+            // A file of root, such as a mounted secret: a service reads it through its group.
+            (root, 0o644, none, None),
+            (root, 0o640, secret, None),
+            (root, 0o440, secret, None),
+            (root, 0o644, secret, Some("other users can read it (mode 644); run `chmod o-r`")),
+            (root, 0o660, none, Some("other users can change it")),
+            (other, 0o600, none, Some("belongs to another user (id 1001)")),
+            (other, 0o644, secret, Some("belongs to another user (id 1001)")),
+        ];
+        for (owner, mode, secret, expected) in cases {
+            let found = exposed(own, owner, 0o100_000 | mode, secret);
+            let is_expected = match expected {
+                None => found.is_none(),
+                Some(words) => found.as_deref().is_some_and(|found| found.contains(words)),
+            };
+            assert!(is_expected, "{owner} {mode:o} {secret:?}: {found:?}");
+        }
+        assert!(exposed(root, root, 0o640, secret).is_some(), "root needs no group to read its file");
+    }
 }

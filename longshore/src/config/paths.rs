@@ -7,18 +7,42 @@ use sha2::{Digest, Sha256};
 
 use super::environment::Environment;
 
+/// The directory of Longshore's configuration. `None`: the environment names no directory for a user's configuration.
+pub(super) fn config_dir(environment: &Environment) -> Option<PathBuf> {
+    let base = absolute(environment, "XDG_CONFIG_HOME");
+    Some(base.or_else(|| Some(absolute(environment, "HOME")?.join(".config")))?.join("longshore"))
+}
+
+/// The directory for data of this user's programs. `None`: the environment names none.
+fn data_home(environment: &Environment) -> Option<PathBuf> {
+    match absolute(environment, "XDG_DATA_HOME") {
+        Some(data) => Some(data),
+        None if cfg!(target_os = "macos") => {
+            Some(absolute(environment, "HOME")?.join("Library/Application Support"))
+        }
+        None => Some(absolute(environment, "HOME")?.join(".local/share")),
+    }
+}
+
+/// Files of this user's OpenCode that hold credentials, and the conversations of all its clients.
+pub(super) fn opencode_secrets(environment: &Environment) -> Vec<PathBuf> {
+    // OpenCode follows XDG also on macOS.
+    let data = absolute(environment, "XDG_DATA_HOME")
+        .or_else(|| Some(absolute(environment, "HOME")?.join(".local/share")));
+    let inside = ["auth.json", "mcp-auth.json", "opencode.db", "opencode.db-wal"];
+    data.into_iter().flat_map(|data| inside.map(|name| data.join("opencode").join(name))).collect()
+}
+
+fn absolute(environment: &Environment, name: &str) -> Option<PathBuf> {
+    environment.get(name).map(PathBuf::from).filter(|path| path.is_absolute())
+}
+
 /// The default data directory of a workspace: readable in a listing, and different for each workspace.
 ///
 /// The demo has another one, because its sessions are in another OpenCode home.
 /// `None`: the environment names no directory for a user's data.
 pub(super) fn default_data_dir(environment: &Environment, workspace: &Path, demo: bool) -> Option<PathBuf> {
-    let absolute = |name: &str| environment.get(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let base = match absolute("XDG_DATA_HOME") {
-        Some(data) => data,
-        None if cfg!(target_os = "macos") => absolute("HOME")?.join("Library/Application Support"),
-        None => absolute("HOME")?.join(".local/share"),
-    };
-    Some(base.join("longshore").join(directory_name(workspace, demo)))
+    Some(data_home(environment)?.join("longshore").join(directory_name(workspace, demo)))
 }
 
 fn directory_name(workspace: &Path, demo: bool) -> String {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use longshore_edge::contract::{Environment, MissingVersion};
 use longshore_edge::{Exposure, Extension};
-use longshore_engine::SessionGuard;
+use longshore_engine::{ProtectedPaths, SessionGuard, leads_into};
 use secrecy::SecretString;
 use url::Url;
 
@@ -15,11 +15,13 @@ use super::problem::Problem;
 use super::read::Reader;
 use super::setting::Setting;
 use super::traces::{self, Traces};
-use super::{ProcessContext, callers, declared, paths, table};
+use super::{ProcessContext, callers, declared, paths, placement, table};
 
 /// The checked configuration.
 #[derive(Clone, Debug)]
 pub struct Plan {
+    /// The file that was read.
+    pub config_file: Option<PathBuf>,
     pub listen: Listen,
     /// `None`: a token is generated, kept in the data directory, and shown.
     pub credentials: Option<Vec<Credential>>,
@@ -38,6 +40,12 @@ pub struct Plan {
     pub required_extensions: Vec<Extension>,
     pub missing_version: MissingVersion,
     pub data_dir: PathBuf,
+    /// The agent can reach the data directory as a part of its workspace.
+    pub data_dir_is_in_workspace: bool,
+    /// Why `serve` must not keep its data where the other settings say.
+    pub misplaced: Option<Problem>,
+    /// Credentials and conversations of the user's own OpenCode.
+    pub opencode_secrets: Vec<PathBuf>,
     /// How long to wait for a data directory that another gateway uses.
     pub lock_wait: Duration,
     pub store: StorePlan,
@@ -195,6 +203,30 @@ pub enum LogLevel {
     Trace,
 }
 
+impl Plan {
+    /// The gateway's own files, which no caller may reach.
+    pub fn protected_paths(&self) -> ProtectedPaths {
+        let mut paths = self.opencode_secrets.clone();
+        paths.push(self.data_dir.clone());
+        paths.extend(self.config_file.clone());
+        if let StorePlan::Sqlite { path, .. } = &self.store {
+            // SQLite keeps what is not yet in the file beside it.
+            paths.extend(["", "-wal", "-shm", "-journal"].map(|end| {
+                let mut path = path.clone().into_os_string();
+                path.push(end);
+                path.into()
+            }));
+        }
+        // Callers may work in the worktrees that the demo's OpenCode makes.
+        ProtectedPaths::new(paths).except([self.demo_home().join("data/opencode/worktree")])
+    }
+
+    /// The home of the demo's OpenCode.
+    pub fn demo_home(&self) -> PathBuf {
+        self.data_dir.join("opencode-home")
+    }
+}
+
 /// Builds the plan. `None` only when a problem was added to the reader.
 pub(super) fn build(reader: &mut Reader<'_>, context: &ProcessContext) -> Option<Plan> {
     let listen = listen(reader);
@@ -220,6 +252,7 @@ pub(super) fn build(reader: &mut Reader<'_>, context: &ProcessContext) -> Option
     let data_dir = data_dir(reader, context, workspace.as_deref(), demo);
     let lock_wait = reader.seconds(&table::LOCK_WAIT);
     let store = store(reader, &context.directory, data_dir.as_deref());
+    let misplaced = placement::check(reader, workspace.as_deref(), data_dir.as_deref(), store.as_ref());
     let retention = Retention {
         fold_after: reader.seconds_or_off(&table::FOLD_AFTER),
         keep_tasks: reader.seconds_or_off(&table::KEEP_TASKS),
@@ -230,8 +263,12 @@ pub(super) fn build(reader: &mut Reader<'_>, context: &ProcessContext) -> Option
     let metrics = reader.switch(&table::METRICS);
     let traces = traces::read(reader);
     Some(Plan {
+        config_file: None,
         listen: listen?,
         credentials,
+        data_dir_is_in_workspace: leads_into(data_dir.as_deref()?, workspace.as_deref()?),
+        misplaced,
+        opencode_secrets: paths::opencode_secrets(&context.environment),
         workspace: workspace?,
         agent: agent?,
         stream_silence: stream_silence?,

@@ -15,8 +15,12 @@ A setting can come from four sources. The first one that has it is used:
 
 1. a flag of `longshore serve`,
 2. an environment variable,
-3. `longshore.toml`, in the current directory or at the path given by `--config`,
+3. the file given by `--config`, or else `$XDG_CONFIG_HOME/longshore/longshore.toml` (`~/.config/longshore/longshore.toml`),
 4. the default.
+
+A `longshore.toml` in the current directory or in the workspace is not read without `--config`; the start says so. The file must
+belong to the user who runs Longshore or to root, and nobody else may be able to change it. A file with a secret must be
+readable by that user only (`chmod 600`); a file of root may also be readable by its group.
 
 If a flag or a key in the file is unknown, or a value is not allowed, Longshore does not start (exit code 2). The message names
 the source, the key and the allowed values. All problems are shown at once.

@@ -93,6 +93,7 @@ pub const ALL: &[&Setting] = &[
     &WRITTEN_FILES,
     &MAX_KEPT,
     &DATA_DIR,
+    &DATA_DIR_IN_WORKSPACE,
     &LOCK_WAIT,
     &STORE,
     &DATABASE,

@@ -31,14 +31,15 @@ struct Sources<'a> {
 impl Sources<'_> {
     fn load(&self) -> Result<Checked, Problems> {
         let directory = tempfile::tempdir().unwrap();
-        if !self.file.is_empty() {
-            std::fs::write(directory.path().join(DEFAULT_FILE), self.file).unwrap();
+        let config = (!self.file.is_empty()).then_some(Path::new(DEFAULT_FILE));
+        if let Some(config) = config {
+            write(&directory.path().join(config), self.file);
         }
         let home = ("HOME", "/home/ada");
         let environment = self.variables.iter().copied().chain([home]).collect();
         let context = ProcessContext { directory: directory.path().canonicalize().unwrap(), environment };
         let flags = self.flags.iter().map(|(key, text)| (*key, (*text).to_owned())).collect();
-        load(&flags, None, &context)
+        load(&flags, config, &context)
     }
 
     fn plan(&self) -> Plan {
@@ -51,6 +52,13 @@ impl Sources<'_> {
             Err(problems) => problems.0.into_iter().map(|problem| problem.0).collect(),
         }
     }
+}
+
+/// Writes a file that only its owner can read.
+fn write(path: &Path, text: &str) {
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, text).unwrap();
+    std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
 }
 
 fn variables(variables: &[(&str, &str)]) -> Vec<String> {
@@ -276,6 +284,163 @@ fn the_file_is_refused_with_the_line_and_the_key() {
     }
     let broken = file("[serve]\nport = \n");
     assert!(broken[0].starts_with("longshore.toml line 2: "), "{broken:?}");
+}
+
+/// A home, a workspace that is also the current directory, and the plan with their files.
+struct Home(tempfile::TempDir);
+
+impl Home {
+    fn new(files: &[(&str, &str)]) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        std::fs::create_dir(home.path().join("work")).unwrap();
+        for (name, text) in files {
+            write(&home.path().join(name), text);
+        }
+        Self(home)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.path().canonicalize().unwrap().join(name).to_str().unwrap().to_owned()
+    }
+
+    fn load(
+        &self,
+        flags: &[(&'static str, &str)],
+        config: Option<&str>,
+        more: &[(&str, &str)],
+    ) -> Result<Checked, Problems> {
+        let home = self.path("");
+        let environment = more.iter().copied().chain([("HOME", home.as_str())]).collect();
+        let context = ProcessContext { directory: self.path("work").into(), environment };
+        let flags = flags.iter().map(|(key, text)| (*key, (*text).to_owned())).collect();
+        load(&flags, config.map(Path::new), &context)
+    }
+}
+
+#[test]
+fn the_configuration_comes_from_the_named_file_or_the_users_own() {
+    let title = |name: &str| format!("[card]\ntitle = \"{name}\"\n");
+    let files = [
+        "work/longshore.toml",
+        "work/my.toml",
+        ".config/longshore/longshore.toml",
+        "xdg/longshore/longshore.toml",
+    ];
+    let texts = files.map(title);
+    let home = Home::new(&std::array::from_fn::<_, 4, _>(|at| (files[at], texts[at].as_str())));
+    let xdg = home.path("xdg");
+    let xdg: &[_] = &[("XDG_CONFIG_HOME", xdg.as_str())];
+    let absolute = home.path("work/my.toml");
+    for (config, variables, expected) in [
+        (None, &[][..], files[2]),
+        (None, &[("XDG_CONFIG_HOME", "relative")], files[2]),
+        (None, xdg, files[3]),
+        (Some("my.toml"), xdg, files[1]),
+        (Some(absolute.as_str()), &[], files[1]),
+        (Some("longshore.toml"), &[], files[0]),
+    ] {
+        let Checked { plan, warnings } = home.load(&[], config, variables).unwrap();
+        assert_eq!(plan.card.title, expected);
+        assert_eq!(plan.config_file.unwrap().canonicalize().unwrap(), Path::new(&home.path(expected)));
+        // A file in the workspace is not read by itself, and that is said.
+        let is_said = warnings.iter().any(|warning| warning.contains("work/longshore.toml is not read"));
+        assert_eq!(is_said, config.is_none(), "{warnings:?}");
+    }
+    let lonely = Home::new(&[("work/longshore.toml", "[auth]\nbearer_token = \"t\"\n")]);
+    let Checked { plan, warnings } = lonely.load(&[], None, &[]).unwrap();
+    assert!(plan.credentials.is_none() && plan.config_file.is_none());
+    let file = lonely.path("work/longshore.toml");
+    let expected = format!(
+        "{file} is not read: a file in the workspace could come from anybody; to use it, add --config {file}, or move it to {}",
+        lonely.path(".config/longshore/longshore.toml")
+    );
+    assert_eq!(warnings, [expected]);
+}
+
+#[test]
+fn a_file_that_others_can_read_or_change_is_refused_also_behind_a_link() {
+    let home = Home::new(&[("mount/..data/longshore.toml", "[auth]\nbearer_token = \"t\"\n")]);
+    std::os::unix::fs::symlink("..data/longshore.toml", home.path("mount/longshore.toml")).unwrap();
+    let config = home.path("mount/longshore.toml");
+    for (mode, expected) in [
+        (0o600, None),
+        (
+            0o644,
+            Some(
+                "holds a secret (auth.bearer_token) and other users can read it (mode 644); run `chmod 600` on it",
+            ),
+        ),
+        (0o666, Some("other users can change it (mode 666); run `chmod go-w` on it")),
+    ] {
+        let file = home.path("mount/..data/longshore.toml");
+        std::fs::set_permissions(file, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+        let loaded = home.load(&[], Some(&config), &[]).map(drop).map_err(|problems| problems.0[0].0.clone());
+        assert_eq!(loaded.err(), expected.map(|expected| format!("{config}: {expected}")));
+    }
+}
+
+#[test]
+fn data_in_the_workspace_needs_a_switch() {
+    type Case<'a> = (&'a [(&'static str, &'a str)], bool, Option<String>);
+
+    let home = Home::new(&[("work/old/workspace", "x"), ("data/x", "x")]);
+    std::os::unix::fs::symlink(home.path("work"), home.path("link")).unwrap();
+    let (link, outside) = (home.path("link/data"), home.path("data"));
+    let inside = home.path("work/data");
+    let refused = |path: &str, setting: &str| {
+        format!(
+            "--{setting}): {path} is in the workspace, where the agent and its snapshots reach it; choose a place outside and \
+             move existing data there, or allow this one with --data-dir-in-workspace"
+        )
+    };
+    let directory = "data-dir (data.directory";
+    let database = "database (data.database";
+    let cases: [Case<'_>; 8] = [
+        (&[("data.directory", &outside)], false, None),
+        (&[("data.directory", "../data")], false, None),
+        (&[("data.directory", "data")], true, Some(refused(&inside, directory))),
+        (&[("data.directory", &link)], true, Some(refused(&link, directory))),
+        // Also one that is there already: only the default of an earlier version is used as it is.
+        (&[("data.directory", "old")], true, Some(refused(&home.path("work/old"), directory))),
+        (&[("data.directory", "data"), ("data.directory_in_workspace", "true")], true, None),
+        (
+            &[("data.directory", &outside), ("data.database", "x.db")],
+            false,
+            Some(refused(&home.path("work/x.db"), database)),
+        ),
+        (
+            &[
+                ("data.directory", "data"),
+                ("data.database", "data/x.db"),
+                ("data.directory_in_workspace", "true"),
+            ],
+            true,
+            None,
+        ),
+    ];
+    for (flags, is_inside, expected) in cases {
+        let Checked { plan, warnings } = home.load(flags, None, &[]).unwrap();
+        assert_eq!(plan.data_dir_is_in_workspace, is_inside, "{flags:?}");
+        assert_eq!(plan.misplaced.map(|problem| problem.0), expected, "{flags:?}");
+        assert_eq!(warnings, Vec::<String>::new());
+    }
+}
+
+#[test]
+fn the_default_data_directory_of_an_earlier_version_is_used_even_in_the_workspace() {
+    let home = Home::new(&[]);
+    let workspace = home.path("");
+    let flags: &[_] = &[("opencode.workspace_root", workspace.as_str())];
+    let new = home.load(flags, None, &[]).unwrap().plan;
+    assert!(new.misplaced.unwrap().0.starts_with("default (data.directory): "));
+    write(&new.data_dir.join("workspace"), &workspace);
+    let Checked { plan, warnings } = home.load(flags, None, &[]).unwrap();
+    assert!(plan.misplaced.is_none() && plan.data_dir_is_in_workspace);
+    let [warning] = &warnings[..] else { panic!("one warning is expected: {warnings:?}") };
+    assert!(
+        warning.contains("where an earlier version put it") && warning.contains("--data-dir"),
+        "{warning}"
+    );
 }
 
 #[test]

@@ -16,6 +16,7 @@ mod control;
 mod conversations;
 mod crashes;
 mod credentials;
+mod data_in_workspace;
 mod files;
 mod frames;
 mod harness;

@@ -38,7 +38,7 @@ fn an_unknown_flag_is_refused_with_a_suggestion() {
 fn a_bad_configuration_is_refused_as_a_whole_with_exit_code_2() {
     let sandbox = Sandbox::new().env("A2A_LOG_LEVEL", "loud").env("A2A_PROT", "1");
     sandbox.write("longshore.toml", "[serve]\nprot = 1\n");
-    let run = sandbox.run(&["serve", "--port", "80000"]);
+    let run = sandbox.run(&["serve", "--config", "longshore.toml", "--port", "80000"]);
     assert_eq!(run.code, Some(2));
     assert_eq!(run.stdout, "");
     assert_eq!(
@@ -102,10 +102,11 @@ fn an_attached_gateway_prints_its_url_serves_its_card_and_ends_on_sigterm() {
 
     let tasks = format!("{url}/tasks");
     assert_eq!(sandbox::get(&tasks, None).status, 401);
-    let token = gateway.value("token");
+    let token = gateway.token();
     assert_eq!(token, sandbox.run(&["token"]).stdout.trim());
     assert_eq!(sandbox::get(&tasks, Some(&token)).status, 200);
-    assert!(gateway.stdout().contains(&format!("-H 'Authorization: Bearer {token}'")));
+    assert!(!gateway.stdout().contains(&token), "a file or a log would hold the token: {}", gateway.stdout());
+    assert!(gateway.stdout().contains("-H \"Authorization: Bearer $('"), "{}", gateway.stdout());
 
     let ended = gateway.end(Signal::TERM);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
@@ -147,7 +148,7 @@ fn a_data_directory_of_another_workspace_is_refused() {
     std::fs::create_dir(sandbox.workspace().join("other")).unwrap();
     let serve = |workspace: &'static str| {
         let mut arguments = ATTACHED.to_vec();
-        arguments.extend(["--data-dir", "data", "--workspace", workspace]);
+        arguments.extend(["--data-dir", "../kept", "--workspace", workspace]);
         arguments
     };
     sandbox.start(&serve(".")).end(Signal::TERM);

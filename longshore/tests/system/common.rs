@@ -96,6 +96,7 @@ impl TestGateway {
             stream_silence: options.stream_silence,
             defaults: PromptOptions::default(),
             allow_directory_override: options.deployment.directory_override,
+            protected: Arc::default(),
             watchdog: Watchdog::default(),
             written_files: false,
             upstream_calls: options.upstream_calls,

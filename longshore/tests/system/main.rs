@@ -15,4 +15,5 @@ mod leaks;
 mod replay;
 mod repository;
 mod restarts;
+mod secrets;
 mod store_faults;

@@ -2,10 +2,11 @@
 //!
 //! OpenCode deletes any directory that a request names. Its list of worktrees also contains clones, and every other directory
 //! of the project that it has ever seen. So the gateway's requests name only a directory that OpenCode lists and that the disk
-//! shows to be a worktree of the root's own repository, and never the root or a directory that contains the root. The directory
-//! is spelled as OpenCode spells it.
+//! shows to be a worktree of the root's own repository, and never the root, a directory that contains the root, or one with
+//! files of the gateway. The directory is spelled as OpenCode spells it.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use longshore_model::{Error, Result, WorktreeRef};
 
@@ -62,14 +63,24 @@ impl AccessPolicy {
     async fn resolve_own(&self, spelling: &str) -> Option<PathBuf> {
         let (root, directory) = (Path::new(&self.root), resolve_directory(Path::new(spelling)).await?);
         let is_safe = Path::new(spelling).is_absolute() && !root.starts_with(&directory);
+        let is_safe = is_safe && !self.concerns_secrets(&directory).await;
         let is_own = is_safe && repository::worktree_of(root, &directory).await.as_ref() == Some(&directory);
         is_own.then_some(directory)
     }
 
-    /// Whether the directory is the root or contains it, so that its removal would remove the root.
-    pub(crate) async fn contains_root(&self, directory: &str) -> bool {
+    /// Whether the directory is the root or contains it or a file of the gateway, so that its removal would remove that too.
+    pub(crate) async fn is_needed(&self, directory: &str) -> bool {
         let found = resolve_directory(Path::new(directory)).await;
-        Path::new(&self.root).starts_with(found.as_deref().unwrap_or(Path::new(directory)))
+        let found = found.as_deref().unwrap_or(Path::new(directory));
+        Path::new(&self.root).starts_with(found) || self.concerns_secrets(found).await
+    }
+
+    /// Whether the directory contains a file of the gateway, or is one of its directories.
+    async fn concerns_secrets(&self, directory: &Path) -> bool {
+        let (protected, directory) = (Arc::clone(&self.protected), directory.to_owned());
+        let concerns = move || protected.deny(&directory) || protected.are_within(&directory);
+        // What could not be checked is not touched.
+        tokio::task::spawn_blocking(concerns).await.unwrap_or(true)
     }
 
     /// The branch that is checked out there.

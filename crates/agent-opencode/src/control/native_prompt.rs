@@ -30,7 +30,7 @@ impl OpenCode {
         may_run: bool,
     ) -> Result<()> {
         let (catalog, at) = (&self.access.catalog, session.directory.as_str());
-        let bounds = Bounds { root: &self.access.root, directory: at };
+        let bounds = Bounds { root: &self.access.root, directory: at, protected: &self.access.protected };
         let (defaults, fields) = (&self.access.defaults, Fields::OF_NATIVE_PROMPT);
         catalog.check(at, options, defaults, fields, Unverified::Refuse).await?;
         match native {

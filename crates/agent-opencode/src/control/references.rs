@@ -6,10 +6,13 @@
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
+use longshore_engine::ProtectedPaths;
 use longshore_model::{Error, NativePrompt, NativePromptPart, Result};
 
 use crate::api::template::Template;
+use crate::disk;
 
 /// How many files one text may name. More are refused.
 const MAX_REFERENCES: usize = 100;
@@ -33,6 +36,8 @@ pub(crate) struct Bounds<'a> {
     pub(crate) root: &'a str,
     /// The directory of the session.
     pub(crate) directory: &'a str,
+    /// Files in these directories that may not be named.
+    pub(crate) protected: &'a Arc<ProtectedPaths>,
 }
 
 impl Bounds<'_> {
@@ -96,14 +101,14 @@ impl Bounds<'_> {
         // OpenCode starts at the top of the repository, which can be any directory above, even the root of the file system.
         let mut candidates: Vec<PathBuf> = directory.ancestors().map(|above| above.join(path)).collect();
         candidates.dedup();
-        for candidate in candidates {
-            if let Ok(found) = tokio::fs::canonicalize(&candidate).await
+        for candidate in &candidates {
+            if let Ok(found) = tokio::fs::canonicalize(candidate).await
                 && !is_below(&found)
             {
                 return false;
             }
         }
-        true
+        !disk::is_protected(self.protected, candidates).await
     }
 }
 
@@ -159,7 +164,7 @@ mod tests {
         }
         std::os::unix::fs::symlink(top.join("outside.txt"), work.join("link")).unwrap();
         let (root, work) = (root.to_str().unwrap(), work.to_str().unwrap());
-        let bounds = Bounds { root, directory: work };
+        let bounds = Bounds { root, directory: work, protected: &Arc::default() };
         let inside = format!("@{root}/inside.txt");
         for text in ["@inside.txt and @own.txt", "@nothing/here", "@plan", inside.as_str()] {
             bounds.check(text, "f").await.expect(text);
@@ -174,11 +179,67 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn no_spelling_of_a_reference_reaches_a_secret_of_the_gateway() {
+        let temp = tempfile::tempdir().unwrap();
+        let root = std::fs::canonicalize(temp.path()).unwrap();
+        let work = root.join("src/work");
+        std::fs::create_dir_all(&work).unwrap();
+        std::fs::create_dir_all(root.join(".data/home")).unwrap();
+        for file in ["longshore.toml", ".data/token", ".data/home/auth.json", "own.toml"] {
+            std::fs::write(root.join(file), "x").unwrap();
+        }
+        for (name, target) in [("link", ".data"), ("link.toml", "longshore.toml"), ("src/up", "..")] {
+            std::os::unix::fs::symlink(target, root.join(name)).unwrap();
+        }
+        for (name, target) in [("hard", ".data/token"), ("src/work/hard.toml", "longshore.toml")] {
+            std::fs::hard_link(root.join(target), root.join(name)).unwrap();
+        }
+        let protected =
+            Arc::new(ProtectedPaths::new([".data", "longshore.toml"].map(|name| root.join(name))));
+        let (top, work) = (root.to_str().unwrap(), work.to_str().unwrap());
+        let bounds = Bounds { root: top, directory: work, protected: &protected };
+        let reads = Template { runs_arguments: false, reads_arguments: true };
+        let bases = ["", "./", "src/up/", "src/up/src/up/", "/", "//", "/./", "/src/up/"];
+        let secrets = [
+            "longshore.toml",
+            ".data/token",
+            ".data//token",
+            ".data/./token",
+            ".data/home/auth.json",
+            ".data",
+            ".data/",
+            ".data/gone",
+            "link",
+            "link/token",
+            "link/home/auth.json",
+            "link.toml",
+            "hard",
+            "src/work/hard.toml",
+        ];
+        let mut spellings = Vec::new();
+        for base in bases {
+            let base = if base.starts_with('/') { format!("{top}{base}") } else { base.to_owned() };
+            spellings.extend(secrets.map(|secret| format!("{base}{secret}")));
+        }
+        spellings.extend(
+            ["hard.toml", "./hard.toml", "~/longshore.toml", "../../longshore.toml"].map(str::to_owned),
+        );
+        spellings.push(format!("/proc/self/root{top}/longshore.toml"));
+        for spelling in &spellings {
+            bounds.check(&format!("look at @{spelling} please"), "f").await.expect_err(spelling);
+            bounds.check_arguments(reads, &format!("x '{spelling}'")).await.expect_err(spelling);
+        }
+        for open in ["own.toml", "src", "longshore.toml.md", "gone", "data/token"] {
+            bounds.check(&format!("@{open}"), "f").await.expect(open);
+        }
+    }
+
+    #[tokio::test]
     async fn arguments_are_neither_run_nor_read_from_outside_the_workspace() {
         let temp = tempfile::tempdir().unwrap();
         let root = std::fs::canonicalize(temp.path()).unwrap();
         let root = root.to_str().unwrap();
-        let bounds = Bounds { root, directory: root };
+        let bounds = Bounds { root, directory: root, protected: &Arc::default() };
         let plain = Template { runs_arguments: false, reads_arguments: false };
         let runs = Template { runs_arguments: true, ..plain };
         let reads = Template { reads_arguments: true, ..plain };

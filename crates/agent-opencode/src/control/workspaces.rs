@@ -80,7 +80,7 @@ impl OpenCode {
         let listed = listed.for_purpose(Purpose::query("list the workspaces"))?;
         let found = listed.into_iter().find(|workspace| workspace.id == id.as_str());
         if let Some(directory) = found.as_ref().and_then(|found| found.directory.as_ref())
-            && self.access.contains_root(directory).await
+            && self.access.is_needed(directory).await
         {
             return Err(Error::invalid(
                 "workspace_id",

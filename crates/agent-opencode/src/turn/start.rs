@@ -7,7 +7,7 @@ use longshore_engine::port::{
     MAX_STEERING, Prompting, Resume, ResumedChildState, Session, Turn, TurnRequest,
 };
 use longshore_engine::queue;
-use longshore_engine::{Tasks, UPSTREAM_STATUS, fail_point, with_retry_hint};
+use longshore_engine::{ProtectedPaths, Tasks, UPSTREAM_STATUS, fail_point, with_retry_hint};
 use longshore_model::{AgentEvent, Error, ErrorKind, NativePrompt, Outcome, PromptId, Result};
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -55,6 +55,7 @@ pub(crate) struct Starter {
     pub(crate) prompts: Arc<Prompts>,
     /// The workspace root; an absolute path without links.
     pub(crate) root: String,
+    pub(crate) protected: Arc<ProtectedPaths>,
     pub(crate) timeout: Duration,
     pub(crate) watchdog: Watchdog,
     /// Report the files that a turn wrote.
@@ -111,7 +112,8 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
         let slot = slot_while_idle(&for_start, patience(), &session, idle_until, &mut lease).await?;
         if let Some(order) = order {
             // The native prompt may have waited for long, and the files that it names may have changed.
-            let bounds = Bounds { root: &with.root, directory: &session.directory };
+            let bounds =
+                Bounds { root: &with.root, directory: &session.directory, protected: &with.protected };
             bounds.check_native_prompt(order, template).await?;
         }
         // All events until now belong to an earlier turn.
@@ -176,6 +178,7 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
         caught_up_at: Instant::now(),
         is_stopped: false,
         written_files: with.written_files,
+        protected: Arc::clone(&with.protected),
         is_catching_up: resume.is_some(),
     });
     // Boxed, because spawning moves the future more than once, and each move would need the space.

@@ -23,6 +23,9 @@ impl Driver {
         for path in paths {
             let found = disk::inside(Path::new(&self.session.directory), Path::new(&path)).await;
             let Some((directory, rest)) = found else { continue };
+            if disk::is_protected(&self.protected, [directory.join(&rest)]).await {
+                continue;
+            }
             let Some(name) = rest.to_str().map(str::to_owned) else { continue };
             let id = artifact_id(&name);
             if !self

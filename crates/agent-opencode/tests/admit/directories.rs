@@ -31,6 +31,47 @@ async fn directories_of_the_workspace_are_resolved_and_cost_no_request() {
     fixture.stop().await;
 }
 
+/// The data directory of the gateway is no place to work in, however it is spelled. The refusal is that of any other directory.
+#[tokio::test]
+async fn a_directory_of_the_gateway_is_refused() {
+    let fixture = Fixture::new();
+    make(&fixture.inside("secrets/below"));
+    make(&fixture.inside("src"));
+    make(&fixture.inside("secrets-not"));
+    let link = |to: &str, name: &str| std::os::unix::fs::symlink(to, fixture.inside(name)).unwrap();
+    link("secrets", "link");
+    link("../link/below", "src/link-to-link");
+    link("..", "src/up");
+    let refused = [
+        "secrets",
+        "secrets/",
+        "./secrets",
+        "secrets/.",
+        "secrets//below",
+        "secrets/below",
+        "src/../secrets",
+        "secrets/below/..",
+        "link",
+        "link/below",
+        "link/../secrets",
+        "src/link-to-link",
+        "src/up/secrets",
+        "src/up/link",
+        " secrets ",
+    ];
+    let through_proc = format!("/proc/self/root{}", fixture.inside("secrets"));
+    let (absolute, doubled) = (fixture.inside("secrets"), fixture.inside("/secrets//below"));
+    for requested in refused.into_iter().chain([absolute.as_str(), &doubled, &through_proc]) {
+        let error = fixture.in_directory(requested).await.expect_err(requested);
+        let expected = fixture.in_directory("missing").await.expect_err("there is no such directory");
+        assert_eq!(error.message(), expected.message(), "{requested}");
+    }
+    for allowed in ["src", "secrets-not", "src/up"] {
+        fixture.in_directory(allowed).await.expect(allowed);
+    }
+    fixture.stop().await;
+}
+
 /// All refusals read the same, whether the directory exists or not. OpenCode is asked for its workspaces once, and never gets
 /// one of these paths.
 #[tokio::test]

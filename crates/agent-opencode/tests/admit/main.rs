@@ -11,8 +11,8 @@ use std::time::Duration;
 use longshore_agent_opencode::{
     Endpoint, OpenCode, OpenCodeConfig, UPSTREAM_CALLS, WATCH_DIRECTORIES, Watchdog,
 };
-use longshore_engine::Tasks;
 use longshore_engine::port::{Admission, Agent, Session, SystemClock};
+use longshore_engine::{ProtectedPaths, Tasks};
 use longshore_model::{Error, ErrorKind, ModelName, PromptOptions, SessionId};
 use longshore_testkit::fake_opencode::{FakeOpenCode, PROVIDER_KEY};
 
@@ -44,6 +44,7 @@ impl Fixture {
             stream_silence: Duration::from_secs(30),
             defaults,
             allow_directory_override,
+            protected: Arc::new(ProtectedPaths::new([fake.workspace().join("secrets")])),
             watchdog: Watchdog::default(),
             written_files: false,
             upstream_calls: UPSTREAM_CALLS,

@@ -14,8 +14,8 @@ use std::time::Duration;
 use longshore_agent_opencode::{
     Endpoint, OpenCode, OpenCodeConfig, UPSTREAM_CALLS, WATCH_DIRECTORIES, Watchdog,
 };
-use longshore_engine::Tasks;
 use longshore_engine::port::{Control, Session, SystemClock};
+use longshore_engine::{ProtectedPaths, Tasks};
 use longshore_model::{
     AgentMessageId, ControlCommand, ControlQuery, ControlResult, Error, ErrorKind, PromptOptions, Result,
     SessionId, WorkspaceId,
@@ -49,6 +49,7 @@ impl Fixture {
             stream_silence: Duration::from_secs(30),
             defaults: PromptOptions::default(),
             allow_directory_override: true,
+            protected: Arc::new(ProtectedPaths::new([fake.workspace().join("secrets")])),
             watchdog: Watchdog::default(),
             written_files: false,
             upstream_calls: UPSTREAM_CALLS,

@@ -171,6 +171,29 @@ async fn only_worktrees_of_the_gateways_own_repository_are_removed_or_reset() {
 }
 
 #[tokio::test]
+async fn a_worktree_with_files_of_the_gateway_is_neither_listed_nor_removed_nor_reset() {
+    let fixture = in_repository().await;
+    let own = made(&fixture, "own").await;
+    let data = format!("{}/data", own.directory);
+    std::fs::create_dir(&data).unwrap();
+    std::os::unix::fs::symlink(&data, format!("{}/secrets", fixture.root())).unwrap();
+    for wanted in [of_directory(&own.directory), of_directory(&data), WorktreeRef::Name("own".to_owned())] {
+        for command in
+            [ControlCommand::RemoveWorktree(wanted.clone()), ControlCommand::ResetWorktree(wanted.clone())]
+        {
+            refused_field(fixture.run(None, &command).await);
+        }
+    }
+    let ControlResult::Worktrees(listed) = fixture.query(None, &ControlQuery::Worktrees).await.unwrap()
+    else {
+        panic!("other result");
+    };
+    assert_eq!(listed, []);
+    assert!(std::path::Path::new(&data).exists());
+    fixture.stop().await;
+}
+
+#[tokio::test]
 async fn a_late_or_lost_ready_event_is_waited_for_and_a_failure_is_reported() {
     let fixture = in_repository().await;
     let gate = Gate::new();

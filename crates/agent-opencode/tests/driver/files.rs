@@ -87,6 +87,32 @@ async fn paths_that_are_no_file_inside_the_directory_are_left_out() {
     }
 }
 
+#[tokio::test]
+async fn files_of_the_gateway_are_left_out() {
+    for what in ["the file itself", "a hard link", "a link", "another file"] {
+        let fake = FakeOpenCode::start();
+        let secrets = fake.workspace().join("secrets");
+        let path = fake.workspace().join("notes.txt");
+        std::fs::create_dir(&secrets).unwrap();
+        std::fs::write(secrets.join("token"), "s3cret").unwrap();
+        match what {
+            "a hard link" => std::fs::hard_link(secrets.join("token"), &path).unwrap(),
+            "a link" => symlink("secrets/token", &path).unwrap(),
+            _ => std::fs::write(&path, "notes").unwrap(),
+        }
+        let protected = if what == "the file itself" { path } else { secrets };
+        let change = |config: &mut OpenCodeConfig| {
+            config.written_files = true;
+            config.protected = Arc::new(longshore_engine::ProtectedPaths::new([protected]));
+        };
+        let bench = Bench::with(fake, None, Duration::from_secs(5), change);
+        bench.fake.play(&Play::new("tool_write"));
+        let events = bench.run("go").await;
+        assert_eq!(files(&events).len(), usize::from(what == "another file"), "{what}");
+        bench.stop().await;
+    }
+}
+
 /// Emits a tool call of the current step that reports these paths as written.
 async fn write_files(bench: &Bench, session: &Session, step: &str, names: &[&str]) {
     let path = |name: &&str| json!({"filePath": bench.fake.workspace().join(name).to_str().expect("UTF-8")});

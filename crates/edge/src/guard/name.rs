@@ -73,12 +73,17 @@ impl Host {
 }
 
 impl AllowedHost {
+    /// This host with any port.
+    pub(super) fn exact(host: Host) -> Self {
+        Self { host: HostPattern::Exact(host), port: None }
+    }
+
     /// `None`: the entry could never match.
     pub(super) fn parse(entry: &str) -> Option<Self> {
         let entry = entry.trim();
         // An IPv6 address without brackets has no port.
         if let Ok(address) = entry.parse::<Ipv6Addr>() {
-            return Some(Self { host: HostPattern::Exact(Host::Address(address.into())), port: None });
+            return Some(Self::exact(Host::Address(address.into())));
         }
         let Some(under) = entry.strip_prefix("*.") else {
             let HostPort { host, port } = HostPort::parse(entry)?;

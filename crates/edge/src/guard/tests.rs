@@ -240,7 +240,45 @@ fn on_a_loopback_address_one_allowed_loopback_name_allows_all() {
 }
 
 #[test]
-fn an_empty_list_allows_every_host_and_a_list_of_invalid_entries_none() {
+fn without_a_list_a_loopback_address_answers_to_loopback_names_and_the_public_host() {
+    let cases = [
+        ("localhost", true),
+        ("LocalHost.:8000", true),
+        ("localhost:1", true),
+        ("127.0.0.1:8000", true),
+        ("127.200.3.4", true),
+        ("[::1]:8000", true),
+        ("[::ffff:127.0.0.1]:8000", true),
+        ("agent.example.com", true),
+        ("Agent.Example.com:443", true),
+        ("agent.example.com:9", true),
+        // Names that a page can let resolve to this machine.
+        ("rebound.example", false),
+        ("localhost.example", false),
+        ("127.0.0.1.example:8000", false),
+        ("sub.agent.example.com", false),
+        ("0.0.0.0:8000", false),
+        ("10.0.0.1", false),
+        ("", false),
+        ("localhost, localhost", false),
+    ];
+    for bound in [LOCAL, "[::1]:8000", "127.3.2.1:8000"] {
+        let guard = guard(&[], &[], "https://agent.example.com/base", bound);
+        for (host, is_allowed) in cases {
+            assert_eq!(takes_host(&guard, host), is_allowed, "{bound} {host:?}");
+            let twice: [(&str, &[u8]); 2] = [("host", host.as_bytes()), ("host", b"localhost")];
+            assert!(guard.check(&parts("/", &twice)).is_err(), "{bound} {host:?} twice");
+        }
+        // A program that sends no host is not a browser.
+        assert!(guard.check(&parts("/", &[])).is_ok());
+        assert!(guard.check(&parts("http://rebound.example/", &[])).is_err());
+        assert!(guard.check(&parts("http://rebound.example/", &[("host", b"localhost")])).is_err());
+        assert!(guard.check(&parts("http://localhost:8000/", &[])).is_ok());
+    }
+}
+
+#[test]
+fn on_another_address_an_empty_list_allows_every_host_and_a_list_of_invalid_entries_none() {
     let any = guard(&[], &[], "https://example.com", OPEN);
     assert!(takes_host(&any, "whatever"));
     assert!(any.check(&parts("/", &[])).is_ok());

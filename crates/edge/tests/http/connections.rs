@@ -50,7 +50,7 @@ async fn a_connection_without_a_request_is_closed() {
 async fn an_http1_connection_is_closed_when_it_is_idle() {
     let gateway = Gateway::manual_with(|config| config.header_timeout = Duration::from_millis(50)).await;
     let mut stream = TcpStream::connect(gateway.address).await.unwrap();
-    stream.write_all(b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    stream.write_all(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
     let answer = read_to_end(&mut stream).await;
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     gateway.stop().await;
@@ -103,7 +103,7 @@ async fn a_body_that_is_not_read_is_not_taken_for_a_request() {
     let mut gateway = Gateway::manual().await;
     let (id, turn) = gateway.working_task("m1").await;
     let mut stream = TcpStream::connect(gateway.address).await.unwrap();
-    let (authority, hidden) = (gateway.address, "GET /livez HTTP/1.1\r\nhost: x\r\n\r\n");
+    let (authority, hidden) = (gateway.address, "GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n");
     let head = format!(
         "GET /tasks/{id}:subscribe HTTP/1.1\r\nhost: {authority}\r\nauthorization: {ADA}\r\ncontent-length: {}\r\n\r\n",
         hidden.len()
@@ -114,7 +114,7 @@ async fn a_body_that_is_not_read_is_not_taken_for_a_request() {
     turn.complete().await;
     read_until(&mut stream, "\r\n0\r\n\r\n", 1).await;
     // The server may have closed the connection by now.
-    let _ = stream.write_all(b"GET /nowhere HTTP/1.1\r\nconnection: close\r\nhost: x\r\n\r\n").await;
+    let _ = stream.write_all(b"GET /nowhere HTTP/1.1\r\nconnection: close\r\nhost: localhost\r\n\r\n").await;
     let rest = read_to_end(&mut stream).await;
     assert!(begun.starts_with("HTTP/1.1 200 ") && !rest.contains("HTTP/1.1 200 "), "{rest}");
     gateway.stop().await;
@@ -172,7 +172,7 @@ async fn an_idle_http2_connection_of_a_client_that_does_not_cooperate_is_closed(
 async fn a_body_that_never_comes_is_refused() {
     let gateway = Gateway::manual_with(|config| config.body_timeout = Duration::from_millis(50)).await;
     let mut stream = TcpStream::connect(gateway.address).await.unwrap();
-    let head = "POST /message:send HTTP/1.1\r\nhost: x\r\nauthorization: Bearer tok-ada\r\n\
+    let head = "POST /message:send HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer tok-ada\r\n\
                 content-type: application/json\r\ncontent-length: 100\r\n\r\n{";
     stream.write_all(head.as_bytes()).await.unwrap();
     let answer = read_to_end(&mut stream).await;
@@ -185,7 +185,7 @@ async fn a_body_that_never_comes_is_refused() {
 async fn a_chunked_body_over_the_limit_is_refused_as_well() {
     let gateway = Gateway::manual_with(|config| config.max_body_bytes = 1000).await;
     let mut stream = TcpStream::connect(gateway.address).await.unwrap();
-    let head = "POST /message:send HTTP/1.1\r\nhost: x\r\nauthorization: Bearer tok-ada\r\nconnection: close\r\n\
+    let head = "POST /message:send HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer tok-ada\r\nconnection: close\r\n\
                 content-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
     let chunk = format!("400\r\n{}\r\n", "x".repeat(0x400));
     stream.write_all(format!("{head}{chunk}{chunk}0\r\n\r\n").as_bytes()).await.unwrap();
@@ -201,8 +201,9 @@ async fn a_client_that_closes_its_half_leaves_nothing_behind() {
     let before = gateway.tasks.running();
     for _ in 0..20 {
         let mut stream = TcpStream::connect(gateway.address).await.unwrap();
-        let head =
-            format!("GET /tasks/{id}:subscribe HTTP/1.1\r\nhost: x\r\nauthorization: Bearer tok-ada\r\n\r\n");
+        let head = format!(
+            "GET /tasks/{id}:subscribe HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer tok-ada\r\n\r\n"
+        );
         stream.write_all(head.as_bytes()).await.unwrap();
         let mut start = [0; 15];
         stream.read_exact(&mut start).await.unwrap();
@@ -259,7 +260,7 @@ async fn shutdown_waits_no_longer_than_the_grace_period() {
 
     let gateway = Gateway::manual_with(|config| config.shutdown_grace = Duration::from_millis(50)).await;
     let mut silent = TcpStream::connect(gateway.address).await.unwrap();
-    silent.write_all(b"POST / HTTP/1.1\r\nhost: x\r\nauthorization: Bearer tok-ada\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n").await.unwrap();
+    silent.write_all(b"POST / HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer tok-ada\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n").await.unwrap();
     gateway.stop().await;
     assert_eq!(read_to_end(&mut silent).await, "");
 }
@@ -339,8 +340,9 @@ async fn a_stalled_stream_does_not_delay_the_shutdown() {
     let mut gateway = Gateway::manual_with(|config| config.shutdown_grace = Duration::from_millis(50)).await;
     let (id, turn) = gateway.working_task("m1").await;
     let mut stalled = TcpStream::connect(gateway.address).await.unwrap();
-    let head =
-        format!("GET /tasks/{id}:subscribe HTTP/1.1\r\nhost: x\r\nauthorization: Bearer tok-ada\r\n\r\n");
+    let head = format!(
+        "GET /tasks/{id}:subscribe HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer tok-ada\r\n\r\n"
+    );
     stalled.write_all(head.as_bytes()).await.unwrap();
     let mut start = [0; 15];
     stalled.read_exact(&mut start).await.unwrap();

@@ -69,7 +69,7 @@ async fn a_rate_limited_request_is_answered_before_its_body_arrives() {
     for path in ["/", "/message:send", "/v1/message:send"] {
         let mut stream = TcpStream::connect(gateway.address).await.unwrap();
         let head = format!(
-            "POST {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer tok-ada\r\nconnection: close\r\n\
+            "POST {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer tok-ada\r\nconnection: close\r\n\
              content-type: application/json\r\ncontent-length: 1000\r\n\r\n"
         );
         stream.write_all(head.as_bytes()).await.unwrap();
@@ -155,7 +155,7 @@ async fn open_connections_are_counted() {
     let mut open = Vec::new();
     for count in 1..=3 {
         let mut stream = TcpStream::connect(gateway.address).await.unwrap();
-        stream.write_all(b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+        stream.write_all(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
         let mut byte = [0];
         stream.read_exact(&mut byte).await.unwrap();
         open.push(stream);

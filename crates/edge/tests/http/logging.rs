@@ -91,7 +91,7 @@ async fn a_body_of_unknown_length_is_logged_only_without_a_limit() {
         let gateway = Gateway::manual_with(payloads(true, limit)).await;
         let lines = LogLines::begin();
         let mut stream = TcpStream::connect(gateway.address).await.unwrap();
-        let head = "POST /message:send HTTP/1.1\r\nhost: x\r\nauthorization: Bearer tok-ada\r\nconnection: close\r\n\
+        let head = "POST /message:send HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer tok-ada\r\nconnection: close\r\n\
                     content-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n";
         stream.write_all(head.as_bytes()).await.unwrap();
         let mut answer = Vec::new();

@@ -483,6 +483,139 @@ async fn every_unreadable_file_is_refused_with_the_same_text() {
     }
 }
 
+/// The configuration, the token and OpenCode's password in the workspace: no spelling of a `file:` URL reaches them.
+#[tokio::test]
+async fn no_spelling_of_a_url_reaches_a_secret_of_the_gateway() {
+    let mut workspace = TestWorkspace::new();
+    let root = workspace.root.clone();
+    let real = root.canonicalize().unwrap();
+    fs::create_dir_all(root.join(".longshore/home")).unwrap();
+    fs::create_dir(root.join("src")).unwrap();
+    for file in ["longshore.toml", ".longshore/token", ".longshore/managed.json", ".longshore/home/auth.json"]
+    {
+        fs::write(root.join(file), "secret").unwrap();
+    }
+    for (name, target) in [
+        ("config-link", "longshore.toml"),
+        ("link.txt", ".longshore/token"),
+        ("link-link", "link.txt"),
+        ("away", ".longshore"),
+        ("src/up", ".."),
+    ] {
+        symlink(target, root.join(name)).unwrap();
+    }
+    symlink(real.join(".longshore/token"), root.join("absolute-link")).unwrap();
+    for (name, target) in [
+        ("hard.txt", ".longshore/token"),
+        ("src/hard.json", ".longshore/managed.json"),
+        ("hard.toml", "longshore.toml"),
+        ("hard-deep.png", ".longshore/home/auth.json"),
+    ] {
+        fs::hard_link(root.join(target), root.join(name)).unwrap();
+    }
+    // A second name of a file that is no secret is no reason to refuse it.
+    fs::hard_link(root.join("a.txt"), root.join("b.txt")).unwrap();
+
+    let mut urls = [
+        "longshore.toml",
+        "./longshore.toml",
+        "/longshore.toml",
+        "//longshore.toml",
+        "src/../longshore.toml",
+        "%6cong%73hore.toml",
+        "longshore%2Etoml",
+        "longshore.tom%6C",
+        "src/%2e%2e/longshore.toml",
+        "src/%2E./longshore.toml",
+        "config-link",
+        "./src/up/longshore.toml",
+        "hard.toml",
+        "hard.tom%6c",
+        ".longshore/token",
+        ".longshore//token",
+        ".longshore/./token",
+        "%2elongshore/token",
+        ".longshore/%74oken",
+        ".longshore/../.longshore/token",
+        ".longshore/home/../token",
+        "src/../.longshore/token",
+        "src/up/.longshore/token",
+        "src/up/src/up/.longshore/token",
+        "link.txt",
+        "link-link",
+        "absolute-link",
+        "away/token",
+        "away/../away/token",
+        "away/home/../managed.json",
+        "src/up/away/token",
+        "hard.txt",
+        "src/hard.json",
+        "src/../hard.txt",
+        "hard-deep.png",
+        ".longshore/managed.json",
+        ".longshore/home/auth.json",
+        "away/home/auth.json",
+        // These lead nowhere, and are refused in the same words.
+        "LONGSHORE.TOML",
+        "Longshore.toml",
+        ".LONGSHORE/token",
+        ".longshore/TOKEN",
+        "longshore.toml.",
+        ".longshore./token",
+        ".longshore/token.",
+        "longshore.toml%20",
+        "longshore%252etoml",
+        ".longshore%5ctoken",
+        "longshore.toml/",
+        ".longshore/token/",
+        "src/gone/../../longshore.toml",
+        ".longshore",
+        ".longshore/",
+        "away",
+    ]
+    .map(|path| workspace.url(path))
+    .to_vec();
+    for path in ["longshore.toml", ".longshore/token", "hard.txt"] {
+        urls.push(format!("file://{}/{path}", real.display()));
+        urls.push(format!("FILE://LocalHost{}/{path}", real.display()));
+        urls.push(format!("file:///proc/self/root{}/{path}", real.display()));
+        urls.push(format!("file:///proc/{}/root{}/{path}", std::process::id(), real.display()));
+    }
+    let open = fs::File::open(root.join(".longshore/token")).unwrap();
+    urls.push(format!("file:///proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&open)));
+
+    let secrets = ["longshore.toml", ".longshore"].map(|name| root.join(name));
+    workspace.rules.protected = crate::ProtectedPaths::new(secrets).into();
+    let text = refusal::not_readable("message.parts[0]").message().to_owned();
+    for written in &urls {
+        for media_type in [ABSENT, Some("image/png")] {
+            let summary = workspace.summary(url(written, media_type)).await;
+            assert_eq!(summary, format!("invalid {text}"), "{written}");
+        }
+    }
+    // Refused before the disk is read.
+    for path in [
+        "longshore.toml%00.txt",
+        ".longshore%2ftoken",
+        "longshore.toml?x",
+        "longshore.toml#x",
+        "longshore.toml%",
+    ] {
+        let summary = workspace.summary(url(&workspace.url(path), ABSENT)).await;
+        assert!(summary.starts_with("invalid message.parts[0]: "), "{path}: {summary}");
+    }
+    assert_eq!(
+        workspace.summary(url(&workspace.url("b.txt"), ABSENT)).await,
+        "text text/plain b.txt workspace b.txt"
+    );
+    // The root of the file system as a workspace: it has the environment of the gateway itself.
+    workspace.rules.root = "/".into();
+    for path in ["/proc/self/environ", "/proc/thread-self/environ", "/proc/self/task/../environ"] {
+        let summary = workspace.summary(url(&format!("file://{path}"), Some("text/plain"))).await;
+        assert_eq!(summary, format!("invalid {text}"), "{path}");
+    }
+}
+
 #[tokio::test]
 async fn a_file_is_checked_again_at_each_use() {
     let workspace = TestWorkspace::new();

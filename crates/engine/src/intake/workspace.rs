@@ -7,6 +7,7 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use sha2::{Digest as _, Sha256};
 
+use crate::ProtectedPaths;
 use crate::port::ContentFacts;
 
 /// The directories whose files may be referred to, resolved.
@@ -43,8 +44,12 @@ impl AllowedDirectories {
 
     /// Finds and opens a regular file. Links are followed as long as they lead to a file below one of the allowed
     /// directories.
-    pub(super) fn open(&self, path: &Path) -> io::Result<OpenFile> {
-        self.open_resolved(path.canonicalize()?)
+    pub(super) fn open(&self, path: &Path, protected: &ProtectedPaths) -> io::Result<OpenFile> {
+        let found = self.open_resolved(path.canonicalize()?)?;
+        if protected.deny_found(&found.path, &found.file.metadata()?) {
+            return Err(io::Error::other("a file of the gateway itself"));
+        }
+        Ok(found)
     }
 
     /// Opens a path without links. If it contains links now, they were created after it was resolved,
@@ -159,7 +164,7 @@ mod tests {
         fs::remove_file(&path).unwrap();
         symlink(workspace.outside.join("file"), &path).unwrap();
         workspace.allowed.open_resolved(path.clone()).unwrap_err();
-        workspace.allowed.open(&path).unwrap_err();
+        workspace.allowed.open(&path, &ProtectedPaths::default()).unwrap_err();
     }
 
     #[test]
@@ -186,7 +191,7 @@ mod tests {
     fn an_opened_file_is_read_even_when_its_path_changes() {
         let workspace = workspace();
         let path = workspace.inside.join("sub/file");
-        let found = workspace.allowed.open(&path).unwrap();
+        let found = workspace.allowed.open(&path, &ProtectedPaths::default()).unwrap();
         fs::remove_file(&path).unwrap();
         symlink(workspace.outside.join("file"), &path).unwrap();
         assert_eq!(found.read(100, 100).unwrap().kept.as_deref(), Some(b"inside".as_slice()));
@@ -201,7 +206,7 @@ mod tests {
     fn a_file_that_grew_since_it_was_opened_is_checked_at_its_new_size() {
         let workspace = workspace();
         let path = workspace.inside.join("sub/file");
-        let found = workspace.allowed.open(&path).unwrap();
+        let found = workspace.allowed.open(&path, &ProtectedPaths::default()).unwrap();
         fs::write(&path, "more than before").unwrap();
         assert!(matches!(found.read(6, 6), Err(ReadError::TooLarge)));
     }
@@ -216,7 +221,7 @@ mod tests {
         for (limit, keep, expected) in
             [(length, length, Some(true)), (length, length - 1, Some(false)), (length - 1, 0, None)]
         {
-            let read = workspace.allowed.open(&path).unwrap().read(limit, keep);
+            let read = workspace.allowed.open(&path, &ProtectedPaths::default()).unwrap().read(limit, keep);
             assert_eq!(read.as_ref().ok().map(|read| read.kept.is_some()), expected, "{limit} {keep}");
             if let Ok(read) = read {
                 let facts = ContentFacts { bytes: length, sha256: Sha256::digest(&content).into() };

@@ -181,8 +181,12 @@ const PLANNED: &[Field] = &[
 
 const FILE_DIFF: &[Field] = &[
     always("file", FieldType::Text, "The file."),
-    sometimes("patch", FieldType::Text, "The patch."),
-    sometimes("status", FieldType::Text, "added, deleted or modified."),
+    sometimes("patch", FieldType::Text, "The patch. A file of the gateway itself has none."),
+    sometimes(
+        "status",
+        FieldType::Text,
+        "added, deleted or modified, or withheld for a file of the gateway itself.",
+    ),
     always("additions", FieldType::Count, "The number of added lines."),
     always("deletions", FieldType::Count, "The number of deleted lines."),
     sometimes(

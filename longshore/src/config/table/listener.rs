@@ -49,9 +49,10 @@ pub const ALLOWED_HOSTS: Setting = Setting {
     kind: Kind::List,
     fallback: Nothing,
     help: "The only hosts that requests may name: example.com, example.com:8000, 127.0.0.1, or *.example.com for every \
-           host below example.com (not itself). A request for another host, or without one, gets status 403. Without a \
-           list every host is accepted. The list must also contain the name, often an address, that health checks and \
-           proxies use.",
+           host below example.com (not itself). A request for another host, or without one, gets status 403. The list \
+           must also contain the name, often an address, that health checks and proxies use. Without a list, a gateway \
+           on a loopback address accepts the loopback names and the host of the public URL, and any other gateway \
+           accepts every host.",
 };
 
 pub const MAX_BODY: Setting = Setting {

@@ -14,7 +14,19 @@ pub const DATA_DIR: Setting = Setting {
         "a directory per workspace under $XDG_DATA_HOME/longshore or ~/.local/share/longshore",
     ),
     help: "The directory of the store, the token and the files of a managed OpenCode. Only the owner can read it, and \
-           it serves only one workspace.",
+           it serves only one workspace. It must be outside the workspace, unless data.directory_in_workspace allows \
+           one inside.",
+};
+
+pub const DATA_DIR_IN_WORKSPACE: Setting = Setting {
+    key: "data.directory_in_workspace",
+    flag: Some("data-dir-in-workspace"),
+    env: Some("LONGSHORE_DATA_DIR_IN_WORKSPACE"),
+    kind: Kind::Switch,
+    fallback: Value("false"),
+    help: "Allow a data directory or a database in the workspace. The start then writes a .gitignore into the data \
+           directory, so that git and OpenCode's snapshots leave it out. Callers never reach the data, but the agent \
+           does: its tools can read every file in the workspace.",
 };
 
 pub const LOCK_WAIT: Setting = Setting {

@@ -38,24 +38,30 @@ fn the_help_describes_the_backup() {
 #[test]
 fn a_backup_is_a_private_data_directory_that_can_be_served() {
     let sandbox = served();
-    let run = sandbox.run(&["backup", "copy"]);
+    let run = sandbox.run(&["backup", "../copy"]);
     assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
     assert!(run.stdout.starts_with("Backed up 0 tasks with 0 events ("), "{}", run.stdout);
-    assert!(run.stdout.ends_with("longshore serve --data-dir copy\n"), "{}", run.stdout);
-    let copy = sandbox.workspace().join("copy");
+    assert!(run.stdout.ends_with("longshore serve --data-dir ../copy\n"), "{}", run.stdout);
+    let copy = sandbox.workspace().join("../copy");
     assert_eq!(names(&copy), ["kind", "longshore.db", "token", "workspace"]);
-    assert_eq!(sandbox::readable_by_others(&sandbox.workspace()), Vec::<std::path::PathBuf>::new());
+    assert_eq!(sandbox::readable_by_others(&copy), Vec::<std::path::PathBuf>::new());
 
     // The copy is served beside the original, with the same token and for the same workspace.
     let first = sandbox.start(&ATTACHED);
-    let second = sandbox.start(&[&ATTACHED[..], &["--data-dir", "copy"]].concat());
-    assert_eq!(first.value("token"), second.value("token"));
-    let tasks = sandbox::get(&format!("{}/tasks", second.value("url")), Some(&first.value("token")));
+    let second = sandbox.start(&[&ATTACHED[..], &["--data-dir", "../copy"]].concat());
+    assert_eq!(first.token(), second.token());
+    let tasks = sandbox::get(&format!("{}/tasks", second.value("url")), Some(&first.token()));
     assert_eq!(tasks.status, 200, "{}", tasks.body);
     // Both can be backed up while they are served.
-    assert_eq!(sandbox.run(&["backup", "another"]).code, Some(0));
-    assert_eq!(sandbox.run(&["backup", "--data-dir", "copy", "of-the-copy"]).code, Some(0));
-    assert_eq!(names(&sandbox.workspace()), ["another", "copy", "of-the-copy"]);
+    assert_eq!(sandbox.run(&["backup", "--data-dir", "../copy", "../of-the-copy"]).code, Some(0));
+    let within_reach = sandbox.run(&["backup", "another"]);
+    assert_eq!(within_reach.code, Some(0));
+    assert!(
+        within_reach.stderr.starts_with("warning: the backup is in the workspace"),
+        "{}",
+        within_reach.stderr
+    );
+    assert_eq!(names(&sandbox.workspace()), ["another"]);
 }
 
 #[test]
@@ -87,8 +93,8 @@ fn a_backup_without_a_store_is_refused() {
 #[test]
 fn the_backup_of_a_database_elsewhere_names_it() {
     let sandbox = Sandbox::new();
-    sandbox.start(&[&ATTACHED[..], &["--database", "tasks.db"]].concat()).end(Signal::TERM);
-    let run = sandbox.run(&["backup", "--database", "tasks.db", "copy"]);
+    sandbox.start(&[&ATTACHED[..], &["--database", "../tasks.db"]].concat()).end(Signal::TERM);
+    let run = sandbox.run(&["backup", "--database", "../tasks.db", "copy"]);
     assert_eq!(run.code, Some(0), "{}", run.stderr);
     assert!(run.stdout.ends_with("--data-dir copy --database copy/longshore.db\n"), "{}", run.stdout);
 }
@@ -96,22 +102,22 @@ fn the_backup_of_a_database_elsewhere_names_it() {
 #[test]
 fn an_interrupted_backup_leaves_nothing_behind() {
     let sandbox = Sandbox::new();
-    sandbox.start(&[&ATTACHED[..], &["--data-dir", "data"]].concat()).end(Signal::TERM);
+    sandbox.start(&[&ATTACHED[..], &["--data-dir", "../kept"]].concat()).end(Signal::TERM);
     // The backup waits for this lock.
-    let holder = rusqlite::Connection::open(sandbox.workspace().join("data/longshore.db")).unwrap();
+    let holder = rusqlite::Connection::open(sandbox.workspace().join("../kept/longshore.db")).unwrap();
     holder.pragma_update(None, "locking_mode", "exclusive").unwrap();
     holder.execute_batch("BEGIN EXCLUSIVE").unwrap();
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
-        let running = sandbox.begin(&["backup", "--data-dir", "data", "copy"]);
-        while names(&sandbox.workspace()).len() < 2 {
+        let running = sandbox.begin(&["backup", "--data-dir", "../kept", "copy"]);
+        while names(&sandbox.workspace()).is_empty() {
             std::thread::yield_now();
         }
         let run = running.end(signal);
-        assert_eq!(names(&sandbox.workspace()), ["data"], "{signal:?}: {}", run.stderr);
+        assert_eq!(names(&sandbox.workspace()), Vec::<String>::new(), "{signal:?}: {}", run.stderr);
         refused(&run, "nothing is left of the backup");
     }
     drop(holder);
-    assert_eq!(sandbox.run(&["backup", "--data-dir", "data", "copy"]).code, Some(0));
+    assert_eq!(sandbox.run(&["backup", "--data-dir", "../kept", "copy"]).code, Some(0));
 }
 
 #[test]

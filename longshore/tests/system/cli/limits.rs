@@ -24,7 +24,7 @@ fn warnings(gateway: Running) -> Vec<String> {
 fn too_many_requests_are_refused_with_a_retry_time() {
     let sandbox = Sandbox::new();
     let gateway = start(&sandbox, &["--rate-limit", "on", "--rate-requests", "2", "--rate-window", "3600"]);
-    let (tasks, token) = (format!("{}/tasks", gateway.value("url")), gateway.value("token"));
+    let (tasks, token) = (format!("{}/tasks", gateway.value("url")), gateway.token());
     for _ in 0..2 {
         assert_eq!(get(&tasks, Some(&token)).status, 200);
     }
@@ -48,7 +48,7 @@ fn only_listed_hosts_and_origins_are_accepted() {
     let sandbox = Sandbox::new();
     let lists = ["--allowed-hosts", "Agent.example.com", "--allowed-origins", "https://App.example.com/"];
     let gateway = start(&sandbox, &lists);
-    let (tasks, token) = (format!("{}/tasks", gateway.value("url")), gateway.value("token"));
+    let (tasks, token) = (format!("{}/tasks", gateway.value("url")), gateway.token());
     let agent = ("Host", "agent.example.com");
     for (headers, status) in [
         (&[agent][..], 200),
@@ -68,7 +68,7 @@ fn metrics_are_served_unless_they_are_switched_off() {
     for (flag, status) in [("--metrics=true", 200), ("--metrics=false", 404)] {
         let sandbox = Sandbox::new();
         let gateway = start(&sandbox, &[flag]);
-        let (metrics, token) = (format!("{}/metrics", gateway.value("url")), gateway.value("token"));
+        let (metrics, token) = (format!("{}/metrics", gateway.value("url")), gateway.token());
         let page = get(&metrics, Some(&token));
         assert_eq!(page.status, status, "{}", page.body);
         let version = format!("longshore_build_info{{version=\"{}\"}} 1", env!("CARGO_PKG_VERSION"));
@@ -87,7 +87,7 @@ fn bodies_are_logged_only_when_switched_on() {
     for (flags, is_written) in cases {
         let sandbox = Sandbox::new();
         let gateway = start(&sandbox, flags);
-        let (tasks, token) = (format!("{}/tasks", gateway.value("url")), gateway.value("token"));
+        let (tasks, token) = (format!("{}/tasks", gateway.value("url")), gateway.token());
         assert_eq!(get(&tasks, Some(&token)).status, 200);
         let log = gateway.end(Signal::TERM).stderr;
         assert_eq!(log.contains("totalSize"), is_written, "{flags:?}: {log}");

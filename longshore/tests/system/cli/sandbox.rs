@@ -158,6 +158,16 @@ impl Running {
         line.and_then(|line| line.split_whitespace().nth(1)).expect("the banner has this line").to_owned()
     }
 
+    /// The generated token, from the command that the banner names.
+    pub(crate) fn token(&self) -> String {
+        let command = self.said.lines().find_map(|line| line.trim_start().strip_prefix("token ")).unwrap();
+        let command =
+            command.trim_start().strip_prefix("printed by ").expect("the token itself is not printed");
+        let printed = Command::new("sh").arg("-c").arg(command).env_clear().output().unwrap();
+        assert!(printed.status.success(), "{command}: {printed:?}");
+        String::from_utf8(printed.stdout).unwrap().trim().to_owned()
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.child.as_ref().unwrap().id()
     }

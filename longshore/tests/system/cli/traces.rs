@@ -71,7 +71,7 @@ fn a_turn_that_a_shutdown_interrupts_is_traced_before_the_exit() {
         .env("OTEL_SERVICE_NAME", "harbour");
     let gateway =
         sandbox.start(&[&ATTACHED[..], &["--otlp-endpoint", &endpoint, "--log-level", "trace"]].concat());
-    let answer = send(&gateway.value("url"), &gateway.value("token"));
+    let answer = send(&gateway.value("url"), &gateway.token());
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
     let log = gateway.end(Signal::TERM).stderr;
     assert!(!log.contains("s3cret"), "{log}");
@@ -95,7 +95,7 @@ fn a_turn_that_a_shutdown_interrupts_is_traced_before_the_exit() {
 fn an_unreachable_collector_delays_nothing() {
     let sandbox = Sandbox::new();
     let gateway = sandbox.start(&[&ATTACHED[..], &["--otlp-endpoint", "http://127.0.0.1:9"]].concat());
-    let answer = send(&gateway.value("url"), &gateway.value("token"));
+    let answer = send(&gateway.value("url"), &gateway.token());
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
     let ended = gateway.end(Signal::TERM);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);

@@ -52,7 +52,7 @@ impl Target {
         let headers: Vec<String> =
             headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
         let headers = headers.concat();
-        format!("{} {} HTTP/1.1\r\nhost: flat\r\n{headers}\r\n{body}", spelled.verb, spelled.path)
+        format!("{} {} HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n{body}", spelled.verb, spelled.path)
             .into_bytes()
     }
 
