@@ -216,7 +216,7 @@ async fn connect(address: SocketAddr) -> TcpStream {
 fn allowed_sockets() -> usize {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    setrlimit(Resource::Nofile, limit.clone()).expect("a process can raise its limit to the maximum");
+    setrlimit(Resource::Nofile, limit).expect("a process can raise its limit to the maximum");
     let files = limit.maximum.unwrap_or(u64::MAX).saturating_sub(OTHER_FILES);
     usize::try_from(files).unwrap_or(usize::MAX)
 }
