@@ -68,7 +68,7 @@ impl Target {
             (":method", spelled.verb),
             (":scheme", "http"),
             (":path", &spelled.path),
-            (":authority", "flat"),
+            (":authority", "localhost"),
         ];
         let pseudo = pseudo.map(|(name, value)| (name, value.to_owned()));
         let mut block = Vec::new();
