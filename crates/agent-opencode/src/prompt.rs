@@ -54,8 +54,16 @@ pub(crate) struct PromptDraft<'a> {
     pub(crate) is_note: bool,
 }
 
+/// The body of a prompt.
+#[derive(Debug)]
+pub(crate) struct PromptBody {
+    pub(crate) json: String,
+    /// The arguments of a command in that body. They are longer than the caller's if the model does not take a file.
+    pub(crate) arguments: Option<String>,
+}
+
 impl Prompts {
-    /// The body for `POST /session/{id}/prompt_async`, or for `…/command` if the prompt is a command, as JSON text. Queries
+    /// The body for `POST /session/{id}/prompt_async`, or for `…/command` if the prompt is a command. Queries
     /// OpenCode only about files that some models do not accept; the response is usually cached. Fails only when the query
     /// could not be made.
     pub(crate) async fn body(
@@ -63,7 +71,7 @@ impl Prompts {
         client: &Client,
         session: &Session,
         draft: PromptDraft<'_>,
-    ) -> Result<String> {
+    ) -> Result<PromptBody> {
         let options = &draft.options.or(&self.defaults);
         let may_be_rejected =
             |input: &Input| matches!(input, Input::File(file) if Medium::find(file).is_some());
@@ -136,7 +144,7 @@ enum PromptPart<'a> {
     },
 }
 
-async fn body(directory: &Path, draft: PromptDraft<'_>, accepted: FileKinds) -> String {
+async fn body(directory: &Path, draft: PromptDraft<'_>, accepted: FileKinds) -> PromptBody {
     let PromptDraft { prompt, input, options, order: native, is_note } = draft;
     let mut parts = Vec::with_capacity(input.len());
     // A command has no texts besides its name and arguments: the text inputs only repeat these for the history.
@@ -150,7 +158,7 @@ async fn body(directory: &Path, draft: PromptDraft<'_>, accepted: FileKinds) -> 
             parts = native::arrange(native, parts);
             Some(withheld)
         }
-        Some(NativePrompt::Command { name, arguments }) => {
+        Some(NativePrompt::Command { name, arguments, .. }) => {
             return native::command(prompt, name, arguments, parts, options);
         }
     };
@@ -164,7 +172,7 @@ async fn body(directory: &Path, draft: PromptDraft<'_>, accepted: FileKinds) -> 
         tools: withheld.into_iter().flatten().map(|tool| (tool.as_str(), false)).collect(),
         is_note,
     };
-    serde_json::to_string(&body).expect("strings serialize to JSON")
+    PromptBody { json: serde_json::to_string(&body).expect("strings serialize to JSON"), arguments: None }
 }
 
 async fn part<'a>(input: &'a Input, directory: &Path, accepted: FileKinds) -> PromptPart<'a> {

@@ -240,10 +240,10 @@ pub(crate) struct Command {
 }
 
 impl Command {
-    /// What the command does with its arguments. An MCP server makes the template of its prompts on each request, so a template
-    /// that OpenCode reports for such a prompt says nothing.
+    /// An MCP server makes the template of its prompts on each request, so a template that OpenCode reports for such a prompt says
+    /// nothing.
     pub(crate) fn template(&self) -> Template {
-        if self.source.as_deref() == Some("mcp") { Template::default() } else { self.template }
+        if self.source.as_deref() == Some("mcp") { Template::default() } else { self.template.clone() }
     }
 }
 

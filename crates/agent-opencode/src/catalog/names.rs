@@ -5,7 +5,7 @@ use std::sync::Arc;
 use longshore_engine::port::Session;
 use longshore_model::{Error, ModelName, PromptOptions, Result};
 
-use super::{Catalog, Fields, MAX_AGE, PAUSE, PURPOSE, choices, model_name};
+use super::{Catalog, Fields, MAX_AGE, PAUSE, PURPOSE, choices, model_name, with_timeout};
 use crate::api;
 use crate::api::control::Command;
 use crate::api::template::Template;
@@ -87,7 +87,7 @@ impl Catalog {
         Err(Error::invalid(field, format!("OpenCode has no agent of this name{names}")))
     }
 
-    /// Refuses a command that OpenCode does not have. Returns how the command uses its arguments.
+    /// Refuses a command that OpenCode does not have. Returns its template.
     pub(crate) async fn check_command(
         &self,
         directory: &str,
@@ -105,9 +105,9 @@ impl Catalog {
         Err(Error::invalid(field, format!("OpenCode has no command of this name{names}")))
     }
 
-    /// How a command uses its arguments, for a turn that is about to start with it.
-    pub(crate) async fn template_of(&self, client: &Client, directory: &str, name: &str) -> Result<Template> {
-        let commands = self.commands(client, directory, MAX_AGE).await;
+    /// The template that OpenCode uses now, for a turn that is about to start with it. It may have changed since it was cached.
+    pub(crate) async fn current_template(client: &Client, directory: &str, name: &str) -> Result<Template> {
+        let commands = with_timeout(client.commands(directory)).await;
         let commands = commands.map_err(|cause| cause.into_error(PURPOSE))?;
         let found = commands.iter().find(|command| command.name == name);
         Ok(found.map(Command::template).unwrap_or_default())

@@ -8,6 +8,7 @@ mod child_turns;
 mod children;
 mod faults;
 mod files;
+mod hostile_commands;
 mod invalid_responses;
 mod joining;
 mod lost_text;
