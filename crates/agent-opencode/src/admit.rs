@@ -11,11 +11,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use longshore_engine::port::{Admission, Admitted};
-use longshore_model::{Error, PromptOptions, RequestedLocation, Result, WorkspaceId};
+use longshore_model::{Error, RequestedLocation, Result, WorkspaceId};
 
 pub(crate) use self::worktrees::last_segment;
 use crate::catalog::{Catalog, Fields, Unverified};
 use crate::id;
+use crate::rules::PromptRules;
 
 const DIRECTORY: &str = "metadata.opencode.directory";
 const WORKSPACE: &str = "metadata.opencode.workspace.id";
@@ -28,7 +29,7 @@ pub(crate) struct AccessPolicy {
     pub(crate) root: String,
     /// Callers may work outside the root itself.
     pub(crate) allow_override: bool,
-    pub(crate) defaults: PromptOptions,
+    pub(crate) rules: Arc<PromptRules>,
 }
 
 impl AccessPolicy {
@@ -36,7 +37,9 @@ impl AccessPolicy {
         let directory = unless_blank(requested.directory).map(|path| (path, DIRECTORY));
         let directory = self.resolve(unless_blank(requested.workspace), directory, requested.current).await?;
         let (fields, unverified) = (Fields::OF_MESSAGE, Unverified::Accept);
-        self.catalog.check(&directory, requested.options, &self.defaults, fields, unverified).await?;
+        self.rules.check(requested.options, fields)?;
+        let defaults = &self.rules.defaults;
+        self.catalog.check(&directory, requested.options, defaults, fields, unverified).await?;
         Ok(Admitted { directory })
     }
 

@@ -22,9 +22,10 @@ use url::Url;
 
 use self::media::Medium;
 use crate::api::FileKinds;
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, Fields};
 use crate::client::Client;
 use crate::disk;
+use crate::rules::PromptRules;
 
 /// The only type that OpenCode shows to a model as text.
 const TEXT: &str = "text/plain";
@@ -36,8 +37,7 @@ const NAMELESS: &str = "attachment.txt";
 #[derive(Debug)]
 pub(crate) struct Prompts {
     pub(crate) catalog: Arc<Catalog>,
-    /// Options of a prompt whose sender gave none.
-    pub(crate) defaults: PromptOptions,
+    pub(crate) rules: Arc<PromptRules>,
 }
 
 /// The content of a prompt.
@@ -64,15 +64,17 @@ pub(crate) struct PromptBody {
 
 impl Prompts {
     /// The body for `POST /session/{id}/prompt_async`, or for `…/command` if the prompt is a command. Queries
-    /// OpenCode only about files that some models do not accept; the response is usually cached. Fails only when the query
-    /// could not be made.
+    /// OpenCode only about files that some models do not accept; the response is usually cached. Fails when the query
+    /// could not be made, and for options that the operator does not allow.
     pub(crate) async fn body(
         &self,
         client: &Client,
         session: &Session,
         draft: PromptDraft<'_>,
     ) -> Result<PromptBody> {
-        let options = &draft.options.or(&self.defaults);
+        let fields = if draft.order.is_some() { Fields::OF_NATIVE_PROMPT } else { Fields::OF_MESSAGE };
+        self.rules.check(draft.options, fields)?;
+        let options = &self.rules.apply(draft.options);
         let may_be_rejected =
             |input: &Input| matches!(input, Input::File(file) if Medium::find(file).is_some());
         let accepted = if draft.input.iter().any(may_be_rejected) {

@@ -225,7 +225,7 @@ pub(crate) struct Worktree {
 }
 
 /// An element of `GET /command`.
-#[derive(Deserialize, Debug)]
+#[derive(Clone, Deserialize, Debug)]
 pub(crate) struct Command {
     pub(crate) name: String,
     #[serde(default, deserialize_with = "if_valid")]
@@ -235,6 +235,9 @@ pub(crate) struct Command {
     #[serde(default, deserialize_with = "if_valid")]
     pub(crate) description: Option<String>,
     pub(crate) agent: Option<String>,
+    /// `provider/model`.
+    #[serde(default, deserialize_with = "if_valid")]
+    pub(crate) model: Option<String>,
     #[serde(default, deserialize_with = "default_for_null")]
     pub(crate) subtask: bool,
 }

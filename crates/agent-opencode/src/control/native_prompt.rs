@@ -7,16 +7,20 @@ use longshore_model::{Error, NativePrompt, NativePromptPart, PromptOptions, Resu
 use super::references::{Bounds, SentCommand};
 use super::{ForPurpose as _, Purpose};
 use crate::OpenCode;
-use crate::catalog::{Fields, Unverified};
+use crate::catalog::{Fields, LOOKUP, Unverified};
 use crate::prompt::PromptDraft;
+
+/// The field with the name of a command.
+const COMMAND: &str = "request.command";
 
 impl Fields<'static> {
     /// Of a native prompt.
-    pub(super) const OF_NATIVE_PROMPT: Self = Self {
+    pub(crate) const OF_NATIVE_PROMPT: Self = Self {
         model: "request.model",
         provider: "request.model",
         agent: "request.agent",
         variant: "request.variant",
+        system: "request.system",
     };
 }
 
@@ -29,12 +33,16 @@ impl OpenCode {
         options: &PromptOptions,
     ) -> Result<()> {
         let (catalog, at) = (&self.access.catalog, session.directory.as_str());
-        let bounds = Bounds { root: &self.access.root, directory: at };
-        let (defaults, fields) = (&self.access.defaults, Fields::OF_NATIVE_PROMPT);
-        catalog.check(at, options, defaults, fields, Unverified::Refuse).await?;
+        let (rules, fields) = (&self.access.rules, Fields::OF_NATIVE_PROMPT);
+        rules.check(options, fields)?;
+        catalog.check(at, options, &rules.defaults, fields, Unverified::Refuse).await?;
+        let barred = catalog.barred_agents(&self.for_callers, at, rules).await.for_purpose(LOOKUP)?;
+        let bounds = Bounds { root: &self.access.root, directory: at, barred_agents: &barred };
         match native {
             NativePrompt::Command { name, arguments, may_run } => {
-                let template = &catalog.check_command(at, name, "request.command").await?;
+                let command = catalog.check_command(at, name, COMMAND).await?;
+                rules.check_command(&command, COMMAND)?;
+                let template = &command.template();
                 let sent = self.sent_arguments(session, native, input, options).await?;
                 let (written, sent) = (arguments.as_str(), sent.as_deref().unwrap_or(arguments));
                 bounds.check_command(SentCommand { template, written, sent, may_run: *may_run }).await
@@ -45,6 +53,7 @@ impl OpenCode {
                         NativePromptPart::Content => {}
                         NativePromptPart::Agent(name) => {
                             let field = format!("request.parts[{position}].name");
+                            rules.check_agent(name, &field)?;
                             catalog.check_agent(at, name, &field, Unverified::Refuse).await?;
                         }
                         NativePromptPart::Subtask(subtask) => {
@@ -81,7 +90,9 @@ impl OpenCode {
             agent: Some(subtask.agent.clone()),
             ..PromptOptions::default()
         };
-        let fields = Fields { model: &model, provider: &model, agent: &agent, variant: &model };
+        let fields =
+            Fields { model: &model, provider: &model, agent: &agent, variant: &model, system: &model };
+        self.access.rules.check(&named, fields)?;
         let none = PromptOptions::default();
         self.access.catalog.check(at, &named, &none, fields, Unverified::Refuse).await
     }

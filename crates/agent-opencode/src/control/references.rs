@@ -37,6 +37,8 @@ pub(crate) struct Bounds<'a> {
     pub(crate) root: &'a str,
     /// The directory of the session.
     pub(crate) directory: &'a str,
+    /// Agents that callers may not name. OpenCode looks for an agent where it finds no file.
+    pub(crate) barred_agents: &'a [String],
 }
 
 impl Bounds<'_> {
@@ -104,6 +106,9 @@ impl Bounds<'_> {
             return Err(Error::invalid(field, text));
         }
         for name in named {
+            if self.barred_agents.iter().any(|agent| agent == name) {
+                return Err(Error::invalid(field, format!("This gateway does not allow the agent {name}.")));
+            }
             if !self.allows(name).await {
                 // The text does not reveal whether the file exists.
                 return Err(Error::invalid(
@@ -200,13 +205,13 @@ mod tests {
         }
         std::os::unix::fs::symlink(top.join("outside.txt"), work.join("link")).unwrap();
         let (root, work) = (root.to_str().unwrap(), work.to_str().unwrap());
-        let bounds = Bounds { root, directory: work };
+        let bounds = Bounds { root, directory: work, barred_agents: &["plan".to_owned()] };
         let inside = format!("@{root}/inside.txt");
-        for text in ["@inside.txt and @own.txt", "@nothing/here", "@plan", inside.as_str()] {
+        for text in ["@inside.txt and @own.txt", "@nothing/here", "@build plan", inside.as_str()] {
             bounds.check(text, "f").await.expect(text);
         }
         let beside = format!("@{root}-not");
-        for text in ["@outside.txt", "@link", "@~/x", "@/etc/nothing", "@../inside.txt", &beside] {
+        for text in ["@outside.txt", "@plan.", "@link", "@~/x", "@/etc/nothing", "@../inside.txt", &beside] {
             let error = bounds.check(text, "f").await.expect_err(text);
             assert_eq!(error.violations()[0].field, "f");
         }
@@ -219,7 +224,7 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let root = std::fs::canonicalize(temp.path()).unwrap();
         let root = root.to_str().unwrap();
-        let bounds = Bounds { root, directory: root };
+        let bounds = Bounds { root, directory: root, barred_agents: &[] };
         let check = async |template: &Template, arguments: &str| {
             let command = SentCommand { template, written: arguments, sent: arguments, may_run: true };
             bounds.check_command(command).await

@@ -211,19 +211,26 @@ async fn what_is_not_run_is_accepted() {
     }
 }
 
-/// OpenCode reads its commands again when its configuration changes.
+/// OpenCode reads its commands again when its configuration changes. The operator may have taken the shell away.
 #[tokio::test]
-async fn a_template_that_begins_to_run_its_arguments_is_noticed_at_the_start() {
-    let (bench, sent) = (bench_with("Review $ARGUMENTS", false), Arguments("x"));
-    let session = bench.session().await;
-    sent.check(&bench, &session).await.unwrap();
-    set_template(&bench, RUNS, false);
-    let refused = sent.start(&bench, &session, false).await.map(drop).unwrap_err();
-    assert_eq!(refused.violations()[0].field, "request.arguments");
-    assert_eq!(sent_commands(&bench), 0);
-    bench.fake.queue(Script::new().text("Done.", 1));
-    let turn = sent.start(&bench, &session, true).await.unwrap();
-    assert_eq!(outcome(&all(turn).await), "completed");
-    assert_eq!(sent_commands(&bench), 1, "a caller with the shell may run them");
-    bench.stop().await;
+async fn a_command_that_would_run_now_is_noticed_at_the_start() {
+    for shell in [false, true] {
+        let bench = Bench::with(FakeOpenCode::start(), None, Duration::from_secs(5), |config| {
+            config.rules.shell = shell;
+        });
+        set_template(&bench, "Review $ARGUMENTS", false);
+        let (sent, session) = (Arguments("x"), bench.session().await);
+        sent.check(&bench, &session).await.unwrap();
+        set_template(&bench, RUNS, false);
+        let refused = sent.start(&bench, &session, false).await.map(drop).unwrap_err();
+        assert_eq!(refused.violations()[0].field, "request.arguments");
+        bench.fake.queue(Script::new().text("Done.", 1));
+        let may_run = sent.start(&bench, &session, true).await;
+        assert_eq!(may_run.is_ok(), shell, "{may_run:?}");
+        if let Ok(turn) = may_run {
+            assert_eq!(outcome(&all(turn).await), "completed");
+        }
+        assert_eq!(sent_commands(&bench), usize::from(shell));
+        bench.stop().await;
+    }
 }

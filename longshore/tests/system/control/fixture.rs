@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longshore_agent_opencode::UPSTREAM_CALLS;
+use longshore_agent_opencode::{PromptRules, UPSTREAM_CALLS};
 use longshore_edge::contract::Deployment;
 use longshore_edge::{Capability, Credential, Credentials, Rights};
 use longshore_engine::{AskConfig, ControlRules, EngineConfig};
@@ -31,6 +31,7 @@ pub(crate) const GIL_TOKEN: &str = "gil-token-0123456789abcdef";
 pub(crate) struct Settings {
     pub(crate) session_shell: bool,
     pub(crate) workspace_mutations: bool,
+    pub(crate) session_share: bool,
     /// Callers may name directories.
     pub(crate) directory_override: bool,
     /// How many calls to OpenCode may be in flight.
@@ -46,6 +47,7 @@ pub(crate) struct Settings {
     /// In how many directories the gateway watches for external turns. With 0, OpenCode gets only the requests that
     /// callers cause.
     pub(crate) watch_directories: usize,
+    pub(crate) rules: PromptRules,
     pub(crate) control: ControlRules,
     pub(crate) asks: AskConfig,
     /// Bodies are written to the log.
@@ -57,6 +59,7 @@ impl Default for Settings {
         Self {
             session_shell: true,
             workspace_mutations: true,
+            session_share: true,
             directory_override: true,
             upstream_calls: UPSTREAM_CALLS,
             control_timeout: Duration::from_secs(20),
@@ -64,6 +67,7 @@ impl Default for Settings {
             wait_for_others: EngineConfig::default().wait_for_others,
             long_timeout: None,
             watch_directories: 0,
+            rules: PromptRules::default(),
             control: ControlRules::default(),
             asks: AskConfig::default(),
             payload_log: false,
@@ -97,6 +101,7 @@ impl Fixture {
             directory_override: settings.directory_override,
             session_shell: settings.session_shell,
             workspace_mutations: settings.workspace_mutations,
+            session_share: settings.session_share,
             ..Deployment::default()
         };
         let options = Options {
@@ -105,6 +110,7 @@ impl Fixture {
             long_timeout: settings.long_timeout,
             upstream_calls: settings.upstream_calls,
             watch_directories: settings.watch_directories,
+            rules: settings.rules,
             deployment,
             credentials: credentials(),
             payload_log: settings.payload_log,

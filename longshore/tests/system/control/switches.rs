@@ -11,7 +11,7 @@ use crate::control::fixture::{Fixture, Settings, agent_methods, call, error_reas
 
 fn conditional() -> Vec<&'static Method> {
     let conditional: Vec<_> = agent_methods().filter(|method| method.switch.is_some()).collect();
-    assert_eq!(conditional.len(), 6, "the shell, and five that change places");
+    assert_eq!(conditional.len(), 8, "the shell, five that change places, and two that share");
     conditional
 }
 
@@ -101,12 +101,19 @@ async fn check(fixture: &Fixture, on: &BTreeSet<&'static str>, off: &[(&'static 
 async fn card_contract_openapi_and_routing_follow_the_switches_together() {
     let always: BTreeSet<&str> =
         agent_methods().filter(|method| method.switch.is_none()).map(|method| method.name).collect();
-    for (session_shell, workspace_mutations) in [(false, false), (true, false), (false, true), (true, true)] {
-        let fixture =
-            Fixture::start_with(Settings { session_shell, workspace_mutations, ..Settings::default() }).await;
+    for [session_shell, workspace_mutations, session_share] in [
+        [false, false, false],
+        [true, false, false],
+        [false, true, false],
+        [false, false, true],
+        [true, true, true],
+    ] {
+        let settings = Settings { session_shell, workspace_mutations, session_share, ..Settings::default() };
+        let fixture = Fixture::start_with(settings).await;
         let is_on = |switch| match switch {
             Switch::SessionShell => session_shell,
             Switch::WorkspaceMutations => workspace_mutations,
+            Switch::SessionShare => session_share,
         };
         let (mut on, mut off) = (always.clone(), Vec::new());
         for method in conditional() {

@@ -309,7 +309,7 @@ async fn running_turns_are_shown_to_their_owner(fixture: &Fixture, talk: &OwnedS
         // S1: an id that contains a path is refused.
         for trick in ["/abort?", "/abort#", "/../../session", "%2fabort", "?x="] {
             let session = format!("{}{trick}", talk.session);
-            for method in [GET, MESSAGES, CHILDREN, PLANNED, DIFF, "opencode.sessions.unshare"] {
+            for method in [GET, MESSAGES, CHILDREN, PLANNED, DIFF, "opencode.sessions.unrevert"] {
                 ada.invalid(method, of(&session), "session_id").await;
             }
         }

@@ -40,12 +40,13 @@ async fn a_method_is_refused_without_its_capability() {
         ("gil-credential", RawClient::new(fixture.url.clone(), GIL_TOKEN), [true, false]),
     ];
     let conditional: Vec<_> = agent_methods().filter_map(|method| Some((method, method.switch?))).collect();
-    assert_eq!(conditional.len(), 6);
+    assert_eq!(conditional.len(), 8);
     for (method, switch) in conditional {
         for (credential, caller, [may_shell, may_mutate]) in &callers {
             let may = match switch {
                 Switch::SessionShell => *may_shell,
                 Switch::WorkspaceMutations => *may_mutate,
+                Switch::SessionShare => false,
             };
             for version in ProtocolVersion::ALL {
                 // The parameters are invalid, but callers without the capability do not learn that.
@@ -98,6 +99,7 @@ async fn the_single_token_of_a_gateway_has_every_capability() {
     let setup = Setup::attached(env!("CARGO_BIN_EXE_longshore"), &fake.url())
         .env("A2A_ENABLE_SESSION_SHELL", "true")
         .env("A2A_ENABLE_WORKSPACE_MUTATIONS", "true")
+        .env("LONGSHORE_SESSION_SHARE", "true")
         .env("A2A_STATIC_AUTH_CREDENTIALS", LIST);
     let gateway = Gateway::start(setup).await;
     let root = gateway.workspace().canonicalize().expect("the workspace is there");

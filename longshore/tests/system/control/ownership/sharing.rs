@@ -113,11 +113,11 @@ async fn shared_lets_all_change_and_the_owner_prompt() {
 async fn where_all_is_shared_the_first_change_claims_an_unowned_session() {
     let fixture = fixture(SessionGuard::Shared).await;
     fixture.session("ses_free");
-    let (unshare, prompt) =
-        (method_named("opencode.sessions.unshare"), method_named("opencode.sessions.prompt_async"));
+    let (unrevert, prompt) =
+        (method_named("opencode.sessions.unrevert"), method_named("opencode.sessions.prompt_async"));
     let params = json!({"session_id": "ses_free"});
-    call_ok(&fixture.eve, ProtocolVersion::V1, unshare, &params).await;
-    call_ok(&fixture.bob, ProtocolVersion::V1, unshare, &params).await;
+    call_ok(&fixture.eve, ProtocolVersion::V1, unrevert, &params).await;
+    call_ok(&fixture.bob, ProtocolVersion::V1, unrevert, &params).await;
     let order = session_params(prompt, "ses_free", "msg_1");
     for caller in [&fixture.ada, &fixture.bob] {
         assert_forbidden(
