@@ -19,6 +19,7 @@ pub(crate) fn deployment(plan: &Plan, public_url: &str) -> Deployment {
         exposure: plan.output.exposure,
         required_extensions: plan.required_extensions.clone(),
         session_shell: plan.control.session_shell,
+        session_share: plan.control.session_share,
         workspace_mutations: plan.control.workspace_mutations,
         directory_override: plan.allow_directory_override,
         environment: plan.environment.clone(),
@@ -72,6 +73,7 @@ mod tests {
             ("A2A_WRITE_ACCESS_OUTSIDE_WORKSPACE", "disallowed"),
             ("A2A_ENABLE_SESSION_SHELL", "true"),
             ("A2A_ENABLE_WORKSPACE_MUTATIONS", "true"),
+            ("LONGSHORE_SESSION_SHARE", "true"),
             ("IACCODE_A2A_TEXT_MIME_TYPES", "application/x-log"),
             ("LONGSHORE_MISSING_VERSION", "0.3"),
             ("LONGSHORE_THINKING_EXPOSURE", "tool_trace"),
@@ -92,6 +94,7 @@ mod tests {
             directory_override: false,
             session_shell: true,
             workspace_mutations: true,
+            session_share: true,
             environment: Environment {
                 sandbox_mode: SandboxMode::WorkspaceWrite,
                 filesystem_scope: FilesystemScope::WorkspaceAndDeclaredRoots,

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use longshore_agent_opencode::managed::{self, Managed, ManagedConfig, State};
-use longshore_agent_opencode::{Endpoint, OpenCode, OpenCodeConfig, Watchdog};
+use longshore_agent_opencode::{Endpoint, OpenCode, OpenCodeConfig, PromptRules, Watchdog};
 use longshore_demo_model::DemoModel;
 use longshore_demo_model::home::{demo_home, last_model_address};
 use longshore_engine::Tasks;
@@ -20,7 +20,7 @@ use tokio::sync::watch;
 
 use crate::cli::TESTED_OPENCODE;
 use crate::config::Plan;
-use crate::config::plan::{AgentPlan, PromptDefaults};
+use crate::config::plan::AgentPlan;
 use crate::output;
 use crate::signals::Ended;
 
@@ -81,7 +81,7 @@ impl Upstream {
             control_timeout: plan.turns.control_timeout,
             long_timeout: plan.turns.timeout,
             stream_silence: plan.stream_silence,
-            defaults: defaults(&plan.prompt),
+            rules: rules(plan),
             allow_directory_override: plan.allow_directory_override,
             protected: Arc::new(plan.protected_paths()),
             watchdog: Watchdog {
@@ -242,11 +242,20 @@ fn search_path(program: &Path) -> OsString {
     std::env::join_paths(parts).unwrap_or(path)
 }
 
-fn defaults(plan: &PromptDefaults) -> PromptOptions {
-    PromptOptions {
+fn rules(plan: &Plan) -> PromptRules {
+    let shell = plan.control.session_shell && !plan.environment.is_read_only();
+    let plan = &plan.prompt;
+    let defaults = PromptOptions {
         agent: plan.agent.clone(),
         system: plan.system.clone(),
         variant: plan.variant.clone(),
         model: plan.model.as_deref().and_then(ModelName::parse),
+    };
+    PromptRules {
+        defaults,
+        pinned: plan.pinned.clone(),
+        allowed_models: plan.allowed_models.clone(),
+        allowed_agents: plan.allowed_agents.clone(),
+        shell,
     }
 }

@@ -12,10 +12,11 @@ use std::sync::Arc;
 
 use longshore_engine::ProtectedPaths;
 use longshore_engine::port::{Admission, Admitted};
-use longshore_model::{Error, PromptOptions, RequestedLocation, Result, WorkspaceId};
+use longshore_model::{Error, RequestedLocation, Result, WorkspaceId};
 
 pub(crate) use self::worktrees::last_segment;
 use crate::catalog::{Catalog, Fields, Unverified};
+use crate::rules::PromptRules;
 use crate::{disk, id};
 
 const DIRECTORY: &str = "metadata.opencode.directory";
@@ -30,7 +31,7 @@ pub(crate) struct AccessPolicy {
     /// Callers may work outside the root itself.
     pub(crate) allow_override: bool,
     pub(crate) protected: Arc<ProtectedPaths>,
-    pub(crate) defaults: PromptOptions,
+    pub(crate) rules: Arc<PromptRules>,
 }
 
 impl AccessPolicy {
@@ -38,7 +39,9 @@ impl AccessPolicy {
         let directory = unless_blank(requested.directory).map(|path| (path, DIRECTORY));
         let directory = self.resolve(unless_blank(requested.workspace), directory, requested.current).await?;
         let (fields, unverified) = (Fields::OF_MESSAGE, Unverified::Accept);
-        self.catalog.check(&directory, requested.options, &self.defaults, fields, unverified).await?;
+        self.rules.check(requested.options, fields)?;
+        let defaults = &self.rules.defaults;
+        self.catalog.check(&directory, requested.options, defaults, fields, unverified).await?;
         Ok(Admitted { directory })
     }
 

@@ -14,7 +14,7 @@ use longshore_engine::port::Session;
 use longshore_model::{Error, ErrorKind, ModelName, PromptOptions, Result};
 
 use self::cached::{Cached, PAUSE, with_timeout};
-pub(crate) use self::names::Unverified;
+pub(crate) use self::names::{LOOKUP, Unverified};
 use crate::api::control::Command;
 use crate::api::{self, FileKinds, Workspace};
 use crate::client::{CallError, Client};
@@ -32,7 +32,7 @@ const MAX_DIRECTORIES: usize = 100;
 const LISTED_NAMES: usize = 5;
 
 /// The purpose of the calls here, for error texts. Completes "could not ...".
-const PURPOSE: &str = "look up what OpenCode offers";
+pub(crate) const PURPOSE: &str = "look up what OpenCode offers";
 
 /// The request fields that hold the checked names, for error texts.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +42,7 @@ pub(crate) struct Fields<'a> {
     pub(crate) provider: &'a str,
     pub(crate) agent: &'a str,
     pub(crate) variant: &'a str,
+    pub(crate) system: &'a str,
 }
 
 impl Fields<'static> {
@@ -51,6 +52,7 @@ impl Fields<'static> {
         provider: "metadata.shared.model",
         agent: "metadata.opencode.agent",
         variant: "metadata.opencode.variant",
+        system: "metadata.opencode.system",
     };
 }
 

@@ -91,10 +91,10 @@ impl Control for OpenCode {
         &'a self,
         session: &'a Session,
         native: &'a NativePrompt,
+        input: &'a [Input],
         options: &'a PromptOptions,
-        may_run: bool,
     ) -> BoxFuture<'a, Result<()>> {
-        Box::pin(self.check_prompt(session, native, options, may_run))
+        Box::pin(self.check_prompt(session, native, input, options))
     }
 
     fn note<'a>(

@@ -23,6 +23,7 @@ mod prompt;
 mod reader;
 mod reconcile;
 mod redact;
+mod rules;
 mod skim;
 mod sse;
 mod stop;
@@ -40,7 +41,7 @@ use longshore_engine::port::{
 };
 use longshore_engine::{ProtectedPaths, Tasks};
 use longshore_meter::Metrics;
-use longshore_model::{Answer, Ask, Error, ErrorKind, PromptId, PromptOptions, Result, SessionId};
+use longshore_model::{Answer, Ask, Error, ErrorKind, PromptId, Result, SessionId};
 use secrecy::SecretString;
 use tokio::time::{Instant, sleep};
 
@@ -51,6 +52,7 @@ use crate::client::{CallError, Client};
 use crate::id::{PromptIds, ServerClock};
 use crate::prompt::Prompts;
 use crate::reader::Readers;
+pub use crate::rules::{Pin, PromptRules};
 pub use crate::turn::Watchdog;
 use crate::turn::{Starter, UnpromptedSessions};
 use crate::watch::Watch;
@@ -71,8 +73,7 @@ pub struct OpenCodeConfig {
     /// How long the event stream may be silent before the gateway considers it dead and opens it again. OpenCode sends a
     /// heartbeat every 10 s.
     pub stream_silence: Duration,
-    /// Options of a prompt whose sender gave none. `None`: OpenCode chooses.
-    pub defaults: PromptOptions,
+    pub rules: PromptRules,
     /// Callers may work in directories below the root, and in worktrees and workspaces of its project.
     pub allow_directory_override: bool,
     /// The gateway's own files, which callers must not reach.
@@ -154,14 +155,15 @@ impl OpenCode {
         );
         let watch = Arc::new(watch);
         let catalog = Arc::new(Catalog::new(&client, root.clone()));
-        let prompts = Prompts { catalog: Arc::clone(&catalog), defaults: config.defaults.clone() };
+        let rules = Arc::new(config.rules);
+        let prompts = Prompts { catalog: Arc::clone(&catalog), rules: Arc::clone(&rules) };
         Ok(Self {
             access: AccessPolicy {
                 catalog,
                 root: root.clone(),
                 allow_override: config.allow_directory_override,
                 protected: Arc::clone(&config.protected),
-                defaults: config.defaults,
+                rules,
             },
             long_timeout: config.long_timeout,
             is_root_here,

@@ -22,9 +22,10 @@ use url::Url;
 
 use self::media::Medium;
 use crate::api::FileKinds;
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, Fields};
 use crate::client::Client;
 use crate::disk;
+use crate::rules::PromptRules;
 
 /// The only type that OpenCode shows to a model as text.
 const TEXT: &str = "text/plain";
@@ -36,8 +37,7 @@ const NAMELESS: &str = "attachment.txt";
 #[derive(Debug)]
 pub(crate) struct Prompts {
     pub(crate) catalog: Arc<Catalog>,
-    /// Options of a prompt whose sender gave none.
-    pub(crate) defaults: PromptOptions,
+    pub(crate) rules: Arc<PromptRules>,
 }
 
 /// The content of a prompt.
@@ -54,17 +54,27 @@ pub(crate) struct PromptDraft<'a> {
     pub(crate) is_note: bool,
 }
 
+/// The body of a prompt.
+#[derive(Debug)]
+pub(crate) struct PromptBody {
+    pub(crate) json: String,
+    /// The arguments of a command in that body. They are longer than the caller's if the model does not take a file.
+    pub(crate) arguments: Option<String>,
+}
+
 impl Prompts {
-    /// The body for `POST /session/{id}/prompt_async`, or for `…/command` if the prompt is a command, as JSON text. Queries
-    /// OpenCode only about files that some models do not accept; the response is usually cached. Fails only when the query
-    /// could not be made.
+    /// The body for `POST /session/{id}/prompt_async`, or for `…/command` if the prompt is a command. Queries
+    /// OpenCode only about files that some models do not accept; the response is usually cached. Fails when the query
+    /// could not be made, and for options that the operator does not allow.
     pub(crate) async fn body(
         &self,
         client: &Client,
         session: &Session,
         draft: PromptDraft<'_>,
-    ) -> Result<String> {
-        let options = &draft.options.or(&self.defaults);
+    ) -> Result<PromptBody> {
+        let fields = if draft.order.is_some() { Fields::OF_NATIVE_PROMPT } else { Fields::OF_MESSAGE };
+        self.rules.check(draft.options, fields)?;
+        let options = &self.rules.apply(draft.options);
         let may_be_rejected =
             |input: &Input| matches!(input, Input::File(file) if Medium::find(file).is_some());
         let accepted = if draft.input.iter().any(may_be_rejected) {
@@ -136,7 +146,7 @@ enum PromptPart<'a> {
     },
 }
 
-async fn body(directory: &Path, draft: PromptDraft<'_>, accepted: FileKinds) -> String {
+async fn body(directory: &Path, draft: PromptDraft<'_>, accepted: FileKinds) -> PromptBody {
     let PromptDraft { prompt, input, options, order: native, is_note } = draft;
     let mut parts = Vec::with_capacity(input.len());
     // A command has no texts besides its name and arguments: the text inputs only repeat these for the history.
@@ -150,7 +160,7 @@ async fn body(directory: &Path, draft: PromptDraft<'_>, accepted: FileKinds) -> 
             parts = native::arrange(native, parts);
             Some(withheld)
         }
-        Some(NativePrompt::Command { name, arguments }) => {
+        Some(NativePrompt::Command { name, arguments, .. }) => {
             return native::command(prompt, name, arguments, parts, options);
         }
     };
@@ -164,7 +174,7 @@ async fn body(directory: &Path, draft: PromptDraft<'_>, accepted: FileKinds) -> 
         tools: withheld.into_iter().flatten().map(|tool| (tool.as_str(), false)).collect(),
         is_note,
     };
-    serde_json::to_string(&body).expect("strings serialize to JSON")
+    PromptBody { json: serde_json::to_string(&body).expect("strings serialize to JSON"), arguments: None }
 }
 
 async fn part<'a>(input: &'a Input, directory: &Path, accepted: FileKinds) -> PromptPart<'a> {

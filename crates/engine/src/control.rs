@@ -307,9 +307,9 @@ impl Engine {
         let AdmittedSession { session, pending_claim, .. } =
             self.admit_native_prompt(&*control, caller, &id).await?;
         control.resolve_location(location).await?;
-        control.check_native_prompt(&session, &order, &options, caller.may_run).await?;
         let prompt = PromptContent::new(order, content);
         let input = prompt.prepare(&self.ctx().config.intake, &session.directory).await?;
+        control.check_native_prompt(&session, &prompt.order, &input, &options).await?;
         let _held = self.hold(&session).await?;
         control.note(&session, &prompt.order, &input, &options).await?;
         self.settle(pending_claim).await?;

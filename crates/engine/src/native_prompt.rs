@@ -60,7 +60,7 @@ impl PromptContent {
                     NativePromptPart::Subtask(subtask) => Some(data(&NamedPart::of(subtask))),
                 })
                 .collect(),
-            NativePrompt::Command { name, arguments } => {
+            NativePrompt::Command { name, arguments, .. } => {
                 let line =
                     if arguments.is_empty() { format!("/{name}") } else { format!("/{name} {arguments}") };
                 std::iter::once(Part::text(line)).chain(content).collect()
@@ -160,6 +160,7 @@ mod tests {
         let order = |arguments: &str| NativePrompt::Command {
             name: "review".to_owned(),
             arguments: arguments.to_owned(),
+            may_run: false,
         };
         let said = PromptContent::new(order("the last commit"), vec![Part::text("file")]);
         assert_eq!(said.message(), [Part::text("/review the last commit"), Part::text("file")]);

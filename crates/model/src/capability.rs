@@ -15,6 +15,8 @@ named_enum! {
         WorkspaceMutation = "workspace_mutation",
         /// Claim an unowned session of the agent.
         SessionClaim = "session_claim",
+        /// Publish a session.
+        SessionShare = "session_share",
         /// Run the gateway. Nothing checks this capability yet; configurations may name it.
         Operator = "operator",
     }

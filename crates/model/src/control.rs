@@ -244,7 +244,13 @@ pub enum NativePrompt {
         withheld: BTreeSet<String>,
     },
     /// One of the agent's own commands, by its name without a slash. All content parts are its files.
-    Command { name: String, arguments: String },
+    Command {
+        name: String,
+        arguments: String,
+        /// The caller may run a shell, so the agent may run the arguments in one.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        may_run: bool,
+    },
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -493,15 +499,15 @@ mod tests {
             NativePromptPart::Subtask(subtask),
         ];
         let withheld = BTreeSet::from(["bash".to_owned()]);
+        let command =
+            |may_run| NativePrompt::Command { name: "review".to_owned(), arguments: String::new(), may_run };
         for (prompt, expected) in [
             (
                 NativePrompt::Prompt { parts, withheld },
                 r#"{"prompt":{"parts":["content",{"agent":"plan"},{"subtask":{"prompt":"look","description":"A look","agent":"explore","model":{"provider":"p","model":"m"}}}],"withheld":["bash"]}}"#,
             ),
-            (
-                NativePrompt::Command { name: "review".to_owned(), arguments: String::new() },
-                r#"{"command":{"name":"review","arguments":""}}"#,
-            ),
+            (command(false), r#"{"command":{"name":"review","arguments":""}}"#),
+            (command(true), r#"{"command":{"name":"review","arguments":"","may_run":true}}"#),
         ] {
             let text = serde_json::to_string(&prompt).unwrap();
             assert_eq!(text, expected);

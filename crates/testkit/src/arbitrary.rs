@@ -270,7 +270,11 @@ pub fn order() -> impl Strategy<Value = NativePrompt> {
     prop_oneof![
         (vec(part, 0..3), btree_set(text(), 0..2))
             .prop_map(|(parts, withheld)| NativePrompt::Prompt { parts, withheld }),
-        (text(), text()).prop_map(|(name, arguments)| NativePrompt::Command { name, arguments }),
+        (text(), text(), any::<bool>()).prop_map(|(name, arguments, may_run)| NativePrompt::Command {
+            name,
+            arguments,
+            may_run,
+        }),
     ]
 }
 

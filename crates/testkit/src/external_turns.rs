@@ -69,8 +69,8 @@ impl<H: ExternalTurnSource> Control for ExternalTurnsOnly<H> {
         &'a self,
         _: &'a Session,
         _: &'a NativePrompt,
+        _: &'a [Input],
         _: &'a PromptOptions,
-        _: bool,
     ) -> BoxFuture<'a, Result<()>> {
         unsupported()
     }

@@ -384,8 +384,8 @@ impl Control for ScriptedControl {
         &'a self,
         session: &'a Session,
         _order: &'a NativePrompt,
+        _input: &'a [Input],
         _options: &'a PromptOptions,
-        _may_run: bool,
     ) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             self.note_call(Call::Check(session.id.clone()));

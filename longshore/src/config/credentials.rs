@@ -196,7 +196,7 @@ impl Entry<'_, '_> {
         Some(Credential { login, rights: Rights { capabilities, exposure, credential_id } })
     }
 
-    /// `None`: the capabilities of the scheme, also for an empty list.
+    /// `None`: the capabilities of the scheme. An empty list means none.
     fn capabilities(&mut self, fields: &Map<String, Value>) -> Option<Capabilities> {
         let words = self.words(fields, "capabilities")?;
         let known: Option<Capabilities> = words.iter().map(|word| Capability::parse(word)).collect();
@@ -204,7 +204,7 @@ impl Entry<'_, '_> {
             let all = Capability::ALL.map(Capability::as_str).join(", ");
             self.wrong("capabilities", &format!("must be a list of {all}"));
         }
-        known.filter(|_| !words.is_empty())
+        known
     }
 
     /// `None`: the gateway's setting applies.

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use longshore_agent_opencode::Pin;
 use longshore_edge::contract::{Environment, MissingVersion};
 use longshore_edge::{Exposure, Extension};
 use longshore_engine::{ProtectedPaths, SessionGuard, leads_into};
@@ -30,7 +31,7 @@ pub struct Plan {
     pub agent: AgentPlan,
     /// After this silence Longshore reconnects to OpenCode's event stream.
     pub stream_silence: Duration,
-    pub prompt: PromptDefaults,
+    pub prompt: PromptPlan,
     pub allow_directory_override: bool,
     pub turns: Turns,
     pub control: ControlPlan,
@@ -93,13 +94,19 @@ pub enum AgentPlan {
     Demo { program: PathBuf },
 }
 
-/// Options of every prompt whose sender gives none.
+/// Options of every prompt whose sender gives none, and what senders may choose.
 #[derive(Clone, Debug, Default)]
-pub struct PromptDefaults {
+pub struct PromptPlan {
     pub model: Option<String>,
     pub agent: Option<String>,
     pub system: Option<String>,
     pub variant: Option<String>,
+    /// Options that callers may not choose.
+    pub pinned: Vec<Pin>,
+    /// `None`: any.
+    pub allowed_models: Option<Vec<String>>,
+    /// `None`: any.
+    pub allowed_agents: Option<Vec<String>>,
 }
 
 /// What messages may contain.
@@ -153,6 +160,7 @@ pub struct Asks {
 pub struct ControlPlan {
     pub session_shell: bool,
     pub workspace_mutations: bool,
+    pub session_share: bool,
     pub session_guard: SessionGuard,
     pub claim_ttl: Duration,
     /// 0: prompts of other clients never become tasks.
@@ -234,12 +242,7 @@ pub(super) fn build(reader: &mut Reader<'_>, context: &ProcessContext) -> Option
     let workspace = workspace(reader, &context.directory);
     let agent = agent(reader, &context.directory);
     let stream_silence = reader.seconds(&table::STREAM_SILENCE);
-    let prompt = PromptDefaults {
-        model: reader.model(&table::MODEL),
-        agent: reader.text(&table::AGENT),
-        system: reader.text(&table::SYSTEM),
-        variant: reader.text(&table::VARIANT),
-    };
+    let prompt = prompt(reader);
     let allow_directory_override = reader.switch(&table::DIRECTORY_OVERRIDE);
     let turns = turns(reader);
     let control = control(reader);
@@ -418,6 +421,23 @@ fn program_path(here: &Path, program: PathBuf) -> PathBuf {
     if program.components().count() > 1 { here.join(program) } else { program }
 }
 
+fn prompt(reader: &mut Reader<'_>) -> PromptPlan {
+    let allowed = |reader: &mut Reader<'_>, setting: &Setting| {
+        reader.written(setting).is_some().then(|| reader.list(setting))
+    };
+    let is_pin = |word: &str| Pin::parse(word).map(|pin| pin.as_str().to_owned());
+    let pinned = names(reader, &table::PIN, is_pin, "must be model, agent, variant or system");
+    PromptPlan {
+        model: reader.model(&table::MODEL),
+        agent: reader.text(&table::AGENT),
+        system: reader.text(&table::SYSTEM),
+        variant: reader.text(&table::VARIANT),
+        pinned: pinned.iter().filter_map(|word| Pin::parse(word)).collect(),
+        allowed_models: allowed(reader, &table::ALLOWED_MODELS),
+        allowed_agents: allowed(reader, &table::ALLOWED_AGENTS),
+    }
+}
+
 fn turns(reader: &mut Reader<'_>) -> Option<Turns> {
     let control_timeout = reader.seconds(&table::TIMEOUT);
     let timeout = reader.seconds_or_off(&table::TURN_TIMEOUT);
@@ -442,12 +462,14 @@ fn turns(reader: &mut Reader<'_>) -> Option<Turns> {
 fn control(reader: &mut Reader<'_>) -> Option<ControlPlan> {
     let session_shell = reader.switch(&table::SESSION_SHELL);
     let workspace_mutations = reader.switch(&table::WORKSPACE_MUTATIONS);
+    let session_share = reader.switch(&table::SESSION_SHARE);
     let session_guard = reader.choice(&table::SESSION_GUARD);
     let claim_ttl = reader.seconds(&table::CLAIM_TTL);
     let watch_directories = reader.count_or_none(&table::WATCH_DIRECTORIES);
     Some(ControlPlan {
         session_shell,
         workspace_mutations,
+        session_share,
         session_guard: SessionGuard::parse(session_guard?)?,
         claim_ttl: claim_ttl?,
         watch_directories: watch_directories?,

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use longshore_agent_opencode::WATCH_DIRECTORIES;
+use longshore_agent_opencode::{Pin, WATCH_DIRECTORIES};
 use longshore_edge::{Capability, Exposure, Rights};
 use longshore_engine::SessionGuard;
 use secrecy::ExposeSecret;
@@ -85,10 +85,17 @@ fn with_nothing_set_the_plan_is_the_documented_default() {
     assert_eq!(plan.turns.wait_for_others, Some(Duration::from_mins(2)));
     assert_eq!(plan.turns.cancel_abort_timeout, Duration::from_secs(2));
     assert_eq!(plan.turns.idempotency_window, Duration::from_mins(10));
-    let ControlPlan { session_shell, workspace_mutations, session_guard, claim_ttl, watch_directories } =
-        plan.control;
-    assert_eq!((session_shell, workspace_mutations, session_guard), (false, false, SessionGuard::Owner));
-    assert_eq!((claim_ttl, watch_directories), (Duration::from_secs(30), WATCH_DIRECTORIES));
+    let expected = ControlPlan {
+        session_shell: false,
+        workspace_mutations: false,
+        session_share: false,
+        session_guard: SessionGuard::Owner,
+        claim_ttl: Duration::from_secs(30),
+        watch_directories: WATCH_DIRECTORIES,
+    };
+    assert_eq!(plan.control, expected);
+    assert!(plan.prompt.pinned.is_empty());
+    assert_eq!((plan.prompt.allowed_models, plan.prompt.allowed_agents), (None, None));
     let path = plan.data_dir.join("longshore.db");
     assert_eq!(plan.store, StorePlan::Sqlite { path, survives_power_loss: false });
     let kept = (plan.retention.fold_after, plan.retention.keep_tasks);
@@ -104,6 +111,7 @@ fn the_control_settings_are_read() {
     let variables: &[_] = &[
         ("A2A_ENABLE_SESSION_SHELL", "true"),
         ("A2A_ENABLE_WORKSPACE_MUTATIONS", "1"),
+        ("LONGSHORE_SESSION_SHARE", "on"),
         ("A2A_PENDING_SESSION_CLAIM_TTL_SECONDS", "2.5"),
         ("LONGSHORE_SESSION_GUARD", "shared-reads"),
         ("LONGSHORE_WATCH_DIRECTORIES", "0"),
@@ -111,6 +119,7 @@ fn the_control_settings_are_read() {
     let expected = ControlPlan {
         session_shell: true,
         workspace_mutations: true,
+        session_share: true,
         session_guard: SessionGuard::SharedReads,
         claim_ttl: Duration::from_millis(2500),
         watch_directories: 0,
@@ -122,6 +131,22 @@ fn the_control_settings_are_read() {
     }
     let file = "[control]\nclaim_ttl = 0\nwatch_directories = -1\nsession_guard = \"all\"\n";
     assert_eq!(Sources { file, ..Sources::default() }.problems().len(), 3);
+}
+
+#[test]
+fn pins_and_allow_lists_are_read() {
+    let variables: &[_] = &[("LONGSHORE_PIN", "system, agent"), ("LONGSHORE_ALLOWED_AGENTS", "")];
+    let file = "[opencode]\nallowed_models = [\"p/*\", \"q/m\"]\n";
+    let plan = Sources { variables, file, ..Sources::default() }.plan().prompt;
+    assert_eq!(plan.pinned, [Pin::System, Pin::Agent]);
+    assert_eq!(plan.allowed_models.unwrap(), ["p/*", "q/m"]);
+    assert_eq!(plan.allowed_agents, None, "an empty variable counts as not set");
+    let file = "[opencode]\nallowed_agents = []\n";
+    let plan = Sources { file, ..Sources::default() }.plan().prompt;
+    assert_eq!(plan.allowed_agents, Some(Vec::new()), "callers may name none");
+    let file = "[opencode]\npin = [\"tools\"]\n";
+    let problems = Sources { file, ..Sources::default() }.problems();
+    assert!(problems[0].contains("must be model, agent, variant or system"), "{problems:?}");
 }
 
 #[test]
@@ -671,7 +696,7 @@ fn a_credential_has_its_own_rights_or_those_of_its_scheme() {
         ),
         (
             r#""scheme": "basic", "username": "u", "password": "p", "capabilities": []"#,
-            rights(&[SessionShell, WorkspaceMutation], None, None),
+            rights(&[], None, None),
         ),
         (
             r#""scheme": "basic", "username": "u", "password": "p", "capabilities": ["session_claim"]"#,
@@ -754,7 +779,7 @@ fn a_wrong_credential_is_refused_without_showing_its_secret() {
             r#"[{"scheme": "bearer", "token": "s3cret", "principal": "p"},
                 {"scheme": "api_key", "key": "k", "principal": "p", "capabilities": ["operator", "s3cret"]}]"#,
             "(auth.credentials[1].capabilities): must be a list of session_shell, workspace_mutation, \
-             session_claim, operator",
+             session_claim, session_share, operator",
         ),
         (
             r#"[{"scheme": "bearer", "token": "t", "principal": "p", "capabilities": [7]}]"#,

@@ -274,6 +274,7 @@ const OTHERWISE: &[(Seed, &str, &str, &str)] = &[
 const SWITCHES: &[(&str, &str)] = &[
     ("A2A_ENABLE_SESSION_SHELL", "true"),
     ("A2A_ENABLE_WORKSPACE_MUTATIONS", "true"),
+    ("LONGSHORE_SESSION_SHARE", "true"),
     ("OPENCODE_EXPERIMENTAL_WORKSPACES", "1"),
 ];
 

@@ -4,12 +4,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_agent_opencode::{Endpoint, OpenCode, OpenCodeConfig, UPSTREAM_CALLS, Watchdog};
+use longshore_agent_opencode::{Endpoint, OpenCode, OpenCodeConfig, PromptRules, UPSTREAM_CALLS, Watchdog};
 use longshore_edge::contract::Deployment;
 use longshore_edge::{Credential, Credentials, Edge, EdgeConfig, PayloadLog};
 use longshore_engine::port::{Store, SystemClock};
 use longshore_engine::{Engine, EngineConfig, EngineParts, Tasks};
-use longshore_model::PromptOptions;
 use longshore_testkit::fake_opencode::FakeOpenCode;
 use longshore_testkit::raw::RawClient;
 use secrecy::SecretString;
@@ -36,6 +35,7 @@ pub(crate) struct Options {
     pub(crate) upstream_calls: usize,
     /// In how many directories the gateway watches for external turns.
     pub(crate) watch_directories: usize,
+    pub(crate) rules: PromptRules,
     pub(crate) deployment: Deployment,
     pub(crate) credentials: Credentials,
     /// How long a stream may be silent before it sends a keep-alive comment.
@@ -58,6 +58,7 @@ impl Default for Options {
             password: None,
             upstream_calls: UPSTREAM_CALLS,
             watch_directories: 0,
+            rules: PromptRules::default(),
             deployment: Deployment::default(),
             credentials: credentials.build().expect("two bearer tokens are a valid set"),
             keep_alive: Duration::from_secs(15),
@@ -94,7 +95,7 @@ impl TestGateway {
             control_timeout: options.control_timeout,
             long_timeout: options.long_timeout,
             stream_silence: options.stream_silence,
-            defaults: PromptOptions::default(),
+            rules: PromptRules { shell: options.deployment.session_shell, ..options.rules },
             allow_directory_override: options.deployment.directory_override,
             protected: Arc::default(),
             watchdog: Watchdog::default(),

@@ -11,6 +11,7 @@ mod ownership;
 mod params;
 mod path_injection;
 mod populated;
+mod prompt_rules;
 mod secrets;
 mod seeds;
 mod timeouts;

@@ -226,7 +226,7 @@ pub(crate) struct Worktree {
 }
 
 /// An element of `GET /command`.
-#[derive(Deserialize, Debug)]
+#[derive(Clone, Deserialize, Debug)]
 pub(crate) struct Command {
     pub(crate) name: String,
     #[serde(default, deserialize_with = "if_valid")]
@@ -236,16 +236,18 @@ pub(crate) struct Command {
     #[serde(default, deserialize_with = "if_valid")]
     pub(crate) description: Option<String>,
     pub(crate) agent: Option<String>,
+    /// `provider/model`.
+    #[serde(default, deserialize_with = "if_valid")]
+    pub(crate) model: Option<String>,
     #[serde(default, deserialize_with = "default_for_null")]
     pub(crate) subtask: bool,
 }
 
 impl Command {
-    /// What the command does with its arguments. A command can be a prompt of an MCP server. Such a server makes the template
-    /// anew for each request, so the template that OpenCode reports does not show what happens to the arguments. The result
-    /// is then the default, which assumes that the template runs and reads its arguments.
+    /// A command can be a prompt of an MCP server. Such a server makes the template anew for each request, so the template that
+    /// OpenCode reports does not show what happens to the arguments. The result is then the default, an unknown template.
     pub(crate) fn template(&self) -> Template {
-        if self.source.as_deref() == Some("mcp") { Template::default() } else { self.template }
+        if self.source.as_deref() == Some("mcp") { Template::default() } else { self.template.clone() }
     }
 }
 

@@ -1,81 +1,248 @@
-//! What the template of a command does with the caller's arguments.
+//! The template of a command, and the text that OpenCode makes of it.
 //!
-//! OpenCode puts the arguments in place of `$ARGUMENTS`, `$1`, `$2` …, then runs each !`...` in a shell, then reads each file
-//! that is named as `@path`. It asks for no permission before it runs a shell or reads a file.
+//! OpenCode puts the words of the arguments in place of `$1`, `$2` …, then all arguments in place of `$ARGUMENTS`. A template with
+//! neither gets the arguments at its end. Then OpenCode runs each !`...` of that text in a shell, and reads each file that the text
+//! names as `@path`. It asks for no permission for either. Arguments and template can form such a mark together, each with a part
+//! of it. So the checks are made on the text that OpenCode makes, and the code here follows OpenCode's.
+
+use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer};
 
-/// The text of the template is a whole prompt of its author, and is not kept.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Template {
-    /// The arguments become part of a shell command.
-    pub(crate) runs_arguments: bool,
-    /// The arguments become part of a file name.
-    pub(crate) reads_arguments: bool,
-}
+/// The longest text that OpenCode may make of a template and arguments, in bytes. Short arguments can make a very long text: each
+/// `$ARGUMENTS` in the first word stands for all arguments once more.
+const MAX_TEXT: usize = 4 * 1024 * 1024;
 
-/// An unknown template may do anything.
-impl Default for Template {
-    fn default() -> Self {
-        Self { runs_arguments: true, reads_arguments: true }
-    }
-}
+const ALL_ARGUMENTS: &str = "$ARGUMENTS";
 
-impl Template {
-    fn parse(text: &str) -> Self {
-        let runs_arguments = text.match_indices('!').any(|(at, _)| {
-            let rest = &text[at + 1..];
-            let run = rest.strip_prefix('`').and_then(|run| run.split('`').next());
-            starts_with_argument(rest) || run.is_some_and(has_argument)
-        });
-        let reads_arguments = text.match_indices('@').any(|(at, _)| {
-            let name = text[at + 1..].split(|end: char| end.is_whitespace() || matches!(end, '`' | ','));
-            name.into_iter().next().is_some_and(has_argument)
-        });
-        Self { runs_arguments, reads_arguments }
-    }
+/// `None`: it is unknown. OpenCode reports no template for the prompt of an MCP server: the server makes it on each request.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Template(Option<Arc<str>>);
+
+/// The text that OpenCode makes of a template.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) enum Expanded {
+    /// It may run and read anything.
+    Unknown,
+    TooLong,
+    Text(String),
 }
 
 impl<'de> Deserialize<'de> for Template {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // OpenCode reports no template for the prompt of an MCP server: the server makes it on each request.
-        let text: Option<String> = super::if_valid(deserializer)?;
-        Ok(text.as_deref().map_or_else(Self::default, Self::parse))
+        super::if_valid(deserializer).map(Self)
     }
 }
 
-fn has_argument(text: &str) -> bool {
-    text.match_indices('$').any(|(at, _)| starts_with_argument(&text[at..]))
+#[cfg(test)]
+impl From<&str> for Template {
+    fn from(text: &str) -> Self {
+        Self(Some(text.into()))
+    }
 }
 
-fn starts_with_argument(text: &str) -> bool {
-    let name = text.strip_prefix('$');
-    name.is_some_and(|name| {
-        name.starts_with("ARGUMENTS") || name.starts_with(|first: char| first.is_ascii_digit())
+impl Template {
+    pub(crate) fn expand(&self, arguments: &str) -> Expanded {
+        let Some(template) = self.0.as_deref() else { return Expanded::Unknown };
+        expand(template, arguments).map_or(Expanded::TooLong, Expanded::Text)
+    }
+
+    /// Whether the template puts arguments into a command that runs. Such a template gets none, so that nothing depends on the
+    /// details of how OpenCode replaces them.
+    pub(crate) fn runs_arguments(&self) -> bool {
+        let template = self.0.as_deref().unwrap_or_default();
+        let has_argument =
+            |command: &str| command.contains(ALL_ARGUMENTS) || numbers(command).next().is_some();
+        commands(template).into_iter().any(has_argument)
+    }
+}
+
+/// The commands in a text that OpenCode runs.
+pub(crate) fn commands(text: &str) -> Vec<&str> {
+    let mut commands = Vec::new();
+    let mut rest = text;
+    while let Some((_, after)) = rest.split_once("!`") {
+        let Some((command, next)) = after.split_once('`') else { break };
+        // An empty command is none; the backtick after it can end nothing, because no `!` is before it.
+        commands.extend((!command.is_empty()).then_some(command));
+        rest = next;
+    }
+    commands
+}
+
+/// JavaScript's definition of white space.
+pub(crate) fn is_blank(letter: char) -> bool {
+    letter == '\u{feff}' || (letter.is_whitespace() && letter != '\u{85}')
+}
+
+fn expand(template: &str, arguments: &str) -> Option<String> {
+    let (text, has_numbers) = put_words(template, &words(arguments))?;
+    if has_numbers || template.contains(ALL_ARGUMENTS) {
+        return put_all(&text, arguments);
+    }
+    let mut text = Limited(text);
+    if !arguments.trim_matches(is_blank).is_empty() {
+        text.push("\n\n")?;
+        text.push(arguments)?;
+    }
+    Some(text.0)
+}
+
+/// Replaces `$1`, `$2` …; the highest number stands for all remaining words.
+fn put_words(template: &str, words: &[&str]) -> Option<(String, bool)> {
+    let last = numbers(template).map(|(_, _, number)| number).max();
+    let mut text = Limited::default();
+    let mut from = 0;
+    for (at, end, number) in numbers(template) {
+        text.push(&template[from..at])?;
+        let is_last = Some(number) == last;
+        match number.checked_sub(1) {
+            // JavaScript counts from the end here, and finds nothing before the first word.
+            None if is_last => text.push(words.last().unwrap_or(&""))?,
+            None => text.push("undefined")?,
+            Some(index) if is_last => text.push(&words.get(index..).unwrap_or_default().join(" "))?,
+            Some(index) => text.push(words.get(index).unwrap_or(&""))?,
+        }
+        from = end;
+    }
+    text.push(&template[from..])?;
+    Some((text.0, last.is_some()))
+}
+
+/// Where each `$` with a number begins and ends, and the number.
+fn numbers(text: &str) -> impl Iterator<Item = (usize, usize, usize)> {
+    text.match_indices('$').filter_map(|(at, _)| {
+        let digits = text[at + 1..].bytes().take_while(u8::is_ascii_digit).count();
+        let end = at + 1 + digits;
+        // A number that is too large stands for a word that is not there.
+        (digits > 0).then(|| (at, end, text[at + 1..end].parse().unwrap_or(usize::MAX)))
     })
+}
+
+/// Replaces `$ARGUMENTS`. JavaScript gives some marks in the replacement a meaning: a dollar sign before `$`, `&`, a quote or a backtick.
+fn put_all(text: &str, arguments: &str) -> Option<String> {
+    let mut out = Limited::default();
+    let mut from = 0;
+    for (at, found) in text.match_indices(ALL_ARGUMENTS) {
+        out.push(&text[from..at])?;
+        from = at + found.len();
+        let mut rest = arguments;
+        while let Some((before, after)) = rest.split_once('$') {
+            out.push(before)?;
+            let mark = match after.bytes().next() {
+                Some(b'$') => "$",
+                Some(b'&') => found,
+                Some(b'`') => &text[..at],
+                Some(b'\'') => &text[from..],
+                _ => {
+                    out.push("$")?;
+                    rest = after;
+                    continue;
+                }
+            };
+            out.push(mark)?;
+            rest = &after[1..];
+        }
+        out.push(rest)?;
+    }
+    out.push(&text[from..])?;
+    Some(out.0)
+}
+
+/// The words of the arguments. A word in quotes may contain blanks, and so may `[Image 1]`.
+fn words(arguments: &str) -> Vec<&str> {
+    let mut words = Vec::new();
+    let mut rest = arguments;
+    while let Some(first) = rest.chars().next() {
+        let end = match first {
+            '"' | '\'' => rest[1..].find(first).map(|end| end + 2),
+            _ if is_blank(first) => None,
+            _ => {
+                let end = rest.find(|end| is_blank(end) || matches!(end, '"' | '\''));
+                Some(image(rest).or(end).unwrap_or(rest.len()))
+            }
+        };
+        let Some(end) = end else {
+            rest = &rest[first.len_utf8()..];
+            continue;
+        };
+        let is_quoted = matches!(first, '"' | '\'');
+        words.push(if is_quoted { &rest[1..end - 1] } else { &rest[..end] });
+        rest = &rest[end..];
+    }
+    words
+}
+
+/// Where `[Image 1]` at the begin of a text ends.
+fn image(text: &str) -> Option<usize> {
+    let head = text.get(..6).filter(|head| head.eq_ignore_ascii_case("[image"))?;
+    let number = text[head.len()..].trim_start_matches(is_blank);
+    let after = number.trim_start_matches(|digit: char| digit.is_ascii_digit());
+    let has_blank = head.len() + number.len() < text.len();
+    let is_image = has_blank && after.len() < number.len() && after.starts_with(']');
+    is_image.then(|| text.len() - after.len() + 1)
+}
+
+/// A text that does not grow beyond the limit.
+#[derive(Default)]
+struct Limited(String);
+
+impl Limited {
+    /// `None`: the text would be too long.
+    fn push(&mut self, text: &str) -> Option<()> {
+        if self.0.len() + text.len() > MAX_TEXT {
+            return None;
+        }
+        self.0.push_str(text);
+        Some(())
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// The expected texts are those of the JavaScript in OpenCode 1.18.
     #[test]
-    fn a_template_shows_whether_it_runs_or_reads_its_arguments() {
-        for (text, runs, reads) in [
-            ("Review $ARGUMENTS", false, false),
-            ("!`git status` and then $1, `$2`", false, false),
-            ("Costs $5 @all of !`ls $HOME`", false, false),
-            ("!`git log $1`", true, false),
-            ("!`git diff | grep $ARGUMENTS`", true, false),
-            ("Now!$ARGUMENTS", true, false),
-            ("Read @$1 first", false, true),
-            ("Read @docs/$2.md, then @x", false, true),
-            ("@src `$1`", false, false),
+    fn a_template_is_expanded_as_opencode_expands_it() {
+        for (template, arguments, expected) in [
+            ("Review $ARGUMENTS!", "a b", "Review a b!"),
+            ("Review", "a b", "Review\n\na b"),
+            ("Review", " \u{feff}", "Review"),
+            ("$1-$2", "a b c", "a-b c"),
+            ("$2-$1", "a \"b  c\" 'd'", "b  c d-a"),
+            ("$1-$3", "a", "a-"),
+            ("$0", "a b", "b"),
+            ("$0$1", "a", "undefineda"),
+            ("$01 $99999999999999999999999", "a b", "a "),
+            ("$1|$2", "[Image 12] [image\t3]x", "[Image 12]|[image\t3] x"),
+            ("$1|$2|$3", "[Image1] [Image 1", "[Image1]|[Image|1"),
+            ("$1|$2|$3", "a\"b c\"d'e", "a|b c|d e"),
+            ("$1", "\"\" '", ""),
+            ("$1", "$ARGUMENTS x", "$ARGUMENTS x x"),
+            ("$1: $ARGUMENTS", "$2", "$2: $2"),
+            ("a $ARGUMENTS b", "$$ $& $' $` $x $", "a $ $ARGUMENTS  b a  $x $ b"),
+            ("é $ARGUMENTS", "ü$é", "é ü$é"),
         ] {
-            let expected = Template { runs_arguments: runs, reads_arguments: reads };
-            assert_eq!(Template::parse(text), expected, "{text}");
+            let expanded = Template::from(template).expand(arguments);
+            assert_eq!(expanded, Expanded::Text(expected.to_owned()), "{template} {arguments}");
         }
+        let many = "$ARGUMENTS".repeat(2000);
+        assert_eq!(Template::from("$1").expand(&many), Expanded::TooLong);
         let odd: Template = serde_json::from_str("{}").unwrap();
-        assert_eq!(odd, Template::default());
+        assert_eq!(odd.expand(""), Expanded::Unknown);
+    }
+
+    #[test]
+    fn the_commands_of_a_text_are_found_as_opencode_finds_them() {
+        for (text, expected) in [
+            ("!`a` and !`b c`", vec!["a", "b c"]),
+            ("! `a` `b` !`", vec![]),
+            ("!``a`b`", vec![]),
+            ("!``!`a`", vec!["a"]),
+            ("!!`a\nb`!`c`", vec!["a\nb", "c"]),
+        ] {
+            assert_eq!(commands(text), expected, "{text}");
+        }
     }
 }

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use longshore_engine::port::Session;
 use longshore_model::{Error, ModelName, PromptOptions, Result};
 
-use super::{Catalog, Fields, MAX_AGE, PAUSE, PURPOSE, choices, model_name};
+use super::{Catalog, Fields, MAX_AGE, PAUSE, PURPOSE, choices, model_name, with_timeout};
 use crate::api;
 use crate::api::control::Command;
-use crate::api::template::Template;
 use crate::client::{CallError, Client};
 use crate::control::{ForPurpose as _, Purpose};
+use crate::rules::PromptRules;
 
-const LOOKUP: Purpose<'static> = Purpose::query(PURPOSE);
+pub(crate) const LOOKUP: Purpose<'static> = Purpose::query(PURPOSE);
 
 /// What happens to a name that cannot be checked because OpenCode does not respond.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -87,30 +87,48 @@ impl Catalog {
         Err(Error::invalid(field, format!("OpenCode has no agent of this name{names}")))
     }
 
-    /// Refuses a command that OpenCode does not have. Returns how the command uses its arguments.
+    /// The agents that callers may not name.
+    pub(crate) async fn barred_agents(
+        &self,
+        client: &Client,
+        directory: &str,
+        rules: &PromptRules,
+    ) -> Result<Vec<String>, CallError> {
+        if !rules.restricts_agents() {
+            return Ok(Vec::new());
+        }
+        let agents = self.agents(client, directory, MAX_AGE).await?;
+        let barred = agents.iter().filter(|agent| rules.check_agent(&agent.name, "").is_err());
+        Ok(barred.map(|agent| agent.name.clone()).collect())
+    }
+
+    /// Refuses a command that OpenCode does not have.
     pub(crate) async fn check_command(
         &self,
         directory: &str,
         requested: &str,
         field: &str,
-    ) -> Result<Template> {
+    ) -> Result<Command> {
         let mut names = String::new();
         for max_age in [MAX_AGE, PAUSE] {
             let commands = self.commands(&self.client, directory, max_age).await.for_purpose(LOOKUP)?;
             if let Some(command) = commands.iter().find(|command| command.name == requested) {
-                return Ok(command.template());
+                return Ok(command.clone());
             }
             names = choices(commands.iter().map(|command| command.name.as_str()));
         }
         Err(Error::invalid(field, format!("OpenCode has no command of this name{names}")))
     }
 
-    /// How a command uses its arguments, for a turn that is about to start with it.
-    pub(crate) async fn template_of(&self, client: &Client, directory: &str, name: &str) -> Result<Template> {
-        let commands = self.commands(client, directory, MAX_AGE).await;
+    /// The command as OpenCode has it now, for a turn that is about to start with it. It may have changed since it was cached.
+    pub(crate) async fn current_command(
+        client: &Client,
+        directory: &str,
+        name: &str,
+    ) -> Result<Option<Command>> {
+        let commands = with_timeout(client.commands(directory)).await;
         let commands = commands.map_err(|cause| cause.into_error(PURPOSE))?;
-        let found = commands.iter().find(|command| command.name == name);
-        Ok(found.map(Command::template).unwrap_or_default())
+        Ok(commands.into_iter().find(|command| command.name == name))
     }
 
     /// The model of a session when none is named: the model of its last prompt, if OpenCode still has it, else the directory's.

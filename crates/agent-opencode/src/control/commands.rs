@@ -160,11 +160,14 @@ impl OpenCode {
                 ..Fields::OF_NATIVE_PROMPT
             };
             let requested = PromptOptions { model: Some(model.clone()), ..PromptOptions::default() };
+            self.access.rules.check(&requested, fields)?;
             self.access
                 .catalog
                 .check(at, &requested, &PromptOptions::default(), fields, Unverified::Refuse)
                 .await?;
             model.clone()
+        } else if let Some(pinned) = self.access.rules.pinned_model() {
+            pinned.clone()
         } else {
             self.session_model(session).await?
         };
@@ -213,6 +216,7 @@ impl OpenCode {
             ..PromptOptions::default()
         };
         let none = PromptOptions::default();
+        self.access.rules.check(&named, Fields::OF_NATIVE_PROMPT)?;
         self.access.catalog.check(at, &named, &none, Fields::OF_NATIVE_PROMPT, Unverified::Refuse).await?;
         let limit = self.long_timeout;
         let (agent, model) = (&order.agent, order.model.as_ref());

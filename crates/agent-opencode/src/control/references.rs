@@ -9,9 +9,9 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use longshore_engine::ProtectedPaths;
-use longshore_model::{Error, NativePrompt, NativePromptPart, Result};
+use longshore_model::{Error, NativePromptPart, Result};
 
-use crate::api::template::Template;
+use crate::api::template::{self, Expanded, Template, is_blank};
 use crate::disk;
 
 /// How many files one text may name. More are refused.
@@ -20,14 +20,19 @@ const MAX_REFERENCES: usize = 100;
 /// The field with the arguments of a command.
 const ARGUMENTS: &str = "request.arguments";
 
-/// Refuses arguments of a command that OpenCode would run, or may run, in a shell.
-pub(super) fn check_not_run(template: Template, arguments: &str) -> Result<()> {
-    if !template.runs_arguments || arguments.trim().is_empty() {
-        return Ok(());
-    }
-    let text = "OpenCode may run the arguments of this command in a shell. That needs the capability session_shell, on a \
-        gateway where the shell is enabled; call the command without arguments.";
-    Err(Error::invalid(ARGUMENTS, text))
+/// The field with the files of a command.
+const FILES: &str = "request.parts";
+
+/// A command as OpenCode gets it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SentCommand<'a> {
+    pub(crate) template: &'a Template,
+    /// The arguments that the caller wrote.
+    pub(crate) written: &'a str,
+    /// The arguments that OpenCode gets: with descriptions of the files that the model does not take.
+    pub(crate) sent: &'a str,
+    /// The caller may run a shell.
+    pub(crate) may_run: bool,
 }
 
 /// The directories in which files may be.
@@ -38,45 +43,78 @@ pub(crate) struct Bounds<'a> {
     pub(crate) directory: &'a str,
     /// Files in these directories that may not be named.
     pub(crate) protected: &'a Arc<ProtectedPaths>,
+    /// Agents that callers may not name. OpenCode looks for an agent where it finds no file.
+    pub(crate) barred_agents: &'a [String],
 }
 
 impl Bounds<'_> {
-    /// Refuses a native prompt that names a file elsewhere. A link can change while the prompt waits, so the check is repeated
-    /// when the turn begins.
-    pub(crate) async fn check_native_prompt(self, native: &NativePrompt, template: Template) -> Result<()> {
-        match native {
-            NativePrompt::Command { arguments, .. } => self.check_arguments(template, arguments).await,
-            NativePrompt::Prompt { parts, .. } => {
-                for (position, part) in parts.iter().enumerate() {
-                    if let NativePromptPart::Subtask(subtask) = part {
-                        self.check(&subtask.prompt, &format!("request.parts[{position}].prompt")).await?;
-                    }
-                }
-                Ok(())
-            }
+    /// Refuses a command whose arguments name a file elsewhere or would run in a shell. The template, the model and a link can
+    /// change while the command waits, so the check is repeated when the turn begins.
+    pub(crate) async fn check_command(self, command: SentCommand<'_>) -> Result<()> {
+        self.check_arguments(command, command.written, ARGUMENTS).await?;
+        if command.sent == command.written {
+            return Ok(());
         }
+        self.check_arguments(command, command.sent, FILES).await
     }
 
-    async fn check_arguments(self, template: Template, arguments: &str) -> Result<()> {
-        let mut named = references(arguments);
-        if template.reads_arguments {
-            let words = arguments.split(|end: char| is_blank(end) || matches!(end, '"' | '\''));
-            named.extend(words.filter(|word| !word.is_empty()));
+    /// Refuses a prompt with a subtask that names a file elsewhere. A link can change while the prompt waits, so the check is
+    /// repeated when the turn begins.
+    pub(crate) async fn check_subtasks(self, parts: &[NativePromptPart]) -> Result<()> {
+        for (position, part) in parts.iter().enumerate() {
+            if let NativePromptPart::Subtask(subtask) = part {
+                self.check(&subtask.prompt, &format!("request.parts[{position}].prompt")).await?;
+            }
         }
-        self.check_all(named, ARGUMENTS).await
+        Ok(())
+    }
+
+    async fn check_arguments(self, command: SentCommand<'_>, arguments: &str, field: &str) -> Result<()> {
+        if arguments.is_empty() {
+            return Ok(());
+        }
+        let SentCommand { template, may_run, .. } = command;
+        // OpenCode also gets what the author of the template wrote. The arguments must add nothing to that.
+        let (text, own) = match (template.expand(arguments), template.expand("")) {
+            (Expanded::Text(text), Expanded::Text(own)) => (text, own),
+            (Expanded::TooLong, _) | (_, Expanded::TooLong) => {
+                return Err(Error::invalid(
+                    field,
+                    "The text that OpenCode makes of the command is too long.",
+                ));
+            }
+            (Expanded::Unknown, _) | (_, Expanded::Unknown) => {
+                if !may_run {
+                    return Err(would_run(field));
+                }
+                // Each word may become part of a file name.
+                let words = arguments.split(|end: char| is_blank(end) || matches!(end, '"' | '\''));
+                let named = references(arguments).into_iter().chain(words.filter(|word| !word.is_empty()));
+                return self.check_all(&named.collect(), field).await;
+            }
+        };
+        let runs = template.runs_arguments() || template::commands(&text) != template::commands(&own);
+        if runs && !may_run {
+            return Err(would_run(field));
+        }
+        let named = &references(&text) - &references(&own);
+        self.check_all(&named, field).await
     }
 
     /// Refuses a text that names a file elsewhere.
     async fn check(self, text: &str, field: &str) -> Result<()> {
-        self.check_all(references(text), field).await
+        self.check_all(&references(text), field).await
     }
 
-    async fn check_all(self, named: BTreeSet<&str>, field: &str) -> Result<()> {
+    async fn check_all(self, named: &BTreeSet<&str>, field: &str) -> Result<()> {
         if named.len() > MAX_REFERENCES {
             let text = format!("must not name more than {MAX_REFERENCES} files with @");
             return Err(Error::invalid(field, text));
         }
         for name in named {
+            if self.barred_agents.iter().any(|agent| agent == name) {
+                return Err(Error::invalid(field, format!("This gateway does not allow the agent {name}.")));
+            }
             if !self.allows(name).await {
                 // The text does not reveal whether the file exists.
                 return Err(Error::invalid(
@@ -112,6 +150,20 @@ impl Bounds<'_> {
     }
 }
 
+/// The error for arguments that OpenCode would run, or may run, in a shell.
+fn would_run(field: &str) -> Error {
+    let instead = if field == FILES {
+        "The model does not take this file, so OpenCode would get its description among the arguments; call the command without it."
+    } else {
+        "Call the command without arguments."
+    };
+    let text = format!(
+        "OpenCode may run the arguments of this command in a shell. That needs the capability session_shell, on a gateway where \
+         the shell is enabled. {instead}"
+    );
+    Error::invalid(field, text)
+}
+
 /// The text after each `@` that begins a word, as far as OpenCode reads it.
 fn references(text: &str) -> BTreeSet<&str> {
     let begins = text.match_indices('@').filter(|(at, _)| {
@@ -129,11 +181,6 @@ fn reference(rest: &str) -> &str {
     let dots = word.bytes().enumerate().skip(first).filter(|(_, byte)| *byte == b'.');
     let end = dots.map(|(at, _)| at).find(|at| matches!(word.as_bytes().get(at + 1), None | Some(b'.')));
     &word[..end.unwrap_or(word.len())]
-}
-
-/// JavaScript's definition of white space.
-fn is_blank(letter: char) -> bool {
-    letter == '\u{feff}' || (letter.is_whitespace() && letter != '\u{85}')
 }
 
 #[cfg(test)]
@@ -164,13 +211,14 @@ mod tests {
         }
         std::os::unix::fs::symlink(top.join("outside.txt"), work.join("link")).unwrap();
         let (root, work) = (root.to_str().unwrap(), work.to_str().unwrap());
-        let bounds = Bounds { root, directory: work, protected: &Arc::default() };
+        let barred_agents = &["plan".to_owned()];
+        let bounds = Bounds { root, directory: work, protected: &Arc::default(), barred_agents };
         let inside = format!("@{root}/inside.txt");
-        for text in ["@inside.txt and @own.txt", "@nothing/here", "@plan", inside.as_str()] {
+        for text in ["@inside.txt and @own.txt", "@nothing/here", "@build plan", inside.as_str()] {
             bounds.check(text, "f").await.expect(text);
         }
         let beside = format!("@{root}-not");
-        for text in ["@outside.txt", "@link", "@~/x", "@/etc/nothing", "@../inside.txt", &beside] {
+        for text in ["@outside.txt", "@plan.", "@link", "@~/x", "@/etc/nothing", "@../inside.txt", &beside] {
             let error = bounds.check(text, "f").await.expect_err(text);
             assert_eq!(error.violations()[0].field, "f");
         }
@@ -197,8 +245,8 @@ mod tests {
         let protected =
             Arc::new(ProtectedPaths::new([".data", "longshore.toml"].map(|name| root.join(name))));
         let (top, work) = (root.to_str().unwrap(), work.to_str().unwrap());
-        let bounds = Bounds { root: top, directory: work, protected: &protected };
-        let reads = Template { runs_arguments: false, reads_arguments: true };
+        let bounds = Bounds { root: top, directory: work, protected: &protected, barred_agents: &[] };
+        let template = "Read @$2".into();
         let bases = ["", "./", "src/up/", "src/up/src/up/", "/", "//", "/./", "/src/up/"];
         let secrets = [
             "longshore.toml",
@@ -227,7 +275,10 @@ mod tests {
         spellings.push(format!("/proc/self/root{top}/longshore.toml"));
         for spelling in &spellings {
             bounds.check(&format!("look at @{spelling} please"), "f").await.expect_err(spelling);
-            bounds.check_arguments(reads, &format!("x '{spelling}'")).await.expect_err(spelling);
+            let arguments = format!("x '{spelling}'");
+            let command =
+                SentCommand { template: &template, written: &arguments, sent: &arguments, may_run: true };
+            bounds.check_command(command).await.expect_err(spelling);
         }
         for open in ["own.toml", "src", "longshore.toml.md", "gone", "data/token"] {
             bounds.check(&format!("@{open}"), "f").await.expect(open);
@@ -235,29 +286,48 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn arguments_are_neither_run_nor_read_from_outside_the_workspace() {
+    async fn arguments_read_no_file_outside_the_workspace() {
         let temp = tempfile::tempdir().unwrap();
         let root = std::fs::canonicalize(temp.path()).unwrap();
         let root = root.to_str().unwrap();
-        let bounds = Bounds { root, directory: root, protected: &Arc::default() };
-        let plain = Template { runs_arguments: false, reads_arguments: false };
-        let runs = Template { runs_arguments: true, ..plain };
-        let reads = Template { reads_arguments: true, ..plain };
-        for template in [plain, reads] {
-            check_not_run(template, "main").expect("the arguments are not run");
-        }
-        // An unknown template may do anything.
-        for template in [runs, Template::default()] {
-            check_not_run(template, " ").expect("nothing to run");
-            let error = check_not_run(template, "main").expect_err("the arguments would be run");
-            assert_eq!(error.violations()[0].field, ARGUMENTS);
-        }
-        for template in [reads, Template::default()] {
-            bounds.check_arguments(template, "'a b' docs").await.expect("in the workspace");
-            for arguments in ["/etc/passwd", "x \"/etc/passwd\"", "../x", "~/x", "@/etc/passwd"] {
-                bounds.check_arguments(template, arguments).await.expect_err(arguments);
+        let bounds = Bounds { root, directory: root, protected: &Arc::default(), barred_agents: &[] };
+        let check = async |template: &Template, arguments: &str| {
+            let command = SentCommand { template, written: arguments, sent: arguments, may_run: true };
+            bounds.check_command(command).await
+        };
+        let outside = ["/etc/passwd", "x \"/etc/passwd\"", "../x", "~/x", "@/etc/passwd"];
+        for (template, inside, outside) in [
+            (Template::default(), &["'a b' docs", ""][..], &outside[..]),
+            (
+                "Read @$1".into(),
+                &["docs", "x /etc/passwd", "\"\" /etc/passwd"],
+                &["/etc/passwd", "../x", "~/x"],
+            ),
+            // OpenCode's reference ends before the two dots.
+            ("Read @docs/$1".into(), &["x", "../../etc/passwd"], &[]),
+            ("Read @/etc/$1".into(), &[""], &["passwd"]),
+            (
+                "Review $ARGUMENTS".into(),
+                &["/etc/passwd", "x@/etc/passwd", "@x"],
+                &["@/etc/passwd", "x (@~/x)"],
+            ),
+            // Template and arguments form the reference together.
+            ("Review $1/$2".into(), &["me you"], &["@ etc/passwd"]),
+            ("me$ARGUMENTS".into(), &["@/etc/passwd"], &["/@/etc/passwd"]),
+            ("See @/etc/motd $ARGUMENTS".into(), &["x", "$`"], &["$`@/etc/passwd"]),
+        ] {
+            for arguments in inside {
+                check(&template, arguments)
+                    .await
+                    .unwrap_or_else(|error| panic!("{template:?} {arguments}: {error:?}"));
+            }
+            for arguments in outside {
+                let refused = check(&template, arguments).await;
+                let refused = refused.expect_err(&format!("{template:?} {arguments}"));
+                assert_eq!(refused.violations()[0].field, ARGUMENTS, "{template:?} {arguments}");
             }
         }
-        bounds.check_arguments(plain, "/etc/passwd").await.expect("arguments that are only text");
+        let many = "$ARGUMENTS".repeat(2000);
+        check(&"$1".into(), &many).await.expect_err("the text is too long");
     }
 }

@@ -3,7 +3,7 @@
 use longshore_model::{NativePromptPart, PromptOptions};
 use serde::Serialize;
 
-use super::{Model, PromptPart};
+use super::{Model, PromptBody, PromptPart};
 
 /// The parts of a native prompt, with the content at its positions. Content without a position comes last: none is dropped.
 pub(super) fn arrange<'a>(
@@ -54,7 +54,7 @@ pub(super) fn command(
     arguments: &str,
     content: Vec<PromptPart<'_>>,
     options: &PromptOptions,
-) -> String {
+) -> PromptBody {
     let mut arguments = arguments.to_owned();
     let mut parts = Vec::with_capacity(content.len());
     for part in content {
@@ -63,7 +63,7 @@ pub(super) fn command(
                 if !arguments.is_empty() {
                     arguments.push('\n');
                 }
-                // A file name must be neither run nor read as a reference.
+                // A file name must be neither run nor read as a reference. The check of the whole arguments is made later.
                 arguments.push_str(&text.replace(['`', '@'], "_"));
             }
             file => parts.push(file),
@@ -78,5 +78,6 @@ pub(super) fn command(
         variant: options.variant.as_deref(),
         parts,
     };
-    serde_json::to_string(&body).expect("strings serialize to JSON")
+    let json = serde_json::to_string(&body).expect("strings serialize to JSON");
+    PromptBody { json, arguments: Some(body.arguments) }
 }

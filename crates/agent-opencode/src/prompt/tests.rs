@@ -38,7 +38,7 @@ async fn prompt_body(
 ) -> Value {
     let draft = PromptDraft { prompt: "msg_1", input, options, order: native, is_note: false };
     let body = body(Path::new("/w/here"), draft, accepted).await;
-    let body: Value = serde_json::from_str(&body).unwrap();
+    let body: Value = serde_json::from_str(&body.json).unwrap();
     assert_eq!(body["messageID"], "msg_1");
     body
 }
@@ -306,13 +306,14 @@ async fn a_native_prompt_keeps_the_positions_of_its_content_and_can_only_withhol
     assert_eq!(prompt_body(&input, &options, Some(&native), NOTHING).await, expected);
     let draft =
         PromptDraft { prompt: "msg_1", input: &[], options: &options, order: Some(&native), is_note: true };
-    let note: Value = serde_json::from_str(&body(Path::new("/w"), draft, NOTHING).await).unwrap();
+    let note: Value = serde_json::from_str(&body(Path::new("/w"), draft, NOTHING).await.json).unwrap();
     assert_eq!(note["noReply"], true);
 }
 
 #[tokio::test]
 async fn a_command_names_its_model_as_one_text_and_has_only_files_as_parts() {
-    let native = NativePrompt::Command { name: "review".to_owned(), arguments: "this one".to_owned() };
+    let native =
+        NativePrompt::Command { name: "review".to_owned(), arguments: "this one".to_owned(), may_run: false };
     let mut csv = inline("text/csv");
     csv.source = FileSource::Inline(b"a,b".to_vec());
     let options = PromptOptions {

@@ -191,7 +191,7 @@ impl Joiner {
         let ready = async {
             let (prompt, order) = (prompt.as_str(), None);
             let saying = PromptDraft { prompt, input: &input, options: &options, order, is_note: false };
-            let body = self.prompts.body(&client, &self.session, saying).await?;
+            let body = self.prompts.body(&client, &self.session, saying).await?.json;
             let slot = client.slot().await.map_err(|cause| cause.into_error("send the message"))?;
             Ok((body, slot))
         };

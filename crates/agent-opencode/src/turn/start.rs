@@ -20,13 +20,15 @@ use super::tree::{ChildState, LiveChild, SessionTree};
 use super::unprompted::UnpromptedSessions;
 use super::watchdog::{Silence, Watchdog};
 use crate::api::EventKind;
-use crate::api::template::Template;
+use crate::api::control::Command;
+use crate::catalog::{Catalog, PURPOSE};
 use crate::client::{CallError, CallSlot, Client};
-use crate::control::references::Bounds;
+use crate::control::references::{Bounds, SentCommand};
 use crate::outcome;
 use crate::prompt::{PromptDraft, Prompts};
 use crate::reader::{Lease, Readers, Routed};
 use crate::reconcile::Depth;
+use crate::rules::PromptRules;
 use crate::translate::Translator;
 use crate::watch::Watch;
 
@@ -103,19 +105,27 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
         let (order, is_note) = (order.as_ref(), false);
         let saying = PromptDraft { prompt: name, input: &input, options: &options, order, is_note };
         let body = with.prompts.body(&for_start, &session, saying).await?;
-        let template = match order {
-            Some(NativePrompt::Command { name, .. }) => {
-                with.prompts.catalog.template_of(&for_start, &session.directory, name).await?
-            }
-            _ => Template::default(),
+        let barred_agents = if order.is_some() {
+            let (catalog, rules) = (&with.prompts.catalog, &with.prompts.rules);
+            let barred = catalog.barred_agents(&for_start, &session.directory, rules).await;
+            barred.map_err(|cause| cause.into_error(PURPOSE))?
+        } else {
+            Vec::new()
         };
         let slot = slot_while_idle(&for_start, patience(), &session, idle_until, &mut lease).await?;
         if let Some(order) = order {
             // The native prompt may have waited for long, and the files that it names may have changed.
-            let bounds =
-                Bounds { root: &with.root, directory: &session.directory, protected: &with.protected };
-            bounds.check_native_prompt(order, template).await?;
+            let bounds = Bounds {
+                root: &with.root,
+                directory: &session.directory,
+                protected: &with.protected,
+                barred_agents: &barred_agents,
+            };
+            let client = for_start.with_slot(&slot);
+            let sent = body.arguments.as_deref();
+            check_native_prompt(&client, bounds, &with.prompts.rules, order, sent).await?;
         }
+        let body = body.json;
         // All events until now belong to an earlier turn.
         lease.discard_queued();
         prompting.mark();
@@ -185,6 +195,29 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
     let running = Box::pin(driver.run(joiner, invalid_alarm, with.tasks.stopping().clone()));
     with.tasks.spawn("opencode-turn", running);
     Ok(Turn { steering, events, refusal: None })
+}
+
+/// The native prompt may have waited for long. The files that it names, and the template of its command, may have changed.
+async fn check_native_prompt(
+    client: &Client,
+    bounds: Bounds<'_>,
+    rules: &PromptRules,
+    order: &NativePrompt,
+    sent: Option<&str>,
+) -> Result<()> {
+    match order {
+        NativePrompt::Command { name, arguments, may_run } => {
+            let command = Catalog::current_command(client, bounds.directory, name).await?;
+            let template = &command.as_ref().map(Command::template).unwrap_or_default();
+            if let Some(command) = &command {
+                rules.check_command(command, "request.command")?;
+            }
+            let (written, may_run) = (arguments.as_str(), *may_run && rules.shell);
+            let sent = sent.unwrap_or(written);
+            bounds.check_command(SentCommand { template, written, sent, may_run }).await
+        }
+        NativePrompt::Prompt { parts, .. } => bounds.check_subtasks(parts).await,
+    }
 }
 
 /// Restores the sub-agents that the log knows.

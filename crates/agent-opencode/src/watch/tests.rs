@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::reader::Routed;
-use crate::{Endpoint, OpenCode, OpenCodeConfig, UPSTREAM_CALLS, Watchdog};
+use crate::{Endpoint, OpenCode, OpenCodeConfig, PromptRules, UPSTREAM_CALLS, Watchdog};
 
 /// Long enough for a loaded machine; no test waits for it unless it fails.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -40,7 +40,7 @@ impl Stage {
             control_timeout: Duration::from_secs(5),
             long_timeout: None,
             stream_silence: Duration::from_secs(30),
-            defaults: PromptOptions::default(),
+            rules: PromptRules::default(),
             allow_directory_override: true,
             protected: Arc::default(),
             watchdog: Watchdog::default(),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_agent_opencode::{
-    Endpoint, OpenCode, OpenCodeConfig, UPSTREAM_CALLS, WATCH_DIRECTORIES, Watchdog,
+    Endpoint, OpenCode, OpenCodeConfig, PromptRules, UPSTREAM_CALLS, WATCH_DIRECTORIES, Watchdog,
 };
 use longshore_engine::port::{Admission, Agent, Session, SystemClock};
 use longshore_engine::{ProtectedPaths, Tasks};
@@ -42,7 +42,7 @@ impl Fixture {
             control_timeout: Duration::from_secs(5),
             long_timeout: None,
             stream_silence: Duration::from_secs(30),
-            defaults,
+            rules: PromptRules { defaults, ..PromptRules::default() },
             allow_directory_override,
             protected: Arc::new(ProtectedPaths::new([fake.workspace().join("secrets")])),
             watchdog: Watchdog::default(),

@@ -124,7 +124,11 @@ async fn a_native_prompt_is_refused_by_the_field_with_the_unknown_name() {
         options
     };
     let prompt = |parts| NativePrompt::Prompt { parts, withheld: BTreeSet::new() };
-    let command = |name: &str| NativePrompt::Command { name: name.to_owned(), arguments: String::new() };
+    let command = |name: &str| NativePrompt::Command {
+        name: name.to_owned(),
+        arguments: String::new(),
+        may_run: false,
+    };
     let subtask = |agent: &str, model: Option<ModelName>| {
         NativePromptPart::Subtask(Subtask {
             prompt: "query".to_owned(),
@@ -181,7 +185,7 @@ async fn a_native_prompt_is_refused_by_the_field_with_the_unknown_name() {
         ),
     ];
     for (order, options, expected) in cases {
-        let checked = fixture.agent.check_native_prompt(&session, &order, &options, false).await;
+        let checked = fixture.agent.check_native_prompt(&session, &order, &[], &options).await;
         match expected {
             None => checked.unwrap_or_else(|error| panic!("{order:?}: {error}")),
             Some(field) => assert_eq!(refused_field(checked), field, "{order:?}"),
@@ -200,9 +204,10 @@ async fn a_native_prompt_whose_names_cannot_be_checked_is_refused() {
         let fixture = Fixture::new();
         let session = fixture.session("ses_a");
         fixture.fake.fault_always("GET", "/command", fault);
-        let order = NativePrompt::Command { name: "review".to_owned(), arguments: String::new() };
+        let order =
+            NativePrompt::Command { name: "review".to_owned(), arguments: String::new(), may_run: false };
         let refused =
-            fixture.agent.check_native_prompt(&session, &order, &PromptOptions::default(), false).await;
+            fixture.agent.check_native_prompt(&session, &order, &[], &PromptOptions::default()).await;
         let refused = refused.unwrap_err();
         assert_eq!(refused.kind(), expected, "{refused:?}");
         fixture.stop().await;

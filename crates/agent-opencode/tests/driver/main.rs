@@ -8,6 +8,7 @@ mod child_turns;
 mod children;
 mod faults;
 mod files;
+mod hostile_commands;
 mod invalid_responses;
 mod joining;
 mod lost_text;
@@ -28,7 +29,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_agent_opencode::{
-    Endpoint, OpenCode, OpenCodeConfig, UPSTREAM_CALLS, WATCH_DIRECTORIES, Watchdog,
+    Endpoint, OpenCode, OpenCodeConfig, PromptRules, UPSTREAM_CALLS, WATCH_DIRECTORIES, Watchdog,
 };
 use longshore_engine::Tasks;
 use longshore_engine::port::{
@@ -75,7 +76,7 @@ impl Bench {
             control_timeout,
             long_timeout: None,
             stream_silence: Duration::from_secs(30),
-            defaults: PromptOptions::default(),
+            rules: PromptRules { shell: true, ..PromptRules::default() },
             allow_directory_override: true,
             protected: Arc::default(),
             watchdog: Watchdog::default(),

@@ -10,7 +10,7 @@ use super::stage::stage;
 use super::*;
 
 fn command(name: &str) -> NativePrompt {
-    NativePrompt::Command { name: name.to_owned(), arguments: "all of it".to_owned() }
+    NativePrompt::Command { name: name.to_owned(), arguments: "all of it".to_owned(), may_run: true }
 }
 
 async fn start_native(
@@ -219,7 +219,8 @@ async fn no_turn_begins_with_a_file_outside_the_workspace() {
     };
     let prompt =
         NativePrompt::Prompt { parts: vec![NativePromptPart::Subtask(subtask)], withheld: BTreeSet::new() };
-    let command = NativePrompt::Command { name: "review".to_owned(), arguments: "@link".to_owned() };
+    let command =
+        NativePrompt::Command { name: "review".to_owned(), arguments: "@link".to_owned(), may_run: false };
     for (order, field) in [(prompt, "request.parts[0].prompt"), (command, "request.arguments")] {
         let bench = Bench::new();
         let outside = tempfile::tempdir().unwrap();

@@ -120,7 +120,7 @@ fn an_invalid_credential_is_refused() {
 
 #[test]
 fn a_caller_has_the_rights_of_its_credential() {
-    use Capability::{Operator, SessionClaim, SessionShell, WorkspaceMutation};
+    use Capability::{Operator, SessionClaim, SessionShare, SessionShell, WorkspaceMutation};
 
     let named = Rights {
         capabilities: [SessionClaim].into_iter().collect(),
@@ -138,7 +138,10 @@ fn a_caller_has_the_rights_of_its_credential() {
     let carl = basic(b"carl:pw");
     let cases: [((&str, &str), &[Capability]); 5] = [
         (("authorization", "Bearer plain"), &[]),
-        (("authorization", "Bearer owner"), &[SessionShell, WorkspaceMutation, SessionClaim, Operator]),
+        (
+            ("authorization", "Bearer owner"),
+            &[SessionShell, WorkspaceMutation, SessionClaim, SessionShare, Operator],
+        ),
         (("authorization", "Bearer named"), &[SessionClaim]),
         (("authorization", &carl), &[SessionShell, WorkspaceMutation]),
         (("x-api-key", "key"), &[]),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use longshore_edge::EdgeConfig;
+use longshore_edge::{Capability, EdgeConfig};
 use longshore_testkit::scripted_control::{Call as Asked, ScriptedControl};
 use longshore_wire::extension::Extension;
 use longshore_wire::methods::{self, Effect, Method};
@@ -19,6 +19,7 @@ pub(crate) const WORDS: &str = "hush-hush";
 pub(crate) fn all_on(config: &mut EdgeConfig) {
     config.deployment.session_shell = true;
     config.deployment.workspace_mutations = true;
+    config.deployment.session_share = true;
 }
 
 /// An agent with an unowned session, `ses_a`, and a worktree, `old`.
@@ -92,9 +93,9 @@ fn visible_calls(control: &ScriptedControl) -> Vec<Asked> {
 
 /// Claims `ses_a` for ada.
 pub(crate) async fn claim(gateway: &Gateway) {
-    let share = methods::find("opencode.sessions.share").unwrap();
-    let shared = call(gateway, ProtocolVersion::V1, ADA_ABLE, share, &good(share)).send().await.json();
-    assert!(shared.get("result").is_some(), "{shared}");
+    let unrevert = methods::find("opencode.sessions.unrevert").unwrap();
+    let claimed = call(gateway, ProtocolVersion::V1, ADA_ABLE, unrevert, &good(unrevert)).send().await.json();
+    assert!(claimed.get("result").is_some(), "{claimed}");
 }
 
 #[tokio::test]
@@ -162,7 +163,8 @@ async fn an_unowned_session_is_for_callers_who_may_claim_it() {
         let control = agent();
         let gateway = Gateway::controlled(&control, all_on).await;
         // A caller who may not claim is refused, also with the capability of the method.
-        for (by, able) in [(BOB, method.needs().is_none()), ("Basic Y2FybDpwdw==", true)] {
+        let has = method.needs() != Some(Capability::SessionShare);
+        for (by, able) in [(BOB, method.needs().is_none()), ("Basic Y2FybDpwdw==", has)] {
             let refused = call(&gateway, ProtocolVersion::V1, by, method, &good(method)).send().await.json();
             let code = if able { -32006 } else { -32007 };
             assert_eq!(refused["error"]["code"], code, "{} {refused}", method.name);

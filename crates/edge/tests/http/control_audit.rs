@@ -61,23 +61,23 @@ async fn a_refused_or_failed_call_is_audited_with_its_reason() {
     let gateway = Gateway::controlled(&control, |config| config.deployment.session_shell = true).await;
     claim(&gateway).await;
     let find = |name: &str| methods::find(name).unwrap();
-    let (share, shell) = (find("opencode.sessions.share"), find("opencode.sessions.shell"));
+    let (unrevert, shell) = (find("opencode.sessions.unrevert"), find("opencode.sessions.shell"));
     let remove = find("opencode.worktrees.remove");
     let upstream = |kind| Error::new(kind, WORDS).detail("upstreamStatus", "418").detail("detail", WORDS);
     let unknown = json!({"session_id": "ses_gone"});
     let secret = json!({"session_id": "ses_a", WORDS: WORDS});
     for (method, by, params, refusal, outcome) in [
-        (share, ADA, secret, None, "invalid_params"),
+        (unrevert, ADA, secret, None, "invalid_params"),
         (remove, ADA_ABLE, good(remove), None, "disabled"),
         (shell, ADA, good(shell), None, "authorization_forbidden"),
-        (share, BOB_ABLE, good(share), None, "forbidden"),
-        (share, ADA_ABLE, unknown, None, "upstream_404"),
-        (share, ADA, good(share), Some(ErrorKind::SessionBusy), "busy"),
-        (share, ADA, good(share), Some(ErrorKind::UpstreamHttpError), "upstream_http_error"),
-        (share, ADA, good(share), Some(ErrorKind::UpstreamUnreachable), "upstream_unreachable"),
-        (share, ADA, good(share), Some(ErrorKind::UpstreamBackpressure), "upstream_backpressure"),
-        (share, ADA, good(share), Some(ErrorKind::UpstreamPayloadError), "upstream_payload_error"),
-        (share, ADA, good(share), Some(ErrorKind::Internal), "internal_error"),
+        (unrevert, BOB_ABLE, good(unrevert), None, "forbidden"),
+        (unrevert, ADA_ABLE, unknown, None, "upstream_404"),
+        (unrevert, ADA, good(unrevert), Some(ErrorKind::SessionBusy), "busy"),
+        (unrevert, ADA, good(unrevert), Some(ErrorKind::UpstreamHttpError), "upstream_http_error"),
+        (unrevert, ADA, good(unrevert), Some(ErrorKind::UpstreamUnreachable), "upstream_unreachable"),
+        (unrevert, ADA, good(unrevert), Some(ErrorKind::UpstreamBackpressure), "upstream_backpressure"),
+        (unrevert, ADA, good(unrevert), Some(ErrorKind::UpstreamPayloadError), "upstream_payload_error"),
+        (unrevert, ADA, good(unrevert), Some(ErrorKind::Internal), "internal_error"),
     ] {
         for is_notification in [false, true] {
             if let Some(kind) = refusal {
@@ -142,14 +142,14 @@ async fn shutdown_does_not_wait_for_slow_calls() {
     })
     .await;
     control.acts.hold();
-    let share = methods::find("opencode.sessions.share").unwrap();
+    let unrevert = methods::find("opencode.sessions.unrevert").unwrap();
     let ending = async {
         while !control.take_calls().iter().any(|asked| matches!(asked, Asked::ControlCommand(..))) {
             tokio::task::yield_now().await;
         }
         gateway.shutdown.cancel();
     };
-    let called = call(&gateway, ProtocolVersion::V1, ADA_ABLE, share, &good(share)).send();
+    let called = call(&gateway, ProtocolVersion::V1, ADA_ABLE, unrevert, &good(unrevert)).send();
     let (answer, ()) = tokio::join!(called, ending);
     let error = answer.json()["error"].to_string();
     assert!(error.contains("UNAVAILABLE") && error.contains("shutting down"), "{error}");
@@ -195,7 +195,7 @@ async fn a_command_is_completed_and_audited_after_its_caller_disconnects() {
     let control = agent();
     let gateway = Gateway::controlled(&control, all_on).await;
     control.acts.hold();
-    let share = methods::find("opencode.sessions.share").unwrap();
+    let unrevert = methods::find("opencode.sessions.unrevert").unwrap();
     {
         let asked = async {
             while !control.take_calls().iter().any(|asked| matches!(asked, Asked::ControlCommand(..))) {
@@ -203,7 +203,7 @@ async fn a_command_is_completed_and_audited_after_its_caller_disconnects() {
             }
         };
         tokio::select! {
-            _ = call(&gateway, ProtocolVersion::V1, ADA_ABLE, share, &good(share)).send() => panic!("it is held"),
+            _ = call(&gateway, ProtocolVersion::V1, ADA_ABLE, unrevert, &good(unrevert)).send() => panic!("it is held"),
             () = asked => {}
         }
     }

@@ -1,7 +1,7 @@
 //! A method that is switched off is not served, and the documents name only its switch.
 
 use longshore_edge::contract::SandboxMode;
-use longshore_wire::methods::{self, Method};
+use longshore_wire::methods::{self, Method, Switch};
 use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
@@ -49,11 +49,12 @@ async fn is_served(gateway: &Gateway, version: ProtocolVersion, method: &'static
 
 #[tokio::test]
 async fn documents_and_routing_follow_the_switches_together() {
-    for (name, configure, shell, mutations) in [
-        ("off", (|_| {}) as fn(&mut longshore_edge::EdgeConfig), false, false),
-        ("shell", |config| config.deployment.session_shell = true, true, false),
-        ("mutations", |config| config.deployment.workspace_mutations = true, false, true),
-        ("on", all_on, true, true),
+    for (name, configure, shell, mutations, sharing) in [
+        ("off", (|_| {}) as fn(&mut longshore_edge::EdgeConfig), false, false, false),
+        ("shell", |config| config.deployment.session_shell = true, true, false, false),
+        ("mutations", |config| config.deployment.workspace_mutations = true, false, true, false),
+        ("sharing", |config| config.deployment.session_share = true, false, false, true),
+        ("on", all_on, true, true, true),
         (
             "on, but read-only",
             |config| {
@@ -62,13 +63,18 @@ async fn documents_and_routing_follow_the_switches_together() {
             },
             false,
             false,
+            true,
         ),
     ] {
         let gateway = Gateway::controlled(&agent(), configure).await;
         let conditional: Vec<_> = of_agent().filter(|method| method.switch.is_some()).collect();
-        assert_eq!(conditional.len(), 6);
+        assert_eq!(conditional.len(), 8);
         for method in conditional {
-            let expected = if method.key == "shell" { shell } else { mutations };
+            let expected = match method.switch {
+                Some(Switch::SessionShell) => shell,
+                Some(Switch::SessionShare) => sharing,
+                _ => mutations,
+            };
             for version in ProtocolVersion::ALL {
                 assert_eq!(is_served(&gateway, version, method).await, expected, "{name} {}", method.name);
             }

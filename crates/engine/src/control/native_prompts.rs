@@ -63,13 +63,16 @@ impl Engine {
         location: &RequestedLocation,
         known: &OnceLock<TaskId>,
     ) -> Result<StartedTask> {
-        let NewPrompt { session: id, prompt, options, message, key } = new;
+        let NewPrompt { session: id, mut prompt, options, message, key } = new;
         let owner = &caller.principal;
         let AdmittedSession { session, pending_claim, .. } =
             self.admit_native_prompt(control, caller, id).await?;
         control.resolve_location(location).await?;
-        control.check_native_prompt(&session, &prompt.order, &options, caller.may_run).await?;
+        if let NativePrompt::Command { may_run, .. } = &mut prompt.order {
+            *may_run = caller.may_run;
+        }
         let input = prompt.prepare(&self.ctx().config.intake, &session.directory).await?;
+        control.check_native_prompt(&session, &prompt.order, &input, &options).await?;
         let context = self.context_of(owner, id).await?;
         let reserved = self.ctx().live.unfinished.reserve(owner, &context);
         let reserved = reserved.map_err(|full| full.refusal(&self.ctx().metrics))?;

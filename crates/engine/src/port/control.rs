@@ -53,14 +53,14 @@ pub trait Control: Send + Sync + Debug {
     ) -> BoxFuture<'a, Result<Vec<Session>>>;
 
     /// Refuses a native prompt that names a model, a variant, an agent or a command that does not exist. The agent itself
-    /// would accept it and fail later. Also refuses a prompt that would read more than callers may see and, unless
-    /// `may_run`, a prompt that would run something in a shell.
+    /// would accept it and fail later. Also refuses a prompt that would read more than callers may see and, unless its
+    /// caller may run a shell, a prompt that would run something in one. `input` is its content, checked and ready.
     fn check_native_prompt<'a>(
         &'a self,
         session: &'a Session,
         order: &'a NativePrompt,
+        input: &'a [Input],
         options: &'a PromptOptions,
-        may_run: bool,
     ) -> BoxFuture<'a, Result<()>>;
 
     /// Adds a message to a session without starting a turn. `input` is its content, checked and ready.

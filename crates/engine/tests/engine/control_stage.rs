@@ -183,7 +183,11 @@ pub(crate) fn note(id: &str, text: &str) -> Control {
 pub(crate) fn command(id: &str, arguments: &str) -> Control {
     Control::NativePrompt(Box::new(NativePromptRequest {
         session: ses(id),
-        order: NativePrompt::Command { name: "review".to_owned(), arguments: arguments.to_owned() },
+        order: NativePrompt::Command {
+            name: "review".to_owned(),
+            arguments: arguments.to_owned(),
+            may_run: false,
+        },
         content: Vec::new(),
         options: PromptOptions::default(),
         message: None,

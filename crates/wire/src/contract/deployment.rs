@@ -38,6 +38,8 @@ pub struct Deployment {
     pub session_shell: bool,
     /// Whether callers with the capability can change workspaces and worktrees.
     pub workspace_mutations: bool,
+    /// Whether callers with the capability can publish sessions.
+    pub session_share: bool,
     /// Whether `/metrics` is served.
     pub metrics: bool,
     pub environment: Environment,
@@ -56,6 +58,10 @@ impl Deployment {
 
     pub fn has_workspace_mutations(&self) -> bool {
         self.control && self.workspace_mutations && !self.environment.is_read_only()
+    }
+
+    pub fn has_session_share(&self) -> bool {
+        self.control && self.session_share
     }
 
     /// The version of a request without `A2A-Version`, as a client of `version` has to know it.
@@ -109,6 +115,7 @@ impl Default for Deployment {
             control: false,
             session_shell: false,
             workspace_mutations: false,
+            session_share: false,
             metrics: true,
             environment: Environment::default(),
             project: None,

@@ -52,6 +52,7 @@ pub(super) fn summary(deployment: &Deployment, version: ProtocolVersion) -> Valu
             },
             "session_shell": controlled(deployment, Switch::SessionShell),
             "workspace_mutations": controlled(deployment, Switch::WorkspaceMutations),
+            "session_share": controlled(deployment, Switch::SessionShare),
             "execution_environment": environment(&deployment.environment),
             "service_features": services,
         },

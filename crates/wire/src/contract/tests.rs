@@ -35,6 +35,7 @@ pub(crate) fn full() -> Deployment {
         control: true,
         session_shell: true,
         workspace_mutations: true,
+        session_share: true,
         metrics: false,
         environment: Environment {
             sandbox_mode: SandboxMode::WorkspaceWrite,

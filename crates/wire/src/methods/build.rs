@@ -88,6 +88,8 @@ pub(super) fn command(args: &Args) -> Call {
     let order = NativePrompt::Command {
         name: required(request, "command"),
         arguments: required(request, "arguments"),
+        // The engine decides it, by who calls.
+        may_run: false,
     };
     let control = Control::NativePrompt(order_request(args, request, order, content));
     Call::Control(ControlRequest { control, location: location(args) })

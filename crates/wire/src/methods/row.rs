@@ -88,16 +88,18 @@ pub enum Effect {
 pub enum Switch {
     SessionShell,
     WorkspaceMutations,
+    SessionShare,
 }
 
 impl Switch {
-    pub const ALL: [Self; 2] = [Self::SessionShell, Self::WorkspaceMutations];
+    pub const ALL: [Self; 3] = [Self::SessionShell, Self::WorkspaceMutations, Self::SessionShare];
 
     /// The setting, as the documents name it.
     pub fn toggle(self) -> &'static str {
         match self {
             Self::SessionShell => "A2A_ENABLE_SESSION_SHELL",
             Self::WorkspaceMutations => "A2A_ENABLE_WORKSPACE_MUTATIONS",
+            Self::SessionShare => "LONGSHORE_SESSION_SHARE",
         }
     }
 
@@ -105,6 +107,7 @@ impl Switch {
         match self {
             Self::SessionShell => Capability::SessionShell,
             Self::WorkspaceMutations => Capability::WorkspaceMutation,
+            Self::SessionShare => Capability::SessionShare,
         }
     }
 
@@ -112,6 +115,7 @@ impl Switch {
         match self {
             Self::SessionShell => deployment.has_session_shell(),
             Self::WorkspaceMutations => deployment.has_workspace_mutations(),
+            Self::SessionShare => deployment.has_session_share(),
         }
     }
 }
@@ -202,6 +206,17 @@ pub(super) const UPSTREAM: &[ErrorKind] = &[
 
 /// The errors of methods about one session.
 pub(super) const SESSION: &[ErrorKind] = &[
+    ErrorKind::SessionNotFound,
+    ErrorKind::SessionForbidden,
+    ErrorKind::UpstreamUnreachable,
+    ErrorKind::UpstreamHttpError,
+    ErrorKind::UpstreamPayloadError,
+    ErrorKind::UpstreamBackpressure,
+];
+
+/// The errors of methods that publish a session.
+pub(super) const SHARED_SESSION: &[ErrorKind] = &[
+    ErrorKind::AuthorizationForbidden,
     ErrorKind::SessionNotFound,
     ErrorKind::SessionForbidden,
     ErrorKind::UpstreamUnreachable,

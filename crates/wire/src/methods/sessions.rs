@@ -8,8 +8,8 @@ use super::param::{
     SESSION_DIRECTORY, SESSION_ID, Variant,
 };
 use super::row::{
-    Answer, DIRECTORY_QUERY, Effect, IDLE_SESSION, Item, Method, SESSION, Stability, Switch, TURN,
-    TURN_OR_NOTE, UPSTREAM, Upstream,
+    Answer, DIRECTORY_QUERY, Effect, IDLE_SESSION, Item, Method, SESSION, SHARED_SESSION, Stability, Switch,
+    TURN, TURN_OR_NOTE, UPSTREAM, Upstream,
 };
 use crate::extension::Extension;
 
@@ -322,14 +322,18 @@ pub(super) static METHODS: [Method; 17] = [
         name: "opencode.sessions.share",
         key: "share",
         summary: "Makes a session public under a URL, if OpenCode permits it.",
+        switch: Some(Switch::SessionShare),
         upstream: &[Upstream::post("/session/{id}/share")],
+        errors: SHARED_SESSION,
         ..MUTATION
     },
     Method {
         name: "opencode.sessions.unshare",
         key: "unshare",
         summary: "Ends the sharing of a session.",
+        switch: Some(Switch::SessionShare),
         upstream: &[Upstream::delete("/session/{id}/share")],
+        errors: SHARED_SESSION,
         build: |args| build::mutation(args, ControlCommand::Unshare(build::session(args))),
         ..MUTATION
     },

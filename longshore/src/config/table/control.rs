@@ -27,6 +27,16 @@ pub const WORKSPACE_MUTATIONS: Setting = Setting {
            or environment.write_scope is none.",
 };
 
+pub const SESSION_SHARE: Setting = Setting {
+    key: "control.session_share",
+    flag: Some("session-share"),
+    env: Some("LONGSHORE_SESSION_SHARE"),
+    kind: Kind::Switch,
+    fallback: Value("false"),
+    help: "Let callers with the capability session_share publish their sessions, with all messages and diffs, under a public \
+           address of OpenCode's sharing service, and end that (opencode.sessions.share, opencode.sessions.unshare).",
+};
+
 pub const SESSION_GUARD: Setting = Setting {
     key: "control.session_guard",
     flag: Some("session-guard"),

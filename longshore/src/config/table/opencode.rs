@@ -75,7 +75,7 @@ pub const MODEL: Setting = Setting {
     env: Some("LONGSHORE_MODEL"),
     kind: Kind::Model,
     fallback: Computed("OpenCode's own choice"),
-    help: "The model for every prompt.",
+    help: "The model for every prompt whose sender names none.",
 };
 
 pub const AGENT: Setting = Setting {
@@ -84,7 +84,7 @@ pub const AGENT: Setting = Setting {
     env: Some("OPENCODE_AGENT"),
     kind: Kind::Text,
     fallback: Computed("OpenCode's own choice"),
-    help: "The OpenCode agent for every prompt, for example `build` or `plan`.",
+    help: "The OpenCode agent for every prompt whose sender names none, for example `build` or `plan`.",
 };
 
 pub const SYSTEM: Setting = Setting {
@@ -93,7 +93,8 @@ pub const SYSTEM: Setting = Setting {
     env: Some("OPENCODE_SYSTEM"),
     kind: Kind::Text,
     fallback: Nothing,
-    help: "Text that is added to the system prompt of every turn.",
+    help: "Text that is added to the system prompt of every turn. Text of the caller comes after it. OpenCode takes no such \
+           text with its own commands (opencode.sessions.command).",
 };
 
 pub const VARIANT: Setting = Setting {
@@ -102,7 +103,38 @@ pub const VARIANT: Setting = Setting {
     env: Some("OPENCODE_VARIANT"),
     kind: Kind::Text,
     fallback: Computed("the model's own"),
-    help: "The variant of the model for every prompt, for example a reasoning effort.",
+    help: "The variant of the model for every prompt whose sender names none, for example a reasoning effort.",
+};
+
+pub const PIN: Setting = Setting {
+    key: "opencode.pin",
+    flag: Some("pin"),
+    env: Some("LONGSHORE_PIN"),
+    kind: Kind::List,
+    fallback: Nothing,
+    help: "Options that callers may not choose: model, agent, variant, system. Each has the value of its own setting, or \
+           else OpenCode's own. A pinned agent and model also hold for subtasks, for the shell, for summaries, and for \
+           commands of OpenCode that name an agent or a model of their own.",
+};
+
+pub const ALLOWED_MODELS: Setting = Setting {
+    key: "opencode.allowed_models",
+    flag: Some("allowed-models"),
+    env: Some("LONGSHORE_ALLOWED_MODELS"),
+    kind: Kind::List,
+    fallback: Computed("all"),
+    help: "The models that callers may name besides opencode.model, for example `anthropic/*`. `*` stands for any text. An \
+           empty list in the file allows none.",
+};
+
+pub const ALLOWED_AGENTS: Setting = Setting {
+    key: "opencode.allowed_agents",
+    flag: Some("allowed-agents"),
+    env: Some("LONGSHORE_ALLOWED_AGENTS"),
+    kind: Kind::List,
+    fallback: Computed("all"),
+    help: "The OpenCode agents that callers may name besides opencode.agent, also for subtasks. `*` stands for any text. An \
+           empty list in the file allows none.",
 };
 
 pub const DIRECTORY_OVERRIDE: Setting = Setting {

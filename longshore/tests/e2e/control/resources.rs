@@ -88,7 +88,7 @@ async fn use_every_method(version: ProtocolVersion) {
 }
 
 pub(super) fn switched_on(setup: Setup) -> Setup {
-    let setup = setup.flag("--session-shell").flag("--workspace-mutations");
+    let setup = setup.flag("--session-shell").flag("--workspace-mutations").flag("--session-share");
     setup.env("OPENCODE_EXPERIMENTAL_WORKSPACES", "1").env("HARBOUR_SECRET", CANARY)
 }
 

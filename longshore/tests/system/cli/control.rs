@@ -46,10 +46,10 @@ async fn opencode_is_read_and_changed_in_both_versions() {
     }
 }
 
-/// Ada and Cal may claim unowned sessions, Bob may not.
+/// Ada and Cal may claim unowned sessions and share sessions, Bob may not.
 const CALLERS: &str = r#"[
-    {"scheme": "bearer", "token": "ada-token-0123456789abcdef", "principal": "ada", "capabilities": ["session_claim"]},
-    {"scheme": "bearer", "token": "cal-token-0123456789abcdef", "principal": "cal", "capabilities": ["session_claim"]},
+    {"scheme": "bearer", "token": "ada-token-0123456789abcdef", "principal": "ada", "capabilities": ["session_claim", "session_share"]},
+    {"scheme": "bearer", "token": "cal-token-0123456789abcdef", "principal": "cal", "capabilities": ["session_claim", "session_share"]},
     {"scheme": "bearer", "token": "bob-token-0123456789abcdef", "principal": "bob", "capabilities": ["operator"]}
 ]"#;
 
@@ -59,7 +59,8 @@ fn among_callers(
     name: &'static str,
     value: &'static str,
 ) -> (Sandbox, Running, [RawClient; 3]) {
-    let sandbox = Sandbox::new().env("A2A_STATIC_AUTH_CREDENTIALS", CALLERS).env(name, value);
+    let sandbox = Sandbox::new().env("A2A_STATIC_AUTH_CREDENTIALS", CALLERS);
+    let sandbox = sandbox.env("LONGSHORE_SESSION_SHARE", "true").env(name, value);
     let url = fake.url();
     let gateway =
         sandbox.start(&["serve", "--port", "0", "--opencode-url", &url, "--workspace", fake.directory()]);
@@ -79,8 +80,8 @@ async fn the_session_guard_decides_who_uses_sessions() {
         fake.add_session("ses_typed", fake.directory());
         let (_here, _gateway, [ada, _, bob]) = among_callers(&fake, "LONGSHORE_SESSION_GUARD", guard);
         let session = json!({"session_id": "ses_typed"});
-        ada.rpc("opencode.sessions.unshare", session.clone()).await.result();
-        for (method, may) in [("get", may_look), ("unshare", may_change)] {
+        ada.rpc("opencode.sessions.unrevert", session.clone()).await.result();
+        for (method, may) in [("get", may_look), ("unrevert", may_change)] {
             let answer = bob.rpc(&format!("opencode.sessions.{method}"), session.clone()).await;
             let expected = if may { Value::Null } else { json!(-32006) };
             assert_eq!(code(&answer), expected, "{guard} {method}: {answer:?}");
@@ -185,7 +186,7 @@ async fn every_change_is_in_the_log_once() {
             .await;
         assert!(ran.result().get("item").is_some(), "{ran:?}");
         client.rpc("opencode.sessions.get", json!({"session_id": "ses_typed"})).await;
-        client.rpc("opencode.sessions.share", json!({"session_id": "ses_typed", "hush-hush": 1})).await;
+        client.rpc("opencode.sessions.unrevert", json!({"session_id": "ses_typed", "hush-hush": 1})).await;
         let log = gateway.end(Signal::TERM).stderr;
         let lines: Vec<Value> = log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
         let of_audit = lines.iter().filter(|line| line["target"] == "longshore::audit");
@@ -194,7 +195,7 @@ async fn every_change_is_in_the_log_once() {
         let expected = [
             json!({"message": message, "method": "opencode.sessions.shell", "principal": "default",
                 "target": "ses_typed", "outcome": "success"}),
-            json!({"message": message, "method": "opencode.sessions.share", "principal": "default",
+            json!({"message": message, "method": "opencode.sessions.unrevert", "principal": "default",
                 "outcome": "invalid_params"}),
         ];
         assert_eq!(found, expected.iter().collect::<Vec<_>>(), "{level}: {log}");

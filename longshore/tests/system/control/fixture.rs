@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longshore_agent_opencode::UPSTREAM_CALLS;
+use longshore_agent_opencode::{PromptRules, UPSTREAM_CALLS};
 use longshore_edge::contract::Deployment;
 use longshore_edge::{Capability, Credential, Credentials, Rights};
 use longshore_engine::{AskConfig, ControlRules, EngineConfig};
@@ -30,6 +30,7 @@ pub(crate) const GIL_TOKEN: &str = "gil-token-0123456789abcdef";
 pub(crate) struct Settings {
     pub(crate) session_shell: bool,
     pub(crate) workspace_mutations: bool,
+    pub(crate) session_share: bool,
     /// How many calls to OpenCode may be in flight.
     pub(crate) upstream_calls: usize,
     /// How long a call to OpenCode may take.
@@ -43,6 +44,7 @@ pub(crate) struct Settings {
     /// In how many directories the gateway watches for external turns. With 0, OpenCode gets only the requests that
     /// callers cause.
     pub(crate) watch_directories: usize,
+    pub(crate) rules: PromptRules,
     pub(crate) control: ControlRules,
     pub(crate) asks: AskConfig,
     /// Bodies are written to the log.
@@ -54,12 +56,14 @@ impl Default for Settings {
         Self {
             session_shell: true,
             workspace_mutations: true,
+            session_share: true,
             upstream_calls: UPSTREAM_CALLS,
             control_timeout: Duration::from_secs(20),
             unfinished: EngineConfig::default().unfinished_per_principal,
             wait_for_others: EngineConfig::default().wait_for_others,
             long_timeout: None,
             watch_directories: 0,
+            rules: PromptRules::default(),
             control: ControlRules::default(),
             asks: AskConfig::default(),
             payload_log: false,
@@ -92,6 +96,7 @@ impl Fixture {
         let deployment = Deployment {
             session_shell: settings.session_shell,
             workspace_mutations: settings.workspace_mutations,
+            session_share: settings.session_share,
             ..Deployment::default()
         };
         let options = Options {
@@ -100,6 +105,7 @@ impl Fixture {
             long_timeout: settings.long_timeout,
             upstream_calls: settings.upstream_calls,
             watch_directories: settings.watch_directories,
+            rules: settings.rules,
             deployment,
             credentials: credentials(),
             payload_log: settings.payload_log,

@@ -2,7 +2,9 @@
 
 use super::*;
 
-const SWITCHED: [&str; 6] = [
+const SWITCHED: [&str; 8] = [
+    "opencode.sessions.share",
+    "opencode.sessions.unshare",
     "opencode.sessions.shell",
     "opencode.workspaces.create",
     "opencode.workspaces.remove",
@@ -38,7 +40,12 @@ fn lists(names: &Value, name: &str) -> bool {
 fn a_switch_changes_every_document() {
     for version in ProtocolVersion::ALL {
         for is_on in [false, true] {
-            let deployment = Deployment { session_shell: is_on, workspace_mutations: is_on, ..plain() };
+            let deployment = Deployment {
+                session_shell: is_on,
+                workspace_mutations: is_on,
+                session_share: is_on,
+                ..plain()
+            };
             let [contract, profile, sessions, workspace] = method_documents(&deployment, version);
             for name in SWITCHED {
                 let of_extension = if name.contains("sessions") { &sessions } else { &workspace };
@@ -89,7 +96,7 @@ fn without_control_the_documents_name_no_control_methods() {
             assert!(!text.contains(word), "{word}");
         }
         let features = &profile(&deployment, version)["runtime_features"];
-        for feature in [&features["session_shell"], &features["workspace_mutations"]] {
+        for feature in ["session_shell", "workspace_mutations", "session_share"].map(|name| &features[name]) {
             assert_eq!(*feature, json!({"enabled": false, "availability": "not_available"}));
         }
     }

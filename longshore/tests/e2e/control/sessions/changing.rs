@@ -33,7 +33,12 @@ async fn long_sessions_change_as_opencode_changes_them_over_0_3() {
 async fn change_sessions(version: ProtocolVersion) {
     // The configuration of this OpenCode allows sharing, its environment does not.
     let allow_sharing = |configuration: &mut Value| configuration["share"] = "manual".into();
-    let fixture = Fixture::prepared(&[version], |setup| setup.flag("--session-shell"), allow_sharing).await;
+    let fixture = Fixture::prepared(
+        &[version],
+        |setup| setup.flag("--session-shell").flag("--session-share"),
+        allow_sharing,
+    )
+    .await;
     let other = fixture.session("scn:text n=1 (somewhere else)").await;
     for ada in fixture.ada() {
         a_fork_is_the_callers_own(&fixture, &ada, &other).await;

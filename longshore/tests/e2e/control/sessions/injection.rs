@@ -21,6 +21,7 @@ const RAN: &str = "it-was-run-in-a-shell";
 /// Commands whose template puts the argument into a shell, and into the name of a file.
 fn commands(configuration: &mut Value) {
     configuration["command"]["runs"] = json!({"template": "scn:text n=1 (runs) !`echo $1`"});
+    configuration["command"]["logs"] = json!({"template": "scn:text n=1 (logs) !`git log $ARGUMENTS`"});
     configuration["command"]["reads"] = json!({"template": "scn:text n=1 (reads) @$1"});
 }
 
@@ -78,6 +79,27 @@ async fn long_arguments_of_commands_run_no_shell_and_read_no_outside_file() {
     // This scenario comes last: it sends the canary to the model.
     for bob in fixture.bob() {
         a_shell_runs_with_the_capability(&fixture, &canaries.made, &bob, &bobs).await;
+    }
+}
+
+/// A model that does not take a file gets a description of it, which becomes part of the arguments.
+#[tokio::test(flavor = "multi_thread")]
+async fn names_of_files_run_no_shell() {
+    let fixture = Fixture::prepared(&[ProtocolVersion::V1], |setup| setup, commands).await;
+    let (made, own) =
+        (fixture.harness.gateway.workspace().join("pwned"), fixture.session("scn:text n=1").await);
+    for name in ["$(touch pwned)", "x; touch pwned; echo"] {
+        let file = json!({
+            "type": "file", "mime": "application/octet-stream", "url": "data:application/octet-stream;base64,/wA=", "filename": name,
+        });
+        let request = json!({"command": "logs", "arguments": "", "parts": [file]});
+        let params = json!({"session_id": own.session, "request": request});
+        for ada in fixture.ada() {
+            let refused = ada.call(COMMAND, params.clone()).await;
+            assert!(!made.exists(), "{name}: the shell ran it");
+            let refused = refused.expect_err(name);
+            assert_eq!((refused.code, refused.fields), (-32602, vec!["request.parts".to_owned()]), "{name}");
+        }
     }
 }
 
