@@ -19,6 +19,7 @@ mod credentials;
 mod files;
 mod frames;
 mod harness;
+mod kills;
 #[cfg(target_os = "linux")]
 mod many_restarts;
 #[cfg(target_os = "linux")]

@@ -1,8 +1,9 @@
 //! Keeps a managed OpenCode running.
 //!
 //! When OpenCode ends, the supervisor terminates whatever it left running, and starts it again with the same port and password,
-//! so that its users notice no more than a broken connection. The supervisor also terminates an OpenCode that no longer responds.
-//! If another program has the port by then, OpenCode gets another port and another password, and its [`crate::Address`] passes
+//! so that its users notice no more than broken calls and a wait. Its [`crate::Address`] tells them when the process has
+//! ended and when the next one responds. The supervisor also terminates an OpenCode that no longer responds.
+//! If another program has the port by then, OpenCode gets another port and another password, and the address passes
 //! both to all users. The first restart waits 250 ms, each further one twice as long, up to 15 s; after OpenCode has run for 20 s
 //! the waits start again at 250 ms. Each wait is shortened by up to a half at random, so that several servers that ended
 //! together do not all start together.
@@ -82,6 +83,7 @@ impl Managed {
             };
             backoff.reset_after(since.elapsed());
             loop {
+                self.address.set_down(reason.clone());
                 state.send_replace(State::Down { restarts, reason });
                 tokio::time::sleep(backoff.next()).await;
                 restarts += 1;
@@ -89,6 +91,7 @@ impl Managed {
                     Ok(true) => break,
                     Ok(false) => {
                         tracing::info!("OpenCode was stopped");
+                        self.address.set_down("OpenCode was stopped.");
                         state.send_replace(State::Stopped);
                         return;
                     }
