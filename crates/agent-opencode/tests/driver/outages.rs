@@ -20,11 +20,11 @@ fn supervised() -> (Bench, Address) {
     (Bench::with(fake, None, PATIENCE, |config| config.endpoint.base_url = base_url), address)
 }
 
-async fn at_once<T>(what: &str, work: impl Future<Output = T>) -> T {
+pub(crate) async fn at_once<T>(what: &str, work: impl Future<Output = T>) -> T {
     tokio::time::timeout(AT_ONCE, work).await.unwrap_or_else(|_| panic!("{what} hangs"))
 }
 
-async fn until_well(bench: &Bench) {
+pub(crate) async fn until_well(bench: &Bench) {
     while bench.agent.check().await.is_err() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
