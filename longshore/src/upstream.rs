@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use longshore_agent_opencode::managed::{self, Managed, ManagedConfig, State};
+use longshore_agent_opencode::managed::{self, Managed, ManagedConfig};
 use longshore_agent_opencode::{Endpoint, OpenCode, OpenCodeConfig, PromptRules, Watchdog};
 use longshore_demo_model::DemoModel;
 use longshore_demo_model::home::{demo_home, last_model_address};
@@ -16,7 +16,6 @@ use longshore_engine::Tasks;
 use longshore_engine::port::{Agent, Clock, Control};
 use longshore_meter::Metrics;
 use longshore_model::{ModelName, PromptOptions};
-use tokio::sync::watch;
 
 use crate::cli::TESTED_OPENCODE;
 use crate::config::Plan;
@@ -197,29 +196,8 @@ async fn manage(config: ManagedConfig, tasks: &Tasks, model: Option<DemoModel>) 
         if managed.is_adopted() { ", adopted from the last run" } else { "" },
     );
     let endpoint = managed.endpoint();
-    tasks.spawn("opencode-state", report(managed.supervise(tasks)));
+    managed.supervise(tasks);
     Ok(Connected { endpoint, description, model })
-}
-
-/// Logs when OpenCode goes down and when it is back, until it is no longer supervised.
-///
-/// Both are warnings, so that a log that shows one also shows the other.
-async fn report(mut state: watch::Receiver<State>) {
-    let mut down = false;
-    while state.changed().await.is_ok() {
-        match &*state.borrow_and_update() {
-            State::Down { .. } if down => {}
-            State::Down { .. } => {
-                tracing::warn!("OpenCode is down; turns fail until it is back");
-                down = true;
-            }
-            State::Running { pid, version } => {
-                tracing::warn!(pid, version, "OpenCode is back");
-                down = false;
-            }
-            State::Stopped => return,
-        }
-    }
 }
 
 fn managed_config(plan: &Plan, program: &Path) -> ManagedConfig {

@@ -1,45 +1,168 @@
-//! The address of OpenCode, and its password there.
+//! The address of OpenCode, its password there, and whether OpenCode is up.
 
 use std::fmt;
 use std::str::FromStr;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use secrecy::SecretString;
+use tokio::sync::watch;
+use tokio::time::Instant;
 use url::Url;
 
 /// The address of an OpenCode server. All clones share one address: if another program takes the port of a managed
 /// OpenCode while OpenCode is down, OpenCode restarts on another port, and every holder of a clone uses that port from
 /// then on.
+///
+/// The address also says whether OpenCode is up. Each time that OpenCode comes back, a new *run* begins. The end of a run ends
+/// every call of that run at once, and no call is made before the next run: a process that is gone never responds, and one that
+/// is just starting accepts requests and never responds to them either.
 #[derive(Clone)]
-pub struct Address(Arc<RwLock<Location>>);
+pub struct Address(Arc<watch::Sender<Location>>);
 
-/// A URL with its password. Both change together.
+/// A URL with its password, and the state of the server there. All change together.
 #[derive(Clone)]
 pub(crate) struct Location {
     pub(crate) url: Url,
     /// `None`: the server never moved, and has its configured password.
     pub(crate) password: Option<SecretString>,
+    /// Grows each time that OpenCode comes back.
+    pub(crate) run: u32,
+    /// `None`: OpenCode is up, as far as is known.
+    pub(crate) outage: Option<Outage>,
+    /// Longshore supervises the process: a new run is a new process, and no turn of the old one goes on.
+    is_supervised: bool,
+}
+
+/// OpenCode is down.
+#[derive(Clone, Debug)]
+pub(crate) struct Outage {
+    pub(crate) since: Instant,
+    /// A sentence that may be shown to anybody.
+    pub(crate) reason: String,
+}
+
+/// A run of OpenCode, for one call.
+pub(crate) struct Run {
+    location: watch::Receiver<Location>,
+    number: u32,
 }
 
 impl Address {
+    /// The address of a process that Longshore supervises.
+    pub fn supervised(url: Url) -> Self {
+        Self::new(url, true)
+    }
+
+    fn new(url: Url, is_supervised: bool) -> Self {
+        Self(Arc::new(watch::Sender::new(Location {
+            url,
+            password: None,
+            run: 0,
+            outage: None,
+            is_supervised,
+        })))
+    }
+
     pub fn url(&self) -> Url {
-        self.location().url
+        self.0.borrow().url.clone()
     }
 
     pub(crate) fn location(&self) -> Location {
-        // Nothing that holds the lock can panic half-way through a change.
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.borrow().clone()
     }
 
+    /// OpenCode is down from now on, or still is. `reason`: a sentence that may be shown to anybody.
+    pub fn set_down(&self, reason: impl Into<String>) {
+        let reason = reason.into();
+        self.0.send_modify(|location| {
+            let since = location.outage.as_ref().map_or_else(Instant::now, |outage| outage.since);
+            location.outage = Some(Outage { since, reason });
+        });
+    }
+
+    /// OpenCode responds again.
+    pub fn set_up(&self) {
+        self.0.send_modify(|location| {
+            location.run += 1;
+            location.outage = None;
+        });
+    }
+
+    /// The same, at another URL or with another password.
     pub(crate) fn move_to(&self, url: Url, password: SecretString) {
-        let location = Location { url, password: Some(password) };
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = location;
+        self.0.send_modify(|location| {
+            (location.url, location.password) = (url, Some(password));
+            location.run += 1;
+            location.outage = None;
+        });
+    }
+
+    pub(crate) fn is_supervised(&self) -> bool {
+        self.0.borrow().is_supervised
+    }
+
+    /// The number of the process. It stays the same while it is not known whether the process did.
+    pub(crate) fn process(&self) -> u32 {
+        let location = self.0.borrow();
+        if location.is_supervised { location.run } else { 0 }
+    }
+
+    /// The current run. Fails with the reason while OpenCode is down.
+    pub(crate) fn run(&self) -> Result<Run, String> {
+        let location = self.0.subscribe();
+        let (number, outage) = {
+            let now = location.borrow();
+            (now.run, now.outage.as_ref().map(|outage| outage.reason.clone()))
+        };
+        outage.map_or(Ok(Run { location, number }), Err)
+    }
+
+    /// Waits until OpenCode is down.
+    pub(crate) async fn until_down(&self) -> Outage {
+        self.wait_for(|location| location.outage.clone()).await
+    }
+
+    /// Waits until OpenCode is up.
+    pub(crate) async fn until_up(&self) {
+        self.wait_for(|location| location.outage.is_none().then_some(())).await;
+    }
+
+    /// Waits until OpenCode is up in another run than at the time of this call.
+    pub(crate) fn until_back(&self) -> impl Future<Output = ()> + Send + use<> {
+        let (address, before) = (self.clone(), self.0.borrow().run);
+        let is_back = move |location: &Location| location.run != before && location.outage.is_none();
+        async move { address.wait_for(|location| is_back(location).then_some(())).await }
+    }
+
+    async fn wait_for<T>(&self, found: impl Fn(&Location) -> Option<T>) -> T {
+        let mut location = self.0.subscribe();
+        loop {
+            let now = found(&location.borrow_and_update());
+            if let Some(now) = now {
+                return now;
+            }
+            if location.changed().await.is_err() {
+                // `self` holds the sender.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+}
+
+impl Run {
+    /// Waits until OpenCode is down, or up in another run.
+    pub(crate) async fn ended(&mut self) {
+        let ended = |location: &Location| location.run != self.number || location.outage.is_some();
+        if self.location.wait_for(ended).await.is_err() {
+            // The address is gone, and nothing can report the end any more.
+            std::future::pending::<()>().await;
+        }
     }
 }
 
 impl From<Url> for Address {
     fn from(url: Url) -> Self {
-        Self(Arc::new(RwLock::new(Location { url, password: None })))
+        Self::new(url, false)
     }
 }
 

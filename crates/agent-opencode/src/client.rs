@@ -1,6 +1,7 @@
 //! Calls to OpenCode's HTTP API.
 
 mod catalog;
+mod connections;
 mod control;
 mod error;
 mod messages;
@@ -24,13 +25,16 @@ use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::json;
 use serde_json::value::RawValue;
+use tokio::sync::Notify;
 use url::Url;
 
+use self::connections::Connections;
 pub(crate) use self::error::CallError;
 pub(crate) use self::slots::CallSlot;
 use self::slots::{CallSlots, SlotWait};
 use self::statuses::StatusQueries;
 use crate::Endpoint;
+use crate::address::{Address, Location};
 use crate::api::{ErrorBody, Health, PermissionAsk, QuestionAsk, Session, Statuses};
 use crate::id::{Kind, directory_value, segment};
 use crate::redact;
@@ -44,12 +48,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const TRACEPARENT: &str = "traceparent";
 const TRACESTATE: &str = "tracestate";
 
-/// An idle connection is closed after this time. Servers usually close idle connections after 5 s; closing earlier avoids
-/// sending a prompt on a connection that the server is just closing.
-const IDLE_CONNECTION: Duration = Duration::from_secs(4);
-
-/// How many idle connections are kept. Further connections are opened when needed and closed after use.
-const IDLE_CONNECTIONS: usize = 64;
+/// How long the health check may take. OpenCode responds in milliseconds, or, when its one thread is busy, within seconds.
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Calls OpenCode. Cloning is cheap.
 #[derive(Clone, Debug)]
@@ -63,7 +63,7 @@ pub(crate) struct Client {
 
 #[derive(Debug)]
 struct Shared {
-    http: reqwest::Client,
+    connections: Connections,
     endpoint: Endpoint,
     /// How long one call may take. Does not apply to the event stream.
     timeout: Duration,
@@ -72,6 +72,8 @@ struct Shared {
     /// As many slots again, for calls that last as long as a model or a command runs.
     long_slots: CallSlots,
     status_queries: StatusQueries,
+    /// A call or a stream broke: OpenCode may be down.
+    suspected: Notify,
     metrics: Arc<Metrics>,
 }
 
@@ -80,6 +82,17 @@ struct Shared {
 struct AnyMessage {
     #[serde(rename = "info")]
     _info: IgnoredAny,
+}
+
+/// What a request to OpenCode's address found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Probe {
+    /// Some server responds there.
+    Response,
+    /// No connection.
+    Unreachable,
+    /// A connection, and no response in time.
+    NoResponse,
 }
 
 type Result<T, E = CallError> = std::result::Result<T, E>;
@@ -92,24 +105,15 @@ impl Client {
         calls: usize,
         metrics: Arc<Metrics>,
     ) -> ModelResult<Self> {
-        let http = reqwest::Client::builder()
-            // A proxy from the environment must not see prompts and the password.
-            .no_proxy()
-            .redirect(reqwest::redirect::Policy::none())
-            .connect_timeout(CONNECT_TIMEOUT.min(timeout))
-            .tcp_nodelay(true)
-            .pool_idle_timeout(IDLE_CONNECTION)
-            .pool_max_idle_per_host(IDLE_CONNECTIONS)
-            .build()
-            .map_err(Error::internal)?;
         let shared = Shared {
-            http,
+            connections: Connections::new(CONNECT_TIMEOUT.min(timeout)).map_err(Error::internal)?,
             endpoint,
             timeout,
             max_body: MAX_BODY_BYTES,
             slots: CallSlots::new(calls),
             long_slots: CallSlots::new(calls),
             status_queries: StatusQueries::default(),
+            suspected: Notify::new(),
             metrics,
         };
         Ok(Self { shared: Arc::new(shared), waits: SlotWait::Forever, trace: None })
@@ -166,15 +170,18 @@ impl Client {
     async fn event_stream(&self, request: RequestBuilder, patience: Duration) -> Result<Response> {
         let request = request.header(ACCEPT, "text/event-stream");
         let _time = self.time(Call::Events);
-        let response = tokio::time::timeout(patience.min(self.shared.timeout), request.send()).await;
-        let response = response.map_err(|_| CallError::NoAnswer)??;
-        match response.status() {
-            StatusCode::OK if content_type(response.headers()).starts_with("text/event-stream") => {
-                Ok(response)
+        let opening = async {
+            let response = tokio::time::timeout(patience.min(self.shared.timeout), request.send()).await;
+            let response = response.map_err(|_| CallError::NoAnswer)??;
+            match response.status() {
+                StatusCode::OK if content_type(response.headers()).starts_with("text/event-stream") => {
+                    Ok(response)
+                }
+                StatusCode::OK => Err(CallError::Garbled("not an event stream".to_owned())),
+                _ => Err(without_session(read_refusal(response).await)),
             }
-            StatusCode::OK => Err(CallError::Garbled("not an event stream".to_owned())),
-            _ => Err(without_session(read_refusal(response).await)),
-        }
+        };
+        self.in_run(opening).await
     }
 
     pub(crate) async fn create_session(&self, directory: &str) -> Result<Session> {
@@ -185,7 +192,8 @@ impl Client {
         made.map_err(without_session)
     }
 
-    /// Sends a prompt. Only [`CallError::Unreachable`] and refusals with a 4xx status mean that OpenCode did not accept it.
+    /// Sends a prompt. Only an error that [was not sent](CallError::was_not_sent) and refusals with a 4xx status mean that
+    /// OpenCode did not accept it.
     pub(crate) async fn prompt(
         &self,
         _slot: CallSlot<'_>,
@@ -197,15 +205,16 @@ impl Client {
         let _time = self.time(Call::Prompt);
         let request =
             request.timeout(self.shared.timeout).header(CONTENT_TYPE, "application/json").body(body);
-        check_accepted(request.send().await?).await
+        self.in_run(async { check_accepted(request.send().await?).await }).await
     }
 
     /// Runs a command. OpenCode responds when the turn is over, so there is no time limit. The same errors as those of
     /// [`Self::prompt`] mean that OpenCode did not accept it.
     pub(crate) async fn command(&self, directory: &str, session: &str, body: String) -> Result<()> {
         let request = self.request(Method::POST, &session_path(session, "command")?, directory, "")?;
-        let response = request.header(CONTENT_TYPE, "application/json").body(body).send().await?;
-        match decode::<AnyMessage>(response, self.shared.max_body).await {
+        let request = request.header(CONTENT_TYPE, "application/json").body(body);
+        let running = async { decode::<AnyMessage>(request.send().await?, self.shared.max_body).await };
+        match self.in_run(running).await {
             // The event stream has already delivered the content.
             Ok(_) | Err(CallError::TooLong) => Ok(()),
             Err(cause) => Err(cause),
@@ -239,8 +248,49 @@ impl Client {
     /// OpenCode's own report. It concerns the server and no directory.
     pub(crate) async fn is_healthy(&self) -> Result<bool> {
         let request = self.call(Method::GET, "global/health")?;
-        let health: Health = self.json_without_slot(Call::Health, request).await.map_err(without_session)?;
-        Ok(health.healthy)
+        let health = self.json_within(Call::Health, request, HEALTH_TIMEOUT.min(self.shared.timeout)).await;
+        health.map(|health: Health| health.healthy).map_err(without_session)
+    }
+
+    /// Whether any response comes from OpenCode's address within this time, even if OpenCode counts as down.
+    pub(crate) async fn probe(&self, patience: Duration) -> Probe {
+        let location = self.address().location();
+        let request = self.call_at(&location, Method::GET, "global/health");
+        let Ok(request) = request else { return Probe::Response };
+        match tokio::time::timeout(patience, request.send()).await {
+            Ok(Ok(_)) => Probe::Response,
+            Ok(Err(cause)) if cause.is_connect() => Probe::Unreachable,
+            Ok(Err(_)) | Err(_) => Probe::NoResponse,
+        }
+    }
+
+    /// The address that all clients of this OpenCode share.
+    pub(crate) fn address(&self) -> &Address {
+        &self.shared.endpoint.base_url
+    }
+
+    /// Makes a call in the current run of OpenCode. The end of the run ends the call.
+    async fn in_run<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
+        let mut run = self.address().run().map_err(CallError::Down)?;
+        let result = tokio::select! {
+            biased;
+            result = call => result,
+            () = run.ended() => Err(CallError::Ended),
+        };
+        if let Err(CallError::Unreachable(_) | CallError::Cut(_)) = &result {
+            self.shared.suspected.notify_one();
+        }
+        result
+    }
+
+    /// Notes that OpenCode may be down.
+    pub(crate) fn suspect_outage(&self) {
+        self.shared.suspected.notify_one();
+    }
+
+    /// Waits until OpenCode may be down.
+    pub(crate) async fn outage_suspected(&self) {
+        self.shared.suspected.notified().await;
     }
 
     pub(crate) async fn session(&self, directory: &str, session: &str) -> Result<Session> {
@@ -289,12 +339,19 @@ impl Client {
 
     /// The base address may have a path of its own, with or without a slash at its end.
     fn call(&self, method: Method, path_and_query: &str) -> Result<RequestBuilder> {
+        let location = self.address().location();
+        if let Some(outage) = location.outage {
+            return Err(CallError::Down(outage.reason));
+        }
+        self.call_at(&location, method, path_and_query)
+    }
+
+    fn call_at(&self, location: &Location, method: Method, path_and_query: &str) -> Result<RequestBuilder> {
         let endpoint = &self.shared.endpoint;
-        let location = endpoint.base_url.location();
         let base = location.url.as_str().trim_end_matches('/');
         let url = Url::parse(&format!("{base}/{path_and_query}"))
             .map_err(|cause| CallError::Invalid(Error::internal(cause)))?;
-        let mut request = self.shared.http.request(method, url);
+        let mut request = self.shared.connections.of_run(location.run).request(method, url);
         // The calls of a turn belong to the turn's trace, all others to the trace of the current request.
         if let Some(trace) = self.trace.clone().or_else(caller_trace) {
             request = request.header(TRACEPARENT, trace.traceparent());
@@ -323,8 +380,18 @@ impl Client {
     }
 
     async fn json_without_slot<T: DeserializeOwned>(&self, call: Call, request: RequestBuilder) -> Result<T> {
+        self.json_within(call, request, self.shared.timeout).await
+    }
+
+    async fn json_within<T: DeserializeOwned>(
+        &self,
+        call: Call,
+        request: RequestBuilder,
+        timeout: Duration,
+    ) -> Result<T> {
         let _time = self.time(call);
-        decode(request.timeout(self.shared.timeout).send().await?, self.shared.max_body).await
+        let request = request.timeout(timeout);
+        self.in_run(async { decode(request.send().await?, self.shared.max_body).await }).await
     }
 
     /// Measures the time until the timer is dropped.
@@ -382,7 +449,9 @@ async fn read_refusal(response: Response) -> CallError {
     let json = content_type(response.headers()).starts_with("application/json");
     let body = match read(response, MAX_BODY_BYTES).await {
         // The missing text would say whether the session or the path is unknown.
-        Err(cause @ CallError::Cut(_)) if status == StatusCode::NOT_FOUND => return cause,
+        Err(cause @ (CallError::Cut(_) | CallError::Ended)) if status == StatusCode::NOT_FOUND => {
+            return cause;
+        }
         body => body.ok().filter(|_| json),
     };
     let body: ErrorBody = body.and_then(|body| serde_json::from_slice(&body).ok()).unwrap_or_default();

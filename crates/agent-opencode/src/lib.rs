@@ -18,6 +18,7 @@ mod id;
 pub mod managed;
 #[doc(hidden)]
 pub mod measure;
+mod outage;
 mod outcome;
 mod prompt;
 mod reader;
@@ -34,6 +35,7 @@ mod watch;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use longshore_engine::port::{
@@ -43,7 +45,7 @@ use longshore_engine::{ProtectedPaths, Tasks};
 use longshore_meter::Metrics;
 use longshore_model::{Answer, Ask, Error, ErrorKind, PromptId, Result, SessionId};
 use secrecy::SecretString;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 pub use crate::address::Address;
 use crate::admit::AccessPolicy;
@@ -120,6 +122,8 @@ pub struct OpenCode {
     prompt_ids: PromptIds,
     readers: Arc<Readers>,
     starter: Starter,
+    /// How many turns wait for OpenCode before they begin.
+    waiting: Arc<AtomicUsize>,
     pub(crate) watch: Arc<Watch>,
 }
 
@@ -154,6 +158,8 @@ impl OpenCode {
             Arc::clone(&config.metrics),
         );
         let watch = Arc::new(watch);
+        let waiting = Arc::new(AtomicUsize::new(0));
+        outage::spawn(&client, &readers, &waiting, &tasks);
         let catalog = Arc::new(Catalog::new(&client, root.clone()));
         let rules = Arc::new(config.rules);
         let prompts = Prompts { catalog: Arc::clone(&catalog), rules: Arc::clone(&rules) };
@@ -186,10 +192,24 @@ impl OpenCode {
                 watch: Arc::clone(&watch),
             },
             watch,
+            waiting,
             for_callers: client.for_callers(),
             client,
         })
     }
+
+    /// The reason of an outage that a failed call found. A call may fail just before the outage is noticed.
+    async fn why_down(&self, cause: &CallError) -> Option<String> {
+        match cause {
+            CallError::Down(reason) => Some(reason.clone()),
+            CallError::Unreachable(_) | CallError::Cut(_) | CallError::Ended => {
+                let outage = timeout(outage::NOTICED_WITHIN, self.client.address().until_down()).await;
+                outage.ok().map(|outage| outage.reason)
+            }
+            _ => None,
+        }
+    }
+
     /// Opens a session. Waits for an OpenCode that is still starting.
     async fn create_session(&self, directory: &str) -> Result<api::Session> {
         let deadline = Instant::now() + turn::STREAM_TIMEOUT.min(self.starter.timeout);
@@ -198,7 +218,7 @@ impl OpenCode {
             self.readers.attached(directory, left).await?;
             match self.starter.for_starts.create_session(directory).await {
                 // OpenCode is gone and did not get the request; its event stream has not reported that yet.
-                Err(CallError::Unreachable(_)) if Instant::now() + RETRY_PAUSE < deadline => {
+                Err(cause) if cause.was_not_sent() && Instant::now() + RETRY_PAUSE < deadline => {
                     sleep(RETRY_PAUSE).await;
                 }
                 made => return made.map_err(|cause| cause.into_error("open a session")),
@@ -327,8 +347,19 @@ impl Agent for OpenCode {
                 Ok(false) => {
                     Err(Error::new(ErrorKind::AgentUnavailable, "OpenCode reports that it is not healthy."))
                 }
-                Err(cause) => Err(cause.into_error("check whether it is healthy")),
+                Err(cause) => Err(match self.why_down(&cause).await {
+                    Some(reason) => Error::new(ErrorKind::AgentUnavailable, reason),
+                    None => cause.into_error("check whether it is healthy"),
+                }),
             }
+        })
+    }
+
+    fn until_back(&self) -> BoxFuture<'_, ()> {
+        let back = self.client.address().until_back();
+        Box::pin(async move {
+            let _waiting = outage::count(&self.waiting);
+            back.await;
         })
     }
 }

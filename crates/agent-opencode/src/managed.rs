@@ -106,7 +106,7 @@ impl Managed {
     }
 
     fn new(config: ManagedConfig, record: Record, child: Option<Child>) -> Self {
-        let address = Address::from(record.base_url());
+        let address = Address::supervised(record.base_url());
         Self { config, record, address, liveness: LivenessCheck::default(), child }
     }
 

@@ -20,6 +20,15 @@ const EXECUTION_ERROR: &str = "UPSTREAM_EXECUTION_ERROR";
 const TRY_AGAIN: &str =
     " Give OpenCode the credentials for it, then send a message on this task to try again.";
 
+const ENDED_IN_THE_MIDDLE: &str = "OpenCode ended in the middle of the turn, and was started again. What it had done by then \
+                                   is done; the prompt is not sent again.";
+
+const ENDED_BEFORE_AN_ANSWER: &str = "OpenCode ended before it began to answer the prompt, and was started again. The prompt is \
+                                      not sent again.";
+
+const ENDED_BEFORE_THE_PROMPT: &str = "OpenCode ended before it had stored the prompt, and was started again. Nothing was done \
+                                       for the prompt; send it again.";
+
 /// Everything that decides the outcome.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ending<'a> {
@@ -31,6 +40,8 @@ pub(crate) struct Ending<'a> {
     pub(crate) superseded: bool,
     /// The gateway aborted the turn.
     pub(crate) aborted_by_gateway: bool,
+    /// The OpenCode process that worked on the turn has ended.
+    pub(crate) opencode_ended: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -81,6 +92,7 @@ pub(crate) fn from_ending(ending: &Ending<'_>) -> Outcome {
         Some("content-filter") => failed("The model's provider blocked the reply with its content filter."),
         Some("error") => failed("The model ended its reply with an error."),
         Some("tool-calls" | "unknown") | None if ending.aborted_by_gateway => stopped(true),
+        Some("tool-calls" | "unknown") | None if ending.opencode_ended => failed(ENDED_IN_THE_MIDDLE),
         Some("tool-calls") if ending.superseded => {
             failed("Another prompt in the same session made OpenCode drop the rest of this turn.")
         }
@@ -105,6 +117,13 @@ pub(crate) fn unknown_outcome(ending: &Ending<'_>, trace: PromptTrace) -> Outcom
     match ending.newest.and_then(|newest| newest.fault).or(ending.session_fault) {
         Some(fault) => from_fault(fault, ending.aborted_by_gateway),
         None if ending.aborted_by_gateway => stopped(true),
+        None if ending.opencode_ended && trace != PromptTrace::Unavailable => {
+            failed(match (ending.newest, trace) {
+                (Some(_), _) => ENDED_IN_THE_MIDDLE,
+                (None, PromptTrace::Stored) => ENDED_BEFORE_AN_ANSWER,
+                (None, _) => ENDED_BEFORE_THE_PROMPT,
+            })
+        }
         None if trace == PromptTrace::Unavailable => failed(
             "OpenCode does not show the messages of this session, so it is not known how the turn ended. Look at the \
              session before you send the message again.",

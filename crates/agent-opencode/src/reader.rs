@@ -38,6 +38,9 @@ use crate::sse::{Decoder, Item, MAX_EVENT_BYTES};
 /// How long an unused reader stays attached for the next turn. Then it stops.
 const LINGER: Duration = Duration::from_mins(2);
 
+/// After OpenCode has ended, the events that it sent before are read for so long. Mostly the stream itself ends earlier.
+const LAST_EVENTS: Duration = Duration::from_millis(500);
+
 /// All readers of one OpenCode.
 #[derive(Debug)]
 pub(crate) struct Readers {
@@ -190,21 +193,30 @@ impl Readers {
         readers.get(directory).map(|reader| reader.routes().descendants(session)).unwrap_or_default()
     }
 
+    /// How many turns run, or wait for a stream.
+    pub(crate) fn turns(&self) -> usize {
+        lock(&self.by_directory).values().map(|reader| reader.routes().turns()).sum()
+    }
+
     /// Keeps a directory's stream connected until it is unused.
     async fn follow(self: Arc<Self>, reader: Arc<Reader>) {
         let stop = self.tasks.stopping().clone();
         let mut backoff = Backoff::default();
         let mut was_connected = false;
         loop {
+            let back = self.client.address().until_back();
             let end = tokio::select! {
                 () = stop.cancelled() => return,
                 end = self.stream(&reader, &mut backoff, &mut was_connected) => end,
             };
+            if !matches!(end, End::NotNeeded) {
+                self.client.suspect_outage();
+            }
             reader.link.send_modify(|link| {
                 link.connected = false;
                 if let End::Failed(cause) = end {
-                    // One log line per outage, not one per attempt.
-                    if link.fault.is_none() {
+                    // One log line per outage, not one per attempt. While OpenCode is down, `outage` says so.
+                    if link.fault.is_none() && !matches!(cause, CallError::Down(_) | CallError::Ended) {
                         tracing::warn!(%cause, "cannot open the event stream of OpenCode");
                     }
                     link.hopeless = matches!(
@@ -226,12 +238,17 @@ impl Readers {
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = tokio::time::sleep(jittered(backoff.next_pause())) => {}
+                () = back => backoff = Backoff::default(),
             }
         }
     }
 
     /// Runs one connection, from its opening to its end.
     async fn stream(&self, reader: &Reader, backoff: &mut Backoff, was_connected: &mut bool) -> End {
+        let mut run = match self.client.address().run() {
+            Ok(run) => run,
+            Err(reason) => return End::Failed(CallError::Down(reason)),
+        };
         let mut response = match self.client.events(&reader.directory, backoff.response_timeout()).await {
             Ok(response) => response,
             Err(cause @ CallError::NoAnswer) => {
@@ -242,6 +259,7 @@ impl Readers {
         };
         let (mut decoder, mut items) = (Decoder::new(MAX_EVENT_BYTES), Vec::new());
         let mut is_connected = false;
+        let mut is_ended = false;
         // One timer for the whole connection. When it fires, the time of the last chunk is checked.
         let mut silent = pin!(sleep(self.silence));
         let mut last_chunk = Instant::now();
@@ -249,8 +267,13 @@ impl Readers {
             let chunk = tokio::select! {
                 biased;
                 chunk = response.chunk() => chunk,
+                () = run.ended(), if !is_ended => {
+                    is_ended = true;
+                    silent.as_mut().reset(Instant::now() + LAST_EVENTS);
+                    continue;
+                }
                 () = silent.as_mut() => {
-                    if last_chunk.elapsed() >= self.silence {
+                    if is_ended || last_chunk.elapsed() >= self.silence {
                         return End::Silent;
                     }
                     silent.as_mut().reset(last_chunk + self.silence);

@@ -60,7 +60,9 @@ impl StopPass<'_> {
 
     fn failed(&mut self, cause: CallError, turns: &[&TurnRecord]) {
         match cause {
-            CallError::Unreachable(_) | CallError::Unauthorized => self.failure = Some(cause),
+            CallError::Unreachable(_) | CallError::Down(_) | CallError::Unauthorized => {
+                self.failure = Some(cause);
+            }
             cause if cause.is_transient() => {
                 tracing::debug!(%cause, "a turn that is over may still run");
                 self.may_run.extend(turns.iter().map(|turn| turn.session.id.clone()));

@@ -62,6 +62,14 @@ enum Activity {
     IdleConfirmed,
 }
 
+/// The OpenCode process that works on the turn.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+enum Process {
+    #[default]
+    Running,
+    Ended,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Translator {
     session: String,
@@ -88,6 +96,7 @@ pub(crate) struct Translator {
     refusal: Option<Fault>,
     /// OpenCode already answers another prompt of this session.
     superseded: bool,
+    process: Process,
     completeness: Completeness,
     /// OpenCode cannot list the session's messages, so an unknown message may belong to any turn.
     is_list_unavailable: bool,

@@ -67,6 +67,8 @@ struct Driver {
     joins: Arc<Joins>,
     /// The version of `joins` that the translator knows.
     joins_seen: u64,
+    /// The number of the OpenCode process that got the prompt.
+    process: u32,
     /// What must be read before the end of the turn can be judged.
     must_read: Option<Depth>,
     missed: MissedEvents,
@@ -409,6 +411,7 @@ impl Driver {
             self.joins.update_translator(&mut self.joins_seen, &mut self.tree.root.translator);
             let followed = self.tree.live_sessions();
             let root = &mut self.tree.root.translator;
+            let (process, back) = (self.client.address().process(), self.client.address().until_back());
             let reading = reconcile::read(&self.client, &self.session, root, depth, &followed);
             let reading = match &self.given_up {
                 Some(given_up) => match timeout_at(given_up.until, reading).await {
@@ -422,6 +425,9 @@ impl Driver {
                     self.joins.note_begun(&self.tree.root.translator);
                     self.invalid_responses.clear();
                     self.caught_up_at = Instant::now();
+                    if process != self.process {
+                        self.tree.note_opencode_ended();
+                    }
                     for found in &found {
                         self.note_found(found);
                     }
@@ -446,7 +452,9 @@ impl Driver {
                     }
                     let until = self.given_up.as_ref().map(|given_up| given_up.until);
                     let next = Instant::now() + pause;
-                    sleep_until(until.map_or(next, |until| until.min(next))).await;
+                    let next = until.map_or(next, |until| until.min(next));
+                    // Returns early when OpenCode is back.
+                    let _ = timeout_at(next, back).await;
                     pause = (pause * 2).min(LAST_RETRY);
                 }
             }

@@ -17,8 +17,12 @@ use crate::reply::{self, Response};
 /// A result is reused for this long, so that the parts are checked at most this often, however many clients ask.
 const FRESH: Duration = Duration::from_secs(2);
 
-/// A part that does not answer within this time counts as down.
+/// How long one check may take.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A part that worked counts as down when it has not answered for this long. OpenCode has one thread, which is sometimes busy for
+/// seconds.
+const BUSY: Duration = Duration::from_secs(15);
 
 #[derive(Debug)]
 pub(crate) struct Health {
@@ -32,8 +36,15 @@ pub(crate) struct Health {
 #[derive(Clone, Debug)]
 struct CheckResult {
     at: Instant,
-    opencode: Part,
-    store: Part,
+    opencode: Checked,
+    store: Checked,
+}
+
+#[derive(Clone, Debug)]
+struct Checked {
+    part: Part,
+    /// When the part last answered that it works.
+    worked: Option<Instant>,
 }
 
 impl Health {
@@ -44,7 +55,8 @@ impl Health {
     /// Status 200 if the gateway can accept new work, else 503.
     pub(crate) async fn answer(&self, version: ProtocolVersion) -> Response {
         let CheckResult { opencode, store, .. } = self.check().await;
-        let facts = HealthFacts { opencode, store, stopping: self.closing.is_cancelled() };
+        let stopping = self.closing.is_cancelled();
+        let facts = HealthFacts { opencode: opencode.part, store: store.part, stopping };
         let status = if facts.is_ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
         reply::json(status, Media::Json, contract::health(&self.deployment, version, &facts))
     }
@@ -58,12 +70,10 @@ impl Health {
             timeout(CHECK_TIMEOUT, self.engine.check_agent()),
             timeout(CHECK_TIMEOUT, self.engine.check_store()),
         );
-        let was_down = |part: fn(&CheckResult) -> &Part| {
-            last.as_ref().is_some_and(|found| matches!(part(found), Part::Down(_)))
-        };
+        let before = last.as_ref();
         let found = CheckResult {
-            opencode: part("OpenCode", opencode.ok(), was_down(|found| &found.opencode)),
-            store: part("store", store.ok(), was_down(|found| &found.store)),
+            opencode: checked("OpenCode", opencode.ok(), before.map(|found| &found.opencode)),
+            store: checked("store", store.ok(), before.map(|found| &found.store)),
             at: Instant::now(),
         };
         *last = Some(found.clone());
@@ -72,22 +82,26 @@ impl Health {
 }
 
 /// The state of a part as callers see it. `answer`: `None` if the part did not answer. A part that goes down is logged once.
-fn part(name: &'static str, answer: Option<Result<()>>, was_down: bool) -> Part {
-    match answer {
-        Some(Ok(())) => Part::Up,
-        Some(Err(error)) => {
+fn checked(name: &'static str, answer: Option<Result<()>>, before: Option<&Checked>) -> Checked {
+    let was_down = before.is_some_and(|before| matches!(before.part, Part::Down(_)));
+    let worked = before.filter(|_| !was_down).and_then(|before| before.worked);
+    let part = match (answer, before) {
+        (Some(Ok(())), _) => return Checked { part: Part::Up, worked: Some(Instant::now()) },
+        // The reason that was given says more.
+        (None, Some(before)) if was_down => before.part.clone(),
+        (None, _) if worked.is_some_and(|worked| worked.elapsed() < BUSY) => Part::Up,
+        (Some(Err(error)), _) => {
             if !was_down {
                 reply::log(&error, name);
             }
             Part::Down(error.message().to_owned())
         }
-        None => {
-            if !was_down {
-                tracing::warn!(part = name, "no answer to the health check");
-            }
+        (None, _) => {
+            tracing::warn!(part = name, "no answer to the health check");
             Part::Down("It does not answer.".to_owned())
         }
-    }
+    };
+    Checked { part, worked }
 }
 
 #[cfg(test)]
@@ -169,6 +183,30 @@ mod tests {
         let expected = json!({"opencode": down("It does not answer."), "store": up()});
         assert_eq!(bench.ask().await, (503, json!("unavailable"), expected));
         assert!(asked.elapsed() <= CHECK_TIMEOUT + Duration::from_millis(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_busy_part_is_not_down_before_it_was_silent_for_long() {
+        let bench = Bench::new();
+        assert_eq!(bench.ask().await.0, 200);
+        bench.agent.checks.hold();
+        let silent = Instant::now();
+        while silent.elapsed() + FRESH + CHECK_TIMEOUT < BUSY {
+            tokio::time::advance(FRESH).await;
+            assert_eq!(bench.ask().await.0, 200, "after {:?}", silent.elapsed());
+        }
+        tokio::time::advance(BUSY).await;
+        assert_eq!(bench.ask().await.0, 503);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_reason_of_an_outage_stays_until_the_part_answers() {
+        let bench = Bench::new();
+        bench.agent.set_down(true);
+        let down = bench.ask().await;
+        bench.agent.checks.hold();
+        tokio::time::advance(FRESH).await;
+        assert_eq!(bench.ask().await, down);
     }
 
     #[tokio::test(start_paused = true)]

@@ -16,7 +16,7 @@ use longshore_model::{
     AgentEvent, AgentFile, Answer, ArtifactId, Ask, AskKind, BlockKind, BlockRef, ChildEvent, ChildStart,
     Error, ErrorKind, Json, Outcome, PromptId, RequestId, Result, SessionId, TraceContext,
 };
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Notify, Semaphore, mpsc};
 
 /// Reports that may wait for the engine, as in a real driver.
 const REPORTS: usize = 64;
@@ -37,6 +37,8 @@ pub struct ScriptedAgent {
     pub stops: Gate,
     pub replies: Gate,
     pub checks: Gate,
+    /// Woken when the agent comes back.
+    back: Notify,
 }
 
 /// Lets calls through, or holds them until the test releases some.
@@ -260,6 +262,12 @@ impl ScriptedAgent {
         self.lock().is_down = is_down;
     }
 
+    /// Makes the agent available again, and says so.
+    pub fn come_back(&self) {
+        self.set_down(false);
+        self.back.notify_waiters();
+    }
+
     /// Makes the agent panic at the next turn.
     pub fn panic_next(&self) {
         self.lock().panics += 1;
@@ -407,6 +415,10 @@ impl Agent for ScriptedAgent {
             }
             Ok(())
         })
+    }
+
+    fn until_back(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.back.notified())
     }
 }
 

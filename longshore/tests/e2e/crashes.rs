@@ -20,13 +20,14 @@ async fn a_killed_opencode_fails_the_turn_and_is_restarted() {
     let mut frames = stream.until("twenty texts", nth_text(20)).await;
     let old = harness.opencode.pid();
     kill(old);
+    let next = harness.client.submit(&message("scn:text n=4")).await;
     frames.extend(stream.rest().await);
     frames::check_log(prompt, &frames);
 
     let task = harness.client.get(&task_id(&frames[0])).await;
     assert_eq!(raw::fold(&frames), raw::plain_text(&task), "the stream folds into another task");
     assert_eq!(state_of(&task), "FAILED", "{task:#}");
-    assert!(explanation(&task).contains("OpenCode"), "the reason does not say who failed: {task:#}");
+    assert!(explanation(&task).contains("OpenCode ended in the middle of the turn"), "{task:#}");
     // OpenCode lost the text; the task keeps what the client has seen.
     let seen: String = frames.iter().filter_map(text).collect();
     let kept = upstream::blocks_of_task(&task);
@@ -34,6 +35,15 @@ async fn a_killed_opencode_fails_the_turn_and_is_restarted() {
     assert_eq!(kept[0].content, seen.as_str(), "the task lost text that was seen");
 
     harness.until_opencode_is_back(old).await;
+    let next = next["id"].as_str().expect("a task has an id");
+    let ended = harness.client.resume(next, 0).await.rest().await;
+    assert_eq!(ended.last().and_then(frames::state), Some("COMPLETED"), "{ended:#?}");
+    let log = harness.gateway.log();
+    for line in
+        ["OpenCode is down; turns wait for it turns=2", "OpenCode is back; turns that waited for it continue"]
+    {
+        assert_eq!(log.matches(line).count(), 1, "{line}: {log}");
+    }
     let after = harness.play_message(&message_in(&context(&before), "scn:text n=2"), Agreement::Whole).await;
     after.ended("COMPLETED", "");
     assert_eq!(after.turn.session, before.turn.session, "the conversation went to another session");

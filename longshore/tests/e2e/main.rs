@@ -20,6 +20,7 @@ mod data_in_workspace;
 mod files;
 mod frames;
 mod harness;
+mod kills;
 #[cfg(target_os = "linux")]
 mod many_restarts;
 #[cfg(target_os = "linux")]

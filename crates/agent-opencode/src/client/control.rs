@@ -218,7 +218,8 @@ impl Client {
         let _slot = self.slot().await?;
         let _time = self.time(Call::Control);
         let request = request.header(CONTENT_TYPE, "application/json").body(body);
-        check_accepted(request.timeout(self.shared.timeout).send().await?).await
+        let request = request.timeout(self.shared.timeout);
+        self.in_run(async { check_accepted(request.send().await?).await }).await
     }
 }
 
@@ -332,6 +333,6 @@ impl Client {
         }
         let _slot = self.long_slot().await?;
         let _time = self.time(Call::Control);
-        decode(request.send().await?, self.shared.max_body).await
+        self.in_run(async { decode(request.send().await?, self.shared.max_body).await }).await
     }
 }

@@ -15,6 +15,10 @@ pub(crate) enum CallError {
     Unreachable(Arc<reqwest::Error>),
     /// The connection broke or timed out: OpenCode may have received the request.
     Cut(Arc<reqwest::Error>),
+    /// OpenCode is known to be down, so the call was not made. The reason may be shown to a caller.
+    Down(String),
+    /// OpenCode ended during the call, and may have received the request.
+    Ended,
     /// No response came in time, as from an OpenCode that is just starting.
     NoAnswer,
     /// OpenCode does not accept the gateway's password.
@@ -27,7 +31,6 @@ pub(crate) enum CallError {
     NoSuchPath,
     /// OpenCode refused. The text may be shown to a caller.
     Refused { status: u16, message: String },
-    /// A response that OpenCode does not send, such as a page of its web interface.
     /// Not what OpenCode answers, such as the page of its web interface.
     Garbled(String),
     /// The response is larger than the gateway reads.
@@ -43,7 +46,11 @@ impl CallError {
     pub(crate) fn into_error(self, doing: &str) -> Error {
         match self {
             Self::Unreachable(cause) | Self::Cut(cause) => unreachable(doing).caused_by(cause),
-            Self::NoAnswer => unreachable(doing),
+            Self::NoAnswer | Self::Ended => unreachable(doing),
+            Self::Down(reason) => Error::new(
+                ErrorKind::AgentUnavailable,
+                format!("{reason} The gateway could not {doing}. Try again in a few seconds."),
+            ),
             Self::Unauthorized => Error::new(
                 ErrorKind::AgentUnavailable,
                 "OpenCode refused the gateway's user name or password. The operator of the gateway must set them \
@@ -85,11 +92,18 @@ impl CallError {
         }
     }
 
+    /// Whether OpenCode certainly did not receive the request.
+    pub(crate) fn was_not_sent(&self) -> bool {
+        matches!(self, Self::Unreachable(_) | Self::Down(_))
+    }
+
     /// Whether the call may succeed when it is repeated.
     pub(crate) fn is_transient(&self) -> bool {
         match self {
             Self::Unreachable(_)
             | Self::Cut(_)
+            | Self::Down(_)
+            | Self::Ended
             | Self::NoAnswer
             | Self::Unauthorized
             | Self::NoSuchPath
@@ -108,6 +122,8 @@ impl CallError {
             Self::Refused { status, .. } => *status >= 500 && !(502..=504).contains(status),
             Self::Unreachable(_)
             | Self::Cut(_)
+            | Self::Down(_)
+            | Self::Ended
             | Self::NoAnswer
             | Self::NotFound
             | Self::NoMessage
@@ -123,6 +139,8 @@ impl fmt::Display for CallError {
         match self {
             Self::Unreachable(_) => f.write_str("no connection"),
             Self::Cut(_) => f.write_str("the connection broke or timed out"),
+            Self::Down(_) => f.write_str("OpenCode is down"),
+            Self::Ended => f.write_str("OpenCode ended during the call"),
             Self::NoAnswer => f.write_str("no answer"),
             Self::Unauthorized => f.write_str("status 401"),
             Self::NotFound | Self::NoMessage | Self::NoSuchPath => f.write_str("status 404"),

@@ -149,12 +149,15 @@ impl Client {
             let request = self.request(Method::GET, &path, directory, &format!("&limit={limit}{before}"))?;
             let _slot = self.slot().await?;
             let _time = self.time(Call::Messages);
-            let response = request.timeout(self.shared.timeout).send().await?;
-            let cursor = response.headers().get("x-next-cursor").and_then(|value| value.to_str().ok());
-            let cursor = cursor.map(str::to_owned);
-            match decode(response, self.shared.max_body).await {
+            let reading = async {
+                let response = request.timeout(self.shared.timeout).send().await?;
+                let cursor = response.headers().get("x-next-cursor").and_then(|value| value.to_str().ok());
+                let cursor = cursor.map(str::to_owned);
+                Ok((decode(response, self.shared.max_body).await?, cursor))
+            };
+            match self.in_run(reading).await {
                 Err(CallError::TooLong) if *limit > 1 => *limit /= 2,
-                page => return Ok((page?, cursor)),
+                page => return page,
             }
         }
     }

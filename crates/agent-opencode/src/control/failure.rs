@@ -53,10 +53,11 @@ impl CallError {
     /// Whether OpenCode may have made the change.
     fn is_maybe_applied(&self) -> bool {
         match self {
-            Self::Cut(_) | Self::NoAnswer | Self::Garbled(_) | Self::TooLong => true,
+            Self::Cut(_) | Self::Ended | Self::NoAnswer | Self::Garbled(_) | Self::TooLong => true,
             // A proxy in front of OpenCode gave up; OpenCode itself may have gone on.
             Self::Refused { status, .. } => (502..=504).contains(status),
             Self::Unreachable(_)
+            | Self::Down(_)
             | Self::Unauthorized
             | Self::NotFound
             | Self::NoMessage
@@ -74,7 +75,8 @@ impl CallError {
         let error = match self {
             Self::Unreachable(cause) => unreachable(what).caused_by(cause),
             Self::Cut(cause) => cut(purpose).caused_by(cause),
-            Self::NoAnswer => cut(purpose),
+            Self::NoAnswer | Self::Ended => cut(purpose),
+            Self::Down(reason) => unreachable(what).detail("detail", reason),
             Self::Unauthorized => refused(
                 401,
                 format!(

@@ -1,9 +1,10 @@
 //! Keeps a managed OpenCode running.
 //!
 //! When OpenCode ends, the supervisor terminates all processes that OpenCode left running, and starts OpenCode again with the
-//! same port and password, so that its users notice no more than a broken connection. If another program has taken the port,
-//! OpenCode gets another port and another password, and its [`crate::Address`] passes both to all users. An OpenCode that no
-//! longer responds is terminated and then started in the same way.
+//! same port and password, so that its users notice no more than broken calls and a wait. The [`crate::Address`] of OpenCode
+//! reports when the process has ended and when the next one responds. If another program has taken the port, OpenCode gets
+//! another port and another password, and the address passes both to all users. An OpenCode that no longer responds is
+//! terminated and then started in the same way.
 //!
 //! The first restart waits 250 ms, each further one twice as long, up to 15 s; after OpenCode has run for 20 s the waits start
 //! again at 250 ms. Each wait is shortened by up to a half at random, so that several servers that ended together do not all
@@ -83,6 +84,7 @@ impl Managed {
             };
             backoff.reset_after(since.elapsed());
             loop {
+                self.address.set_down(reason.clone());
                 state.send_replace(State::Down { restarts, reason });
                 tokio::time::sleep(backoff.next()).await;
                 restarts += 1;
@@ -90,6 +92,7 @@ impl Managed {
                     Ok(true) => break,
                     Ok(false) => {
                         tracing::info!("OpenCode was stopped");
+                        self.address.set_down("OpenCode was stopped.");
                         state.send_replace(State::Stopped);
                         return;
                     }

@@ -277,11 +277,14 @@ async fn a_killed_opencode_is_restarted_with_the_same_address() {
         let gateway = Tasks::new();
         let mut states = managed.supervise(&gateway);
         first.signal(Signal::KILL);
-        until(&mut states, |state| matches!(state, State::Down { .. })).await;
-        let state = until(&mut states, |state| matches!(state, State::Running { .. })).await;
+        let outage = timeout(PATIENCE, endpoint.base_url.until_down()).await.expect("the address says so");
+        assert!(outage.reason.contains("started again"), "{}", outage.reason);
+        let state =
+            until(&mut states, |state| matches!(state, State::Running { pid, .. } if *pid != first.pid))
+                .await;
+        assert!(endpoint.base_url.run().is_ok(), "the address says that OpenCode is back");
 
         let State::Running { pid, version } = state else { unreachable!() };
-        assert_ne!(pid, first.pid);
         assert_eq!(version, "0.0.0-fake");
         assert_eq!(fixture.record()["pid"], pid);
         assert_eq!(fixture.record()["port"], endpoint.base_url.url().port().unwrap());

@@ -118,6 +118,13 @@ struct RouteState {
     is_idle: AtomicBool,
 }
 
+impl Routes {
+    /// How many turns have a route, or wait for the connection.
+    pub(super) fn turns(&self) -> usize {
+        self.by_session.len() + self.keep_alives
+    }
+}
+
 impl RouteState {
     /// Updates `is_idle` with an event of the session itself.
     fn note(&self, kind: EventKind) {

@@ -2,7 +2,7 @@
 
 use longshore_model::Outcome;
 
-use super::{Activity, Completeness, Role, Step, Translator, Unanswered};
+use super::{Activity, Completeness, Process, Role, Step, Translator, Unanswered};
 use crate::api::Fault;
 use crate::outcome::{self, Ending, Newest, PromptTrace, Unread};
 
@@ -157,6 +157,15 @@ impl Translator {
         matches!(self.activity, Activity::Idle | Activity::IdleConfirmed)
     }
 
+    /// The OpenCode process that worked on the turn has ended, and the messages that the next process shows were merged.
+    pub(crate) fn note_opencode_ended(&mut self) {
+        self.process = Process::Ended;
+    }
+
+    pub(crate) fn has_opencode_ended(&self) -> bool {
+        self.process == Process::Ended
+    }
+
     /// How many answers the turn has so far.
     pub(crate) fn steps(&self) -> usize {
         self.steps.len()
@@ -178,6 +187,12 @@ impl Translator {
             summary: step.summary,
             failed_tool: self.blocks.failed_tool(&step.id),
         });
-        Ending { newest, session_fault: self.fault.as_ref(), superseded: self.superseded, aborted_by_gateway }
+        Ending {
+            newest,
+            session_fault: self.fault.as_ref(),
+            superseded: self.superseded,
+            aborted_by_gateway,
+            opencode_ended: self.has_opencode_ended(),
+        }
     }
 }

@@ -218,7 +218,7 @@ impl Joiner {
             Err(cause @ CallError::Refused { status, .. }) if status < 500 => {
                 Err(cause.into_error("send the message"))
             }
-            Err(cause @ (CallError::Cut(_) | CallError::Refused { .. })) => {
+            Err(cause @ (CallError::Cut(_) | CallError::Ended | CallError::Refused { .. })) => {
                 tracing::warn!(session = %self.session.id, %cause, "it is unknown whether OpenCode accepted a message");
                 Ok(Delivery::Unknown)
             }

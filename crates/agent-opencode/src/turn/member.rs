@@ -91,6 +91,10 @@ impl Member {
     }
 
     fn max_reads(&self) -> u32 {
+        if self.translator.has_opencode_ended() {
+            // What the next process showed is final.
+            return 0;
+        }
         match (self.translator.unanswered(), self.translator.evidence()) {
             (Some(Unanswered::First | Unanswered::Accepted), _) if self.translator.is_refused() => {
                 READS_OF_REFUSED_PROMPT

@@ -3,7 +3,7 @@
 //! after a while, so that the agent's own reports are not held up for ever.
 
 use longshore_model::SessionId;
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 use super::{Driver, FIRST_RETRY, LAST_RETRY, STOP_TIMEOUT, STREAM_TIMEOUT};
 use crate::client::CallError;
@@ -29,7 +29,7 @@ impl Driver {
         let others_wait_until = self.caught_up_at + if is_hidden { STOP_TIMEOUT } else { self.patience };
         let mut pause = FIRST_RETRY;
         loop {
-            let directory = &self.session.directory;
+            let (directory, back) = (&self.session.directory, self.client.address().until_back());
             let reading = reconcile::read_child(&self.client, directory, session.as_str(), since);
             // Each sub-agent gets a try, however long the ones before it took.
             let cut = until.unwrap_or_else(|| others_wait_until.max(Instant::now() + STOP_TIMEOUT));
@@ -57,7 +57,8 @@ impl Driver {
                 live.member.translator.messages_unavailable();
                 return None;
             }
-            sleep_until(next).await;
+            // Returns early when OpenCode is back.
+            let _ = timeout_at(next, back).await;
             pause = (pause * 2).min(LAST_RETRY);
         }
     }

@@ -94,6 +94,7 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
         with.readers.lease(&session.directory, id, patience()).await.ok_or_else(busy)?
     };
     lease.connected(STREAM_TIMEOUT.min(with.timeout)).await?;
+    let mut process = client.address().process();
     let (sent, translator) = if let Some(resume) = &resume {
         let mut translator = Translator::resume(id, name, resume);
         if let Some(fault) = with.watch.why_failed(name).filter(|_| is_adopted) {
@@ -128,6 +129,7 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
         let body = body.json;
         // All events until now belong to an earlier turn.
         lease.discard_queued();
+        process = client.address().process();
         prompting.mark();
         let call = PromptCall {
             client: &for_start,
@@ -177,6 +179,7 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
         events: sender,
         joins,
         joins_seen: 0,
+        process,
         must_read: (!accepted).then_some(Depth::Everything),
         missed: MissedEvents::default(),
         limits,
@@ -364,7 +367,7 @@ impl PromptCall<'_> {
     /// Classifies a failed request: the prompt may have arrived, or it surely did not.
     pub(super) fn classify_failure(&self, cause: CallError) -> Result<SendResult> {
         match cause {
-            CallError::Cut(_) | CallError::Refused { .. } => {
+            CallError::Cut(_) | CallError::Ended | CallError::Refused { .. } => {
                 let session = &self.session.id;
                 tracing::warn!(%session, %cause, "it is unknown whether OpenCode accepted a prompt");
                 return Ok(SendResult::Unknown);
@@ -376,7 +379,7 @@ impl PromptCall<'_> {
                 );
                 return Err(Error::new(error.kind(), text).mark_maybe_applied());
             }
-            CallError::Unreachable(_) => self.prompting.unmark(),
+            _ if cause.was_not_sent() => self.prompting.unmark(),
             _ => {}
         }
         Err(cause.into_error("send the prompt"))

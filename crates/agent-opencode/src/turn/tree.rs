@@ -359,6 +359,14 @@ impl SessionTree {
         root
     }
 
+    /// The OpenCode process that worked on the turn has ended.
+    pub(super) fn note_opencode_ended(&mut self) {
+        self.root.translator.note_opencode_ended();
+        for live in self.children.iter_mut().filter_map(Child::live_mut) {
+            live.member.translator.note_opencode_ended();
+        }
+    }
+
     /// Whether some member has a reason to be silent.
     pub(super) fn may_be_silent(&self) -> bool {
         self.root.translator.has_open_asks()

@@ -15,6 +15,7 @@ mod lost_text;
 mod malformed_events;
 mod native_prompts;
 mod orphaned_turns;
+mod outages;
 mod refused;
 mod resumed;
 mod sessions;

@@ -99,6 +99,6 @@ async fn the_health_check_reports_opencodes_own_health() {
     let error = bench.agent.check().await.unwrap_err();
     assert_eq!(error.kind(), longshore_model::ErrorKind::AgentUnavailable);
     bench.fake.restart();
-    bench.agent.check().await.unwrap();
+    outages::at_once("the return", outages::until_well(&bench)).await;
     bench.stop().await;
 }

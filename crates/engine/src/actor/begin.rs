@@ -68,14 +68,16 @@ impl Actor {
             let resume = if self.writer.has(Flaw::NoResume) { Resume::default() } else { resume };
             let request = self.turn_request(record, Vec::new(), Some(resume), prompting.clone());
             let agent = Arc::clone(&self.ctx.ports.agent);
-            match self.unless_stopped(async move { agent.start_turn(request).await }).await? {
+            let back = agent.until_back();
+            match self.unless_stopped(agent.start_turn(request)).await? {
                 Ok(turn) => return Ok(turn),
                 Err(error) if error.retry() == Retry::Later => {
                     if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                         return Err(self.fail(&error).await);
                     }
                     tracing::warn!(task = %self.writer.task().id, error = ?error, "the agent cannot be reached; will try again");
-                    self.unless_stopped(tokio::time::sleep(backoff.next_pause())).await?;
+                    // Returns early when the agent is back.
+                    let _ = self.unless_stopped(tokio::time::timeout(backoff.next_pause(), back)).await?;
                 }
                 Err(error) => return Err(self.fail(&error).await),
             }

@@ -28,6 +28,11 @@ impl Patience {
         !self.left.is_zero()
     }
 
+    /// Whether a start has failed.
+    pub(super) fn has_failed(&self) -> bool {
+        self.has_failed
+    }
+
     /// A start that was tried at this time has failed. Before the first failure, the agent counts as reachable.
     pub(super) fn failed(&mut self, tried: Instant) {
         if std::mem::replace(&mut self.has_failed, true) {

@@ -178,18 +178,25 @@ impl Actor {
             return Ok(false);
         }
         let task = self.writer.task().id.clone();
+        let is_first = !patience.has_failed();
         patience.failed(tried);
         let Some(mut pause) = patience.next_pause(&task) else { return Ok(false) };
-        tracing::warn!(%task, error = ?error, "the agent cannot be reached; will start the turn again");
+        if is_first {
+            tracing::info!(%task, error = ?error, "a turn waits for the agent, which cannot be reached");
+        }
         self.report_unsent(
             "The agent cannot be reached now. Nothing was sent to it yet; the gateway goes on trying for a while.",
         )
         .await?;
+        let agent = Arc::clone(&self.ctx.ports.agent);
+        let mut back = agent.until_back();
         loop {
             let paused = Instant::now();
-            self.unless_stopped(tokio::time::sleep(pause)).await?;
-            let agent = Arc::clone(&self.ctx.ports.agent);
-            let checked = self.unless_stopped(async move { agent.check().await }).await?;
+            // Returns early when the agent is back.
+            let _ = self.unless_stopped(tokio::time::timeout(pause, back)).await?;
+            // Before the check, so that no return is missed.
+            back = agent.until_back();
+            let checked = self.unless_stopped(agent.check()).await?;
             patience.spend(paused);
             if checked.is_err_and(|error| is_unreachable(&error))
                 && let Some(next) = patience.next_pause(&task)

@@ -66,6 +66,11 @@ pub trait Agent: Send + Sync + Debug {
 
     /// Whether the agent could work now. Sends the agent a request that costs it nothing.
     fn check(&self) -> BoxFuture<'_, Result<()>>;
+
+    /// Waits until an agent that is down comes back. Waits for ever if that cannot be noticed: callers also wait for a pause.
+    fn until_back(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::pending())
+    }
 }
 
 /// What a caller requests of the agent.

@@ -66,6 +66,20 @@ async fn an_agent_that_reports_itself_away_gets_only_health_checks() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_turn_that_waits_begins_as_soon_as_the_agent_is_back() {
+    let mut h = start();
+    h.agent.refuse_next(away());
+    h.agent.set_down(true);
+    h.send("c", "m1").await;
+    // By now the pauses between two checks are long.
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    let back = Instant::now();
+    h.agent.come_back();
+    h.turn().await.complete().await;
+    assert!(back.elapsed() < Duration::from_millis(100), "it began {:?} later", back.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_start_that_hangs_while_the_agent_is_away_is_repeated() {
     let mut h = start();
     h.agent.starts.hold();
