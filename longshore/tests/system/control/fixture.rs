@@ -30,7 +30,6 @@ pub(crate) const GIL_TOKEN: &str = "gil-token-0123456789abcdef";
 pub(crate) struct Settings {
     pub(crate) session_shell: bool,
     pub(crate) workspace_mutations: bool,
-    pub(crate) session_share: bool,
     /// How many calls to OpenCode may be in flight.
     pub(crate) upstream_calls: usize,
     /// How long a call to OpenCode may take.
@@ -56,7 +55,6 @@ impl Default for Settings {
         Self {
             session_shell: true,
             workspace_mutations: true,
-            session_share: true,
             upstream_calls: UPSTREAM_CALLS,
             control_timeout: Duration::from_secs(20),
             unfinished: EngineConfig::default().unfinished_per_principal,
@@ -96,7 +94,7 @@ impl Fixture {
         let deployment = Deployment {
             session_shell: settings.session_shell,
             workspace_mutations: settings.workspace_mutations,
-            session_share: settings.session_share,
+            session_share: true,
             ..Deployment::default()
         };
         let options = Options {
