@@ -74,6 +74,10 @@ pub enum Subcommands {
 
 #[derive(Debug, Args)]
 pub struct Serve {
+    /// Send the waiting messages of a restored backup to the agent. Without it they are held, because the gateway that made
+    /// the backup may have sent them since then.
+    #[arg(long)]
+    pub resume_restored: bool,
     #[command(flatten)]
     pub config: ConfigFile,
     #[command(flatten)]

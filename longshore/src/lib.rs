@@ -47,7 +47,8 @@ pub fn main() -> ExitCode {
 fn run(command: Subcommands) -> anyhow::Result<()> {
     match command {
         Subcommands::Serve(options) => {
-            let plan = plan(&options.settings.0, &options.config)?;
+            let mut plan = plan(&options.settings.0, &options.config)?;
+            plan.resume_restored = options.resume_restored;
             limits::raise_open_files();
             serve::serve(&plan, runtime(plan.listen.threads)?)
         }

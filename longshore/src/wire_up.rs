@@ -118,6 +118,7 @@ impl PreparedGateway {
                 wait_for_others: plan.turns.wait_for_others,
                 cancel_abort_timeout: plan.turns.cancel_abort_timeout,
                 idempotency_window: plan.turns.idempotency_window,
+                resume_restored: plan.resume_restored,
                 turns: plan.limits.turns.unwrap_or(0),
                 turns_per_principal: plan.limits.turns_per_principal.unwrap_or(0),
                 unfinished: plan.limits.unfinished.unwrap_or(0),
@@ -139,8 +140,15 @@ impl PreparedGateway {
         })
         .with_spans(self.spans);
         let recovered = engine.recover().await.context("cannot resume the tasks of the last run")?;
-        if recovered > 0 {
-            tracing::info!(tasks = recovered, "resumed unfinished tasks");
+        if recovered.unfinished > 0 {
+            tracing::info!(tasks = recovered.unfinished, "resumed unfinished tasks");
+        }
+        if recovered.held > 0 {
+            output::print(format_args!(
+                "This store was restored from a backup. {} waiting tasks are held, because the original may have sent them to \
+                 the agent since the backup; --resume-restored sends them.",
+                recovered.held
+            ));
         }
         engine.start_retention();
         let deployment = deployment::deployment(plan, &self.addresses.public);

@@ -159,6 +159,14 @@ impl Store for SqliteStore {
         self.epoch
     }
 
+    fn restored(&self) -> BoxFuture<'_, Result<Option<Epoch>>> {
+        Box::pin(self.quick.run(Owner::Gateway, backup::restored))
+    }
+
+    fn forget_restored(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.writer.run(Owner::Gateway, |db| backup::unmark(db)))
+    }
+
     fn create(&self, create: Create) -> BoxFuture<'_, Result<Created>> {
         Box::pin(async move {
             let new = NewTask::prepare(create, self.epoch)?;
