@@ -65,6 +65,7 @@ fn run(command: Subcommands) -> anyhow::Result<()> {
             runtime.shutdown_background();
             done
         }
+        Subcommands::Check(options) => commands::check(&plan(&options.settings.0, &options.config)?),
         Subcommands::Settings => {
             output::print(config::reference::markdown().trim_end());
             Ok(())

@@ -80,7 +80,7 @@ pub(crate) async fn prepare(plan: &Plan, data_dir: &DataDir) -> anyhow::Result<P
     let credentials = credentials(plan, token.as_ref())?;
     let (clock, tasks) = (Arc::new(SystemClock), Tasks::new());
     let metrics = Arc::new(Metrics::new(env!("CARGO_PKG_VERSION")));
-    let store = store(&plan.store, &metrics)?;
+    let store = store(&plan.store, data_dir, &metrics)?;
     let reporting = Tasks::new();
     let spans = spans(plan, &metrics, &reporting)?;
     Ok(PreparedGateway {
@@ -150,6 +150,7 @@ impl PreparedGateway {
                 recovered.held
             ));
         }
+        engine.begin_store_check();
         engine.start_retention();
         let deployment = deployment::deployment(plan, &self.addresses.public);
         let mut config = EdgeConfig::new(deployment, self.credentials);
@@ -254,14 +255,16 @@ fn credentials(plan: &Plan, made: Option<&SecretString>) -> anyhow::Result<Crede
     builder.build().context("the credentials cannot be used")
 }
 
-fn store(plan: &StorePlan, metrics: &Arc<Metrics>) -> anyhow::Result<Arc<dyn Store>> {
+fn store(plan: &StorePlan, data_dir: &DataDir, metrics: &Arc<Metrics>) -> anyhow::Result<Arc<dyn Store>> {
     match plan {
         StorePlan::Memory => Ok(Arc::new(longshore_store::memory())),
         StorePlan::Sqlite { path, survives_power_loss } => {
             let durability = if *survives_power_loss { Durability::Power } else { Durability::Process };
             let options = SqliteOptions { durability, metrics: Arc::clone(metrics) };
+            data_dir.check_store(path)?;
             let store = longshore_store::sqlite(path, options)
                 .with_context(|| format!("cannot open the store {}", path.display()))?;
+            data_dir.note_store(path);
             Ok(Arc::new(store))
         }
     }

@@ -63,7 +63,10 @@ impl Health {
         };
         let found = CheckResult {
             opencode: part("OpenCode", opencode.ok(), was_down(|found| &found.opencode)),
-            store: part("store", store.ok(), was_down(|found| &found.store)),
+            store: match part("store", store.ok(), was_down(|found| &found.store)) {
+                Part::Up => self.engine.store_damage().map_or(Part::Up, Part::Degraded),
+                store => store,
+            },
             at: Instant::now(),
         };
         *last = Some(found.clone());

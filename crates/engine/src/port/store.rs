@@ -195,6 +195,15 @@ pub trait Store: Send + Sync + Debug {
     /// touched. For the background.
     fn retain(&self, retention: Retention) -> BoxFuture<'_, Result<RetentionStep>>;
 
+    /// Begins to check in the background whether what is stored is what was written. Reads of tasks and events wait until
+    /// the check is done. Call it once, after the start of the gateway.
+    fn begin_check(&self) {}
+
+    /// What is damaged, for callers. `None`: nothing, as far as is known.
+    fn damage(&self) -> Option<String> {
+        None
+    }
+
     /// Whether the store can be read and written now. Makes a real write that leaves nothing behind.
     fn check(&self) -> BoxFuture<'_, Result<()>>;
 }
