@@ -66,6 +66,10 @@ pub enum Subcommands {
     /// client received before the command began. `longshore serve --data-dir TARGET` serves the copy. The sessions of
     /// OpenCode are not in it, because OpenCode keeps them itself.
     Backup(Backup),
+    /// Check whether the stored tasks of a directory are what was written. The gateway must not run.
+    ///
+    /// Names each damaged task and what is wrong with the file, and then ends with exit code 1. Changes nothing.
+    Check(StoreOptions),
     /// Print the reference of all settings, as Markdown.
     Settings,
     /// Print the reference of the methods that Longshore offers besides those of A2A, as Markdown.
@@ -74,6 +78,10 @@ pub enum Subcommands {
 
 #[derive(Debug, Args)]
 pub struct Serve {
+    /// Send the waiting messages of a restored backup to the agent. Without it they are held, because the gateway that made
+    /// the backup may have sent them since then.
+    #[arg(long)]
+    pub resume_restored: bool,
     #[command(flatten)]
     pub config: ConfigFile,
     #[command(flatten)]
@@ -92,6 +100,14 @@ pub struct DataDirOptions {
 pub struct Backup {
     /// The directory for the copy. It must not exist yet.
     pub target: PathBuf,
+    #[command(flatten)]
+    pub config: ConfigFile,
+    #[command(flatten)]
+    pub settings: StoreFlags,
+}
+
+#[derive(Debug, Args)]
+pub struct StoreOptions {
     #[command(flatten)]
     pub config: ConfigFile,
     #[command(flatten)]

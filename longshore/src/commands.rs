@@ -2,14 +2,16 @@
 
 use std::net::SocketAddr;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use longshore_agent_opencode::managed;
 use longshore_demo_model::DemoModel;
 use longshore_engine::Tasks;
+use longshore_store::DamagedTask;
 use secrecy::ExposeSecret as _;
 
 use crate::cli;
 use crate::config::Plan;
+use crate::config::plan::StorePlan;
 use crate::data_dir::{self, DataDir};
 use crate::output;
 use crate::signals::Signals;
@@ -49,4 +51,38 @@ pub(crate) async fn stop(plan: &Plan) -> anyhow::Result<()> {
     };
     output::print(result);
     Ok(())
+}
+
+/// `longshore check`: names what is damaged. Fails if anything is.
+pub(crate) fn check(plan: &Plan) -> anyhow::Result<()> {
+    let StorePlan::Sqlite { path, .. } = &plan.store else {
+        bail!("tasks are kept in memory only (--store memory), so there is nothing to check");
+    };
+    let file = path.display();
+    if !path.try_exists().with_context(|| format!("cannot access the store {file}"))? {
+        bail!("there is no store at {file}; --workspace, --data-dir and --database select the store");
+    }
+    let data_dir = DataDir::take(&plan.data_dir)?;
+    data_dir.check_store(path)?;
+    let damage =
+        longshore_store::find_damage(path).with_context(|| format!("cannot check the store {file}"))?;
+    for (ordinal, DamagedTask { id, reason }) in &damage.tasks {
+        match id {
+            Some(id) => output::print(format_args!("damaged: task {id}: {reason}")),
+            None => output::print(format_args!("damaged: task number {ordinal}, whose id is lost: {reason}")),
+        }
+    }
+    for message in &damage.structure {
+        output::print(format_args!("damaged: {message}"));
+    }
+    if damage.is_none() {
+        output::print(format_args!("The store {file} is whole."));
+        return Ok(());
+    }
+    bail!(
+        "the store {file} is damaged: {} tasks, and {} findings about the file; restore it from a backup, or serve what is \
+         whole",
+        damage.tasks.len(),
+        damage.structure.len()
+    )
 }

@@ -22,6 +22,9 @@ const RETRY_EVERY: Duration = Duration::from_millis(100);
 /// The length of a generated token: 43 of 62 characters hold 256 bits.
 const TOKEN_LENGTH: usize = 43;
 
+/// The file that names the store that was used last.
+const STORE_NOTE: &str = "store";
+
 /// A data directory that this process holds locked until the value is dropped.
 #[derive(Debug)]
 pub(crate) struct DataDir {
@@ -128,6 +131,44 @@ impl DataDir {
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Fails if a gateway has used this store from this directory, and its file is missing or empty now: a new store in its place
+    /// would hide that all tasks are lost.
+    pub(crate) fn check_store(&self, store: &Path) -> anyhow::Result<()> {
+        let note = self.path.join(STORE_NOTE);
+        if read(&note)?.as_deref() != Some(&*self.store_name(store)) {
+            return Ok(());
+        }
+        let what = match store.metadata() {
+            Ok(metadata) if metadata.len() == 0 => "empty",
+            Err(error) if error.kind() == io::ErrorKind::NotFound => "missing",
+            // Opening it says what is wrong, if anything is.
+            _ => return Ok(()),
+        };
+        bail!(
+            "the store {} is {what}, and a gateway has kept tasks in it before; restore it from a backup, or remove {} to start \
+             with an empty store",
+            store.display(),
+            note.display()
+        )
+    }
+
+    /// Notes that the store is in use. Without the note only [`Self::check_store`] is weaker, so a failure is no reason not to
+    /// start: the disk may be full.
+    pub(crate) fn note_store(&self, store: &Path) {
+        let (note, name) = (self.path.join(STORE_NOTE), self.store_name(store));
+        if read(&note).is_ok_and(|noted| noted.as_deref() == Some(&*name)) {
+            return;
+        }
+        if let Err(error) = write_private(&note, &name) {
+            tracing::warn!(%error, "could not note in the data directory which store is in use");
+        }
+    }
+
+    /// Relative to the directory, if it is in there: the directory may be moved.
+    fn store_name<'a>(&self, store: &'a Path) -> std::borrow::Cow<'a, str> {
+        store.strip_prefix(&self.path).unwrap_or(store).to_string_lossy()
     }
 }
 
@@ -312,6 +353,30 @@ mod tests {
         write_private(&path.join("kind"), "demo").unwrap();
         take_for(&path, false, Path::new("/a")).unwrap_err();
         assert!(!path.join("workspace").exists(), "a refused start wrote into the directory");
+    }
+
+    #[test]
+    fn a_store_that_was_used_and_is_missing_or_empty_is_refused() {
+        let parent = tempfile::tempdir().unwrap();
+        let data_dir = DataDir::take(&parent.path().join("data")).unwrap();
+        let (inside, outside) = (data_dir.path().join("longshore.db"), parent.path().join("tasks.db"));
+        for store in [&inside, &outside] {
+            data_dir.check_store(store).unwrap();
+            // A first start that crashed.
+            std::fs::write(store, "").unwrap();
+            data_dir.check_store(store).unwrap();
+            data_dir.note_store(store);
+            let refused = data_dir.check_store(store).unwrap_err().to_string();
+            assert!(refused.contains("is empty, and a gateway has kept tasks in it before"), "{refused}");
+            std::fs::remove_file(store).unwrap();
+            let refused = data_dir.check_store(store).unwrap_err().to_string();
+            assert!(refused.contains("is missing, and a gateway"), "{refused}");
+            std::fs::write(store, "something").unwrap();
+            data_dir.check_store(store).unwrap();
+        }
+        // Another store may be new.
+        std::fs::remove_file(&inside).unwrap();
+        data_dir.check_store(&inside).unwrap();
     }
 
     #[test]

@@ -51,10 +51,11 @@ pub fn main() -> ExitCode {
 fn run(command: Subcommands) -> anyhow::Result<()> {
     match command {
         Subcommands::Serve(options) => {
-            let plan = plan(&options.settings.0, &options.config)?;
+            let mut plan = plan(&options.settings.0, &options.config)?;
             if let Some(problem) = plan.misplaced {
                 return Err(Problems(vec![problem]).into());
             }
+            plan.resume_restored = options.resume_restored;
             limits::raise_open_files();
             serve::serve(&plan, runtime(plan.listen.threads)?)
         }
@@ -71,6 +72,7 @@ fn run(command: Subcommands) -> anyhow::Result<()> {
             runtime.shutdown_background();
             done
         }
+        Subcommands::Check(options) => commands::check(&plan(&options.settings.0, &options.config)?),
         Subcommands::Settings => {
             output::print(config::reference::markdown().trim_end());
             Ok(())

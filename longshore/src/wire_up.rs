@@ -80,7 +80,7 @@ pub(crate) async fn prepare(plan: &Plan, data_dir: &DataDir) -> anyhow::Result<P
     let credentials = credentials(plan, token.as_ref())?;
     let (clock, tasks) = (Arc::new(SystemClock), Tasks::new());
     let metrics = Arc::new(Metrics::new(env!("CARGO_PKG_VERSION")));
-    let store = store(&plan.store, &metrics)?;
+    let store = store(&plan.store, data_dir, &metrics)?;
     let reporting = Tasks::new();
     let spans = spans(plan, &metrics, &reporting)?;
     Ok(PreparedGateway {
@@ -118,6 +118,7 @@ impl PreparedGateway {
                 wait_for_others: plan.turns.wait_for_others,
                 cancel_abort_timeout: plan.turns.cancel_abort_timeout,
                 idempotency_window: plan.turns.idempotency_window,
+                resume_restored: plan.resume_restored,
                 turns: plan.limits.turns.unwrap_or(0),
                 turns_per_principal: plan.limits.turns_per_principal.unwrap_or(0),
                 unfinished: plan.limits.unfinished.unwrap_or(0),
@@ -139,9 +140,17 @@ impl PreparedGateway {
         })
         .with_spans(self.spans);
         let recovered = engine.recover().await.context("cannot resume the tasks of the last run")?;
-        if recovered > 0 {
-            tracing::info!(tasks = recovered, "resumed unfinished tasks");
+        if recovered.unfinished > 0 {
+            tracing::info!(tasks = recovered.unfinished, "resumed unfinished tasks");
         }
+        if recovered.held > 0 {
+            output::print(format_args!(
+                "This store was restored from a backup. {} waiting tasks are held, because the original may have sent them to \
+                 the agent since the backup; --resume-restored sends them.",
+                recovered.held
+            ));
+        }
+        engine.begin_store_check();
         engine.start_retention();
         let deployment = deployment::deployment(plan, &self.addresses.public);
         let mut config = EdgeConfig::new(deployment, self.credentials);
@@ -249,14 +258,16 @@ fn credentials(plan: &Plan, made: Option<&SecretString>) -> anyhow::Result<Crede
     builder.build().context("the credentials cannot be used")
 }
 
-fn store(plan: &StorePlan, metrics: &Arc<Metrics>) -> anyhow::Result<Arc<dyn Store>> {
+fn store(plan: &StorePlan, data_dir: &DataDir, metrics: &Arc<Metrics>) -> anyhow::Result<Arc<dyn Store>> {
     match plan {
         StorePlan::Memory => Ok(Arc::new(longshore_store::memory())),
         StorePlan::Sqlite { path, survives_power_loss } => {
             let durability = if *survives_power_loss { Durability::Power } else { Durability::Process };
             let options = SqliteOptions { durability, metrics: Arc::clone(metrics) };
+            data_dir.check_store(path)?;
             let store = longshore_store::sqlite(path, options)
                 .with_context(|| format!("cannot open the store {}", path.display()))?;
+            data_dir.note_store(path);
             Ok(Arc::new(store))
         }
     }

@@ -71,9 +71,15 @@ impl Health {
             timeout(CHECK_TIMEOUT, self.engine.check_store()),
         );
         let before = last.as_ref();
+        let mut store = checked("store", store.ok(), before.map(|found| &found.store));
+        if matches!(store.part, Part::Up)
+            && let Some(damage) = self.engine.store_damage()
+        {
+            store.part = Part::Degraded(damage);
+        }
         let found = CheckResult {
             opencode: checked("OpenCode", opencode.ok(), before.map(|found| &found.opencode)),
-            store: checked("store", store.ok(), before.map(|found| &found.store)),
+            store,
             at: Instant::now(),
         };
         *last = Some(found.clone());

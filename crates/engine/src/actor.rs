@@ -32,6 +32,7 @@ use crate::actor_request::{ActorRequest, INBOX_CAPACITY, Joining};
 use crate::asks::Asks;
 use crate::children::Children;
 use crate::engine_context::EngineContext;
+use crate::held::Hold;
 use crate::joins::Joins;
 use crate::port::{ContextLocation, Prompting, ResumedChild, TurnRecord};
 use crate::queue;
@@ -42,7 +43,7 @@ use crate::turn_limiter::TurnPermit;
 use crate::turn_queue::{QueueKey, QueueTicket};
 use crate::turn_span::TurnSpan;
 use crate::writer::Writer;
-use crate::{derived_ids, lifecycle};
+use crate::{derived_ids, held, lifecycle};
 
 /// What an actor starts with.
 #[derive(Debug)]
@@ -54,6 +55,8 @@ pub(crate) struct ActorParts {
     pub(crate) ticket: Option<QueueTicket>,
     /// Set when the gateway was restarted during the turn.
     pub(crate) resumed: Option<ResumedTurn>,
+    /// Set for a task of a restored copy that may not begin by itself.
+    pub(crate) hold: Option<Hold>,
     /// The asks that were open at the restart.
     pub(crate) open_asks: Vec<Interrupt>,
     /// The position of the send that started the turn in its caller's trace. Lost with a restart.
@@ -73,6 +76,7 @@ impl ActorParts {
             snapshot,
             ticket: None,
             resumed: None,
+            hold: None,
             open_asks: Vec::new(),
             trace: None,
             new_context: None,
@@ -104,6 +108,7 @@ pub(crate) struct Actor {
     ticket: Option<QueueTicket>,
     /// Boxed, because most actors have none.
     resumed: Option<Box<ResumedTurn>>,
+    hold: Option<Hold>,
     asks: Asks,
     joins: Joins,
     children: Children,
@@ -160,6 +165,7 @@ impl Actor {
             writer,
             ticket,
             resumed,
+            hold: parts.hold,
             asks,
             joins: Joins::default(),
             children,
@@ -241,6 +247,9 @@ impl Actor {
 
     /// The whole life of the task. Leaves in `active` which session was prompted, and whether its turn may still run.
     async fn run_task(&mut self, active: &mut Option<ActiveTurn>) -> Result<(), StopReason> {
+        if let Some(hold) = self.hold.take() {
+            Box::pin(self.wait_for_release(hold)).await?;
+        }
         loop {
             if self.writer.task().status.state == TaskState::AuthRequired {
                 Box::pin(self.wait_for_credentials()).await?;
@@ -324,11 +333,50 @@ impl Actor {
         }
     }
 
+    /// Says why the task is held, and waits until a message lets it begin.
+    async fn wait_for_release(&mut self, hold: Hold) -> Result<(), StopReason> {
+        if hold == Hold::Released {
+            let released = lifecycle::released(self.writer.task(), None);
+            self.writer.push(released);
+            return self.flush(None).await;
+        }
+        if !held::is_held(self.writer.task()) {
+            let why = lifecycle::held(self.writer.task());
+            self.writer.push(why);
+            self.flush(None).await?;
+        }
+        loop {
+            tokio::select! {
+                biased;
+                () = self.ctx.tasks.stopping().cancelled() => return Err(StopReason::Suspended),
+                request = self.inbox.recv() => match request {
+                    Some(ActorRequest::Join(joining)) => {
+                        let Joining { message, key, trace, reply, .. } = *joining;
+                        self.trace = trace;
+                        self.enter_context();
+                        let released = lifecycle::released(self.writer.task(), Some(message));
+                        self.writer.push_join(released, key);
+                        self.flush(None).await?;
+                        // The caller may have disconnected; the decision counts anyway.
+                        let _ = reply.send(Ok(self.writer.snapshot()));
+                        return Ok(());
+                    }
+                    other => handle_without_turn(&mut self.writer, self.asks.requests(), other).await?,
+                },
+            }
+        }
+    }
+
+    /// Enters the queue of the task's context, behind all others.
+    fn enter_context(&mut self) {
+        let key = QueueKey::Context(self.owner.clone(), self.writer.task().context_id.clone());
+        self.ticket = Some(self.ctx.live.queues.enter(key, self.writer.task().id.clone()));
+    }
+
     async fn submit_again(&mut self, joining: Joining) -> Result<(), StopReason> {
         let Joining { message, key: send, options, trace, reply, .. } = joining;
         self.trace = trace;
-        let key = QueueKey::Context(self.owner.clone(), self.writer.task().context_id.clone());
-        self.ticket = Some(self.ctx.live.queues.enter(key, self.writer.task().id.clone()));
+        self.enter_context();
         let options = options.or(&self.writer.task().options.prompt);
         let again = lifecycle::submitted_again(self.writer.now(), message, options);
         self.writer.push_join(again, send);

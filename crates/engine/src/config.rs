@@ -19,6 +19,8 @@ pub struct EngineConfig {
     pub cancel_abort_timeout: Duration,
     /// How long a repeated send is recognized as the same send.
     pub idempotency_window: Duration,
+    /// Prompts the tasks of a restored copy that the original may have prompted since the backup.
+    pub resume_restored: bool,
     /// How many turns may run at once. Others wait; the principals take turns. 0: any number.
     pub turns: usize,
     /// The same for the turns of one principal.
@@ -189,6 +191,7 @@ impl Default for EngineConfig {
             start_patience: Duration::from_mins(1),
             wait_for_others: Some(Duration::from_mins(2)),
             cancel_abort_timeout: Duration::from_secs(2),
+            resume_restored: false,
             idempotency_window: Duration::from_mins(10),
             turns: 256,
             turns_per_principal: 128,

@@ -9,8 +9,8 @@ use longshore_model::{
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::derived_ids;
 use crate::port::FileFacts;
+use crate::{derived_ids, held};
 
 /// The event that this report becomes in the log of `task`. `None` when it changes nothing.
 pub(crate) fn apply(task: &Task, report: AgentEvent, now: impl FnOnce() -> Timestamp) -> Option<TaskEvent> {
@@ -170,6 +170,23 @@ pub(crate) fn waiting(task: &Task, now: Timestamp, why: String) -> TaskEvent {
     let state = TaskState::Submitted;
     let at = if task.status.state == state { task.status.at } else { now };
     status(state, at, Some(explanation(task, state, why)), None)
+}
+
+/// The task waits until somebody decides that it may begin.
+pub(crate) fn held(task: &Task) -> TaskEvent {
+    let mut event = waiting(task, task.status.at, held::WHY.to_owned());
+    if let TaskEvent::Status(update) = &mut event
+        && let Some(message) = &mut update.status.message
+    {
+        message.metadata = held::metadata();
+    }
+    event
+}
+
+/// A held task waits for its turn, like one that has not begun.
+pub(crate) fn released(task: &Task, decision: Option<Message>) -> TaskEvent {
+    let status = TaskStatus { state: TaskState::Submitted, at: task.status.at, message: None };
+    TaskEvent::Status(Box::new(StatusUpdate { joined: decision, ..StatusUpdate::new(status) }))
 }
 
 /// The owner of the task asked to end it.

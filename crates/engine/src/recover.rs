@@ -8,6 +8,7 @@ use crate::actor::{ActorParts, ResumedTurn};
 use crate::asks::AskChangeForChild;
 use crate::child::ChildReport;
 use crate::children::Children;
+use crate::held::{self, Hold};
 use crate::orphaned_turns::{self, OrphanedTurns};
 use crate::port::{StoredTask, TurnRecord};
 use crate::service::Engine;
@@ -15,16 +16,29 @@ use crate::snapshot::Snapshot;
 use crate::turn_queue::QueueKey;
 use crate::{children, derived_ids, fail_point};
 
+/// What [`Engine::recover`] found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Recovered {
+    pub unfinished: usize,
+    /// How many of them wait for a decision, because the store is a restored copy.
+    pub held: usize,
+}
+
 impl Engine {
-    /// Starts an actor for every unfinished task, in the order of their creation, and returns how many there
-    /// were. Call it before the first request is served.
+    /// Starts an actor for every unfinished task, in the order of their creation. Call it before the first request is
+    /// served.
     ///
-    /// A task that was waiting goes on waiting. A task whose prompt may have been sent is looked up at the agent
+    /// A task that was waiting goes on waiting. In a restored copy it is held. A task whose prompt may have been sent is looked up at the agent
     /// and goes on from where its log ends; it is never prompted again.
-    pub async fn recover(&self) -> Result<usize> {
+    pub async fn recover(&self) -> Result<Recovered> {
         self.end_damaged().await;
         let unfinished = self.ctx().ports.store.unfinished().await?;
-        let count = unfinished.len();
+        let mut recovered = Recovered { unfinished: unfinished.len(), held: 0 };
+        let (restored, resume) =
+            (self.ctx().ports.store.restored().await?, self.ctx().config.resume_restored);
+        if restored.is_some() && resume {
+            self.ctx().ports.store.forget_restored().await?;
+        }
         let (mut roots, sub_agents): (Vec<_>, Vec<_>) =
             unfinished.into_iter().partition(|one| one.task.parent.is_none());
         roots.sort_by_key(rank);
@@ -32,6 +46,8 @@ impl Engine {
         let (mut actors, mut resumed_roots) = (Vec::new(), HashSet::new());
         for stored in roots {
             let (mut children, mut missed) = (Vec::new(), Vec::new());
+            let hold = held::decide(&stored, restored, resume);
+            recovered.held += usize::from(hold == Some(Hold::Held));
             if has_running_turn(&stored) {
                 resumed_roots.insert(stored.task.id.clone());
                 let store = &self.ctx().ports.store;
@@ -40,7 +56,9 @@ impl Engine {
                     missed.extend(children::missed_asks(&**store, &stored.open_asks, child).await?);
                 }
             }
-            actors.push(self.resume_task(stored, children, missed).await);
+            let ticketless = hold == Some(Hold::Held);
+            let parts = self.resume_task(stored, ticketless, children, missed).await;
+            actors.push(ActorParts { hold, ..parts });
             fail_point::hit("recover.each");
         }
         let queued = orphaned.enter_queues(self.ctx());
@@ -57,14 +75,15 @@ impl Engine {
         // All turns of the gateway are known by now.
         self.watch_sessions().await?;
         fail_point::hit("recover.done");
-        Ok(count)
+        Ok(recovered)
     }
 
-    /// Prepares the actor of an unfinished task: takes all its queue tickets, and starts the actors of its sub-agents' tasks,
+    /// Prepares the actor of an unfinished task: takes all its queue tickets, unless others may go first, and starts the actors of its sub-agents' tasks,
     /// which `missed` some asks.
     async fn resume_task(
         &self,
         stored: StoredTask,
+        ticketless: bool,
         children: Vec<StoredTask>,
         missed: Vec<AskChangeForChild>,
     ) -> ActorParts {
@@ -80,7 +99,7 @@ impl Engine {
             let id = task.id.clone();
             if is_adopted { queues.enter_front(key, id) } else { queues.enter(key, id) }
         };
-        let ticket = (state != TaskState::AuthRequired)
+        let ticket = (state != TaskState::AuthRequired && !ticketless)
             .then(|| enter(QueueKey::Context(owner.clone(), task.context_id.clone())));
         let mut resumed = turn.map(|record| {
             let key = QueueKey::Session(record.session.id.clone());

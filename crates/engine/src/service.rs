@@ -116,6 +116,16 @@ impl Engine {
         self.ctx.ports.agent.check().await
     }
 
+    /// Begins the store's check of itself, for which reads wait. Call it after [`Engine::recover`].
+    pub fn begin_store_check(&self) {
+        self.ctx.ports.store.begin_check();
+    }
+
+    /// What is damaged in the store, for callers.
+    pub fn store_damage(&self) -> Option<String> {
+        self.ctx.ports.store.damage()
+    }
+
     /// Whether tasks could be stored now.
     pub async fn check_store(&self) -> Result<()> {
         self.ctx.ports.store.check().await

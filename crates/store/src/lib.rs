@@ -10,7 +10,7 @@ mod sqlite;
 use std::path::Path;
 
 pub use memory::MemoryStore;
-pub use sqlite::{Backup, Durability, SqliteOptions, SqliteStore, backup};
+pub use sqlite::{Backup, Damage, DamagedTask, Durability, SqliteOptions, SqliteStore, backup, find_damage};
 
 /// A store that lives as long as the process.
 pub fn memory() -> MemoryStore {

@@ -15,14 +15,24 @@ macro_rules! head_epoch {
     };
 }
 
+/// The checksum of an event; -1 for one that was written before checksums existed. NULL is damage.
+macro_rules! event_sum {
+    () => {
+        "CASE WHEN sum IS NULL AND epoch <= (SELECT unsummed FROM epochs WHERE only = 1) THEN -1 ELSE sum END"
+    };
+}
+
 mod append;
 mod asks;
 mod backup;
 mod checkpoint;
+mod checksum;
 mod contexts;
 mod epoch;
 mod fault;
 mod files;
+mod inspect;
+mod known_damage;
 mod list;
 mod queue;
 mod read;
@@ -33,6 +43,7 @@ mod retain;
 mod row_cache;
 mod salvage;
 mod schema;
+mod startup_check;
 mod turns;
 mod worker;
 mod write;
@@ -55,13 +66,18 @@ use longshore_model::{
     AskKind, ContextId, Entry, Epoch, FileId, Interrupt, Principal, PromptId, RequestId, Result, Seq,
     SessionId, TaskId, Timestamp,
 };
+use rusqlite::Connection;
 
 pub use self::backup::{Backup, backup};
 use self::checkpoint::{Checkpoints, Thresholds};
 use self::epoch::EpochClaim;
+use self::known_damage::KnownDamage;
+pub use self::known_damage::{Damage, DamagedTask};
 use self::queue::Owner;
 use self::reader::Reader;
 use self::record::{Batch, NewTask};
+use self::startup_check::StartupCheck;
+pub use self::startup_check::find_damage;
 use self::write_connection::WriteConnection;
 use self::writer::Writer;
 use crate::rules;
@@ -118,6 +134,8 @@ pub struct SqliteStore {
     writer: Writer,
     epoch: Epoch,
     metrics: Arc<Metrics>,
+    damage: KnownDamage,
+    check: StartupCheck,
 }
 
 impl SqliteStore {
@@ -138,7 +156,9 @@ impl SqliteStore {
         let quick = reader(StoreThread::Quick)?;
         let whole = reader(StoreThread::Whole)?;
         let lists = reader(StoreThread::Lists)?;
-        Ok(Self { quick, whole, lists, writer, epoch, metrics })
+        let damage = KnownDamage::default();
+        let check = StartupCheck::new(path, damage.clone());
+        Ok(Self { quick, whole, lists, writer, epoch, metrics, damage, check })
     }
 
     /// Makes SQLite refuse writes, as for a read-only file, or accept them again.
@@ -157,6 +177,14 @@ impl fmt::Debug for SqliteStore {
 impl Store for SqliteStore {
     fn epoch(&self) -> Epoch {
         self.epoch
+    }
+
+    fn restored(&self) -> BoxFuture<'_, Result<Option<Epoch>>> {
+        Box::pin(self.quick.run(Owner::Gateway, backup::restored))
+    }
+
+    fn forget_restored(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.writer.run(Owner::Gateway, |db| backup::unmark(db)))
     }
 
     fn create(&self, create: Create) -> BoxFuture<'_, Result<Created>> {
@@ -268,10 +296,12 @@ impl Store for SqliteStore {
         after: Seq,
         limit: usize,
     ) -> BoxFuture<'a, Result<Vec<Entry>>> {
-        let task = task.clone();
-        Box::pin(
-            self.quick.run(Owner::Principal(caller.clone()), move |db| read::events(db, &task, after, limit)),
-        )
+        let (caller, task, known) = (caller.clone(), task.clone(), self.damage.clone());
+        Box::pin(async move {
+            self.check.wait().await;
+            let work = move |db: &Connection| read::events(db, &known, &task, after, limit);
+            self.quick.run(Owner::Principal(caller), work).await
+        })
     }
 
     fn get<'a>(
@@ -279,17 +309,36 @@ impl Store for SqliteStore {
         owner: &'a Principal,
         task: &'a TaskId,
     ) -> BoxFuture<'a, Result<Option<StoredTask>>> {
-        let (owner, task) = (owner.clone(), task.clone());
-        Box::pin(self.whole.run(Owner::Principal(owner.clone()), move |db| read::get(db, &owner, &task)))
+        let (owner, task, known) = (owner.clone(), task.clone(), self.damage.clone());
+        Box::pin(async move {
+            self.check.wait().await;
+            let work = {
+                let owner = owner.clone();
+                move |db: &Connection| read::get(db, &known, &owner, &task)
+            };
+            self.whole.run(Owner::Principal(owner), work).await
+        })
     }
 
     fn head<'a>(&'a self, owner: &'a Principal, task: &'a TaskId) -> BoxFuture<'a, Result<Option<Head>>> {
-        let (owner, task) = (owner.clone(), task.clone());
-        Box::pin(self.quick.run(Owner::Principal(owner.clone()), move |db| read::head(db, &owner, &task)))
+        let (owner, task, known) = (owner.clone(), task.clone(), self.damage.clone());
+        Box::pin(async move {
+            self.check.wait().await;
+            let work = {
+                let owner = owner.clone();
+                move |db: &Connection| read::head(db, &known, &owner, &task)
+            };
+            self.quick.run(Owner::Principal(owner), work).await
+        })
     }
 
     fn list(&self, query: ListQuery) -> BoxFuture<'_, Result<TaskPage>> {
-        Box::pin(self.lists.run(Owner::Principal(query.owner.clone()), move |db| list::list(db, &query)))
+        let known = self.damage.clone();
+        Box::pin(async move {
+            self.check.wait().await;
+            let owner = Owner::Principal(query.owner.clone());
+            self.lists.run(owner, move |db| list::list(db, &known, &query)).await
+        })
     }
 
     fn children<'a>(&'a self, root: &'a TaskId) -> BoxFuture<'a, Result<Vec<StoredTask>>> {
@@ -371,6 +420,14 @@ impl Store for SqliteStore {
 
     fn retain(&self, retention: Retention) -> BoxFuture<'_, Result<RetentionStep>> {
         Box::pin(retain::retain(&self.lists, &self.writer, retention))
+    }
+
+    fn begin_check(&self) {
+        self.check.begin();
+    }
+
+    fn damage(&self) -> Option<String> {
+        self.damage.summary()
     }
 
     /// Writes as well as reads: a full disk and a read-only file can still be read.

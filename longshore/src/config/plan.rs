@@ -49,6 +49,8 @@ pub struct Plan {
     pub opencode_secrets: Vec<PathBuf>,
     /// How long to wait for a data directory that another gateway uses.
     pub lock_wait: Duration,
+    /// Only from the command line, because it is a decision about one start.
+    pub resume_restored: bool,
     pub store: StorePlan,
     pub retention: Retention,
     pub card: CardTexts,
@@ -286,6 +288,7 @@ pub(super) fn build(reader: &mut Reader<'_>, context: &ProcessContext) -> Option
         missing_version: missing_version?,
         data_dir: data_dir?,
         lock_wait: lock_wait?,
+        resume_restored: false,
         store: store?,
         retention,
         card: card?,

@@ -3,6 +3,7 @@
 
 mod backup;
 mod damaged;
+mod damaged_files;
 mod data_dir;
 mod disk_full;
 mod gateway;

@@ -15,7 +15,7 @@ use crate::retry::Backoff;
 use crate::simulation::Flaw;
 use crate::turn_limiter::TurnPermit;
 use crate::turn_queue::QueueTicket;
-use crate::{fail_point, intake, lifecycle, native_prompt};
+use crate::{fail_point, held, intake, lifecycle, native_prompt};
 
 /// What one attempt to begin a turn leaves for the next.
 struct Beginning {
@@ -252,7 +252,7 @@ impl Actor {
 
     /// The content of the newest message, checked once more, because the message may have waited long.
     async fn input(&mut self, session: &Session) -> Result<Result<Vec<Input>>, StopReason> {
-        let is_from_user = |message: &&Message| message.role == Role::User;
+        let is_from_user = |message: &&Message| message.role == Role::User && !held::is_release(message);
         let newest = self.writer.task().history.iter().rev().find(is_from_user);
         let parts = newest.map(|message| message.parts.clone()).unwrap_or_default();
         let content = self.native_prompt().map(|prompt| native_prompt::content_of_message(prompt, &parts));
@@ -272,7 +272,8 @@ impl Actor {
     /// every message that came after the native prompt.
     pub(super) fn native_prompt(&self) -> Option<&NativePrompt> {
         let task = self.writer.task();
-        let is_first = task.history.iter().filter(|message| message.role == Role::User).count() <= 1;
+        let is_prompt = |message: &&Message| message.role == Role::User && !held::is_release(message);
+        let is_first = task.history.iter().filter(is_prompt).count() <= 1;
         task.options.order.as_ref().filter(|_| is_first)
     }
 }

@@ -35,6 +35,17 @@ pub trait Store: Send + Sync + Debug {
     /// this store was opened, including lost ones. The same for as long as the store is open.
     fn epoch(&self) -> Epoch;
 
+    /// The last epoch before the backup, if the store is a copy that was restored from one. The original may have prompted
+    /// since then the tasks that have no newer event.
+    fn restored(&self) -> BoxFuture<'_, Result<Option<Epoch>>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    /// From now on the store counts as an original.
+    fn forget_restored(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async { Ok(()) })
+    }
+
     /// Creates a task with its first event, unless the same request already created one. A session that the caller named is
     /// bound to the context in the same step, and a turn that runs already is written with it ([`Create::begun`]).
     fn create(&self, create: Create) -> BoxFuture<'_, Result<Created>>;
@@ -183,6 +194,15 @@ pub trait Store: Send + Sync + Debug {
     /// Folds and deletes some old data, little enough that no concurrent writer waits for it. Unfinished tasks are not
     /// touched. For the background.
     fn retain(&self, retention: Retention) -> BoxFuture<'_, Result<RetentionStep>>;
+
+    /// Begins to check in the background whether what is stored is what was written. Reads of tasks and events wait until
+    /// the check is done. Call it once, after the start of the gateway.
+    fn begin_check(&self) {}
+
+    /// What is damaged, for callers. `None`: nothing, as far as is known.
+    fn damage(&self) -> Option<String> {
+        None
+    }
 
     /// Whether the store can be read and written now. Makes a real write that leaves nothing behind.
     fn check(&self) -> BoxFuture<'_, Result<()>>;

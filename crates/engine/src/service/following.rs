@@ -12,6 +12,7 @@ use super::answering::AnswerAttempt;
 use super::sending::{Admitted, busy, refusal};
 use super::{Engine, Sent};
 use crate::actor_request::{ActorRequest, Joining, Reply};
+use crate::held;
 use crate::port::{Created, IdempotencyKey, StoredTask};
 use crate::snapshot::Snapshot;
 use crate::turn_queue::QueueKey;
@@ -75,6 +76,17 @@ impl Engine {
                 let Admitted { input, .. } = self.admit(&message, &options, &location).await?;
                 let prompt = options.prompt;
                 let joining = |message, reply| Joining { message, key, input, options: prompt, trace, reply };
+                match self.join(&caller, &task, message, joining).await? {
+                    Some(snapshot) => snapshot,
+                    None => return Err(takes_no_message(&self.get(&caller, &task).await?.task)),
+                }
+            }
+            TaskState::Submitted if held::is_held(&stored.task) => {
+                if !held::is_release(&message) {
+                    return Err(held::refusal(&stored.task));
+                }
+                let (input, options) = (Vec::new(), options.prompt);
+                let joining = |message, reply| Joining { message, key, input, options, trace, reply };
                 match self.join(&caller, &task, message, joining).await? {
                     Some(snapshot) => snapshot,
                     None => return Err(takes_no_message(&self.get(&caller, &task).await?.task)),

@@ -80,7 +80,7 @@ async fn a_start_stops_canceled_turns_before_it_prompts_in_their_session() {
 
     let mut h = start_with(store, EngineConfig::default());
     h.agent.stops.hold();
-    assert_eq!(h.engine.recover().await.unwrap(), 1);
+    assert_eq!(h.engine.recover().await.unwrap().unfinished, 1);
     asked(&h, 1).await;
     assert_eq!(h.agent.log().stopped[0][0].prompt, turn.request.prompt);
     tokio::time::sleep(Duration::from_secs(5)).await;
@@ -156,7 +156,7 @@ async fn restarted_in_mid_turn() -> (Harness, TaskId, PromptId) {
 async fn a_running_turn_does_not_wait_for_an_ended_one() {
     let (mut h, second, runs) = restarted_in_mid_turn().await;
     let began = Instant::now();
-    assert_eq!(h.engine.recover().await.unwrap(), 1);
+    assert_eq!(h.engine.recover().await.unwrap().unfinished, 1);
     let turn = h.turn().await;
     assert_eq!((turn.request.task, turn.request.prompt), (second, runs));
     assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());

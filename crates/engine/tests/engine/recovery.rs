@@ -20,7 +20,7 @@ async fn a_running_turn_is_resumed_and_never_prompted_again() {
     let store = h.stop().await;
 
     let mut h = start_with(store, EngineConfig::default());
-    assert_eq!(h.engine.recover().await.unwrap(), 1);
+    assert_eq!(h.engine.recover().await.unwrap().unfinished, 1);
     let turn = h.turn().await;
     assert_eq!(turn.request.prompt, prompt, "the same prompt, to be looked up");
     let resume = turn.request.resume.clone().expect("the turn is resumed, not begun");
@@ -47,7 +47,7 @@ async fn waiting_tasks_keep_their_order_across_a_restart() {
     let store = h.stop().await;
 
     let mut h = start_with(store, EngineConfig::default());
-    assert_eq!(h.engine.recover().await.unwrap(), 4);
+    assert_eq!(h.engine.recover().await.unwrap().unfinished, 4);
     for (number, task) in sent.iter().enumerate() {
         let turn = h.turn().await;
         assert_eq!(turn.request.task, *task);

@@ -221,7 +221,7 @@ async fn after_a_restart_sub_agents_continue_with_their_root() {
     let store = h.stop().await;
 
     let mut h = start_with(store, EngineConfig::default());
-    assert_eq!(h.engine.recover().await.unwrap(), 2, "the root and the one that runs");
+    assert_eq!(h.engine.recover().await.unwrap().unfinished, 2, "the root and the one that runs");
     let turn = h.turn().await;
     let mut known = turn.request.resume.as_ref().unwrap().children.clone();
     known.sort_by(|a, b| a.call.cmp(&b.call));

@@ -184,7 +184,7 @@ async fn a_stop_does_not_wait_for_waiting_turns_and_the_next_start_runs_them() {
     let store = h.stop().await;
     let config = EngineConfig { turns: 1, ..EngineConfig::default() };
     let mut h = start_with(store, config);
-    assert_eq!(h.engine.recover().await.unwrap(), 3);
+    assert_eq!(h.engine.recover().await.unwrap().unfinished, 3);
     h.waiting(2).await;
     for task in sent {
         let turn = h.turn().await;

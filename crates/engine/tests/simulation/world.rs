@@ -213,8 +213,8 @@ impl World {
                 config: config(self.stage.seed()),
             });
             match engine.recover().await {
-                Ok(count) => {
-                    self.stage.note(format_args!("gateway: up, {count} taken up"));
+                Ok(recovered) => {
+                    self.stage.note(format_args!("gateway: up, {} taken up", recovered.unfinished));
                     let is_gone = CancellationToken::new();
                     self.gateway.send_replace(Some(Arc::new(Gateway {
                         engine,

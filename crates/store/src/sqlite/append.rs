@@ -11,7 +11,7 @@ use super::record::{Batch, TurnText};
 use super::row_cache::RowCache;
 use super::write::{self, TaskRow};
 use super::write_connection::WriteContext;
-use super::{asks, contexts, to_sql};
+use super::{asks, checksum, contexts, to_sql};
 use crate::rules;
 
 /// The state that appends need beside the connection.
@@ -94,7 +94,8 @@ fn insert(db: &Connection, ordinal: i64, batch: &Batch) -> Outcome<()> {
     let mut statement = db.prepare_cached(write::INSERT_EVENT)?;
     for (index, event) in batch.events.iter().enumerate() {
         let seq = batch.expected.plus(index).next();
-        statement.execute((ordinal, to_sql(seq), batch.at.0, event.kind, &event.body, batch.epoch.0))?;
+        let sum = checksum::of_event(ordinal, to_sql(seq), batch.epoch, event.kind, event.body.as_bytes());
+        statement.execute((ordinal, to_sql(seq), batch.at.0, event.kind, &event.body, batch.epoch.0, sum))?;
     }
     Ok(())
 }

@@ -2,13 +2,15 @@
 //!
 //! SQLite copies one read transaction over its own connection: the copy has everything that was committed by then, and
 //! nothing else. The gateway keeps working meanwhile; only its write-ahead log cannot shrink until the copy is done.
+//!
+//! The copy is marked as one: the original may have prompted since then what waits in the copy.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use longshore_model::{Error, ErrorKind, Result};
-use rusqlite::{Connection, ErrorCode};
+use longshore_model::{Epoch, Error, ErrorKind, Result};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::fault::{Fault, Outcome};
 use super::schema;
@@ -43,12 +45,38 @@ pub fn backup(from: &Path, to: &Path) -> Result<Backup> {
 fn copy(store: &Connection, to: &Path) -> Result<Backup> {
     let name = to.to_str().ok_or_else(|| cannot_write("The name of the backup is not UTF-8."))?;
     store.execute("VACUUM INTO ?", [name]).map_err(|cause| refused(cause).0)?;
+    mark(to).map_err(|cause| refused(cause).0)?;
     let bytes = File::open(to)
         .and_then(|file| file.sync_all().and_then(|()| file.metadata()))
         .map_err(|cause| cannot_write("The backup may not be on the disk.").caused_by(cause))?
         .len();
     let copy = schema::open_reader(to)?;
     Ok(inspect(&copy, bytes)?)
+}
+
+/// A table that only copies have. Every event of the copy was written in the recorded epoch or before.
+fn mark(copy: &Path) -> rusqlite::Result<()> {
+    let copy = Connection::open_with_flags(copy, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    copy.execute_batch(
+        "BEGIN;
+         DROP TABLE IF EXISTS restored;
+         CREATE TABLE restored (epoch INTEGER NOT NULL) STRICT;
+         INSERT INTO restored SELECT last FROM epochs;
+         COMMIT;",
+    )
+}
+
+/// The last epoch before the backup, if the store is a restored copy.
+pub(super) fn restored(db: &Connection) -> Outcome<Option<Epoch>> {
+    let marked = db.prepare("SELECT 1 FROM sqlite_schema WHERE name = 'restored'")?.exists([])?;
+    if !marked {
+        return Ok(None);
+    }
+    Ok(db.query_row("SELECT max(epoch) FROM restored", [], |row| row.get::<_, Option<u32>>(0))?.map(Epoch))
+}
+
+pub(super) fn unmark(db: &Connection) -> Outcome<()> {
+    Ok(db.execute_batch("DROP TABLE IF EXISTS restored")?)
 }
 
 /// Runs SQLite's integrity checks on the copy, and counts its content.

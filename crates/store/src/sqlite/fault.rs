@@ -98,7 +98,8 @@ pub(super) fn stopped() -> Error {
 /// A row whose content is invalid. A retry does not help.
 pub(super) fn damaged(what: &str, cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Fault {
     let text = format!(
-        "The stored {what} is damaged and cannot be read. Restore the gateway's store from a backup to see it again."
+        "The stored {what} is damaged and cannot be read. The operator can restore the gateway's store from a backup; \
+         `longshore check` names what is damaged."
     );
     Fault(Error::new(ErrorKind::Internal, text).caused_by(cause))
 }

@@ -5,14 +5,20 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
 
 use super::fault::Outcome;
+use super::known_damage::{DamagedTask, KnownDamage};
 use super::read::{Parts, page_cursor, read_task, select_tasks, skip_damaged};
 
 /// A page ends after the task with which it has read this many bytes of snapshots and events, whatever its limit, and returns
 /// the cursor of the next page. So a list delays the requests behind it only for that many bytes, or for its largest task.
 pub(super) const PAGE_BYTES: usize = 4 * 1024 * 1024;
 
-pub(super) fn list(db: &Connection, query: &ListQuery) -> Outcome<TaskPage> {
-    let mut filter = Filter::new(query);
+pub(super) fn list(db: &Connection, known: &KnownDamage, query: &ListQuery) -> Outcome<TaskPage> {
+    known.check_complete()?;
+    let left_out = known.ordinals();
+    let mut filter = Filter::new(query, &left_out);
+    if known.affects_indexes() {
+        filter.tasks = "tasks NOT INDEXED";
+    }
     // The count visits each matching index entry: a tenth of a microsecond per task of the owner.
     let total: i64 =
         db.prepare_cached(&filter.count())?.query_row(params_from_iter(&filter.values), |row| row.get(0))?;
@@ -23,19 +29,32 @@ pub(super) fn list(db: &Connection, query: &ListQuery) -> Outcome<TaskPage> {
     let mut rows = statement.query(params_from_iter(&filter.values))?;
     let (mut tasks, mut bytes, mut more) = (Vec::new(), 0, false);
     let (mut seen, mut last) = (0, None);
+    let mut damaged = false;
     while let Some(row) = rows.next()? {
         if seen == query.limit || bytes >= PAGE_BYTES {
             more = true;
             break;
         }
-        // A damaged task counts towards the limit but is not returned: the next page starts after it. A task whose id is
-        // damaged does not count, because no page could start there.
-        let Some(cursor) = skip_damaged(page_cursor(row))? else { continue };
-        (seen, last) = (seen + 1, Some(cursor));
-        if let Some(found) = skip_damaged(read_task(db, parts, row))? {
-            bytes += found.bytes;
-            tasks.push(found.task);
-        }
+        let cursor = skip_damaged(page_cursor(row))?;
+        let id = cursor.as_ref().map(|cursor| cursor.task.clone());
+        let found = match cursor {
+            Some(_) => skip_damaged(read_task(db, parts, row))?,
+            None => None,
+        };
+        let Some(found) = found else {
+            let reason = "it cannot be read".to_owned();
+            known.add(row.get(0)?, DamagedTask { id, reason });
+            damaged = true;
+            continue;
+        };
+        (seen, last) = (seen + 1, cursor);
+        bytes += found.bytes;
+        tasks.push(found.task);
+    }
+    drop(rows);
+    if damaged {
+        // Again without them, so that the total agrees.
+        return list(db, known, query);
     }
     Ok(TaskPage { tasks, total: total.unsigned_abs(), next: last.filter(|_| more) })
 }
@@ -51,7 +70,7 @@ struct Filter {
 
 impl Filter {
     /// Has only the requested conditions: those on one column become a range of the index.
-    fn new(query: &ListQuery) -> Self {
+    fn new(query: &ListQuery, left_out: &[i64]) -> Self {
         let tasks = match (&query.context, query.state) {
             (Some(_), _) => "tasks INDEXED BY tasks_by_context",
             (None, Some(_)) => "tasks INDEXED BY tasks_by_state",
@@ -70,6 +89,10 @@ impl Filter {
         }
         if query.roots_only {
             filter.and("tasks.root IS NULL", []);
+        }
+        // The damaged tasks, hardly ever any.
+        for ordinal in left_out {
+            filter.and("tasks.ordinal <> ?", [Value::Integer(*ordinal)]);
         }
         filter
     }

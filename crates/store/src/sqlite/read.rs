@@ -4,39 +4,54 @@ use longshore_engine::port::{
     EndedTurn, Head, MAX_ENDED, PageCursor, READ_BYTES, Session, StoredTask, TurnRecord,
 };
 use longshore_model::{
-    ContextId, Entry, Epoch, Error, ErrorKind, Principal, PromptId, Seq, SessionId, Task, TaskEvent, TaskId,
-    TaskState, Timestamp,
+    ContextId, Entry, Epoch, Error, ErrorKind, Principal, PromptId, Seq, SessionId, Task, TaskId, TaskState,
+    Timestamp,
 };
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, Row, Rows, named_params};
 use serde::de::DeserializeOwned;
 
-use super::asks;
 use super::fault::{Fault, Outcome, damaged};
+use super::known_damage::KnownDamage;
 use super::record::ARTIFACT;
-use super::{from_sql, to_sql};
+use super::{asks, checksum, from_sql, to_sql};
 
-pub(super) fn events(db: &Connection, task: &TaskId, after: Seq, limit: usize) -> Outcome<Vec<Entry>> {
-    let find = "SELECT ordinal, first FROM tasks WHERE id = :id";
+pub(super) fn events(
+    db: &Connection,
+    known: &KnownDamage,
+    task: &TaskId,
+    after: Seq,
+    limit: usize,
+) -> Outcome<Vec<Entry>> {
+    let find = concat!("SELECT ordinal, first, ", head!(), " FROM tasks WHERE id = :id");
     let row = db
         .prepare_cached(find)?
-        .query_row(named_params! { ":id": task.as_str() }, |row| Ok((row.get(0)?, row.get(1)?)))
+        .query_row(named_params! { ":id": task.as_str() }, |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
         .optional()?;
-    let (ordinal, first): (i64, i64) = row.ok_or_else(|| Error::task_not_found(task.as_str()))?;
+    let Some((ordinal, first, head)): Option<(i64, i64, i64)> = row else {
+        known.check_not_found()?;
+        return Err(Error::task_not_found(task.as_str()).into());
+    };
+    known.check(ordinal, task)?;
     // A task that was damaged may still have events before `first`.
     let after = to_sql(after).max(first - 1);
-    let mut statement = db.prepare_cached(
-        "SELECT seq, body, epoch FROM events WHERE task = :task AND seq > :after ORDER BY seq LIMIT :limit",
-    )?;
-    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let range = named_params! { ":task": ordinal, ":after": after, ":limit": limit };
+    let mut statement = db.prepare_cached(concat!(
+        "SELECT seq, body, epoch, kind, ",
+        event_sum!(),
+        " FROM events WHERE task = :task AND seq > :after ORDER BY seq LIMIT :limit"
+    ))?;
+    let most = i64::try_from(limit).unwrap_or(i64::MAX);
+    let range = named_params! { ":task": ordinal, ":after": after, ":limit": most };
     let (mut entries, mut bytes) = (Vec::new(), 0);
     let mut rows = statement.query(range)?;
-    while bytes < READ_BYTES
-        && let Some(row) = rows.next()?
-    {
+    let mut sequence = Sequence(from_sql(after));
+    while bytes < READ_BYTES && entries.len() < limit {
+        let Some(row) = rows.next()? else {
+            sequence.check_end(task, from_sql(head))?;
+            break;
+        };
         bytes += row.get_ref(1)?.as_bytes()?.len();
-        entries.push(entry(task, row)?);
+        entries.push(sequence.next(entry(task, ordinal, row)?, task)?);
     }
     Ok(entries)
 }
@@ -47,25 +62,37 @@ pub(super) fn check_readable(db: &Connection) -> Outcome<()> {
     Ok(())
 }
 
-pub(super) fn get(db: &Connection, owner: &Principal, task: &TaskId) -> Outcome<Option<StoredTask>> {
+pub(super) fn get(
+    db: &Connection,
+    known: &KnownDamage,
+    owner: &Principal,
+    task: &TaskId,
+) -> Outcome<Option<StoredTask>> {
     let sql = select_tasks(Parts::All, "tasks", "tasks.id = :id AND tasks.owner = :owner");
     let mut statement = db.prepare_cached(&sql)?;
     let mut rows = statement.query(named_params! { ":id": task.as_str(), ":owner": owner.as_str() })?;
-    let Some(row) = rows.next()? else { return Ok(None) };
+    let Some(row) = rows.next()? else { return known.check_not_found().map(|()| None) };
+    known.check(row.get(0)?, task)?;
     Ok(Some(stored(db, row)?))
 }
 
-pub(super) fn head(db: &Connection, owner: &Principal, task: &TaskId) -> Outcome<Option<Head>> {
+pub(super) fn head(
+    db: &Connection,
+    known: &KnownDamage,
+    owner: &Principal,
+    task: &TaskId,
+) -> Outcome<Option<Head>> {
     let sql = concat!(
         "SELECT ",
         head!(),
         ", first, state, context, output, ",
         head_epoch!(),
-        " FROM tasks WHERE id = :id AND owner = :owner"
+        ", ordinal FROM tasks WHERE id = :id AND owner = :owner"
     );
     let mut statement = db.prepare_cached(sql)?;
     let mut rows = statement.query(named_params! { ":id": task.as_str(), ":owner": owner.as_str() })?;
-    let Some(row) = rows.next()? else { return Ok(None) };
+    let Some(row) = rows.next()? else { return known.check_not_found().map(|()| None) };
+    known.check(row.get(6)?, task)?;
     let what = || format!("task {task}");
     let state =
         TaskState::parse(row.get_ref(2)?.as_str()?).ok_or_else(|| damaged(&what(), "unknown state"))?;
@@ -184,14 +211,15 @@ pub(super) enum Parts {
 /// snapshot, which count as damaged.
 pub(super) fn select_tasks(parts: Parts, tasks: &str, condition: &str) -> String {
     // Without the artifacts the head of the log is not needed.
-    let (artifacts, head, epoch) = match parts {
-        Parts::All => ("snapshots.artifacts", head!(), head_epoch!()),
-        Parts::WithoutArtifacts => ("NULL", "tasks.summary_seq", "0"),
+    let (artifacts, head, epoch, sum) = match parts {
+        Parts::All => ("snapshots.artifacts", head!(), head_epoch!(), SNAPSHOT_SUM),
+        Parts::WithoutArtifacts => ("NULL", "tasks.summary_seq", "0", "NULL"),
     };
     format!(
         "SELECT tasks.ordinal, tasks.id, tasks.owner, {head}, tasks.summary_seq, tasks.session,
                 tasks.directory, tasks.prompt, snapshots.seq, snapshots.summary, {artifacts}, tasks.joined,
-                tasks.status_at, {epoch}, tasks.state, tasks.context
+                tasks.status_at, {epoch}, tasks.state, tasks.context,
+                {sum}
          FROM {tasks} LEFT JOIN snapshots ON snapshots.task = tasks.ordinal WHERE {condition}"
     )
 }
@@ -249,6 +277,14 @@ pub(super) fn read_task(db: &Connection, parts: Parts, row: &Row<'_>) -> Outcome
 fn snapshot(what: &str, row: &Row<'_>) -> Outcome<(i64, Task)> {
     let seq: Option<i64> = row.get(8)?;
     let seq = seq.ok_or_else(|| damaged(what, "it has no snapshot"))?;
+    let (summary, artifacts) = (row.get_ref(9)?.as_bytes()?, row.get_ref(10)?.as_bytes_or_null()?);
+    // Without the artifacts the checksum cannot be compared.
+    if let Some(artifacts) = artifacts {
+        let sum: i64 = row.get(16)?;
+        if sum != UNSUMMED && sum != checksum::of_snapshot(row.get(0)?, seq, summary, artifacts) {
+            return Err(damaged(what, "the checksum of its snapshot differs"));
+        }
+    }
     let mut task: Task = decode(what, row.get_ref(9)?)?;
     task.artifacts = decode_or_default(what, row.get_ref(10)?)?;
     Ok((seq, task))
@@ -269,10 +305,12 @@ impl Tail {
         if self.from >= self.to {
             return Ok(0);
         }
-        let mut statement = db.prepare_cached(
-            "SELECT seq, body, epoch FROM events
-             WHERE task = :task AND seq > :from AND seq <= :to AND (:whole OR kind <> :artifact) ORDER BY seq",
-        )?;
+        let mut statement = db.prepare_cached(concat!(
+            "SELECT seq, body, epoch, kind, ",
+            event_sum!(),
+            " FROM events
+             WHERE task = :task AND seq > :from AND seq <= :to AND (:whole OR kind <> :artifact) ORDER BY seq"
+        ))?;
         let range = named_params! {
             ":task": ordinal,
             ":from": to_sql(self.from),
@@ -282,18 +320,61 @@ impl Tail {
         };
         let mut bytes = 0;
         let mut rows = statement.query(range)?;
+        let mut sequence = Sequence(self.from);
         while let Some(row) = rows.next()? {
             bytes += row.get_ref(1)?.as_bytes()?.len();
-            task.apply(&entry(id, row)?.event);
+            let mut entry = entry(id, ordinal, row)?;
+            if self.with_artifacts {
+                entry = sequence.next(entry, id)?;
+            }
+            task.apply(&entry.event);
+        }
+        if self.with_artifacts {
+            sequence.check_end(id, self.to)?;
         }
         Ok(bytes)
     }
 }
 
-fn entry(task: &TaskId, row: &Row<'_>) -> Outcome<Entry> {
-    let seq = from_sql(row.get(0)?);
-    let event: TaskEvent = decode(&format!("event {seq} of task {task}"), row.get_ref(1)?)?;
-    Ok(Entry { seq, epoch: Epoch(row.get(2)?), event })
+/// Like [`event_sum`], for a snapshot.
+const SNAPSHOT_SUM: &str =
+    "CASE WHEN snapshots.sum IS NULL AND (SELECT unsummed FROM epochs WHERE only = 1) >= 0
+                                 THEN -1 ELSE snapshots.sum END";
+
+/// The sum of what was written before checksums existed.
+const UNSUMMED: i64 = -1;
+
+/// The event of a row with the columns `seq, body, epoch, kind` and [`event_sum`].
+pub(super) fn entry(task: &TaskId, ordinal: i64, row: &Row<'_>) -> Outcome<Entry> {
+    let number: i64 = row.get(0)?;
+    let (seq, epoch) = (from_sql(number), Epoch(row.get(2)?));
+    let what = || format!("event {seq} of task {task}");
+    let (body, kind) = (row.get_ref(1)?, text(&what(), row, 3)?);
+    let sum: i64 = row.get(4)?;
+    if sum != UNSUMMED && sum != checksum::of_event(ordinal, number, epoch, kind, body.as_bytes()?) {
+        return Err(damaged(&what(), "its checksum differs"));
+    }
+    Ok(Entry { seq, epoch, event: decode(&what(), body)? })
+}
+
+/// Checks that no event is missing. Holds the number of the last event.
+pub(super) struct Sequence(pub(super) Seq);
+
+impl Sequence {
+    pub(super) fn next(&mut self, entry: Entry, task: &TaskId) -> Outcome<Entry> {
+        if entry.seq != self.0.next() {
+            return Err(damaged(&format!("task {task}"), format!("event {} is missing", self.0.next())));
+        }
+        self.0 = entry.seq;
+        Ok(entry)
+    }
+
+    pub(super) fn check_end(&self, task: &TaskId, head: Seq) -> Outcome<()> {
+        if self.0 < head {
+            return Err(damaged(&format!("task {task}"), format!("its events after {} are missing", self.0)));
+        }
+        Ok(())
+    }
 }
 
 fn turn(what: &str, row: &Row<'_>) -> Outcome<Option<TurnRecord>> {

@@ -8,7 +8,7 @@ use rusqlite::{Connection, named_params};
 
 use super::fault::Outcome;
 use super::queue::Owner;
-use super::read::{self, Unreadable};
+use super::read::{self, Sequence, Unreadable};
 use super::reader::Reader;
 use super::record::{EventText, SnapshotText};
 use super::writer::Writer;
@@ -83,13 +83,22 @@ fn fold_readable(
     from: i64,
     mut fold: impl FnMut(&TaskEvent),
 ) -> Outcome<()> {
-    let sql = "SELECT body FROM events WHERE task = :task AND seq > :from AND seq <= :head ORDER BY seq";
+    let Some(id) = &damaged.id else { return Ok(()) };
+    let sql = concat!(
+        "SELECT seq, body, epoch, kind, ",
+        event_sum!(),
+        " FROM events WHERE task = :task AND seq > :from AND seq <= :head ORDER BY seq"
+    );
     let mut statement = db.prepare_cached(sql)?;
     let range = named_params! { ":task": damaged.ordinal, ":from": from, ":head": damaged.head };
     let mut rows = statement.query(range)?;
+    let mut sequence = Sequence(from_sql(from));
     while let Some(row) = rows.next()? {
-        let Ok(event) = serde_json::from_slice(row.get_ref(0)?.as_bytes()?) else { break };
-        fold(&event);
+        let Ok(entry) = read::entry(id, damaged.ordinal, row).and_then(|entry| sequence.next(entry, id))
+        else {
+            break;
+        };
+        fold(&entry.event);
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use rusqlite::{Connection, named_params};
 
 use super::fault::{Outcome, damaged};
 use super::record::{EventText, NewTask, SnapshotText, TurnText};
-use super::{contexts, from_sql, to_sql, turns};
+use super::{checksum, contexts, from_sql, to_sql, turns};
 use crate::rules::{self, Root};
 
 /// A probe is longer than one SQLite page, so that it needs free space as large events do.
@@ -203,7 +203,7 @@ pub(super) fn find_task_row(db: &Connection, id: &str) -> Outcome<Option<TaskRow
 }
 
 pub(super) const INSERT_EVENT: &str =
-    "INSERT INTO events (task, seq, at, kind, body, epoch) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+    "INSERT INTO events (task, seq, at, kind, body, epoch, sum) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
 
 pub(super) fn insert_event(
     db: &Connection,
@@ -212,19 +212,32 @@ pub(super) fn insert_event(
     at: Timestamp,
     event: &EventText,
 ) -> Outcome<()> {
-    db.prepare_cached(INSERT_EVENT)?.execute((task, to_sql(seq), at.0, event.kind, &event.body, epoch.0))?;
+    let sum = checksum::of_event(task, to_sql(seq), epoch, event.kind, event.body.as_bytes());
+    db.prepare_cached(INSERT_EVENT)?.execute((
+        task,
+        to_sql(seq),
+        at.0,
+        event.kind,
+        &event.body,
+        epoch.0,
+        sum,
+    ))?;
     Ok(())
 }
 
 pub(super) fn put_snapshot(db: &Connection, task: i64, seq: Seq, snapshot: &SnapshotText) -> Outcome<()> {
+    let SnapshotText { summary, artifacts } = snapshot;
+    let sum = checksum::of_snapshot(task, to_sql(seq), summary.as_bytes(), artifacts.as_bytes());
     db.prepare_cached(
-        "INSERT OR REPLACE INTO snapshots (task, seq, summary, artifacts) VALUES (:task, :seq, :summary, :artifacts)",
+        "INSERT OR REPLACE INTO snapshots (task, seq, summary, artifacts, sum)
+         VALUES (:task, :seq, :summary, :artifacts, :sum)",
     )?
     .execute(named_params! {
         ":task": task,
         ":seq": to_sql(seq),
-        ":summary": snapshot.summary,
-        ":artifacts": snapshot.artifacts,
+        ":summary": summary,
+        ":artifacts": artifacts,
+        ":sum": sum,
     })?;
     Ok(())
 }

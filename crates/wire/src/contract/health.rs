@@ -11,8 +11,16 @@ use crate::surface::ProtocolVersion;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Part {
     Up,
+    /// The part works, but something is lost. The text is for callers, as below.
+    Degraded(String),
     /// The part does not work. The text is for callers: it contains no path and no secret.
     Down(String),
+}
+
+impl Part {
+    fn works(&self) -> bool {
+        !matches!(self, Self::Down(_))
+    }
 }
 
 /// The current state of the gateway.
@@ -27,14 +35,22 @@ pub struct HealthFacts {
 impl HealthFacts {
     /// Whether new work is accepted.
     pub fn is_ready(&self) -> bool {
-        !self.stopping && self.opencode == Part::Up && self.store == Part::Up
+        !self.stopping && self.opencode.works() && self.store.works()
+    }
+
+    fn status(&self) -> &'static str {
+        match (self.is_ready(), &self.opencode, &self.store) {
+            (false, ..) => "unavailable",
+            (true, Part::Up, Part::Up) => "ok",
+            _ => "degraded",
+        }
     }
 }
 
 /// The response of `/health`.
 pub fn health(deployment: &Deployment, version: ProtocolVersion, facts: &HealthFacts) -> Bytes {
     let document = json!({
-        "status": if facts.is_ready() { "ok" } else { "unavailable" },
+        "status": facts.status(),
         "service": "longshore",
         "version": deployment.version,
         // A gateway that can respond is alive.
@@ -50,6 +66,7 @@ pub fn health(deployment: &Deployment, version: ProtocolVersion, facts: &HealthF
 fn part(part: &Part) -> Value {
     match part {
         Part::Up => json!({"status": "up"}),
+        Part::Degraded(why) => json!({"status": "degraded", "message": why}),
         Part::Down(why) => json!({"status": "down", "message": why}),
     }
 }
@@ -66,6 +83,7 @@ mod tests {
             (down(), Part::Up, false, "unavailable", false),
             (Part::Up, down(), false, "unavailable", false),
             (Part::Up, Part::Up, true, "unavailable", false),
+            (Part::Up, Part::Degraded("Some tasks are damaged.".to_owned()), false, "degraded", true),
         ] {
             let facts = HealthFacts { opencode, store, stopping };
             let bytes = health(&Deployment::default(), ProtocolVersion::V1, &facts);

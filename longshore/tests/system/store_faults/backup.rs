@@ -6,6 +6,7 @@ use std::time::Duration;
 use longshore_engine::Tasks;
 use longshore_testkit::fake_opencode::{FakeOpenCode, Gate, Turn};
 use longshore_testkit::raw::{self, Frame, Frames};
+use serde_json::json;
 use tokio::sync::watch;
 
 use crate::store_faults::data_dir::DataDir;
@@ -136,4 +137,88 @@ async fn back_up_during_turns(count: usize) {
         assert_eq!((text_of(&new), end_of(&new)), ("new".to_owned(), "TASK_STATE_COMPLETED"));
     }
     assert_eq!(fake.prompts().len(), TURNS + 3, "a turn was prompted twice");
+}
+
+/// The answer to a message on a task.
+async fn message_on(gateway: &Gateway, task: &str, text: &str) -> raw::Answer {
+    let mut message = raw::message(&format!("{}-{task}", text.len()), text);
+    message["message"]["taskId"] = json!(task);
+    message["configuration"]["returnImmediately"] = json!(true);
+    gateway.client.rpc("SendMessage", message).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restored_copy_does_not_prompt_again_what_the_original_has_prompted() {
+    let (data_dir, fake) = (DataDir::plain(), FakeOpenCode::start());
+    let gateway = Gateway::start(&data_dir, &fake).await;
+    let gate = Gate::new();
+    fake.queue(Turn::new().hold(&gate).text("ran", 1).finish("stop"));
+    let mut streams = Vec::new();
+    for name in ["runs", "answered", "canceled", "resumed"] {
+        let mut message = raw::message(name, name);
+        message["message"]["contextId"] = json!("one-context");
+        let stream = gateway.client.rest_stream("POST", "/message:stream", Some(&message), None).await;
+        let mut stream = stream.expect("it is accepted");
+        let first = stream.next().await.expect("a stream begins with its task");
+        streams.push((task_of(&[first]), stream));
+        gate.reached().await;
+    }
+    let targets = tempfile::tempdir().expect("a directory");
+    let target = targets.path().join("copy");
+    run_backup(&data_dir, &target).await;
+    for _ in 0..3 {
+        fake.queue(Turn::new().text("by the original", 1).finish("stop"));
+    }
+    gate.open();
+    let mut tasks = Vec::new();
+    for (task, stream) in streams {
+        assert_eq!(end_of(&rest(stream).await), "TASK_STATE_COMPLETED");
+        tasks.push(task);
+    }
+    gateway.kill().await;
+    assert_eq!(fake.prompts().len(), 4);
+
+    let copy = DataDir::at(&target);
+    let gateway = Gateway::start(&copy, &fake).await;
+    // The turn that ran is looked up, and its context is free for new messages.
+    assert_eq!(text_of(&gateway.log_of(&tasks[0]).await), "ran");
+    fake.queue(Turn::new().text("new", 1).finish("stop"));
+    let mut new = raw::message("new", "new");
+    new["message"]["contextId"] = json!("one-context");
+    let new = gateway.client.rest_stream("POST", "/message:stream", Some(&new), None).await;
+    assert_eq!(text_of(&rest(new.expect("it is accepted")).await), "new");
+    assert_eq!(fake.prompts().len(), 5);
+    for task in &tasks[1..] {
+        let held = gateway.client.task(task).await;
+        assert_eq!(held["status"]["state"], "TASK_STATE_SUBMITTED", "{held:#}");
+        let message = &held["status"]["message"];
+        assert_eq!(message["metadata"]["longshore"]["held"], "restored", "{held:#}");
+        let why = message["parts"][0]["text"].as_str().unwrap_or_default();
+        assert!(why.contains("send the message `resume-restored` on this task"), "{why}");
+    }
+    assert!(gateway.said.contains("3 waiting tasks are held"), "{}", gateway.said);
+    // Another message is refused; the decision lets the task begin, with its own text, and is one decision when it is repeated.
+    let refused = message_on(&gateway, &tasks[1], "hello?").await.body;
+    let text = refused["error"]["message"].as_str().unwrap_or_default();
+    assert!(text.contains("resume-restored"), "{refused:#}");
+    fake.queue(Turn::new().text("by the copy", 1).finish("stop"));
+    for _ in 0..2 {
+        message_on(&gateway, &tasks[1], "resume-restored").await.result();
+    }
+    assert_eq!(text_of(&gateway.log_of(&tasks[1]).await), "by the copy");
+    let canceled = gateway.client.rpc("CancelTask", json!({"id": tasks[2]})).await.result().clone();
+    assert_eq!(canceled["status"]["state"], "TASK_STATE_CANCELED", "{canceled:#}");
+    assert_eq!(fake.prompts().len(), 6);
+
+    // What is held stays held across restarts, until the operator decides.
+    gateway.kill().await;
+    let gateway = Gateway::start(&copy, &fake).await;
+    assert!(gateway.said.contains("1 waiting tasks are held"), "{}", gateway.said);
+    gateway.kill().await;
+    fake.queue(Turn::new().text("by the operator", 1).finish("stop"));
+    let gateway = Gateway::try_start_with(&copy, &fake, &["--resume-restored"]).await.expect("it starts");
+    assert_eq!(text_of(&gateway.log_of(&tasks[3]).await), "by the operator");
+    let texts: Vec<String> = fake.prompts().iter().map(|prompt| format!("{prompt:?}")).collect();
+    assert_eq!(texts.len(), 7);
+    assert!(texts[5].contains("answered") && texts[6].contains("resumed"), "{texts:#?}");
 }

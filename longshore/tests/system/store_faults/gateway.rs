@@ -25,6 +25,8 @@ pub(crate) struct Gateway {
     child: Child,
     pub(crate) url: String,
     pub(crate) client: RawClient,
+    /// What the gateway printed before its URL.
+    pub(crate) said: String,
     log: JoinHandle<String>,
 }
 
@@ -46,7 +48,15 @@ impl Gateway {
 
     /// `Err`: the gateway exited instead.
     pub(crate) async fn try_start(data_dir: &DataDir, fake: &FakeOpenCode) -> Result<Self, Ended> {
-        let mut child = serve(data_dir, fake).spawn().expect("longshore can be started");
+        Self::try_start_with(data_dir, fake, &[]).await
+    }
+
+    pub(crate) async fn try_start_with(
+        data_dir: &DataDir,
+        fake: &FakeOpenCode,
+        flags: &[&str],
+    ) -> Result<Self, Ended> {
+        let mut child = serve(data_dir, fake).args(flags).spawn().expect("longshore can be started");
         let stdout = child.stdout.take().expect("standard output is piped");
         let stderr = child.stderr.take().expect("standard error is piped");
         // A task reads the log, so that the gateway never blocks.
@@ -78,7 +88,7 @@ impl Gateway {
             return Err(Ended { code, stdout: said, stderr });
         };
         tasks.spawn("output", async move { while let Ok(Some(_)) = lines.next_line().await {} });
-        Ok(Self { child, client: RawClient::new(url.clone(), TOKEN), url, log })
+        Ok(Self { child, client: RawClient::new(url.clone(), TOKEN), url, said, log })
     }
 
     pub(crate) fn pid(&self) -> u32 {

@@ -9,6 +9,7 @@ use longshore_engine::port::{ListQuery, Store as _};
 use longshore_model::{Principal, Seq, Timestamp};
 use longshore_testkit::store_suite::make::{ada, create, everything, file_id, owner, request_id, task_id};
 
+use super::super::known_damage::KnownDamage;
 use super::super::{Durability, SqliteStore, list};
 use super::*;
 
@@ -41,7 +42,7 @@ async fn a_thousand_lists_of_one_owner_do_not_delay_another() {
         let done = done.clone();
         let query = ListQuery { owner: owner(who), ..everything() };
         store.lists.run(Owner::Principal(owner(who)), move |db| {
-            let total = list::list(db, &query)?.total;
+            let total = list::list(db, &KnownDamage::default(), &query)?.total;
             Ok((done.fetch_add(1, Ordering::SeqCst), total))
         })
     };

@@ -12,7 +12,7 @@ pub(super) fn add(schemas: &mut Map<String, Value>) {
         "Which parts of the gateway work.",
         &["status", "service", "version", "live", "ready", "stopping", "parts", "profile"],
         json!({
-            "status": {"enum": ["ok", "unavailable"]},
+            "status": {"enum": ["ok", "degraded", "unavailable"]},
             "service": text,
             "version": text,
             "live": {"type": "boolean"},
@@ -42,6 +42,6 @@ pub(super) fn add(schemas: &mut Map<String, Value>) {
         "HealthPart",
         "A part of the gateway.",
         &["status"],
-        json!({"status": {"enum": ["up", "down"]}, "message": text}),
+        json!({"status": {"enum": ["up", "degraded", "down"]}, "message": text}),
     );
 }

@@ -11,6 +11,7 @@ use super::*;
 /// Rows of a program that knew five migrations: three sessions of two owners, of which one was bound long ago and prompted
 /// since, and a task whose list of joined messages is damaged.
 const FIFTH_SCHEMA_ROWS: &str = r#"
+    UPDATE epochs SET last = 7;
     INSERT INTO sessions (id, owner, directory, at) VALUES
         ('ses', 'ada', '/projects/ses', 1), ('bound', 'ada', '/projects/bound', 5), ('bobs', 'bob', '/projects/bobs', 9);
     INSERT INTO bindings (owner, context, session, directory, named, at) VALUES

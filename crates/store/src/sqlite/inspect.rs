@@ -1,0 +1,154 @@
+//! Checks the whole file: SQLite's own check, and that each task and each event is what was written.
+
+use std::collections::BTreeMap;
+
+use longshore_model::{ContextId, Error, TaskState};
+use rusqlite::{Connection, named_params};
+
+use super::fault::{Fault, Outcome, damaged};
+use super::from_sql;
+use super::known_damage::{Damage, DamagedTask};
+use super::read::{self, Parts, Sequence};
+
+/// More messages of SQLite's check would not help.
+const MAX_MESSAGES: usize = 1000;
+
+/// Runs in one read transaction, so that writes do not disturb it.
+pub(super) fn inspect(db: &Connection) -> Outcome<Damage> {
+    db.execute_batch("BEGIN")?;
+    let found = inspect_all(db);
+    db.execute_batch("ROLLBACK")?;
+    found
+}
+
+fn inspect_all(db: &Connection) -> Outcome<Damage> {
+    let mut damage = Damage::default();
+    let mut suspects = BTreeMap::new();
+    let messages = messages(db);
+    if messages.as_ref().is_ok_and(|messages| messages.len() >= MAX_MESSAGES) {
+        damage.structure.push("there is more damage than is listed".to_owned());
+    }
+    for message in messages.unwrap_or_else(|fault| vec![fault.0.to_string()]) {
+        // A row that differs from its index: one of the two was overwritten.
+        match row_of_tasks(&message) {
+            Some(ordinal) => drop(suspects.insert(ordinal, message)),
+            None => damage.structure.push(message),
+        }
+    }
+    // Each index that a row may differ from has its id or its owner, or leads to them.
+    damage.hides_names = !suspects.is_empty();
+    let mut unfinished = Vec::new();
+    for ordinal in ordinals(db)? {
+        let mut id = None;
+        let reason = match check_task(db, ordinal, &mut id) {
+            Err(Fault(error)) if is_interrupt(&error) => return Err(Fault(error)),
+            Err(Fault(error)) => Some(error.cause().map_or_else(|| error.to_string(), ToString::to_string)),
+            Ok(state) => {
+                if !state.is_terminal() {
+                    unfinished.push((ordinal, id.clone()));
+                }
+                suspects.remove(&ordinal)
+            }
+        };
+        if let Some(reason) = reason {
+            damage.hides_names |= id.is_none();
+            damage.tasks.insert(ordinal, DamagedTask { id, reason });
+        }
+    }
+    // Nothing but the log itself says where the log of an unfinished task ends.
+    if !damage.structure.is_empty() || damage.hides_names {
+        let reason = "its last events may be missing".to_owned();
+        for (ordinal, id) in unfinished {
+            damage.tasks.entry(ordinal).or_insert_with(|| DamagedTask { id, reason: reason.clone() });
+        }
+    }
+    Ok(damage)
+}
+
+/// The check was canceled because the store is closed.
+fn is_interrupt(error: &Error) -> bool {
+    let cause = error.cause().and_then(|cause| cause.downcast_ref::<rusqlite::Error>());
+    cause.and_then(rusqlite::Error::sqlite_error_code) == Some(rusqlite::ErrorCode::OperationInterrupted)
+}
+
+fn messages(db: &Connection) -> Outcome<Vec<String>> {
+    let mut statement = db.prepare(&format!("PRAGMA integrity_check({MAX_MESSAGES})"))?;
+    let found = statement.query_map([], |row| row.get::<_, String>(0))?;
+    let mut found: Vec<String> = found.collect::<rusqlite::Result<_>>()?;
+    found.retain(|message| message != "ok");
+    Ok(found)
+}
+
+/// SQLite writes: `row 17 missing from index tasks_by_owner`.
+fn row_of_tasks(message: &str) -> Option<i64> {
+    let (row, index) = message.strip_prefix("row ")?.split_once(" missing from index ")?;
+    let of_tasks = ["tasks_", "sqlite_autoindex_tasks_"].iter().any(|name| index.starts_with(name));
+    of_tasks.then(|| row.parse().ok()).flatten()
+}
+
+/// The ordinals of all tasks of which anything is left. If the table of tasks cannot be scanned, the other tables name them.
+fn ordinals(db: &Connection) -> Outcome<Vec<i64>> {
+    let mut found = std::collections::BTreeSet::new();
+    for sql in [
+        "SELECT ordinal FROM tasks NOT INDEXED",
+        "SELECT ordinal FROM tasks INDEXED BY tasks_by_owner WHERE owner IS NOT NULL",
+        "SELECT task FROM snapshots",
+        "SELECT DISTINCT task FROM events",
+    ] {
+        let mut statement = db.prepare(sql)?;
+        let mut rows = statement.query([])?;
+        // SQLite's own check has reported what cannot be read.
+        while let Ok(Some(row)) = rows.next() {
+            found.extend(row.get::<_, i64>(0));
+        }
+    }
+    Ok(found.into_iter().collect())
+}
+
+/// Fails if anything of the task is damaged or missing. Returns its state.
+fn check_task(db: &Connection, ordinal: i64, id: &mut Option<longshore_model::TaskId>) -> Outcome<TaskState> {
+    let sql = read::select_tasks(Parts::All, "tasks", "tasks.ordinal = :task");
+    let mut statement = db.prepare_cached(&sql)?;
+    let mut rows = statement.query(named_params! { ":task": ordinal })?;
+    let Some(row) = rows.next()? else { return Err(damaged("task", "its row is missing")) };
+    *id = read::page_cursor(row).ok().map(|cursor| cursor.task);
+    let found = read::read_task(db, Parts::All, row)?;
+    let (task, what) = (found.task, format!("task {}", row.get_ref(1)?.as_str()?));
+    let differs = |column: &str| Err(damaged(&what, format!("its {column} differs from its log")));
+    if Some(&task.id) != id.as_ref() {
+        return differs("id");
+    }
+    if TaskState::parse(read::text(&what, row, 14)?) != Some(task.status.state) {
+        return differs("state");
+    }
+    if row.get::<_, i64>(12)? != task.status.at.0 {
+        return differs("time");
+    }
+    if ContextId::parse(read::text(&what, row, 15)?).ok() != Some(task.context_id) {
+        return differs("context");
+    }
+    check_log(db, ordinal, &task.id, row.get(3)?)?;
+    Ok(task.status.state)
+}
+
+fn check_log(db: &Connection, ordinal: i64, task: &longshore_model::TaskId, head: i64) -> Outcome<()> {
+    let (first, is_folded): (i64, bool) = db
+        .prepare_cached("SELECT first, folded FROM tasks WHERE ordinal = ?")?
+        .query_row([ordinal], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    // The old events of a task that was damaged and ended stay before `first`; else nothing is there.
+    let from = if is_folded { first } else { 0 };
+    let mut statement = db.prepare_cached(concat!(
+        "SELECT seq, body, epoch, kind, ",
+        event_sum!(),
+        " FROM events WHERE task = ? AND seq >= ? ORDER BY seq"
+    ))?;
+    let mut rows = statement.query([ordinal, from])?;
+    let mut sequence = Sequence(from_sql(first - 1));
+    while let Some(row) = rows.next()? {
+        sequence.next(read::entry(task, ordinal, row)?, task)?;
+    }
+    sequence.check_end(task, from_sql(head))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,97 @@
+//! The check of the whole file after the start, on a thread of its own. Reads of callers wait for it.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use longshore_model::{Error, Result};
+use rusqlite::InterruptHandle;
+use tokio::sync::watch;
+
+use super::fault::Fault;
+use super::known_damage::{Damage, KnownDamage};
+use super::{inspect, schema};
+
+/// Checks the store at `path`, which no gateway uses. Blocks.
+pub fn find_damage(path: &Path) -> Result<Damage> {
+    let db = schema::open_reader(path)?;
+    schema::check_not_empty(&db)?;
+    Ok(inspect::inspect(&db)?)
+}
+
+/// Dropping it ends the check.
+pub(super) struct StartupCheck {
+    path: PathBuf,
+    damage: KnownDamage,
+    /// No check runs.
+    is_done: watch::Sender<bool>,
+    running: Mutex<Option<(InterruptHandle, JoinHandle<()>)>>,
+}
+
+impl StartupCheck {
+    pub(super) fn new(path: &Path, damage: KnownDamage) -> Self {
+        let running = Mutex::new(None);
+        Self { path: path.to_owned(), damage, is_done: watch::Sender::new(true), running }
+    }
+
+    /// From now on reads wait until the check is done.
+    pub(super) fn begin(&self) {
+        let started = schema::open_reader(&self.path).and_then(|db| {
+            let (interrupt, damage, is_done) =
+                (db.get_interrupt_handle(), self.damage.clone(), self.is_done.clone());
+            is_done.send_replace(false);
+            let check = move || {
+                report(&damage, inspect::inspect(&db).unwrap_or_else(|fault| not_checked(&fault)));
+                is_done.send_replace(true);
+            };
+            let thread = std::thread::Builder::new().name("store-check".to_owned()).spawn(check);
+            Ok((interrupt, thread.map_err(Error::internal)?))
+        });
+        match started {
+            Ok(running) => *self.running.lock().unwrap_or_else(PoisonError::into_inner) = Some(running),
+            Err(fault) => {
+                report(&self.damage, not_checked(&fault));
+                self.is_done.send_replace(true);
+            }
+        }
+    }
+
+    /// Waits for the end of the check. It takes as long as reading the file once.
+    pub(super) async fn wait(&self) {
+        // Nearly always, and without a place in the runtime's budget.
+        if *self.is_done.borrow() {
+            return;
+        }
+        // The sender lives as long as this value.
+        let _ = self.is_done.subscribe().wait_for(|is_done| *is_done).await;
+    }
+}
+
+/// What is not checked does not count as whole.
+fn not_checked(fault: &Fault) -> Damage {
+    let structure = vec![format!("the store could not be checked: {:?}", fault.0)];
+    Damage { structure, hides_names: true, ..Damage::default() }
+}
+
+fn report(known: &KnownDamage, found: Damage) {
+    for (ordinal, task) in &found.tasks {
+        let (id, reason) = (task.id.as_ref().map(tracing::field::display), &task.reason);
+        tracing::error!(task = id, ordinal, reason, "a stored task is damaged");
+    }
+    for message in &found.structure {
+        tracing::error!(message, "the store's file is damaged");
+    }
+    known.set(found);
+}
+
+impl Drop for StartupCheck {
+    fn drop(&mut self) {
+        let running = self.running.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some((interrupt, thread)) = running {
+            interrupt.interrupt();
+            if thread.join().is_err() {
+                tracing::error!("the thread that checks the store had panicked");
+            }
+        }
+    }
+}
