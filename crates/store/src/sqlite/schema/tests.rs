@@ -301,7 +301,10 @@ async fn a_file_of_the_second_schema_keeps_its_content() {
     let [works, waits] = unfinished.as_slice() else { panic!("{unfinished:?}") };
     assert_eq!((&works.turn, works.task.status.state), (&Some(turn("ses", "msg")), TaskState::InputRequired));
     assert_eq!((&works.task.options, &works.task.parent), (&Box::default(), &None));
-    assert_eq!(works.open_asks, [interrupt("works", "open")]);
+    // Later programs store more of an ask.
+    let mut open = interrupt("works", "open");
+    open.ask.call = None;
+    assert_eq!(works.open_asks, [open]);
     assert_eq!((waits.task.id.as_str(), &waits.turn), ("waits", &None));
     let gone = store.interrupt(&ada(), &request_id("gone")).await.unwrap().unwrap();
     assert_eq!((gone.ask.kind, gone.closed.unwrap().resolution), (AskKind::Question, Resolution::Replied));
