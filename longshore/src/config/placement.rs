@@ -7,7 +7,6 @@ use longshore_engine::leads_into;
 use super::plan::StorePlan;
 use super::problem::{Problem, Source};
 use super::read::Reader;
-use super::setting::Setting;
 use super::table;
 
 /// Why the data must not be kept there, if it must not.
@@ -22,7 +21,7 @@ pub(super) fn check(
     if leads_into(data_dir, workspace) && !is_allowed {
         let is_default = reader.written(&table::DATA_DIR).is_none();
         if !is_default || !data_dir.join("workspace").exists() {
-            return Some(refusal(reader, &table::DATA_DIR, data_dir));
+            return Some(refusal(reader, data_dir));
         }
         reader.warn(format!(
             "the data directory {0} is in the workspace, where an earlier version put it. It is used, and kept from callers and \
@@ -32,25 +31,22 @@ pub(super) fn check(
             data_dir.display()
         ));
     }
-    match store {
-        Some(StorePlan::Sqlite { path, .. })
-            if leads_into(path, workspace) && !leads_into(path, data_dir) =>
-        {
-            if !is_allowed {
-                return Some(refusal(reader, &table::DATABASE, path));
-            }
-            reader.warn(format!(
+    if let Some(StorePlan::Sqlite { path, .. }) = store
+        && leads_into(path, workspace)
+        && !leads_into(path, data_dir)
+    {
+        // opencode-a2a documents such a path, so a deployment that moves here must start.
+        reader.warn(format!(
                 "the database {} is in the workspace but not in the data directory, so OpenCode's snapshots copy it at each \
-                 step of the agent; list it in .gitignore, or move it",
+                 step of the agent; it is kept from callers; list it in .gitignore, or move it",
                 path.display()
             ));
-            None
-        }
-        _ => None,
     }
+    None
 }
 
-fn refusal(reader: &mut Reader<'_>, setting: &Setting, path: &Path) -> Problem {
+fn refusal(reader: &mut Reader<'_>, path: &Path) -> Problem {
+    let setting = &table::DATA_DIR;
     let source = reader.written(setting).map_or(Source::Default, |written| written.source);
     let reason = format!(
         "{} is in the workspace, where the agent and its snapshots reach it; choose a place outside and move existing data \

@@ -160,7 +160,7 @@ async fn an_http2_connection_is_closed_when_it_has_no_open_request() {
 async fn an_idle_http2_connection_of_a_client_that_does_not_cooperate_is_closed() {
     let gateway = Gateway::manual_with(|config| config.header_timeout = Duration::from_millis(50)).await;
     let mut stream = TcpStream::connect(gateway.address).await.unwrap();
-    let fields = [(":method", "GET"), (":scheme", "http"), (":path", "/livez"), (":authority", "x")];
+    let fields = [(":method", "GET"), (":scheme", "http"), (":path", "/livez"), (":authority", "localhost")];
     stream.write_all(&[http2_start(65_535), http2_headers(1, &fields, true)].concat()).await.unwrap();
     let mut bytes = Vec::new();
     let closed = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut bytes)).await;
@@ -285,7 +285,7 @@ async fn health_checks_and_callers_are_served_when_all_connections_are_taken() {
         if number % 2 == 0 {
             // The oldest may be closed by now.
             let _ = stream
-                .write_all(b"GET /tasks HTTP/1.1\r\nhost: x\r\nauthorization: Bearer wrong\r\n\r\n")
+                .write_all(b"GET /tasks HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer wrong\r\n\r\n")
                 .await;
         }
         hostile.push(stream);

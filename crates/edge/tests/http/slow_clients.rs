@@ -55,7 +55,7 @@ async fn stalled_stream(gateway: &Gateway, message_id: &str) -> TcpStream {
     let body = json!({"message": message(message_id, "go")}).to_string();
     let mut stalled = connect(gateway).await;
     let request = format!(
-        "POST /message:stream HTTP/1.1\r\nhost: x\r\nauthorization: {ADA}\r\nconnection: close\r\n\
+        "POST /message:stream HTTP/1.1\r\nhost: localhost\r\nauthorization: {ADA}\r\nconnection: close\r\n\
          content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
     );
@@ -91,7 +91,7 @@ async fn a_client_that_takes_no_byte_is_disconnected_and_a_silent_stream_is_not(
     // HTTP/1: requests in a row, whose answers are never read. The gateway stops reading, and then closes.
     let mut pipelining = connect(&gateway).await;
     let requests =
-        format!("GET /openapi.json HTTP/1.1\r\nhost: x\r\nauthorization: {ADA}\r\n\r\n").repeat(100);
+        format!("GET /openapi.json HTTP/1.1\r\nhost: localhost\r\nauthorization: {ADA}\r\n\r\n").repeat(100);
     let writing = async { while pipelining.write_all(requests.as_bytes()).await.is_ok() {} };
     tokio::time::timeout(PATIENCE, writing).await.expect("the server closes");
     assert_eq!(slow(), 1);

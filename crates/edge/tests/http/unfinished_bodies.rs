@@ -15,7 +15,7 @@ const KIB: usize = 1024;
 async fn begin(gateway: &Gateway, token: &str, bytes: usize) -> TcpStream {
     let mut stream = TcpStream::connect(gateway.address).await.unwrap();
     let head = format!(
-        "POST /message:send HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n\
+        "POST /message:send HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\n\
          content-type: application/json\r\ncontent-length: 500000\r\n\r\n"
     );
     stream.write_all(head.as_bytes()).await.unwrap();
@@ -29,7 +29,7 @@ async fn begin_http2(gateway: &Gateway, streams: &[u8], bytes: usize) -> TcpStre
         (":method", "POST"),
         (":scheme", "http"),
         (":path", "/message:send"),
-        (":authority", "x"),
+        (":authority", "localhost"),
         ("authorization", "Bearer tok-bob"),
         ("content-type", "application/json"),
     ];
