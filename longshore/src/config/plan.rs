@@ -20,6 +20,7 @@ use super::{ProcessContext, callers, declared, paths, placement, table};
 
 /// The checked configuration.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a setting of its own")]
 pub struct Plan {
     /// The file that was read.
     pub config_file: Option<PathBuf>,
