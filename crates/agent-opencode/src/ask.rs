@@ -76,6 +76,7 @@ pub(crate) fn permission(ask: &PermissionAsk, of_sub_agent: bool) -> Result<Ask,
         summary: redact::cut(&summary),
         details: Json::from_value(&details),
         questions: Vec::new(),
+        call: call(ask.tool.as_ref()),
     })
 }
 
@@ -112,6 +113,7 @@ pub(crate) fn question(ask: &QuestionAsk, of_sub_agent: bool) -> Result<Ask, IdE
         summary: redact::cut(&summary),
         details: Json::from_value(&details),
         questions,
+        call: call(ask.tool.as_ref()),
     })
 }
 
@@ -157,6 +159,10 @@ pub(crate) fn fit_answer<'a>(ask: &Ask, answer: &'a Answer) -> ModelResult<Cow<'
 
 fn who(of_sub_agent: bool) -> &'static str {
     if of_sub_agent { "A sub-agent" } else { "The agent" }
+}
+
+fn call(by: Option<&AskedBy>) -> Option<String> {
+    by?.call.clone()
 }
 
 fn tool(by: Option<&AskedBy>) -> Option<Tool<'_>> {

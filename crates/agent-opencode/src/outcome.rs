@@ -4,7 +4,7 @@ mod unread;
 
 use std::time::Duration;
 
-use longshore_model::{Error, Failure, Json, Metadata, Outcome};
+use longshore_model::{Error, FailedCall, Failure, Json, Metadata, Outcome};
 use serde_json::json;
 
 pub(crate) use self::unread::{Unread, with_unread};
@@ -39,8 +39,15 @@ pub(crate) struct Newest<'a> {
     pub(crate) fault: Option<&'a Fault>,
     /// The message is OpenCode's own summary of the conversation.
     pub(crate) summary: bool,
-    /// The name and the error of a tool call that failed in the message.
-    pub(crate) failed_tool: Option<(&'a str, &'a str)>,
+    /// A tool call that failed in the message.
+    pub(crate) failed_tool: Option<FailedTool<'a>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct FailedTool<'a> {
+    pub(crate) call: &'a str,
+    pub(crate) tool: &'a str,
+    pub(crate) error: &'a str,
 }
 
 /// The evidence that a prompt arrived, when nothing shows how its turn ended.
@@ -85,10 +92,14 @@ pub(crate) fn from_ending(ending: &Ending<'_>) -> Outcome {
             failed("Another prompt in the same session made OpenCode drop the rest of this turn.")
         }
         Some("tool-calls") => match newest.failed_tool {
-            Some((tool, error)) => failed(format!(
-                "OpenCode ended the turn after the tool call '{tool}' failed: {}",
-                redact::public(error)
-            )),
+            Some(FailedTool { call, tool, error }) => {
+                let error = redact::public(error);
+                Outcome::Failed(Failure {
+                    message: format!("OpenCode ended the turn after the tool call '{tool}' failed: {error}"),
+                    metadata: None,
+                    failed_call: Some(Box::new(FailedCall { call_id: call.to_owned(), error })),
+                })
+            }
             None => failed("OpenCode ended the turn after a tool call, without a reply."),
         },
         Some("unknown") => failed("The model's reply ended without a finish reason, so it may not be whole."),
@@ -161,9 +172,9 @@ pub(crate) fn endless(steps: usize) -> Outcome {
 /// Converts an outcome for a sub-agent. A client cannot send it a message, so a sub-agent that lacks credentials has failed.
 pub(crate) fn for_sub_agent(outcome: Outcome) -> Outcome {
     match outcome {
-        Outcome::AuthRequired(Failure { message, metadata }) => {
-            let message = message.strip_suffix(TRY_AGAIN).unwrap_or(&message).to_owned();
-            Outcome::Failed(Failure { message, metadata })
+        Outcome::AuthRequired(failure) => {
+            let message = failure.message.strip_suffix(TRY_AGAIN).unwrap_or(&failure.message).to_owned();
+            Outcome::Failed(Failure { message, ..failure })
         }
         other => other,
     }
@@ -184,9 +195,7 @@ pub(crate) fn lacking_text(outcome: Outcome) -> Outcome {
     const LOST: &str =
         " Text that OpenCode wrote and did not keep, while the gateway could not hear it, may be missing.";
     let outcome = match outcome {
-        Outcome::Failed(Failure { message, metadata }) => {
-            Outcome::Failed(Failure { message: message + LOST, metadata })
-        }
+        Outcome::Failed(failure) => Outcome::Failed(Failure { message: failure.message + LOST, ..failure }),
         Outcome::Canceled { reason } => Outcome::Canceled { reason: reason + LOST },
         Outcome::Completed { remark } => {
             Outcome::Completed { remark: Some((remark.unwrap_or_default() + LOST).trim_start().to_owned()) }
@@ -205,8 +214,8 @@ pub(crate) fn session_gone() -> Outcome {
 /// OpenCode refused the prompt with this status.
 pub(crate) fn refused(status: u16, message: &str) -> Outcome {
     Outcome::Failed(Failure {
-        message: format!("OpenCode refused the prompt (status {status}): {message}"),
         metadata: metadata(by_status(status).0, Some(status)),
+        ..Failure::new(format!("OpenCode refused the prompt (status {status}): {message}"))
     })
 }
 
@@ -232,13 +241,13 @@ fn from_fault(fault: &Fault, aborted_by_gateway: bool) -> Outcome {
         None => format!("{what}{status_text}."),
     };
     if class != UNAUTHORIZED {
-        return Outcome::Failed(Failure { message, metadata: metadata(class, status) });
+        return Outcome::Failed(Failure { metadata: metadata(class, status), ..Failure::new(message) });
     }
     if !message.ends_with(['.', '!', '?', '…']) {
         message.push('.');
     }
     message.push_str(TRY_AGAIN);
-    Outcome::AuthRequired(Failure { message, metadata: metadata(class, status) })
+    Outcome::AuthRequired(Failure { metadata: metadata(class, status), ..Failure::new(message) })
 }
 
 /// The error type in the metadata, and the meaning of a provider's status.

@@ -71,7 +71,7 @@ struct Driver {
     missed: MissedEvents,
     limits: Limits,
     silence: Silence,
-    given_up: Option<GivenUp>,
+    given_up: Option<Box<GivenUp>>,
     invalid_responses: InvalidResponses,
     /// Set when the turn ends: deadline for the requests that are still needed.
     end_deadline: Option<Instant>,
@@ -373,7 +373,7 @@ impl Driver {
         self.joins.update_translator(&mut self.joins_seen, &mut self.tree.root.translator);
         self.is_stopped = true;
         let until = Instant::now() + STOP_TIMEOUT;
-        self.given_up = Some(GivenUp { outcome, until });
+        self.given_up = Some(Box::new(GivenUp { outcome, until }));
         self.abort(None, until).await;
     }
 

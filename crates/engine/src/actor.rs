@@ -464,7 +464,7 @@ fn failure_of(error: &Error) -> Failure {
     }
     let kind = Kind { label: error.kind().label(), retryable: error.retry() == Retry::Later };
     let reason = Json::from_value(&Reason { longshore: Named { error: kind } });
-    Failure { message: error.message().to_owned(), metadata: Metadata::try_from(reason).ok() }
+    Failure { metadata: Metadata::try_from(reason).ok(), ..Failure::new(error.message()) }
 }
 
 #[cfg(test)]

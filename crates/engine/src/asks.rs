@@ -7,8 +7,8 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use longshore_model::{
-    Answer, Ask, AskKind, Closed, Error, ErrorKind, Interrupt, Message, PermissionReply, Principal,
-    RequestId, Resolution, Result, Retry, SessionId, Timestamp,
+    Answer, Ask, AskKind, Closed, Error, ErrorKind, Interrupt, InterruptNote, Message, PermissionReply,
+    Principal, RequestId, Resolution, Result, Retry, SessionId, Timestamp,
 };
 
 use crate::actor_request::{GivenAnswer, Reply};
@@ -21,6 +21,8 @@ use crate::{fail_point, lifecycle};
 /// An answer on its way to the agent.
 struct PendingAnswer {
     send: Option<[u8; 32]>,
+    /// The answer in short.
+    how: String,
     /// Further callers that sent the same message meanwhile.
     others: Vec<Reply>,
     /// How the ask ended, as the agent reports it.
@@ -37,7 +39,7 @@ pub(crate) struct Delivered {
 #[derive(Debug)]
 pub(crate) enum AskChangeForChild {
     Asked(Ask),
-    Closed(Ask, Resolution),
+    Closed { session: SessionId, note: InterruptNote },
 }
 
 /// How many asks of one task may be open. Further asks of the agent are answered by the deadline policy, so that it can
@@ -54,6 +56,8 @@ pub(crate) struct Asks {
     counted: HashMap<RequestId, OpenAsk>,
     child_changes: Vec<AskChangeForChild>,
     answering: HashMap<RequestId, PendingAnswer>,
+    /// The sessions in which the gateway rejected an ask at its deadline, and that deadline.
+    rejected: HashMap<SessionId, Timestamp>,
     deliveries: FuturesUnordered<BoxFuture<'static, Box<Delivered>>>,
 }
 
@@ -64,7 +68,8 @@ impl Asks {
         let known = |open: &Interrupt| (open.ask.request_id.clone(), all.known(open.asked_at));
         let counted = open.iter().map(known).collect();
         let (session, child_changes, all) = (None, Vec::new(), Arc::clone(all));
-        Self { config, session, open, all, counted, child_changes, answering, deliveries }
+        let rejected = HashMap::new();
+        Self { config, session, open, all, counted, child_changes, answering, rejected, deliveries }
     }
 
     /// The task is over, and its asks end with it.
@@ -148,7 +153,19 @@ impl Asks {
             answering.reported = Some(resolution);
             return;
         }
-        let closed = Closed { resolution, at: writer.now(), by: None, how: None };
+        let mut closed = Closed { resolution, at: writer.now(), by: None, how: None };
+        if resolution == Resolution::RejectedElsewhere
+            && let Some(open) = self.open.iter_mut().find(|open| open.ask.request_id == *request)
+            && let Some(deadline) = self.rejected.get(&open.ask.session)
+        {
+            // An agent may reject all asks of a session with one.
+            open.expires_at = Some(*deadline);
+            closed = Closed {
+                resolution: Resolution::Expired,
+                how: Some(PermissionReply::Reject.as_str().to_owned()),
+                ..closed
+            };
+        }
         self.close(writer, request, closed, None);
     }
 
@@ -168,12 +185,13 @@ impl Asks {
             if send.is_some() && send == answering.send {
                 answering.others.push(given.reply);
             } else {
-                let _ = given.reply.send(Err(not_open(&given.request)));
+                let _ = given.reply.send(Err(answered_meanwhile(&given.request, &answering.how)));
             }
             return;
         }
-        self.answering
-            .insert(given.request.clone(), PendingAnswer { send, others: Vec::new(), reported: None });
+        let how = given.answer.how();
+        let pending = PendingAnswer { send, how, others: Vec::new(), reported: None };
+        self.answering.insert(given.request.clone(), pending);
         let (agent, session, ask) = (Arc::clone(agent), session.clone(), open.ask.clone());
         self.deliveries.push(Box::pin(async move {
             fail_point::hit("reply.before");
@@ -241,10 +259,13 @@ impl Asks {
         let due = |open: &&Interrupt| {
             open.expires_at.is_some_and(|at| at <= now) && !self.answering.contains_key(&open.ask.request_id)
         };
-        let due: Vec<Ask> = self.open.iter().filter(due).map(|open| open.ask.clone()).collect();
+        let due: Vec<Interrupt> = self.open.iter().filter(due).cloned().collect();
         let mut answers = Vec::new();
-        for ask in due {
+        for Interrupt { ask, expires_at, .. } in due {
             let answer = policy(self.config.at_deadline, ask.kind);
+            if answer.resolution() == Resolution::Rejected {
+                self.rejected.insert(ask.session.clone(), expires_at.unwrap_or(now));
+            }
             let closed =
                 Closed { resolution: Resolution::Expired, at: now, by: None, how: Some(answer.how()) };
             self.close(writer, &ask.request_id, closed, None);
@@ -255,18 +276,20 @@ impl Asks {
 
     fn close(&mut self, writer: &mut Writer, request: &RequestId, closed: Closed, joined: Option<Message>) {
         let Some(index) = self.open.iter().position(|open| open.ask.request_id == *request) else { return };
-        let ask = self.open.remove(index).ask;
+        let interrupt = self.open.remove(index);
         if let Some(counted) = self.counted.remove(request) {
             counted.resolved(closed.at);
         }
         if writer.is_over() {
             return;
         }
-        if self.is_of_sub_agent(&ask) {
-            self.child_changes.push(AskChangeForChild::Closed(ask.clone(), closed.resolution));
+        let note = InterruptNote::resolved(&interrupt, &closed);
+        if self.is_of_sub_agent(&interrupt.ask) {
+            let (session, note) = (interrupt.ask.session, note.clone());
+            self.child_changes.push(AskChangeForChild::Closed { session, note });
         }
         let next = self.open.first().map(|open| &open.ask);
-        let event = lifecycle::ask_closed(writer.task(), writer.now(), &ask, closed.resolution, next, joined);
+        let event = lifecycle::ask_closed(writer.task(), writer.now(), note, next, joined);
         writer.push_ask(event, AskChange::Closed { request_id: request.clone(), closed });
     }
 }
@@ -293,6 +316,54 @@ impl AnswerResult {
 pub(crate) fn not_open(request: &RequestId) -> Error {
     let text = format!("No ask {request} is open that you may answer; list the open ones, or get the task.");
     Error::new(ErrorKind::InterruptNotFound, text).detail("requestId", request.as_str())
+}
+
+/// Why an answer comes too late, for the owner of the ask: who closed it, how and when.
+pub(crate) fn too_late(request: &RequestId, closed: &Closed, kind: ErrorKind) -> Error {
+    let (who, words) = match (closed.resolution, &closed.how) {
+        (Resolution::Replied | Resolution::Rejected, how) => {
+            let how = how.as_deref().unwrap_or(closed.resolution.as_str());
+            (
+                "principal",
+                format!("was already answered by you, or by another client of the same principal: {how}"),
+            )
+        }
+        (Resolution::Elsewhere, _) => {
+            ("agent_client", "was already answered at the agent, by another of its clients".to_owned())
+        }
+        (Resolution::RejectedElsewhere, _) => {
+            let words =
+                "was already rejected at the agent, by another of its clients or together with another ask";
+            ("agent_client", words.to_owned())
+        }
+        (Resolution::Expired, how) => {
+            let how = how.as_deref().unwrap_or("reject");
+            ("deadline", format!("was not answered in time, so the gateway answered it: {how}"))
+        }
+        (Resolution::Dropped, _) => ("agent", "was closed by the agent, because the turn ended".to_owned()),
+    };
+    let text = format!("The ask {request} {words} (at {}). Get the task to see how it went on.", closed.at);
+    let error = Error::new(kind, text)
+        .detail("requestId", request.as_str())
+        .detail("outcome", closed.resolution.as_str())
+        .detail("answeredBy", who)
+        .detail("answeredAt", closed.at.to_string());
+    match &closed.how {
+        Some(how) => error.detail("answer", how.as_str()),
+        None => error,
+    }
+}
+
+/// Why an answer comes too late while another one is on its way to the agent. Only the owner of an ask answers it.
+fn answered_meanwhile(request: &RequestId, how: &str) -> Error {
+    let text = format!(
+        "The ask {request} is being answered already by you, or by another client of the same principal: {how}. Get the \
+         task to see how it goes on."
+    );
+    Error::new(ErrorKind::InterruptNotFound, text)
+        .detail("requestId", request.as_str())
+        .detail("answeredBy", "principal")
+        .detail("answer", how)
 }
 
 /// Why a turn that does not run, or not yet again, cannot take an answer.

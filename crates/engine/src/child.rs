@@ -148,10 +148,10 @@ impl ChildActor {
                 let event = lifecycle::asked(self.writer.task(), now, &ask);
                 self.writer.push(event);
             }
-            ChildReport::Ask(AskChangeForChild::Closed(ask, resolution)) => {
+            ChildReport::Ask(AskChangeForChild::Closed { note, .. }) => {
                 let task = self.writer.task();
-                let others = task.open_asks.iter().any(|open| open.request_id != ask.request_id);
-                let event = lifecycle::child_ask_closed(task, now, &ask, resolution, others);
+                let others = task.open_asks.iter().any(|open| open.request_id != note.request_id);
+                let event = lifecycle::child_ask_closed(task, now, note, others);
                 self.writer.push(event);
             }
             ChildReport::RootOver(TaskState::Canceled) => self.writer.push(lifecycle::canceled(now)),

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use longshore_model::{
-    AgentEvent, Ask, ChildEvent, ChildStart, ErrorKind, Failure, Interrupt, Message, MessageId, Outcome,
-    Parent, Part, Principal, Result, Retry, Role, Seq, SessionId, Task, TaskEvent, TaskId, TaskOptions,
-    TaskState,
+    AgentEvent, Ask, ChildEvent, ChildStart, ErrorKind, Failure, Interrupt, InterruptNote, Message,
+    MessageId, Outcome, Parent, Part, Principal, Result, Retry, Role, Seq, SessionId, Task, TaskEvent,
+    TaskId, TaskOptions, TaskState,
 };
 use tokio::sync::oneshot;
 
@@ -116,7 +116,9 @@ impl Children {
     /// An ask of a sub-agent, which the root task owns.
     pub(crate) async fn report_ask(&mut self, change: AskChangeForChild) {
         let session = match &change {
-            AskChangeForChild::Asked(ask) | AskChangeForChild::Closed(ask, _) => ask.session.clone(),
+            AskChangeForChild::Asked(Ask { session, .. }) | AskChangeForChild::Closed { session, .. } => {
+                session.clone()
+            }
         };
         self.report(&session, ChildReport::Ask(change)).await;
     }
@@ -259,8 +261,11 @@ pub(crate) async fn missed_asks(
             }
             stored => stored?,
         };
-        if let Some(Interrupt { ask, closed: Some(closed), .. }) = stored {
-            missed.push(AskChangeForChild::Closed(ask, closed.resolution));
+        if let Some(interrupt) = stored
+            && let Some(closed) = &interrupt.closed
+        {
+            let (session, note) = (parent.session.clone(), InterruptNote::resolved(&interrupt, closed));
+            missed.push(AskChangeForChild::Closed { session, note });
         }
     }
     Ok(missed)

@@ -3,8 +3,8 @@
 use longshore_model::{
     AgentEvent, Artifact, ArtifactId, ArtifactUpdate, Ask, AskKind, BlockKind, BlockRef, Failure,
     InterruptNote, InterruptPhase, Json, Message, MessageId, Metadata, Notes, Outcome, Part, PartContent,
-    PromptOptions, Resolution, Role, StatusUpdate, Task, TaskEvent, TaskId, TaskState, TaskStatus, Timestamp,
-    ToolCall, ToolStatus,
+    PermissionReply, PromptOptions, Resolution, Role, StatusUpdate, Task, TaskEvent, TaskId, TaskState,
+    TaskStatus, Timestamp, ToolCall, ToolStatus,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -25,8 +25,12 @@ pub(crate) fn apply(task: &Task, report: AgentEvent, now: impl FnOnce() -> Times
             task.artifact(block.id.as_str())?;
             text_update(block, String::new(), true, true)
         }
-        AgentEvent::Tool { block, call } => tool_update(task, block, &call, false),
-        AgentEvent::ToolOutput { block, call } => {
+        AgentEvent::Tool { block, mut call } => {
+            correct_error(task, &mut call);
+            tool_update(task, block, &call, false)
+        }
+        AgentEvent::ToolOutput { block, mut call } => {
+            correct_error(task, &mut call);
             let append = task.artifact(block.id.as_str()).is_some();
             tool_update(task, block, &call, append)
         }
@@ -60,15 +64,18 @@ pub(crate) fn asked(task: &Task, now: Timestamp, ask: &Ask) -> TaskEvent {
 pub(crate) fn ask_closed(
     task: &Task,
     now: Timestamp,
-    ask: &Ask,
-    resolution: Resolution,
+    note: InterruptNote,
     next: Option<&Ask>,
     joined: Option<Message>,
 ) -> TaskEvent {
     let state = if next.is_some() { TaskState::InputRequired } else { TaskState::Working };
-    let message = next.map(|next| question(task, next));
+    let message = match (unanswered(&note), next) {
+        (Some(words), next) => Some(expiry(task, &note, words, next)),
+        (None, Some(next)) => Some(question(task, next)),
+        (None, None) => None,
+    };
     let mut update = StatusUpdate::new(TaskStatus { state, at: now, message });
-    update.notes.interrupt = Some(InterruptNote::resolved(ask, resolution));
+    update.notes.interrupt = Some(note);
     update.joined = joined;
     TaskEvent::Status(Box::new(update))
 }
@@ -84,20 +91,15 @@ pub(crate) fn dropped_asks(task: &Task) -> Vec<TaskEvent> {
 }
 
 /// An ask of a sub-agent is closed: reported in the sub-agent's own task, which goes on waiting if it has others.
-pub(crate) fn child_ask_closed(
-    task: &Task,
-    now: Timestamp,
-    ask: &Ask,
-    resolution: Resolution,
-    others: bool,
-) -> TaskEvent {
+pub(crate) fn child_ask_closed(task: &Task, now: Timestamp, note: InterruptNote, others: bool) -> TaskEvent {
     let status = if others {
         TaskStatus { at: now, ..task.status.clone() }
     } else {
-        TaskStatus { state: TaskState::Working, at: now, message: None }
+        let message = unanswered(&note).map(|words| expiry(task, &note, words, None));
+        TaskStatus { state: TaskState::Working, at: now, message }
     };
     let mut update = StatusUpdate::new(status);
-    update.notes.interrupt = Some(InterruptNote::resolved(ask, resolution));
+    update.notes.interrupt = Some(note);
     TaskEvent::Status(Box::new(update))
 }
 
@@ -192,7 +194,7 @@ fn ended(task: &Task, now: Timestamp, outcome: Outcome) -> TaskEvent {
             let message = remark.map(|text| explanation(task, TaskState::Completed, text));
             status(TaskState::Completed, now, message, None)
         }
-        Outcome::Failed(failure) => failed(task, now, failure),
+        Outcome::Failed(failure) => failed(task, now, with_true_reason(task, failure)),
         Outcome::AuthRequired(failure) => {
             let message = explanation(task, TaskState::AuthRequired, failure.message);
             status(TaskState::AuthRequired, now, Some(message), failure.metadata)
@@ -204,18 +206,87 @@ fn ended(task: &Task, now: Timestamp, outcome: Outcome) -> TaskEvent {
         Outcome::Incomplete(outcome) => {
             let mut event = ended(task, now, *outcome);
             if let TaskEvent::Status(update) = &mut event {
-                update.metadata = lost_text(update.metadata.as_ref());
+                update.metadata = with_gateway_note(update.metadata.as_ref(), "lost", &json!("text"));
             }
             event
         }
     }
 }
 
-/// For programs that count such tasks.
-fn lost_text(metadata: Option<&Metadata>) -> Option<Metadata> {
+/// The metadata with one more fact from the gateway, for programs.
+fn with_gateway_note(metadata: Option<&Metadata>, key: &str, fact: &serde_json::Value) -> Option<Metadata> {
     let mut all = metadata.map_or_else(|| json!({}), |metadata| metadata.json().to_value());
-    all["longshore"] = json!({"lost": "text"});
+    all["longshore"][key] = fact.clone();
     Metadata::try_from(Json::from_value(&all)).ok()
+}
+
+/// The ask of this tool call, if the gateway rejected it because nobody answered in time.
+fn expired_ask<'a>(task: &'a Task, call: &str) -> Option<&'a InterruptNote> {
+    let waited = |note: &&InterruptNote| {
+        note.expired.as_ref().is_some_and(|expired| expired.call.as_deref() == Some(call))
+    };
+    task.expired_asks.iter().find(waited)
+}
+
+/// An agent takes the gateway's rejection for one by its user, and says so. The gateway knows better.
+fn correct_error(task: &Task, call: &mut ToolCall) {
+    if call.status == ToolStatus::Error
+        && let Some(words) = expired_ask(task, &call.call_id).and_then(unanswered)
+    {
+        call.error = Some(words);
+    }
+}
+
+/// The same for a turn that ended because of the rejected tool call.
+fn with_true_reason(task: &Task, mut failure: Failure) -> Failure {
+    if let Some(failed) = &failure.failed_call
+        && let Some(note) = expired_ask(task, &failed.call_id)
+        && let (Some(expired), Some(words)) = (&note.expired, unanswered(note))
+    {
+        failure.message = if failed.error.is_empty() {
+            format!("{} {words}", failure.message)
+        } else {
+            failure.message.replace(&failed.error, &words)
+        };
+        let fact = json!({
+            "request_id": note.request_id.as_str(),
+            "expires_at": seconds(expired.deadline),
+            "answer": expired.answer.as_str(),
+        });
+        failure.metadata = with_gateway_note(failure.metadata.as_ref(), "expired", &fact);
+    }
+    failure
+}
+
+/// Seconds since 1970, as in the list of open asks.
+#[expect(clippy::cast_precision_loss, reason = "milliseconds of this millennium fit")]
+fn seconds(at: Timestamp) -> f64 {
+    at.0 as f64 / 1000.0
+}
+
+/// Why the gateway itself answered an ask, in words. `None`: it did not.
+fn unanswered(note: &InterruptNote) -> Option<String> {
+    let expired = note.expired.as_ref()?;
+    let done = match expired.answer {
+        PermissionReply::Reject => "rejected it",
+        PermissionReply::Once | PermissionReply::Always => "granted it once",
+    };
+    let (request, deadline) = (&note.request_id, expired.deadline);
+    Some(format!(
+        "Nobody answered the ask {request} in time. Its deadline was {deadline}; then the gateway {done}."
+    ))
+}
+
+/// The message of a status that reports an expired ask. `next`: the task goes on waiting for that one.
+fn expiry(task: &Task, note: &InterruptNote, mut words: String, next: Option<&Ask>) -> Message {
+    if let Some(next) = next.map(|next| question(task, next))
+        && let Some(text) = next.parts.first().and_then(Part::as_text)
+    {
+        words = format!("{words}\n{text}");
+    }
+    let id = MessageId::parse(&format!("{}.{}.expired", task.id, note.request_id))
+        .unwrap_or_else(|_| MessageId::parse("expired").expect("letters are an id"));
+    agent_message(task, id, words)
 }
 
 fn status(

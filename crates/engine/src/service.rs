@@ -366,14 +366,15 @@ impl Engine {
         let given = |reply| {
             ActorRequest::Answer(Box::new(GivenAnswer { request: name, answer, by, trace, send, reply }))
         };
-        if let Some(answered) = self.send_to_actor(task, given).await {
-            return answered;
-        }
-        // The actor ended: with the turn, and the ask is closed, or with the gateway, and the ask stays open.
-        if self.head(caller, task).await?.state.is_terminal() {
-            return Err(asks::not_open(&request));
-        }
-        Err(self.ctx.live.registry.no_actor())
+        let refusal = match self.send_to_actor(task, given).await {
+            Some(Err(error)) if error.kind() == ErrorKind::InterruptNotFound => error,
+            Some(answered) => return answered,
+            // The actor ended: with the turn, and the ask is closed, or with the gateway, and the ask stays open.
+            None if self.head(caller, task).await?.state.is_terminal() => asks::not_open(&request),
+            None => return Err(self.ctx.live.registry.no_actor()),
+        };
+        // The ask was closed since the caller saw it open.
+        Err(self.too_late_for(caller, &request).await?.unwrap_or(refusal))
     }
 
     /// `None`: the task has no actor, or its actor ended without an answer.
@@ -392,13 +393,23 @@ impl Engine {
         caller_trace().map(|trace| self.ctx.ports.spans.decided(trace))
     }
 
-    fn too_late(&self, request: &RequestId, closed: &Closed) -> Error {
+    /// Why an answer to an ask comes too late.
+    pub(crate) fn too_late(&self, request: &RequestId, closed: &Closed) -> Error {
         let tombstone = i64::try_from(self.ctx.config.asks.tombstone.as_millis()).unwrap_or(i64::MAX);
         let is_remembered = closed.at.0.saturating_add(tombstone) > self.ctx.ports.clock.now().0;
-        if closed.resolution != Resolution::Expired || !is_remembered {
-            return asks::not_open(request);
-        }
-        let text = format!("The ask {request} was not answered in time.");
-        Error::new(ErrorKind::InterruptExpired, text).detail("requestId", request.as_str())
+        let has_expired = closed.resolution == Resolution::Expired && is_remembered;
+        let kind = if has_expired { ErrorKind::InterruptExpired } else { ErrorKind::InterruptNotFound };
+        asks::too_late(request, closed, kind)
+    }
+
+    /// The same, if the store has the ask and the caller owns it.
+    pub(crate) async fn too_late_for(
+        &self,
+        caller: &Principal,
+        request: &RequestId,
+    ) -> Result<Option<Error>> {
+        let known = self.ctx.ports.store.interrupt(caller, request).await?;
+        let closed = known.filter(|known| known.owner == *caller).and_then(|known| known.closed);
+        Ok(closed.map(|closed| self.too_late(request, &closed)))
     }
 }

@@ -42,7 +42,7 @@ pub enum AgentEvent {
     /// The total usage of the turn so far. Shown with the end of the turn.
     Usage(Usage),
     /// The agent waits for an answer.
-    Asked(Ask),
+    Asked(Box<Ask>),
     /// An ask is no longer open. Also reported for answers that the gateway sent.
     AskClosed {
         request_id: RequestId,
@@ -158,10 +158,19 @@ pub struct Failure {
     pub message: String,
     /// Machine-readable details for the status metadata, in the agent's own namespace.
     pub metadata: Option<Metadata>,
+    /// The tool call whose failure ended the turn.
+    pub failed_call: Option<Box<FailedCall>>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FailedCall {
+    pub call_id: String,
+    /// The error as the message of the failure contains it.
+    pub error: String,
 }
 
 impl Failure {
     pub fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), metadata: None }
+        Self { message: message.into(), metadata: None, failed_call: None }
     }
 }

@@ -198,6 +198,13 @@ impl Error {
         self
     }
 
+    /// Adds a sentence to the message.
+    #[must_use]
+    pub fn with_advice(mut self, sentence: &str) -> Self {
+        self.0.message = format!("{} {sentence}", self.0.message);
+        self
+    }
+
     #[must_use]
     pub fn caused_by(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         self.0.source = Some(source.into().into());

@@ -39,6 +39,9 @@ pub struct Ask {
     /// The questions of a question, each with the labels of its options, in order. Empty for a permission.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub questions: Vec<Question>,
+    /// The tool call that waits for the answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call: Option<String>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -161,7 +164,8 @@ impl Answer {
 }
 
 named_enum! {
-    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
     pub enum PermissionReply {
         Once = "once",
         Always = "always",

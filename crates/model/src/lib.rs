@@ -28,7 +28,8 @@ pub mod time;
 pub mod trace;
 
 pub use agent_event::{
-    AgentEvent, AgentFile, BlockRef, ChildEvent, ChildStart, Failure, Outcome, ToolCall, ToolStatus,
+    AgentEvent, AgentFile, BlockRef, ChildEvent, ChildStart, FailedCall, Failure, Outcome, ToolCall,
+    ToolStatus,
 };
 pub use artifact::{Artifact, ArtifactUpdate, BlockKind};
 pub use capability::{Capabilities, Capability};
@@ -49,7 +50,9 @@ pub use id::{
 pub use interrupt::{Answer, Ask, AskKind, Closed, Interrupt, PermissionReply, Question, Resolution};
 pub use json::{Json, Metadata};
 pub use message::{Message, Role};
-pub use notes::{Cost, InterruptNote, InterruptPhase, Notes, Progress, ProgressKind, SessionNote, Usage};
+pub use notes::{
+    Cost, Expired, InterruptNote, InterruptPhase, Notes, Progress, ProgressKind, SessionNote, Usage,
+};
 
 pub use options::{Delivery, ModelName, OutputModes, PromptOptions, SendOptions, TaskOptions};
 pub use part::{Part, PartContent};

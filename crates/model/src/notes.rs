@@ -3,8 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::id::{RequestId, SessionId};
-use crate::interrupt::{Ask, AskKind, Resolution};
+use crate::interrupt::{Ask, AskKind, Closed, Interrupt, PermissionReply, Resolution};
 use crate::json::Json;
+use crate::time::Timestamp;
 
 /// Notes on one status.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -113,6 +114,19 @@ pub struct InterruptNote {
     pub phase: InterruptPhase,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub details: Option<Json>,
+    /// Set when nobody answered in time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expired: Option<Expired>,
+}
+
+/// The gateway answered an ask at its deadline, because nobody else had.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Expired {
+    pub deadline: Timestamp,
+    pub answer: PermissionReply,
+    /// The tool call that waited for the answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call: Option<String>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -129,15 +143,23 @@ impl InterruptNote {
             kind: ask.kind,
             phase: InterruptPhase::Asked,
             details: Some(ask.details.clone()),
+            expired: None,
         }
     }
 
-    pub fn resolved(ask: &Ask, resolution: Resolution) -> Self {
+    pub fn resolved(interrupt: &Interrupt, closed: &Closed) -> Self {
+        let Interrupt { ask, expires_at, .. } = interrupt;
+        let expired = (closed.resolution == Resolution::Expired).then(|| Expired {
+            deadline: expires_at.unwrap_or(closed.at),
+            answer: closed.how.as_deref().and_then(PermissionReply::parse).unwrap_or(PermissionReply::Reject),
+            call: ask.call.clone(),
+        });
         Self {
             request_id: ask.request_id.clone(),
             kind: ask.kind,
-            phase: InterruptPhase::Resolved(resolution),
+            phase: InterruptPhase::Resolved(closed.resolution),
             details: None,
+            expired,
         }
     }
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::artifact::{Artifact, ArtifactUpdate};
 use crate::event::{StatusUpdate, TaskEvent};
 use crate::id::{ContextId, SessionId, TaskId};
+use crate::interrupt::PermissionReply;
 use crate::json::Metadata;
 use crate::message::Message;
 use crate::named_enum::named_enum;
@@ -102,6 +103,10 @@ pub struct Task {
     /// The asks that are open, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub open_asks: Vec<InterruptNote>,
+    /// The asks that the gateway rejected at their deadline in this turn, oldest first. The agent reports such a rejection
+    /// as one by a user.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub expired_asks: Vec<InterruptNote>,
     #[serde(rename = "terms", default, skip_serializing_if = "TaskOptions::is_empty")]
     pub options: Box<TaskOptions>,
     /// Set for the task of a sub-agent.
@@ -110,6 +115,9 @@ pub struct Task {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Metadata>,
 }
+
+/// How many expired asks of a turn are remembered; the oldest are forgotten. Most turns end with the first.
+const MAX_EXPIRED: usize = 64;
 
 impl Task {
     /// Makes the task from its first event. `None` if the event is not a first one.
@@ -124,6 +132,7 @@ impl Task {
             session: None,
             usage: None,
             open_asks: Vec::new(),
+            expired_asks: Vec::new(),
             options: options.clone(),
             parent: parent.clone(),
             metadata: None,
@@ -165,9 +174,16 @@ impl Task {
             if note.phase == InterruptPhase::Asked {
                 self.open_asks.push(note.clone());
             }
+            if note.expired.as_ref().is_some_and(|expired| expired.answer == PermissionReply::Reject) {
+                if self.expired_asks.len() >= MAX_EXPIRED {
+                    self.expired_asks.remove(0);
+                }
+                self.expired_asks.push(note.clone());
+            }
         }
         if update.status.state.is_terminal() {
             self.open_asks.clear();
+            self.expired_asks.clear();
         }
     }
 

@@ -4,11 +4,11 @@
 //! JSON as text. Ids of artifacts and asks come from a small set, so that updates often meet an existing one.
 
 use longshore_model::{
-    Artifact, ArtifactId, ArtifactUpdate, Ask, AskKind, BlockKind, Closed, ContextId, Cost, Interrupt,
-    InterruptNote, InterruptPhase, Json, Message, MessageId, Metadata, ModelName, NativePrompt,
-    NativePromptPart, Notes, OutputModes, Parent, Part, PartContent, Principal, Progress, ProgressKind,
-    PromptId, PromptOptions, Question, RequestId, Resolution, Role, SessionId, SessionNote, StatusUpdate,
-    Subtask, TaskEvent, TaskId, TaskOptions, TaskState, TaskStatus, Timestamp, Usage,
+    Artifact, ArtifactId, ArtifactUpdate, Ask, AskKind, BlockKind, Closed, ContextId, Cost, Expired,
+    Interrupt, InterruptNote, InterruptPhase, Json, Message, MessageId, Metadata, ModelName, NativePrompt,
+    NativePromptPart, Notes, OutputModes, Parent, Part, PartContent, PermissionReply, Principal, Progress,
+    ProgressKind, PromptId, PromptOptions, Question, RequestId, Resolution, Role, SessionId, SessionNote,
+    StatusUpdate, Subtask, TaskEvent, TaskId, TaskOptions, TaskState, TaskStatus, Timestamp, Usage,
 };
 use proptest::collection::{btree_set, vec};
 use proptest::option;
@@ -159,21 +159,31 @@ pub fn interrupt_note() -> impl Strategy<Value = InterruptNote> {
         Just(InterruptPhase::Asked),
         select(Resolution::ALL.to_vec()).prop_map(InterruptPhase::Resolved),
     ];
-    (request_id(), ask_kind(), phase, rarely(object()))
-        .prop_map(|(request_id, kind, phase, details)| InterruptNote { request_id, kind, phase, details })
+    let expired = (timestamp(), select(PermissionReply::ALL.to_vec()), rarely(text()))
+        .prop_map(|(deadline, answer, call)| Expired { deadline, answer, call });
+    (request_id(), ask_kind(), phase, rarely(object()), rarely(expired)).prop_map(
+        |(request_id, kind, phase, details, expired)| InterruptNote {
+            request_id,
+            kind,
+            phase,
+            details,
+            expired,
+        },
+    )
 }
 
 pub fn ask() -> impl Strategy<Value = Ask> {
     let question = (text(), vec(text(), 0..3), any::<bool>())
         .prop_map(|(text, options, multiple)| Question { text, options, multiple, custom: !multiple });
-    (request_id(), ask_kind(), session_id(), text(), object(), vec(question, 0..2)).prop_map(
-        |(request_id, kind, session, summary, details, questions)| Ask {
+    (request_id(), ask_kind(), session_id(), text(), object(), vec(question, 0..2), rarely(text())).prop_map(
+        |(request_id, kind, session, summary, details, questions, call)| Ask {
             request_id,
             kind,
             session,
             summary,
             details,
             questions,
+            call,
         },
     )
 }

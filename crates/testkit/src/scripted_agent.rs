@@ -112,7 +112,7 @@ impl StartedTurn {
 
     /// Requests a permission.
     pub async fn ask(&self, request: &str) {
-        self.report(AgentEvent::Asked(permission(&self.request.session.id, request))).await;
+        self.report(AgentEvent::Asked(Box::new(permission(&self.request.session.id, request)))).await;
     }
 
     /// Hands over a file.
@@ -181,6 +181,7 @@ pub fn permission(session: &SessionId, request: &str) -> Ask {
         summary: format!("The agent asks for permission to run: {request}."),
         details: Json::parse(r#"{"permission":"bash"}"#).expect("JSON"),
         questions: Vec::new(),
+        call: None,
     }
 }
 

@@ -2,28 +2,26 @@
 //!
 //! The reader is stricter than a general date library (no blank instead of the `T`, no `+0100`), and takes any number of
 //! digits of a second. The tests compare both directions with the `jiff` crate.
+
 use longshore_model::Timestamp;
 
+use crate::json::write_number;
+
 const DAY: i64 = 86_400_000;
-/// 0001-01-01T00:00:00.000Z and 9999-12-31T23:59:59.999Z, the range of a protobuf timestamp. RFC 3339 cannot express a
-/// time outside of this range, so the nearer end is written instead.
-const EARLIEST: i64 = -62_135_596_800_000;
-const LATEST: i64 = 253_402_300_799_999;
 
 /// Writes `2026-08-18T09:30:00.125Z`.
 pub(crate) fn write(out: &mut Vec<u8>, at: Timestamp) {
-    let millis = at.0.clamp(EARLIEST, LATEST);
-    let (year, month, day) = civil(millis.div_euclid(DAY));
-    let of_day = millis.rem_euclid(DAY);
-    let mut text = *b"0000-00-00T00:00:00.000Z";
-    put(&mut text[0..4], year);
-    put(&mut text[5..7], month);
-    put(&mut text[8..10], day);
-    put(&mut text[11..13], of_day / 3_600_000);
-    put(&mut text[14..16], of_day / 60_000 % 60);
-    put(&mut text[17..19], of_day / 1000 % 60);
-    put(&mut text[20..23], of_day % 1000);
-    out.extend_from_slice(&text);
+    out.extend_from_slice(&at.rfc3339());
+}
+
+/// Writes Unix time in seconds, with a fraction if there is one.
+pub(crate) fn write_seconds(out: &mut Vec<u8>, Timestamp(millis): Timestamp) {
+    // A time before 1970 is written as 0.
+    let millis = millis.max(0);
+    match millis % 1000 {
+        0 => write_number(out, millis / 1000),
+        rest => write_number(out, format_args!("{}.{rest:03}", millis / 1000)),
+    }
 }
 
 /// A point in time as a client wrote it: the last millisecond that is not after it, and whether that millisecond is exact.
@@ -94,34 +92,12 @@ fn number(digits: &[u8]) -> Option<i64> {
         .try_fold(0, |number, digit| digit.is_ascii_digit().then(|| number * 10 + i64::from(digit - b'0')))
 }
 
-/// Fills `target` with the decimal digits of a number that fits.
-fn put(target: &mut [u8], mut number: i64) {
-    for digit in target.iter_mut().rev() {
-        *digit = b'0' + u8::try_from(number % 10).expect("a digit is below ten");
-        number /= 10;
-    }
-}
-
 // The calendar repeats every 400 years, which are 146 097 days. Years are counted from March, so that the leap day is the
 // last day of its year and one formula gives the start of each month: month m of such a year begins at day (153 m + 2) / 5.
 
 const DAYS_PER_ERA: i64 = 146_097;
 /// From 0000-03-01 to 1970-01-01.
 const DAYS_BEFORE_EPOCH: i64 = 719_468;
-
-/// Year, month and day of a number of days since 1970.
-fn civil(days: i64) -> (i64, i64, i64) {
-    let days = days + DAYS_BEFORE_EPOCH;
-    let era = days.div_euclid(DAYS_PER_ERA);
-    let of_era = days.rem_euclid(DAYS_PER_ERA);
-    // Remove the leap days before dividing by the length of a common year. The last day of the era is a special case.
-    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let march_month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * march_month + 2) / 5 + 1;
-    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
-    (era * 400 + year_of_era + i64::from(month <= 2), month, day)
-}
 
 /// Days from 1970-01-01 to a valid date.
 fn days(year: i64, month: i64, day: i64) -> i64 {
@@ -142,6 +118,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    const EARLIEST: i64 = Timestamp::EARLIEST.0;
+    const LATEST: i64 = Timestamp::LATEST.0;
 
     fn written(at: i64) -> String {
         let mut out = Vec::new();

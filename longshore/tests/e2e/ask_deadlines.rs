@@ -111,7 +111,7 @@ async fn long_an_unanswered_ask_is_rejected_at_its_deadline() {
     assert_eq!(state_of(&refused), "AUTH_REQUIRED", "{refused:#}");
     assert!(explanation(&refused).contains("no such key"), "{refused:#}");
 
-    let ends = [("FAILED", "rejected permission"), ("FAILED", "dismissed this question"), ("COMPLETED", "")];
+    let ends = [("FAILED", "Nobody answered"), ("FAILED", "Nobody answered"), ("COMPLETED", "")];
     let mut expired = Vec::new();
     for ((binding, _, prompt, answer), (state, words)) in ASKS.into_iter().zip(ends) {
         harness.client = harness.client.over(binding);
@@ -119,6 +119,7 @@ async fn long_an_unanswered_ask_is_rejected_at_its_deadline() {
         let closed = stream.until("the deadline", |frame| phase(frame) == Some("resolved")).await;
         let closed = closed.last().expect("a frame was found");
         assert_eq!(interrupt_field(closed, "outcome"), "expired", "{prompt}: {:#}", closed.json);
+        assert_eq!(interrupt_field(closed, "answer"), "reject", "{prompt}: {:#}", closed.json);
         let (task, request) = (task_id(closed), request_id(closed).to_owned());
         let late = harness.answer_by_method(&request, answer).await.expect_err("it is too late");
         assert_eq!(late.reason(), "INTERRUPT_REQUEST_EXPIRED", "{prompt}: {}", late.body);

@@ -24,7 +24,8 @@ fn finish_reasons() {
         |finish| Ending { newest: Some(Newest { finish, ..Newest::default() }), ..Ending::default() };
     let aborted = |finish| Ending { aborted_by_gateway: true, ..ending(finish) };
     let superseded = |finish| Ending { superseded: true, ..ending(finish) };
-    let failed_tool = Some(("bash", "The user rejected permission to use /bin/rm."));
+    let failed_tool =
+        Some(FailedTool { call: "c", tool: "bash", error: "The user rejected permission to use /bin/rm." });
     let rejected = Newest { finish: Some("tool-calls"), failed_tool, ..Newest::default() };
     let summary = Newest { finish: Some("stop"), summary: true, ..Newest::default() };
     let cases = [

@@ -58,7 +58,7 @@ impl Asks {
         self.reported.insert(ask.request_id.as_str().to_owned()).then(|| {
             let session = Some(ask.session.as_str().to_owned());
             self.open.push(Open { id: ask.request_id.clone(), session });
-            AgentEvent::Asked(ask)
+            AgentEvent::Asked(Box::new(ask))
         })
     }
 

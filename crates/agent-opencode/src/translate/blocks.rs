@@ -9,6 +9,7 @@ use super::files::Files;
 use super::text::TextBlock;
 use super::tool::{self, CallState, ToolBlock};
 use crate::api::{Part, PartDelta};
+use crate::outcome::FailedTool;
 
 /// Bytes of text that may wait for their part. OpenCode sends a part before its text. Text over the bound is dropped and
 /// comes with the part's final snapshot.
@@ -224,8 +225,8 @@ impl Blocks {
         texts.for_each(|block| block.end(out));
     }
 
-    /// The name and the error of the last failed tool call of a message.
-    pub(super) fn failed_tool(&self, message: &str) -> Option<(&str, &str)> {
+    /// The last failed tool call of a message.
+    pub(super) fn failed_tool(&self, message: &str) -> Option<FailedTool<'_>> {
         self.tools().rev().find_map(|block| block.failure_in(message))
     }
 

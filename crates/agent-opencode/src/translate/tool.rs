@@ -4,6 +4,7 @@ use longshore_model::{AgentEvent, Artifact, BlockRef, Json, PartContent, Session
 use serde::Deserialize;
 
 use crate::api::Part;
+use crate::outcome::FailedTool;
 
 #[derive(Debug)]
 pub(super) struct ToolBlock {
@@ -90,10 +91,14 @@ impl ToolBlock {
     }
 
     /// The tool's name and error, if it failed in this message.
-    pub(super) fn failure_in(&self, message: &str) -> Option<(&str, &str)> {
+    pub(super) fn failure_in(&self, message: &str) -> Option<FailedTool<'_>> {
         let mine = self.block.message.as_ref().is_some_and(|mine| mine.as_str() == message);
         let failed = self.call.status == ToolStatus::Error && mine;
-        failed.then(|| (self.call.tool.as_str(), self.call.error.as_deref().unwrap_or_default()))
+        failed.then(|| FailedTool {
+            call: &self.call.call_id,
+            tool: &self.call.tool,
+            error: self.call.error.as_deref().unwrap_or_default(),
+        })
     }
 }
 

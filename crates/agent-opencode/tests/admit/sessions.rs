@@ -147,6 +147,7 @@ fn question(name: &str, custom: [bool; 2]) -> Ask {
         summary: String::new(),
         details: Json::parse("{}").expect("JSON"),
         questions: custom.map(question).into(),
+        call: None,
     }
 }
 

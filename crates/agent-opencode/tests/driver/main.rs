@@ -191,7 +191,7 @@ async fn asked(turn: &mut Turn) -> Ask {
 
 fn last_ask(events: &[AgentEvent]) -> Ask {
     match events.last() {
-        Some(AgentEvent::Asked(ask)) => ask.clone(),
+        Some(AgentEvent::Asked(ask)) => ask.as_ref().clone(),
         other => panic!("{other:?}"),
     }
 }

@@ -23,6 +23,7 @@ fn question(turn: &StartedTurn, request: &str) -> Ask {
         kind: AskKind::Question,
         details: Json::parse(r#"{"questions":[{"question":"Which?","options":[{"label":"A"}]}]}"#).unwrap(),
         questions: vec![asked],
+        call: None,
         ..permission(&turn.request.session.id, request)
     }
 }
@@ -128,7 +129,7 @@ async fn a_streamed_send_stays_open_at_an_ask_if_the_client_activated_the_extens
     let path = format!("/tasks/{}:subscribe", turn.request.task);
     let mut subscribed = gateway.call("GET", &path).stream().await;
     turn.ask("per_1").await;
-    turn.report(AgentEvent::Asked(question(&turn, "que_1"))).await;
+    turn.report(AgentEvent::Asked(Box::new(question(&turn, "que_1")))).await;
     let mut frames = Vec::new();
     while frames.iter().filter(|frame| state(frame) == "TASK_STATE_INPUT_REQUIRED").count() < 2 {
         frames.push(sent.next().await.unwrap());
@@ -186,7 +187,7 @@ async fn the_methods_for_asks_and_their_errors() {
     let mut gateway = Gateway::manual().await;
     let (turn, _) = asking(&mut gateway, "m1", "per_1").await;
     let (other, mut events) = asking(&mut gateway, "m2", "per_2").await;
-    other.report(AgentEvent::Asked(question(&other, "que_1"))).await;
+    other.report(AgentEvent::Asked(Box::new(question(&other, "que_1")))).await;
     until(&mut events, "TASK_STATE_INPUT_REQUIRED").await;
     let both = format!("{INTERRUPT},{RECOVERY}");
     let call = |method: &str, params: Value| gateway.rpc(method, &params).header("a2a-extensions", &both);

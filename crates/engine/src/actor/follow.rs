@@ -242,10 +242,10 @@ impl Actor {
                 }
                 AgentEvent::CaughtUp => self.has_caught_up = true,
                 AgentEvent::Asked(ask) if !self.has_caught_up => {
-                    return Batch::slow(SlowReport::AskedBefore(ask));
+                    return Batch::slow(SlowReport::AskedBefore(*ask));
                 }
                 AgentEvent::Asked(ask) => {
-                    if let Some((ask, answer)) = self.asks.opened(&mut self.writer, &self.owner, ask) {
+                    if let Some((ask, answer)) = self.asks.opened(&mut self.writer, &self.owner, *ask) {
                         return Batch::slow(SlowReport::TooMany(ask, answer));
                     }
                 }

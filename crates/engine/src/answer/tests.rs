@@ -18,6 +18,7 @@ fn ask(id: &str, kind: AskKind, questions: &[(&[&str], bool)]) -> Ask {
                 custom: true,
             })
             .collect(),
+        call: None,
     }
 }
 

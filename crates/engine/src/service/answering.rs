@@ -43,7 +43,14 @@ impl Engine {
         }
         let (request, answer) = match answer::read(attempt.message, &open) {
             Ok(read) => read,
-            Err(error) => return self.refuse(attempt, error).await,
+            Err(error) => {
+                // The message names an ask that is closed by now, while others are open.
+                let late = match answer::form(attempt.message) {
+                    Some(AnswerForm::Named(request)) => self.too_late_for(attempt.caller, &request).await?,
+                    _ => None,
+                };
+                return self.refuse(attempt, late.unwrap_or(error)).await;
+            }
         };
         // Before the agent has the answer: the gateway may die in between, and the same message again must not become a
         // prompt, or the answer to another ask.
@@ -88,11 +95,12 @@ impl Engine {
         open: &[&Ask],
     ) -> Result<()> {
         let is_refused = self.is_recorded(attempt, &attempt.key.of_refusal()).await?;
-        for request in self.all_asks(attempt).await? {
-            if !self.is_recorded(attempt, &attempt.key.of_answer(&request)).await? {
+        let all = self.all_asks(attempt).await?;
+        for request in &all {
+            if !self.is_recorded(attempt, &attempt.key.of_answer(request)).await? {
                 continue;
             }
-            let Some(known) = self.ctx.ports.store.interrupt(attempt.caller, &request).await? else {
+            let Some(known) = self.ctx.ports.store.interrupt(attempt.caller, request).await? else {
                 continue;
             };
             let Some(closed) = &known.closed else { continue };
@@ -100,7 +108,7 @@ impl Engine {
             let is_the_same = closed.by.as_ref() == Some(attempt.caller) && closed.how == answer;
             let is_by_others = closed.by.is_some() || closed.resolution == Resolution::Expired;
             if !is_the_same && (is_refused || is_by_others) {
-                return Err(self.too_late(&request, closed));
+                return Err(self.too_late(request, closed));
             }
             return Ok(());
         }
@@ -108,7 +116,10 @@ impl Engine {
             return Ok(());
         }
         if open.is_empty() {
-            return Err(no_open_ask());
+            return Err(match all.last() {
+                Some(newest) => self.no_open_ask(attempt, newest).await?,
+                None => no_open_ask(),
+            });
         }
         answer::read(attempt.message, open)?;
         let text = "This message was refused before, when it did not fit what the task asked; send another, with an id of its own.";
@@ -121,16 +132,22 @@ impl Engine {
         let late = match answer::form(attempt.message) {
             None => return Ok(()),
             Some(AnswerForm::Named(request)) => {
-                let known = self.ctx.ports.store.interrupt(attempt.caller, &request).await?;
-                let closed =
-                    known.filter(|known| known.owner == *attempt.caller).and_then(|known| known.closed);
-                closed.map_or_else(|| asks::not_open(&request), |closed| self.too_late(&request, &closed))
+                let late = self.too_late_for(attempt.caller, &request).await?;
+                late.unwrap_or_else(|| asks::not_open(&request))
             }
-            // For a task that never asked anything, this is ordinary text.
-            Some(AnswerForm::Text) if self.all_asks(attempt).await?.is_empty() => return Ok(()),
-            Some(AnswerForm::Text) => no_open_ask(),
+            Some(AnswerForm::Text) => match self.all_asks(attempt).await?.last() {
+                // For a task that never asked anything, this is ordinary text.
+                None => return Ok(()),
+                Some(newest) => self.no_open_ask(attempt, newest).await?,
+            },
         };
         self.refuse(attempt, late).await
+    }
+
+    /// Why plain words answer nothing now: the newest ask of the task is closed.
+    async fn no_open_ask(&self, attempt: &AnswerAttempt<'_>, newest: &RequestId) -> Result<Error> {
+        let late = self.too_late_for(attempt.caller, newest).await?;
+        Ok(late.map_or_else(no_open_ask, |late| late.with_advice(STEER)))
     }
 
     /// The ask that this message answered before, if it is still open.
@@ -183,10 +200,10 @@ fn is_final(error: &Error) -> bool {
     )
 }
 
+/// How to send words that read like an answer.
+const STEER: &str = "To tell the agent just these words, send them with metadata shared.delivery = steer.";
+
 fn no_open_ask() -> Error {
-    Error::new(
-        ErrorKind::InterruptNotFound,
-        "This task asks nothing at the moment, so this answer came too late; get the task to see how it went on. To tell \
-         the agent just these words, send them with metadata shared.delivery = steer.",
-    )
+    let text = "This task asks nothing at the moment, so this answer came too late; get the task to see how it went on.";
+    Error::new(ErrorKind::InterruptNotFound, text).with_advice(STEER)
 }

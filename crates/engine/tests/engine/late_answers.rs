@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use longshore_engine::{AskConfig, EngineConfig};
 use longshore_model::{
-    AgentEvent, AskKind, Error, ErrorKind, Failure, Json, ListTasks, Outcome, Part, Resolution, SendMessage,
-    SessionId, TaskId, TaskState,
+    AgentEvent, AskKind, Error, ErrorKind, Failure, Json, ListTasks, Outcome, Part, Principal, Resolution,
+    SendMessage, SessionId, TaskId, TaskState,
 };
 use longshore_testkit::scripted_agent::{StartedTurn, permission};
 
@@ -132,7 +132,11 @@ async fn sub_agent_asking(h: &mut Harness) -> (TaskId, StartedTurn) {
 }
 
 async fn sub_agent_asks(turn: &StartedTurn, name: &str) {
-    turn.report(AgentEvent::Asked(permission(&SessionId::parse("ses_child").expect("an id"), name))).await;
+    turn.report(AgentEvent::Asked(Box::new(permission(
+        &SessionId::parse("ses_child").expect("an id"),
+        name,
+    ))))
+    .await;
 }
 
 async fn closed_elsewhere(turn: &StartedTurn, name: &str) {
@@ -339,4 +343,85 @@ async fn in_a_task_that_never_asked_an_answer_is_an_ordinary_message() {
         let (_, (_, heard)) = tokio::time::timeout(Duration::from_mins(1), both).await.expect("it is heard");
         assert!(format!("{heard:?}").contains(word), "{heard:?}");
     }
+}
+
+/// Closes the ask `per_1` of a task in one of the ways in which an answer can lose the race for it.
+async fn lose_to(h: &Harness, task: &TaskId, turn: &StartedTurn, winner: &str) {
+    let closed = |resolution| AgentEvent::AskClosed { request_id: request("per_1"), resolution };
+    match winner {
+        "principal" => h.engine.answer(&alice(), &request("per_1"), reject()).await.expect("it is taken"),
+        "agent_client" => turn.report(closed(Resolution::Elsewhere)).await,
+        "agent" => drop(h.engine.cancel(&alice(), task).await.expect("it is canceled")),
+        "deadline" => tokio::time::sleep(Duration::from_mins(61)).await,
+        other => panic!("{other}"),
+    }
+    asks(h, task, &[]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_lost_the_race_learns_who_answered_and_how() {
+    for (winner, words, kind, answer) in [
+        ("principal", "already answered by you", ErrorKind::InterruptNotFound, Some("reject")),
+        ("agent_client", "already answered at the agent", ErrorKind::InterruptNotFound, None),
+        ("agent", "closed by the agent", ErrorKind::InterruptNotFound, None),
+        ("deadline", "was not answered in time", ErrorKind::InterruptExpired, Some("reject")),
+    ] {
+        let asks = AskConfig { time_to_live: Some(Duration::from_hours(1)), ..AskConfig::default() };
+        let config = EngineConfig { asks, ..EngineConfig::default() };
+        let mut h = start_with(Arc::new(longshore_store::memory()), config);
+        let (task, turn) = asking(&mut h).await;
+        lose_to(&h, &task, &turn, winner).await;
+        let named =
+            || Part::data(Json::from_value(&serde_json::json!({"request_id": "per_1", "reply": "once"})));
+        let mut late =
+            vec![h.engine.answer(&alice(), &request("per_1"), once()).await.expect_err("it is too late")];
+        // A task that is over takes no message at all.
+        if winner != "agent" {
+            for (id, part) in [("late-1", named()), ("late-2", Part::text("once"))] {
+                late.push(h.engine.send(&alice(), on(&task, id, part)).await.expect_err("it is too late"));
+            }
+            turn.ask("per_2").await;
+            self::asks(&h, &task, &["per_2"]).await;
+            let sent = h.engine.send(&alice(), on(&task, "late-3", named())).await;
+            late.push(sent.expect_err("another ask is open"));
+        }
+        for error in late {
+            assert_eq!(error.kind(), kind, "{winner}: {error}");
+            assert!(
+                error.message().contains("per_1") && error.message().contains(words),
+                "{winner}: {error}"
+            );
+            assert_eq!(error.find_detail("answeredBy"), Some(winner), "{error}");
+            assert_eq!(error.find_detail("answer"), answer, "{winner}: {error}");
+            assert!(error.find_detail("answeredAt").is_some(), "{winner}: {error}");
+        }
+        let other = h.engine.answer(&Principal::new("bob"), &request("per_1"), once()).await;
+        let other = other.expect_err("it is not bob's");
+        assert_eq!(other.find_detail("answeredBy"), None, "{winner}: bob may not know: {other}");
+    }
+}
+
+#[tokio::test]
+async fn answers_that_lose_while_they_are_on_their_way_learn_it_too() {
+    let mut h = start();
+    let (task, turn) = asking(&mut h).await;
+    h.agent.replies.hold();
+    let engine = h.engine.clone();
+    let first =
+        h.tasks.spawn("first", async move { engine.answer(&alice(), &request("per_1"), reject()).await });
+    while h.agent.log().replied.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let second = h.engine.answer(&alice(), &request("per_1"), once()).await.expect_err("one at a time");
+    assert!(second.message().contains("is being answered already by you"), "{second}");
+    assert_eq!(second.find_detail("answer"), Some("reject"));
+    h.agent.replies.release(1);
+    first.await.unwrap().expect("it is taken");
+    // Another client of the agent is faster, and the agent refuses the answer.
+    turn.ask("per_2").await;
+    asks(&h, &task, &["per_2"]).await;
+    h.agent.refuse_next(Error::new(ErrorKind::InterruptNotFound, "unknown"));
+    h.agent.replies.release(1);
+    let third = h.engine.answer(&alice(), &request("per_2"), once()).await.expect_err("it is too late");
+    assert!(third.message().contains("already answered at the agent"), "{third}");
 }

@@ -34,4 +34,5 @@ mod sub_agents;
 mod traces;
 mod turn_limiter;
 mod turns;
+mod unanswered_asks;
 mod unfinished;

@@ -153,14 +153,14 @@ async fn the_failure_of_a_turn_is_reported_in_one_word() {
         Metadata::try_from(Json::from_value(&json!({"opencode": {"error": {"type": kind}}}))).ok()
     };
     let words = || "SECRET WORDS".to_owned();
-    let failed = |kind| Outcome::Failed(Failure { message: words(), metadata: of(kind) });
+    let failed = |kind| Outcome::Failed(Failure { metadata: of(kind), ..Failure::new(words()) });
     for (outcome, expected) in [
         (failed("UPSTREAM_QUOTA_EXCEEDED"), "turn failed UPSTREAM_QUOTA_EXCEEDED"),
         (failed("SECRET WORDS"), "turn failed _OTHER"),
         (Outcome::Failed(Failure::new(words())), "turn failed _OTHER"),
         (Outcome::Incomplete(Box::new(failed("X"))), "turn failed X"),
         (
-            Outcome::AuthRequired(Failure { message: words(), metadata: of("UPSTREAM_UNAUTHORIZED") }),
+            Outcome::AuthRequired(Failure { metadata: of("UPSTREAM_UNAUTHORIZED"), ..Failure::new(words()) }),
             "turn auth_required UPSTREAM_UNAUTHORIZED",
         ),
         (Outcome::Canceled { reason: words() }, "turn canceled fine"),

@@ -53,7 +53,7 @@ async fn an_answer_on_a_sub_agents_task_closes_its_ask_there() {
         turn.call_child("ses_child", "call_1", "x").await;
         let child = child_of(&h).await;
         let ask = permission(&SessionId::parse("ses_child").unwrap(), "per_1");
-        turn.report(AgentEvent::Asked(ask)).await;
+        turn.report(AgentEvent::Asked(Box::new(ask))).await;
         while h.task(&child.id).await.open_asks.is_empty() {
             tokio::task::yield_now().await;
         }
@@ -151,7 +151,7 @@ async fn a_damaged_closed_ask_does_not_keep_the_gateway_from_starting() {
     turn.call_child("ses_child", "call_1", "x").await;
     let child = child_of(&h).await.id;
     let ask = permission(&SessionId::parse("ses_child").unwrap(), "per_1");
-    turn.report(AgentEvent::Asked(ask)).await;
+    turn.report(AgentEvent::Asked(Box::new(ask))).await;
     while h.task(&child).await.open_asks.is_empty() {
         tokio::task::yield_now().await;
     }

@@ -147,7 +147,7 @@ async fn a_sub_agents_ask_is_on_both_tasks_and_can_be_answered_on_either() {
     let [child]: [Task; 1] = children_of(&h, 1).await.try_into().unwrap();
     for (request, by_root) in [("per_1", true), ("per_2", false)] {
         let ask = permission(&SessionId::parse("ses_child").unwrap(), request);
-        turn.report(AgentEvent::Asked(ask)).await;
+        turn.report(AgentEvent::Asked(Box::new(ask))).await;
         for id in [&root.task, &child.id] {
             while h.task(id).await.open_asks.is_empty() {
                 tokio::task::yield_now().await;

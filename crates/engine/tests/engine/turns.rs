@@ -221,7 +221,7 @@ async fn a_store_that_comes_back_loses_nothing() {
 #[tokio::test]
 async fn an_end_with_missing_text_is_marked_in_its_metadata() {
     let metadata = Metadata::try_from(Json::from_value(&json!({"agent": {"code": 7}}))).ok();
-    let failed = Failure { message: "some words".into(), metadata };
+    let failed = Failure { metadata, ..Failure::new("some words") };
     let lost = json!({"longshore": {"lost": "text"}});
     let cases = [
         (Outcome::Completed { remark: Some("some words".into()) }, TaskState::Completed, lost.clone()),

@@ -343,7 +343,7 @@ impl Reported {
         for ask in &turn.asks {
             match ask.closed {
                 None if self.asked.insert(ask.id.clone()) => {
-                    news.push(AgentEvent::Asked(permission(ask)));
+                    news.push(AgentEvent::Asked(Box::new(permission(ask))));
                 }
                 Some(resolution) if self.asked.contains(&ask.id) && self.closed.insert(ask.id.clone()) => {
                     news.push(AgentEvent::AskClosed { request_id: ask.id.clone(), resolution });
@@ -418,6 +418,7 @@ fn permission(ask: &AgentAsk) -> Ask {
         summary: "The agent asks for permission.".to_owned(),
         details: Json::parse("{}").expect("JSON"),
         questions: Vec::new(),
+        call: None,
     }
 }
 

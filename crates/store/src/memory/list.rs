@@ -47,6 +47,7 @@ fn without_artifacts(task: &Task) -> Task {
         session: task.session.clone(),
         usage: task.usage,
         open_asks: task.open_asks.clone(),
+        expired_asks: task.expired_asks.clone(),
         options: task.options.clone(),
         parent: task.parent.clone(),
         metadata: task.metadata.clone(),

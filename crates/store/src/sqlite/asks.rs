@@ -53,7 +53,7 @@ macro_rules! select_interrupts {
     ($rest:literal) => {
         concat!(
             "SELECT request, tasks.id, tasks.context, interrupts.owner, kind, interrupts.session, summary, details, questions,
-                    asked_at, expires_at, resolution, closed_at, closed_by, how
+                    asked_at, expires_at, resolution, closed_at, closed_by, how, call
              FROM interrupts JOIN tasks ON tasks.ordinal = interrupts.task WHERE ",
             $rest
         )
@@ -97,6 +97,7 @@ fn interrupt(row: &Row<'_>) -> Outcome<Interrupt> {
         summary: text(&what, row, 6)?.to_owned(),
         details: Json::parse(text(&what, row, 7)?).ok_or_else(|| damaged(&what, "no JSON"))?,
         questions: decode(&what, row.get_ref(8)?)?,
+        call: text_or_null(&what, row, 15)?.map(str::to_owned),
     };
     Ok(Interrupt {
         ask,
@@ -136,8 +137,8 @@ fn open(db: &Connection, task: i64, interrupt: &Interrupt, questions: &str) -> O
     let Interrupt { ask, owner, asked_at, expires_at, .. } = interrupt;
     db.prepare_cached(
         "INSERT OR REPLACE INTO interrupts
-             (request, task, owner, kind, session, summary, details, questions, asked_at, expires_at)
-         VALUES (:request, :task, :owner, :kind, :session, :summary, :details, :questions, :asked_at, :expires_at)",
+             (request, task, owner, kind, session, summary, details, questions, asked_at, expires_at, call)
+         VALUES (:request, :task, :owner, :kind, :session, :summary, :details, :questions, :asked_at, :expires_at, :call)",
     )?
     .execute(named_params! {
         ":request": ask.request_id.as_str(),
@@ -150,6 +151,7 @@ fn open(db: &Connection, task: i64, interrupt: &Interrupt, questions: &str) -> O
         ":questions": questions,
         ":asked_at": asked_at.0,
         ":expires_at": expires_at.map(|at| at.0),
+        ":call": ask.call,
     })?;
     Ok(())
 }

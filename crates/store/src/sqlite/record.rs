@@ -203,6 +203,7 @@ impl SnapshotText {
             session,
             usage,
             open_asks,
+            expired_asks,
             options,
             parent,
             metadata,
@@ -216,6 +217,7 @@ impl SnapshotText {
             session: session.as_ref(),
             usage: usage.as_ref(),
             open_asks,
+            expired_asks,
             options,
             parent: parent.as_deref(),
             metadata: metadata.as_ref(),
@@ -238,6 +240,8 @@ struct Summary<'a> {
     usage: Option<&'a Usage>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     open_asks: &'a [InterruptNote],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    expired_asks: &'a [InterruptNote],
     #[serde(rename = "terms", skip_serializing_if = "TaskOptions::is_empty")]
     options: &'a TaskOptions,
     #[serde(skip_serializing_if = "Option::is_none")]

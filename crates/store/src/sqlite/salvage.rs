@@ -105,6 +105,7 @@ fn placeholder_task(id: TaskId, context_id: ContextId) -> Task {
         session: None,
         usage: None,
         open_asks: Vec::new(),
+        expired_asks: Vec::new(),
         options: Box::default(),
         parent: None,
         metadata: None,

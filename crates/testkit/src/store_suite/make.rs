@@ -172,6 +172,7 @@ pub fn interrupt(task: &str, request: &str) -> Interrupt {
             details: Json::parse(r#"{"patterns": ["ls *"], "big": 12345678901234567890123}"#)
                 .expect("the text is JSON"),
             questions: Vec::new(),
+            call: Some("call_1".to_owned()),
         },
         owner: ada(),
         task: task_id(task),

@@ -237,6 +237,7 @@ fn responses_about_asks_fit_their_schemas() {
             summary: "May I?".to_owned(),
             details: Json::parse(r#"{"permission":"bash"}"#).unwrap(),
             questions: Vec::new(),
+            call: None,
         },
         owner: Principal::new("ada"),
         task: TaskId::parse("t").unwrap(),

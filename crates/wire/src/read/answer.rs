@@ -129,6 +129,7 @@ fn task_fields(task: &Object<'_>, spelling: &Spelling) -> Read<Task> {
         session: None,
         usage: None,
         open_asks: Vec::new(),
+        expired_asks: Vec::new(),
         options: Box::new(TaskOptions { output, ..TaskOptions::default() }),
         // The metadata has only some of the parent's fields.
         parent: None,

@@ -140,6 +140,7 @@ pub(crate) fn task() -> impl Strategy<Value = Task> {
             session: None,
             usage: None,
             open_asks: Vec::new(),
+            expired_asks: Vec::new(),
             options: Box::default(),
             parent: None,
             metadata,
@@ -263,6 +264,7 @@ fn interrupt_note() -> impl Strategy<Value = InterruptNote> {
         kind,
         phase,
         details,
+        expired: None,
     })
 }
 

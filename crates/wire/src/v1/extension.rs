@@ -1,11 +1,12 @@
 //! The check of metadata fields that need an activated extension, and the responses of the methods about asks.
 
 use bytes::Bytes;
-use longshore_model::{Error, ErrorKind, Interrupt, RequestId, Result, SendMessage, Timestamp};
+use longshore_model::{Error, ErrorKind, Interrupt, RequestId, Result, SendMessage};
 
 use crate::extension::{Activated, Extension, HEADER, listed, naming};
-use crate::json::{ObjectWriter, text_of_list, write_number};
+use crate::json::{ObjectWriter, text_of_list};
 use crate::read::send_options::gated_fields;
+use crate::time::write_seconds;
 
 #[cfg(test)]
 mod tests;
@@ -65,14 +66,4 @@ pub fn asks(interrupts: &[Interrupt]) -> Bytes {
     });
     object.end();
     out.into()
-}
-
-/// Writes Unix time in seconds, with a fraction if there is one.
-fn write_seconds(out: &mut Vec<u8>, Timestamp(millis): Timestamp) {
-    // A time before 1970 is written as 0.
-    let millis = millis.max(0);
-    match millis % 1000 {
-        0 => write_number(out, millis / 1000),
-        rest => write_number(out, format_args!("{}.{rest:03}", millis / 1000)),
-    }
 }

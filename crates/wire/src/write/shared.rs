@@ -3,13 +3,14 @@
 //! The names and structures are those of the Python peer, `opencode-a2a`, so that its clients work unchanged.
 
 use longshore_model::{
-    Artifact, BlockKind, ContextId, Cost, InterruptNote, InterruptPhase, Notes, Parent, Progress,
-    ProgressKind, Resolution, Seq, SessionNote, Task, TaskId, Usage,
+    Artifact, BlockKind, ContextId, Cost, Expired, InterruptNote, InterruptPhase, Notes, Parent,
+    PermissionReply, Progress, ProgressKind, Resolution, Seq, SessionNote, Task, TaskId, Usage,
 };
 
 use super::merge;
 use crate::extension::Activated;
 use crate::json::{ObjectWriter, on_one_line, write_number};
+use crate::time::write_seconds;
 
 /// The position of an event in the log of its task.
 #[derive(Clone, Copy)]
@@ -221,9 +222,13 @@ fn write_interrupt(object: &mut ObjectWriter<'_>, note: &InterruptNote) {
         InterruptPhase::Asked => object.text("phase", "asked"),
         InterruptPhase::Resolved(resolution) => {
             object.text("phase", "resolved");
-            object.text("resolution", answer_word(resolution));
+            object.text("resolution", answer_word(note, resolution));
             object.text("outcome", resolution.as_str());
         }
+    }
+    if let Some(Expired { deadline, answer, call: _ }) = &note.expired {
+        write_seconds(object.key("expires_at"), *deadline);
+        object.text("answer", answer.as_str());
     }
     if let Some(details) = &note.details {
         object.json("details", details);
@@ -231,8 +236,10 @@ fn write_interrupt(object: &mut ObjectWriter<'_>, note: &InterruptNote) {
 }
 
 /// The two outcomes that every client knows: the ask was answered, or the agent did not get what it asked for.
-fn answer_word(resolution: Resolution) -> &'static str {
+fn answer_word(note: &InterruptNote, resolution: Resolution) -> &'static str {
+    let is_granted = note.expired.as_ref().is_some_and(|expired| expired.answer != PermissionReply::Reject);
     match resolution {
+        Resolution::Expired if is_granted => "replied",
         Resolution::Replied | Resolution::Elsewhere => "replied",
         Resolution::Rejected | Resolution::RejectedElsewhere | Resolution::Expired | Resolution::Dropped => {
             "rejected"

@@ -133,7 +133,7 @@ fn an_ask_names_its_session_and_details_for_people_and_for_programs() {
     let first = |name: &str| {
         let replay = Replay::of(name, 0).finished();
         let ask = replay.events.iter().find_map(|event| match event {
-            AgentEvent::Asked(ask) => Some(ask.clone()),
+            AgentEvent::Asked(ask) => Some(ask.as_ref().clone()),
             _ => None,
         });
         (ask.expect("an ask"), replay)

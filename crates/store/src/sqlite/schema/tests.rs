@@ -1,4 +1,5 @@
 mod fifth;
+mod sixth;
 
 use longshore_engine::port::{Appended, Bound, ContextLocation, Create, Created, ListQuery, Store};
 use longshore_model::{
@@ -300,7 +301,10 @@ async fn a_file_of_the_second_schema_keeps_its_content() {
     let [works, waits] = unfinished.as_slice() else { panic!("{unfinished:?}") };
     assert_eq!((&works.turn, works.task.status.state), (&Some(turn("ses", "msg")), TaskState::InputRequired));
     assert_eq!((&works.task.options, &works.task.parent), (&Box::default(), &None));
-    assert_eq!(works.open_asks, [interrupt("works", "open")]);
+    // Later programs store more of an ask.
+    let mut open = interrupt("works", "open");
+    open.ask.call = None;
+    assert_eq!(works.open_asks, [open]);
     assert_eq!((waits.task.id.as_str(), &waits.turn), ("waits", &None));
     let gone = store.interrupt(&ada(), &request_id("gone")).await.unwrap().unwrap();
     assert_eq!((gone.ask.kind, gone.closed.unwrap().resolution), (AskKind::Question, Resolution::Replied));
@@ -393,7 +397,7 @@ async fn check_file_after_the_third(known: usize) {
 #[test]
 fn every_shipped_schema_has_a_test_of_its_content() {
     // A new migration makes the current schema an earlier one, which then needs rows and a test like those above.
-    const TESTED: usize = 5;
+    const TESTED: usize = 6;
     assert!(
         MIGRATIONS.len() - 1 <= TESTED,
         "what a file of schema {} holds is not tested",

@@ -1,7 +1,7 @@
 //! Ids, timestamps, and the metadata of requests and responses.
 
 use longshore_model::id::MAX_ID_LENGTH;
-use longshore_model::{AskKind, BlockKind, Delivery};
+use longshore_model::{AskKind, BlockKind, Delivery, PermissionReply};
 use serde_json::{Map, Value, json};
 
 use super::{object, reference};
@@ -104,6 +104,14 @@ pub(super) fn add(schemas: &mut Map<String, Value>) {
             "details": {"type": "object", "additionalProperties": true},
             "resolution": {"enum": ["replied", "rejected"]},
             "outcome": text,
+            "expires_at": {
+                "type": "number",
+                "description": "The deadline in seconds since 1970. Set when nobody answered in time.",
+            },
+            "answer": {
+                "enum": [PermissionReply::Once.as_str(), PermissionReply::Reject.as_str()],
+                "description": "What the gateway answered at the deadline.",
+            },
         }),
     );
 }

@@ -146,6 +146,7 @@ fn all_notes_of_a_task_are_written_without_activation() {
             kind: AskKind::Permission,
             phase: InterruptPhase::Asked,
             details: None,
+            expired: None,
         }],
         ..bare_task()
     };

@@ -54,6 +54,7 @@ pub(crate) fn bare_task() -> Task {
         session: None,
         usage: None,
         open_asks: Vec::new(),
+        expired_asks: Vec::new(),
         options: Box::default(),
         parent: None,
         metadata: None,

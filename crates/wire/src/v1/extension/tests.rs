@@ -1,6 +1,6 @@
 //! The exact bytes of the responses about asks, and the extension that each metadata field needs.
 
-use longshore_model::{Ask, AskKind, ContextId, Json, Principal, SessionId, TaskId};
+use longshore_model::{Ask, AskKind, ContextId, Json, Principal, SessionId, TaskId, Timestamp};
 
 use super::*;
 use crate::jsonrpc::{self, Id};
@@ -21,6 +21,7 @@ fn responses_about_asks_byte_for_byte() {
             summary: "May I?".to_owned(),
             details: Json::parse(r#"{"permission":"bash","patterns":["ls *"]}"#).unwrap(),
             questions: Vec::new(),
+            call: None,
         },
         owner: Principal::new("ada"),
         task: TaskId::parse("t1").unwrap(),

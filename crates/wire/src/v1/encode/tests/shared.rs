@@ -3,8 +3,8 @@
 use std::slice;
 
 use longshore_model::{
-    AskKind, Cost, InterruptNote, InterruptPhase, Notes, Parent, Progress, ProgressKind, RequestId,
-    Resolution, SessionId, SessionNote, Usage,
+    AskKind, Cost, Expired, InterruptNote, InterruptPhase, Notes, Parent, PermissionReply, Progress,
+    ProgressKind, RequestId, Resolution, SessionId, SessionNote, Usage,
 };
 
 use super::*;
@@ -45,6 +45,7 @@ fn ask(phase: InterruptPhase) -> InterruptNote {
         kind: AskKind::Permission,
         phase,
         details,
+        expired: None,
     }
 }
 
@@ -225,6 +226,22 @@ fn every_resolution_of_an_ask_has_a_word_for_older_clients() {
         let outcome = resolution.as_str();
         let expected = format!(
             r#"{{"shared":{{"interrupt":{{"request_id":"per_1","type":"permission","phase":"resolved","resolution":"{word}","outcome":"{outcome}"}}}}}}}}}}"#
+        );
+        assert_eq!(metadata_of(&frame), expected);
+    }
+}
+
+#[test]
+fn an_expired_ask_names_its_deadline_and_the_answer_of_the_gateway() {
+    for (answer, resolution) in [(PermissionReply::Reject, "rejected"), (PermissionReply::Once, "replied")] {
+        let expired = Expired { deadline: Timestamp(1_786_440_600_125), answer, call: Some("c".to_owned()) };
+        let note = ask(InterruptPhase::Resolved(Resolution::Expired));
+        let interrupt = Some(InterruptNote { expired: Some(expired), ..note });
+        let update = noted(TaskState::Working, Notes { interrupt, ..Notes::default() });
+        let frame = status_frame(update, view(&[Extension::InteractiveInterrupt]));
+        let answer = answer.as_str();
+        let expected = format!(
+            r#"{{"shared":{{"interrupt":{{"request_id":"per_1","type":"permission","phase":"resolved","resolution":"{resolution}","outcome":"expired","expires_at":1786440600.125,"answer":"{answer}"}}}}}}}}}}"#
         );
         assert_eq!(metadata_of(&frame), expected);
     }
