@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use longshore_edge::contract::{Environment, MissingVersion};
 use longshore_edge::{Exposure, Extension};
-use longshore_engine::SessionGuard;
+use longshore_engine::{AlwaysScope, SessionGuard};
 use secrecy::SecretString;
 use url::Url;
 
@@ -144,6 +144,7 @@ pub struct ControlPlan {
     pub session_shell: bool,
     pub workspace_mutations: bool,
     pub session_guard: SessionGuard,
+    pub always_scope: AlwaysScope,
     pub claim_ttl: Duration,
     /// 0: prompts of other clients never become tasks.
     pub watch_directories: usize,
@@ -400,12 +401,14 @@ fn control(reader: &mut Reader<'_>) -> Option<ControlPlan> {
     let session_shell = reader.switch(&table::SESSION_SHELL);
     let workspace_mutations = reader.switch(&table::WORKSPACE_MUTATIONS);
     let session_guard = reader.choice(&table::SESSION_GUARD);
+    let always_scope = reader.choice(&table::ALWAYS_SCOPE);
     let claim_ttl = reader.seconds(&table::CLAIM_TTL);
     let watch_directories = reader.count_or_none(&table::WATCH_DIRECTORIES);
     Some(ControlPlan {
         session_shell,
         workspace_mutations,
         session_guard: SessionGuard::parse(session_guard?)?,
+        always_scope: AlwaysScope::parse(always_scope?)?,
         claim_ttl: claim_ttl?,
         watch_directories: watch_directories?,
     })

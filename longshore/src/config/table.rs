@@ -60,6 +60,7 @@ pub const ALL: &[&Setting] = &[
     &SESSION_SHELL,
     &WORKSPACE_MUTATIONS,
     &SESSION_GUARD,
+    &ALWAYS_SCOPE,
     &CLAIM_TTL,
     &WATCH_DIRECTORIES,
     &RATE_LIMIT,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use longshore_agent_opencode::WATCH_DIRECTORIES;
 use longshore_edge::{Capability, Exposure, Rights};
-use longshore_engine::SessionGuard;
+use longshore_engine::{AlwaysScope, SessionGuard};
 use secrecy::ExposeSecret;
 
 use super::credentials::Login;
@@ -77,9 +77,16 @@ fn with_nothing_set_the_plan_is_the_documented_default() {
     assert_eq!(plan.turns.wait_for_others, Some(Duration::from_mins(2)));
     assert_eq!(plan.turns.cancel_abort_timeout, Duration::from_secs(2));
     assert_eq!(plan.turns.idempotency_window, Duration::from_mins(10));
-    let ControlPlan { session_shell, workspace_mutations, session_guard, claim_ttl, watch_directories } =
-        plan.control;
-    assert_eq!((session_shell, workspace_mutations, session_guard), (false, false, SessionGuard::Owner));
+    let ControlPlan {
+        session_shell,
+        workspace_mutations,
+        session_guard,
+        always_scope,
+        claim_ttl,
+        watch_directories,
+    } = plan.control;
+    assert_eq!((session_shell, workspace_mutations), (false, false));
+    assert_eq!((session_guard, always_scope), (SessionGuard::Owner, AlwaysScope::Session));
     assert_eq!((claim_ttl, watch_directories), (Duration::from_secs(30), WATCH_DIRECTORIES));
     let path = plan.data_dir.join("longshore.db");
     assert_eq!(plan.store, StorePlan::Sqlite { path, survives_power_loss: false });
@@ -98,12 +105,14 @@ fn the_control_settings_are_read() {
         ("A2A_ENABLE_WORKSPACE_MUTATIONS", "1"),
         ("A2A_PENDING_SESSION_CLAIM_TTL_SECONDS", "2.5"),
         ("LONGSHORE_SESSION_GUARD", "shared-reads"),
+        ("LONGSHORE_ALWAYS_SCOPE", "opencode"),
         ("LONGSHORE_WATCH_DIRECTORIES", "0"),
     ];
     let expected = ControlPlan {
         session_shell: true,
         workspace_mutations: true,
         session_guard: SessionGuard::SharedReads,
+        always_scope: AlwaysScope::Agent,
         claim_ttl: Duration::from_millis(2500),
         watch_directories: 0,
     };
