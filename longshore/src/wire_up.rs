@@ -7,8 +7,8 @@ use anyhow::Context as _;
 use longshore_edge::{self as edge, Credentials, Edge, EdgeConfig, PayloadLog};
 use longshore_engine::port::{Clock, NoSpans, Spans, Store, SystemClock};
 use longshore_engine::{
-    AskConfig, ControlRules, DeadlinePolicy, Engine, EngineConfig, EngineParts, FileRules, IntakeRules,
-    RetentionRules, Tasks,
+    AlwaysScope, AskConfig, ControlRules, DeadlinePolicy, Engine, EngineConfig, EngineParts, FileRules,
+    IntakeRules, RetentionRules, Tasks,
 };
 use longshore_meter::Metrics;
 use longshore_otlp::{Otlp, OtlpConfig};
@@ -124,7 +124,7 @@ impl PreparedGateway {
                 unfinished: plan.limits.unfinished.unwrap_or(0),
                 unfinished_per_context: plan.limits.unfinished_per_context.unwrap_or(0),
                 unfinished_per_principal: plan.limits.unfinished_per_principal.unwrap_or(0),
-                asks: ask_config(&plan.turns.asks),
+                asks: ask_config(&plan.turns.asks, plan.control.always_scope),
                 intake: intake_rules(plan),
                 files: file_rules(plan, &self.addresses.public),
                 retention: RetentionRules {
@@ -188,11 +188,12 @@ fn spans(plan: &Plan, metrics: &Arc<Metrics>, tasks: &Tasks) -> anyhow::Result<A
     Ok(Otlp::start(config, metrics, tasks).context("cannot start the export of traces")?)
 }
 
-fn ask_config(plan: &Asks) -> AskConfig {
+fn ask_config(plan: &Asks, always: AlwaysScope) -> AskConfig {
     AskConfig {
         time_to_live: plan.time_to_live,
         tombstone: plan.tombstone,
         at_deadline: if plan.grants_at_deadline { DeadlinePolicy::Once } else { DeadlinePolicy::Reject },
+        always,
     }
 }
 

@@ -5,8 +5,8 @@
 use std::borrow::Cow;
 
 use longshore_model::{
-    Answer, Ask, AskKind, Error, ErrorKind, IdError, Json, Question, RequestId, Result as ModelResult,
-    SessionId,
+    Answer, Ask, AskKind, Error, ErrorKind, IdError, Json, PermissionRequest, Question, RequestId,
+    Result as ModelResult, SessionId,
 };
 use serde::Serialize;
 
@@ -77,6 +77,11 @@ pub(crate) fn permission(ask: &PermissionAsk, of_sub_agent: bool) -> Result<Ask,
         details: Json::from_value(&details),
         questions: Vec::new(),
         call: call(ask.tool.as_ref()),
+        permission: Some(Box::new(PermissionRequest {
+            permission: ask.permission.clone(),
+            patterns: ask.patterns.clone(),
+            always: ask.always.clone(),
+        })),
     })
 }
 
@@ -114,6 +119,7 @@ pub(crate) fn question(ask: &QuestionAsk, of_sub_agent: bool) -> Result<Ask, IdE
         details: Json::from_value(&details),
         questions,
         call: call(ask.tool.as_ref()),
+        permission: None,
     })
 }
 

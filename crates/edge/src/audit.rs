@@ -129,8 +129,8 @@ impl<'a> Created<'a> {
 /// The name of the object that a call is about.
 fn target(call: &Call) -> Option<String> {
     let control = match call {
-        Call::Answer { request, .. } => return Some(request.to_string()),
-        Call::OpenAsks(_) => return None,
+        Call::Answer { request, .. } | Call::RevokeApproval(request) => return Some(request.to_string()),
+        Call::OpenAsks(_) | Call::Approvals => return None,
         Call::Control(request) => &request.control,
     };
     if let Some(session) = control.session() {

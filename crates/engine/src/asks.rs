@@ -7,22 +7,27 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use longshore_model::{
-    Answer, Ask, AskKind, Closed, Error, ErrorKind, Interrupt, InterruptNote, Message, PermissionReply,
-    Principal, RequestId, Resolution, Result, Retry, SessionId, Timestamp,
+    Answer, Approval, Ask, AskKind, Closed, Error, ErrorKind, Interrupt, InterruptNote, Message,
+    PermissionReply, PermissionRequest, Principal, RequestId, Resolution, Result, Retry, SessionId,
+    Timestamp,
 };
 
 use crate::actor_request::{GivenAnswer, Reply};
-use crate::config::{AskConfig, DeadlinePolicy};
+use crate::config::{AlwaysScope, AskConfig, DeadlinePolicy};
+use crate::engine_context::Ports;
 use crate::open_asks::{OpenAsk, OpenAsks};
 use crate::port::{Agent, AskChange, BoxFuture, Session, with_caller_trace};
+use crate::retry::Backoff;
 use crate::writer::Writer;
-use crate::{fail_point, lifecycle};
+use crate::{audit, fail_point, lifecycle};
 
 /// An answer on its way to the agent.
 struct PendingAnswer {
     send: Option<[u8; 32]>,
     /// The answer in short.
     how: String,
+    /// The gateway keeps an approval with this answer.
+    keeps: bool,
     /// Further callers that sent the same message meanwhile.
     others: Vec<Reply>,
     /// How the ask ended, as the agent reports it.
@@ -31,8 +36,15 @@ struct PendingAnswer {
 
 /// The agent has accepted an answer, or not.
 pub(crate) struct Delivered {
-    given: GivenAnswer,
+    answer: DeliveredAnswer,
     outcome: Result<()>,
+}
+
+enum DeliveredAnswer {
+    /// The answer of a caller.
+    Given(GivenAnswer),
+    /// The answer of the gateway to an ask that a kept approval covers.
+    Approved(Ask),
 }
 
 /// A change to an ask of a sub-agent, which the root task owns, for the sub-agent's own task.
@@ -45,6 +57,9 @@ pub(crate) enum AskChangeForChild {
 /// How many asks of one task may be open. Further asks of the agent are answered by the deadline policy, so that it can
 /// go on.
 const MAX_OPEN: usize = 64;
+
+/// How often the gateway tries to answer an ask that a kept approval covers, before it asks the owner.
+const APPROVAL_ATTEMPTS: usize = 3;
 
 pub(crate) struct Asks {
     config: AskConfig,
@@ -118,16 +133,25 @@ impl Asks {
         }
         if self.open.len() >= MAX_OPEN {
             tracing::warn!(task = %writer.task().id, "too many open asks; the policy answers this one");
-            self.all.refused();
+            self.all.answered_at_once();
             let answer = policy(self.config.at_deadline, ask.kind);
             return Some((ask, answer));
         }
         if self.is_of_sub_agent(&ask) {
             self.child_changes.push(AskChangeForChild::Asked(ask.clone()));
         }
+        let now = writer.now();
+        let event = lifecycle::asked(writer.task(), now, &ask, self.config.always);
+        let interrupt = self.interrupt(writer, owner, ask);
+        writer.push_ask(event, [AskChange::Opened(interrupt.clone())]);
+        self.counted.insert(interrupt.ask.request_id.clone(), self.all.opened(now));
+        self.open.push(interrupt);
+        None
+    }
+
+    fn interrupt(&self, writer: &Writer, owner: &Principal, ask: Ask) -> Interrupt {
         let (task, now) = (writer.task(), writer.now());
-        let event = lifecycle::asked(task, now, &ask);
-        let interrupt = Interrupt {
+        Interrupt {
             ask,
             owner: owner.clone(),
             task: task.id.clone(),
@@ -135,11 +159,62 @@ impl Asks {
             asked_at: now,
             expires_at: self.config.time_to_live.map(|limit| later(now, limit)),
             closed: None,
-        };
-        writer.push_ask(event, AskChange::Opened(interrupt.clone()));
-        self.counted.insert(interrupt.ask.request_id.clone(), self.all.opened(now));
-        self.open.push(interrupt);
-        None
+        }
+    }
+
+    /// What the ask asks for, if a kept approval may answer it: it is a permission that no caller has answered, nor been asked
+    /// for if `is_new`.
+    pub(crate) fn may_be_approved<'a>(&self, ask: &'a Ask, is_new: bool) -> Option<&'a PermissionRequest> {
+        let is_open = self.open.iter().any(|open| open.ask.request_id == ask.request_id);
+        let is_free = is_open != is_new && !self.answering.contains_key(&ask.request_id);
+        ask.permission.as_deref().filter(|_| is_free && self.config.always == AlwaysScope::Session)
+    }
+
+    pub(crate) fn open(&self) -> Vec<Ask> {
+        self.open.iter().map(|open| open.ask.clone()).collect()
+    }
+
+    /// A kept approval covers an ask: records that, for [`Asks::send_approval`].
+    pub(crate) fn approved(&mut self, writer: &mut Writer, owner: &Principal, ask: &Ask) {
+        let how = Some(PermissionReply::Once.as_str().to_owned());
+        let closed = Closed { resolution: Resolution::Approved, at: writer.now(), by: None, how };
+        if self.open.iter().any(|open| open.ask.request_id == ask.request_id) {
+            return self.close(writer, &ask.request_id, closed, None);
+        }
+        if writer.is_over() {
+            return;
+        }
+        self.all.answered_at_once();
+        let interrupt = self.interrupt(writer, owner, ask.clone());
+        // The task never waited for an answer, so that only this note tells what was approved.
+        let details = Some(ask.details.clone());
+        let note = InterruptNote { details, ..InterruptNote::resolved(&interrupt, &closed) };
+        if self.is_of_sub_agent(ask) {
+            let (session, note) = (ask.session.clone(), note.clone());
+            self.child_changes.push(AskChangeForChild::Closed { session, note });
+        }
+        let request_id = ask.request_id.clone();
+        let changes = [AskChange::Opened(interrupt), AskChange::Closed { request_id, closed }];
+        writer.push_ask(lifecycle::approved(writer.task(), note), changes);
+    }
+
+    /// Answers an ask that a kept approval covers. If the agent does not take the answer, its owner is asked after all.
+    pub(crate) fn send_approval(&mut self, agent: &Arc<dyn Agent>, session: &Session, ask: Ask) {
+        let (agent, session) = (Arc::clone(agent), session.clone());
+        self.deliveries.push(Box::pin(async move {
+            let (mut backoff, mut attempts) = (Backoff::new(), 1);
+            let once = Answer::Permission { reply: PermissionReply::Once, message: None };
+            let outcome = loop {
+                match agent.reply(&session, &ask, &once).await {
+                    Err(error) if error.retry() == Retry::Later && attempts < APPROVAL_ATTEMPTS => {
+                        attempts += 1;
+                        tokio::time::sleep(backoff.next_pause()).await;
+                    }
+                    outcome => break outcome,
+                }
+            };
+            Box::new(Delivered { answer: DeliveredAnswer::Approved(ask), outcome })
+        }));
     }
 
     fn is_of_sub_agent(&self, ask: &Ask) -> bool {
@@ -170,7 +245,10 @@ impl Asks {
     }
 
     /// Sends an answer to the agent. The caller who gave it gets the result from [`Asks::settle`].
-    pub(crate) fn answer(&mut self, agent: &Arc<dyn Agent>, session: &Session, given: GivenAnswer) {
+    ///
+    /// The answer `always` is kept by the gateway, before the agent gets the answer `once`, unless the agent shall decide what
+    /// it means.
+    pub(crate) fn answer(&mut self, ports: &Ports, session: &Session, given: GivenAnswer) {
         let Some(open) = self.open.iter().find(|open| open.ask.request_id == given.request) else {
             let _ = given.reply.send(Err(not_open(&given.request)));
             return;
@@ -189,16 +267,35 @@ impl Asks {
             }
             return;
         }
-        let how = given.answer.how();
-        let pending = PendingAnswer { send, how, others: Vec::new(), reported: None };
+        let (agent, store) = (Arc::clone(&ports.agent), Arc::clone(&ports.store));
+        let (session, ask, at) = (session.clone(), open.ask.clone(), ports.clock.now());
+        let is_kept = is_always(&given.answer) && self.config.always == AlwaysScope::Session;
+        let asked = open.ask.permission.as_deref().filter(|asked| is_kept && !asked.always.is_empty());
+        let approval = asked.map(|asked| Approval {
+            request_id: given.request.clone(),
+            owner: given.by.clone(),
+            session: session.id.clone(),
+            context: open.context.clone(),
+            permission: asked.permission.clone(),
+            patterns: asked.always.clone(),
+            at,
+        });
+        let (how, keeps) = (given.answer.how(), approval.is_some());
+        let pending = PendingAnswer { send, how, keeps, others: Vec::new(), reported: None };
         self.answering.insert(given.request.clone(), pending);
-        let (agent, session, ask) = (Arc::clone(agent), session.clone(), open.ask.clone());
         self.deliveries.push(Box::pin(async move {
-            fail_point::hit("reply.before");
-            let reply = agent.reply(&session, &ask, &given.answer);
-            let outcome = with_caller_trace(given.trace.clone(), reply).await;
+            let once = Answer::Permission { reply: PermissionReply::Once, message: None };
+            let answer = if is_kept { &once } else { &given.answer };
+            let outcome = async {
+                if let Some(approval) = approval {
+                    store.keep_approval(approval).await?;
+                }
+                fail_point::hit("reply.before");
+                agent.reply(&session, &ask, answer).await
+            };
+            let outcome = with_caller_trace(given.trace.clone(), outcome).await;
             fail_point::hit("reply.after");
-            Box::new(Delivered { given, outcome })
+            Box::new(Delivered { answer: DeliveredAnswer::Given(given), outcome })
         }));
     }
 
@@ -211,8 +308,33 @@ impl Asks {
     }
 
     /// Records the result of an answer. The actor sends it to the callers once it is durable.
-    pub(crate) fn settle(&mut self, writer: &mut Writer, delivered: Delivered) -> AnswerResult {
-        let Delivered { given, outcome } = delivered;
+    pub(crate) fn settle(&mut self, writer: &mut Writer, owner: &Principal, delivered: Delivered) -> Settled {
+        let Delivered { answer, outcome } = delivered;
+        match answer {
+            DeliveredAnswer::Given(given) => {
+                let (request, is_always) = (given.request.clone(), is_always(&given.answer));
+                let keeps = self.answering.get(&request).is_some_and(|pending| pending.keeps);
+                let result = self.settle_given(writer, given, outcome);
+                let is_taken = result.refusal.is_none();
+                if is_always && is_taken {
+                    audit::always_answered(owner, &request, self.session.as_ref(), self.config.always);
+                }
+                let change = if is_taken { ApprovalChange::Kept } else { ApprovalChange::Withdrawn(request) };
+                let approval = keeps.then_some(change);
+                Settled { result: Some(result), approval, too_many: None }
+            }
+            DeliveredAnswer::Approved(ask) => {
+                let error = outcome.err().filter(|error| error.kind() != ErrorKind::InterruptNotFound);
+                let too_many = error.and_then(|error| {
+                    tracing::warn!(request = %ask.request_id, error = ?error, "a kept approval did not reach the agent; its owner is asked");
+                    self.opened(writer, owner, ask)
+                });
+                Settled { result: None, approval: None, too_many }
+            }
+        }
+    }
+
+    fn settle_given(&mut self, writer: &mut Writer, given: GivenAnswer, outcome: Result<()>) -> AnswerResult {
         let GivenAnswer { request, answer, by, send, reply, .. } = given;
         let answering = self.answering.remove(&request);
         let (reported, others) = answering.map_or((None, Vec::new()), |known| (known.reported, known.others));
@@ -288,10 +410,28 @@ impl Asks {
             let (session, note) = (interrupt.ask.session, note.clone());
             self.child_changes.push(AskChangeForChild::Closed { session, note });
         }
-        let next = self.open.first().map(|open| &open.ask);
+        let next = self.open.first().map(|open| (&open.ask, self.config.always));
         let event = lifecycle::ask_closed(writer.task(), writer.now(), note, next, joined);
-        writer.push_ask(event, AskChange::Closed { request_id: request.clone(), closed });
+        writer.push_ask(event, [AskChange::Closed { request_id: request.clone(), closed }]);
     }
+}
+
+/// The result of an answer.
+pub(crate) struct Settled {
+    /// `None`: no caller gave the answer.
+    pub(crate) result: Option<AnswerResult>,
+    /// What the answer `always` means for the approvals that the gateway keeps.
+    pub(crate) approval: Option<ApprovalChange>,
+    /// An ask for which there is no room, and its answer.
+    pub(crate) too_many: Option<(Ask, Answer)>,
+}
+
+/// A change to a kept approval.
+pub(crate) enum ApprovalChange {
+    /// The answer was taken, and the approval may cover other asks.
+    Kept,
+    /// The answer was not taken: its approval does not count.
+    Withdrawn(RequestId),
 }
 
 /// The result for the callers who gave an answer, sent once everything is durable.
@@ -340,6 +480,11 @@ pub(crate) fn too_late(request: &RequestId, closed: &Closed, kind: ErrorKind) ->
             let how = how.as_deref().unwrap_or("reject");
             ("deadline", format!("was not answered in time, so the gateway answered it: {how}"))
         }
+        (Resolution::Approved, _) => (
+            "approval",
+            "was already answered by the gateway, with an approval that you gave for this session: once"
+                .to_owned(),
+        ),
         (Resolution::Dropped, _) => ("agent", "was closed by the agent, because the turn ended".to_owned()),
     };
     let text = format!("The ask {request} {words} (at {}). Get the task to see how it went on.", closed.at);
@@ -381,6 +526,10 @@ pub(crate) fn type_mismatch(ask: &Ask, answer: &Answer) -> Error {
         .detail("requestId", ask.request_id.as_str())
         .detail("expectedInterruptType", answer.kind().as_str())
         .detail("actualInterruptType", ask.kind.as_str())
+}
+
+fn is_always(answer: &Answer) -> bool {
+    matches!(answer, Answer::Permission { reply: PermissionReply::Always, .. })
 }
 
 fn policy(at_deadline: DeadlinePolicy, kind: AskKind) -> Answer {

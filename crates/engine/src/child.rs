@@ -145,7 +145,8 @@ impl ChildActor {
             }
             ChildReport::Report(report) => self.writer.take(report),
             ChildReport::Ask(AskChangeForChild::Asked(ask)) => {
-                let event = lifecycle::asked(self.writer.task(), now, &ask);
+                let scope = self.ctx.config.asks.always;
+                let event = lifecycle::asked(self.writer.task(), now, &ask, scope);
                 self.writer.push(event);
             }
             ChildReport::Ask(AskChangeForChild::Closed { note, .. }) => {

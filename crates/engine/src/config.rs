@@ -164,6 +164,35 @@ pub struct AskConfig {
     pub tombstone: Duration,
     /// What the gateway answers at the deadline, so that no turn waits for ever.
     pub at_deadline: DeadlinePolicy,
+    /// Where the answer `always` to a permission applies.
+    pub always: AlwaysScope,
+}
+
+/// Where the answer `always` to a permission applies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum AlwaysScope {
+    /// In the session that asked and its sub-agents, for the principal that answered. The gateway keeps the approval and
+    /// answers later asks itself.
+    #[default]
+    Session,
+    /// The agent decides. OpenCode: in all sessions of the directory, of every principal, until OpenCode ends.
+    Agent,
+}
+
+impl AlwaysScope {
+    pub const ALL: [Self; 2] = [Self::Session, Self::Agent];
+
+    /// As the configuration writes it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Session => "session",
+            Self::Agent => "opencode",
+        }
+    }
+
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|scope| scope.as_str() == word)
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -180,6 +209,7 @@ impl Default for AskConfig {
             time_to_live: Some(Duration::from_hours(3)),
             tombstone: Duration::from_mins(10),
             at_deadline: DeadlinePolicy::Reject,
+            always: AlwaysScope::Session,
         }
     }
 }

@@ -13,6 +13,7 @@ mod actor_request;
 mod adopt;
 mod answer;
 mod asks;
+mod audit;
 mod child;
 mod children;
 mod claims;
@@ -58,8 +59,8 @@ mod upstream_error;
 mod writer;
 
 pub use config::{
-    AskConfig, ControlRules, DeadlinePolicy, EngineConfig, FileRules, IntakeRules, RetentionRules,
-    SessionGuard,
+    AlwaysScope, AskConfig, ControlRules, DeadlinePolicy, EngineConfig, FileRules, IntakeRules,
+    RetentionRules, SessionGuard,
 };
 pub use control::{ControlCaller, Outcome, is_long_running};
 pub use engine_context::EngineParts;

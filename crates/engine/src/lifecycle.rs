@@ -9,6 +9,7 @@ use longshore_model::{
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use crate::config::AlwaysScope;
 use crate::port::FileFacts;
 use crate::{derived_ids, held};
 
@@ -50,11 +51,11 @@ pub(crate) fn apply(task: &Task, report: AgentEvent, now: impl FnOnce() -> Times
 }
 
 /// The agent asks: the task waits for its user.
-pub(crate) fn asked(task: &Task, now: Timestamp, ask: &Ask) -> TaskEvent {
+pub(crate) fn asked(task: &Task, now: Timestamp, ask: &Ask, scope: AlwaysScope) -> TaskEvent {
     let mut update = StatusUpdate::new(TaskStatus {
         state: TaskState::InputRequired,
         at: now,
-        message: Some(question(task, ask)),
+        message: Some(question(task, ask, scope)),
     });
     update.notes.interrupt = Some(InterruptNote::asked(ask));
     TaskEvent::Status(Box::new(update))
@@ -65,19 +66,24 @@ pub(crate) fn ask_closed(
     task: &Task,
     now: Timestamp,
     note: InterruptNote,
-    next: Option<&Ask>,
+    next: Option<(&Ask, AlwaysScope)>,
     joined: Option<Message>,
 ) -> TaskEvent {
     let state = if next.is_some() { TaskState::InputRequired } else { TaskState::Working };
-    let message = match (unanswered(&note), next) {
-        (Some(words), next) => Some(expiry(task, &note, words, next)),
-        (None, Some(next)) => Some(question(task, next)),
-        (None, None) => None,
+    let next = next.map(|(next, scope)| question(task, next, scope));
+    let message = match unanswered(&note) {
+        Some(words) => Some(expiry(task, &note, words, next.as_ref())),
+        None => next,
     };
     let mut update = StatusUpdate::new(TaskStatus { state, at: now, message });
     update.notes.interrupt = Some(note);
     update.joined = joined;
     TaskEvent::Status(Box::new(update))
+}
+
+/// The gateway answered an ask at once, with an approval that it keeps. The task goes on as it is.
+pub(crate) fn approved(task: &Task, note: InterruptNote) -> TaskEvent {
+    noted(task, Notes { interrupt: Some(note), ..Notes::default() })
 }
 
 /// The asks that are open when the task ends: they can no longer be answered.
@@ -294,11 +300,9 @@ fn unanswered(note: &InterruptNote) -> Option<String> {
     ))
 }
 
-/// The message of a status that reports an expired ask. `next`: the task goes on waiting for that one.
-fn expiry(task: &Task, note: &InterruptNote, mut words: String, next: Option<&Ask>) -> Message {
-    if let Some(next) = next.map(|next| question(task, next))
-        && let Some(text) = next.parts.first().and_then(Part::as_text)
-    {
+/// The message of a status that reports an expired ask. `next`: the question for which the task goes on waiting.
+fn expiry(task: &Task, note: &InterruptNote, mut words: String, next: Option<&Message>) -> Message {
+    if let Some(text) = next.and_then(|next| next.parts.first()).and_then(Part::as_text) {
         words = format!("{words}\n{text}");
     }
     let id = MessageId::parse(&format!("{}.{}.expired", task.id, note.request_id))
@@ -324,10 +328,15 @@ fn noted(task: &Task, notes: Notes) -> TaskEvent {
 }
 
 /// The question and how to answer it, for people.
-fn question(task: &Task, ask: &Ask) -> Message {
+fn question(task: &Task, ask: &Ask, scope: AlwaysScope) -> Message {
     let how = match ask.kind {
+        AskKind::Permission if scope == AlwaysScope::Session => {
+            "Answer with a message on this task: once, always, or reject (with a reason behind it, if you like). \
+             always: for this session and its sub-agents, until revoked."
+        }
         AskKind::Permission => {
-            "Answer with a message on this task: once, always, or reject (with a reason behind it, if you like)."
+            "Answer with a message on this task: once, always, or reject (with a reason behind it, if you like). \
+             always: for every session in this directory, also those of others, until the agent ends."
         }
         AskKind::Question if ask.questions.len() > 1 => {
             "Answer with a message on this task, one line for each question, or with the word reject."

@@ -39,8 +39,8 @@ impl OpenAsks {
         self.known(asked_at)
     }
 
-    /// The agent asked, and was answered at once because too many asks were open.
-    pub(crate) fn refused(&self) {
+    /// The agent asked, and the gateway answered at once.
+    pub(crate) fn answered_at_once(&self) {
         self.metrics.interrupt_requests.increment();
         self.metrics.interrupt_resolved.increment();
     }
@@ -102,7 +102,7 @@ mod tests {
         drop(first);
         assert_eq!(metrics.interrupt_open.get(), 1);
         second.resolved(Timestamp(3_000));
-        all.refused();
+        all.answered_at_once();
         assert_eq!(metrics.interrupt_open.get(), 0);
         assert_eq!((metrics.interrupt_requests.get(), metrics.interrupt_resolved.get()), (3, 3));
         assert_eq!(metrics.interrupt_waited.count(), 2);

@@ -17,9 +17,9 @@ pub use control::{Control, ExternalTurn, KnownSession, MAX_OFFERS, WorkspaceCont
 pub use spans::{NoSpans, Span, SpanKind, SpanPosition, Spans, TurnAttributes};
 pub use store::{
     Append, Appended, AskChange, Binding, Bound, Claim, Claimed, ContextLocation, Create, Created, EndTask,
-    EndedTurn, FileFacts, Head, IdempotencyKey, ListQuery, MAX_CONTEXTS, MAX_ENDED, MAX_OWNERS, NewFile,
-    OwnedSession, PageCursor, READ_BYTES, RecordedSends, Retention, RetentionStep, RunningTurn, Store,
-    StoredTask, TaskPage, TurnRecord,
+    EndedTurn, FileFacts, Head, IdempotencyKey, ListQuery, MAX_APPROVALS, MAX_CONTEXTS, MAX_ENDED,
+    MAX_OWNERS, NewFile, OwnedSession, PageCursor, READ_BYTES, RecordedSends, Retention, RetentionStep,
+    RunningTurn, Store, StoredTask, TaskPage, TurnRecord,
 };
 
 /// A future behind a trait object.

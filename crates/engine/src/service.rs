@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use longshore_meter::label::AbortOutcome;
 use longshore_model::{
-    Answer, AskKind, Closed, Error, ErrorKind, EventId, FileId, Interrupt, Principal, RequestId, Resolution,
-    Result, Seq, Task, TaskEvent, TaskId, Timestamp, TraceContext,
+    Answer, Approval, AskKind, Closed, Error, ErrorKind, EventId, FileId, Interrupt, Principal, RequestId,
+    Resolution, Result, Seq, Task, TaskEvent, TaskId, Timestamp, TraceContext,
 };
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -362,6 +362,21 @@ impl Engine {
     /// The open asks of a caller, soonest deadline first.
     pub async fn open_asks(&self, caller: &Principal, kind: AskKind) -> Result<Vec<Interrupt>> {
         self.ctx.ports.store.open_interrupts(caller, kind).await
+    }
+
+    /// The approvals that the gateway keeps for a caller, the newest first.
+    pub async fn approvals(&self, caller: &Principal) -> Result<Vec<Approval>> {
+        self.ctx.ports.store.approvals(caller, None).await
+    }
+
+    /// Forgets the approval that the caller gave with the answer to this ask. The next ask that it would have covered reaches
+    /// the caller.
+    pub async fn revoke_approval(&self, caller: &Principal, request: &RequestId) -> Result<()> {
+        if self.ctx.ports.store.revoke_approval(caller, request).await? {
+            return Ok(());
+        }
+        let text = format!("No approval {request} of yours is kept; list the approvals to see which are.");
+        Err(Error::new(ErrorKind::InterruptNotFound, text).detail("requestId", request.as_str()))
     }
 
     /// Sends an answer to the actor of the task, and waits until the agent has it and the log says so.

@@ -180,10 +180,10 @@ impl Writer {
         self.is_retrying = false;
     }
 
-    /// An event that opens or closes an ask. The event and the change are durable together.
-    pub(crate) fn push_ask(&mut self, event: TaskEvent, change: AskChange) {
+    /// An event that opens or closes an ask, or does both. The event and the changes are durable together.
+    pub(crate) fn push_ask(&mut self, event: TaskEvent, changes: impl IntoIterator<Item = AskChange>) {
         self.push(event);
-        self.pending_asks.push(change);
+        self.pending_asks.extend(changes);
     }
 
     /// An event with which a message joins. The same message sent again leads to this task; one append takes one such

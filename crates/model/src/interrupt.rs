@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::approval::PermissionRequest;
 use crate::id::{ContextId, Principal, RequestId, SessionId, TaskId};
 use crate::json::Json;
 use crate::named_enum::named_enum;
@@ -42,6 +43,9 @@ pub struct Ask {
     /// The tool call that waits for the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<String>,
+    /// What a permission request asks for. `None`: a question, or an ask that cannot be compared with others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub permission: Option<Box<PermissionRequest>>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -104,6 +108,8 @@ named_enum! {
         Elsewhere = "elsewhere",
         /// Refused by another client of the agent.
         RejectedElsewhere = "rejected_elsewhere",
+        /// Answered by the gateway, with an approval that it keeps for the session.
+        Approved = "approved",
         /// No answer came before the deadline; the policy answered.
         Expired = "expired",
         /// The turn ended before an answer came.

@@ -7,6 +7,7 @@
 //! No clock, no IO, no runtime.
 
 pub mod agent_event;
+pub mod approval;
 pub mod artifact;
 pub mod capability;
 pub mod card;
@@ -31,6 +32,7 @@ pub use agent_event::{
     AgentEvent, AgentFile, BlockRef, ChildEvent, ChildStart, FailedCall, Failure, Outcome, ToolCall,
     ToolStatus,
 };
+pub use approval::{Approval, PermissionRequest};
 pub use artifact::{Artifact, ArtifactUpdate, BlockKind};
 pub use capability::{Capabilities, Capability};
 pub use command::{CancelTask, GetTask, ListTasks, SendConfig, SendMessage, SubscribeToTask};

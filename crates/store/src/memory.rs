@@ -1,5 +1,6 @@
 //! A store that lives as long as the process: for tests and for `--store memory`.
 
+mod approvals;
 mod asks;
 mod files;
 mod keys;
@@ -18,8 +19,8 @@ use longshore_engine::port::{
     RetentionStep, Session, Store, StoredTask, TaskPage,
 };
 use longshore_model::{
-    AskKind, ContextId, Entry, Epoch, FileId, Interrupt, Principal, PromptId, RequestId, Result, Seq,
-    SessionId, TaskId, Timestamp,
+    Approval, AskKind, ContextId, Entry, Epoch, FileId, Interrupt, Principal, PromptId, RequestId, Result,
+    Seq, SessionId, TaskId, Timestamp,
 };
 
 use self::state::State;
@@ -197,6 +198,29 @@ impl Store for MemoryStore {
         kind: AskKind,
     ) -> BoxFuture<'a, Result<Vec<Interrupt>>> {
         Box::pin(async move { Ok(self.state().asks.open_of_owner(owner, kind)) })
+    }
+
+    fn keep_approval(&self, approval: Approval) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            self.state().approvals.keep(approval);
+            Ok(())
+        })
+    }
+
+    fn approvals<'a>(
+        &'a self,
+        owner: &'a Principal,
+        session: Option<&'a SessionId>,
+    ) -> BoxFuture<'a, Result<Vec<Approval>>> {
+        Box::pin(async move { Ok(self.state().approvals.list(owner, session)) })
+    }
+
+    fn revoke_approval<'a>(
+        &'a self,
+        owner: &'a Principal,
+        request: &'a RequestId,
+    ) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(async move { Ok(self.state().approvals.revoke(owner, request)) })
     }
 
     fn unfinished(&self) -> BoxFuture<'_, Result<Vec<StoredTask>>> {

@@ -23,6 +23,7 @@ macro_rules! event_sum {
 }
 
 mod append;
+mod approvals;
 mod asks;
 mod backup;
 mod checkpoint;
@@ -63,8 +64,8 @@ use longshore_engine::port::{
 use longshore_meter::Metrics;
 use longshore_meter::label::StoreThread;
 use longshore_model::{
-    AskKind, ContextId, Entry, Epoch, FileId, Interrupt, Principal, PromptId, RequestId, Result, Seq,
-    SessionId, TaskId, Timestamp,
+    Approval, AskKind, ContextId, Entry, Epoch, FileId, Interrupt, Principal, PromptId, RequestId, Result,
+    Seq, SessionId, TaskId, Timestamp,
 };
 use rusqlite::Connection;
 
@@ -381,6 +382,36 @@ impl Store for SqliteStore {
         let owner = owner.clone();
         Box::pin(
             self.lists.run(Owner::Principal(owner.clone()), move |db| asks::open_of_owner(db, &owner, kind)),
+        )
+    }
+
+    fn keep_approval(&self, approval: Approval) -> BoxFuture<'_, Result<()>> {
+        let owner = Owner::Principal(approval.owner.clone());
+        Box::pin(self.writer.run(owner, move |db| approvals::keep(db, &approval)))
+    }
+
+    fn approvals<'a>(
+        &'a self,
+        owner: &'a Principal,
+        session: Option<&'a SessionId>,
+    ) -> BoxFuture<'a, Result<Vec<Approval>>> {
+        let (owner, session) = (owner.clone(), session.cloned());
+        Box::pin(
+            self.quick.run(Owner::Principal(owner.clone()), move |db| {
+                approvals::list(db, &owner, session.as_ref())
+            }),
+        )
+    }
+
+    fn revoke_approval<'a>(
+        &'a self,
+        owner: &'a Principal,
+        request: &'a RequestId,
+    ) -> BoxFuture<'a, Result<bool>> {
+        let (owner, request) = (owner.clone(), request.clone());
+        Box::pin(
+            self.writer
+                .run(Owner::Principal(owner.clone()), move |db| approvals::revoke(db, &owner, &request)),
         )
     }
 

@@ -184,6 +184,7 @@ pub fn ask() -> impl Strategy<Value = Ask> {
             details,
             questions,
             call,
+            permission: None,
         },
     )
 }

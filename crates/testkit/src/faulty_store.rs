@@ -10,8 +10,8 @@ use longshore_engine::port::{
     RetentionStep, Session, Store, StoredTask, TaskPage,
 };
 use longshore_model::{
-    AskKind, ContextId, Entry, Epoch, Error, ErrorKind, FileId, Interrupt, Principal, PromptId, RequestId,
-    Result, Seq, SessionId, TaskId, Timestamp,
+    Approval, AskKind, ContextId, Entry, Epoch, Error, ErrorKind, FileId, Interrupt, Principal, PromptId,
+    RequestId, Result, Seq, SessionId, TaskId, Timestamp,
 };
 
 use crate::scripted_agent::Gate;
@@ -336,6 +336,26 @@ impl Store for FaultyStore {
         kind: AskKind,
     ) -> BoxFuture<'a, Result<Vec<Interrupt>>> {
         self.inner.open_interrupts(owner, kind)
+    }
+
+    fn keep_approval(&self, approval: Approval) -> BoxFuture<'_, Result<()>> {
+        self.inner.keep_approval(approval)
+    }
+
+    fn approvals<'a>(
+        &'a self,
+        owner: &'a Principal,
+        session: Option<&'a SessionId>,
+    ) -> BoxFuture<'a, Result<Vec<Approval>>> {
+        self.inner.approvals(owner, session)
+    }
+
+    fn revoke_approval<'a>(
+        &'a self,
+        owner: &'a Principal,
+        request: &'a RequestId,
+    ) -> BoxFuture<'a, Result<bool>> {
+        self.inner.revoke_approval(owner, request)
     }
 
     fn unfinished(&self) -> BoxFuture<'_, Result<Vec<StoredTask>>> {

@@ -184,6 +184,7 @@ pub fn permission(session: &SessionId, request: &str) -> Ask {
         details: Json::parse(r#"{"permission":"bash"}"#).expect("JSON"),
         questions: Vec::new(),
         call: None,
+        permission: None,
     }
 }
 

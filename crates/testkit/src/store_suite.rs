@@ -15,6 +15,7 @@
 //! [`replay`] is the body of the property test: any log, in any batches, with any snapshots.
 
 mod adopted;
+mod approvals;
 mod asks;
 mod children;
 mod claims;
@@ -129,6 +130,10 @@ macro_rules! for_each_store_check {
                 the_end_of_a_task_drops_its_open_asks,
                 asks_survive_a_restart,
                 old_closed_asks_are_removed_a_few_at_a_time;
+            approvals:
+                approvals_are_kept_for_their_owner_and_session_until_they_are_revoked,
+                the_newest_approvals_of_a_session_are_kept,
+                approvals_are_forgotten_with_their_context;
             restart:
                 unfinished_tasks_come_in_the_order_of_creation,
                 possibly_running_ended_turns_are_listed_newest_first,

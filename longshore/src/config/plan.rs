@@ -6,7 +6,7 @@ use std::time::Duration;
 use longshore_agent_opencode::Pin;
 use longshore_edge::contract::{Environment, MissingVersion};
 use longshore_edge::{Exposure, Extension};
-use longshore_engine::{ProtectedPaths, SessionGuard, leads_into};
+use longshore_engine::{AlwaysScope, ProtectedPaths, SessionGuard, leads_into};
 use secrecy::SecretString;
 use url::Url;
 
@@ -165,6 +165,7 @@ pub struct ControlPlan {
     pub workspace_mutations: bool,
     pub session_share: bool,
     pub session_guard: SessionGuard,
+    pub always_scope: AlwaysScope,
     pub claim_ttl: Duration,
     /// 0: prompts of other clients never become tasks.
     pub watch_directories: usize,
@@ -468,6 +469,7 @@ fn control(reader: &mut Reader<'_>) -> Option<ControlPlan> {
     let workspace_mutations = reader.switch(&table::WORKSPACE_MUTATIONS);
     let session_share = reader.switch(&table::SESSION_SHARE);
     let session_guard = reader.choice(&table::SESSION_GUARD);
+    let always_scope = reader.choice(&table::ALWAYS_SCOPE);
     let claim_ttl = reader.seconds(&table::CLAIM_TTL);
     let watch_directories = reader.count_or_none(&table::WATCH_DIRECTORIES);
     Some(ControlPlan {
@@ -475,6 +477,7 @@ fn control(reader: &mut Reader<'_>) -> Option<ControlPlan> {
         workspace_mutations,
         session_share,
         session_guard: SessionGuard::parse(session_guard?)?,
+        always_scope: AlwaysScope::parse(always_scope?)?,
         claim_ttl: claim_ttl?,
         watch_directories: watch_directories?,
     })

@@ -66,6 +66,7 @@ pub const ALL: &[&Setting] = &[
     &WORKSPACE_MUTATIONS,
     &SESSION_SHARE,
     &SESSION_GUARD,
+    &ALWAYS_SCOPE,
     &CLAIM_TTL,
     &WATCH_DIRECTORIES,
     &RATE_LIMIT,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use longshore_agent_opencode::{Pin, WATCH_DIRECTORIES};
 use longshore_edge::{Capability, Exposure, Rights};
-use longshore_engine::SessionGuard;
+use longshore_engine::{AlwaysScope, SessionGuard};
 use secrecy::ExposeSecret;
 
 use super::credentials::Login;
@@ -90,6 +90,7 @@ fn with_nothing_set_the_plan_is_the_documented_default() {
         workspace_mutations: false,
         session_share: false,
         session_guard: SessionGuard::Owner,
+        always_scope: AlwaysScope::Session,
         claim_ttl: Duration::from_secs(30),
         watch_directories: WATCH_DIRECTORIES,
     };
@@ -114,6 +115,7 @@ fn the_control_settings_are_read() {
         ("LONGSHORE_SESSION_SHARE", "on"),
         ("A2A_PENDING_SESSION_CLAIM_TTL_SECONDS", "2.5"),
         ("LONGSHORE_SESSION_GUARD", "shared-reads"),
+        ("LONGSHORE_ALWAYS_SCOPE", "opencode"),
         ("LONGSHORE_WATCH_DIRECTORIES", "0"),
     ];
     let expected = ControlPlan {
@@ -121,6 +123,7 @@ fn the_control_settings_are_read() {
         workspace_mutations: true,
         session_share: true,
         session_guard: SessionGuard::SharedReads,
+        always_scope: AlwaysScope::Agent,
         claim_ttl: Duration::from_millis(2500),
         watch_directories: 0,
     };

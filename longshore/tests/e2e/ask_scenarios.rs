@@ -38,8 +38,7 @@ const COMPLETED: Scenario = Scenario {
     file: None,
 };
 
-/// The configuration of the demo asks before `touch`, `rm`, and writing to a file whose name begins with `guarded`. The scenario
-/// with `always` comes last: afterwards its command is allowed without an ask.
+/// The configuration of the demo asks before `touch`, `rm`, and writing to a file whose name begins with `guarded`.
 const SCENARIOS: [Scenario; 11] = [
     Scenario {
         name: "permission_once",

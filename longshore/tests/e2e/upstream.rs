@@ -130,9 +130,19 @@ fn block_of_artifact(artifact: &Value) -> Option<Block> {
     (content != "").then(|| Block { id: text("artifactId"), name: text("name"), content })
 }
 
-/// Fails unless the task has the blocks of OpenCode.
+/// Fails unless the task has the blocks of OpenCode. Only the reason of a tool call whose ask nobody answered differs: OpenCode takes
+/// the gateway's rejection for one by its user.
 pub(crate) fn check(name: &str, task: &Value, turn: &UpstreamTurn, agreement: Agreement) {
-    let (ours, theirs) = (blocks_of_task(task), blocks_of_opencode(turn));
+    let (mut ours, theirs) = (blocks_of_task(task), blocks_of_opencode(turn));
+    for (ours, theirs) in ours.iter_mut().zip(&theirs) {
+        let is_corrected =
+            |error: &Value| error.as_str().is_some_and(|error| error.starts_with("Nobody answered"));
+        if ours.content.get("error").is_some_and(is_corrected) {
+            let reason = theirs.content["error"].as_str().unwrap_or_default();
+            assert!(reason.starts_with("The user "), "{name}: {theirs:#?}");
+            ours.content["error"] = theirs.content["error"].clone();
+        }
+    }
     match agreement {
         Agreement::Whole => {
             assert!(

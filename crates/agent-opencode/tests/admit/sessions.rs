@@ -148,6 +148,7 @@ fn question(name: &str, custom: [bool; 2]) -> Ask {
         details: Json::parse("{}").expect("JSON"),
         questions: custom.map(question).into(),
         call: None,
+        permission: None,
     }
 }
 

@@ -113,6 +113,7 @@ async fn an_answer_to_an_unknown_or_different_ask_is_refused() {
         details: longshore_model::Json::from_value(&json!({})),
         questions: Vec::new(),
         call: None,
+        permission: None,
     };
     let cases = [
         (ask("per_gone", AskKind::Permission), once(), ErrorKind::InterruptNotFound),

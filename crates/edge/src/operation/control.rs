@@ -131,6 +131,21 @@ impl Operations {
                 record.ended(&open);
                 Ok(extension::asks(&open?))
             }
+            Call::Approvals => {
+                let kept = engine.approvals(principal).await;
+                record.ended(&kept);
+                Ok(extension::approvals(&kept?))
+            }
+            Call::RevokeApproval(request) => {
+                let (engine, principal, id) = (engine.clone(), principal.clone(), request.clone());
+                let work = async move {
+                    let revoked = engine.revoke_approval(&principal, &id).await;
+                    record.ended(&revoked);
+                    revoked
+                };
+                self.tasks.spawn("revoke", work).await.map_err(Error::internal)??;
+                Ok(extension::answered(&request))
+            }
             Call::Answer { request, answer } => {
                 let (engine, principal, id) = (engine.clone(), principal.clone(), request.clone());
                 let work = with_caller_trace(caller_trace(), async move {

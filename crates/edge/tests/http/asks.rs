@@ -24,6 +24,7 @@ fn question(turn: &StartedTurn, request: &str) -> Ask {
         details: Json::parse(r#"{"questions":[{"question":"Which?","options":[{"label":"A"}]}]}"#).unwrap(),
         questions: vec![asked],
         call: None,
+        permission: None,
         ..permission(&turn.request.session.id, request)
     }
 }

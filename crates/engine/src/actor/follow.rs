@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::OptionFuture;
+use longshore_model::approval;
 use longshore_model::{
     AgentEvent, AgentFile, Answer, Ask, BlockRef, ChildEvent, Closed, Failure, Outcome, Resolution, Result,
     Retry, SessionId, TaskId,
@@ -16,7 +17,8 @@ use super::limit::{self, Limit, Overtime};
 use super::request::handle_without_turn;
 use super::{ActiveTurn, Actor, StopReason};
 use crate::actor_request::ActorRequest;
-use crate::asks::Delivered;
+use crate::asks::{ApprovalChange, Delivered, Settled};
+use crate::audit;
 use crate::children::Root;
 use crate::engine_context::EngineContext;
 use crate::files::FileKeeper;
@@ -41,6 +43,8 @@ pub(super) enum TurnEnd {
 enum SlowReport {
     File(BlockRef, AgentFile),
     Child(SessionId, ChildEvent),
+    /// An ask that a kept approval may cover.
+    Asked(Ask),
     /// An ask of a resumed turn, which the log may know.
     AskedBefore(Ask),
     /// One ask too many, and its answer.
@@ -118,16 +122,7 @@ impl Actor {
             match next.await {
                 Next::Stopped => return Err(StopReason::Suspended),
                 Next::Request(message) => Box::pin(self.handle(message, &turn, &session)).await?,
-                Next::Delivered(delivered) => {
-                    let result = self.asks.settle(&mut self.writer, *delivered);
-                    Box::pin(async {
-                        self.flush(None).await?;
-                        self.report_asks_to_children().await;
-                        Ok::<(), StopReason>(())
-                    })
-                    .await?;
-                    result.send(&self.writer);
-                }
+                Next::Delivered(delivered) => Box::pin(self.on_delivered(*delivered, &session)).await?,
                 Next::Joining(step) => Box::pin(self.on_join(step, record)).await?,
                 Next::AskExpired => Box::pin(self.expire_asks(&session)).await?,
                 Next::Limit => {
@@ -204,7 +199,7 @@ impl Actor {
         session: &Session,
     ) -> Result<(), StopReason> {
         match message {
-            Some(ActorRequest::Answer(given)) => self.asks.answer(&self.ctx.ports.agent, session, *given),
+            Some(ActorRequest::Answer(given)) => self.asks.answer(&self.ctx.ports, session, *given),
             Some(ActorRequest::Join(joining)) => {
                 let metrics = &self.ctx.metrics;
                 if let Some(joining) = self.joins.check(*joining, metrics, || self.writer.snapshot()) {
@@ -243,6 +238,9 @@ impl Actor {
                 AgentEvent::CaughtUp => self.has_caught_up = true,
                 AgentEvent::Asked(ask) if !self.has_caught_up => {
                     return Batch::slow(SlowReport::AskedBefore(*ask));
+                }
+                AgentEvent::Asked(ask) if self.asks.may_be_approved(&ask, true).is_some() => {
+                    return Batch::slow(SlowReport::Asked(*ask));
                 }
                 AgentEvent::Asked(ask) => {
                     if let Some((ask, answer)) = self.asks.opened(&mut self.writer, &self.owner, *ask) {
@@ -315,6 +313,7 @@ impl Actor {
                 let caught_up = self.children.caught_up();
                 self.unless_stopped(caught_up).await
             }
+            SlowReport::Asked(ask) => self.take_ask(ask, session).await,
             SlowReport::AskedBefore(ask) => self.reopen_ask(ask, session).await,
             SlowReport::TooMany(ask, answer) => {
                 self.spawn_policy_answer(session, ask, answer);
@@ -339,11 +338,76 @@ impl Actor {
             self.spawn_policy_answer(session, ask, answer);
             return Ok(());
         }
+        self.take_ask(ask, session).await
+    }
+
+    /// The agent asks: answers with an approval that the gateway keeps, or asks the owner.
+    async fn take_ask(&mut self, ask: Ask, session: &Session) -> Result<(), StopReason> {
+        if self.approve(std::slice::from_ref(&ask), true, session).await? {
+            return Ok(());
+        }
         if let Some((ask, answer)) = self.asks.opened(&mut self.writer, &self.owner, ask) {
             self.spawn_policy_answer(session, ask, answer);
         }
         self.flush(None).await?;
         self.report_asks_to_children().await;
+        Ok(())
+    }
+
+    /// Answers those of these asks that kept approvals cover. Returns whether there was one. The log has it before the agent
+    /// gets the answer.
+    async fn approve(&mut self, asks: &[Ask], are_new: bool, session: &Session) -> Result<bool, StopReason> {
+        if asks.iter().all(|ask| self.asks.may_be_approved(ask, are_new).is_none()) {
+            return Ok(false);
+        }
+        let (owner, root) = (self.owner.clone(), session.id.clone());
+        let kept = self
+            .call_store(|ctx| {
+                let (store, owner, root) = (Arc::clone(&ctx.ports.store), owner.clone(), root.clone());
+                async move { store.approvals(&owner, Some(&root)).await }
+            })
+            .await?;
+        let mut covered = Vec::new();
+        for ask in asks {
+            let request = self.asks.may_be_approved(ask, are_new);
+            let Some(by) = request.and_then(|request| approval::covering(&kept, request)) else { continue };
+            self.asks.approved(&mut self.writer, &self.owner, ask);
+            audit::approval_used(&self.owner, ask, &by, &root);
+            covered.push(ask.clone());
+        }
+        self.flush(None).await?;
+        self.report_asks_to_children().await;
+        let is_any = !covered.is_empty();
+        for ask in covered {
+            self.asks.send_approval(&self.ctx.ports.agent, session, ask);
+        }
+        Ok(is_any)
+    }
+
+    /// The agent has accepted an answer, or not.
+    async fn on_delivered(&mut self, delivered: Delivered, session: &Session) -> Result<(), StopReason> {
+        let Settled { result, approval, too_many } =
+            self.asks.settle(&mut self.writer, &self.owner, delivered);
+        self.flush(None).await?;
+        self.report_asks_to_children().await;
+        if let Some(ApprovalChange::Withdrawn(request)) = &approval {
+            let owner = self.owner.clone();
+            self.call_store(|ctx| {
+                let (store, owner, request) = (Arc::clone(&ctx.ports.store), owner.clone(), request.clone());
+                async move { store.revoke_approval(&owner, &request).await }
+            })
+            .await?;
+        }
+        if let Some(result) = result {
+            result.send(&self.writer);
+        }
+        if let Some((ask, answer)) = too_many {
+            self.spawn_policy_answer(session, ask, answer);
+        }
+        if let Some(ApprovalChange::Kept) = approval {
+            let open = self.asks.open();
+            self.approve(&open, false, session).await?;
+        }
         Ok(())
     }
 

@@ -19,6 +19,7 @@ fn ask(id: &str, kind: AskKind, questions: &[(&[&str], bool)]) -> Ask {
             })
             .collect(),
         call: None,
+        permission: None,
     }
 }
 

@@ -5,8 +5,8 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use longshore_model::{
-    AskKind, Closed, ContextId, Entry, Epoch, FileId, Interrupt, OutputModes, Principal, PromptId, RequestId,
-    Result, Seq, SessionId, Task, TaskEvent, TaskId, TaskState, Timestamp,
+    Approval, AskKind, Closed, ContextId, Entry, Epoch, FileId, Interrupt, OutputModes, Principal, PromptId,
+    RequestId, Result, Seq, SessionId, Task, TaskEvent, TaskId, TaskState, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +26,9 @@ pub const MAX_OWNERS: usize = 10_000;
 
 /// The largest number of contexts that [`Store::contexts_of`] returns, the newest first.
 pub const MAX_CONTEXTS: usize = 1_000;
+
+/// The largest number of approvals that are kept for one owner and session, and that [`Store::approvals`] returns.
+pub const MAX_APPROVALS: usize = 1_000;
 
 /// The durable side of the engine.
 ///
@@ -161,6 +164,25 @@ pub trait Store: Send + Sync + Debug {
         kind: AskKind,
     ) -> BoxFuture<'a, Result<Vec<Interrupt>>>;
 
+    /// Keeps an approval. An approval of the same owner for the same ask is replaced. Of more than [`MAX_APPROVALS`] of an owner
+    /// in a session, the oldest are forgotten: then the agent's asks reach the owner again.
+    fn keep_approval(&self, approval: Approval) -> BoxFuture<'_, Result<()>>;
+
+    /// The approvals of an owner, of one session or of all, the newest first, ties by request id; at most
+    /// [`MAX_APPROVALS`].
+    fn approvals<'a>(
+        &'a self,
+        owner: &'a Principal,
+        session: Option<&'a SessionId>,
+    ) -> BoxFuture<'a, Result<Vec<Approval>>>;
+
+    /// Forgets the approval that this owner gave with the answer to this ask. `false`: there is none.
+    fn revoke_approval<'a>(
+        &'a self,
+        owner: &'a Principal,
+        request: &'a RequestId,
+    ) -> BoxFuture<'a, Result<bool>>;
+
     /// Every task that is not terminal, including those of sub-agents, in the order of their creation. For the start of the
     /// gateway.
     fn unfinished(&self) -> BoxFuture<'_, Result<Vec<StoredTask>>>;
@@ -217,7 +239,7 @@ pub struct Retention {
     pub fold_before: Option<Timestamp>,
     /// Tasks that ended before this moment are deleted, with their asks, files and keys. A task with sub-agents is deleted
     /// when the last of them ended before that moment, together with them. A context without tasks is forgotten, with its
-    /// binding; the owner of its session stays known. `None`: none is deleted.
+    /// binding and its approvals; the owner of its session stays known. `None`: none is deleted.
     pub drop_before: Option<Timestamp>,
     /// Keys of sends from before this moment no longer count.
     pub keys_before: Timestamp,

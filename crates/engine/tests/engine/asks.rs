@@ -205,6 +205,7 @@ async fn at_the_deadline_the_policy_answers_and_late_answers_are_refused() {
             time_to_live: Some(Duration::from_mins(1)),
             tombstone: Duration::from_mins(10),
             at_deadline: policy,
+            ..AskConfig::default()
         };
         let config = EngineConfig { asks, ..EngineConfig::default() };
         let mut h = start_with(Arc::new(longshore_store::memory()), config);

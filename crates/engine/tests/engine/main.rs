@@ -2,6 +2,7 @@
 
 mod adopted;
 mod adopted_beside_own;
+mod approvals;
 mod asks;
 mod control_claims;
 mod control_guard;

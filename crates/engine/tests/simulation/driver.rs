@@ -419,6 +419,7 @@ fn permission(ask: &AgentAsk) -> Ask {
         details: Json::parse("{}").expect("JSON"),
         questions: Vec::new(),
         call: None,
+        permission: None,
     }
 }
 

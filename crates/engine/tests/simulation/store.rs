@@ -11,8 +11,8 @@ use longshore_engine::port::{
 };
 use longshore_engine::simulation::Flaw;
 use longshore_model::{
-    AskKind, ContextId, Entry, Epoch, ErrorKind, FileId, Interrupt, InterruptPhase, Principal, PromptId,
-    RequestId, Result, Seq, SessionId, Task, TaskEvent, TaskId, Timestamp,
+    Approval, AskKind, ContextId, Entry, Epoch, ErrorKind, FileId, Interrupt, InterruptPhase, Principal,
+    PromptId, RequestId, Result, Seq, SessionId, Task, TaskEvent, TaskId, Timestamp,
 };
 use longshore_store::MemoryStore;
 
@@ -291,6 +291,26 @@ impl Store for SimStore {
         kind: AskKind,
     ) -> BoxFuture<'a, Result<Vec<Interrupt>>> {
         Box::pin(self.ask(self.inner.open_interrupts(owner, kind)))
+    }
+
+    fn keep_approval(&self, approval: Approval) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.change("keep_approval", self.inner.keep_approval(approval)))
+    }
+
+    fn approvals<'a>(
+        &'a self,
+        owner: &'a Principal,
+        session: Option<&'a SessionId>,
+    ) -> BoxFuture<'a, Result<Vec<Approval>>> {
+        Box::pin(self.ask(self.inner.approvals(owner, session)))
+    }
+
+    fn revoke_approval<'a>(
+        &'a self,
+        owner: &'a Principal,
+        request: &'a RequestId,
+    ) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(self.change("revoke_approval", self.inner.revoke_approval(owner, request)))
     }
 
     fn unfinished(&self) -> BoxFuture<'_, Result<Vec<StoredTask>>> {

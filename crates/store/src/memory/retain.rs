@@ -116,6 +116,7 @@ impl State {
                 self.sessions.unbind(&bound.session.id, &context.1, known.bound_at);
             }
             self.contexts.remove(&context);
+            self.approvals.forget_context(&context.0, &context.1);
         }
     }
 

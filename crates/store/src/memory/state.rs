@@ -12,6 +12,7 @@ use longshore_model::{
 };
 
 use super::EPOCH;
+use super::approvals::Approvals;
 use super::asks::Asks;
 use super::files::Files;
 use super::keys::{Digest, Keys};
@@ -31,6 +32,7 @@ pub(super) struct State {
     pub(super) contexts: HashMap<(Principal, ContextId), Context>,
     pub(super) sessions: Sessions,
     pub(super) asks: Asks,
+    pub(super) approvals: Approvals,
     pub(super) files: Files,
     #[cfg(feature = "simulation")]
     has_no_terminal_guard: bool,

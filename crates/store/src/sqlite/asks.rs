@@ -7,7 +7,7 @@ use longshore_model::{
 use rusqlite::{Connection, OptionalExtension, Params, Row, named_params};
 
 use super::fault::{Outcome, damaged};
-use super::read::{decode, text, text_or_null};
+use super::read::{decode, decode_or_default, text, text_or_null};
 use super::record::{AskText, Batch};
 use super::write::TaskRow;
 use crate::rules;
@@ -23,9 +23,9 @@ pub(super) fn change(db: &Connection, task: &TaskRow, batch: &Batch) -> Outcome<
     }
     for change in &batch.asks {
         match change {
-            AskText::Opened { interrupt, questions } => {
+            AskText::Opened { interrupt, questions, permission } => {
                 forget_old(db, batch.at)?;
-                open(db, *ordinal, interrupt, questions)?;
+                open(db, *ordinal, interrupt, questions, permission.as_deref())?;
             }
             AskText::Closed { request_id, closed } => close(db, *ordinal, Some(request_id), closed)?,
         }
@@ -53,7 +53,7 @@ macro_rules! select_interrupts {
     ($rest:literal) => {
         concat!(
             "SELECT request, tasks.id, tasks.context, interrupts.owner, kind, interrupts.session, summary, details, questions,
-                    asked_at, expires_at, resolution, closed_at, closed_by, how, call
+                    asked_at, expires_at, resolution, closed_at, closed_by, how, call, permission
              FROM interrupts JOIN tasks ON tasks.ordinal = interrupts.task WHERE ",
             $rest
         )
@@ -98,6 +98,7 @@ fn interrupt(row: &Row<'_>) -> Outcome<Interrupt> {
         details: Json::parse(text(&what, row, 7)?).ok_or_else(|| damaged(&what, "no JSON"))?,
         questions: decode(&what, row.get_ref(8)?)?,
         call: text_or_null(&what, row, 15)?.map(str::to_owned),
+        permission: decode_or_default(&what, row.get_ref(16)?)?,
     };
     Ok(Interrupt {
         ask,
@@ -133,12 +134,20 @@ fn owner_of(db: &Connection, request: &RequestId) -> Outcome<Option<Principal>> 
 }
 
 /// Replaces an earlier record of the same ask.
-fn open(db: &Connection, task: i64, interrupt: &Interrupt, questions: &str) -> Outcome<()> {
+fn open(
+    db: &Connection,
+    task: i64,
+    interrupt: &Interrupt,
+    questions: &str,
+    permission: Option<&str>,
+) -> Outcome<()> {
     let Interrupt { ask, owner, asked_at, expires_at, .. } = interrupt;
     db.prepare_cached(
         "INSERT OR REPLACE INTO interrupts
-             (request, task, owner, kind, session, summary, details, questions, asked_at, expires_at, call)
-         VALUES (:request, :task, :owner, :kind, :session, :summary, :details, :questions, :asked_at, :expires_at, :call)",
+             (request, task, owner, kind, session, summary, details, questions, asked_at, expires_at, call,
+              permission)
+         VALUES (:request, :task, :owner, :kind, :session, :summary, :details, :questions, :asked_at, :expires_at, :call,
+                 :permission)",
     )?
     .execute(named_params! {
         ":request": ask.request_id.as_str(),
@@ -152,6 +161,7 @@ fn open(db: &Connection, task: i64, interrupt: &Interrupt, questions: &str) -> O
         ":asked_at": asked_at.0,
         ":expires_at": expires_at.map(|at| at.0),
         ":call": ask.call,
+        ":permission": permission,
     })?;
     Ok(())
 }

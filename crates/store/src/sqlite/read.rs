@@ -407,7 +407,10 @@ pub(super) fn text_or_null<'row>(
 }
 
 /// An empty value is stored as NULL.
-fn decode_or_default<T: DeserializeOwned + Default>(what: &str, value: ValueRef<'_>) -> Outcome<T> {
+pub(super) fn decode_or_default<T: DeserializeOwned + Default>(
+    what: &str,
+    value: ValueRef<'_>,
+) -> Outcome<T> {
     if value == ValueRef::Null { Ok(T::default()) } else { decode(what, value) }
 }
 

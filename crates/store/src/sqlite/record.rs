@@ -171,16 +171,18 @@ pub(super) const ARTIFACT: &str = "artifact";
 
 /// A change to an ask.
 pub(super) enum AskText {
-    Opened { interrupt: Box<Interrupt>, questions: String },
+    Opened { interrupt: Box<Interrupt>, questions: String, permission: Option<String> },
     Closed { request_id: RequestId, closed: Closed },
 }
 
 impl AskText {
     fn encode(change: AskChange) -> Result<Self> {
         Ok(match change {
-            AskChange::Opened(interrupt) => {
-                Self::Opened { questions: to_text(&interrupt.ask.questions)?, interrupt: Box::new(interrupt) }
-            }
+            AskChange::Opened(interrupt) => Self::Opened {
+                questions: to_text(&interrupt.ask.questions)?,
+                permission: interrupt.ask.permission.as_ref().map(to_text).transpose()?,
+                interrupt: Box::new(interrupt),
+            },
             AskChange::Closed { request_id, closed } => Self::Closed { request_id, closed },
         })
     }

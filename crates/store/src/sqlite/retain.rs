@@ -356,6 +356,7 @@ fn forget_context(db: &Connection, owner: &str, context: &str) -> Outcome<()> {
     for sql in [
         "DELETE FROM bindings WHERE owner = :owner AND context = :context",
         "DELETE FROM contexts WHERE owner = :owner AND context = :context",
+        "DELETE FROM approvals WHERE owner = :owner AND context = :context",
     ] {
         db.prepare_cached(sql)?.execute(key)?;
     }

@@ -24,7 +24,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0005_epochs_folding.sql"),
     include_str!("migrations/0006_sessions_turns.sql"),
     include_str!("migrations/0007_checksums.sql"),
-    include_str!("migrations/0008_ask_calls.sql"),
+    include_str!("migrations/0008_approvals.sql"),
 ];
 
 /// How long a statement waits for a lock of another program, such as a backup, before it fails.

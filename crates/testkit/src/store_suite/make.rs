@@ -9,8 +9,9 @@ use longshore_engine::port::{
 };
 use longshore_model::{
     Artifact, ArtifactId, ArtifactUpdate, Ask, AskKind, BlockKind, Closed, ContextId, Epoch, FileId,
-    Interrupt, Json, Message, MessageId, Parent, Part, Principal, PromptId, RequestId, Resolution, Role, Seq,
-    SessionId, StatusUpdate, Task, TaskEvent, TaskId, TaskState, TaskStatus, Timestamp,
+    Interrupt, Json, Message, MessageId, Parent, Part, PermissionRequest, Principal, PromptId, RequestId,
+    Resolution, Role, Seq, SessionId, StatusUpdate, Task, TaskEvent, TaskId, TaskState, TaskStatus,
+    Timestamp,
 };
 
 pub fn owner(name: &str) -> Principal {
@@ -173,6 +174,11 @@ pub fn interrupt(task: &str, request: &str) -> Interrupt {
                 .expect("the text is JSON"),
             questions: Vec::new(),
             call: Some("call_1".to_owned()),
+            permission: Some(Box::new(PermissionRequest {
+                permission: "bash".to_owned(),
+                patterns: vec!["ls -l".to_owned()],
+                always: vec!["ls *".to_owned()],
+            })),
         },
         owner: ada(),
         task: task_id(task),

@@ -295,6 +295,7 @@ fn interactive_interrupt(deployment: &Deployment, version: ProtocolVersion) -> V
 }
 
 fn interrupt_recovery(deployment: &Deployment, version: ProtocolVersion) -> Value {
+    let kinds = kinds_of(deployment, Extension::InterruptRecovery);
     json!({
         "methods": method::names(deployment, Extension::InterruptRecovery),
         "method_contracts": method::contracts(deployment, version, Extension::InterruptRecovery),
@@ -306,12 +307,14 @@ fn interrupt_recovery(deployment: &Deployment, version: ProtocolVersion) -> Valu
             "empty_result_when_identity_unavailable": true,
         },
         "item_fields": placed_fields("result.items[]", Item::Interrupt, version),
-        "errors": errors(version, &[], &[]),
+        "errors": errors(version, &kinds, &["requestId"]),
         "notes": [
             "The lists contain the open asks of the caller's own tasks, including those of sub-agents.",
             "They survive a restart of the gateway.",
             "Answered and expired asks are not in them.",
             "expires_at is Unix time in seconds; null where there is no deadline.",
+            "An approval is the answer always to a permission. It applies to the session that asked and its sub-agents, \
+             for the caller who answered, until it is revoked.",
         ],
     })
 }

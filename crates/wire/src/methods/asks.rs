@@ -1,4 +1,4 @@
-//! Asks of the agent: listing the open ones, and answering them.
+//! Asks of the agent: listing the open ones, answering them, and the approvals that the gateway keeps.
 
 use longshore_model::{Answer as AskAnswer, AskKind, ErrorKind};
 
@@ -95,7 +95,7 @@ const LIST: Method = Method {
     ..ANSWER
 };
 
-pub(super) static RECOVERY: [Method; 2] = [
+pub(super) static RECOVERY: [Method; 4] = [
     Method {
         name: "opencode.permissions.list",
         key: "list_permissions",
@@ -107,6 +107,29 @@ pub(super) static RECOVERY: [Method; 2] = [
         key: "list_questions",
         summary: "Lists the open questions of the caller's tasks.",
         build: |_| Call::OpenAsks(AskKind::Question),
+        ..LIST
+    },
+    Method {
+        name: "opencode.permissions.approvals.list",
+        key: "list_approvals",
+        summary: "Lists the caller's answers always that the gateway keeps, the newest first.",
+        result: Answer::Items(Item::Approval),
+        build: |_| Call::Approvals,
+        ..LIST
+    },
+    Method {
+        name: "opencode.permissions.approvals.revoke",
+        key: "revoke_approval",
+        summary: "Revokes an answer always: the agent asks again.",
+        params: &[Param::required(
+            "request_id",
+            Kind::Id(IdKind::Request),
+            "The id of the ask that was answered with always.",
+        )],
+        result: Answer::Answered,
+        effect: Effect::Mutate,
+        errors: &[ErrorKind::InterruptNotFound],
+        build: |args| Call::RevokeApproval(build::request(args)),
         ..LIST
     },
 ];

@@ -24,8 +24,11 @@ pub(super) fn mutation(args: &Args, command: ControlCommand) -> Call {
 }
 
 pub(super) fn answer(args: &Args, answer: Answer) -> Call {
-    let request = args.text("request_id").and_then(|id| RequestId::parse(id).ok()).expect(CHECKED);
-    Call::Answer { request, answer }
+    Call::Answer { request: request(args), answer }
+}
+
+pub(super) fn request(args: &Args) -> RequestId {
+    args.text("request_id").and_then(|id| RequestId::parse(id).ok()).expect(CHECKED)
 }
 
 pub(super) fn permission(args: &Args) -> Answer {

@@ -18,6 +18,10 @@ pub enum Call {
     Answer { request: RequestId, answer: Answer },
     /// The asks of this kind that are open.
     OpenAsks(AskKind),
+    /// The approvals that the gateway keeps.
+    Approvals,
+    /// Revokes the approval that the answer to this ask gave.
+    RevokeApproval(RequestId),
     /// Queries or controls the agent.
     Control(ControlRequest),
 }

@@ -49,7 +49,7 @@ const fn older(field: Field) -> Field {
 }
 
 impl Item {
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::SessionStatus,
         Self::Task,
         Self::Message,
@@ -62,6 +62,7 @@ impl Item {
         Self::Workspace,
         Self::Worktree,
         Self::Interrupt,
+        Self::Approval,
     ];
 
     /// The name in the documents.
@@ -79,6 +80,7 @@ impl Item {
             Self::Workspace => "Workspace",
             Self::Worktree => "Worktree",
             Self::Interrupt => "InterruptRequest",
+            Self::Approval => "Approval",
         }
     }
 
@@ -97,6 +99,7 @@ impl Item {
             Self::Workspace => "A workspace of OpenCode.",
             Self::Worktree => "A worktree of the project.",
             Self::Interrupt => "An open ask of a task.",
+            Self::Approval => "The answer always to a permission, which the gateway keeps.",
         }
     }
 
@@ -114,6 +117,7 @@ impl Item {
             Self::Workspace => WORKSPACE,
             Self::Worktree => WORKTREE,
             Self::Interrupt => INTERRUPT,
+            Self::Approval => APPROVAL,
         }
     }
 
@@ -288,4 +292,21 @@ const INTERRUPT: &[Field] = &[
     always("context_id", FieldType::Id, "Its context."),
     always("details", FieldType::Facts, "The details from the agent."),
     always("expires_at", FieldType::Deadline, "The deadline in seconds since 1970. Null: there is none."),
+];
+
+const APPROVAL: &[Field] = &[
+    always(
+        "request_id",
+        FieldType::Id,
+        "The ask that was answered with always. To revoke the approval, send this id.",
+    ),
+    always("session_id", FieldType::Id, "The approval applies in this session and its sub-agents."),
+    always("context_id", FieldType::Id, "The context of the task that asked."),
+    always("permission", FieldType::Text, "The kind of permission, such as bash."),
+    always(
+        "patterns",
+        FieldType::Texts,
+        "What is approved. In a pattern, * is any text and ? is any character.",
+    ),
+    always("approved_at", FieldType::Millis, "When it was approved, in milliseconds since 1970."),
 ];

@@ -76,7 +76,7 @@ fn heading(extension: Extension) -> &'static str {
         Extension::SessionManagement => "Sessions",
         Extension::ProviderDiscovery => "Providers and models",
         Extension::WorkspaceControl => "Projects, OpenCode workspaces and worktrees",
-        Extension::InterruptRecovery => "Listing open asks of the agent",
+        Extension::InterruptRecovery => "Listing open asks of the agent, and approvals",
         Extension::SessionBinding
         | Extension::ModelSelection
         | Extension::StreamHints

@@ -194,6 +194,7 @@ pub enum Item {
     Workspace,
     Worktree,
     Interrupt,
+    Approval,
 }
 
 /// The errors of every request to OpenCode.

@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use std::sync::LazyLock;
 
 use longshore_model::{
-    Ask, AskKind, ContextId, Entry, Epoch, Error, ErrorKind, Interrupt, Json, OutputModes, Principal,
-    RequestId, Seq, SessionId, Task, TaskEvent, TaskId, Timestamp,
+    Approval, Ask, AskKind, ContextId, Entry, Epoch, Error, ErrorKind, Interrupt, Json, OutputModes,
+    Principal, RequestId, Seq, SessionId, Task, TaskEvent, TaskId, Timestamp,
 };
 use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
@@ -238,6 +238,7 @@ fn responses_about_asks_fit_their_schemas() {
             details: Json::parse(r#"{"permission":"bash"}"#).unwrap(),
             questions: Vec::new(),
             call: None,
+            permission: None,
         },
         owner: Principal::new("ada"),
         task: TaskId::parse("t").unwrap(),
@@ -251,6 +252,23 @@ fn responses_about_asks_fit_their_schemas() {
         let list = v1::extension::asks(asks);
         fits(document, "InterruptList", &list).unwrap();
         fits(document, "JsonRpcResponse", &jsonrpc::result(&Id::Null, &list)).unwrap();
+    }
+}
+
+#[test]
+fn a_list_of_approvals_fits_its_schema() {
+    let approval = Approval {
+        request_id: RequestId::parse("per_1").unwrap(),
+        owner: Principal::new("ada"),
+        session: SessionId::parse("ses_1").unwrap(),
+        context: ContextId::parse("c").unwrap(),
+        permission: "bash".to_owned(),
+        patterns: vec!["rm *".to_owned()],
+        at: Timestamp(1_500),
+    };
+    for approvals in [&[approval][..], &[]] {
+        let list = v1::extension::approvals(approvals);
+        fits(whole(), "ApprovalList", &list).unwrap();
     }
 }
 

@@ -1,10 +1,10 @@
 //! The check of metadata fields that need an activated extension, and the responses of the methods about asks.
 
 use bytes::Bytes;
-use longshore_model::{Error, ErrorKind, Interrupt, RequestId, Result, SendMessage};
+use longshore_model::{Approval, Error, ErrorKind, Interrupt, RequestId, Result, SendMessage};
 
 use crate::extension::{Activated, Extension, HEADER, listed, naming};
-use crate::json::{ObjectWriter, text_of_list};
+use crate::json::{ObjectWriter, text_of_list, write_text};
 use crate::read::send_options::gated_fields;
 use crate::time::write_seconds;
 
@@ -42,6 +42,24 @@ pub fn answered(request: &RequestId) -> Bytes {
     let mut object = ObjectWriter::begin(&mut out);
     object.boolean("ok", true);
     object.text("request_id", request.as_str());
+    object.end();
+    out.into()
+}
+
+/// The response to a list of approvals.
+pub fn approvals(approvals: &[Approval]) -> Bytes {
+    let mut out = Vec::with_capacity(64 + approvals.len() * 256);
+    let mut object = ObjectWriter::begin(&mut out);
+    object.array("items", approvals, |out, approval| {
+        let mut item = ObjectWriter::begin(out);
+        item.text("request_id", approval.request_id.as_str());
+        item.text("session_id", approval.session.as_str());
+        item.text("context_id", approval.context.as_str());
+        item.text("permission", &approval.permission);
+        item.array("patterns", &approval.patterns, |out, pattern| write_text(out, pattern));
+        item.number("approved_at", approval.at.0);
+        item.end();
+    });
     object.end();
     out.into()
 }

@@ -240,7 +240,7 @@ fn answer_word(note: &InterruptNote, resolution: Resolution) -> &'static str {
     let is_granted = note.expired.as_ref().is_some_and(|expired| expired.answer != PermissionReply::Reject);
     match resolution {
         Resolution::Expired if is_granted => "replied",
-        Resolution::Replied | Resolution::Elsewhere => "replied",
+        Resolution::Replied | Resolution::Elsewhere | Resolution::Approved => "replied",
         Resolution::Rejected | Resolution::RejectedElsewhere | Resolution::Expired | Resolution::Dropped => {
             "rejected"
         }

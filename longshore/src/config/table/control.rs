@@ -67,3 +67,16 @@ pub const WATCH_DIRECTORIES: Setting = Setting {
            Such a prompt becomes a task of the session's owner. The workspace itself is one of these directories. Each \
            directory costs OpenCode 50 to 75 MB of memory. 0: none.",
 };
+
+pub const ALWAYS_SCOPE: Setting = Setting {
+    key: "control.always_scope",
+    flag: Some("always-scope"),
+    env: Some("LONGSHORE_ALWAYS_SCOPE"),
+    kind: Kind::Choice(&["session", "opencode"]),
+    fallback: Value("session"),
+    help: "Where the answer always to a permission of the agent applies. session: in the session that asked and its \
+           sub-agents, for the caller who answered, until the approval is revoked \
+           (opencode.permissions.approvals.revoke). opencode: OpenCode keeps the approval itself, for all sessions in the \
+           directory, also those of other callers, until it ends; then one caller's approval lets the agent act for others \
+           without asking them.",
+};

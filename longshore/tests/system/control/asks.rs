@@ -21,7 +21,12 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 fn of_asks() -> Vec<&'static Method> {
     let of_agent: Vec<_> = agent_methods().map(|method| method.name).collect();
-    methods::all().filter(|method| !of_agent.contains(&method.name)).collect()
+    methods::all().filter(|method| !of_agent.contains(&method.name) && !of_approvals(method)).collect()
+}
+
+/// Whether a method is about the approvals that the gateway keeps.
+fn of_approvals(method: &Method) -> bool {
+    method.name.contains("approvals")
 }
 
 /// Whether a method is about permissions and not about questions.
@@ -226,6 +231,7 @@ async fn every_error_of_methods_about_asks_has_the_format_of_its_version() {
         time_to_live: Some(Duration::from_millis(50)),
         tombstone: Duration::from_mins(10),
         at_deadline: DeadlinePolicy::Reject,
+        ..AskConfig::default()
     };
     let (fixture, hasty) =
         (Fixture::start().await, Fixture::start_with(Settings { asks: short, ..Settings::default() }).await);
@@ -285,4 +291,65 @@ async fn every_error_of_methods_about_asks_has_the_format_of_its_version() {
     }
     fixture.stop().await;
     hasty.stop().await;
+}
+
+/// A turn in the context of another task that runs a guarded command.
+async fn command(
+    fixture: &Fixture,
+    client: &RawClient,
+    id: &str,
+    context: Option<&Value>,
+    is_asked: bool,
+) -> Value {
+    let asked = fixture.fake.log().len();
+    fixture.fake.queue(asking(true));
+    let mut params = message(id, "Push.");
+    if let Some(context) = context {
+        params["message"]["contextId"] = context.clone();
+    }
+    let task = client.rpc("SendMessage", params).await.result()["task"].clone();
+    let state = if is_asked { "TASK_STATE_INPUT_REQUIRED" } else { "TASK_STATE_COMPLETED" };
+    assert_eq!(task["status"]["state"], state, "{id}: {task:#}");
+    let replies =
+        fixture.fake.log()[asked..].iter().filter(|request| request.path.ends_with("/reply")).count();
+    assert_eq!(replies, usize::from(!is_asked), "{id}");
+    task
+}
+
+#[tokio::test]
+async fn an_approval_is_kept_for_its_caller_listed_and_revoked_in_both_versions() {
+    let fixture = Fixture::start().await;
+    let [list, revoke] = ["list_approvals", "revoke_approval"]
+        .map(|key| methods::all().find(|method| method.key == key).expect("a method"));
+    let first = command(&fixture, &fixture.ada, "m1", None, true).await;
+    let words = first["status"]["message"]["parts"][0]["text"].as_str().expect("words");
+    assert!(words.contains("always: for this session and its sub-agents, until revoked."), "{words}");
+    let mut answer = message("a1", "always");
+    answer["message"]["taskId"] = first["id"].clone();
+    let answered = fixture.ada.rpc("SendMessage", answer).await.result()["task"].clone();
+    assert_eq!(answered["status"]["state"], "TASK_STATE_COMPLETED", "{answered:#}");
+    let reply = fixture.fake.log().into_iter().rfind(|request| request.path.ends_with("/reply"));
+    let reply = reply.expect("OpenCode has an answer").body.to_string();
+    assert!(reply.contains("once") && !reply.contains("always"), "{reply}");
+
+    let context = &first["contextId"];
+    command(&fixture, &fixture.ada, "m2", Some(context), false).await;
+    command(&fixture, &fixture.bob, "m3", None, true).await;
+    for version in ProtocolVersion::ALL {
+        let items = call(&fixture.ada, version, list, &json!({})).await.result()["items"].clone();
+        let [item] = items.as_array().expect("items").as_slice() else { panic!("one is kept: {items:#}") };
+        let facts = ["context_id", "permission", "patterns"].map(|name| item[name].clone());
+        assert_eq!(facts, [context.clone(), json!("bash"), json!(["*"])], "{item:#}");
+        let theirs = call(&fixture.bob, version, list, &json!({})).await.result().clone();
+        assert_eq!(theirs, json!({"items": []}));
+        let request = json!({"request_id": item["request_id"]});
+        let refused = call(&fixture.bob, version, revoke, &request).await;
+        assert_eq!(error_reason(&refused, version), "INTERRUPT_REQUEST_NOT_FOUND", "{}", refused.body);
+        if version == ProtocolVersion::V03 {
+            let revoked = call(&fixture.ada, version, revoke, &request).await.result().clone();
+            assert_eq!(revoked, json!({"ok": true, "request_id": item["request_id"]}));
+        }
+    }
+    command(&fixture, &fixture.ada, "m4", Some(context), true).await;
+    fixture.stop().await;
 }

@@ -113,6 +113,7 @@ fn base(method: &Method) -> Value {
         "reply_permission" => json!({"request_id": "per_none", "reply": "once"}),
         "reply_question" => json!({"request_id": "que_none", "answers": [["a"]]}),
         "reject_question" => json!({"request_id": "que_none"}),
+        "revoke_approval" => json!({"request_id": "per_none"}),
         _ => json!({}),
     };
     if method.params.iter().any(|param| param.name == "session_id") {

@@ -75,7 +75,7 @@ async fn next(stream: &mut Frames, seen: &[Frame]) -> Frame {
     next.ok().flatten().unwrap_or_else(|| panic!("the stream stands or has ended at an ask: {seen:#?}"))
 }
 
-/// Fails unless OpenCode got the recorded answers. Asks that an abort left open are rejected after them.
+/// Fails unless OpenCode got the recorded answers, with `once` for `always`. Asks that an abort left open are rejected after them.
 pub(crate) fn as_recorded(fake: &FakeOpenCode, play: &Play) {
     let is_answer = |path: &str| path.starts_with("/permission/") || path.starts_with("/question/");
     let log = fake.log().into_iter().filter(|request| request.method == "POST" && is_answer(&request.path));
@@ -88,7 +88,12 @@ pub(crate) fn as_recorded(fake: &FakeOpenCode, play: &Play) {
         .into_iter()
         .map(|answer| {
             let (kind, action) = answer.method.split_once('.').expect("a method has two words");
-            (format!("/{kind}/{}/{action}", answer.request), answer.body)
+            let mut body = answer.body;
+            // The gateway keeps the approval itself.
+            if body["reply"] == "always" {
+                body["reply"] = "once".into();
+            }
+            (format!("/{kind}/{}/{action}", answer.request), body)
         })
         .collect();
     let (reported, rest) = reported.split_at(recorded.len().min(reported.len()));

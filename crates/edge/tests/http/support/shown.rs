@@ -54,7 +54,7 @@ fn redact(value: &mut Value) {
     }
 }
 
-/// Replaces every UUID in a text.
+/// Replaces every UUID and every time in a text.
 fn without_ids(text: &str) -> String {
     let mut rest = text;
     let mut out = String::new();
@@ -62,6 +62,9 @@ fn without_ids(text: &str) -> String {
         if rest.get(..36).is_some_and(is_uuid) {
             out.push_str("[uuid]");
             rest = &rest[36..];
+        } else if rest.get(..24).is_some_and(is_time) {
+            out.push_str("[time]");
+            rest = &rest[24..];
         } else {
             let length = rest.chars().next().map_or(1, char::len_utf8);
             out.push_str(&rest[..length]);
@@ -74,4 +77,9 @@ fn without_ids(text: &str) -> String {
 fn is_uuid(text: &str) -> bool {
     text.char_indices()
         .all(|(at, c)| if [8, 13, 18, 23].contains(&at) { c == '-' } else { c.is_ascii_hexdigit() })
+}
+
+fn is_time(text: &str) -> bool {
+    let digits = |c: char| if c.is_ascii_digit() { '0' } else { c };
+    text.chars().map(digits).eq("0000-00-00T00:00:00.000Z".chars())
 }

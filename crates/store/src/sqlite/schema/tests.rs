@@ -303,7 +303,7 @@ async fn a_file_of_the_second_schema_keeps_its_content() {
     assert_eq!((&works.task.options, &works.task.parent), (&Box::default(), &None));
     // Later programs store more of an ask.
     let mut open = interrupt("works", "open");
-    open.ask.call = None;
+    (open.ask.call, open.ask.permission) = (None, None);
     assert_eq!(works.open_asks, [open]);
     assert_eq!((waits.task.id.as_str(), &waits.turn), ("waits", &None));
     let gone = store.interrupt(&ada(), &request_id("gone")).await.unwrap().unwrap();

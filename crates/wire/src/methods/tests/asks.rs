@@ -48,6 +48,12 @@ fn good_calls() {
         ("a2a.interrupt.question.reject", r#"{"request_id":"que_1","metadata":{}}"#, rejected),
         ("opencode.permissions.list", "{}", Call::OpenAsks(AskKind::Permission)),
         ("opencode.questions.list", "{}", Call::OpenAsks(AskKind::Question)),
+        ("opencode.permissions.approvals.list", "{}", Call::Approvals),
+        (
+            "opencode.permissions.approvals.revoke",
+            r#"{"request_id": "per_1"}"#,
+            Call::RevokeApproval(RequestId::parse("per_1").unwrap()),
+        ),
     ] {
         assert_eq!(
             method(name).read(ProtocolVersion::V1, params, Activated::ALL).unwrap(),

@@ -22,6 +22,7 @@ fn responses_about_asks_byte_for_byte() {
             details: Json::parse(r#"{"permission":"bash","patterns":["ls *"]}"#).unwrap(),
             questions: Vec::new(),
             call: None,
+            permission: None,
         },
         owner: Principal::new("ada"),
         task: TaskId::parse("t1").unwrap(),

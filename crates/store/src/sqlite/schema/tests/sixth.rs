@@ -1,8 +1,10 @@
 //! A file of the sixth schema.
 
 use longshore_engine::port::Store;
-use longshore_model::{Seq, TaskState};
-use longshore_testkit::store_suite::make::{ada, asking, interrupt, opens, request_id, task_id};
+use longshore_model::{Approval, Seq, TaskState, Timestamp};
+use longshore_testkit::store_suite::make::{
+    ada, asking, context_id, interrupt, opens, request_id, session_id, task_id,
+};
 
 use super::super::super::{Damage, find_damage};
 use super::*;
@@ -38,7 +40,7 @@ async fn a_file_of_the_sixth_schema_keeps_its_content_and_counts_as_whole() {
     let works = store.get(&ada(), &task_id("works")).await.unwrap().unwrap();
     assert_eq!((works.seq, works.task.status.state), (Seq(2), TaskState::InputRequired));
     let mut open = interrupt("works", "open");
-    open.ask.call = None;
+    (open.ask.call, open.ask.permission) = (None, None);
     assert_eq!(works.open_asks, [open]);
 
     // The store works, with the new features.
@@ -46,6 +48,17 @@ async fn a_file_of_the_sixth_schema_keeps_its_content_and_counts_as_whole() {
     let outcome = store.append(asking("works", 2, vec![opens(&next)])).await.unwrap();
     assert_eq!(outcome, Appended::Head(Seq(3)));
     assert_eq!(store.interrupt(&ada(), &request_id("next")).await.unwrap(), Some(next));
+    let approval = Approval {
+        request_id: request_id("open"),
+        owner: ada(),
+        session: session_id("ses"),
+        context: context_id("c"),
+        permission: "bash".to_owned(),
+        patterns: vec!["ls *".to_owned()],
+        at: Timestamp(3),
+    };
+    store.keep_approval(approval.clone()).await.unwrap();
+    assert_eq!(store.approvals(&ada(), None).await.unwrap(), [approval]);
     assert_eq!(store.read(&ada(), &task_id("works"), Seq::START, 9).await.unwrap().len(), 3);
     drop(store);
     assert_eq!(find_damage(&path).unwrap(), Damage::default());

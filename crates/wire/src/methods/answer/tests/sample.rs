@@ -100,7 +100,7 @@ fn items(item: Item) -> Option<ControlResult> {
         Item::Project => ControlResult::Projects(vec![project()]),
         Item::Workspace => ControlResult::Workspaces(vec![workspace()]),
         Item::Worktree => ControlResult::Worktrees(vec![worktree()]),
-        Item::Interrupt => return None,
+        Item::Interrupt | Item::Approval => return None,
         Item::Message | Item::SessionSummary | Item::Provider | Item::Model => {
             unreachable!("no method lists these without more")
         }

@@ -216,6 +216,7 @@ fn every_resolution_of_an_ask_has_a_word_for_older_clients() {
         (Resolution::Replied, "replied"),
         (Resolution::Rejected, "rejected"),
         (Resolution::Elsewhere, "replied"),
+        (Resolution::Approved, "replied"),
         (Resolution::RejectedElsewhere, "rejected"),
         (Resolution::Expired, "rejected"),
         (Resolution::Dropped, "rejected"),

@@ -1,2 +1,0 @@
--- The tool call that waits for the answer to an ask.
-ALTER TABLE interrupts ADD COLUMN call TEXT;
