@@ -66,7 +66,10 @@ impl DataDir {
         if plan.data_dir_is_in_workspace {
             // Git and OpenCode's snapshots then leave out everything here, this file included.
             let ignore = path.join(".gitignore");
-            write_private(&ignore, "*").with_context(|| cannot_write(&ignore))?;
+            // A file of the project stays as it is.
+            if !ignore.exists() && path != plan.workspace {
+                write_private(&ignore, "*").with_context(|| cannot_write(&ignore))?;
+            }
         }
         Ok(data_dir)
     }

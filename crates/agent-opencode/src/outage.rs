@@ -74,11 +74,11 @@ async fn probe(client: &Client) {
     let address = client.address();
     loop {
         client.outage_suspected().await;
-        let mut patience = BUSY_PATIENCE;
+        let (mut patience, mut is_first) = (BUSY_PATIENCE, true);
         loop {
             match client.probe(patience).await {
                 // A single connection broke.
-                Probe::Response if patience == BUSY_PATIENCE => break,
+                Probe::Response if is_first => break,
                 // A call that began meanwhile may never get a response.
                 Probe::Response => {
                     address.set_up();
@@ -87,7 +87,9 @@ async fn probe(client: &Client) {
                 Probe::Unreachable => address.set_down("OpenCode cannot be reached."),
                 Probe::NoResponse => {}
             }
-            patience = START_PATIENCE;
+            // Longer each time: the way to OpenCode may be slow.
+            patience = if is_first { START_PATIENCE } else { BUSY_PATIENCE.min(patience * 2) };
+            is_first = false;
             sleep(PROBE_PAUSE).await;
         }
     }

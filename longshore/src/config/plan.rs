@@ -229,8 +229,12 @@ impl Plan {
                 path.into()
             }));
         }
-        // Callers may work in the worktrees that the demo's OpenCode makes.
-        ProtectedPaths::new(paths).except([self.demo_home().join("data/opencode/worktree")])
+        // Callers may work in the worktrees that the demo's OpenCode makes, and in a workspace below the data directory.
+        let workspace = Some(&self.workspace).filter(|workspace| {
+            leads_into(workspace, &self.data_dir) && !leads_into(&self.data_dir, workspace)
+        });
+        let open = [self.demo_home().join("data/opencode/worktree")].into_iter().chain(workspace.cloned());
+        ProtectedPaths::new(paths).except(open)
     }
 
     /// The home of the demo's OpenCode.

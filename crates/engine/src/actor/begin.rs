@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use longshore_model::{Error, ErrorKind, Message, NativePrompt, Result, Retry, Role};
+use longshore_model::{Error, ErrorKind, Message, NativePrompt, Result, Retry, Role, Task};
 use tokio::time::Instant;
 
 use super::patience::Patience;
@@ -252,8 +252,7 @@ impl Actor {
 
     /// The content of the newest message, checked once more, because the message may have waited long.
     async fn input(&mut self, session: &Session) -> Result<Result<Vec<Input>>, StopReason> {
-        let is_from_user = |message: &&Message| message.role == Role::User && !held::is_release(message);
-        let newest = self.writer.task().history.iter().rev().find(is_from_user);
+        let newest = prompts(self.writer.task()).last();
         let parts = newest.map(|message| message.parts.clone()).unwrap_or_default();
         let content = self.native_prompt().map(|prompt| native_prompt::content_of_message(prompt, &parts));
         let (rules, directory) = (self.ctx.config.intake.clone(), session.directory.clone());
@@ -272,8 +271,16 @@ impl Actor {
     /// every message that came after the native prompt.
     pub(super) fn native_prompt(&self) -> Option<&NativePrompt> {
         let task = self.writer.task();
-        let is_prompt = |message: &&Message| message.role == Role::User && !held::is_release(message);
-        let is_first = task.history.iter().filter(is_prompt).count() <= 1;
+        let is_first = prompts(task).count() <= 1;
         task.options.order.as_ref().filter(|_| is_first)
     }
+}
+
+/// The messages for the agent. The first one always is: only a later one can be the decision about a held task.
+fn prompts(task: &Task) -> impl Iterator<Item = &Message> {
+    let from_user = task.history.iter().filter(|message| message.role == Role::User);
+    from_user
+        .enumerate()
+        .filter(|(at, message)| *at == 0 || !held::is_release(message))
+        .map(|(_, message)| message)
 }

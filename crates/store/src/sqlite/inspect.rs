@@ -24,7 +24,10 @@ pub(super) fn inspect(db: &Connection) -> Outcome<Damage> {
 fn inspect_all(db: &Connection) -> Outcome<Damage> {
     let mut damage = Damage::default();
     let mut suspects = BTreeMap::new();
-    let messages = messages(db);
+    let messages = match messages(db) {
+        Err(Fault(error)) if is_interrupt(&error) => return Err(Fault(error)),
+        messages => messages,
+    };
     if messages.as_ref().is_ok_and(|messages| messages.len() >= MAX_MESSAGES) {
         damage.structure.push("there is more damage than is listed".to_owned());
     }
@@ -66,7 +69,7 @@ fn inspect_all(db: &Connection) -> Outcome<Damage> {
 }
 
 /// The check was canceled because the store is closed.
-fn is_interrupt(error: &Error) -> bool {
+pub(super) fn is_interrupt(error: &Error) -> bool {
     let cause = error.cause().and_then(|cause| cause.downcast_ref::<rusqlite::Error>());
     cause.and_then(rusqlite::Error::sqlite_error_code) == Some(rusqlite::ErrorCode::OperationInterrupted)
 }

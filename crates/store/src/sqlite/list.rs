@@ -91,8 +91,10 @@ impl Filter {
             filter.and("tasks.root IS NULL", []);
         }
         // The damaged tasks, hardly ever any.
-        for ordinal in left_out {
-            filter.and("tasks.ordinal <> ?", [Value::Integer(*ordinal)]);
+        if !left_out.is_empty() {
+            // One condition: SQLite limits how deep an expression may be.
+            let left_out = serde_json::json!(left_out).to_string();
+            filter.and("tasks.ordinal NOT IN (SELECT value FROM json_each(?))", [Value::Text(left_out)]);
         }
         filter
     }

@@ -78,6 +78,18 @@ pub(super) fn check_not_empty(db: &Connection) -> Result<()> {
     Ok(())
 }
 
+/// Checks that the file has the schema of this program.
+pub(super) fn check_current(db: &Connection) -> Result<()> {
+    check_not_empty(db)?;
+    if applied(db)? < MIGRATIONS.len() {
+        return Err(Error::new(
+            ErrorKind::Unavailable,
+            "The store was written by an earlier version and cannot be checked yet. Start this gateway once on it, then check.",
+        ));
+    }
+    Ok(())
+}
+
 fn prepare_writer(path: &Path, durability: Durability) -> Outcome<Connection> {
     let mut db = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     // Checked before anything is written: a refused file stays unchanged.

@@ -15,7 +15,7 @@ use super::{inspect, schema};
 /// Checks the store at `path`, which no gateway uses. Blocks.
 pub fn find_damage(path: &Path) -> Result<Damage> {
     let db = schema::open_reader(path)?;
-    schema::check_not_empty(&db)?;
+    schema::check_current(&db)?;
     Ok(inspect::inspect(&db)?)
 }
 
@@ -41,7 +41,11 @@ impl StartupCheck {
                 (db.get_interrupt_handle(), self.damage.clone(), self.is_done.clone());
             is_done.send_replace(false);
             let check = move || {
-                report(&damage, inspect::inspect(&db).unwrap_or_else(|fault| not_checked(&fault)));
+                match inspect::inspect(&db) {
+                    // The store is being closed.
+                    Err(Fault(error)) if inspect::is_interrupt(&error) => {}
+                    found => report(&damage, found.unwrap_or_else(|fault| not_checked(&fault))),
+                }
                 is_done.send_replace(true);
             };
             let thread = std::thread::Builder::new().name("store-check".to_owned()).spawn(check);
@@ -88,7 +92,11 @@ impl Drop for StartupCheck {
     fn drop(&mut self) {
         let running = self.running.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if let Some((interrupt, thread)) = running {
-            interrupt.interrupt();
+            // An interrupt ends only the statement that runs.
+            while !thread.is_finished() {
+                interrupt.interrupt();
+                std::thread::yield_now();
+            }
             if thread.join().is_err() {
                 tracing::error!("the thread that checks the store had panicked");
             }
