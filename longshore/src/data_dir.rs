@@ -67,7 +67,7 @@ impl DataDir {
             // Git and OpenCode's snapshots then leave out everything here, this file included.
             let ignore = path.join(".gitignore");
             // A file of the project stays as it is.
-            if !ignore.exists() && path != plan.workspace {
+            if !ignore.exists() && *path != plan.workspace {
                 write_private(&ignore, "*").with_context(|| cannot_write(&ignore))?;
             }
         }
