@@ -135,8 +135,8 @@ impl OpenCode {
     }
 
     /// OpenCode's list of worktrees also contains clones, and every other directory of the project that OpenCode has ever
-    /// seen. Returns those that callers may use. If OpenCode runs on another machine, the disk cannot show which these are,
-    /// and the list stays as it is.
+    /// seen. Keeps only the worktrees of the workspace's own repository, which the disk shows. If OpenCode runs on another
+    /// machine, the disk cannot show that, and the list stays as it is.
     async fn usable_worktrees(&self, listed: Vec<String>) -> Vec<String> {
         if !self.is_root_here {
             return listed;
