@@ -23,20 +23,6 @@ pub(super) fn events(
     after: Seq,
     limit: usize,
 ) -> Outcome<Vec<Entry>> {
-    // Retention may remove events between two statements. A transaction tells that from damage, but costs more.
-    read_events(db, known, task, after, limit).or_else(|_| {
-        let snapshot = db.unchecked_transaction()?;
-        read_events(&snapshot, known, task, after, limit)
-    })
-}
-
-fn read_events(
-    db: &Connection,
-    known: &KnownDamage,
-    task: &TaskId,
-    after: Seq,
-    limit: usize,
-) -> Outcome<Vec<Entry>> {
     let find = concat!("SELECT ordinal, first, ", head!(), " FROM tasks WHERE id = :id");
     let row = db
         .prepare_cached(find)?
