@@ -29,10 +29,11 @@ HAS_NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 HAS_SEEDS := $(wildcard ../shared/seeds)
 
 # The test binary `e2e` drives the real OpenCode. Modules named `seeds` play examples of documents that are not part of the
-# repository. Tests whose name begins with `long_` are too slow for `make test`.
+# repository. Tests whose name begins with `long_` or `campaign_` are too slow
+# for `make test`.
 SEEDS_TESTS := test(/(^|::)seeds::/)
 SELECTED := $(if $(HAS_SEEDS),all(),not $(SEEDS_TESTS))
-SKIPPED := --skip ::long_ $(if $(HAS_SEEDS),,--skip seeds::)
+SKIPPED := --skip ::long_ --skip ::campaign_ $(if $(HAS_SEEDS),,--skip seeds::)
 # The names of the other test binaries, for a machine without nextest.
 TEST_FILES = $(wildcard crates/*/tests/*.rs longshore/tests/*.rs)
 TEST_DIRECTORIES = $(patsubst %/main.rs,%,$(wildcard crates/*/tests/*/main.rs longshore/tests/*/main.rs))
@@ -163,11 +164,19 @@ else
 endif
 
 .PHONY: chaos
-chaos: opencode build-tests ## Kill and cut everything for up to half an hour, check that nothing is lost, write docs/reliability.md.
+chaos: export LONGSHORE_CAMPAIGN_ROWS := $(abspath $(TARGET))/chaos/rows.md
+chaos: opencode build-tests ## Kill, cut, flood and damage everything for 45 minutes, check that nothing is lost, write docs/reliability.md.
+	$(call say,Campaign tests: hostile clients and kills of OpenCode and damaged stores)
+	@mkdir -p '$(TARGET)/chaos' && : > '$(LONGSHORE_CAMPAIGN_ROWS)'
+ifeq ($(HAS_NEXTEST),yes)
+	cargo nextest run --workspace --locked --profile campaign
+else
+	cargo test --workspace --locked --tests -- --test-threads=1 ::campaign_
+endif
 	@# The build of the tests: with debug assertions and fail points.
 	$(call say,Chaos: storms over the gateway with a fake and with the real OpenCode)
 	'$(TARGET)/debug/examples/chaos' --gateway '$(TARGET)/debug/longshore' --evidence '$(TARGET)/chaos' \
-		--report docs/reliability.md --date "$$(date -u +%F)" --commit "$$(git rev-parse --short HEAD)" $(ARGS)
+		--report docs/reliability.md --rows '$(LONGSHORE_CAMPAIGN_ROWS)' --date "$$(date -u +%F)" --commit "$$(git rev-parse --short HEAD)" $(ARGS)
 
 # Smaller runs: ARGS='--quick', ARGS='--only unary,streams'. Only a full run writes the report. Results are kept after each
 # phase: ARGS='--resume' continues with the rest, ARGS='--resume --only soak' measures that phase again.

@@ -33,6 +33,8 @@ struct Options {
     /// How many worlds with a fake OpenCode run at the same time.
     worlds: u64,
     report: Option<PathBuf>,
+    /// A file with the rows of the campaign tests.
+    rows: Option<PathBuf>,
     /// Where the evidence of findings goes.
     evidence: PathBuf,
     /// Only worlds of this kind.
@@ -51,6 +53,7 @@ impl Options {
             seed: 1,
             worlds: 3,
             report: None,
+            rows: None,
             evidence: PathBuf::from("target/chaos"),
             world: None,
             round: None,
@@ -67,6 +70,7 @@ impl Options {
                 "--seed" => options.seed = number()?,
                 "--worlds" => options.worlds = number()?,
                 "--report" => options.report = Some(value.into()),
+                "--rows" => options.rows = Some(value.into()),
                 "--evidence" => options.evidence = value.into(),
                 "--world" => {
                     let kind = Kind::parse(&value).ok_or_else(|| format!("there is no world {value}"))?;
@@ -261,7 +265,10 @@ impl Campaign<'_> {
         let missed = totals.missed(&targets, &points);
         if let Some(file) = options.report.as_ref().filter(|_| options.is_full()) {
             let cores = std::thread::available_parallelism().map_or(1, usize::from);
-            let run = RunInfo { date: options.date.clone(), commit: options.commit.clone(), cores };
+            let rows = options.rows.as_ref().map(std::fs::read_to_string).transpose();
+            let rows = rows.map_err(|error| format!("the rows of the campaign tests: {error}"))?;
+            let (date, commit) = (options.date.clone(), options.commit.clone());
+            let run = RunInfo { date, commit, cores, rows: rows.unwrap_or_default() };
             let text = report::write(&totals, &targets, &run, &missed);
             std::fs::write(file, text).map_err(|error| format!("{}: {error}", file.display()))?;
         }

@@ -5,6 +5,7 @@ pub mod campaign;
 pub mod checker;
 pub mod client;
 mod left_behind;
+pub mod measured;
 mod opencode;
 mod planned_messages;
 pub mod proxy;

@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::time::Duration;
 
+use longshore_testkit::chaos::measured::report;
 use longshore_testkit::gateway::{Record, TOKEN, kill};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
@@ -188,7 +189,7 @@ fn seconds(times: &mut [Duration]) -> String {
 
 /// Shows the figures of each kill.
 #[tokio::test(flavor = "multi_thread")]
-async fn long_turns_continue_soon_after_each_kill_of_opencode() {
+async fn campaign_turns_continue_soon_after_each_kill_of_opencode() {
     let (mut harness, _model) = Harness::with_own_model().await;
     harness.play("scn:text n=1").await.ended("COMPLETED", "");
     let mut random = StdRng::seed_from_u64(20);
@@ -241,9 +242,16 @@ async fn long_turns_continue_soon_after_each_kill_of_opencode() {
             problems.push(format!("kill {number}: {problem}"));
         }
     }
-    show(&format!("OpenCode back: {}", seconds(&mut backs)));
-    show(&format!("killed turns ended after that: {}", seconds(&mut killed_turns)));
-    show(&format!("messages sent at once began after that: {}", seconds(&mut waits)));
-    show(&format!("messages sent at once completed after that: {}", seconds(&mut sent)));
+    let done = format!("OpenCode killed {KILLS} times, with messages sent at once");
+    let measured = format!(
+        "OpenCode itself: back after {}, its first turn {}. After that: killed turns ended in {}; messages sent at once \
+         began in {} and completed in {}.",
+        seconds(&mut backs),
+        seconds(&mut first_turns),
+        seconds(&mut killed_turns),
+        seconds(&mut waits),
+        seconds(&mut sent)
+    );
+    report(done, measured).expect("a row can be written");
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }

@@ -1,8 +1,9 @@
-//! Thousands of clients that do not read, or never end their requests. Prints what they cost, and what another caller notices.
+//! Thousands of clients that do not read, or never end their requests. Reports what they cost, and what another caller notices.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use longshore_testkit::chaos::measured::report;
 use longshore_testkit::fake_opencode::FakeOpenCode;
 use longshore_testkit::gateway::{Gateway, Setup, TOKEN, resident_kilobytes};
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -18,20 +19,17 @@ const OTHER_FILES: u64 = 500;
 /// An answer that takes longer counts as none.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The time that a client may take no byte.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(20);
-
-/// Fewer connections than clients, so that old ones are closed for new ones.
-const CONNECTIONS: &str = "4096";
+/// The default of `serve.write_timeout`: the time that a client may take no byte.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
 const CARD: &str = "/.well-known/agent-card.json";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn long_ten_thousand_clients_that_do_not_read_keep_nobody_out() {
-    let run = Run::start(&["--write-timeout", "20", "--max-connections", CONNECTIONS]).await;
+async fn campaign_ten_thousand_clients_that_do_not_read_keep_nobody_out() {
+    let run = Run::start(&[]).await;
     let sockets = SOCKETS.min(allowed_sockets());
     let (mut slow, mut caller) = (Vec::with_capacity(sockets), Latencies::default());
-    let pipelined = format!("GET {CARD} HTTP/1.1\r\nhost: x\r\n\r\n").repeat(200);
+    let pipelined = format!("GET {CARD} HTTP/1.1\r\nhost: localhost\r\n\r\n").repeat(200);
     let no_window = [http2_start(0), http2_headers(1, &head("GET", CARD), true)].concat();
     for number in 0..sockets {
         let request = if number % 10 == 0 { pipelined.as_bytes() } else { &no_window };
@@ -50,20 +48,22 @@ async fn long_ten_thousand_clients_that_do_not_read_keep_nobody_out() {
         assert!(opened.elapsed() < WRITE_TIMEOUT * 4, "slow clients stay connected");
         caller.measure(run.address).await;
     }
-    println!(
-        "{sockets} clients that do not read: {} KB before, {full} KB with all, {} KB after; all closed {:.1} s after the \
-         last came; {caller}",
-        run.before,
-        run.memory(),
+    let measured = format!(
+        "memory {} MB before, {} MB with all, {} MB after; all closed {:.1} s after the last one came; {caller}",
+        run.before / 1024,
+        full / 1024,
+        run.memory() / 1024,
         opened.elapsed().as_secs_f64()
     );
+    report(format!("{sockets} clients that send requests and never read"), measured)
+        .expect("a row can be written");
     let log = run.gateway.log();
     assert!(log.contains("limits.connections") && log.contains("serve.write_timeout"), "{log}");
     drop(slow);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn long_a_thousand_unfinished_bodies_are_bounded_together() {
+async fn campaign_a_thousand_unfinished_bodies_are_bounded_together() {
     const BYTES: usize = 900_000;
     /// The default of `limits.body_bytes`, twice because a growing buffer is copied, and some for everything else.
     const ALLOWED_KILOBYTES: u64 = 2 * 256 * 1024 + 64 * 1024;
@@ -71,7 +71,7 @@ async fn long_a_thousand_unfinished_bodies_are_bounded_together() {
     let (mut open, mut caller, mut peak) = (Vec::new(), Latencies::default(), 0);
     let bytes = vec![b' '; BYTES];
     let http1 = format!(
-        "POST /message:send HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {TOKEN}\r\ncontent-type: application/json\r\n\
+        "POST /message:send HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {TOKEN}\r\ncontent-type: application/json\r\n\
          content-length: 9000000\r\n\r\n"
     );
     let token = format!("Bearer {TOKEN}");
@@ -96,11 +96,10 @@ async fn long_a_thousand_unfinished_bodies_are_bounded_together() {
         }
     }
     let grown = peak.saturating_sub(run.before);
-    println!(
-        "{BODIES} unfinished bodies of up to {BYTES} bytes: {} KB before, at most {peak} KB with all, {} KB after; {caller}",
-        run.before,
-        run.memory(),
-    );
+    let measured =
+        format!("memory {} MB before, at most {} MB with all; {caller}", run.before / 1024, peak / 1024);
+    report(format!("{BODIES} unfinished bodies of up to {BYTES} bytes"), measured)
+        .expect("a row can be written");
     assert!(grown < ALLOWED_KILOBYTES, "the memory grew by {grown} KB");
     let page = run.metrics().await;
     let refused = sample(&page, "longshore_refused_total{limit=\"body_bytes\"}");
@@ -171,7 +170,13 @@ impl std::fmt::Display for Latencies {
             let mut times = times.clone();
             times.sort();
             let (middle, most) = (times[times.len() / 2], times[times.len() - 1]);
-            write!(f, "{name}: {} answers, median {middle:?}, most {most:?}; ", times.len())?;
+            write!(
+                f,
+                "{name}: {} responses, p50 {:.1} ms, longest {:.1} ms; ",
+                times.len(),
+                middle.as_secs_f64() * 1e3,
+                most.as_secs_f64() * 1e3
+            )?;
         }
         Ok(())
     }
@@ -188,7 +193,7 @@ async fn call(
     let begun = Instant::now();
     let credential = token.map(|token| format!("authorization: Bearer {token}\r\n")).unwrap_or_default();
     let request = format!(
-        "{verb} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{credential}content-type: application/json\r\n\
+        "{verb} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{credential}content-type: application/json\r\n\
          content-length: {}\r\n\r\n{body}",
         body.len()
     );
@@ -228,7 +233,7 @@ fn sample(page: &str, series: &str) -> u64 {
 }
 
 fn head<'a>(verb: &'a str, path: &'a str) -> [(&'a str, &'a str); 4] {
-    [(":method", verb), (":scheme", "http"), (":path", path), (":authority", "x")]
+    [(":method", verb), (":scheme", "http"), (":path", path), (":authority", "localhost")]
 }
 
 /// The preface and the settings of an HTTP/2 client: each stream may send this many bytes.

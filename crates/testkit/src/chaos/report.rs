@@ -11,6 +11,8 @@ pub struct RunInfo {
     pub date: String,
     pub commit: String,
     pub cores: usize,
+    /// The rows of the campaign tests, see [`super::measured`].
+    pub rows: String,
 }
 
 /// The report of a campaign, as Markdown.
@@ -117,6 +119,16 @@ fn sections(
         writeln!(out, "| of these cut or half-closed by the proxy | {} | |", counts.cuts)?;
         writeln!(out, "| of these stalled | {} | |", counts.stalls)?;
         writeln!(out, "| of these slowed | {} | |", counts.slowed)?;
+    }
+
+    if !run.rows.is_empty() {
+        writeln!(
+            out,
+            "\n## Hostile clients, kills and damaged stores\n\n\
+             The campaign tests ran before the storms, each against a gateway of its own. A test fails if a bound is broken.\n\n\
+             | Done | Measured |\n| --- | --- |\n{}",
+            run.rows.trim_end()
+        )?;
     }
 
     writeln!(out, "\n## Where the gateway died\n\n| Point | Times |\n| --- | ---: |")?;

@@ -77,7 +77,7 @@ async fn long_a_client_that_does_not_read_delays_the_shutdown_by_the_grace_perio
         stalled.reads.retry_after.is_some(),
         "a client that reads gets the time to reconnect nevertheless"
     );
-    stalled.gateway.logs("connections cut at the end of the grace").await;
+    stalled.gateway.logs("connections closed at the end of the shutdown grace period").await;
     let grace = signaled.elapsed();
     assert!(grace >= Duration::from_millis(1500), "the client was not stuck: {grace:?}");
     let (status, log) = stalled.gateway.ended().await;
