@@ -1,4 +1,4 @@
-//! Resuming, at the start of the gateway, the tasks that its last run orphaned unfinished.
+//! Resuming, at the start of the gateway, the tasks that its last run left unfinished.
 
 use std::collections::HashSet;
 
