@@ -8,7 +8,7 @@ use crate::engine_context::EngineContext;
 use crate::port::{Session, TurnRecord, with_caller_trace};
 use crate::{fail_point, orphaned_turns};
 
-/// A cancel that has ended its task, but not yet its turn.
+/// A cancel whose task has ended while the agent's turn may still run.
 #[derive(Clone, Copy)]
 pub(crate) struct Canceled<'a> {
     pub(crate) since: Instant,
@@ -16,7 +16,8 @@ pub(crate) struct Canceled<'a> {
     pub(crate) ctx: &'a EngineContext,
 }
 
-/// Stops the turn. The task is over either way; but a turn that goes on would block its session for the next one.
+/// Tries to stop the turn in the agent. The task has already ended, but a turn that keeps running would block its session
+/// for the next turn.
 pub(crate) async fn abort(
     ctx: &EngineContext,
     record: &TurnRecord,
@@ -61,7 +62,7 @@ pub(crate) async fn try_abort(ctx: &EngineContext, session: &Session) -> AbortOu
         }
         Err(_) => {
             metrics.abort_timeouts.increment();
-            // An operator who allows no time does not want these warnings.
+            // An operator who sets the timeout to zero does not want these warnings.
             if !limit.is_zero() {
                 tracing::warn!(session = %session.id, ?limit, "abort took too long");
             }

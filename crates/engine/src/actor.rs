@@ -55,7 +55,7 @@ pub(crate) struct ActorParts {
     pub(crate) ticket: Option<QueueTicket>,
     /// Set when the gateway was restarted during the turn.
     pub(crate) resumed: Option<ResumedTurn>,
-    /// Set for a task of a restored copy that may not begin by itself.
+    /// Set for a task from a restored backup, which may not begin by itself.
     pub(crate) hold: Option<Hold>,
     /// The asks that were open at the restart.
     pub(crate) open_asks: Vec<Interrupt>,
@@ -68,7 +68,7 @@ pub(crate) struct ActorParts {
 }
 
 impl ActorParts {
-    /// For a task that does not wait, that runs no turn, and that no caller waits for.
+    /// Leaves the optional parts empty: the task is in no queue, has no turn to resume, and no caller waits for it.
     pub(crate) fn new(owner: Principal, registered: Registered, snapshot: Snapshot) -> Self {
         Self {
             owner,
@@ -104,7 +104,7 @@ pub(crate) struct Actor {
     registration: Registration,
     inbox: queue::Receiver<ActorRequest>,
     writer: Writer,
-    /// In the queue of the context.
+    /// The task's ticket in the queue of its context.
     ticket: Option<QueueTicket>,
     /// Boxed, because most actors have none.
     resumed: Option<Box<ResumedTurn>>,
@@ -122,7 +122,7 @@ pub(crate) struct Actor {
     parked: VecDeque<ActorRequest>,
     /// A turn runs, or is about to: answers and joining messages are kept for it if they cannot be handled at once.
     is_running: bool,
-    /// Everything that happened to the turn while the gateway was down is known.
+    /// Whether the agent has reported everything that happened to the turn while the gateway was down.
     has_caught_up: bool,
 }
 
@@ -137,7 +137,7 @@ enum StopReason {
     Suspended,
 }
 
-/// The turn of this task, with the session and the right to run there.
+/// The turn of this task, with its ticket in the session queue and its permit from the turn limiter.
 #[derive(Debug)]
 struct ActiveTurn {
     record: TurnRecord,
@@ -231,8 +231,8 @@ impl Actor {
         let abort = async {
             match &active {
                 Some(ActiveTurn { record, prompting, .. }) if prompting.has_begun() && may_stop => {
-                    // Whether a turn runs that failed, or that was not found again yet, is not known: another client may
-                    // use the session.
+                    // If the turn failed, or was not found again after a restart, the gateway does not know whether it
+                    // still runs. A plain abort could then hit the turn of another client in the same session.
                     let is_known_to_run = state == TaskState::Canceled && has_caught_up;
                     abort::abort(&ctx, record, is_known_to_run, canceled).await;
                 }
@@ -240,12 +240,12 @@ impl Actor {
                 None => abort::record_outcome(canceled, AbortOutcome::NoSessionBinding),
             }
         };
-        // Neither waits for the other: each may have to wait for something that cannot be reached.
+        // Both run at the same time, because either may have to wait long: for the store, or for the agent.
         tokio::join!(Box::pin(children.end(state)), Box::pin(abort));
         drop((active, ticket));
     }
 
-    /// The whole life of the task. Leaves in `active` which session was prompted, and whether its turn may still run.
+    /// Runs the task from start to end. Sets `active` to the turn that was prompted, so that the caller can stop that turn.
     async fn run_task(&mut self, active: &mut Option<ActiveTurn>) -> Result<(), StopReason> {
         if let Some(hold) = self.hold.take() {
             Box::pin(self.wait_for_release(hold)).await?;
@@ -254,7 +254,8 @@ impl Actor {
             if self.writer.task().status.state == TaskState::AuthRequired {
                 Box::pin(self.wait_for_credentials()).await?;
             }
-            // Everything that is over before the turn runs is boxed, because the turn may last long.
+            // The steps before the turn are boxed, so that their futures take no memory while the turn runs, which may be
+            // long.
             Box::pin(self.wait_for_context()).await?;
             self.has_caught_up = self.resumed.is_none();
             let now = self.writer.now();
@@ -273,7 +274,8 @@ impl Actor {
             }
             // Both `resume` and `begin` set the active turn.
             let Some(current) = active else { return Ok(()) };
-            // The time before the prompt was sent does not count. For a turn of an earlier run only the log knows it.
+            // The time before the prompt was sent does not count. If an earlier run of the gateway sent it, only the log
+            // knows when.
             let deadline = if is_new {
                 self.deadline_from(current.prompting.since())
             } else {
@@ -281,8 +283,8 @@ impl Actor {
             };
             let followed = self.follow(turn, deadline, current).await;
             if let Some(refusal) = refusal {
-                // Not before the end of the task is in the log: a caller that sends the same prompt again at once is
-                // accepted.
+                // Reported only once the end of the task is in the log, so that a caller that sends the same prompt again
+                // at once is accepted.
                 self.report_prompt(Err(refusal));
             }
             match followed? {
@@ -296,7 +298,7 @@ impl Actor {
                 TurnEnd::NeedsCredentials => {}
             }
             self.end_span();
-            // Nothing runs, and no other turn has to wait for this task: others may use the session meanwhile.
+            // No turn runs while the task waits for credentials, so other tasks may use the session meanwhile.
             self.is_running = false;
             self.parked.clear();
             *active = None;
@@ -304,7 +306,8 @@ impl Actor {
         }
     }
 
-    /// The provider refused the agent's credentials. A message prompts again; the deadline of asks ends the wait.
+    /// Waits after the model provider rejected the agent's credentials. The next message makes the agent try again; the
+    /// task fails if no message comes before the deadline for asks.
     async fn wait_for_credentials(&mut self) -> Result<(), StopReason> {
         let since = self.writer.task().status.at;
         let left = self.ctx.config.asks.time_to_live.map(|limit| {
@@ -333,7 +336,7 @@ impl Actor {
         }
     }
 
-    /// Says why the task is held, and waits until a message lets it begin.
+    /// Writes to the log why the task is held, and waits until a message releases it.
     async fn wait_for_release(&mut self, hold: Hold) -> Result<(), StopReason> {
         if hold == Hold::Released {
             let released = lifecycle::released(self.writer.task(), None);
@@ -357,7 +360,7 @@ impl Actor {
                         let released = lifecycle::released(self.writer.task(), Some(message));
                         self.writer.push_join(released, key);
                         self.flush(None).await?;
-                        // The caller may have disconnected; the decision counts anyway.
+                        // The caller may have disconnected; the release counts anyway.
                         let _ = reply.send(Ok(self.writer.snapshot()));
                         return Ok(());
                     }
@@ -386,7 +389,7 @@ impl Actor {
         Ok(())
     }
 
-    /// Another client of OpenCode started the turn, and may let it run for as long as that client likes.
+    /// Whether another client of OpenCode started the turn. Such a turn has no time limit.
     fn is_adopted(&self, turn: &TurnRecord) -> bool {
         let task = self.writer.task();
         task.options.adopted && derived_ids::is_adopted(&task.id, turn)
@@ -406,8 +409,8 @@ impl Actor {
         Ok(())
     }
 
-    /// Runs `work`, unless the task is canceled or the gateway stops in the meantime. Other requests are handled once the
-    /// turn is followed again, if one runs.
+    /// Runs `work`, unless the task is canceled or the gateway stops in the meantime. If a turn runs, answers and joining
+    /// messages that arrive meanwhile are kept until the actor follows the turn again.
     async fn unless_stopped<T>(&mut self, work: impl Future<Output = T>) -> Result<T, StopReason> {
         tokio::pin!(work);
         loop {
@@ -427,8 +430,8 @@ impl Actor {
         }
     }
 
-    /// The turn does not begin yet, and when it will is not known. The requests that were kept for it are answered like
-    /// those that come from now on.
+    /// Replies to the requests that were kept for the turn as if no turn existed, because it is not known when the turn
+    /// will begin.
     async fn reject_parked(&mut self) -> Result<(), StopReason> {
         self.is_running = false;
         while let Some(parked) = self.parked.pop_front() {
@@ -457,7 +460,8 @@ impl Actor {
 
     async fn fail(&mut self, error: &Error) -> StopReason {
         tracing::warn!(task = %self.writer.task().id, error = ?error, "the turn could not be run");
-        // A prompt that the agent may have is not sent again.
+        // If the agent may have received the prompt, its key is kept: the same prompt sent again must not start a second
+        // turn.
         if !error.is_maybe_applied() {
             self.forget_prompt_key();
         }

@@ -40,9 +40,9 @@ pub(crate) struct GivenAnswer {
 /// A message that holds an answer.
 #[derive(Debug)]
 pub(crate) struct AnswerMessage {
-    /// The same for the same message sent again.
+    /// Identifies the message: the same message sent again has the same digest.
     pub(crate) digest: [u8; 32],
-    /// As it joins the task that asks. `None`: it was sent to another task.
+    /// The message in the form in which it joins the task that asks. `None`: the message was sent to another task.
     pub(crate) message: Option<Message>,
 }
 

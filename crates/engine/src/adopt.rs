@@ -1,8 +1,8 @@
-//! Turns that another client of OpenCode started in a session of the gateway's users, made into tasks.
+//! Makes tasks of the turns that another client of OpenCode started in a session that a principal of the gateway owns.
 //!
-//! Nothing here prompts. The task and the record of its turn are created in one step, so that a crash cannot leave a task
-//! whose prompt seems to be unsent. The actor of the task resumes the turn as it resumes turns after a restart of the
-//! gateway. Unowned sessions are left alone, and a turn that the gateway started is never adopted.
+//! This module never prompts the agent. The task and the record of its turn are created in one step, so that a crash cannot
+//! leave a task whose prompt seems to be unsent. The actor of the task resumes the turn as it resumes turns after a restart
+//! of the gateway. Unowned sessions are left alone, and a turn that the gateway started is never adopted.
 
 use std::time::Duration;
 
@@ -22,10 +22,10 @@ use crate::snapshot::Snapshot;
 use crate::turn_queue::QueueKey;
 use crate::{derived_ids, fail_point, lifecycle, states};
 
-/// Sessions that were not used for longer than this are not watched from the start.
+/// When the gateway starts, it watches only the sessions that were used within this time.
 const RECENT: Duration = Duration::from_hours(24);
 
-/// How many sessions are watched from the start, the most recent ones.
+/// When the gateway starts, it watches at most this many sessions: the most recently used ones.
 const MOST_RECENT: usize = 10_000;
 
 /// The message of a task whose turn began without a message.
@@ -64,7 +64,8 @@ impl Engine {
         }
     }
 
-    /// Waits for a store that cannot be reached: the turn runs, and will not be reported again.
+    /// Adopts the turn, and repeats the attempt while the store cannot be reached: the turn already runs and is not
+    /// reported again.
     async fn adopt_with_retries(&self, external_turn: &ExternalTurn) {
         let mut backoff = Backoff::new();
         loop {
@@ -92,7 +93,7 @@ impl Engine {
         let Some(OwnedSession { owner, .. }) = ctx.ports.store.owner_of(None, &session.id).await? else {
             return Ok(None);
         };
-        // Also a canceled turn that goes on: the gateway stops it.
+        // The gateway started this turn. That includes a canceled turn that still runs: the gateway is stopping it.
         if ctx.ports.store.turn_of(&session.id, &external_turn.prompt).await?.is_some() {
             return Ok(None);
         }
@@ -143,8 +144,8 @@ impl Engine {
         Ok(Some(id))
     }
 
-    /// The queue tickets and the registration are taken before the task exists: a caller who finds it in the store also
-    /// finds its actor. The turn waits for nothing, because it runs.
+    /// Takes the queue tickets and the registration before the task exists, so that a caller who finds the task in the
+    /// store also finds its actor. The tickets are at the front of both queues, because the turn already runs.
     fn actor_parts(
         &self,
         owner: Principal,
@@ -168,7 +169,7 @@ impl Engine {
             known_children: Vec::new(),
             children: Children::default(),
         };
-        // An external turn cannot be refused.
+        // Counted without a limit, because an external turn cannot be refused.
         let counted = ctx.live.unfinished.count(&owner, &context);
         let registered = ctx.live.registry.register(Some(counted), id, Seq::START);
         let parts = ActorParts::new(owner, registered, snapshot);
@@ -184,7 +185,7 @@ impl Engine {
             fail_point::hit("adopt.after");
             match created {
                 Ok(Created::New) => return Ok(true),
-                // The response to the first attempt was lost.
+                // If an earlier attempt returned an error, that attempt may have created the task.
                 Ok(Created::Existing { task, .. }) => return Ok(is_unsure && task == create.task),
                 Ok(refused) => {
                     tracing::warn!(task = %create.task, ?refused, "an external turn could not be adopted");

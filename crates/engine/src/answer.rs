@@ -5,7 +5,7 @@ use longshore_model::{
 };
 use serde::Deserialize;
 
-/// The answer of a client that knows no extension: a data part, or plain text.
+/// Reads the answer of a client that does not use the extension methods: a data part, or plain text.
 ///
 /// A data part names the ask by `request_id` and holds a `reply` or `answers`. Text answers the one ask that is open.
 pub(crate) fn read(message: &Message, open: &[&Ask]) -> Result<(RequestId, Answer)> {
@@ -24,7 +24,7 @@ pub(crate) fn read(message: &Message, open: &[&Ask]) -> Result<(RequestId, Answe
     Ok((ask.request_id.clone(), from_words(ask, words.join("\n").trim())?))
 }
 
-/// How a message would answer, whichever asks are open.
+/// The two forms in which a message can answer an ask.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum AnswerForm {
     /// A data part answers this ask.
@@ -51,7 +51,7 @@ pub(crate) fn form(message: &Message) -> Option<AnswerForm> {
     let words = words?.join("\n");
     let (word, reason) = word_and_reason(words.trim());
     let reply = PermissionReply::parse(word)?;
-    // Many a sentence for the agent begins with "Reject".
+    // A message that begins with "Reject " is often a prompt for the agent and not an answer.
     let is_sentence = words.trim()[word.len()..].starts_with(' ');
     let is_rejection = reply == PermissionReply::Reject && !is_sentence;
     (reason.is_empty() || is_rejection).then_some(AnswerForm::Text)
@@ -148,7 +148,7 @@ fn word_and_reason(words: &str) -> (&str, &str) {
     (word, reason.trim_matches(BETWEEN))
 }
 
-/// One answer for each question: the whole text for one, a line each for several.
+/// One answer per question. For one question this is the whole text, for several questions one line each.
 fn answers(questions: &[Question], words: &str) -> Result<Vec<Vec<String>>> {
     if let [] | [_] = questions {
         return Ok(vec![
@@ -163,7 +163,7 @@ fn answers(questions: &[Question], words: &str) -> Result<Vec<Vec<String>>> {
     Ok(questions.iter().zip(lines).map(|(question, line)| chosen(question, line)).collect())
 }
 
-/// The labels as the agent spells them; other text is free text.
+/// The chosen labels, as the agent spells them. Text that matches no label is returned as free text.
 fn chosen(question: &Question, words: &str) -> Vec<String> {
     let label = |word: &str| question.options.iter().find(|label| label.eq_ignore_ascii_case(word)).cloned();
     if let Some(label) = label(words) {

@@ -26,7 +26,7 @@ struct PendingAnswer {
     send: Option<[u8; 32]>,
     /// The answer in short.
     how: String,
-    /// The gateway keeps an approval with this answer.
+    /// Whether the gateway stores an approval because of this answer.
     keeps: bool,
     /// Further callers that sent the same message meanwhile.
     others: Vec<Reply>,
@@ -34,7 +34,7 @@ struct PendingAnswer {
     reported: Option<Resolution>,
 }
 
-/// The agent has accepted an answer, or not.
+/// An answer that was sent to the agent, and whether the agent accepted it.
 pub(crate) struct Delivered {
     answer: DeliveredAnswer,
     outcome: Result<()>,
@@ -47,7 +47,7 @@ enum DeliveredAnswer {
     Approved(Ask),
 }
 
-/// A change to an ask of a sub-agent, which the root task owns, for the sub-agent's own task.
+/// A change to an ask of a sub-agent. The root task owns the ask and passes the change on to the sub-agent's own task.
 #[derive(Debug)]
 pub(crate) enum AskChangeForChild {
     Asked(Ask),
@@ -87,19 +87,19 @@ impl Asks {
         Self { config, session, open, all, counted, child_changes, answering, rejected, deliveries }
     }
 
-    /// The task is over, and its asks end with it.
+    /// Ends the measurement of the open asks, because the task is over.
     pub(crate) fn end(self, at: Timestamp) {
         for counted in self.counted.into_values() {
             counted.resolved(at);
         }
     }
 
-    /// The turn runs in this session.
+    /// Sets the session in which the turn runs.
     pub(crate) fn run_in(&mut self, session: &SessionId) {
         self.session = Some(session.clone());
     }
 
-    /// The changes that the sub-agents' tasks have to learn since the last call.
+    /// Takes the changes since the last call that the sub-agents' tasks have to report.
     pub(crate) fn take_child_changes(&mut self) -> Vec<AskChangeForChild> {
         std::mem::take(&mut self.child_changes)
     }
@@ -121,7 +121,8 @@ impl Asks {
         self.open.iter().map(|open| open.ask.request_id.clone()).collect()
     }
 
-    /// The agent asks. Asking the same again changes nothing. Returns the ask and its answer when too many are open.
+    /// Opens an ask of the agent, unless it is already open. If too many asks are open, returns the ask with the policy's
+    /// answer to it.
     pub(crate) fn opened(
         &mut self,
         writer: &mut Writer,
@@ -162,8 +163,8 @@ impl Asks {
         }
     }
 
-    /// What the ask asks for, if a kept approval may answer it: it is a permission that no caller has answered, nor been asked
-    /// for if `is_new`.
+    /// The permission that the ask requests, if a kept approval may answer it. That requires that no caller's answer is on
+    /// its way, and that the ask is open already, or is not open yet if `is_new`.
     pub(crate) fn may_be_approved<'a>(&self, ask: &'a Ask, is_new: bool) -> Option<&'a PermissionRequest> {
         let is_open = self.open.iter().any(|open| open.ask.request_id == ask.request_id);
         let is_free = is_open != is_new && !self.answering.contains_key(&ask.request_id);
@@ -186,7 +187,7 @@ impl Asks {
         }
         self.all.answered_at_once();
         let interrupt = self.interrupt(writer, owner, ask.clone());
-        // The task never waited for an answer, so that only this note tells what was approved.
+        // The task never waited for an answer, so only this note says what was approved.
         let details = Some(ask.details.clone());
         let note = InterruptNote { details, ..InterruptNote::resolved(&interrupt, &closed) };
         if self.is_of_sub_agent(ask) {
@@ -198,7 +199,8 @@ impl Asks {
         writer.push_ask(lifecycle::approved(writer.task(), note), changes);
     }
 
-    /// Answers an ask that a kept approval covers. If the agent does not take the answer, its owner is asked after all.
+    /// Answers an ask that a kept approval covers. If the agent does not take the answer, the owner of the ask is asked
+    /// after all.
     pub(crate) fn send_approval(&mut self, agent: &Arc<dyn Agent>, session: &Session, ask: Ask) {
         let (agent, session) = (Arc::clone(agent), session.clone());
         self.deliveries.push(Box::pin(async move {
@@ -221,10 +223,10 @@ impl Asks {
         self.session.as_ref().is_some_and(|session| *session != ask.session)
     }
 
-    /// The agent reports that an ask is closed.
+    /// Handles the agent's report that an ask is closed.
     pub(crate) fn closed(&mut self, writer: &mut Writer, request: &RequestId, resolution: Resolution) {
         if let Some(answering) = self.answering.get_mut(request) {
-            // Most likely by the answer that is on its way; [`Asks::settle`] will know.
+            // Most likely the answer that is on its way closed the ask. [`Asks::settle`] decides that.
             answering.reported = Some(resolution);
             return;
         }
@@ -233,7 +235,8 @@ impl Asks {
             && let Some(open) = self.open.iter_mut().find(|open| open.ask.request_id == *request)
             && let Some(deadline) = self.rejected.get(&open.ask.session)
         {
-            // An agent may reject all asks of a session with one.
+            // When one ask of a session is rejected, an agent may reject the other asks of that session too. This one then
+            // counts as expired.
             open.expires_at = Some(*deadline);
             closed = Closed {
                 resolution: Resolution::Expired,
@@ -246,8 +249,8 @@ impl Asks {
 
     /// Sends an answer to the agent. The caller who gave it gets the result from [`Asks::settle`].
     ///
-    /// The answer `always` is kept by the gateway, before the agent gets the answer `once`, unless the agent shall decide what
-    /// it means.
+    /// For the answer `always`, the gateway first stores an approval, if the ask names patterns for one, and then sends
+    /// `once` to the agent. With [`AlwaysScope::Agent`] the agent gets `always` itself.
     pub(crate) fn answer(&mut self, ports: &Ports, session: &Session, given: GivenAnswer) {
         let Some(open) = self.open.iter().find(|open| open.ask.request_id == given.request) else {
             let _ = given.reply.send(Err(not_open(&given.request)));
@@ -299,7 +302,7 @@ impl Asks {
         }));
     }
 
-    /// Waits until the agent has accepted an answer. Cancel safe; waits for ever while none is on its way.
+    /// Waits until the agent has accepted or refused an answer. Cancel safe; waits for ever while none is on its way.
     pub(crate) async fn delivered(&mut self) -> Box<Delivered> {
         match self.deliveries.next().await {
             Some(delivered) => delivered,
@@ -340,7 +343,7 @@ impl Asks {
         let (reported, others) = answering.map_or((None, Vec::new()), |known| (known.reported, known.others));
         let replies = others.into_iter().chain([reply]).collect();
         let elsewhere = match (outcome, reported) {
-            // The answer arrived. Also when the connection broke and the agent reports that the ask was answered.
+            // The answer arrived, or the connection broke and the agent reports that the ask was answered.
             (Ok(()), _) => None,
             (Err(error), Some(Resolution::Elsewhere | Resolution::RejectedElsewhere))
                 if error.retry() == Retry::Later =>
@@ -416,13 +419,13 @@ impl Asks {
     }
 }
 
-/// The result of an answer.
+/// What follows from an answer that the agent has accepted or refused.
 pub(crate) struct Settled {
     /// `None`: no caller gave the answer.
     pub(crate) result: Option<AnswerResult>,
     /// What the answer `always` means for the approvals that the gateway keeps.
     pub(crate) approval: Option<ApprovalChange>,
-    /// An ask for which there is no room, and its answer.
+    /// An ask beyond the limit of open asks, and the policy's answer to it.
     pub(crate) too_many: Option<(Ask, Answer)>,
 }
 
@@ -499,7 +502,8 @@ pub(crate) fn too_late(request: &RequestId, closed: &Closed, kind: ErrorKind) ->
     }
 }
 
-/// Why an answer comes too late while another one is on its way to the agent. Only the owner of an ask answers it.
+/// The error for an answer that comes while another answer to the same ask is on its way to the agent. Both are from the
+/// owner of the ask.
 fn answered_meanwhile(request: &RequestId, how: &str) -> Error {
     let text = format!(
         "The ask {request} is being answered already by you, or by another client of the same principal: {how}. Get the \
@@ -511,7 +515,7 @@ fn answered_meanwhile(request: &RequestId, how: &str) -> Error {
         .detail("answer", how)
 }
 
-/// Why a turn that does not run, or not yet again, cannot take an answer.
+/// The error for an answer to a turn that does not run, or does not run again yet after a restart.
 pub(crate) fn not_now(open: &[RequestId], request: &RequestId) -> Error {
     if !open.contains(request) {
         return not_open(request);

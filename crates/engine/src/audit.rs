@@ -1,6 +1,6 @@
 //! Lines of the audit log about the answer `always`.
 //!
-//! A line holds names only: never what a caller wrote, nor a command.
+//! A line holds only names and ids, never a caller's text or a command.
 
 use longshore_model::{Ask, Principal, RequestId, SessionId};
 
@@ -9,7 +9,7 @@ use crate::config::AlwaysScope;
 /// The target of these log lines. They are written whatever log level is configured.
 const TARGET: &str = "longshore::audit";
 
-/// A caller answered `always`, and the agent goes on.
+/// Logs that a caller answered `always`, and that the agent accepted the answer.
 pub(crate) fn always_answered(
     owner: &Principal,
     request: &RequestId,
@@ -26,7 +26,7 @@ pub(crate) fn always_answered(
     );
 }
 
-/// Kept approvals answered an ask.
+/// Logs that kept approvals answered an ask.
 pub(crate) fn approval_used(owner: &Principal, ask: &Ask, by: &[&RequestId], session: &SessionId) {
     let by: Vec<_> = by.iter().map(|request| request.as_str()).collect();
     tracing::info!(

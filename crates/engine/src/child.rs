@@ -1,8 +1,8 @@
 //! The actor of a sub-agent's task. It receives the sub-agent's reports from the actor of the root task, and cancel
 //! requests from callers.
 //!
-//! It never prompts and never answers: the agent itself works with its sub-agents, and the asks of a sub-agent belong to
-//! the root task, so that a client that knows only the root task can answer.
+//! The actor never prompts the agent and never answers an ask. The agent itself prompts its sub-agents. The asks of a
+//! sub-agent belong to the root task, so that a client that knows only the root task can answer them.
 
 use std::panic::AssertUnwindSafe;
 
@@ -22,13 +22,13 @@ use crate::queue;
 use crate::registry::Registration;
 use crate::writer::Writer;
 
-/// What the actor of the root task sends.
+/// What the actor of the root task sends to the actor of a sub-agent's task.
 #[derive(Debug)]
 pub(crate) enum ChildReport {
     Working(PromptId),
     Report(AgentEvent),
     Ask(AskChangeForChild),
-    /// To be answered once everything before it is in the log.
+    /// The actor replies once all earlier reports are in its log.
     Write(oneshot::Sender<()>),
     /// The root task is over, in this state.
     RootOver(TaskState),
@@ -72,8 +72,8 @@ impl ChildActor {
         }
     }
 
-    /// Runs until the task is over or the gateway stops. Returns when a caller canceled the task, if one did, and the
-    /// position of that cancel in its trace.
+    /// Runs until the task is over or the gateway stops. If a caller canceled the task, returns the time of the cancel and
+    /// its position in the caller's trace.
     async fn run_until_over(&mut self) -> Result<Option<(Instant, Option<Box<TraceContext>>)>> {
         loop {
             tokio::select! {

@@ -21,10 +21,12 @@ use crate::snapshot::Snapshot;
 use crate::states;
 use crate::writer::Writer;
 
-/// How many reports may wait for the actor of a sub-agent's task. At the bound the turn waits: the store is slow for all.
+/// How many reports may wait for the actor of a sub-agent's task. If the queue is full, the turn waits: then the store is
+/// slow for all tasks.
 const REPORT_CAPACITY: usize = 64;
 
-/// The longest prompt of a sub-agent that its task shows as its message, in characters. The agent's own list has all of it.
+/// The prompt of a sub-agent is cut to this many characters when it becomes the message of the child task. The agent's own
+/// records have all of it.
 const MAX_PROMPT_CHARS: usize = 64 * 1024;
 
 #[derive(Debug, Default)]
@@ -72,12 +74,13 @@ impl Children {
         }
     }
 
-    /// The actors have not confirmed yet that everything they were sent is in their logs.
+    /// Whether the actors may still have to write something that they were sent.
     pub(crate) fn are_behind(&self) -> bool {
         self.are_behind
     }
 
-    /// Waits until everything that the actors were sent is in their logs. Dropping the future does not ensure that.
+    /// Waits until everything that the actors were sent is in their logs. If the future is dropped before it ends, that is
+    /// not certain.
     pub(crate) fn caught_up(&mut self) -> impl Future<Output = ()> + use<> {
         self.are_behind = false;
         let all: Vec<_> = self.by_session.values().filter_map(|child| child.reports.clone()).collect();
@@ -92,7 +95,7 @@ impl Children {
         }
     }
 
-    /// Takes a report of a sub-agent.
+    /// Passes an event of a sub-agent to the actor of its task. Creates task and actor for a new sub-agent.
     pub(crate) async fn take(
         &mut self,
         ctx: &EngineContext,
@@ -113,7 +116,7 @@ impl Children {
         }
     }
 
-    /// An ask of a sub-agent, which the root task owns.
+    /// Passes a change of an ask to the actor of the sub-agent that asked.
     pub(crate) async fn report_ask(&mut self, change: AskChangeForChild) {
         let session = match &change {
             AskChangeForChild::Asked(Ask { session, .. }) | AskChangeForChild::Closed { session, .. } => {
@@ -123,7 +126,7 @@ impl Children {
         self.report(&session, ChildReport::Ask(change)).await;
     }
 
-    /// The root task is over, in this state: its sub-agents are too.
+    /// Ends the tasks of all sub-agents, because the root task has ended in `state`.
     pub(crate) async fn end(self, state: TaskState) {
         for reports in self.by_session.into_values().filter_map(|child| child.reports) {
             // An actor whose task ended by itself receives nothing more.
@@ -332,7 +335,7 @@ fn create(ctx: &EngineContext, root: &Root<'_>, task: TaskId, parent: Parent, st
         context_id: root.task.context_id.clone(),
         message,
         at,
-        // The readers of the root task also read this one.
+        // The same accepted media types as for the root task, because the same clients read both tasks.
         options: Box::new(TaskOptions { output: root.task.options.output.clone(), ..TaskOptions::default() }),
         parent: Some(Box::new(parent)),
     };

@@ -1,7 +1,7 @@
 //! Unowned sessions that a caller is about to claim.
 //!
-//! A caller becomes the owner of a session when its call has been done, and not before. Until then no other caller may
-//! begin something there, for as long as the lease lasts: a call that hangs must not reserve a session for ever. A call
+//! A caller becomes the owner of a session only when its call has succeeded. Until then no other caller may begin anything
+//! in that session. This reservation has a lease, because a call that hangs must not reserve a session for ever. A call
 //! that ends after its lease learns from the store, which keeps the first owner, whether another caller was faster.
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use crate::control_errors;
 /// How many sessions may be reserved. One more is refused.
 const MAX_PENDING: usize = 1024;
 
-/// When a caller that was refused for that should try again.
+/// When a caller that was refused because of [`MAX_PENDING`] should try again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]

@@ -12,25 +12,26 @@ pub struct EngineConfig {
     pub turn_timeout: Option<Duration>,
     /// How long a turn that was not prompted yet waits for an agent that cannot be reached, before it fails.
     pub start_patience: Duration,
-    /// How long a turn waits for work of another client of OpenCode in its session that is no turn, and so does not
-    /// become a task that goes first. `None`: no limit.
+    /// How long a turn waits while another client of OpenCode does work in its session that is not a turn. (A turn would
+    /// become a task of its own and go first.) `None`: no limit.
     pub wait_for_others: Option<Duration>,
-    /// How long the gateway waits for the abort of a turn that has ended here.
+    /// How long the gateway waits until the agent confirms the abort of a turn whose task has ended.
     pub cancel_abort_timeout: Duration,
     /// How long a repeated send is recognized as the same send.
     pub idempotency_window: Duration,
-    /// Prompts the tasks of a restored copy that the original may have prompted since the backup.
+    /// After a restore from a backup: whether tasks are prompted that the original gateway may have prompted since the
+    /// backup.
     pub resume_restored: bool,
     /// How many turns may run at once. Others wait; the principals take turns. 0: any number.
     pub turns: usize,
-    /// The same for the turns of one principal.
+    /// How many turns of one principal may run at once. 0: any number.
     pub turns_per_principal: usize,
     /// How many tasks may be unfinished. One more is refused: clients that send faster than the agent works must notice.
     /// 0: any number.
     pub unfinished: usize,
-    /// The same for the tasks of one context.
+    /// How many tasks of one context may be unfinished. 0: any number.
     pub unfinished_per_context: usize,
-    /// The same for all contexts of a principal together.
+    /// How many tasks of one principal may be unfinished, in all its contexts together. 0: any number.
     pub unfinished_per_principal: usize,
     pub asks: AskConfig,
     pub intake: IntakeRules,
@@ -56,19 +57,19 @@ impl Default for ControlRules {
 /// Who may use a session. Tasks always belong to their owner alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum SessionGuard {
-    /// Its owner. An unowned session: every caller that may claim sessions.
+    /// Only its owner may use a session. An unowned session: every caller that may claim sessions.
     #[default]
     Owner,
     /// Everybody may read it, and only its owner may change it.
     SharedReads,
-    /// Everybody, except for turns: only the owner may start those.
+    /// Everybody may read and change a session, but only its owner may start turns in it.
     Shared,
 }
 
 impl SessionGuard {
     pub const ALL: [Self; 3] = [Self::Owner, Self::SharedReads, Self::Shared];
 
-    /// As the configuration writes it.
+    /// The word for this value in the configuration.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Owner => "owner",
@@ -101,11 +102,12 @@ impl Default for RetentionRules {
 /// What a message may hold.
 #[derive(Clone, Debug)]
 pub struct IntakeRules {
-    /// Files in this directory may be referred to, those outside may not. A resolved path.
+    /// Messages may refer to files in this directory and in the directory of their context, but to no others. A path
+    /// without links.
     pub root: PathBuf,
-    /// These files may not be referred to, wherever they are.
+    /// Messages may not refer to these files, wherever they are.
     pub protected: Arc<ProtectedPaths>,
-    /// Data parts are accepted, as JSON text.
+    /// Whether data parts are accepted. The agent gets them as JSON text.
     pub data_parts: bool,
     /// Media types that are text, in addition to `text/*` and the well-known ones.
     pub text_types: Vec<String>,
@@ -182,7 +184,7 @@ pub enum AlwaysScope {
 impl AlwaysScope {
     pub const ALL: [Self; 2] = [Self::Session, Self::Agent];
 
-    /// As the configuration writes it.
+    /// The word for this value in the configuration.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Session => "session",

@@ -1,5 +1,5 @@
-//! What callers read and change outside of turns. Decides who may do that, when it is possible, and which sessions the caller
-//! owns afterwards.
+//! Runs the calls of `opencode.*` methods, with which callers read and change sessions outside of turns. Decides who may
+//! make a call, when it is possible, and which sessions the caller owns afterwards.
 //!
 //! A command runs in a background task, because its caller may disconnect: it is done completely or not at all, and a
 //! callback receives its result. Nothing here prompts the agent: a native prompt becomes a task ([`crate::service`]).
@@ -56,8 +56,8 @@ impl Engine {
         self.control_with_task(caller, request, Arc::default(), done).await
     }
 
-    /// The same. `begun` is set to the task of a native prompt as soon as there is one, for a caller that does not wait
-    /// for its end.
+    /// Like [`Engine::control`]. `begun` is set to the task of a native prompt as soon as there is one, for a caller that
+    /// does not wait for its end.
     pub async fn control_with_task(
         &self,
         caller: &ControlCaller,
@@ -74,7 +74,7 @@ impl Engine {
         self.begin_control(caller, request, begun, done).await.map_err(Error::internal)?
     }
 
-    /// The same for a caller who does not wait, and gets no response.
+    /// Like [`Engine::control`], for a caller who does not wait and gets no response.
     pub fn control_detached(
         &self,
         caller: &ControlCaller,
@@ -118,7 +118,8 @@ impl Engine {
         self.ctx().tasks.spawn("control", work)
     }
 
-    /// A gateway that stops does not wait for calls that take as long as a model or a program takes. It waits for short ones.
+    /// Runs a call that takes as long as a model or a program takes, but abandons it when the gateway stops. Short calls do
+    /// not come here: the gateway waits for them.
     async fn unless_stopping(
         &self,
         work: impl Future<Output = Result<ControlResult>>,
@@ -234,7 +235,8 @@ impl Engine {
             for fork in control.forks(session, before, since).await.unwrap_or_default() {
                 let at = self.ctx().ports.clock.now();
                 let claim = Claim { owner: owner.clone(), session: fork.clone(), at };
-                // Another caller who forked the session meanwhile owns that fork already, or owns the messages in it.
+                // The fork may be that of another caller. Then it usually has an owner already, and the claim fails. If
+                // not, it only has messages that this caller may read anyway.
                 if let Ok(Claimed::Now) = self.ctx().ports.store.claim(claim).await {
                     tracing::info!(session = %fork.id, "a fork whose answer was lost was found");
                     control.watch(vec![fork.clone()]);
@@ -245,7 +247,7 @@ impl Engine {
         lost
     }
 
-    /// The caller owns a fork before it gets the response.
+    /// Makes the caller the owner of its new fork, before the caller gets the response.
     async fn claim_fork(&self, control: &dyn Control, owner: &Principal, fork: Session) -> Result<()> {
         let (id, at) = (fork.id.clone(), self.ctx().ports.clock.now());
         let named = |error: Error| error.detail("forkedSessionId", id.as_str());
@@ -328,7 +330,7 @@ pub fn is_long_running(control: &Call) -> bool {
 
 fn command_takes_long(command: &ControlCommand) -> bool {
     match command {
-        // A worktree has a start script of its own.
+        // Creating a worktree runs its start script, which may take long.
         ControlCommand::Summarize { .. }
         | ControlCommand::Shell { .. }
         | ControlCommand::CreateWorktree(_) => true,

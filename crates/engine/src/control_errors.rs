@@ -1,4 +1,4 @@
-//! Errors for callers who may not do something in a session.
+//! The errors of control calls, for example that a session is busy or belongs to another principal.
 
 use std::time::Duration;
 
@@ -112,7 +112,7 @@ pub(crate) fn fork_not_stored(cause: &Error) -> Error {
     Error::new(cause.kind(), text).caused_by(cause.clone())
 }
 
-/// The fork whose response was lost was found.
+/// The error for a fork whose response was lost, but whose session was found. It tells the caller the id of that session.
 pub(crate) fn fork_found(lost: &Error, fork: &SessionId) -> Error {
     let text =
         format!("{} The fork exists and is yours; its last message may still be incomplete.", lost.message());

@@ -1,4 +1,4 @@
-//! Tasks that the store can no longer read.
+//! Ends tasks that the store can no longer read.
 
 use longshore_model::Failure;
 
@@ -11,7 +11,7 @@ const REASON: &str = "The stored task is damaged, so the gateway cannot continue
 impl Engine {
     /// Ends unfinished tasks that can no longer be read. They would have no actor and never end.
     ///
-    /// Does not keep the gateway from starting when the store cannot be written.
+    /// An error of the store is only logged, so that it does not keep the gateway from starting.
     pub(crate) async fn end_damaged(&self) {
         let now = self.ctx().ports.clock.now();
         let failure = Failure::new(REASON);

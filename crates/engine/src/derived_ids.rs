@@ -27,7 +27,7 @@ pub(crate) fn is_adopted(task: &TaskId, turn: &TurnRecord) -> bool {
     *task == adopted_task(&turn.session.id, &turn.prompt)
 }
 
-/// The context of a session that no caller has bound to one.
+/// The context for a session that no caller has bound to a context.
 pub(crate) fn session_context(session: &SessionId) -> ContextId {
     ContextId::parse(&format!("{SESSION_CONTEXT_PREFIX}{session}")).unwrap_or_else(|_| {
         let name = name("context", &[session.as_str()]);
@@ -35,12 +35,12 @@ pub(crate) fn session_context(session: &SessionId) -> ContextId {
     })
 }
 
-/// The session that the id of a context stands for, if it is such an id.
+/// The session in an id that [`session_context`] made. `None` for the id of any other context.
 pub(crate) fn session_of_context(context: &ContextId) -> Option<SessionId> {
     SessionId::parse(context.as_str().strip_prefix(SESSION_CONTEXT_PREFIX)?).ok()
 }
 
-/// The file of an artifact. Other content makes another file.
+/// The file of an artifact. A file with other content has another id.
 pub(crate) fn file(task: &TaskId, artifact: &ArtifactId, sha256: &[u8; 32]) -> FileId {
     FileId::parse(&name("file", &[task.as_str(), artifact.as_str(), &hex(sha256)])).expect("a UUID is an id")
 }

@@ -25,7 +25,7 @@ pub struct EngineParts {
     pub control: Option<Arc<dyn Control>>,
     pub clock: Arc<dyn Clock>,
     pub tasks: Tasks,
-    /// Where the engine counts.
+    /// The metrics that the engine updates.
     pub metrics: Arc<Metrics>,
     pub config: EngineConfig,
 }
@@ -61,7 +61,7 @@ pub(crate) struct LiveState {
     pub(crate) open_asks: Arc<OpenAsks>,
 }
 
-/// What control calls leave behind for each other and for turns.
+/// State of control calls that other control calls and turns have to see.
 #[derive(Clone, Debug)]
 pub(crate) struct ControlState {
     pub(crate) claims: Arc<Claims>,

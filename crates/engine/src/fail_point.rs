@@ -1,13 +1,15 @@
 //! Points where a test may kill the process, as a crash would: with SIGKILL, in the middle of its work.
 //!
-//! The feature `fail-points` is on where tests are built. A build of the whole workspace has it in every program, so
-//! optimised programs leave the checks out. Even in the others nothing happens unless the environment names a point:
-//! `LONGSHORE_FAIL_POINT=turn.recorded:2` kills the process when it reaches that point for the second time.
+//! The feature `fail-points` is on where tests are built. When Cargo builds the whole workspace, every program gets the
+//! feature, so programs without debug assertions leave the checks out. In the others nothing happens either, unless the
+//! environment names a point: `LONGSHORE_FAIL_POINT=turn.recorded:2` kills the process when it reaches that point for the
+//! second time.
 
 /// The environment variable that names a point, and at which pass the process dies.
 pub const VARIABLE: &str = "LONGSHORE_FAIL_POINT";
 
-/// Every point that a gateway passes when it serves an OpenCode that was started separately.
+/// The points that a gateway with an attached OpenCode passes in ordinary work. The points `adopt.*` are not listed: only
+/// an external turn reaches them.
 pub const POINTS: [&str; 19] = [
     // The store: a group of writes.
     "commit.before",
@@ -30,7 +32,7 @@ pub const POINTS: [&str; 19] = [
     // An ask is answered.
     "reply.before",
     "reply.after",
-    // A task has ended here, and the agent is to stop.
+    // A task has ended, and the gateway stops the agent's turn.
     "abort.before",
     "abort.after",
     // A start resumes the tasks of the last run.
@@ -41,7 +43,7 @@ pub const POINTS: [&str; 19] = [
 /// Further points when the gateway starts OpenCode itself.
 pub const MANAGED_POINTS: [&str; 3] = ["managed.recorded", "managed.spawned", "managed.ready"];
 
-/// The process has reached this point.
+/// Does nothing: this build has no fail points.
 #[cfg(not(all(feature = "fail-points", debug_assertions)))]
 #[inline]
 pub fn hit(_point: &'static str) {}
@@ -67,7 +69,7 @@ mod armed {
         Some(Armed { point: point.to_owned(), left: AtomicU64::new(count.parse().unwrap_or(1)) })
     });
 
-    /// The process has reached this point, and dies here when the environment says so.
+    /// Kills the process if the environment names this point and the count of passes is reached.
     pub fn hit(point: &'static str) {
         let Some(armed) = &*ARMED else { return };
         if armed.point == point && armed.left.fetch_sub(1, Ordering::SeqCst) == 1 {

@@ -12,8 +12,8 @@ use crate::port::{FileFacts, NewFile};
 use crate::retry::Backoff;
 use crate::{derived_ids, lifecycle};
 
-/// How often storing a file is tried, which takes half a minute. A turn does not wait for ever for a store that accepts
-/// everything but its file.
+/// How often the gateway tries to store a file. All attempts together take half a minute: a turn does not wait for ever for
+/// a store that accepts everything but its file.
 const TRIES: u32 = 12;
 
 /// Stores the files of one task, and knows which are stored already.

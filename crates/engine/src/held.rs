@@ -1,4 +1,5 @@
-//! Tasks that a restored copy of the store holds back: the original may have prompted them since the backup.
+//! Holds tasks back after the store was restored from a backup: the original gateway may have prompted them since the
+//! backup.
 
 use longshore_model::{Epoch, Error, ErrorKind, Json, Message, Metadata, Role, Task, TaskState};
 use serde_json::json;
@@ -12,16 +13,16 @@ pub(crate) const WHY: &str = "This task comes from a backup, and the gateway tha
      not sent again, and waits. To have it sent, send the message `resume-restored` on this task, or let the operator start \
      the gateway with --resume-restored. To drop it, cancel it.";
 
-/// Why a task does not begin by itself.
+/// Whether a task from a backup waits for a decision or has been released.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Hold {
-    /// It waits for a decision.
+    /// The task waits until a message or the operator releases it.
     Held,
-    /// The operator decided that it begins; its status does not show that yet.
+    /// The operator released the task (`--resume-restored`), but its status does not show that yet.
     Released,
 }
 
-/// Decides about a task that has no running turn. `restored` is the last epoch before the backup.
+/// Decides whether a task that has no running turn is held. `restored` is the last epoch before the backup.
 pub(crate) fn decide(stored: &StoredTask, restored: Option<Epoch>, resume: bool) -> Option<Hold> {
     let is_new = restored.is_some_and(|last| stored.epoch <= last);
     match (is_held(&stored.task), stored.task.status.state) {
@@ -31,25 +32,25 @@ pub(crate) fn decide(stored: &StoredTask, restored: Option<Epoch>, resume: bool)
     }
 }
 
-/// The status of the task says that it is held.
+/// Whether the status of the task says that it is held.
 pub(crate) fn is_held(task: &Task) -> bool {
     let metadata = task.status.message.as_ref().and_then(|message| message.metadata.as_ref());
     task.status.state == TaskState::Submitted
         && metadata.is_some_and(|metadata| metadata.json().to_value().pointer("/longshore/held").is_some())
 }
 
-/// For programs.
+/// Metadata by which programs recognize a held task.
 pub(crate) fn metadata() -> Option<Metadata> {
     Metadata::try_from(Json::from_value(&json!({"longshore": {"held": "restored"}}))).ok()
 }
 
-/// The message is the decision about a held task, and no text for the agent.
+/// Whether the message only releases a held task, and is no text for the agent.
 pub(crate) fn is_release(message: &Message) -> bool {
     let [part] = message.parts.as_slice() else { return false };
     message.role == Role::User && part.as_text().is_some_and(|text| text.trim() == RELEASE)
 }
 
-/// A held task takes no other message.
+/// The error for any other message on a held task.
 pub(crate) fn refusal(task: &Task) -> Error {
     Error::new(ErrorKind::UnsupportedOperation, WHY)
         .detail("taskId", task.id.as_str())

@@ -9,12 +9,12 @@ use sha2::{Digest, Sha256};
 use crate::port::IdempotencyKey;
 
 impl IdempotencyKey {
-    /// The key of the same send as the answer to this ask.
+    /// The key under which the same send is stored when it is the answer to this ask.
     pub(crate) fn of_answer(&self, request: &RequestId) -> Self {
         self.derived(request.as_str())
     }
 
-    /// The key of the same send as an answer that was refused.
+    /// The key under which the same send is stored when it is an answer that was refused.
     pub(crate) fn of_refusal(&self) -> Self {
         // No ask has this id.
         self.derived("\0refused")
@@ -54,7 +54,7 @@ pub(crate) fn native_prompt_digest(
     options: &PromptOptions,
 ) -> [u8; 32] {
     let mut hasher = Sha256::new();
-    // No message begins like this: its first field is its id, which is a string.
+    // Keeps this digest apart from that of a message, whose first field is its id, a string and not an array.
     feed(&mut hasher, &["order"]);
     feed(&mut hasher, message);
     feed(&mut hasher, session);
@@ -64,7 +64,7 @@ pub(crate) fn native_prompt_digest(
     hasher.finalize().into()
 }
 
-/// Each field is a JSON text of its own after its length, so that no two different messages have the same bytes.
+/// Hashes the length of a field, and then the field as JSON text, so that no two different messages have the same bytes.
 fn feed(hasher: &mut Sha256, field: &(impl Serialize + ?Sized)) {
     let field = serde_json::to_vec(field).expect("the model's types serialise to JSON");
     hasher.update((field.len() as u64).to_le_bytes());

@@ -25,7 +25,7 @@ use media_type::{FileKind, MediaType};
 use refusal::size;
 use workspace::{AllowedDirectories, ReadError};
 
-/// A message has no more parts than this; one that has is refused.
+/// The most parts that a message may have. A message with more parts is refused.
 const MAX_PARTS: usize = 100;
 
 /// The parts of a message together may be this many times as large as the largest allowed part. The workspace files that
@@ -39,7 +39,7 @@ pub(crate) async fn prepare(rules: &IntakeRules, directory: &Path, parts: &[Part
     prepare_named(rules, directory, parts, PartNames::MESSAGE).await
 }
 
-/// The same for parts that the caller knows by another name.
+/// Like [`prepare`], for parts that have another name in the caller's request.
 pub(crate) async fn prepare_named(
     rules: &IntakeRules,
     directory: &Path,
@@ -58,7 +58,7 @@ pub(crate) async fn prepare_named(
         .map_err(Error::internal)?
 }
 
-/// What the caller calls these parts.
+/// The names of the parts in the caller's request, for error messages.
 #[derive(Clone, Copy)]
 pub(crate) struct PartNames<'a> {
     pub(crate) list: &'static str,
@@ -106,7 +106,7 @@ fn draft_all(rules: &IntakeRules, parts: &[Part], names: PartNames<'_>) -> Resul
     Ok(drafts)
 }
 
-/// The part of the work that takes time.
+/// Does the slow part of the work: reads files, and hashes them and inline content.
 fn finish_all(rules: &IntakeRules, directory: &Path, drafts: Vec<Draft>, list: &str) -> Result<Vec<Input>> {
     let most = rules.max_file_bytes.max(rules.max_text_bytes).saturating_mul(TOTAL_FACTOR);
     let mut whole = 0_u64;

@@ -4,7 +4,7 @@
 //! the prompt, the message is written to the log, and only then is the prompt sent. All waiting is done here, so that the
 //! actor of the task goes on meanwhile: the driver may itself wait for the actor to take its reports.
 //!
-//! The same message again, while the first is on its way, gets the result of the first.
+//! If the same message is sent again while the first is on its way, both senders get the same result.
 
 use std::fmt;
 use std::time::Duration;
@@ -127,15 +127,16 @@ impl Joins {
         Some((known.message.clone(), known.key.clone()))
     }
 
-    /// The log has the message: sends it to the agent.
+    /// Lets the driver send the prompt, because the log now has the message.
     pub(crate) fn send_prompt(&mut self, expected: Expected) {
         let Expected { prompt, go, sent } = expected;
-        // A driver that is gone by now has ended the turn; the message is in the log, and its callers learn that it is.
+        // If the driver is gone, the turn has ended. The message is in the log, so its callers are told that it was taken.
         let _ = go.send(());
         self.steps.push(Box::pin(async move { Step::Sent(prompt, sent.await.unwrap_or(Ok(()))) }));
     }
 
-    /// The result of a message is known. Dropping the return value tells its callers that the task takes no message now.
+    /// Removes a message whose result is known. Dropping the return value tells its callers that the task takes no message
+    /// now.
     pub(crate) fn complete(&mut self, prompt: &PromptId) -> Option<CompletedJoin> {
         let index = self.pending.iter().position(|known| known.prompt == *prompt)?;
         let PendingJoin { message, key, replies, .. } = self.pending.remove(index);

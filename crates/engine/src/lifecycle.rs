@@ -1,4 +1,5 @@
-//! What an agent's report means for a task. Pure: no clock, no IO, nothing that can fail.
+//! Converts the reports of the agent and the decisions of the gateway into task events. Pure: no clock, no IO, nothing that
+//! can fail.
 
 use longshore_model::{
     AgentEvent, Artifact, ArtifactId, ArtifactUpdate, Ask, AskKind, BlockKind, BlockRef, Failure,
@@ -86,7 +87,7 @@ pub(crate) fn approved(task: &Task, note: InterruptNote) -> TaskEvent {
     noted(task, Notes { interrupt: Some(note), ..Notes::default() })
 }
 
-/// The asks that are open when the task ends: they can no longer be answered.
+/// One event for each ask that is open when the task ends: such an ask can no longer be answered.
 pub(crate) fn dropped_asks(task: &Task) -> Vec<TaskEvent> {
     let dropped = |open: &InterruptNote| {
         let phase = InterruptPhase::Resolved(Resolution::Dropped);
@@ -173,7 +174,7 @@ pub(crate) fn working(now: Timestamp) -> TaskEvent {
     status(TaskState::Working, now, None, None)
 }
 
-/// The task waits, like one that has not begun, for this reason.
+/// The task is SUBMITTED again and waits, for the reason `why`.
 pub(crate) fn waiting(task: &Task, now: Timestamp, why: String) -> TaskEvent {
     let state = TaskState::Submitted;
     let at = if task.status.state == state { task.status.at } else { now };
@@ -191,7 +192,7 @@ pub(crate) fn held(task: &Task) -> TaskEvent {
     event
 }
 
-/// A held task waits for its turn, like one that has not begun.
+/// The task is no longer held, and waits for its turn like any other. `decision` is the message that released it.
 pub(crate) fn released(task: &Task, decision: Option<Message>) -> TaskEvent {
     let status = TaskStatus { state: TaskState::Submitted, at: task.status.at, message: None };
     TaskEvent::Status(Box::new(StatusUpdate { joined: decision, ..StatusUpdate::new(status) }))
@@ -251,7 +252,8 @@ fn expired_ask<'a>(task: &'a Task, call: &str) -> Option<&'a InterruptNote> {
     task.expired_asks.iter().find(waited)
 }
 
-/// An agent takes the gateway's rejection for one by its user, and says so. The gateway knows better.
+/// Corrects the error of a tool call whose ask expired. The agent reports that its user rejected the call, but the gateway
+/// did, because nobody answered.
 fn correct_error(task: &Task, call: &mut ToolCall) {
     if call.status == ToolStatus::Error
         && let Some(words) = expired_ask(task, &call.call_id).and_then(unanswered)
@@ -260,7 +262,7 @@ fn correct_error(task: &Task, call: &mut ToolCall) {
     }
 }
 
-/// The same for a turn that ended because of the rejected tool call.
+/// Like [`correct_error`], for the failure of a turn that ended because of such a tool call.
 fn with_true_reason(task: &Task, mut failure: Failure) -> Failure {
     if let Some(failed) = &failure.failed_call
         && let Some(note) = expired_ask(task, &failed.call_id)
@@ -350,8 +352,8 @@ fn question(task: &Task, ask: &Ask, scope: AlwaysScope) -> Message {
     agent_message(task, id, format!("{}\n{how}", ask.summary))
 }
 
-/// The agent's message about a state. A task enters a terminal state once, so the state makes the id unique. It may wait
-/// for credentials once for each of its messages.
+/// The agent's message about a state. A task enters a terminal state once, so the state makes the id unique. A task may
+/// wait for credentials once for each of its messages, so the id for any other state also has the number of messages.
 fn explanation(task: &Task, state: TaskState, text: String) -> Message {
     let which = if state.is_terminal() { String::new() } else { format!(".{}", task.history.len()) };
     let id = MessageId::parse(&format!("{}.{state}{which}", task.id))

@@ -25,7 +25,7 @@ const SPARE_BYTES: usize = 1024;
 /// The cursor of a reader that is gone.
 const GONE: Seq = Seq(u64::MAX);
 
-/// The approximate cost of an entry beside its content and one encoded form of that.
+/// The approximate memory of an entry in bytes, without its content and one encoded form of its content.
 const ENTRY_BYTES: usize = 600;
 
 /// The largest content of a task of which a copy is kept for [`LiveLog::snapshot`]. A larger task is read from the store.
@@ -72,7 +72,7 @@ pub(crate) struct Progress {
     pub(crate) head: Seq,
     /// No more events will be written.
     pub(crate) is_closed: bool,
-    /// There is a reason why no event may come for long.
+    /// Whether a long time without events is normal, for example because an ask is open.
     pub(crate) is_silence_expected: bool,
 }
 
@@ -82,7 +82,7 @@ pub(crate) enum Found {
     Entries(Entries),
     /// The cursor is at the head.
     Nothing,
-    /// The same, and no more events will be written.
+    /// The cursor is at the head, and no more events will be written.
     Closed,
     /// The events are no longer (or not yet) in memory.
     InStore,
@@ -96,7 +96,7 @@ impl LiveLog {
         Self { task, state: Mutex::new(state), changed: Notify::new() }
     }
 
-    /// For a reader that has taken everything up to the cursor.
+    /// Adds a reader that has taken all events up to `cursor`.
     pub(crate) fn follow(self: Arc<Self>, cursor: Seq) -> Follower {
         let mut state = self.state();
         let free = state.cursors.iter().position(|cursor| *cursor == GONE);
@@ -138,8 +138,8 @@ impl LiveLog {
         self.publish_with(events, is_silence_expected, None);
     }
 
-    /// The same, with the owner and the task as of the last of these events. The task is kept until the next append, if
-    /// it is small.
+    /// Like [`LiveLog::publish`], with the owner and the task as of the last of these events. The task is kept until the
+    /// next append, if it is small.
     pub(crate) fn publish_with(
         &self,
         events: Events,
@@ -161,8 +161,8 @@ impl LiveLog {
         self.changed.notify_waiters();
     }
 
-    /// More events are about to be durable, and readable in the store before they are published: the kept task would be
-    /// older.
+    /// Called before an append. The store shows the new events before they are published here, so the kept task would be
+    /// older than what callers can read there.
     pub(crate) fn forget_snapshot(&self) {
         let before = self.state().snapshot.take();
         drop(before);
@@ -219,7 +219,7 @@ impl State {
         if cursor >= head {
             return if is_closed { Found::Closed } else { Found::Nothing };
         }
-        // Nearly always in the newest append.
+        // Searched from the newest append, where the cursor nearly always is.
         let index = self.tail.iter().rposition(|events| first_of(events) <= cursor.next());
         let Some(index) = index else { return Found::InStore };
         let mut behind = self.tail.iter().skip(index).cloned();
@@ -228,8 +228,9 @@ impl State {
         Found::Entries(Entries::new(first, taken, behind.collect()))
     }
 
-    /// Most logs have one reader, which is at the head most of the time. With more readers, each of them would have to check
-    /// all the others, and the next append drops what all have taken anyway.
+    /// Drops all events if the only reader has taken them: most logs have one reader, which is at the head most of the
+    /// time. With more readers, each of them would have to check all the others, and the next append drops what all have
+    /// taken anyway.
     fn drop_taken_by_sole_reader(&mut self) {
         if let [only] = self.cursors[..]
             && only >= self.progress.head

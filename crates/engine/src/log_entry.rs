@@ -58,7 +58,7 @@ pub struct Events {
 }
 
 impl Events {
-    /// Numbers them from `first` on.
+    /// Gives the events consecutive numbers, starting with `first`.
     pub fn number(first: Seq, epoch: Epoch, events: impl IntoIterator<Item = TaskEvent>) -> Self {
         let entry = |(offset, event)| LogEntry::new(Entry { seq: first.plus(offset), epoch, event });
         Self { entries: events.into_iter().enumerate().map(entry).collect(), since: None }
@@ -122,7 +122,8 @@ impl Entries {
         Self { first, taken, more: more.into_iter() }
     }
 
-    /// For a reader that was not waiting when the entries came: then their age says nothing about the gateway.
+    /// Removes the time at which the entries came, for a reader that was not waiting for them: their age then says nothing
+    /// about the speed of the gateway.
     pub(crate) fn found_late(self) -> Self {
         Self { first: self.first.waiting_since(None), ..self }
     }

@@ -44,7 +44,7 @@ impl OfferCache {
             }
             state.pending.get_or_insert_with(|| self.query(tasks, Arc::clone(control))).clone()
         };
-        // In any case: the lists that are known by now.
+        // Whether the query succeeded, failed or takes too long: returns the lists that are known by now.
         let _ = timeout(PATIENCE, pending.changed()).await;
         Arc::clone(&self.lock().last)
     }

@@ -15,7 +15,7 @@ pub(crate) struct OpenAsks {
 
 #[derive(Debug, Default)]
 struct Open {
-    /// When each was asked; the number distinguishes asks of the same moment.
+    /// The time of each open ask. The number distinguishes asks of the same moment.
     asked: BTreeSet<(Timestamp, u64)>,
     next_id: u64,
 }
@@ -33,19 +33,19 @@ impl OpenAsks {
         Self { metrics, open: Mutex::default() }
     }
 
-    /// The agent asks.
+    /// Counts a new ask of the agent.
     pub(crate) fn opened(self: &Arc<Self>, asked_at: Timestamp) -> OpenAsk {
         self.metrics.interrupt_requests.increment();
         self.known(asked_at)
     }
 
-    /// The agent asked, and the gateway answered at once.
+    /// Counts an ask that the gateway answered at once.
     pub(crate) fn answered_at_once(&self) {
         self.metrics.interrupt_requests.increment();
         self.metrics.interrupt_resolved.increment();
     }
 
-    /// An ask that an earlier run of the gateway received.
+    /// Tracks an open ask without counting it as new, because an earlier run of the gateway received it.
     pub(crate) fn known(self: &Arc<Self>, asked_at: Timestamp) -> OpenAsk {
         let mut open = self.lock();
         let id = open.next_id;
@@ -66,7 +66,7 @@ impl OpenAsks {
 }
 
 impl OpenAsk {
-    /// The ask was closed, for any reason.
+    /// Records that the ask was closed, for any reason.
     pub(crate) fn resolved(self, at: Timestamp) {
         self.all.metrics.interrupt_resolved.increment();
         self.all.metrics.interrupt_waited.observe(between(self.asked_at, at));

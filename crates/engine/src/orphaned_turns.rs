@@ -43,8 +43,8 @@ impl OrphanedTurns {
         Ok(Self { ended })
     }
 
-    /// Enters the queue of each session, so that no other turn begins there before. Call it when the running turns
-    /// have their tickets: they have nothing to wait for.
+    /// Enters the queue of each session, so that no other turn begins there first. Call this after the running turns have
+    /// their tickets, because a running turn must not wait behind an orphaned one.
     pub(crate) fn enter_queues(self, ctx: &EngineContext) -> Vec<SessionStops> {
         let mut by_directory: BTreeMap<String, SessionStops> = BTreeMap::new();
         for EndedTurn { task, turn } in self.ended {
@@ -58,7 +58,8 @@ impl OrphanedTurns {
     }
 }
 
-/// A turn that another client of OpenCode started is stopped only if its task was canceled.
+/// Whether the gateway may stop the turn. A turn that another client of OpenCode started is stopped only if its task was
+/// canceled.
 async fn may_stop(ctx: &EngineContext, ended: &EndedTurn) -> Result<bool> {
     let EndedTurn { task, turn } = ended;
     if !derived_ids::is_adopted(task, turn) {
@@ -78,7 +79,8 @@ pub(crate) struct SessionStops {
     tickets: HashMap<SessionId, QueueTicket>,
 }
 
-/// Each session is free as soon as the agent is done with it, however long the others take.
+/// Stops the orphaned turns of all directories. The ticket of a session is released as soon as the agent is done with that
+/// session, however long the others take.
 pub(crate) async fn stop_queued(ctx: EngineContext, queued: Vec<SessionStops>) {
     let stops: Vec<_> = queued.into_iter().map(|stops| stop_all(&ctx, stops)).collect();
     stream::iter(stops).buffer_unordered(CONCURRENT_CHECKS).collect::<()>().await;
@@ -103,7 +105,7 @@ pub(crate) async fn stop_in(ctx: &EngineContext, session: &SessionId, turns: &[T
     check(session, ctx.ports.agent.stop_turns(turns)).await;
 }
 
-/// On a failure the waiting turn goes on waiting, and checks again.
+/// Runs a query with a time limit. `None`: the query failed. The waiting turn then goes on waiting, and checks again.
 async fn check<T>(session: &SessionId, query: impl Future<Output = Result<T>>) -> Option<T> {
     match tokio::time::timeout(CHECK_TIMEOUT, query).await.ok()? {
         Ok(seen) => Some(seen),
@@ -114,8 +116,8 @@ async fn check<T>(session: &SessionId, query: impl Future<Output = Result<T>>) -
     }
 }
 
-/// While the agent cannot be reached this tries again, for as long as a turn would wait to begin. After that, the next
-/// turn in the session finds it busy and reports that.
+/// Stops the turns. While the agent cannot be reached this tries again, for as long as a turn would wait to begin. After
+/// that, the next turn in the session finds it busy and reports that.
 async fn stop_all(ctx: &EngineContext, stops: SessionStops) {
     let SessionStops { mut turns, mut tickets } = stops;
     let deadline = Instant::now() + ctx.config.start_patience;

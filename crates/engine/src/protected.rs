@@ -22,7 +22,7 @@ pub struct ProtectedPaths {
     exceptions: Vec<PathBuf>,
 }
 
-/// A file or directory, whatever its name is.
+/// Identifies a file or directory independently of its name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Identity {
     device: u64,
@@ -61,7 +61,8 @@ impl ProtectedPaths {
         }
     }
 
-    /// The same for a file that was found: `path` was resolved, and `metadata` may come from the open file.
+    /// Like [`ProtectedPaths::deny`], for a file that was found: `path` was resolved, and `metadata` may come from the open
+    /// file.
     pub fn deny_found(&self, path: &Path, metadata: &Metadata) -> bool {
         path.starts_with(KERNEL_FILES)
             || self.cover(path)
@@ -78,7 +79,8 @@ impl ProtectedPaths {
         self.paths.iter().any(|path| is_above(path) || is_above(&resolve(path)))
     }
 
-    /// Whether a path is, or is below, a protected one. The nearest directory above decides.
+    /// Whether a path is, or is below, a protected one. The nearest directory above it that is protected or excepted
+    /// decides.
     fn cover(&self, path: &Path) -> bool {
         let identities = |paths: &[PathBuf]| paths.iter().map(|path| Identity::at(path)).collect::<Vec<_>>();
         let (protected, open) = (identities(&self.paths), identities(&self.exceptions));
@@ -98,7 +100,7 @@ impl ProtectedPaths {
         false
     }
 
-    /// Whether one of the protected files is this one.
+    /// Whether `wanted` is one of the protected files.
     fn hold(&self, wanted: Identity) -> bool {
         let mut waiting = self.paths.clone();
         for compared in 0.. {
@@ -123,13 +125,14 @@ pub fn leads_into(path: &Path, directory: &Path) -> bool {
     ProtectedPaths::new([directory.to_owned()]).cover(&resolve(path))
 }
 
-/// The path as it is, because its links can change, and where it leads now.
+/// The path itself, because its links can change, and the path that it leads to now.
 fn with_target(path: PathBuf) -> impl Iterator<Item = PathBuf> {
     let target = Some(resolve(&path)).filter(|target| *target != path);
     std::iter::once(path).chain(target)
 }
 
-/// The path without links, as far as it exists. The rest is resolved by its words, as programs do that never ask the disk.
+/// The path without links, as far as it exists. In the rest, `..` is resolved by text only, as in programs that do not look
+/// at the disk.
 fn resolve(path: &Path) -> PathBuf {
     let (mut existing, mut rest) = (path, Vec::new());
     let mut resolved = loop {

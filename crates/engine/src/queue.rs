@@ -75,7 +75,7 @@ impl<T> Sender<T> {
     /// Waits until the receiver is gone.
     pub async fn closed(&self) {
         let mut receiver_gone = pin!(self.0.receiver_gone.notified());
-        // Before the check, so that an end between the two is not missed.
+        // Enabled before the check, so that a close between the two is not missed.
         receiver_gone.as_mut().enable();
         if !self.is_closed() {
             receiver_gone.await;

@@ -67,10 +67,9 @@ impl TaskReader {
         self.live.as_ref()?.snapshot(caller)
     }
 
-    /// There is a reason why no event may come for long: the task waits for its user or for a tool, or does not run.
-    /// Such a silence is not a fault.
+    /// Whether it is normal that no event comes for long: the task waits for its user or for a tool, or does not run.
     pub fn is_silence_expected(&self) -> bool {
-        // The store returns the rest of a log without a writer at once, or an error.
+        // Without a live log, the store returns the rest of the log at once, or an error.
         self.live.as_ref().is_none_or(|live| live.progress().is_silence_expected)
     }
 
@@ -108,7 +107,8 @@ impl TaskReader {
         }
     }
 
-    /// The events after the cursor in the store. `None`: there are none, and it is known by now whether the task goes on.
+    /// The events after the cursor in the store. `None`: there are none, and the reader has found a live log or knows that
+    /// the task is over.
     async fn read(&mut self) -> Result<Option<Entries>> {
         let stored = self.store.read(&self.caller, &self.task, self.cursor, BATCH).await?;
         let Some(first) = stored.first() else {
@@ -127,7 +127,7 @@ impl TaskReader {
         entries
     }
 
-    /// The store has nothing after the cursor and no live log was known: check for a live log again before giving up.
+    /// Called when the store has no event after the cursor. Looks for a live log again, before the reader gives up.
     async fn reattach(&mut self) -> Result<()> {
         self.live = self.registry.log(&self.task).map(|live| live.follow(self.cursor));
         if self.live.is_some() {
@@ -142,7 +142,7 @@ impl TaskReader {
         Err(self.registry.no_actor())
     }
 
-    /// Events that retention folded away after the cursor are an error; they are never skipped silently.
+    /// Fails if retention has removed events after the cursor: events are never skipped silently.
     fn check_gap(&self, next: Seq) -> Result<()> {
         if next == self.cursor.next() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Resuming, at the start of the gateway, the tasks that its last run left unfinished.
+//! Resumes the tasks that the last run of the gateway left unfinished, when the gateway starts.
 
 use std::collections::HashSet;
 
@@ -20,16 +20,16 @@ use crate::{children, derived_ids, fail_point};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Recovered {
     pub unfinished: usize,
-    /// How many of them wait for a decision, because the store is a restored copy.
+    /// How many of them wait for a decision, because the store was restored from a backup.
     pub held: usize,
 }
 
 impl Engine {
-    /// Starts an actor for every unfinished task, in the order of their creation. Call it before the first request is
-    /// served.
+    /// Starts an actor for every unfinished task, and lets the tasks enter their queues in the order of `rank`. Call it
+    /// before the first request is served.
     ///
-    /// A task that was waiting goes on waiting. In a restored copy it is held. A task whose prompt may have been sent is looked up at the agent
-    /// and goes on from where its log ends; it is never prompted again.
+    /// A task that was waiting goes on waiting. If the store was restored from a backup, such a task is held. A task whose
+    /// prompt may have been sent is looked up at the agent and goes on from where its log ends; it is never prompted again.
     pub async fn recover(&self) -> Result<Recovered> {
         self.end_damaged().await;
         let unfinished = self.ctx().ports.store.unfinished().await?;
@@ -72,14 +72,15 @@ impl Engine {
                 self.end_orphan(child).await?;
             }
         }
-        // All turns of the gateway are known by now.
+        // Comes last, when all turns of the gateway are known.
         self.watch_sessions().await?;
         fail_point::hit("recover.done");
         Ok(recovered)
     }
 
-    /// Prepares the actor of an unfinished task: takes all its queue tickets, unless others may go first, and starts the actors of its sub-agents' tasks,
-    /// which `missed` some asks.
+    /// Prepares the actor of an unfinished task: takes all its queue tickets, and starts the actors of its sub-agents'
+    /// tasks. With `ticketless`, the task does not enter the queue of its context, so that others may go first. `missed`:
+    /// the changes of asks that the sub-agents' tasks do not know yet.
     async fn resume_task(
         &self,
         stored: StoredTask,
@@ -93,7 +94,8 @@ impl Engine {
         let queues = &self.ctx().live.queues;
         let runs = has_running_turn_in(state, turn.as_ref());
         let turn = turn.filter(|_| runs);
-        // An adopted turn waits for nothing, because it runs: a turn of the gateway may itself wait for its end.
+        // An adopted turn goes to the front of the queues. The agent already runs it, and a turn of the gateway may be
+        // waiting for its end.
         let is_adopted = turn.as_ref().is_some_and(|turn| derived_ids::is_adopted(&task.id, turn));
         let enter = |key: QueueKey| {
             let id = task.id.clone();
@@ -118,7 +120,8 @@ impl Engine {
         ActorParts { ticket, resumed, open_asks, ..ActorParts::new(owner, registered, snapshot) }
     }
 
-    /// The gateway stopped between the end of a turn and that of its sub-agent.
+    /// Ends the task of a sub-agent whose root task has no running turn: the gateway stopped between the end of the turn
+    /// and the end of its sub-agent.
     async fn end_orphan(&self, child: StoredTask) -> Result<()> {
         let Some(parent) = child.task.parent.clone() else { return Ok(()) };
         let root = match self.ctx().ports.store.get(&child.owner, &parent.root).await {

@@ -68,7 +68,7 @@ impl Registry {
         self.lock().get(task).map(|live| live.inbox.clone())
     }
 
-    /// Why an unfinished task has no actor.
+    /// The error for an unfinished task that has no actor.
     pub(crate) fn no_actor(&self) -> Error {
         if self.stopping.is_cancelled() {
             Error::new(
@@ -87,7 +87,7 @@ impl Registry {
 }
 
 impl Drop for Registration {
-    /// Readers that have the log see that it is closed. Another actor may own the task by now.
+    /// Removes the actor, unless another actor has registered the task by now, and closes the log for its readers.
     fn drop(&mut self) {
         let mut by_task = self.registry.lock();
         if by_task.get(self.log.task()).is_some_and(|live| Arc::ptr_eq(&live.log, &self.log)) {

@@ -1,4 +1,4 @@
-//! The pauses before the agent or the store, when it cannot be reached, is tried again.
+//! Growing pauses between attempts to reach the agent or the store.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ impl Backoff {
     }
 }
 
-/// Returns `false` at once when the gateway stops.
+/// Sleeps for `pause`. Returns `false` at once when the gateway stops.
 pub(crate) async fn sleep_unless_stopping(tasks: &Tasks, pause: Duration) -> bool {
     tokio::select! {
         biased;

@@ -87,14 +87,14 @@ impl Engine {
         Self { ctx: EngineContext::new(parts) }
     }
 
-    /// Sends the spans of turns there.
+    /// Sends the spans of turns to `spans`.
     #[must_use]
     pub fn with_spans(mut self, spans: Arc<dyn Spans>) -> Self {
         self.ctx.ports.spans = spans;
         self
     }
 
-    /// Sets the gauges whose values are known only at a moment, just before the metrics are written.
+    /// Sets the gauges that are computed on demand. Call it just before the metrics are written.
     pub fn update_gauges(&self) {
         let EngineContext { metrics, live, .. } = &self.ctx;
         metrics.interrupt_oldest_age.set(live.open_asks.oldest_age(self.now()));
@@ -116,12 +116,12 @@ impl Engine {
         self.ctx.ports.agent.check().await
     }
 
-    /// Begins the store's check of itself, for which reads wait. Call it after [`Engine::recover`].
+    /// Starts the store's check of its own content. Reads wait until it is done. Call it after [`Engine::recover`].
     pub fn begin_store_check(&self) {
         self.ctx.ports.store.begin_check();
     }
 
-    /// What is damaged in the store, for callers.
+    /// Describes in words for callers what is damaged in the store.
     pub fn store_damage(&self) -> Option<String> {
         self.ctx.ports.store.damage()
     }
@@ -222,7 +222,8 @@ impl Engine {
         Ok(Subscription { opening: SubscriptionStart::Tail, reader, is_behind })
     }
 
-    /// Whether the log has everything that a reader with this cursor has not seen, and had what it has seen.
+    /// Whether a reader can continue after this cursor. The log must have all later events, and the event at the cursor
+    /// must be the one that the reader has seen.
     async fn can_serve(
         &self,
         caller: &Principal,
@@ -234,7 +235,8 @@ impl Engine {
         if seq > head.seq || seq.next() < head.first {
             return Ok(false);
         }
-        // Epochs only grow along a log, so nothing before an event was written again since that event's epoch.
+        // Epochs only grow along a log. So if the cursor has the epoch of the head, the event at the cursor was not
+        // replaced.
         let Some(epoch) = epoch.filter(|epoch| seq > Seq::START && *epoch != head.epoch) else {
             return Ok(true);
         };
@@ -242,8 +244,9 @@ impl Engine {
         Ok(found.first().is_some_and(|entry| entry.seq == seq && entry.epoch == epoch))
     }
 
-    /// The task with its artifacts as they were before the event `seq`. Only the artifacts are replayed: the status is still
-    /// that of the first event of the log, and the messages, which may be large, are left out. `None`: the beginning of the log is no longer kept.
+    /// The task with its artifacts as they were before the event `seq`. Only the artifacts are replayed: the status is
+    /// still that of the first event of the log, and the messages, which may be large, are left out. `None`: the beginning
+    /// of the log is no longer kept.
     pub async fn task_before(&self, caller: &Principal, task: &TaskId, seq: Seq) -> Result<Option<Task>> {
         // As many as a reader gets with one read of the log.
         const BATCH: usize = 128;
@@ -317,7 +320,7 @@ impl Engine {
         TaskReader::new(&self.ctx, caller.clone(), task, head.context.clone(), head.output.clone(), cursor)
     }
 
-    /// A reader of a task that the caller has at hand.
+    /// A reader for a calling function that already has the task.
     pub(crate) fn reader_of(&self, caller: &Principal, task: &Task, cursor: Seq) -> TaskReader {
         let (context, output) = (task.context_id.clone(), task.options.output.clone());
         TaskReader::new(&self.ctx, caller.clone(), task.id.clone(), context, output, cursor)
@@ -395,7 +398,8 @@ impl Engine {
         let refusal = match self.send_to_actor(task, given).await {
             Some(Err(error)) if error.kind() == ErrorKind::InterruptNotFound => error,
             Some(answered) => return answered,
-            // The actor ended: with the turn, and the ask is closed, or with the gateway, and the ask stays open.
+            // The actor ended. If it ended with the turn, the ask is closed. If it ended with the gateway, the ask stays
+            // open.
             None if self.head(caller, task).await?.state.is_terminal() => asks::not_open(&request),
             None => return Err(self.ctx.live.registry.no_actor()),
         };
@@ -403,7 +407,8 @@ impl Engine {
         Err(self.too_late_for(caller, &request).await?.unwrap_or(refusal))
     }
 
-    /// `None`: the task has no actor, or its actor ended without an answer.
+    /// Sends a request to the actor of a task, and waits for the reply. `None`: the task has no actor, or its actor ended
+    /// without a reply.
     async fn send_to_actor(
         &self,
         task: &TaskId,
@@ -419,7 +424,7 @@ impl Engine {
         caller_trace().map(|trace| self.ctx.ports.spans.decided(trace))
     }
 
-    /// Why an answer to an ask comes too late.
+    /// The error for an answer to an ask that is closed already.
     pub(crate) fn too_late(&self, request: &RequestId, closed: &Closed) -> Error {
         let tombstone = i64::try_from(self.ctx.config.asks.tombstone.as_millis()).unwrap_or(i64::MAX);
         let is_remembered = closed.at.0.saturating_add(tombstone) > self.ctx.ports.clock.now().0;
@@ -428,7 +433,7 @@ impl Engine {
         asks::too_late(request, closed, kind)
     }
 
-    /// The same, if the store has the ask and the caller owns it.
+    /// Like [`Engine::too_late`]. `None`: the store has no such closed ask of this caller.
     pub(crate) async fn too_late_for(
         &self,
         caller: &Principal,

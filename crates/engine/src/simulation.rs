@@ -23,7 +23,7 @@ pub enum Flaw {
     NoTerminalGuard,
 }
 
-/// Decides what is random outside a simulation.
+/// Decides what is left to chance outside of a simulation.
 #[cfg(feature = "simulation")]
 pub trait Simulation: Send + Sync + std::fmt::Debug {
     /// A number for a task that is about to be spawned.

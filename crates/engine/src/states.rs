@@ -3,7 +3,7 @@
 use longshore_meter::{Metrics, label};
 use longshore_model::TaskState;
 
-/// A task has entered this state.
+/// Counts a task that has entered this state.
 pub(crate) fn count(metrics: &Metrics, state: TaskState) {
     let state = match state {
         TaskState::Submitted => label::TaskState::Submitted,

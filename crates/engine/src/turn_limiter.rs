@@ -1,4 +1,4 @@
-//! How many turns run at once, in all and per principal, and which turn runs next.
+//! Limits how many turns run at once, in all and per principal, and decides which turn runs next.
 //!
 //! A turn that finds no room waits. The principals take turns, with one turn each per round, so that a principal who sends
 //! a thousand messages delays another by one round at most; the turns of one principal run in the order in which they came.
@@ -31,7 +31,7 @@ pub(crate) struct TurnLimiter {
 
 #[derive(Debug, Default)]
 struct Turns {
-    /// The running turns that count.
+    /// How many running turns count against the limit. A turn that waits for an answer does not count.
     running: usize,
     /// Only principals with a turn that counts or waits.
     by_principal: BTreeMap<Principal, PrincipalTurns>,
@@ -62,7 +62,7 @@ enum PermitState {
     /// The permit may have been granted meanwhile.
     Waiting(u64, oneshot::Receiver<()>),
     Running,
-    /// The turn runs and does not count.
+    /// The turn waits for an answer, and does not count against the limits.
     Paused,
 }
 
@@ -128,7 +128,7 @@ impl TurnLimiter {
         }
     }
 
-    /// A turn no longer counts.
+    /// Stops counting a turn, and lets a waiting one run.
     fn leave(&self, turns: &mut Turns, owner: &Principal) {
         turns.running -= 1;
         if let Some(own) = turns.by_principal.get_mut(owner) {

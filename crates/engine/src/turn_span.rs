@@ -94,7 +94,7 @@ impl TurnSpan {
         self.usage = Some(usage);
     }
 
-    /// The turn failed; `metadata` may name the kind.
+    /// Records that the turn failed. `metadata` may name the kind of failure.
     pub(crate) fn failed(&mut self, metadata: Option<&Metadata>) {
         self.error = Some(metadata.and_then(kind_of_failure).map_or(Cow::Borrowed(OTHER), Cow::Owned));
     }
@@ -110,13 +110,14 @@ impl TurnSpan {
         }
     }
 
-    /// A tool of the turn itself. `is_live`: this is reported as it happens, and not after the gateway was down.
+    /// Records a tool call of the turn itself. `is_live`: the call is reported as it happens, and not after the gateway was
+    /// down.
     pub(crate) fn tool(&mut self, task: &Task, call: &ToolCall, now: Timestamp, is_live: bool) {
         let position = self.position.clone();
         self.take_tool(&position, &task.id, call, now, is_live);
     }
 
-    /// A report of a sub-agent.
+    /// Records a report of a sub-agent.
     pub(crate) fn sub_agent(
         &mut self,
         task: &Task,
@@ -136,7 +137,8 @@ impl TurnSpan {
         }
     }
 
-    /// The turn is over, or will be resumed by the next run of the gateway.
+    /// Ends the span, because the turn is over or the gateway stops. (After a stop, the next run of the gateway resumes the
+    /// turn.)
     pub(crate) fn end(mut self, task: &Task, now: Timestamp) {
         for (call, tool) in std::mem::take(&mut self.tools) {
             self.end_tool(call, tool, now, Some(CUT_SHORT));

@@ -1,4 +1,4 @@
-//! How many tasks are unfinished: in all, per principal, and per context. One more than allowed is refused.
+//! Limits the number of unfinished tasks: in all, per principal, and per context. A task beyond a limit is refused.
 //!
 //! A slot is reserved before anything else is done for a message, so that concurrent sends cannot exceed a limit
 //! together, and a refused send costs no more than the check whether it was accepted before. The exception is a message
@@ -46,7 +46,7 @@ pub(crate) struct UnfinishedSlot {
     context: ContextId,
 }
 
-/// This limit is reached.
+/// The limit that is reached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LimitReached {
     limit: Limit,

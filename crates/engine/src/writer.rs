@@ -44,12 +44,12 @@ pub(crate) struct Writer {
     /// The epoch in which the newest event was written.
     epoch: Epoch,
     snapshot_at: Seq,
-    /// Folded into `task`, and not yet in the store.
+    /// Events that are folded into `task`, and not yet in the store.
     pending: Vec<TaskEvent>,
     pending_bytes: usize,
-    /// Since when the first of them waits. Only for the measurements of readers: nothing is decided by it.
+    /// Since when the first pending event waits. Used only for measurements, never for a decision.
     pending_since: Option<Instant>,
-    /// The states that they bring the task to.
+    /// The states that the task enters with the pending events.
     pending_states: Vec<TaskState>,
     pending_asks: Vec<AskChange>,
     pending_join: Option<IdempotencyKey>,
@@ -111,7 +111,7 @@ impl Writer {
         self.task.status.state.is_terminal()
     }
 
-    /// There are as many pending events as one append takes.
+    /// Whether there are as many pending events as one append takes.
     pub(crate) fn is_full(&self) -> bool {
         self.pending.len() >= APPEND_EVENTS || self.pending_bytes >= APPEND_BYTES
     }
@@ -167,12 +167,12 @@ impl Writer {
         self.tasks.hooks().has(flaw)
     }
 
-    /// What the turn has used so far. Reported with the end of the turn.
+    /// Notes what the turn has used so far. This is reported with the end of the turn.
     pub(crate) fn note_usage(&mut self, usage: Usage) {
         self.usage = Some(self.usage_before.plus(usage));
     }
 
-    /// Another turn of the task begins.
+    /// Resets what is tracked per turn, because another turn of the task begins.
     pub(crate) fn begin_turn(&mut self) {
         self.usage_before = self.task.usage.unwrap_or_default();
         self.usage = self.task.usage;
@@ -180,26 +180,26 @@ impl Writer {
         self.is_retrying = false;
     }
 
-    /// An event that opens or closes an ask, or does both. The event and the changes are durable together.
+    /// Adds an event that opens or closes an ask, or does both. The event and the changes are durable together.
     pub(crate) fn push_ask(&mut self, event: TaskEvent, changes: impl IntoIterator<Item = AskChange>) {
         self.push(event);
         self.pending_asks.extend(changes);
     }
 
-    /// An event with which a message joins. The same message sent again leads to this task; one append takes one such
+    /// Adds an event with which a message joins. The same message sent again leads to this task; one append takes one such
     /// message.
     pub(crate) fn push_join(&mut self, event: TaskEvent, key: IdempotencyKey) {
         self.push(event);
         self.pending_join = Some(key);
     }
 
-    /// An event that withdraws a message that had joined. The same message sent again is a new one.
+    /// Adds an event that withdraws a message that had joined. The same message sent again is a new one.
     pub(crate) fn push_withdrawal(&mut self, event: TaskEvent, key: IdempotencyKey) {
         self.push(event);
         self.pending_withdrawal = Some(key);
     }
 
-    /// The send with this key, repeated, is a new one once the next event is in the log.
+    /// Forgets the key with the next append. The same send, repeated after that, counts as a new one.
     pub(crate) fn forget(&mut self, key: IdempotencyKey) {
         self.pending_withdrawal = Some(key);
     }
@@ -306,7 +306,7 @@ impl Writer {
                         append.task, append.expected
                     )));
                 }
-                // The same, and the append ended the task.
+                // An attempt that was reported as failed had succeeded, and ended the task.
                 Ok(Appended::Terminal) if may_be_there && ends_the_task => return Ok(()),
                 Ok(Appended::Terminal) => {
                     return Err(Error::internal(format!("{} is over in the store", append.task)));
@@ -324,7 +324,8 @@ impl Writer {
     }
 }
 
-/// A task waits for credentials only after a turn failed for lack of them.
+/// Whether a turn has ended when its task enters this state. A task becomes `AUTH_REQUIRED` only after a turn failed for
+/// lack of credentials.
 fn ends_a_turn(state: TaskState) -> bool {
     state.is_terminal() || state == TaskState::AuthRequired
 }

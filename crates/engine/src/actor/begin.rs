@@ -1,4 +1,4 @@
-//! How a turn begins: in the session of its context, with a prompt that is on record before it is sent.
+//! Begins a turn: finds its session, records the turn in the store, and only then prompts the agent.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::turn_limiter::TurnPermit;
 use crate::turn_queue::QueueTicket;
 use crate::{fail_point, held, intake, lifecycle, native_prompt};
 
-/// What one attempt to begin a turn leaves for the next.
+/// State that one attempt to begin a turn passes on to the next.
 struct Beginning {
     /// The directory of the context.
     directory: Option<String>,
@@ -25,15 +25,16 @@ struct Beginning {
     patience: Patience,
     /// The permit of an earlier attempt.
     permit: Option<TurnPermit>,
-    /// The ticket in the session queue of an earlier attempt, when an external turn went first.
+    /// The session queue ticket of an earlier attempt, which let an external turn go first.
     ticket: Option<QueueTicket>,
-    /// Once, and not for a native prompt: its caller names a session and wants the turn there or not at all.
+    /// Whether a session that the agent no longer has may be replaced. Allowed once, and never for a native prompt: its
+    /// caller names a session and wants the turn there or not at all.
     may_replace_session: bool,
     /// Since when another client of OpenCode uses the session.
     external_since: Option<Instant>,
 }
 
-/// What came of one attempt to start the turn.
+/// The result of one attempt to start the turn, and when the attempt began.
 struct Attempt {
     started: Result<Turn>,
     tried: Instant,
@@ -50,12 +51,14 @@ impl Actor {
         self.asks.run_in(&record.session.id);
         let prompting = Prompting::default();
         prompting.mark();
-        // Set before anything is waited for: the turn may run, so whatever ends the task has to stop it.
+        // Set before the first wait: the turn may be running, so whatever ends the task from here on must also stop the
+        // turn.
         let permit = self.ctx.live.limiter.enter_running(&self.owner);
         let turn = active.insert(ActiveTurn { record, prompting, ticket, permit });
         self.unless_stopped(turn.ticket.ready()).await?;
         let ActiveTurn { record, prompting, .. } = turn;
-        // Only the agent knows whether the turn takes too long or is done, and the agent may be about to come back too.
+        // Even if the deadline has passed, the agent gets some time to come back: only the agent knows whether the turn is
+        // done.
         let deadline = self.deadline(record).map(|deadline| deadline.max(Instant::now() + limit::PATIENCE));
         let mut backoff = Backoff::new();
         loop {
@@ -122,7 +125,8 @@ impl Actor {
         let directory = location.directory;
         let mut patience = Patience::new(self.ctx.config.start_patience);
         let (bound, permit) = if let Some(bound) = location.bound {
-            // The session may have become the caller's with this very message, or may not have been used for long.
+            // Watches the session again: the caller may have claimed it with this very message, or it was unused for so
+            // long that it is no longer watched.
             if let Some(control) = &self.ctx.ports.control {
                 control.watch(vec![bound.session.clone()]);
             }
@@ -169,7 +173,8 @@ impl Actor {
         let entered = Instant::now();
         let (kept, permit) = (beginning.ticket.take(), beginning.permit.take());
         let (ticket, permit) = self.wait_for_session(&session, kept, permit).await?;
-        // Other turns ran meanwhile: another client that blocks the session now is not the same as before.
+        // If the wait was long, other turns ran meanwhile. A client that blocks the session now is then a different one,
+        // and its time is counted anew.
         beginning.external_since =
             beginning.external_since.filter(|_| entered.elapsed() < EXTERNAL_TURN_POLL);
         let input = match self.input(&session).await? {
@@ -238,7 +243,7 @@ impl Actor {
                 Ok(())
             }
             ErrorKind::SessionBusy if self.ctx.ports.control.is_some() && !failed.prompting.has_begun() => {
-                // Others may go first, above all the turn that blocks the session.
+                // Gives up the ticket, so that others can go first, above all the turn that blocks the session.
                 *active = None;
                 let since = *beginning.external_since.get_or_insert(tried);
                 if self.wait_for_external_turn(&session, since).await? {
@@ -276,7 +281,8 @@ impl Actor {
     }
 }
 
-/// The messages for the agent. The first one always is: only a later one can be the decision about a held task.
+/// The user messages that prompt the agent. Messages that only release a held task are left out; the first message is never
+/// one of them.
 fn prompts(task: &Task) -> impl Iterator<Item = &Message> {
     let from_user = task.history.iter().filter(|message| message.role == Role::User);
     from_user

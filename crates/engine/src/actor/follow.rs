@@ -1,4 +1,5 @@
-//! A running turn: reports of the agent go to the log, requests of callers go to the agent.
+//! Follows a running turn: writes the agent's reports to the log, and passes the answers and messages of callers to the
+//! agent.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -39,18 +40,18 @@ pub(super) enum TurnEnd {
     Unknown,
 }
 
-/// A report that takes more work than an event in the task's own log.
+/// A report that needs more than an event in the task's own log, for example a call to the store.
 enum SlowReport {
     File(BlockRef, AgentFile),
     Child(SessionId, ChildEvent),
     /// An ask that a kept approval may cover.
     Asked(Ask),
-    /// An ask of a resumed turn, which the log may know.
+    /// An ask of a resumed turn, which may already be in the log.
     AskedBefore(Ask),
-    /// One ask too many, and its answer.
+    /// An ask beyond the limit of open asks, and the answer that the gateway gives by itself.
     TooMany(Ask, Answer),
-    /// The turn is about to end, and the actors of its sub-agents must write everything they were sent before: once the turn
-    /// is over, it would not be sent again.
+    /// The turn is about to end. First the actors of its sub-agents must write all events that they were sent: after the
+    /// end, the agent does not report these events again.
     LastOfChildren,
 }
 
@@ -67,12 +68,12 @@ struct Batch {
 enum Next {
     Stopped,
     Request(Option<ActorRequest>),
-    /// The agent has accepted an answer, or not.
+    /// The agent has accepted or refused an answer.
     Delivered(Box<Delivered>),
     Joining(Step),
     AskExpired,
     Limit,
-    /// The turn's end is known, and nothing holds it up any more.
+    /// The agent has reported the end of the turn, and no answer or message is still on its way.
     MayEnd,
     Report(Option<AgentEvent>),
 }
@@ -104,7 +105,7 @@ impl Actor {
         let asks_wait_until = Instant::now() + limit::PATIENCE;
         let session = record.session.clone();
         let mut held: Option<Box<AgentEvent>> = None;
-        // Created once, because every event waits for it.
+        // Created once and not per event, because the loop waits for it at every event.
         let stopping = self.ctx.tasks.stopping().clone();
         let mut stopped = std::pin::pin!(stopping.cancelled());
         self.is_running = true;
@@ -162,7 +163,7 @@ impl Actor {
         // The end waits for answers and messages that are on their way, so that the log shows their results.
         let (is_answering, is_joining) = (self.asks.is_answering(), !self.joins.is_empty());
         let may_end = !is_answering && !is_joining;
-        // Boxed, because most of the time nothing is asked.
+        // Boxed, because most of the time no ask is open.
         let ask_expires = until_ask_expires.map(|left| Box::pin(tokio::time::sleep(left)));
         tokio::select! {
             biased;
@@ -171,15 +172,15 @@ impl Actor {
             delivered = self.asks.delivered(), if is_answering => Next::Delivered(delivered),
             step = self.joins.next(), if is_joining => Next::Joining(step),
             Some(()) = OptionFuture::from(ask_expires) => Next::AskExpired,
-            // The limit does not overtake an end that is known.
+            // Once the end of the turn is known, the time limit no longer applies.
             () = limit.reached(), if !has_end => Next::Limit,
             () = std::future::ready(()), if has_end && may_end => Next::MayEnd,
             report = turn.events.recv(), if !has_end => Next::Report(report),
         }
     }
 
-    /// The time until an ask expires. No ask that an earlier run left open expires before `held_until`, unless it is
-    /// known earlier that it was not answered while the gateway was down.
+    /// The time until the next ask expires. While the gateway was down, an ask of an earlier run may have been answered.
+    /// Until the agent has reported what happened (`has_caught_up`), no ask expires before `held_until`.
     fn until_ask_expires(&self, held_until: Instant) -> Option<Duration> {
         if self.asks.is_empty() {
             return None;
@@ -211,7 +212,7 @@ impl Actor {
         Ok(())
     }
 
-    /// An ask of a sub-agent is reported in its own task too, before the caller who answered it gets the result.
+    /// Reports changes to the asks of sub-agents in the child tasks too, before the caller who answered gets the result.
     async fn report_asks_to_children(&mut self) {
         for change in self.asks.take_child_changes() {
             self.children.report_ask(change).await;
@@ -322,7 +323,8 @@ impl Actor {
         }
     }
 
-    /// An ask that expired stays expired: the gateway ended before the agent had its answer, and sends it now.
+    /// Handles an ask that the agent reports for a resumed turn. If the stored ask has expired, the earlier run of the
+    /// gateway ended before the agent got the policy's answer, and this run sends it.
     async fn reopen_ask(&mut self, ask: Ask, session: &Session) -> Result<(), StopReason> {
         let owner = self.owner.clone();
         let known = self
@@ -354,8 +356,8 @@ impl Actor {
         Ok(())
     }
 
-    /// Answers those of these asks that kept approvals cover. Returns whether there was one. The log has it before the agent
-    /// gets the answer.
+    /// Answers the asks that a kept approval covers, and returns whether there were any. The log has the answer before the
+    /// agent gets it.
     async fn approve(&mut self, asks: &[Ask], are_new: bool, session: &Session) -> Result<bool, StopReason> {
         if asks.iter().all(|ask| self.asks.may_be_approved(ask, are_new).is_none()) {
             return Ok(false);
@@ -384,7 +386,7 @@ impl Actor {
         Ok(is_any)
     }
 
-    /// The agent has accepted an answer, or not.
+    /// Handles the agent's response to an answer: accepted or not.
     async fn on_delivered(&mut self, delivered: Delivered, session: &Session) -> Result<(), StopReason> {
         let Settled { result, approval, too_many } =
             self.asks.settle(&mut self.writer, &self.owner, delivered);
@@ -411,7 +413,8 @@ impl Actor {
         Ok(())
     }
 
-    /// Waits for a store that cannot be reached, as everywhere; the agent waits meanwhile.
+    /// Passes an event of a sub-agent to its child task. Repeats this while the store cannot be reached; further reports of
+    /// the agent wait meanwhile.
     async fn take_child(
         &mut self,
         child: SessionId,
@@ -483,8 +486,8 @@ impl Actor {
         });
     }
 
-    /// The time of the turn is over. The gateway, its store or the agent may have been down meanwhile, and the turn may be
-    /// done: a turn has taken too long only if it still runs, by what the agent reports.
+    /// Called when the time of the turn is over. The gateway, its store or the agent may have been down, so the turn may
+    /// already be done. It has taken too long only if the agent still works on it ([`Limit::judge`]).
     async fn on_limit(
         &mut self,
         limit: &mut Limit,
@@ -512,7 +515,7 @@ impl Actor {
         Err(self.fail_with(failure).await)
     }
 
-    /// The deadline of a turn whose prompt was sent then.
+    /// The deadline of a turn whose prompt was sent at `prompted`.
     pub(super) fn deadline_from(&self, prompted: Option<Instant>) -> Option<Instant> {
         Some(prompted.unwrap_or_else(Instant::now) + self.ctx.config.turn_timeout?)
     }
@@ -524,7 +527,8 @@ impl Actor {
         }
         let limit = self.ctx.config.turn_timeout?;
         if !self.asks.is_empty() {
-            // How long the turn has waited is known, but not how long it had worked before.
+            // The log says since when the turn waits for an answer, but not how long it had worked before. So it gets the
+            // full time again.
             return Some(Instant::now() + limit);
         }
         let worked = self.writer.now().0.saturating_sub(self.writer.task().status.at.0);

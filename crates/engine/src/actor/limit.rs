@@ -1,4 +1,4 @@
-//! The time limit of a turn. Waiting for an answer does not count.
+//! The time limit of a turn. Time in which the turn waits for the answer to an ask does not count.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -11,13 +11,13 @@ pub(super) const PATIENCE: Duration = Duration::from_mins(1);
 /// For how long a turn whose time is over may go on in any case, whatever the agent reports.
 const LONGEST: Duration = Duration::from_mins(10);
 
-/// How often the agent is queried meanwhile.
+/// How often the gateway queries the agent about a turn whose time is over.
 const QUERY_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(super) struct Limit {
     deadline: Option<Instant>,
     paused: Option<Duration>,
-    /// The time was over at an earlier check.
+    /// Whether an earlier check found that the time was over.
     is_overdue: bool,
     silent_since: Option<Instant>,
     /// Since when the state of a turn whose time is over is not known.
@@ -31,9 +31,9 @@ pub(super) struct Limit {
 /// What happens to a turn whose time is over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Overtime {
-    /// The agent is queried again.
+    /// The gateway waits, and queries the agent again.
     Wait,
-    /// The turn still runs.
+    /// The turn still runs, so it has taken too long.
     TooLong,
     /// The agent does not say whether the turn runs.
     Unknown,
@@ -67,8 +67,8 @@ impl Limit {
         }
     }
 
-    /// The time is over. Reports that wait by now are handled before that matters, but only once: there may be no end
-    /// of them.
+    /// Returns whether the reports that already wait are handled before the overdue turn is judged. True only on the first
+    /// call, because new reports may come without end.
     pub(super) fn takes_reports_first(&mut self) -> bool {
         let is_first = !std::mem::replace(&mut self.is_overdue, true);
         if is_first {
@@ -77,7 +77,7 @@ impl Limit {
         is_first
     }
 
-    /// The agent reported something.
+    /// Notes that the agent reported something.
     pub(super) fn note_report(&mut self) {
         self.has_reported = true;
     }

@@ -1,4 +1,4 @@
-//! What the sender of a native prompt learns before the task has ended.
+//! Tells the sender of a native prompt, before the task ends, whether the agent accepted the prompt.
 
 use longshore_model::Result;
 use tokio::sync::oneshot;
@@ -26,7 +26,7 @@ impl Actor {
         }
     }
 
-    /// The turn has to wait, and how long is not known.
+    /// Replies to a sender that does not want to wait while its prompt is queued, because nobody knows how long that takes.
     pub(super) fn report_queued(&mut self) {
         if self.pending_prompt.as_ref().is_some_and(|prompt| prompt.answers_when_queued) {
             self.report_prompt(Ok(()));

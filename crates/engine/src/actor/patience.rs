@@ -8,8 +8,8 @@ use tokio::time::Instant;
 
 use crate::retry::{FIRST_PAUSE, LONGEST_PAUSE};
 
-/// Only the time without the agent counts. While the store cannot be reached, or another turn has the session, it does
-/// not run.
+/// The time that is left for attempts to start a turn. Only time in which the agent cannot be reached counts, not the time
+/// spent waiting for the store or for another turn in the session.
 #[derive(Debug)]
 pub(super) struct Patience {
     left: Duration,
@@ -23,7 +23,7 @@ impl Patience {
         Self { left: limit, pause: FIRST_PAUSE, has_failed: false }
     }
 
-    /// There is time left for another attempt.
+    /// Whether there is time left for another attempt.
     pub(super) fn is_left(&self) -> bool {
         !self.left.is_zero()
     }
@@ -33,14 +33,15 @@ impl Patience {
         self.has_failed
     }
 
-    /// A start that was tried at this time has failed. Before the first failure, the agent counts as reachable.
+    /// Notes that the start that began at `tried` has failed. The duration of the first failed start does not count,
+    /// because until then the agent is assumed to be reachable.
     pub(super) fn failed(&mut self, tried: Instant) {
         if std::mem::replace(&mut self.has_failed, true) {
             self.spend(tried);
         }
     }
 
-    /// Counts the time since then as waiting for the agent.
+    /// Counts the time from `since` until now as time spent waiting for the agent.
     pub(super) fn spend(&mut self, since: Instant) {
         self.left = self.left.saturating_sub(since.elapsed());
     }

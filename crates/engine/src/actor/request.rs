@@ -8,7 +8,7 @@ use crate::simulation::Flaw;
 use crate::writer::Writer;
 use crate::{asks, lifecycle};
 
-/// A free function, so that it can run beside a borrow of the actor's other work.
+/// Handles a request while no turn runs. A free function, because callers borrow other parts of the actor meanwhile.
 pub(super) async fn handle_without_turn(
     writer: &mut Writer,
     open_asks: Vec<RequestId>,
@@ -17,12 +17,14 @@ pub(super) async fn handle_without_turn(
     let (reply, since, trace) = match request {
         Some(ActorRequest::Cancel { reply, since, trace }) => (reply, since, trace),
         Some(ActorRequest::Answer(given)) => {
-            // The turn does not run yet. After a restart it may have asked before, and its agent is not back.
+            // The turn does not run yet. After a restart, it may have open asks from before, but the agent is not back to
+            // take an answer.
             let error = asks::not_now(&open_asks, &given.request);
             let _ = given.reply.send(Err(error));
             return Ok(());
         }
-        // There is no turn to join. Dropping the request says so. The registry holds a sender until the actor has ended.
+        // There is no turn to join; dropping the request tells its sender so. `None` does not occur, because the registry
+        // holds a sender until the actor has ended.
         Some(ActorRequest::Join(_)) | None => return Ok(()),
     };
     let canceled = lifecycle::canceled(writer.now());

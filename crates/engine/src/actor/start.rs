@@ -31,8 +31,8 @@ const CHECK_SESSION_AFTER: [Duration; 3] =
 pub(super) const EXTERNAL_TURN_POLL: Duration = Duration::from_millis(500);
 
 impl Actor {
-    /// Another client of OpenCode works in the session. Waits until that work is over, or has become a task that goes
-    /// first. Returns whether that happened in time.
+    /// Waits until the work of another client of OpenCode in the session is over, or has become a task that goes first.
+    /// Returns whether that happened in time.
     pub(super) async fn wait_for_external_turn(
         &mut self,
         session: &Session,
@@ -43,7 +43,8 @@ impl Actor {
              that work is over.",
         )
         .await?;
-        // Not before the log says that the task waits: that is what the callers of the rejected requests then see.
+        // Done only after the log says that the task waits, because the callers of the rejected requests read that log
+        // next.
         self.reject_parked().await?;
         let key = QueueKey::Session(session.id.clone());
         let allowed = self.ctx.config.wait_for_others;
@@ -54,7 +55,7 @@ impl Actor {
             }
             let (agent, session) = (Arc::clone(&self.ctx.ports.agent), session.clone());
             let is_busy = self.unless_stopped(async move { agent.is_busy(&session).await }).await?;
-            // When the agent cannot tell, the next attempt to start the turn will.
+            // If the agent gives no answer, the next attempt to start the turn finds out.
             if !matches!(is_busy, Ok(true)) {
                 return Ok(true);
             }
@@ -62,7 +63,7 @@ impl Actor {
         Ok(false)
     }
 
-    /// From here on the agent works on the turn.
+    /// Marks in the turn's span that the agent works on the turn from now on.
     pub(super) fn mark_working(&mut self) {
         let now = self.writer.now();
         if let Some(span) = &mut self.span {
@@ -84,7 +85,7 @@ impl Actor {
         loop {
             if ticket.ready().now_or_never().is_none() {
                 self.report_queued();
-                // The turn that has the session may itself wait for a permit.
+                // Gives the permit back during the wait: the turn that has the session may itself wait for a permit.
                 drop(permit.take());
                 self.unless_stopped(ticket.ready()).await?;
             }
@@ -132,7 +133,8 @@ impl Actor {
                     let directory = if let Some(directory) = directory {
                         directory
                     } else {
-                        // A context of an earlier version of the gateway that had no session yet.
+                        // The store knows no directory for the context: an earlier version of the gateway created it, and
+                        // it had no session yet.
                         let admission =
                             Admission { directory: None, workspace: None, current: None, options: &options };
                         agent.admit(admission).await?.directory
@@ -194,7 +196,7 @@ impl Actor {
             let paused = Instant::now();
             // Returns early when the agent is back.
             let _ = self.unless_stopped(tokio::time::timeout(pause, back)).await?;
-            // Before the check, so that no return is missed.
+            // Created before the check, so that a return of the agent during the check is not missed.
             back = agent.until_back();
             let checked = self.unless_stopped(agent.check()).await?;
             patience.spend(paused);
@@ -203,14 +205,14 @@ impl Actor {
             {
                 pause = next;
             } else {
-                // The agent is back, or it is time to give up: then with the error of the next start.
+                // The agent is back, or the time is up. In the second case the next start fails, and its error is reported.
                 return Ok(true);
             }
         }
     }
 
-    /// The agent can be reached, and the gateway's own bound keeps the turn waiting. That passes, however long it takes, so
-    /// it is no reason to fail a task that was accepted.
+    /// Waits while the gateway has reached its own limit of calls to the agent. That wait ends sooner or later, so it is no
+    /// reason to fail a task that was accepted.
     async fn wait_for_capacity(&mut self, error: &Error) -> Result<(), StopReason> {
         tracing::warn!(task = %self.writer.task().id, error = ?error, "too many calls at once; will start the turn again");
         self.report_unsent(
@@ -222,7 +224,8 @@ impl Actor {
         self.unless_stopped(tokio::time::sleep(pause)).await
     }
 
-    /// The task waits, and a restarted gateway begins its turn from the start: nothing was sent of what its record names.
+    /// Sets the task back to SUBMITTED, with a message that says why it waits. The recorded prompt was not sent, so after a
+    /// restart the gateway begins the turn from the start.
     pub(super) async fn report_unsent(&mut self, why: &str) -> Result<(), StopReason> {
         self.report_queued();
         let (task, now) = (self.writer.task(), self.writer.now());
@@ -234,8 +237,8 @@ impl Actor {
         self.flush(None).await
     }
 
-    /// Starts the turn. With `may_wait` it returns when the agent cannot be reached: its caller can wait for the agent
-    /// without a record that says that the agent may have the prompt.
+    /// Starts the turn. With `may_wait`, returns an error as soon as the agent cannot be reached. The calling function can
+    /// then wait for the agent while the log says that no prompt was sent.
     pub(super) async fn start_turn(
         &mut self,
         record: &TurnRecord,
@@ -251,15 +254,16 @@ impl Actor {
             loop {
                 let request = TurnRequest { input: input.to_vec(), ..bare.clone() };
                 let orphaned = tokio::select! {
-                    // In this order: whether the prompt is sent is known when the start is given up.
+                    // In this order, so that `start_turn` is polled first: when another branch ends the start, `prompting`
+                    // says whether the prompt was sent.
                     biased;
                     started = agent.start_turn(request) => return started,
                     error = agent_unreachable(agent, &running), if may_wait => return Err(error),
                     orphaned = find_orphaned(&ctx, session, &running, &mut checks) => orphaned,
                 };
-                // Not beside the start: a prompt that is sent meanwhile would be stopped with the orphaned turns. Giving up
-                // the start also gives up its position among the calls that wait, if the start waited for that and not
-                // for the session: only the driver knows.
+                // Not at the same time as the start: a prompt that is sent meanwhile would be stopped with the orphaned
+                // turns. Only the driver knows whether the start waited for the session or for a free call. In the second
+                // case it loses its position among the waiting calls.
                 orphaned_turns::stop_in(&ctx, session, &orphaned).await;
             }
         });
@@ -303,7 +307,7 @@ impl Actor {
     }
 }
 
-/// The agent cannot be reached, and may come back by itself.
+/// Whether the agent cannot be reached, but may come back by itself.
 fn is_unreachable(error: &Error) -> bool {
     error.kind() == ErrorKind::AgentUnavailable && !error.is_permanent()
 }

@@ -29,7 +29,7 @@ impl Engine {
     /// Reserves the session for as long as the ticket is kept. Turns that come meanwhile wait as for another turn.
     pub(super) async fn hold(&self, session: &Session) -> Result<QueueTicket> {
         let (ctx, key) = (self.ctx(), QueueKey::Session(session.id.clone()));
-        // No task has this id: a search for the task that has the session finds none.
+        // The ticket has a new id that no task has, so a search for the task that uses the session finds none.
         let ticket = ctx.live.queues.enter_if_free(key, self.new_task_id());
         let ticket = ticket.ok_or_else(|| control_errors::busy(&session.id))?;
         if ctx.control_state.removals.affects(session) {

@@ -10,8 +10,8 @@ use crate::control_errors;
 use crate::engine_context::EngineContext;
 use crate::port::{Claim, Claimed, Control, KnownSession, OwnedSession, Session};
 
-/// The deepest level below its root at which the owner of a session is searched for. Sub-agents of OpenCode are not
-/// nested that deep.
+/// How many levels of parent sessions are searched for the owner of a session. Sub-agents of OpenCode are not nested that
+/// deep.
 pub(crate) const MAX_LEVELS: usize = 8;
 
 /// What the caller wants to do with a session.
@@ -39,7 +39,7 @@ pub(crate) struct PendingClaim {
     /// The root: the owner of the root session also owns the sessions of its sub-agents.
     session: Session,
     owner: Principal,
-    /// It does not matter if another caller claimed the session meanwhile.
+    /// Whether the call succeeds even if another caller claimed the session meanwhile.
     is_shared: bool,
     _reservation: Option<Reservation>,
 }
@@ -68,7 +68,7 @@ struct SessionOwner {
     session: Session,
     /// `None`: unowned.
     owner: Option<Principal>,
-    /// The session that would be claimed.
+    /// The root of the session. A claim makes the caller the owner of this session.
     root: Session,
     known: Option<KnownSession>,
 }
@@ -81,7 +81,8 @@ pub(super) struct Guard<'a> {
 }
 
 impl Guard<'_> {
-    /// Refuses what the caller may not do. The agent is not queried about a session with a known owner.
+    /// Checks whether the caller may do with the session what it intends. Queries the agent only if the store knows no
+    /// owner of the session.
     pub(super) async fn admit(&self, id: &SessionId, intent: Intent) -> Result<AdmittedSession> {
         let SessionOwner { session, owner, root, known } = self.owner_of_tree(id).await?;
         let mode = self.ctx.config.control.session_guard;
@@ -146,8 +147,8 @@ impl Guard<'_> {
         }
         let owner = &self.caller.principal;
         let reservation = self.ctx.control_state.claims.begin(owner, root);
-        // Finding out that the session is unowned took a while. A caller who claimed it in between told the store
-        // before it released its reservation.
+        // Checks the owner again, because another caller may have claimed the session since the first check. A claim is in
+        // the store before its reservation is released, so this check finds every claim.
         let reservation = match (self.owner_of(root).await?, reservation) {
             (Some(taken), _) if taken.owner == *owner => return Ok(ReserveResult::Yours),
             (Some(_), Ok(_)) => Err(control_errors::lost_before(id)),
@@ -202,7 +203,7 @@ impl PendingClaim {
         &self.session
     }
 
-    /// The store made the caller the owner of the session when it created the task.
+    /// For a claim that the store made when it created the task: only counts the claim, and watches the session.
     pub(crate) fn settled_with_task(self, ctx: &EngineContext) {
         ctx.metrics.session_claims.of(ClaimOutcome::Taken).increment();
         self.watch(ctx);
@@ -214,7 +215,7 @@ impl PendingClaim {
         }
     }
 
-    /// The call is done: the caller owns the session from now on.
+    /// Makes the caller the owner of the session, because its call is done.
     pub(crate) async fn settle(self, ctx: &EngineContext) -> Result<()> {
         let claim =
             Claim { owner: self.owner.clone(), session: self.session.clone(), at: ctx.ports.clock.now() };

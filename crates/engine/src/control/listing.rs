@@ -1,4 +1,5 @@
-//! Lists of sessions: cut only after other callers' sessions are left out, so that a caller finds all of its own.
+//! Lists sessions. Sessions of other callers are removed before a list is cut to its limit, so that a caller finds all of
+//! its own.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -88,7 +89,7 @@ impl Guard<'_> {
         Ok(seen)
     }
 
-    /// For a list that names the parent of each session.
+    /// Prepares the lookup of owners for a list that names the parent of each session.
     pub(super) async fn session_tree(
         &self,
         parents: HashMap<SessionId, Option<SessionId>>,

@@ -23,7 +23,8 @@ use crate::{derived_ids, idempotency};
 const SEARCHED_MESSAGES: u32 = 100;
 
 impl Engine {
-    /// Makes a task of a native prompt. A prompt is answered when the agent has it, a command when its task is over.
+    /// Makes a task of a native prompt. Returns for a prompt when the agent has accepted it, and for a command when its
+    /// task is over.
     pub(crate) async fn native_prompt(
         &self,
         caller: &ControlCaller,
@@ -110,18 +111,19 @@ impl Engine {
         known.get_or_init(|| begun.task.clone());
         match is_accepted.await {
             Ok(Err(error)) => Err(as_control_error(id, error).detail("taskId", begun.task.as_str())),
-            // The prompt may wait for its turn, or its actor is gone: its task shows the rest.
+            // The prompt was accepted or is queued, or its actor is gone: the task shows what happens next.
             Ok(Ok(())) | Err(_) => Ok(begun),
         }
     }
 
-    /// The context of a native prompt: the one that was bound to the session last, else one of its own.
+    /// The context of a native prompt: the one that was bound to the session last, or else one whose id is derived from the
+    /// session.
     async fn context_of(&self, owner: &Principal, session: &SessionId) -> Result<ContextId> {
         let newest = self.ctx().ports.store.contexts_of(owner, session).await?.into_iter().next();
         Ok(newest.unwrap_or_else(|| derived_ids::session_context(session)))
     }
 
-    /// The last answer in a command's turn, once the turn is over.
+    /// Waits until a command's turn is over, and returns the agent's last message in that turn.
     async fn answered(
         &self,
         control: &dyn Control,
@@ -161,7 +163,7 @@ impl Engine {
             match now.task.status.state {
                 state if state.is_terminal() => return Ok(()),
                 TaskState::AuthRequired => return Err(without_credentials(&now.task)),
-                // Also while the task asks: callers find the ask in the task and in the list of open asks.
+                // The wait goes on while an ask is open: callers find the ask in the task and in the list of open asks.
                 _ => {}
             }
             let mut reader = self.reader_of(caller, &now.task, now.seq);
@@ -199,7 +201,7 @@ fn last_answer(result: ControlResult, prompt: &str) -> Option<StoredMessage> {
     let is_from_agent = |message: &StoredMessage| message.role == Role::Agent;
     let mut answers = items.into_iter().skip(from);
     if from == 0 {
-        // The turn has more messages than were read.
+        // The turn has more messages than were read, so the prompt is not among them.
         return answers.filter(is_from_agent).last();
     }
     // Messages that the agent writes to itself in between have the role of a user and no text.

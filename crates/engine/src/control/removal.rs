@@ -1,5 +1,5 @@
-//! Worktrees and workspaces that are to be removed or reset: not while a session works there, and not with other
-//! callers' sessions.
+//! Checks before a worktree or workspace is removed or reset: no session may be at work there, and no session of another
+//! caller may be deleted with it.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -23,7 +23,8 @@ pub(super) struct ClosedToTurns {
 }
 
 impl Engine {
-    /// Refuses while a turn, or a command that needs its session for itself, runs in the worktree or is about to.
+    /// Keeps new turns out of the worktree. Fails if a turn or a command that needs its session for itself runs there, or
+    /// waits to run there.
     pub(super) async fn close_worktree(
         &self,
         control: &dyn Control,
@@ -34,9 +35,9 @@ impl Engine {
         Ok(ClosedToTurns { _removal: removal, _reserved: Vec::new() })
     }
 
-    /// The same for an OpenCode workspace. The agent deletes the sessions of the workspace with it, so this also
-    /// refuses if one of these sessions belongs to another caller, or is unowned and the caller may not claim it.
-    /// `None`: there is no such workspace.
+    /// Like [`Engine::close_worktree`], for an OpenCode workspace. The agent deletes the sessions of the workspace with it,
+    /// so this also fails if one of these sessions belongs to another caller, or is unowned and the caller may not claim
+    /// it. `None`: there is no such workspace.
     pub(super) async fn close_workspace(
         &self,
         guard: Guard<'_>,
@@ -57,7 +58,7 @@ impl Engine {
     }
 
     async fn close(&self, control: &dyn Control, target: RemovalTarget) -> Result<Removal> {
-        // Before the check: a turn that comes after the check finds the removal.
+        // Registered before the check, so that a turn that comes after the check finds the removal.
         let removal = self.ctx().control_state.removals.begin(target);
         let target = removal.target();
         for id in self.ctx().live.queues.sessions() {
@@ -94,7 +95,7 @@ impl Guard<'_> {
         }
         let mut reserved = Vec::new();
         for root in unowned {
-            // The error does not name the session.
+            // The error must not name the session, which may belong to another caller.
             let forbidden = |error: Error| match error.kind() {
                 ErrorKind::SessionForbidden => control_errors::not_all_yours(),
                 _ => error,
@@ -105,7 +106,7 @@ impl Guard<'_> {
     }
 }
 
-/// Refuses while another client of OpenCode works there.
+/// Fails if another client of OpenCode works in one of the sessions.
 async fn check_idle(control: &dyn Control, sessions: &[WorkspaceSession]) -> Result<()> {
     let directories: BTreeSet<_> = sessions.iter().map(|one| one.session.directory.as_str()).collect();
     for directory in directories {

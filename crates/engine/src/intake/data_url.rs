@@ -45,8 +45,8 @@ fn media_type(head: &str) -> Option<String> {
     }
 }
 
-/// Either alphabet, but not both, with padding or without. Any other character is refused: a character that another
-/// decoder would skip must not make the content ambiguous.
+/// Decodes standard or URL-safe base64, but no mix of both alphabets, with padding or without. Any other character is
+/// refused: a character that another decoder would skip must not make the content ambiguous.
 fn decode_base64(payload: &[u8]) -> Result<Vec<u8>, &'static str> {
     const LENIENT_PADDING: GeneralPurposeConfig =
         general_purpose::PAD.with_decode_padding_mode(DecodePaddingMode::Indifferent);

@@ -13,7 +13,7 @@ use crate::port::{FileSource, Input, InputFile};
 /// The longest name of a file, as file systems have it. A longer name is cut.
 const MAX_NAME_BYTES: usize = 255;
 
-/// A part that has passed all checks that need no time.
+/// A part that has passed all checks that need no file and no hash.
 #[derive(Debug)]
 pub(super) enum Draft {
     Ready(Input),
@@ -153,7 +153,7 @@ impl Reading<'_> {
         }
     }
 
-    /// The same as raw bytes: only the way of writing them differs.
+    /// A `data:` URL is treated like raw bytes: only the way of writing them differs.
     fn data_url(&self, rest: &str) -> Result<Draft> {
         let url = data_url::parse(rest).map_err(|text| self.invalid(text))?;
         let own = url.media_type.as_deref().map(|text| self.media_type(text)).transpose()?;
@@ -163,7 +163,7 @@ impl Reading<'_> {
                     "the media type of the part and that of its data: URL differ; leave one of them out",
                 ));
             }
-            // Both may name an encoding, and neither may name one that is not read here.
+            // Both may name a charset. If one of them is not UTF-8, this picks that one, so that `inline` refuses the part.
             (Some(claimed), Some(own)) => {
                 if claimed.is_utf8() {
                     own
@@ -172,7 +172,7 @@ impl Reading<'_> {
                 }
             }
             (Some(one), None) | (None, Some(one)) => one,
-            // RFC 2397 has it so.
+            // RFC 2397: content without a media type is plain text.
             (None, None) => MediaType::of(media_type::PLAIN_TEXT),
         };
         self.inline(&media_type, url.bytes)

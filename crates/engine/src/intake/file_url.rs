@@ -22,7 +22,8 @@ pub(super) fn parse(rest: &str) -> Result<PathBuf, &'static str> {
     if !host.is_empty() && !host.eq_ignore_ascii_case("localhost") {
         return Err("the file:// URL names another host; only files of this host can be referred to");
     }
-    // No file name has a slash. Taken for a separator, it would hide the path from a person who reads the URL.
+    // A file name cannot contain a slash. If `%2f` counted as a separator, a person who reads the URL would not see the
+    // real path.
     if path.as_bytes().windows(3).any(|escape| escape.eq_ignore_ascii_case(b"%2f")) {
         return Err("the file:// URL has an encoded slash; write / between the names of the path");
     }

@@ -5,7 +5,7 @@ use crate::config::IntakeRules;
 pub(super) const PLAIN_TEXT: &str = "text/plain";
 pub(super) const BYTES: &str = "application/octet-stream";
 
-/// A media type, with the one parameter that matters here.
+/// A media type with its charset, the only parameter that matters here.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct MediaType {
     /// Type and subtype, in lower case.
@@ -64,7 +64,7 @@ impl MediaType {
     }
 }
 
-/// The accepted types, for people.
+/// The accepted types, as text for error messages.
 pub(super) fn accepted(rules: &IntakeRules) -> String {
     let well_known = ["text/*", "application/json", "image/*", "audio/*", "application/pdf", BYTES];
     let named = rules.text_types.iter().chain(&rules.media_types).map(String::as_str);
@@ -78,8 +78,8 @@ pub(super) fn by_name(name: &str) -> Option<&'static str> {
     BY_EXTENSION.iter().find(|(_, known)| known.contains(&extension.as_str())).map(|(essence, _)| *essence)
 }
 
-/// The type of other files is determined from their content. So this lists only types whose name says more
-/// than "text" or "bytes", or whose text must be refused when it is not UTF-8.
+/// Media types by file extension. The type of other files is determined from their content. So this lists only types whose
+/// name says more than "text" or "bytes", or whose text must be refused when it is not UTF-8.
 const BY_EXTENSION: &[(&str, &[&str])] = &[
     (
         PLAIN_TEXT,

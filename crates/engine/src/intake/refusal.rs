@@ -5,7 +5,7 @@ use longshore_model::{Error, ErrorKind};
 use super::media_type;
 use crate::config::IntakeRules;
 
-/// The wrong kind of content.
+/// The error for a kind of content that is not accepted.
 pub(super) fn not_accepted(field: &str, text: &str, rules: &IntakeRules) -> Error {
     Error::new(ErrorKind::ContentTypeNotSupported, format!("{field}: {text}"))
         .detail("field", field)

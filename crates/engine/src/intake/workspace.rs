@@ -18,7 +18,7 @@ pub(super) struct AllowedDirectories(Vec<PathBuf>);
 #[derive(Debug)]
 pub(super) struct OpenFile {
     file: File,
-    /// Resolved.
+    /// The path without links.
     pub(super) path: PathBuf,
 }
 
@@ -119,7 +119,7 @@ fn open_below(base: &Path, rest: &Path) -> io::Result<File> {
     for name in names {
         directory = openat(&directory, name, step | OFlags::DIRECTORY, Mode::empty())?;
     }
-    // Does not wait for the other end of a pipe, and does not make a terminal the controlling one.
+    // `NONBLOCK`: does not wait for the other end of a pipe. `NOCTTY`: does not make a terminal the controlling one.
     let file = openat(&directory, last, step | OFlags::NONBLOCK | OFlags::NOCTTY, Mode::empty())?;
     Ok(file.into())
 }

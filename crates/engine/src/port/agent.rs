@@ -20,8 +20,8 @@ use crate::queue;
 ///
 /// The engine guarantees one turn at a time per session. The agent guarantees that a turn's events come in order, that none
 /// is lost between the prompt and [`AgentEvent::Ended`], and that it never prompts twice. For a resumed turn the agent
-/// reports [`AgentEvent::CaughtUp`] when it has reported everything that happened before the restart. Until then no deadline
-/// of the turn takes effect.
+/// reports [`AgentEvent::CaughtUp`] when it has reported everything that happened before the restart. Until then, for some
+/// minutes at most, the engine holds back the deadlines of the turn.
 pub trait Agent: Send + Sync + Debug {
     /// Checks what a caller requests before anything is stored or done, and refuses what is not possible: a directory that
     /// is out of bounds, a model that does not exist. If the agent cannot be reached, nothing is refused for that reason:
@@ -67,7 +67,8 @@ pub trait Agent: Send + Sync + Debug {
     /// Whether the agent could work now. Sends the agent a request that costs it nothing.
     fn check(&self) -> BoxFuture<'_, Result<()>>;
 
-    /// Waits until an agent that is down comes back. Waits for ever if that cannot be noticed: callers also wait for a pause.
+    /// Waits until an agent that is down comes back. Waits for ever if the implementation cannot notice that, so callers
+    /// add a timeout.
     fn until_back(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::pending())
     }
@@ -247,7 +248,7 @@ pub struct Steering {
     pub sent: oneshot::Sender<Result<()>>,
 }
 
-/// How many such messages may wait for the driver of a turn. Further ones wait in the engine.
+/// How many [`Steering`] messages may wait for the driver of a turn. Further ones wait in the engine.
 pub const MAX_STEERING: usize = 4;
 
 /// A running turn. Dropping it tells the driver that its events are no longer read; it does not stop the agent.

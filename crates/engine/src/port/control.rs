@@ -11,8 +11,8 @@ use tokio::sync::mpsc;
 use super::BoxFuture;
 use super::agent::{Input, Session};
 
-/// The control surface of one coding agent. Who owns a session, and who may do what, is decided before: nothing here
-/// knows callers.
+/// The control surface of one coding agent. Implementations know no callers: `engine::control` decides beforehand who owns
+/// a session and who may do what.
 ///
 /// Calls are made for a caller who waits. They fail with the kinds of `Upstream…`, with `SessionNotFound`, and with
 /// `InvalidParams` for mistakes that only the agent can detect: a message, a model or a directory that does not exist.
@@ -103,7 +103,8 @@ pub struct KnownSession {
     pub session: Session,
     /// The session whose sub-agent this one is.
     pub parent: Option<SessionId>,
-    /// The workspace of the session. Its events are sent only there.
+    /// The OpenCode workspace of the session. The events of such a session are sent only in that workspace, so the gateway
+    /// does not get them.
     pub workspace: Option<WorkspaceId>,
     /// The session is in a directory that callers may use.
     pub is_open: bool,

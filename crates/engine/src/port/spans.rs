@@ -1,4 +1,5 @@
-//! What was done and when, for trace collectors. Spans hold no text of messages.
+//! The trait through which the engine reports the spans of turns and tool calls to a trace collector. Spans hold no text of
+//! messages.
 
 use std::borrow::Cow;
 use std::fmt::Debug;
@@ -60,7 +61,7 @@ pub struct Span {
     pub began: Timestamp,
     /// Never before `began`.
     pub ended: Timestamp,
-    /// The task that it was done for.
+    /// The task for which the work was done.
     pub task: TaskId,
     pub work: SpanKind,
     /// The kind of failure that the work ended with: one of a few words.
@@ -76,7 +77,7 @@ pub enum SpanKind {
 #[derive(Clone, PartialEq, Debug)]
 pub struct TurnAttributes {
     pub context: ContextId,
-    /// If the message requested one.
+    /// The OpenCode agent, if the message requested one.
     pub agent: Option<String>,
     pub model: Option<ModelName>,
     /// The state of the task after the turn. Not a final state if the gateway stopped first.

@@ -38,13 +38,13 @@ pub trait Store: Send + Sync + Debug {
     /// this store was opened, including lost ones. The same for as long as the store is open.
     fn epoch(&self) -> Epoch;
 
-    /// The last epoch before the backup, if the store is a copy that was restored from one. The original may have prompted
-    /// since then the tasks that have no newer event.
+    /// The last epoch before the backup, if the store was restored from a backup. Since the backup, the original gateway
+    /// may have prompted the tasks that have no newer event.
     fn restored(&self) -> BoxFuture<'_, Result<Option<Epoch>>> {
         Box::pin(async { Ok(None) })
     }
 
-    /// From now on the store counts as an original.
+    /// Makes [`Store::restored`] return `None` from now on.
     fn forget_restored(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async { Ok(()) })
     }
@@ -221,7 +221,7 @@ pub trait Store: Send + Sync + Debug {
     /// the check is done. Call it once, after the start of the gateway.
     fn begin_check(&self) {}
 
-    /// What is damaged, for callers. `None`: nothing, as far as is known.
+    /// Describes in words for callers what is damaged. `None`: nothing, as far as is known.
     fn damage(&self) -> Option<String> {
         None
     }
@@ -230,7 +230,7 @@ pub trait Store: Send + Sync + Debug {
     fn check(&self) -> BoxFuture<'_, Result<()>>;
 }
 
-/// Which data is old.
+/// Which data is old enough to be folded or deleted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Retention {
     pub now: Timestamp,
@@ -303,7 +303,7 @@ pub struct Create {
     /// A `Submitted`.
     pub first: TaskEvent,
     pub at: Timestamp,
-    /// `None`: the task was not sent by a caller, but is the work of a sub-agent.
+    /// `None`: no caller sent the task. It is the work of a sub-agent, or an external turn.
     pub idempotency: Option<IdempotencyKey>,
     /// The directory of the context, if this is its first task. A session that the caller names brings its own.
     pub directory: String,
@@ -319,8 +319,8 @@ pub struct Create {
     pub begun: Option<RunningTurn>,
 }
 
-/// A turn that runs before its task is created. The owner must own its session, or become its owner in the same step, and
-/// it must be the session that was named, if one was.
+/// A turn that runs before its task is created. The owner of the task must own the turn's session, or become its owner in
+/// the same step. If the caller named a session, it must be this one.
 #[derive(Clone, Debug)]
 pub struct RunningTurn {
     /// A status that is `Working`: the second event of the log.
@@ -365,7 +365,7 @@ pub struct IdempotencyKey {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Created {
     New,
-    /// The same send created this task before, or the turn that is begun is this task's. Nothing else was checked.
+    /// The same send created this task before, or [`Create::begun`] is the turn of this task. Nothing else was checked.
     Existing {
         task: TaskId,
         context: ContextId,
@@ -374,10 +374,9 @@ pub enum Created {
     OtherSession,
     /// The context has another directory than the requested one. Nothing was written.
     OtherDirectory,
-    /// The caller named an unowned session and claims none; or the turn that is begun is in such a session. Nothing
-    /// was written.
+    /// The caller named an unowned session and claims none, or [`Create::begun`] is in such a session. Nothing was written.
     UnknownSession,
-    /// The caller named a session of another principal, or the turn that is begun is in one. Nothing was written.
+    /// The caller named a session of another principal, or [`Create::begun`] is in one. Nothing was written.
     ForeignSession,
 }
 

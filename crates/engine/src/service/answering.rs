@@ -52,15 +52,15 @@ impl Engine {
                 return self.refuse(attempt, late.unwrap_or(error)).await;
             }
         };
-        // Before the agent has the answer: the gateway may die in between, and the same message again must not become a
-        // prompt, or the answer to another ask.
+        // Recorded before the agent has the answer: the gateway may die in between, and the same message again must not
+        // become a prompt, or the answer to another ask.
         self.record(attempt, vec![attempt.key.of_answer(&request), attempt.key.clone()]).await?;
         // The log of the root task cannot hold a message to another task.
         let message = (attempt.task == attempt.root).then(|| attempt.message.clone());
         let send = AnswerMessage { digest: attempt.key.digest, message };
         match self.deliver(attempt.caller, attempt.root, request.clone(), answer, Some(send)).await {
             Ok(snapshot) => Ok(Some((request, snapshot))),
-            // Perhaps because the agent has the answer from the first time.
+            // The ask may be closed because the agent got the answer when the message was sent first.
             Err(error) if is_final(&error) && was_answered_before => {
                 self.check_earlier_answer(attempt, &open).await.map(|()| None)
             }
@@ -82,13 +82,13 @@ impl Engine {
         Err(error)
     }
 
-    /// The message was sent to the task before, as an answer.
+    /// Whether the message was sent to the task before, as an answer.
     pub(super) async fn was_answer(&self, attempt: &AnswerAttempt<'_>) -> Result<bool> {
         self.is_recorded(attempt, attempt.key).await
     }
 
-    /// The ask that a message answered before is closed, but others may be open. Fails if its answer was certainly
-    /// not accepted.
+    /// Handles a message that was sent before, as the answer to an ask that is closed by now. Fails if that answer was
+    /// certainly not accepted. `open` are the asks that are open now.
     pub(super) async fn check_earlier_answer(
         &self,
         attempt: &AnswerAttempt<'_>,
@@ -144,7 +144,8 @@ impl Engine {
         self.refuse(attempt, late).await
     }
 
-    /// Why plain words answer nothing now: the newest ask of the task is closed.
+    /// The error for plain text that looks like an answer although the task has no open ask. Says how the newest ask was
+    /// closed.
     async fn no_open_ask(&self, attempt: &AnswerAttempt<'_>, newest: &RequestId) -> Result<Error> {
         let late = self.too_late_for(attempt.caller, newest).await?;
         Ok(late.map_or_else(no_open_ask, |late| late.with_advice(STEER)))
@@ -192,7 +193,7 @@ impl Engine {
     }
 }
 
-/// The answer can never be accepted.
+/// Whether the answer can never be accepted.
 fn is_final(error: &Error) -> bool {
     matches!(
         error.kind(),
@@ -200,7 +201,7 @@ fn is_final(error: &Error) -> bool {
     )
 }
 
-/// How to send words that read like an answer.
+/// Advice for a caller whose text for the agent looks like an answer.
 const STEER: &str = "To tell the agent just these words, send them with metadata shared.delivery = steer.";
 
 fn no_open_ask() -> Error {

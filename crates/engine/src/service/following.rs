@@ -1,4 +1,5 @@
-//! Messages to an existing task: each answers its ask, joins its turn, or retries a turn that lacked credentials.
+//! Messages to an existing task: a message answers an ask, joins the running turn, retries a turn that lacked credentials,
+//! or releases a held task.
 
 use std::time::Duration;
 
@@ -173,7 +174,7 @@ impl Engine {
         }
     }
 
-    /// Sends a message to a task that runs, or that waits for credentials. `None`: the task does neither.
+    /// Sends a message to a task that runs, waits for credentials or is held. `None`: the task takes no message now.
     pub(super) async fn join(
         &self,
         caller: &Principal,

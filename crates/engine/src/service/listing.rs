@@ -53,12 +53,12 @@ impl Engine {
     }
 }
 
-/// Merges two pages, in the order of each.
+/// Merges two pages into one that is sorted as they are.
 fn merge(one: TaskPage, other: TaskPage, limit: usize) -> TaskPage {
     let mut tasks: Vec<Task> = one.tasks.into_iter().chain(other.tasks).collect();
     tasks.sort_unstable_by(|a, b| (b.status.at, &b.id).cmp(&(a.status.at, &a.id)));
-    // After the end of a page there may be more of its tasks: the tasks of the other page after that end come on a
-    // later page.
+    // A page that is not the last has more tasks after its end. So the tasks of the other page that come after that end are
+    // left for a later page.
     let mut next = one.next.into_iter().chain(other.next).max_by(|a, b| page_end(a).cmp(&page_end(b)));
     if let Some(end) = &next {
         tasks.retain(|task| (task.status.at, &task.id) >= page_end(end));

@@ -57,7 +57,8 @@ pub(crate) struct NativeSend {
 
 impl NativeSend {
     fn into_parts(self, key: &IdempotencyKey) -> (NativePrompt, Box<PendingPrompt>) {
-        // A caller that waits for the end of a command can wait for its beginning.
+        // The caller of a command waits for the end of its turn anyway, so it gets no early response when the command is
+        // queued.
         let answers_when_queued = !matches!(self.prompt, NativePrompt::Command { .. });
         let accepted = Some(self.accepted);
         (self.prompt, Box::new(PendingPrompt { key: key.clone(), accepted, answers_when_queued }))
@@ -68,7 +69,8 @@ impl NativeSend {
 type CreateResult = std::result::Result<Sent, Created>;
 
 impl Engine {
-    /// Creates a task for the message, durably, and starts it when its turn comes.
+    /// Creates a durable task for the message, and starts it when its turn comes. A message that names a task goes to that
+    /// task.
     pub async fn send(&self, caller: &Principal, mut command: SendMessage) -> Result<Sent> {
         command.trace = command.trace.map(|trace| self.ctx.ports.spans.decided(trace));
         // A caller that disconnects must not leave a task without an actor behind, so the task is created in the background.
@@ -89,7 +91,7 @@ impl Engine {
         // A message that steers may need no slot, and must not hold one while it waits for the turn that it joins.
         let reserved = (command.options.delivery != Delivery::Steer).then(reserve);
         let key = self.key(&command);
-        // Also when the limit is reached: a caller that lost the response to an accepted send needs no slot.
+        // Checked even if the limit is reached: a caller that lost the response to an accepted send needs no slot.
         if let Some(task) = self.ctx.ports.store.earlier_send(&caller, &key).await? {
             drop(reserved);
             return self.follow_again(&caller, task, &command.message).await;
@@ -249,8 +251,8 @@ impl Engine {
         self.start_actor(new);
     }
 
-    /// A task whose creation was reported as failed may exist after all. Then it needs an actor, and the same message sent
-    /// again leads to it.
+    /// Starts a task whose creation was reported as failed, if it exists after all. The same message sent again then leads
+    /// to it.
     async fn begin_if_created(&self, new: ActorParts, first: TaskEvent) {
         let mut backoff = Backoff::new();
         loop {
@@ -319,7 +321,7 @@ impl Engine {
         }
     }
 
-    /// Enters the queue of a context, as the caller requests.
+    /// Enters the queue of a context. With [`Delivery::Reject`], fails if the session or the queue is busy.
     async fn enter(
         &self,
         queue: QueueKey,
@@ -380,15 +382,15 @@ impl Engine {
         }
         match self.ctx.ports.agent.is_busy(session).await {
             Ok(busy) => Ok(busy),
-            // The agent could not be queried, and a caller that does not want to wait would wait in the turn: it should
-            // retry.
+            // The gateway may make no further call to the agent now. The caller does not want to wait, and its turn would
+            // have to, so the caller should retry.
             Err(error) if error.kind() == ErrorKind::UpstreamBackpressure => Err(error),
-            // The turn will find out, and report it.
+            // The turn will find out whether the session is busy, and report it.
             Err(_) => Ok(false),
         }
     }
 
-    /// The same send again, because its response was lost.
+    /// For a caller that sends the same message again, because the response was lost: returns the task of the first send.
     async fn follow_again(&self, caller: &Principal, task: TaskId, message: &Message) -> Result<Sent> {
         let now = self.get(caller, &task).await?;
         if now.task.history.first().is_some_and(|first| first.id == message.id) {
