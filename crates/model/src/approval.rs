@@ -1,4 +1,4 @@
-//! Approvals that the gateway keeps: `always`, for one session and its sub-agents.
+//! Approvals: when a caller answers `always`, the gateway keeps that answer for one session and its sub-agents.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,10 +19,10 @@ pub struct PermissionRequest {
 /// The answer `always`, kept for later asks of the same principal in the same session and its sub-agents.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Approval {
-    /// The ask that was answered so.
+    /// The ask that was answered with `always`.
     pub request_id: RequestId,
     pub owner: Principal,
-    /// The session of the turn, which is also that of its sub-agents.
+    /// The session of the root turn. The approval also covers the sessions of its sub-agents.
     pub session: SessionId,
     /// The approval is forgotten together with this context.
     pub context: ContextId,
@@ -54,11 +54,12 @@ fn matches(pattern: &str, text: &str) -> bool {
         || matches_whole(pattern, text)
 }
 
-/// Takes no more steps than the product of both lengths.
+/// Whether the pattern matches the whole text. Takes no more steps than the product of both lengths.
 fn matches_whole(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
     let (mut at, mut from) = (0, 0);
-    // The last `*`, and how much of the text it takes: tried again with one character more.
+    // The position of the last `*`, and the end of the text that it takes. After a mismatch, the star takes one character
+    // more.
     let mut star: Option<(usize, usize)> = None;
     while from < text.len() {
         match pattern.get(at) {

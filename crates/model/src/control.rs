@@ -70,7 +70,7 @@ pub enum ControlQuery {
         message: AgentMessageId,
     },
     Providers,
-    /// Of one provider, or of all.
+    /// The models of one provider, or of all.
     Models {
         provider: Option<String>,
     },
@@ -258,7 +258,7 @@ pub enum NativePrompt {
 pub enum NativePromptPart {
     /// The next content part.
     Content,
-    /// Calls in the agent with this name.
+    /// Calls in the OpenCode agent with this name.
     Agent(String),
     /// Work for a sub-agent.
     Subtask(Subtask),
@@ -387,7 +387,7 @@ pub struct StoredMessage {
     /// The text, without the parts that the agent added for its own use.
     pub text: String,
     pub created: Option<Timestamp>,
-    /// Why the message has no reply. Safe to show to callers.
+    /// The error with which the message ended, in words that are safe to show to callers.
     pub error: Option<String>,
 }
 
@@ -474,7 +474,7 @@ pub struct OfferedAgent {
 pub struct OfferedCommand {
     pub name: String,
     pub description: Option<String>,
-    /// The agent that runs the command.
+    /// The OpenCode agent that runs the command.
     pub agent: Option<String>,
     /// A sub-agent runs the command.
     pub is_subtask: bool,

@@ -211,7 +211,7 @@ impl Error {
         self
     }
 
-    /// The same error with another kind, for an API that reports it under that one.
+    /// The same error with another kind, for an API that has a kind of its own for it.
     #[must_use]
     pub fn with_kind(mut self, kind: ErrorKind) -> Self {
         self.0.kind = kind;

@@ -37,13 +37,13 @@ pub struct Ask {
     pub summary: String,
     /// The ask for programs: a JSON object in the agent's own terms, without anything that a caller must not see.
     pub details: Json,
-    /// The questions of a question, each with the labels of its options, in order. Empty for a permission.
+    /// The individual questions, each with the labels of its options, in order. Empty for a permission.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub questions: Vec<Question>,
     /// The tool call that waits for the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<String>,
-    /// What a permission request asks for. `None`: a question, or an ask that cannot be compared with others.
+    /// What a permission request asks for. `None`: the ask is a question, or was stored before the gateway kept this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub permission: Option<Box<PermissionRequest>>,
 }

@@ -26,7 +26,7 @@ impl Notes {
     }
 }
 
-/// The agent's conversation.
+/// The id and the title of the agent's session.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SessionNote {
     pub id: SessionId,

@@ -1,6 +1,6 @@
 //! Prefixes of OpenCode's ids: one definition for the code that reads them, checks them and builds ids from them.
 
-/// Followed by a session id, the id of the context that always stands for that session.
+/// This prefix and a session id are the id of the context that always stands for that session.
 pub const SESSION_CONTEXT_PREFIX: &str = "ctx:opencode-session:";
 
 pub const SESSION_PREFIX: &str = "ses";

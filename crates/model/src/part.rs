@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::json::{Json, Metadata};
 
-/// The smallest growth of a text that another text is appended to.
+/// When text is appended to a part, its buffer grows by at least this many bytes.
 const MIN_GROWTH: usize = 64;
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

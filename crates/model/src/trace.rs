@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// The longest `tracestate` that is passed on. A longer one is dropped, as its specification allows.
 const MAX_STATE: usize = 512;
 
-/// The flag for: the caller records this trace.
+/// This flag says that the caller records the trace.
 const SAMPLED: u8 = 1;
 
 /// See the module. Cheap to clone.
