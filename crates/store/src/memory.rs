@@ -26,7 +26,7 @@ use longshore_model::{
 use self::state::State;
 use crate::rules;
 
-/// The store is opened once.
+/// Constant, because a store in memory is opened only once.
 const EPOCH: Epoch = Epoch(1);
 
 /// Everything behind one mutex, which is never held across an await.

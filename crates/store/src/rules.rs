@@ -16,7 +16,7 @@ pub(crate) use placement::{Placement, PlacementRequest, decide_placement};
 /// backlog; a task adds one key only, so a backlog shrinks.
 pub(crate) const EXPIRED_KEYS: u32 = 16;
 
-/// A new ask removes at most this many old ones, for the same reason.
+/// A new ask removes at most this many old ones, so that no ask pays for a backlog.
 pub(crate) const OLD_ASKS: u32 = 16;
 
 /// A closed ask is kept for a day, in milliseconds: longer than any client asks for its outcome.
@@ -84,7 +84,7 @@ pub(crate) fn check_file(file: &NewFile) -> Result<()> {
     Ok(())
 }
 
-/// Two files with one id are the same file if these are equal. Time and name may differ.
+/// Two files with one id are the same file if these fields are equal. Time and name may differ.
 #[derive(PartialEq, Eq)]
 pub(crate) struct FileIdentity {
     pub(crate) owner: Principal,
@@ -176,7 +176,7 @@ pub(crate) fn duplicate_task() -> Error {
     Error::internal("a task with this id exists already")
 }
 
-/// A session stays with its first owner.
+/// The error for a session of another owner: a session stays with its first owner.
 pub(crate) fn foreign_session(session: &SessionId) -> Error {
     Error::new(
         ErrorKind::PermissionDenied,

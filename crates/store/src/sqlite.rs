@@ -470,7 +470,7 @@ impl Store for SqliteStore {
     }
 }
 
-/// SQLite's integers are signed. No event has a larger sequence number, and none comes after it.
+/// SQLite's integers are signed, so a larger number becomes the largest one. No event has that number or comes after it.
 fn to_sql(seq: Seq) -> i64 {
     i64::try_from(seq.0).unwrap_or(i64::MAX)
 }

@@ -11,7 +11,7 @@ use crate::rules;
 
 #[derive(Default)]
 pub(super) struct Asks {
-    /// Open and closed.
+    /// All asks, open and closed.
     known: HashMap<RequestId, Interrupt>,
     /// The open asks of each task that has any, in the order of their opening.
     open: HashMap<TaskId, Vec<RequestId>>,

@@ -38,7 +38,7 @@ impl State {
         RetentionStep { folded, dropped, more: folded + dropped > 0 || keys + asks > 0 }
     }
 
-    /// The task is over now.
+    /// Records that the task is over.
     pub(super) fn note_end(&mut self, id: &TaskId) {
         let Some(row) = self.tasks.get(id) else { return };
         let root = row.task.parent.as_ref().map_or(id, |parent| &parent.root).clone();
@@ -48,7 +48,7 @@ impl State {
         }
     }
 
-    /// The tree of this root is about to grow by a task.
+    /// Call this before a task is added to the tree of `root`, because the tree then no longer counts as ended.
     pub(super) fn note_growth(&mut self, root: &TaskId) {
         if let Some(at) = self.end_of_tree(root) {
             self.ended.trees.remove(&(at, root.clone()));

@@ -12,8 +12,8 @@ pub(crate) struct PlacementRequest {
     claim: Option<Session>,
     /// The session in which the turn runs already.
     running_in: Option<SessionId>,
-    /// The session is named for the context, and not for this one task: a native prompt and an external turn say nothing about
-    /// what the caller wants of the context.
+    /// Whether the caller named the session for the whole context. A native prompt or an external turn names a session for
+    /// its one task only.
     is_for_context: bool,
 }
 
@@ -37,7 +37,7 @@ impl PlacementRequest {
         })
     }
 
-    /// The session whose owner matters.
+    /// The session that the task uses and whose owner must be checked.
     pub(crate) fn used_session(&self) -> Option<&SessionId> {
         self.session.as_ref().or(self.running_in.as_ref())
     }
@@ -58,8 +58,8 @@ pub(crate) struct Placement {
     pub(crate) directory: Option<String>,
 }
 
-/// `current` is the context's current location, `known` the owner of [`PlacementRequest::used_session`]. The error is the answer
-/// to the caller; nothing may be written then.
+/// Decides session and directory of a new task. `current` is the context's current location, `known` the owner of
+/// [`PlacementRequest::used_session`]. The error is the answer to the caller; nothing may be written then.
 pub(crate) fn decide_placement(
     request: &PlacementRequest,
     owner: &Principal,

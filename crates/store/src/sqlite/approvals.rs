@@ -36,7 +36,7 @@ pub(super) fn keep(db: &Connection, approval: &Approval) -> Outcome<()> {
     Ok(())
 }
 
-/// Leaves out what cannot be read: then the agent's asks reach the owner again.
+/// Leaves out approvals that cannot be read: the asks that they cover reach the owner again.
 pub(super) fn list(
     db: &Connection,
     owner: &Principal,

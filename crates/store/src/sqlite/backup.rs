@@ -3,7 +3,8 @@
 //! SQLite copies one read transaction over its own connection: the copy has everything that was committed by then, and
 //! nothing else. The gateway keeps working meanwhile; only its write-ahead log cannot shrink until the copy is done.
 //!
-//! The copy is marked as one: the original may have prompted since then what waits in the copy.
+//! The copy is marked as a copy: since the backup, the original gateway may have prompted tasks that still wait in the
+//! copy.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
@@ -54,7 +55,7 @@ fn copy(store: &Connection, to: &Path) -> Result<Backup> {
     Ok(inspect(&copy, bytes)?)
 }
 
-/// A table that only copies have. Every event of the copy was written in the recorded epoch or before.
+/// Creates a table that only copies have. Every event of the copy was written in the recorded epoch or before.
 fn mark(copy: &Path) -> rusqlite::Result<()> {
     let copy = Connection::open_with_flags(copy, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     copy.execute_batch(
@@ -97,7 +98,7 @@ fn inspect(copy: &Connection, bytes: u64) -> Outcome<Backup> {
     })
 }
 
-/// SQLite does not say which of the two files failed; a full disk is that of the growing file.
+/// SQLite does not say which of the two files failed. A full disk is that of the copy, because only the copy grows.
 fn refused(cause: rusqlite::Error) -> Fault {
     match cause.sqlite_error_code() {
         Some(ErrorCode::DiskFull | ErrorCode::SystemIoFailure | ErrorCode::CannotOpen) => {

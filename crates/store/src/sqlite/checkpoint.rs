@@ -1,10 +1,10 @@
 //! The thread that does the checkpoints: it copies the write-ahead log into the file.
 //!
-//! The thread copies and waits for the disk while others write and read. But while others write, the copy never reaches the end
-//! of the log, and the log would grow for ever. So when the log is long, the thread stops the writer for as long as it takes to
-//! copy the rest, and the writer then restarts the log. SQLite syncs the database file only when a copy reaches the end of the
-//! log: while the writer is stopped. That sync covers everything that was copied since the last one. To keep it short, this
-//! thread syncs the file once before it stops the writer.
+//! The thread copies and waits for the disk while others write and read. But while others write, the copy never reaches the
+//! end of the log, and the log would grow for ever. So when the log is long, the thread stops the writer for as long as it
+//! takes to copy the rest, and the writer then restarts the log. SQLite syncs the database file only when a copy reaches
+//! the end of the log: while the writer is stopped. That sync covers everything that was copied since the last one. To keep
+//! it short, this thread syncs the file and copies again several times (`PASSES`) before it stops the writer.
 //!
 //! Durability does not depend on checkpoints: a commit is in the log before it is answered.
 
@@ -125,7 +125,7 @@ impl Checkpoints {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// The writer is about to start a transaction.
+    /// Call this before a transaction starts. Waits while the thread holds the writer.
     pub(super) fn begin_group(&self) {
         let mut state = self.shared.wait_while(self.shared.lock(), |state| state.is_held);
         state.is_writing = true;
@@ -155,7 +155,7 @@ impl Checkpoints {
         self.shared.changed.notify_all();
     }
 
-    /// The writer has ended its transaction.
+    /// Call this when the writer has ended its transaction.
     pub(super) fn end_group(&self) {
         let pages = self.shared.pages.load(Ordering::Relaxed);
         let mut state = self.shared.lock();
@@ -171,7 +171,7 @@ impl Checkpoints {
         state.pages = pages;
         if pages >= state.next_sync {
             state.action = NextAction::Sync;
-            // Not with every group, if the log does not get shorter.
+            // If the log does not get shorter, not every further group asks for a sync.
             state.next_sync = pages + self.shared.thresholds.sync_every;
         }
         if state.action != NextAction::Wait || state.is_held {
@@ -231,7 +231,7 @@ impl Shared {
 
     fn checkpoint(&self, db: &Connection, file: &File, log: &LogFile) -> Outcome<()> {
         let done = self.copy(db, file, log);
-        // Also after a failure: the last page may have been copied before it.
+        // Set even after a failure, because the last page may have been copied before it.
         self.lock().restart = RestartingCommit::Next;
         done
     }
@@ -319,7 +319,8 @@ impl LogState {
     }
 }
 
-/// Readers may keep a part of the log from being copied, or the log from being restarted: the next checkpoint catches up.
+/// Runs a checkpoint. Readers may keep a part of the log from being copied, or the log from being restarted: the next
+/// checkpoint catches up.
 fn run(db: &Connection, mode: &str) -> Outcome<LogState> {
     let sql = format!("PRAGMA wal_checkpoint({mode})");
     let log_state = db

@@ -1,7 +1,7 @@
 //! Checksums of rows: SQLite does not notice an overwritten byte inside a value.
 //!
-//! They include the keys of the row, so that content that turns up under another key is noticed too. Eight bytes at a time, because
-//! every event is written with one.
+//! A checksum includes the keys of the row, so that content that turns up under another key is noticed too. It is computed
+//! from eight bytes at a time, because every event is written with one.
 
 use longshore_model::Epoch;
 

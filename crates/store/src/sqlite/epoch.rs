@@ -1,4 +1,4 @@
-//! The epoch of this opening of the file.
+//! Chooses the epoch of this opening of the file, and records it on the disk.
 
 use longshore_engine::port::{Clock as _, SystemClock};
 use longshore_model::Epoch;
@@ -17,8 +17,8 @@ pub(super) struct EpochClaim {
 }
 
 impl EpochClaim {
-    /// Uses at least the time in seconds: a file that was restored from a backup does not know which epochs were used since
-    /// the backup, and those lie in the past.
+    /// The epoch is at least the current time in seconds. A file that was restored from a backup does not know which epochs
+    /// were used since the backup, but all of them lie in the past.
     pub(super) fn new(db: &Connection, durability: Durability) -> Outcome<Self> {
         let seconds = SystemClock.now().0 / 1000;
         Self::with_minimum(db, durability, u32::try_from(seconds).unwrap_or_default())

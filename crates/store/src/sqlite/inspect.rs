@@ -38,7 +38,7 @@ fn inspect_all(db: &Connection) -> Outcome<Damage> {
             None => damage.structure.push(message),
         }
     }
-    // Each index that a row may differ from has its id or its owner, or leads to them.
+    // Every index of the tasks has the id or the owner of a task, or leads to them. So one of these may be wrong.
     damage.hides_names = !suspects.is_empty();
     let mut unfinished = Vec::new();
     for ordinal in ordinals(db)? {
@@ -58,7 +58,7 @@ fn inspect_all(db: &Connection) -> Outcome<Damage> {
             damage.tasks.insert(ordinal, DamagedTask { id, reason });
         }
     }
-    // Nothing but the log itself says where the log of an unfinished task ends.
+    // Only the log itself says where the log of an unfinished task ends, so a loss of its last events would not be noticed.
     if !damage.structure.is_empty() || damage.hides_names {
         let reason = "its last events may be missing".to_owned();
         for (ordinal, id) in unfinished {
@@ -138,7 +138,7 @@ fn check_log(db: &Connection, ordinal: i64, task: &longshore_model::TaskId, head
     let (first, is_folded): (i64, bool) = db
         .prepare_cached("SELECT first, folded FROM tasks WHERE ordinal = ?")?
         .query_row([ordinal], |row| Ok((row.get(0)?, row.get(1)?)))?;
-    // The old events of a task that was damaged and ended stay before `first`; else nothing is there.
+    // A damaged task that was ended keeps its old events before `first`. Any other log has no event before `first`.
     let from = if is_folded { first } else { 0 };
     let mut statement = db.prepare_cached(concat!(
         "SELECT seq, body, epoch, kind, ",

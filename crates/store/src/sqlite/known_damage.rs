@@ -82,7 +82,7 @@ impl KnownDamage {
         self.lock().tasks.keys().copied().collect()
     }
 
-    /// For `/health`, without names.
+    /// A summary for `/health`, without names.
     pub(super) fn summary(&self) -> Option<String> {
         let known = self.lock();
         let text = match (known.tasks.len(), known.structure.is_empty()) {

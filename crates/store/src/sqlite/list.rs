@@ -53,7 +53,7 @@ pub(super) fn list(db: &Connection, known: &KnownDamage, query: &ListQuery) -> O
     }
     drop(rows);
     if damaged {
-        // Again without them, so that the total agrees.
+        // Lists again without the damaged tasks, so that the total agrees with the page.
         return list(db, known, query);
     }
     Ok(TaskPage { tasks, total: total.unsigned_abs(), next: last.filter(|_| more) })
@@ -69,7 +69,7 @@ struct Filter {
 }
 
 impl Filter {
-    /// Has only the requested conditions: those on one column become a range of the index.
+    /// Has only the requested conditions, so that SQLite can use a condition on one column as a range of the index.
     fn new(query: &ListQuery, left_out: &[i64]) -> Self {
         let tasks = match (&query.context, query.state) {
             (Some(_), _) => "tasks INDEXED BY tasks_by_context",

@@ -300,7 +300,7 @@ impl<J> State<J> {
     }
 
     fn release_slot(&mut self, owner: &Owner) {
-        // Missing after the queue was abandoned.
+        // The owner is missing after the queue was abandoned.
         let Some(queue) = self.owners.get_mut(owner) else { return };
         queue.slots -= 1;
         self.slots -= 1;

@@ -184,7 +184,7 @@ pub(super) fn select_unfinished() -> String {
     select_tasks(Parts::All, "tasks INDEXED BY tasks_unfinished", &condition)
 }
 
-/// The first condition is that of the index.
+/// The first condition repeats that of the index `tasks_over`: SQLite could not use the index otherwise.
 pub(super) fn select_ended() -> String {
     let condition = format!(
         "tasks.state IN ({TERMINAL_WORDS}) AND tasks.folded IN (0, 1) AND tasks.status_at >= :since

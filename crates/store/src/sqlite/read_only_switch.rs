@@ -19,7 +19,7 @@ impl ReadOnlySwitch {
         *self.is_read_only.lock().unwrap_or_else(PoisonError::into_inner) = Some(is_read_only);
     }
 
-    /// Applies the setting to the connection. Must be outside of a transaction: a read-only file starts none.
+    /// Applies the setting to the connection. Call this outside of a transaction, because a read-only file starts none.
     #[cfg(feature = "simulation")]
     pub(super) fn apply(&self, db: &Connection) {
         let next = self.is_read_only.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -115,7 +115,7 @@ impl Step {
             db.prepare_cached("DELETE FROM interrupts WHERE ordinal = :ask AND closed_at < :before")?
                 .execute(named_params! { ":ask": ask, ":before": asks_before.0 })?;
         }
-        // Otherwise a caller that repeats the step until nothing is left would never stop.
+        // Set only if rows have changed: a caller that repeats the step while there is more would otherwise never stop.
         done.more = db.total_changes() > before;
         Ok(done)
     }
@@ -219,7 +219,7 @@ fn check_foldable(db: &Connection, task: i64, budget: &mut Budget) -> Outcome<Fo
         .query_row([task], |row| Ok((row.get(0)?, row.get(1)?)))?;
     budget.rows -= rows;
     if is_started {
-        // Checked before the first step of this task.
+        // This task was checked before its first step.
         return Ok(Foldable::AsStored);
     }
     let sql = read::select_tasks(Parts::All, "tasks", "tasks.ordinal = :task");

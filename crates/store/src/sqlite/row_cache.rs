@@ -38,13 +38,13 @@ impl RowCache {
         self.known.insert(task.clone(), row);
     }
 
-    /// For a task that is over.
+    /// Removes a task that is over.
     pub(super) fn forget(&mut self, task: &TaskId) {
         self.known.remove(task);
     }
 
-    /// Something other than an append was done, or an append was undone. The cached ordinals stay usable; the cached heads do
-    /// not.
+    /// Call this when something other than an append was done, or an append was undone. The cached ordinals stay usable;
+    /// the cached heads do not.
     pub(super) fn note_change(&mut self) {
         self.changes += 1;
     }

@@ -144,7 +144,7 @@ fn write_end(
     set_row(db, damaged, Some(&task), TaskState::Failed, at)
 }
 
-/// Clears the turn, which may be damaged.
+/// Sets the state of the task's row, and clears its turn, which may be damaged.
 fn set_row(
     db: &Connection,
     damaged: &Unreadable,

@@ -35,8 +35,8 @@ const STATEMENTS: usize = 96;
 /// How long a checkpoint waits for readers of the log, while nothing can be written, before it gives up.
 const CHECKPOINT_TIMEOUT: Duration = Duration::from_millis(5);
 
-/// The writer's page cache in KiB. The pages that it has written are in the system's cache of the write-ahead log anyway, so
-/// that a miss costs one read without the disk.
+/// The writer's page cache in KiB. The pages that it has written are in the system's cache of the write-ahead log anyway,
+/// so a miss costs one read without the disk.
 const WRITER_CACHE: i64 = 1024;
 
 /// The write-ahead log is truncated to this many bytes after a checkpoint, so that one busy hour does not take the disk space

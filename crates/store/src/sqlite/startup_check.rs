@@ -12,18 +12,18 @@ use super::fault::Fault;
 use super::known_damage::{Damage, KnownDamage};
 use super::{inspect, schema};
 
-/// Checks the store at `path`, which no gateway uses. Blocks.
+/// Checks the store at `path` while no gateway uses it. Blocks.
 pub fn find_damage(path: &Path) -> Result<Damage> {
     let db = schema::open_reader(path)?;
     schema::check_current(&db)?;
     Ok(inspect::inspect(&db)?)
 }
 
-/// Dropping it ends the check.
+/// Checks the file in the background. Dropping it ends the check.
 pub(super) struct StartupCheck {
     path: PathBuf,
     damage: KnownDamage,
-    /// No check runs.
+    /// Whether no check runs.
     is_done: watch::Sender<bool>,
     running: Mutex<Option<(InterruptHandle, JoinHandle<()>)>>,
 }
@@ -62,7 +62,7 @@ impl StartupCheck {
 
     /// Waits for the end of the check. It takes as long as reading the file once.
     pub(super) async fn wait(&self) {
-        // Nearly always, and without a place in the runtime's budget.
+        // The check is nearly always done. Returning here uses up none of the task's budget in the runtime.
         if *self.is_done.borrow() {
             return;
         }
@@ -71,7 +71,7 @@ impl StartupCheck {
     }
 }
 
-/// What is not checked does not count as whole.
+/// The damage to assume for a store that could not be checked: any task may be damaged.
 fn not_checked(fault: &Fault) -> Damage {
     let structure = vec![format!("the store could not be checked: {:?}", fault.0)];
     Damage { structure, hides_names: true, ..Damage::default() }
@@ -92,7 +92,7 @@ impl Drop for StartupCheck {
     fn drop(&mut self) {
         let running = self.running.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if let Some((interrupt, thread)) = running {
-            // An interrupt ends only the statement that runs.
+            // An interrupt ends only the statement that runs, so it is sent until the thread has ended.
             while !thread.is_finished() {
                 interrupt.interrupt();
                 std::thread::yield_now();

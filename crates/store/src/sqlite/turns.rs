@@ -22,7 +22,7 @@ pub(super) const JOINED: &str =
     "SELECT ordinal, id, owner, context, joined FROM tasks INDEXED BY tasks_joined
      WHERE session = :session AND joined IS NOT NULL ORDER BY ordinal DESC";
 
-/// The newest task, if there are several.
+/// The task whose turn the prompt started or joined; the newest one, if there are several.
 pub(super) fn find(db: &Connection, session: &SessionId, prompt: &PromptId) -> Outcome<Option<TurnTask>> {
     let started = find_started(db, session, prompt)?;
     let joined = find_joined(db, session, prompt)?;
