@@ -94,7 +94,8 @@ impl Metric for Peak {
     }
 }
 
-/// The last measured value. Before the first measurement the series has no sample, because a zero would be a statement.
+/// The last measured value. Before the first measurement the series has no sample, because a zero would look like a
+/// measured value.
 pub struct Reading<Q> {
     /// `UNREAD`, or the value in the representation of the quantity.
     raw: AtomicU64,

@@ -162,9 +162,9 @@ labels! {
     /// A thread of the store, by the last word of its name.
     StoreThread = "thread" {
         Writer = "writer",
-        /// Reads small records.
+        /// Runs reads of bounded size, such as some events of a log.
         Quick = "quick",
-        /// Reads whole tasks and logs.
+        /// Reads whole tasks, and parts of files.
         Whole = "whole",
         /// Reads lists.
         Lists = "lists",
@@ -277,7 +277,7 @@ labels! {
     ProtocolVersion = "line" {
         V1 = "1.0",
         V03 = "0.3",
-        /// The request was refused before it was known, or is not an operation.
+        /// The request was refused before its protocol version was known, or is not an operation.
         None = "none",
     }
 
@@ -285,7 +285,7 @@ labels! {
     Binding = "binding" {
         JsonRpc = "jsonrpc",
         Rest = "rest",
-        /// The request was refused before it was known, or is not an operation.
+        /// The request was refused before its binding was known, or is not an operation.
         None = "none",
     }
 
@@ -353,7 +353,7 @@ labels! {
         Connections = "connections",
         /// Open connections of an address.
         ConnectionsPerAddress = "connections_per_address",
-        /// The time that a client takes no byte of what waits for it.
+        /// The time for which a client reads none of the bytes that wait for it.
         WriteTimeout = "write_timeout",
         /// Bytes of request bodies that have not arrived completely.
         BodyBytes = "body_bytes",
@@ -371,7 +371,7 @@ labels! {
         MessagesPerTask = "messages_per_task",
         /// Bytes of a request's body.
         MaxRequestBodyBytes = "max_request_body_bytes",
-        /// Web sites whose pages may call.
+        /// Origins whose web pages may call the gateway.
         AllowedOrigins = "allowed_origins",
         /// Host names by which the gateway may be called.
         AllowedHosts = "allowed_hosts",

@@ -1,7 +1,7 @@
 //! Declares every metric once: its field, its type, its name and its help.
 //!
 //! The names that begin with `a2a_`, `interrupt_`, `tool_call_` and `opencode_stream_` come from earlier gateways and are
-//! kept so that dashboards keep working. Names never change: a golden test holds them.
+//! kept so that dashboards keep working. Names never change: a golden test compares them.
 
 use std::sync::Arc;
 
@@ -71,7 +71,7 @@ metrics! {
     /// Set at a scrape; zero when none is open.
     interrupt_oldest_age: Reading<Seconds> = "interrupt_oldest_age_seconds",
         "How long the oldest open permission or question has waited.";
-    /// Counted when one is closed.
+    /// Counted when the permission request or question is closed.
     interrupt_waited: Histogram<AskTime> = "interrupt_open_seconds",
         "How long permission requests and questions were open.";
     cancel_requests: Counter = "a2a_cancel_requests_total",
@@ -200,7 +200,7 @@ impl Metrics {
     }
 }
 
-/// Keeps one added to a gauge until it is dropped.
+/// Keeps a gauge increased by one until this is dropped.
 #[must_use = "the gauge is decreased when this is dropped"]
 #[derive(Debug)]
 pub struct GaugeGuard {

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::time::Duration;
 
-/// How a value is held and written.
+/// How a value is held in an atomic and written on the page.
 pub trait Quantity {
     /// The type in which a value is measured.
     type Value: Copy;

@@ -54,7 +54,7 @@ scales! {
     AskTime of Seconds: [
         S, 5 * S, 15 * S, 60 * S, 300 * S, 900 * S, 3_600 * S, 14_400 * S, 86_400 * S,
     ];
-    /// How many appends one commit contains.
+    /// How many requests to the store's writer one commit contains.
     CommitSize of Whole: [1, 2, 4, 8, 16, 32, 64, 128, 256];
     /// How many jobs are ahead of a new one in a queue.
     QueueLength of Whole: [0, 1, 4, 16, 64, 256, 1_024];
