@@ -37,7 +37,7 @@ pub(crate) fn select(verb: &Method, headers: &HeaderMap, file: Validators<'_>, s
     if matches_tag(headers, file.tag) {
         return Selection::Unchanged;
     }
-    // Ranges are defined for GET only. A range of another version of the file would not fit what the client has.
+    // Ranges are defined for GET only. If the client has another version of the file, a range of this version would not fit it.
     if verb != Method::GET || !is_same_version(headers, file) {
         return Selection::Whole;
     }

@@ -1,4 +1,4 @@
-//! Serves the metrics page to those who scrape it.
+//! Serves the metrics page, for programs such as Prometheus that read it at intervals.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ impl MetricsPage {
         self.metrics.as_deref().ok_or_else(off)
     }
 
-    /// The current page. Values that nothing counts as they change are read first.
+    /// Renders the current page. Gauges that are not updated when their value changes are read first.
     pub(crate) fn answer(&self) -> Result<Response> {
         let metrics = self.served()?;
         self.engine.update_gauges();
