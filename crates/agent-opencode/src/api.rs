@@ -197,7 +197,7 @@ pub(crate) struct StoredMessage {
     pub(crate) parts: Vec<Part>,
 }
 
-/// The same without the content of the message.
+/// Like [`StoredMessage`], without the content of the message.
 #[derive(Deserialize, Debug)]
 pub(crate) struct StoredInfo {
     pub(crate) info: Message,

@@ -111,7 +111,7 @@ pub struct Endpoint {
 #[derive(Debug)]
 pub struct OpenCode {
     client: Client,
-    /// For calls whose caller still waits for a response, so that a lack of capacity can be reported.
+    /// For calls of a caller who still waits for the response, so that a lack of call slots can be reported to the caller.
     for_callers: Client,
     access: AccessPolicy,
     long_timeout: Option<Duration>,

@@ -18,7 +18,7 @@ use tracing::Span;
 
 use crate::auth::Caller;
 
-/// The target of these log lines. They are written whatever log level is configured.
+/// The log target of the audit lines. They are written whatever log level is configured.
 const TARGET: &str = "longshore::audit";
 
 /// The record of one call, begun when the call arrives. `failed`, `ended` and `ended_with` write it. A record that is dropped

@@ -61,7 +61,7 @@ pub(crate) struct Dispatcher {
     page: MetricsPage,
     pub(crate) payload_log: PayloadLog,
     pub(crate) documents: Documents,
-    /// What is served, as the documents describe it.
+    /// The facts about this gateway from which its documents are built, such as the methods that are switched on.
     pub(crate) deployment: Arc<Deployment>,
     pub(crate) limits: BodyLimits,
     pub(crate) bodies: Bodies,

@@ -35,7 +35,7 @@ pub struct Limits {
     pub stream_bytes: u64,
     /// How long one stream may be open. `None`: no limit.
     pub stream_duration: Option<Duration>,
-    /// How long one stream may be without an event while nothing excuses the silence. `None`: no limit.
+    /// How long one stream may be without an event, unless its task has a reason to be silent. `None`: no limit.
     pub stream_idle: Option<Duration>,
     /// The maximum number of open connections. When it is reached, each new connection displaces the oldest one without an open
     /// request of an authenticated caller.

@@ -22,7 +22,7 @@ pub(crate) struct Log {
     reader: TaskReader,
     format: ResponseFormat,
     view: View,
-    /// What a reader of 0.3 has received so far.
+    /// The state of a stream of 0.3, where earlier events decide how the next one is encoded. `None`: the reader uses 1.0.
     v03_stream: Option<Box<Stream>>,
     /// The task folded from the events so far. It is built when the first event needs the whole artifact, and kept so that the log
     /// is not read from its start again for each such event. The messages of callers are left out, because they may be large and

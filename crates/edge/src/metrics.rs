@@ -25,7 +25,7 @@ impl MetricsPage {
         Self { metrics: config.deployment.metrics.then(|| Arc::clone(&config.metrics)), engine }
     }
 
-    /// An error if the page is switched off: the path does not exist then, whatever the verb.
+    /// The metrics. Fails if the page is switched off: then the path does not exist, whatever the verb.
     pub(crate) fn served(&self) -> Result<&Metrics> {
         let off = || Error::new(ErrorKind::RouteNotFound, "The metrics of this gateway are switched off.");
         self.metrics.as_deref().ok_or_else(off)

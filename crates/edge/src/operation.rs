@@ -65,7 +65,7 @@ pub(crate) struct Operations {
     pub(crate) closing: CancellationToken,
     /// How long a blocking send may still wait after the shutdown has begun.
     pub(crate) shutdown_wait: Duration,
-    /// What is served, as the documents describe it.
+    /// The facts about this gateway from which its documents are built, such as the methods that are switched on.
     pub(crate) deployment: Arc<Deployment>,
     /// Limits the number of open streams.
     pub(crate) slots: Arc<Slots>,

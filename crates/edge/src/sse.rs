@@ -92,7 +92,7 @@ pub(crate) trait Source: Send + 'static {
 pub(crate) enum Until {
     /// At the end of the task.
     Terminal,
-    /// Also when the task asks something: the sender of the message has to answer.
+    /// At the end of the task, or when the task asks something, because the sender of the message has to answer.
     Settled,
 }
 

@@ -111,7 +111,7 @@ fn put_words(template: &str, words: &[&str]) -> Option<(String, bool)> {
     Some((text.0, last.is_some()))
 }
 
-/// Where each `$` with a number begins and ends, and the number.
+/// Finds each `$` with a number: its start, its end, and the number.
 fn numbers(text: &str) -> impl Iterator<Item = (usize, usize, usize)> {
     text.match_indices('$').filter_map(|(at, _)| {
         let digits = text[at + 1..].bytes().take_while(u8::is_ascii_digit).count();
@@ -176,7 +176,7 @@ fn words(arguments: &str) -> Vec<&str> {
     words
 }
 
-/// Where `[Image 1]` at the begin of a text ends.
+/// The end of an image mark such as `[Image 1]`, if the text begins with one.
 fn image(text: &str) -> Option<usize> {
     let head = text.get(..6).filter(|head| head.eq_ignore_ascii_case("[image"))?;
     let number = text[head.len()..].trim_start_matches(is_blank);

@@ -18,7 +18,7 @@ const MAX_MESSAGES: usize = 50 * PAGE;
 /// How the reading of a message list ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Paged {
-    /// The reader wanted no more.
+    /// The callback has seen enough messages.
     Enough,
     /// There are no more messages.
     All,

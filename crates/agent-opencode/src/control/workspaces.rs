@@ -33,7 +33,7 @@ impl OpenCode {
         let _slot = client.long_slot().await.for_purpose(purpose)?;
         let events = if new.kind == WORKTREE { Some(self.subscribe().await?) } else { None };
         let made = client.create_workspace(root, new).await.and_then(results::workspace);
-        // Also after a failure: OpenCode may have created the workspace nevertheless.
+        // The cached lists are discarded even after a failure, because OpenCode may have created the workspace nevertheless.
         self.access.catalog.forget_workspaces().await;
         let made = made.for_purpose(purpose)?;
         if let (Some(events), Some(directory)) = (events, &made.directory) {

@@ -35,7 +35,7 @@ pub(crate) enum Decision {
     Check,
 }
 
-/// What is known about one watched session.
+/// The state of one watched session, as far as its events show.
 #[derive(Debug, Default)]
 pub(crate) struct WatchedSession {
     /// The newest message of a user.

@@ -41,7 +41,7 @@ impl CacheScope {
     }
 }
 
-/// What all documents that are built together have in common.
+/// Builds documents with the settings that all of them share.
 #[derive(Debug)]
 pub(super) struct DocumentBuilder {
     /// The modification time of the documents.

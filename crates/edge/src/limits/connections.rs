@@ -192,7 +192,7 @@ impl Places {
         }
     }
 
-    /// Ends the oldest connection that can lose its place. False: there is none.
+    /// Displaces the oldest connection that may be displaced. Returns false if there is none.
     fn displace_one(&self) -> bool {
         let mut taken = self.taken();
         [false, true].into_iter().any(|callers_too| {

@@ -84,7 +84,7 @@ pub enum Kind {
     Text {
         max: usize,
     },
-    /// One of these.
+    /// One of these words.
     Word(&'static [&'static str]),
     /// The name of a file or directory to be created: one line without a slash that does not begin with a dash or a dot.
     FileName {
