@@ -63,9 +63,9 @@ pub(crate) struct PromptBody {
 }
 
 impl Prompts {
-    /// Builds the body for `POST /session/{id}/prompt_async`, or for `…/command` if the prompt is a command. Asks OpenCode which
-    /// files the model accepts, only if there are such files; the response is usually cached. Fails if that request fails for lack
-    /// of a slot, and for options that the operator does not allow.
+    /// Builds the body for `POST /session/{id}/prompt_async`, or for `…/command` if the prompt is a command. If the prompt has
+    /// files that some models do not accept, asks OpenCode what the model accepts; the response is usually cached. Fails if no call
+    /// slot is free for that, and for options that the operator does not allow.
     pub(crate) async fn body(
         &self,
         client: &Client,

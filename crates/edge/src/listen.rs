@@ -281,8 +281,8 @@ impl ConnectionWatch<'_> {
                     return;
                 }
                 () = idle.as_mut() => {
-                    // The time is up for the second time. The client has received everything but does not close its side, so the
-                    // connection is cut.
+                    // The connection is cut if it never had a request. It is also cut if its shutdown has begun and the client has
+                    // taken everything, but does not close its side.
                     let has_taken_all = !has_bytes() && !self.writes.is_waiting();
                     if !self.connection.has_had_request() || (stopping && has_taken_all) {
                         return;
