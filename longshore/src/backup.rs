@@ -14,11 +14,11 @@ use crate::config::plan::StorePlan;
 use crate::signals::Signals;
 use crate::{data_dir, output};
 
-/// How often the removal of a draft is tried, because another thread may still be writing to it.
+/// The maximum number of attempts to remove a draft. An attempt fails while another thread still writes to the draft.
 const REMOVALS: u32 = 100;
 
 /// Copies the store and its token into a new directory. The gateway may run meanwhile. After a signal the copying thread may
-/// continue for a moment without effect: the runtime must not wait for it.
+/// continue for a moment, but its result is discarded, so the runtime must not wait for it.
 pub(crate) async fn backup(plan: &Plan, target: &Path) -> anyhow::Result<()> {
     let mut signals = Signals::catch().context("cannot catch signals")?;
     let StorePlan::Sqlite { path: store, .. } = &plan.store else {
@@ -53,7 +53,7 @@ pub(crate) async fn backup(plan: &Plan, target: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Also says how to use the backup.
+/// The text that reports the backup and says how to use it.
 fn summary(copied: &Backup, target: &Path, store_is_named: bool) -> String {
     let (target, kilobytes) = (target.display(), copied.bytes.div_ceil(1024));
     let database = if store_is_named { format!(" --database {target}/longshore.db") } else { String::new() };
@@ -101,7 +101,7 @@ impl Draft {
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        // Empty: it was published.
+        // The path is empty if the backup was published.
         if self.0.as_os_str().is_empty() {
             return;
         }

@@ -7,11 +7,11 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::config::credentials::{Credential, Login};
 
-/// The facts of a start.
+/// The facts that the banner shows.
 #[derive(Debug)]
 pub(crate) struct Banner<'a> {
     pub(crate) workspace: &'a Path,
-    /// A description of the OpenCode.
+    /// A description of the OpenCode that the gateway uses.
     pub(crate) agent: &'a str,
     /// The URL for this machine.
     pub(crate) local_url: &'a str,
@@ -20,21 +20,22 @@ pub(crate) struct Banner<'a> {
     /// The token that Longshore generated, if no credential was configured.
     pub(crate) token: Option<GeneratedToken<'a>>,
     pub(crate) credentials: &'a [Credential],
-    /// Different for each start: the same message again would return the task of the first one.
+    /// The id of the message in the first request. It differs for each start: with the same id, a later start would return the task
+    /// of the first one.
     pub(crate) message_id: &'a str,
 }
 
 /// How the banner refers to the generated token.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum GeneratedToken<'a> {
-    /// A person sees the banner.
+    /// The token itself, because a person sees the banner.
     Shown(&'a SecretString),
-    /// The banner goes into a file or a log, where others may read it: it has the command that prints the token.
+    /// The command that prints the token. Used if the banner goes into a file or a log, where others may read it.
     PrintedBy { program: &'a Path, data_dir: &'a Path },
 }
 
 impl GeneratedToken<'_> {
-    /// The line of the banner, and the token as a part of a text in double quotes for a shell.
+    /// The token as the line of the banner shows it, and as the request uses it inside double quotes of a shell.
     fn texts(self) -> (String, String) {
         match self {
             Self::Shown(token) => (token.expose_secret().to_owned(), token.expose_secret().to_owned()),
@@ -62,7 +63,7 @@ impl Banner<'_> {
         text
     }
 
-    /// One command that works when it is pasted, however the terminal wraps it.
+    /// The first request as one `curl` command on one line, so that it works when it is pasted, however the terminal wraps it.
     fn curl(&self) -> String {
         format!(
             "curl -sS {} {} -H 'A2A-Version: 1.0' -H 'Content-Type: application/json' -d '{}'\n",
@@ -75,7 +76,7 @@ impl Banner<'_> {
         )
     }
 
-    /// A configured secret is not shown: its owner knows it.
+    /// The option of `curl` that authenticates. A configured secret is not shown, because its owner knows it.
     fn authorization(&self) -> String {
         match (self.token, self.credentials.first().map(|credential| &credential.login)) {
             (Some(token), _) => format!("-H \"Authorization: Bearer {}\"", token.texts().1),
@@ -88,7 +89,7 @@ impl Banner<'_> {
     }
 }
 
-/// One word for a shell, whatever the text contains: some shells take the brackets of an IPv6 address for a pattern.
+/// Quotes a text as one word for a shell. Even URLs need it: some shells take the brackets of an IPv6 address for a pattern.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }

@@ -178,7 +178,8 @@ fn augment(command: Command, settings: &[&Setting]) -> Command {
     settings.iter().filter_map(|setting| argument(setting)).fold(command, Command::arg)
 }
 
-/// Values stay text here: one module checks the values of all sources, with the same error messages.
+/// Builds the flag of a setting. Its value stays text here: the configuration checks the values of all sources, with the same error
+/// messages.
 fn argument(setting: &Setting) -> Option<Arg> {
     let flag = setting.flag?;
     let argument = Arg::new(setting.key)

@@ -53,7 +53,7 @@ pub(crate) async fn stop(plan: &Plan) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// `longshore check`: names what is damaged. Fails if anything is.
+/// `longshore check`: lists the damage in the store. Fails if there is any.
 pub(crate) fn check(plan: &Plan) -> anyhow::Result<()> {
     let StorePlan::Sqlite { path, .. } = &plan.store else {
         bail!("tasks are kept in memory only (--store memory), so there is nothing to check");

@@ -1,4 +1,4 @@
-//! The data directory: used by one gateway at a time, with files that only the owner can read.
+//! Locks and reads the data directory. One gateway at a time uses it, and only the owner can read its files.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Seek as _, Write as _};
@@ -16,10 +16,10 @@ use crate::config::Plan;
 use crate::config::plan::AgentPlan;
 use crate::output;
 
-/// How often the lock is tried: the kernel does not report when it becomes free.
+/// How often the lock is tried. The kernel does not notify when a lock becomes free.
 const RETRY_EVERY: Duration = Duration::from_millis(100);
 
-/// The length of a generated token: 43 of 62 characters hold 256 bits.
+/// The length of a generated token. 43 characters out of an alphabet of 62 hold 256 bits.
 const TOKEN_LENGTH: usize = 43;
 
 /// The file that names the store that was used last.
@@ -29,13 +29,14 @@ const STORE_NOTE: &str = "store";
 #[derive(Debug)]
 pub(crate) struct DataDir {
     path: PathBuf,
-    /// Closing the file releases the lock, however the process ends.
+    /// The open lock file. Closing it releases the lock, however the process ends.
     _lock: File,
 }
 
 impl DataDir {
-    /// Creates the directory if necessary, and locks it for the workspace of the plan. If another process has it, waits as long
-    /// as the plan says. Fails when the directory was made for another plan, see [`Self::check_owner`].
+    /// Creates the directory if necessary, and locks it for the workspace of the plan. If another process holds the lock, waits as
+    /// long as the plan says. Fails if the directory was made for another workspace, or if only one of this gateway and the
+    /// directory's is a demo: see [`Self::check_owner`].
     pub(crate) async fn take_for(plan: &Plan) -> anyhow::Result<Self> {
         let (path, patience) = (&plan.data_dir, plan.lock_wait);
         let lock = lock_file(path)?;
@@ -64,9 +65,9 @@ impl DataDir {
         let demo = matches!(plan.agent, AgentPlan::Demo { .. });
         let data_dir = Self::locked(lock, path).check_owner(demo, &plan.workspace)?;
         if plan.data_dir_is_in_workspace {
-            // Git and OpenCode's snapshots then leave out everything here, this file included.
+            // With this file, git and OpenCode's snapshots leave out everything in the directory, the file itself included.
             let ignore = path.join(".gitignore");
-            // A file of the project stays as it is.
+            // A `.gitignore` of the project stays as it is.
             if !ignore.exists() && *path != plan.workspace {
                 write_private(&ignore, "*").with_context(|| cannot_write(&ignore))?;
             }
@@ -107,7 +108,7 @@ impl DataDir {
         Ok(self)
     }
 
-    /// Creates the directory if necessary, and locks it. Fails when another process has it.
+    /// Creates the directory if necessary, and locks it. Fails if another process holds the lock.
     pub(crate) fn take(path: &Path) -> anyhow::Result<Self> {
         let lock = lock_file(path)?;
         if !try_lock(&lock, path)? {
@@ -136,8 +137,8 @@ impl DataDir {
         &self.path
     }
 
-    /// Fails if a gateway has used this store from this directory, and its file is missing or empty now: a new store in its place
-    /// would hide that all tasks are lost.
+    /// Fails if this directory's gateway has used this store before and the store's file is missing or empty now. A new store in
+    /// its place would hide that all tasks are lost.
     pub(crate) fn check_store(&self, store: &Path) -> anyhow::Result<()> {
         let note = self.path.join(STORE_NOTE);
         if read(&note)?.as_deref() != Some(&*self.store_name(store)) {
@@ -146,7 +147,7 @@ impl DataDir {
         let what = match store.metadata() {
             Ok(metadata) if metadata.len() == 0 => "empty",
             Err(error) if error.kind() == io::ErrorKind::NotFound => "missing",
-            // Opening it says what is wrong, if anything is.
+            // Any other problem is reported when the store is opened.
             _ => return Ok(()),
         };
         bail!(
@@ -157,8 +158,8 @@ impl DataDir {
         )
     }
 
-    /// Notes that the store is in use. Without the note only [`Self::check_store`] is weaker, so a failure is no reason not to
-    /// start: the disk may be full.
+    /// Writes down which store is in use, for [`Self::check_store`]. A failure does not prevent the start, because only that check
+    /// becomes weaker. The disk may be full.
     pub(crate) fn note_store(&self, store: &Path) {
         let (note, name) = (self.path.join(STORE_NOTE), self.store_name(store));
         if read(&note).is_ok_and(|noted| noted.as_deref() == Some(&*name)) {
@@ -169,7 +170,7 @@ impl DataDir {
         }
     }
 
-    /// Relative to the directory, if it is in there: the directory may be moved.
+    /// The path of the store. It is relative if the store is in the data directory, because the directory may be moved.
     fn store_name<'a>(&self, store: &'a Path) -> std::borrow::Cow<'a, str> {
         store.strip_prefix(&self.path).unwrap_or(store).to_string_lossy()
     }
@@ -191,7 +192,7 @@ pub(crate) fn token(path: &Path) -> anyhow::Result<SecretString> {
     Ok(token.into())
 }
 
-/// Copies the files with the owner and the token of a data directory to a new one. Missing files are left out.
+/// Copies the files that identify the owner of a data directory (kind, workspace, token) to a new one. Missing files are left out.
 pub(crate) fn copy_owner_files(from: &Path, to: &Path) -> anyhow::Result<()> {
     for name in ["kind", "workspace", "token"] {
         if let Some(text) = read(&from.join(name))? {
@@ -217,7 +218,7 @@ fn create(path: &Path) -> anyhow::Result<()> {
         .create(path)
         .with_context(|| format!("cannot create the data directory {}", path.display()))?;
     let mode = path.metadata()?.permissions().mode() & 0o777;
-    // Others may need the directory, so its mode is not changed. The files in it are private anyway.
+    // The directory's mode is not changed, because other users may need access to it. The files in it are private anyway.
     if mode & 0o077 != 0 {
         output::warn(format_args!(
             "the data directory {} is open to other users (mode {mode:o}); `chmod 700` closes it",
@@ -227,7 +228,7 @@ fn create(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A text that [`write_private`] wrote; `None` when there is no such file.
+/// Reads a text that [`write_private`] wrote. `None`: there is no such file.
 fn read(file: &Path) -> anyhow::Result<Option<String>> {
     match std::fs::read_to_string(file) {
         Ok(text) => Ok(Some(text.strip_suffix('\n').unwrap_or(&text).to_owned())),
@@ -259,7 +260,7 @@ fn lock_file(path: &Path) -> anyhow::Result<File> {
     options.open(&file).with_context(|| cannot_write(&file))
 }
 
-/// False: another process has it.
+/// Tries to lock the file. False: another process holds the lock.
 fn try_lock(lock: &File, path: &Path) -> anyhow::Result<bool> {
     match flock(lock, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(true),
@@ -268,7 +269,7 @@ fn try_lock(lock: &File, path: &Path) -> anyhow::Result<bool> {
     }
 }
 
-/// Tries again and again. Returns true once the lock is held.
+/// Tries to lock the file until the time is up. Returns false if another process still holds the lock then.
 async fn lock_within(patience: Duration, lock: &File, path: &Path) -> anyhow::Result<bool> {
     let deadline = Instant::now() + patience;
     while Instant::now() < deadline {

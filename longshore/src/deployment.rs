@@ -1,4 +1,4 @@
-//! The facts about this gateway that clients see, from the plan.
+//! Builds the facts about this gateway that clients see, from the plan.
 
 use longshore_edge::contract::Deployment;
 

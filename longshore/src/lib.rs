@@ -30,12 +30,12 @@ use config::{Checked, Flags, Plan, Problems, ProcessContext};
 /// The exit code for bad flags (clap uses the same) and for a bad configuration.
 const EXIT_USAGE: u8 = 2;
 
-/// Choose the number of threads by the number of cores.
+/// Means that the number of cores decides the number of threads.
 const AUTOMATIC: usize = 0;
 
 /// Runs the command that the process was started with.
 pub fn main() -> ExitCode {
-    // Tests and debuggers look into a debug build.
+    // In a debug build, tests and debuggers need to read the memory of the process.
     if !cfg!(debug_assertions) {
         limits::refuse_dumps();
     }
@@ -104,8 +104,9 @@ fn runtime(threads: usize) -> anyhow::Result<tokio::runtime::Runtime> {
         .context("cannot start the runtime")
 }
 
-/// An event passes from task to task, and two threads that pass it on must wake each other. So there are fewer threads than
-/// cores: the store has a thread that is about as busy as one of these, and the agent is a separate process.
+/// The default number of runtime threads. An event passes from task to task, and if these run on two threads, the threads must wake
+/// each other. So fewer threads than cores are faster. The store has a thread that is about as busy as one of these, and the agent
+/// is a separate process.
 fn half_of_the_cores() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2))
 }

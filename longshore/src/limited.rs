@@ -1,4 +1,4 @@
-//! Converts the limits of the plan for the edge. The edge writes 0 where the plan has none.
+//! Converts the limits of the plan into the limits of the edge. "No limit" is `None` in the plan, but mostly 0 in the edge.
 
 use std::net::IpAddr;
 

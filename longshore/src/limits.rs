@@ -1,17 +1,19 @@
-//! The limits that the operating system sets for this process.
+//! Reads and adjusts the limits that the operating system sets for this process.
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::config::table;
 use crate::output;
 
-/// Files that are not connections of callers: the store, its log, the runtime, and the connections to OpenCode.
+/// The number of files that are reserved for other purposes than connections of callers: the store, its log, the runtime, and the
+/// connections to OpenCode.
 const OWN_FILES: usize = 256;
 
-/// The gateway could not serve with fewer. A process at the limit of its open files fails when it opens another.
+/// The minimum number of connections, even if the system allows fewer files: the gateway could not serve with less. A process that
+/// reaches its limit of open files fails when it opens another.
 const FEWEST: usize = 64;
 
-/// Raises the limit of open files to the maximum. Many systems start with 1,024, and every stream needs one.
+/// Raises the limit of open files to the maximum. Many systems start with 1,024, and every stream needs an open file.
 pub(crate) fn raise_open_files() {
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current == limit.maximum {
@@ -23,8 +25,8 @@ pub(crate) fn raise_open_files() {
     }
 }
 
-/// Keeps other processes of this user from reading the memory and the environment of this one, and prevents core dumps: they
-/// hold tokens and passwords. Programs that this process starts are not affected.
+/// Prevents other processes of this user from reading the memory and the environment of this process, and prevents core dumps,
+/// because these contain tokens and passwords. Programs that this process starts are not affected.
 pub(crate) fn refuse_dumps() {
     #[cfg(target_os = "linux")]
     {
@@ -41,7 +43,7 @@ pub(crate) fn open_files() -> Option<usize> {
     getrlimit(Resource::Nofile).current.map(|files| usize::try_from(files).unwrap_or(usize::MAX))
 }
 
-/// How many of the configured connections are possible, and a warning if these are fewer.
+/// The number of connections that are possible, and a warning if it is smaller than the configured number.
 pub(crate) fn connections(configured: Option<usize>, open_files: Option<usize>) -> (usize, Option<String>) {
     let most = open_files.map_or(usize::MAX, |files| files.saturating_sub(OWN_FILES).max(FEWEST));
     match (configured, open_files) {

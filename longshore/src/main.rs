@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-/// The C library returns freed memory to the system at once, and requests it again with the next group of commits: under load
-/// the store's thread spent half of its time on that.
+/// The C library's allocator returns freed memory to the system at once and requests it again with the next group of commits. Under
+/// load the store's thread spent half of its time on that.
 #[cfg(feature = "mimalloc")]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -17,23 +17,23 @@ use crate::signals::{Ended, Signals};
 use crate::upstream::Upstream;
 use crate::wire_up::{self, Gateway, PreparedGateway};
 
-/// How long background tasks may take to end. The end of the process cuts off the rest; the log of each task holds every event
-/// that a client has seen.
+/// How long background tasks may take to end. Then the process ends anyway. No event is lost: the log of each task holds every
+/// event that a client has seen.
 const TASKS_GRACE: Duration = Duration::from_secs(5);
 
-/// How long a thread that resolves a host name or reads a disk may take to return. Nothing waits for its result any more.
+/// How long a thread that resolves a host name or reads a disk may take to return. Its result is not needed any more.
 const THREADS_GRACE: Duration = Duration::from_secs(1);
 
-/// Serves until a signal. After a second signal, open requests are not waited for.
+/// Serves until a signal. After a second signal, the gateway does not wait for open requests.
 pub(crate) fn serve(plan: &Plan, runtime: Runtime) -> anyhow::Result<()> {
-    // Held until nothing runs any more, so that two gateways never write to one store or manage one OpenCode.
+    // The lock is held until nothing runs any more, so that two gateways never write to one store or manage one OpenCode.
     let mut locked = None;
     let served = runtime.block_on(start(plan, &mut locked));
     runtime.shutdown_timeout(THREADS_GRACE);
     served
 }
 
-/// From the installation of the signal handlers to the end of the agent.
+/// Locks the data directory, starts the agent, runs the gateway, and ends the agent.
 async fn start(plan: &Plan, locked: &mut Option<DataDir>) -> anyhow::Result<()> {
     let mut signals = Signals::catch().context("cannot catch signals")?;
     let data_dir = tokio::select! {
@@ -54,7 +54,7 @@ async fn start(plan: &Plan, locked: &mut Option<DataDir>) -> anyhow::Result<()> 
     served.map(drop)
 }
 
-/// From the start of the engine to the end of its last task.
+/// Starts the engine, serves until a signal, and stops all tasks.
 async fn run(
     plan: &Plan,
     prepared: PreparedGateway,
@@ -64,7 +64,7 @@ async fn run(
     let (tasks, reporting) = (prepared.tasks.clone(), prepared.reporting.clone());
     let gateway = tokio::select! {
         gateway = prepared.finish(plan, upstream) => gateway?,
-        // As after a crash: the next start resumes the unfinished tasks again.
+        // The start is given up, as after a crash: the next start resumes the unfinished tasks again.
         ended = signals.next() => {
             stop_tasks(&tasks).await;
             return Ok(ended);
@@ -83,9 +83,9 @@ async fn run(
     shutdown.cancel();
     let stopped = async {
         serving.await.context("the listener failed")?;
-        // The engine stops before its agent does, so that no task takes the end of the agent for a failure.
+        // The engine stops before its agent, so that no task mistakes the end of the agent for a failure.
         stop_tasks(&tasks).await;
-        // After the others, so that their last work is reported too.
+        // The exporters stop last, so that the last work of the other tasks is reported too.
         stop_tasks(&reporting).await;
         Ok(ended)
     };

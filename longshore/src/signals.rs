@@ -1,11 +1,12 @@
-//! The signals that end the process.
+//! Catches the signals that end the process.
 
 use rustix::process::Signal as Number;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Makes a write beyond the file size limit fail. By default the signal of that limit would end the process.
+/// Makes a write beyond the file size limit fail with an error. By default SIGXFSZ would end the process.
 pub(crate) fn survive_file_limit() -> std::io::Result<()> {
-    // Caught and not ignored: child processes inherit an ignored signal. It stays caught when the listener is dropped.
+    // The signal is caught and not ignored, because child processes inherit an ignored signal. It stays caught when the listener is
+    // dropped.
     signal(SignalKind::from_raw(Number::XFSZ.as_raw())).map(drop)
 }
 
@@ -19,7 +20,7 @@ pub(crate) enum Ended {
 }
 
 impl Ended {
-    /// Combines two signals: Ctrl-C counts, whatever other signal comes before or after.
+    /// Combines two signals. If one of them is Ctrl-C, Ctrl-C counts.
     pub(crate) fn or(self, again: Self) -> Self {
         if again == Self::ByPerson { again } else { self }
     }

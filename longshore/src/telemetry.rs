@@ -1,4 +1,4 @@
-//! The log on standard error, at the configured level. The audit lines are always in it.
+//! Sets up the log on standard error, at the configured level. The audit lines are always logged.
 
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
@@ -8,7 +8,7 @@ use tracing_subscriber::{Layer as _, fmt};
 
 use crate::config::plan::{Log, LogLevel};
 
-/// The target of the edge's lines about calls that change something.
+/// The log target of the audit lines, which the edge writes about calls that change something.
 const AUDIT: &str = "longshore::audit";
 
 /// Starts the log of this process. A second call changes nothing.
@@ -26,7 +26,7 @@ pub(crate) fn start(log: &Log) {
     let _ = tracing_subscriber::registry().with(layer.with_filter(filter)).try_init();
 }
 
-/// Libraries log warnings and errors only: at lower levels some of them print headers and bodies.
+/// The filter of the log. Libraries log warnings and errors only: at lower levels some of them print headers and bodies.
 fn filter(level: LevelFilter) -> Targets {
     Targets::new()
         .with_default(level.min(LevelFilter::WARN))

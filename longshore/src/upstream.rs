@@ -1,4 +1,4 @@
-//! The OpenCode behind the gateway: attached, managed, or managed with the demo model.
+//! Connects the gateway to its OpenCode: attached, managed, or managed with the demo model.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -23,7 +23,8 @@ use crate::config::plan::AgentPlan;
 use crate::output;
 use crate::signals::Ended;
 
-/// An OpenCode that does not listen within this time is terminated, and the start fails. It takes 2 to 4 s on an idle machine.
+/// An OpenCode that does not listen within this time is terminated, and the start fails. OpenCode takes 2 to 4 s to start on an
+/// idle machine.
 const START_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The OpenCode that the engine drives, and everything that must end with it.
@@ -32,14 +33,14 @@ pub(crate) struct Upstream {
     agent: Arc<OpenCode>,
     description: String,
     at_end: AtEnd,
-    /// Serves until it is dropped.
+    /// The demo model, which serves until it is dropped.
     _model: Option<DemoModel>,
 }
 
 /// What happens to OpenCode when the gateway ends.
 #[derive(Debug)]
 enum AtEnd {
-    /// Longshore did not start it.
+    /// Leave OpenCode running, because Longshore did not start it.
     Leave,
     /// Terminate it only if a person ended the gateway; otherwise leave it for the next start.
     TerminateIfByPerson(PathBuf),
@@ -102,7 +103,7 @@ impl Upstream {
         Arc::<OpenCode>::clone(&self.agent)
     }
 
-    /// For queries and commands besides turns.
+    /// The interface for queries and commands besides turns.
     pub(crate) fn control(&self) -> Arc<dyn Control> {
         Arc::<OpenCode>::clone(&self.agent)
     }
@@ -117,7 +118,7 @@ impl Upstream {
         self.at_end.carry_out(ended).await;
     }
 
-    /// The same after a start that was abandoned. That start may have been about to adopt an OpenCode of an earlier run.
+    /// Like `end`, after a start that was abandoned. That start may have been about to adopt an OpenCode of an earlier run.
     pub(crate) async fn abandon_start(plan: &Plan, ended: Ended) {
         AtEnd::new(plan).carry_out(ended).await;
     }
@@ -159,13 +160,14 @@ async fn manage_demo(plan: &Plan, program: &Path, tasks: &Tasks) -> anyhow::Resu
     manage(config, tasks, Some(model)).await
 }
 
-/// A demo OpenCode that outlived a crash calls the model at its old address, so the model listens there again if it can.
+/// Starts the demo model. A demo OpenCode that outlived a crash calls the model at its old address, so the model listens there
+/// again if possible.
 async fn demo_model(plan: &Plan, home: &Path, tasks: &Tasks) -> anyhow::Result<DemoModel> {
     if let Some(address) = last_model_address(home) {
         if let Ok(model) = DemoModel::start(address, tasks).await {
             return Ok(model);
         }
-        // Without its model that OpenCode is of no use.
+        // The old address is taken. An OpenCode without its model is useless, so it is stopped.
         managed::stop(&plan.data_dir).await?;
     }
     let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
@@ -211,7 +213,7 @@ fn managed_config(plan: &Plan, program: &Path) -> ManagedConfig {
     }
 }
 
-/// The PATH of the gateway, after the directory of the program: `rg` may be in that directory.
+/// The PATH for the demo's OpenCode: the directory of the program, where `rg` may be, and then the PATH of the gateway.
 fn search_path(program: &Path) -> OsString {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let beside = program.parent().filter(|parent| !parent.as_os_str().is_empty());

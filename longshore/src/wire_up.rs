@@ -33,7 +33,8 @@ pub(crate) struct Gateway {
     pub(crate) token: Option<SecretString>,
 }
 
-/// Everything that is ready before the agent starts. Nothing here takes long, so that mistakes show at once.
+/// The parts of a gateway that are built before the agent starts. None of them takes long, so mistakes in the configuration show at
+/// once.
 #[derive(Debug)]
 pub(crate) struct PreparedGateway {
     listener: TcpListener,
@@ -46,16 +47,16 @@ pub(crate) struct PreparedGateway {
     edge_limits: edge::Limits,
     spans: Arc<dyn Spans>,
     pub(crate) tasks: Tasks,
-    /// Tasks that report the work of the others, and end after them.
+    /// The tasks that export what the other tasks did. They end last.
     pub(crate) reporting: Tasks,
 }
 
 /// The URLs of the gateway.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Addresses {
-    /// For this machine.
+    /// The URL for clients on this machine.
     pub(crate) local: String,
-    /// As shown in the card.
+    /// The URL in the card.
     pub(crate) public: String,
 }
 

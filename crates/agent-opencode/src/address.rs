@@ -1,4 +1,4 @@
-//! The address of OpenCode, its password there, and whether OpenCode is up.
+//! Holds OpenCode's address and password, and whether OpenCode is up. All users of one OpenCode share this state.
 
 use std::fmt;
 use std::str::FromStr;
@@ -29,7 +29,7 @@ pub(crate) struct Location {
     pub(crate) run: u32,
     /// `None`: OpenCode is up, as far as is known.
     pub(crate) outage: Option<Outage>,
-    /// Longshore supervises the process: a new run is a new process, and no turn of the old one goes on.
+    /// True if Longshore supervises the process. Then a new run is a new process, and no turn of the old process continues.
     is_supervised: bool,
 }
 
@@ -71,7 +71,7 @@ impl Address {
         self.0.borrow().clone()
     }
 
-    /// OpenCode is down from now on, or still is. `reason`: a sentence that may be shown to anybody.
+    /// Marks OpenCode as down. If it is already down, only the reason changes. `reason`: a sentence that may be shown to anybody.
     pub fn set_down(&self, reason: impl Into<String>) {
         let reason = reason.into();
         self.0.send_modify(|location| {
@@ -80,7 +80,7 @@ impl Address {
         });
     }
 
-    /// OpenCode responds again.
+    /// Marks OpenCode as up, which begins a new run.
     pub fn set_up(&self) {
         self.0.send_modify(|location| {
             location.run += 1;
@@ -88,7 +88,7 @@ impl Address {
         });
     }
 
-    /// The same, at another URL or with another password.
+    /// Like `set_up`, for an OpenCode that has another URL or another password now.
     pub(crate) fn move_to(&self, url: Url, password: SecretString) {
         self.0.send_modify(|location| {
             (location.url, location.password) = (url, Some(password));
@@ -101,7 +101,8 @@ impl Address {
         self.0.borrow().is_supervised
     }
 
-    /// The number of the process. It stays the same while it is not known whether the process did.
+    /// A number that differs for each known process. Only supervision shows that a process is a new one, so the number of an
+    /// unsupervised OpenCode is always 0.
     pub(crate) fn process(&self) -> u32 {
         let location = self.0.borrow();
         if location.is_supervised { location.run } else { 0 }
@@ -154,7 +155,7 @@ impl Run {
     pub(crate) async fn ended(&mut self) {
         let ended = |location: &Location| location.run != self.number || location.outage.is_some();
         if self.location.wait_for(ended).await.is_err() {
-            // The address is gone, and nothing can report the end any more.
+            // All clones of the address are gone, so nobody can report the end of the run any more.
             std::future::pending::<()>().await;
         }
     }

@@ -1,8 +1,7 @@
 //! Decides where callers may work: in the workspace, and in the worktrees and workspaces of its project.
 //!
-//! A path is resolved before it is judged. A path outside costs OpenCode no request, unless the disk shows a worktree of the
-//! project there; then OpenCode's own lists decide. All refusals of a directory read the same, so that they do not reveal
-//! which paths exist outside.
+//! A path is resolved before it is judged. A path outside the root is allowed only if it is in a worktree or workspace that
+//! OpenCode lists. All refusals of a directory have the same text, so that they do not reveal which paths exist outside the root.
 
 mod repository;
 mod worktrees;
@@ -106,7 +105,7 @@ impl AccessPolicy {
                 "This gateway works in its own workspace only; leave this field out.",
             ));
         }
-        // All ids of OpenCode have this form, so no other id needs a request.
+        // The ids of all OpenCode workspaces begin like this, so no other id needs a request.
         let found = if id.starts_with("wrk") { self.catalog.workspace(id).await? } else { None };
         let directory = match found.and_then(|workspace| workspace.directory) {
             Some(directory) => resolve_directory(Path::new(&directory)).await,
@@ -148,7 +147,8 @@ impl AccessPolicy {
         Ok(false)
     }
 
-    /// Whether OpenCode lists a workspace there. A workspace that contains the root allows only its own directory, nothing below.
+    /// Whether the directory belongs to a workspace that OpenCode lists. If a workspace contains the root, only the workspace's own
+    /// directory is allowed, not the directories below it.
     async fn is_in_workspace(&self, found: &Path) -> Result<bool> {
         for refresh in [false, true] {
             let listed = self.catalog.workspaces(refresh).await?;
@@ -185,7 +185,7 @@ async fn resolve_directory(path: &Path) -> Option<PathBuf> {
     tokio::fs::metadata(&found).await.is_ok_and(|what| what.is_dir()).then_some(found)
 }
 
-/// Whether a path can be sent neither to OpenCode nor to the log.
+/// Whether OpenCode would read the path as another path, or the path would garble the log.
 fn is_unsafe_path(path: &str) -> bool {
     id::is_misread(path) || path.chars().any(char::is_control)
 }

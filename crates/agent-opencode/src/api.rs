@@ -41,14 +41,15 @@ pub(crate) struct HeadProperties<'a> {
     pub(crate) info: Option<HeadInfo<'a>>,
 }
 
-/// In `session.created` and `session.updated`. For messages the parent is a message.
+/// The parent of the object that the event is about. In `session.created` and `session.updated` it is a session, in events about
+/// messages a message.
 #[derive(Deserialize, Debug)]
 pub(crate) struct HeadInfo<'a> {
     #[serde(borrow, rename = "parentID")]
     pub(crate) parent: Option<Text<'a>>,
 }
 
-/// Text that is borrowed when it has no escapes, also inside an `Option`.
+/// A string that is borrowed from the event if it has no escapes. A plain `Option<Cow<str>>` would always be copied.
 #[derive(Deserialize, Debug)]
 pub(crate) struct Text<'a>(#[serde(borrow)] pub(crate) Cow<'a, str>);
 
@@ -196,7 +197,7 @@ pub(crate) struct StoredMessage {
     pub(crate) parts: Vec<Part>,
 }
 
-/// The same without the content of the message.
+/// Like [`StoredMessage`], without the content of the message.
 #[derive(Deserialize, Debug)]
 pub(crate) struct StoredInfo {
     pub(crate) info: Message,
@@ -344,7 +345,7 @@ pub(crate) struct Health {
     pub(crate) healthy: bool,
 }
 
-/// The three forms of an error body in one.
+/// The body of an error response. Covers all three forms that OpenCode uses.
 #[derive(Deserialize, Debug, Default)]
 pub(crate) struct ErrorBody {
     pub(crate) name: Option<String>,
@@ -356,7 +357,7 @@ pub(crate) struct ErrorBody {
     pub(crate) data: FaultData,
 }
 
-/// `null` becomes the default: OpenCode writes `null` for what its operator left out.
+/// Reads `null` as the default. OpenCode writes `null` for settings that its operator left out.
 fn default_for_null<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,

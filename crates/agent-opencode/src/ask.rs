@@ -1,6 +1,6 @@
-//! Asks, as sentences for people and as OpenCode's own fields for programs.
+//! Converts OpenCode's permission requests and questions into asks: a sentence for people, and OpenCode's own fields for programs.
 //!
-//! Paths and commands are not redacted: the caller decides about them.
+//! Paths and commands are not redacted, because the caller must see them to decide.
 
 use std::borrow::Cow;
 
@@ -13,11 +13,11 @@ use serde::Serialize;
 use crate::api::{AskedBy, PermissionAsk, QuestionAsk};
 use crate::redact;
 
-/// The metadata of a tool's permission that helps to decide. Other metadata is not shown.
+/// The metadata fields of a permission request that help a caller to decide. Other fields are not shown.
 const SHOWN_METADATA: [&str; 5] = ["command", "filepath", "parentDir", "url", "diff"];
 
-/// Maximum length of such a text, in characters; the diff of a large edit is longer. The rest is cut; the tool call has the
-/// whole text.
+/// The maximum length of a metadata text, in characters. The diff of a large edit is longer. The rest is cut off, but the tool call
+/// still has the whole text.
 const MAX_METADATA_CHARS: usize = 4096;
 
 #[derive(Serialize)]
@@ -134,7 +134,7 @@ pub(crate) fn fit_answer<'a>(ask: &Ask, answer: &'a Answer) -> ModelResult<Cow<'
     }
     let Answer::Question { answers } = answer else { return Ok(Cow::Borrowed(answer)) };
     let asked = ask.questions.len();
-    // OpenCode judges an ask whose questions the gateway does not know.
+    // The gateway does not know the questions of this ask, so OpenCode has to check the answer.
     if asked == 0 {
         return Ok(Cow::Borrowed(answer));
     }

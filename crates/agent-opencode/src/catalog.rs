@@ -1,6 +1,6 @@
-//! Caches what OpenCode offers: models, agents, commands, worktrees and workspaces.
+//! Caches the lists that OpenCode offers: models, agents, commands, worktrees and workspaces.
 //!
-//! Models, agents and commands depend on the directory: a project can bring its own.
+//! Models, agents and commands are cached for each directory, because a project can define its own.
 
 mod cached;
 mod names;
@@ -22,7 +22,7 @@ use crate::client::{CallError, Client};
 /// How long cached models, agents and commands are used.
 const MAX_AGE: Duration = Duration::from_mins(1);
 
-/// The same for the project's worktrees and workspaces.
+/// How long cached worktrees and workspaces of the project are used.
 const MAX_WORKSPACES_AGE: Duration = Duration::from_secs(30);
 
 /// When this many directories are cached, all are forgotten, and read again when they are needed.
@@ -31,14 +31,14 @@ const MAX_DIRECTORIES: usize = 100;
 /// How many of the available names an error text lists.
 const LISTED_NAMES: usize = 5;
 
-/// The purpose of the calls here, for error texts. Completes "could not ...".
+/// The purpose of the calls in this module. Completes the error text "could not ...".
 pub(crate) const PURPOSE: &str = "look up what OpenCode offers";
 
 /// The request fields that hold the checked names, for error texts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fields<'a> {
     pub(crate) model: &'a str,
-    /// The same as `model` where one field holds both.
+    /// The field that names the provider. Equal to `model` if one field holds both.
     pub(crate) provider: &'a str,
     pub(crate) agent: &'a str,
     pub(crate) variant: &'a str,
@@ -46,7 +46,7 @@ pub(crate) struct Fields<'a> {
 }
 
 impl Fields<'static> {
-    /// Of a message.
+    /// The fields of an A2A message.
     pub(crate) const OF_MESSAGE: Self = Self {
         model: "metadata.shared.model",
         provider: "metadata.shared.model",
@@ -100,7 +100,8 @@ impl Catalog {
         }
     }
 
-    /// The kinds of file that the model accepts that will respond to a prompt with these options. None, if the model is unknown.
+    /// The kinds of file that a model accepts: the model that OpenCode will use for a prompt with these options. If that model is
+    /// unknown, no kind is accepted.
     pub(crate) async fn accepted_files(
         &self,
         client: &Client,
@@ -114,11 +115,12 @@ impl Catalog {
         Ok(model.and_then(|model| Some(models.get(&model)?.file_kinds)).unwrap_or_default())
     }
 
-    /// The worktrees of the project, as OpenCode spells them. `refresh`: only a very recent response will do.
+    /// The worktrees of the project, as OpenCode spells them. `refresh`: use a cached response only if it is a few seconds old at
+    /// most.
     pub(crate) async fn worktrees(&self, refresh: bool) -> Result<Arc<Vec<String>>> {
         let ask = |client: Client| async move {
             let mut found = match client.worktrees(&self.root).await {
-                // The root is in a repository, so this error cannot mean that there are no worktrees.
+                // The root is in a git repository, so a 5xx status is a failure and does not mean that there are no worktrees.
                 Err(cause @ CallError::Refused { status: 500.., .. }) => return Err(cause),
                 listed => unless_absent(listed)?,
             };
@@ -140,7 +142,7 @@ impl Catalog {
         Ok(None)
     }
 
-    /// The workspaces of the project. `refresh`: only a very recent response will do.
+    /// The workspaces of the project. `refresh`: use a cached response only if it is a few seconds old at most.
     pub(crate) async fn workspaces(&self, refresh: bool) -> Result<Arc<Vec<Workspace>>> {
         let ask = |client| self.read_workspaces(client);
         let listed = self.workspaces.get(workspaces_age(refresh), &self.client, ask).await;
@@ -151,7 +153,7 @@ impl Catalog {
         unless_absent(client.workspaces(&self.root).await)
     }
 
-    /// The project's worktrees and workspaces have changed.
+    /// Discards the cached worktrees and workspaces. Called after a change of them.
     pub(crate) async fn forget_workspaces(&self) {
         self.worktrees.forget().await;
         self.workspaces.forget().await;
@@ -248,7 +250,8 @@ impl Models {
         self.providers.get(&name.provider)?.get(&name.model)
     }
 
-    /// `requested`: the caller named the model itself.
+    /// Refuses a model or variant that OpenCode does not have. `requested`: the caller named the model itself. A model that the
+    /// caller did not name is never refused.
     fn check(
         &self,
         name: &ModelName,
@@ -316,7 +319,8 @@ fn workspaces_age(refresh: bool) -> Duration {
     if refresh { PAUSE } else { MAX_WORKSPACES_AGE }
 }
 
-/// `None`: OpenCode does not respond. An error: the request could not be made for lack of a slot.
+/// Turns the failure of a list into `None`, for checks that are skipped when OpenCode does not respond. A lack of call slots stays
+/// an error.
 fn unless_failed<T>(found: Result<Arc<T>, CallError>) -> Result<Option<Arc<T>>> {
     match found {
         Ok(found) => Ok(Some(found)),
@@ -332,7 +336,7 @@ fn list_error(cause: CallError, doing: &str) -> Error {
     if fails { error.with_kind(ErrorKind::AgentUnavailable) } else { error }
 }
 
-/// An OpenCode without worktrees or workspaces reports one of these errors.
+/// Turns the errors of an OpenCode that has no worktrees or workspaces into an empty list.
 fn unless_absent<T: Default>(listed: Result<T, CallError>) -> Result<T, CallError> {
     match listed {
         Err(CallError::Refused { .. } | CallError::NoSuchPath | CallError::Garbled(_)) => Ok(T::default()),

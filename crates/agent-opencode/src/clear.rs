@@ -1,5 +1,7 @@
-//! OpenCode keeps the open asks of an aborted turn in its lists for good, and rejecting one of them during a later turn ends
-//! that turn. So the gateway rejects them right after the abort, while nothing runs in the session.
+//! Rejects the asks that an aborted turn left open in OpenCode.
+//!
+//! OpenCode never removes them from its lists, and rejecting one during a later turn of the session ends that turn. So the gateway
+//! rejects them right after the abort, while no turn runs in the session.
 
 use std::collections::HashMap;
 
@@ -8,12 +10,12 @@ use longshore_model::{Answer, PermissionReply};
 
 use crate::client::{CallError, Client};
 
-/// How many ancestors of a session are read. A deeper sub-agent is not found.
+/// The maximum number of ancestors of a session that are read. A sub-agent that is nested deeper is not found.
 const MAX_DEPTH: usize = 8;
 
-/// Rejects the open asks of the session and of the sub-agents below it. `known` names sub-agents that the turn has called:
-/// one of them can work in an existing session that is not a descendant of this one. Best effort: an ask that remains does
-/// no harm until it is answered.
+/// Rejects the open asks of the session and of the sub-agents below it. `known`: the sessions of sub-agents that the turn has
+/// called. Such a session may have existed before, and then it is not a descendant of this session. Best effort: an ask that
+/// remains does no harm until it is answered.
 pub(crate) async fn reject_asks(client: &Client, session: &Session, known: Vec<String>) {
     if let Err(cause) = try_reject_asks(client, session, known).await {
         tracing::debug!(session = %session.id, %cause, "asks of an aborted turn may remain open in OpenCode");
@@ -77,7 +79,7 @@ impl<'a> DescendantFilter<'a> {
     }
 }
 
-/// Rejecting one ask also removes the other asks of the same session.
+/// Ignores the error "not found": rejecting one ask also removes the other asks of the same session.
 fn missing_is_ok(rejected: Result<(), CallError>) -> Result<(), CallError> {
     match rejected {
         Err(CallError::NotFound) => Ok(()),

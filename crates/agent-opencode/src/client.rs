@@ -56,8 +56,8 @@ const HEALTH_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) struct Client {
     shared: Arc<Shared>,
     waits: SlotWait,
-    /// The trace that the calls belong to, if it is known beforehand. The creator of the trace reports it; single calls are not
-    /// reported.
+    /// The trace that all calls of this client belong to. `None`: each call belongs to the trace of the current request. Single
+    /// calls are not exported as spans; the creator of the trace exports it.
     trace: Option<TraceContext>,
 }
 
@@ -69,29 +69,29 @@ struct Shared {
     timeout: Duration,
     max_body: usize,
     slots: CallSlots,
-    /// As many slots again, for calls that last as long as a model or a command runs.
+    /// For calls that last as long as a model or a command runs. As many as `slots`.
     long_slots: CallSlots,
     status_queries: StatusQueries,
-    /// A call or a stream broke: OpenCode may be down.
+    /// Notified when a call or a stream breaks, because OpenCode may be down then.
     suspected: Notify,
     metrics: Arc<Metrics>,
 }
 
-/// Any message. Checks that a response is one, and ignores its content.
+/// Checks that a response is a message, and ignores the content.
 #[derive(Deserialize)]
 struct AnyMessage {
     #[serde(rename = "info")]
     _info: IgnoredAny,
 }
 
-/// What a request to OpenCode's address found.
+/// The result of a test request to OpenCode's address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Probe {
     /// Some server responds there.
     Response,
-    /// No connection.
+    /// No connection could be opened.
     Unreachable,
-    /// A connection, and no response in time.
+    /// A connection was opened, but no response came in time.
     NoResponse,
 }
 
@@ -119,27 +119,28 @@ impl Client {
         Ok(Self { shared: Arc::new(shared), waits: SlotWait::Forever, trace: None })
     }
 
-    /// For calls whose caller was promised nothing yet: such a call fails when all slots stay taken for a moment.
+    /// A client for requests that the gateway has not accepted yet. A call fails if no slot becomes free within a second.
     pub(crate) fn for_callers(&self) -> Self {
         Self { waits: SlotWait::Briefly, ..self.clone() }
     }
 
-    /// For calls that start a turn: they wait longer, so that an accepted task does not fail because of a short load peak.
+    /// A client for calls that start a turn. They wait longer for a slot, so that an accepted task does not fail because of a short
+    /// load peak.
     pub(crate) fn for_starts(&self) -> Self {
         Self { waits: SlotWait::UpTo(self.shared.timeout), ..self.clone() }
     }
 
-    /// For calls that stop a turn and clean up after it.
+    /// A client for calls that stop a turn and clean up after it. These calls need no slot.
     pub(crate) fn for_cleanup(&self) -> Self {
         Self { waits: SlotWait::NoSlot, ..self.clone() }
     }
 
-    /// For calls that are made one after the other while the caller holds a slot.
+    /// A client for several calls in a row under one slot that the caller already holds.
     pub(crate) fn with_slot(&self, _slot: &CallSlot<'_>) -> Self {
         Self { waits: SlotWait::NoSlot, ..self.clone() }
     }
 
-    /// For calls that belong to a trace.
+    /// A client whose calls belong to a trace.
     pub(crate) fn with_trace(&self, trace: Option<TraceContext>) -> Self {
         Self { trace, ..self.clone() }
     }
@@ -192,8 +193,8 @@ impl Client {
         made.map_err(without_session)
     }
 
-    /// Sends a prompt. Only an error that [was not sent](CallError::was_not_sent) and refusals with a 4xx status mean that
-    /// OpenCode did not accept it.
+    /// Sends a prompt. OpenCode certainly did not accept it only if the request [was not sent](CallError::was_not_sent) or was
+    /// refused with a 4xx status. After any other error it may have.
     pub(crate) async fn prompt(
         &self,
         _slot: CallSlot<'_>,
@@ -208,14 +209,14 @@ impl Client {
         self.in_run(async { check_accepted(request.send().await?).await }).await
     }
 
-    /// Runs a command. OpenCode responds when the turn is over, so there is no time limit. The same errors as those of
-    /// [`Self::prompt`] mean that OpenCode did not accept it.
+    /// Runs a command. OpenCode responds when the turn is over, so there is no time limit. As for [`Self::prompt`], only some
+    /// errors mean that OpenCode did not accept the command.
     pub(crate) async fn command(&self, directory: &str, session: &str, body: String) -> Result<()> {
         let request = self.request(Method::POST, &session_path(session, "command")?, directory, "")?;
         let request = request.header(CONTENT_TYPE, "application/json").body(body);
         let running = async { decode::<AnyMessage>(request.send().await?, self.shared.max_body).await };
         match self.in_run(running).await {
-            // The event stream has already delivered the content.
+            // A response that is too long is also a success: the event stream has already delivered the content.
             Ok(_) | Err(CallError::TooLong) => Ok(()),
             Err(cause) => Err(cause),
         }
@@ -245,7 +246,7 @@ impl Client {
         self.post(Call::Answer, &path, directory, body.to_string()).await
     }
 
-    /// OpenCode's own report. It concerns the server and no directory.
+    /// Whether OpenCode reports itself as healthy. The report is about the whole server, not about a directory.
     pub(crate) async fn is_healthy(&self) -> Result<bool> {
         let request = self.call(Method::GET, "global/health")?;
         let health = self.json_within(Call::Health, request, HEALTH_TIMEOUT.min(self.shared.timeout)).await;
@@ -288,7 +289,7 @@ impl Client {
         self.shared.suspected.notify_one();
     }
 
-    /// Waits until OpenCode may be down.
+    /// Waits until a broken call or stream suggests that OpenCode may be down.
     pub(crate) async fn outage_suspected(&self) {
         self.shared.suspected.notified().await;
     }
@@ -303,7 +304,7 @@ impl Client {
         self.shared.status_queries.query(directory, || self.unshared_statuses(directory)).await
     }
 
-    /// The same by a request of this caller alone, which never waits for other callers.
+    /// Like `statuses`, but with a request of its own: never waits for other callers.
     pub(crate) async fn unshared_statuses(&self, directory: &str) -> Result<Statuses> {
         self.get(Call::Statuses, "session/status", directory, "").await.map_err(without_session)
     }
@@ -337,7 +338,7 @@ impl Client {
         self.call(method, &format!("{path}?directory={}{more}", directory_value(directory)))
     }
 
-    /// The base address may have a path of its own, with or without a slash at its end.
+    /// Builds a request. The base address may have a path of its own, with or without a slash at its end.
     fn call(&self, method: Method, path_and_query: &str) -> Result<RequestBuilder> {
         let location = self.address().location();
         if let Some(outage) = location.outage {
@@ -365,8 +366,8 @@ impl Client {
         })
     }
 
-    /// A call that lets a turn continue, or stops it, and whose response has no content. The call takes no slot: it may end the
-    /// very calls that hold the slots.
+    /// Sends a request that continues or stops a turn, and whose response has no content. It takes no slot, because it may be what
+    /// ends the calls that hold the slots.
     async fn post(&self, call: Call, path: &str, directory: &str, body: String) -> Result<()> {
         let request = self.request(Method::POST, path, directory, "")?;
         let request = request.header(CONTENT_TYPE, "application/json").body(body);
@@ -448,7 +449,7 @@ async fn read_refusal(response: Response) -> CallError {
     // OpenCode gives its reasons in JSON. Anything else comes from a proxy in front of it, and is not shown to callers.
     let json = content_type(response.headers()).starts_with("application/json");
     let body = match read(response, MAX_BODY_BYTES).await {
-        // The missing text would say whether the session or the path is unknown.
+        // The text that was cut off would say whether the session or the path is unknown, so the 404 cannot be interpreted.
         Err(cause @ (CallError::Cut(_) | CallError::Ended)) if status == StatusCode::NOT_FOUND => {
             return cause;
         }
@@ -477,7 +478,7 @@ fn is_opencode_not_found(body: &ErrorBody) -> bool {
     name.is_some_and(|name| name.ends_with("NotFoundError"))
 }
 
-/// The error of a call that names no session: a 404 cannot mean that the session is gone.
+/// Converts the error of a call that names no session: here a 404 cannot mean that a session is gone.
 fn without_session(cause: CallError) -> CallError {
     if matches!(cause, CallError::NotFound | CallError::NoMessage) { CallError::NoSuchPath } else { cause }
 }

@@ -1,9 +1,8 @@
-//! What callers may query and change in OpenCode besides turns. Implements [`longshore_engine::port::Control`].
+//! Lets callers query and change sessions, worktrees and workspaces in OpenCode. Implements [`longshore_engine::port::Control`].
 //!
 //! OpenCode does not check its input: it reports success for ids that it does not have, writes into the session that holds a
-//! message even if the request names another session, and deletes any directory that a request names. So the driver looks up
-//! every name before it uses it, and refuses a request whose names it cannot look up. A call that changes something is never
-//! repeated.
+//! message even if the request names another session, and deletes any directory that a request names. So the driver looks up every
+//! name before it uses it, and refuses a request whose names it cannot look up. A call that changes something is never repeated.
 
 mod commands;
 mod failure;
@@ -36,7 +35,7 @@ impl Control for OpenCode {
 
     fn find<'a>(&'a self, id: &'a SessionId) -> BoxFuture<'a, Result<Option<KnownSession>>> {
         Box::pin(async move {
-            // OpenCode answers such an id with an error of its own instead of "not found".
+            // For an id that is not in OpenCode's form, OpenCode returns another error than "not found".
             if id::segment(id::Kind::Session, id.as_str()).is_err() {
                 return Ok(None);
             }
@@ -47,7 +46,7 @@ impl Control for OpenCode {
             };
             let malformed = |what: &str| CallError::Garbled(what.to_owned()).into_control_error(purpose);
             let directory = found.directory.ok_or_else(|| malformed("a session without a directory"))?;
-            // A session with an unreadable parent must not pass for a session without one.
+            // A session whose parent is unreadable must not be treated as a session without a parent.
             let parent = found.parent.as_deref().map(SessionId::parse).transpose();
             let workspace = found.workspace.as_deref().map(WorkspaceId::parse).transpose();
             let is_open = self.access.is_open_to_callers(&directory).await.map_err(to_control_error)?;
@@ -135,7 +134,7 @@ impl Control for OpenCode {
     }
 }
 
-/// The engine passes the session with every query and command that concerns one.
+/// Returns the session. The engine passes one with every query and command that is about a session.
 fn required(session: Option<&Session>) -> Result<&Session> {
     session.ok_or_else(|| Error::internal("a query or command about a session came without the session"))
 }

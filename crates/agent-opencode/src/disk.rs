@@ -58,7 +58,7 @@ fn open_below(directory: &Path, rest: &Path) -> io::Result<File> {
     for name in names {
         at = openat(&at, name, step | OFlags::DIRECTORY, Mode::empty())?;
     }
-    // Without waiting for the writer of a pipe, and without making a terminal the controlling one.
+    // NONBLOCK: do not wait for the writer of a pipe. NOCTTY: do not make a terminal the controlling terminal.
     let file = openat(&at, last, step | OFlags::NONBLOCK | OFlags::NOCTTY, Mode::empty())?;
     Ok(file.into())
 }

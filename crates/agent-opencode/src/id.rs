@@ -128,7 +128,7 @@ pub(crate) fn is_older(id: &str, than: f64) -> bool {
     time_of(id).is_some_and(|time| wrapped_difference(time, moment) < 0)
 }
 
-/// `theirs - ours`, where `theirs` is known only modulo 2^36: the smallest difference that fits.
+/// `theirs - ours`, where `theirs` is known only modulo 2^36. Returns the difference that is closest to 0.
 fn wrapped_difference(theirs: i64, ours: i64) -> i64 {
     let modulus = 1_i64 << TIME_BITS;
     let difference = (theirs - ours).rem_euclid(modulus);

@@ -70,7 +70,7 @@ pub struct OpenCodeConfig {
     pub directory: PathBuf,
     /// How long one call may take, and how long a turn waits for a busy session.
     pub control_timeout: Duration,
-    /// The same for calls that last as long as a model or a command runs. `None`: no limit.
+    /// How long a call may take that lasts as long as a model or a command runs. `None`: no limit.
     pub long_timeout: Option<Duration>,
     /// How long the event stream may be silent before the gateway considers it dead and opens it again. OpenCode sends a
     /// heartbeat every 10 s.
@@ -111,11 +111,11 @@ pub struct Endpoint {
 #[derive(Debug)]
 pub struct OpenCode {
     client: Client,
-    /// For calls whose caller still waits for a response, so that a lack of capacity can be reported.
+    /// For calls of a caller who still waits for the response, so that a lack of call slots can be reported to the caller.
     for_callers: Client,
     access: AccessPolicy,
     long_timeout: Option<Duration>,
-    /// The workspace root exists on this machine, so its paths are resolved before OpenCode gets them.
+    /// Whether the workspace root exists on this machine. Then the gateway resolves its paths before it sends them to OpenCode.
     is_root_here: bool,
     clock: Arc<dyn Clock>,
     server_clock: Arc<ServerClock>,
@@ -198,7 +198,8 @@ impl OpenCode {
         })
     }
 
-    /// The reason of an outage that a failed call found. A call may fail just before the outage is noticed.
+    /// The reason of the outage that made a call fail. A call may fail just before the outage is noticed, so this waits for a
+    /// moment.
     async fn why_down(&self, cause: &CallError) -> Option<String> {
         match cause {
             CallError::Down(reason) => Some(reason.clone()),
@@ -217,7 +218,7 @@ impl OpenCode {
             let left = deadline.saturating_duration_since(Instant::now());
             self.readers.attached(directory, left).await?;
             match self.starter.for_starts.create_session(directory).await {
-                // OpenCode is gone and did not get the request; its event stream has not reported that yet.
+                // OpenCode is down and did not get the request, but its event stream has not reported the end yet.
                 Err(cause) if cause.was_not_sent() && Instant::now() + RETRY_PAUSE < deadline => {
                     sleep(RETRY_PAUSE).await;
                 }
@@ -234,7 +235,7 @@ impl Agent for OpenCode {
 
     fn find_session<'a>(&'a self, id: &'a SessionId) -> BoxFuture<'a, Result<Option<Session>>> {
         Box::pin(async move {
-            // OpenCode answers such an id with an error of its own instead of "not found".
+            // For an id that is not in OpenCode's form, OpenCode returns another error than "not found".
             if id::segment(id::Kind::Session, id.as_str()).is_err() {
                 return Ok(None);
             }
@@ -282,7 +283,7 @@ impl Agent for OpenCode {
             })?;
             // OpenCode resolves links; its events and lists use the resolved path.
             let directory = made.directory.unwrap_or_else(|| requested.to_owned());
-            // The operator chose the root, so the root may be a link.
+            // The root itself may be a link, because the operator chose it.
             if self.is_root_here && directory != requested && requested != self.access.root {
                 return Err(Error::invalid(
                     "metadata.opencode.directory",

@@ -84,7 +84,7 @@ impl Managed {
             .mode(0o700)
             .create(&config.data_dir)
             .map_err(|source| unavailable("The data directory cannot be created.").caused_by(source))?;
-        // The holder of the lock may wait for OpenCode as long as this start would, and terminate another one before that.
+        // The process that holds the lock may first terminate one OpenCode and then wait for the start of another.
         let lock = Lock::take(&config.data_dir, config.start_timeout + STOP_PATIENCE).await?;
         if let Some(record) = Record::read(&config.data_dir) {
             if record.is_adoptable(&config.workspace).await {

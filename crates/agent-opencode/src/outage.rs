@@ -1,6 +1,6 @@
-//! Times in which OpenCode is down: how they are noticed, and what the log says about them.
+//! Detects outages of OpenCode, and logs their begin and end.
 //!
-//! The supervisor of a managed OpenCode knows when the process ends and when the next one responds. An attached OpenCode is
+//! The supervisor of a managed OpenCode reports when the process ends and when the next one responds. An attached OpenCode is
 //! probed when a call or a stream breaks, until it responds again.
 
 use std::sync::Arc;
@@ -17,7 +17,8 @@ use crate::reader::Readers;
 /// How long an OpenCode that was up may take to respond to a probe. Its one thread may be busy.
 const BUSY_PATIENCE: Duration = Duration::from_secs(3);
 
-/// The same for an OpenCode that may be starting: it never responds to a request that arrives before it is ready.
+/// How long an OpenCode that may be starting may take to respond to a probe. Short, because it never responds to a request that
+/// arrives before it is ready.
 const START_PATIENCE: Duration = Duration::from_millis(500);
 
 /// The pause between two probes.
@@ -26,7 +27,7 @@ const PROBE_PAUSE: Duration = Duration::from_millis(100);
 /// An outage is noticed within this time after calls fail.
 pub(crate) const NOTICED_WITHIN: Duration = Duration::from_millis(600);
 
-/// The log says that OpenCode is down after this time. By then the turns that need it wait for it.
+/// An outage of at least this length is logged when it begins. By then all turns that need OpenCode wait for it.
 const NOTICE: Duration = Duration::from_secs(1);
 
 /// Notices and logs outages until the gateway stops.
@@ -43,7 +44,7 @@ pub(crate) fn spawn(client: &Client, readers: &Arc<Readers>, waiting: &Arc<Atomi
     });
 }
 
-/// Counts a turn that waits, until the result is dropped.
+/// Counts a turn as waiting until the returned guard is dropped.
 pub(crate) fn count(waiting: &AtomicUsize) -> impl Drop + '_ {
     struct Counted<'a>(&'a AtomicUsize);
     impl Drop for Counted<'_> {
@@ -55,7 +56,7 @@ pub(crate) fn count(waiting: &AtomicUsize) -> impl Drop + '_ {
     Counted(waiting)
 }
 
-/// Both lines are warnings, so that a log that shows one also shows the other.
+/// Logs outages. Their begin and their end are both warnings, so that each log level shows both or neither.
 async fn report(address: &Address, turns: impl Fn() -> usize) {
     loop {
         let outage = address.until_down().await;
@@ -77,9 +78,9 @@ async fn probe(client: &Client) {
         let (mut patience, mut is_first) = (BUSY_PATIENCE, true);
         loop {
             match client.probe(patience).await {
-                // A single connection broke.
+                // OpenCode responds, so only a single connection broke.
                 Probe::Response if is_first => break,
-                // A call that began meanwhile may never get a response.
+                // A call that began during the outage may never get a response. A new run ends such calls.
                 Probe::Response => {
                     address.set_up();
                     break;
@@ -87,7 +88,7 @@ async fn probe(client: &Client) {
                 Probe::Unreachable => address.set_down("OpenCode cannot be reached."),
                 Probe::NoResponse => {}
             }
-            // Longer each time: the way to OpenCode may be slow.
+            // The timeout grows with each probe, because the network may be slow.
             patience = if is_first { START_PATIENCE } else { BUSY_PATIENCE.min(patience * 2) };
             is_first = false;
             sleep(PROBE_PAUSE).await;

@@ -1,4 +1,4 @@
-//! How a turn ended: the one table from OpenCode's reports to an [`Outcome`].
+//! Converts OpenCode's reports about the end of a turn into an [`Outcome`]. All texts about how a turn ended are here.
 
 mod unread;
 
@@ -29,14 +29,14 @@ const ENDED_BEFORE_AN_ANSWER: &str = "OpenCode ended before it began to answer t
 const ENDED_BEFORE_THE_PROMPT: &str = "OpenCode ended before it had stored the prompt, and was started again. Nothing was done \
                                        for the prompt; send it again.";
 
-/// Everything that decides the outcome.
+/// The facts that decide the outcome of a turn.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ending<'a> {
     /// The newest message that answers the prompt.
     pub(crate) newest: Option<Newest<'a>>,
-    /// The session's last error, whether or not it ended the turn.
+    /// The first error of the session since it last became busy, whether or not it ended the turn.
     pub(crate) session_fault: Option<&'a Fault>,
-    /// OpenCode answers another prompt of the session.
+    /// OpenCode has begun to answer another prompt of the session.
     pub(crate) superseded: bool,
     /// The gateway aborted the turn.
     pub(crate) aborted_by_gateway: bool,
@@ -61,12 +61,12 @@ pub(crate) struct FailedTool<'a> {
     pub(crate) error: &'a str,
 }
 
-/// The evidence that a prompt arrived, when nothing shows how its turn ended.
+/// The evidence that OpenCode received a prompt. Used when the messages do not show how the turn ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PromptTrace {
     /// The prompt is among the session's messages.
     Stored,
-    /// OpenCode accepted the prompt, and the prompt is not among the messages.
+    /// OpenCode accepted the prompt, but the prompt is not among the messages.
     Accepted,
     None,
     /// OpenCode cannot list the messages, and some events were missed.
@@ -82,7 +82,7 @@ pub(crate) fn is_abort(fault: &Fault) -> bool {
     fault.name == "MessageAbortedError"
 }
 
-/// The outcome of a turn whose last message is final, or stays unfinished because the session is idle.
+/// The outcome of a turn whose newest message is final, or can no longer become final because the session is idle.
 pub(crate) fn from_ending(ending: &Ending<'_>) -> Outcome {
     let Some(newest) = ending.newest else {
         return failed("OpenCode answered another prompt in this session instead of this one.");
@@ -123,7 +123,7 @@ pub(crate) fn from_ending(ending: &Ending<'_>) -> Outcome {
     }
 }
 
-/// The outcome of a turn that is over while its messages do not show how it ended.
+/// The outcome of a turn that is over although its messages do not show how it ended.
 pub(crate) fn unknown_outcome(ending: &Ending<'_>, trace: PromptTrace) -> Outcome {
     match ending.newest.and_then(|newest| newest.fault).or(ending.session_fault) {
         Some(fault) => from_fault(fault, ending.aborted_by_gateway),
@@ -154,7 +154,7 @@ pub(crate) fn unknown_outcome(ending: &Ending<'_>, trace: PromptTrace) -> Outcom
     }
 }
 
-/// The turn was aborted because the model answers without end.
+/// The outcome of a turn that was aborted because the model's answers never had a finish reason.
 pub(crate) fn runaway() -> Outcome {
     failed(
         "The model's replies ended without a finish reason again and again, so the turn was stopped. The model's \
@@ -162,7 +162,7 @@ pub(crate) fn runaway() -> Outcome {
     )
 }
 
-/// The turn was aborted because nothing came from the model for too long.
+/// The outcome of a turn that was aborted because the model was silent for too long.
 pub(crate) fn silent(waited: Duration) -> Outcome {
     failed(format!(
         "Nothing came from the model for {} s, so the turn was stopped. What it had done by then is done. The model's \
@@ -171,7 +171,8 @@ pub(crate) fn silent(waited: Duration) -> Outcome {
     ))
 }
 
-/// Another program responds at OpenCode's address, or OpenCode refuses the gateway, for too long.
+/// The outcome of a turn that got only invalid responses for too long: another program responds at OpenCode's address, or OpenCode
+/// rejects the gateway's password.
 pub(crate) fn invalid_responses(error: &Error, waited: Duration) -> Outcome {
     failed(format!(
         "{error} It has been so for {} s, so the turn is not followed any more, and how it ended is not known. Look at the \
@@ -180,7 +181,7 @@ pub(crate) fn invalid_responses(error: &Error, waited: Duration) -> Outcome {
     ))
 }
 
-/// The turn was aborted because the model made too many steps.
+/// The outcome of a turn that was aborted because the model made too many steps.
 pub(crate) fn endless(steps: usize) -> Outcome {
     failed(format!(
         "The model did not come to an end within the {steps} steps that this gateway allows for a turn, so the turn was \
@@ -188,7 +189,8 @@ pub(crate) fn endless(steps: usize) -> Outcome {
     ))
 }
 
-/// Converts an outcome for a sub-agent. A client cannot send it a message, so a sub-agent that lacks credentials has failed.
+/// Converts an outcome for a sub-agent. `AuthRequired` becomes a failure, because no client can send a message to a sub-agent to
+/// continue it.
 pub(crate) fn for_sub_agent(outcome: Outcome) -> Outcome {
     match outcome {
         Outcome::AuthRequired(failure) => {
@@ -199,17 +201,17 @@ pub(crate) fn for_sub_agent(outcome: Outcome) -> Outcome {
     }
 }
 
-/// The call of a sub-agent failed before the sub-agent did anything.
+/// The outcome of a sub-agent whose call failed before the sub-agent did anything.
 pub(crate) fn never_began(error: &str) -> Outcome {
     failed(format!("The sub-agent did not begin: {}", redact::public(error)))
 }
 
-/// A sub-agent still runs when its turn is over, and no agent waits for it.
+/// The outcome of a sub-agent that still runs when the turn is over. No agent waits for it any more.
 pub(crate) fn child_left_running() -> Outcome {
     failed("The turn ended while this sub-agent still worked. What it does from then on is not reported.")
 }
 
-/// Adds that text may be missing: OpenCode may have written text that the gateway did not receive and OpenCode did not keep.
+/// Adds to an outcome that text may be missing: text that OpenCode wrote, but did not store, and that did not reach the gateway.
 pub(crate) fn lacking_text(outcome: Outcome) -> Outcome {
     const LOST: &str =
         " Text that OpenCode wrote and did not keep, while the gateway could not hear it, may be missing.";
@@ -219,18 +221,18 @@ pub(crate) fn lacking_text(outcome: Outcome) -> Outcome {
         Outcome::Completed { remark } => {
             Outcome::Completed { remark: Some((remark.unwrap_or_default() + LOST).trim_start().to_owned()) }
         }
-        // A task that waits for credentials is prompted again, and `Incomplete` has the remark already.
+        // `AuthRequired` gets no remark because the task will be prompted again, `Incomplete` because it has the remark already.
         other @ (Outcome::AuthRequired(_) | Outcome::Incomplete(_)) => return other,
     };
     Outcome::Incomplete(Box::new(outcome))
 }
 
-/// OpenCode no longer has the session.
+/// The outcome if OpenCode no longer has the session.
 pub(crate) fn session_gone() -> Outcome {
     failed("OpenCode no longer knows this session. Start a new context.")
 }
 
-/// OpenCode refused the prompt with this status.
+/// The outcome if OpenCode refused the prompt with this status.
 pub(crate) fn refused(status: u16, message: &str) -> Outcome {
     Outcome::Failed(Failure {
         metadata: metadata(by_status(status).0, Some(status)),

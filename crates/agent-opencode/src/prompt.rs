@@ -1,7 +1,7 @@
 //! Builds the body of a prompt.
 //!
-//! A text file is attached so that OpenCode shows its name and content to the model as if the model had read it. Another file
-//! is attached when the model that will respond accepts its kind; otherwise the model gets a description of the file.
+//! A text file is attached in the form in which OpenCode shows its name and content to the model, as if the model had read it. Any
+//! other file is attached if the model that OpenCode will use accepts its kind. Otherwise the model gets a description of the file.
 
 mod manifest;
 mod media;
@@ -48,7 +48,7 @@ pub(crate) struct PromptDraft<'a> {
     pub(crate) prompt: &'a str,
     pub(crate) input: &'a [Input],
     pub(crate) options: &'a PromptOptions,
-    /// `None`: the prompt has no more than the input.
+    /// The native prompt. `None`: an ordinary prompt, which consists of the input only.
     pub(crate) order: Option<&'a NativePrompt>,
     /// The prompt expects no response.
     pub(crate) is_note: bool,
@@ -58,14 +58,14 @@ pub(crate) struct PromptDraft<'a> {
 #[derive(Debug)]
 pub(crate) struct PromptBody {
     pub(crate) json: String,
-    /// The arguments of a command in that body. They are longer than the caller's if the model does not take a file.
+    /// The arguments in the body of a command. They differ from the caller's if descriptions of files were appended.
     pub(crate) arguments: Option<String>,
 }
 
 impl Prompts {
-    /// The body for `POST /session/{id}/prompt_async`, or for `…/command` if the prompt is a command. Queries
-    /// OpenCode only about files that some models do not accept; the response is usually cached. Fails when the query
-    /// could not be made, and for options that the operator does not allow.
+    /// Builds the body for `POST /session/{id}/prompt_async`, or for `…/command` if the prompt is a command. If the prompt has
+    /// files that some models do not accept, asks OpenCode what the model accepts; the response is usually cached. Fails if no call
+    /// slot is free for that, and for options that the operator does not allow.
     pub(crate) async fn body(
         &self,
         client: &Client,
@@ -99,7 +99,8 @@ struct Body<'a> {
     variant: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     system: Option<&'a str>,
-    /// Always `false`: OpenCode keeps the values for the session, and `true` would allow what its operator forbids.
+    /// The value is always `false`. OpenCode keeps the values for the session, and `true` would allow tools that its operator
+    /// forbids.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     tools: BTreeMap<&'a str, bool>,
     #[serde(rename = "noReply", skip_serializing_if = "std::ops::Not::not")]
@@ -186,7 +187,7 @@ async fn part<'a>(input: &'a Input, directory: &Path, accepted: FileKinds) -> Pr
     attached.unwrap_or_else(|| PromptPart::Text { text: manifest::describe(file, directory).into() })
 }
 
-/// `None`: OpenCode could not show the file to the model.
+/// Attaches a text file. `None`: OpenCode could not show the file to the model.
 async fn attach_text(file: &InputFile) -> Option<PromptPart<'_>> {
     let url = match &file.source {
         FileSource::Workspace(path) if text::looks_binary(path).await => {
@@ -198,7 +199,7 @@ async fn attach_text(file: &InputFile) -> Option<PromptPart<'_>> {
     Some(PromptPart::File { mime: TEXT, url, filename: Some(name) })
 }
 
-/// `None`: the model does not accept the file, or OpenCode cannot send it.
+/// Attaches a file that is not text. `None`: the model does not accept the file, or OpenCode cannot send it.
 async fn attach_medium(file: &InputFile, accepted: FileKinds) -> Option<PromptPart<'_>> {
     let medium = Medium::find(file)?;
     let is_accepted = match &file.source {
@@ -214,7 +215,7 @@ fn url(mime: &str, source: &FileSource) -> Option<String> {
     match source {
         FileSource::Inline(bytes) => Some(data_url(mime, bytes)),
         FileSource::Workspace(path) => Url::from_file_path(path).ok().map(Into::into),
-        // OpenCode shows nothing of a remote text, and a remote picture makes the prompt fail.
+        // OpenCode ignores a remote text file, and a remote picture makes the prompt fail.
         FileSource::Remote(_) => None,
     }
 }

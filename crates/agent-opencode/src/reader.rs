@@ -38,7 +38,7 @@ use crate::sse::{Decoder, Item, MAX_EVENT_BYTES};
 /// How long an unused reader stays attached for the next turn. Then it stops.
 const LINGER: Duration = Duration::from_mins(2);
 
-/// After OpenCode has ended, the events that it sent before are read for so long. Mostly the stream itself ends earlier.
+/// After the end of OpenCode, the events that it sent before are read for this long. Mostly the stream ends earlier.
 const LAST_EVENTS: Duration = Duration::from_millis(500);
 
 /// All readers of one OpenCode.
@@ -48,7 +48,7 @@ pub(crate) struct Readers {
     clock: Arc<dyn Clock>,
     server_clock: Arc<ServerClock>,
     tasks: Tasks,
-    /// After this silence a connection is considered dead and is replaced.
+    /// A connection on which nothing arrives for this long is considered dead and is replaced.
     silence: Duration,
     metrics: Arc<Metrics>,
     by_directory: Mutex<HashMap<String, Arc<Reader>>>,
@@ -59,7 +59,7 @@ pub(crate) struct Reader {
     directory: String,
     routes: Mutex<Routes>,
     link: watch::Sender<Link>,
-    /// A turn dropped its lease.
+    /// Notified when a turn drops its lease.
     lease_dropped: Notify,
     metrics: Arc<Metrics>,
 }
@@ -70,9 +70,10 @@ struct Link {
     connected: bool,
     /// Why the last attempt failed.
     fault: Option<Error>,
-    /// A retry will not help unless the operator changes something.
+    /// True if a retry will not help unless the operator changes something.
     hopeless: bool,
-    /// Since when every response was invalid: not from OpenCode, or a refusal of the gateway's credentials.
+    /// The time since which every response was invalid: from a server that is not OpenCode, or a rejection of the gateway's
+    /// credentials.
     invalid_since: Option<Instant>,
 }
 
@@ -101,7 +102,7 @@ impl Readers {
 
     /// Registers a turn that is about to be prompted with the reader of its directory, and starts the reader if necessary.
     /// Waits for up to `patience` while another turn holds the session, because a turn keeps its lease for a moment after it
-    /// has ended. `None`: the wait was not long enough.
+    /// has ended. `None`: another turn still holds the session.
     pub(crate) async fn lease(
         self: &Arc<Self>,
         directory: &str,
@@ -120,14 +121,15 @@ impl Readers {
         }
     }
 
-    /// Registers a turn that runs already. While another turn holds the session, this one reads its state from OpenCode instead.
+    /// Registers a turn that already runs, which is resumed. While another turn holds the session, the resumed turn reads its state
+    /// from OpenCode instead.
     pub(crate) fn lease_or_wait(self: &Arc<Self>, directory: &str, session: &str) -> Lease {
         let mut readers = lock(&self.by_directory);
         Lease::open_or_wait(self.reader(&mut readers, directory), session)
     }
 
-    /// Waits until the events of a directory arrive: OpenCode is up, and past the moment after its start in which it
-    /// swallows requests.
+    /// Waits until the stream of a directory is connected. Then OpenCode is up, and responds to requests: just after its start it
+    /// accepts requests and never responds to them.
     pub(crate) async fn attached(self: &Arc<Self>, directory: &str, patience: Duration) -> Result<()> {
         self.keep_alive(directory).reader().connected(patience).await
     }
@@ -180,7 +182,7 @@ impl Readers {
         }
     }
 
-    /// Notes that the gateway aborts a session.
+    /// Records that the gateway aborts a session.
     pub(crate) fn note_abort(&self, directory: &str, session: &str) {
         if let Some(reader) = lock(&self.by_directory).get(directory) {
             reader.routes().note_abort(session);
@@ -198,7 +200,7 @@ impl Readers {
         lock(&self.by_directory).values().map(|reader| reader.routes().turns()).sum()
     }
 
-    /// Keeps a directory's stream connected until it is unused.
+    /// Keeps the stream of a directory connected until the reader is unused.
     async fn follow(self: Arc<Self>, reader: Arc<Reader>) {
         let stop = self.tasks.stopping().clone();
         let mut backoff = Backoff::default();
@@ -215,7 +217,7 @@ impl Readers {
             reader.link.send_modify(|link| {
                 link.connected = false;
                 if let End::Failed(cause) = end {
-                    // One log line per outage, not one per attempt. While OpenCode is down, `outage` says so.
+                    // One log line per outage, not one per attempt. If OpenCode is down, the module `outage` logs it.
                     if link.fault.is_none() && !matches!(cause, CallError::Down(_) | CallError::Ended) {
                         tracing::warn!(%cause, "cannot open the event stream of OpenCode");
                     }
@@ -319,9 +321,9 @@ impl Readers {
         }
     }
 
-    /// Routes an event by its beginning, which names its kind and session. Returns the event if it must be parsed here: if its
-    /// form is unusual, if the reader itself needs its content, or if it may be malformed and no turn will parse it, so that
-    /// nobody would notice.
+    /// Routes an event without parsing it, by its first bytes, which name its kind and session. Returns the event if it must be
+    /// parsed here: if its form is unusual, if the reader itself needs its content, or if no turn will parse it. In the last case
+    /// nobody else would notice that it is malformed.
     fn route_skimmed(&self, reader: &Reader, is_connected: bool, body: Bytes) -> Option<Bytes> {
         let Some(skimmed) = skim::skim(&body).filter(|_| is_connected) else { return Some(body) };
         if skimmed.kind == EventKind::SessionUpdated {
@@ -345,7 +347,7 @@ impl Readers {
         None
     }
 
-    /// Parses an event and routes it. Returns whether it shows that the stream is now connected.
+    /// Parses an event and routes it. Returns whether the event marks the begin of the connection.
     fn route_parsed(&self, reader: &Reader, body: Bytes, is_connected: bool) -> bool {
         let head: Head<'_> = match serde_json::from_slice(&body) {
             Ok(head) => head,
@@ -356,7 +358,7 @@ impl Readers {
                     column = cause.column(),
                     "skipped an event that is not valid"
                 );
-                // An empty event is no event by the rules of event streams.
+                // By the rules of event streams, an empty event counts as no event.
                 if !body.is_empty() {
                     self.count(Fate::Unread);
                     reader.routes().missed();
@@ -364,7 +366,7 @@ impl Readers {
                 return false;
             }
         };
-        // Any event shows that the stream is connected, in case the first one could not be parsed.
+        // The first valid event of a connection counts as its begin, in case `server.connected` could not be parsed.
         let connects = head.kind == "server.connected" || !is_connected;
         if connects {
             reader.routes().reconnected();
@@ -389,7 +391,7 @@ impl Readers {
         let fate = match (EventKind::parse(&head.kind), &head.properties.session) {
             (Some(kind), Some(session)) => {
                 let routes = reader.routes();
-                // The head borrows the body, so the session's route is found first.
+                // The route is found before `body` is moved, because the head borrows from the body.
                 let target = routes.find(&session.0);
                 let watched = if target.is_none() { routes.watched_for(&session.0) } else { None };
                 drop(head);
@@ -463,7 +465,7 @@ impl Lease {
         self.reader().connected(patience).await
     }
 
-    /// Rings when the stream has had only invalid responses for some time.
+    /// Returns an alarm that rings when the stream has had only invalid responses for some time.
     pub(crate) fn invalid_alarm(&self) -> InvalidResponseAlarm {
         InvalidResponseAlarm::at(self.reader().link.subscribe())
     }

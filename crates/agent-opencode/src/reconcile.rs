@@ -1,5 +1,5 @@
-//! Reads from OpenCode what its event stream did not bring: after a gap, at a doubtful end, and when a turn is resumed.
-//! Nothing is guessed: only what OpenCode shows is reported.
+//! Reads the state of a turn from OpenCode when its event stream is not enough: after a gap, at a doubtful end, and when a turn is
+//! resumed. The code never guesses: it reports only what OpenCode shows.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,8 @@ use crate::api::{self, Status, Statuses, StoredMessage};
 use crate::client::{CallError, Client};
 use crate::translate::Translator;
 
-/// Sub-agents can have sub-agents. OpenCode allows one level unless it is configured otherwise.
+/// Maximum depth of sub-agents that is read. Sub-agents can call sub-agents. OpenCode allows one level unless it is configured
+/// otherwise.
 const MAX_TREE_DEPTH: usize = 4;
 
 /// How much to read.
@@ -24,7 +25,7 @@ pub(crate) enum Depth {
 
 #[derive(Debug)]
 pub(crate) enum Reading {
-    /// With the sub-agents that were found, callers first.
+    /// The sub-agents that were found. Each comes after the agent that called it.
     Done(Vec<Found>),
     /// OpenCode has no such session.
     Gone,
@@ -48,8 +49,8 @@ pub(crate) struct ChildReading {
     pub(crate) messages: Vec<StoredMessage>,
 }
 
-/// Reads the state of the session, and passes it to the translator. Of sub-agents whose sessions are `followed` only the
-/// activity is read here: they have translators of their own.
+/// Reads the state of the session and passes it to the translator. The sub-agents in `followed` have translators of their own, so
+/// only their activity is read here.
 pub(crate) async fn read(
     client: &Client,
     session: &Session,
@@ -75,7 +76,7 @@ pub(crate) async fn read_child(
     child: &str,
     since: f64,
 ) -> Result<ChildReading, CallError> {
-    // The activity first, as for the root.
+    // The status is read before the messages, for the same reason as in `try_read`.
     let status = client.statuses(directory).await?.get(child).cloned();
     let messages = client.messages_created_since(directory, child, since).await?;
     Ok(ChildReading { status, messages })
@@ -90,7 +91,7 @@ async fn try_read(
 ) -> Result<Vec<Found>, CallError> {
     fail_point::hit("reconcile.before");
     let (directory, root) = (session.directory.as_str(), session.id.as_str());
-    // The activity first: when it is idle, the messages that are read after it are final.
+    // The status is read before the messages: if the session was idle, the messages that are read afterwards are final.
     let statuses = client.statuses(directory).await?;
     let busy = statuses.contains_key(root);
     let prompts: Vec<String> = translator.prompts().map(str::to_owned).collect();
@@ -98,7 +99,7 @@ async fn try_read(
         Ok(messages) => translator.merge_messages(messages),
         Err(cause @ CallError::NotFound) => return Err(cause),
         Err(cause) if cause.is_transient() => return Err(cause),
-        // OpenCode itself cannot list the messages of some sessions. Then the stream and the asks are the only sources.
+        // OpenCode itself fails to list the messages of some sessions. Then the stream and the lists of asks are the only sources.
         Err(cause) => {
             tracing::warn!(session = %session.id, %cause, "OpenCode does not show the messages of a session");
             translator.messages_unavailable();
@@ -119,11 +120,11 @@ async fn try_read(
             translator.merge_child_messages(messages.iter().flatten().map(|message| &message.info));
         }
     }
-    // A sub-agent can work in a session from elsewhere, or deeper than the tree was read.
+    // Includes `followed`: a sub-agent can work in a session from elsewhere, or deeper than the tree was read.
     let mut busy_sessions: HashSet<String> =
         found.iter().map(|child| &child.session).chain(followed).cloned().collect();
     busy_sessions.insert(root.to_owned());
-    // A sub-agent of an idle session has no caller that waits for it.
+    // If the root is idle, nobody waits for its sub-agents, so their asks do not count.
     busy_sessions.retain(|session| busy && statuses.contains_key(session));
     if busy || translator.has_open_asks() {
         let permissions = client.permissions(directory).await?;
@@ -171,7 +172,7 @@ impl Tree<'_> {
     }
 }
 
-/// A user may delete a sub-agent's session at any time; that does not end the turn.
+/// Turns "not found" into `None`: a user may delete a sub-agent's session at any time, which does not end the turn.
 fn none_if_deleted<T>(answer: Result<T, CallError>) -> Result<Option<T>, CallError> {
     match answer {
         Ok(answer) => Ok(Some(answer)),

@@ -57,7 +57,7 @@ pub(crate) fn cut_at(text: &str, max_chars: usize) -> String {
     }
 }
 
-/// A provider's error object arrives as JSON text; only the message in it helps a caller.
+/// Extracts the message from a provider's error object. Such an object arrives as JSON text, and only its message helps a caller.
 fn sentence_of(text: &str) -> String {
     let found = serde_json::from_str::<serde_json::Value>(text).ok().and_then(|value| {
         let inner = value.get("error").unwrap_or(&value);
@@ -70,7 +70,7 @@ fn without_stack(text: &str) -> &str {
     text.find("\n    at ").map_or(text, |start| &text[..start])
 }
 
-/// Masks one word, keeping the punctuation around what is masked.
+/// Masks one word. The punctuation around the masked text stays.
 fn mask(word: &str, out: &mut String) {
     let lower = word.to_ascii_lowercase();
     let found = ["http://", "https://", "ws://", "wss://", "file://"]

@@ -1,8 +1,8 @@
-//! What the operator decides about prompts: defaults, pins and allow-lists.
+//! The operator's rules for prompts: defaults, pinned options and allow-lists.
 //!
 //! The rules hold wherever a caller can name a model or an agent: in messages, native prompts, commands, subtasks, the shell and
-//! summaries. They are checked when a request comes and again when its prompt is made, because the prompt may have waited over a
-//! restart with other rules.
+//! summaries. They are checked when a request comes and again when its prompt is built, because a restart with other rules may lie
+//! between.
 
 use longshore_model::{Error, ModelName, PromptOptions, Result};
 
@@ -12,15 +12,16 @@ use crate::catalog::Fields;
 /// The operator's decisions about prompts.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PromptRules {
-    /// Options of a prompt whose sender gave none. `None`: OpenCode chooses.
+    /// The options of a prompt whose sender gave none. `None`: OpenCode chooses.
     pub defaults: PromptOptions,
     /// Options that callers may not choose.
     pub pinned: Vec<Pin>,
     /// The models that callers may name, besides the default: `provider/model`, where `*` stands for any text. `None`: any.
     pub allowed_models: Option<Vec<String>>,
-    /// The same for agents, including those of subtasks.
+    /// The agents that callers may name, besides the default, including those of subtasks. `None`: any.
     pub allowed_agents: Option<Vec<String>>,
-    /// Callers with the capability may run a shell. A command may have waited since a time when they might.
+    /// Whether callers with the capability may run a shell. Checked again before a command runs: it may have been accepted under
+    /// another configuration.
     pub shell: bool,
 }
 
@@ -52,7 +53,8 @@ impl Pin {
 }
 
 impl PromptRules {
-    /// The options of a prompt. The operator's system text comes first, and the caller's after it.
+    /// Combines the requested options with the operator's defaults. The operator's system text comes first, and the caller's after
+    /// it.
     pub(crate) fn apply(&self, requested: &PromptOptions) -> PromptOptions {
         let mut options = requested.or(&self.defaults);
         if let (Some(own), Some(added)) = (&self.defaults.system, &requested.system) {
@@ -61,7 +63,7 @@ impl PromptRules {
         options
     }
 
-    /// Refuses options that the operator does not leave to callers.
+    /// Refuses options that the operator does not let callers choose.
     pub(crate) fn check(&self, requested: &PromptOptions, fields: Fields<'_>) -> Result<()> {
         if let Some(model) = &requested.model {
             self.check_model(model, fields.model)?;
@@ -89,7 +91,7 @@ impl PromptRules {
         self.check_name(Pin::Agent, agent, own, self.allowed_agents.as_deref(), field)
     }
 
-    /// Refuses a command that OpenCode's configuration gives to an agent or a model that callers may not choose.
+    /// Refuses a command if OpenCode's configuration runs it with an agent or a model that callers may not choose.
     pub(crate) fn check_command(&self, command: &Command, field: &str) -> Result<()> {
         if let Some(model) = command.model.as_deref().and_then(ModelName::parse) {
             self.check_model(&model, field)?;
@@ -97,7 +99,7 @@ impl PromptRules {
         command.agent.as_deref().map_or(Ok(()), |agent| self.check_agent(agent, field))
     }
 
-    /// The model that no caller may replace.
+    /// The operator's model, if callers may not choose another.
     pub(crate) fn pinned_model(&self) -> Option<&ModelName> {
         self.defaults.model.as_ref().filter(|_| self.is_pinned(Pin::Model))
     }

@@ -1,9 +1,8 @@
-//! OpenCode's events on their way to a turn, parsed only as far as routing needs.
+//! Reads OpenCode's events only as far as needed to route them to a turn.
 //!
-//! Nearly all events are text deltas, and OpenCode writes them in one form: without spaces and with the fields in one
-//! order. Such an event is split here by searching for the quotes between its fields, without a JSON parser. Of other events
-//! only the beginning is read: their kind and their session. An event in any other form goes to the parser, so the form
-//! affects only the speed.
+//! Nearly all events are text deltas, and OpenCode writes them in one form: without spaces and with the fields in one order. Such
+//! an event is split here by searching for the quotes between its fields, without a JSON parser. Of other events only the beginning
+//! is read: their kind and their session. An event in any other form goes to the parser, so the form affects only the speed.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -89,7 +88,7 @@ impl Event {
         self.body.len()
     }
 
-    /// Whether the event is valid JSON. An event that is not may consist of the remains of two.
+    /// Whether the event is valid JSON. If not, it may be the remains of two events.
     pub(crate) fn is_json(&self) -> bool {
         match self.read {
             Read::Whole => true,

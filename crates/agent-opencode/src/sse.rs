@@ -1,15 +1,14 @@
-//! Server-sent events: bytes in, the `data` of each event out.
+//! Decodes server-sent events: takes the bytes of a stream and returns the `data` of each event.
 //!
-//! The decoder is written here because the cap per event must hold before the event is complete, and because OpenCode sends
-//! only `data:` lines. Names, ids and retry hints are ignored. By the rules of event streams any other line is ignored too,
-//! but here it is reported, because it may be a damaged event that matters.
+//! OpenCode sends only `data:` lines, and the size limit per event must hold before the event is complete, so this is our own
+//! decoder. Names, ids and retry hints are ignored. By the rules of event streams any other line is ignored too. Here such a line
+//! is reported, because it may be a damaged event that matters.
 
 use bytes::Bytes;
 use memchr::{memchr, memchr2};
 
-/// The longest event that is kept, in bytes. A longer one is skipped and reported as [`Item::TooLong`], so that the turns
-/// can read from the message list what the stream did not bring. The largest events repeat the files of a prompt; no turn
-/// needs them.
+/// The longest event that is kept, in bytes. A longer one is skipped and reported as [`Item::TooLong`], so that the turns read the
+/// message list instead. The largest events repeat the files of a prompt, and no turn needs them.
 pub(crate) const MAX_EVENT_BYTES: usize = 8 * 1024 * 1024;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -32,7 +31,7 @@ pub(crate) struct Decoder {
     data: Option<Vec<u8>>,
     /// The last byte was a carriage return: a line feed that follows belongs to it.
     after_cr: bool,
-    /// Set while the current event is over the cap and is skipped: how many bytes the current line has so far.
+    /// Set while an event over the size limit is skipped: the number of bytes of its current line so far.
     skipping: Option<usize>,
     at_start: bool,
 }
@@ -90,7 +89,8 @@ impl Decoder {
             *line = 0;
             return;
         }
-        // The whole line counts, as it does when it arrives in pieces: the cap must not depend on the chunks.
+        // The whole line counts, with its field name, as it does when it arrives in pieces. So the limit does not depend on how the
+        // stream is cut into chunks.
         if self.data_len() + line.len() > self.cap {
             self.skip(0);
             return;
@@ -103,7 +103,7 @@ impl Decoder {
         let (name, value) = line.split_at(memchr(b':', line).unwrap_or(line.len()));
         match name {
             b"data" => {}
-            // A comment has no name.
+            // The name is empty for a comment line.
             b"" | b"event" | b"id" | b"retry" => return,
             _ => return items.push(Item::Unreadable),
         }

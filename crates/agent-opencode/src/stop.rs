@@ -10,9 +10,9 @@ use crate::api::StoredMessage;
 use crate::clear;
 use crate::client::{CallError, Client};
 
-/// Stops those of these turns that still run in OpenCode, the newest turn of a session first. Returns the sessions in which
-/// one of these turns may still run. A session that works on another prompt is left alone: that prompt is another client's.
-/// Nothing is done in an idle session, although asks of its turn may remain in OpenCode's lists.
+/// Stops those of these turns that still run in OpenCode, the newest turn of a session first. Returns the sessions in which one of
+/// these turns may still run. A session that works on another prompt is left alone, because another client sent that prompt. An
+/// idle session is also left alone, although asks of its turn may remain in OpenCode's lists.
 pub(crate) async fn orphaned_turns(client: &Client, over: &[TurnRecord]) -> Result<Vec<SessionId>> {
     let mut by_directory: BTreeMap<&str, Vec<&TurnRecord>> = BTreeMap::new();
     for turn in over {
@@ -28,7 +28,7 @@ pub(crate) async fn orphaned_turns(client: &Client, over: &[TurnRecord]) -> Resu
     }
 }
 
-/// One pass over all turns. A failure with one turn does not keep the others from being handled.
+/// One pass over all turns. If one turn cannot be stopped, the others are still handled.
 struct StopPass<'a> {
     client: &'a Client,
     may_run: Vec<SessionId>,
@@ -37,7 +37,7 @@ struct StopPass<'a> {
 
 impl StopPass<'_> {
     async fn in_directory(&mut self, directory: &str, turns: &[&TurnRecord]) {
-        // One request is enough for all turns that have ended there, and nearly all of them have.
+        // One request shows which sessions of the directory are busy. Nearly all turns have ended, and need no further request.
         let busy = match self.client.statuses(directory).await {
             Ok(busy) => busy,
             Err(cause) => return self.failed(cause, turns),
@@ -95,16 +95,17 @@ async fn stop(client: &Client, turn: &TurnRecord) -> Result<Work, CallError> {
 /// What a busy session works on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Work {
-    /// OpenCode does not have the turn.
+    /// OpenCode has no message of the turn.
     Unknown,
     ThisTurn,
     /// Another client sent a prompt after the turn's.
     OtherPrompt,
-    /// Nothing of the turn runs, and there is no other prompt: the turn is between two steps, or a prompt is about to come.
+    /// No step of the turn runs, and there is no other prompt. Either the turn is between two steps, or a prompt is about to be
+    /// stored.
     Unclear,
 }
 
-/// `messages` starts with the first of the turn's prompts that OpenCode has.
+/// Decides what a busy session works on. `messages` starts with the first of the turn's prompts that OpenCode has.
 fn work(messages: &[StoredMessage], prompts: &[String]) -> Work {
     let mut own: Vec<&StoredMessage> = Vec::new();
     for message in messages.iter().filter(|message| message.info.role == "user") {
@@ -129,14 +130,15 @@ fn work(messages: &[StoredMessage], prompts: &[String]) -> Work {
     }
 }
 
-/// OpenCode compacts by itself. A compaction that a user asked for belongs to that user.
+/// Whether the message is a compaction that OpenCode started by itself. A compaction that a user requested does not belong to the
+/// turn.
 fn is_compaction(message: &StoredMessage) -> bool {
     message.parts.iter().any(|part| part.kind == "compaction" && part.auto)
 }
 
-/// Whether OpenCode wrote this user message to continue its work after a compaction (it replaced a long conversation
-/// by a summary). The message is then synthetic (OpenCode wrote all of it), or a copy of the prompt. Only a message that comes directly after the compaction and its finished
-/// summary counts, because a user's shell command also has a synthetic message.
+/// Whether OpenCode wrote this user message to continue its work after a compaction (it replaced a long conversation by a summary).
+/// The message is then synthetic (OpenCode wrote all of it), or a copy of the prompt. Only a message that comes directly after the
+/// compaction and its finished summary counts, because a user's shell command also has a synthetic message.
 fn continues_after_compaction(
     message: &StoredMessage,
     before: &[&StoredMessage],
@@ -157,7 +159,7 @@ fn continues_after_compaction(
     is_summarized && (is_synthetic || is_repeated())
 }
 
-/// After a sub-agent that was called for a command, OpenCode continues with a synthetic message.
+/// Whether OpenCode wrote this synthetic message to continue after a sub-agent that was called for a command.
 fn continues_after_subtask(
     message: &StoredMessage,
     before: &[&StoredMessage],

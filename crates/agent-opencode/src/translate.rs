@@ -1,10 +1,10 @@
 //! Translates OpenCode's events of one turn into [`AgentEvent`]s. Pure: no IO, no clock.
 //!
 //! A turn is a prompt and the assistant messages that answer it (its *steps*). When OpenCode compacts the
-//! conversation during a turn, it writes user messages of its own and answers those; they belong to the turn. OpenCode
-//! does so even after an answer that ended with `stop`, so only an idle session ends a turn.
-//! Prompts that the gateway sends while the turn runs join the turn too. Everything else in the session, such as the
-//! prompt of another client of OpenCode, does not. A sub-agent's turn is the same, except that OpenCode writes its prompt.
+//! conversation during a turn, it writes user messages of its own and answers those; they belong to the turn. OpenCode compacts
+//! even after an answer that ended with `stop`, so only an idle session ends a turn. Prompts that the gateway sends while the turn
+//! runs join the turn too. Everything else in the session, such as the prompt of another client of OpenCode, does not. The turn of
+//! a sub-agent follows the same rules, except that OpenCode writes its prompt.
 //!
 //! The stream and the message list report the same facts, and either may be ahead of the other. So all state here only
 //! moves forward: an ended part stays ended, a tool call never goes back, a complete message stays complete.
@@ -50,7 +50,7 @@ const MAX_HELD_PARTS: usize = 64;
 /// The status of a session that waits before OpenCode retries a failed request.
 const RETRY: &str = "retry";
 
-/// What is known about the session's activity.
+/// The last known activity of the session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Activity {
     #[default]
@@ -58,11 +58,11 @@ enum Activity {
     Busy,
     /// An idle event came. The last message may still be unfinished.
     Idle,
-    /// OpenCode's status list says idle, and the messages were read after that.
+    /// OpenCode's status list did not contain the session, and the messages were read after that.
     IdleConfirmed,
 }
 
-/// The OpenCode process that works on the turn.
+/// Whether the OpenCode process that works on the turn still runs.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 enum Process {
     #[default]
@@ -76,11 +76,11 @@ pub(crate) struct Translator {
     prompts: Prompts,
     messages: HashMap<String, Role>,
     steps: Vec<Step>,
-    /// How many summaries OpenCode continued from.
+    /// The number of summaries after which OpenCode has written a message to continue.
     continued: usize,
-    /// The parts of the turn's prompts that call a sub-agent for a command.
+    /// The part ids of the turn's prompts that call a sub-agent for a command.
     subtasks: HashSet<String>,
-    /// How many of `subtasks` OpenCode continued from.
+    /// The number of `subtasks` after which OpenCode has written a message to continue.
     continued_subtasks: usize,
     blocks: Blocks,
     held_parts: Vec<Part>,
@@ -88,13 +88,14 @@ pub(crate) struct Translator {
     ledger: Ledger,
     progress: ReportedProgress,
     activity: Activity,
-    /// OpenCode waits before it retries a failed request.
+    /// True while OpenCode waits before it retries a failed request.
     retrying: bool,
     /// The first error since the session last became busy. Later errors repeat it with a stack trace.
     fault: Option<Fault>,
-    /// The first error that came while OpenCode did not show a prompt that it was sent. OpenCode may have refused that prompt.
+    /// The first error that came while OpenCode did not show one of the prompts that it was sent. The error may mean that OpenCode
+    /// refused that prompt.
     refusal: Option<Fault>,
-    /// OpenCode already answers another prompt of this session.
+    /// OpenCode has begun to answer another prompt of this session.
     superseded: bool,
     process: Process,
     completeness: Completeness,
@@ -102,14 +103,14 @@ pub(crate) struct Translator {
     is_list_unavailable: bool,
 }
 
-/// Whether everything that OpenCode reported was received.
+/// Whether the translator has received everything that OpenCode reported.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Completeness {
     #[default]
     Complete,
     /// Events were missed, and the message list has not been read since.
     Gap,
-    /// As [`Self::Gap`], but only the translator knows: it dropped parts at its own bound.
+    /// As [`Self::Gap`], but the translator itself dropped parts at its own bound, and the driver does not know.
     Dropped,
     /// Events were missed, and OpenCode refuses to show the message list.
     Unavailable,
@@ -118,10 +119,10 @@ enum Completeness {
 /// The role of a message in this turn.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Role {
-    /// The turn's prompt, a prompt that joined, or a user message that OpenCode wrote to continue; with its creation time.
+    /// The turn's prompt, a prompt that joined, or a user message that OpenCode wrote to continue. Holds the creation time.
     Prompt(f64),
     OtherUser(f64),
-    /// An answer to a [`Role::Prompt`]; the index of its step.
+    /// An answer to a [`Role::Prompt`]. Holds the index of its step.
     Step(usize),
     OtherAnswer,
 }
@@ -134,11 +135,11 @@ struct Step {
     answers: f64,
     finish: Option<String>,
     error: Option<Fault>,
-    /// When the step became complete.
+    /// The time at which the step became complete.
     completed: Option<f64>,
-    /// OpenCode's summary of the conversation, written for the model and not for the caller.
+    /// The step is OpenCode's summary of the conversation, which is written for the model and not for the caller.
     summary: bool,
-    /// The stream reported nothing about this step since events were missed.
+    /// Events were missed, and the stream has not reported anything about this step since.
     unseen_since_gap: bool,
 }
 
@@ -165,7 +166,7 @@ impl Translator {
         Self { blocks, asks, completeness: Completeness::Gap, ..Self::with_prompts(session, prompts) }
     }
 
-    /// Resumes the turn of a sub-agent. Unless its prompt is known, [`Self::set_called_at`] must follow.
+    /// Resumes the turn of a sub-agent. If `prompt` is `None`, [`Self::set_called_at`] must be called next.
     pub(crate) fn resume_sub_agent(
         session: &str,
         prompt: Option<&str>,
@@ -180,17 +181,17 @@ impl Translator {
         Self { blocks, completeness: Completeness::Gap, ..Self::with_prompts(session, prompts) }
     }
 
-    /// Sets when the sub-agent was called.
+    /// Sets the time at which the sub-agent was called.
     pub(crate) fn set_called_at(&mut self, called_at: f64) {
         self.prompts.set_called_at(called_at);
     }
 
-    /// Sets when the sub-agent was called for its next turn.
+    /// Sets the time of the next call of the same sub-agent. Later messages belong to that turn.
     pub(crate) fn set_next_call_at(&mut self, next_call_at: f64) {
         self.prompts.set_next_call_at(next_call_at);
     }
 
-    /// Updates what is known about the prompts that join the turn.
+    /// Updates which prompts join the turn, and whether they were delivered.
     pub(crate) fn join<'a>(&mut self, joined: impl Iterator<Item = (&'a str, Delivery)> + Clone) {
         self.prompts.join(joined);
     }
@@ -206,7 +207,7 @@ impl Translator {
         }
     }
 
-    /// Handles one event of the session, or an event of a sub-agent that concerns the whole tree.
+    /// Handles one event of the session, or an event of a sub-agent that the root turn needs too.
     pub(crate) fn event(&mut self, kind: EventKind, body: &[u8]) -> serde_json::Result<()> {
         match kind {
             EventKind::Status => self.status(&properties::<StatusChanged>(body)?.status),
@@ -251,14 +252,14 @@ impl Translator {
         Ok(())
     }
 
-    /// A delta changes only the text of a block, so nothing else needs a check.
+    /// Handles a text delta. It changes only the text of a block, so nothing else is checked.
     fn delta(&mut self, delta: &PartDelta<'_>) {
         if delta.field == "text" && !self.blocks.delta(delta) && self.may_be_output(&delta.message) {
             self.blocks.hold(delta);
         }
     }
 
-    /// Events were lost. A text that was being written has a hole, so it waits for its final snapshot.
+    /// Called when events were lost. A text that was being written has a hole then, so it waits for its final snapshot.
     pub(crate) fn gap(&mut self) {
         self.completeness = Completeness::Gap;
         self.held_parts.clear();
@@ -303,7 +304,7 @@ impl Translator {
         self.emit(changed);
     }
 
-    /// When OpenCode stored the turn's prompt or, if it did not, the first prompt that joined the turn.
+    /// The time at which OpenCode stored the turn's prompt or, if it did not, the first prompt that joined the turn.
     pub(crate) fn prompt_created(&self) -> Option<f64> {
         self.prompts.started_at()
     }
@@ -323,12 +324,12 @@ impl Translator {
         self.blocks.take()
     }
 
-    /// The translator dropped something that only the message list can restore.
+    /// Whether the translator dropped a part that only the message list can restore.
     pub(crate) fn must_reread(&self) -> bool {
         self.completeness == Completeness::Dropped
     }
 
-    /// The turn is over: ends the text blocks and closes the asks that OpenCode left open.
+    /// Called when the turn is over. Ends the text blocks and closes the asks that OpenCode left open.
     pub(crate) fn close(&mut self) {
         self.blocks.close();
         let dropped = self.asks.drop_all();
@@ -344,10 +345,10 @@ impl Translator {
         self.emit(changed);
     }
 
-    /// OpenCode reported an error of the session.
+    /// Handles an error of the session.
     pub(crate) fn failed(&mut self, fault: Fault) {
         if outcome::is_abort(&fault) {
-            // An abort before the prompt is stored ended the turn before this one.
+            // An abort that is reported before the prompt is stored has ended the previous turn.
             if self.prompt_created().is_some() {
                 self.fault.get_or_insert(fault);
             }

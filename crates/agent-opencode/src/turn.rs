@@ -1,8 +1,8 @@
-//! The driver of one turn: follows the events of the session and of its sub-agents until OpenCode reports how the turn
-//! ended.
+//! The driver of one turn: follows the events of the session and of its sub-agents until OpenCode reports how the turn ended.
 //!
-//! The end always comes from OpenCode, never from a timeout of the gateway, except for a model that is silent for too long.
-//! The other clocks here pace the re-reading of an idle session whose messages are not final yet.
+//! The end of a turn always comes from OpenCode, never from a timeout of the gateway. The exceptions are the watchdog's limits,
+//! such as a model that is silent for too long. The other timers here decide when to read an idle session again whose messages are
+//! not final yet.
 
 mod children;
 mod command;
@@ -51,7 +51,7 @@ use crate::translate::Evidence;
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 const LAST_RETRY: Duration = Duration::from_secs(5);
 
-/// How long a turn that was given up may take to stop. After that it ends without OpenCode's own report of the end.
+/// How long a turn that the watchdog stopped may take to end. After that, it ends without OpenCode's own report.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Maximum number of text deltas that are consumed before they are reported. Deltas of one block become one report.
@@ -65,32 +65,32 @@ struct Driver {
     tree: SessionTree,
     events: queue::Sender<AgentEvent>,
     joins: Arc<Joins>,
-    /// The version of `joins` that the translator knows.
+    /// The version of `joins` that was last passed to the translator.
     joins_seen: u64,
     /// The number of the OpenCode process that got the prompt.
     process: u32,
-    /// What must be read before the end of the turn can be judged.
+    /// The read from OpenCode that is needed before the end of the turn can be judged.
     must_read: Option<Depth>,
     missed: MissedEvents,
     limits: Limits,
     silence: Silence,
     given_up: Option<Box<GivenUp>>,
     invalid_responses: InvalidResponses,
-    /// Set when the turn ends: deadline for the requests that are still needed.
+    /// Set when the turn ends: the deadline for reading the messages of its sub-agents.
     end_deadline: Option<Instant>,
-    /// How long the agent's own reports wait for messages of sub-agents that OpenCode does not show.
+    /// How long the agent's own reports are held back while OpenCode does not show the messages of a sub-agent.
     patience: Duration,
-    /// When the reports last caught up. Reports that wait for a sub-agent's messages have waited since then.
+    /// The time at which no report was held back. Reports that wait for a sub-agent's messages have waited since then.
     caught_up_at: Instant,
-    /// The turn was stopped, by a watchdog or by a user.
+    /// The turn was stopped by a watchdog or by a user.
     is_stopped: bool,
     written_files: bool,
     protected: Arc<ProtectedPaths>,
-    /// The turn was resumed, and not everything that was missed is reported yet.
+    /// The turn was resumed after a restart, and the events that were missed are not all reported yet.
     is_catching_up: bool,
 }
 
-/// A watchdog stopped the turn. The driver follows it to its end, and reports this outcome.
+/// The state of a turn that a watchdog stopped. The driver still follows the turn to its end, and then reports this outcome.
 #[derive(Debug)]
 struct GivenUp {
     outcome: Outcome,
@@ -100,16 +100,17 @@ struct GivenUp {
 /// The receiver of the turn's events is gone.
 struct Closed;
 
-/// What [`Driver::consume`] handled.
+/// The kind of entry that [`Driver::consume`] handled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Consumed {
-    /// A text delta: it cannot end the turn or require a read.
+    /// A text delta, which cannot end the turn or require a read.
     Text,
     Other,
 }
 
 impl Driver {
-    /// Runs until the turn ends, the receiver is gone, or the gateway stops. In the latter two cases OpenCode goes on.
+    /// Runs until the turn ends, the receiver is gone, or the gateway stops. In the latter two cases the turn continues in
+    /// OpenCode.
     async fn run(
         mut self: Box<Self>,
         joiner: Box<Joiner>,
@@ -117,7 +118,7 @@ impl Driver {
         stop: CancellationToken,
     ) {
         let events = self.events.clone();
-        // These futures are rarely ready, so they are polled only when woken: some turns have a thousand events a second.
+        // These futures are rarely ready, so they are polled only when they are woken: some turns have a thousand events a second.
         let rare = async move {
             tokio::select! {
                 () = events.closed() => {}
@@ -136,7 +137,7 @@ impl Driver {
     async fn drive(&mut self, invalid_alarm: InvalidResponseAlarm) -> Result<(), Closed> {
         let check_after = CHECK_AFTER.min(self.limits.invalid_responses());
         let mut signals = signals::signals(self.joins.changes(), invalid_alarm, check_after);
-        // One timer for the whole turn. It is reset when something is due earlier, or when it has fired.
+        // One timer for the whole turn. It is set anew only if a deadline is earlier than its own, or after it has fired.
         let mut alarm = pin!(sleep_until(Instant::now()));
         loop {
             if self.missed.take_due() {
@@ -145,18 +146,18 @@ impl Driver {
             }
             let outcome = match self.catch_up().await? {
                 Some(outcome) => {
-                    // The fate of a prompt that is being sent must be known before the end is reported.
+                    // A message may be on its way to OpenCode. Its delivery must be known before the end is reported.
                     self.joins.close_and_wait().await;
                     Some(outcome)
                 }
-                // Events that could not be read may belong before the end.
+                // The end must wait for the read that is due: an event that could not be parsed may have come before the end.
                 None if self.missed.due().is_some() && self.given_up.is_none() => None,
                 None => self.check_end().await?,
             };
             if let Some(outcome) = outcome {
                 return Box::pin(self.end(outcome)).await;
             }
-            // A sub-agent may need a read now.
+            // A sub-agent may have to be read now, before the next event.
             if self.tree.next_to_read().is_none() {
                 if std::mem::take(&mut self.is_catching_up) {
                     self.send(None, AgentEvent::CaughtUp).await?;
@@ -190,7 +191,7 @@ impl Driver {
                 biased;
                 routed = self.lease.next() => break routed,
                 signal = signals.next() => match signal {
-                    // The stream is down, so the state is read instead.
+                    // The stream brings no events, so the state is read from OpenCode instead.
                     Some(Signal::InvalidResponses) => {
                         self.consume(Routed::Reconnected);
                         return Consumed::Other;
@@ -217,7 +218,7 @@ impl Driver {
         self.consume(routed)
     }
 
-    /// When something must be done even if no event arrives.
+    /// The next time at which the driver must act even if no event arrives.
     fn due(&self) -> Option<Instant> {
         let dues = [self.missed.due(), self.tree.due(), self.silent_until()];
         dues.into_iter().flatten().min()
@@ -227,7 +228,7 @@ impl Driver {
         self.given_up.as_ref().map(|given_up| given_up.until).or(self.silence.due())
     }
 
-    /// Handles what is due. Returns whether anything was.
+    /// Handles the deadlines that have passed. Returns false if none has.
     async fn handle_due(&mut self) -> bool {
         let now = Instant::now();
         let is_due = |due: Option<Instant>| due.is_some_and(|due| due <= now);
@@ -251,7 +252,7 @@ impl Driver {
         true
     }
 
-    /// Whether text can be reported as it arrives: nothing must be read, and the turn is not about to end.
+    /// Whether text can be reported as it arrives: no read is needed, and the turn was not stopped.
     fn can_stream_text(&self) -> bool {
         self.given_up.is_none()
             && self.must_read.is_none()
@@ -304,7 +305,7 @@ impl Driver {
         consumed
     }
 
-    /// An event could not be read. The events after it may not continue the text that was reported.
+    /// Called when an event could not be parsed. Later deltas may not continue the text that was reported.
     fn note_missed(&mut self) {
         self.tree.gap();
         self.missed.note();
@@ -314,9 +315,10 @@ impl Driver {
         self.must_read = self.must_read.max(Some(depth));
     }
 
-    /// Reports what is new, and reads what must be read. Returns an outcome when OpenCode no longer has the session.
+    /// Reports all new events, and makes the reads that are needed. Returns an outcome if the turn ends by that, such as when
+    /// OpenCode no longer has the session.
     async fn catch_up(&mut self) -> Result<Option<Outcome>, Closed> {
-        // Reporting may involve reading: before a sub-agent is called again, its previous end is read.
+        // Reporting may need reads too: before a sub-agent is called again, the driver reads how its previous call ended.
         self.caught_up_at = Instant::now();
         self.flush().await?;
         if self.must_read.is_none() && self.tree.next_to_read().is_none() {
@@ -367,11 +369,11 @@ impl Driver {
             tracing::warn!(session = %self.session.id, "stopped a turn because its model does not finish");
             Box::pin(self.give_up(outcome)).await;
         }
-        // A message may have joined just now.
+        // If a message has joined just now, the turn does not end.
         Ok(outcome.filter(|_| self.joins.close_if_unchanged(self.joins_seen)))
     }
 
-    /// Stops a turn that does not end by itself.
+    /// Stops a turn that does not end by itself. `outcome` is reported when it has ended.
     async fn give_up(&mut self, outcome: Outcome) {
         self.joins.close_and_wait().await;
         self.joins.update_translator(&mut self.joins_seen, &mut self.tree.root.translator);
@@ -381,10 +383,10 @@ impl Driver {
         self.abort(None, until).await;
     }
 
-    /// Aborts a session of the tree, before the deadline.
+    /// Aborts the session of a member of the tree. Gives up at the deadline.
     async fn abort(&self, member: Option<usize>, until: Instant) {
         let session = self.tree.session_of(member);
-        // If both attempts fail, the next turn waits for the session to be idle, and reports that it is busy.
+        // If both attempts fail, the next turn waits until the session is idle, or fails because the session is busy.
         for _ in 0..2 {
             match timeout_at(until, self.client.abort(&self.session.directory, session.as_str())).await {
                 Ok(Ok(())) => return,
@@ -399,12 +401,13 @@ impl Driver {
         }
     }
 
-    /// Whether the gateway stopped the turn.
+    /// Whether the gateway stopped the turn, by its watchdog or on request.
     fn is_stopped(&self) -> bool {
         self.is_stopped || self.lease.aborted_by_gateway()
     }
 
-    /// Reads from OpenCode what the stream did not bring. Retries while OpenCode does not respond.
+    /// Reads the state of the turn from OpenCode, because events were missed or an end is doubtful. Retries while OpenCode does not
+    /// respond. Returns an outcome if the turn must end.
     async fn reread(&mut self, depth: Depth) -> Option<Outcome> {
         let mut pause = FIRST_RETRY;
         loop {
@@ -453,7 +456,7 @@ impl Driver {
                     let until = self.given_up.as_ref().map(|given_up| given_up.until);
                     let next = Instant::now() + pause;
                     let next = until.map_or(next, |until| until.min(next));
-                    // Returns early when OpenCode is back.
+                    // Waits for the pause, or until OpenCode is back.
                     let _ = timeout_at(next, back).await;
                     pause = (pause * 2).min(LAST_RETRY);
                 }
@@ -461,12 +464,12 @@ impl Driver {
         }
     }
 
-    /// Reports everything that is new.
+    /// Reports all new events of the agent and its sub-agents.
     async fn flush(&mut self) -> Result<(), Closed> {
         // Yields to other tasks even if the queue always has room.
         tokio::task::coop::consume_budget().await;
         for event in self.tree.root.translator.take() {
-            // Mostly text, for which the queue has room.
+            // Most events are text, and mostly the queue has room for them.
             if let Some(event) = self.try_report_text(event)? {
                 Box::pin(self.report(None, event)).await?;
             }
@@ -503,8 +506,8 @@ impl Driver {
         self.send(None, AgentEvent::Ended(outcome)).await
     }
 
-    /// Rejects the asks that a stopped turn left in OpenCode's lists, before the end is reported and lets the next turn
-    /// begin.
+    /// Rejects the asks that a stopped turn left in OpenCode's lists. Done before the end is reported, because then the next turn
+    /// may begin.
     async fn clear_asks(&self) {
         let known = self.tree.children.iter().map(|child| child.session.as_str().to_owned());
         let client = self.client.for_cleanup();

@@ -33,7 +33,8 @@ use crate::client::{CallError, Client};
 use crate::reader::{Readers, WatchEvent, WatchQueue, lock};
 use crate::skim::Event;
 
-/// External turns that wait for the engine. At the bound the watcher of a directory waits, and its own queue fills.
+/// Maximum number of external turns that wait for the engine. At the bound the watcher of a directory waits, and its own queue
+/// fills.
 const MAX_EXTERNAL_TURNS: usize = 64;
 
 /// Maximum number of sessions whose state is remembered. Above it the idle ones are forgotten.
@@ -53,12 +54,12 @@ pub(crate) struct Watch {
     metrics: Arc<Metrics>,
     failed: Arc<PromptFaults>,
     external_turns: mpsc::Sender<ExternalTurn>,
-    /// The receiver, until the engine takes it.
+    /// The receiver of the external turns, until the engine takes it.
     receiver: Mutex<Option<mpsc::Receiver<ExternalTurn>>>,
 }
 
 impl Watch {
-    /// `max_directories`: in how many directories sessions are watched, including the root. 0: nowhere.
+    /// `max_directories`: the maximum number of directories in which sessions are watched, including the root. 0: none.
     pub(crate) fn new(
         client: Client,
         readers: Arc<Readers>,
@@ -73,8 +74,8 @@ impl Watch {
         Self { client, readers, tasks, directories, metrics, failed, external_turns, receiver }
     }
 
-    /// See [`longshore_engine::port::Control::watch`]. Earlier sessions of the list take precedence over later ones, and all of
-    /// them over those of earlier calls, unless a turn runs there.
+    /// See [`longshore_engine::port::Control::watch`]. If there are too few slots for directories, earlier sessions of the list
+    /// come first, then later ones, then those of earlier calls. A directory in which a turn runs keeps its slot.
     pub(crate) fn watch(&self, sessions: Vec<Session>) {
         let now = lock(&self.directories).now();
         for session in sessions {
@@ -91,7 +92,7 @@ impl Watch {
         }
     }
 
-    /// Stops watching the directories below this one, which are gone.
+    /// Stops watching this directory and those below it, because they were removed.
     pub(crate) fn remove_directory(&self, directory: &str) {
         lock(&self.directories).remove(directory, &self.readers);
     }
@@ -109,7 +110,7 @@ impl Watch {
                 self.spawn_watcher(session.directory.clone(), queue, is_active);
             }
         }
-        // Under the lock: otherwise the directory could be evicted first, and the session would not be remembered with it.
+        // Still under the lock. Otherwise the directory could be evicted first, and the session would not be remembered with it.
         self.readers.watch_session(&session.directory, session.id.as_str(), is_new);
         drop(directories);
     }
@@ -145,7 +146,7 @@ impl Watch {
         found.map_err(|cause| cause.into_error("find out what the session works on"))
     }
 
-    /// Why a prompt of an external turn could not be answered, if that is known.
+    /// The error because of which a prompt of an external turn was not answered, if it is known.
     pub(crate) fn why_failed(&self, prompt: &str) -> Option<Fault> {
         self.failed.find(prompt)
     }
@@ -163,9 +164,9 @@ struct Watcher {
     failed: Arc<PromptFaults>,
     external_turns: mpsc::Sender<ExternalTurn>,
     sessions: HashMap<String, WatchedSession>,
-    /// Whether a turn runs here that is not reported yet, or may run: then the directory must not be evicted.
+    /// Whether an external turn runs, or may run, that is not reported yet. Then the directory must not be evicted.
     is_active: Arc<AtomicBool>,
-    /// When all sessions are checked again, because OpenCode did not respond.
+    /// The time at which all sessions are checked again, because OpenCode did not respond.
     recheck_at: Option<Instant>,
     pause: Duration,
 }
@@ -208,7 +209,7 @@ impl Watcher {
                 }
                 WatchEvent::Check => self.check_all(&queue).await,
                 WatchEvent::TurnEnded { session, is_idle } => {
-                    // Only the turn received the session's events meanwhile.
+                    // The turn alone received the session's events meanwhile, so the state here is outdated.
                     if let Some(session_state) = self.sessions.get_mut(&session) {
                         session_state.reset();
                     }
@@ -241,7 +242,8 @@ impl Watcher {
                     self.pause = (self.pause * 2).min(LAST_RETRY);
                 }
             }
-            // Set before the next entry is requested: until then the current entry counts as pending.
+            // Set before the next entry is requested, because until then the current entry counts as pending. So the directory
+            // never looks idle in between.
             let is_active =
                 self.recheck_at.is_some() || self.sessions.values().any(WatchedSession::is_unreported);
             self.is_active.store(is_active, Ordering::Release);
@@ -279,7 +281,7 @@ impl Watcher {
         self.report(found).await
     }
 
-    /// Reports a turn that events have shown.
+    /// Reports the external turn that a prompt began, as seen in the events.
     async fn report_prompt(&mut self, session: &str, prompt: &str) -> Result<(), WatchError> {
         let Some(session) = self.parse_session(session) else { return Ok(()) };
         let message = self.client.stored_message(&self.directory, session.id.as_str(), prompt).await;
@@ -341,11 +343,12 @@ fn decide(
 /// The external turn that runs in a session, if there is one.
 async fn find_external_turn(client: &Client, session: &Session) -> Result<Option<ExternalTurn>, CallError> {
     let (directory, id) = (session.directory.as_str(), session.id.as_str());
-    // The activity is read first: a busy session may be idle when its messages are read, and its turn is reported even so.
+    // The status is read before the messages. The session may become idle in between, but then its turn is still reported.
     if !client.statuses(directory).await?.contains_key(id) {
         return Ok(None);
     }
-    // The directory's stream carries no events of a session in a workspace of OpenCode: its task would never end.
+    // The stream of the directory carries no events of a session in an OpenCode workspace, so the task of such a turn would never
+    // end.
     if client.session(directory, id).await?.workspace.is_some() {
         return Ok(None);
     }
@@ -387,7 +390,7 @@ fn external_turn(session: &Session, message: &StoredMessage) -> Option<ExternalT
     Some(ExternalTurn { session: session.clone(), prompt, content: content::shown_parts(&message.parts), at })
 }
 
-/// A session or a message that a user deleted is no turn.
+/// Turns "not found" into `None`: a user may have deleted the session or the message.
 fn missing_as_none<T>(found: Result<Option<T>, CallError>) -> Result<Option<T>, CallError> {
     match found {
         Err(CallError::NotFound | CallError::Invalid(_)) => Ok(None),

@@ -18,10 +18,11 @@ use tracing::Span;
 
 use crate::auth::Caller;
 
-/// The target of these log lines. They are written whatever log level is configured.
+/// The log target of the audit lines. They are written whatever log level is configured.
 const TARGET: &str = "longshore::audit";
 
-/// A call, from its start. A record that is dropped unfinished writes nothing: a notification of a query is never executed.
+/// The record of one call, begun when the call arrives. `failed`, `ended` and `ended_with` write it. A record that is dropped
+/// before that writes nothing: this happens for a notification of a query, which is never executed.
 #[derive(Debug)]
 pub(crate) struct CallRecord {
     method: &'static Method,
@@ -55,17 +56,17 @@ impl CallRecord {
         self.target = target(call);
     }
 
-    /// The call was refused, or failed.
+    /// Records that the call was refused or failed.
     pub(crate) fn failed(self, error: &Error) {
         self.write(Err(error), &Created::default());
     }
 
-    /// The call ended with a result that creates nothing.
+    /// Records the end of a call that cannot create anything.
     pub(crate) fn ended<T>(self, result: &Result<T>) {
         self.write(result.as_ref().map(drop), &Created::default());
     }
 
-    /// The call ended with a result that may have created something.
+    /// Records the end of a call that may have created a task or another object, which the log line names.
     pub(crate) fn ended_with(self, result: &Result<ControlResult>) {
         match result {
             Ok(result) => self.write(Ok(()), &Created::by(self.method, result)),
@@ -145,7 +146,7 @@ fn target(call: &Call) -> Option<String> {
             let (WorktreeRef::Directory(name) | WorktreeRef::Name(name)) = worktree;
             Some(name.clone())
         }
-        // The target of these is a session.
+        // All these commands are about a session, which is returned above.
         ControlCommand::Fork { .. }
         | ControlCommand::Share(_)
         | ControlCommand::Unshare(_)

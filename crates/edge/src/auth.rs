@@ -33,8 +33,8 @@ pub struct Credentials {
     schemes: BTreeSet<AuthScheme>,
 }
 
-/// How many bytes of a digest find its bucket. With eight bytes two secrets in one bucket are practically impossible;
-/// if it happens, both are compared.
+/// The first bytes of a digest select the bucket in which it is looked up: this many. With eight bytes, two secrets in one bucket
+/// are practically impossible. If it happens, both are compared.
 const PREFIX: usize = 8;
 
 #[derive(Clone)]

@@ -16,12 +16,12 @@ use crate::limits::HeldBody;
 pub(crate) struct BodyLimits {
     /// A longer body is refused with 413. 0: no limit.
     pub(crate) max_bytes: usize,
-    /// A body that has not arrived by then is refused, so that a slow sender cannot hold a connection forever.
+    /// A body that has not arrived completely after this time is refused, so that a slow sender cannot hold a connection forever.
     pub(crate) timeout: Duration,
 }
 
-/// After a refusal, this much more is read and discarded, so that a client that is still sending can read the response
-/// instead of a reset. The connection is closed after that.
+/// After a body is refused, at most this many further bytes are read and discarded, so that a client that is still sending can read
+/// the response instead of a connection reset. Then the connection is closed.
 const DRAINED_BYTES: usize = 1024 * 1024;
 
 /// The longest time that a body is drained.
@@ -55,7 +55,7 @@ where
     let is_beyond_limit =
         |error: &Error| matches!(error.kind(), ErrorKind::BodyTooLarge | ErrorKind::TooManyRequests);
     if collected.as_ref().is_err_and(is_beyond_limit) {
-        // A client that sent `Expect` has not sent its body yet, and reading would make it send.
+        // A client that sent `Expect: 100-continue` has not sent its body yet. Reading would make hyper ask for the body.
         if !headers.contains_key(EXPECT) {
             let _ = tokio::time::timeout(DRAINED_FOR, drain(&mut body)).await;
         }

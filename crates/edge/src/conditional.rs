@@ -17,7 +17,7 @@ const LATEST: u64 = 253_402_300_799;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Selection {
     Whole,
-    /// Not empty, and within the file.
+    /// A range of bytes that is not empty and lies within the file.
     Part(Range<u64>),
     /// The client already has the file.
     Unchanged,
@@ -28,7 +28,7 @@ pub(crate) enum Selection {
 /// The validators that the response names.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Validators<'a> {
-    /// With its quotes.
+    /// The entity tag, with its quotes.
     pub(crate) tag: &'a str,
     pub(crate) last_modified: &'a str,
 }
@@ -37,7 +37,7 @@ pub(crate) fn select(verb: &Method, headers: &HeaderMap, file: Validators<'_>, s
     if matches_tag(headers, file.tag) {
         return Selection::Unchanged;
     }
-    // Ranges are defined for GET only. A range of another version of the file would not fit what the client has.
+    // Ranges are defined for GET only. If the client has another version of the file, a range of this version would not fit it.
     if verb != Method::GET || !is_same_version(headers, file) {
         return Selection::Whole;
     }
@@ -83,7 +83,8 @@ fn is_same_version(headers: &HeaderMap, file: Validators<'_>) -> bool {
     single(headers, &IF_RANGE).is_some_and(|given| given == file.tag || given == file.last_modified)
 }
 
-/// One range of bytes. Anything else, such as several ranges or a range that ends before it begins, is ignored.
+/// Parses the value of a `Range` header that names one range of bytes. Any other value, such as several ranges or a range that ends
+/// before it begins, is ignored.
 fn ranged(value: &str, size: u64) -> Selection {
     let Some((unit, range)) = value.split_once('=') else { return Selection::Whole };
     if !unit.trim().eq_ignore_ascii_case("bytes") {

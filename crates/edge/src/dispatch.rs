@@ -61,7 +61,7 @@ pub(crate) struct Dispatcher {
     page: MetricsPage,
     pub(crate) payload_log: PayloadLog,
     pub(crate) documents: Documents,
-    /// What is served, as the documents describe it.
+    /// The facts about this gateway from which its documents are built, such as the methods that are switched on.
     pub(crate) deployment: Arc<Deployment>,
     pub(crate) limits: BodyLimits,
     pub(crate) bodies: Bodies,
@@ -211,7 +211,8 @@ impl Dispatcher {
         response
     }
 
-    /// The caller, if the request may proceed. Nothing of the body is read before.
+    /// Checks origin, host, credential and rate before any byte of the body is read. Returns the caller, or `None` if the path
+    /// needs no credential.
     fn admit(&self, incoming: &Incoming<'_>) -> Result<Option<Arc<Caller>>> {
         self.guard.check(incoming.parts)?;
         let caller = self.caller(incoming)?;
@@ -231,7 +232,7 @@ impl Dispatcher {
         let has_none = || !headers.contains_key(AUTHORIZATION) && !headers.contains_key(API_KEY_HEADER);
         match access {
             Access::Anybody => Ok(None),
-            // A wrong credential is refused, also where none is needed.
+            // On such a path a credential is optional, but a wrong one is still refused.
             Access::Graded if has_none() => Ok(None),
             // A request without a credential guesses nothing, so it is not counted as a failed login.
             Access::Credential if has_none() => self.credentials.authenticate(headers).map(Some),
@@ -246,7 +247,7 @@ impl Dispatcher {
         }
     }
 
-    /// Serves what is the same in every protocol version and is not an operation. `None`: the path is something else.
+    /// Serves the routes that are the same in every protocol version and are not operations. `None`: the route is an operation.
     async fn version_independent(
         &self,
         caller: Option<&Caller>,

@@ -31,7 +31,7 @@ use crate::reply::Response;
 pub(crate) struct DocumentRequest<'a> {
     /// The version that the request names, or that its path belongs to. `None`: the client may use any version.
     pub(crate) version: Option<ProtocolVersion>,
-    /// The base that the path is under, where only one version is served. `None`: the root.
+    /// The version whose base path the request is under. Such a path serves one version only. `None`: the root.
     pub(crate) base: Option<ProtocolVersion>,
     pub(crate) caller: Option<&'a Caller>,
     /// The spelling of 0.3 that clients expect at the path.

@@ -93,7 +93,7 @@ fn checked(name: &'static str, answer: Option<Result<()>>, before: Option<&Check
     let worked = before.filter(|_| !was_down).and_then(|before| before.worked);
     let part = match (answer, before) {
         (Some(Ok(())), _) => return Checked { part: Part::Up, worked: Some(Instant::now()) },
-        // The reason that was given says more.
+        // The part was already down. The earlier reason says more than the missing answer.
         (None, Some(before)) if was_down => before.part.clone(),
         (None, _) if worked.is_some_and(|worked| worked.elapsed() < BUSY) => Part::Up,
         (Some(Err(error)), _) => {

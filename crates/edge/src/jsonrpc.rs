@@ -27,7 +27,7 @@ use crate::sse::{self, Envelope};
 use crate::version::{self, ProtocolVersion};
 use crate::{body, count, extensions};
 
-/// What a method of the protocol requests.
+/// The operation or document that a method of the A2A protocol asks for.
 enum Request {
     Operation(Box<Operation>),
     ExtendedCard,
@@ -94,7 +94,8 @@ impl Dispatcher {
         payload::log_request(self.payload_log, operation, headers, &body);
         let mut response = match incoming.requested.resolve(implied) {
             Ok(_) => self.call(caller, incoming, call, format).await,
-            // Before anything else is checked. A notification gets no error, whatever is wrong with it.
+            // The protocol version is checked before the method and its parameters. A notification gets no error, whatever is wrong
+            // with it.
             Err(error) => match &call.id {
                 Some(id) => format.refuse(id, headers, &error),
                 None => silent(&error),

@@ -4,7 +4,7 @@
 //! `dispatch` (the `guard` of origins and hosts, [`auth`], the `limits`, the protocol version, the path, the verb), a binding
 //! (`jsonrpc` or `rest`: media type, body, decoding by `wire`), and `operation`, which calls the engine. The response is one
 //! JSON body or a stream of events (`log`, `sse`). Besides the bindings, `documents` serves cards, the `OpenAPI` document and
-//! health, `file` serves the files of tasks, and `audit` records calls that change something besides tasks.
+//! health, `file` serves the files of tasks, and `audit` counts calls of extension methods and logs those that change something.
 //!
 //! Errors are encoded in the format of the binding and logged once, in `reply`.
 
@@ -64,7 +64,7 @@ pub use longshore_wire::methods::reference::page as methods_reference;
 /// The configuration of the edge.
 #[derive(Clone, Debug)]
 pub struct EdgeConfig {
-    /// What the documents describe and the edge serves.
+    /// Describes what the gateway offers. The edge serves exactly this, and the cards and other documents are generated from it.
     pub deployment: Deployment,
     pub credentials: Credentials,
     /// A whole response of at least this many bytes is compressed for clients that accept gzip.

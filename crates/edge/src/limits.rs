@@ -35,11 +35,13 @@ pub struct Limits {
     pub stream_bytes: u64,
     /// How long one stream may be open. `None`: no limit.
     pub stream_duration: Option<Duration>,
-    /// How long one stream may be without an event while nothing excuses the silence. `None`: no limit.
+    /// How long one stream may be without an event, unless its task has a reason to be silent. `None`: no limit.
     pub stream_idle: Option<Duration>,
-    /// Open connections. For further ones, old connections without a request of an authenticated caller are closed.
+    /// The maximum number of open connections. When it is reached, each new connection displaces the oldest one without an open
+    /// request of an authenticated caller.
     pub connections: usize,
-    /// Open connections of one address. Further ones are closed at once. Loopback addresses are not limited. 0: no limit.
+    /// The maximum number of open connections of one address. Further connections are closed at once. Loopback addresses are not
+    /// limited. 0: no limit.
     pub connections_per_address: usize,
     /// Bytes of request bodies that have not arrived completely, of all connections together. 0: no limit.
     pub body_bytes: usize,
@@ -49,7 +51,8 @@ pub struct Limits {
     pub allowed_hosts: Vec<String>,
 }
 
-/// A number of requests per time window. All of them may come at once; then one more is allowed each time its share has passed.
+/// A number of requests per time window. A caller may send all of them at once. After that, one more request is allowed each time
+/// `window / requests` has passed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rate {
     pub requests: u32,
@@ -59,7 +62,7 @@ pub struct Rate {
 impl Limits {
     /// The default rate of a gateway that other machines can reach.
     pub const RATE: Rate = Rate { requests: 120, window: Duration::from_mins(1) };
-    /// The same for wrong credentials.
+    /// The default rate of wrong credentials for such a gateway.
     pub const FAILED_LOGINS: Rate = Rate { requests: 20, window: Duration::from_mins(1) };
 }
 
@@ -96,7 +99,7 @@ impl Network {
     }
 }
 
-/// Says whether a log line is due that may be written once per minute.
+/// Limits a log line to one per minute.
 #[derive(Debug)]
 pub(crate) struct OncePerMinute(Option<Gcra<()>>);
 

@@ -36,8 +36,8 @@ use protocol::{Protocol, SniffedStream, sniff};
 use socket::{SlowClients, Socket, WriteState};
 use stream::{HandedStream, Handover, RequestFacts};
 
-/// What hyper may buffer for one connection before it stops pulling: the memory of a stalled reader, and the longest
-/// request head. Rounded up by one batch of events. Other servers, the Python peer among them, also limit heads to 16 KB.
+/// The maximum that hyper buffers for one connection: the memory that a stalled reader costs, and the longest request head. hyper
+/// may exceed it by one batch of events. Other servers, the Python gateway `opencode-a2a` among them, also limit heads to 16 KB.
 const BUFFER_BYTES: usize = 16 * 1024;
 
 /// How many requests one HTTP/2 connection may have open. Further requests wait in the client.
@@ -91,7 +91,7 @@ pub(crate) async fn run(edge: Edge, listener: TcpListener, shutdown: Cancellatio
         };
         let Some(place) = place else { continue };
         let (connections, dispatcher) = (Arc::clone(&connections), Arc::clone(&dispatcher));
-        // In a box, because the task would hold the future twice: once at its start, and once while it runs.
+        // In a box, because the spawned task would otherwise hold this large future twice: as an argument, and while it runs.
         let connection = Box::pin(async move {
             connections.serve(stream, peer, dispatcher, &place.connection).await;
             drop(place);
@@ -104,7 +104,7 @@ pub(crate) async fn run(edge: Edge, listener: TcpListener, shutdown: Cancellatio
     if let Err(open) = places.wait_until_empty(grace).await {
         tracing::info!(open, "connections closed at the end of the shutdown grace period");
         cut.cancel();
-        // Each connection drops everything as soon as it sees the token.
+        // Each connection ends as soon as it sees the canceled token.
         places.wait_until_empty(Duration::MAX).await.ok();
     }
     Ok(())
@@ -132,7 +132,7 @@ impl Connections {
         let stream = Socket::new(stream, &self.clients, &writes);
         // A child token, because each connection polls its token whenever it wakes, and would contend for a shared lock.
         let shutdown = self.shutdown.child_token();
-        // hyper has a timeout for HTTP/1 only, and only once the protocol is known, which takes up to 24 bytes.
+        // hyper has a timeout for HTTP/1 only, which starts once the protocol is known. Up to 24 bytes must arrive before.
         let sniffed = tokio::select! {
             sniffed = sniff(stream) => sniffed,
             () = tokio::time::sleep(self.idle_timeout) => return,
@@ -150,7 +150,7 @@ impl Connections {
         let watch = ConnectionWatch { connection, writes, idle_timeout: self.idle_timeout, shutdown };
         match protocol {
             Protocol::Http1 => self.serve_http1(stream, peer, &dispatcher, watch).await,
-            // In a box, because this future is the larger one, and rare.
+            // In a box, because this future is larger than that of HTTP/1, and HTTP/2 is rare.
             Protocol::Http2 => {
                 let (owner, clients) = (Arc::clone(connection), Arc::clone(&self.clients));
                 let service = service_fn(move |request| {
@@ -223,7 +223,7 @@ impl Connections {
                 let is_stream = matches!(answer.body(), reply::Body::Events(_));
                 watch.writes.set_deadline(if is_stream { self.clients.stream_deadline() } else { None });
                 match handover.offer(&facts, answer, open) {
-                    // hyper writes nothing when a service fails, and leaves the connection unchanged.
+                    // When a service returns an error, hyper writes nothing and leaves the connection as it is.
                     None => Err(HandedOver),
                     Some((answer, open)) => Ok(answer.map(|body| AnswerBody { body, _open: open })),
                 }
@@ -249,7 +249,7 @@ impl fmt::Display for HandedOver {
     }
 }
 
-/// Everything that can end a connection besides its client.
+/// The conditions under which the gateway ends a connection.
 struct ConnectionWatch<'a> {
     connection: &'a Arc<Connection>,
     writes: WriteState,
@@ -258,8 +258,8 @@ struct ConnectionWatch<'a> {
 }
 
 impl ConnectionWatch<'_> {
-    /// `has_bytes`: whether bytes wait for the client that its socket does not know of. `stuck` returns when the client takes
-    /// none of those for too long.
+    /// Serves the connection until it ends or must be closed. `has_bytes`: whether hyper holds bytes for the client that are not
+    /// yet written to the socket. `stuck` returns when the client has taken none of those bytes for too long.
     async fn drive<C>(
         &self,
         mut connection: Pin<impl DerefMut<Target = C>>,
@@ -281,7 +281,8 @@ impl ConnectionWatch<'_> {
                     return;
                 }
                 () = idle.as_mut() => {
-                    // A client that has taken everything, and does not help to end the connection, is idle for a second time.
+                    // The connection is cut if it never had a request. It is also cut if its shutdown has begun and the client has
+                    // taken everything, but does not close its side.
                     let has_taken_all = !has_bytes() && !self.writes.is_waiting();
                     if !self.connection.has_had_request() || (stopping && has_taken_all) {
                         return;
@@ -305,7 +306,7 @@ impl ConnectionWatch<'_> {
     }
 }
 
-/// The body of a response, which keeps its request open.
+/// The body of a response. Its request counts as open until the body is dropped.
 struct AnswerBody {
     body: reply::Body,
     _open: OpenRequest,
@@ -370,7 +371,7 @@ impl Protocols {
     }
 }
 
-/// Whether the client closed its connection before it was accepted: the next accept is not affected.
+/// Whether an accept failed only because this client closed its connection too early. The next accept is not affected.
 fn affects_one_connection_only(error: &io::Error) -> bool {
     matches!(
         error.kind(),

@@ -22,11 +22,11 @@ pub(crate) struct Log {
     reader: TaskReader,
     format: ResponseFormat,
     view: View,
-    /// What a reader of 0.3 has received so far.
+    /// The state of a stream of 0.3, where earlier events decide how the next one is encoded. `None`: the reader uses 1.0.
     v03_stream: Option<Box<Stream>>,
-    /// The task folded from the events so far. It exists once an event needs the whole artifact, and is kept so that the log is
-    /// not read from its start again for each such event. It leaves out the messages of callers: they may be large, and each of
-    /// many readers may have such a task.
+    /// The task folded from the events so far. It is built when the first event needs the whole artifact, and kept so that the log
+    /// is not read from its start again for each such event. The messages of callers are left out, because they may be large and
+    /// many readers may each hold such a task.
     folded: Option<Box<Task>>,
     /// Events up to this number are part of a snapshot that the reader received.
     snapshot_seq: Seq,
@@ -110,7 +110,7 @@ impl Log {
             }
             Step::NeedsTask => {
                 if self.folded.is_none() {
-                    // These awaits are rare, and their futures large: in a box they cost the other streams nothing.
+                    // Such events are rare and these futures are large. In a box they do not enlarge the future of every stream.
                     let before = Box::pin(self.engine.task_before(&self.caller, task, entry.seq)).await?;
                     self.folded = before.map(Box::new);
                 }
@@ -125,7 +125,7 @@ impl Log {
                 return Ok(Event { id: entry.id(), json: frame, phase });
             }
         };
-        // A status changes nothing that is read here, and may add a message.
+        // Only artifact events are applied. A status event changes nothing that the encoder reads, but may add a large message.
         if let (Some(folded), TaskEvent::Artifact(_)) = (&mut self.folded, &entry.event) {
             folded.apply(&entry.event);
         }

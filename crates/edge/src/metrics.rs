@@ -1,4 +1,4 @@
-//! Serves the metrics page to those who scrape it.
+//! Serves the metrics page, for programs such as Prometheus that read it at intervals.
 
 use std::sync::Arc;
 
@@ -25,13 +25,13 @@ impl MetricsPage {
         Self { metrics: config.deployment.metrics.then(|| Arc::clone(&config.metrics)), engine }
     }
 
-    /// An error if the page is switched off: the path does not exist then, whatever the verb.
+    /// The metrics. Fails if the page is switched off: then the path does not exist, whatever the verb.
     pub(crate) fn served(&self) -> Result<&Metrics> {
         let off = || Error::new(ErrorKind::RouteNotFound, "The metrics of this gateway are switched off.");
         self.metrics.as_deref().ok_or_else(off)
     }
 
-    /// The current page. Values that nothing counts as they change are read first.
+    /// Renders the current page. Gauges that are not updated when their value changes are read first.
     pub(crate) fn answer(&self) -> Result<Response> {
         let metrics = self.served()?;
         self.engine.update_gauges();

@@ -65,7 +65,7 @@ pub(crate) struct Operations {
     pub(crate) closing: CancellationToken,
     /// How long a blocking send may still wait after the shutdown has begun.
     pub(crate) shutdown_wait: Duration,
-    /// What is served, as the documents describe it.
+    /// The facts about this gateway from which its documents are built, such as the methods that are switched on.
     pub(crate) deployment: Arc<Deployment>,
     /// Limits the number of open streams.
     pub(crate) slots: Arc<Slots>,
@@ -189,7 +189,7 @@ impl Operations {
         view: View,
     ) -> Result<OpenStream<Log>> {
         let view = View { history_length: command.config.history_length, ..view };
-        // A client that can answer an ask by another way than a message does not have to close the stream first.
+        // A client that can answer an ask by an extension method does not need the stream to close first.
         let can_answer = view.activated.contains(Extension::InteractiveInterrupt);
         let until =
             if format.rules().closes_at_ask && !can_answer { Until::Settled } else { Until::Terminal };
@@ -274,7 +274,7 @@ fn task_frame(now: &Snapshot, format: ResponseFormat, view: View, gap: Option<Ga
     }
 }
 
-/// Checks what an operation asks for and adds what the caller's credential allows. Nothing is executed yet.
+/// Checks the options of a send and adds whether the caller's credential may claim sessions. Nothing is executed yet.
 fn admitted(caller: &Caller, operation: Operation, activated: Activated) -> Result<Operation> {
     Ok(match operation {
         Operation::Send(command) => Operation::Send(admitted_message(caller, command, activated)?),

@@ -1,7 +1,7 @@
-//! The REST binding.
+//! The REST binding: decodes the path, query and body of a request into an operation.
 //!
-//! An id in a path is checked against the id rule after decoding. An id that breaks the rule is `InvalidParams` for the field
-//! `id`. An id that keeps the rule (`..` does) but names nothing is `TaskNotFound`.
+//! An id in a path is percent-decoded and then checked. An id with a character or length that is not allowed is `InvalidParams` for
+//! the field `id`. An allowed id that names no task, such as `..`, is `TaskNotFound`.
 
 use bytes::Bytes;
 use http::request::Parts;
@@ -120,7 +120,7 @@ fn decode(route: &Route, parts: &Parts, version: ProtocolVersion, text: &str) ->
             Operation::Subscribe((decoders.subscribe)(id, &query, text)?)
         }
         Route::PushConfigs | Route::PushConfig => return Err(operation::push_not_supported()),
-        // The dispatcher answers these.
+        // The dispatcher has answered these routes already.
         Route::Rpc
         | Route::Card
         | Route::ExtendedCard(_)

@@ -35,7 +35,7 @@ pub(crate) enum Route {
     /// The push configurations of a task, or one of them.
     PushConfigs,
     PushConfig,
-    /// With the spelling that clients expect at that path.
+    /// The extended card. `Dialect`: the spelling that clients of 0.3 expect at the path.
     ExtendedCard(Dialect),
     /// A file that a task keeps.
     File(String),

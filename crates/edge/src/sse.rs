@@ -71,7 +71,7 @@ impl TaskPhase {
 
 /// A source of events. Its futures can be dropped and called again: an event is consumed only when `event` returns it.
 pub(crate) trait Source: Send + 'static {
-    /// Waits for events, when all were consumed. False: there will be no more.
+    /// Waits for further events, after all earlier ones were consumed. False: no more will come.
     fn wait(&mut self) -> impl Future<Output = Result<bool>> + Send;
 
     /// The next available event, hidden or not. Does not wait for new events.
@@ -92,7 +92,7 @@ pub(crate) trait Source: Send + 'static {
 pub(crate) enum Until {
     /// At the end of the task.
     Terminal,
-    /// Also when the task asks something: the sender of the message has to answer.
+    /// At the end of the task, or when the task asks something, because the sender of the message has to answer.
     Settled,
 }
 
@@ -183,7 +183,7 @@ pub(crate) fn frames<S: Source>(
 struct EventStream<S> {
     source: S,
     until: Until,
-    /// The events to write. Where a batch ends has no meaning.
+    /// The events to write next. The boundaries between batches have no meaning to the client.
     batch: EventBatch,
     /// The error of the source, reported after the batch.
     failed: Option<Error>,
@@ -192,12 +192,12 @@ struct EventStream<S> {
     envelope: Envelope,
     settings: Arc<StreamSettings>,
     opened: Instant,
-    /// Of any event, hidden or not.
+    /// The time of the last event, hidden or not.
     last_event: Instant,
-    /// Of any bytes. To the client, hidden events are silence.
+    /// The time of the last written bytes. Hidden events write nothing, so the client may need a keep-alive comment.
     last_write: Instant,
-    /// The only timer. It is reset when it has fired, to the first time at which something may be due. Everything that happens
-    /// before only postpones that time.
+    /// The only timer. When it fires, it is set to the next time at which something may be due. Events never reset it, because they
+    /// can only postpone that time.
     alarm: Pin<Box<Sleep>>,
     /// A child token of this stream alone, so that it shares no lock with other streams.
     closing: CancellationToken,
@@ -293,7 +293,7 @@ impl<S: Source> EventStream<S> {
         if self.batch.has_new_events || self.last_event + self.settings.budget.idle? > now {
             return None;
         }
-        // A reason for silence ends with an event, and then the time starts again.
+        // An expected silence ends with an event, which restarts the idle time anyway.
         if !self.source.may_be_silent() {
             match self.source.is_at_head().await {
                 Ok(true) => return Some(self.settings.exceeded(Exceeded::Idle)),
@@ -305,7 +305,7 @@ impl<S: Source> EventStream<S> {
         None
     }
 
-    /// Whether the stream closes here, with all events written that were read.
+    /// Whether the stream closes here. All events that were read have been written.
     async fn is_done(&mut self) -> Result<bool> {
         match self.batch.phase {
             TaskPhase::Ended => Ok(true),

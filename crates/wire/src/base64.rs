@@ -1,4 +1,4 @@
-//! Base64, in which JSON carries bytes.
+//! Encodes and decodes base64, the form of bytes in JSON.
 
 use base64::Engine as _;
 use base64::alphabet::{STANDARD, URL_SAFE};
@@ -11,7 +11,7 @@ pub(crate) fn decode(text: &str) -> Option<Vec<u8>> {
     engine.decode(text).ok()
 }
 
-/// Reads only what [`write`] would write.
+/// Reads only the standard alphabet with padding, as [`write`] writes it.
 pub(crate) fn decode_strict(text: &str) -> Option<Vec<u8>> {
     STRICT_STANDARD.decode(text).ok()
 }

@@ -81,7 +81,7 @@ fn interfaces(card: &Card, version: ProtocolVersion) -> impl Iterator<Item = &In
     bindings(version).into_iter().flat_map(with)
 }
 
-/// Where 0.3 is served, the preferred interface first.
+/// Writes the endpoints at which 0.3 is served, the preferred interface first.
 fn write_transports(object: &mut ObjectWriter<'_>, card: &Card) {
     object.text("protocolVersion", "0.3.0");
     if let Some(preferred) = interfaces(card, ProtocolVersion::V03).next() {
@@ -96,7 +96,8 @@ fn write_transports(object: &mut ObjectWriter<'_>, card: &Card) {
     });
 }
 
-/// Where a 1.0 client finds each version. The client takes the first entry that it can speak, so 1.0 comes first.
+/// Writes the endpoints at which a 1.0 client finds each version. The client takes the first entry that it supports, so 1.0 comes
+/// first.
 fn write_interfaces(object: &mut ObjectWriter<'_>, card: &Card, versions: CardVersions) {
     let listed: &[ProtocolVersion] = if versions.has_v03() {
         &[ProtocolVersion::V1, ProtocolVersion::V03]
@@ -122,7 +123,7 @@ fn binding_name(binding: Binding) -> &'static str {
     }
 }
 
-/// Writes the extensions. A card for both versions lists each extension under its URIs in both.
+/// Writes the extensions. A card for both versions lists an extension under its URI in each version.
 fn write_extensions(object: &mut ObjectWriter<'_>, extensions: &[CardExtension], versions: CardVersions) {
     let is_for_v1 = versions.has_v1();
     let newer = extensions.iter().filter(|_| is_for_v1).cloned();
@@ -146,7 +147,7 @@ fn write_extension(out: &mut Vec<u8>, extension: &CardExtension, writes_false: b
     object.end();
 }
 
-/// Writes the security schemes. Each is a requirement of its own, because one of them is enough.
+/// Writes the security schemes. Each is a requirement of its own, because a client needs only one of them.
 fn write_security(object: &mut ObjectWriter<'_>, schemes: &[AuthScheme], versions: CardVersions) {
     // Two credentials of one scheme are still one scheme.
     let schemes: BTreeSet<AuthScheme> = schemes.iter().copied().collect();

@@ -248,7 +248,7 @@ pub struct Exposure {
 }
 
 impl Exposure {
-    /// What both permit.
+    /// The internals that both settings permit.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! JSON as this crate reads and writes it: one level at a time, with the path of each error.
+//! Reads and writes JSON one level at a time. Each error has the path of the wrong value.
 
 mod carried;
 mod fault;

@@ -80,7 +80,7 @@ pub fn unknown_method<'a>(
     supported: impl IntoIterator<Item = &'a str> + Clone,
     version: ProtocolVersion,
 ) -> Error {
-    // The caller's own text, short enough for a message.
+    // The caller's method name is cut, so that it fits into a message.
     const LONGEST: usize = 64;
     let shown: String = name.chars().filter(|c| !c.is_control()).take(LONGEST).collect();
     let hint = hint_at_other_version(name, version);

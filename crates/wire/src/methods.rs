@@ -43,13 +43,13 @@ pub fn enabled(deployment: &Deployment) -> impl Iterator<Item = &'static Method>
     all().filter(move |method| method.is_on(deployment))
 }
 
-/// The methods that a deployment has but does not serve, each with the switch that enables it.
+/// The methods that a deployment could serve but that are switched off, each with its switch.
 pub fn disabled(deployment: &Deployment) -> impl Iterator<Item = (&'static Method, Switch)> {
     let missing = all().filter(move |method| method.is_there(deployment) && !method.is_on(deployment));
     missing.filter_map(|method| Some((method, method.switch?)))
 }
 
-/// The key of a method in the form of a type name.
+/// Converts the key of a method to a type name, such as `ListSessions`.
 pub(crate) fn pascal_case(key: &str) -> String {
     let capital = |word: &str| word[..1].to_ascii_uppercase() + &word[1..];
     key.split('_').map(capital).collect()

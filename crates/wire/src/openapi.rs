@@ -59,7 +59,7 @@ fn value(deployment: &Deployment, audience: Audience) -> Value {
     components.insert("securitySchemes".to_owned(), Value::Object(schemes(deployment)));
     document["security"] = json!(security(deployment));
     if audience == Audience::Anonymous {
-        // Callers with a credential find all contracts at the path of JSON-RPC, which this part does not contain.
+        // The contracts are normally at the path of JSON-RPC, which the public part of the document does not contain.
         let contracts = extension::contracts(deployment, audience);
         document["x-a2a-extension-contracts"] = Value::Object(contracts);
     }
@@ -88,7 +88,7 @@ fn schemes(deployment: &Deployment) -> Map<String, Value> {
     used(deployment).into_iter().map(|used| (scheme_name(used).to_owned(), json!(scheme(used)))).collect()
 }
 
-/// Each scheme is an alternative of its own.
+/// The alternatives for authentication: one scheme is enough.
 fn security(deployment: &Deployment) -> Vec<Value> {
     used(deployment).into_iter().map(|scheme| json!({scheme_name(scheme): []})).collect()
 }

@@ -1,4 +1,4 @@
-//! Output modes: which parts a caller accepts, and what it gets instead of the others.
+//! Applies a caller's output modes: decides which parts the caller gets, and converts data to text where necessary.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ use crate::json::{text_of, text_of_list};
 #[cfg(test)]
 mod tests;
 
-/// Every caller must accept text: the agent's words are text, and all other output has a text form.
+/// The media type that every caller must accept: the agent's answers are text, and all other output has a text form.
 const REQUIRED: &str = "text/plain";
 
 /// Refuses a caller that does not accept text, before the request has any effect.
@@ -69,7 +69,7 @@ pub(crate) fn data_as_text(json: &str) -> String {
     out
 }
 
-/// Objects that are nested deeper keep the order of their keys.
+/// Objects that are nested deeper than this keep the order of their keys.
 const MAX_DEPTH: usize = 128;
 
 fn write_value(out: &mut String, json: &str, depth: usize) {
@@ -116,7 +116,7 @@ fn write_string(out: &mut String, text: &str) {
     write_ascii(out, &serde_json::to_string(text).expect("a string has a JSON form"));
 }
 
-/// Writes JSON text with escapes for everything that is not ASCII. Such characters stand in strings only.
+/// Writes JSON text in ASCII. Other characters occur in strings only, where they become escapes.
 fn write_ascii(out: &mut String, json: &str) {
     let mut units = [0; 2];
     for character in json.chars() {

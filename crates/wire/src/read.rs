@@ -1,4 +1,4 @@
-//! The readers that both versions share: requests into commands, and responses as a client of A2A reads them.
+//! The decoders that both versions share: they turn requests into commands, and responses into the values that an A2A client uses.
 //!
 //! Unknown fields are ignored, as the specification demands. A fault names its field as the caller spelled it.
 

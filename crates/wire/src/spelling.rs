@@ -1,4 +1,4 @@
-//! What the dialects of A2A spell differently. All other code that reads and writes is shared between them.
+//! The differences in names and formats between the dialects of A2A. All other code for reading and writing is shared between them.
 
 use longshore_model::{BlockKind, Part, Role, TaskState};
 use serde_json::value::RawValue;
@@ -11,7 +11,7 @@ pub(crate) struct Spelling {
     pub(crate) state_name: fn(TaskState) -> &'static str,
     pub(crate) role: fn(&RawValue) -> Read<Named<Role>>,
     pub(crate) state: fn(&RawValue) -> Read<Named<TaskState>>,
-    /// Reads a state from a query string, where a number is text too.
+    /// Decodes a state from a query string, where even a number is text.
     pub(crate) state_from_text: fn(&str) -> Read<Named<TaskState>>,
     pub(crate) read_part: fn(&RawValue) -> Read<Part>,
     pub(crate) write_part: fn(&mut Vec<u8>, PartView<'_>),
@@ -39,7 +39,7 @@ impl<T> Named<T> {
     }
 }
 
-/// A part as one client is to see it.
+/// A part as it is written for one client.
 #[derive(Clone, Copy)]
 pub(crate) struct PartView<'a> {
     pub(crate) part: &'a Part,

@@ -1,7 +1,7 @@
-//! Everything that a client can call: one table of the operations in both versions and bindings, and one of all other paths.
+//! Lists everything that a client can call: one table of the operations in both versions and bindings, and one of all other paths.
 //!
 //! Cards, contracts and the `OpenAPI` document are generated from these tables and from those of the extensions, so a document
-//! cannot claim anything that the tables do not contain.
+//! cannot promise anything that is not served.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ pub enum ProtocolVersion {
 }
 
 impl ProtocolVersion {
-    /// The newest first.
+    /// All versions, the newest first.
     pub const ALL: [Self; 2] = [Self::V1, Self::V03];
 
     /// The version as `A2A-Version` and the documents spell it.
@@ -79,7 +79,7 @@ pub struct Operation {
     pub summary: &'static str,
     /// Whether the response is a stream of events.
     pub streams: bool,
-    /// The error that refuses every call of an operation that is known but not implemented.
+    /// For an operation that is known but not implemented: the error with which every call is refused.
     pub refused: Option<ErrorKind>,
     rest: &'static [Endpoint],
     old_rest: &'static [Endpoint],
@@ -118,7 +118,7 @@ const fn delete(path: &'static str) -> Endpoint {
     Endpoint { verb: Verb::Delete, path }
 }
 
-/// In the order in which they are advertised.
+/// The operations, in the order in which the documents list them.
 pub const OPERATIONS: [Operation; 11] = [
     Operation {
         method: Method::SendMessage,
@@ -225,7 +225,7 @@ pub enum Access {
     Credential,
 }
 
-/// What a path outside of the operations serves.
+/// The content that is served at a path outside of the operations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Served {
     Rpc,

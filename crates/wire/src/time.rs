@@ -1,7 +1,7 @@
-//! Timestamps in RFC 3339, written in UTC with milliseconds.
+//! Reads and writes RFC 3339 timestamps. They are written in UTC with milliseconds.
 //!
-//! The reader is stricter than a general date library (no blank instead of the `T`, no `+0100`), and takes any number of
-//! digits of a second. The tests compare both directions with the `jiff` crate.
+//! The reader is stricter than a general date library (no blank instead of the `T`, no `+0100`). A second may have any number of
+//! digits after the point. The tests compare both directions with the `jiff` crate.
 
 use longshore_model::Timestamp;
 
@@ -24,7 +24,7 @@ pub(crate) fn write_seconds(out: &mut Vec<u8>, Timestamp(millis): Timestamp) {
     }
 }
 
-/// A point in time as a client wrote it: the last millisecond that is not after it, and whether that millisecond is exact.
+/// A point in time as a client wrote it, rounded down to a millisecond, and whether the rounding was exact.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Moment {
     pub(crate) floor: Timestamp,
@@ -38,7 +38,7 @@ impl Moment {
     }
 }
 
-/// Reads RFC 3339, any offset, any number of digits of a second.
+/// Parses RFC 3339 with any offset. A second may have any number of digits after the point.
 pub(crate) fn parse(text: &str) -> Option<Moment> {
     let (date_time, rest) = text.as_bytes().split_at_checked(19)?;
     let [y0, y1, y2, y3, b'-', mo0, mo1, b'-', d0, d1, b'T' | b't', h0, h1, b':', mi0, mi1, b':', s0, s1] =
@@ -58,7 +58,7 @@ pub(crate) fn parse(text: &str) -> Option<Moment> {
     Some(Moment { floor: Timestamp(local - offset(zone)?), is_exact })
 }
 
-/// The milliseconds, whether they are the whole fraction, and the text after the fraction.
+/// Parses the fraction of a second: the milliseconds, whether they are exact, and the text after the fraction.
 fn fraction(text: &[u8]) -> Option<(i64, bool, &[u8])> {
     let [b'.', rest @ ..] = text else { return Some((0, true, text)) };
     let length = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -72,7 +72,7 @@ fn fraction(text: &[u8]) -> Option<(i64, bool, &[u8])> {
     Some((millis, is_exact, zone))
 }
 
-/// How far local time is ahead of UTC, in milliseconds.
+/// The offset of a time zone: how far local time is ahead of UTC, in milliseconds.
 fn offset(zone: &[u8]) -> Option<i64> {
     match zone {
         b"Z" | b"z" => Some(0),

@@ -1,9 +1,9 @@
-//! A2A 0.3. Its JSON-RPC and its REST have the same meaning in different formats: one encoder and one decoder, with the
-//! dialect as a parameter.
+//! A2A 0.3. JSON-RPC and REST have different formats in 0.3, but the same meaning. So there is one encoder and one decoder, with
+//! the dialect as a parameter.
 //!
-//! Only what 0.3 cannot express is lost in the output. A task has one stream artifact for all blocks. Only the last state of
-//! a tool call is written. Data is an object. Only files have a media type and a name. No chunk of the stream artifact is
-//! marked as its last: that is known only when the task is over, and then there is nothing left to send.
+//! The output loses only what 0.3 cannot express. A task has one stream artifact for all blocks. Only the last state of a tool call
+//! is written. Data is always an object. Only files have a media type and a name. No chunk of the stream artifact is marked as the
+//! last one: the last chunk is known only when the task is over, and then there is nothing left to send.
 
 pub mod card;
 pub mod decode;
@@ -51,7 +51,7 @@ const RPC: Spelling = Spelling {
     has_references: true,
 };
 
-/// Readers of ProtoJSON may refuse unknown fields, so no other fields are written.
+/// The spelling of REST. Readers of ProtoJSON may refuse unknown fields, so no fields of other dialects are written.
 const REST: Spelling = Spelling {
     role_name: crate::v1::role_name,
     state_name: names::state_enum,

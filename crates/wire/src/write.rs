@@ -20,7 +20,7 @@ use crate::output::{Fate, fate, leaves_any};
 use crate::spelling::{PartView, Spelling};
 use crate::time;
 
-/// How much of a task a caller asked for, and what it may see.
+/// The parts of a task that a caller requested and may see.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct View {
     /// The number of newest messages to write. `None`: all of them. 0: no `history` at all.
@@ -51,7 +51,7 @@ pub struct Gap {
     pub requested: EventId,
     /// The first event that the log still has.
     pub first: Seq,
-    /// The event that the snapshot includes as its last.
+    /// The last event that the snapshot includes.
     pub head: EventId,
 }
 
@@ -79,7 +79,7 @@ pub(crate) fn write_task_tail(
     }
 }
 
-/// Writes a task as it is after its first event.
+/// Writes the task that the first event creates.
 pub(crate) fn write_submitted(
     object: &mut ObjectWriter<'_>,
     task: &TaskId,
@@ -141,7 +141,8 @@ pub(crate) fn hides_first_message(parent: Option<&Parent>, view: View) -> bool {
     view.history_length == Some(0) || hides_prompt(parent, view.exposure)
 }
 
-/// The prompt of a sub-agent is the input of a tool call in the parent task, so it is hidden together with tool calls.
+/// Whether the first message is hidden because it is the prompt of a sub-agent. Such a prompt is the input of a tool call in the
+/// parent task, so it is hidden together with tool calls.
 fn hides_prompt(parent: Option<&Parent>, exposure: Exposure) -> bool {
     parent.is_some() && !exposure.tool_trace
 }

@@ -1,4 +1,4 @@
-//! Parses the names of sites whose pages may call, and of hosts that a request may name.
+//! Parses allowed origins (sites whose pages may call) and allowed hosts (names that a request may use).
 
 use url::{Host, Url};
 

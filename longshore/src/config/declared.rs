@@ -1,4 +1,4 @@
-//! The declarations about where the agent works: their values, and the rules between them.
+//! Reads the operator's declarations about where the agent works, and checks the rules between them.
 
 use std::path::{Component, Path, PathBuf};
 

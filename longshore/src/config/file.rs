@@ -88,7 +88,7 @@ fn exposed(user: u32, owner: u32, mode: u32, secret: Option<&str>) -> Option<Str
         let mode = mode & 0o777;
         return Some(format!("other users can change it (mode {mode:o}); run `chmod go-w` on it"));
     }
-    // Only through its group can a service read a file that belongs to root.
+    // A service that runs as another user can read a file of root only through the file's group, so the group may read it.
     let readers = if owner == user { 0o044 } else { 0o004 };
     let (mode, secret) = (mode & 0o777, secret.filter(|_| mode & readers != 0)?);
     let remedy = if owner == user { "chmod 600" } else { "chmod o-r" };

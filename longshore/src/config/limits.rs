@@ -1,4 +1,4 @@
-//! The limits for callers.
+//! Reads the limits for callers.
 
 use std::time::Duration;
 

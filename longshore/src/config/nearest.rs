@@ -1,8 +1,8 @@
-//! "Did you mean": the known name that is most similar to an unknown one.
+//! Finds the known name that is most similar to an unknown one, for "did you mean" in error messages.
 
 /// The most similar of `names`, if it is similar enough to be what the user meant.
 pub(super) fn nearest<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // A third of the letters may differ: with more it is another word.
+    // At most a third of the letters may differ. With more differences it is another word.
     let limit = name.len().div_ceil(3);
     names
         .into_iter()

@@ -1,4 +1,5 @@
-//! Where the gateway keeps its data. The agent and its snapshots reach everything in the workspace, so data there needs a switch.
+//! Checks where the gateway keeps its data. The agent and its snapshots reach everything in the workspace, so data in the workspace
+//! must be allowed with `--data-dir-in-workspace`.
 
 use std::path::Path;
 
@@ -35,7 +36,7 @@ pub(super) fn check(
         && leads_into(path, workspace)
         && !leads_into(path, data_dir)
     {
-        // opencode-a2a documents such a path, so a deployment that moves here must start.
+        // `opencode-a2a` documents such a path, so this is only a warning: a deployment that moves from it to Longshore must start.
         reader.warn(format!(
                 "the database {} is in the workspace but not in the data directory, so OpenCode's snapshots copy it at each \
                  step of the agent; it is kept from callers; list it in .gitignore, or move it",

@@ -1,4 +1,4 @@
-//! The plan: what the gateway will do, with every value checked.
+//! Builds the plan: the checked configuration, from which the gateway is built.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -222,14 +222,15 @@ impl Plan {
         paths.push(self.data_dir.clone());
         paths.extend(self.config_file.clone());
         if let StorePlan::Sqlite { path, .. } = &self.store {
-            // SQLite keeps what is not yet in the file beside it.
+            // SQLite keeps recent writes in further files next to the database.
             paths.extend(["", "-wal", "-shm", "-journal"].map(|end| {
                 let mut path = path.clone().into_os_string();
                 path.push(end);
                 path.into()
             }));
         }
-        // Callers may work in the worktrees that the demo's OpenCode makes, and in a workspace below the data directory.
+        // These two are not protected: the worktrees that the demo's OpenCode makes, and a workspace below the data directory.
+        // Callers may work there.
         let workspace = Some(&self.workspace).filter(|workspace| {
             leads_into(workspace, &self.data_dir) && !leads_into(&self.data_dir, workspace)
         });

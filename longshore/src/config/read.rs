@@ -70,7 +70,7 @@ impl<'a> Reader<'a> {
             let flag = setting.flag.unwrap_or(setting.key);
             return Some(Written { text: text.clone(), source: Source::Flag(flag) });
         }
-        // For this setting the Python peer gives the empty value a meaning: no limit.
+        // For this setting the Python gateway `opencode-a2a` gives an empty value a meaning: no limit.
         let empty_counts = setting.key == table::TURN_TIMEOUT.key;
         if let Some(name) = setting.env
             && let Some(text) = self.environment.get(name)
@@ -235,7 +235,7 @@ fn parse_host(text: &str) -> Option<String> {
     }
     let name = !text.is_empty()
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_'));
-    // Digits and dots alone are an incorrect address, not a name.
+    // A text of only digits and dots is an incorrect address, not a host name.
     let address = text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
     (name && !address).then(|| text.to_owned())
 }

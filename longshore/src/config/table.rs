@@ -1,4 +1,4 @@
-//! Every setting. Flags, help, checks and `docs/configuration.md` are generated from these rows.
+//! The table of all settings. Flags, help, checks and `docs/configuration.md` are generated from these rows.
 
 mod content;
 mod control;

@@ -1,4 +1,4 @@
-//! The export of traces.
+//! Reads the settings for the export of traces.
 
 use longshore_otlp::Headers;
 use secrecy::ExposeSecret as _;

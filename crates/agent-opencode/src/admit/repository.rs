@@ -1,10 +1,11 @@
-//! What the disk shows about the worktrees of a repository. This decides nothing alone: anybody can write such files.
+//! Reads git's files to find the worktrees of a repository and their branches. Never the only proof, because anybody can write such
+//! files: OpenCode must list the worktree too.
 
 use std::path::{Path, PathBuf};
 
 use tokio::io::AsyncReadExt as _;
 
-/// The files that git keeps for this have one line. No more is read.
+/// The maximum that is read of one of git's files. The files that are read here have one line.
 const MAX_BYTES: u64 = 4096;
 
 /// The worktree that contains the directory, if it claims to belong to the repository that contains the root. Both paths are
@@ -24,8 +25,8 @@ pub(super) async fn branch(directory: &Path) -> Option<String> {
     (!branch.is_empty() && !branch.contains(char::is_control)).then(|| branch.to_owned())
 }
 
-/// Whether git has written the files of a commit into exactly this directory: git then writes its index, and holds a lock
-/// meanwhile.
+/// Whether git has finished writing the files of a commit into exactly this directory. Git holds `index.lock` while it writes, and
+/// leaves an `index`.
 pub(super) async fn is_checked_out(directory: &Path) -> bool {
     let Some(checkout) = checkout(directory).await.filter(|checkout| checkout.top == directory) else {
         return false;

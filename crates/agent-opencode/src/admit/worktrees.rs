@@ -79,11 +79,11 @@ impl AccessPolicy {
     async fn concerns_secrets(&self, directory: &Path) -> bool {
         let (protected, directory) = (Arc::clone(&self.protected), directory.to_owned());
         let concerns = move || protected.deny(&directory) || protected.are_within(&directory);
-        // What could not be checked is not touched.
+        // A directory that could not be checked counts as protected.
         tokio::task::spawn_blocking(concerns).await.unwrap_or(true)
     }
 
-    /// The branch that is checked out there.
+    /// The branch that is checked out in the directory.
     pub(crate) async fn branch(&self, directory: &str) -> Option<String> {
         repository::branch(Path::new(directory)).await
     }

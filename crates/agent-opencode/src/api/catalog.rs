@@ -1,6 +1,6 @@
-//! What OpenCode offers: models, agents, worktrees and workspaces.
+//! OpenCode's responses about what it offers: models, agents, worktrees and workspaces.
 //!
-//! OpenCode's responses about providers and configuration contain keys. Only the needed fields are read.
+//! Responses about providers and configuration contain keys, so only the needed fields are read.
 
 use std::collections::BTreeMap;
 

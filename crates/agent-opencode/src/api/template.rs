@@ -15,14 +15,15 @@ const MAX_TEXT: usize = 4 * 1024 * 1024;
 
 const ALL_ARGUMENTS: &str = "$ARGUMENTS";
 
-/// `None`: it is unknown. OpenCode reports no template for the prompt of an MCP server: the server makes it on each request.
+/// The template, or `None` if it is unknown: for the prompt of an MCP server OpenCode reports no template, because the server makes
+/// it on each request.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Template(Option<Arc<str>>);
 
 /// The text that OpenCode makes of a template.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum Expanded {
-    /// It may run and read anything.
+    /// The template is unknown, so the text may run any command and read any file.
     Unknown,
     TooLong,
     Text(String),
@@ -47,8 +48,8 @@ impl Template {
         expand(template, arguments).map_or(Expanded::TooLong, Expanded::Text)
     }
 
-    /// Whether the template puts arguments into a command that runs. Such a template gets none, so that nothing depends on the
-    /// details of how OpenCode replaces them.
+    /// Whether the template puts arguments into a shell command. Callers without the right to run a shell may not pass arguments to
+    /// such a template, so that no check depends on the details of how OpenCode replaces them.
     pub(crate) fn runs_arguments(&self) -> bool {
         let template = self.0.as_deref().unwrap_or_default();
         let has_argument =
@@ -57,13 +58,13 @@ impl Template {
     }
 }
 
-/// The commands in a text that OpenCode runs.
+/// The shell commands that OpenCode runs when it expands a text: each !`...` in it.
 pub(crate) fn commands(text: &str) -> Vec<&str> {
     let mut commands = Vec::new();
     let mut rest = text;
     while let Some((_, after)) = rest.split_once("!`") {
         let Some((command, next)) = after.split_once('`') else { break };
-        // An empty command is none; the backtick after it can end nothing, because no `!` is before it.
+        // An empty command does not count. Its second backtick cannot begin another command, because no `!` precedes it.
         commands.extend((!command.is_empty()).then_some(command));
         rest = next;
     }
@@ -97,7 +98,8 @@ fn put_words(template: &str, words: &[&str]) -> Option<(String, bool)> {
         text.push(&template[from..at])?;
         let is_last = Some(number) == last;
         match number.checked_sub(1) {
-            // JavaScript counts from the end here, and finds nothing before the first word.
+            // For `$0` OpenCode's JavaScript indexes from the end: as the last number it gives the last word, otherwise
+            // `undefined`.
             None if is_last => text.push(words.last().unwrap_or(&""))?,
             None => text.push("undefined")?,
             Some(index) if is_last => text.push(&words.get(index..).unwrap_or_default().join(" "))?,
@@ -109,17 +111,18 @@ fn put_words(template: &str, words: &[&str]) -> Option<(String, bool)> {
     Some((text.0, last.is_some()))
 }
 
-/// Where each `$` with a number begins and ends, and the number.
+/// Finds each `$` with a number: its start, its end, and the number.
 fn numbers(text: &str) -> impl Iterator<Item = (usize, usize, usize)> {
     text.match_indices('$').filter_map(|(at, _)| {
         let digits = text[at + 1..].bytes().take_while(u8::is_ascii_digit).count();
         let end = at + 1 + digits;
-        // A number that is too large stands for a word that is not there.
+        // A number that does not fit becomes the maximum, for which there is never a word.
         (digits > 0).then(|| (at, end, text[at + 1..end].parse().unwrap_or(usize::MAX)))
     })
 }
 
-/// Replaces `$ARGUMENTS`. JavaScript gives some marks in the replacement a meaning: a dollar sign before `$`, `&`, a quote or a backtick.
+/// Replaces `$ARGUMENTS`. As in JavaScript's `replace`, a dollar sign before `$`, `&`, a quote or a backtick has a special meaning
+/// in the arguments.
 fn put_all(text: &str, arguments: &str) -> Option<String> {
     let mut out = Limited::default();
     let mut from = 0;
@@ -173,7 +176,7 @@ fn words(arguments: &str) -> Vec<&str> {
     words
 }
 
-/// Where `[Image 1]` at the begin of a text ends.
+/// The end of an image mark such as `[Image 1]`, if the text begins with one.
 fn image(text: &str) -> Option<usize> {
     let head = text.get(..6).filter(|head| head.eq_ignore_ascii_case("[image"))?;
     let number = text[head.len()..].trim_start_matches(is_blank);

@@ -1,4 +1,4 @@
-//! What a tool reports about its call besides its output. Each tool has its own fields.
+//! The metadata that a tool reports about its call, besides its output. Each tool has its own fields.
 
 use serde::{Deserialize, Deserializer};
 
@@ -15,10 +15,10 @@ pub(crate) struct ToolMetadata {
     /// For `write`: the file, as an absolute path.
     #[serde(default, rename = "filepath", deserialize_with = "if_valid")]
     written: Option<String>,
-    /// For `edit`.
+    /// For `edit`: an object that names the changed file.
     #[serde(default, rename = "filediff")]
     edited: serde_json::Value,
-    /// For `apply_patch`.
+    /// For `apply_patch`: a list of objects, one for each changed file.
     #[serde(default, rename = "files")]
     patched: serde_json::Value,
 }

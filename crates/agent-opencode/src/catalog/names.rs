@@ -120,7 +120,8 @@ impl Catalog {
         Err(Error::invalid(field, format!("OpenCode has no command of this name{names}")))
     }
 
-    /// The command as OpenCode has it now, for a turn that is about to start with it. It may have changed since it was cached.
+    /// Reads the command from OpenCode again, for a turn that is about to start with it. The command may have changed since it was
+    /// cached.
     pub(crate) async fn current_command(
         client: &Client,
         directory: &str,
@@ -131,8 +132,8 @@ impl Catalog {
         Ok(commands.into_iter().find(|command| command.name == name))
     }
 
-    /// The model of a session when none is named: the model of its last prompt, if OpenCode still has it, else the directory's.
-    /// `None`: OpenCode has no model.
+    /// The model that a session uses if a prompt names none: the model of its last prompt if OpenCode still has that model,
+    /// otherwise the directory's default. `None`: OpenCode has no model.
     pub(crate) async fn model_of(
         &self,
         session: &Session,

@@ -1,4 +1,4 @@
-//! Reads what OpenCode offers.
+//! Calls that read the models, agents, worktrees and workspaces that OpenCode offers.
 
 use longshore_meter::label::Call;
 use serde::de::DeserializeOwned;

@@ -23,7 +23,8 @@ use crate::api::control::{
 };
 use crate::id::{Kind, query_value, segment};
 
-/// How many sessions of a project are read where none may be missed. A project with more is refused.
+/// The maximum number of sessions that are read of a project when none may be missed. For a project with more, the request is
+/// refused.
 const MAX_SESSIONS: usize = 50_000;
 
 /// The changes of a whole session are returned up to this size. The changes of one turn are limited only by the size of a
@@ -68,7 +69,7 @@ impl Client {
         self.get(Call::Control, &session_path(session, "todo")?, directory, "").await.map(readable)
     }
 
-    /// The changes of the turn that a message began: none, if there is no such message. For a session that does not exist,
+    /// The changes of the turn that this message began. Empty if there is no such message. For a session that does not exist,
     /// OpenCode reports an internal error.
     pub(crate) async fn diff(&self, directory: &str, session: &str, message: &str) -> Result<Vec<FileDiff>> {
         let more = format!("&messageID={}", segment(Kind::Message, message)?);
@@ -212,7 +213,7 @@ impl Client {
         self.change_slowly(&session_path(session, "shell")?, directory, &body, limit).await
     }
 
-    /// Adds a message to a session that expects no response. The body says so.
+    /// Adds a message to a session without prompting the model. The body must contain the option for this.
     pub(crate) async fn note(&self, directory: &str, session: &str, body: String) -> Result<()> {
         let request = self.request(Method::POST, &session_path(session, "prompt_async")?, directory, "")?;
         let _slot = self.slot().await?;
@@ -297,8 +298,8 @@ impl Client {
         self.event_stream(self.call(Method::GET, "global/event")?, patience).await
     }
 
-    /// A slot for a call that lasts as long as a model or a command runs. Such a call would keep a short slot from all others,
-    /// so it waits until a short slot is free, and then takes a long slot.
+    /// Acquires a slot for a call that lasts as long as a model or a command runs. Such calls have slots of their own, so that they
+    /// cannot block short calls. The call first waits until a short slot is free, but does not keep it.
     pub(crate) async fn long_slot(&self) -> Result<CallSlot<'_>> {
         drop(self.slot().await?);
         self.acquire(&self.shared.long_slots).await
@@ -318,7 +319,7 @@ impl Client {
         self.json(Call::Control, request).await
     }
 
-    /// For a call that lasts as long as a model or a command runs.
+    /// Makes a call that lasts as long as a model or a command runs.
     async fn change_slowly<T: DeserializeOwned>(
         &self,
         path: &str,

@@ -1,4 +1,4 @@
-//! Why a call to OpenCode gave no result.
+//! The errors of calls to OpenCode, and their conversion to errors for callers.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(crate) enum CallError {
     Down(String),
     /// OpenCode ended during the call, and may have received the request.
     Ended,
-    /// No response came in time, as from an OpenCode that is just starting.
+    /// No response came in time. An OpenCode that is just starting accepts requests and never responds to them.
     NoAnswer,
     /// OpenCode does not accept the gateway's password.
     Unauthorized,
@@ -31,13 +31,13 @@ pub(crate) enum CallError {
     NoSuchPath,
     /// OpenCode refused. The text may be shown to a caller.
     Refused { status: u16, message: String },
-    /// Not what OpenCode answers, such as the page of its web interface.
+    /// The response is not in OpenCode's format, for example the HTML page of its web interface.
     Garbled(String),
     /// The response is larger than the gateway reads.
     TooLong,
     /// The request cannot be built, for example because an id is not valid.
     Invalid(Error),
-    /// The call was not made: as many calls as allowed were running all the time.
+    /// The call was not made, because all call slots stayed taken while it waited.
     NoFreeSlot { calls: usize },
 }
 
@@ -114,7 +114,7 @@ impl CallError {
         }
     }
 
-    /// Whether the server responds unlike OpenCode, or rejects the gateway, so that waiting alone does not help.
+    /// Whether the server rejects the gateway or does not respond like an OpenCode. Then waiting alone does not help.
     pub(crate) fn is_invalid_response(&self) -> bool {
         match self {
             Self::Unauthorized | Self::NoSuchPath | Self::Garbled(_) => true,

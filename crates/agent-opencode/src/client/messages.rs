@@ -11,13 +11,14 @@ use crate::id::{Kind, query_value, segment};
 /// Messages per page of the message list.
 const PAGE: usize = 100;
 
-/// How many messages are read to find a prompt. A turn with more messages counts as unknown to OpenCode.
+/// The maximum number of messages that are searched for a prompt. A prompt that is older than all of these counts as unknown to
+/// OpenCode.
 const MAX_MESSAGES: usize = 50 * PAGE;
 
 /// How the reading of a message list ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Paged {
-    /// The reader wanted no more.
+    /// The callback has seen enough messages.
     Enough,
     /// There are no more messages.
     All,
@@ -26,8 +27,8 @@ pub(super) enum Paged {
 }
 
 impl Client {
-    /// The messages of a session from the first prompt on, oldest first. If OpenCode does not have the first prompt, the list
-    /// starts at the oldest of the others. Empty when OpenCode has none of them.
+    /// The messages of a session from the first of these prompts on, oldest first. If OpenCode does not have that prompt, the list
+    /// starts at the oldest prompt that it has. Empty if OpenCode has none of them.
     pub(crate) async fn messages_since(
         &self,
         directory: &str,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
-/// How long a call waits for a slot when its caller was promised nothing yet. By then a retry has a better chance.
+/// The maximum wait for a slot, for a request that the gateway has not accepted yet. After that, the client had better retry.
 pub(crate) const SHORT_WAIT: Duration = Duration::from_secs(1);
 
 /// How long a call waits for its slot.
@@ -15,9 +15,9 @@ pub(crate) const SHORT_WAIT: Duration = Duration::from_secs(1);
 pub(super) enum SlotWait {
     Briefly,
     UpTo(Duration),
-    /// For calls of a running turn, which cannot be refused.
+    /// For calls of a running turn, which must not fail for lack of a slot.
     Forever,
-    /// For calls that take no slot: they end the calls that hold the slots, or their caller holds a slot already.
+    /// Calls that take no slot, because they end the calls that hold the slots, or because their caller already holds one.
     NoSlot,
 }
 

@@ -16,8 +16,8 @@ use crate::api::Statuses;
 /// When this many directories are known, all are forgotten. Callers that already wait keep waiting.
 const MAX_DIRECTORIES: usize = 100;
 
-/// How long a caller waits for the response to another caller's request. An OpenCode that is starting swallows one request and
-/// answers the next.
+/// How long a caller waits for the response to another caller's request. Then it sends its own, because an OpenCode that is
+/// starting may never answer one request but answer the next.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 type Response = Result<Arc<Statuses>>;
@@ -54,7 +54,7 @@ impl StatusQueries {
         }
         let number = queries.sent.fetch_add(1, Ordering::AcqRel) + 1;
         let response = send().await.map(Arc::new);
-        // A lack of slots concerns only this caller: others may wait longer for one.
+        // A lack of slots is not shared: other callers may be allowed to wait longer for a slot.
         if !matches!(response, Err(CallError::NoFreeSlot { .. })) {
             *last = Some((number, response.clone()));
         }

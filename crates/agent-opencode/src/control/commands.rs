@@ -1,4 +1,4 @@
-//! Commands that change sessions.
+//! Commands that change sessions: fork, share, summarize, revert, shell.
 
 use longshore_engine::port::Session;
 use longshore_model::{
@@ -60,7 +60,7 @@ impl OpenCode {
         }
     }
 
-    /// Looks the message up first: OpenCode would copy the whole session for a message that it does not have.
+    /// Looks the message up first, because OpenCode copies the whole session if it does not have the message.
     async fn fork(&self, session: &Session, before: Option<&AgentMessageId>) -> Result<ControlResult> {
         if let Some(before) = before {
             self.named_message(session, before).await?;
@@ -112,7 +112,7 @@ impl OpenCode {
                 }
                 Ok(_) => {}
                 Err(cause) => {
-                    // A similar session that cannot be read must not hide the fork that was made.
+                    // A similar session that cannot be read must not prevent the real fork from being found.
                     let concerns_this_session = matches!(
                         cause,
                         CallError::NotFound
@@ -145,7 +145,7 @@ impl OpenCode {
         Ok(ControlResult::Session(shared))
     }
 
-    /// OpenCode requires a model here, and leaves a message behind when it does not have that model. So the model is checked first.
+    /// Checks the model first: OpenCode requires one here, and leaves a message behind if it does not have that model.
     async fn summarize(
         &self,
         session: &Session,
@@ -190,7 +190,7 @@ impl OpenCode {
         })
     }
 
-    /// Looks the names up first: OpenCode reports success, and does nothing, for names that it does not have.
+    /// Looks the names up first: for names that it does not have, OpenCode does nothing and reports success.
     async fn revert(
         &self,
         session: &Session,
@@ -235,8 +235,8 @@ impl OpenCode {
     }
 }
 
-/// Whether a session that was created at `made` is a complete copy of the original. A session without messages does not count:
-/// nothing shows that it is a copy, or that the copy is complete. Messages of the original that are newer than the copy may be
+/// Whether a session that was created at `made` is a complete copy of the original. A session without messages does not count,
+/// because nothing proves that it is a copy, or a complete one. Messages of the original that are newer than the copy may be
 /// missing from the copy.
 fn is_complete_fork(
     copy: &[MessageStamp<'_>],

@@ -10,7 +10,7 @@ use crate::client::CallError;
 /// A caller whom OpenCode refused for the moment may retry after this time.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Follows an error after which OpenCode may have made the change anyway.
+/// Appended to the text of an error after which OpenCode may have made the change.
 const MAYBE_DONE: &str = " The change may have been done all the same: check before you try again.";
 
 /// The purpose of a call, for its error text.
@@ -54,7 +54,7 @@ impl CallError {
     fn is_maybe_applied(&self) -> bool {
         match self {
             Self::Cut(_) | Self::Ended | Self::NoAnswer | Self::Garbled(_) | Self::TooLong => true,
-            // A proxy in front of OpenCode gave up; OpenCode itself may have gone on.
+            // A proxy in front of OpenCode gave up, but OpenCode itself may have continued.
             Self::Refused { status, .. } => (502..=504).contains(status),
             Self::Unreachable(_)
             | Self::Down(_)
@@ -119,12 +119,12 @@ impl CallError {
     }
 }
 
-/// OpenCode's response shows that it did something other than requested.
+/// The error for a response which shows that OpenCode did something else than requested.
 pub(crate) fn unexpected(text: &str) -> Error {
     Error::new(ErrorKind::UpstreamPayloadError, text)
 }
 
-/// A response is larger than the gateway reads or returns.
+/// The error for a response that is larger than the gateway reads or returns.
 pub(crate) fn too_long(text: &str) -> Error {
     Error::new(ErrorKind::UpstreamPayloadError, text).detail("detail", "too long")
 }
@@ -141,7 +141,7 @@ fn unreachable(what: &str) -> Error {
     .after(RETRY_AFTER)
 }
 
-/// OpenCode may have received the request.
+/// The error for a broken connection, after which OpenCode may have received the request.
 fn cut(purpose: Purpose<'_>) -> Error {
     if !purpose.changes {
         return unreachable(purpose.what);

@@ -1,4 +1,4 @@
-//! Native prompts: checks the names in them, and sends those that expect no response.
+//! Checks the names in native prompts, and sends the native prompts that expect no response (notes).
 
 use longshore_engine::port::{Agent as _, Input, Session};
 use longshore_engine::to_control_error;
@@ -14,7 +14,7 @@ use crate::prompt::PromptDraft;
 const COMMAND: &str = "request.command";
 
 impl Fields<'static> {
-    /// Of a native prompt.
+    /// The fields of a native prompt.
     pub(crate) const OF_NATIVE_PROMPT: Self = Self {
         model: "request.model",
         provider: "request.model",
@@ -71,7 +71,8 @@ impl OpenCode {
         }
     }
 
-    /// The arguments of a command with files, as OpenCode gets them. `None`: as the caller wrote them.
+    /// The arguments that OpenCode gets for a command with files, which may contain descriptions of files. `None`: the arguments
+    /// that the caller wrote.
     async fn sent_arguments(
         &self,
         session: &Session,
@@ -102,7 +103,8 @@ impl OpenCode {
         self.access.catalog.check(at, &named, &none, fields, Unverified::Refuse).await
     }
 
-    /// OpenCode keeps the options of a note for the session's next prompts, the model too. So they are checked first.
+    /// Sends a prompt that expects no response. OpenCode keeps its options, such as the model, for the session's next prompts, so
+    /// they are checked first.
     pub(super) async fn send_note(
         &self,
         session: &Session,

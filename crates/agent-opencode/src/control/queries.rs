@@ -1,4 +1,4 @@
-//! Queries.
+//! Answers the queries of control methods with requests to OpenCode.
 
 use longshore_engine::port::Session;
 use longshore_model::{
@@ -43,7 +43,7 @@ impl OpenCode {
         })
     }
 
-    /// A session is queried in its own directory, and the project is that of the root.
+    /// Sends the request. A session is queried in its own directory. The project is always that of the workspace root.
     async fn fetch_result(
         &self,
         at: &str,
@@ -120,7 +120,8 @@ impl OpenCode {
         })
     }
 
-    /// OpenCode looks a message up without checking its session. If the message is missing, check whether the session is.
+    /// Reads a message. OpenCode does not check the session when it looks a message up. So if the message is missing, this function
+    /// checks whether the session is missing too.
     pub(super) async fn find_message(
         &self,
         session: &Session,
@@ -158,7 +159,8 @@ impl OpenCode {
     ) -> Result<Vec<FileDiff>, CallError> {
         let (at, id) = (session.directory.as_str(), session.id.as_str());
         if let Some(message) = message {
-            // OpenCode fails at the next request, instead of answering "not found", when it does not have the session.
+            // For a session that it does not have, OpenCode would answer the next request with an internal error instead of "not
+            // found".
             self.for_callers.session(at, id).await?;
             return Ok(results::diffs(None, self.for_callers.diff(at, id, message.as_str()).await?));
         }
@@ -177,7 +179,7 @@ pub(super) fn no_message(field: &str) -> Error {
     )
 }
 
-/// Completes "could not ...".
+/// The purpose of a query. Completes the error text "could not ...".
 fn describe(query: &ControlQuery) -> &'static str {
     match query {
         ControlQuery::Statuses => "read which sessions are busy",

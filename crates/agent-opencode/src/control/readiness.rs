@@ -1,7 +1,7 @@
 //! Waits until a worktree that OpenCode creates can be used.
 //!
-//! OpenCode responds at once and writes the files afterwards. It reports that the files are complete only on its global event
-//! stream, and a new stream misses the events of its first moments. So the driver opens the stream before it sends the request.
+//! OpenCode responds at once and writes the files afterwards. Only its global event stream reports when the files are complete, and
+//! a stream that was just opened misses events for a moment. So the driver opens the stream before it sends the request.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ const LIMIT: Duration = Duration::from_mins(1);
 /// How often the disk is checked when an event may have been missed.
 const CHECK_EVERY: Duration = Duration::from_millis(250);
 
-/// The outcome.
+/// The outcome of the creation of a worktree.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) enum Readiness {
     Ready,

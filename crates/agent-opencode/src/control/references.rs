@@ -1,8 +1,8 @@
-//! Files that a text names as `@path`.
+//! Checks the files that a text names as `@path`.
 //!
-//! In the arguments of a command and in the prompt of a subtask, OpenCode reads such files anywhere on the machine without
-//! asking for permission. So the gateway accepts only names of files that a message could also attach. The parser here follows
-//! OpenCode's.
+//! In the arguments of a command and in the prompt of a subtask, OpenCode reads such files anywhere on the machine without asking
+//! for permission. So the gateway accepts only names of files that a message could also attach. The parser here finds the same
+//! names as OpenCode's.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
@@ -23,33 +23,33 @@ const ARGUMENTS: &str = "request.arguments";
 /// The field with the files of a command.
 const FILES: &str = "request.parts";
 
-/// A command as OpenCode gets it.
+/// A command with its arguments before and after the gateway's changes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SentCommand<'a> {
     pub(crate) template: &'a Template,
     /// The arguments that the caller wrote.
     pub(crate) written: &'a str,
-    /// The arguments that OpenCode gets: with descriptions of the files that the model does not take.
+    /// The arguments that OpenCode gets. They may contain descriptions of files that the model does not accept.
     pub(crate) sent: &'a str,
-    /// The caller may run a shell.
+    /// Whether the caller may run a shell.
     pub(crate) may_run: bool,
 }
 
-/// The directories in which files may be.
+/// The directories in which a text may name files, and the exceptions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds<'a> {
     pub(crate) root: &'a str,
     /// The directory of the session.
     pub(crate) directory: &'a str,
-    /// Files in these directories that may not be named.
+    /// The gateway's own files, which a text must not name.
     pub(crate) protected: &'a Arc<ProtectedPaths>,
-    /// Agents that callers may not name. OpenCode looks for an agent where it finds no file.
+    /// Agents that callers may not name. OpenCode treats a name as an agent if it finds no such file.
     pub(crate) barred_agents: &'a [String],
 }
 
 impl Bounds<'_> {
-    /// Refuses a command whose arguments name a file elsewhere or would run in a shell. The template, the model and a link can
-    /// change while the command waits, so the check is repeated when the turn begins.
+    /// Refuses a command whose arguments name a file outside the bounds or would run in a shell. The template, the model and a link
+    /// can change while the command waits, so the check is repeated when the turn begins.
     pub(crate) async fn check_command(self, command: SentCommand<'_>) -> Result<()> {
         self.check_arguments(command, command.written, ARGUMENTS).await?;
         if command.sent == command.written {
@@ -58,8 +58,8 @@ impl Bounds<'_> {
         self.check_arguments(command, command.sent, FILES).await
     }
 
-    /// Refuses a prompt with a subtask that names a file elsewhere. A link can change while the prompt waits, so the check is
-    /// repeated when the turn begins.
+    /// Refuses a prompt with a subtask that names a file outside the bounds. A link can change while the prompt waits, so the check
+    /// is repeated when the turn begins.
     pub(crate) async fn check_subtasks(self, parts: &[NativePromptPart]) -> Result<()> {
         for (position, part) in parts.iter().enumerate() {
             if let NativePromptPart::Subtask(subtask) = part {
@@ -74,7 +74,7 @@ impl Bounds<'_> {
             return Ok(());
         }
         let SentCommand { template, may_run, .. } = command;
-        // OpenCode also gets what the author of the template wrote. The arguments must add nothing to that.
+        // The template itself may run commands and name files. The check is that the arguments add none.
         let (text, own) = match (template.expand(arguments), template.expand("")) {
             (Expanded::Text(text), Expanded::Text(own)) => (text, own),
             (Expanded::TooLong, _) | (_, Expanded::TooLong) => {
@@ -87,7 +87,7 @@ impl Bounds<'_> {
                 if !may_run {
                     return Err(would_run(field));
                 }
-                // Each word may become part of a file name.
+                // The template is unknown, so each word of the arguments may become part of a file name.
                 let words = arguments.split(|end: char| is_blank(end) || matches!(end, '"' | '\''));
                 let named = references(arguments).into_iter().chain(words.filter(|word| !word.is_empty()));
                 return self.check_all(&named.collect(), field).await;
@@ -101,7 +101,7 @@ impl Bounds<'_> {
         self.check_all(&named, field).await
     }
 
-    /// Refuses a text that names a file elsewhere.
+    /// Refuses a text that names a file outside the bounds.
     async fn check(self, text: &str, field: &str) -> Result<()> {
         self.check_all(&references(text), field).await
     }
@@ -116,7 +116,7 @@ impl Bounds<'_> {
                 return Err(Error::invalid(field, format!("This gateway does not allow the agent {name}.")));
             }
             if !self.allows(name).await {
-                // The text does not reveal whether the file exists.
+                // The error text does not reveal whether the file exists.
                 return Err(Error::invalid(
                     field,
                     "OpenCode reads files named with @; they must be in the workspace, and their paths without ~ and ..",
@@ -136,7 +136,8 @@ impl Bounds<'_> {
         if path.is_absolute() && !is_below(path) {
             return false;
         }
-        // OpenCode starts at the top of the repository, which can be any directory above, even the root of the file system.
+        // OpenCode looks for the file at the top of the repository, which can be any directory above the session's, even the root
+        // of the file system.
         let mut candidates: Vec<PathBuf> = directory.ancestors().map(|above| above.join(path)).collect();
         candidates.dedup();
         for candidate in &candidates {

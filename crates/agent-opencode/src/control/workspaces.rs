@@ -13,7 +13,7 @@ use crate::OpenCode;
 use crate::api;
 use crate::client::CallError;
 
-/// The kind of workspace that is a worktree: OpenCode reports when such a workspace is ready.
+/// The kind of an OpenCode workspace that is a worktree. OpenCode reports when a workspace of this kind is ready.
 const WORKTREE: &str = "worktree";
 
 impl OpenCode {
@@ -33,7 +33,7 @@ impl OpenCode {
         let _slot = client.long_slot().await.for_purpose(purpose)?;
         let events = if new.kind == WORKTREE { Some(self.subscribe().await?) } else { None };
         let made = client.create_workspace(root, new).await.and_then(results::workspace);
-        // Also after a failure: OpenCode may have created the workspace nevertheless.
+        // The cached lists are discarded even after a failure, because OpenCode may have created the workspace nevertheless.
         self.access.catalog.forget_workspaces().await;
         let made = made.for_purpose(purpose)?;
         if let (Some(events), Some(directory)) = (events, &made.directory) {
@@ -57,7 +57,7 @@ impl OpenCode {
         Ok(ControlResult::Workspace(removed.for_purpose(Purpose::change("remove the workspace"))?))
     }
 
-    /// What is lost with a workspace: OpenCode deletes its sessions and their descendants.
+    /// The sessions that removing a workspace would delete: OpenCode deletes the sessions of the workspace and their descendants.
     pub(super) async fn removable_workspace(&self, id: &WorkspaceId) -> Result<Option<WorkspaceContents>> {
         let Some(found) = self.own_workspace(id).await? else { return Ok(None) };
         let directory = match found.directory {
@@ -122,7 +122,7 @@ impl OpenCode {
         Ok(ControlResult::Ok(reset.for_purpose(Purpose::change("reset the worktree"))?))
     }
 
-    /// The directory of a worktree, resolved like the directories of sessions.
+    /// Resolves the directory of a worktree in the same way as the directories of sessions.
     pub(super) async fn removable_worktree(&self, wanted: &WorktreeRef) -> Result<String> {
         let listed = self.list_worktrees().await?;
         Ok(resolved(self.access.worktree(wanted, &listed).await?).await)
@@ -173,7 +173,7 @@ impl OpenCode {
     }
 }
 
-/// A directory in the spelling of sessions. A directory that is not on this machine stays as it is.
+/// Resolves a directory as the directories of sessions are. A directory that is not on this machine stays as it is.
 async fn resolved(directory: &str) -> String {
     let resolved = tokio::fs::canonicalize(directory).await.ok();
     let resolved = resolved.and_then(|path| path.into_os_string().into_string().ok());
@@ -200,7 +200,7 @@ fn inhabitants(all: &[api::Session], workspace: &str) -> Result<Vec<WorkspaceSes
     Ok(found)
 }
 
-/// An unreadable session is an error: it must not be overlooked.
+/// Fails for an unreadable session, so that no session is overlooked.
 fn inhabitant(session: &api::Session) -> Result<WorkspaceSession, CallError> {
     let malformed = |_| CallError::Garbled("a session with a malformed name".to_owned());
     let parent = session.parent.as_deref().map(SessionId::parse).transpose().map_err(malformed)?;

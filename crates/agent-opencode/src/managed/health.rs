@@ -15,7 +15,7 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 /// The number of tries, each on its own connection: OpenCode never responds to a request that came just before it was ready.
 const TRIES: u32 = 3;
 
-/// How long a living process may leave tries without a response: it is busy, and terminating it would end its turns.
+/// How long the tries go on if the process is alive but does not respond: it may be busy, and terminating it would end its turns.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// OpenCode's response is never longer than this.
@@ -30,7 +30,7 @@ struct Health {
 #[derive(Debug)]
 pub(super) enum HealthError {
     Call(reqwest::Error),
-    /// A response, but not that of OpenCode to the right password.
+    /// The server responded, but not as OpenCode does to the right password.
     Response(u16),
 }
 
@@ -43,7 +43,7 @@ pub(super) async fn version(
     version_within(port, password, is_alive, TIMEOUT, PATIENCE).await
 }
 
-/// Whether OpenCode gives any response within this time. An error of the gateway's own counts as a response.
+/// Whether OpenCode gives any response within this time. An error on the gateway's side counts as a response.
 pub(super) async fn responds(port: u16, password: &str, timeout: Duration) -> bool {
     match ask(port, password, timeout).await {
         Err(HealthError::Call(cause)) => !(cause.is_timeout() || is_refusal(&cause)),
@@ -51,7 +51,7 @@ pub(super) async fn responds(port: u16, password: &str, timeout: Duration) -> bo
     }
 }
 
-/// Nothing listens on the port, or the listener is gone.
+/// Whether the connection was refused or reset: nothing listens on the port, or the listener is gone.
 fn is_refusal(cause: &reqwest::Error) -> bool {
     let causes = std::iter::successors(Some(cause as &dyn std::error::Error), |cause| cause.source());
     causes.filter_map(|cause| cause.downcast_ref::<io::Error>()).any(|cause| {

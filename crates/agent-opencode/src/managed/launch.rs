@@ -32,7 +32,7 @@ const CHECK_EVERY: Duration = Duration::from_millis(25);
 /// The line with the port is near the beginning of the output; no more than this is searched.
 const MAX_OUTPUT: u64 = 256 * 1024;
 
-/// How much of the output is logged when OpenCode does not start.
+/// At most this many bytes of the output are logged if OpenCode does not start.
 const TAIL: usize = 2_000;
 
 /// Starts an OpenCode on a free port, with a new password.
@@ -86,7 +86,7 @@ async fn launch(config: &ManagedConfig, mut record: Record) -> std::result::Resu
     let deadline = Instant::now() + config.start_timeout;
     let log = log_file(&config.data_dir);
     let output = new_log_file(&log).map_err(Failure::Io)?;
-    // Before OpenCode runs: whatever happens next, the marker in the record identifies the process.
+    // The record is written before OpenCode runs. If the gateway dies now, the marker in the record still identifies the process.
     record.write(&config.data_dir).map_err(Failure::Record)?;
     fail_point::hit("managed.recorded");
     let mut child = command(config, &record, output).map_err(Failure::Io)?.spawn().map_err(|error| {
@@ -104,7 +104,7 @@ async fn launch(config: &ManagedConfig, mut record: Record) -> std::result::Resu
     }
 
     let port = tokio::select! {
-        // First, so that nothing waits for a process that has ended.
+        // The end of the process is checked first, so that the start does not wait for a process that has ended.
         biased;
         status = child.wait() => {
             guard.0 = None;
@@ -145,7 +145,7 @@ fn command(config: &ManagedConfig, record: &Record, output: File) -> io::Result<
     }
     command
         .envs(&config.env)
-        // This would change the user name that the gateway logs in with.
+        // This variable would change the user name that OpenCode expects.
         .env_remove("OPENCODE_SERVER_USERNAME")
         .env("OPENCODE_SERVER_PASSWORD", &record.password)
         .env(MARKER, &record.marker);

@@ -1,4 +1,4 @@
-//! What the next start of the gateway must know about a running OpenCode.
+//! The record of a running OpenCode: a file from which the next start of the gateway learns how to reach it.
 
 use std::fmt;
 use std::io::{self, Write};

@@ -1,4 +1,4 @@
-//! The outcome of a turn that left a message unread.
+//! Adds to the outcome of a turn that OpenCode did not read one of the turn's messages.
 
 use longshore_model::{Failure, Outcome};
 
@@ -12,7 +12,8 @@ pub(crate) enum Unread {
     Joined,
 }
 
-/// Adds to an outcome that one of the turn's messages has no answer. `refusal`: why OpenCode refused the message.
+/// Adds the remark that one of the turn's messages has no answer. `refusal`: the error with which OpenCode refused the message, if
+/// known.
 pub(crate) fn with_unread(outcome: Outcome, which: Unread, refusal: Option<&Fault>) -> Outcome {
     let why = refusal.map(|fault| {
         let why = fault.data.message.as_deref().map(redact::public);

@@ -37,7 +37,7 @@ pub(super) fn describe(file: &InputFile, directory: &Path) -> String {
     text
 }
 
-/// The file's name: the sender's, or else its own. Without a directory and without line breaks.
+/// The name of a file: the name that the sender gave, or else the name in its path. Without a directory and without line breaks.
 pub(super) fn name(file: &InputFile) -> Option<String> {
     let own = match &file.source {
         FileSource::Workspace(path) => path.file_name().map(|name| name.to_string_lossy()),

@@ -1,8 +1,8 @@
-//! The files that are sent to a model unchanged.
+//! Decides which files are sent to a model unchanged.
 //!
-//! OpenCode stores a prompt before the provider's package sees it. A type that the package does not know makes that prompt and
-//! every later one of the session fail, and a picture that cannot be decoded makes OpenCode drop the whole prompt. So only
-//! types are sent that every package knows, and only files that begin like a file of that type.
+//! OpenCode stores a prompt before the provider's package sees it. If the package does not know a file's type, that prompt and all
+//! later prompts of the session fail. A picture that cannot be decoded makes OpenCode drop the whole prompt. So a file is sent only
+//! if every package knows its type and its first bytes match the type.
 
 use longshore_engine::port::{FileSource, InputFile};
 
@@ -13,7 +13,7 @@ pub(super) const HEAD: usize = 16;
 
 #[derive(Debug)]
 pub(super) struct Medium {
-    /// The name of the type that OpenCode uses, then the other names that senders use.
+    /// The media types of this kind of file: first the one that OpenCode uses, then the others that senders use.
     names: &'static [&'static str],
     is_accepted: fn(FileKinds) -> bool,
     begins: fn(&[u8]) -> bool,
@@ -83,7 +83,7 @@ fn is_riff(head: &[u8], what: &[u8]) -> bool {
     head.starts_with(b"RIFF") && head.get(8..12) == Some(what)
 }
 
-/// Eleven set bits, followed by a version and a layer that are not reserved values.
+/// Whether the bytes begin like an MPEG audio frame: eleven set bits, then a version and a layer that are not reserved values.
 fn is_mpeg_frame(head: &[u8]) -> bool {
     matches!(head, [0xff, second, ..] if second & 0xe0 == 0xe0 && second & 0x18 != 0x08 && second & 0x06 != 0)
 }

@@ -1,11 +1,12 @@
-//! Native prompts: prompts with agents and subtasks besides their content, and commands.
+//! Builds the bodies of native prompts: prompts that name agents and subtasks besides their content, and commands.
 
 use longshore_model::{NativePromptPart, PromptOptions};
 use serde::Serialize;
 
 use super::{Model, PromptBody, PromptPart};
 
-/// The parts of a native prompt, with the content at its positions. Content without a position comes last: none is dropped.
+/// Puts the content at its positions among the parts of a native prompt. Content without a position comes last, so that none is
+/// dropped.
 pub(super) fn arrange<'a>(
     native: &'a [NativePromptPart],
     content: Vec<PromptPart<'a>>,
@@ -37,7 +38,7 @@ struct Body<'a> {
     arguments: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     agent: Option<&'a str>,
-    /// Unlike in a prompt, provider and model are one text.
+    /// `provider/model` as one text. In the body of a prompt these are two fields.
     #[serde(skip_serializing_if = "Option::is_none")]
     model: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -46,8 +47,8 @@ struct Body<'a> {
     parts: Vec<PromptPart<'a>>,
 }
 
-/// The body for `POST /session/{id}/command`. A command has no texts but its arguments: the description of a file that the model
-/// cannot accept is appended there.
+/// Builds the body for `POST /session/{id}/command`. The arguments are the only text of a command, so the description of a file
+/// that the model does not accept is appended to them.
 pub(super) fn command(
     prompt: &str,
     name: &str,
@@ -63,7 +64,8 @@ pub(super) fn command(
                 if !arguments.is_empty() {
                     arguments.push('\n');
                 }
-                // A file name must be neither run nor read as a reference. The check of the whole arguments is made later.
+                // Without these characters OpenCode can neither run the file name in a shell nor read it as `@path`. The whole
+                // arguments are checked later.
                 arguments.push_str(&text.replace(['`', '@'], "_"));
             }
             file => parts.push(file),

@@ -1,5 +1,5 @@
-//! Text files that OpenCode would refuse to read from the workspace, because it takes them for binary by their name or by their
-//! bytes. The content of such a file is sent instead of its path.
+//! Detects text files that OpenCode would not read from the workspace, because it takes them for binary by their name or their
+//! bytes. The gateway sends the content of such a file instead of its path.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ const BINARY_EXTENSIONS: &[&str] = &[
     "tar", "tif", "tiff", "war", "wasm", "webp", "xls", "xlsx", "zip",
 ];
 
-/// How much of a file OpenCode inspects.
+/// The number of bytes at the beginning of a file by which OpenCode decides whether it is binary.
 const HEAD: usize = 4096;
 
 pub(super) async fn looks_binary(path: &Path) -> bool {
@@ -26,7 +26,7 @@ pub(super) async fn looks_binary(path: &Path) -> bool {
     head.contains(&0) || control * 10 > head.len() * 3
 }
 
-/// The content, if it has not changed since the message was accepted.
+/// Reads the file. `None`: its content has changed since the message was accepted.
 pub(super) async fn unchanged_content(path: &Path, facts: &ContentFacts) -> Option<Vec<u8>> {
     let bytes = super::head(path, usize::try_from(facts.bytes).ok()?).await?;
     let hash: [u8; 32] = Sha256::digest(&bytes).into();

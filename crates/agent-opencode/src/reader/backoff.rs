@@ -1,4 +1,4 @@
-//! How often, and with which timeout, a stream is opened.
+//! Decides how long to wait between attempts to open an event stream, and how long each attempt may take.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use tokio::time::Instant;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LAST_PAUSE: Duration = Duration::from_secs(5);
 
-/// After a connection of this length the pauses start from the first again. If each stream ends sooner, OpenCode crashes
-/// after its start, and each reconnection makes all its turns read their state again.
+/// If a connection lasted this long, the pauses start from the first again. After shorter connections they keep growing: then
+/// OpenCode probably crashes after each start, and each reconnection makes all its turns read their state again.
 const STEADY: Duration = Duration::from_secs(3);
 
 /// How long OpenCode may take to open a stream. OpenCode never answers a request that arrives while it starts, so the first
@@ -35,18 +35,18 @@ impl Backoff {
         self.response_timeout
     }
 
-    /// No response came in time.
+    /// Called when no response came in time. Doubles the next timeout.
     pub(super) fn timed_out(&mut self) {
         self.response_timeout = self.response_timeout.saturating_mul(2);
     }
 
-    /// The first event of a connection arrived.
+    /// Called when the first event of a connection arrives.
     pub(super) fn connected(&mut self) {
         self.response_timeout = FIRST_TIMEOUT;
         self.connected = Some(Instant::now());
     }
 
-    /// The connection ended or failed: returns the pause before the next attempt.
+    /// Called when the connection ended or failed. Returns the pause before the next attempt.
     pub(super) fn next_pause(&mut self) -> Duration {
         if self.connected.take().is_some_and(|since| since.elapsed() >= STEADY) {
             self.pause = FIRST_PAUSE;

@@ -1,4 +1,5 @@
-//! Signals a turn that the stream has failed for some time because the responses are not OpenCode's, or refuse the gateway.
+//! Tells a turn that its event stream has had only invalid responses for some time: another program responds instead of OpenCode,
+//! or OpenCode rejects the gateway's password.
 
 use std::time::Duration;
 
@@ -18,13 +19,14 @@ impl InvalidResponseAlarm {
         Self { link, last_ring: None }
     }
 
-    /// Waits until all responses have been invalid for the interval, and then for the same interval each time.
+    /// Waits until all responses have been invalid for the interval. Each further call waits until they were invalid for one more
+    /// interval.
     pub(crate) async fn ring_every(&mut self, interval: Duration) {
         loop {
             let failing = self.link.wait_for(|link| link.invalid_since.is_some()).await;
             let Ok(since) = failing.map(|link| link.invalid_since) else { break };
             let due = since.max(self.last_ring).unwrap_or_else(Instant::now) + interval;
-            // Boxed, because every turn waits here and few ever need this.
+            // In a box, because every turn waits here but few ever need this future.
             let gone = Box::pin(timeout_at(due, self.link.wait_for(|link| link.invalid_since.is_none())));
             match gone.await {
                 Ok(Ok(_)) => {}
@@ -35,7 +37,7 @@ impl InvalidResponseAlarm {
                 }
             }
         }
-        // The reader is gone.
+        // The reader is gone, so nothing can ring any more.
         std::future::pending::<()>().await;
     }
 }

@@ -1,13 +1,13 @@
-//! Which turn gets which event.
+//! Decides which turn gets which event of a directory's stream.
 //!
-//! A session has one route, and the turn that holds it keeps it to its end. A turn that is about to be prompted does not
-//! start while another turn holds the route. A turn that is resumed after a restart of the gateway waits for the route, and
-//! until it has the route it reads OpenCode's message list instead.
+//! A session has one route, and the turn that holds the route keeps it to its end. A turn that is about to be prompted does not
+//! start while another turn holds the route. A turn that is resumed after a restart of the gateway waits for the route. Until it
+//! has the route, it reads OpenCode's message list instead.
 //!
-//! A turn has a queue with two bounds: a number of events and a number of bytes. At either bound the reader does not wait: it
-//! drops the event and puts a mark into the queue. The turn is then lagging, and the reader drops its further events until
-//! the turn has reached the mark, removed it and read the message list again. Events are queued under the lock of the routes,
-//! so that there is always a slot left for that mark.
+//! A turn has a queue with two bounds: a number of events and a number of bytes. At either bound the reader does not wait: it drops
+//! the event and puts a mark into the queue. The turn is then lagging, and the reader drops its further events until the turn has
+//! taken the mark out of the queue. At the mark, the turn reads the message list again. Events are queued under the lock of the
+//! routes, so that there is always a slot left for the mark.
 
 mod lease;
 
@@ -44,7 +44,7 @@ pub(super) struct Routes {
     descendants: HashMap<String, Descendant>,
     /// How many callers wait for the connection without a route.
     keep_alives: usize,
-    /// While a directory is watched, its reader stays.
+    /// The watched sessions of the directory. While there are any, the reader keeps running.
     pub(super) watched: Option<WatchedSessions>,
     unused_since: Option<Since>,
     metrics: Arc<Metrics>,
@@ -66,7 +66,7 @@ pub(crate) struct ChildSession {
 }
 
 impl ChildSession {
-    /// The sub-agent is called, perhaps again: an earlier abort is over.
+    /// Called when the sub-agent is called, perhaps again. Resets an earlier abort.
     pub(crate) fn called(&self) {
         self.aborted.store(false, Ordering::Release);
     }
@@ -83,19 +83,20 @@ pub(super) struct Route {
     shared: Arc<RouteState>,
 }
 
-/// What a turn takes from its queue.
+/// An entry of a turn's queue.
 #[derive(Debug)]
 pub(crate) enum Routed {
     Event {
-        /// `None`: an event of the turn's own session. So most events need no reference count.
+        /// The sub-agent whose session the event belongs to. `None`: the turn's own session. So most events need no reference
+        /// count.
         child: Option<Arc<ChildSession>>,
         event: Event,
     },
-    /// Something could not be parsed. It may have been an event of the turn.
+    /// An event could not be parsed. It may have been an event of this turn.
     Missed,
     /// The stream was cut and is back: events may be missing before this point.
     Reconnected,
-    /// From here on events were dropped. Only the queue holds this: the turn receives [`Self::Reconnected`].
+    /// Events after this point were dropped. Only the queue holds this mark: the turn receives [`Self::Reconnected`] instead.
     Lagged,
 }
 
@@ -110,7 +111,7 @@ pub(super) struct Target<'a> {
 #[derive(Debug, Default)]
 struct RouteState {
     lagging: AtomicBool,
-    /// The last entry of the queue is [`Routed::Missed`]: another one would add nothing.
+    /// The last entry of the queue is [`Routed::Missed`]. A second one directly after it would add nothing.
     is_missed_last: AtomicBool,
     queued_bytes: AtomicUsize,
     aborted: AtomicBool,
@@ -130,7 +131,8 @@ impl RouteState {
     fn note(&self, kind: EventKind) {
         match kind {
             EventKind::Idle => self.is_idle.store(true, Ordering::Release),
-            // OpenCode updates the session and messages after a turn ended. A new prompt has parts too, and is worked on.
+            // OpenCode still updates the session and messages after the end of a turn, so these events do not show a new turn. A
+            // new prompt also causes events about parts and about the session's status.
             EventKind::SessionUpdated | EventKind::MessageUpdated => {}
             _ => self.is_idle.store(false, Ordering::Release),
         }
@@ -160,7 +162,7 @@ impl Routes {
         Some(Target { route, child: Some(&descendant.child_session), metrics })
     }
 
-    /// Registers a sub-agent's session, if a turn holds the root of its tree. Returns it if it was unknown.
+    /// Registers a sub-agent's session, if a turn holds the root of its tree. Returns the session if it was unknown until now.
     pub(super) fn add_child(&mut self, child: &str, parent: &str) -> Option<Arc<ChildSession>> {
         if let Some(watched) = &mut self.watched {
             watched.add_child(child, parent);
@@ -192,14 +194,15 @@ impl Routes {
         sessions
     }
 
-    /// Whether the gateway runs no turn and is about to start none, and every watch event was handled.
+    /// Whether the gateway neither runs nor starts a turn in the directory, and every queued watch event was handled.
     pub(super) fn is_idle(&self) -> bool {
         self.by_session.is_empty()
             && self.keep_alives == 0
             && self.watched.as_ref().is_none_or(WatchedSessions::is_drained)
     }
 
-    /// Unless the session is new or held by a turn of the gateway, its activity is unknown and must be checked.
+    /// Watches one more session. Unless the session is new or a turn of the gateway holds it, it may be busy already, so a check is
+    /// requested.
     pub(super) fn watch_session(&mut self, session: &str, is_new: bool) {
         let Some(watched) = &mut self.watched else { return };
         if watched.add(session) && !is_new && !self.by_session.contains_key(session) {
@@ -232,7 +235,7 @@ impl Routes {
         }
     }
 
-    /// Something could not be parsed, so it may have been an event of any session.
+    /// Called when an event could not be parsed. It may have belonged to any session, so all turns are told.
     pub(super) fn missed(&self) {
         self.gap();
         for route in self.by_session.values() {
@@ -272,7 +275,7 @@ impl Routes {
         self.descendants.keys().filter(is_descendant).cloned().collect()
     }
 
-    /// Since when there is no route, no waiting caller and no watch.
+    /// The time since which the reader has no route, no waiting caller and no watched sessions. `None`: it is in use.
     pub(super) fn unused_since(&self) -> Option<Since> {
         self.unused_since
     }
@@ -301,7 +304,7 @@ impl Target<'_> {
         }
         let size = event.len();
         let queued = shared.queued_bytes.fetch_add(size, Ordering::Relaxed) + size;
-        // A single event over the bound still passes an empty queue.
+        // A single event that is larger than the bound is still queued if the queue is empty.
         let full = queued > MAX_QUEUED_BYTES && queued != size;
         // Incremented first, because the receiver decrements it.
         self.metrics.opencode_event_queue_depth.add(1);
@@ -316,12 +319,12 @@ impl Target<'_> {
 }
 
 impl Route {
-    /// Returns whether there was a slot. The last slot is reserved for the mark of a lag.
+    /// Queues an entry. Returns false if there was no slot. The last slot is reserved for [`Routed::Lagged`].
     fn push(&self, routed: Routed) -> bool {
         self.queue.capacity() > 1 && self.queue.try_send(routed).is_ok()
     }
 
-    /// Makes the turn read what it may have missed.
+    /// Makes the turn read its state from OpenCode again, because it may have missed events.
     fn request_reread(&self) {
         if !self.shared.lagging.load(Ordering::Acquire) && !self.push(Routed::Reconnected) {
             self.lag();
@@ -330,7 +333,7 @@ impl Route {
 
     fn lag(&self) {
         if !self.shared.lagging.swap(true, Ordering::AcqRel) {
-            // Without a slot the queue already holds a mark, or its receiver is gone.
+            // This fails only if the queue already holds a mark, or its receiver is gone.
             let _ = self.queue.try_send(Routed::Lagged);
         }
     }

@@ -1,8 +1,9 @@
-//! Sessions that are watched while no turn of the gateway holds them.
+//! Queues the events of watched sessions while no turn of the gateway holds these sessions. The module `watch` finds external turns
+//! in them.
 //!
-//! A directory has one queue with two bounds: a number of events and a number of bytes. At either bound the reader does not
-//! wait: it puts a mark into the queue and drops all events until the mark is taken out. The receiver of the mark then asks
-//! OpenCode about all sessions of the directory.
+//! A directory has one queue with two bounds: a number of events and a number of bytes. At either bound the reader does not wait:
+//! it puts a mark into the queue and drops all events until the mark is taken out. The receiver of the mark then asks OpenCode
+//! about all sessions of the directory.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,13 +22,14 @@ const MAX_QUEUED: usize = 1024;
 /// Maximum number of queued bytes.
 const MAX_QUEUED_BYTES: usize = 4 * 1024 * 1024;
 
-/// Maximum number of watched sessions in one directory. Above it the sessions are forgotten that were named longest ago.
+/// Maximum number of watched sessions in one directory. Beyond it, the sessions that were named longest ago are forgotten.
 const MAX_WATCHED: usize = 10_000;
 
-/// Maximum number of sub-agents' sessions below them. At the bound all are forgotten, and OpenCode is asked.
+/// Maximum number of sub-agents' sessions below the watched sessions. At the bound all are forgotten, and OpenCode is asked about
+/// all busy sessions.
 const MAX_DESCENDANTS: usize = 4096;
 
-/// What happened in a session that no turn of the gateway holds.
+/// An entry of the queue: an event in a session that no turn of the gateway holds, or a reason to ask OpenCode.
 #[derive(Debug)]
 pub(crate) enum WatchEvent {
     Event {
@@ -37,21 +39,22 @@ pub(crate) enum WatchEvent {
         is_descendant: bool,
         event: Event,
     },
-    /// A turn of the gateway in this session is over. Forget what was known about the session: it is from before the turn.
+    /// A turn of the gateway in this session is over. All state that is known about the session is from before the turn and must be
+    /// forgotten.
     TurnEnded {
         session: String,
-        /// Otherwise another prompt may have followed the turn.
+        /// True if the session has been idle since the turn. Otherwise another prompt may have followed the turn.
         is_idle: bool,
     },
     /// Events were missed.
     Gap,
-    /// A session that is watched from now on may be busy.
+    /// A session was added that may be busy already.
     Check,
 }
 
 #[derive(Debug)]
 pub(super) struct WatchedSessions {
-    /// Each with the number of the call that named it last.
+    /// The watched sessions. The number grows with each call that names a session, so the lowest number was named longest ago.
     sessions: HashMap<String, u64>,
     named: u64,
     /// Sub-agents' sessions, each with its watched session.
@@ -62,9 +65,9 @@ pub(super) struct WatchedSessions {
 
 #[derive(Debug, Default)]
 struct QueueState {
-    /// Everything is dropped until [`WatchEvent::Gap`] is taken.
+    /// All events are dropped until [`WatchEvent::Gap`] is taken from the queue.
     is_lagging: AtomicBool,
-    /// The queue holds one of these already: another would add nothing.
+    /// The queue already holds a `Gap`. A second one would add nothing.
     has_gap: AtomicBool,
     has_check: AtomicBool,
     queued_bytes: AtomicUsize,
@@ -78,7 +81,7 @@ pub(crate) struct WatchQueue {
     reader: Arc<Reader>,
     queue: queue::Receiver<WatchEvent>,
     shared: Arc<QueueState>,
-    /// The last entry counts as pending until the next one is requested.
+    /// An entry was taken. It counts as pending until the next one is requested.
     has_taken: bool,
 }
 
@@ -108,7 +111,7 @@ impl WatchedSessions {
         self.shared.pending.load(Ordering::Acquire) == 0
     }
 
-    /// Returns whether the session was not watched before.
+    /// Adds a session, or marks it as just named. Returns whether it was not watched before.
     pub(super) fn add(&mut self, session: &str) -> bool {
         self.named += 1;
         let is_new = self.sessions.insert(session.to_owned(), self.named).is_none();
@@ -118,7 +121,7 @@ impl WatchedSessions {
         is_new
     }
 
-    /// Forgets many sessions at once, so that not each new session causes a scan.
+    /// Forgets an eighth of the sessions at once, so that not every new session causes a scan.
     fn forget_oldest(&mut self) {
         let mut named: Vec<_> = self.sessions.values().copied().collect();
         let (_, first_kept, _) = named.select_nth_unstable(MAX_WATCHED / 8);
@@ -130,7 +133,7 @@ impl WatchedSessions {
         self.sessions.contains_key(session)
     }
 
-    /// A session was created for another one.
+    /// Records that a session was created for another one, which makes it a descendant of a watched session.
     pub(super) fn add_child(&mut self, child: &str, parent: &str) {
         let root = self.descendants.get(parent).map_or(parent, String::as_str);
         if !self.sessions.contains_key(root) || self.descendants.contains_key(child) {
@@ -186,21 +189,21 @@ impl WatchedSessions {
         Fate::Routed
     }
 
-    /// A turn of the gateway is over.
+    /// Called when a turn of the gateway in this session is over.
     pub(super) fn turn_ended(&self, session: &str, is_idle: bool) {
         if self.contains(session) {
             self.push_or_lag(WatchEvent::TurnEnded { session: session.to_owned(), is_idle });
         }
     }
 
-    /// Events were missed.
+    /// Called when events were missed.
     pub(super) fn gap(&self) {
         if !self.shared.has_gap.swap(true, Ordering::AcqRel) {
             self.push_or_lag(WatchEvent::Gap);
         }
     }
 
-    /// A session that was not watched before may be busy.
+    /// Requests a check of all sessions, because a session that was not watched before may be busy.
     pub(super) fn request_check(&self) {
         if !self.shared.has_check.swap(true, Ordering::AcqRel) {
             self.push_or_lag(WatchEvent::Check);
@@ -213,7 +216,7 @@ impl WatchedSessions {
         }
     }
 
-    /// Returns whether there was a slot. The last slot is reserved for the mark of a lag.
+    /// Queues an entry. Returns false if there was no slot. The last slot is reserved for the mark of a lag.
     fn push(&self, entry: WatchEvent) -> bool {
         self.queue.capacity() > 1 && self.send(entry)
     }
@@ -230,7 +233,7 @@ impl WatchedSessions {
 
     fn lag(&self) {
         if !self.shared.is_lagging.swap(true, Ordering::AcqRel) {
-            // Without a slot the receiver is gone.
+            // This fails only if the receiver is gone.
             self.send(WatchEvent::Gap);
         }
     }
@@ -249,7 +252,7 @@ impl WatchQueue {
             WatchEvent::Event { event, .. } => {
                 self.shared.queued_bytes.fetch_sub(event.len(), Ordering::Relaxed);
             }
-            // Events from now on come after the check that this entry causes.
+            // The check that this entry causes covers all events up to now, so later events are queued again.
             WatchEvent::Gap => {
                 for mark in [&self.shared.is_lagging, &self.shared.has_gap, &self.shared.has_check] {
                     mark.store(false, Ordering::Release);

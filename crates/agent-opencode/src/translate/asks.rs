@@ -10,7 +10,7 @@ pub(super) struct Asks {
     reported: HashSet<String>,
     /// The asks that wait for an answer, in the order in which they were reported.
     open: Vec<Open>,
-    /// A sub-agent stopped while it asked: only OpenCode's lists show whether the ask is still open.
+    /// A sub-agent became idle while it had an open ask. Only OpenCode's lists show whether the ask is still open.
     must_read_lists: bool,
 }
 
@@ -27,7 +27,7 @@ pub(super) struct ListedAsks<'a> {
     pub(super) asks: Vec<(&'a str, &'a str)>,
     /// The busy sessions among the turn's session and its sub-agents. An idle session waits for no answer.
     pub(super) busy: &'a HashSet<String>,
-    /// The turn ended by itself, so an ask that is no longer listed was answered.
+    /// The newest step ended by itself, so an ask that is no longer listed was answered.
     pub(super) finished: bool,
 }
 
@@ -45,7 +45,7 @@ impl Asks {
         !self.open.is_empty()
     }
 
-    /// A sub-agent became idle.
+    /// Called when a sub-agent became idle.
     pub(super) fn session_idle(&mut self, session: &str) {
         self.must_read_lists |= self.open.iter().any(|open| open.session.as_deref() == Some(session));
     }
@@ -62,7 +62,8 @@ impl Asks {
         })
     }
 
-    /// Closes an ask that was answered, perhaps through the gateway: the engine knows which answers it sent itself.
+    /// Closes an ask that some client answered. The answer may have come through the gateway: the engine knows which answers it
+    /// sent itself.
     pub(super) fn close_answered(&mut self, id: &str, rejected: bool) -> Option<AgentEvent> {
         let at = self.open.iter().position(|open| open.id.as_str() == id)?;
         let id = self.open.remove(at).id;
@@ -80,13 +81,14 @@ impl Asks {
                     None
                 }
                 None if listed.finished || !listed.busy.is_empty() => Some(Resolution::Elsewhere),
-                // An abort left the ask in the list, or OpenCode itself was stopped and forgot it.
+                // The ask is still listed, but its session is idle: an abort left it there. Or OpenCode was stopped and lost the
+                // ask.
                 _ => Some(Resolution::Dropped),
             }
         })
     }
 
-    /// The turn is over.
+    /// Closes all asks, because the turn is over.
     pub(super) fn drop_all(&mut self) -> Vec<AgentEvent> {
         self.close_where(|_| Some(Resolution::Dropped))
     }

@@ -1,4 +1,4 @@
-//! The parts of a turn's messages that a client sees, by part id.
+//! The blocks of a turn: the parts of its messages that a client sees, by part id.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,8 @@ use crate::outcome::FailedTool;
 /// comes with the part's final snapshot.
 const MAX_HELD_BYTES: usize = 256 * 1024;
 
-/// The origin of a part's snapshot. The message list does not hold text that is still being written.
+/// The origin of a part's snapshot: the event stream or the message list. The message list does not contain text that is still
+/// being written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Source {
     Stream,
@@ -24,7 +25,7 @@ pub(super) enum Source {
 
 #[derive(Debug, Default)]
 pub(super) struct Blocks {
-    /// In order of arrival, each with its part id.
+    /// The blocks in order of arrival, each with its part id.
     all: Vec<(Box<str>, Block)>,
     by_part: HashMap<Box<str>, usize>,
     /// Index of the block that the last delta was for. The next delta is mostly for the same block.
@@ -52,8 +53,8 @@ impl Blocks {
     /// Restores the blocks that the log holds.
     pub(super) fn resume(artifacts: &[Artifact], children: &[ResumedChild]) -> Self {
         let mut this = Self::default();
-        // OpenCode ends a block before it starts the next one. Only an OpenCode that was killed leaves a block without an
-        // end, and then continues with the answer to the next prompt.
+        // OpenCode ends a block before it starts the next one. So only the newest block may lack its end in the log. Only a killed
+        // OpenCode leaves a block without an end, and then continues with the answer to the next prompt.
         let mut last_in: HashMap<Option<&MessageId>, usize> = HashMap::new();
         for (at, artifact) in artifacts.iter().enumerate() {
             last_in.insert(artifact.source_message.as_ref(), at);
@@ -136,7 +137,7 @@ impl Blocks {
         })
     }
 
-    /// Events were lost.
+    /// Called when events were lost.
     pub(super) fn gap(&mut self) {
         self.held_text.clear();
         self.held_bytes = 0;
@@ -165,7 +166,7 @@ impl Blocks {
             self.last = *at;
         }
         match &mut self.all[self.last].1 {
-            // The part is output, so its message is.
+            // The part is a known block, so the text of its message is output.
             Block::Text(block) if block.is_in(&delta.message) => block.append(&delta.delta, &mut self.out),
             Block::Text(_) => return false,
             Block::Tool(_) => {}
@@ -185,7 +186,7 @@ impl Blocks {
         }
     }
 
-    /// Drops the held text of a message that is no output of the turn.
+    /// Drops the held text of a message that is not output of the turn.
     pub(super) fn drop_held(&mut self, message: &str) {
         self.held_text.retain(|_, held| held.message != message);
         self.held_bytes = self.held_text.values().map(|held| held.text.len()).sum();
@@ -204,7 +205,7 @@ impl Blocks {
         texts.filter(|block| block.is_in(message)).for_each(|block| block.withdraw(out));
     }
 
-    /// A user deleted the part.
+    /// Removes the block of a part that a user deleted.
     pub(super) fn remove(&mut self, part: &str) {
         if let Some((block, out)) = self.text_of(part) {
             block.remove(out);
@@ -219,7 +220,7 @@ impl Blocks {
         })
     }
 
-    /// Ends the texts that OpenCode left open. After an abort or a kill they stay as they are.
+    /// Ends the texts that OpenCode left open. After an abort or a kill they keep the text that they have.
     pub(super) fn close(&mut self) {
         let (texts, out) = self.texts();
         texts.for_each(|block| block.end(out));
@@ -257,7 +258,8 @@ impl Blocks {
             block.ended(text, out);
         } else if source == Source::Stream {
             block.open(text, out);
-            // Text that came before its part is new only if the part's snapshot is empty.
+            // Text that came before its part is used only if the part's snapshot is empty. Otherwise the snapshot contains that
+            // text already.
             if let Some(held) = held.filter(|_| text.is_empty()) {
                 block.append(&held, out);
             }

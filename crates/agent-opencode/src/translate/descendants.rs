@@ -1,4 +1,4 @@
-//! Events of the sessions below a turn's own session, and the asks of all sessions in that tree.
+//! Handles events of the sessions below a turn's own session, and the asks of all sessions in that tree.
 
 use std::collections::HashSet;
 
@@ -37,7 +37,7 @@ impl Translator {
         }
     }
 
-    /// OpenCode cannot list the session's messages, and a retry will not help.
+    /// Called when OpenCode cannot list the session's messages and a retry will not help.
     pub(crate) fn messages_unavailable(&mut self) {
         if self.completeness != Completeness::Complete {
             self.completeness = Completeness::Unavailable;
@@ -95,12 +95,13 @@ impl Translator {
     fn belongs_to_turn(&self, session: &str, by: Option<&AskedBy>) -> bool {
         let Some(message) = by.and_then(|by| by.message.as_deref()) else { return true };
         if session != self.session {
-            // An ask that an earlier turn left open can belong to a sub-agent that is called again now.
+            // A sub-agent that is called again may have an open ask from an earlier turn. That ask is older than this turn.
             return !self.prompt_created().is_some_and(|began| id::is_older(message, began));
         }
         match self.messages.get(message) {
             Some(role) => matches!(role, Role::Step(_)),
-            // It is better to report an ask that an abort left over than to lose one.
+            // The list would show the message. Without a list, reporting an ask that an abort left over is better than losing an
+            // ask.
             None => self.is_list_unavailable,
         }
     }

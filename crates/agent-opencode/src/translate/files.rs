@@ -1,4 +1,4 @@
-//! The files of a turn: those that its tools return, and the paths of those that it wrote.
+//! Collects the files of a turn: those that its tools return, and the paths of the files that it wrote.
 
 use std::collections::HashSet;
 
@@ -33,8 +33,8 @@ impl Files {
         self.reported.insert(id.to_owned())
     }
 
-    /// Collects the files that a tool call returns, and the paths that it says it wrote. The patch of a step is no
-    /// substitute: it also holds the changes that others made in the worktree meanwhile.
+    /// Collects the files that a tool call returns, and the paths that the call reports as written. The patch of a step is not
+    /// used, because it also contains changes that others made in the worktree meanwhile.
     pub(super) fn collect_from_tool(&mut self, part: &Part, out: &mut Vec<AgentEvent>) {
         let Some(state) = part.state.as_ref().filter(|state| state.status == "completed") else { return };
         for (nth, attachment) in state.attachments.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The tokens that a turn used: the sum over its steps and over those of its sub-agents.
+//! Sums up the tokens that a turn used: its own steps and those of its sub-agents.
 
 use std::collections::HashMap;
 
@@ -8,39 +8,40 @@ use crate::api::{Message, Part};
 
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
-    /// In boxes: a map allocates room for three entries at first, and most turns have one.
+    /// The entries are boxed, because a map allocates room for three entries at first, and most turns have one.
     by_message: HashMap<String, Box<Entry>>,
     reported: Usage,
     /// Entries changed since the last report.
     is_stale: bool,
-    /// From when sub-agents' messages counted in the last report.
+    /// The `since` of the last report: sub-agents' messages counted from this time on.
     since: Option<f64>,
 }
 
 #[derive(Debug, Default)]
 struct Entry {
-    /// Creation time of a sub-agent's message. A sub-agent may have worked for an earlier turn as well.
+    /// Set for a message of a sub-agent: its creation time. Older messages do not count, because a sub-agent may have worked for an
+    /// earlier turn.
     child_created: Option<f64>,
     /// The usage in the message itself. If the message has several steps, this covers only the last one.
     message: Usage,
-    /// The usage of its steps, by part.
+    /// The usage of the message's steps, by part id.
     steps: HashMap<String, Usage>,
 }
 
 impl Ledger {
-    /// A message of the turn.
+    /// Records the usage in a message of the turn.
     pub(super) fn message(&mut self, info: &Message) {
         self.enter(info);
     }
 
-    /// A message of a sub-agent.
+    /// Records the usage in a message of a sub-agent.
     pub(super) fn child_message(&mut self, info: &Message) {
         if info.role != "user" {
             self.enter(info).child_created = Some(info.time.created);
         }
     }
 
-    /// The end of a step of the turn.
+    /// Records the usage at the end of a step of the turn.
     pub(super) fn step(&mut self, part: &Part) {
         if let Some(tokens) = &part.tokens {
             self.is_stale = true;
@@ -71,7 +72,7 @@ impl Ledger {
         self.is_stale = true;
         let entry = self.by_message.entry(info.id.clone()).or_default();
         let usage = info.tokens.as_ref().map(|tokens| tokens.usage(info.cost)).unwrap_or_default();
-        // A message starts without usage, and an older snapshot may arrive late.
+        // A message has no usage at first, and an older snapshot of it may arrive late. So the usage never shrinks.
         if usage.total >= entry.message.total {
             entry.message = usage;
         }

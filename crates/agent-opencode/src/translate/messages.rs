@@ -1,4 +1,4 @@
-//! Which messages belong to the turn, and what their parts mean to it.
+//! Decides which messages belong to the turn, and handles their parts.
 
 use super::blocks::Source;
 use super::{Completeness, MAX_HELD_PARTS, Role, Step, Translator, progress};
@@ -16,7 +16,7 @@ impl Translator {
         }
         let role = if info.role == "user" {
             if self.prompts.note_stored(&info.id, info.time.created) {
-                // An earlier error was not about this prompt.
+                // If every prompt is shown now, the error was not a refusal.
                 self.refusal = self.refusal.take().filter(|_| self.prompts.any_not_shown());
                 Role::Prompt(info.time.created)
             } else if self.follows_a_summary(info) {
@@ -43,7 +43,8 @@ impl Translator {
             });
             Role::Step(self.steps.len() - 1)
         } else {
-            // An older answer belongs to the turn before, whose last changes may arrive late.
+            // Only a newer answer to another prompt shows that OpenCode has moved on. An older one belongs to the previous turn,
+            // whose last changes may arrive late.
             let newest = self.newest().map(|step| step.created).or(self.prompt_created());
             self.superseded |= newest.is_some_and(|created| info.time.created > created);
             Role::OtherAnswer
@@ -59,12 +60,12 @@ impl Translator {
         }
     }
 
-    /// Creation time of the prompt of this turn that the message answers, if it answers one.
+    /// If the message answers a prompt of this turn, the creation time of that prompt.
     fn answered_by(&self, info: &Message) -> Option<f64> {
         let parent = info.parent.as_ref()?;
         match self.messages.get(parent) {
             Some(&Role::Prompt(created)) => Some(created),
-            // The event of the prompt itself was missed.
+            // The event about the prompt itself was missed, so its creation time is unknown. That of the answer is used.
             None if self.prompts.contains(parent) => Some(info.time.created),
             _ => None,
         }
@@ -90,7 +91,7 @@ impl Translator {
         }
     }
 
-    /// Whether the text of a message is output of the turn, or may turn out to be.
+    /// Whether the text of a message is output of the turn, or may turn out to be: the role of an unknown message is not known yet.
     pub(super) fn may_be_output(&self, message: &str) -> bool {
         match self.messages.get(message) {
             None => true,
@@ -115,7 +116,8 @@ impl Translator {
                     self.messages.insert(part.message, Role::Prompt(created));
                     return;
                 }
-                // A compaction that a user asked for does not belong to this turn, nor does one that a later turn needs.
+                // Only a compaction that OpenCode started by itself belongs to this turn. One that a user requested does not, nor
+                // does one of a later turn.
                 let needed = part.kind == "compaction" && part.auto;
                 if needed && self.prompt_created().is_some() && !self.superseded {
                     self.messages.insert(part.message, Role::Prompt(created));
@@ -141,14 +143,14 @@ impl Translator {
                     self.blocks.part(&part, source);
                 }
             }
-            // Prompts, and answers to other prompts, are no output of this turn.
+            // Answers to other prompts are not output of this turn.
             Some(_) => {}
         }
     }
 
-    /// Whether OpenCode wrote this user message to continue the turn after it had summarized the conversation. Such a
-    /// message is "continue" or a copy of the prompt, and nothing marks the copy. So the time decides: OpenCode writes the
-    /// message after the summary is complete, and a prompt that another client sent during the summary is older than that.
+    /// Whether OpenCode wrote this user message to continue the turn after it had summarized the conversation. Such a message is
+    /// "continue" or a copy of the prompt, and a copy has no mark of its own. So the creation time decides: OpenCode writes the
+    /// message after the summary is complete. A prompt that another client sent during the summary is older.
     fn follows_a_summary(&self, info: &Message) -> bool {
         let summaries = self.steps.iter().filter(|step| step.summary).count();
         let waits = self.continued < summaries && !self.superseded;
@@ -156,7 +158,8 @@ impl Translator {
         newest.and_then(|step| step.completed).is_some_and(|completed| info.time.created >= completed)
     }
 
-    /// After a sub-agent that was called for a command, OpenCode continues with one synthetic user message and answers it.
+    /// Whether OpenCode wrote this user message to continue after a sub-agent that was called for a command. OpenCode writes one
+    /// synthetic message then, and answers it.
     fn follows_a_subtask(&self, created: f64) -> bool {
         let waits = self.continued_subtasks < self.subtasks.len() && !self.superseded;
         let is_called = |step: &&Step| step.finish.as_deref() == Some("tool-calls") && step.error.is_none();
@@ -165,7 +168,7 @@ impl Translator {
     }
 
     pub(super) fn newest(&self) -> Option<&Step> {
-        // Not simply the last one: after a gap an older step may be read from the list.
+        // Not simply the last element: after a gap, older steps may be added from the message list.
         self.steps.iter().max_by(|a, b| a.created.total_cmp(&b.created))
     }
 }

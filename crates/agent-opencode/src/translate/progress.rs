@@ -14,7 +14,7 @@ const NAMELESS: &str = "New session - ";
 #[derive(Debug, Default)]
 pub(super) struct ReportedProgress {
     title: Option<String>,
-    /// The starts and ends of steps, by part.
+    /// The part ids of the reported starts and ends of steps.
     steps: HashSet<String>,
     retry: Option<Json>,
     todos: Option<Json>,
@@ -81,7 +81,8 @@ fn progress(kind: ProgressKind, details: Json) -> AgentEvent {
     AgentEvent::Progress(Progress { kind, details: Some(details) })
 }
 
-/// Checks the timestamp too, because a user may call a session "New session - plans".
+/// Whether a title is OpenCode's placeholder. The timestamp is checked too, because a user may call a session "New session -
+/// plans".
 fn is_placeholder(title: &str) -> bool {
     title.strip_prefix(NAMELESS).is_some_and(|time| {
         time.ends_with('Z') && time.bytes().all(|byte| byte.is_ascii_digit() || b"-:.TZ".contains(&byte))

@@ -1,19 +1,19 @@
-//! The user messages that a turn answers: its prompt, and the prompts that joined it.
+//! Tracks the user messages that a turn answers: its prompt, and the prompts that joined it.
 //!
-//! When a prompt arrives during a turn, OpenCode finishes the running step, gives up the rest of its work on the earlier
-//! prompt, and answers the new one. Of several prompts that arrive together only the newest gets an answer. So a turn is
-//! over when its newest prompt is answered.
+//! When a prompt arrives during a turn, OpenCode finishes the running step, gives up the rest of its work on the earlier prompt,
+//! and answers the new one. Of several prompts that arrive together, only the newest gets an answer. So a turn is over when its
+//! newest prompt is answered.
 
 /// Whether a prompt that joins a turn reached OpenCode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Delivery {
-    /// The prompt may still be sent: the turn must not end before that is decided.
+    /// The prompt may still be sent. The turn must not end before its delivery is decided.
     Undecided,
     /// OpenCode confirmed that it took the prompt.
     Accepted,
     /// OpenCode may or may not have the prompt.
     Unknown,
-    /// From before a restart of the gateway. If OpenCode does not have the prompt, it was never sent.
+    /// The prompt is from before a restart of the gateway. If OpenCode does not have it, it was never sent.
     BeforeRestart,
 }
 
@@ -21,22 +21,22 @@ pub(crate) enum Delivery {
 pub(super) struct Prompts {
     /// The turn's own prompt, then the prompts that joined. Empty while a sub-agent's prompt is not known.
     all: Vec<Prompt>,
-    /// Set for a sub-agent's turn.
+    /// Set for a sub-agent's turn: the time in which its messages are created.
     window: Option<Window>,
 }
 
 #[derive(Debug)]
 struct Prompt {
     id: String,
-    /// When OpenCode stored the prompt, if it did.
+    /// The time at which OpenCode stored the prompt, if it did.
     created: Option<f64>,
-    /// There is an answer to the prompt, so OpenCode has it.
+    /// A message answers the prompt, so OpenCode has the prompt.
     is_answered: bool,
-    /// `None`: the turn's own prompt.
+    /// The delivery of a prompt that joined the turn. `None`: the turn's own prompt.
     joined: Option<Delivery>,
 }
 
-/// When the user messages of a sub-agent's turn were written: from its call on, up to the next call of the same sub-agent.
+/// The time in which the user messages of a sub-agent's turn are created: from its call up to the next call of the same sub-agent.
 #[derive(Clone, Copy, Debug)]
 struct Window {
     since: f64,
@@ -46,11 +46,11 @@ struct Window {
 /// A prompt without an answer in an idle session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unanswered {
-    /// The turn's own prompt: OpenCode does not show it, and answered a prompt that joined the turn.
+    /// The turn's own prompt. OpenCode does not show it, but answered a prompt that joined the turn.
     First,
     /// OpenCode shows the prompt.
     Stored,
-    /// OpenCode accepted the prompt and does not show it.
+    /// OpenCode accepted the prompt but does not show it.
     Accepted,
     /// OpenCode does not show the prompt and may never have received it.
     Unknown,
@@ -72,7 +72,7 @@ impl Prompts {
         Self { all: Vec::new(), window: Some(Window { since: called_at, until: None }) }
     }
 
-    /// Sets the first prompt, when it is known already.
+    /// Sets the first prompt, if its id is known already.
     pub(super) fn starting_with(mut self, prompt: &str) -> Self {
         self.all = Self::new(prompt).all;
         self
@@ -84,7 +84,7 @@ impl Prompts {
         }
     }
 
-    /// The sub-agent was called again at this time: later messages belong to another turn.
+    /// Called when the sub-agent was called again at this time. Later messages belong to another turn.
     pub(super) fn set_next_call_at(&mut self, next_call_at: f64) {
         if let Some(window) = &mut self.window {
             window.until = Some(next_call_at);
@@ -100,13 +100,13 @@ impl Prompts {
         self.all.first().and_then(|prompt| prompt.created)
     }
 
-    /// When OpenCode stored the turn's own prompt or, if it did not, the earliest prompt that joined.
+    /// The time at which OpenCode stored the turn's own prompt or, if it did not, the earliest prompt that joined.
     pub(super) fn started_at(&self) -> Option<f64> {
         let joined = || self.all.iter().filter_map(|prompt| prompt.created).min_by(f64::total_cmp);
         self.first_created().or_else(joined)
     }
 
-    /// The turn's own prompt first.
+    /// The ids of all prompts, the turn's own prompt first.
     pub(super) fn ids(&self) -> impl Iterator<Item = &str> {
         self.all.iter().map(|prompt| prompt.id.as_str())
     }
@@ -115,7 +115,7 @@ impl Prompts {
         self.all.iter().any(|prompt| prompt.id == id)
     }
 
-    /// Sets the delivery of the prompts that join since the gateway started.
+    /// Sets which prompts join the turn since the gateway started, and their deliveries.
     pub(super) fn join<'a>(&mut self, joined: impl Iterator<Item = (&'a str, Delivery)> + Clone) {
         self.all.retain(|prompt| {
             let stays =
@@ -144,7 +144,8 @@ impl Prompts {
         is_first
     }
 
-    /// A user wrote to a running sub-agent, which continues with that message. Returns whether it belongs to this turn.
+    /// Records a message that a user wrote to a running sub-agent, which continues with it. Returns whether the message belongs to
+    /// this turn.
     pub(super) fn join_written(&mut self, id: &str, created: f64) -> bool {
         let joins =
             self.window_contains(created) && self.first_created().is_some_and(|first| first < created);
@@ -166,12 +167,12 @@ impl Prompts {
         }
     }
 
-    /// Whether OpenCode received a prompt, or may receive one, that it does not show.
+    /// Whether there is a prompt that OpenCode received, or may still receive, but does not show.
     pub(super) fn any_not_shown(&self) -> bool {
         self.not_shown().any(|prompt| prompt.joined != Some(Delivery::BeforeRestart))
     }
 
-    /// Whether there is exactly one prompt that was sent and that OpenCode does not show.
+    /// Whether exactly one prompt was sent but is not shown by OpenCode.
     pub(super) fn exactly_one_lost(&self) -> bool {
         self.lost().count() == 1
     }
@@ -200,14 +201,14 @@ impl Prompts {
             .any(|prompt| prompt.joined == Some(Delivery::BeforeRestart) && prompt.created.is_none())
     }
 
-    /// The prompts that OpenCode does not show.
+    /// The prompts that OpenCode does not show and did not answer.
     fn not_shown(&self) -> impl Iterator<Item = &Prompt> {
-        // A sub-agent's prompts are known only because OpenCode shows them.
+        // The prompts of a sub-agent are known only from OpenCode, so all of them are shown.
         let prompts = if self.window.is_some() { &[] } else { self.all.as_slice() };
         prompts.iter().filter(|prompt| prompt.created.is_none() && !prompt.is_answered)
     }
 
-    /// The prompts that were sent and that OpenCode does not show.
+    /// The prompts that were sent but that OpenCode does not show.
     fn lost(&self) -> impl Iterator<Item = &Prompt> {
         self.not_shown()
             .filter(|prompt| !matches!(prompt.joined, Some(Delivery::Undecided | Delivery::BeforeRestart)))

@@ -1,4 +1,4 @@
-//! One text or reasoning part: merges its deltas and its snapshots.
+//! Builds the text of one text or reasoning part from its deltas and snapshots.
 
 mod sent;
 
@@ -12,9 +12,9 @@ pub(super) struct TextBlock {
     /// The text that was reported so far.
     sent: SentText,
     phase: Phase,
-    /// The log already has the end of this text, unless the text changes.
+    /// The log already contains the end of this text. Reset if the text changes after all.
     end_is_known: bool,
-    /// Another block of the message follows, so the text is complete.
+    /// The log contains a later block of the same message, so this text is complete.
     is_followed: bool,
 }
 
@@ -41,7 +41,7 @@ impl TextBlock {
         }
     }
 
-    /// A block of which the log has all, some or none of the text.
+    /// Restores a block from the log, which may contain all, some or none of its text.
     pub(super) fn resumed(
         block: BlockRef,
         artifact: &Artifact,
@@ -68,7 +68,7 @@ impl TextBlock {
         }
     }
 
-    /// A delta.
+    /// Appends a delta.
     pub(super) fn append(&mut self, delta: &str, out: &mut Vec<AgentEvent>) {
         if self.phase == Phase::Live && !delta.is_empty() {
             self.sent.push(delta);
@@ -80,7 +80,7 @@ impl TextBlock {
         }
     }
 
-    /// A snapshot from the stream that is not final: the start of the part, or its text so far.
+    /// Merges a snapshot from the stream that is not final: the start of the part, or its text so far.
     pub(super) fn open(&mut self, text: &str, out: &mut Vec<AgentEvent>) {
         // A snapshot shorter than the sent text is older, and the deltas after it may be older too.
         let older = self.sent.begins_with(text);
@@ -90,7 +90,7 @@ impl TextBlock {
         }
     }
 
-    /// The final snapshot.
+    /// Merges the final snapshot, and ends the text.
     pub(super) fn ended(&mut self, text: &str, out: &mut Vec<AgentEvent>) {
         if self.phase == Phase::Withdrawn {
             self.phase = Phase::Incomplete;
@@ -110,14 +110,14 @@ impl TextBlock {
         }
     }
 
-    /// The attempt that wrote this failed.
+    /// Withdraws an unfinished text, because the attempt that wrote it failed.
     pub(super) fn withdraw(&mut self, out: &mut Vec<AgentEvent>) {
         if self.is_open() {
             self.remove(out);
         }
     }
 
-    /// A user deleted the part.
+    /// Withdraws the text, because a user deleted the part.
     pub(super) fn remove(&mut self, out: &mut Vec<AgentEvent>) {
         self.phase = Phase::Withdrawn;
         self.merge_text("", out);

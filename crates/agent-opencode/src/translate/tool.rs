@@ -9,9 +9,9 @@ use crate::outcome::FailedTool;
 #[derive(Debug)]
 pub(super) struct ToolBlock {
     block: BlockRef,
-    /// The call as it was last reported; with all its output while it runs.
+    /// The call as it was last reported, with all its output while it runs. See `kept_state`.
     call: ToolCall,
-    /// When the call started.
+    /// The time at which the call started.
     started: Option<f64>,
 }
 
@@ -44,7 +44,7 @@ impl ToolBlock {
         Some(Self { block, call: kept_state(&call), started: None })
     }
 
-    /// Sets the sub-agent's session of a restored call. The log of the call does not hold it.
+    /// Sets the sub-agent's session of a call that was restored from the log. The logged call does not contain it.
     pub(super) fn set_child(&mut self, call: &str, child: &SessionId) {
         if self.call.call_id == call {
             self.call.child = Some(child.clone());
@@ -65,7 +65,8 @@ impl ToolBlock {
         })
     }
 
-    /// The call's message, while the call is not over. A call of a sub-agent does not count: the sub-agent's own calls do.
+    /// The message of a call that is not over. A call of a sub-agent does not count, because the sub-agent's own calls are
+    /// considered instead.
     pub(super) fn unfinished_message(&self) -> Option<&str> {
         let works = rank(self.call.status) < 2 && self.call.child.is_none();
         let message = self.block.message.as_ref().filter(|_| works);
@@ -82,7 +83,7 @@ impl ToolBlock {
         out.push(match added_output(&before, &call) {
             Some(added) => {
                 let output = Some(added.to_owned());
-                // The rest was reported before and has not changed.
+                // Title and input were reported before and have not changed.
                 let call = ToolCall { output, title: None, input: None, ..call };
                 AgentEvent::ToolOutput { block, call: Box::new(call) }
             }
@@ -90,7 +91,7 @@ impl ToolBlock {
         });
     }
 
-    /// The tool's name and error, if it failed in this message.
+    /// The tool's name and error, if this call belongs to the message and failed.
     pub(super) fn failure_in(&self, message: &str) -> Option<FailedTool<'_>> {
         let mine = self.block.message.as_ref().is_some_and(|mine| mine.as_str() == message);
         let failed = self.call.status == ToolStatus::Error && mine;
@@ -102,7 +103,8 @@ impl ToolBlock {
     }
 }
 
-/// The fields of a call that the next state is compared with. A finished call has no next state, and its output may be large.
+/// The fields of a call that are kept, to compare them with its next state. A finished call has no next state, so its output, which
+/// may be large, is dropped.
 fn kept_state(call: &ToolCall) -> ToolCall {
     if rank(call.status) < 2 {
         return call.clone();
@@ -148,7 +150,7 @@ pub(super) fn call_from(part: &Part) -> Option<ToolCall> {
         ToolStatus::Running => state.metadata.as_ref().and_then(|metadata| metadata.output.clone()),
         _ => state.output.clone(),
     };
-    // While the model still writes the arguments, OpenCode shows none.
+    // While the model still writes the arguments, OpenCode shows an empty object.
     let input = state.input.as_deref().map(Json::from_raw).filter(|input| input.get() != "{}");
     Some(ToolCall {
         call_id: part.call.clone().unwrap_or_else(|| part.id.clone()),
@@ -162,14 +164,15 @@ pub(super) fn call_from(part: &Part) -> Option<ToolCall> {
     })
 }
 
-/// The sub-agent that a call started. The metadata of other tools may name a session that is no sub-agent.
+/// The session of the sub-agent that a call started. Only the tool `task` starts one: the metadata of other tools may also name a
+/// session.
 fn child_of(part: &Part) -> Option<SessionId> {
     let metadata = part.state.as_ref()?.metadata.as_ref()?;
     let session = metadata.session.as_deref().filter(|_| part.tool.as_deref() == Some("task"))?;
     SessionId::parse(session).ok()
 }
 
-/// The output that a running call added, when nothing else changed.
+/// The output that a running call added. `None` if anything else changed.
 fn added_output<'a>(before: &ToolCall, after: &'a ToolCall) -> Option<&'a str> {
     let same = before.status == ToolStatus::Running
         && after.status == ToolStatus::Running

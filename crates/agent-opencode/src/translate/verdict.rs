@@ -6,14 +6,14 @@ use super::{Activity, Completeness, Process, Role, Step, Translator, Unanswered}
 use crate::api::Fault;
 use crate::outcome::{self, Ending, Newest, PromptTrace, Unread};
 
-/// This many answers in a row without a finish reason are a runaway: OpenCode calls the model again each time, without
-/// limit and without pause. At this bound the turn is aborted and fails.
+/// After this many answers in a row without a finish reason, the turn is aborted and fails. OpenCode calls the model again after
+/// each such answer, without limit and without pause.
 pub(crate) const RUNAWAY_LIMIT: usize = 5;
 
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Verdict {
     Running,
-    /// The session is idle or failed, but the messages do not show how the turn ended: read them again.
+    /// The session is idle or failed, but the messages do not show how the turn ended. They must be read again.
     Unsettled,
     Over(Outcome),
 }
@@ -22,9 +22,9 @@ pub(crate) enum Verdict {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Evidence {
     None,
-    /// An error, and no answer.
+    /// OpenCode reported an error, and there is no answer.
     Refused,
-    /// An answer, complete or not.
+    /// There is an answer, complete or not.
     Began,
 }
 
@@ -43,8 +43,8 @@ impl Translator {
         }
     }
 
-    /// The newest prompt that joined the turn if it has no answer, or the turn's own prompt if only other prompts have
-    /// answers.
+    /// A prompt that OpenCode has not answered: the newest prompt that joined the turn, or the turn's own prompt if only other
+    /// prompts have answers.
     pub(crate) fn unanswered(&self) -> Option<Unanswered> {
         let answered = self.newest().map(|step| step.answers);
         let unanswered = self.prompts.unanswered(answered);
@@ -54,7 +54,8 @@ impl Translator {
         unanswered.filter(|prompt| !self.superseded && !is_hidden(prompt))
     }
 
-    /// Whether OpenCode reported a refusal that can only mean one prompt: the only one that was sent and is not shown.
+    /// Whether OpenCode reported an error that can only be the refusal of one prompt, because exactly one prompt was sent and is
+    /// not shown.
     pub(crate) fn is_refused(&self) -> bool {
         self.refusal().is_some() && self.prompts.exactly_one_lost()
     }
@@ -66,13 +67,13 @@ impl Translator {
         self.refusal.as_ref().filter(is_other)
     }
 
-    /// The verdict without regard to prompts that joined.
+    /// The verdict if prompts that joined the turn are ignored.
     fn verdict_on_steps(&self, aborted_by_gateway: bool) -> Verdict {
         let over = || Verdict::Over(outcome::from_ending(&self.ending(aborted_by_gateway)));
         let Some(newest) = self.newest() else {
             return match &self.fault {
                 _ if self.superseded => over(),
-                // Also after an error, because the error may concern a prompt that was to join.
+                // A busy session runs, even after an error: the error may concern a prompt that was to join.
                 _ if self.activity == Activity::Busy => Verdict::Running,
                 None if !self.is_idle() => Verdict::Running,
                 _ => Verdict::Unsettled,
@@ -83,16 +84,17 @@ impl Translator {
             || newest.finish.as_deref().is_some_and(|finish| !outcome::asks_for_another_step(finish));
         match self.activity {
             _ if completed && self.superseded => over(),
-            // If events are missing and cannot be read, a step that asks for another step may have had one.
+            // If events were missed and the messages cannot be listed, a step whose finish reason asks for another step may have
+            // been followed by one.
             Activity::IdleConfirmed if completed && (is_final || !self.is_blind()) => over(),
             Activity::Idle if completed && is_final => over(),
             Activity::Idle | Activity::IdleConfirmed => Verdict::Unsettled,
-            // Also with a final message: OpenCode may compact the conversation and go on.
+            // The turn also runs if the newest message is final: OpenCode may compact the conversation and continue.
             Activity::Busy | Activity::Unknown => Verdict::Running,
         }
     }
 
-    /// The outcome if the messages never show one.
+    /// The outcome of a turn that must end now although its messages never showed an outcome.
     pub(crate) fn forced_outcome(&self, aborted_by_gateway: bool, accepted: bool) -> Outcome {
         if let Some(unanswered) = self.unanswered()
             && let Verdict::Over(outcome) = self.verdict_on_steps(aborted_by_gateway)
@@ -109,8 +111,8 @@ impl Translator {
         outcome::unknown_outcome(&self.ending(aborted_by_gateway), trace)
     }
 
-    /// Whether OpenCode may have written text that was never received and that OpenCode no longer has: it stores a text only
-    /// when the text ends. Call it before [`Self::close`].
+    /// Whether text may be missing that OpenCode wrote, that never reached the gateway, and that OpenCode lost: it stores a text
+    /// only when the text ends. Call it before [`Self::close`].
     pub(crate) fn may_lack_text(&self) -> bool {
         let is_cut_off =
             |step: &&Step| step.completed.is_none() || step.error.as_ref().is_some_and(outcome::is_abort);
@@ -119,14 +121,14 @@ impl Translator {
             || cut_off.any(|step| self.blocks.any_incomplete_in(&step.id) || self.may_have_begun_a_text(step))
     }
 
-    /// Whether an OpenCode that was killed may have begun a text in the step without an event reaching the gateway. While a
+    /// Whether an OpenCode that was killed may have begun a text in this step although no event of it reached the gateway. While a
     /// tool runs, OpenCode writes no text.
     fn may_have_begun_a_text(&self, step: &Step) -> bool {
         let mut at_tools = self.blocks.unfinished_calls();
         step.completed.is_none() && step.unseen_since_gap && !at_tools.any(|message| message == step.id)
     }
 
-    /// Events of the turn were missed, and OpenCode cannot list its messages.
+    /// Whether events of the turn were missed and OpenCode cannot list its messages.
     fn is_blind(&self) -> bool {
         self.completeness == Completeness::Unavailable
     }
@@ -142,22 +144,23 @@ impl Translator {
     /// Whether the model answers without a finish reason again and again.
     pub(crate) fn is_runaway(&self) -> bool {
         let endless = |step: &&Step| step.error.is_none() && step.finish.as_deref() == Some("unknown");
-        // The newest step may have begun already.
+        // The newest step may have begun but not completed. It does not count.
         let complete = self.steps.iter().rev().skip_while(|step| step.completed.is_none());
         complete.take_while(endless).count() >= RUNAWAY_LIMIT
     }
 
-    /// OpenCode reports the session as busy.
+    /// Whether OpenCode reports the session as busy.
     pub(crate) fn is_busy(&self) -> bool {
         self.activity == Activity::Busy
     }
 
-    /// The session is known to be idle.
+    /// Whether the session is known to be idle.
     pub(crate) fn is_idle(&self) -> bool {
         matches!(self.activity, Activity::Idle | Activity::IdleConfirmed)
     }
 
-    /// The OpenCode process that worked on the turn has ended, and the messages that the next process shows were merged.
+    /// Called when the OpenCode process that worked on the turn has ended, and the messages that the next process shows were
+    /// merged.
     pub(crate) fn note_opencode_ended(&mut self) {
         self.process = Process::Ended;
     }

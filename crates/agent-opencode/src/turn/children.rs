@@ -1,7 +1,7 @@
-//! The sub-agents of a turn, from their call to their end.
+//! Reports the sub-agents of a turn, from their call to their end.
 //!
-//! For each sub-agent the engine receives the start, then the prompt, then the reports, then one end. The start must come
-//! before the tool call that names the sub-agent, so it is reported by the code that reports tool calls.
+//! For each sub-agent the engine receives the start, then the prompt, then the reports, then one end. The start must come before
+//! the tool call that names the sub-agent, so the code that reports tool calls also reports the start.
 
 use longshore_model::{
     AgentEvent, ChildEvent, ChildStart, Outcome, PromptId, SessionId, ToolCall, ToolStatus,
@@ -18,12 +18,13 @@ use crate::reconcile::Found;
 use crate::translate::{Evidence, Translator};
 
 impl Driver {
-    /// Sends an event of a member to the engine; of the root for `None`.
+    /// Sends an event of a member to the engine. `None`: the root.
     pub(super) async fn report(&mut self, member: Option<usize>, event: AgentEvent) -> Result<(), Closed> {
         let (AgentEvent::Tool { .. } | AgentEvent::ToolOutput { .. }) = &event else {
             return self.send(member, event).await;
         };
-        // Boxed, because this may report a sub-agent's end, with tool calls of its own.
+        // In a box, because this may report the end of a sub-agent, which has tool calls of its own: the future would contain
+        // itself.
         Box::pin(self.report_call(member, event)).await
     }
 
@@ -39,7 +40,7 @@ impl Driver {
         }
     }
 
-    /// Reports what is new of a sub-agent. Nothing is reported before its prompt is known.
+    /// Reports the new events of a sub-agent. Waits until the sub-agent's prompt is known.
     pub(super) async fn flush_child(&mut self, at: usize) -> Result<(), Closed> {
         let Some(live) = self.tree.children[at].live_mut() else { return Ok(()) };
         if !live.prompt_reported {
@@ -51,7 +52,7 @@ impl Driver {
         }
         let Some(live) = self.tree.children[at].live_mut() else { return Ok(()) };
         for event in live.member.translator.take() {
-            // The root reports asks.
+            // Asks of sub-agents belong to the root, whose translator reports them.
             if !matches!(event, AgentEvent::Asked(_) | AgentEvent::AskClosed { .. }) {
                 self.report(Some(at), event).await?;
             }
@@ -59,7 +60,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Ends the sub-agents that are done.
+    /// Ends the sub-agents that are done, and stops those that reached a limit.
     pub(super) async fn check_children(&mut self) -> Result<(), Closed> {
         for at in 0..self.tree.children.len() {
             let aborted_by_gateway = self.is_aborted(at);
@@ -74,7 +75,7 @@ impl Driver {
             } else if live.given_up.is_none()
                 && let Some(outcome) = self.limits.reached(&live.member)
             {
-                // The calling agent decides whether it continues without the sub-agent.
+                // Only the sub-agent is aborted. The agent that called it decides whether it continues without it.
                 live.given_up = Some(outcome);
                 self.abort(Some(at), Instant::now() + STOP_TIMEOUT).await;
             } else if let Some(returned) = live.returned.as_mut().filter(|returned| !returned.read_requested)
@@ -105,7 +106,7 @@ impl Driver {
             ChildState::Live(live) => {
                 live.must_read = true;
                 live.member.translator.title(found.title.as_deref());
-                // The log does not hold the caller.
+                // The log does not contain the caller of a resumed sub-agent, so it is set from OpenCode's session.
                 if let Some(parent) = parent.filter(|_| live.is_resumed) {
                     live.caller = parent;
                 }
@@ -113,12 +114,12 @@ impl Driver {
         }
     }
 
-    /// Starts the sub-agents that no tool call has named, although all calls that OpenCode shows were read.
+    /// Starts the sub-agents that no tool call names, although all tool calls that OpenCode shows were read.
     pub(super) async fn start_unnamed(&mut self, is_last_chance: bool) -> Result<(), Closed> {
         for at in 0..self.tree.children.len() {
             let child = &mut self.tree.children[at];
             let ChildState::Unnamed(held) = &mut child.state else { continue };
-            // The call may have been made after the calls were read.
+            // The call may have been made after the tool calls were read, so the sub-agent is started only after a second read.
             if !std::mem::replace(&mut held.was_searched_for, true) && !is_last_chance {
                 continue;
             }
@@ -171,8 +172,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Makes the engine know a sub-agent before the tool call that names it. Returns whether the sub-agent has a turn for that
-    /// call.
+    /// Makes sure that the engine knows a sub-agent before it receives the tool call that names it. Returns whether the sub-agent
+    /// has a turn for that call.
     async fn ensure_child_started(
         &mut self,
         caller: Option<usize>,
@@ -192,7 +193,7 @@ impl Driver {
         if let Some(at) = self.tree.find(child.as_str()) {
             if let Some(live) = self.tree.children[at].live_mut() {
                 if live.returned.is_none() {
-                    // Two calls run at once for one sub-agent: it works for both, in the turn of the first call.
+                    // Two calls of one sub-agent run at once. It works for both, in the turn of the first call.
                     self.tree.note_call(child, &call.call_id, false);
                     return Ok(false);
                 }
@@ -255,7 +256,7 @@ impl Driver {
         self.send_child(at, ChildEvent::Started(start)).await
     }
 
-    /// Ends a sub-agent: reads its messages once more to find how it ended.
+    /// Ends a sub-agent. Its messages are read once more to find how it ended.
     async fn finish(&mut self, at: usize) -> Result<(), Closed> {
         let aborted_by_gateway = self.is_aborted(at);
         self.read_child(at).await;
@@ -292,7 +293,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Sets the call time of a resumed sub-agent whose prompt is not in the log: its prompt is the first message after that.
+    /// Sets the call time of a resumed sub-agent whose prompt is not in the log: its prompt is the first message after the call.
     pub(super) fn set_call_time(&mut self, at: usize) {
         let Some(live) = self.tree.children[at].live() else { return };
         if live.member.translator.prompt().is_some() || !live.is_resumed {
@@ -332,7 +333,8 @@ impl Driver {
     }
 }
 
-/// The outcome of a sub-agent, with what else is known: a watchdog stopped it, or its call failed before it did anything.
+/// The final outcome of a sub-agent. An outcome of the watchdog has priority, and if the call failed before the sub-agent did
+/// anything, the outcome says so.
 fn child_outcome(live: &mut LiveChild, outcome: Outcome) -> Outcome {
     if let Some(given_up) = live.given_up.take() {
         return given_up;

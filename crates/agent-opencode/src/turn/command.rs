@@ -1,5 +1,7 @@
-//! Starts a turn with one of OpenCode's own commands. The call lasts as long as the turn, so it runs in a task of its own. Its
-//! immediate result decides whether there is a turn at all.
+//! Starts a turn with one of OpenCode's own commands.
+//!
+//! The HTTP request lasts as long as the turn, so it runs in a task of its own. Only its result within the first moments matters:
+//! it shows whether OpenCode refused the command.
 
 use std::time::Duration;
 
@@ -12,7 +14,7 @@ use crate::api::{Envelope, EventKind, MessageUpdated};
 use crate::client::CallError;
 use crate::reader::{Lease, Routed};
 
-/// OpenCode refuses a command within this time. A call without a response for so long has started a turn.
+/// OpenCode refuses a command within this time. If there is no response after it, the command has started a turn.
 const REFUSAL_WINDOW: Duration = Duration::from_secs(2);
 
 impl PromptCall<'_> {
@@ -38,7 +40,8 @@ impl PromptCall<'_> {
                 match (cause, known) {
                     (CallError::Refused { status, message }, Some(false)) => Ok(refused(status, &message)),
                     (CallError::Refused { .. }, _) | (_, Some(true)) => Ok(SendResult::Unknown),
-                    // Something else responded: OpenCode responds only at the end, and has the message by then.
+                    // The response is not OpenCode's: OpenCode responds only at the end of the turn, and would have the message by
+                    // then.
                     (cause, Some(false)) => Err(cause.into_error("send the prompt")),
                     (cause, None) => self.classify_failure(cause),
                 }
@@ -47,7 +50,7 @@ impl PromptCall<'_> {
         }
     }
 
-    /// Makes the call in a task of its own, which lasts as long as the turn.
+    /// Sends the request in a task of its own, which lasts as long as the turn.
     fn spawn_call(&self, body: String, lease: &Lease) -> oneshot::Receiver<Result<(), CallError>> {
         let (answer, answered) = oneshot::channel();
         let (client, session, trigger) = (self.client.clone(), self.session.clone(), lease.reread_trigger());
@@ -64,7 +67,8 @@ impl PromptCall<'_> {
                 () = over => return,
                 () = stop.cancelled() => return,
             };
-            // The turn runs by now, and its effects came by the event stream, if there were any.
+            // Nobody waits for the result any more: the turn runs, and its events come by the event stream. After a failure the
+            // turn reads its state, in case some did not come.
             if let Err(Err(cause)) = answer.send(result) {
                 tracing::warn!(session = %session.id, %cause, "the call of an OpenCode command failed while its turn ran");
                 if let Some(trigger) = &trigger {
@@ -75,7 +79,7 @@ impl PromptCall<'_> {
         answered
     }
 
-    /// Whether the event is about the message that the command became.
+    /// Whether the event is about the message that OpenCode stored for the command.
     fn is_stored(&self, routed: &Routed) -> bool {
         let Routed::Event { child: None, event } = routed else { return false };
         if event.kind != EventKind::MessageUpdated {

@@ -1,5 +1,7 @@
-//! Measures for how long all responses were of a kind that no wait will change: another program has OpenCode's address and
-//! responds in its place, or OpenCode's password has changed. A turn that gets only such responses does not wait for ever.
+//! Measures for how long all responses of OpenCode were invalid.
+//!
+//! Waiting does not help against them: another program has OpenCode's address and responds in its place, or OpenCode's password has
+//! changed. So a turn that gets only invalid responses fails after some time.
 
 use std::time::Duration;
 
@@ -7,11 +9,11 @@ use tokio::time::Instant;
 
 use crate::client::CallError;
 
-/// After this time without a valid response to the reader of the stream, the turn sends requests itself, and again each time
-/// that this time has passed. Requests other than the stream may work.
+/// When the event stream has had no valid response for this long, the turn sends requests itself, and again after each further
+/// interval. Requests other than the stream may still work.
 pub(super) const CHECK_AFTER: Duration = Duration::from_secs(10);
 
-/// Since when every response was invalid.
+/// The time since which every response was invalid.
 #[derive(Debug, Default)]
 pub(super) struct InvalidResponses {
     since: Option<Instant>,

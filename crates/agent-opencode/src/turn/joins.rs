@@ -1,6 +1,6 @@
-//! Messages that join a running turn.
+//! Sends messages that join a running turn.
 //!
-//! A [`Joiner`] sends them beside the driver, because the driver may be waiting for the engine or for OpenCode. Both use
+//! A [`Joiner`] sends them in parallel to the driver, because the driver may be waiting for the engine or for OpenCode. Both share
 //! [`Joins`]. The driver closes it before the turn ends, and cannot close it while a message is being sent.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,13 +26,14 @@ const FIRST_PROMPT_WAIT: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(super) struct Joins {
     prompts: Mutex<Vec<(PromptId, Delivery)>>,
-    /// Counts the changes, so that the driver can skip the lock on every event.
+    /// Counts the changes. The driver compares it on every event, and takes the lock only after a change.
     version: AtomicU64,
-    /// For the tasks that wait for a change. One channel for all conditions, because a channel is the largest thing here.
+    /// Notifies the tasks that wait for a change. One channel serves all conditions, because a channel is larger than everything
+    /// else here.
     state: watch::Sender<JoinState>,
 }
 
-/// The state of a turn, for messages that join it.
+/// The state of a turn, as far as messages that join it depend on it.
 #[derive(Clone, Copy, Default, Debug)]
 struct JoinState {
     version: u64,
@@ -50,7 +51,7 @@ impl Joins {
         })
     }
 
-    /// Passes the prompts to the translator, if they changed since the version that it knows.
+    /// Passes the prompts to the translator if they changed since version `seen`.
     pub(super) fn update_translator(&self, seen: &mut u64, translator: &mut Translator) {
         if self.version.load(Ordering::Acquire) == *seen {
             return;
@@ -66,14 +67,14 @@ impl Joins {
         self.state.send_if_modified(|known| is_begun && !std::mem::replace(&mut known.is_begun, true));
     }
 
-    /// The changes from now on.
+    /// Notifies about all changes from now on.
     pub(super) fn changes(&self) -> JoinChanges {
         let state = self.state.subscribe();
         let seen = state.borrow().version;
         JoinChanges { state, seen }
     }
 
-    /// Closes the turn to new messages, unless one joined since the version that was seen last.
+    /// Closes the turn to new messages. Returns false, and does not close it, if a message joined since version `seen`.
     pub(super) fn close_if_unchanged(&self, seen: u64) -> bool {
         let prompts = lock(&self.prompts);
         let is_news = self.version.load(Ordering::Acquire) != seen;
@@ -93,7 +94,7 @@ impl Joins {
         }
     }
 
-    /// Ensures that the turn does not end before this prompt is resolved. Returns false if the turn is about to end.
+    /// Promises that the turn does not end before this prompt is resolved. Returns false if the turn is already closed.
     fn reserve(&self, prompt: &PromptId) -> bool {
         let mut prompts = lock(&self.prompts);
         if self.state.borrow().is_closed {
@@ -124,7 +125,7 @@ impl Joins {
     }
 }
 
-/// Waits for changes of the prompts that join.
+/// Waits until the list of joining prompts changes.
 #[derive(Debug)]
 pub(super) struct JoinChanges {
     state: watch::Receiver<JoinState>,
@@ -160,7 +161,7 @@ impl Joiner {
             // Boxed, because few messages join turns, and every turn would hold the space otherwise.
             Box::pin(self.join(steering)).await;
         }
-        // The engine will send no more. The turn goes on.
+        // The engine will send no more messages, but the turn continues.
         std::future::pending::<()>().await;
     }
 
@@ -172,7 +173,7 @@ impl Joiner {
         let (mut closed, mut begun) = (self.joins.state.subscribe(), self.joins.state.subscribe());
         let ready_to_go = async {
             let confirmed = go.await;
-            // If the first prompt never shows, the driver finds it missing.
+            // If the first prompt never appears, the message is sent anyway. The driver reports the missing prompt.
             let _ = timeout(FIRST_PROMPT_WAIT, begun.wait_for(|state| state.is_begun)).await;
             confirmed
         };
@@ -195,7 +196,7 @@ impl Joiner {
             let slot = client.slot().await.map_err(|cause| cause.into_error("send the message"))?;
             Ok((body, slot))
         };
-        // The message was not sent yet, and the request slots may be taken for long.
+        // Until the message is sent, the turn may still be closed. The wait for a request slot can be long.
         let ready = tokio::select! {
             biased;
             _ = closed.wait_for(|state| state.is_closed) => Err(too_late()),
@@ -206,11 +207,11 @@ impl Joiner {
             Err(refused) => Err(refused),
         };
         self.joins.resolve(&prompt, outcome.as_ref().ok().copied());
-        // The engine may be gone by now. After its restart it finds the prompt in OpenCode's list.
+        // This fails if the engine is gone. After its restart the engine finds the prompt in OpenCode's message list.
         let _ = sent.send(outcome.map(|_| ()));
     }
 
-    /// An error means that OpenCode does not have the message for sure.
+    /// Sends the message. An error means that OpenCode certainly does not have it.
     async fn send(&self, client: &Client, slot: CallSlot<'_>, body: String) -> Result<Delivery> {
         let (directory, session) = (self.session.directory.as_str(), self.session.id.as_str());
         match client.prompt(slot, directory, session, body).await {

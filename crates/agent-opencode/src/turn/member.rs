@@ -1,4 +1,4 @@
-//! One member of a turn's session tree: the agent, or a sub-agent. Tracks its events and decides when it is done.
+//! One member of a turn's session tree: the agent, or a sub-agent. Holds its translator and decides when the member is done.
 
 use std::time::Duration;
 
@@ -12,28 +12,29 @@ use crate::translate::{Evidence, Translator, Unanswered, Verdict};
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LAST_PAUSE: Duration = Duration::from_secs(2);
 
-/// How often such a session is read. OpenCode finishes a message 40 to 350 ms after it reports idle, and later in a large
-/// repository. After these reads (7 s) OpenCode does not work on it any more.
+/// The maximum number of reads of a session that is idle while its messages are not final. OpenCode finishes a message 40 to 350 ms
+/// after it reports idle, and later in a large repository. These reads take 7 s. After that, OpenCode certainly does not work on
+/// the message any more.
 const READS_OF_STOPPED_TURN: u32 = 8;
 
-/// The same after an error that came before any answer (2 s): OpenCode refused the prompt.
+/// The maximum number of such reads after an error that came before any answer: OpenCode refused the prompt. They take 2 s.
 const READS_OF_REFUSED_PROMPT: u32 = 5;
 
-/// The same when there is no sign of a prompt that OpenCode has accepted (30 s): in a new directory OpenCode first loads
-/// providers and plugins.
+/// The maximum number of such reads if OpenCode accepted a prompt but shows no sign of it. They take 30 s, because in a new
+/// directory OpenCode first loads providers and plugins.
 const READS_OF_ACCEPTED_PROMPT: u32 = 20;
 
 #[derive(Debug)]
 pub(super) struct Member {
     pub(super) translator: Translator,
-    /// OpenCode accepted the prompt since the gateway started.
+    /// OpenCode confirmed the prompt to this process of the gateway. False after a restart of the gateway.
     pub(super) accepted: bool,
     /// OpenCode no longer has the session.
     pub(super) is_gone: bool,
     settling: Option<Settling>,
 }
 
-/// The session is idle or failed, and the messages do not show the end.
+/// The repeated reads of a session that is idle or failed while its messages do not show the end.
 #[derive(Debug)]
 struct Settling {
     reads: u32,
@@ -51,12 +52,12 @@ impl Member {
         self.settling.as_ref().map(|settling| settling.next)
     }
 
-    /// The session is idle or failed, and the turn is not over yet.
+    /// Whether the session is idle or failed while the turn is not over yet.
     pub(super) fn is_idle_or_failed(&self) -> bool {
         self.settling.is_some() || self.translator.is_idle()
     }
 
-    /// The messages were read because they were due.
+    /// Called when the messages are read because a read was due. Sets the time of the next read.
     pub(super) fn was_read(&mut self) {
         if let Some(settling) = &mut self.settling {
             settling.reads += 1;
@@ -85,14 +86,14 @@ impl Member {
         None
     }
 
-    /// The outcome if the messages never show one.
+    /// The outcome of a turn that must end now although its messages never showed an outcome.
     pub(super) fn forced_outcome(&self, aborted_by_gateway: bool) -> Outcome {
         self.translator.forced_outcome(aborted_by_gateway, self.accepted)
     }
 
     fn max_reads(&self) -> u32 {
         if self.translator.has_opencode_ended() {
-            // What the next process showed is final.
+            // OpenCode was restarted. The messages that the new process shows do not change any more.
             return 0;
         }
         match (self.translator.unanswered(), self.translator.evidence()) {

@@ -1,5 +1,7 @@
-//! Events that arrived and could not be parsed. Any of them may have been important, so the state is read from OpenCode:
-//! at once, and then at most once a second, however many such events arrive.
+//! Limits how often a turn reads its state because of events that could not be parsed.
+//!
+//! Any such event may have been important, so the state is read from OpenCode: at once, and then at most once a second, however
+//! many such events arrive.
 
 use std::time::Duration;
 
@@ -9,7 +11,7 @@ const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
 pub(super) struct MissedEvents {
-    /// When the state must be read.
+    /// The time at which the state must be read.
     due: Option<Instant>,
     last: Option<Instant>,
 }
@@ -34,7 +36,7 @@ impl MissedEvents {
         is_due
     }
 
-    /// The whole state is being read, for whatever reason.
+    /// Called when the whole state is read, for whatever reason.
     pub(super) fn note_read(&mut self) {
         *self = Self { due: None, last: Some(Instant::now()) };
     }

@@ -1,6 +1,8 @@
-//! Reads a sub-agent's messages. While OpenCode is unreachable, the turn waits, as it does when it reads the messages of
-//! the agent itself. If OpenCode responds but does not show the messages of the sub-agent, the turn goes on without them
-//! after a while, so that the agent's own reports are not held up for ever.
+//! Reads a sub-agent's messages from OpenCode.
+//!
+//! While OpenCode is unreachable, the turn waits, as it does when it reads the messages of the agent itself. If OpenCode responds
+//! but does not show the messages of the sub-agent, the turn continues without them after a while. Otherwise the agent's own
+//! reports would be held back forever.
 
 use longshore_model::SessionId;
 use tokio::time::{Instant, timeout_at};
@@ -21,7 +23,8 @@ impl Driver {
         }
     }
 
-    /// `None` when OpenCode does not show the state, or does not respond for too long. Then the stream is the only source.
+    /// Fetches the state of a sub-agent. `None`: OpenCode does not show the state, or does not respond for too long. Then the
+    /// stream is the only source.
     pub(super) async fn fetch_child(&mut self, session: &SessionId) -> Option<ChildReading> {
         let since = self.tree.root.translator.prompt_created().unwrap_or(f64::MIN);
         let until = self.read_deadline();
@@ -31,7 +34,7 @@ impl Driver {
         loop {
             let (directory, back) = (&self.session.directory, self.client.address().until_back());
             let reading = reconcile::read_child(&self.client, directory, session.as_str(), since);
-            // Each sub-agent gets a try, however long the ones before it took.
+            // Each sub-agent gets at least one attempt, however long the sub-agents before it took.
             let cut = until.unwrap_or_else(|| others_wait_until.max(Instant::now() + STOP_TIMEOUT));
             let reading = timeout_at(cut, reading).await.unwrap_or(Err(CallError::NoAnswer));
             let at = self.tree.find(session.as_str())?;
@@ -45,7 +48,8 @@ impl Driver {
                 Err(cause) => cause,
             };
             let next = Instant::now() + pause;
-            // While the stream is down, waiting loses nothing of the agent: everything is read once it is back.
+            // While the stream is down, the turn may wait: no reports of the agent are held back, and everything is read once the
+            // stream is back.
             child.is_hidden |= until.is_none() && next >= others_wait_until && self.lease.is_connected();
             let is_too_long = child.invalid_responses.exceed(&cause, self.limits.invalid_responses())
                 || until.map_or(child.is_hidden, |until| next >= until);
@@ -57,13 +61,13 @@ impl Driver {
                 live.member.translator.messages_unavailable();
                 return None;
             }
-            // Returns early when OpenCode is back.
+            // Waits for the pause, or until OpenCode is back.
             let _ = timeout_at(next, back).await;
             pause = (pause * 2).min(LAST_RETRY);
         }
     }
 
-    /// Deadline for reading sub-agents' messages. `None`: the turn goes on.
+    /// The deadline for reading sub-agents' messages. `None`: there is none, because the turn continues.
     fn read_deadline(&self) -> Option<Instant> {
         if self.end_deadline.is_some() {
             return self.end_deadline;
@@ -74,12 +78,12 @@ impl Driver {
         if self.lease.aborted_by_gateway() {
             return Some(Instant::now() + STOP_TIMEOUT);
         }
-        // The end of the turn is known and must be reported.
+        // If the end of the turn is known already, it must be reported soon.
         let verdict = self.tree.root.translator.verdict(self.is_stopped());
         matches!(verdict, Verdict::Over(_)).then(|| Instant::now() + STREAM_TIMEOUT)
     }
 
-    /// The turn ends: limits the time for reading its sub-agents' messages.
+    /// Called when the turn ends. Limits the time for reading its sub-agents' messages.
     pub(super) fn set_end_deadline(&mut self) {
         let may_succeed = !self.is_stopped && !self.invalid_responses.is_ongoing();
         self.end_deadline = Some(Instant::now() + if may_succeed { STREAM_TIMEOUT } else { STOP_TIMEOUT });

@@ -1,4 +1,4 @@
-//! Signals to a turn beside its events. They are rare, so they are polled only when woken.
+//! Signals to a turn besides its events. They are rare, so they are polled only when they are woken.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use crate::reader::InvalidResponseAlarm;
 pub(super) enum Signal {
     /// The prompts that join have changed.
     Joins,
-    /// The stream has had nothing but invalid responses for long.
+    /// The event stream has had only invalid responses for some time.
     InvalidResponses,
 }
 
-/// The stream never ends.
+/// Merges all signals into one stream, which never ends.
 pub(super) fn signals(
     joins: JoinChanges,
     invalid_alarm: InvalidResponseAlarm,

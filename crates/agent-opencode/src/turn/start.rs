@@ -32,7 +32,7 @@ use crate::rules::PromptRules;
 use crate::translate::Translator;
 use crate::watch::Watch;
 
-/// Events that wait for the engine. At the bound the driver of this turn waits, and its own queue fills.
+/// Maximum number of events that wait for the engine. At the bound the driver of this turn waits, and its own queue fills.
 const MAX_WAITING: usize = 256;
 
 /// How long a turn or a new session waits for the event stream: long enough for a managed OpenCode to restart.
@@ -46,10 +46,10 @@ const BUSY_POLL: Duration = Duration::from_millis(500);
 /// engine starts the turn again when the work of the other client is over.
 const WATCHED_BUSY_WAIT: Duration = Duration::from_secs(3);
 
-/// What is needed to start turns.
+/// The parts of the driver that are needed to start a turn.
 #[derive(Debug)]
 pub(crate) struct Starter {
-    /// For running turns.
+    /// The client for running turns, whose calls wait for a slot as long as necessary.
     pub(crate) client: Client,
     pub(crate) for_starts: Client,
     pub(crate) readers: Arc<Readers>,
@@ -60,7 +60,7 @@ pub(crate) struct Starter {
     pub(crate) protected: Arc<ProtectedPaths>,
     pub(crate) timeout: Duration,
     pub(crate) watchdog: Watchdog,
-    /// Report the files that a turn wrote.
+    /// Whether the files that a turn wrote are reported.
     pub(crate) written_files: bool,
     pub(crate) unprompted: UnpromptedSessions,
     pub(crate) watch: Arc<Watch>,
@@ -69,9 +69,9 @@ pub(crate) struct Starter {
 /// Whether OpenCode took the prompt.
 pub(super) enum SendResult {
     Accepted,
-    /// The prompt may or may not have arrived; OpenCode's messages show it.
+    /// OpenCode may or may not have received the prompt. Its message list will show it.
     Unknown,
-    /// With the error for the sender of a native prompt.
+    /// OpenCode refused the prompt. Holds the outcome of the task, and the error for the sender of a native prompt.
     Refused(Outcome, Error),
 }
 
@@ -82,7 +82,7 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
     let for_start = with.for_starts.with_trace(trace.clone());
     let client = with.client.with_trace(trace);
     let (id, name) = (session.id.as_str(), prompt.as_str());
-    // Taken even if this turn fails, so that the next turn checks the session.
+    // Removed from the list even if this turn fails, so that the next turn checks the session.
     let idle_until = with.unprompted.take(&session.id);
     let patience = || {
         let is_watched = with.watch.watches(&session.directory);
@@ -102,7 +102,8 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
         }
         (SendResult::Unknown, translator)
     } else {
-        // This can take a while, so it is done before the session is found to be idle: another client could use it meanwhile.
+        // Building the body can take a while, so it is done before the check that the session is idle: another client could use the
+        // session meanwhile.
         let (order, is_note) = (order.as_ref(), false);
         let saying = PromptDraft { prompt: name, input: &input, options: &options, order, is_note };
         let body = with.prompts.body(&for_start, &session, saying).await?;
@@ -115,7 +116,7 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
         };
         let slot = slot_while_idle(&for_start, patience(), &session, idle_until, &mut lease).await?;
         if let Some(order) = order {
-            // The native prompt may have waited for long, and the files that it names may have changed.
+            // Checked again, because the native prompt may have waited for long and the files that it names may have changed.
             let bounds = Bounds {
                 root: &with.root,
                 directory: &session.directory,
@@ -127,7 +128,7 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
             check_native_prompt(&client, bounds, &with.prompts.rules, order, sent).await?;
         }
         let body = body.json;
-        // All events until now belong to an earlier turn.
+        // All events that are queued now belong to an earlier turn.
         lease.discard_queued();
         process = client.address().process();
         prompting.mark();
@@ -194,13 +195,14 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
         protected: Arc::clone(&with.protected),
         is_catching_up: resume.is_some(),
     });
-    // Boxed, because spawning moves the future more than once, and each move would need the space.
+    // In a box, because spawning moves the future more than once, and each move would need space for it on the stack.
     let running = Box::pin(driver.run(joiner, invalid_alarm, with.tasks.stopping().clone()));
     with.tasks.spawn("opencode-turn", running);
     Ok(Turn { steering, events, refusal: None })
 }
 
-/// The native prompt may have waited for long. The files that it names, and the template of its command, may have changed.
+/// Checks a native prompt again. It may have waited for long, and the files that it names or the template of its command may have
+/// changed.
 async fn check_native_prompt(
     client: &Client,
     bounds: Bounds<'_>,
@@ -223,7 +225,7 @@ async fn check_native_prompt(
     }
 }
 
-/// Restores the sub-agents that the log knows.
+/// Restores the sub-agents that the log contains.
 fn resume_children(tree: &mut SessionTree, resume: &Resume, lease: &Lease) {
     for known in &resume.children {
         if let Some(call) = &known.call {
@@ -242,7 +244,7 @@ fn resume_children(tree: &mut SessionTree, resume: &Resume, lease: &Lease) {
                 let prompt = prompt.as_ref().map(PromptId::as_str);
                 let session = known.session.as_str();
                 let translator = Translator::resume_sub_agent(session, prompt, artifacts, &resume.children);
-                // The log does not hold the caller, so the root stands in for it.
+                // The log does not contain the caller, so the root is used until the caller is known.
                 child.registered = lease.add_child(session, root.as_str());
                 child.state = ChildState::Live(Box::new(LiveChild {
                     prompt_reported: prompt.is_some(),
@@ -255,7 +257,8 @@ fn resume_children(tree: &mut SessionTree, resume: &Resume, lease: &Lease) {
     }
 }
 
-/// Waits for a request slot for the prompt while the session is idle. After a wait for a slot the session is checked again.
+/// Acquires a request slot for the prompt at a moment when the session is idle. If it had to wait for the slot, it checks the
+/// session again.
 async fn slot_while_idle<'a>(
     client: &'a Client,
     patience: Duration,
@@ -274,7 +277,7 @@ async fn slot_while_idle<'a>(
         }
         let begun = Instant::now();
         let slot = client.slot().await.map_err(|cause| cause.into_error("send the prompt"))?;
-        // The patience is for the busy session, not for the gateway's own queue for slots.
+        // The time limit is for the busy session. Waiting for a request slot does not count.
         deadline += begun.elapsed();
         if is_surely_idle() {
             return Ok(slot);
@@ -338,7 +341,8 @@ pub(super) struct PromptCall<'a> {
 }
 
 impl PromptCall<'_> {
-    /// `is_native`: the sender waits for whether OpenCode accepts the prompt.
+    /// Sends the prompt. `is_native`: the sender of a native prompt waits to learn whether OpenCode accepts it, so an unclear error
+    /// is looked up.
     async fn send_prompt(self, slot: CallSlot<'_>, body: String, is_native: bool) -> Result<SendResult> {
         fail_point::hit("prompt.before");
         let (directory, session) = (&self.session.directory, self.session.id.as_str());
@@ -356,7 +360,7 @@ impl PromptCall<'_> {
         }
     }
 
-    /// Whether OpenCode has the prompt's message. `None`: OpenCode does not show it.
+    /// Whether OpenCode has the prompt's message. `None`: OpenCode does not show its messages.
     pub(super) async fn has_message(&self) -> Option<bool> {
         let (directory, session) = (self.session.directory.as_str(), self.session.id.as_str());
         let prompts = [self.prompt.to_owned()];
@@ -364,7 +368,7 @@ impl PromptCall<'_> {
         found.ok().map(|found| !found.is_empty())
     }
 
-    /// Classifies a failed request: the prompt may have arrived, or it surely did not.
+    /// Decides after a failed request whether the prompt may have arrived or certainly did not.
     pub(super) fn classify_failure(&self, cause: CallError) -> Result<SendResult> {
         match cause {
             CallError::Cut(_) | CallError::Ended | CallError::Refused { .. } => {
@@ -386,7 +390,7 @@ impl PromptCall<'_> {
     }
 }
 
-/// A proxy in front of OpenCode responds with 502 to 504. OpenCode may still receive the request then.
+/// Whether the status comes from a proxy in front of OpenCode (502 to 504). OpenCode may still have received the request then.
 pub(super) fn is_proxy_error(status: u16) -> bool {
     (502..=504).contains(&status)
 }

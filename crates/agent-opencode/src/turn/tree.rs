@@ -1,4 +1,5 @@
-//! The agent of a turn and its sub-agents, at any depth: which sessions there are, who called whom, and who gets which event.
+//! The agent of a turn and its sub-agents, at any depth: knows their sessions and which agent called which, and passes each event
+//! to its member.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,8 +15,8 @@ use crate::reconcile::ChildReading;
 use crate::skim::Event;
 use crate::translate::{CallState, Translator};
 
-/// Events that may wait for the tool call that names their session. OpenCode sends that call first. Over the bound the
-/// events are dropped, and the messages are read instead.
+/// Maximum number of events that wait for the tool call that names their session. Normally OpenCode sends that call first. Above
+/// the bound the events are dropped, and the messages are read instead.
 const MAX_HELD: usize = 256;
 const MAX_HELD_BYTES: usize = 1024 * 1024;
 
@@ -23,11 +24,12 @@ const MAX_HELD_BYTES: usize = 1024 * 1024;
 pub(super) struct SessionTree {
     session: SessionId,
     pub(super) root: Member,
-    /// In the order in which the sub-agents became known.
+    /// The sub-agents, in the order in which they became known.
     pub(super) children: Vec<Child>,
-    /// The tool calls of sub-agents by the sub-agent's session, and whether the sub-agent has a turn of its own for the call.
+    /// The tool calls that call a sub-agent, by the sub-agent's session and the call id. The value: whether the sub-agent has a
+    /// turn of its own for the call.
     calls: HashMap<(SessionId, String), bool>,
-    /// At least one sub-agent was stopped, perhaps without the rest of the turn.
+    /// At least one sub-agent was stopped. The rest of the turn may have continued.
     pub(super) has_stopped_child: bool,
 }
 
@@ -35,20 +37,20 @@ pub(super) struct SessionTree {
 #[derive(Debug)]
 pub(super) struct Child {
     pub(super) session: SessionId,
-    /// `None`: another turn receives its events.
+    /// The registration with the reader. `None`: another turn receives the events of this session.
     pub(super) registered: Option<Arc<ChildSession>>,
     pub(super) state: ChildState,
     pub(super) invalid_responses: InvalidResponses,
-    /// OpenCode did not show its messages for too long, and still does not.
+    /// OpenCode has not shown the messages of this sub-agent for too long, and still does not.
     pub(super) is_hidden: bool,
 }
 
 #[derive(Debug)]
 pub(super) enum ChildState {
-    /// No tool call has named it yet.
+    /// No tool call has named the sub-agent yet.
     Unnamed(HeldEvents),
     Live(Box<LiveChild>),
-    /// Nothing more is reported about it, unless it is called again.
+    /// The sub-agent has ended. Nothing more is reported about it unless it is called again.
     Over,
 }
 
@@ -57,9 +59,9 @@ pub(super) enum ChildState {
 pub(super) struct HeldEvents {
     pub(super) events: Vec<Event>,
     bytes: usize,
-    /// No event is missing.
+    /// No event of the session is missing.
     pub(super) is_complete: bool,
-    /// The tool calls were read once since the session became known, and none named it.
+    /// The tool calls were read once since the session became known, but none of them named it.
     pub(super) was_searched_for: bool,
 }
 
@@ -69,15 +71,15 @@ pub(super) struct LiveChild {
     pub(super) member: Member,
     pub(super) caller: SessionId,
     pub(super) call: Option<String>,
-    /// Its prompt was reported.
+    /// The prompt of the sub-agent was reported.
     pub(super) prompt_reported: bool,
-    /// Its messages must be read before its end can be judged.
+    /// The messages of the sub-agent must be read before its end can be judged.
     pub(super) must_read: bool,
-    /// Set once the call that it works for is over.
+    /// Set when the tool call that the sub-agent works for is over.
     pub(super) returned: Option<ReturnedCall>,
-    /// The outcome, if a watchdog stopped it.
+    /// Set when a watchdog stopped the sub-agent: the outcome to report.
     pub(super) given_up: Option<Outcome>,
-    /// It was resumed after a restart of the gateway.
+    /// The sub-agent was resumed after a restart of the gateway.
     pub(super) is_resumed: bool,
 }
 
@@ -85,7 +87,7 @@ pub(super) struct LiveChild {
 #[derive(Debug)]
 pub(super) struct ReturnedCall {
     pub(super) error: Option<String>,
-    /// A read of the sub-agent's messages was requested since then.
+    /// The sub-agent's messages were requested after the call had ended.
     pub(super) read_requested: bool,
 }
 
@@ -124,7 +126,7 @@ impl HeldEvents {
         }
     }
 
-    /// An event is missing, so the other events are of no use.
+    /// Drops all events, because one is missing and the others are useless without it.
     fn discard(&mut self) {
         *self = Self { was_searched_for: self.was_searched_for, ..Self::new(false) };
     }
@@ -145,7 +147,7 @@ impl Child {
         }
     }
 
-    /// The session that called it, or that it was created for.
+    /// The session that called the sub-agent, or that its session was created for.
     fn parent_session(&self) -> Option<&str> {
         match &self.state {
             ChildState::Live(live) => Some(live.caller.as_str()),
@@ -179,7 +181,7 @@ impl SessionTree {
         live.map(|child| child.session.as_str().to_owned()).collect()
     }
 
-    /// The session of a member; of the root for `None`.
+    /// The session of a member. `None`: the root.
     pub(super) fn session_of(&self, member: Option<usize>) -> &SessionId {
         member.map_or(&self.session, |at| &self.children[at].session)
     }
@@ -191,8 +193,8 @@ impl SessionTree {
         }
     }
 
-    /// Whether `session` is the member's own session or an ancestor. A sub-agent that calls such a session does not start a
-    /// sub-agent: it writes to a session that waits for it.
+    /// Whether `session` is the member's own session or that of an ancestor. A sub-agent that calls such a session does not start a
+    /// sub-agent. It writes to a session that waits for it.
     pub(super) fn is_self_or_ancestor(&self, member: Option<usize>, session: &SessionId) -> bool {
         *session == self.session || self.lineage(member).any(|at| self.children[at].session == *session)
     }
@@ -234,7 +236,7 @@ impl SessionTree {
                 live.member.translator.handle(event)?;
                 live.must_read |= live.member.translator.must_reread();
             }
-            // The last events of a finished turn. If the sub-agent is called again, its messages are read.
+            // These are the last events of a finished turn. If the sub-agent is called again, its messages are read.
             ChildState::Over => {}
         }
         Ok(())
@@ -255,7 +257,7 @@ impl SessionTree {
         });
     }
 
-    /// Events were lost.
+    /// Called when events were lost.
     pub(super) fn gap(&mut self) {
         self.root.translator.gap();
         for child in &mut self.children {
@@ -291,7 +293,7 @@ impl SessionTree {
         }
     }
 
-    /// The tool call that a sub-agent works for is over.
+    /// Records that the tool call that a sub-agent works for is over.
     pub(super) fn call_returned(&mut self, child: &SessionId, call: &str, error: Option<&str>) {
         let Some(at) = self.find(child.as_str()) else { return };
         if let Some(live) = self.children[at].live_mut()
@@ -301,7 +303,8 @@ impl SessionTree {
         }
     }
 
-    /// Finds the calls of sub-agents that are over, after a read. The stream reports their end itself.
+    /// Called after a read: records which calls of sub-agents are over. When the stream reports the end of a call, `call_returned`
+    /// records it.
     pub(super) fn note_returned_calls(&mut self) {
         for at in 0..self.children.len() {
             let Some(live) = self.children[at].live() else { continue };
@@ -319,7 +322,7 @@ impl SessionTree {
         std::iter::once(&self.root.translator).chain(children).find_map(|translator| translator.call(call))
     }
 
-    /// A live sub-agent without live sub-agents of its own, below the given member or anywhere.
+    /// A live sub-agent that has no live sub-agents of its own. `ancestor`: only below this member.
     pub(super) fn live_leaf(&self, ancestor: Option<usize>) -> Option<usize> {
         let called_by = |session: &SessionId| {
             let called = |child: &Child| child.live().is_some_and(|live| live.caller == *session);
@@ -337,13 +340,13 @@ impl SessionTree {
         self.children.iter().position(|child| child.live().is_some_and(|live| live.must_read))
     }
 
-    /// When the messages of some member must be read again.
+    /// The next time at which the messages of some member must be read again.
     pub(super) fn due(&self) -> Option<Instant> {
         let children = self.children.iter().filter_map(Child::live).filter_map(|live| live.member.due());
         children.chain(self.root.due()).min()
     }
 
-    /// Marks the members that are due for a read. Returns whether the root is.
+    /// Marks the sub-agents that are due for a read. Returns whether the root is due.
     pub(super) fn mark_due(&mut self) -> bool {
         let now = Instant::now();
         for live in self.children.iter_mut().filter_map(Child::live_mut) {
@@ -359,7 +362,7 @@ impl SessionTree {
         root
     }
 
-    /// The OpenCode process that worked on the turn has ended.
+    /// Called when the OpenCode process that worked on the turn has ended.
     pub(super) fn note_opencode_ended(&mut self) {
         self.root.translator.note_opencode_ended();
         for live in self.children.iter_mut().filter_map(Child::live_mut) {
@@ -367,7 +370,7 @@ impl SessionTree {
         }
     }
 
-    /// Whether some member has a reason to be silent.
+    /// Whether some member has a reason to be silent: an open ask, a running tool, or a pending retry.
     pub(super) fn may_be_silent(&self) -> bool {
         self.root.translator.has_open_asks()
             || self.root.translator.may_be_silent()

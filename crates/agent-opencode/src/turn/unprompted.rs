@@ -1,5 +1,7 @@
-//! Sessions that the gateway created and did not prompt yet. Nothing runs in such a session, so a turn need not ask OpenCode,
-//! which would respond with all busy sessions.
+//! Remembers sessions that the gateway created but did not prompt yet.
+//!
+//! No turn runs in such a session, so the first turn need not ask OpenCode whether the session is idle. That saves a request whose
+//! response lists all busy sessions of the directory.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -13,7 +15,7 @@ use crate::reader::lock;
 /// How many sessions are remembered. At the bound all are forgotten, and are checked when their turns begin.
 const MAX_SESSIONS: usize = 4096;
 
-/// After this time another client may have found the session in OpenCode's list and prompted it.
+/// How long a new session is certainly idle. Later, another client may have found it in OpenCode's list and prompted it.
 const FRESH: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default)]
@@ -31,7 +33,8 @@ impl UnpromptedSessions {
         since.insert(session.clone(), Instant::now());
     }
 
-    /// Until when the session is surely idle, if it was not prompted yet. Forgets the session.
+    /// The time until which the session is certainly idle. `None`: unknown. Forgets the session, because it is about to be
+    /// prompted.
     pub(super) fn take(&self, session: &SessionId) -> Option<Instant> {
         lock(&self.since).remove(session).map(|since| since + FRESH)
     }

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::member::Member;
 use crate::outcome;
 
-/// When the gateway gives up a turn. `None`: never.
+/// The limits at which the gateway stops a turn. `None`: no limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Watchdog {
     /// Maximum silence of the agent and its sub-agents, while no ask is open, no tool runs and no retry is pending.
@@ -36,8 +36,8 @@ impl Watchdog {
     }
 }
 
-/// The watchdog's limits for one turn. The gateway does not stop an adopted turn, whatever its model does, because another
-/// client started it: the gateway follows it as long as it can.
+/// The watchdog's limits for one turn. An adopted turn has no limits on its model, because another client started it: the gateway
+/// follows it as long as it can.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     watchdog: Watchdog,
@@ -53,7 +53,7 @@ impl Limits {
         self.watchdog.invalid_responses
     }
 
-    /// The outcome of an unfinished turn whose model answers without end.
+    /// The outcome if the model of an unfinished turn answers without end. `None`: no limit is reached.
     pub(super) fn reached(&self, member: &Member) -> Option<Outcome> {
         if self.is_adopted || member.is_idle_or_failed() {
             return None;
@@ -64,7 +64,7 @@ impl Limits {
     }
 }
 
-/// How long the turn has been silent. Heartbeats of the event stream do not count.
+/// Measures how long the turn has been silent. Heartbeats of the event stream do not count.
 #[derive(Debug)]
 pub(super) struct Silence {
     limit: Option<Duration>,
@@ -76,12 +76,12 @@ impl Silence {
         Self { limit, since: Instant::now() }
     }
 
-    /// Something arrived, or there is a reason for the silence.
+    /// Called when an event arrives, or when there is a reason for the silence.
     pub(super) fn reset(&mut self) {
         self.since = Instant::now();
     }
 
-    /// When the silence has lasted too long.
+    /// The time at which the silence has lasted too long.
     pub(super) fn due(&self) -> Option<Instant> {
         self.since.checked_add(self.limit?)
     }

@@ -73,7 +73,7 @@ fn artifact_id(path: &str) -> ArtifactId {
     ArtifactId::parse(&id).expect("letters, digits and a dot")
 }
 
-/// The media type by the file's extension.
+/// The media type that the file's extension stands for.
 fn media_type(name: &str) -> &'static str {
     let extension = Path::new(name).extension().and_then(|extension| extension.to_str()).unwrap_or_default();
     match extension.to_ascii_lowercase().as_str() {

@@ -1,4 +1,4 @@
-//! The content of an external prompt, as a message of its task shows it.
+//! Converts the content of an external prompt to parts of the message that its task shows.
 
 use longshore_model::{Json, Part};
 use serde_json::json;
@@ -6,7 +6,7 @@ use serde_json::json;
 use super::decide;
 use crate::api;
 
-/// Texts as they are; of other parts only a description. The content of files stays in OpenCode.
+/// Keeps texts, and replaces other parts by a description. The content of files stays in OpenCode.
 pub(super) fn shown_parts(parts: &[api::Part]) -> Vec<Part> {
     parts.iter().filter(|part| decide::is_from_user(part)).map(shown).collect()
 }

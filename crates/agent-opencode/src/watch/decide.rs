@@ -10,7 +10,7 @@
 //! - a summary: a message that is only a marker, busy, the answer; perhaps a synthetic message, and its answer;
 //! - a fork: messages and answers that are complete already.
 //!
-//! A session that asks is checked in any case: no ask is ever without a task.
+//! A session with an open ask is checked in any case, so that every ask has a task.
 
 use crate::api::{Message, Part, StoredMessage};
 
@@ -22,7 +22,7 @@ pub(crate) enum Observation<'a> {
     Error,
     Message(&'a Message),
     Part(&'a Part),
-    /// The session or a sub-agent below it asks.
+    /// The session or a sub-agent below it has an open ask.
     Asked,
 }
 
@@ -31,11 +31,11 @@ pub(crate) enum Decision {
     Nothing,
     /// The message with this id began a turn.
     TurnStarted(String),
-    /// Only OpenCode can decide: read the session.
+    /// The events are not enough to decide: read the session from OpenCode.
     Check,
 }
 
-/// What is known about one watched session.
+/// The state of one watched session, as far as its events show.
 #[derive(Debug, Default)]
 pub(crate) struct WatchedSession {
     /// The newest message of a user.
@@ -43,7 +43,7 @@ pub(crate) struct WatchedSession {
     is_busy: bool,
     /// An answer began since the session became busy.
     is_answering: bool,
-    /// The prompt for which a check was made: one check is enough.
+    /// The prompt for which a check was requested. One check per prompt is enough.
     checked_for: Option<String>,
     /// The prompt that was reported last.
     reported: Option<String>,
@@ -55,7 +55,7 @@ pub(crate) struct WatchedSession {
 struct UserMessage {
     id: String,
     created: f64,
-    /// The message has content of a user, not only of OpenCode.
+    /// The message has content that a user wrote, not only content of OpenCode.
     is_from_user: bool,
 }
 
@@ -112,12 +112,12 @@ impl WatchedSession {
         self.is_busy
     }
 
-    /// Whether a turn runs that was not reported. A reported turn is followed by its own driver.
+    /// Whether a turn runs that was not reported. Reported turns do not count, because each has a driver that follows it.
     pub(crate) fn is_unreported(&self) -> bool {
         self.is_busy && !self.is_reported
     }
 
-    /// Events were missed: only what was reported is still known.
+    /// Forgets everything except the prompt that was reported last, because events were missed.
     pub(crate) fn reset(&mut self) {
         *self = Self { reported: self.reported.take(), ..Self::default() };
     }
@@ -131,7 +131,8 @@ impl WatchedSession {
         }
         match &self.newest {
             Some(newest) if newest.id == *parent => self.decide_on_newest(),
-            // A newer user message came meanwhile, or the event of the answered message was missed.
+            // The answer is not for the newest user message: a newer one came meanwhile, or the event of the answered message was
+            // missed.
             _ if self.checked_for.as_ref() == Some(parent) => Decision::Nothing,
             _ => {
                 self.checked_for = Some(parent.clone());
@@ -154,11 +155,11 @@ impl WatchedSession {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Work<'a> {
     pub(crate) prompt: &'a str,
-    /// The prompt has content of a user. Otherwise the work is a turn only if the session asks.
+    /// The prompt has content that a user wrote. Otherwise the work counts as a turn only if the session has an open ask.
     pub(crate) is_from_user: bool,
 }
 
-/// Finds the current prompt from the newest messages of a busy session, oldest first. `None`: it is unclear yet.
+/// Finds the prompt that a busy session works on, from its newest messages (oldest first). `None`: it is unclear yet.
 pub(crate) fn current_work(messages: &[StoredMessage]) -> Option<Work<'_>> {
     let is_user = |message: &&StoredMessage| message.info.role == "user";
     let newest = messages.iter().rfind(is_user);
@@ -173,7 +174,7 @@ pub(crate) fn current_work(messages: &[StoredMessage]) -> Option<Work<'_>> {
                 && answer.info.parent != Some(message.info.id.clone())
         })
     };
-    // A prompt that came while another one is answered is next.
+    // A running answer comes first. A prompt that came during it is answered next.
     let unfinished =
         answer.filter(|answer| answer.info.time.completed.is_none() && answer.info.error.is_none());
     let prompt = match (unfinished, newest.filter(is_newer)) {
@@ -182,10 +183,11 @@ pub(crate) fn current_work(messages: &[StoredMessage]) -> Option<Work<'_>> {
         (None, None) => answer.filter(goes_on)?.info.parent.as_deref()?,
     };
     let Some(at) = messages.iter().position(|message| message.info.id == prompt) else {
-        // The prompt is older than the messages that were read: a long turn, which a user's message began.
+        // The prompt is older than all messages that were read. So the turn is long, and a user's message began it.
         return Some(Work { prompt, is_from_user: true });
     };
-    // After a sub-agent that was called for a command, OpenCode continues with a synthetic message.
+    // After a sub-agent that was called for a command, OpenCode continues with a synthetic message. Then the message before it
+    // began the turn.
     let is_own = |message: &StoredMessage| {
         !message.parts.is_empty() && message.parts.iter().all(|part| part.synthetic)
     };

@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::reader::{Readers, WatchQueue};
 
-/// Maximum number of remembered sessions of all evicted directories together. The earliest evicted are forgotten.
+/// Maximum number of remembered sessions of all evicted directories together. Beyond it, the directories that were evicted first
+/// are forgotten.
 const MAX_EVICTED_SESSIONS: usize = 10_000;
 
 #[derive(Debug)]
@@ -23,7 +24,7 @@ pub(super) struct Directories {
     /// Evicted directories with their sessions, in order of eviction.
     evicted: VecDeque<(String, Vec<String>)>,
     now: u64,
-    /// One log line per time that all slots are taken, not one per session.
+    /// All slots are taken, and this was logged. So there is one log line each time the slots run out, not one per session.
     is_full: bool,
 }
 
@@ -44,7 +45,7 @@ pub(super) enum WatchSlot {
     Existing,
     New {
         queue: WatchQueue,
-        /// Must be set while the directory must not be evicted.
+        /// To be set while the directory must not be evicted.
         is_active: Arc<AtomicBool>,
     },
 }
@@ -103,7 +104,7 @@ impl Directories {
     /// Whether no turn runs there, as far as is known.
     pub(super) fn is_idle(&self, directory: &str, readers: &Readers) -> bool {
         let is_active = |slot: &Slot| slot.is_active.load(Ordering::Acquire);
-        // In this order: an entry that is no longer pending was handled, and the slot shows the result.
+        // The order matters: once an entry is no longer pending, it was handled, and `is_active` shows the result.
         readers.is_idle(directory) && !self.watched.get(directory).is_some_and(is_active)
     }
 
@@ -140,7 +141,7 @@ impl Directories {
     }
 
     fn warn_full(&mut self) {
-        // With a slot for the root alone, the operator wants no other directory to be watched.
+        // If there is a slot for the root only, the operator does not want other directories to be watched.
         if self.max > 1 && !std::mem::replace(&mut self.is_full, true) {
             tracing::warn!(
                 most = self.max,

@@ -1,5 +1,7 @@
-//! Why prompts of other clients could not be answered. OpenCode reports that once, on its stream, and stores no message of
-//! it: the turn is over before a driver can follow it.
+//! Remembers why prompts of other clients could not be answered.
+//!
+//! OpenCode reports such an error once, on its event stream, and does not store it in a message. The turn is over before a driver
+//! can follow it, so the error is kept for the driver.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -7,7 +9,7 @@ use std::sync::Mutex;
 use crate::api::Fault;
 use crate::reader::lock;
 
-/// How many errors are remembered; each is needed as soon as its task is created.
+/// Maximum number of remembered errors. Each is needed only until its task is created, which happens at once.
 const MAX_FAILED: usize = 64;
 
 /// Errors by prompt id, the newest last.

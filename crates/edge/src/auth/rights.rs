@@ -11,7 +11,7 @@ pub struct Rights {
     pub capabilities: Capabilities,
     /// How much of the agent's reasoning is shown. `None`: as the gateway is configured.
     pub exposure: Option<Exposure>,
-    /// Tells the credentials of one principal apart.
+    /// Distinguishes several credentials of one principal, in the rate limit and the audit log.
     pub credential_id: Option<String>,
 }
 

@@ -41,7 +41,7 @@ impl CacheScope {
     }
 }
 
-/// What all documents that are built together have in common.
+/// Builds documents with the settings that all of them share.
 #[derive(Debug)]
 pub(super) struct DocumentBuilder {
     /// The modification time of the documents.
@@ -77,8 +77,8 @@ impl PreparedDocument {
 
     /// Answers a GET or a HEAD.
     pub(super) fn answer(&self, parts: &Parts) -> Response {
-        // Only the tag counts. All documents have the same date, so a date cannot tell the form that the client has from the
-        // form that it would get.
+        // Only the tag is compared. All documents have the same date, so a date cannot show whether the client has the same form of
+        // the document.
         let mut response = if conditional::matches_tag(&parts.headers, &self.tag) {
             reply::empty(StatusCode::NOT_MODIFIED)
         } else {

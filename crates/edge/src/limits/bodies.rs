@@ -10,8 +10,8 @@ use longshore_model::{Error, ErrorKind, Principal, Result};
 
 use super::Limits;
 
-/// What a body costs besides its bytes, because its first bytes keep a buffer of hyper in memory. Also bounds how many bodies
-/// are unfinished.
+/// Each unfinished body counts as this many bytes more than have arrived, because its first bytes keep a buffer of hyper in memory.
+/// This also bounds the number of unfinished bodies.
 const OVERHEAD: usize = 16 * 1024;
 
 /// Most bodies arrive within this time.
@@ -21,7 +21,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct Bodies {
     most: usize,
-    /// One principal gets half, so that slow bodies of one do not refuse those of all others.
+    /// The maximum of one principal: half of the total, so that slow bodies of one principal do not cause refusals for all others.
     most_each: usize,
     held: Mutex<Held>,
     metrics: Arc<Metrics>,
@@ -34,7 +34,7 @@ struct Held {
     each: HashMap<Principal, usize>,
 }
 
-/// What one unfinished body holds, freed on drop.
+/// The bytes that one unfinished body counts for, freed on drop.
 #[derive(Debug)]
 pub(crate) struct HeldBody<'a> {
     bodies: &'a Bodies,
@@ -59,7 +59,7 @@ impl Bodies {
 }
 
 impl HeldBody<'_> {
-    /// Counts the body with this many bytes of it that have arrived.
+    /// Sets the number of bytes that have arrived. Fails if the body would then exceed a limit.
     pub(crate) fn grow_to(&mut self, arrived: usize) -> Result<()> {
         let Bodies { most, most_each, metrics, .. } = self.bodies;
         let bytes = arrived.saturating_add(OVERHEAD);

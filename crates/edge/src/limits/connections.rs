@@ -1,8 +1,9 @@
-//! Limits the open connections, in all and of each address, and closes old ones for new ones when all places are taken.
+//! Limits the open connections, in total and per address. When all places are taken, a new connection displaces an old one.
 //!
-//! A connection with an open request of an authenticated caller keeps its place. All others can lose theirs, the oldest first:
-//! connections that never had a valid credential before idle ones of callers. So a caller that opens thousands of connections
-//! without a credential displaces its own, and everybody else, the health check among them, gets a place at once.
+//! A connection keeps its place while it has an open request of an authenticated caller. Every other connection can be displaced,
+//! the oldest first. Connections that never had a valid credential are displaced before idle connections of callers. So a client
+//! that opens thousands of connections without a credential displaces its own, and all other clients, such as a health check, get a
+//! place at once.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -19,14 +20,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Limits, Network, OncePerMinute};
 
-/// The places that open requests of authenticated callers cannot fill, so that there is always one that can be freed: at most
-/// this many, and at most half of all. A caller beyond that is refused with an error.
+/// The number of places that authenticated callers cannot hold with open requests, so that some connection can always be displaced.
+/// At most half of all places are reserved. A caller that would take a reserved place is refused with an error.
 const RESERVE: usize = 64;
 
-/// How often a new connection looks for a place that can be freed, when there was none.
+/// While no connection can be displaced, a waiting new connection looks again this often.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// Forgotten connections are removed from the queue when it holds this many more than twice the open ones.
+/// Closed connections are removed from the queue when the queue is longer than twice the number of open connections plus this many.
 const QUEUE_SLACK: usize = 64;
 
 /// The time that a refused caller is asked to wait: most requests have ended by then.
@@ -50,8 +51,8 @@ pub(crate) struct Places {
 #[derive(Default, Debug)]
 struct Taken {
     open: usize,
-    /// The connections from the oldest to the newest, and some that are closed. A connection that was looked at and kept its
-    /// place goes to the end.
+    /// The connections from the oldest to the newest. May still contain closed ones. A connection that `displace_one` visits but
+    /// cannot displace moves to the end.
     queue: VecDeque<Weak<Connection>>,
     /// Addresses without a connection are removed. Loopback addresses are not counted.
     of_address: HashMap<Network, usize>,
@@ -146,7 +147,8 @@ impl Places {
         Some(Place { connection, address, _slot: slot, _counted: counted })
     }
 
-    /// Waits until all connections are closed, at most for the grace period. The error is how many are still open.
+    /// Waits until all connections are closed, at most for the grace period. After that, the error is the number of connections
+    /// that are still open.
     pub(crate) async fn wait_until_empty(&self, grace: Duration) -> std::result::Result<(), usize> {
         let empty = tokio::time::timeout(grace, self.slots.acquire_many(self.most)).await;
         empty.map(drop).map_err(|_| self.most as usize - self.slots.available_permits())
@@ -183,14 +185,14 @@ impl Places {
             if self.displace_one() {
                 return slot.await.ok();
             }
-            // All places are kept. A request that ends does not announce that its connection can be displaced.
+            // No connection can be displaced now. A request that ends does not notify this loop, so it looks again after a pause.
             if let Ok(slot) = tokio::time::timeout(LOOK_AGAIN, slot).await {
                 return slot.ok();
             }
         }
     }
 
-    /// Ends the oldest connection that can lose its place. False: there is none.
+    /// Displaces the oldest connection that may be displaced. Returns false if there is none.
     fn displace_one(&self) -> bool {
         let mut taken = self.taken();
         [false, true].into_iter().any(|callers_too| {
@@ -206,7 +208,7 @@ impl Places {
         })
     }
 
-    /// Counts one more connection that keeps its place, if it may.
+    /// Counts one more connection that keeps its place. Returns false, and counts nothing, if `most_kept` connections already do.
     fn keep_one(&self) -> bool {
         let more = |kept| (kept < self.most_kept).then_some(kept + 1);
         self.kept.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
@@ -250,7 +252,8 @@ impl Connection {
         self.state().has_had_request
     }
 
-    /// Returns when no request has been open for this long. Requests do not wake this future: it checks when time is up.
+    /// Returns when the connection has had no open request for this long. Requests do not wake this future: it sleeps, and checks
+    /// when the time is up.
     pub(crate) async fn wait_until_idle(&self, limit: Duration) {
         let mut due = Instant::now() + limit;
         loop {
@@ -263,7 +266,8 @@ impl Connection {
         }
     }
 
-    /// Ends the connection, unless it keeps its place. A displaced connection begins no request of a caller any more.
+    /// Ends the connection, unless it may keep its place. After that, `OpenRequest::keep_place` refuses the requests of this
+    /// connection.
     fn displace(&self, callers_too: bool) -> bool {
         {
             let mut state = self.state();
@@ -289,8 +293,8 @@ impl OpenRequest {
         Self { connection: Arc::clone(connection), keeps_place: AtomicBool::new(false) }
     }
 
-    /// The request has a valid credential, so its connection keeps its place until the request has ended. Refused if too many
-    /// others keep theirs.
+    /// Called when the request has a valid credential: from now on, its connection cannot be displaced until the request has ended.
+    /// Refused if too many other connections keep their places.
     pub(crate) fn keep_place(&self) -> Result<()> {
         let Connection { places, .. } = &*self.connection;
         let mut state = self.connection.state();

@@ -26,9 +26,9 @@ const STALE_AFTER: Duration = Duration::from_secs(1);
 /// A principal counts as active for this long after its last request.
 const ACTIVE_FOR: Duration = Duration::from_mins(1);
 
-/// The threads are too busy above the first share of their time and have time again below the second, in percent. Below a
-/// third, new work mostly finds an empty queue. The store's threads need the same cores, and work more than half as long as
-/// the runtime's threads.
+/// The runtime's threads are too busy if they work more than the first percentage of the time, and free again below the second.
+/// Below a third, new work mostly finds an empty queue. The thresholds are low because the store's threads need the same cores, and
+/// work more than half as long as the runtime's threads.
 const BUSY_PERCENT: u128 = 30;
 const FREE_PERCENT: u128 = 20;
 
@@ -36,7 +36,7 @@ const FREE_PERCENT: u128 = 20;
 const MIN_GAP: Duration = Duration::from_micros(200);
 const MAX_GAP: Duration = Duration::from_millis(50);
 
-/// The weight of one admitted request. Large enough that a sixteenth of it can be forgotten.
+/// The weight of one admitted request. Large enough that integer division by 16 still reduces it.
 const REQUEST_WEIGHT: u64 = 1024;
 
 /// The longest wait of a request, whatever the gap. Other limits bound how many requests a principal has in flight.
@@ -99,7 +99,7 @@ impl FairThrottle {
             Some(caller) => caller,
             None => state.callers.entry(principal.clone()).or_insert(Caller::new(now)),
         };
-        // Without a gap, new requests do not wait for older ones that still do.
+        // Without a gap, a new request starts at once, even if older requests of this principal still wait.
         let time = if caller.gap.is_zero() { now } else { caller.next.clamp(now, now + MAX_WAIT) };
         caller.next = time + caller.gap;
         if time > now {

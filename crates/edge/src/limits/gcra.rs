@@ -24,7 +24,7 @@ const MAX_KEYS: usize = 100_000;
 pub(crate) struct Gcra<K> {
     /// The time that one request costs.
     share: Duration,
-    /// How far ahead the timestamp of a key may be when it takes one more.
+    /// The timestamp of a key may be at most this far in the future when the key takes one more request.
     burst: Duration,
     keys_per_shard: usize,
     hasher: RandomState,
@@ -51,7 +51,7 @@ impl<K: Eq + Hash> Gcra<K> {
         })
     }
 
-    /// Takes one for a key. The error is the time until one is available; nothing is taken then.
+    /// Takes one request from the allowance of a key. If none is available, takes nothing and returns the time until one is.
     pub(crate) fn take(&self, key: K) -> Result<(), Duration> {
         let now = Instant::now();
         let mut shard = self.shard(&key);
@@ -64,7 +64,7 @@ impl<K: Eq + Hash> Gcra<K> {
         Ok(())
     }
 
-    /// Whether one is available for a key. Takes nothing.
+    /// Whether a request is available for a key, without taking it. The error is the time until one is.
     pub(crate) fn check(&self, key: &K) -> Result<(), Duration> {
         let now = Instant::now();
         let paid_at = self.shard(key).get(key).copied().unwrap_or(now).max(now);
@@ -82,8 +82,9 @@ impl<K: Eq + Hash> Gcra<K> {
     }
 }
 
-/// Forgets keys that have paid off everything, which changes nothing for them. If that is not enough, forgets those that owe
-/// least, so that a key that is refused now stays refused. An eighth is freed at once, so that this happens seldom.
+/// Removes the keys whose timestamp has passed: a key without an entry is treated the same. If too few keys have passed, also
+/// removes those with the earliest timestamps, so that a key that is refused now stays refused. Frees at least an eighth of the
+/// room, so that this runs seldom.
 fn make_room<K: Eq + Hash>(shard: &mut HashMap<K, Instant>, max: usize, now: Instant) {
     shard.retain(|_, paid_at| *paid_at > now);
     let keep = max - max.div_ceil(8);

@@ -10,7 +10,7 @@ use longshore_model::{Error, ErrorKind, Principal, Result};
 
 use super::Limits;
 
-/// When a stream ends is unknown; most end within a turn.
+/// The gateway cannot know when a stream will end. Most streams end with their turn.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
 /// The slots for event streams.
@@ -55,7 +55,7 @@ impl Slots {
         })
     }
 
-    /// Takes a slot, if one is free. This is cheap, so it comes before everything else that a stream costs.
+    /// Takes a slot, if one is free. Called first when a stream is opened, because all other steps cost more.
     pub(crate) fn take(self: &Arc<Self>, principal: &Principal, opened_for: OpenedFor) -> Result<Slot> {
         {
             let mut open = self.open();

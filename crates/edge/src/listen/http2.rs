@@ -1,7 +1,8 @@
-//! Notices HTTP/2 clients that do not read.
+//! Detects HTTP/2 clients that do not read.
 //!
-//! Such a client need not fill its socket: it grants no window, and the bytes wait in hyper. So each piece of a response counts
-//! the bytes that wait. A request whose client takes none of them is reset, and a connection that takes none at all is closed.
+//! The socket of such a client need not be full: if the client grants no flow-control window, its bytes wait in hyper. So each
+//! piece of a response counts the bytes that the client has not taken yet. If a client takes no byte of a response for too long,
+//! that request is reset. If it takes no byte on the whole connection, the connection is closed.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -21,29 +22,31 @@ use super::AnswerBody;
 use super::socket::SlowClients;
 use crate::reply;
 
-/// How many checks fit into the time that a client may take no byte.
+/// The number of checks within the write timeout, the time for which a client may take no byte.
 const CHECKS: u32 = 4;
 
-/// How many checks in a row find nothing taken before a connection is closed. One more than fit into the time, because the bytes
-/// may have come just before the first.
+/// A connection is closed when this many checks in a row find that no byte was taken. One more than `CHECKS`, because the bytes may
+/// have begun to wait just before the first check.
 const CONNECTION_CHECKS: u32 = CHECKS + 1;
 
-/// The same for a request. Later than for a connection, so that a request is reset only if others of its connection proceed.
+/// A request is reset when this many checks in a row find that no byte was taken. More than for a connection, so that a request is
+/// reset only if other requests of its connection make progress.
 const REQUEST_CHECKS: u32 = CONNECTION_CHECKS + 2;
 
 tokio::task_local! {
-    /// The flow of the request that the current task serves.
+    /// The byte counts of the request that the current tokio task serves.
     static FLOW: Arc<RequestFlow>;
 }
 
-/// The bytes that wait for a client, and those that it took. Relaxed ordering, because no other memory access depends on them.
+/// The number of bytes that wait for a client, and of those that the client took. Relaxed ordering is enough, because no other
+/// memory access depends on these counters.
 #[derive(Default, Debug)]
 pub(super) struct Flow {
     waiting: AtomicUsize,
     taken: AtomicUsize,
 }
 
-/// The flow of one request, and of its connection.
+/// The byte counts of one request, and of its connection.
 #[derive(Debug)]
 pub(super) struct RequestFlow {
     own: Flow,
@@ -52,7 +55,7 @@ pub(super) struct RequestFlow {
     deadline: OnceLock<Instant>,
 }
 
-/// What the last checks found.
+/// The result of the last checks.
 #[derive(Default, Debug)]
 struct Checks {
     taken: usize,
@@ -64,7 +67,7 @@ impl Flow {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// Returns when bytes have waited, and none was taken, for the whole time.
+    /// Returns when bytes have waited for the whole write timeout and the client took none of them.
     pub(super) async fn wait_until_stuck(&self, clients: &SlowClients) {
         let mut checks = Checks::default();
         loop {
@@ -207,8 +210,8 @@ async fn serve<F: Future>(future: F, flow: Arc<RequestFlow>, clients: Arc<SlowCl
         if future.as_mut().poll(cx).is_ready() {
             return Poll::Ready(());
         }
-        // Mostly the connection takes the bytes a moment later. The timer is left alone until it fires, because setting it for
-        // each event would cost more than the event.
+        // No timer is set while nothing waits. Mostly the connection takes new bytes a moment later. A timer that was set runs
+        // until it fires, because setting it again for each event would cost more than the event.
         if timer.is_none() && !flow.own.is_waiting() {
             return Poll::Pending;
         }

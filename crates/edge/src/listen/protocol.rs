@@ -29,7 +29,7 @@ pub(super) struct SniffedStream<S> {
     /// The unread rest of the first bytes.
     start: Bytes,
     rest: TokioIo<S>,
-    /// Notified whether all written bytes have reached the kernel.
+    /// Records whether all written bytes have reached the kernel.
     handover: Arc<Handover>,
 }
 
@@ -59,7 +59,7 @@ impl<S> SniffedStream<S> {
         Self { start, rest: TokioIo::new(stream), handover: Arc::default() }
     }
 
-    /// Sets who is notified whether all written bytes have reached the kernel.
+    /// Sets the object that records whether all written bytes have reached the kernel.
     pub(super) fn set_handover(&mut self, handover: &Arc<Handover>) {
         self.handover = Arc::clone(handover);
     }

@@ -37,13 +37,13 @@ pub(super) struct Socket {
     state: WriteState,
 }
 
-/// What a socket shares with the owner of its connection.
+/// The state of writing that a socket shares with the task that owns its connection.
 #[derive(Clone, Default, Debug)]
 pub(super) struct WriteState(Arc<SharedWriteState>);
 
 #[derive(Default, Debug)]
 struct SharedWriteState {
-    /// The time at which a write that waits fails. Only read while a write waits.
+    /// A write that still waits at this time fails. Only read while a write waits.
     deadline: Mutex<Option<Instant>>,
     is_waiting: AtomicBool,
 }
@@ -76,7 +76,7 @@ impl SlowClients {
         Arc::new(Self { timeout, stream_duration, metrics, log: OncePerMinute::default() })
     }
 
-    /// When a stream that begins now reaches its limit.
+    /// The time at which a stream that begins now reaches its maximum duration.
     pub(super) fn stream_deadline(&self) -> Option<Instant> {
         self.stream_duration.and_then(|duration| Instant::now().checked_add(duration))
     }
@@ -104,7 +104,7 @@ impl Socket {
         Self { stream, clients: Arc::clone(clients), waiting: None, state: state.clone() }
     }
 
-    /// Checks the time while a write waits.
+    /// Called after each attempt to write: starts a timer if the write waits, and fails the write when the time is up.
     fn check(
         &mut self,
         cx: &mut Context<'_>,
@@ -122,8 +122,8 @@ impl Socket {
             Box::pin(tokio::time::sleep_until(state.deadline().map_or(due, |deadline| deadline.min(due))))
         });
         ready!(timer.as_mut().poll(cx));
-        // The kernel reports room only when a third of its buffer is free, which takes a slow client minutes. A write succeeds
-        // when there is any room, so that is tried before the client counts as one that takes nothing.
+        // The kernel reports the socket as writable only when a third of its buffer is free, which may take a slow client minutes.
+        // A write succeeds if there is any room. So one more write is tried before the client counts as one that takes nothing.
         let written = write_now(&self.stream, slices);
         if self.state.deadline().is_some_and(|deadline| deadline <= Instant::now()) {
             self.clients.note_deadline();
@@ -143,7 +143,7 @@ impl Socket {
     }
 }
 
-/// Writes what the kernel takes at once, whatever the runtime knows about the socket.
+/// Writes as much as the kernel accepts at once, even if the runtime considers the socket not writable.
 fn write_now(stream: &TcpStream, slices: &[IoSlice<'_>]) -> io::Result<usize> {
     let mut same = std::net::TcpStream::from(stream.as_fd().try_clone_to_owned()?);
     same.write_vectored(slices)
@@ -152,7 +152,8 @@ fn write_now(stream: &TcpStream, slices: &[IoSlice<'_>]) -> io::Result<usize> {
 impl Drop for Socket {
     fn drop(&mut self) {
         if self.waiting.is_some() {
-            // A reset, so that the kernel does not keep the bytes that this client does not take. The client may be gone.
+            // The connection is reset, so that the kernel does not keep bytes that the client does not take. This fails if the
+            // client is gone.
             let _ = self.stream.set_zero_linger();
         }
     }

@@ -1,7 +1,8 @@
 //! Writes an event stream on an HTTP/1.1 connection without hyper.
 //!
-//! hyper keeps a read buffer and a write buffer, of 8 KB each, until a response ends, and a stream may last for hours. So hyper
-//! hands the connection over when it has read such a request, and gets it back when the stream has ended.
+//! hyper keeps a read buffer and a write buffer, of 8 KB each, until a response ends, and a stream may last for hours. So when a
+//! request is answered with a stream, hyper gives up the connection, this module writes the stream, and afterwards a new hyper
+//! connection continues.
 
 use std::fmt;
 use std::io::{self, IoSlice};
@@ -31,7 +32,7 @@ const PULLED: usize = 8 * 1024;
 /// waits in the kernel.
 const NEXT: usize = 256;
 
-/// Shared by the HTTP service and the owner of the connection.
+/// Passes a stream from hyper's service to the task that owns the connection.
 #[derive(Default)]
 pub(super) struct Handover {
     stream: Mutex<Option<HandedStream>>,
@@ -57,7 +58,8 @@ pub(super) struct RequestFacts {
     is_read: Arc<AtomicBool>,
 }
 
-/// The body of a request, which records that it was read to its end. Only then the next request follows directly.
+/// The body of a request, which records whether it was read to its end. Only then do the next bytes of the connection belong to the
+/// next request.
 #[derive(Debug)]
 pub(super) struct TrackedBody<B> {
     body: B,
@@ -163,9 +165,10 @@ impl<B: http_body::Body + Unpin> http_body::Body for TrackedBody<B> {
 }
 
 impl HandedStream {
-    /// Writes the stream to its end. Returns the bytes read of the next request, unless the connection is to be closed.
+    /// Writes the stream to its end. Returns the bytes that were read of the next request, or `None` if the connection is to be
+    /// closed.
     ///
-    /// Not an async function, because that would hold its arguments twice.
+    /// Not an async function: its future would hold the arguments twice.
     pub(super) fn write<S>(
         self,
         socket: &mut S,

@@ -213,7 +213,7 @@ fn switched_off(field: &str, switch: Switch) -> Error {
     Error::invalid(field, format!("is taken only where {} is on", switch.toggle()))
 }
 
-/// `task`: the task that the call created.
+/// The error for a call whose outcome is unknown because the gateway shuts down. `task`: the task that the call created.
 fn may_still_happen(task: Option<&TaskId>) -> Error {
     let text = "The gateway is shutting down. The requested change may still happen; check again later.";
     let error = Error::new(ErrorKind::Unavailable, text);

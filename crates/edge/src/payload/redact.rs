@@ -13,7 +13,7 @@ const SHOWN: &str = "@type artifactId blocking byteSize code contextId domain hi
 const SEARCHED: &str = "artifact artifacts configuration content details error file history message params parts request \
      result status task tasks";
 
-/// Members whose names are written, and of their values the length only.
+/// Members whose names are written, but only the length of their values.
 const NAMED: &str = "acceptedOutputModes bytes data description extensions filename metadata name nextPageToken raw text \
      uri url";
 

@@ -40,7 +40,7 @@ impl EventBatch {
         }
     }
 
-    /// Takes the available events, as many as fit into one write. Waits only for the first. False: there will be no more.
+    /// Takes the available events, as many as fit into one write. Waits only for the first. False: the source has no more.
     pub(super) async fn fill(&mut self, source: &mut impl Source, envelope: &Envelope) -> Result<bool> {
         while !self.is_over_budget && self.bytes < BATCH_BYTES {
             match source.event().await? {
@@ -80,7 +80,7 @@ impl EventBatch {
     pub(super) fn write(&mut self, envelope: &Envelope, pieces: &mut VecDeque<Bytes>) {
         let shared: usize = self.shown.iter().map(|(_, json)| json.len()).filter(|n| is_shared(*n)).sum();
         let mut buffer = BytesMut::with_capacity(self.bytes - shared);
-        // The vector is freed with its capacity: a stream has nothing to write for most of its time.
+        // The vector is dropped with its capacity, because a stream mostly has nothing to write.
         for (id, json) in std::mem::take(&mut self.shown) {
             debug_assert!(is_one_line(&json), "{:?}", String::from_utf8_lossy(&json));
             envelope.begin(&mut buffer, id);

@@ -44,7 +44,8 @@ impl StreamSettings {
         )
     }
 
-    /// The same for a stream whose first event alone is too long. Its client may not even know the id of the task.
+    /// Like `exceeded`, for a stream whose first event alone is too long. The error names the task, because its client may not even
+    /// know the id.
     pub(super) fn exceeded_at_first(&self, task: &TaskId, first: EventId) -> Error {
         let advice = format!(
             "The first event alone is longer. Get the task {task}, which goes on, and subscribe to it with \

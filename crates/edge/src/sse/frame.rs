@@ -10,7 +10,7 @@ use crate::reply;
 use crate::rules::{Errors, Rules};
 use crate::version::ProtocolVersion;
 
-/// What is written around the JSON of an event, and how a failure is encoded.
+/// Writes the text around the JSON of an event, and encodes failures.
 #[derive(Clone, Debug)]
 pub(crate) struct Envelope {
     errors: &'static Errors,

@@ -1,4 +1,4 @@
-//! Behaviour that the specifications leave open or define differently, and what this gateway does.
+//! Describes what this gateway does where the specifications leave the behaviour open or define it differently.
 
 use longshore_model::ErrorKind;
 use serde_json::{Value, json};

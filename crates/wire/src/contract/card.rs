@@ -1,4 +1,4 @@
-//! The facts of the cards: what everybody sees, and what callers with a credential see.
+//! Builds the cards from the facts of a deployment: the public card, and the extended card for callers with a credential.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -137,7 +137,7 @@ fn extensions_with(
     let is_seen = |extension: &Extension| audience == Audience::Authenticated || is_public(*extension);
     let entry = |extension| {
         let mut entry = params::declaration(deployment, version, extension)?;
-        // In 0.3 all extensions count as activated, so there is nothing to require.
+        // In 0.3 all extensions count as activated, so a client cannot be required to activate one.
         entry.required = version == ProtocolVersion::V1 && required.contains(&extension);
         if audience == Audience::Authenticated {
             entry.params = params::full(deployment, version, base, extension, offers)

@@ -1,4 +1,4 @@
-//! The compatibility profile: which versions, methods and extensions there are, and how far a client may rely on them.
+//! Builds the compatibility profile: which versions, methods and extensions exist, and how far a client may rely on each.
 
 use serde_json::{Map, Value, json};
 
@@ -97,7 +97,7 @@ fn extension_retention(deployment: &Deployment, version: ProtocolVersion) -> Map
             | Extension::SessionManagement
             | Extension::ProviderDiscovery => ("jsonrpc-extension", "stable"),
             Extension::WorkspaceControl => ("jsonrpc-extension", "mixed"),
-            // These two describe the documents themselves.
+            // These two extensions describe the documents themselves, so they have no entry.
             Extension::CompatibilityProfile | Extension::WireContract => return None,
         };
         let mut row = json!({"surface": surface, "availability": "always", "retention": retention});

@@ -1,4 +1,4 @@
-//! The facts on which the documents depend.
+//! The facts about a gateway from which its documents are built.
 
 use longshore_model::card::{AuthScheme, INPUT_MODES};
 
@@ -64,7 +64,7 @@ impl Deployment {
         self.control && self.session_share
     }
 
-    /// The version of a request without `A2A-Version`, as a client of `version` has to know it.
+    /// The version that a request without `A2A-Version` has, as the documents of `version` state it.
     pub(super) fn default_version(&self, version: ProtocolVersion, base: Base) -> ProtocolVersion {
         match (base, self.missing_version) {
             (Base::Versioned, _) | (Base::Root, MissingVersion::ByRequest) => version,
@@ -72,7 +72,7 @@ impl Deployment {
         }
     }
 
-    /// The content of streams, in words.
+    /// Names the content of streams, for descriptions.
     pub(super) fn streamed(&self) -> &'static str {
         match (self.exposure.raw_thinking, self.exposure.tool_trace) {
             (true, true) => "text, reasoning and tool calls",

@@ -1,4 +1,4 @@
-//! What the operator declares about the environment of the agent. The gateway repeats these declarations, and enforces none.
+//! The operator's declarations about the environment of the agent. The gateway repeats them to clients, but enforces none.
 
 /// An enum of words. The first is the default.
 macro_rules! words {
@@ -118,7 +118,7 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// Whether nothing can be written. Then every feature that writes is off, even if it is switched on.
+    /// Whether the agent cannot write anything. Then every feature that writes is off, even if its switch is on.
     pub fn is_read_only(&self) -> bool {
         self.sandbox_mode == SandboxMode::ReadOnly || self.write_scope == WriteScope::None
     }

@@ -11,7 +11,7 @@ use crate::surface::ProtocolVersion;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Part {
     Up,
-    /// The part works, but something is lost. The text is for callers, as below.
+    /// The part works, but some data is lost. The text is for callers, as for `Down`.
     Degraded(String),
     /// The part does not work. The text is for callers: it contains no path and no secret.
     Down(String),

@@ -1,4 +1,4 @@
-//! The contract of a method of an extension, and of an error.
+//! Describes extension methods, their parameters and their errors in the contract documents.
 
 use longshore_model::ErrorKind;
 use serde_json::{Map, Value, json};
@@ -35,8 +35,8 @@ fn named(method: &Method) -> (String, Value) {
     (method.key.to_owned(), json!(method.name))
 }
 
-/// The methods of an extension that have a switch, whether it is on or off. Entries have these two fields only, because some
-/// clients refuse others.
+/// The setting that switches each method on, for the methods of an extension that have a switch. Entries have these two fields
+/// only, because some clients refuse others.
 pub(super) fn flags(extension: Extension) -> Map<String, Value> {
     let flag = |switch: Switch| json!({"enabled_by_default": false, "config_key": switch.toggle()});
     switched(extension).map(|(name, switch)| (name.to_owned(), flag(switch))).collect()
@@ -102,7 +102,7 @@ fn contract(deployment: &Deployment, version: ProtocolVersion, method: &Method) 
     contract
 }
 
-/// The paths of parameters: a field of an object follows the name of the object.
+/// The names of parameters as paths, such as `request.model` for a field of the object `request`.
 #[derive(Default)]
 struct Names {
     required: Vec<String>,
@@ -111,7 +111,7 @@ struct Names {
 }
 
 impl Names {
-    /// `needed`: whether the enclosing object is required.
+    /// Adds a parameter. `needed`: whether the enclosing object is required.
     fn add(&mut self, prefix: &str, param: &Param, needed: bool, deployment: &Deployment) {
         if param.switch.is_some_and(|switch| !switch.is_on(deployment)) {
             return;
@@ -182,7 +182,7 @@ fn subtask_support() -> Value {
     })
 }
 
-/// The code of an error and the word that clients check, in a version.
+/// The error code of a kind in a version, and the word that clients check.
 pub(crate) fn code(version: ProtocolVersion, kind: ErrorKind) -> (i32, &'static str) {
     match version {
         ProtocolVersion::V1 => {

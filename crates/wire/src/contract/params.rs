@@ -159,7 +159,7 @@ fn stream_hints(version: ProtocolVersion) -> Value {
             "cache_tokens": fields("metadata.shared.usage.cache_tokens", &["read_tokens", "write_tokens"]),
         },
         "parent_fields": fields("metadata.shared.parent", &["task_id", "call_id", "depth"]),
-        // For the task at the start of a stream, if the log lacks the last event that the reader has seen, or events
+        // Set in the task at the start of a stream if the log no longer has the last event that the reader has seen, or events
         // after it.
         "gap_metadata_field": "metadata.longshore.gap",
         "gap_fields": fields("metadata.longshore.gap", &["requested", "first", "head", "requested_epoch", "head_epoch"]),
@@ -173,7 +173,7 @@ fn stream_hints(version: ProtocolVersion) -> Value {
 
 const INTERRUPT_FIELDS: [&str; 6] = ["request_id", "type", "phase", "details", "resolution", "outcome"];
 
-/// The errors of a method besides bad parameters: these kinds, too many requests, a gateway that stops or whose store is down,
+/// The errors of a method besides bad parameters: the given kinds, too many requests, a gateway that stops or whose store is down,
 /// and in 1.0 an extension that was not activated.
 fn errors(version: ProtocolVersion, kinds: &[ErrorKind], data_fields: &[&str]) -> Value {
     let mut kinds = kinds.to_vec();
@@ -258,7 +258,7 @@ fn routing_fields() -> Value {
     })
 }
 
-/// The fields of an item, each with its path in the items of a result.
+/// The fields of the items in a result: each name with its path, such as `items[].id`.
 fn item_fields(item: Item, version: ProtocolVersion) -> Map<String, Value> {
     placed_fields("items[]", item, version)
 }

@@ -1,4 +1,4 @@
-//! The profile: what kind of deployment this is, and which features are on. All other documents contain it.
+//! Builds the profile of a deployment: its kind, and which features are on. All other documents contain the profile.
 
 use serde_json::{Map, Value, json};
 
@@ -71,7 +71,7 @@ fn switched(is_on: bool, toggle: &str) -> Value {
     json!({"enabled": is_on, "availability": availability, "toggle": toggle})
 }
 
-/// The state of a switch, if the methods behind it exist.
+/// The state of a switch. Without control methods the switch is reported as not available.
 fn controlled(deployment: &Deployment, switch: Switch) -> Value {
     if deployment.control {
         switched(switch.is_on(deployment), switch.toggle())

@@ -1,4 +1,4 @@
-//! The wire contract: the names of everything that is served, and the errors for methods that are not.
+//! Builds the wire contract, which names everything that is served, and the errors for methods that are not served.
 
 use longshore_model::card::Binding;
 use longshore_model::{Error, ErrorKind};

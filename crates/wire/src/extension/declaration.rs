@@ -1,4 +1,4 @@
-//! What the card says about an extension: a description, and the paths of its fields in a message.
+//! Builds the card entry of an extension: a description, and the paths of its fields in a message.
 
 use longshore_model::Json;
 use longshore_model::card::CardExtension;
@@ -21,7 +21,7 @@ pub fn declared(extensions: &[Extension]) -> Vec<CardExtension> {
     extensions.iter().map(declare).collect()
 }
 
-/// Marks the entries of these extensions as required.
+/// Sets `required` on the entries of these extensions.
 pub fn mark_required(entries: &mut [CardExtension], required: &[Extension]) {
     for entry in entries {
         entry.required |= required.iter().any(|extension| extension.uri() == entry.uri);
@@ -45,7 +45,7 @@ pub fn declared_exposure(exposure: Exposure) -> Option<CardExtension> {
     Some(entry)
 }
 
-/// The entry as 0.3 has it: under another URI, and with the parameters that differ there.
+/// The entry in the form of 0.3: with the URI of 0.3, and with the parameters that differ there.
 pub(crate) fn as_of_v03(entry: &CardExtension) -> CardExtension {
     let mut entry = entry.clone();
     let Some(extension) = Extension::parse(&entry.uri) else { return entry };
@@ -141,7 +141,8 @@ fn old_model_selection(params: &mut ObjectWriter<'_>) {
     params.texts("applies_to_methods", methods.map(v03::method::name));
 }
 
-/// A 0.3 client gets all of these fields without asking, so this entry declares them all.
+/// Writes the parameters of the stream hints. A 0.3 client gets all of these fields without asking, so this entry declares them
+/// all.
 fn old_stream_hints(params: &mut ObjectWriter<'_>) {
     params.text("interrupt_metadata_field", "metadata.shared.interrupt");
     params.text("session_metadata_field", "metadata.shared.session");

@@ -35,7 +35,7 @@ pub(crate) fn on_one_line(json: &str) -> Cow<'_, str> {
     }
 }
 
-/// Scans well-formed JSON. Returns whether there is white space between tokens, or what a client could not parse.
+/// Scans well-formed JSON. Returns whether there is white space between tokens. Fails for a value that a client could not parse.
 fn survey(json: &str) -> Result<bool, &'static str> {
     let bytes = json.as_bytes();
     let (mut depth, mut has_space, mut at) = (0_usize, false, 0);
@@ -58,7 +58,7 @@ fn survey(json: &str) -> Result<bool, &'static str> {
     Ok(has_space)
 }
 
-/// `at` is the first character of the number. Returns the position after the last.
+/// Checks the number whose first character is at `at`. Returns the position after its last character.
 fn survey_number(json: &str, at: usize) -> Result<usize, &'static str> {
     let is_part = |byte: &u8| matches!(byte, b'-' | b'+' | b'.' | b'e' | b'E' | b'0'..=b'9');
     let length = json.as_bytes()[at..].iter().take_while(|byte| is_part(byte)).count();
@@ -68,7 +68,7 @@ fn survey_number(json: &str, at: usize) -> Result<usize, &'static str> {
     }
 }
 
-/// `at` is the position after the opening quote. Returns the position after the closing one.
+/// Checks the string whose opening quote is before `at`. Returns the position after the closing quote.
 fn survey_string(bytes: &[u8], mut at: usize) -> Result<usize, &'static str> {
     const HALF_PAIR: &str = "must be Unicode text: it holds half of a surrogate pair";
     while let Some(&byte) = bytes.get(at) {
@@ -80,7 +80,8 @@ fn survey_string(bytes: &[u8], mut at: usize) -> Result<usize, &'static str> {
                     _ => return Err(HALF_PAIR),
                 },
                 Some(0xDC00..=0xDFFF) => return Err(HALF_PAIR),
-                // `\u` and four digits may be skipped as two characters: digits have no meaning outside an escape.
+                // For `\uXXXX` only the first two characters are skipped. The four digits that follow are then read as plain
+                // characters, which is harmless.
                 _ => at += 2,
             },
             _ => at += 1,

@@ -1,4 +1,4 @@
-//! What is wrong with a value, and its path.
+//! Describes what is wrong with a JSON value, and where the value is.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,8 @@ use super::writer::text_of_list;
 
 pub(crate) type Read<T> = Result<T, Fault>;
 
-/// A violated rule. The path grows from the inside out while the fault is passed up, so valid input builds no path.
+/// A violated rule and the path of the value. The path is built from the inside out while the fault is passed up, so valid input
+/// costs nothing.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
     path: String,
@@ -16,12 +17,12 @@ pub(crate) struct Fault {
     more: Option<Box<More>>,
 }
 
-/// Parts that only few faults have.
+/// The fields that only few faults need.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct More {
     /// The paths of further unknown names, besides `path`.
     others: Vec<String>,
-    /// Whether all paths are unknown names, which the error lists.
+    /// Whether the fault is about unknown names. Then the error lists all paths.
     are_unknown: bool,
     /// Error details for programs.
     facts: Vec<(&'static str, String)>,
@@ -81,7 +82,7 @@ impl Fault {
         facts.into_iter().fold(error, |error, (name, value)| error.detail(name, value))
     }
 
-    /// The error for a response of another agent that holds the value.
+    /// The error for an invalid response of another agent.
     pub(crate) fn into_answer_error(self) -> Error {
         let path = if self.path.is_empty() { "the answer" } else { &self.path };
         Error::new(ErrorKind::InvalidAgentResponse, format!("{path}: {}", self.text))

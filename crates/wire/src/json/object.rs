@@ -1,8 +1,8 @@
-//! One level of a JSON object or array.
+//! Reads one level of a JSON object or array.
 //!
-//! Fields are located first and read later. Thus the order of keys does not matter, the last of two equal keys wins, and an
-//! unknown key costs only the skipping. Nested values stay raw text until a reader needs them. There is no recursion, so
-//! deeply nested input cannot exhaust the stack.
+//! Fields are located first and read later. Thus the order of keys does not matter, the last of two equal keys wins, and an unknown
+//! key is only skipped. Nested values stay raw text until a reader needs them. There is no recursion, so deeply nested input cannot
+//! exhaust the stack.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ struct Field<'a> {
 }
 
 impl<'a> Object<'a> {
-    /// Parses a whole text. `known` are the names in camelCase.
+    /// Parses a whole text. `known`: the names of the fields, in camelCase.
     pub(crate) fn parse(json: &'a str, known: &'static [&'static str]) -> serde_json::Result<Self> {
         let mut deserializer = serde_json::Deserializer::from_str(json);
         let object = Fields { known }.deserialize(&mut deserializer)?;
@@ -42,7 +42,7 @@ impl<'a> Object<'a> {
         if !raw.get().starts_with('{') {
             return Err(Fault::new("must be an object"));
         }
-        // Raw text is already well-formed JSON, so parsing fails only at a key with half of a surrogate pair.
+        // Raw text is already well-formed JSON, so parsing fails only if a key contains half of a surrogate pair.
         Self::parse(raw.get(), known).map_err(|_| Fault::new("has a key that is no Unicode text"))
     }
 
@@ -201,7 +201,7 @@ impl<'de, T, R: FnMut(&'de RawValue) -> Read<T>> Visitor<'de> for Elements<'_, R
             match (self.read)(raw) {
                 Ok(value) => values.push(value),
                 Err(fault) => {
-                    // The first bad element ends the reading.
+                    // The first invalid element ends the reading.
                     *self.fault = Some(fault.at(values.len()));
                     return Ok(Vec::new());
                 }

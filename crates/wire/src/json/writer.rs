@@ -1,4 +1,4 @@
-//! Compact JSON, written straight to bytes.
+//! Writes compact JSON directly into a byte buffer.
 
 use std::fmt::Display;
 use std::io::Write;
@@ -137,7 +137,7 @@ pub(crate) fn write_text(out: &mut Vec<u8>, text: &str) {
     serde_json::to_writer(out, text).expect("a string has a JSON form, and writing to memory does not fail");
 }
 
-/// A list of texts as JSON text. The values of an `ErrorInfo` are strings, so a list must become one.
+/// Encodes a list of texts as one string of JSON, because the values of an `ErrorInfo` must be strings.
 pub(crate) fn text_of_list(texts: impl IntoIterator<Item = impl AsRef<str>>) -> String {
     let mut out = Vec::new();
     write_array(&mut out, texts, |out, text| write_text(out, text.as_ref()));

@@ -23,11 +23,11 @@ use crate::surface::ProtocolVersion;
 use crate::v1;
 use crate::v03::Dialect;
 
-/// The prefix of the context id of a session that was not begun by a message.
+/// Precedes the session id in the context id of a session that was not begun by an A2A message.
 pub const CONTEXT_PREFIX: &str = opencode_ids::SESSION_CONTEXT_PREFIX;
 
 impl Method {
-    /// Writes the result of a call. Fails only for a result that this method never has.
+    /// Writes the result of a call. Fails only if the result is of another kind than this method returns.
     pub fn answer(&self, result: &ControlResult, version: ProtocolVersion) -> Result<Bytes> {
         let mut out = Vec::with_capacity(256);
         let mut object = ObjectWriter::begin(&mut out);
@@ -115,7 +115,7 @@ fn write_begun(object: &mut ObjectWriter<'_>, begun: &StartedTask) {
     object.text("context_id", begun.context.as_str());
 }
 
-/// Only JSON-RPC has these methods.
+/// The spelling of a version. Extension methods exist on JSON-RPC only.
 fn spelling(version: ProtocolVersion) -> &'static Spelling {
     match version {
         ProtocolVersion::V1 => &v1::SPELLING,

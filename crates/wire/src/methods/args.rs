@@ -1,5 +1,5 @@
-//! Checks parameters against the table. Checked parameters have the types, formats and limits that the table demands, so the
-//! code that builds a call only picks them.
+//! Checks the parameters of a call against the table of methods. Afterwards all values have the types, formats and limits of the
+//! table, so the code that builds a call need not check them again.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::param::{IdKind, Kind, MAX_LINE, MAX_NAME, MODEL, Param, Variant};
 use super::row::Switch;
 use crate::json::{Fault, Read, carried_json, is_null, list, members, text};
 
-/// How many unknown names an error lists.
+/// The maximum number of unknown names that an error lists.
 const MAX_UNKNOWN: usize = 16;
 
 /// The values of an object, by the names of the table. An absent parameter is included if it has a default.
@@ -30,18 +30,18 @@ pub(super) enum Arg {
     Object(Args),
     Tagged(&'static str, Args),
     List(Vec<Self>),
-    /// The names of a map whose values carry no information.
+    /// The keys of a map. Its values carry no information.
     Names(Vec<String>),
 }
 
-/// The directory or workspace that metadata names.
+/// The directory or workspace that the metadata of a call names.
 #[derive(Debug, Default)]
 pub(super) struct Location {
     pub(super) directory: Option<String>,
     pub(super) workspace: Option<WorkspaceId>,
 }
 
-/// A value, and the object in which it was found if that is not the usual one.
+/// A value of an object. `within`: the inner object in which it was found, if it was not in the object itself.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Member<'a> {
     pub(super) raw: &'a RawValue,
@@ -107,7 +107,7 @@ pub(super) fn check(fields: &'static [Param], first: usize, members: &Members<'_
     Ok(Args(args))
 }
 
-/// The first of these values that needs a switch besides that of its method.
+/// Finds the first parameter that needs another switch than that of its method.
 pub(super) fn need(fields: &[Param], args: &Args) -> Option<(String, Switch)> {
     fields.iter().find_map(|field| {
         let needed = match (&field.kind, args.get(field.name)?) {
@@ -122,8 +122,9 @@ pub(super) fn need(fields: &[Param], args: &Args) -> Option<(String, Switch)> {
     })
 }
 
-/// Whether OpenCode might run a shell. OpenCode executes !`...` in the text of a command, including its arguments, without asking
-/// for permission. The check looks for the single characters, because a template can assemble the arguments from pieces.
+/// Whether OpenCode might run a part of this text in a shell. OpenCode executes !`...` in the text of a command, including its
+/// arguments, without asking for permission. The two characters are searched separately, because a template can assemble them from
+/// pieces of the arguments.
 fn may_run_shell(text: &str) -> bool {
     text.contains('!') && text.contains('`')
 }
@@ -169,7 +170,7 @@ fn check_names(fields: &[Param], members: &Members<'_>) -> Read<()> {
     Err(Fault::unknown(unknown, text))
 }
 
-/// Completes the path of a fault as the caller wrote it.
+/// Completes the path of a fault to the path that the caller wrote.
 pub(super) fn placed(fault: Fault, name: &str, member: Member<'_>) -> Fault {
     let fault = fault.under(name);
     match member.within {
@@ -178,7 +179,7 @@ pub(super) fn placed(fault: Fault, name: &str, member: Member<'_>) -> Fault {
     }
 }
 
-/// The members of an object at its usual position.
+/// The members of an object, none of them found in an inner object.
 pub(super) fn plain(raw: &RawValue) -> Read<Members<'_>> {
     let members = members(raw.get())?.into_iter();
     Ok(members.map(|(name, raw)| (name, Member { raw, within: None })).collect())
@@ -231,7 +232,8 @@ fn value(kind: &'static Kind, raw: &RawValue) -> Read<Arg> {
     })
 }
 
-/// Other fields of the two objects are meant for other receivers and are not read.
+/// Reads the directory or workspace from the metadata. Other fields of the two objects are meant for other receivers and are not
+/// read.
 fn metadata(raw: &RawValue, is_routed: bool) -> Read<Location> {
     const KNOWN: [&str; 2] = ["opencode", "shared"];
     let members = plain(raw)?;
@@ -251,7 +253,7 @@ fn metadata(raw: &RawValue, is_routed: bool) -> Read<Location> {
     }
 }
 
-/// Blank text counts as absent, as in the metadata of messages.
+/// Reads the directory or workspace. Blank text counts as absent, as in the metadata of messages.
 fn location(raw: &RawValue) -> Read<Location> {
     let opencode = plain(raw)?;
     let field = |members: &Members<'_>, name: &str| {

@@ -1,4 +1,4 @@
-//! Asks of the agent: listing the open ones, answering them, and the approvals that the gateway keeps.
+//! The methods about asks of the agent: listing the open asks, answering them, and managing the approvals that the gateway keeps.
 
 use longshore_model::{Answer as AskAnswer, AskKind, ErrorKind};
 
@@ -20,7 +20,8 @@ const METADATA: Param = Param::optional(
     "Checked but ignored: the ask determines the directory.",
 );
 
-/// An answer is never delayed by the limit on calls to OpenCode, because the ask that it answers delays other calls.
+/// The errors of an answer. The limit on calls to OpenCode is not among them: an answer never waits for that limit, because the
+/// calls that hold the slots may wait for the answer.
 const ERRORS: &[ErrorKind] = &[
     ErrorKind::InterruptNotFound,
     ErrorKind::InterruptExpired,

@@ -12,7 +12,8 @@ use longshore_model::{
 use super::args::{Arg, Args};
 use super::call::Call;
 
-/// The table has checked the format of all parameters, and that the required ones exist.
+/// A parameter that violates this would be a defect of the table: it checks the format of all parameters, and that the required
+/// ones exist.
 const CHECKED: &str = "the table has checked this parameter";
 
 pub(super) fn query(args: &Args, query: ControlQuery) -> Call {
@@ -91,7 +92,7 @@ pub(super) fn command(args: &Args) -> Call {
     let order = NativePrompt::Command {
         name: required(request, "command"),
         arguments: required(request, "arguments"),
-        // The engine decides it, by who calls.
+        // The engine sets this, depending on the rights of the caller.
         may_run: false,
     };
     let control = Control::NativePrompt(order_request(args, request, order, content));
@@ -181,7 +182,8 @@ fn workspace(args: &Args, name: &str) -> Option<WorkspaceId> {
     args.text(name).map(|id| WorkspaceId::parse(id).expect(CHECKED))
 }
 
-/// A workspace wins over all directories, and the parameter `directory` over the one in the metadata.
+/// The location that a call requests. A workspace has priority over all directories, and the parameter `directory` over the one in
+/// the metadata.
 fn location(args: &Args) -> RequestedLocation {
     let metadata = match args.get("metadata") {
         Some(Arg::Location(location)) => Some(location),
@@ -226,7 +228,8 @@ fn order_request(
     })
 }
 
-/// Texts and files go to the content; the returned part marks their position among the other parts.
+/// Converts a part of a prompt. Texts and files are added to `content`. The returned part marks their position among the other
+/// parts.
 fn order_part(part: &Arg, content: &mut Vec<Part>) -> NativePromptPart {
     let Arg::Tagged(tag, fields) = part else { unreachable!("{CHECKED}") };
     match *tag {

@@ -1,4 +1,4 @@
-//! Reads the parameters of a method into a call.
+//! Decodes the parameters of an extension method into a call.
 
 use std::collections::btree_map::Entry;
 
@@ -16,9 +16,9 @@ use crate::surface::ProtocolVersion;
 pub enum Call {
     /// Answers an ask.
     Answer { request: RequestId, answer: Answer },
-    /// The asks of this kind that are open.
+    /// Lists the open asks of this kind.
     OpenAsks(AskKind),
-    /// The approvals that the gateway keeps.
+    /// Lists the approvals that the gateway keeps.
     Approvals,
     /// Revokes the approval that the answer to this ask gave.
     RevokeApproval(RequestId),
@@ -26,7 +26,7 @@ pub enum Call {
     Control(ControlRequest),
 }
 
-/// A switch that a call needs besides that of its method. The caller needs its capability as well.
+/// A switch that a call needs in addition to the switch of its method. The caller needs its capability as well.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Need {
     /// The parameter that needs the switch.
@@ -37,7 +37,7 @@ pub struct Need {
 /// An object that in 0.3 may contain the parameters of a list.
 const QUERY: &str = "query";
 
-/// Parameters of other ways of paging, which are refused.
+/// Parameters of paging styles that the gateway does not support. They are refused.
 pub(crate) const OTHER_PAGING: [&str; 3] = ["cursor", "page", "size"];
 
 impl Method {
@@ -58,7 +58,7 @@ impl Method {
         self.read_with_need(version, params, activated).map(|(call, _)| call)
     }
 
-    /// The same, together with the switch that these parameters need besides that of the method.
+    /// Like `read`, but also returns the switch that these parameters need in addition to the switch of the method.
     pub fn read_with_need(
         &self,
         version: ProtocolVersion,
@@ -86,7 +86,7 @@ impl Method {
     }
 }
 
-/// Moves the parameters out of `query`.
+/// Moves the parameters in the object `query` to the top level.
 fn merge_query(members: &mut Members<'_>) -> Read<()> {
     let Some(query) = members.remove(QUERY).filter(|query| !is_null(query.raw)) else { return Ok(()) };
     for (name, member) in args::plain(query.raw).map_err(|fault| fault.under(QUERY))? {

@@ -1,5 +1,5 @@
-//! The items in results: their fields for the card, the `OpenAPI` document and the reference page. A test compares them with
-//! real results.
+//! Describes the items in results: their fields for the card, the `OpenAPI` document and the reference page. A test compares them
+//! with real results.
 
 use super::row::{Answer, Item};
 use crate::surface::ProtocolVersion;
@@ -30,7 +30,7 @@ pub enum FieldType {
     Words(&'static [&'static str]),
     /// A number of seconds since 1970, or null.
     Deadline,
-    /// Any object.
+    /// An object with any fields.
     Facts,
     Object(&'static [Field]),
 }
@@ -128,7 +128,7 @@ impl Item {
 }
 
 impl Answer {
-    /// The fields of the result. Those of a task are present only if a task began.
+    /// The fields of the result. The task fields are present only if the call started a task.
     pub fn fields(self) -> &'static [&'static str] {
         match self {
             Self::Items(_) => &["items"],

@@ -66,7 +66,7 @@ impl Param {
     }
 }
 
-/// The type of a parameter. `null` always means absent. Unknown names are refused, except inside of metadata.
+/// The type of a parameter. `null` always means absent. Unknown names are refused, except inside metadata.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
     Id(IdKind),
@@ -84,7 +84,7 @@ pub enum Kind {
     Text {
         max: usize,
     },
-    /// One of these.
+    /// One of these words.
     Word(&'static [&'static str]),
     /// The name of a file or directory to be created: one line without a slash that does not begin with a dash or a dot.
     FileName {
@@ -102,7 +102,7 @@ pub enum Kind {
     },
     /// `true` or `false`, or a text that means one of them.
     Flag,
-    /// A flag that can only be off.
+    /// A flag that may only be false.
     Off,
     /// The start of a page, as the previous page returned it.
     Cursor,
@@ -201,7 +201,7 @@ pub(super) const SESSION_ID: Param =
 pub(super) const DIRECTORY: Param =
     Param::optional("directory", Kind::Directory, "The directory; the default is the root of the workspace.");
 
-/// For methods of one session, which use the directory of the session.
+/// The parameter `directory` of methods about one session. It is accepted, but the directory of the session is used.
 pub(super) const SESSION_DIRECTORY: Param = Param::optional(
     "directory",
     Kind::Directory,

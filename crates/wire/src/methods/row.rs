@@ -1,4 +1,4 @@
-//! A row of the table.
+//! The types of a row in the table of extension methods.
 
 use longshore_model::{Capability, ErrorKind};
 
@@ -13,16 +13,17 @@ use crate::surface::Verb;
 #[derive(Debug)]
 pub struct Method {
     pub name: &'static str,
-    /// The name in the card.
+    /// The key of the method in the card.
     pub key: &'static str,
     pub extension: Extension,
     /// A description of one sentence.
     pub summary: &'static str,
     pub params: &'static [Param],
-    /// How many of the parameters are checked before unknown names are refused. For the answer to an ask, an error in the id
-    /// of the ask is reported first.
+    /// The number of parameters that are checked before unknown names are refused. So a wrong ask id in an answer is reported
+    /// before other mistakes.
     pub first: usize,
-    /// Whether the method has `limit` and refuses other ways of paging. In 0.3 the parameters may be in the object `query`.
+    /// Whether the method has the parameter `limit` and refuses other styles of paging. In 0.3 the parameters may be in the object
+    /// `query`.
     pub paged: bool,
     pub result: Answer,
     pub effect: Effect,
@@ -43,14 +44,15 @@ impl Method {
         self.switch.map(Switch::capability)
     }
 
-    /// The switches that parameters need in addition, each with the path of the parameter.
+    /// The switches that parameters need in addition to that of the method, each with the path of the parameter.
     pub fn param_switches(&self) -> Vec<(String, Switch)> {
         let mut needs = Vec::new();
         collect_needs(self.params, "", &mut needs);
         needs
     }
 
-    /// Whether a deployment has the method, switched on or off. Without control of the agent there are only the asks.
+    /// Whether a deployment has the method, switched on or off. A deployment without control of the agent has only the methods
+    /// about asks.
     pub fn is_there(&self, deployment: &Deployment) -> bool {
         let is_of_asks =
             matches!(self.extension, Extension::InteractiveInterrupt | Extension::InterruptRecovery);
@@ -73,7 +75,7 @@ fn collect_needs(fields: &[Param], prefix: &str, needs: &mut Vec<(String, Switch
     }
 }
 
-/// The effect of a method on the agent. Every effect but reading is audited, and takes place for notifications too.
+/// The effect of a method on the agent. Every effect except `Read` is audited, and is also carried out for notifications.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Effect {
     Read,
@@ -226,7 +228,7 @@ pub(super) const SHARED_SESSION: &[ErrorKind] = &[
     ErrorKind::UpstreamBackpressure,
 ];
 
-/// The errors of methods that begin a turn, with files, a limit of tasks, and perhaps a shell.
+/// The errors of methods that begin a turn. The turn may have files, may exceed the limit of tasks, and may run a shell.
 pub(super) const TURN: &[ErrorKind] = &[
     ErrorKind::AuthorizationForbidden,
     ErrorKind::SessionNotFound,
@@ -240,7 +242,7 @@ pub(super) const TURN: &[ErrorKind] = &[
     ErrorKind::UpstreamBackpressure,
 ];
 
-/// The errors of methods that begin a turn or add a message that is not answered.
+/// The errors of methods that begin a turn or add a message that expects no answer.
 pub(super) const TURN_OR_NOTE: &[ErrorKind] = &[
     ErrorKind::SessionNotFound,
     ErrorKind::SessionForbidden,

@@ -1,8 +1,8 @@
-//! The JSON Schema of parameters and results, generated from the rows.
+//! Generates the JSON Schema of parameters and results from the rows of the table.
 //!
-//! A value that fits the schema is accepted, except for rules that a schema cannot express: limits of texts are in bytes, and
-//! names have more rules than their length. Alternative spellings (numbers and flags as text, `null` for absent) are accepted
-//! too, but not in the schema.
+//! A value that fits the schema is accepted, except for rules that a schema cannot express: limits of texts are in bytes, and names
+//! have more rules than their length. Alternative spellings (numbers and flags as text, `null` for absent) are accepted too, but
+//! are not in the schema.
 
 use longshore_model::PermissionReply;
 use longshore_model::id::MAX_ID_LENGTH;
@@ -15,7 +15,7 @@ use crate::contract::Deployment;
 use crate::openapi::reference;
 use crate::surface::ProtocolVersion;
 
-/// The parameters of a method that are switched on.
+/// The schema of a method's parameters. Parameters that are switched off are left out.
 pub(crate) fn params(method: &Method, deployment: &Deployment) -> Value {
     let is_on = |param: &&Param| param.switch.is_none_or(|switch| switch.is_on(deployment));
     object(method.params, &is_on)
@@ -120,7 +120,7 @@ fn text(max: usize, is_filled: bool) -> Value {
     schema
 }
 
-/// Only the location is described; other fields are passed on unread.
+/// The schema of metadata. Only the location is described, because other fields are ignored.
 fn metadata(routed: bool) -> Value {
     let open = json!({"type": "object", "additionalProperties": true});
     let mut opencode = open.clone();

@@ -30,7 +30,8 @@ const LIMIT: Param = Param::optional(
 
 const MESSAGE_ID: Kind = Kind::Id(IdKind::Message);
 
-/// The caller's id for its message. The gateway never passes it to OpenCode, which would overwrite a message with that id.
+/// The caller's id for its message. The gateway never passes it to OpenCode, because OpenCode would overwrite a message that has
+/// that id.
 const OWN_MESSAGE_ID: Param = Param::optional(
     "messageID",
     MESSAGE_ID,
@@ -54,7 +55,7 @@ const FILE: Variant = Variant {
     ],
 };
 
-/// OpenCode replaces line breaks and tabs on the way to its shell, so that the shell would run another command.
+/// A shell command must be one line: OpenCode replaces line breaks and tabs, and the shell would run another command.
 const SHELL_LINE: Kind = Kind::Line { max: MAX_LINES, may_be_blank: false };
 
 const PROMPT_PARTS: Kind = Kind::Tagged(&[

@@ -1,4 +1,4 @@
-//! Projects, workspaces and worktrees: always those of the project that the gateway works in.
+//! The methods for projects, workspaces and worktrees. They always concern the project that the gateway works in.
 
 use longshore_model::{ControlCommand, ControlQuery, ErrorKind};
 
@@ -49,7 +49,7 @@ const MUTATION: Method = Method {
     ..QUERY
 };
 
-/// The errors of methods that take away a directory in which a session may be working.
+/// The errors of methods that remove or reset a directory in which a session may be working.
 const UNUSED: &[ErrorKind] = &[
     ErrorKind::AuthorizationForbidden,
     ErrorKind::SessionBusy,

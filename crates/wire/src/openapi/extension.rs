@@ -1,4 +1,4 @@
-//! The contracts of the extensions.
+//! Builds the contracts of the extensions in the `OpenAPI` document: the URI and parameters of each.
 
 use serde_json::{Map, Value, json};
 
@@ -6,8 +6,8 @@ use crate::contract::{Audience, Base, Deployment, extensions};
 use crate::extension::Extension;
 use crate::surface::ProtocolVersion;
 
-/// The contracts of extensions, by the names that clients of the document know. Extensions of the public card have the
-/// parameters of the public card. All others have full parameters, for callers with a credential.
+/// The contract of each extension, under a key that clients of the document know. Extensions of the public card have the parameters
+/// of that card. All others have full parameters, and are only for callers with a credential.
 pub(super) fn contracts(deployment: &Deployment, audience: Audience) -> Map<String, Value> {
     let mut entries = extensions(deployment, ProtocolVersion::V1, Audience::Anonymous, Base::Root);
     for entry in extensions(deployment, ProtocolVersion::V1, audience, Base::Root) {

@@ -21,7 +21,8 @@ pub(super) fn of_operation(deployment: &Deployment, method: Method, version: Pro
     let (mut version_header, mut extensions) = (self::version(&[version]), extensions());
     if version == ProtocolVersion::V1 {
         if deployment.missing_version == MissingVersion::V03 {
-            // Below the base of the version the header is not required, but a parameter cannot express that.
+            // At the root, a request without this header counts as 0.3, so it is required. Below the base of 1.0 it is optional,
+            // but a parameter cannot express that.
             version_header["required"] = json!(true);
         }
         if !deployment.required_extensions.is_empty() && method != Method::GetExtendedAgentCard {
@@ -72,7 +73,7 @@ pub(super) fn range() -> Value {
     })
 }
 
-/// The header also permits a patch number, which has no effect.
+/// The `A2A-Version` header. It also permits a patch number, which has no effect.
 pub(super) fn version(versions: &[ProtocolVersion]) -> Value {
     let versions: Vec<&str> = versions.iter().map(|version| version.as_str()).collect();
     json!({

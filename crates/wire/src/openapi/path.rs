@@ -54,7 +54,7 @@ fn servers(deployment: &Deployment, versions: &[ProtocolVersion]) -> Value {
     Value::from(servers)
 }
 
-/// The versions below whose bases a route is served too.
+/// The versions below whose base paths a route is also served.
 fn versions_of(route: &Route) -> &[ProtocolVersion] {
     match (route.served, &route.version) {
         (Served::Rpc | Served::Card, Some(version)) => std::slice::from_ref(version),
@@ -187,7 +187,7 @@ fn body(operation: &Operation, dialect: Dialect, verb: Verb) -> Option<Value> {
     }
     let (schema, is_required) = match operation.method {
         Method::SendMessage | Method::SendStreamingMessage => (dialect.reference("SendMessageRequest"), true),
-        // The body is empty, or an object of which only the id is compared with that of the path.
+        // The body may be empty. In an object, only the id is read, and must be that of the path.
         _ => (json!({"type": "object", "additionalProperties": true}), false),
     };
     let mut media = json!({"application/json": {"schema": schema}});

@@ -1,4 +1,4 @@
-//! Responses, including all errors.
+//! Builds the responses of the `OpenAPI` document, including all errors.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,11 @@ use super::schema::reference;
 use crate::surface::{ProtocolVersion, Verb};
 use crate::{v1, v03};
 
-/// The status codes of errors that occur before the version is known, or on a path of neither version. The request decides
-/// the format.
+/// The status codes of errors that occur before the version is known, or on a path that belongs to neither version. Their format
+/// depends on the request.
 const OF_EITHER_VERSION: [u16; 6] = [401, 403, 404, 429, 500, 503];
 
-/// The status codes of errors that every path has: a forbidden origin, and, if requests are counted, too many of them.
+/// The status codes that every path can return: 403 for a forbidden origin, and 429 for too many requests, if requests are counted.
 pub(super) const OF_ANY_PATH: [u16; 2] = [403, 429];
 
 /// The shared responses: the errors of each version by their status.
@@ -85,7 +85,7 @@ const OF_METHODS: [ErrorKind; 7] = [
     ErrorKind::MethodDisabled,
 ];
 
-/// The words of the errors, by status. There is no 405: a path with another verb is another operation.
+/// The error words of a version, by status. There is no 405, because a path with another verb is another operation.
 fn rows(version: ProtocolVersion) -> BTreeMap<u16, Vec<&'static str>> {
     let mut rows: BTreeMap<u16, Vec<&str>> = BTreeMap::new();
     let is_listed = |kind: &ErrorKind| *kind != ErrorKind::VerbNotAllowed && !OF_METHODS.contains(kind);
@@ -124,7 +124,7 @@ const ACCEPT_RANGES: &str = "Accept-Ranges";
 const CONTENT_RANGE: &str = "Content-Range";
 const CONTENT_DISPOSITION: &str = "Content-Disposition";
 
-/// The shared headers. A response that has one always has it, except for `Retry-After`, whose value may be unknown.
+/// The shared headers. If a response declares a header, it always has it, except for `Retry-After`, whose value may be unknown.
 pub(super) fn all_headers() -> Map<String, Value> {
     let described = [
         (VERSION, "The version of A2A that defines the format of this response."),
@@ -157,7 +157,7 @@ fn headers(names: &[&str]) -> Value {
     Value::Object(names.iter().map(header).collect())
 }
 
-/// Adds the headers of every response. Responses by reference are left out: the referenced one has them.
+/// Adds the headers of every response. A response that is a reference is skipped, because the referenced response has them.
 pub(super) fn add_common_headers(answers: &mut Value) {
     for answer in answers.as_object_mut().into_iter().flat_map(Map::values_mut) {
         if answer.get("$ref").is_none() {
@@ -231,7 +231,7 @@ pub(super) fn rpc() -> Map<String, Value> {
     responses
 }
 
-/// The responses of a cacheable document: with the document, and for a caller that has it already.
+/// The responses of a cacheable document: the document, and 304 for a caller that already has it.
 pub(super) fn cached(description: &str, schema: &Value, verb: Verb) -> Map<String, Value> {
     let headers = headers(&[ETAG, LAST_MODIFIED, CACHE_CONTROL]);
     let mut response = json!({"description": description, "headers": headers});

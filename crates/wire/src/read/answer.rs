@@ -1,7 +1,7 @@
-//! Responses of an agent, as a client of A2A reads them: tasks, pages and the events of a stream.
+//! Decodes responses of an agent, for an A2A client: tasks, pages and the events of a stream.
 //!
-//! The data of the extensions stays in the metadata, unchanged. Two values are also parsed from it: the kind of a block and
-//! the output modes of a task.
+//! The data of the extensions stays in the metadata, unchanged. Two values are also parsed from it: the kind of a block and the
+//! output modes of a task.
 
 use longshore_model::{
     Artifact, ArtifactId, ArtifactUpdate, BlockKind, ContextId, Error, ErrorKind, Message, Metadata,
@@ -25,8 +25,8 @@ pub enum StreamEvent {
 }
 
 impl StreamEvent {
-    /// The event of the task's log from which this frame was made. `None` for a snapshot of a task and for a bare message,
-    /// which no log contains.
+    /// Converts a frame back to the log event from which it was made. `None` for a snapshot of a task and for a bare message, which
+    /// no log contains.
     pub fn into_event(self) -> Option<TaskEvent> {
         match self {
             Self::Task(Task { context_id, status, mut history, options, parent, .. })

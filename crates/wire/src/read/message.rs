@@ -1,4 +1,4 @@
-//! Messages.
+//! Decodes messages.
 
 use longshore_model::{ContextId, Message, MessageId, Role, TaskId};
 use serde_json::value::RawValue;

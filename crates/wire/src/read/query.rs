@@ -1,4 +1,4 @@
-//! REST requests. Their parameters come from the path, the query string and the body of a POST.
+//! Decodes REST requests. Their parameters come from the path, the query string and the body of a POST.
 
 use longshore_model::{
     CancelTask, ContextId, GetTask, ListTasks, Result, SubscribeToTask, TaskId, TaskState,
@@ -9,12 +9,12 @@ use super::{id, some_id};
 use crate::json::{Fault, Read, count, flag_from_text, int32_from_text, text};
 use crate::spelling::Spelling;
 
-/// Checks the query of a request that uses none of its parameters.
+/// Checks the query of a request that has no query parameters except `tenant`.
 pub(crate) fn check_tenant(query: &[(String, String)]) -> Result<()> {
     read(query, |_| Ok(()))
 }
 
-/// `id` is the decoded path segment. The query pairs are decoded, too.
+/// `id`: the path segment, already decoded. The query pairs are already decoded too.
 pub fn get_task(id: &str, query: &[(String, String)]) -> Result<GetTask> {
     read(query, |query| {
         Ok(GetTask {
@@ -69,7 +69,7 @@ fn read<T>(query: &[(String, String)], read: impl FnOnce(&Query<'_>) -> Read<T>)
     query.get(&["tenant"], no_tenant).and_then(|_| read(&query)).map_err(Fault::into_params_error)
 }
 
-/// The task of a request that needs only its id. The body may be empty; an id in the body must be that of the path.
+/// The task of a request that needs only the task's id. The body may be empty. An id in the body must equal the id in the path.
 fn task_of_path(id: &str, query: &[(String, String)], body: &str) -> Result<TaskId> {
     let task = read(query, |_| path_id(id))?;
     if !body.trim_ascii().is_empty() {

@@ -1,4 +1,4 @@
-//! JSON-RPC params and REST bodies.
+//! Decodes JSON-RPC params and REST bodies.
 
 use longshore_model::{
     CancelTask, ContextId, Error, ErrorKind, GetTask, ListTasks, OutputModes, Result, Role, SendConfig,
@@ -16,7 +16,7 @@ use crate::time;
 
 /// The size of a page if the caller names none.
 pub(super) const DEFAULT_PAGE_SIZE: u32 = 50;
-/// How many messages each task of a page has if the caller names no number: none, because messages may hold whole files.
+/// The number of messages of each listed task, if the caller names no number: none, because messages may contain whole files.
 pub(super) const LISTED_HISTORY: Option<u32> = Some(0);
 /// The limit of the specification. A larger page is refused, not shortened.
 const MAX_PAGE_SIZE: u32 = 100;
@@ -24,8 +24,8 @@ const MAX_PAGE_SIZE: u32 = 100;
 const MAX_OUTPUT_MODES: usize = 64;
 const MAX_OUTPUT_MODE_BYTES: usize = 255;
 
-/// `names`: the possible names of the message field, the usual one first. `config` reads the configuration, which may be
-/// absent.
+/// Decodes a send. `names`: the possible names of the message field, the usual one first. `config` decodes the configuration, which
+/// may be absent.
 pub(crate) fn send_message(
     json: &str,
     spelling: &Spelling,
@@ -49,7 +49,7 @@ pub(crate) fn send_message(
         };
         let metadata = params.optional("metadata", carried_metadata)?;
         let options = send_options::read(metadata.as_ref(), message.metadata.as_ref())?;
-        // The caller, and so whether it may claim sessions, is not known here.
+        // The edge sets this later: the decoder does not know the caller, and so not whether it may claim sessions.
         Ok(SendMessage { message, config, metadata, options, may_claim: false, trace: None })
     })
 }
@@ -96,7 +96,7 @@ pub(crate) fn list_tasks(json: &str, spelling: &Spelling) -> Result<ListTasks> {
     })
 }
 
-/// Parses a whole text. `known` must contain "tenant": every request may have that field, and any tenant is refused.
+/// Parses a whole text. `known` must contain "tenant": every request may have that field, and a value in it is refused.
 pub(crate) fn params<T>(
     json: &str,
     known: &'static [&'static str],

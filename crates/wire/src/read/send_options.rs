@@ -1,6 +1,6 @@
-//! The options for the gateway in the metadata of a send. All other metadata is passed on unread.
+//! Decodes the options for the gateway in the metadata of a send. All other metadata is passed on unread.
 //!
-//! The options in the request's metadata win over those in the message's, field by field. Blank text counts as absent. Both
+//! Options in the request's metadata override those in the message's metadata, field by field. Blank text counts as absent. Both
 //! objects are checked: an error in one is reported even if the other overrides the field.
 
 use longshore_model::id::check_id;
@@ -30,7 +30,7 @@ pub(super) fn read(request: Option<&Metadata>, message: Option<&Metadata>) -> Re
     })
 }
 
-/// The paths of the fields in use that belong to extensions. Invalid metadata has been refused before.
+/// The paths of the used option fields that belong to extensions. Invalid metadata has been refused before.
 pub(crate) fn gated_fields(
     request: Option<&Metadata>,
     message: Option<&Metadata>,
@@ -128,7 +128,7 @@ fn field<T>(object: &Object<'_>, name: &str, read: impl Fn(&RawValue) -> Read<Op
     Ok(object.optional(name, read)?.flatten())
 }
 
-/// Both halves must come from one object: halves of two models do not name a third.
+/// Reads the model. Provider and model must both be in the same object, so that halves of two requests are never combined.
 fn model(raw: &RawValue) -> Read<Option<ModelName>> {
     let object = Object::read(raw, &["providerID", "modelID"])?;
     let missing = |half: &str, other: &str| {
@@ -158,7 +158,7 @@ fn workspace_id(text: String) -> Read<String> {
     }
 }
 
-/// OpenCode accepts a JSON schema, but then cannot list the messages of that session any more.
+/// Refuses a JSON schema as output format. OpenCode accepts one, but cannot list the messages of that session any more.
 fn format(raw: &RawValue) -> Read<()> {
     Object::read(raw, &["type"])?.required("type", |raw| match text(raw)?.as_str() {
         "text" => Ok(()),

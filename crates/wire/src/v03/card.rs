@@ -1,4 +1,4 @@
-//! The agent card of 0.3, and the one for clients of both versions.
+//! Encodes the agent card of 0.3, and the merged card for clients of both versions.
 
 use bytes::Bytes;
 use longshore_model::card::Card;

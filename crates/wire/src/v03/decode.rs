@@ -31,7 +31,7 @@ pub fn get_task_query(id: &str, query: &[(String, String)]) -> Result<GetTask> {
     Ok(GetTask { history_length: unless_zero(command.history_length), ..command })
 }
 
-/// No proto file of 0.3 has this path, so only the spelling of states and flags differs from 1.0.
+/// Decodes the query of a list. No proto file of 0.3 has this path, so only the spelling of states and flags differs from 1.0.
 pub fn list_tasks_query(query: &[(String, String)]) -> Result<ListTasks> {
     let flag = |(name, value): &(String, String)| {
         let value = match (name.as_str(), value.as_str()) {
@@ -98,8 +98,8 @@ fn send_config(dialect: Dialect, raw: Option<&RawValue>) -> Read<SendConfig> {
     })
 }
 
-/// Whether a send without `blocking` returns as soon as the task has begun. In ProtoJSON an absent boolean is false, and so
-/// is an absent `blocking`.
+/// Whether a send without `blocking` returns as soon as the task has begun. On REST it does: in ProtoJSON an absent boolean is
+/// false.
 fn returns_immediately(dialect: Dialect) -> bool {
     match dialect {
         Dialect::Rpc => false,
@@ -107,7 +107,7 @@ fn returns_immediately(dialect: Dialect) -> bool {
     }
 }
 
-/// In ProtoJSON the number 0 means "not set", and a limit that is not set is no limit.
+/// Turns a history length of 0 into no limit: in ProtoJSON the number 0 means "not set".
 fn unless_zero(length: Option<u32>) -> Option<u32> {
     length.filter(|length| *length > 0)
 }

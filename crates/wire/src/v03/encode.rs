@@ -1,4 +1,5 @@
-//! Responses and stream events of 0.3, on one line. All of `metadata.shared` is written, without activation.
+//! Encodes responses and stream events of 0.3, each on one line. All fields of `metadata.shared` are written, because 0.3 needs no
+//! activation.
 
 use bytes::Bytes;
 use longshore_model::{Artifact, BlockKind, Message, MessageId, Part, Role, Task, TaskState, TaskStatus};
@@ -67,17 +68,17 @@ pub fn stream_task(task: &Task, view: View, dialect: Dialect, gap: Option<Gap>) 
     out.into()
 }
 
-/// The same view with all extensions activated, as in 0.3 they always are.
+/// The view with all extensions activated, because in 0.3 they always are.
 fn ungated(view: View) -> View {
     View { activated: Activated::ALL, ..view }
 }
 
-/// The message in the status of a task.
+/// Selects the message in the status of a task.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum StatusMessage {
-    /// The stored one.
+    /// The stored message.
     Stored,
-    /// The stored one or else the agent's answer: clients of 0.3 expect it there.
+    /// The stored message, or else the agent's answer, which clients of 0.3 expect there.
     WithAnswer,
 }
 
@@ -136,9 +137,9 @@ fn answer(task: &Task, view: View) -> Option<Message> {
     })
 }
 
-/// An artifact of 0.3.
+/// An artifact in a task of 0.3.
 enum Shown<'a> {
-    /// All blocks in one artifact.
+    /// The stream artifact, with all blocks except files.
     Stream,
     File(&'a Artifact),
 }

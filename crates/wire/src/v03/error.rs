@@ -1,7 +1,8 @@
-//! The error table of 0.3, and the two formats of an error: both flat, with a field `type` that names the kind of error.
+//! The error table of 0.3, and the two formats of an error, for JSON-RPC and REST. Both are flat, with a field `type` that names
+//! the kind of error.
 //!
-//! The HTTP status codes are those of the last release of 0.3. Words and numbers that A2A does not define are those of the
-//! Python peer, `opencode-a2a`, whose clients check `type`, because several errors share a number.
+//! The HTTP status codes are those of the last release of 0.3. Words and numbers that A2A does not define are those of the Python
+//! gateway `opencode-a2a`. Its clients check `type`, because several errors share a number.
 
 use std::borrow::Cow;
 
@@ -43,8 +44,8 @@ pub fn row(kind: ErrorKind) -> Row {
         ErrorKind::ContentTypeNotSupported => (-32005, 415, "CONTENT_TYPE_NOT_SUPPORTED"),
         ErrorKind::InvalidAgentResponse => (-32006, 502, "INVALID_AGENT_RESPONSE"),
         ErrorKind::ExtendedCardNotConfigured => (-32007, 400, "AUTHENTICATED_EXTENDED_CARD_NOT_CONFIGURED"),
-        // A2A 0.3 has neither of these two. The first has the number that `opencode-a2a` gives it, the second that of an
-        // unsupported operation, which is its effect.
+        // A2A 0.3 has neither of these two errors. The first gets the number that `opencode-a2a` uses. The second gets the number
+        // of an unsupported operation, because it has the same effect.
         ErrorKind::VersionNotSupported => (-32001, 400, "VERSION_NOT_SUPPORTED"),
         ErrorKind::ExtensionRequired => (-32004, 400, "EXTENSION_SUPPORT_REQUIRED"),
 
@@ -125,8 +126,8 @@ fn write_facts(object: &mut ObjectWriter<'_>, error: &Error, dialect: Dialect) {
     }
 }
 
-/// A text that begins with the name of a field. The engine calls the parts of a message `message.parts`; a REST client wrote
-/// them under another name.
+/// Rewrites a text that begins with the name of a field. The engine says `message.parts`, but a REST client wrote the parts under
+/// another name.
 fn respelled(text: &str, dialect: Dialect) -> Cow<'_, str> {
     match text.strip_prefix("message.parts") {
         Some(rest) if dialect == Dialect::Rest && !rest.starts_with(|c: char| c.is_alphanumeric()) => {

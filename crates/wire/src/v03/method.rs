@@ -1,7 +1,7 @@
 //! The operations of 0.3, by their JSON-RPC names.
 //!
-//! `tasks/list` is an addition of the gateway. A2A 0.3 lists tasks by a REST path only, and its SDKs not at all. A JSON-RPC
-//! client has no other way to list tasks, this name is the obvious one, and clients that do not call it are not affected.
+//! `tasks/list` is an addition of the gateway, because a JSON-RPC client of 0.3 would have no way to list tasks. A2A 0.3 defines a
+//! list as a REST path only, and its SDKs do not have it at all. Clients that do not call `tasks/list` are not affected.
 
 pub use crate::v1::method::Method;
 

@@ -1,4 +1,5 @@
-//! The enums of 0.3. They are written as the dialect spells them, and read in every spelling, because old clients mix them.
+//! Reads and writes the enums of 0.3. They are written as the dialect spells them, and read in every spelling, because old clients
+//! mix them.
 
 use longshore_model::{Role, TaskState};
 use serde_json::value::RawValue;
@@ -27,7 +28,7 @@ pub(super) fn state_word(state: TaskState) -> &'static str {
     }
 }
 
-/// The names of `a2a.v1`: those of 1.0, except for one letter in CANCELLED.
+/// The state names of `a2a.v1`. They are those of 1.0, except that CANCELLED has two L.
 pub(super) fn state_enum(state: TaskState) -> &'static str {
     match state {
         TaskState::Canceled => "TASK_STATE_CANCELLED",

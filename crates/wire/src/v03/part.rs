@@ -1,4 +1,4 @@
-//! Parts. Both dialects of 0.3 and 1.0 have different formats; all of them are read.
+//! Reads and writes parts. Each dialect of 0.3, and 1.0, has its own format. All three formats are read.
 
 use longshore_model::{Json, Metadata, Part, PartContent};
 use serde_json::value::RawValue;
@@ -129,15 +129,15 @@ fn bytes(raw: &RawValue) -> Read<Vec<u8>> {
 
 /// Undoes a double base64 encoding. The official Python client of 0.3 puts base64 where the bytes belong, and then encodes that
 /// once more. The JavaScript client does not, and nothing else in the request tells them apart: the header with the program's
-/// name is set by the application. So the bytes decide. They count as encoded twice if they are base64 exactly as an encoder
-/// writes it and, in addition, one of these is true: a file of this media type is never base64; the bytes look like base64, and
-/// decode to what the media type promises; the bytes decode to readable text.
+/// name is set by the application. So the bytes decide. They count as encoded twice if they are base64 exactly as an encoder writes
+/// it, and one of these is true as well: a file of this media type is never base64; the bytes look like base64, and decode to what
+/// the media type promises; the bytes decode to readable text.
 ///
 /// This guess is wrong for some files of clients that encode once: a file that is itself the base64 of a text becomes that
 /// text, and a file without a clear type that is a long key, or any base64, becomes the decoded bytes. The guess also misses
 /// some files of the client that encodes twice: a text of 3 or 6 bytes, other files of less than 18 bytes whose base64 has no
-/// padding, and a text that is not UTF-8. It is made this way because a word that is garbled does more harm than a tiny file
-/// that is not decoded.
+/// padding, and a text that is not UTF-8. The rules prefer this error, because a garbled word does more harm than a tiny file that
+/// is not decoded.
 fn encoded_twice(bytes: &[u8], media_type: Option<&str>) -> Option<Vec<u8>> {
     let outer = str::from_utf8(bytes).ok().filter(|text| !text.is_empty())?;
     let inner = base64::decode_strict(outer)?;
@@ -151,7 +151,7 @@ fn encoded_twice(bytes: &[u8], media_type: Option<&str>) -> Option<Vec<u8>> {
     is_twice.then_some(inner)
 }
 
-/// What a media type says about bytes that could be base64.
+/// Classes of media types, by whether a file of the type can be base64 itself.
 enum MediaClass {
     Text,
     /// A file of this type is never base64 as a whole.
@@ -171,8 +171,8 @@ impl MediaClass {
     }
 }
 
-/// Whether this is base64 rather than a word, a path, a number or a hash. Those have no padding, and no long stretch with upper
-/// case, lower case and digits. `+` and `/` prove nothing: sums and paths have them.
+/// Whether a text is base64 rather than a word, a path, a number or a hash. Those have no padding, and no long stretch with upper
+/// case, lower case and digits. `+` and `/` prove nothing, because sums and paths contain them.
 fn looks_encoded(text: &str) -> bool {
     const MIN_MIXED_LENGTH: usize = 24;
     text.ends_with('=')
@@ -182,7 +182,7 @@ fn looks_encoded(text: &str) -> bool {
             && has(text, u8::is_ascii_digit)
 }
 
-/// Whether it decodes to readable text that is too long for a coincidence.
+/// Whether the text decodes to readable text that is too long for a coincidence.
 fn decodes_to_text(outer: &str, inner: &[u8]) -> bool {
     const MIN_LENGTH: usize = 12;
     let is_layout = |c| matches!(c, '\n' | '\r' | '\t');

@@ -57,9 +57,9 @@ pub fn list_response(tasks: &[Task], view: View, next_page_token: &str, page_siz
     out.into()
 }
 
-/// One event of the log as one frame of a stream. `None`: this client may not see the event. Three fields of the view
-/// matter: the activated extensions, the exposure and, for the first event, which has one message, the length of the
-/// history.
+/// Encodes one event of the log as one frame of a stream. `None`: this client may not see the event. Three fields of the view
+/// matter: the activated extensions, the exposure, and the length of the history. The last one matters only for the first event,
+/// which has one message.
 pub fn stream_entry(
     task: &TaskId,
     context: &ContextId,
@@ -94,7 +94,7 @@ pub fn stream_entry(
     Some(out.into())
 }
 
-/// Whether a client may see an event at all. A client that may not must not even learn that there was an event.
+/// Whether a client may see an event. If not, the client must not even learn that there was an event.
 pub fn is_shown(event: &TaskEvent, view: View, output: &OutputModes) -> bool {
     match event {
         TaskEvent::Submitted { .. } | TaskEvent::Status(_) => true,
@@ -102,11 +102,12 @@ pub fn is_shown(event: &TaskEvent, view: View, output: &OutputModes) -> bool {
     }
 }
 
-/// The form of an event that a view does not show.
+/// The form number of an event that is hidden from the view. See [`frame_form`].
 pub const HIDDEN: u8 = 8;
 
-/// The form in which a view shows an event, as a number. Frames of one event in the same form are equal, byte for byte. All
-/// visible forms are below 8. The output modes do not matter: they belong to the task, so all its readers share them.
+/// The number of the form in which a view shows an event. Two frames of one event with the same form are equal, byte for byte, so
+/// readers share them. All visible forms are below 8. The output modes do not matter, because they belong to the task and are the
+/// same for all its readers.
 pub fn frame_form(event: &TaskEvent, view: View) -> u8 {
     let activated = view.activated;
     match event {

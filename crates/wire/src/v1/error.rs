@@ -1,4 +1,4 @@
-//! The error table of 1.0, in the columns of specification 1.0.1, and the two formats of an error.
+//! The error table of 1.0, with the codes and names of specification 1.0.1, and the two formats of an error, for JSON-RPC and REST.
 
 use bytes::Bytes;
 use longshore_model::{Error, ErrorKind};
@@ -57,7 +57,8 @@ pub fn row(kind: ErrorKind) -> Row {
         ErrorKind::WrongBinding => (-32061, 400, "INVALID_ARGUMENT", "INVALID_HTTP_JSON_PAYLOAD"),
         ErrorKind::BodyTooLarge => (-32055, 413, "RESOURCE_EXHAUSTED", "REQUEST_BODY_TOO_LARGE"),
         ErrorKind::TooManyRequests => (-32056, 429, "RESOURCE_EXHAUSTED", "TOO_MANY_REQUESTS"),
-        // This error usually comes in the middle of a stream. Then the status stands in the frame only.
+        // This error usually comes in the middle of a stream. Then the HTTP status is 200 already, and this status is in the frame
+        // only.
         ErrorKind::StreamBudgetExceeded => (-32062, 429, "RESOURCE_EXHAUSTED", "STREAM_BUDGET_EXCEEDED"),
         ErrorKind::UpstreamBackpressure => (-32063, 429, "RESOURCE_EXHAUSTED", "UPSTREAM_BACKPRESSURE"),
         ErrorKind::Unavailable => (-32057, 503, "UNAVAILABLE", "UNAVAILABLE"),

@@ -1,4 +1,4 @@
-//! The check of metadata fields that need an activated extension, and the responses of the methods about asks.
+//! Checks that the extensions of the used metadata fields are activated, and encodes the responses of the methods about asks.
 
 use bytes::Bytes;
 use longshore_model::{Approval, Error, ErrorKind, Interrupt, RequestId, Result, SendMessage};

@@ -1,4 +1,4 @@
-//! The note in a task's metadata that a reader has irrecoverably missed events.
+//! Adds a note to a task's metadata that its reader has missed events that the log no longer has.
 
 use super::{Gap, merge};
 

@@ -29,7 +29,7 @@ pub(crate) fn write(
     added.end();
 }
 
-/// The same for a `base` that may already have the name.
+/// Like `write`, for a `base` that may already have the name.
 pub(crate) fn write_merged(
     out: &mut Vec<u8>,
     base: &str,
@@ -65,12 +65,13 @@ pub(crate) fn write_over(object: &mut ObjectWriter<'_>, base: &str, overrides: &
     write_fields(object, overrides.iter());
 }
 
-/// False only if the name is certainly no key of the object.
+/// Whether `name` may be a key of the object. False is certain, true is not.
 fn may_hold(base: &str, name: &str) -> bool {
     base.contains(name) || base.contains("\\u")
 }
 
-/// The fields of an object. A value that is no object has none and is replaced, because the name belongs to the gateway.
+/// The fields of an object. Any other value counts as an object without fields, so it is replaced, because the name belongs to the
+/// gateway.
 fn fields_of(json: &str) -> BTreeMap<String, &RawValue> {
     serde_json::from_str(json).unwrap_or_default()
 }

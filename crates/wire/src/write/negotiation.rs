@@ -1,4 +1,4 @@
-//! The note in a task's metadata that the task is delivered in certain output modes only.
+//! Adds a note to a task's metadata that the task is delivered in certain output modes only.
 
 use std::borrow::Cow;
 

@@ -1,6 +1,6 @@
-//! `metadata.shared`: what the extensions add to a response, for the clients that activated them.
+//! Writes `metadata.shared`: the fields that the extensions add to a response, for clients that activated them.
 //!
-//! The names and structures are those of the Python peer, `opencode-a2a`, so that its clients work unchanged.
+//! The names and structures are those of the Python gateway `opencode-a2a`, so that its clients work unchanged.
 
 use longshore_model::{
     Artifact, BlockKind, ContextId, Cost, Expired, InterruptNote, InterruptPhase, Notes, Parent,
@@ -20,7 +20,7 @@ pub(crate) struct EventPosition<'a> {
     pub(crate) seq: Seq,
 }
 
-/// The content of one `metadata.shared`. Usually there is none.
+/// The content of one `metadata.shared`. Usually all fields are empty.
 #[derive(Default)]
 pub(crate) struct Shared<'a> {
     session: Option<&'a SessionNote>,
@@ -58,7 +58,7 @@ impl<'a> Shared<'a> {
         Self { source: Some(source), ..self }
     }
 
-    /// Of several open asks the oldest is shown, because it is the one to answer first.
+    /// The fields for a whole task. Of several open asks the oldest is shown, because it should be answered first.
     pub(crate) fn of_task(task: &'a Task, activated: Activated) -> Self {
         Self {
             session: task.session.as_ref().filter(|_| activated.shows_session()),
@@ -72,8 +72,8 @@ impl<'a> Shared<'a> {
         Self { parent: parent.filter(|_| activated.shows_stream()), ..Self::default() }
     }
 
-    /// `position`: that of the update; a block in a whole task has none. A file gets nothing, because it is no block of the
-    /// agent's stream.
+    /// The fields for a block. `position`: the position of the update, or `None` for a block in a whole task. A file gets no
+    /// fields, because it is not part of the agent's stream.
     pub(crate) fn of_block(
         block: &'a Artifact,
         position: Option<EventPosition<'a>>,
@@ -235,7 +235,8 @@ fn write_interrupt(object: &mut ObjectWriter<'_>, note: &InterruptNote) {
     }
 }
 
-/// The two outcomes that every client knows: the ask was answered, or the agent did not get what it asked for.
+/// Reduces a resolution to the two outcomes that every client knows: the ask was answered, or the agent did not get what it asked
+/// for.
 fn answer_word(note: &InterruptNote, resolution: Resolution) -> &'static str {
     let is_granted = note.expired.as_ref().is_some_and(|expired| expired.answer != PermissionReply::Reject);
     match resolution {

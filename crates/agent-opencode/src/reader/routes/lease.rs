@@ -1,4 +1,4 @@
-//! A turn's route at a reader, and the wait for it.
+//! A turn's hold on its route at a reader, and the wait for the route.
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -15,7 +15,7 @@ use crate::reader::Reader;
 /// How often a turn that waits for its route reads its state from OpenCode.
 pub(super) const WAITING_READ_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How many events are peeked at while a command begins. Later events are not peeked at.
+/// The maximum number of events that are peeked at while a command begins. If none of them matches, `peek_until` waits forever.
 const MAX_PEEKED: usize = 64;
 
 /// A turn's route at a reader. Dropping the lease gives up the route.
@@ -31,17 +31,17 @@ pub(crate) struct Lease {
     waiting: Option<Box<WaitingLease>>,
 }
 
-/// The state of a running turn that has no route yet.
+/// The state of a running turn that waits for its route.
 #[derive(Debug)]
 struct WaitingLease {
-    /// The sending end of the turn's queue, for its route.
+    /// The sending end of the turn's queue. It becomes part of the route.
     queue: queue::Sender<Routed>,
     read_at: Instant,
-    /// Keeps the reader in service, because the other turn may leave first.
+    /// Keeps the reader running, because the turn that holds the route may end first.
     keep_alive: KeepAlive,
 }
 
-/// Lets another task make a turn read its state.
+/// Lets another task make a turn read its state from OpenCode again.
 #[derive(Debug)]
 pub(crate) struct RereadTrigger {
     reader: Arc<Reader>,
@@ -67,13 +67,13 @@ impl RereadTrigger {
 }
 
 impl Lease {
-    /// For a turn that is about to be prompted. `None`: another turn holds the session's route.
+    /// Opens a lease for a turn that is about to be prompted. `None`: another turn holds the session's route.
     pub(in crate::reader) fn open(reader: Arc<Reader>, session: &str) -> Option<Self> {
         let lease = Self::open_or_wait(reader, session);
         lease.waiting.is_none().then_some(lease)
     }
 
-    /// For a turn that runs already. If another turn holds the route, the lease waits for it.
+    /// Opens a lease for a turn that already runs. If another turn holds the route, the lease waits for it.
     pub(in crate::reader) fn open_or_wait(reader: Arc<Reader>, session: &str) -> Self {
         let (sender, queue) = queue::channel(MAX_QUEUED + 1);
         let shared = Arc::new(RouteState::default());
@@ -102,7 +102,7 @@ impl Lease {
         &self.reader
     }
 
-    /// The next entry. A lag is reported after everything that was queued before it.
+    /// The next entry of the queue. If events were dropped, this is reported after the events that were queued before.
     pub(crate) async fn next(&mut self) -> Routed {
         if let Some(routed) = self.peeked.pop_front() {
             return routed;
@@ -123,7 +123,7 @@ impl Lease {
         std::future::pending::<()>().await;
     }
 
-    /// `None`: another turn holds the session's route.
+    /// Returns a trigger for this turn. `None`: another turn holds the session's route.
     pub(crate) fn reread_trigger(&self) -> Option<RereadTrigger> {
         let routes = self.reader.routes();
         let route = routes.by_session.get(&self.session)?;
@@ -143,12 +143,12 @@ impl Lease {
         }
         match self.queue.recv().await {
             Some(routed) => self.taken(routed),
-            // The sender is in the route, which ends only with this lease.
+            // This cannot happen: the route holds the sender, and ends only with this lease.
             None => std::future::pending().await,
         }
     }
 
-    /// Waits until the route is free and claimed, or until it is time to read the state. Cancel safe.
+    /// Waits until the route could be claimed, or until it is time to read the state from OpenCode. Cancel safe.
     async fn wait_for_route(&mut self) {
         let reader = Arc::clone(&self.reader);
         loop {
@@ -192,7 +192,7 @@ impl Lease {
         }
     }
 
-    /// Discards an entry. If it is malformed, it may have been an event of any session.
+    /// Discards an entry without handling it. A malformed event may have belonged to any session, so it is reported to all turns.
     pub(crate) fn discard(&self, routed: Routed) {
         if let Routed::Event { event, .. } = routed
             && !event.is_json()
@@ -231,8 +231,8 @@ impl Lease {
         self.shared.aborted.load(Ordering::Acquire)
     }
 
-    /// Registers a sub-agent's session that was found by a read or in a tool call. Returns it if it was unknown: then events
-    /// of it were missed.
+    /// Registers a sub-agent's session that was found by reading from OpenCode or in a tool call. Returns the session if it was
+    /// unknown until now. Then events of it were missed.
     pub(crate) fn add_child(&self, child: &str, parent: &str) -> Option<Arc<ChildSession>> {
         self.reader.routes().add_child(child, parent)
     }
@@ -255,7 +255,7 @@ impl Drop for Lease {
     fn drop(&mut self) {
         let mut routes = self.reader.routes();
         let is_mine = |route: &Route| Arc::ptr_eq(&route.shared, &self.shared);
-        // The lease may have waited for a route that another turn holds.
+        // A lease that still waits for its route must not remove the route of the other turn.
         let had_route = routes.by_session.get(&self.session).is_some_and(is_mine);
         if had_route {
             routes.by_session.remove(&self.session);
@@ -270,12 +270,12 @@ impl Drop for Lease {
         if had_route {
             self.reader.lease_dropped.notify_waiters();
         }
-        // No more events arrive. Those that did were not parsed.
+        // No more events can arrive. The queued ones were never parsed, so malformed ones among them are found now.
         self.discard_queued();
     }
 }
 
-/// Keeps a reader in service for a caller without a route. Dropping it ends that.
+/// Keeps a reader running for a caller that has no route, until it is dropped.
 #[derive(Debug)]
 pub(in crate::reader) struct KeepAlive(Arc<Reader>);
 

@@ -1,7 +1,7 @@
-//! Remembers which text was reported, without keeping the text.
+//! Remembers which text was reported, without keeping the whole text.
 //!
-//! A snapshot of a text must be compared with the reported text to find what is missing. For that, a short text is kept
-//! whole; of a longer text its beginning and a fingerprint are kept. The engine has the text itself.
+//! A snapshot of a text must be compared with the reported text to find the part that is missing. For that, a short text is kept
+//! whole. Of a longer text, its beginning and a fingerprint are kept. The engine has the text itself.
 
 use std::hash::{BuildHasher as _, DefaultHasher, Hasher as _, RandomState};
 use std::sync::LazyLock;
@@ -71,8 +71,8 @@ impl SentText {
         (Fingerprint::of(start).hasher.finish() == fingerprint.hasher.finish()).then_some(rest)
     }
 
-    /// Whether the reported text starts with the shorter `text`, as far as is known: beyond the kept head, only the head is
-    /// compared.
+    /// Whether the reported text starts with `text`, which is shorter. Beyond the kept head this cannot be checked, so only the
+    /// head is compared.
     pub(super) fn begins_with(&self, text: &str) -> bool {
         let is_shorter = text.len() < self.len();
         is_shorter

@@ -1,4 +1,4 @@
-//! Providers and models.
+//! The card parameters of the extension for providers and models.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Sessions: the methods for them, and the agents and commands of OpenCode that they can name.
+//! The card parameters of the extension for sessions: its methods, and the agents and commands of OpenCode that a caller can name.
 
 use longshore_model::{OfferedAgent, OfferedCommand, Offers};
 use serde_json::{Value, json};
@@ -57,7 +57,7 @@ pub(super) fn params(deployment: &Deployment, version: ProtocolVersion, offers: 
     params
 }
 
-/// The paging of all methods that page; it is the same for all.
+/// Describes paging, which works the same way in all methods that have pages.
 fn pagination(deployment: &Deployment) -> Value {
     let paged = || method::of_extension(deployment, EXTENSION).filter(|method| method.paged);
     let names = |methods: &mut dyn Iterator<Item = &'static Method>| -> Vec<&'static str> {

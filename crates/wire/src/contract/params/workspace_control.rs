@@ -1,4 +1,4 @@
-//! Projects, workspaces and worktrees.
+//! The card parameters of the extension for projects, workspaces and worktrees.
 
 use serde_json::{Map, Value, json};
 

@@ -1,4 +1,4 @@
-//! Providers and models.
+//! Writes providers and models.
 
 use longshore_model::{Catalog, ModelInfo, ProviderInfo};
 

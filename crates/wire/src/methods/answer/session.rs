@@ -1,4 +1,4 @@
-//! Sessions and what is in them.
+//! Writes sessions, and their messages, statuses, todos and changes.
 
 use longshore_model::{
     AgentMessageId, AgentPartId, FileDiff, Part, SessionId, SessionInfo, SessionStatus, StoredMessage,
@@ -30,7 +30,7 @@ pub(super) fn write_statuses(object: &mut ObjectWriter<'_>, statuses: &[SessionS
     });
 }
 
-/// Writes a session as a completed task: the session status, or tasks of their own, show what happens in it now.
+/// Writes a session as a completed task. Its current activity is shown by the session status, and by the tasks of its turns.
 pub(super) fn write_task(out: &mut Vec<u8>, info: &SessionInfo, version: ProtocolVersion) {
     let spelling = spelling(version);
     let mut task = ObjectWriter::begin(out);
@@ -106,7 +106,7 @@ pub(super) fn write_summary(out: &mut Vec<u8>, info: &SessionInfo) {
     item.end();
 }
 
-/// OpenCode's todos have no ids, but clients expect them: their positions serve as ids.
+/// Writes todos. Clients expect ids, but OpenCode's todos have none, so their positions serve as ids.
 pub(super) fn write_todos(object: &mut ObjectWriter<'_>, todos: &[Todo]) {
     object.array("items", (1_usize..).zip(todos), |out, (position, todo)| {
         let mut item = ObjectWriter::begin(out);
@@ -130,7 +130,7 @@ pub(super) fn write_diff(out: &mut Vec<u8>, info: &FileDiff) {
     item.end();
 }
 
-/// Writes a time as OpenCode does.
+/// Writes a time in milliseconds since 1970, as OpenCode does.
 pub(super) fn write_millis(object: &mut ObjectWriter<'_>, key: &str, at: Option<Timestamp>) {
     if let Some(Timestamp(millis)) = at {
         object.number(key, millis);

@@ -1,4 +1,4 @@
-//! Projects, workspaces and worktrees. In 1.0 they have names only; in 0.3 they have OpenCode's own fields, as far as these
+//! Writes projects, workspaces and worktrees. In 1.0 they have names only. In 0.3 they have those of OpenCode's own fields that
 //! concern callers.
 
 use longshore_model::{Project, Workspace, Worktree};
@@ -38,7 +38,7 @@ pub(super) fn write_workspace(out: &mut Vec<u8>, info: &Workspace, version: Prot
     item.end();
 }
 
-/// In 0.3 a list of worktrees is a list of directories.
+/// Writes a worktree in a list. In 0.3 this is only its directory.
 pub(super) fn write_listed_worktree(out: &mut Vec<u8>, info: &Worktree, version: ProtocolVersion) {
     match version {
         ProtocolVersion::V1 => write_worktree(out, info, version),

@@ -1,4 +1,4 @@
-//! Cards: that of 1.0, which may also have the fields of 0.3, and that of 0.3.
+//! The schemas of the cards: the card of 1.0, which may also have the fields of 0.3, and the card of 0.3.
 
 use serde_json::{Map, Value, json};
 
@@ -108,7 +108,7 @@ pub(super) fn add(schemas: &mut Map<String, Value>) {
     );
 }
 
-/// The fields of both versions may stand side by side.
+/// The schema of a security scheme. It may have the fields of both versions side by side.
 fn scheme() -> Value {
     let text = json!({"type": "string"});
     json!({

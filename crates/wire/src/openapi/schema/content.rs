@@ -1,4 +1,4 @@
-//! Tasks, messages, artifacts and events. The three dialects of A2A differ in a few names and wrappers.
+//! The schemas of tasks, messages, artifacts and events. The three dialects of A2A differ in a few names and wrappers.
 
 use longshore_model::{Role, TaskState};
 use serde_json::{Map, Value, json};

@@ -1,4 +1,4 @@
-//! Requests.
+//! The schemas of requests.
 
 use longshore_model::Role;
 use serde_json::{Map, Value, json};

@@ -1,9 +1,9 @@
-//! The one stream artifact of a task: all its blocks except files, in the order in which they began.
+//! Encodes the stream artifact of a task. It contains all blocks except files, in the order in which they began.
 //!
 //! Each part names the kind of its block, because the parts may be of several kinds, and clients keep the artifact metadata of
 //! the first update only. On REST a part without a kind is text: before its version 0.3.5 the Python client refuses whole
-//! responses and frames in which a part has metadata. That client can read the output of agents that only write text. Tool
-//! calls and reasoning make it fail, unless they are hidden from its credential.
+//! responses and frames in which a part has metadata. So that client can read the output of agents that only write text. It fails
+//! on tool calls and reasoning, unless they are hidden from its credential.
 
 use longshore_model::{Artifact, BlockKind, OutputModes, Part, Task, TaskId};
 
@@ -33,23 +33,23 @@ pub(super) fn has_content(parts: &[Part], output: &OutputModes) -> bool {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum PartKinds {
     Written,
-    /// The reader knows the kind: a part without one is text.
+    /// The kind is left out. Readers take a part without a kind for text.
     Omitted,
 }
 
 impl PartKinds {
-    /// For a whole artifact.
+    /// The choice for a whole artifact.
     pub(super) fn for_artifact(task: &Task, view: View, dialect: Dialect) -> Self {
         let is_text = || blocks(task, view).all(|block| block.kind == BlockKind::Text);
         if dialect == Dialect::Rest && is_text() { Self::Omitted } else { Self::Written }
     }
 
-    /// The same for an artifact whose metadata names this block.
+    /// The choice if the artifact's metadata also names this block.
     pub(super) fn with_block(self, block: &Artifact) -> Self {
         if block.kind == BlockKind::Text { self } else { Self::Written }
     }
 
-    /// For an update of one block.
+    /// The choice for an update of one block.
     pub(super) fn for_update(block: &Artifact, dialect: Dialect) -> Self {
         match dialect {
             Dialect::Rpc => Self::Written,
@@ -84,8 +84,8 @@ pub(super) fn write_stream(
     write_artifact(out, &task.id, parts, dialect, |object| shared.write(object, None));
 }
 
-/// Writes the artifact with some parts. An artifact needs at least one part, so an empty text stands for content that was
-/// withdrawn completely.
+/// Writes the artifact with these parts. An artifact needs at least one part, so an empty text is written if all content was
+/// withdrawn.
 pub(super) fn write_artifact<'a>(
     out: &mut Vec<u8>,
     task: &TaskId,

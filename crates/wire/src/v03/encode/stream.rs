@@ -28,7 +28,8 @@ use crate::write::{
     is_seen, negotiation, seen_parts, write_kind, write_names, write_status, write_submitted,
 };
 
-/// The numbers of the forms of frames, by which readers share encoded frames. They follow those of 1.0.
+/// The numbers of the forms of 0.3 frames. Readers share the encoded frames of an event that have the same number. The numbers
+/// follow those of 1.0.
 pub const FORMS: std::ops::Range<u8> = v1::encode::HIDDEN + 1..v1::encode::HIDDEN + 5;
 
 /// The state of one reader's stream that decides how the next events are encoded.
@@ -40,7 +41,7 @@ pub struct Stream {
     known: Option<HashSet<ArtifactId>>,
 }
 
-/// The result of one event.
+/// The decision about one event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
     /// No frame: the reader may not see the event, or the event is empty in 0.3.
@@ -54,7 +55,7 @@ pub enum Step {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Frame {
     dialect: Dialect,
-    /// Leave out the message of the first event.
+    /// The message of the first event is left out.
     is_cut: bool,
     append: bool,
 }
@@ -69,19 +70,19 @@ pub struct TaskFrame {
 }
 
 impl Stream {
-    /// For a reader that starts at the first event of the log.
+    /// A stream for a reader that starts at the first event of the log.
     pub fn from_start(view: View, dialect: Dialect) -> Self {
         Self { dialect, view: ungated(view), known: Some(HashSet::new()) }
     }
 
-    /// For a reader that has received this snapshot and continues after it.
+    /// A stream for a reader that has received this snapshot and continues after it.
     pub fn from_snapshot(task: &Task, view: View, dialect: Dialect) -> Self {
         let mut stream = Self::resumed(view, dialect);
         stream.know(task);
         stream
     }
 
-    /// For a reader that resumes in the middle of the log.
+    /// A stream for a reader that resumes in the middle of the log.
     pub fn resumed(view: View, dialect: Dialect) -> Self {
         Self { dialect, view: ungated(view), known: None }
     }
@@ -105,8 +106,8 @@ impl Stream {
         Step::Frame(Frame { dialect: self.dialect, is_cut, append })
     }
 
-    /// The frame of an event for which [`Self::step`] needed the task. The task is given as it was before the event, and is left
-    /// as it is after the event. Only its artifacts and options are read.
+    /// Encodes an event for which [`Self::step`] returned [`Step::NeedsTask`]. `task` must have the state before the event, and has
+    /// the state after it when this returns. Only its artifacts and options are read.
     pub fn encode_with_task(&mut self, task: &mut Task, entry: &Entry) -> TaskFrame {
         self.know(task);
         let step = self.step(&entry.event, &task.options.output);
@@ -128,7 +129,7 @@ impl Stream {
         self.known = Some(blocks(task, self.view).map(|block| block.id.clone()).collect());
     }
 
-    /// How an update of a block changes the one artifact.
+    /// Decides how an update of a block changes the stream artifact.
     fn placement(&mut self, update: &ArtifactUpdate, output: &OutputModes) -> Placement {
         let has_content = has_content(&update.artifact.parts, output);
         let id = &update.artifact.id;
@@ -136,13 +137,13 @@ impl Stream {
             let is_nothing = update.append && !has_content;
             return if is_nothing { Placement::Nothing } else { Placement::Unclear };
         };
-        // A state of a tool call is a further part, even if it makes the previous state obsolete.
+        // Each state of a tool call is appended as a further part, even if it makes the previous state obsolete.
         let replaces = !update.append && update.artifact.kind != BlockKind::ToolCall && known.contains(id);
         if replaces {
             if known.len() > 1 {
                 return Placement::Unclear;
             }
-            // There are no other blocks, so the artifact consists of this update.
+            // There are no other blocks, so this update is the whole artifact.
             if !has_content {
                 known.clear();
             }
@@ -158,7 +159,7 @@ impl Stream {
         placement
     }
 
-    /// The frame with the whole artifact, which replaces the one that the reader has.
+    /// Encodes a frame with the whole artifact, which replaces the reader's copy.
     fn retold(&self, task: &Task, entry: &Entry) -> Bytes {
         let mut out = Vec::with_capacity(1024);
         let TaskEvent::Artifact(update) = &entry.event else { return Bytes::new() };
@@ -182,12 +183,12 @@ enum Placement {
     Begins,
     /// The update is appended to the artifact.
     Appends,
-    /// The task is needed to decide.
+    /// Only the task shows how the update changes the artifact.
     Unclear,
 }
 
 impl Frame {
-    /// The number of the form: frames of one event in the same form are equal, byte for byte.
+    /// The number of the frame's form. Two frames of one event with the same form are equal, byte for byte.
     pub fn form(self) -> u8 {
         // No event is both appended and cut.
         let is_second = self.append || self.is_cut;
