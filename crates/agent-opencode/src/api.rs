@@ -67,7 +67,7 @@ pub(crate) enum EventKind {
     Todos,
     PermissionAsked,
     QuestionAsked,
-    /// A permission request or a question was answered, by any client; a permission perhaps with a rejection.
+    /// Some client answered a question, or allowed or rejected a permission request.
     AskReplied,
     /// A question was rejected.
     AskRejected,

@@ -319,8 +319,8 @@ fn workspaces_age(refresh: bool) -> Duration {
     if refresh { PAUSE } else { MAX_WORKSPACES_AGE }
 }
 
-/// Turns the failure of a list into `None`, for checks that are skipped when OpenCode does not respond. A lack of call slots stays
-/// an error.
+/// Returns `None` if OpenCode did not answer the call, because the caller then skips its check. If the gateway had no free slot
+/// for the call, the error is returned.
 fn unless_failed<T>(found: Result<Arc<T>, CallError>) -> Result<Option<Arc<T>>> {
     match found {
         Ok(found) => Ok(Some(found)),

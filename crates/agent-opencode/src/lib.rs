@@ -91,10 +91,10 @@ pub struct OpenCodeConfig {
     pub metrics: Arc<Metrics>,
 }
 
-/// The default number of short calls at the same time.
+/// The default for the largest number of short calls at the same time.
 pub const UPSTREAM_CALLS: usize = 32;
 
-/// The default number of watched directories.
+/// The default for the largest number of watched directories.
 pub const WATCH_DIRECTORIES: usize = 16;
 
 /// The address of an OpenCode server and the credentials for it.

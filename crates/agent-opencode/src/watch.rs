@@ -146,7 +146,7 @@ impl Watch {
         found.map_err(|cause| cause.into_error("find out what the session works on"))
     }
 
-    /// The error because of which a prompt of an external turn was not answered, if it is known.
+    /// The error that ended an external turn before it answered the prompt. `None`: no such error is known.
     pub(crate) fn why_failed(&self, prompt: &str) -> Option<Fault> {
         self.failed.find(prompt)
     }

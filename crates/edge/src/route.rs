@@ -4,8 +4,8 @@
 //! (where the id rule refuses it) and `message%3Asend` is `message:send`. A suffix `:cancel` or `:subscribe` is a
 //! verb; any other colon belongs to the id.
 //!
-//! The root serves both protocol versions, each at its own paths: those of 0.3 are under `/v1`. The base of a version serves
-//! the paths of that version only.
+//! The root serves both protocol versions, each at its own paths: those of 0.3 are under `/v1`. The base path of a
+//! version (`/a2a/1.0`, `/a2a/0.3`) serves the paths of that version only.
 
 use http::Method;
 use longshore_wire::surface::Access;

@@ -128,7 +128,8 @@ fn named(headers: &HeaderMap, query: &[(String, String)]) -> NamedVersion {
     combined(in_header).or_else(|| combined(in_query)).unwrap_or(NamedVersion::Missing)
 }
 
-/// The version that all values together name. Proxies join headers of one name with commas, so one value may hold several.
+/// Finds the version in all values of the header or parameter. Proxies join headers of one name with commas, so one value may
+/// hold several versions. Versions that differ are a conflict. `None`: no value names a version.
 fn combined<'a>(values: impl Iterator<Item = Cow<'a, str>>) -> Option<NamedVersion> {
     let values: Vec<_> = values.collect();
     let words = values.iter().flat_map(|value| value.split(',')).map(str::trim);

@@ -26,7 +26,7 @@ pub(crate) fn always_answered(
     );
 }
 
-/// Logs that kept approvals answered an ask.
+/// Writes the audit line of a permission request that the gateway allowed because of earlier `always` answers.
 pub(crate) fn approval_used(owner: &Principal, ask: &Ask, by: &[&RequestId], session: &SessionId) {
     let by: Vec<_> = by.iter().map(|request| request.as_str()).collect();
     tracing::info!(

@@ -190,7 +190,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// The value or the default, checked. A value that fails the check is a problem, and gives `None`.
+    /// Parses the value of a setting, or its default. For a value that cannot be parsed, it records a problem and returns `None`.
     fn parsed<T>(&mut self, setting: &Setting, parse: impl Fn(&str) -> Option<T>) -> Option<T> {
         let Some(written) = self.written(setting) else {
             let Fallback::Value(text) = setting.fallback else { return None };

@@ -1,5 +1,5 @@
-//! Reads git's files to find the worktrees of a repository and their branches. Never the only proof, because anybody can write such
-//! files: OpenCode must list the worktree too.
+//! Reads git's files to find the worktrees of a repository and their branches. These files alone do not
+//! prove that a directory is a worktree, because anybody can write them: OpenCode must list the worktree too.
 
 use std::path::{Path, PathBuf};
 

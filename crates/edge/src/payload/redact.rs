@@ -17,7 +17,7 @@ const SEARCHED: &str = "artifact artifacts configuration content details error f
 const NAMED: &str = "acceptedOutputModes bytes data description extensions filename metadata name nextPageToken raw text \
      uri url";
 
-/// A longer value is not an identifier.
+/// Longer values are redacted, because they are too long for an identifier.
 const MAX_SHOWN_CHARS: usize = 64;
 
 /// The redacted JSON on one line. `None`: the body is not JSON.

@@ -70,8 +70,8 @@ pub trait Store: Send + Sync + Debug {
         id: &'a SessionId,
     ) -> BoxFuture<'a, Result<Option<Session>>>;
 
-    /// The owner of a session, for any caller. `None`: the session is unowned. `caller` as in [`Store::read`]; without one, the
-    /// gateway itself asks.
+    /// Returns the owner of a session, even if the caller is another principal. `None`: nobody owns the session. `caller` has the
+    /// meaning that it has in [`Store::read`]; `None` means that the gateway asks for its own use.
     fn owner_of<'a>(
         &'a self,
         caller: Option<&'a Principal>,

@@ -115,7 +115,7 @@ fn write_begun(object: &mut ObjectWriter<'_>, begun: &StartedTask) {
     object.text("context_id", begun.context.as_str());
 }
 
-/// The spelling of a version. Extension methods exist on JSON-RPC only.
+/// How JSON-RPC of this version names states, roles and members. REST has no extension methods, so it needs no entry here.
 fn spelling(version: ProtocolVersion) -> &'static Spelling {
     match version {
         ProtocolVersion::V1 => &v1::SPELLING,

@@ -22,7 +22,7 @@ pub struct Row {
 /// The namespace of every reason.
 pub const DOMAIN: &str = "a2a-protocol.org";
 
-/// The row of a kind.
+/// Looks up the codes of an error kind.
 ///
 /// A2A uses -32001 to -32010 of the range that JSON-RPC leaves to servers. Kinds that A2A does not have start at -32051, so
 /// that a client of a later A2A never confuses the two. The kinds of the extensions share codes with others, because those
