@@ -110,7 +110,7 @@ metrics! {
     store_append: Histogram<AppendTime> = "longshore_store_append_seconds",
         "How long an append to the log took, the wait for the writer included.";
     store_group: Histogram<CommitSize> = "longshore_store_group_size",
-        "Appends that were committed together.";
+        "Writes that one commit of the store held: appends, new tasks and other changes.";
     /// See [`Metrics::job_queued`].
     store_queue_depth: PerLabel<StoreThread, Gauge> = "longshore_store_queue_depth",
         "Jobs that wait for a thread of the store now.";

@@ -113,7 +113,7 @@ impl Handover {
 
 impl fmt::Debug for Handover {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Handover").field("is_behind", &self.is_unflushed).finish_non_exhaustive()
+        f.debug_struct("Handover").field("is_unflushed", &self.is_unflushed).finish_non_exhaustive()
     }
 }
 
