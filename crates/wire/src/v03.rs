@@ -2,8 +2,7 @@
 //! dialect as a parameter.
 //!
 //! Only what 0.3 cannot express is lost in the output. A task has one stream artifact for all blocks. Only the last state of
-//! a tool call is written. Data is an object. Only files have a media type and a name. No chunk of the stream artifact is
-//! marked as its last: that is known only when the task is over, and then there is nothing left to send.
+//! a tool call is written. Data is an object. Only files have a media type and a name.
 
 pub mod card;
 pub mod decode;

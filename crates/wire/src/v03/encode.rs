@@ -1,4 +1,5 @@
-//! Responses and stream events of 0.3, on one line. All of `metadata.shared` is written, without activation.
+//! Responses and stream events of 0.3, on one line. All of `metadata.shared` is written, without activation, and nothing of
+//! `metadata.iac_code`.
 
 use bytes::Bytes;
 use longshore_model::{Artifact, BlockKind, Message, MessageId, Part, Role, Task, TaskState, TaskStatus};
@@ -18,7 +19,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
-pub use self::stream::{FORMS, Frame, Step, Stream, TaskFrame};
+pub use self::stream::{FORMS, Frame, HasArtifact, Step, Stream, TaskFrame};
 pub use crate::write::{Gap, View};
 
 /// A bare task, the response to getting and canceling one.
@@ -67,9 +68,9 @@ pub fn stream_task(task: &Task, view: View, dialect: Dialect, gap: Option<Gap>) 
     out.into()
 }
 
-/// The same view with all extensions activated, as in 0.3 they always are.
+/// The same view with the extensions activated that in 0.3 always are.
 fn ungated(view: View) -> View {
-    View { activated: Activated::ALL, ..view }
+    View { activated: Activated::SHOWN_IN_V03, ..view }
 }
 
 /// The message in the status of a task.
