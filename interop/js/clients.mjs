@@ -13,7 +13,7 @@ const require = createRequire(join(ROOT, '.tools', 'node-clients', 'package.json
 export const BINDINGS = ['JSONRPC', 'HTTP+JSON'];
 
 // A client that knows only the URL of the gateway and a token. It learns everything else from the public card.
-async function connect(sdk, gateway, binding, { token = gateway.token, path, legacy, ...clientConfig } = {}) {
+async function connect(sdk, gateway, binding, { token = gateway.token, base = '', path, legacy, ...clientConfig } = {}) {
   const fetchImpl = (url, options = {}) => {
     const headers = new Headers(options.headers);
     headers.set('Authorization', `Bearer ${token}`);
@@ -28,7 +28,7 @@ async function connect(sdk, gateway, binding, { token = gateway.token, path, leg
     // The public card needs no credential.
     cardResolver: new sdk.DefaultAgentCardResolver({ legacyCompat }),
   });
-  return factory.createFromUrl(gateway.url, path);
+  return factory.createFromUrl(gateway.url + base, path);
 }
 
 async function* map(stream, change) {

@@ -36,6 +36,13 @@ function operations(adapter, binding) {
     assert.ok(card.capabilities.extensions.length > 0);
   });
 
+  it('finds the card of a base URL without a slash at its end', async () => {
+    for (const base of ['/a2a/0.3', '/a2a/1.0']) {
+      const client = await connect({ base });
+      assert.equal(state(await adapter.send(client, 'scn:text n=1')), 'completed');
+    }
+  });
+
   it('sends, waits for the end, and gets the same task', async () => {
     const client = await connect();
     const task = await adapter.send(client, 'scn:text n=4 text="ahoy from the demo model"');
@@ -58,6 +65,11 @@ function operations(adapter, binding) {
     // Clients of 0.3 read the answer from the status of the task; in the stream it came as an artifact.
     const said = stored.status.message?.parts.map((part) => part.text).join('');
     assert.equal(said, adapter.old ? 'thought through' : undefined);
+    if (adapter.old && binding === 'JSONRPC') {
+      const chunks = events.filter((event) => adapter.kind(event) === 'artifactUpdate');
+      const marked = chunks.map((event) => adapter.value(event).lastChunk ?? false);
+      assert.deepEqual(marked, marked.map((_, at) => at === marked.length - 1));
+    }
     if (adapter.final) {
       const finals = events.filter((event) => adapter.kind(event) === 'statusUpdate').map((event) => event.final);
       assert.deepEqual(finals, finals.map((_, at) => at === finals.length - 1));

@@ -81,9 +81,9 @@ mod tests {
             assert_eq!(reply.task().unwrap()["id"], "t");
             assert_eq!(reply.refusal(), None);
         }
-        assert_eq!(reply(200, r#"{"error":{"code":-32056}}"#).refusal(), Some((200, Some(-32056))));
+        assert_eq!(reply(200, r#"{"error":{"code":-31056}}"#).refusal(), Some((200, Some(-31056))));
         let typed =
-            reply(429, r#"{"error":{"code":-32056,"data":[{"a":1},{"reason":"TOO_MANY_REQUESTS"}]}}"#);
+            reply(429, r#"{"error":{"code":-31056,"data":[{"a":1},{"reason":"TOO_MANY_REQUESTS"}]}}"#);
         assert_eq!(typed.reason().as_deref(), Some("TOO_MANY_REQUESTS"));
         assert_eq!(reply(503, "gone").reason(), None);
         assert_eq!(reply(503, "gone").refusal(), Some((503, None)));

@@ -301,7 +301,7 @@ mod tests {
         let end = |event: &str| end_of(event.as_bytes());
         assert_eq!(end(r#"{"state":"TASK_STATE_FAILED"}"#), Some(End::Otherwise("failed".to_owned())));
         assert_eq!(end(r#"{"state":"canceled"}"#), Some(End::Otherwise("canceled".to_owned())));
-        assert_eq!(end(r#"{"error":{"code":-32062}}"#), Some(End::Refused(200, Some(-32062))));
+        assert_eq!(end(r#"{"error":{"code":-31062}}"#), Some(End::Refused(200, Some(-31062))));
         assert_eq!(end(r#"{"state":"TASK_STATE_WORKING"}"#), None);
     }
 }

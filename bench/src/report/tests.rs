@@ -147,7 +147,7 @@ fn results() -> Results {
                 seconds: 60.0,
                 offered: 360_000,
                 accepted: 70_000,
-                refused: BTreeMap::from([("429 -32056 TOO_MANY_REQUESTS".to_owned(), 290_000)]),
+                refused: BTreeMap::from([("429 -31056 TOO_MANY_REQUESTS".to_owned(), 290_000)]),
                 untyped: BTreeMap::new(),
                 completed: 70_000,
                 equal: 70_000,

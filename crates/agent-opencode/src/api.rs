@@ -266,6 +266,8 @@ pub(crate) struct ToolState {
     pub(crate) input: Option<Box<RawValue>>,
     pub(crate) title: Option<String>,
     #[serde(default, deserialize_with = "if_valid")]
+    pub(crate) subtitle: Option<String>,
+    #[serde(default, deserialize_with = "if_valid")]
     pub(crate) output: Option<String>,
     #[serde(default, deserialize_with = "if_valid")]
     pub(crate) error: Option<String>,

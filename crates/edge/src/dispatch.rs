@@ -17,7 +17,7 @@ use http::{HeaderValue, Method, Request, StatusCode};
 use longshore_engine::{Engine, Tasks};
 use longshore_meter::Metrics;
 use longshore_model::{Error, ErrorKind, Result, TraceContext};
-use longshore_wire::contract::{Deployment, MissingVersion};
+use longshore_wire::contract::{self, Deployment, MissingVersion};
 use longshore_wire::extension::{self, Activated};
 use longshore_wire::jsonrpc::Id;
 use longshore_wire::methods;
@@ -63,6 +63,8 @@ pub(crate) struct Dispatcher {
     pub(crate) documents: Documents,
     /// The facts about this gateway from which its documents are built, such as the methods that are switched on.
     pub(crate) deployment: Arc<Deployment>,
+    /// The extensions of the public card.
+    pub(crate) public_extensions: Activated,
     pub(crate) limits: BodyLimits,
     pub(crate) bodies: Bodies,
     pub(crate) streams: Arc<StreamSettings>,
@@ -134,6 +136,7 @@ impl Dispatcher {
                 tasks,
                 background_slots: Arc::new(Semaphore::new(MAX_BACKGROUND_CALLS)),
             },
+            public_extensions: contract::public_extensions(&deployment),
             deployment,
         }
     }
@@ -205,7 +208,7 @@ impl Dispatcher {
         let mut response = answered.unwrap_or_else(|error| refusal(incoming, &error));
         let operation = incoming.route().and_then(Route::operation);
         payload::log_response(self.payload_log, operation, &response);
-        if let Some(named) = incoming.echoed(activated) {
+        if let Some(named) = incoming.echoed(activated, self.public_extensions) {
             extensions::echo(&mut response, &incoming.parts.headers, named);
         }
         response
@@ -395,11 +398,11 @@ impl Incoming<'_> {
 
     /// The extensions that the response names, out of the activated ones. The extended card names all of them. Documents and
     /// files name none, because a shared cache may keep them.
-    fn echoed(&self, activated: Activated) -> Option<Activated> {
+    fn echoed(&self, activated: Activated, public: Activated) -> Option<Activated> {
         let route = self.route()?;
         route.operation()?;
         let is_extended_card = matches!(route, Route::ExtendedCard(_));
-        Some(if is_extended_card { activated } else { extensions::public(activated) })
+        Some(if is_extended_card { activated } else { activated.and(public) })
     }
 }
 

@@ -1,7 +1,7 @@
 //! Which extensions a request activates, and which of them its response names.
 
 use http::{HeaderMap, HeaderValue};
-use longshore_wire::extension::{Activated, Extension, HEADER, HEADER_V03};
+use longshore_wire::extension::{Activated, HEADER, HEADER_V03};
 use longshore_wire::methods;
 
 use crate::reply::Response;
@@ -18,15 +18,9 @@ fn values(headers: &HeaderMap) -> impl Iterator<Item = &str> {
 
 /// The extensions that the response to a JSON-RPC call names: for an extension method its extension, for all other methods
 /// those of the public card.
-pub(crate) fn echoed_for_method(name: &str, activated: Activated) -> Activated {
-    match methods::find(name) {
-        Some(method) => activated.among(&[method.extension]),
-        None => public(activated),
-    }
-}
-
-pub(crate) fn public(activated: Activated) -> Activated {
-    activated.among(&Extension::PUBLIC)
+pub(crate) fn echoed_for_method(name: &str, activated: Activated, public: Activated) -> Activated {
+    let named = methods::find(name).map(|method| std::iter::once(method.extension).collect());
+    activated.and(named.unwrap_or(public))
 }
 
 /// Names the extensions in the response, in the spelling of the request. An HTTP error names none.
@@ -41,12 +35,15 @@ pub(crate) fn echo(response: &mut Response, requested: &HeaderMap, activated: Ac
 #[cfg(test)]
 mod tests {
     use http::StatusCode;
+    use longshore_wire::contract::{self, Deployment};
+    use longshore_wire::extension::{Exposure, Extension};
 
     use super::*;
     use crate::reply;
 
     const HINTS: &str = "urn:opencode-a2a:extension:stream-hints:v1";
     const INTERRUPT: &str = "urn:opencode-a2a:extension:interactive-interrupt:v1";
+    const THINKING: &str = "urn:iac-code:a2a:thinking-exposure:v1";
     const RECOVERY: &str = "urn:opencode-a2a:extension:interrupt-recovery:v1";
 
     fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
@@ -77,10 +74,12 @@ mod tests {
             ("x-a2a-extensions", INTERRUPT),
             ("a2a-extensions", RECOVERY),
             ("a2a-extensions", "urn:a2a:session-binding,urn:a2a:wire-contract"),
+            ("a2a-extensions", THINKING),
         ]);
         let all = activated(&asked);
+        let public = contract::public_extensions(&Deployment::default());
         // Each in the spelling of the caller.
-        let core = format!("urn:a2a:session-binding,{HINTS},{INTERRUPT}");
+        let core = format!("urn:a2a:session-binding,{HINTS},{INTERRUPT},{THINKING}");
         for (method, status, expected) in [
             ("SendMessage", 200, core.as_str()),
             ("SendMessage", 204, &core),
@@ -93,10 +92,14 @@ mod tests {
             ("opencode.questions.list", 413, ""),
         ] {
             let mut response = reply::empty(StatusCode::from_u16(status).unwrap());
-            echo(&mut response, &asked, echoed_for_method(method, all));
+            echo(&mut response, &asked, echoed_for_method(method, all, public));
             let named = response.headers().get(HEADER).map_or("", |value| value.to_str().unwrap());
             assert_eq!(named, expected, "{method} {status}");
         }
+        // A deployment that hides the agent's thoughts and tools does not have that extension.
+        let exposure = Exposure { raw_thinking: false, tool_trace: false };
+        let public = contract::public_extensions(&Deployment { exposure, ..Deployment::default() });
+        assert!(!echoed_for_method("SendMessage", all, public).contains(Extension::ThinkingExposure));
         let mut response = reply::empty(StatusCode::OK);
         echo(&mut response, &asked, Activated::NONE);
         assert!(!response.headers().contains_key(HEADER));

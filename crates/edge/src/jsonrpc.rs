@@ -2,7 +2,7 @@
 //!
 //! The checks, in order: media type, body, envelope, protocol version, required extensions, method, parameters. A request
 //! without an id is a notification: a command is executed, a query is not, and the response is 204 whatever the result. In 0.3
-//! an operation needs an id; without one the operation is refused and nothing is executed.
+//! only an extension method may be a notification; every other request without an id is refused and nothing is executed.
 
 use http::StatusCode;
 use longshore_engine::port::with_caller_trace;
@@ -88,7 +88,7 @@ impl Dispatcher {
         };
         let implied = version::implied_by_method(&call.method, headers);
         let format = ResponseFormat::rpc(incoming.requested.response_version(implied));
-        let named = echoed(format.version, &call.method, extensions::activated(headers));
+        let named = self.echoed(format.version, &call.method, extensions::activated(headers));
         let method = call.method.clone();
         let operation = known(format.version, &method).is_some().then_some(&*method);
         payload::log_request(self.payload_log, operation, headers, &body);
@@ -98,7 +98,8 @@ impl Dispatcher {
             // with it.
             Err(error) => match &call.id {
                 Some(id) => format.refuse(id, headers, &error),
-                None => silent(&error),
+                None if self.may_be_notification(format, &method) => silent(&error),
+                None => format.refuse(&Id::Null, headers, &error),
             },
         };
         payload::log_response(self.payload_log, operation, &response);
@@ -115,16 +116,16 @@ impl Dispatcher {
         format: ResponseFormat,
     ) -> Response {
         let headers = &incoming.parts.headers;
-        if call.id.is_none()
-            && !format.rules().allows_operation_notifications
-            && known(format.version, &call.method).is_some()
-        {
-            return format.refuse(&Id::Null, headers, &without_id());
+        if call.id.is_none() && !self.may_be_notification(format, &call.method) {
+            let error = match known(format.version, &call.method) {
+                Some(_) => without_id(),
+                None => contract::unsupported_method(format.version, &call.method, &self.deployment),
+            };
+            return format.refuse(&Id::Null, headers, &error);
         }
         let params = call.params.map_or("{}", |params| params.get());
         let activated = format.rules().activated(headers);
-        let extension = methods::find(&call.method).filter(|method| method.is_there(&self.deployment));
-        if let Some(method) = extension {
+        if let Some(method) = self.extension_method(&call.method) {
             let extension_call =
                 MethodCall { method, version: format.version, params, activated, span: &incoming.span };
             return self.call_extension(caller, incoming, call.id.as_ref(), extension_call, format).await;
@@ -181,6 +182,24 @@ impl Dispatcher {
             }
             Err(error) => format.refuse(&id, headers, &error),
         }
+    }
+
+    /// The extensions that the response names. The extended card declares all extensions, so it names all activated ones.
+    fn echoed(&self, version: ProtocolVersion, method: &str, activated: Activated) -> Activated {
+        match known(version, method) {
+            Some(Method::GetExtendedAgentCard) => activated,
+            _ => extensions::echoed_for_method(method, activated, self.public_extensions),
+        }
+    }
+
+    /// The extension method with this name, if this deployment has it.
+    fn extension_method(&self, name: &str) -> Option<&'static methods::Method> {
+        methods::find(name).filter(|method| method.is_there(&self.deployment))
+    }
+
+    /// Whether a request without an id is a notification. Otherwise the request lacks its id.
+    fn may_be_notification(&self, format: ResponseFormat, method: &str) -> bool {
+        format.rules().allows_operation_notifications || self.extension_method(method).is_some()
     }
 
     /// Calls an extension method.
@@ -240,14 +259,6 @@ fn decoders(version: ProtocolVersion) -> &'static Decoders {
     match version {
         ProtocolVersion::V1 => &V1,
         ProtocolVersion::V03 => &V03,
-    }
-}
-
-/// The extensions that the response names. The extended card declares all extensions, so it names all activated ones.
-fn echoed(version: ProtocolVersion, method: &str, activated: Activated) -> Activated {
-    match known(version, method) {
-        Some(Method::GetExtendedAgentCard) => activated,
-        _ => extensions::echoed_for_method(method, activated),
     }
 }
 

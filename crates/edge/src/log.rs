@@ -8,7 +8,7 @@ use bytes::Bytes;
 use longshore_engine::{EncodedForm, Engine, Entries, LogEntry, SharedEntry, SubscriptionStart, TaskReader};
 use longshore_model::{Principal, Result, Seq, Task, TaskEvent, TaskStatus};
 use longshore_wire::v1::encode::{self, Gap, View};
-use longshore_wire::v03::encode::{Step, Stream, TaskFrame};
+use longshore_wire::v03::encode::{HasArtifact, Step, Stream, TaskFrame};
 
 use crate::response_format::ResponseFormat;
 use crate::sse::{Event, Source, TaskPhase};
@@ -28,6 +28,8 @@ pub(crate) struct Log {
     /// is not read from its start again for each such event. The messages of callers are left out, because they may be large and
     /// many readers may each hold such a task.
     folded: Option<Box<Task>>,
+    /// The reader of 0.3 has received the last chunk of the stream artifact.
+    has_last_chunk: bool,
     /// Events up to this number are part of a snapshot that the reader received.
     snapshot_seq: Seq,
     /// Entries that were read but not encoded yet. They are encoded when the stream has room for them.
@@ -67,6 +69,7 @@ impl Log {
             view,
             v03_stream: v03_stream.map(Box::new),
             folded: None,
+            has_last_chunk: false,
             snapshot_seq: Seq::START,
             waiting: None,
             queued_since: None,
@@ -88,7 +91,7 @@ impl Log {
     /// An event for a reader of 1.0.
     fn v1_event(&self, logged: &LogEntry) -> Event {
         let phase = phase(logged);
-        Event { id: logged.entry.id(), json: self.v1_json(logged), phase }
+        Event { id: Some(logged.entry.id()), json: self.v1_json(logged), phase }
     }
 
     /// An event for a reader of 0.3. No state changes before the last await, so that the call can be repeated after its future
@@ -99,7 +102,7 @@ impl Log {
         let phase = phase(logged);
         let Some(v03_stream) = &mut self.v03_stream else { return Ok(self.v1_event(logged)) };
         if entry.seq <= self.snapshot_seq {
-            return Ok(Event { id: entry.id(), json: None, phase: None });
+            return Ok(Event { id: Some(entry.id()), json: None, phase: None });
         }
         let output = self.reader.output();
         let json = match v03_stream.step(&entry.event, output) {
@@ -122,14 +125,34 @@ impl Log {
                     // The task was only needed to find the reader's position, and most readers never need it again.
                     self.folded = None;
                 }
-                return Ok(Event { id: entry.id(), json: frame, phase });
+                return Ok(Event { id: Some(entry.id()), json: frame, phase });
             }
         };
         // Only artifact events are applied. A status event changes nothing that the encoder reads, but may add a large message.
         if let (Some(folded), TaskEvent::Artifact(_)) = (&mut self.folded, &entry.event) {
             folded.apply(&entry.event);
         }
-        Ok(Event { id: entry.id(), json, phase })
+        Ok(Event { id: Some(entry.id()), json, phase })
+    }
+
+    /// The last chunk of the stream artifact, which a reader of 0.3 gets once, before the event that ends the task. `None`: it is
+    /// not due, or the reader has no such artifact.
+    async fn last_chunk(&mut self, logged: &LogEntry) -> Result<Option<Event>> {
+        let LogEntry { entry, .. } = logged;
+        if self.has_last_chunk || !entry.event.is_terminal() || entry.seq <= self.snapshot_seq {
+            return Ok(None);
+        }
+        let (task, context) = (self.reader.task_id(), self.reader.context_id());
+        let Some(v03_stream) = &mut self.v03_stream else { return Ok(None) };
+        if v03_stream.has_artifact() == HasArtifact::Unknown
+            && let Some(before) = Box::pin(self.engine.task_before(&self.caller, task, entry.seq)).await?
+        {
+            v03_stream.locate(&before);
+        }
+        self.has_last_chunk = true;
+        let is_due = v03_stream.has_artifact() == HasArtifact::Yes;
+        let json = is_due.then(|| v03_stream.last_chunk(task, context));
+        Ok(json.map(|json| Event { id: None, json: Some(json), phase: None }))
     }
 
     /// The current task, in place of an event that cannot be encoded because earlier events are gone. The snapshot tells the
@@ -144,7 +167,7 @@ impl Log {
         let phase = TaskPhase::from_state(now.task.status.state);
         let status = TaskStatus { message: None, ..now.task.status };
         self.folded = Some(Box::new(Task { status, history: Vec::new(), ..now.task }));
-        Ok(Event { id, json: Some(json), phase: Some(phase) })
+        Ok(Event { id: Some(id), json: Some(json), phase: Some(phase) })
     }
 }
 
@@ -162,6 +185,9 @@ impl Source for Log {
             return Ok(Some(self.v1_event(&logged)));
         }
         self.current = Some(logged.clone());
+        if let Some(last_chunk) = self.last_chunk(&logged).await? {
+            return Ok(Some(last_chunk));
+        }
         let event = self.v03_event(&logged).await?;
         self.current = None;
         Ok(Some(event))

@@ -268,7 +268,7 @@ fn last_event_id(headers: &HeaderMap) -> Result<Option<EventId>> {
 
 fn task_frame(now: &Snapshot, format: ResponseFormat, view: View, gap: Option<Gap>) -> Event {
     Event {
-        id: now.id(),
+        id: Some(now.id()),
         json: Some(format.snapshot(&now.task, view, gap)),
         phase: Some(TaskPhase::from_state(now.task.status.state)),
     }

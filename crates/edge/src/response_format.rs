@@ -54,9 +54,8 @@ impl ResponseFormat {
         let Listing { tasks, total, page_size, next_page_token: token } = listing;
         match self.version {
             ProtocolVersion::V1 => v1::encode::list_response(tasks, view, token, *page_size, *total),
-            // No proto file of 0.3 has a list, so its tasks are written in the JSON-RPC spelling.
             ProtocolVersion::V03 => {
-                v03::encode::list_response(tasks, view, Dialect::Rpc, token, *page_size, *total)
+                v03::encode::list_response(tasks, view, self.dialect, token, *page_size, *total)
             }
         }
     }

@@ -5,7 +5,8 @@
 //! verb; any other colon belongs to the id.
 //!
 //! The root serves both protocol versions, each at its own paths: those of 0.3 are under `/v1`. The base path of a
-//! version (`/a2a/1.0`, `/a2a/0.3`) serves the paths of that version only.
+//! version (`/a2a/1.0`, `/a2a/0.3`) serves the paths of that version only. The clients in JavaScript look for the card of
+//! `/a2a/0.3` at `/a2a/.well-known`, because they replace the last segment of a base URL without a slash at its end.
 
 use http::Method;
 use longshore_wire::surface::Access;
@@ -58,6 +59,8 @@ pub(crate) enum Resolved {
     UnknownTenant(String),
     Unknown,
 }
+
+const CARD: &str = "/.well-known/agent-card.json";
 
 /// First segments that are reserved for other paths and so can never be a tenant.
 const RESERVED: [&str; 3] = ["v1", "a2a", "artifacts"];
@@ -129,7 +132,10 @@ fn split_base(path: &str) -> (Option<ProtocolVersion>, &str) {
             _ => {}
         }
     }
-    (None, path)
+    match path.strip_prefix("/a2a") {
+        Some(CARD) => (None, CARD),
+        _ => (None, path),
+    }
 }
 
 /// Whether the gateway serves the route once, whatever protocol version is used.
@@ -238,6 +244,7 @@ mod tests {
             ("/", Route::Rpc, "POST"),
             ("//", Route::Rpc, "POST"),
             ("/.well-known/agent-card.json", Route::Card, "GET, HEAD"),
+            ("/a2a/.well-known/agent-card.json", Route::Card, "GET, HEAD"),
             ("/livez", Route::Livez, "GET, HEAD"),
             ("/artifacts/f1", Route::File(id("f1")), "GET, HEAD"),
             ("/artifacts/", Route::File(id("")), "GET, HEAD"),

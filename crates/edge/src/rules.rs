@@ -29,7 +29,7 @@ pub(crate) struct Rules {
     pub(crate) cancels_again: bool,
     /// The stream of a sent message closes when the task asks, unless the sender can answer in another way than by message.
     pub(crate) closes_at_ask: bool,
-    /// Operations may be called without an id and then get no response. Otherwise only extension methods may.
+    /// Any method may be called without an id and then gets no response. Otherwise only extension methods may.
     pub(crate) allows_operation_notifications: bool,
     /// A streaming JSON-RPC method that fails to start reports the error as the only event of its stream, because clients of
     /// this version expect a stream before they check for an error. Otherwise the error is a plain JSON response.

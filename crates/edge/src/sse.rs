@@ -40,7 +40,8 @@ const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
 /// One event, ready to be framed.
 #[derive(Clone, Debug)]
 pub(crate) struct Event {
-    pub(crate) id: EventId,
+    /// `None`: a frame beside an event of the log. A client that resumes after the frame gets it again.
+    pub(crate) id: Option<EventId>,
     /// One line of JSON: a line break would end the `data:` field. `None`: the event is hidden from this reader, and nothing is
     /// written.
     pub(crate) json: Option<Bytes>,
@@ -148,7 +149,7 @@ pub(crate) fn frames<S: Source>(
     span: Span,
 ) -> Result<BoxStream<'static, Bytes>> {
     let mut batch = EventBatch::new(settings.budget.bytes);
-    let first_shown = opened.first.iter().find(|event| event.json.is_some()).map(|event| event.id);
+    let first_shown = opened.first.iter().find(|event| event.json.is_some()).and_then(|event| event.id);
     opened.first.into_iter().for_each(|event| batch.push(event, &envelope));
     if let (true, true, Some(first)) = (batch.is_over_budget, batch.shown.is_empty(), first_shown) {
         return Err(settings.exceeded_at_first(&opened.task, first));

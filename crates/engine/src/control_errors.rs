@@ -16,7 +16,7 @@ pub(crate) fn no_control() -> Error {
 }
 
 pub(crate) fn not_found(session: &SessionId) -> Error {
-    about(ErrorKind::SessionNotFound, session, "The agent has no such session.")
+    about(ErrorKind::SessionNotFound, session, "The session was not found: the agent does not have it.")
 }
 
 pub(crate) fn owned_by_another(session: &SessionId) -> Error {

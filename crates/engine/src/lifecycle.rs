@@ -389,6 +389,8 @@ struct ToolData<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     title: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    subtitle: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     input: Option<&'a Json>,
     #[serde(skip_serializing_if = "Option::is_none")]
     output: Option<&'a str>,
@@ -425,6 +427,7 @@ fn tool_data(task: &Task, call: &ToolCall) -> Json {
         tool: &call.tool,
         status: call.status.as_str(),
         title: call.title.as_deref(),
+        subtitle: call.subtitle.as_deref(),
         input: call.input.as_ref(),
         output: call.output.as_deref(),
         error: call.error.as_deref(),

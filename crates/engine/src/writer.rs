@@ -211,10 +211,11 @@ impl Writer {
                 self.push(dropped);
             }
         }
-        if let TaskEvent::Status(update) = &mut event
-            && ends_a_turn(update.status.state)
-        {
-            update.notes.usage = self.usage;
+        if let TaskEvent::Status(update) = &mut event {
+            update.repeats = update.status == self.task.status && update.metadata.is_none();
+            if ends_a_turn(update.status.state) {
+                update.notes.usage = self.usage;
+            }
         }
         let before = self.task.status.state;
         self.task.apply(&event);

@@ -116,6 +116,7 @@ pub struct ToolCall {
     pub tool: String,
     pub status: ToolStatus,
     pub title: Option<String>,
+    pub subtitle: Option<String>,
     pub input: Option<Json>,
     pub output: Option<String>,
     pub error: Option<String>,

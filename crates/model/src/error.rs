@@ -181,8 +181,11 @@ impl Error {
     }
 
     pub fn task_not_found(id: impl fmt::Display) -> Self {
-        Self::new(ErrorKind::TaskNotFound, format!("There is no task {id} that you may see."))
-            .detail("taskId", id.to_string())
+        Self::new(
+            ErrorKind::TaskNotFound,
+            format!("Task {id} was not found among the tasks that you may see."),
+        )
+        .detail("taskId", id.to_string())
     }
 
     /// A fault of the gateway itself. The cause goes to the log, not to the caller.

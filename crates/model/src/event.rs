@@ -67,6 +67,9 @@ impl TaskEvent {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct StatusUpdate {
     pub status: TaskStatus,
+    /// The task had this status before, so the update matters only to readers that see one of its notes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub repeats: bool,
     /// Visible to every reader.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Metadata>,
@@ -86,7 +89,15 @@ pub struct StatusUpdate {
 
 impl StatusUpdate {
     pub fn new(status: TaskStatus) -> Self {
-        Self { status, metadata: None, notes: Notes::default(), joined: None, withdrawn: None, prompt: None }
+        Self {
+            status,
+            repeats: false,
+            metadata: None,
+            notes: Notes::default(),
+            joined: None,
+            withdrawn: None,
+            prompt: None,
+        }
     }
 }
 

@@ -123,9 +123,10 @@ pub fn status(states: Vec<TaskState>) -> impl Strategy<Value = TaskStatus> {
 
 pub fn status_update(states: Vec<TaskState>) -> impl Strategy<Value = StatusUpdate> {
     let joining = (rarely(message()), rarely(message_id()), rarely(prompt_options()));
-    (status(states), rarely(metadata()), notes(), joining).prop_map(
-        |(status, metadata, notes, (joined, withdrawn, prompt))| StatusUpdate {
+    (status(states), any::<bool>(), rarely(metadata()), notes(), joining).prop_map(
+        |(status, repeats, metadata, notes, (joined, withdrawn, prompt))| StatusUpdate {
             status,
+            repeats,
             metadata,
             notes,
             joined,

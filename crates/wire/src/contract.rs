@@ -20,7 +20,7 @@ mod tests;
 mod wire_contract;
 
 pub use behavior::service_behaviors;
-pub use card::{Audience, Base, card, extended_card, extensions, merged_card};
+pub use card::{Audience, Base, card, extended_card, extensions, merged_card, public_extensions};
 pub use compatibility::compatibility_profile;
 pub use deployment::{DEFAULT_DESCRIPTION, DEFAULT_TITLE, Deployment, MissingVersion};
 pub use environment::{

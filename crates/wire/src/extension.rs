@@ -173,6 +173,12 @@ impl Activated {
     /// All extensions. In 0.3 they are always active, because a 0.3 client does not have to ask for them.
     pub const ALL: Self = Self((1 << TABLE.len()) - 1);
 
+    /// The extensions whose fields are in every response of 0.3. `iac-code` has never served 0.3, so no client of 0.3 knows
+    /// `metadata.iac_code`.
+    pub(crate) const SHOWN_IN_V03: Self = Self(
+        Self::ALL.0 & !(1 << Extension::ThinkingExposure as u8 | 1 << Extension::ArtifactMetadata as u8),
+    );
+
     /// Reads the values of the header: comma-separated lists, in any number of headers. Unknown extensions are ignored, as
     /// the specification demands.
     pub fn from_header<'a>(values: impl IntoIterator<Item = &'a str>) -> Self {
@@ -194,10 +200,10 @@ impl Activated {
         self.0 & extension.bit() != 0
     }
 
-    /// The activated extensions that are in this list.
+    /// The extensions that are in both sets.
     #[must_use]
-    pub fn among(self, extensions: &[Extension]) -> Self {
-        Self(self.0 & extensions.iter().copied().collect::<Self>().0)
+    pub fn and(self, other: Self) -> Self {
+        Self(self.0 & other.0)
     }
 
     /// Whether the caller sees `metadata.shared.session`.
@@ -213,6 +219,16 @@ impl Activated {
     /// Whether the caller sees `metadata.shared.interrupt`.
     pub fn shows_interrupt(self) -> bool {
         self.contains(Extension::InteractiveInterrupt)
+    }
+
+    /// Whether the caller sees `metadata.iac_code.tool`, `.permission` and `.usage`.
+    pub fn shows_tool_details(self) -> bool {
+        self.contains(Extension::ArtifactMetadata)
+    }
+
+    /// Whether the caller sees `metadata.iac_code.thinking`.
+    pub fn shows_thinking_details(self) -> bool {
+        self.contains(Extension::ThinkingExposure)
     }
 
     pub(crate) fn iter(self) -> impl Iterator<Item = Extension> {

@@ -2,8 +2,7 @@
 //! the dialect as a parameter.
 //!
 //! The output loses only what 0.3 cannot express. A task has one stream artifact for all blocks. Only the last state of a tool call
-//! is written. Data is always an object. Only files have a media type and a name. No chunk of the stream artifact is marked as the
-//! last one: the last chunk is known only when the task is over, and then there is nothing left to send.
+//! is written. Data is always an object. Only files have a media type and a name.
 
 pub mod card;
 pub mod decode;

@@ -3,6 +3,7 @@
 //! Required fields are always written, optional ones only if they have a value.
 
 pub(crate) mod gap;
+pub(crate) mod iac_code;
 pub(crate) mod merge;
 pub(crate) mod negotiation;
 pub(crate) mod shared;
@@ -12,6 +13,7 @@ use longshore_model::{
     Task, TaskEvent, TaskId, TaskState, TaskStatus, Timestamp,
 };
 
+use self::iac_code::Details;
 use self::shared::Shared;
 use crate::base64;
 use crate::extension::{Activated, Exposure};
@@ -27,7 +29,7 @@ pub struct View {
     pub history_length: Option<u32>,
     /// If false, there is no `artifacts` key, not even an empty one.
     pub artifacts: bool,
-    /// The extensions whose fields are in `metadata.shared`. Without any there is no `metadata.shared`.
+    /// The extensions whose fields are in `metadata.shared` and `metadata.iac_code`. Without any there are no such fields.
     pub activated: Activated,
     /// Which internals of the agent the caller may see. All other blocks are left out.
     pub exposure: Exposure,
@@ -73,6 +75,7 @@ pub(crate) fn write_task_tail(
     object.some_array("history", history, |out, message| write_message(out, message, output, spelling));
     let shared = Shared::of_task(task, view.activated);
     let metadata = negotiation::annotated(task.metadata.as_ref(), output);
+    let metadata = Details::of_task(task, view.activated).added_to(metadata);
     match gap {
         Some(gap) => shared.write(object, Some(&gap::annotated(metadata.as_deref(), gap))),
         None => shared.write(object, metadata.as_deref()),

@@ -91,7 +91,7 @@ async fn deliver(harness: &Harness, client: &Client, binding: Binding, way: Way,
         Way::Reject => {
             let sent = message_in(&context, &running.second);
             let refused = send(harness, binding, &sent, "reject").await.expect_err("the session is busy");
-            let code = if binding == Binding::JsonRpc { -32060 } else { 409 };
+            let code = if binding == Binding::JsonRpc { -31060 } else { 409 };
             assert_eq!((refused.code, refused.reason()), (code, "SESSION_BUSY"), "{name}: {}", refused.body);
             let second = running.second.clone();
             running.alone(harness, moment).await;

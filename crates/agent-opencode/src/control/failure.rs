@@ -88,7 +88,7 @@ impl CallError {
             Self::NotFound => match purpose.session {
                 Some(session) => Error::new(
                     ErrorKind::SessionNotFound,
-                    format!("OpenCode has no session {session}; opencode.sessions.list lists the sessions."),
+                    format!("Session {session} was not found in OpenCode; opencode.sessions.list lists the sessions."),
                 )
                 .detail("sessionId", session.as_str()),
                 None => refused(404, format!("OpenCode would not {what} (status 404).")),

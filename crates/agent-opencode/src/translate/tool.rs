@@ -83,8 +83,8 @@ impl ToolBlock {
         out.push(match added_output(&before, &call) {
             Some(added) => {
                 let output = Some(added.to_owned());
-                // Title and input were reported before and have not changed.
-                let call = ToolCall { output, title: None, input: None, ..call };
+                // Title, subtitle and input were reported before and have not changed.
+                let call = ToolCall { output, title: None, subtitle: None, input: None, ..call };
                 AgentEvent::ToolOutput { block, call: Box::new(call) }
             }
             None => AgentEvent::Tool { block, call: Box::new(call) },
@@ -115,6 +115,7 @@ fn kept_state(call: &ToolCall) -> ToolCall {
         tool: tool.clone(),
         status: *status,
         title: None,
+        subtitle: None,
         input: None,
         output: None,
         error: error.clone(),
@@ -129,6 +130,7 @@ struct LoggedCall {
     tool: String,
     status: String,
     title: Option<String>,
+    subtitle: Option<String>,
     input: Option<Json>,
     output: Option<String>,
     error: Option<String>,
@@ -136,9 +138,9 @@ struct LoggedCall {
 
 impl LoggedCall {
     fn call(self) -> Option<ToolCall> {
-        let Self { call_id, tool, status, title, input, output, error } = self;
+        let Self { call_id, tool, status, title, subtitle, input, output, error } = self;
         let status = status_of(&status)?;
-        Some(ToolCall { call_id, tool, status, title, input, output, error, child: None })
+        Some(ToolCall { call_id, tool, status, title, subtitle, input, output, error, child: None })
     }
 }
 
@@ -157,6 +159,7 @@ pub(super) fn call_from(part: &Part) -> Option<ToolCall> {
         tool: part.tool.clone().unwrap_or_default(),
         status,
         title: state.title.clone().filter(|title| !title.is_empty()),
+        subtitle: state.subtitle.clone().filter(|subtitle| !subtitle.is_empty()),
         input,
         output: output.filter(|output| !output.is_empty()),
         error: state.error.clone(),
@@ -177,6 +180,7 @@ fn added_output<'a>(before: &ToolCall, after: &'a ToolCall) -> Option<&'a str> {
     let same = before.status == ToolStatus::Running
         && after.status == ToolStatus::Running
         && before.title == after.title
+        && before.subtitle == after.subtitle
         && before.input == after.input
         && before.error == after.error
         && before.child == after.child;

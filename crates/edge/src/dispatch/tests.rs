@@ -135,15 +135,15 @@ async fn a_rate_limited_request_is_refused_in_its_own_format_before_the_body_is_
         "\"type\":\"TOO_MANY_REQUESTS\",\"limit\":\"rate_requests\",\"max\":2,\"retry_after_seconds\":30}";
     let expected = [
         format!(
-            "{{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{{\"code\":-32056,\"message\":\"{text}\",\"data\":{info}}}}}"
+            "{{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{{\"code\":-31056,\"message\":\"{text}\",\"data\":{info}}}}}"
         ),
         format!(
             "{{\"error\":{{\"code\":429,\"status\":\"RESOURCE_EXHAUSTED\",\"message\":\"{text}\",\"details\":{info}}}}}"
         ),
         format!(
-            "{{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{{\"code\":-32056,\"message\":\"{text}\",\"data\":{{{data}}}}}"
+            "{{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{{\"code\":-31056,\"message\":\"{text}\",\"data\":{{{data}}}}}"
         ),
-        format!("{{\"message\":\"{text}\",\"error\":\"{text}\",\"code\":-32056,{data}"),
+        format!("{{\"message\":\"{text}\",\"error\":\"{text}\",\"code\":-31056,{data}"),
     ];
     for ((name, request), expected) in in_all_formats().into_iter().zip(expected) {
         let answer = ask(&dispatcher, HERE, keyed(request, "key")).await;
@@ -287,7 +287,7 @@ async fn the_guard_answers_in_the_format_of_the_request() {
     let text =
         "Cross-origin request rejected; pages may call from the gateway's own site and its allowed origins.";
     let starts = [
-        format!("{{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{{\"code\":-32052,\"message\":\"{text}\""),
+        format!("{{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{{\"code\":-31052,\"message\":\"{text}\""),
         format!("{{\"error\":{{\"code\":403,\"status\":\"PERMISSION_DENIED\",\"message\":\"{text}\""),
         format!("{{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{{\"code\":-32007,\"message\":\"{text}\""),
         format!("{{\"message\":\"{text}\",\"error\":\"{text}\",\"code\":-32007,"),

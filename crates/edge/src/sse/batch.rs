@@ -15,7 +15,7 @@ const SHARED_BYTES: usize = 2 * 1024;
 /// One batch of events.
 #[derive(Debug)]
 pub(super) struct EventBatch {
-    pub(super) shown: Vec<(EventId, Bytes)>,
+    pub(super) shown: Vec<(Option<EventId>, Bytes)>,
     /// The length of the events with their frames.
     bytes: usize,
     /// The number of bytes that the stream may still send. `None`: no limit.
@@ -62,7 +62,8 @@ impl EventBatch {
         }
         if let Some(json) = event.json {
             let length = envelope.overhead(event.id) + json.len();
-            if let Some(left) = &mut self.left {
+            // A frame without an id is free: a client that could receive no more than this frame would never get further.
+            if let (Some(left), Some(_)) = (&mut self.left, event.id) {
                 let Some(rest) = left.checked_sub(length as u64) else {
                     self.is_over_budget = true;
                     return;

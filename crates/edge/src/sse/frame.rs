@@ -24,7 +24,7 @@ enum Wrapper {
 }
 
 const ID: &str = "id: ";
-const DATA: &[u8] = b"\ndata: ";
+const DATA: &[u8] = b"data: ";
 const END: &[u8] = b"\n\n";
 
 impl Envelope {
@@ -47,19 +47,23 @@ impl Envelope {
             Wrapper::Rpc { id, .. } => (&b""[..], (self.errors.rpc)(id, error)),
         };
         debug_assert!(is_one_line(&json), "{json:?}");
-        [event, b"data: ", &json, END].concat().into()
+        [event, DATA, &json, END].concat().into()
     }
 
     /// The length of an event's frame without its JSON.
-    pub(super) fn overhead(&self, id: EventId) -> usize {
+    pub(super) fn overhead(&self, id: Option<EventId>) -> usize {
         let (before, after) = self.wrapper();
-        let id = decimals(id.seq.0) + id.epoch.map_or(0, |epoch| 1 + decimals(epoch.0));
-        ID.len() + id + DATA.len() + before.len() + after.len() + END.len()
+        let id = id.map_or(0, |EventId { seq, epoch }| {
+            ID.len() + decimals(seq.0) + epoch.map_or(0, |epoch| 1 + decimals(epoch.0)) + 1
+        });
+        id + DATA.len() + before.len() + after.len() + END.len()
     }
 
     /// Writes everything before the JSON of an event.
-    pub(super) fn begin(&self, buffer: &mut BytesMut, id: EventId) {
-        write!(buffer, "{ID}{id}").expect("writing to memory cannot fail");
+    pub(super) fn begin(&self, buffer: &mut BytesMut, id: Option<EventId>) {
+        if let Some(id) = id {
+            writeln!(buffer, "{ID}{id}").expect("writing to memory cannot fail");
+        }
         buffer.put_slice(DATA);
         buffer.put_slice(self.wrapper().0);
     }
@@ -94,10 +98,11 @@ mod tests {
     #[test]
     fn the_overhead_of_a_frame_is_exact() {
         let ids = [
-            EventId::from(Seq(0)),
-            EventId::from(Seq(9)),
-            EventId::new(Seq(10), Epoch(1)),
-            EventId::new(Seq(u64::MAX), Epoch(99)),
+            None,
+            Some(EventId::from(Seq(0))),
+            Some(EventId::from(Seq(9))),
+            Some(EventId::new(Seq(10), Epoch(1))),
+            Some(EventId::new(Seq(u64::MAX), Epoch(99))),
         ];
         for envelope in [
             Envelope::bare(ProtocolVersion::V1),

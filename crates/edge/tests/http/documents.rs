@@ -59,6 +59,9 @@ async fn each_client_gets_the_card_of_its_version() {
         ("/a2a/1.0/.well-known/agent-card.json", "1.0", "1.0", "/a2a/1.0"),
         ("/a2a/0.3/.well-known/agent-card.json", "", "0.3", "/a2a/0.3"),
         ("/a2a/0.3/.well-known/agent.json", "", "0.3", "/a2a/0.3"),
+        // The clients in JavaScript look there for the card of /a2a/0.3 and /a2a/1.0.
+        ("/a2a/.well-known/agent-card.json", "", "both", ""),
+        ("/a2a/.well-known/agent-card.json", "1.0", "1.0", ""),
     ];
     for (path, version, expected, base) in cases {
         let answer = get(&gateway, path, "", &[("a2a-version", version)]).await;

@@ -10,6 +10,9 @@ use serde_json::{Value, json};
 
 use crate::support::{Frame, Gateway, HINTS, INTERRUPT, RECOVERY, SESSION, message, redacted};
 
+const TOOLS: &str = "urn:iac-code:a2a:artifact-metadata:v1";
+const THINKING: &str = "urn:iac-code:a2a:thinking-exposure:v1";
+
 /// All extensions with metadata.
 fn all() -> String {
     [SESSION, HINTS, INTERRUPT].join(",")
@@ -24,7 +27,8 @@ async fn play(turn: StartedTurn) {
         call_id: "call_1".to_owned(),
         tool: "bash".to_owned(),
         status: ToolStatus::Completed,
-        title: None,
+        title: Some("List".to_owned()),
+        subtitle: Some("2 files".to_owned()),
         input: None,
         output: Some("ok".to_owned()),
         error: None,
@@ -56,8 +60,12 @@ fn without_notes(value: &Value) -> Value {
     }
 }
 
-fn plain(frames: &[Frame]) -> Vec<(Option<u64>, Value)> {
-    frames.iter().map(|frame| (frame.id, without_notes(&frame.data))).collect()
+fn plain<'a>(frames: impl IntoIterator<Item = &'a Frame>) -> Vec<(Option<u64>, Value)> {
+    frames.into_iter().map(|frame| (frame.id, without_notes(&frame.data))).collect()
+}
+
+fn states(frames: &[Frame]) -> Vec<&str> {
+    frames.iter().filter_map(|frame| frame.data["statusUpdate"]["status"]["state"].as_str()).collect()
 }
 
 #[tokio::test]
@@ -73,8 +81,15 @@ async fn two_readers_of_one_task_get_the_same_events_with_and_without_the_metada
     let mut partly = subscribe(HINTS).stream().await;
     play(turn).await;
     let (bare, full, partly) = (bare.rest().await, full.rest().await, partly.rest().await);
-    assert_eq!(plain(&full), plain(&bare));
-    assert_eq!(plain(&partly), plain(&bare));
+    // The others get further updates that only repeat the status and have notes.
+    for more in [&full, &partly] {
+        let is_common = |frame: &&Frame| bare.iter().any(|shown| shown.id == frame.id);
+        let (common, repeated): (Vec<_>, Vec<_>) = more.iter().partition(is_common);
+        assert_eq!(plain(common), plain(&bare));
+        assert!(repeated.iter().all(|frame| frame.data["statusUpdate"]["metadata"]["shared"].is_object()));
+    }
+    assert_eq!((bare.len(), partly.len(), full.len()), (5, 6, 7));
+    assert_eq!(states(&bare), ["TASK_STATE_WORKING", "TASK_STATE_COMPLETED"]);
     assert!(bare.iter().all(|frame| !frame.raw.contains("shared")), "{bare:?}");
     assert!(partly.iter().all(|frame| !frame.raw.contains("ses_1")), "{partly:?}");
     let shown: Vec<Value> = full.into_iter().map(|frame| redacted(frame.data)).collect();
@@ -123,7 +138,7 @@ async fn every_response_with_a_task_has_its_metadata() {
     let (id, turn) = gateway.working_task("m2").await;
     let session = SessionNote { id: turn.request.session.id.clone(), title: None };
     let path = format!("/tasks/{id}:subscribe");
-    let mut events = gateway.call("GET", &path).stream().await;
+    let mut events = gateway.call("GET", &path).header("a2a-extensions", SESSION).stream().await;
     events.next().await.unwrap();
     turn.report(AgentEvent::Session(session)).await;
     events.next().await.unwrap();
@@ -175,5 +190,45 @@ async fn a_response_names_the_extensions_that_applied() {
             assert_eq!(answer.header("a2a-extensions"), expected, "case {index}");
         }
     }
+    gateway.stop().await;
+}
+
+/// The `metadata.iac_code` of each event that has one.
+fn details(frames: &[Frame]) -> Vec<Value> {
+    let updates = frames.iter().filter_map(|frame| frame.data.as_object()?.values().next());
+    updates.filter_map(|update| update["metadata"].get("iac_code").cloned()).collect()
+}
+
+#[tokio::test]
+async fn callers_that_activate_the_extensions_of_iac_code_get_its_details() {
+    let mut gateway = Gateway::manual().await;
+    let (id, turn) = gateway.working_task("m1").await;
+    let path = format!("/tasks/{id}:subscribe");
+    let subscribe = |extensions: &str| {
+        gateway.call("GET", &path).header("last-event-id", "0").header("a2a-extensions", extensions)
+    };
+    let both = [TOOLS, THINKING].join(",");
+    let sets = ["", TOOLS, THINKING, &both];
+    let mut streams = Vec::new();
+    for set in sets {
+        streams.push(subscribe(set).stream().await);
+    }
+    play(turn).await;
+    let tool =
+        json!({"tool": {"status": "completed", "toolUseId": "call_1", "name": "bash", "result": "ok"}});
+    let thinking = json!({"thinking": {"type": "raw_thinking", "text": "Hm."}});
+    let usage = json!({"usage": {"inputTokens": 3, "outputTokens": 2, "totalTokens": 5}});
+    let expected = [vec![], vec![&tool, &usage], vec![&thinking], vec![&thinking, &tool, &usage]];
+    for ((set, stream), expected) in sets.into_iter().zip(&mut streams).zip(expected) {
+        let frames = stream.rest().await;
+        assert_eq!(details(&frames).iter().collect::<Vec<_>>(), expected, "{set}");
+        assert_eq!(subscribe(set).stream().await.rest().await, frames, "{set}, from the log");
+    }
+    let got = gateway.call("GET", &format!("/tasks/{id}")).header("a2a-extensions", TOOLS).send().await;
+    assert_eq!(got.json()["metadata"]["iac_code"], usage);
+    assert_eq!(got.header("a2a-extensions"), TOOLS);
+    // No client of 0.3 knows these names.
+    let old = gateway.call("GET", &format!("/v1/tasks/{id}")).header("x-a2a-extensions", &both).send().await;
+    assert!(!String::from_utf8_lossy(&old.body).contains("iac_code"));
     gateway.stop().await;
 }

@@ -20,6 +20,7 @@ async fn think_aloud(turn: StartedTurn) {
         tool: "bash".to_owned(),
         status: ToolStatus::Completed,
         title: None,
+        subtitle: None,
         input: Json::parse(r#"{"command":"TOOL INPUT"}"#),
         output: Some("TOOL OUTPUT".to_owned()),
         error: None,

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpSocket;
 
-use crate::support::{Answer, Call, Frame, Gateway, message, redacted};
+use crate::support::{Answer, Call, Frame, Gateway, first_half, message, redacted, second_half};
 
 fn state(frame: &Frame) -> Option<&str> {
     frame.data["statusUpdate"]["status"]["state"].as_str()
@@ -173,7 +173,7 @@ fn is_plain_error(answer: &Answer) -> bool {
     let message = "The store is away.";
     let body = answer.json();
     let (status, expected) = if body.get("jsonrpc").is_some() {
-        let error = json!({"code": -32057, "message": message, "data": [info]});
+        let error = json!({"code": -31057, "message": message, "data": [info]});
         (200, json!({"jsonrpc": "2.0", "id": 1, "error": error}))
     } else {
         let error = json!({"code": 503, "status": "UNAVAILABLE", "message": message, "details": [info]});
@@ -368,5 +368,53 @@ async fn a_stalled_reader_delays_nobody_and_misses_nothing() {
     let last = seen.last().unwrap().id.unwrap();
     assert_eq!(ids, (ids[0]..=last).collect::<Vec<_>>());
     assert!(last > STALLED_CHUNKS as u64);
+    gateway.stop().await;
+}
+
+/// The end of the artifact is known only when the task ends. No other frame waits for it.
+#[tokio::test]
+async fn a_stream_of_0_3_marks_the_last_chunk_of_its_artifact_and_resumes_exactly() {
+    let mut gateway = Gateway::manual().await;
+    let (id, turn) = gateway.working_task("m1").await;
+    let ways = |cursor: &str| {
+        let rpc = json!({"jsonrpc": "2.0", "id": 1, "method": "tasks/resubscribe", "params": {"id": id}});
+        let rest = gateway.call("GET", &format!("/v1/tasks/{id}:subscribe"));
+        [rest, gateway.call("POST", "/").json(&rpc)].map(|way| way.header("last-event-id", cursor))
+    };
+    let mut streams = Vec::new();
+    for way in ways("0") {
+        streams.push(way.stream().await);
+    }
+    first_half(&turn).await;
+    second_half(turn).await;
+    for (which, stream) in streams.iter_mut().enumerate() {
+        let frames = stream.rest().await;
+        let update = |frame: &Frame| {
+            let event = frame.data.get("result").unwrap_or(&frame.data);
+            event.get("artifactUpdate").unwrap_or(event).clone()
+        };
+        let is_last = |frame: &&Frame| {
+            let update = update(frame);
+            update["lastChunk"] == true && update["artifact"]["artifactId"] == format!("{id}:stream")
+        };
+        let marked: Vec<usize> = (0..frames.len()).filter(|index| is_last(&&frames[*index])).collect();
+        assert_eq!(marked, [frames.len() - 2], "once, just before the end of the task");
+        let last = &frames[frames.len() - 2];
+        assert_eq!((last.id, update(last)["append"].clone()), (None, json!(true)), "{last:?}");
+        for (index, frame) in frames.iter().enumerate() {
+            let Some(cursor) = &frame.cursor else { continue };
+            let [rest, rpc] = ways(cursor);
+            let resumed = if which == 0 { rest } else { rpc }.stream().await.rest().await;
+            assert_eq!(resumed, frames[index + 1..], "after {cursor}");
+        }
+    }
+
+    // Without an artifact there is nothing to mark.
+    let (id, turn) = gateway.working_task("m2").await;
+    let path = format!("/v1/tasks/{id}:subscribe");
+    let mut stream = gateway.call("GET", &path).header("last-event-id", "0").stream().await;
+    turn.complete().await;
+    let frames = stream.rest().await;
+    assert!(frames.iter().all(|frame| frame.id.is_some() && frame.data.get("artifactUpdate").is_none()));
     gateway.stop().await;
 }

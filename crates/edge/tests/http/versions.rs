@@ -212,3 +212,20 @@ async fn every_operation_gives_the_same_result_in_every_version_and_binding() {
     }
     gateway.stop().await;
 }
+
+#[tokio::test]
+async fn on_rest_of_0_3_a_list_spells_its_tasks_like_the_other_paths() {
+    let mut gateway = Gateway::manual().await;
+    let (id, turn) = gateway.working_task("m1").await;
+    gateway.call("POST", &format!("/v1/tasks/{id}:cancel")).send().await;
+    drop(turn);
+    let mut got = gateway.call("GET", &format!("/v1/tasks/{id}")).send().await.json();
+    assert_eq!(got["status"]["state"], "TASK_STATE_CANCELLED");
+    // Lists leave the history out.
+    got.as_object_mut().unwrap().remove("history");
+    let listed = gateway.call("GET", "/v1/tasks?historyLength=0").send().await.json();
+    let mut task = listed["tasks"][0].clone();
+    task.as_object_mut().unwrap().remove("history");
+    assert_eq!(task, got);
+    gateway.stop().await;
+}

@@ -213,6 +213,7 @@ async fn silence_is_expected_before_the_start_during_tools_retries_and_asks() {
             tool: "bash".to_owned(),
             status,
             title: None,
+            subtitle: None,
             input: None,
             output: None,
             error: None,

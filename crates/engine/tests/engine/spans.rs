@@ -67,6 +67,7 @@ fn tool(call: &str, status: ToolStatus) -> AgentEvent {
         tool: format!("tool-of-{call}"),
         status,
         title: words.clone(),
+        subtitle: words.clone(),
         input: Some(Json::from_value(&json!({"command": "SECRET WORDS"}))),
         output: words.clone(),
         error: words,

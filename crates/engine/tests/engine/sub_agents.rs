@@ -49,6 +49,7 @@ pub(crate) fn tool(call: &str, child: &str) -> AgentEvent {
         tool: "task".to_owned(),
         status: ToolStatus::Running,
         title: None,
+        subtitle: None,
         input: None,
         output: None,
         error: None,

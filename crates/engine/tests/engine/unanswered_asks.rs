@@ -35,6 +35,7 @@ fn rejected(call: &str) -> [AgentEvent; 2] {
         tool: "bash".to_owned(),
         status: ToolStatus::Error,
         title: None,
+        subtitle: None,
         input: None,
         output: None,
         error: Some(UNTRUE.to_owned()),

@@ -5,9 +5,11 @@ use serde_json::{Value, json};
 
 use super::method;
 use crate::surface::{OPERATIONS, ProtocolVersion};
+use crate::v1;
 use crate::v1::method::Method;
 
-/// How an operation behaves when it is repeated, after a lost connection, and on a task that is already over.
+/// How an operation behaves when it is repeated, after a lost connection, and on a task that is already over; what is stored
+/// with a task; and which requests are refused for their size.
 pub fn service_behaviors(version: ProtocolVersion) -> Value {
     let mut methods = match version {
         ProtocolVersion::V03 => json!({
@@ -61,7 +63,6 @@ pub fn service_behaviors(version: ProtocolVersion) -> Value {
             },
         }),
     };
-    let is_send = |method| matches!(method, Method::SendMessage | Method::SendStreamingMessage);
     for operation in OPERATIONS.iter().filter(|operation| is_send(operation.method)) {
         methods[operation.jsonrpc(version)] = json!({
             "baseline": "core",
@@ -75,7 +76,48 @@ pub fn service_behaviors(version: ProtocolVersion) -> Value {
             },
         });
     }
-    json!({"classification": "service-level-semantic-enhancement", "methods": methods})
+    json!({
+        "classification": "service-level-semantic-enhancement",
+        "methods": methods,
+        "task_persistence": task_persistence(version),
+        "request_body": {
+            "retention": "stable",
+            "oversized": {
+                "behavior": "reject_before_processing",
+                "limit": "serve.max_request_body_bytes",
+                "http_status": v1::error::row(ErrorKind::BodyTooLarge).http,
+                "error": method::error(version, ErrorKind::BodyTooLarge),
+            },
+        },
+    })
+}
+
+/// What the gateway stores with a task, and what stays as it was stored first.
+fn task_persistence(version: ProtocolVersion) -> Value {
+    let names = |is_named: fn(Method) -> bool| -> Vec<&str> {
+        let operations = OPERATIONS.iter().filter(|operation| is_named(operation.method));
+        operations.map(|operation| operation.jsonrpc(version)).collect()
+    };
+    json!({
+        "retention": "stable",
+        "terminal_state": {"behavior": "first_terminal_state_wins", "later_updates": "dropped"},
+        "accepted_output_modes": {
+            "behavior": "stored_with_the_task_at_its_creation",
+            "set_by": names(is_send),
+            "applies_to": names(returns_tasks),
+            "later_messages_of_the_task": "do_not_change_the_modes",
+            "metadata_field": "metadata.opencode.output_negotiation.accepted_output_modes",
+        },
+    })
+}
+
+fn is_send(method: Method) -> bool {
+    matches!(method, Method::SendMessage | Method::SendStreamingMessage)
+}
+
+fn returns_tasks(method: Method) -> bool {
+    let others = [Method::GetTask, Method::ListTasks, Method::CancelTask, Method::SubscribeToTask];
+    is_send(method) || others.contains(&method)
 }
 
 /// How a reader resumes after a lost connection.

@@ -148,6 +148,11 @@ fn extensions_with(
     declared_extensions(deployment).into_iter().filter(is_seen).filter_map(entry).collect()
 }
 
+/// The extensions of the public card.
+pub fn public_extensions(deployment: &Deployment) -> Activated {
+    declared_extensions(deployment).into_iter().filter(|extension| is_public(*extension)).collect()
+}
+
 fn is_public(extension: Extension) -> bool {
     Extension::PUBLIC.contains(&extension)
         || matches!(extension, Extension::ThinkingExposure | Extension::ArtifactMetadata)

@@ -21,6 +21,7 @@ use crate::extension::{Extension, as_of_v03, declared, declared_exposure};
 use crate::methods::{Answer, Item};
 use crate::surface::ProtocolVersion;
 use crate::v03::error::snake_case;
+use crate::write::iac_code;
 
 /// The parameters of the public card, in the names of the version. `None`: there are none.
 pub(super) fn slim(deployment: &Deployment, version: ProtocolVersion, extension: Extension) -> Option<Value> {
@@ -62,9 +63,8 @@ pub(super) fn full(
         Extension::InterruptRecovery => interrupt_recovery(deployment, version),
         Extension::CompatibilityProfile => return Some(compatibility_profile(deployment, version, base)),
         Extension::WireContract => return Some(wire_contract(deployment, version, base)),
-        Extension::ArtifactMetadata => artifact_metadata(),
-        // The public card has all of these parameters.
-        Extension::ThinkingExposure => return slim(deployment, version, extension),
+        Extension::ArtifactMetadata => artifact_metadata(version),
+        Extension::ThinkingExposure => thinking_exposure(deployment, version),
     };
     let mut params = slim(deployment, version, extension).unwrap_or_else(|| json!({}));
     merge(&mut params, own);
@@ -146,7 +146,7 @@ fn stream_hints(version: ProtocolVersion) -> Value {
                 "part_kind": "data",
                 "payload": "artifact.parts[].data",
                 "payload_fields":
-                    ["call_id", "tool", "status", "title", "input", "output", "error", "child_task_id"],
+                    ["call_id", "tool", "status", "title", "subtitle", "input", "output", "error", "child_task_id"],
             },
         },
         "stream_fields":
@@ -319,6 +319,28 @@ fn interrupt_recovery(deployment: &Deployment, version: ProtocolVersion) -> Valu
     })
 }
 
-fn artifact_metadata() -> Value {
-    json!({"fields": fields("artifact.metadata", &["uri", "mediaType", "byteSize", "sha256"])})
+fn artifact_metadata(version: ProtocolVersion) -> Value {
+    let mut params =
+        json!({"fields": fields("artifact.metadata", &["uri", "mediaType", "byteSize", "sha256"])});
+    if version == ProtocolVersion::V1 {
+        let tool = ["status", "toolUseId", "name", "input", "result"];
+        params["tool_fields"] = fields("metadata.iac_code.tool", &tool).into();
+        params["tool_status_values"] = json!(iac_code::TOOL_STATES);
+        params["permission_fields"] =
+            fields("metadata.iac_code.permission", &["autoApproved", "pending"]).into();
+        params["usage_fields"] =
+            fields("metadata.iac_code.usage", &["inputTokens", "outputTokens", "totalTokens"]).into();
+        params["max_text_characters"] = json!(iac_code::MAX_CHARS);
+    }
+    params
+}
+
+fn thinking_exposure(deployment: &Deployment, version: ProtocolVersion) -> Value {
+    if version == ProtocolVersion::V03 || !deployment.exposure.raw_thinking {
+        return json!({});
+    }
+    json!({
+        "thinking_fields": fields("metadata.iac_code.thinking", &["type", "text"]),
+        "max_text_characters": iac_code::MAX_CHARS,
+    })
 }

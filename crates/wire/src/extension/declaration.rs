@@ -51,6 +51,9 @@ pub(crate) fn as_of_v03(entry: &CardExtension) -> CardExtension {
     let Some(extension) = Extension::parse(&entry.uri) else { return entry };
     // In 0.3 all extensions count as activated.
     entry.required = false;
+    if extension == Extension::ArtifactMetadata {
+        "Adds the size, type and hash of the files that a task created.".clone_into(&mut entry.description);
+    }
     if entry.uri == extension.uri_v03() {
         return entry;
     }
@@ -83,7 +86,9 @@ fn description(extension: Extension) -> &'static str {
         Extension::CompatibilityProfile => "Describes what is served, and how far a client may rely on it.",
         Extension::WireContract => "Lists the methods and endpoints that are served.",
         Extension::ThinkingExposure => "Shows the agent's reasoning and its tool calls.",
-        Extension::ArtifactMetadata => "Adds the size, type and hash of the files that a task created.",
+        Extension::ArtifactMetadata => {
+            "Adds details of tool calls, permissions and usage, and the size, type and hash of the files that a task created."
+        }
     }
 }
 

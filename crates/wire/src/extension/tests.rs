@@ -76,15 +76,24 @@ fn a_response_names_an_extension_as_the_request_did() {
 fn each_metadata_key_has_its_extension() {
     for extension in TABLE.iter().map(|row| row.extension) {
         let activated: Activated = [extension].into_iter().collect();
-        let shown = (activated.shows_session(), activated.shows_stream(), activated.shows_interrupt());
-        let expected = (
-            extension == Extension::SessionBinding,
-            extension == Extension::StreamHints,
-            extension == Extension::InteractiveInterrupt,
-        );
-        assert_eq!(shown, expected, "{extension:?}");
-        let is_public = Extension::PUBLIC.contains(&extension);
-        assert_eq!(activated.among(&Extension::PUBLIC) != Activated::NONE, is_public, "{extension:?}");
+        let shown = [
+            activated.shows_session(),
+            activated.shows_stream(),
+            activated.shows_interrupt(),
+            activated.shows_thinking_details(),
+            activated.shows_tool_details(),
+        ];
+        let expected = [
+            Extension::SessionBinding,
+            Extension::StreamHints,
+            Extension::InteractiveInterrupt,
+            Extension::ThinkingExposure,
+            Extension::ArtifactMetadata,
+        ];
+        assert_eq!(shown, expected.map(|expected| expected == extension), "{extension:?}");
+        // No client of 0.3 knows the fields of `iac-code`.
+        let is_of_iac_code = shown[3] || shown[4];
+        assert_eq!(Activated::SHOWN_IN_V03.contains(extension), !is_of_iac_code, "{extension:?}");
     }
 }
 

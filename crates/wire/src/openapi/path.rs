@@ -155,10 +155,6 @@ fn answer(
     }
     let name = match operation.method {
         Method::SendMessage => "SendMessageResponse",
-        // The proto file of 0.3 has no list, so REST writes tasks in the format of JSON-RPC.
-        Method::ListTasks if version == ProtocolVersion::V03 => {
-            return ok(response::json(version, &Dialect::V03Rpc.reference("TaskPage")));
-        }
         Method::ListTasks => "TaskPage",
         Method::GetExtendedAgentCard => return card(&dialect_card(version), verb),
         _ => "Task",

@@ -397,18 +397,15 @@ fn written(task: &Task, entry: &Entry, dialect: Dialect, view: View) -> Vec<(&'s
         v03::encode::Step::Frame(frame) => frame.encode(&task.id, &task.context_id, entry, &output),
         _ => v03::encode::stream_task(task, view, old, None),
     };
-    let mut written = vec![
+    vec![
         ("Task", v03::encode::task(task, view, old)),
         (
             if old == v03::Dialect::Rpc { "Task" } else { "SendMessageResponse" },
             v03::encode::send_response(task, view, old),
         ),
+        ("TaskPage", v03::encode::list_response(page, view, old, "", 1, 1)),
         ("StreamResponse", frame),
-    ];
-    if old == v03::Dialect::Rpc {
-        written.push(("TaskPage", v03::encode::list_response(page, view, old, "", 1, 1)));
-    }
-    written
+    ]
 }
 
 proptest! {

@@ -1,5 +1,5 @@
 //! Encodes responses and stream events of 0.3, each on one line. All fields of `metadata.shared` are written, because 0.3 needs no
-//! activation.
+//! activation. `metadata.iac_code` is not written.
 
 use bytes::Bytes;
 use longshore_model::{Artifact, BlockKind, Message, MessageId, Part, Role, Task, TaskState, TaskStatus};
@@ -19,7 +19,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
-pub use self::stream::{FORMS, Frame, Step, Stream, TaskFrame};
+pub use self::stream::{FORMS, Frame, HasArtifact, Step, Stream, TaskFrame};
 pub use crate::write::{Gap, View};
 
 /// A bare task, the response to getting and canceling one.
@@ -68,9 +68,9 @@ pub fn stream_task(task: &Task, view: View, dialect: Dialect, gap: Option<Gap>) 
     out.into()
 }
 
-/// The view with all extensions activated, because in 0.3 they always are.
+/// The view with those extensions activated that 0.3 always shows.
 fn ungated(view: View) -> View {
-    View { activated: Activated::ALL, ..view }
+    View { activated: Activated::SHOWN_IN_V03, ..view }
 }
 
 /// Selects the message in the status of a task.

@@ -49,21 +49,21 @@ pub fn row(kind: ErrorKind) -> Row {
         ErrorKind::VersionNotSupported => (-32001, 400, "VERSION_NOT_SUPPORTED"),
         ErrorKind::ExtensionRequired => (-32004, 400, "EXTENSION_SUPPORT_REQUIRED"),
 
-        ErrorKind::Unauthenticated => (-32051, 401, "UNAUTHENTICATED"),
+        ErrorKind::Unauthenticated => (-31051, 401, "UNAUTHENTICATED"),
         ErrorKind::PermissionDenied | ErrorKind::AuthorizationForbidden => {
             (-32007, 403, "AUTHORIZATION_FORBIDDEN")
         }
-        ErrorKind::RouteNotFound => (-32053, 404, "ROUTE_NOT_FOUND"),
-        ErrorKind::VerbNotAllowed => (-32054, 405, "METHOD_NOT_ALLOWED"),
-        ErrorKind::WrongBinding => (-32061, 400, "INVALID_HTTP_JSON_PAYLOAD"),
-        ErrorKind::BodyTooLarge => (-32055, 413, "REQUEST_BODY_TOO_LARGE"),
-        ErrorKind::TooManyRequests => (-32056, 429, "TOO_MANY_REQUESTS"),
-        ErrorKind::StreamBudgetExceeded => (-32062, 429, "STREAM_BUDGET_EXCEEDED"),
-        ErrorKind::UpstreamBackpressure => (-32063, 429, "UPSTREAM_BACKPRESSURE"),
-        ErrorKind::Unavailable => (-32057, 503, "UNAVAILABLE"),
+        ErrorKind::RouteNotFound => (-31053, 404, "ROUTE_NOT_FOUND"),
+        ErrorKind::VerbNotAllowed => (-31054, 405, "METHOD_NOT_ALLOWED"),
+        ErrorKind::WrongBinding => (-31061, 400, "INVALID_HTTP_JSON_PAYLOAD"),
+        ErrorKind::BodyTooLarge => (-31055, 413, "REQUEST_BODY_TOO_LARGE"),
+        ErrorKind::TooManyRequests => (-31056, 429, "TOO_MANY_REQUESTS"),
+        ErrorKind::StreamBudgetExceeded => (-31062, 429, "STREAM_BUDGET_EXCEEDED"),
+        ErrorKind::UpstreamBackpressure => (-31063, 429, "UPSTREAM_BACKPRESSURE"),
+        ErrorKind::Unavailable => (-31057, 503, "UNAVAILABLE"),
         ErrorKind::AgentUnavailable | ErrorKind::UpstreamUnreachable => (-32002, 503, "UPSTREAM_UNREACHABLE"),
         ErrorKind::SessionGone | ErrorKind::SessionNotFound => (-32001, 404, "SESSION_NOT_FOUND"),
-        ErrorKind::SessionBusy => (-32060, 409, "SESSION_BUSY"),
+        ErrorKind::SessionBusy => (-31060, 409, "SESSION_BUSY"),
 
         ErrorKind::InterruptNotFound => (-32004, 404, "INTERRUPT_REQUEST_NOT_FOUND"),
         ErrorKind::InterruptExpired => (-32007, 400, "INTERRUPT_REQUEST_EXPIRED"),

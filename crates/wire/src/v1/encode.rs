@@ -5,8 +5,8 @@
 
 use bytes::Bytes;
 use longshore_model::{
-    Artifact, ArtifactUpdate, BlockKind, ContextId, Entry, OutputModes, PartContent, StatusUpdate, Task,
-    TaskEvent, TaskId,
+    Artifact, ArtifactUpdate, BlockKind, ContextId, Entry, Notes, OutputModes, PartContent, StatusUpdate,
+    Task, TaskEvent, TaskId,
 };
 
 use super::SPELLING;
@@ -14,6 +14,7 @@ use crate::extension::Activated;
 use crate::json::ObjectWriter;
 use crate::output::data_as_text;
 use crate::spelling::PartView;
+use crate::write::iac_code::Details;
 use crate::write::negotiation;
 use crate::write::shared::{EventPosition, Shared};
 use crate::write::{
@@ -97,17 +98,27 @@ pub fn stream_entry(
 /// Whether a client may see an event. If not, the client must not even learn that there was an event.
 pub fn is_shown(event: &TaskEvent, view: View, output: &OutputModes) -> bool {
     match event {
-        TaskEvent::Submitted { .. } | TaskEvent::Status(_) => true,
+        TaskEvent::Submitted { .. } => true,
+        TaskEvent::Status(update) => !update.repeats || shows_notes(update, view.activated),
         TaskEvent::Artifact(update) => is_seen(&update.artifact, view.exposure, output),
     }
 }
 
+/// Whether a client sees any note of a status update.
+fn shows_notes(update: &StatusUpdate, activated: Activated) -> bool {
+    let Notes { session, usage, progress, interrupt } = &update.notes;
+    session.is_some() && activated.shows_session()
+        || (usage.is_some() || progress.is_some()) && activated.shows_stream()
+        || interrupt.is_some() && activated.shows_interrupt()
+        || !Details::of_status(update, activated).is_empty()
+}
+
 /// The form number of an event that is hidden from the view. See [`frame_form`].
-pub const HIDDEN: u8 = 8;
+pub const HIDDEN: u8 = 16;
 
 /// The number of the form in which a view shows an event. Two frames of one event with the same form are equal, byte for byte, so
-/// readers share them. All visible forms are below 8. The output modes do not matter, because they belong to the task and are the
-/// same for all its readers.
+/// readers share them. All visible forms are below [`HIDDEN`]. The output modes do not matter, because they belong to the task and
+/// are the same for all its readers.
 pub fn frame_form(event: &TaskEvent, view: View) -> u8 {
     let activated = view.activated;
     match event {
@@ -118,12 +129,19 @@ pub fn frame_form(event: &TaskEvent, view: View) -> u8 {
         }
         TaskEvent::Artifact(update) if !is_exposed(update.artifact.kind, view.exposure) => HIDDEN,
         TaskEvent::Artifact(update) => {
-            u8::from(activated.shows_stream() && update.artifact.kind != BlockKind::File)
+            let stream = activated.shows_stream() && update.artifact.kind != BlockKind::File;
+            let details = !Details::of_block(update, activated).is_empty();
+            u8::from(stream) | u8::from(details) << 1
         }
+        TaskEvent::Status(update) if update.repeats && !shows_notes(update, activated) => HIDDEN,
         TaskEvent::Status(update) => {
             let session = update.notes.session.is_some() && activated.shows_session();
             let interrupt = update.notes.interrupt.is_some() && activated.shows_interrupt();
-            u8::from(activated.shows_stream()) | u8::from(session) << 1 | u8::from(interrupt) << 2
+            let details = !Details::of_status(update, activated).is_empty();
+            u8::from(activated.shows_stream())
+                | u8::from(session) << 1
+                | u8::from(interrupt) << 2
+                | u8::from(details) << 3
         }
     }
 }
@@ -168,7 +186,9 @@ fn write_status_update(
     write_names(object, ["taskId", "contextId"], position.task, position.context);
     object.object("status", |status| write_status(status, &update.status, output, &SPELLING));
     let shared = Shared::of_status(&update.notes, position, activated);
-    shared.write(object, negotiation::annotated(update.metadata.as_ref(), output).as_deref());
+    let metadata = negotiation::annotated(update.metadata.as_ref(), output);
+    let metadata = Details::of_status(update, activated).added_to(metadata);
+    shared.write(object, metadata.as_deref());
 }
 
 fn write_artifact_update(
@@ -189,6 +209,7 @@ fn write_artifact_update(
         object.boolean("lastChunk", true);
     }
     let metadata = negotiation::annotated(update.metadata.as_ref(), output);
+    let metadata = Details::of_block(update, activated).added_to(metadata);
     Shared::default().write(object, metadata.as_deref());
 }
 

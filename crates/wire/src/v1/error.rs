@@ -24,7 +24,7 @@ pub const DOMAIN: &str = "a2a-protocol.org";
 
 /// Looks up the codes of an error kind.
 ///
-/// A2A uses -32001 to -32010 of the range that JSON-RPC leaves to servers. Kinds that A2A does not have start at -32051, so
+/// A2A reserves -32001 to -32099, and JSON-RPC all codes from -32768 to -32000. Kinds that neither has are from -31051 down, so
 /// that a client of a later A2A never confuses the two. The kinds of the extensions share codes with others, because those
 /// extensions define them so: their clients check the reason.
 pub fn row(kind: ErrorKind) -> Row {
@@ -49,26 +49,26 @@ pub fn row(kind: ErrorKind) -> Row {
         ErrorKind::ExtensionRequired => (-32008, 400, "FAILED_PRECONDITION", "EXTENSION_SUPPORT_REQUIRED"),
         ErrorKind::VersionNotSupported => (-32009, 400, "FAILED_PRECONDITION", "VERSION_NOT_SUPPORTED"),
 
-        ErrorKind::Unauthenticated => (-32051, 401, "UNAUTHENTICATED", "UNAUTHENTICATED"),
-        ErrorKind::PermissionDenied => (-32052, 403, "PERMISSION_DENIED", "PERMISSION_DENIED"),
-        ErrorKind::RouteNotFound => (-32053, 404, "NOT_FOUND", "ROUTE_NOT_FOUND"),
+        ErrorKind::Unauthenticated => (-31051, 401, "UNAUTHENTICATED", "UNAUTHENTICATED"),
+        ErrorKind::PermissionDenied => (-31052, 403, "PERMISSION_DENIED", "PERMISSION_DENIED"),
+        ErrorKind::RouteNotFound => (-31053, 404, "NOT_FOUND", "ROUTE_NOT_FOUND"),
         // No canonical name belongs to 405; this one comes nearest.
-        ErrorKind::VerbNotAllowed => (-32054, 405, "UNIMPLEMENTED", "METHOD_NOT_ALLOWED"),
-        ErrorKind::WrongBinding => (-32061, 400, "INVALID_ARGUMENT", "INVALID_HTTP_JSON_PAYLOAD"),
-        ErrorKind::BodyTooLarge => (-32055, 413, "RESOURCE_EXHAUSTED", "REQUEST_BODY_TOO_LARGE"),
-        ErrorKind::TooManyRequests => (-32056, 429, "RESOURCE_EXHAUSTED", "TOO_MANY_REQUESTS"),
+        ErrorKind::VerbNotAllowed => (-31054, 405, "UNIMPLEMENTED", "METHOD_NOT_ALLOWED"),
+        ErrorKind::WrongBinding => (-31061, 400, "INVALID_ARGUMENT", "INVALID_HTTP_JSON_PAYLOAD"),
+        ErrorKind::BodyTooLarge => (-31055, 413, "RESOURCE_EXHAUSTED", "REQUEST_BODY_TOO_LARGE"),
+        ErrorKind::TooManyRequests => (-31056, 429, "RESOURCE_EXHAUSTED", "TOO_MANY_REQUESTS"),
         // This error usually comes in the middle of a stream. Then the HTTP status is 200 already, and this status is in the frame
         // only.
-        ErrorKind::StreamBudgetExceeded => (-32062, 429, "RESOURCE_EXHAUSTED", "STREAM_BUDGET_EXCEEDED"),
-        ErrorKind::UpstreamBackpressure => (-32063, 429, "RESOURCE_EXHAUSTED", "UPSTREAM_BACKPRESSURE"),
-        ErrorKind::Unavailable => (-32057, 503, "UNAVAILABLE", "UNAVAILABLE"),
+        ErrorKind::StreamBudgetExceeded => (-31062, 429, "RESOURCE_EXHAUSTED", "STREAM_BUDGET_EXCEEDED"),
+        ErrorKind::UpstreamBackpressure => (-31063, 429, "RESOURCE_EXHAUSTED", "UPSTREAM_BACKPRESSURE"),
+        ErrorKind::Unavailable => (-31057, 503, "UNAVAILABLE", "UNAVAILABLE"),
         // Not 502: the name UNAVAILABLE belongs to 503, clients retry on 503, and a 502 would look like one from a proxy
         // in front of the gateway.
-        ErrorKind::AgentUnavailable => (-32058, 503, "UNAVAILABLE", "AGENT_UNAVAILABLE"),
+        ErrorKind::AgentUnavailable => (-31058, 503, "UNAVAILABLE", "AGENT_UNAVAILABLE"),
         // A retry cannot help, but a new context can: hence a failed precondition, for which A2A uses 400.
-        ErrorKind::SessionGone => (-32059, 400, "FAILED_PRECONDITION", "SESSION_GONE"),
+        ErrorKind::SessionGone => (-31059, 400, "FAILED_PRECONDITION", "SESSION_GONE"),
         // A retry can help: hence a conflict, which A2A 1.1 uses for a task that changed in the meantime.
-        ErrorKind::SessionBusy => (-32060, 409, "ABORTED", "SESSION_BUSY"),
+        ErrorKind::SessionBusy => (-31060, 409, "ABORTED", "SESSION_BUSY"),
 
         ErrorKind::InterruptNotFound => (-32004, 404, "NOT_FOUND", "INTERRUPT_REQUEST_NOT_FOUND"),
         ErrorKind::InterruptExpired => (-32007, 400, "FAILED_PRECONDITION", "INTERRUPT_REQUEST_EXPIRED"),
@@ -154,6 +154,7 @@ mod tests {
     use std::fmt::Write as _;
 
     use super::*;
+    use crate::v03;
 
     #[test]
     fn the_whole_table() {
@@ -186,8 +187,32 @@ mod tests {
         let reasons: HashSet<_> = kinds.map(|kind| row(kind).reason).collect();
         let all = ErrorKind::ALL.len();
         assert_eq!((codes.len(), reasons.len()), (all - of_extensions.len(), all));
-        // The draft of 1.1 uses -32010.
-        assert!(!codes.contains(&-32010));
+    }
+
+    #[test]
+    fn codes_of_the_gateway_are_outside_the_ranges_of_json_rpc_and_a2a() {
+        const RESERVED: std::ops::RangeInclusive<i32> = -32768..=-32000;
+        let own = [
+            ErrorKind::Unauthenticated,
+            ErrorKind::PermissionDenied,
+            ErrorKind::RouteNotFound,
+            ErrorKind::VerbNotAllowed,
+            ErrorKind::WrongBinding,
+            ErrorKind::BodyTooLarge,
+            ErrorKind::TooManyRequests,
+            ErrorKind::StreamBudgetExceeded,
+            ErrorKind::UpstreamBackpressure,
+            ErrorKind::Unavailable,
+            ErrorKind::AgentUnavailable,
+            ErrorKind::SessionGone,
+            ErrorKind::SessionBusy,
+        ];
+        for kind in ErrorKind::ALL {
+            assert_eq!(RESERVED.contains(&row(kind).code), !own.contains(&kind), "{kind:?}");
+            // In 0.3 some of these kinds have the code that `opencode-a2a` gives them.
+            let old = v03::error::row(kind).code;
+            assert!(RESERVED.contains(&old) || old == row(kind).code, "{kind:?}");
+        }
     }
 
     #[test]

@@ -33,7 +33,7 @@ impl Kind {
     pub(crate) const PAYLOAD: Self = Self::new(-32005, "UPSTREAM_PAYLOAD_ERROR");
     pub(crate) const FORBIDDEN: Self = Self::new(-32006, "SESSION_FORBIDDEN");
     pub(crate) const UNAUTHORIZED: Self = Self::new(-32007, "AUTHORIZATION_FORBIDDEN");
-    pub(crate) const BUSY: Self = Self::new(-32060, "SESSION_BUSY");
+    pub(crate) const BUSY: Self = Self::new(-31060, "SESSION_BUSY");
 
     const fn new(code: i64, word: &'static str) -> Self {
         Self { code, word }

@@ -102,7 +102,7 @@ pub(crate) async fn call_ok(
     method: &Method,
     params: &Value,
 ) -> Answer {
-    const BUSY: i64 = -32060;
+    const BUSY: i64 = -31060;
     let begun = Instant::now();
     loop {
         let answer = call(client, version, method, params).await;

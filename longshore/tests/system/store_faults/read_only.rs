@@ -68,7 +68,7 @@ async fn a_store_that_becomes_read_only_is_reported_and_recovers() {
     assert_eq!(refused.status, 503, "{refused:?}");
     assert!(words.contains("mounted read-only"), "{words}");
     let refused = gateway.client.rpc("SendMessage", more.clone()).await;
-    assert_eq!(refused.body["error"]["code"], -32057, "{refused:?}");
+    assert_eq!(refused.body["error"]["code"], -31057, "{refused:?}");
     gate.open();
     fake.wait_until_idle().await;
     let health = gateway.client.rest("GET", "/health", None).await;

@@ -37,8 +37,8 @@ impl Refusal {
     pub(crate) fn check(&self, words: &str) {
         let (status, code) = match self.speaker.name() {
             "1.0 REST" => (503, json!(503)),
-            "0.3 REST" => (503, json!(-32057)),
-            _ => (200, json!(-32057)),
+            "0.3 REST" => (503, json!(-31057)),
+            _ => (200, json!(-31057)),
         };
         let body = &self.answer.body;
         // Errors of 0.3 REST have no envelope.

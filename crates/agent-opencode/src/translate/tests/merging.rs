@@ -314,6 +314,26 @@ fn only_the_added_output_of_a_running_call_is_reported() {
 }
 
 #[test]
+fn a_call_keeps_its_title_and_subtitle() {
+    let mut t = step();
+    let state = |subtitle: &str| json!({"status": "running", "input": {"command": "x"}, "title": "X", "subtitle": subtitle});
+    // An empty subtitle is none, and the same state again is no report.
+    for subtitle in ["", "first", "first", "second"] {
+        tool(&mut t, &state(subtitle));
+    }
+    let reported: Vec<_> = t
+        .take()
+        .into_iter()
+        .map(|event| match event {
+            AgentEvent::Tool { call, .. } => (call.title, call.subtitle),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    let expected = [None, Some("first"), Some("second")];
+    assert_eq!(reported, expected.map(|subtitle| (Some("X".to_owned()), subtitle.map(str::to_owned))));
+}
+
+#[test]
 fn a_runaway_is_many_answers_in_a_row_without_a_finish_reason() {
     let mut t = step();
     let unknown = json!({"finish": "unknown", "time": {"created": 3, "completed": 4}});

@@ -52,7 +52,7 @@ fn past(events: &[AgentEvent]) -> Resume {
 
 fn tool_part(call: &longshore_model::ToolCall) -> ModelPart {
     let mut data = json!({"call_id": call.call_id, "tool": call.tool, "status": call.status.as_str(),
-        "title": call.title, "output": call.output, "error": call.error});
+        "title": call.title, "subtitle": call.subtitle, "output": call.output, "error": call.error});
     data["input"] = call.input.as_ref().map_or(Value::Null, Json::to_value);
     data.as_object_mut().unwrap().retain(|_, value| !value.is_null());
     ModelPart::data(Json::parse(&data.to_string()).unwrap())

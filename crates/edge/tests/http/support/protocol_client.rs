@@ -148,7 +148,7 @@ impl ProtocolClient {
         let text = self.result(answer);
         match self.version {
             ProtocolVersion::V1 => v1::decode::task_page(&text).unwrap(),
-            ProtocolVersion::V03 => v03::decode::task_page(Dialect::Rpc, &text).unwrap(),
+            ProtocolVersion::V03 => v03::decode::task_page(self.dialect, &text).unwrap(),
         }
     }
 

@@ -9,6 +9,7 @@ fn call(status: ToolStatus) -> ToolCall {
         tool: "bash".to_owned(),
         status,
         title: None,
+        subtitle: None,
         input: Some(Json::parse(r#"{"command":"ls"}"#).unwrap()),
         output: (status == ToolStatus::Completed).then(|| "a.txt".to_owned()),
         error: None,

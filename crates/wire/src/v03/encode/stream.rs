@@ -5,15 +5,16 @@
 //! text of a block is replaced while there are other blocks, the whole artifact is sent again. When a reader resumes in the
 //! middle, the task shows once which blocks the reader has: clients drop an append to an artifact that they do not have.
 //!
-//! No chunk of the artifact is marked as its last. The end of a block is not the end of the artifact, which ends with the task;
-//! and the event that ends a task is one frame, the status update. A reader recognises the end by `final`.
+//! The artifact ends with the task: the end of a block is not the end of the artifact. So its last chunk is an empty one, sent
+//! just before the event that ends the task. The log has no event for that chunk, so the chunk has no id: a reader that resumes
+//! after it gets it again, together with the end of the task.
 
 use std::collections::HashSet;
 
 use bytes::Bytes;
 use longshore_model::{
-    ArtifactId, ArtifactUpdate, BlockKind, ContextId, Entry, Metadata, OutputModes, StatusUpdate, Task,
-    TaskEvent, TaskId,
+    Artifact, ArtifactId, ArtifactUpdate, BlockKind, ContextId, Entry, Metadata, OutputModes, Part,
+    StatusUpdate, Task, TaskEvent, TaskId,
 };
 
 use super::artifact::{PartKinds, blocks, has_content, write_artifact, write_stream};
@@ -60,6 +61,15 @@ pub struct Frame {
     append: bool,
 }
 
+/// Whether the reader of a stream has the stream artifact.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HasArtifact {
+    Yes,
+    No,
+    /// Call [`Stream::locate`] with the task as it was before the next event.
+    Unknown,
+}
+
 /// The result of [`Stream::encode_with_task`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TaskFrame {
@@ -90,6 +100,7 @@ impl Stream {
     /// Processes the next event of the log. Every event must be passed, in order. `output`: the modes of the task.
     pub fn step(&mut self, event: &TaskEvent, output: &OutputModes) -> Step {
         let append = match event {
+            TaskEvent::Status(update) if update.repeats && update.notes.is_empty() => return Step::Hidden,
             TaskEvent::Submitted { .. } | TaskEvent::Status(_) => false,
             TaskEvent::Artifact(update) if !is_seen(&update.artifact, self.view.exposure, output) => {
                 return Step::Hidden;
@@ -123,6 +134,47 @@ impl Stream {
             }
         };
         TaskFrame { frame, is_whole_artifact }
+    }
+
+    pub fn has_artifact(&self) -> HasArtifact {
+        match &self.known {
+            None => HasArtifact::Unknown,
+            Some(known) if known.is_empty() => HasArtifact::No,
+            Some(_) => HasArtifact::Yes,
+        }
+    }
+
+    /// Learns which blocks the reader has. Only the artifacts and options of the task are read.
+    pub fn locate(&mut self, before: &Task) {
+        if self.known.is_none() {
+            self.know(before);
+        }
+    }
+
+    /// The last chunk of the stream artifact, for a reader that has the artifact.
+    pub fn last_chunk(&self, task: &TaskId, context: &ContextId) -> Bytes {
+        let block = Artifact {
+            id: ArtifactId::parse("end").expect("letters are an id"),
+            kind: BlockKind::Text,
+            source_message: None,
+            name: None,
+            description: None,
+            parts: vec![Part::text("")],
+            extensions: Vec::new(),
+            metadata: None,
+        };
+        let kind = PartKinds::for_update(&block, self.dialect).written(block.kind);
+        let parts = block.parts.iter().map(|part| PartView { part, as_text: false, block: kind });
+        let mut out = Vec::with_capacity(320);
+        write_event(&mut out, "artifact-update", "artifactUpdate", self.dialect, |object| {
+            write_names(object, ["taskId", "contextId"], task, context);
+            write_artifact(object.key("artifact"), task, parts, self.dialect, |object| {
+                Shared::of_block(&block, None, Activated::ALL).write(object, None);
+            });
+            object.boolean("append", true);
+            object.boolean("lastChunk", true);
+        });
+        out.into()
     }
 
     fn know(&mut self, task: &Task) {

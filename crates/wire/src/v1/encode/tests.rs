@@ -7,6 +7,7 @@ use longshore_model::{
 
 use super::*;
 
+mod iac_code;
 mod output;
 mod shared;
 

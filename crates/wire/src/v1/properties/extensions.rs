@@ -1,7 +1,7 @@
 //! An extension changes only what it adds.
 
 use bytes::Bytes;
-use longshore_model::{Entry, Epoch, EventId, OutputModes, Seq, Task};
+use longshore_model::{Entry, Epoch, EventId, OutputModes, Seq, Task, TaskEvent};
 use proptest::prelude::*;
 use serde_json::Value;
 
@@ -36,14 +36,17 @@ proptest! {
 
     #[test]
     fn frames_of_the_same_form_are_equal(
-        (_, entry) in arbitrary::noted_entry(), one in view(), other in view(), task in arbitrary::task_id(),
-        context in arbitrary::context_id(), output in arbitrary::output_modes(),
+        (_, mut entry) in arbitrary::noted_entry(), one in view(), other in view(), task in arbitrary::task_id(),
+        context in arbitrary::context_id(), output in arbitrary::output_modes(), repeats in any::<bool>(),
     ) {
+        if let TaskEvent::Status(update) = &mut entry.event {
+            update.repeats = repeats;
+        }
         let forms = [one, other].map(|view| encode::frame_form(&entry.event, view));
         let frames = |output: &OutputModes| [one, other].map(|view| encode::stream_entry(&task, &context, &entry, view, output));
         let whole = frames(&OutputModes::default());
         for (form, frame) in forms.iter().zip(&whole) {
-            prop_assert_eq!(*form < 8, frame.is_some(), "{}", form);
+            prop_assert_eq!(*form < encode::HIDDEN, frame.is_some(), "{}", form);
         }
         prop_assert_eq!(forms[0] == forms[1], whole[0] == whole[1]);
         // With restricted output modes, frames of different forms may be equal too.
@@ -77,6 +80,8 @@ fn activated() -> impl Strategy<Value = Activated> {
         Extension::StreamHints,
         Extension::InteractiveInterrupt,
         Extension::InterruptRecovery,
+        Extension::ThinkingExposure,
+        Extension::ArtifactMetadata,
     ];
     let count = 0..=extensions.len();
     proptest::sample::subsequence(extensions, count).prop_map(|some| some.into_iter().collect())
@@ -96,7 +101,7 @@ fn view() -> impl Strategy<Value = View> {
     )
 }
 
-/// Removes `metadata.shared`, and metadata that is empty then.
+/// Removes `metadata.shared` and `metadata.iac_code`, and metadata that is empty then.
 fn without_notes(value: Value) -> Value {
     match value {
         Value::Array(items) => items.into_iter().map(without_notes).collect(),
@@ -107,6 +112,7 @@ fn without_notes(value: Value) -> Value {
                     && let Some(metadata) = value.as_object_mut()
                 {
                     metadata.remove("shared");
+                    metadata.remove("iac_code");
                     if metadata.is_empty() {
                         return None;
                     }

@@ -149,6 +149,53 @@ fn a_resumed_reader_needs_the_task_once() {
 }
 
 #[test]
+fn a_reader_that_has_the_artifact_gets_its_last_chunk() {
+    let exposure = Exposure { raw_thinking: false, ..Exposure::default() };
+    let view = View { exposure, ..View::default() };
+    let mut stream = Stream::from_start(view, Dialect::Rpc);
+    assert_eq!(stream.has_artifact(), HasArtifact::No);
+    for (event, expected) in [
+        (thought("r", "Hm"), HasArtifact::No),
+        (text("a", "He", false), HasArtifact::Yes),
+        (text("a", "", false), HasArtifact::No),
+        (text("b", "x", false), HasArtifact::Yes),
+    ] {
+        result_of(&mut stream, &bare_task(), &event);
+        assert_eq!(stream.has_artifact(), expected, "{event:?}");
+    }
+    // A reader that resumes just before the end.
+    for (event, expected) in
+        [(thought("r", "Hm"), HasArtifact::No), (text("a", "x", false), HasArtifact::Yes)]
+    {
+        let (mut task, mut late) = (bare_task(), Stream::resumed(view, Dialect::Rpc));
+        task.apply(&event);
+        assert_eq!(late.has_artifact(), HasArtifact::Unknown);
+        late.locate(&task);
+        assert_eq!(late.has_artifact(), expected, "{event:?}");
+    }
+    in_both("last_chunk", |dialect| {
+        let task = bare_task();
+        Stream::from_start(View::default(), dialect).last_chunk(&task.id, &task.context_id)
+    });
+}
+
+#[test]
+fn a_repeated_status_without_notes_is_not_sent() {
+    for (repeats, has_note, is_sent) in
+        [(true, false, false), (true, true, true), (false, false, true), (false, true, true)]
+    {
+        let mut update = longshore_model::StatusUpdate::new(bare_task().status);
+        update.repeats = repeats;
+        if has_note {
+            update.notes.usage = Some(longshore_model::Usage::default());
+        }
+        let mut stream = Stream::from_start(View::default(), Dialect::Rpc);
+        let step = stream.step(&TaskEvent::Status(Box::new(update)), &OutputModes::default());
+        assert_eq!(step != Step::Hidden, is_sent, "{repeats} {has_note}");
+    }
+}
+
+#[test]
 fn files_are_artifacts_of_their_own() {
     let mut stream = Stream::from_start(View::default(), Dialect::Rpc);
     let update = ArtifactUpdate { artifact: file(), append: false, last_chunk: true, metadata: None };
