@@ -1,4 +1,5 @@
-//! Decides where callers may work: in the workspace, and in the worktrees and workspaces of its project.
+//! Decides where callers may work: in the workspace, in further directories of the operator's choice, and in the worktrees and
+//! workspaces of the project.
 //!
 //! A path is resolved before it is judged. A path outside costs OpenCode no request, unless the disk shows a worktree of the
 //! project there; then OpenCode's own lists decide. All refusals of a directory read the same, so that they do not reveal
@@ -28,6 +29,8 @@ pub(crate) struct AccessPolicy {
     pub(crate) catalog: Arc<Catalog>,
     /// The workspace root, resolved.
     pub(crate) root: String,
+    /// Further directories that the operator opened to callers, resolved.
+    pub(crate) other_roots: Vec<PathBuf>,
     /// Callers may work outside the root itself.
     pub(crate) allow_override: bool,
     pub(crate) protected: Arc<ProtectedPaths>,
@@ -132,7 +135,7 @@ impl AccessPolicy {
         if !self.allow_override || disk::is_protected(&self.protected, [found]).await {
             return Ok(false);
         }
-        if found.starts_with(&self.root) {
+        if found.starts_with(&self.root) || self.other_roots.iter().any(|root| found.starts_with(root)) {
             return Ok(true);
         }
         let Some(worktree) = repository::worktree_of(Path::new(&self.root), found).await else {
