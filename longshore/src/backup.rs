@@ -1,5 +1,6 @@
 //! `longshore backup`: copies a data directory, so that a gateway can be started from the copy.
 
+use std::fmt::Write as _;
 use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -49,18 +50,36 @@ pub(crate) async fn backup(plan: &Plan, target: &Path) -> anyhow::Result<()> {
             "the backup is in the workspace, where callers and the agent can read the token in it; move it out",
         );
     }
-    output::print(summary(&copied, target, *store != plan.data_dir.join("longshore.db")));
+    let owner = data_dir::owner(&plan.data_dir)?;
+    output::print(summary(&copied, target, owner, *store != plan.data_dir.join("longshore.db")));
     Ok(())
 }
 
-/// The text that reports the backup and says how to use it.
-fn summary(copied: &Backup, target: &Path, store_is_named: bool) -> String {
-    let (target, kilobytes) = (target.display(), copied.bytes.div_ceil(1024));
-    let database = if store_is_named { format!(" --database {target}/longshore.db") } else { String::new() };
+/// The text that reports the backup, with a command that serves it and works as printed. `demo` and `workspace` must be those of the original.
+fn summary(
+    copied: &Backup,
+    target: &Path,
+    (demo, workspace): (bool, Option<String>),
+    store_is_named: bool,
+) -> String {
+    let kilobytes = copied.bytes.div_ceil(1024);
+    let word = |path: &Path| output::shell_word(&path.to_string_lossy());
+    let mut command = format!("longshore serve --data-dir {}", word(target));
+    if store_is_named {
+        let _ = write!(command, " --database {}", word(&target.join("longshore.db")));
+    }
+    if let Some(workspace) = workspace {
+        let _ = write!(command, " --workspace {}", output::shell_word(&workspace));
+    }
+    if demo {
+        command.push_str(" --demo");
+    }
     format!(
-        "Backed up {} tasks with {} events ({kilobytes} kB) to {target}\n\
-         To serve it, stop the original gateway, then run: longshore serve --data-dir {target}{database}",
-        copied.tasks, copied.events
+        "Backed up {} tasks with {} events ({kilobytes} kB) to {}\n\
+         To serve it, stop the original gateway, then run: {command}",
+        copied.tasks,
+        copied.events,
+        target.display()
     )
 }
 
@@ -75,6 +94,14 @@ impl Draft {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error).with_context(|| format!("cannot use {}", target.display())),
             Ok(()) => bail!("{} is there already; choose a new name for the backup", target.display()),
+        }
+        let parent = parent(target);
+        if !parent.is_dir() {
+            bail!(
+                "there is no directory {} to put the backup into; create it with `mkdir -p {}`, or choose another target",
+                parent.display(),
+                output::shell_word(&parent.to_string_lossy())
+            );
         }
         let Some(name) = target.file_name() else { bail!("{} cannot name a backup", target.display()) };
         let mut name = name.to_owned();
@@ -92,9 +119,7 @@ impl Draft {
         let done = sync(&self.0).and_then(|()| std::fs::rename(&self.0, target));
         done.with_context(|| format!("cannot move the backup to {}", target.display()))?;
         self.0.clear();
-        // A bare name has an empty parent.
-        let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty());
-        sync(parent.unwrap_or(Path::new(".")))
+        sync(parent(target))
             .with_context(|| format!("the backup {} may not survive a loss of power", target.display()))
     }
 }
@@ -117,6 +142,12 @@ impl Drop for Draft {
             output::warn(format_args!("{} could not be removed: {error}", self.0.display()));
         }
     }
+}
+
+fn parent(target: &Path) -> &Path {
+    // A bare name has an empty parent.
+    let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty());
+    parent.unwrap_or(Path::new("."))
 }
 
 /// Syncs the entries of a directory to the disk.

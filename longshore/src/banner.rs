@@ -6,6 +6,7 @@ use std::path::Path;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::config::credentials::{Credential, Login};
+use crate::output::shell_quoted as quoted;
 
 /// The facts that the banner shows.
 #[derive(Debug)]
@@ -76,22 +77,27 @@ impl Banner<'_> {
         )
     }
 
-    /// The option of `curl` that authenticates. A configured secret is not shown, because its owner knows it.
+    /// The option of `curl` that authenticates. A configured secret is not shown, because its owner knows it. The command takes the
+    /// secret from the environment or asks for it.
     fn authorization(&self) -> String {
         match (self.token, self.credentials.first().map(|credential| &credential.login)) {
             (Some(token), _) => format!("-H \"Authorization: Bearer {}\"", token.texts().1),
             (None, Some(Login::Basic { username, .. })) => {
                 format!("-u {}", quoted(username))
             }
-            (None, Some(Login::ApiKey { .. })) => "-H \"X-API-Key: $API_KEY\"".to_owned(),
-            (None, _) => "-H \"Authorization: Bearer $A2A_BEARER_TOKEN\"".to_owned(),
+            (None, Some(Login::ApiKey { .. })) => {
+                format!("-H \"X-API-Key: {}\"", asked("API_KEY", "API key"))
+            }
+            (None, _) => {
+                format!("-H \"Authorization: Bearer {}\"", asked("A2A_BEARER_TOKEN", "bearer token"))
+            }
         }
     }
 }
 
-/// Quotes a text as one word for a shell. Even URLs need it: some shells take the brackets of an IPv6 address for a pattern.
-fn quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\'', r"'\''"))
+/// A part of a text in double quotes for a shell: the value of a variable, or else what its user types.
+fn asked(variable: &str, what: &str) -> String {
+    format!("${{{variable}:-$(printf 'Your {what}: ' >&2; read -r typed; printf %s \"$typed\")}}")
 }
 
 #[cfg(test)]
@@ -144,12 +150,33 @@ mod tests {
     }
 
     #[test]
+    fn the_first_request_takes_a_configured_secret_from_the_environment_or_asks_for_it() {
+        let bearer = Login::Bearer { token: SecretString::from("s3cret"), principal: "p".into() };
+        let credential = Credential { login: bearer, rights: Rights::default() };
+        let command = banner(None, std::slice::from_ref(&credential)).curl();
+        let script = format!("curl() {{ printf '%s\\n' \"$@\"; }}; {command}");
+        for (variable, typed) in [(Some("s3cret"), ""), (None, "s3cret\n")] {
+            let mut shell = std::process::Command::new("sh");
+            shell.args(["-c", &script]).env_remove("A2A_BEARER_TOKEN");
+            shell.envs(variable.map(|value| ("A2A_BEARER_TOKEN", value)));
+            let piped = std::process::Stdio::piped;
+            let mut shell = shell.stdin(piped()).stdout(piped()).stderr(piped()).spawn().unwrap();
+            std::io::Write::write_all(&mut shell.stdin.take().unwrap(), typed.as_bytes()).unwrap();
+            let output = shell.wait_with_output().unwrap();
+            let sent = String::from_utf8(output.stdout).unwrap();
+            assert!(sent.contains("\nAuthorization: Bearer s3cret\n"), "{sent}");
+            let prompt = if variable.is_some() { "" } else { "Your bearer token: " };
+            assert_eq!(String::from_utf8(output.stderr).unwrap(), prompt);
+        }
+    }
+
+    #[test]
     fn a_configured_secret_is_not_shown() {
         let secret = || SecretString::from("s3cret");
         let cases = [
-            (Login::Bearer { token: secret(), principal: "p".into() }, "Bearer $A2A_BEARER_TOKEN\""),
+            (Login::Bearer { token: secret(), principal: "p".into() }, "Bearer ${A2A_BEARER_TOKEN:-"),
             (Login::Basic { username: "ada".into(), password: secret() }, "-u 'ada'"),
-            (Login::ApiKey { key: secret(), principal: "p".into() }, "X-API-Key: $API_KEY\""),
+            (Login::ApiKey { key: secret(), principal: "p".into() }, "X-API-Key: ${API_KEY:-"),
         ];
         for (login, expected) in cases {
             let credential = Credential { login, rights: Rights::default() };

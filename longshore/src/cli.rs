@@ -16,6 +16,7 @@ pub const TESTED_OPENCODE: &[&str] = &["1.18.33"];
 const SECRETS: &str = "\
 Credentials (environment or file only, since other users can see a command line):
   A2A_BEARER_TOKEN             one bearer token, for the principal `default` [file: auth.bearer_token]
+  IACCODE_A2A_API_KEY          one API key, for the principal `default` [file: auth.api_key]
   A2A_STATIC_AUTH_CREDENTIALS  JSON list of credentials, each with its principal [file: auth.credentials]
   OPENCODE_AUTH_USERNAME       user name for --opencode-url [default: opencode] [file: opencode.auth_username]
   OPENCODE_AUTH_PASSWORD       password for --opencode-url [file: opencode.auth_password]
@@ -58,7 +59,7 @@ pub enum Subcommands {
     DemoModel(DemoModel),
     /// End the OpenCode that an earlier `longshore serve` left running.
     Stop(DataDirOptions),
-    /// Print the token that Longshore generated for a directory. Generates it first if necessary.
+    /// Print the token that Longshore generated for a directory when it was first served.
     Token(DataDirOptions),
     /// Copy the tasks of a directory to a new directory, also while they are served.
     ///
@@ -213,7 +214,7 @@ fn long_help(setting: &Setting) -> String {
     if matches!(setting.kind, Kind::Bytes | Kind::Count | Kind::SecondsOrOff) {
         facts.push("[0: no limit]".to_owned());
     }
-    facts.extend(setting.env.map(|name| format!("[env: {name}]")));
+    facts.extend(table::variables(setting).map(|name| format!("[env: {name}]")));
     facts.push(format!("[file: {}]", setting.key));
     format!("{}\n{}", setting.help, facts.join(" "))
 }

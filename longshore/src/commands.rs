@@ -11,7 +11,7 @@ use secrecy::ExposeSecret as _;
 
 use crate::cli;
 use crate::config::Plan;
-use crate::config::plan::StorePlan;
+use crate::config::plan::{AgentPlan, StorePlan};
 use crate::data_dir::{self, DataDir};
 use crate::output;
 use crate::signals::Signals;
@@ -33,11 +33,26 @@ pub(crate) async fn demo_model(options: &cli::DemoModel) -> anyhow::Result<()> {
 
 /// `longshore token`: prints the token alone, so that a shell can use it.
 pub(crate) fn token(plan: &Plan) -> anyhow::Result<()> {
-    if plan.credentials.is_some() {
-        output::warn("credentials are configured, so `longshore serve` does not accept this token");
+    if let Some(token) = data_dir::existing_token(&plan.data_dir)? {
+        if plan.credentials.is_some() {
+            output::warn("credentials are configured, so `longshore serve` does not accept this token");
+        }
+        output::print(token.expose_secret());
+        return Ok(());
     }
-    output::print(data_dir::token(&plan.data_dir)?.expose_secret());
-    Ok(())
+    if plan.credentials.is_some() {
+        bail!("credentials are configured, so Longshore generates no token; use one of the credentials");
+    }
+    let (workspace, data_dir) = (plan.workspace.display(), plan.data_dir.display());
+    let advice = match (&plan.agent, data_dir::of_other_kind(&plan.data_dir)) {
+        (AgentPlan::Demo { .. }, Some(_)) => "it was served without --demo, so leave --demo out",
+        (_, Some(_)) => "it was served with --demo, and `longshore token --demo` prints that token",
+        (_, None) => {
+            "run `longshore serve` first, or name the served directory with --workspace or its data directory with \
+             --data-dir"
+        }
+    };
+    bail!("there is no token: no gateway has served {workspace} with the data directory {data_dir}; {advice}")
 }
 
 /// `longshore stop`: ends an OpenCode that was left running, if there is one.

@@ -20,8 +20,8 @@ pub mod traces;
 pub mod unsupported;
 
 mod callers;
-mod nearest;
-mod paths;
+mod opencode_variables;
+pub mod paths;
 mod placement;
 
 use std::collections::BTreeMap;

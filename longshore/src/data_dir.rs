@@ -13,6 +13,7 @@ use secrecy::SecretString;
 use tokio::time::Instant;
 
 use crate::config::Plan;
+use crate::config::paths::DEMO_SUFFIX;
 use crate::config::plan::AgentPlan;
 use crate::output;
 
@@ -21,6 +22,9 @@ const RETRY_EVERY: Duration = Duration::from_millis(100);
 
 /// The length of a generated token. 43 characters out of an alphabet of 62 hold 256 bits.
 const TOKEN_LENGTH: usize = 43;
+
+/// The file with the generated token.
+const TOKEN: &str = "token";
 
 /// The file that names the store that was used last.
 const STORE_NOTE: &str = "store";
@@ -85,16 +89,18 @@ impl DataDir {
         let (old_kind, old_workspace) = (read(&kind_file)?, read(&workspace_file)?);
         if old_kind.as_deref().is_some_and(|old| old != kind) {
             bail!(
-                "the data directory {} was made {} --demo; choose another one with --data-dir",
+                "the data directory {} was made {}, or choose another one with --data-dir",
                 path.display(),
-                if demo { "without" } else { "with" }
+                if demo { "without --demo; leave --demo out" } else { "with --demo; add --demo" }
             );
         }
         if let Some(old) = old_workspace.as_deref().filter(|old| Path::new(old) != workspace) {
             bail!(
-                "the data directory {} belongs to the workspace {old}, not to {}; choose another one with --data-dir",
+                "the data directory {} belongs to the workspace {old}, not to {}; serve that workspace with --workspace {}, \
+                 or choose another data directory with --data-dir",
                 path.display(),
-                workspace.display()
+                workspace.display(),
+                output::shell_word(old)
             );
         }
         if old_kind.is_none() {
@@ -176,25 +182,42 @@ impl DataDir {
     }
 }
 
-/// The token of a data directory. Generated if there is none yet.
+/// The token of a data directory that exists. Generated if there is none yet.
 pub(crate) fn token(path: &Path) -> anyhow::Result<SecretString> {
-    create(path)?;
-    let file = path.join("token");
-    match std::fs::read_to_string(&file) {
-        Ok(token) if !token.trim().is_empty() => return Ok(token.trim().into()),
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            return Err(error).with_context(|| format!("cannot read {}", file.display()));
-        }
-        _ => {}
+    if let Some(token) = existing_token(path)? {
+        return Ok(token);
     }
+    let file = path.join(TOKEN);
     let token = Alphanumeric.sample_string(&mut rand::rng(), TOKEN_LENGTH);
     write_private(&file, &token).with_context(|| cannot_write(&file))?;
     Ok(token.into())
 }
 
+/// The token of a data directory, if it has one.
+pub(crate) fn existing_token(path: &Path) -> anyhow::Result<Option<SecretString>> {
+    let token = read(&path.join(TOKEN))?;
+    Ok(token.map(|token| token.trim().to_owned()).filter(|token| !token.is_empty()).map(Into::into))
+}
+
+/// The default data directory of the same workspace with `--demo`, or without it if `path` is that of a demo. `None`: it was
+/// never served so.
+pub(crate) fn of_other_kind(path: &Path) -> Option<PathBuf> {
+    let name = path.file_name()?.to_str()?;
+    let other = match name.strip_suffix(DEMO_SUFFIX) {
+        Some(own) => own.to_owned(),
+        None => format!("{name}{DEMO_SUFFIX}"),
+    };
+    Some(path.with_file_name(other)).filter(|other| other.join(TOKEN).exists())
+}
+
+/// Whether a demo made the directory, and for which workspace.
+pub(crate) fn owner(path: &Path) -> anyhow::Result<(bool, Option<String>)> {
+    Ok((read(&path.join("kind"))?.as_deref() == Some("demo"), read(&path.join("workspace"))?))
+}
+
 /// Copies the files that identify the owner of a data directory (kind, workspace, token) to a new one. Missing files are left out.
 pub(crate) fn copy_owner_files(from: &Path, to: &Path) -> anyhow::Result<()> {
-    for name in ["kind", "workspace", "token"] {
+    for name in ["kind", "workspace", TOKEN] {
         if let Some(text) = read(&from.join(name))? {
             let file = to.join(name);
             write_private(&file, &text).with_context(|| cannot_write(&file))?;
@@ -217,6 +240,10 @@ fn create(path: &Path) -> anyhow::Result<()> {
         .mode(0o700)
         .create(path)
         .with_context(|| format!("cannot create the data directory {}", path.display()))?;
+    Ok(())
+}
+
+fn warn_if_open_to_others(path: &Path) -> io::Result<()> {
     let mode = path.metadata()?.permissions().mode() & 0o777;
     // The directory's mode is not changed, because other users may need access to it. The files in it are private anyway.
     if mode & 0o077 != 0 {
@@ -254,6 +281,7 @@ fn write_private(path: &Path, text: &str) -> io::Result<()> {
 /// Opens the file that is locked. Creates it and its directory if necessary.
 fn lock_file(path: &Path) -> anyhow::Result<File> {
     create(path)?;
+    warn_if_open_to_others(path)?;
     let file = path.join("lock");
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
@@ -387,6 +415,8 @@ mod tests {
     fn a_token_is_generated_once_and_kept_private() {
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join("data");
+        drop(DataDir::take(&path).unwrap());
+        assert!(existing_token(&path).unwrap().is_none());
         let made = token(&path).unwrap();
         assert_eq!(made.expose_secret().len(), TOKEN_LENGTH);
         assert_eq!(token(&path).unwrap().expose_secret(), made.expose_secret());

@@ -17,6 +17,20 @@ pub(crate) fn warn(line: impl Display) {
     eprintln!("warning: {line}");
 }
 
+/// One word for a shell, in quotes if it needs them.
+pub(crate) fn shell_word(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return text.to_owned();
+    }
+    shell_quoted(text)
+}
+
+/// One word for a shell, whatever the text contains: some shells take the brackets of an IPv6 address for a pattern.
+pub(crate) fn shell_quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
 /// Prints why the program ends.
 pub(crate) fn fail(line: impl Display) {
     eprintln!("error: {line}");

@@ -94,7 +94,8 @@ impl Upstream {
             watch_directories: plan.control.watch_directories,
             metrics: Arc::clone(metrics),
         };
-        let agent = Arc::new(OpenCode::new(config, Arc::clone(clock), tasks.clone())?);
+        let agent = OpenCode::new(config, Arc::clone(clock), tasks.clone())?;
+        let agent = Arc::new(agent.with_roots(plan.allowed_roots.clone()));
         let (description, model) = (connected.description, connected.model);
         Ok(Self { agent, description, at_end: AtEnd::new(plan), _model: model })
     }
@@ -177,14 +178,7 @@ async fn demo_model(plan: &Plan, home: &Path, tasks: &Tasks) -> anyhow::Result<D
 async fn manage(config: ManagedConfig, tasks: &Tasks, model: Option<DemoModel>) -> anyhow::Result<Connected> {
     output::print("Starting OpenCode ...");
     let log = config.data_dir.join("opencode.log");
-    let managed = Managed::start(config).await.with_context(|| {
-        format!(
-            "OpenCode could not be started. Install it (`npm install -g opencode-ai@{}`), give its path with --opencode, or \
-             attach to a running one with --opencode-url. If it did start, {} shows why it ended",
-            TESTED_OPENCODE[0],
-            log.display()
-        )
-    })?;
+    let managed = Managed::start(config).await.map_err(|error| start_failure(error, &log))?;
     let version = managed.version();
     if !TESTED_OPENCODE.contains(&version) {
         output::warn(format_args!(
@@ -200,6 +194,22 @@ async fn manage(config: ManagedConfig, tasks: &Tasks, model: Option<DemoModel>) 
     let endpoint = managed.endpoint();
     managed.supervise(tasks);
     Ok(Connected { endpoint, description, model })
+}
+
+/// What a person can do about an OpenCode that does not start.
+fn start_failure(error: longshore_model::Error, log: &Path) -> anyhow::Error {
+    if error.details().iter().any(|(name, _)| name == managed::MISSING_PROGRAM) {
+        return anyhow::anyhow!(
+            "{error} Install it with `npm install -g opencode-ai@{}`, give its path with --opencode, or attach to a running \
+             OpenCode with --opencode-url",
+            TESTED_OPENCODE[0]
+        );
+    }
+    let what = error.message().trim_end_matches(" Its output is in opencode.log in the data directory.");
+    match error.cause() {
+        Some(cause) => anyhow::anyhow!("{what}\n{cause}\nThe whole output is in {}", log.display()),
+        None => anyhow::anyhow!("{what}"),
+    }
 }
 
 fn managed_config(plan: &Plan, program: &Path) -> ManagedConfig {

@@ -222,9 +222,14 @@ fn file_rules(plan: &Plan, public_url: &str) -> FileRules {
 }
 
 async fn bind(host: &str, port: u16) -> anyhow::Result<TcpListener> {
-    TcpListener::bind((host, port)).await.with_context(|| {
-        format!(
-            "cannot listen on {host} port {port}; choose another with --port (0 takes a free one) or --host"
+    TcpListener::bind((host, port)).await.map_err(|error| {
+        let why = match error.kind() {
+            std::io::ErrorKind::AddrInUse => "another program uses this port; end that program, or".to_owned(),
+            _ => format!("{error};"),
+        };
+        anyhow::anyhow!(
+            "cannot listen on {host} port {port}: {why} choose another port with --port (0 takes a free one), or another \
+             address with --host"
         )
     })
 }
@@ -262,7 +267,10 @@ fn credentials(plan: &Plan, made: Option<&SecretString>) -> anyhow::Result<Crede
 
 fn store(plan: &StorePlan, data_dir: &DataDir, metrics: &Arc<Metrics>) -> anyhow::Result<Arc<dyn Store>> {
     match plan {
-        StorePlan::Memory => Ok(Arc::new(longshore_store::memory())),
+        StorePlan::Memory => {
+            tracing::info!(backend = "memory", durability = "none", "tasks are lost when the gateway ends");
+            Ok(Arc::new(longshore_store::memory()))
+        }
         StorePlan::Sqlite { path, survives_power_loss } => {
             let durability = if *survives_power_loss { Durability::Power } else { Durability::Process };
             let options = SqliteOptions { durability, metrics: Arc::clone(metrics) };
@@ -270,6 +278,8 @@ fn store(plan: &StorePlan, data_dir: &DataDir, metrics: &Arc<Metrics>) -> anyhow
             let store = longshore_store::sqlite(path, options)
                 .with_context(|| format!("cannot open the store {}", path.display()))?;
             data_dir.note_store(path);
+            let durability = if *survives_power_loss { "power" } else { "process" };
+            tracing::info!(backend = "sqlite", url = %format_args!("sqlite:///{}", path.display()), durability, "tasks are kept");
             Ok(Arc::new(store))
         }
     }

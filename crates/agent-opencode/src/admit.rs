@@ -1,4 +1,5 @@
-//! Decides where callers may work: in the workspace, and in the worktrees and workspaces of its project.
+//! Decides where callers may work: in the workspace, in further directories of the operator's choice, and in the worktrees and
+//! workspaces of the project.
 //!
 //! A path is resolved before it is judged. A path outside the root is allowed only if it is in a worktree or workspace that
 //! OpenCode lists. All refusals of a directory have the same text, so that they do not reveal which paths exist outside the root.
@@ -27,6 +28,8 @@ pub(crate) struct AccessPolicy {
     pub(crate) catalog: Arc<Catalog>,
     /// The workspace root, resolved.
     pub(crate) root: String,
+    /// Further directories that the operator opened to callers, resolved.
+    pub(crate) other_roots: Vec<PathBuf>,
     /// Callers may work outside the root itself.
     pub(crate) allow_override: bool,
     pub(crate) protected: Arc<ProtectedPaths>,
@@ -131,7 +134,7 @@ impl AccessPolicy {
         if !self.allow_override || disk::is_protected(&self.protected, [found]).await {
             return Ok(false);
         }
-        if found.starts_with(&self.root) {
+        if found.starts_with(&self.root) || self.other_roots.iter().any(|root| found.starts_with(root)) {
             return Ok(true);
         }
         let Some(worktree) = repository::worktree_of(Path::new(&self.root), found).await else {

@@ -20,6 +20,7 @@ pub mod managed;
 pub mod measure;
 mod outage;
 mod outcome;
+mod preview;
 mod prompt;
 mod reader;
 mod reconcile;
@@ -167,6 +168,7 @@ impl OpenCode {
             access: AccessPolicy {
                 catalog,
                 root: root.clone(),
+                other_roots: Vec::new(),
                 allow_override: config.allow_directory_override,
                 protected: Arc::clone(&config.protected),
                 rules,
@@ -196,6 +198,13 @@ impl OpenCode {
             for_callers: client.for_callers(),
             client,
         })
+    }
+
+    /// Lets callers also work in these directories and below them.
+    #[must_use]
+    pub fn with_roots(mut self, roots: Vec<PathBuf>) -> Self {
+        self.access.other_roots = roots;
+        self
     }
 
     /// The reason of the outage that made a call fail. A call may fail just before the outage is noticed, so this waits for a

@@ -34,6 +34,7 @@ use longshore_model::{Error, ErrorKind, Result};
 use secrecy::SecretString;
 use tokio::process::Child;
 
+pub use self::launch::MISSING_PROGRAM;
 use self::liveness::LivenessCheck;
 use self::lock::Lock;
 use self::record::Record;

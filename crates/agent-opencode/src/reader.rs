@@ -32,6 +32,7 @@ pub(crate) use self::watched::{WatchEvent, WatchQueue};
 use crate::api::{EventKind, Head};
 use crate::client::{CallError, Client};
 use crate::id::ServerClock;
+use crate::preview;
 use crate::skim::{self, Event};
 use crate::sse::{Decoder, Item, MAX_EVENT_BYTES};
 
@@ -302,6 +303,7 @@ impl Readers {
                         reader.routes().missed();
                     }
                     Item::Event(body) => {
+                        preview::log(&body);
                         let Some(body) = self.route_skimmed(reader, is_connected, body) else {
                             continue;
                         };

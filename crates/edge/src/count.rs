@@ -1,6 +1,5 @@
 //! Counts requests for the metrics.
 
-use http::Extensions;
 use longshore_meter::label::{Answered, Binding, Limit, ProtocolVersion as VersionLabel};
 use longshore_meter::{Label, Metrics};
 use longshore_model::ErrorKind;
@@ -19,6 +18,11 @@ pub(crate) fn note_error(response: &mut Response, kind: ErrorKind) {
     response.extensions_mut().insert(ResponseError(kind));
 }
 
+/// The kind of the error in a response.
+pub(crate) fn error_of(response: &Response) -> Option<ErrorKind> {
+    response.extensions().get().map(|ResponseError(kind)| *kind)
+}
+
 /// Counts a response. `format`: the format of the operation, if the request was an operation.
 pub(crate) fn count_response(metrics: &Metrics, format: Option<ResponseFormat>, response: &Response) {
     let (version, binding) = match format {
@@ -34,15 +38,11 @@ pub(crate) fn count_response(metrics: &Metrics, format: Option<ResponseFormat>, 
             },
         ),
     };
-    let answered = answered(response.extensions());
+    let answered = error_of(response).map_or(Answered::Ok, label);
     metrics.http_requests.of(version).of(binding).of(answered).increment();
     if answered == Answered::BodyTooLarge {
         metrics.refused.of(Limit::MaxRequestBodyBytes).increment();
     }
-}
-
-fn answered(extensions: &Extensions) -> Answered {
-    extensions.get().map_or(Answered::Ok, |ResponseError(kind)| label(*kind))
 }
 
 /// A test checks that every kind has a label.

@@ -39,8 +39,10 @@ use crate::guard::Guard;
 use crate::limits::{Bodies, FairThrottle, OpenRequest, RateLimiter, Slots};
 use crate::metrics::MetricsPage;
 use crate::operation::{MAX_BACKGROUND_CALLS, Operations};
+use crate::page;
 use crate::payload;
 use crate::reply::{self, Response};
+use crate::request_line::RequestLine;
 use crate::response_format::ResponseFormat;
 use crate::route::{self, Resolved, Route, Target};
 use crate::sse::{Budget, StreamSettings};
@@ -80,6 +82,8 @@ pub(crate) struct Incoming<'a> {
     pub(crate) trace: TraceContext,
     /// The span of every log line about the request.
     pub(crate) span: Span,
+    /// The one line about the request itself.
+    pub(crate) line: RequestLine,
     pub(crate) parts: &'a Parts,
     pub(crate) requested: RequestedVersion,
     target: Target,
@@ -159,7 +163,9 @@ impl Dispatcher {
         let trace = trace::from_headers(&parts.headers);
         // At the highest level, so that every log line has the span, whatever level is configured.
         let span = tracing::error_span!("request", trace_id = %trace.trace_id());
-        let incoming = Incoming { peer, open, trace, span: span.clone(), parts: &parts, requested, target };
+        let line = RequestLine::begin(route::logged_name(&target.resolved), &span);
+        let incoming =
+            Incoming { peer, open, trace, span: span.clone(), line, parts: &parts, requested, target };
         let answered = AssertUnwindSafe(self.dispatch(&incoming, body)).catch_unwind().instrument(span).await;
         let mut response = answered.unwrap_or_else(|_| {
             // The panic hook has logged the panic and its location.
@@ -170,6 +176,7 @@ impl Dispatcher {
         reply::set_version(&mut response, incoming.format().version);
         trace::set_headers(&mut response, &incoming.trace);
         count::count_response(&self.metrics, incoming.operation_format(&response), &response);
+        incoming.line.set_response(&response);
         let mut response = compress::compress(response, &parts.headers, self.gzip_minimum).await;
         if parts.method == Method::HEAD {
             reply::strip_body(&mut response);
@@ -182,6 +189,10 @@ impl Dispatcher {
         B: http_body::Body<Data = Bytes>,
         B::Error: std::error::Error + Send + Sync + 'static,
     {
+        if page::is_wanted(incoming.parts) {
+            let checked = self.guard.check(incoming.parts);
+            return checked.map_or_else(|error| incoming.refuse(&error), |()| page::answer());
+        }
         let caller = match self.admit(incoming) {
             Ok(caller) => caller,
             Err(error) => {
@@ -193,6 +204,9 @@ impl Dispatcher {
                 return response;
             }
         };
+        if let Some(caller) = &caller {
+            incoming.line.set_caller(caller);
+        }
         let caller = caller.as_deref();
         if let Some(caller) = caller.filter(|_| !incoming.is_exempt_from_limits()) {
             self.throttle.wait(&caller.principal).await;

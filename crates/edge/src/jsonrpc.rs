@@ -90,7 +90,9 @@ impl Dispatcher {
         let format = ResponseFormat::rpc(incoming.requested.response_version(implied));
         let named = self.echoed(format.version, &call.method, extensions::activated(headers));
         let method = call.method.clone();
-        let operation = known(format.version, &method).is_some().then_some(&*method);
+        let known_method = known(format.version, &method);
+        let operation = known_method.is_some().then_some(&*method);
+        incoming.line.set_method(logged_name(known_method, &method));
         payload::log_request(self.payload_log, operation, headers, &body);
         let mut response = match incoming.requested.resolve(implied) {
             Ok(_) => self.call(caller, incoming, call, format).await,
@@ -153,7 +155,7 @@ impl Dispatcher {
         let outcome = match request {
             Ok(Request::Operation(operation)) => {
                 let operation = operation.traced(&incoming.trace);
-                let performed = self.operations.perform(caller, operation, headers, format);
+                let performed = self.operations.perform(caller, operation, headers, format, &incoming.line);
                 with_caller_trace(Some(incoming.trace.clone()), performed).await
             }
             Ok(Request::ExtendedCard) => {
@@ -253,6 +255,12 @@ fn decode(deployment: &Deployment, version: ProtocolVersion, method: &str, param
 /// The operation with this method name in this version.
 fn known(version: ProtocolVersion, method: &str) -> Option<Method> {
     (decoders(version).method)(method)
+}
+
+/// An unknown name is the caller's text, which the log does not hold.
+fn logged_name(known: Option<Method>, method: &str) -> &'static str {
+    let extension = || methods::find(method).map(|method| method.name);
+    known.map(Method::as_str).or_else(extension).unwrap_or("unknown method")
 }
 
 fn decoders(version: ProtocolVersion) -> &'static Decoders {

@@ -1,5 +1,6 @@
 //! Accepts connections and serves HTTP/1.1 and HTTP/2 (with prior knowledge) on each.
 
+mod bare_refusal;
 mod http2;
 mod protocol;
 mod socket;
@@ -23,7 +24,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioTimer;
 use hyper_util::server::graceful::GracefulConnection;
 use longshore_engine::Tasks;
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
@@ -45,6 +46,13 @@ const STREAMS_PER_CONNECTION: u32 = 1024;
 
 /// How often an HTTP/2 client is pinged. A client that does not answer in time is disconnected.
 const PING_EVERY: Duration = Duration::from_secs(30);
+
+/// After the last response of a connection, this much of what the client still sends is read and discarded. A client that sends
+/// a refused body to its end can then read the response: the system resets a connection that is closed with unread bytes.
+const LINGER_BYTES: usize = 64 * 1024 * 1024;
+
+/// The longest time for that.
+const LINGER_FOR: Duration = Duration::from_secs(2);
 
 /// The pause after a failed accept (mostly: out of file descriptors), in which other connections may close.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -182,8 +190,12 @@ impl Connections {
     ) {
         loop {
             // In a box, so that nothing of hyper stays in memory while a stream is written.
-            let handed = Box::pin(self.serve_until_stream(stream, peer, dispatcher, &watch)).await;
-            let Some((handed, mut socket, read)) = handed else { return };
+            let served = Box::pin(self.serve_until_stream(stream, peer, dispatcher, &watch)).await;
+            let (handed, mut socket, read) = match served {
+                Served::Stream(handed, socket, read) => (handed, socket, read),
+                Served::Unread(socket) => return Box::pin(linger(socket, &watch)).await,
+                Served::Ended => return,
+            };
             let ended = tokio::select! {
                 ended = handed.write(&mut socket, &read) => ended,
                 () = watch.connection.cut.cancelled() => return,
@@ -210,12 +222,13 @@ impl Connections {
         peer: IpAddr,
         dispatcher: &Arc<Dispatcher>,
         watch: &ConnectionWatch<'_>,
-    ) -> Option<(HandedStream, Socket, Bytes)> {
+    ) -> Served {
         let handover = Arc::new(Handover::default());
         stream.set_handover(&handover);
         // In a box, because hyper reserves room for the future of a request as long as the connection is open.
         let service = service_fn(|request| {
             let open = OpenRequest::begin(watch.connection);
+            handover.note_request();
             let (dispatcher, handover) = (Arc::clone(dispatcher), Arc::clone(&handover));
             Box::pin(async move {
                 let (facts, request) = RequestFacts::inspect(request);
@@ -230,10 +243,41 @@ impl Connections {
             })
         });
         let mut connection = self.protocols.http1.serve_connection(stream, service);
-        watch.drive(Pin::new(&mut connection), || false, pending()).await;
-        let handed = handover.take()?;
+        let has_ended = watch.drive(Pin::new(&mut connection), || false, pending()).await;
         let hyper::server::conn::http1::Parts { io, read_buf, .. } = connection.into_parts();
-        Some((handed, io.into_inner(), Bytes::copy_from_slice(&read_buf)))
+        match handover.take() {
+            Some(handed) => Served::Stream(handed, io.into_inner(), Bytes::copy_from_slice(&read_buf)),
+            None if has_ended && handover.has_unread() => Served::Unread(io.into_inner()),
+            None => Served::Ended,
+        }
+    }
+}
+
+/// How hyper left a connection.
+enum Served {
+    /// A stream takes over. With the bytes that were read after its request.
+    Stream(HandedStream, Socket, Bytes),
+    /// The last response is written, and the client may still send the rest of its request.
+    Unread(Socket),
+    Ended,
+}
+
+/// Reads what the client still sends, until the client closes the connection or a limit is reached.
+async fn linger(mut socket: Socket, watch: &ConnectionWatch<'_>) {
+    let discard = async {
+        let (mut buffer, mut left) = ([0; 4096], LINGER_BYTES);
+        while let Ok(read) = socket.read(&mut buffer).await
+            && read > 0
+            && left > 0
+        {
+            left = left.saturating_sub(read);
+        }
+    };
+    tokio::select! {
+        () = discard => {}
+        () = tokio::time::sleep(LINGER_FOR) => {}
+        () = watch.connection.cut.cancelled() => {}
+        () = watch.shutdown.cancelled() => {}
     }
 }
 
@@ -258,14 +302,18 @@ struct ConnectionWatch<'a> {
 }
 
 impl ConnectionWatch<'_> {
-    /// Serves the connection until it ends or must be closed. `has_bytes`: whether hyper holds bytes for the client that are not
-    /// yet written to the socket. `stuck` returns when the client has taken none of those bytes for too long.
+    /// Serves the connection until it ends or must be closed. Returns whether the connection has ended by itself, with its last
+    /// response written.
+    ///
+    /// `has_bytes`: whether hyper holds bytes for the client that are not yet written to the socket. `stuck` returns when the
+    /// client has taken none of those bytes for too long.
     async fn drive<C>(
         &self,
         mut connection: Pin<impl DerefMut<Target = C>>,
         has_bytes: impl Fn() -> bool,
         stuck: impl Future<Output = ()>,
-    ) where
+    ) -> bool
+    where
         C: GracefulConnection<Error = hyper::Error>,
     {
         let mut idle = pin!(self.connection.wait_until_idle(self.idle_timeout));
@@ -278,14 +326,14 @@ impl ConnectionWatch<'_> {
                         // Clients disconnect all the time.
                         tracing::debug!(%error, "connection ended");
                     }
-                    return;
+                    return true;
                 }
                 () = idle.as_mut() => {
                     // The connection is cut if it never had a request. It is also cut if its shutdown has begun and the client has
                     // taken everything, but does not close its side.
                     let has_taken_all = !has_bytes() && !self.writes.is_waiting();
                     if !self.connection.has_had_request() || (stopping && has_taken_all) {
-                        return;
+                        return false;
                     }
                     // Graceful, because the end of the last response may still be in flight, and a request may have just
                     // arrived.
@@ -299,8 +347,8 @@ impl ConnectionWatch<'_> {
                     stopping = true;
                     connection.as_mut().graceful_shutdown();
                 }
-                () = stuck.as_mut() => return,
-                () = self.connection.cut.cancelled() => return,
+                () = stuck.as_mut() => return false,
+                () = self.connection.cut.cancelled() => return false,
             }
         }
     }

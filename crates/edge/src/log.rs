@@ -6,12 +6,12 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use longshore_engine::{EncodedForm, Engine, Entries, LogEntry, SharedEntry, SubscriptionStart, TaskReader};
-use longshore_model::{Principal, Result, Seq, Task, TaskEvent, TaskStatus};
+use longshore_model::{Principal, Result, Seq, Task, TaskEvent, TaskState, TaskStatus};
 use longshore_wire::v1::encode::{self, Gap, View};
 use longshore_wire::v03::encode::{HasArtifact, Step, Stream, TaskFrame};
 
 use crate::response_format::ResponseFormat;
-use crate::sse::{Event, Source, TaskPhase};
+use crate::sse::{Event, Source};
 use crate::version::ProtocolVersion;
 
 /// The log of a task, as one caller sees it.
@@ -90,8 +90,8 @@ impl Log {
 
     /// An event for a reader of 1.0.
     fn v1_event(&self, logged: &LogEntry) -> Event {
-        let phase = phase(logged);
-        Event { id: Some(logged.entry.id()), json: self.v1_json(logged), phase }
+        let state = state(logged);
+        Event { id: Some(logged.entry.id()), json: self.v1_json(logged), state }
     }
 
     /// An event for a reader of 0.3. No state changes before the last await, so that the call can be repeated after its future
@@ -99,10 +99,10 @@ impl Log {
     async fn v03_event(&mut self, logged: &LogEntry) -> Result<Event> {
         let entry = &logged.entry;
         let (task, context) = (self.reader.task_id(), self.reader.context_id());
-        let phase = phase(logged);
+        let state = state(logged);
         let Some(v03_stream) = &mut self.v03_stream else { return Ok(self.v1_event(logged)) };
         if entry.seq <= self.snapshot_seq {
-            return Ok(Event { id: Some(entry.id()), json: None, phase: None });
+            return Ok(Event { id: Some(entry.id()), json: None, state: None });
         }
         let output = self.reader.output();
         let json = match v03_stream.step(&entry.event, output) {
@@ -125,14 +125,14 @@ impl Log {
                     // The task was only needed to find the reader's position, and most readers never need it again.
                     self.folded = None;
                 }
-                return Ok(Event { id: Some(entry.id()), json: frame, phase });
+                return Ok(Event { id: Some(entry.id()), json: frame, state });
             }
         };
         // Only artifact events are applied. A status event changes nothing that the encoder reads, but may add a large message.
         if let (Some(folded), TaskEvent::Artifact(_)) = (&mut self.folded, &entry.event) {
             folded.apply(&entry.event);
         }
-        Ok(Event { id: Some(entry.id()), json, phase })
+        Ok(Event { id: Some(entry.id()), json, state })
     }
 
     /// The last chunk of the stream artifact, which a reader of 0.3 gets once, before the event that ends the task. `None`: it is
@@ -152,7 +152,7 @@ impl Log {
         self.has_last_chunk = true;
         let is_due = v03_stream.has_artifact() == HasArtifact::Yes;
         let json = is_due.then(|| v03_stream.last_chunk(task, context));
-        Ok(json.map(|json| Event { id: None, json: Some(json), phase: None }))
+        Ok(json.map(|json| Event { id: None, json: Some(json), state: None }))
     }
 
     /// The current task, in place of an event that cannot be encoded because earlier events are gone. The snapshot tells the
@@ -164,10 +164,10 @@ impl Log {
         self.v03_stream = Some(Box::new(Stream::from_snapshot(&now.task, self.view, self.format.dialect)));
         self.snapshot_seq = now.seq;
         let json = self.format.snapshot(&now.task, self.view, Some(gap));
-        let phase = TaskPhase::from_state(now.task.status.state);
+        let state = now.task.status.state;
         let status = TaskStatus { message: None, ..now.task.status };
         self.folded = Some(Box::new(Task { status, history: Vec::new(), ..now.task }));
-        Ok(Event { id: Some(id), json: Some(json), phase: Some(phase) })
+        Ok(Event { id: Some(id), json: Some(json), state: Some(state) })
     }
 }
 
@@ -210,8 +210,8 @@ impl Source for Log {
     }
 }
 
-fn phase(logged: &LogEntry) -> Option<TaskPhase> {
-    logged.entry.event.status().map(|status| TaskPhase::from_state(status.state))
+fn state(logged: &LogEntry) -> Option<TaskState> {
+    logged.entry.event.status().map(|status| status.state)
 }
 
 #[cfg(test)]

@@ -27,9 +27,10 @@ pub(crate) use self::control::{MAX_BACKGROUND_CALLS, MethodCall};
 use crate::auth::{Caller, Capability};
 use crate::limits::{OpenedFor, Slot, Slots};
 use crate::log::Log;
+use crate::request_line::RequestLine;
 use crate::response_format::ResponseFormat;
 use crate::rules::Rules;
-use crate::sse::{self, Event, OpenStream, TaskPhase, Until};
+use crate::sse::{self, Event, OpenStream, Until};
 
 const LAST_EVENT_ID: &str = "Last-Event-ID";
 
@@ -83,6 +84,7 @@ impl Operations {
         operation: Operation,
         headers: &HeaderMap,
         format: ResponseFormat,
+        line: &RequestLine,
     ) -> Result<Outcome> {
         let engine = &self.engine;
         let activated = format.rules().activated(headers);
@@ -91,12 +93,14 @@ impl Operations {
         let operation = admitted(caller, operation, activated)?;
         let caller = &caller.principal;
         Ok(match operation {
-            Operation::Send(command) => Outcome::Json(self.send(caller, command, format, view).await?),
+            Operation::Send(command) => Outcome::Json(self.send(caller, command, format, view, line).await?),
             Operation::Stream(command) => {
-                Outcome::Events(self.stream(caller, command, headers, format, view).await?.into())
+                let stream = self.stream(caller, command, headers, format, view, line);
+                Outcome::Events(stream.await?.into())
             }
             Operation::Get(GetTask { id, history_length }) => {
                 let found = engine.get(caller, &id).await?;
+                note(line, &found);
                 Outcome::Json(format.task(&found.task, View { history_length, ..view }))
             }
             Operation::List(query) => {
@@ -106,13 +110,15 @@ impl Operations {
             }
             Operation::Cancel(CancelTask { id }) => {
                 let canceled = self.cancel(caller, &id, format.rules()).await?;
+                note(line, &canceled);
                 Outcome::Json(format.task(&canceled.task, view))
             }
             Operation::Subscribe(SubscribeToTask { id }) => {
                 let slot = self.slots.take(caller, OpenedFor::Subscription)?;
                 let subscription =
                     self.subscribe(caller, &id, last_event_id(headers)?, format.rules()).await?;
-                let stream = self.open_stream(caller, subscription, format, view, Until::Terminal, slot);
+                let shown = Shown { format, view, until: Until::Terminal };
+                let stream = self.open_stream(caller, subscription, shown, slot, line);
                 Outcome::Events(stream.await?.into())
             }
         })
@@ -142,15 +148,19 @@ impl Operations {
         command: SendMessage,
         format: ResponseFormat,
         view: View,
+        line: &RequestLine,
     ) -> Result<Bytes> {
         let SendConfig { history_length, return_immediately, .. } = command.config;
         let sent = self.engine.send(caller, command).await?;
+        // Noted now: the caller may disconnect while the turn runs.
+        line.set_task(&sent.task);
         let snapshot = if return_immediately {
             self.engine.get(caller, &sent.task).await?
         } else {
             let settled = self.engine.settled(caller, sent.reader);
             self.unless_closing(settled, || task_still_running(&sent.task)).await?
         };
+        note(line, &snapshot);
         Ok(format.sent(&snapshot.task, View { history_length, ..view }))
     }
 
@@ -187,12 +197,14 @@ impl Operations {
         headers: &HeaderMap,
         format: ResponseFormat,
         view: View,
+        line: &RequestLine,
     ) -> Result<OpenStream<Log>> {
         let view = View { history_length: command.config.history_length, ..view };
         // A client that can answer an ask by an extension method does not need the stream to close first.
         let can_answer = view.activated.contains(Extension::InteractiveInterrupt);
         let until =
             if format.rules().closes_at_ask && !can_answer { Until::Settled } else { Until::Terminal };
+        let shown = Shown { format, view, until };
         let cursor = last_event_id(headers)?;
         // Taken before the agent is prompted, so that no turn starts whose stream would be refused.
         let slot = self.slots.take(caller, OpenedFor::Send)?;
@@ -200,10 +212,10 @@ impl Operations {
         // A client whose stream broke sends the same message again, with the id of the last event that it received.
         if cursor.is_some() {
             let subscription = self.engine.subscribe(caller, &sent.task, cursor).await?;
-            return self.open_stream(caller, subscription, format, view, until, slot).await;
+            return self.open_stream(caller, subscription, shown, slot, line).await;
         }
         let subscription = Subscription { opening: sent.opening, reader: sent.reader, is_behind: true };
-        self.open_stream(caller, subscription, format, view, until, slot).await
+        self.open_stream(caller, subscription, shown, slot, line).await
     }
 
     /// Opens a stream with its first events, if there are any yet. Those events are stored already, so this does not wait for
@@ -212,13 +224,13 @@ impl Operations {
         &self,
         caller: &Principal,
         subscription: Subscription,
-        format: ResponseFormat,
-        view: View,
-        until: Until,
+        Shown { format, view, until }: Shown,
         slot: Slot,
+        line: &RequestLine,
     ) -> Result<OpenStream<Log>> {
         let Subscription { opening, reader, is_behind } = subscription;
         let task = reader.task_id().clone();
+        line.set_task(&task);
         let mut source = Log::new(self.engine.clone(), caller.clone(), reader, &opening, format, view);
         let first = match opening {
             SubscriptionStart::Tail if is_behind => sse::first(&mut source).await?,
@@ -229,7 +241,7 @@ impl Operations {
                 vec![task_frame(&now, format, view, Some(gap))]
             }
         };
-        Ok(OpenStream { task, first, source, until, slot: Some(slot) })
+        Ok(OpenStream { task, first, source, until, slot: Some(slot), line: line.clone() })
     }
 
     /// Waits for a result, but not longer than `shutdown_wait` after the shutdown began. The work itself continues.
@@ -248,6 +260,20 @@ impl Operations {
             () = shutdown_wait_over => Err(still_running()),
         }
     }
+}
+
+/// How the events of a stream are shown, and when it closes.
+#[derive(Clone, Copy)]
+struct Shown {
+    format: ResponseFormat,
+    view: View,
+    until: Until,
+}
+
+/// Notes the task of a request, and its state, for the log.
+fn note(line: &RequestLine, snapshot: &Snapshot) {
+    line.set_task(&snapshot.task.id);
+    line.set_state(snapshot.task.status.state);
 }
 
 fn task_still_running(task: &TaskId) -> Error {
@@ -270,7 +296,7 @@ fn task_frame(now: &Snapshot, format: ResponseFormat, view: View, gap: Option<Ga
     Event {
         id: Some(now.id()),
         json: Some(format.snapshot(&now.task, view, gap)),
-        phase: Some(TaskPhase::from_state(now.task.status.state)),
+        state: Some(now.task.status.state),
     }
 }
 

@@ -93,11 +93,15 @@ pub(crate) fn strip_body(response: &mut Response) {
 }
 
 pub(crate) fn empty(status: StatusCode) -> Response {
-    with_status(status, Body::Full(Bytes::new()))
+    full(status, Bytes::new())
+}
+
+pub(crate) fn full(status: StatusCode, body: Bytes) -> Response {
+    with_status(status, Body::Full(body))
 }
 
 pub(crate) fn json(status: StatusCode, media: Media, body: Bytes) -> Response {
-    let mut response = with_status(status, Body::Full(body));
+    let mut response = full(status, body);
     response.headers_mut().insert(CONTENT_TYPE, media.header());
     response
 }

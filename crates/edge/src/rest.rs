@@ -68,7 +68,7 @@ impl Dispatcher {
         let text = self.text(caller, parts, body).await?;
         payload::log_request(self.payload_log, route.operation(), &parts.headers, text.as_bytes());
         let operation = decode(route, parts, version, &text)?.traced(&incoming.trace);
-        let performed = self.operations.perform(caller, operation, &parts.headers, format);
+        let performed = self.operations.perform(caller, operation, &parts.headers, format, &incoming.line);
         Ok(match with_caller_trace(Some(incoming.trace.clone()), performed).await? {
             Outcome::Json(body) => reply::json(StatusCode::OK, (format.rules().media)(&parts.headers), body),
             Outcome::Events(opened) => {

@@ -110,6 +110,28 @@ impl Route {
     }
 }
 
+/// The name in the log of a request for this path. For an operation it is the method of 1.0, whatever the binding. `None`: the
+/// path is only for probes.
+pub(crate) fn logged_name(resolved: &Resolved) -> Option<&'static str> {
+    let Resolved::Route(route) = resolved else { return Some("unknown path") };
+    Some(match route {
+        Route::Health | Route::Livez | Route::Metrics => return None,
+        // Until the body names the method.
+        Route::Rpc => "JSON-RPC",
+        Route::Card => "agent card",
+        Route::OpenApi => "OpenAPI",
+        Route::File(_) => "file",
+        Route::SendMessage => "SendMessage",
+        Route::StreamMessage => "SendStreamingMessage",
+        Route::Tasks => "ListTasks",
+        Route::Task(_) => "GetTask",
+        Route::CancelTask(_) => "CancelTask",
+        Route::SubscribeToTask(_) => "SubscribeToTask",
+        Route::PushConfigs | Route::PushConfig => "push configurations",
+        Route::ExtendedCard(_) => "GetExtendedAgentCard",
+    })
+}
+
 pub(crate) fn resolve(path: &str) -> Target {
     let (base, path) = split_base(path);
     let (version, resolved) = match_path(path);

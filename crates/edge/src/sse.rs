@@ -23,6 +23,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tracing::Span;
 
 use crate::limits::Slot;
+use crate::request_line::RequestLine;
 use batch::EventBatch;
 use budget::Exceeded;
 
@@ -45,29 +46,8 @@ pub(crate) struct Event {
     /// One line of JSON: a line break would end the `data:` field. `None`: the event is hidden from this reader, and nothing is
     /// written.
     pub(crate) json: Option<Bytes>,
-    /// The phase that the event changes the task to, if it is a status event.
-    pub(crate) phase: Option<TaskPhase>,
-}
-
-/// The state of a task, as far as a stream needs it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum TaskPhase {
-    Working,
-    /// The task waits for an answer of the caller.
-    Asking,
-    Ended,
-}
-
-impl TaskPhase {
-    pub(crate) fn from_state(state: TaskState) -> Self {
-        if state.is_terminal() {
-            Self::Ended
-        } else if state.is_settled() {
-            Self::Asking
-        } else {
-            Self::Working
-        }
-    }
+    /// The state that the event changes the task to, if it is a status event.
+    pub(crate) state: Option<TaskState>,
 }
 
 /// A source of events. Its futures can be dropped and called again: an event is consumed only when `event` returns it.
@@ -106,6 +86,8 @@ pub(crate) struct OpenStream<S> {
     pub(crate) until: Until,
     /// The slot that the stream holds while it is open.
     pub(crate) slot: Option<Slot>,
+    /// The log line of the request, written when the stream ends.
+    pub(crate) line: RequestLine,
 }
 
 /// The settings that all streams of a gateway share.
@@ -172,6 +154,7 @@ pub(crate) fn frames<S: Source>(
         settings: Arc::clone(settings),
         span,
         _slot: opened.slot,
+        line: opened.line,
     });
     let frames = stream::unfold(Some(streaming), |state| async {
         let mut streaming = state?;
@@ -206,6 +189,15 @@ struct EventStream<S> {
     /// The span of the request: log lines long after the response began still belong to its trace.
     span: Span,
     _slot: Option<Slot>,
+    line: RequestLine,
+}
+
+impl<S> Drop for EventStream<S> {
+    fn drop(&mut self) {
+        if let Some(state) = self.batch.state {
+            self.line.set_state(state);
+        }
+    }
 }
 
 impl<S: Source> EventStream<S> {
@@ -215,7 +207,7 @@ impl<S: Source> EventStream<S> {
             // Events that were read are written also during the shutdown: a client knows its task only by the first event.
             // The connection of a client that does not read is closed at the end of the grace period.
             if let Some(bytes) = self.pieces.pop_front() {
-                let is_last = self.batch.phase == TaskPhase::Ended && self.pieces.is_empty();
+                let is_last = self.batch.has_ended() && self.pieces.is_empty();
                 if self.pieces.is_empty() {
                     self.pieces = VecDeque::new();
                 }
@@ -308,12 +300,12 @@ impl<S: Source> EventStream<S> {
 
     /// Whether the stream closes here. All events that were read have been written.
     async fn is_done(&mut self) -> Result<bool> {
-        match self.batch.phase {
-            TaskPhase::Ended => Ok(true),
-            // An ask in the middle of a log may have been answered long ago.
-            TaskPhase::Asking if self.until == Until::Settled => self.source.is_at_head().await,
-            TaskPhase::Asking | TaskPhase::Working => Ok(false),
+        if self.batch.has_ended() {
+            return Ok(true);
         }
+        let is_settled = self.batch.state.is_some_and(TaskState::is_settled);
+        // An ask in the middle of a log may have been answered long ago.
+        Ok(is_settled && self.until == Until::Settled && self.source.is_at_head().await?)
     }
 }
 

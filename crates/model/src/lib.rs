@@ -20,6 +20,7 @@ pub mod interrupt;
 pub mod json;
 pub mod message;
 mod named_enum;
+pub mod nearest;
 pub mod notes;
 pub mod opencode_ids;
 pub mod options;

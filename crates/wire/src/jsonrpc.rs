@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
+use longshore_model::nearest::nearest;
 use longshore_model::{Error, ErrorKind};
 use serde_json::value::RawValue;
 
@@ -83,19 +84,14 @@ pub fn unknown_method<'a>(
     // The caller's method name is cut, so that it fits into a message.
     const LONGEST: usize = 64;
     let shown: String = name.chars().filter(|c| !c.is_control()).take(LONGEST).collect();
-    let hint = hint_at_other_version(name, version);
+    let similar = || nearest(&shown, supported.clone()).map(|known| format!("Did you mean {known}?"));
+    let hint = hint_at_other_version(name, version).or_else(similar);
     let mut text = format!("Unsupported method: {shown}");
     // Clients of 0.3 know exactly this text. They get the rest as error data.
     if version == ProtocolVersion::V1 {
-        let served = supported.clone().into_iter().collect::<Vec<_>>().join(", ");
+        let advice = hint.as_deref().unwrap_or("The field supportedMethods of this error lists the methods.");
         text.push_str(". ");
-        if let Some(hint) = &hint {
-            text.push_str(hint);
-            text.push(' ');
-        }
-        text.push_str("A2A 1.0 has these here: ");
-        text.push_str(&served);
-        text.push('.');
+        text.push_str(advice);
     }
     let error = Error::new(ErrorKind::MethodNotFound, text)
         .detail("method", shown)

@@ -37,6 +37,12 @@ impl Credential {
         Self { login: Login::Bearer { token, principal }, rights: Rights::of_owner() }
     }
 
+    /// The same, for an API key.
+    pub fn of_owner_with_key(key: SecretString) -> Self {
+        let principal = DEFAULT_PRINCIPAL.to_owned();
+        Self { login: Login::ApiKey { key, principal }, rights: Rights::of_owner() }
+    }
+
     /// What the caller sends (kind, user name, secret), and its principal.
     fn identity(&self) -> ((&'static str, &str, &str), &str) {
         match &self.login {

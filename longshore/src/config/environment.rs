@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::nearest::did_you_mean;
+use longshore_model::nearest::did_you_mean;
+
+use super::opencode_variables::is_of_opencode;
 use super::table;
 use super::unsupported::NOT_SUPPORTED;
 
@@ -13,8 +15,8 @@ use super::unsupported::NOT_SUPPORTED;
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Environment(BTreeMap<String, String>);
 
-/// The prefixes of the variables of Longshore, `opencode-a2a` and OpenCode.
-const PREFIXES: [&str; 3] = ["A2A_", "LONGSHORE_", "OPENCODE_"];
+/// The prefixes of the variables of Longshore, `opencode-a2a`, `iac-code` and OpenCode.
+const PREFIXES: [&str; 4] = ["A2A_", "LONGSHORE_", "IACCODE_", "OPENCODE_"];
 
 /// Longshore sets this variable for the OpenCode that it starts, and so for every tool of that OpenCode.
 const MANAGED_MARKER: &str = "LONGSHORE_MANAGED";
@@ -64,10 +66,8 @@ impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Environment {
 }
 
 /// Warns about variables that have no effect.
-///
-/// `OPENCODE_*` variables that Longshore does not know get no warning, because they may belong to OpenCode itself.
 pub fn warnings(environment: &Environment) -> Vec<String> {
-    let known = || table::ALL.iter().filter_map(|setting| setting.env);
+    let known = || table::ALL.iter().flat_map(|setting| table::variables(setting));
     environment
         .names()
         .filter(|name| !known().any(|known| known == *name) && *name != MANAGED_MARKER)
@@ -75,11 +75,11 @@ pub fn warnings(environment: &Environment) -> Vec<String> {
             if NOT_SUPPORTED.contains(&name) {
                 return Some(format!("{name} is not supported by this version and has no effect"));
             }
-            if name.starts_with("A2A_") || name.starts_with("LONGSHORE_") {
-                let suggestion = did_you_mean(name, known());
-                return Some(format!("{name} is not known and has no effect{suggestion}"));
+            if is_of_opencode(name) || !PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
+                return None;
             }
-            None
+            let suggestion = did_you_mean(name, known());
+            Some(format!("{name} is not known and has no effect{suggestion}"))
         })
         .collect()
 }

@@ -8,10 +8,10 @@ use std::io::{self, ErrorKind, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use longshore_model::nearest::did_you_mean;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::nearest::did_you_mean;
 use super::problem::{Problem, Source};
 use super::setting::{Kind, Setting};
 use super::{DEFAULT_FILE, Plan, ProcessContext, paths, table};
@@ -213,7 +213,9 @@ fn text(kind: Kind, value: &Spanned<DeValue<'_>>) -> Option<String> {
         }
         (Kind::Switch, DeValue::Boolean(on)) => Some(on.to_string()),
         (Kind::Choice(choices), DeValue::Boolean(on)) if choices.contains(&"true") => Some(on.to_string()),
-        (Kind::Credentials | Kind::List, DeValue::Array(_)) => Some(json(value.get_ref()).to_string()),
+        (Kind::Credentials | Kind::List | Kind::Paths, DeValue::Array(_)) => {
+            Some(json(value.get_ref()).to_string())
+        }
         (
             Kind::Text
             | Kind::Secret
@@ -224,6 +226,7 @@ fn text(kind: Kind, value: &Spanned<DeValue<'_>>) -> Option<String> {
             | Kind::Database
             | Kind::Model
             | Kind::List
+            | Kind::Paths
             | Kind::Choice(_),
             DeValue::String(text),
         ) => Some(text.to_string()),

@@ -7,6 +7,9 @@ use sha2::{Digest, Sha256};
 
 use super::environment::Environment;
 
+/// How the name of the data directory of a demo ends.
+pub const DEMO_SUFFIX: &str = "-demo";
+
 /// The directory of Longshore's configuration. `None`: the environment names no directory for a user's configuration.
 pub(super) fn config_dir(environment: &Environment) -> Option<PathBuf> {
     let base = absolute(environment, "XDG_CONFIG_HOME");
@@ -59,7 +62,7 @@ fn directory_name(workspace: &Path, demo: bool) -> String {
         let _ = write!(name, "{byte:02x}");
     }
     if demo {
-        name.push_str("-demo");
+        name.push_str(DEMO_SUFFIX);
     }
     name
 }

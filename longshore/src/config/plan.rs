@@ -12,8 +12,8 @@ use url::Url;
 
 use super::credentials::{self, Credential};
 use super::limits::{self, Limits};
-use super::problem::Problem;
-use super::read::Reader;
+use super::problem::{Problem, Source};
+use super::read::{Reader, Written};
 use super::setting::Setting;
 use super::traces::{self, Traces};
 use super::{ProcessContext, callers, declared, paths, placement, table};
@@ -29,6 +29,8 @@ pub struct Plan {
     pub credentials: Option<Vec<Credential>>,
     /// Absolute, without symbolic links, and with a path that OpenCode can handle.
     pub workspace: PathBuf,
+    /// Further directories in which callers may work. Absolute, without symbolic links.
+    pub allowed_roots: Vec<PathBuf>,
     pub agent: AgentPlan,
     /// After this silence Longshore reconnects to OpenCode's event stream.
     pub stream_silence: Duration,
@@ -249,6 +251,7 @@ pub(super) fn build(reader: &mut Reader<'_>, context: &ProcessContext) -> Option
     let listen = listen(reader);
     let credentials = credentials(reader);
     let workspace = workspace(reader, &context.directory);
+    let allowed_roots = allowed_roots(reader, &context.directory);
     let agent = agent(reader, &context.directory);
     let stream_silence = reader.seconds(&table::STREAM_SILENCE);
     let prompt = prompt(reader);
@@ -282,6 +285,7 @@ pub(super) fn build(reader: &mut Reader<'_>, context: &ProcessContext) -> Option
         misplaced,
         opencode_secrets: paths::opencode_secrets(&context.environment),
         workspace: workspace?,
+        allowed_roots,
         agent: agent?,
         stream_silence: stream_silence?,
         prompt,
@@ -362,7 +366,9 @@ fn names(
 fn credentials(reader: &mut Reader<'_>) -> Option<Vec<Credential>> {
     let listed = credentials::read(reader);
     let token = reader.secret(&table::BEARER_TOKEN);
+    let key = reader.secret(&table::API_KEY);
     let mut all: Vec<Credential> = token.map(Credential::of_owner).into_iter().collect();
+    all.extend(key.map(Credential::of_owner_with_key));
     all.extend(listed);
     if let Some(reason) = credentials::ambiguous(&all)
         && let Some(written) = reader.written(&table::CREDENTIALS)
@@ -382,9 +388,30 @@ fn workspace(reader: &mut Reader<'_>, here: &Path) -> Option<PathBuf> {
         },
         _ => format!("{} is not a directory that can be read", directory.display()),
     };
-    let source = written.map_or(super::problem::Source::Default, |written| written.source);
+    let source = written.map_or(Source::Default, |written| written.source);
     reader.problem(Problem::rule(&source, &table::WORKSPACE, reason));
     None
+}
+
+/// A root that is no directory is a problem: callers could never use it.
+fn allowed_roots(reader: &mut Reader<'_>, here: &Path) -> Vec<PathBuf> {
+    let mut roots = Vec::new();
+    for path in reader.paths(&table::ALLOWED_ROOTS) {
+        let reason = match here.join(&path).canonicalize() {
+            Ok(found) if found.is_dir() => match paths::unusable(&found) {
+                None => {
+                    roots.push(found);
+                    continue;
+                }
+                Some(reason) => format!("{} {reason}", path.display()),
+            },
+            _ => format!("{} is not a directory that can be read", path.display()),
+        };
+        if let Some(written) = reader.written(&table::ALLOWED_ROOTS) {
+            reader.problem(Problem::rule(&written.source, &table::ALLOWED_ROOTS, reason));
+        }
+    }
+    roots
 }
 
 fn agent(reader: &mut Reader<'_>, here: &Path) -> Option<AgentPlan> {
@@ -395,7 +422,12 @@ fn agent(reader: &mut Reader<'_>, here: &Path) -> Option<AgentPlan> {
     let demo = reader.switch(&table::DEMO);
     let Some(base_url) = base_url else {
         for setting in [&table::USERNAME, &table::PASSWORD] {
-            if let Some(written) = reader.written(setting) {
+            let is_for_attached = |written: &Written| match written.source {
+                // OpenCode's own variables are not meant for Longshore alone.
+                Source::Environment(name) => Some(name) == setting.env,
+                _ => true,
+            };
+            if let Some(written) = reader.written(setting).filter(is_for_attached) {
                 reader.warn(format!(
                     "{} ({}) has no effect: Longshore starts an OpenCode with a password of its own, \
                      because {} is not set",
@@ -574,7 +606,7 @@ fn data_dir(
     let found = paths::default_data_dir(&context.environment, workspace?, demo);
     if found.is_none() {
         let reason = "must be set: neither XDG_DATA_HOME nor HOME names a directory for it";
-        reader.problem(Problem::rule(&super::problem::Source::Default, &table::DATA_DIR, reason));
+        reader.problem(Problem::rule(&Source::Default, &table::DATA_DIR, reason));
     }
     found
 }

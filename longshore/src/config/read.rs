@@ -72,11 +72,12 @@ impl<'a> Reader<'a> {
         }
         // For this setting the Python gateway `opencode-a2a` gives an empty value a meaning: no limit.
         let empty_counts = setting.key == table::TURN_TIMEOUT.key;
-        if let Some(name) = setting.env
-            && let Some(text) = self.environment.get(name)
-            && (empty_counts || !text.trim().is_empty())
-        {
-            return Some(Written { text: text.to_owned(), source: Source::Environment(name) });
+        for name in table::variables(setting) {
+            if let Some(text) = self.environment.get(name)
+                && (empty_counts || !text.trim().is_empty())
+            {
+                return Some(Written { text: text.to_owned(), source: Source::Environment(name) });
+            }
         }
         self.file
             .get(setting.key)
@@ -152,6 +153,17 @@ impl<'a> Reader<'a> {
     /// The entries of a list, without the blank ones.
     pub fn list(&mut self, setting: &Setting) -> Vec<String> {
         self.parsed(setting, parse_list).unwrap_or_default()
+    }
+
+    /// The paths of a list, as they were written.
+    pub fn paths(&mut self, setting: &Setting) -> Vec<PathBuf> {
+        let parse = |text: &str| {
+            if text.trim_start().starts_with('[') {
+                return Some(parse_list(text)?.into_iter().map(PathBuf::from).collect());
+            }
+            Some(std::env::split_paths(text.trim()).filter(|path| !path.as_os_str().is_empty()).collect())
+        };
+        self.parsed(setting, parse).unwrap_or_default()
     }
 
     pub fn seconds(&mut self, setting: &Setting) -> Option<Duration> {

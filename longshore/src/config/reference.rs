@@ -26,13 +26,13 @@ If a flag or a key in the file is unknown, or a value is not allowed, Longshore 
 the source, the key and the allowed values. All problems are shown at once.
 
 If `opencode-a2a` has the same setting, the variable has the same name. The case of the name does not matter. An empty variable
-counts as not set (except `OPENCODE_TIMEOUT_STREAM`, where it means: no limit). An unknown `A2A_*` or `LONGSHORE_*` variable,
-or one that this version does not support, causes a warning. Longshore ignores other `OPENCODE_*` variables, which belong to
-OpenCode.
+counts as not set (except `OPENCODE_TIMEOUT_STREAM`, where it means: no limit). A variable that begins with `A2A_`, `LONGSHORE_`,
+`IACCODE_` or `OPENCODE_` causes a warning at the start if neither Longshore nor OpenCode knows it, or if this version does
+not support it. Further variables of a setting, in parentheses, count when its own variable is not set.
 Relative paths start at the current directory. `.env` files are not read.
 
 Secrets have no flag, because other users of the machine can see a command line. A managed OpenCode does not get the gateway's
-own credentials in its environment (`A2A_*`, `OPENCODE_AUTH_*`, `OTEL_EXPORTER_OTLP_HEADERS`). But its tools can read the
+own credentials in its environment (`A2A_*`, `IACCODE_A2A_*`, `OPENCODE_AUTH_*`, `OTEL_EXPORTER_OTLP_HEADERS`). But its tools can read the
 `OPENCODE_SERVER_PASSWORD` that Longshore generated for it: anyone who may prompt the agent can also use that OpenCode directly.
 ";
 
@@ -84,7 +84,7 @@ pub fn markdown() -> String {
         }
     }
     page.push_str(
-        "\n## Not supported\n\nThese variables of `opencode-a2a` have no effect in this version:\n",
+        "\n## Not supported\n\nThese variables of `opencode-a2a` and `iac-code` have no effect in this version:\n",
     );
     let names: Vec<String> = NOT_SUPPORTED.iter().map(|name| format!("`{name}`")).collect();
     let _ = writeln!(page, "{}.", names.join(", "));
@@ -100,7 +100,10 @@ fn section(page: &mut String, setting: &Setting) {
             kind => format!("`--{flag} {}`", kind.placeholder()),
         },
     );
-    let env = setting.env.map_or_else(|| "none".to_owned(), |env| format!("`{env}`"));
+    let mut names = table::variables(setting).map(|name| format!("`{name}`"));
+    let env = names.next().unwrap_or_else(|| "none".to_owned());
+    let others: Vec<String> = names.collect();
+    let env = if others.is_empty() { env } else { format!("{env} (also {})", others.join(", ")) };
     let fallback = match setting.fallback {
         Fallback::Value(value) => format!("`{value}`"),
         Fallback::Computed(words) => words.to_owned(),

@@ -138,6 +138,8 @@ pub enum Kind {
     Threads,
     /// A number from 0 to 1.
     Ratio,
+    /// Paths separated by colons, or a JSON array of strings.
+    Paths,
     /// Words separated by commas, or a JSON array of strings.
     List,
     /// Seconds, more than 0.
@@ -178,6 +180,7 @@ impl Kind {
             }
             Self::Ratio => "a number from 0 to 1".into(),
             Self::List => "a list: words separated by commas, or a JSON array of strings".into(),
+            Self::Paths => "a list of paths: separated by colons, or a JSON array of strings".into(),
             Self::Seconds => format!("a number of seconds above 0, {}", at_most()).into(),
             Self::SecondsOrNone => format!("a number of seconds, 0 or more, {}", at_most()).into(),
             Self::SecondsOrOff => {
@@ -205,7 +208,7 @@ impl Kind {
             Self::Seconds | Self::SecondsOrNone | Self::SecondsOrOff => "SECONDS",
             Self::Choice(_) => "CHOICE",
             Self::Switch => "true|false",
-            Self::List | Self::Credentials => "LIST",
+            Self::List | Self::Paths | Self::Credentials => "LIST",
         }
     }
 

@@ -36,6 +36,7 @@ pub const ALL: &[&Setting] = &[
     &MISSING_VERSION,
     &REQUIRED_EXTENSIONS,
     &BEARER_TOKEN,
+    &API_KEY,
     &CREDENTIALS,
     &BASE_URL,
     &USERNAME,
@@ -43,6 +44,7 @@ pub const ALL: &[&Setting] = &[
     &PROGRAM,
     &DEMO,
     &WORKSPACE,
+    &ALLOWED_ROOTS,
     &STREAM_SILENCE,
     &MODEL,
     &AGENT,
@@ -131,8 +133,23 @@ pub const ALL: &[&Setting] = &[
     &SAMPLE_RATIO,
 ];
 
+/// Further variables, each with the key of its setting. They count when the setting's own variable is not set.
+pub const ALIASES: &[(&str, &str)] = &[
+    ("IACCODE_A2A_HTTP_TOKEN", BEARER_TOKEN.key),
+    // The variables that OpenCode's own server reads: often it runs with the same environment.
+    ("OPENCODE_SERVER_USERNAME", USERNAME.key),
+    ("OPENCODE_SERVER_PASSWORD", PASSWORD.key),
+];
+
 /// The settings that select the data directory, for the commands that use nothing else.
 pub const DATA_DIR_SETTINGS: &[&Setting] = &[&DATA_DIR, &WORKSPACE, &DEMO];
+
+/// All variables of a setting, the one that counts first in front.
+pub fn variables(setting: &Setting) -> impl Iterator<Item = &'static str> {
+    let (own, key) = (setting.env, setting.key);
+    let others = ALIASES.iter().filter(move |(_, of)| *of == key).map(|(name, _)| *name);
+    own.into_iter().chain(others)
+}
 
 pub fn by_key(key: &str) -> Option<&'static Setting> {
     ALL.iter().copied().find(|setting| setting.key == key)

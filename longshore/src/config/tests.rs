@@ -17,6 +17,7 @@ use super::setting::{Kind, LONGEST};
 use super::unsupported::NOT_SUPPORTED;
 use super::*;
 
+mod aliases;
 mod limits;
 mod traces;
 
@@ -101,7 +102,7 @@ fn with_nothing_set_the_plan_is_the_documented_default() {
     assert_eq!(plan.store, StorePlan::Sqlite { path, survives_power_loss: false });
     let kept = (plan.retention.fold_after, plan.retention.keep_tasks);
     assert_eq!(kept, (Some(Duration::from_hours(7 * 24)), None));
-    assert_eq!(plan.log.level, LogLevel::Warning);
+    assert_eq!(plan.log.level, LogLevel::Info);
     assert_eq!((plan.log.payloads, plan.log.body_limit, plan.metrics), (false, 0, true));
     assert!(plan.listen.allowed_origins.is_empty() && plan.listen.allowed_hosts.is_empty());
     assert_eq!(plan.card.version, env!("CARGO_PKG_VERSION"));

@@ -1,6 +1,6 @@
-//! Settings of `opencode-a2a` that this version does not support.
+//! Settings of other gateways that this version does not support.
 
-/// Variables of `opencode-a2a` that have no effect in this version. Setting one causes a warning.
+/// Variables of `opencode-a2a` and `iac-code` that have no effect in this version. Setting one causes a warning.
 pub const NOT_SUPPORTED: &[&str] = &[
     "A2A_CLIENT_ALLOWED_HOSTS",
     "A2A_CLIENT_ALLOW_PRIVATE_HOSTS",
@@ -20,4 +20,7 @@ pub const NOT_SUPPORTED: &[&str] = &[
     "A2A_CLIENT_USE_CLIENT_PREFERENCE",
     "A2A_PROTOCOL_VERSION",
     "A2A_SUPPORTED_PROTOCOL_VERSIONS",
+    "IACCODE_A2A_API_KEY_HEADER",
+    "IACCODE_A2A_BASIC_PASSWORD",
+    "IACCODE_A2A_BASIC_USERNAME",
 ];

@@ -18,6 +18,7 @@ mod conversations;
 mod crashes;
 mod credentials;
 mod data_in_workspace;
+mod documented_commands;
 mod files;
 mod frames;
 mod harness;

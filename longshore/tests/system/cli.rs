@@ -5,6 +5,7 @@ mod control;
 mod limits;
 mod sandbox;
 mod traces;
+mod words;
 
 use rustix::process::Signal;
 use sandbox::{FinishedRun, Sandbox};
@@ -54,7 +55,7 @@ fn a_bad_configuration_is_refused_as_a_whole_with_exit_code_2() {
 fn an_unsupported_variable_gives_a_warning() {
     let sandbox =
         Sandbox::new().env("A2A_PROT", "1").env("A2A_CLIENT_CACHE_MAXSIZE", "1").env("OPENCODE_CONFIG", "x");
-    let run = sandbox.run(&["token"]);
+    let run = sandbox.run(&["stop"]);
     assert_eq!(run.code, Some(0));
     assert_eq!(
         run.stderr,
@@ -64,13 +65,16 @@ fn an_unsupported_variable_gives_a_warning() {
 }
 
 #[test]
-fn the_token_is_generated_once_and_is_the_only_output() {
+fn the_token_is_generated_by_the_first_start_and_is_the_only_output() {
     let sandbox = Sandbox::new();
+    assert_eq!(sandbox.run(&["token"]).code, Some(1));
+    assert!(!sandbox.data().exists(), "a question makes no directory");
+    sandbox.start(&ATTACHED).end(Signal::TERM);
     let first = sandbox.run(&["token"]);
     assert_eq!((first.code, first.stderr.as_str()), (Some(0), ""));
     assert_eq!(first.stdout.trim().len(), 43);
+    sandbox.start(&ATTACHED).end(Signal::TERM);
     assert_eq!(sandbox.run(&["token"]).stdout, first.stdout);
-    assert_ne!(sandbox.run(&["token", "--demo"]).stdout, first.stdout);
 }
 
 #[test]
@@ -122,7 +126,13 @@ fn a_configured_token_is_used_and_not_printed() {
     assert_eq!(sandbox::get(&tasks, Some("another")).status, 401);
     let shown = gateway.stdout();
     assert!(!shown.contains("a-secret-for-this-test"), "{shown}");
-    assert!(shown.contains("$A2A_BEARER_TOKEN"), "{shown}");
+    // The printed command works where the variable is set.
+    let command = shown.lines().find(|line| line.starts_with("curl ")).unwrap();
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", &command.replacen("curl -sS", "curl -sS -o /dev/null -w '%{http_code}' -m 1", 1)]);
+    let sent = shell.env("A2A_BEARER_TOKEN", "a-secret-for-this-test").output().unwrap();
+    let status = String::from_utf8(sent.stdout).unwrap();
+    assert!(matches!(status.as_str(), "200" | "000"), "{status}: a wrong credential gets 401");
     let ended = gateway.end(Signal::INT);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     assert!(!ended.stderr.contains("a-secret-for-this-test"));

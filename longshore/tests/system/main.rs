@@ -12,6 +12,7 @@ mod control;
 mod hostile_clients;
 #[cfg(target_os = "linux")]
 mod leaks;
+mod migration;
 mod replay;
 mod repository;
 mod restarts;

@@ -23,6 +23,9 @@ use super::{ManagedConfig, random_password, unavailable};
 /// OpenCode prints this when it starts to answer requests. It never answers a request that came earlier.
 const READY: &str = "opencode server listening on ";
 
+/// The detail of the error for a program that cannot be executed.
+pub const MISSING_PROGRAM: &str = "missingProgram";
+
 /// How many ports are tried when other programs take the free port first.
 const MAX_PORTS: usize = 3;
 
@@ -156,6 +159,7 @@ fn command(config: &ManagedConfig, record: &Record, output: File) -> io::Result<
 fn is_gateway_variable(variable: &str) -> bool {
     let capitals = variable.to_ascii_uppercase();
     capitals.starts_with("A2A_")
+        || capitals.starts_with("IACCODE_A2A_")
         || matches!(
             capitals.as_str(),
             "OPENCODE_AUTH_USERNAME" | "OPENCODE_AUTH_PASSWORD" | "OTEL_EXPORTER_OTLP_HEADERS"
@@ -233,13 +237,12 @@ impl Failure {
         match self {
             Self::NoProgram(source) => {
                 // The name comes from the user's configuration; the directory of the program is not shown.
-                let name = config.program.file_name().unwrap_or(config.program.as_os_str()).to_string_lossy();
-                unavailable(format!(
-                    "OpenCode cannot be started: there is no executable program `{name}`. Install it with `npm \
-                     install -g opencode-ai`, or give its path with --opencode, or set OPENCODE_BASE_URL to use an \
-                     OpenCode that is already running."
-                ))
-                .caused_by(source)
+                let name = config.program.file_name().unwrap_or(config.program.as_os_str());
+                let name = name.to_string_lossy().into_owned();
+                // How to install the program is advice of the caller, which knows the tested version.
+                unavailable(format!("OpenCode cannot be started: there is no executable program `{name}`."))
+                    .detail(MISSING_PROGRAM, name)
+                    .caused_by(source)
             }
             Self::NoWorkspace => {
                 unavailable("OpenCode cannot be started: the workspace is not a directory. Choose a directory.")
@@ -287,6 +290,8 @@ mod tests {
         for (name, expected) in [
             ("A2A_BEARER_TOKEN", true),
             ("A2A_STATIC_AUTH_CREDENTIALS", true),
+            ("IACCODE_A2A_HTTP_TOKEN", true),
+            ("iaccode_a2a_api_key", true),
             ("OPENCODE_AUTH_PASSWORD", true),
             ("a2a_bearer_token", true),
             ("A2a_Static_Auth_Credentials", true),

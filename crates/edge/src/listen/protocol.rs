@@ -3,13 +3,14 @@
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
+use bytes::{Buf as _, Bytes};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 
+use super::bare_refusal;
 use super::stream::Handover;
 
 /// The first bytes of an HTTP/2 client. No HTTP/1 request begins with them.
@@ -31,6 +32,8 @@ pub(super) struct SniffedStream<S> {
     rest: TokioIo<S>,
     /// Records whether all written bytes have reached the kernel.
     handover: Arc<Handover>,
+    /// The unwritten rest of a refusal, in place of what hyper wrote.
+    refusal: Bytes,
 }
 
 /// Reads until the protocol is clear. `None`: the client closed the connection.
@@ -56,7 +59,7 @@ pub(super) async fn sniff<S: AsyncRead + Unpin>(
 impl<S> SniffedStream<S> {
     /// A connection from which `start` was already read.
     pub(super) fn new(stream: S, start: Bytes) -> Self {
-        Self { start, rest: TokioIo::new(stream), handover: Arc::default() }
+        Self { start, rest: TokioIo::new(stream), handover: Arc::default(), refusal: Bytes::new() }
     }
 
     /// Sets the object that records whether all written bytes have reached the kernel.
@@ -87,9 +90,32 @@ impl<S: AsyncRead + Unpin> Read for SniffedStream<S> {
     }
 }
 
+impl<S: AsyncWrite + Unpin> SniffedStream<S> {
+    /// Writes a refusal of hyper with a body. hyper calls again with the same bytes until they count as written.
+    fn poll_write_refusal(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        if self.refusal.is_empty() {
+            let Some(refusal) = bare_refusal::explained(bytes) else {
+                return Pin::new(&mut self.rest).poll_write(cx, bytes);
+            };
+            self.refusal = refusal;
+            self.handover.set_unread(true);
+        }
+        while !self.refusal.is_empty() {
+            match ready!(Pin::new(&mut self.rest).poll_write(cx, &self.refusal))? {
+                0 => return Poll::Ready(Ok(0)),
+                written => self.refusal.advance(written),
+            }
+        }
+        Poll::Ready(Ok(bytes.len()))
+    }
+}
+
 impl<S: AsyncWrite + Unpin> Write for SniffedStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.handover.set_unflushed(true);
+        if !self.handover.has_request() {
+            return self.poll_write_refusal(cx, bytes);
+        }
         Pin::new(&mut self.rest).poll_write(cx, bytes)
     }
 
@@ -112,6 +138,9 @@ impl<S: AsyncWrite + Unpin> Write for SniffedStream<S> {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        if let (false, [bytes]) = (self.handover.has_request(), slices) {
+            return self.poll_write(cx, bytes);
+        }
         self.handover.set_unflushed(true);
         Pin::new(&mut self.rest).poll_write_vectored(cx, slices)
     }

@@ -38,6 +38,10 @@ pub(super) struct Handover {
     stream: Mutex<Option<HandedStream>>,
     /// Some written bytes have not reached the kernel yet.
     is_unflushed: AtomicBool,
+    /// A request has arrived.
+    has_request: AtomicBool,
+    /// The client may still send a part of the last request.
+    has_unread: AtomicBool,
 }
 
 /// A stream that takes over its connection.
@@ -84,6 +88,24 @@ impl Handover {
         self.is_unflushed.store(is_unflushed, Ordering::Relaxed);
     }
 
+    pub(super) fn note_request(&self) {
+        self.has_request.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a request has arrived. Before that, hyper writes only refusals of its own.
+    pub(super) fn has_request(&self) -> bool {
+        self.has_request.load(Ordering::Relaxed)
+    }
+
+    /// Records whether the client may still send a part of the last request.
+    pub(super) fn set_unread(&self, has_unread: bool) {
+        self.has_unread.store(has_unread, Ordering::Relaxed);
+    }
+
+    pub(super) fn has_unread(&self) -> bool {
+        self.has_unread.load(Ordering::Relaxed)
+    }
+
     /// Takes over a stream if possible. Otherwise returns the response.
     pub(super) fn offer(
         &self,
@@ -91,9 +113,10 @@ impl Handover {
         answer: Response,
         open: OpenRequest,
     ) -> Option<(Response, OpenRequest)> {
-        let can_be_handed_over = facts.can_be_handed_over
-            && facts.is_read.load(Ordering::Relaxed)
-            && !self.is_unflushed.load(Ordering::Relaxed);
+        let is_read = facts.is_read.load(Ordering::Relaxed);
+        self.set_unread(!is_read);
+        let can_be_handed_over =
+            facts.can_be_handed_over && is_read && !self.is_unflushed.load(Ordering::Relaxed);
         let (head, body) = answer.into_parts();
         let events = match body {
             Body::Events(events) if can_be_handed_over => events,

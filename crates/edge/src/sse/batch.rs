@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use longshore_model::{EventId, Result};
+use longshore_model::{EventId, Result, TaskState};
 
 use super::frame::is_one_line;
-use super::{BATCH_BYTES, Envelope, Event, Source, TaskPhase};
+use super::{BATCH_BYTES, Envelope, Event, Source};
 
 /// An event whose JSON has at least this size is written from the bytes that all its readers share, as a piece of its own.
 /// Copying less than this is cheaper than handling one more piece.
@@ -22,22 +22,19 @@ pub(super) struct EventBatch {
     left: Option<u64>,
     /// The next event would exceed the byte budget. It was not taken: the client gets it when it reconnects.
     pub(super) is_over_budget: bool,
-    /// The phase of the task after the newest status event.
-    pub(super) phase: TaskPhase,
+    /// The state of the task after the newest status event, if there was one.
+    pub(super) state: Option<TaskState>,
     /// Events arrived, hidden or not.
     pub(super) has_new_events: bool,
 }
 
 impl EventBatch {
     pub(super) fn new(left: Option<u64>) -> Self {
-        Self {
-            shown: Vec::new(),
-            bytes: 0,
-            left,
-            is_over_budget: false,
-            phase: TaskPhase::Working,
-            has_new_events: false,
-        }
+        Self { shown: Vec::new(), bytes: 0, left, is_over_budget: false, state: None, has_new_events: false }
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.state.is_some_and(TaskState::is_terminal)
     }
 
     /// Takes the available events, as many as fit into one write. Waits only for the first. False: the source has no more.
@@ -73,7 +70,7 @@ impl EventBatch {
             self.bytes += length;
             self.shown.push((event.id, json));
         }
-        self.phase = event.phase.unwrap_or(self.phase);
+        self.state = event.state.or(self.state);
         self.has_new_events = true;
     }
 

@@ -90,7 +90,7 @@ fn try_run(
     let settings = settings(Duration::from_secs(15), budget);
     let (closing, metrics) = (settings.closing.clone(), Arc::clone(&settings.metrics));
     let frames = frames(
-        OpenStream { task: task(), first, source, until, slot: None },
+        OpenStream { task: task(), first, source, until, slot: None, line: RequestLine::default() },
         envelope,
         &settings,
         Span::none(),
@@ -114,7 +114,7 @@ fn event(seq: u64, json: &str) -> Event {
     Event {
         id: Some(EventId::new(Seq(seq), Epoch(4))),
         json: Some(Bytes::copy_from_slice(json.as_bytes())),
-        phase: None,
+        state: None,
     }
 }
 
@@ -122,16 +122,16 @@ fn hidden(seq: u64) -> Event {
     Event { json: None, ..event(seq, "") }
 }
 
-fn status(seq: u64, phase: TaskPhase) -> Event {
-    Event { phase: Some(phase), ..event(seq, "{}") }
+fn status(seq: u64, state: TaskState) -> Event {
+    Event { state: Some(state), ..event(seq, "{}") }
 }
 
 fn terminal(seq: u64) -> Event {
-    status(seq, TaskPhase::Ended)
+    status(seq, TaskState::Completed)
 }
 
 fn interrupted(seq: u64) -> Event {
-    status(seq, TaskPhase::Asking)
+    status(seq, TaskState::InputRequired)
 }
 
 async fn text(run: Run) -> Vec<String> {
@@ -180,7 +180,7 @@ fn given(batches: Vec<Vec<Event>>, until: Until) -> Option<Vec<u64>> {
 
 #[tokio::test]
 async fn only_a_send_ends_when_the_task_asks() {
-    let (said, working) = (|seq| event(seq, "{}"), |seq| status(seq, TaskPhase::Working));
+    let (said, working) = (|seq| event(seq, "{}"), |seq| status(seq, TaskState::Working));
     // The task asks, and nothing follows.
     let asked = [working(1), interrupted(2)];
     // The task asked, was answered, and works.
@@ -321,7 +321,7 @@ async fn hidden_events_write_nothing() {
 
 #[tokio::test]
 async fn a_send_ends_at_an_ask_followed_by_hidden_events() {
-    let asked = [status(1, TaskPhase::Working), interrupted(2), hidden(3), hidden(4)];
+    let asked = [status(1, TaskState::Working), interrupted(2), hidden(3), hidden(4)];
     for size in 1..=asked.len() {
         let batches: Vec<Vec<Event>> = asked.chunks(size).map(<[Event]>::to_vec).collect();
         assert_eq!(given(batches.clone(), Until::Settled), Some(vec![1, 2]), "in batches of {size}");
@@ -363,7 +363,14 @@ impl Source for Hidden {
 
 fn unseen(every: Duration, settings: &Arc<StreamSettings>) -> BoxStream<'static, Bytes> {
     let source = Hidden { every, is_there: false };
-    let opened = OpenStream { task: task(), first: vec![], source, until: Until::Terminal, slot: None };
+    let opened = OpenStream {
+        task: task(),
+        first: vec![],
+        source,
+        until: Until::Terminal,
+        slot: None,
+        line: RequestLine::default(),
+    };
     frames(opened, bare(), settings, Span::none()).unwrap()
 }
 

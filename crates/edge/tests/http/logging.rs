@@ -261,3 +261,57 @@ async fn no_log_line_has_a_secret() {
         gateway.stop().await;
     }
 }
+
+/// The request lines, without the numbers that differ from run to run.
+fn request_lines(lines: &LogLines, task: &str) -> Vec<String> {
+    let of = |line: String| {
+        let line =
+            line.strip_prefix("INFO longshore::request ")?.split_once(" message=request ")?.1.to_owned();
+        let (facts, span) = line.split_once(" in [longshore_edge::dispatch request trace_id=")?;
+        assert_eq!(span.find(']'), Some(32), "{span}");
+        let (facts, ms) = facts.rsplit_once(" ms=")?;
+        let _: f64 = ms.parse().unwrap();
+        Some(facts.replace(task, "[task]"))
+    };
+    lines.take().into_iter().filter_map(of).collect()
+}
+
+#[tokio::test]
+async fn each_request_has_one_line_with_its_method_principal_task_state_and_outcome() {
+    let mut gateway = Gateway::manual().await;
+    let lines = LogLines::begin();
+    let (task, turn) = gateway.working_task("m1").await;
+    let stream = gateway.call("GET", &format!("/tasks/{task}:subscribe"));
+    let mut events = stream.stream().await;
+    events.next().await.unwrap();
+    assert_eq!(
+        request_lines(&lines, &task),
+        ["method=SendMessage principal=ada task=[task] state=submitted status=200"],
+        "the line of a stream is written at its end"
+    );
+    turn.complete().await;
+    events.rest().await;
+    let get = json!({"id": &task});
+    let calls = [
+        gateway.call("GET", &format!("/tasks/{task}")),
+        gateway.call("GET", &format!("/v1/tasks/{task}")),
+        gateway.rpc("GetTask", &get),
+        gateway.rpc("tasks/get", &get),
+        gateway.rpc("GetTask", &json!({"id": "nope"})),
+        gateway.rpc("NoSuchMethod", &get),
+        gateway.call("GET", "/tasks"),
+        gateway.call("GET", "/nope"),
+        gateway.call("GET", "/tasks").header("authorization", "Bearer wrong"),
+        gateway.call("GET", "/.well-known/agent-card.json"),
+        gateway.rpc("opencode.permissions.list", &json!({})),
+        // Probes have no line.
+        gateway.call("GET", "/health"),
+        gateway.call("GET", "/livez"),
+        gateway.call("GET", "/metrics"),
+    ];
+    for call in calls {
+        call.send().await;
+    }
+    gateway.stop().await;
+    insta::assert_snapshot!(request_lines(&lines, &task).join("\n"));
+}

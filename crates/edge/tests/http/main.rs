@@ -21,6 +21,7 @@ mod memory;
 mod metrics;
 mod negotiation;
 mod operations;
+mod plain_answers;
 mod public;
 mod refusals;
 mod rights;

@@ -165,14 +165,14 @@ fn the_error_for_a_method_of_the_other_version_says_so() {
     assert_eq!(
         new.message(),
         "Unsupported method: message/send. It is a method of A2A 0.3: send A2A-Version: 0.3, and not under /a2a/1.0, \
-         where only 1.0 is served. A2A 1.0 has these here: SendMessage."
+         where only 1.0 is served."
     );
     assert!(new.details().iter().all(|(name, _)| name != "hint"));
 }
 
 #[test]
 fn the_error_for_an_unknown_method_lists_the_supported_ones() {
-    let long = "Unsupported method: no/such. A2A 1.0 has these here: message/send, tasks/get.";
+    let long = "Unsupported method: no/such. The field supportedMethods of this error lists the methods.";
     for (version, text) in
         [(ProtocolVersion::V1, long), (ProtocolVersion::V03, "Unsupported method: no/such")]
     {
@@ -187,4 +187,13 @@ fn the_error_for_an_unknown_method_lists_the_supported_ones() {
         assert_eq!(error.details(), expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
         assert!(unknown_method(&"x".repeat(9999), [], version).message().len() < 200);
     }
+}
+
+#[test]
+fn the_error_for_a_misspelled_method_suggests_the_right_one() {
+    let new = unknown_method("GetTasks", ["SendMessage", "GetTask"], ProtocolVersion::V1);
+    assert_eq!(new.message(), "Unsupported method: GetTasks. Did you mean GetTask?");
+    let old = unknown_method("tasks/gett", ["message/send", "tasks/get"], ProtocolVersion::V03);
+    assert_eq!(old.message(), "Unsupported method: tasks/gett");
+    assert_eq!(old.details().last(), Some(&("hint".to_owned(), "Did you mean tasks/get?".to_owned())));
 }

@@ -145,6 +145,15 @@ pub const BEARER_TOKEN: Setting = Setting {
     help: "One bearer token, for the principal `default`.",
 };
 
+pub const API_KEY: Setting = Setting {
+    key: "auth.api_key",
+    flag: None,
+    env: Some("IACCODE_A2A_API_KEY"),
+    kind: Kind::Secret,
+    fallback: Nothing,
+    help: "One API key (`X-API-Key`), for the principal `default`.",
+};
+
 pub const CREDENTIALS: Setting = Setting {
     key: "auth.credentials",
     flag: None,

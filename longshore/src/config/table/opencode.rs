@@ -59,6 +59,16 @@ pub const WORKSPACE: Setting = Setting {
            by two hexadecimal digits, which OpenCode would misread.",
 };
 
+pub const ALLOWED_ROOTS: Setting = Setting {
+    key: "opencode.allowed_roots",
+    flag: Some("allowed-roots"),
+    env: Some("IACCODE_A2A_ALLOWED_CWDS"),
+    kind: Kind::Paths,
+    fallback: Nothing,
+    help: "Further directories that callers may work in, besides the workspace: each with everything below it. They must \
+           exist. opencode.allow_directory_override must be on.",
+};
+
 pub const STREAM_SILENCE: Setting = Setting {
     key: "opencode.stream_silence",
     flag: Some("stream-silence"),
@@ -143,6 +153,6 @@ pub const DIRECTORY_OVERRIDE: Setting = Setting {
     env: Some("A2A_ALLOW_DIRECTORY_OVERRIDE"),
     kind: Kind::Switch,
     fallback: Value("true"),
-    help: "Whether callers may choose a directory: one below the workspace, or a worktree or OpenCode workspace of its \
-           project. Otherwise every context works in the workspace itself.",
+    help: "Whether callers may choose a directory: one below the workspace or opencode.allowed_roots, or a worktree or \
+           OpenCode workspace of its project. Otherwise every context works in the workspace itself.",
 };

@@ -149,9 +149,11 @@ pub const LOG_LEVEL: Setting = Setting {
     flag: Some("log-level"),
     env: Some("A2A_LOG_LEVEL"),
     kind: Kind::Choice(&["critical", "error", "warning", "info", "debug", "trace"]),
-    fallback: Value("warning"),
-    help: "How much is written to standard error. No level writes secrets or the text of messages. Every level writes \
-           one line (log target longshore::audit) for each call of a method of docs/methods.md that changes something: \
+    fallback: Value("info"),
+    help: "How much is written to standard error. `info` writes one line per request (log target longshore::request): \
+           method, principal, task, state, status and time; requests for /health, /livez and /metrics have none. `debug` \
+           adds every event of OpenCode, with all texts replaced by their length. No level writes secrets or the text of \
+           messages. Every level writes one line (log target longshore::audit) for each call of a method of docs/methods.md that changes something: \
            the caller, the method, the object that was changed and the outcome.",
 };
 

@@ -42,7 +42,9 @@ fn a_backup_is_a_private_data_directory_that_can_be_served() {
     let run = sandbox.run(&["backup", "../copy"]);
     assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
     assert!(run.stdout.starts_with("Backed up 0 tasks with 0 events ("), "{}", run.stdout);
-    assert!(run.stdout.ends_with("longshore serve --data-dir ../copy\n"), "{}", run.stdout);
+    let workspace = sandbox.workspace().canonicalize().unwrap();
+    let command = format!("longshore serve --data-dir ../copy --workspace {}\n", workspace.display());
+    assert!(run.stdout.ends_with(&command), "{}", run.stdout);
     let copy = sandbox.workspace().join("../copy");
     assert_eq!(names(&copy), ["kind", "longshore.db", "token", "workspace"]);
     assert_eq!(sandbox::readable_by_others(&copy), Vec::<std::path::PathBuf>::new());
@@ -76,7 +78,7 @@ fn an_existing_target_is_not_touched() {
     }
     assert_eq!(names(&sandbox.workspace()), ["empty", "file", "link"]);
     assert_eq!(std::fs::read_to_string(sandbox.workspace().join("file")).unwrap(), "precious");
-    refused(&sandbox.run(&["backup", "none/copy"]), "cannot create the directory");
+    refused(&sandbox.run(&["backup", "none/copy"]), "create it with `mkdir -p none`");
 }
 
 #[test]
@@ -97,7 +99,11 @@ fn the_backup_of_a_database_elsewhere_names_it() {
     sandbox.start(&[&ATTACHED[..], &["--database", "../tasks.db"]].concat()).end(Signal::TERM);
     let run = sandbox.run(&["backup", "--database", "../tasks.db", "copy"]);
     assert_eq!(run.code, Some(0), "{}", run.stderr);
-    assert!(run.stdout.ends_with("--data-dir copy --database copy/longshore.db\n"), "{}", run.stdout);
+    assert!(
+        run.stdout.contains("--data-dir copy --database copy/longshore.db --workspace /"),
+        "{}",
+        run.stdout
+    );
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Finds the known name that is most similar to an unknown one, for "did you mean" in error messages.
 
 /// The most similar of `names`, if it is similar enough to be what the user meant.
-pub(super) fn nearest<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     // At most a third of the letters may differ. With more differences it is another word.
     let limit = name.len().div_ceil(3);
     names
@@ -13,7 +13,7 @@ pub(super) fn nearest<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) 
 }
 
 /// A suggestion to append to a message about an unknown name.
-pub(super) fn did_you_mean<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> String {
+pub fn did_you_mean<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> String {
     nearest(name, names).map_or_else(String::new, |known| format!("; did you mean {known}?"))
 }
 

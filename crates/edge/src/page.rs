@@ -1,0 +1,35 @@
+//! The page for a person who opens the gateway in a browser.
+
+use bytes::Bytes;
+use http::header::{ACCEPT, CONTENT_SECURITY_POLICY, CONTENT_TYPE, VARY, X_CONTENT_TYPE_OPTIONS};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
+
+use crate::reply::{self, Response};
+
+const PAGE: &str = include_str!("page.html");
+
+/// Whether a browser asks for the root. Programs that send JSON-RPC there use POST.
+pub(crate) fn is_wanted(parts: &Parts) -> bool {
+    matches!(parts.method, Method::GET | Method::HEAD)
+        && parts.uri.path() == "/"
+        && accepts_html(&parts.headers)
+}
+
+fn accepts_html(headers: &HeaderMap) -> bool {
+    let listed = headers.get_all(ACCEPT).into_iter().filter_map(|value| value.to_str().ok());
+    let mut types = listed.flat_map(|value| value.split(',')).filter_map(|range| range.split(';').next());
+    types.any(|media_type| media_type.trim().eq_ignore_ascii_case("text/html"))
+}
+
+/// The same page for everybody. It needs no credential, so it says nothing about this gateway.
+pub(crate) fn answer() -> Response {
+    let mut response = reply::full(StatusCode::OK, Bytes::from_static(PAGE.as_bytes()));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+    headers.insert(VARY, HeaderValue::from_static("accept"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    let policy = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'";
+    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy));
+    response
+}
