@@ -3,8 +3,8 @@
 use longshore_model::{
     AgentEvent, Artifact, ArtifactId, ArtifactUpdate, Ask, AskKind, BlockKind, BlockRef, Failure,
     InterruptNote, InterruptPhase, Json, Message, MessageId, Metadata, Notes, Outcome, Part, PartContent,
-    PermissionReply, PromptOptions, Resolution, Role, StatusUpdate, Task, TaskEvent, TaskId, TaskState,
-    TaskStatus, Timestamp, ToolCall, ToolStatus,
+    PermissionReply, PromptOptions, RemoteFile, Resolution, Role, StatusUpdate, Task, TaskEvent, TaskId,
+    TaskState, TaskStatus, Timestamp, ToolCall, ToolStatus,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -35,6 +35,8 @@ pub(crate) fn apply(task: &Task, report: AgentEvent, now: impl FnOnce() -> Times
             let append = task.artifact(block.id.as_str()).is_some();
             tool_update(task, block, &call, append)
         }
+        AgentEvent::RemoteFile { block, file } => remote_file(block, file),
+        AgentEvent::WithheldFile { block, name, reason } => file_dropped(block, name, reason),
         // Reported again after a restart of the gateway.
         AgentEvent::Session(session) if task.session.as_ref() == Some(&session) => return None,
         AgentEvent::Session(session) => noted(task, Notes { session: Some(session), ..Notes::default() }),
@@ -166,6 +168,14 @@ pub(crate) fn file_kept(block: BlockRef, facts: &FileFacts, url: String) -> Task
 /// A file that is not stored, and the reason.
 pub(crate) fn file_dropped(block: BlockRef, name: Option<String>, reason: String) -> TaskEvent {
     artifact_update(block, name.unwrap_or_else(|| "file".to_owned()), Part::text(reason), false, true)
+}
+
+/// A file at a URL that the agent named.
+fn remote_file(block: BlockRef, file: RemoteFile) -> TaskEvent {
+    let RemoteFile { name, media_type, url } = file;
+    let part =
+        Part { media_type: Some(media_type), filename: name.clone(), ..Part::new(PartContent::Url(url)) };
+    artifact_update(block, name.unwrap_or_else(|| "file".to_owned()), part, false, true)
 }
 
 /// The turn begins.

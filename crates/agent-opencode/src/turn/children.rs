@@ -20,8 +20,13 @@ use crate::translate::{Evidence, Translator};
 impl Driver {
     /// Sends an event of a member to the engine; of the root for `None`.
     pub(super) async fn report(&mut self, member: Option<usize>, event: AgentEvent) -> Result<(), Closed> {
-        let (AgentEvent::Tool { .. } | AgentEvent::ToolOutput { .. }) = &event else {
-            return self.send(member, event).await;
+        let event = match event {
+            AgentEvent::Tool { .. } | AgentEvent::ToolOutput { .. } => event,
+            AgentEvent::File { block, file } => {
+                let event = self.unless_protected(member, block, file).await;
+                return self.send(member, event).await;
+            }
+            event => return self.send(member, event).await,
         };
         // Boxed, because this may report a sub-agent's end, with tool calls of its own.
         Box::pin(self.report_call(member, event)).await
