@@ -342,6 +342,8 @@ pub(crate) struct SessionTime {
 #[derive(Deserialize, Debug)]
 pub(crate) struct Health {
     pub(crate) healthy: bool,
+    #[serde(default)]
+    pub(crate) version: String,
 }
 
 /// The three forms of an error body in one.

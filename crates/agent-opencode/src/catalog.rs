@@ -114,6 +114,11 @@ impl Catalog {
         Ok(model.and_then(|model| Some(models.get(&model)?.file_kinds)).unwrap_or_default())
     }
 
+    /// Makes OpenCode load a directory and its providers.
+    pub(crate) async fn load(&self, directory: &str) -> Result<(), CallError> {
+        self.models(&self.client, directory, MAX_AGE).await.map(drop)
+    }
+
     /// The worktrees of the project, as OpenCode spells them. `refresh`: only a very recent response will do.
     pub(crate) async fn worktrees(&self, refresh: bool) -> Result<Arc<Vec<String>>> {
         let ask = |client: Client| async move {

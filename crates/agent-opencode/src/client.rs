@@ -246,10 +246,10 @@ impl Client {
     }
 
     /// OpenCode's own report. It concerns the server and no directory.
-    pub(crate) async fn is_healthy(&self) -> Result<bool> {
+    pub(crate) async fn health(&self) -> Result<Health> {
         let request = self.call(Method::GET, "global/health")?;
         let health = self.json_within(Call::Health, request, HEALTH_TIMEOUT.min(self.shared.timeout)).await;
-        health.map(|health: Health| health.healthy).map_err(without_session)
+        health.map_err(without_session)
     }
 
     /// Whether any response comes from OpenCode's address within this time, even if OpenCode counts as down.

@@ -30,6 +30,7 @@ mod sse;
 mod stop;
 mod translate;
 mod turn;
+mod warm_up;
 mod watch;
 
 use std::fmt;
@@ -45,9 +46,10 @@ use longshore_engine::{ProtectedPaths, Tasks};
 use longshore_meter::Metrics;
 use longshore_model::{Answer, Ask, Error, ErrorKind, PromptId, Result, SessionId};
 use secrecy::SecretString;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 pub use crate::address::Address;
+use crate::address::Outage;
 use crate::admit::AccessPolicy;
 use crate::catalog::Catalog;
 use crate::client::{CallError, Client};
@@ -198,27 +200,20 @@ impl OpenCode {
         })
     }
 
-    /// The reason of an outage that a failed call found. A call may fail just before the outage is noticed.
-    async fn why_down(&self, cause: &CallError) -> Option<String> {
-        match cause {
-            CallError::Down(reason) => Some(reason.clone()),
-            CallError::Unreachable(_) | CallError::Cut(_) | CallError::Ended => {
-                let outage = timeout(outage::NOTICED_WITHIN, self.client.address().until_down()).await;
-                outage.ok().map(|outage| outage.reason)
-            }
-            _ => None,
-        }
-    }
-
-    /// Opens a session. Waits for an OpenCode that is still starting.
+    /// Opens a session. Waits for an OpenCode that is still starting, and fails at once while it is known to be down.
     async fn create_session(&self, directory: &str) -> Result<api::Session> {
         let deadline = Instant::now() + turn::STREAM_TIMEOUT.min(self.starter.timeout);
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            self.readers.attached(directory, left).await?;
+            // The supervisor knows when OpenCode answers requests. Of any other, only the event stream shows it.
+            if !self.client.address().is_supervised() {
+                let left = deadline.saturating_duration_since(Instant::now());
+                let attached = self.readers.attached(directory, left);
+                self.client.address().unless_down(attached).await.map_err(Outage::into_error)??;
+            }
             match self.starter.for_starts.create_session(directory).await {
                 // OpenCode is gone and did not get the request; its event stream has not reported that yet.
-                Err(cause) if cause.was_not_sent() && Instant::now() + RETRY_PAUSE < deadline => {
+                Err(cause @ CallError::Unreachable(_)) if Instant::now() + RETRY_PAUSE < deadline => {
+                    tracing::debug!(%cause, "could not open a session; trying again");
                     sleep(RETRY_PAUSE).await;
                 }
                 made => return made.map_err(|cause| cause.into_error("open a session")),
@@ -341,18 +336,11 @@ impl Agent for OpenCode {
     }
 
     fn check(&self) -> BoxFuture<'_, Result<()>> {
-        Box::pin(async move {
-            match self.client.is_healthy().await {
-                Ok(true) => Ok(()),
-                Ok(false) => {
-                    Err(Error::new(ErrorKind::AgentUnavailable, "OpenCode reports that it is not healthy."))
-                }
-                Err(cause) => Err(match self.why_down(&cause).await {
-                    Some(reason) => Error::new(ErrorKind::AgentUnavailable, reason),
-                    None => cause.into_error("check whether it is healthy"),
-                }),
-            }
-        })
+        Box::pin(async move { self.version().await.map(drop) })
+    }
+
+    fn is_restarted_by_gateway(&self) -> bool {
+        self.client.address().is_supervised()
     }
 
     fn until_back(&self) -> BoxFuture<'_, ()> {

@@ -135,7 +135,9 @@ impl Driver {
 
     async fn drive(&mut self, invalid_alarm: InvalidResponseAlarm) -> Result<(), Closed> {
         let check_after = CHECK_AFTER.min(self.limits.invalid_responses());
-        let mut signals = signals::signals(self.joins.changes(), invalid_alarm, check_after);
+        let (address, process) = (self.client.address().clone(), self.process);
+        let mut signals =
+            signals::signals(self.joins.changes(), invalid_alarm, check_after, address, process);
         // One timer for the whole turn. It is reset when something is due earlier, or when it has fired.
         let mut alarm = pin!(sleep_until(Instant::now()));
         loop {
@@ -190,8 +192,9 @@ impl Driver {
                 biased;
                 routed = self.lease.next() => break routed,
                 signal = signals.next() => match signal {
-                    // The stream is down, so the state is read instead.
-                    Some(Signal::InvalidResponses) => {
+                    // The stream is down, so the state is read instead. The next process of OpenCode shows all that the
+                    // turn left, before it serves a stream.
+                    Some(Signal::InvalidResponses | Signal::NewProcess) => {
                         self.consume(Routed::Reconnected);
                         return Consumed::Other;
                     }

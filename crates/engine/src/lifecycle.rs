@@ -190,13 +190,31 @@ pub(crate) fn waiting(task: &Task, now: Timestamp, why: String) -> TaskEvent {
     status(state, at, Some(explanation(task, state, why)), None)
 }
 
+/// The same, for an agent of which nobody knows when it can be reached: a blocking send returns.
+pub(crate) fn waiting_for_agent(task: &Task, now: Timestamp, why: String) -> TaskEvent {
+    let metadata = Json::from_value(&json!({"longshore": {"waitsFor": "agent"}}));
+    with_message_metadata(waiting(task, now, why), Metadata::try_from(metadata).ok())
+}
+
+/// Whether a blocking send returns at this status.
+pub(crate) fn is_settled(status: &TaskStatus) -> bool {
+    let metadata = status.message.as_ref().and_then(|message| message.metadata.as_ref());
+    let waits_for_agent =
+        |metadata: &Metadata| metadata.json().to_value().pointer("/longshore/waitsFor").is_some();
+    status.state.is_settled()
+        || (status.state == TaskState::Submitted && metadata.is_some_and(waits_for_agent))
+}
+
 /// The task waits until somebody decides that it may begin.
 pub(crate) fn held(task: &Task) -> TaskEvent {
-    let mut event = waiting(task, task.status.at, held::WHY.to_owned());
+    with_message_metadata(waiting(task, task.status.at, held::WHY.to_owned()), held::metadata())
+}
+
+fn with_message_metadata(mut event: TaskEvent, metadata: Option<Metadata>) -> TaskEvent {
     if let TaskEvent::Status(update) = &mut event
         && let Some(message) = &mut update.status.message
     {
-        message.metadata = held::metadata();
+        message.metadata = metadata;
     }
     event
 }

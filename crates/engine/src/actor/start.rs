@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use longshore_model::{Error, ErrorKind, Result, SessionId, TaskState, TraceContext};
+use longshore_model::{Error, ErrorKind, Result, SessionId, TaskEvent, TaskState, TraceContext};
 use tokio::time::Instant;
 
 use super::patience::Patience;
@@ -127,19 +127,34 @@ impl Actor {
             let tried = Instant::now();
             let (agent, directory, options) =
                 (Arc::clone(&self.ctx.ports.agent), directory.clone(), options.clone());
-            let opened = self
-                .unless_stopped(with_caller_trace(self.turn_trace(), async move {
-                    let directory = if let Some(directory) = directory {
-                        directory
-                    } else {
-                        // A context of an earlier version of the gateway that had no session yet.
-                        let admission =
-                            Admission { directory: None, workspace: None, current: None, options: &options };
-                        agent.admit(admission).await?.directory
-                    };
-                    agent.open_session(NewSession { directory }).await
-                }))
-                .await?;
+            let checked = Arc::clone(&agent);
+            let mut opening = Box::pin(with_caller_trace(self.turn_trace(), async move {
+                let directory = if let Some(directory) = directory {
+                    directory
+                } else {
+                    // A context of an earlier version of the gateway that had no session yet.
+                    let admission =
+                        Admission { directory: None, workspace: None, current: None, options: &options };
+                    agent.admit(admission).await?.directory
+                };
+                agent.open_session(NewSession { directory }).await
+            }));
+            let opened = async {
+                let nothing_sent = Prompting::default();
+                tokio::select! {
+                    biased;
+                    opened = &mut opening => Ok(opened),
+                    error = agent_unreachable(&*checked, &nothing_sent) => Err(error),
+                }
+            };
+            let opened = match self.unless_stopped(opened).await? {
+                Ok(opened) => opened,
+                // The agent may open the session all the same, so the call goes on.
+                Err(error) => {
+                    self.report_unreachable(&error).await?;
+                    self.unless_stopped(opening).await?
+                }
+            };
             match opened {
                 Ok(session) => break session,
                 Err(error) if self.waits_to_retry(&error, tried, patience).await? => {}
@@ -184,10 +199,7 @@ impl Actor {
         if is_first {
             tracing::info!(%task, error = ?error, "a turn waits for the agent, which cannot be reached");
         }
-        self.report_unsent(
-            "The agent cannot be reached now. Nothing was sent to it yet; the gateway goes on trying for a while.",
-        )
-        .await?;
+        self.report_unreachable(error).await?;
         let agent = Arc::clone(&self.ctx.ports.agent);
         let mut back = agent.until_back();
         loop {
@@ -224,12 +236,31 @@ impl Actor {
 
     /// The task waits, and a restarted gateway begins its turn from the start: nothing was sent of what its record names.
     pub(super) async fn report_unsent(&mut self, why: &str) -> Result<(), StopReason> {
-        self.report_queued();
+        let waiting = lifecycle::waiting(self.writer.task(), self.writer.now(), why.to_owned());
+        self.report_waiting(waiting).await
+    }
+
+    /// The same for an agent that cannot be reached.
+    async fn report_unreachable(&mut self, error: &Error) -> Result<(), StopReason> {
+        let why = format!(
+            "The agent cannot be reached now. Nothing was sent to it yet; the gateway goes on trying for a while. The reason: \
+             {error}"
+        );
         let (task, now) = (self.writer.task(), self.writer.now());
-        if task.status.state == TaskState::Submitted && task.status.message.is_some() {
+        let waiting = if self.ctx.ports.agent.is_restarted_by_gateway() {
+            lifecycle::waiting(task, now, why)
+        } else {
+            lifecycle::waiting_for_agent(task, now, why)
+        };
+        self.report_waiting(waiting).await
+    }
+
+    async fn report_waiting(&mut self, waiting: TaskEvent) -> Result<(), StopReason> {
+        self.report_queued();
+        let status = &self.writer.task().status;
+        if status.state == TaskState::Submitted && status.message.is_some() {
             return Ok(());
         }
-        let waiting = lifecycle::waiting(task, now, why.to_owned());
         self.writer.push(waiting);
         self.flush(None).await
     }
