@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use longshore_engine::Tasks;
 use longshore_engine::port::{Agent, Clock, Control};
 use longshore_meter::Metrics;
 use longshore_model::{ModelName, PromptOptions};
+use tokio::time::timeout;
 
 use crate::cli::TESTED_OPENCODE;
 use crate::config::Plan;
@@ -26,11 +28,22 @@ use crate::signals::Ended;
 /// An OpenCode that does not listen within this time is terminated, and the start fails. It takes 2 to 4 s on an idle machine.
 const START_TIMEOUT: Duration = Duration::from_mins(1);
 
+/// An OpenCode that takes longer than this to respond is reported as not ready.
+const FIRST_RESPONSE: Duration = Duration::from_secs(1);
+
+/// How often an OpenCode that is not ready is checked, unless its return is noticed earlier.
+const CHECK_EVERY: Duration = Duration::from_secs(1);
+
+/// The prompt that makes the demo's OpenCode load everything. The demo model costs nothing.
+const WARM_UP_PROMPT: &str = "Say hello.";
+
 /// The OpenCode that the engine drives, and everything that must end with it.
 #[derive(Debug)]
 pub(crate) struct Upstream {
     agent: Arc<OpenCode>,
     description: String,
+    /// A prompt for a turn before the first one of a caller.
+    warm_up: Option<&'static str>,
     at_end: AtEnd,
     /// Serves until it is dropped.
     _model: Option<DemoModel>,
@@ -50,6 +63,7 @@ enum AtEnd {
 struct Connected {
     endpoint: Endpoint,
     description: String,
+    is_adopted: bool,
     model: Option<DemoModel>,
 }
 
@@ -69,6 +83,7 @@ impl Upstream {
                     password: password.clone(),
                 },
                 description: format!("OpenCode at {base_url}"),
+                is_adopted: false,
                 model: None,
             },
             AgentPlan::Managed { program } => manage(managed_config(plan, program), tasks, None).await?,
@@ -95,7 +110,38 @@ impl Upstream {
         };
         let agent = Arc::new(OpenCode::new(config, Arc::clone(clock), tasks.clone())?);
         let (description, model) = (connected.description, connected.model);
-        Ok(Self { agent, description, at_end: AtEnd::new(plan), _model: model })
+        // An adopted OpenCode has loaded everything before.
+        let warm_up = (model.is_some() && !connected.is_adopted).then_some(WARM_UP_PROMPT);
+        Ok(Self { agent, description, warm_up, at_end: AtEnd::new(plan), _model: model })
+    }
+
+    /// Waits until OpenCode responds and has loaded the workspace. `waiting` gets the reason if that takes a while.
+    pub(crate) async fn until_ready(&self, waiting: impl FnOnce(&str)) {
+        let mut waiting = Some(waiting);
+        let mut report = |reason: &str| {
+            if let Some(waiting) = waiting.take() {
+                waiting(reason);
+            }
+        };
+        let version = loop {
+            let back = self.agent.until_back();
+            let mut checking = pin!(self.agent.version());
+            let checked = match timeout(FIRST_RESPONSE, checking.as_mut()).await {
+                Ok(checked) => checked,
+                Err(_) => {
+                    report("OpenCode does not respond.");
+                    checking.await
+                }
+            };
+            match checked {
+                Ok(version) => break version,
+                Err(error) => report(&error.to_string()),
+            }
+            // Returns early when OpenCode is back.
+            let _ = timeout(CHECK_EVERY, back).await;
+        };
+        warn_if_untested(&version);
+        self.agent.warm_up(self.warm_up).await;
     }
 
     pub(crate) fn agent(&self) -> Arc<dyn Agent> {
@@ -184,20 +230,23 @@ async fn manage(config: ManagedConfig, tasks: &Tasks, model: Option<DemoModel>) 
         )
     })?;
     let version = managed.version();
+    let description = format!(
+        "OpenCode {version}{}{}",
+        if model.is_some() { ", demo model" } else { "" },
+        if managed.is_adopted() { ", adopted from the last run" } else { "" },
+    );
+    let (endpoint, is_adopted) = (managed.endpoint(), managed.is_adopted());
+    managed.supervise(tasks);
+    Ok(Connected { endpoint, description, is_adopted, model })
+}
+
+fn warn_if_untested(version: &str) {
     if !TESTED_OPENCODE.contains(&version) {
         output::warn(format_args!(
             "OpenCode {version} was not tested with this version of Longshore, which was tested with {}",
             TESTED_OPENCODE.join(", ")
         ));
     }
-    let description = format!(
-        "OpenCode {version}{}{}",
-        if model.is_some() { ", demo model" } else { "" },
-        if managed.is_adopted() { ", adopted from the last run" } else { "" },
-    );
-    let endpoint = managed.endpoint();
-    managed.supervise(tasks);
-    Ok(Connected { endpoint, description, model })
 }
 
 fn managed_config(plan: &Plan, program: &Path) -> ManagedConfig {

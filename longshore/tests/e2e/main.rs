@@ -19,6 +19,7 @@ mod crashes;
 mod credentials;
 mod data_in_workspace;
 mod files;
+mod first_request;
 mod frames;
 mod harness;
 mod kills;
