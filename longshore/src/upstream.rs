@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use longshore_agent_opencode::managed::{self, Managed, ManagedConfig};
-use longshore_agent_opencode::{Endpoint, OpenCode, OpenCodeConfig, PromptRules, Watchdog};
+use longshore_agent_opencode::{DirectoryLimits, Endpoint, OpenCode, OpenCodeConfig, PromptRules, Watchdog};
 use longshore_demo_model::DemoModel;
 use longshore_demo_model::home::{demo_home, last_model_address};
 use longshore_engine::Tasks;
@@ -106,6 +106,11 @@ impl Upstream {
             written_files: plan.output.written_files,
             upstream_calls: plan.limits.upstream_calls.unwrap_or(0),
             watch_directories: plan.control.watch_directories,
+            directories: DirectoryLimits {
+                total: plan.limits.directories.unwrap_or(0),
+                per_principal: plan.limits.directories_per_principal.unwrap_or(0),
+                idle: plan.limits.directory_idle,
+            },
             metrics: Arc::clone(metrics),
         };
         let agent = Arc::new(OpenCode::new(config, Arc::clone(clock), tasks.clone())?);

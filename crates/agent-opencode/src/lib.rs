@@ -13,6 +13,7 @@ mod catalog;
 mod clear;
 mod client;
 mod control;
+mod directories;
 mod disk;
 mod id;
 pub mod managed;
@@ -53,6 +54,8 @@ use crate::address::Outage;
 use crate::admit::AccessPolicy;
 use crate::catalog::Catalog;
 use crate::client::{CallError, Client};
+use crate::directories::DirectoryKeeper;
+pub use crate::directories::DirectoryLimits;
 use crate::id::{PromptIds, ServerClock};
 use crate::prompt::Prompts;
 use crate::reader::Readers;
@@ -90,6 +93,7 @@ pub struct OpenCodeConfig {
     /// The number of directories in which the gateway watches for prompts of other OpenCode clients, including the root; 0
     /// means none. Each watched directory costs OpenCode as much memory as a directory in use. See [`WATCH_DIRECTORIES`].
     pub watch_directories: usize,
+    pub directories: DirectoryLimits,
     pub metrics: Arc<Metrics>,
 }
 
@@ -116,6 +120,7 @@ pub struct OpenCode {
     /// For calls whose caller still waits for a response, so that a lack of capacity can be reported.
     for_callers: Client,
     access: AccessPolicy,
+    directories: Arc<DirectoryKeeper>,
     long_timeout: Option<Duration>,
     /// The workspace root exists on this machine, so its paths are resolved before OpenCode gets them.
     is_root_here: bool,
@@ -163,6 +168,7 @@ impl OpenCode {
         let waiting = Arc::new(AtomicUsize::new(0));
         outage::spawn(&client, &readers, &waiting, &tasks);
         let catalog = Arc::new(Catalog::new(&client, root.clone()));
+        let directories = DirectoryKeeper::new(&client, &watch, &root, config.directories, &tasks);
         let rules = Arc::new(config.rules);
         let prompts = Prompts { catalog: Arc::clone(&catalog), rules: Arc::clone(&rules) };
         Ok(Self {
@@ -172,7 +178,9 @@ impl OpenCode {
                 allow_override: config.allow_directory_override,
                 protected: Arc::clone(&config.protected),
                 rules,
+                directories: Arc::clone(&directories),
             },
+            directories,
             long_timeout: config.long_timeout,
             is_root_here,
             clock,
@@ -203,6 +211,7 @@ impl OpenCode {
     /// Opens a session. Waits for an OpenCode that is still starting, and fails at once while it is known to be down.
     async fn create_session(&self, directory: &str) -> Result<api::Session> {
         let deadline = Instant::now() + turn::STREAM_TIMEOUT.min(self.starter.timeout);
+        let _in_use = self.directories.enter_for_call(directory).await?;
         loop {
             // The supervisor knows when OpenCode answers requests. Of any other, only the event stream shows it.
             if !self.client.address().is_supervised() {
@@ -297,7 +306,11 @@ impl Agent for OpenCode {
     }
 
     fn start_turn(&self, request: TurnRequest) -> BoxFuture<'_, Result<Turn>> {
-        Box::pin(turn::start(&self.starter, request))
+        Box::pin(async move {
+            // From then on the turn itself keeps the directory open.
+            let _in_use = self.directories.enter_for_call(&request.session.directory).await?;
+            turn::start(&self.starter, request).await
+        })
     }
 
     fn reply<'a>(

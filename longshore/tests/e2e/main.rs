@@ -18,6 +18,7 @@ mod conversations;
 mod crashes;
 mod credentials;
 mod data_in_workspace;
+mod directories;
 mod files;
 mod first_request;
 mod frames;

@@ -221,6 +221,12 @@ impl Client {
         Ok(())
     }
 
+    /// Closes a directory. Aborts what runs there.
+    pub(crate) async fn dispose(&self, directory: &str) -> Result<()> {
+        let closed: Result<bool> = self.change(Method::POST, "instance/dispose", directory, None).await;
+        closed.map(drop).map_err(without_session)
+    }
+
     pub(crate) async fn delete_session(&self, directory: &str, session: &str) -> Result<bool> {
         let path = format!("session/{}", segment(Kind::Session, session)?);
         self.change(Method::DELETE, &path, directory, None).await

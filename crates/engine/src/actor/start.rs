@@ -12,7 +12,7 @@ use super::{Actor, StopReason};
 use crate::engine_context::EngineContext;
 use crate::port::{
     Admission, Agent, Binding, Bound, Input, NewSession, Prompting, Resume, Session, Turn, TurnRecord,
-    TurnRequest, with_caller_trace,
+    TurnRequest, with_caller, with_caller_trace,
 };
 use crate::retry::{FIRST_PAUSE, LONGEST_PAUSE};
 use crate::turn_limiter::TurnPermit;
@@ -128,7 +128,7 @@ impl Actor {
             let (agent, directory, options) =
                 (Arc::clone(&self.ctx.ports.agent), directory.clone(), options.clone());
             let checked = Arc::clone(&agent);
-            let mut opening = Box::pin(with_caller_trace(self.turn_trace(), async move {
+            let opening = with_caller_trace(self.turn_trace(), async move {
                 let directory = if let Some(directory) = directory {
                     directory
                 } else {
@@ -138,7 +138,8 @@ impl Actor {
                     agent.admit(admission).await?.directory
                 };
                 agent.open_session(NewSession { directory }).await
-            }));
+            });
+            let mut opening = Box::pin(with_caller(self.owner.clone(), opening));
             let opened = async {
                 let nothing_sent = Prompting::default();
                 tokio::select! {
@@ -224,10 +225,10 @@ impl Actor {
     /// The agent can be reached, and the gateway's own bound keeps the turn waiting. That passes, however long it takes, so
     /// it is no reason to fail a task that was accepted.
     async fn wait_for_capacity(&mut self, error: &Error) -> Result<(), StopReason> {
-        tracing::warn!(task = %self.writer.task().id, error = ?error, "too many calls at once; will start the turn again");
+        tracing::warn!(task = %self.writer.task().id, error = ?error, "the agent has no room; will start the turn again");
         self.report_unsent(
-            "The gateway has as many calls to the agent under way as it may have. Nothing was sent for this task yet; it begins \
-             when there is room.",
+            "The agent has as many calls of the gateway under way, or as many directories open, as it may have. Nothing was sent \
+             for this task yet; it begins when there is room.",
         )
         .await?;
         let pause = error.retry_after().unwrap_or(LONGEST_PAUSE).max(FIRST_PAUSE);
@@ -274,7 +275,7 @@ impl Actor {
         prompting: &Prompting,
         may_wait: bool,
     ) -> Result<Result<Turn>, StopReason> {
-        let (ctx, running) = (self.ctx.clone(), prompting.clone());
+        let (ctx, running, owner) = (self.ctx.clone(), prompting.clone(), self.owner.clone());
         let bare = self.turn_request(record, Vec::new(), None, prompting.clone());
         let started = self.unless_stopped(async move {
             let (agent, session) = (&*ctx.ports.agent, &bare.session.id);
@@ -284,7 +285,7 @@ impl Actor {
                 let orphaned = tokio::select! {
                     // In this order: whether the prompt is sent is known when the start is given up.
                     biased;
-                    started = agent.start_turn(request) => return started,
+                    started = with_caller(owner.clone(), agent.start_turn(request)) => return started,
                     error = agent_unreachable(agent, &running), if may_wait => return Err(error),
                     orphaned = find_orphaned(&ctx, session, &running, &mut checks) => orphaned,
                 };
