@@ -50,6 +50,16 @@ impl GeneratedToken<'_> {
 }
 
 impl Banner<'_> {
+    /// The text that comes first when OpenCode does not respond.
+    pub(crate) fn waiting_text(&self, reason: &str) -> String {
+        let mut text = String::new();
+        let _ = writeln!(text, "Longshore {} is waiting for {}.", env!("CARGO_PKG_VERSION"), self.agent);
+        let _ = writeln!(text, "  reason     {reason}");
+        let _ = writeln!(text, "  url        {}", self.public_url);
+        let _ = write!(text, "\nRequests are accepted, and their tasks begin when OpenCode responds.");
+        text
+    }
+
     pub(crate) fn text(&self) -> String {
         let mut text = String::new();
         let _ = writeln!(text, "Longshore {} is ready.", env!("CARGO_PKG_VERSION"));

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use longshore_engine::Tasks;
 use rand::distr::{Alphanumeric, SampleString as _};
+use secrecy::SecretString;
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
@@ -15,7 +16,7 @@ use crate::data_dir::DataDir;
 use crate::output;
 use crate::signals::{Ended, Signals};
 use crate::upstream::Upstream;
-use crate::wire_up::{self, Gateway, PreparedGateway};
+use crate::wire_up::{self, Addresses, Gateway, PreparedGateway};
 
 /// How long background tasks may take to end. Then the process ends anyway. No event is lost: the log of each task holds every
 /// event that a client has seen.
@@ -70,15 +71,19 @@ async fn run(
             return Ok(ended);
         }
     };
-    output::print(banner(plan, &gateway, upstream));
-    let Gateway { edge, listener, .. } = gateway;
-
+    let Gateway { edge, listener, addresses, token } = gateway;
     let shutdown = CancellationToken::new();
     let serving = edge.serve(listener, shutdown.clone());
     tokio::pin!(serving);
+    // The gateway serves from now on. Only the text that it is ready waits for OpenCode.
+    let announcing = async {
+        announce(plan, &addresses, token.as_ref(), upstream).await;
+        std::future::pending::<()>().await;
+    };
     let ended = tokio::select! {
         ended = signals.next() => ended,
         served = &mut serving => return served.context("the listener failed").map(|()| Ended::BySystem),
+        () = announcing => return Ok(Ended::BySystem),
     };
     shutdown.cancel();
     let stopped = async {
@@ -98,26 +103,28 @@ async fn run(
     }
 }
 
-fn banner(plan: &Plan, gateway: &Gateway, upstream: &Upstream) -> String {
+/// Prints the banner when OpenCode is ready.
+async fn announce(plan: &Plan, addresses: &Addresses, token: Option<&SecretString>, upstream: &Upstream) {
     let random = Alphanumeric.sample_string(&mut rand::rng(), 8);
     let program = std::env::current_exe().unwrap_or_else(|_| "longshore".into());
-    let token = gateway.token.as_ref().map(|token| {
+    let token = token.map(|token| {
         if std::io::stdout().is_terminal() {
             GeneratedToken::Shown(token)
         } else {
             GeneratedToken::PrintedBy { program: &program, data_dir: &plan.data_dir }
         }
     });
-    Banner {
+    let banner = Banner {
         workspace: &plan.workspace,
         agent: upstream.description(),
-        local_url: &gateway.addresses.local,
-        public_url: &gateway.addresses.public,
+        local_url: &addresses.local,
+        public_url: &addresses.public,
         token,
         credentials: plan.credentials.as_deref().unwrap_or_default(),
         message_id: &format!("hello-{random}"),
-    }
-    .text()
+    };
+    upstream.until_ready(|reason| output::print(banner.waiting_text(reason))).await;
+    output::print(banner.text());
 }
 
 async fn stop_tasks(tasks: &Tasks) {

@@ -4,18 +4,20 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use longshore_agent_opencode::managed::{self, Managed, ManagedConfig};
-use longshore_agent_opencode::{Endpoint, OpenCode, OpenCodeConfig, PromptRules, Watchdog};
+use longshore_agent_opencode::{DirectoryLimits, Endpoint, OpenCode, OpenCodeConfig, PromptRules, Watchdog};
 use longshore_demo_model::DemoModel;
 use longshore_demo_model::home::{demo_home, last_model_address};
 use longshore_engine::Tasks;
 use longshore_engine::port::{Agent, Clock, Control};
 use longshore_meter::Metrics;
 use longshore_model::{ModelName, PromptOptions};
+use tokio::time::timeout;
 
 use crate::cli::TESTED_OPENCODE;
 use crate::config::Plan;
@@ -27,11 +29,22 @@ use crate::signals::Ended;
 /// idle machine.
 const START_TIMEOUT: Duration = Duration::from_mins(1);
 
+/// An OpenCode that takes longer than this to respond is reported as not ready.
+const FIRST_RESPONSE: Duration = Duration::from_secs(1);
+
+/// How often an OpenCode that is not ready is checked, unless its return is noticed earlier.
+const CHECK_EVERY: Duration = Duration::from_secs(1);
+
+/// The prompt that makes the demo's OpenCode load everything. The demo model costs nothing.
+const WARM_UP_PROMPT: &str = "Say hello.";
+
 /// The OpenCode that the engine drives, and everything that must end with it.
 #[derive(Debug)]
 pub(crate) struct Upstream {
     agent: Arc<OpenCode>,
     description: String,
+    /// A prompt for a turn before the first one of a caller.
+    warm_up: Option<&'static str>,
     at_end: AtEnd,
     /// The demo model, which serves until it is dropped.
     _model: Option<DemoModel>,
@@ -51,6 +64,7 @@ enum AtEnd {
 struct Connected {
     endpoint: Endpoint,
     description: String,
+    is_adopted: bool,
     model: Option<DemoModel>,
 }
 
@@ -70,6 +84,7 @@ impl Upstream {
                     password: password.clone(),
                 },
                 description: format!("OpenCode at {base_url}"),
+                is_adopted: false,
                 model: None,
             },
             AgentPlan::Managed { program } => manage(managed_config(plan, program), tasks, None).await?,
@@ -92,12 +107,48 @@ impl Upstream {
             written_files: plan.output.written_files,
             upstream_calls: plan.limits.upstream_calls.unwrap_or(0),
             watch_directories: plan.control.watch_directories,
+            directories: DirectoryLimits {
+                total: plan.limits.directories.unwrap_or(0),
+                per_principal: plan.limits.directories_per_principal.unwrap_or(0),
+                idle: plan.limits.directory_idle,
+            },
             metrics: Arc::clone(metrics),
         };
         let agent = OpenCode::new(config, Arc::clone(clock), tasks.clone())?;
         let agent = Arc::new(agent.with_roots(plan.allowed_roots.clone()));
         let (description, model) = (connected.description, connected.model);
-        Ok(Self { agent, description, at_end: AtEnd::new(plan), _model: model })
+        // An adopted OpenCode has loaded everything before.
+        let warm_up = (model.is_some() && !connected.is_adopted).then_some(WARM_UP_PROMPT);
+        Ok(Self { agent, description, warm_up, at_end: AtEnd::new(plan), _model: model })
+    }
+
+    /// Waits until OpenCode responds and has loaded the workspace. `waiting` gets the reason if that takes a while.
+    pub(crate) async fn until_ready(&self, waiting: impl FnOnce(&str)) {
+        let mut waiting = Some(waiting);
+        let mut report = |reason: &str| {
+            if let Some(waiting) = waiting.take() {
+                waiting(reason);
+            }
+        };
+        let version = loop {
+            let back = self.agent.until_back();
+            let mut checking = pin!(self.agent.version());
+            let checked = match timeout(FIRST_RESPONSE, checking.as_mut()).await {
+                Ok(checked) => checked,
+                Err(_) => {
+                    report("OpenCode does not respond.");
+                    checking.await
+                }
+            };
+            match checked {
+                Ok(version) => break version,
+                Err(error) => report(&error.to_string()),
+            }
+            // Returns early when OpenCode is back.
+            let _ = timeout(CHECK_EVERY, back).await;
+        };
+        warn_if_untested(&version);
+        self.agent.warm_up(self.warm_up).await;
     }
 
     pub(crate) fn agent(&self) -> Arc<dyn Agent> {
@@ -180,20 +231,23 @@ async fn manage(config: ManagedConfig, tasks: &Tasks, model: Option<DemoModel>) 
     let log = config.data_dir.join("opencode.log");
     let managed = Managed::start(config).await.map_err(|error| start_failure(error, &log))?;
     let version = managed.version();
+    let description = format!(
+        "OpenCode {version}{}{}",
+        if model.is_some() { ", demo model" } else { "" },
+        if managed.is_adopted() { ", adopted from the last run" } else { "" },
+    );
+    let (endpoint, is_adopted) = (managed.endpoint(), managed.is_adopted());
+    managed.supervise(tasks);
+    Ok(Connected { endpoint, description, is_adopted, model })
+}
+
+fn warn_if_untested(version: &str) {
     if !TESTED_OPENCODE.contains(&version) {
         output::warn(format_args!(
             "OpenCode {version} was not tested with this version of Longshore, which was tested with {}",
             TESTED_OPENCODE.join(", ")
         ));
     }
-    let description = format!(
-        "OpenCode {version}{}{}",
-        if model.is_some() { ", demo model" } else { "" },
-        if managed.is_adopted() { ", adopted from the last run" } else { "" },
-    );
-    let endpoint = managed.endpoint();
-    managed.supervise(tasks);
-    Ok(Connected { endpoint, description, model })
 }
 
 /// What a person can do about an OpenCode that does not start.

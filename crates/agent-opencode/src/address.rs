@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use longshore_model::{Error, ErrorKind};
 use secrecy::SecretString;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -39,6 +40,12 @@ pub(crate) struct Outage {
     pub(crate) since: Instant,
     /// A sentence that may be shown to anybody.
     pub(crate) reason: String,
+}
+
+impl Outage {
+    pub(crate) fn into_error(self) -> Error {
+        Error::new(ErrorKind::AgentUnavailable, self.reason)
+    }
 }
 
 /// A run of OpenCode, for one call.
@@ -106,6 +113,22 @@ impl Address {
     pub(crate) fn process(&self) -> u32 {
         let location = self.0.borrow();
         if location.is_supervised { location.run } else { 0 }
+    }
+
+    /// Waits until another process than this one responds. Waits for ever if that cannot be known.
+    pub(crate) async fn next_process(&self, last: u32) -> u32 {
+        let is_next =
+            |location: &Location| location.is_supervised && location.run != last && location.outage.is_none();
+        self.wait_for(|location| is_next(location).then_some(location.run)).await
+    }
+
+    /// Runs `work` until it is done or OpenCode is down.
+    pub(crate) async fn unless_down<T>(&self, work: impl Future<Output = T>) -> Result<T, Outage> {
+        tokio::select! {
+            biased;
+            done = work => Ok(done),
+            outage = self.until_down() => Err(outage),
+        }
     }
 
     /// The current run. Fails with the reason while OpenCode is down.

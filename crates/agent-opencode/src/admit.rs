@@ -16,6 +16,7 @@ use longshore_model::{Error, RequestedLocation, Result, WorkspaceId};
 
 pub(crate) use self::worktrees::last_segment;
 use crate::catalog::{Catalog, Fields, Unverified};
+use crate::directories::DirectoryKeeper;
 use crate::rules::PromptRules;
 use crate::{disk, id};
 
@@ -34,6 +35,7 @@ pub(crate) struct AccessPolicy {
     pub(crate) allow_override: bool,
     pub(crate) protected: Arc<ProtectedPaths>,
     pub(crate) rules: Arc<PromptRules>,
+    pub(crate) directories: Arc<DirectoryKeeper>,
 }
 
 impl AccessPolicy {
@@ -42,6 +44,7 @@ impl AccessPolicy {
         let directory = self.resolve(unless_blank(requested.workspace), directory, requested.current).await?;
         let (fields, unverified) = (Fields::OF_MESSAGE, Unverified::Accept);
         self.rules.check(requested.options, fields)?;
+        let _in_use = self.directories.enter(&directory).await?;
         let defaults = &self.rules.defaults;
         self.catalog.check(&directory, requested.options, defaults, fields, unverified).await?;
         Ok(Admitted { directory })
@@ -53,7 +56,9 @@ impl AccessPolicy {
         let directory = requested.directory.as_ref();
         let directory =
             directory.and_then(|directory| Some((unless_blank(Some(&directory.path))?, directory.field)));
-        self.resolve(workspace, directory, None).await
+        let directory = self.resolve(workspace, directory, None).await?;
+        self.directories.enter_for_call(&directory).await?;
+        Ok(directory)
     }
 
     /// Whether callers may use a session that works in this directory.

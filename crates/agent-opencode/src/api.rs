@@ -345,6 +345,8 @@ pub(crate) struct SessionTime {
 #[derive(Deserialize, Debug)]
 pub(crate) struct Health {
     pub(crate) healthy: bool,
+    #[serde(default)]
+    pub(crate) version: String,
 }
 
 /// The body of an error response. Covers all three forms that OpenCode uses.

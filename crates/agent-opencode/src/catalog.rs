@@ -115,6 +115,11 @@ impl Catalog {
         Ok(model.and_then(|model| Some(models.get(&model)?.file_kinds)).unwrap_or_default())
     }
 
+    /// Makes OpenCode load a directory and its providers.
+    pub(crate) async fn load(&self, directory: &str) -> Result<(), CallError> {
+        self.models(&self.client, directory, MAX_AGE).await.map(drop)
+    }
+
     /// The worktrees of the project, as OpenCode spells them. `refresh`: use a cached response only if it is a few seconds old at
     /// most.
     pub(crate) async fn worktrees(&self, refresh: bool) -> Result<Arc<Vec<String>>> {

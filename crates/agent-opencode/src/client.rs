@@ -246,11 +246,11 @@ impl Client {
         self.post(Call::Answer, &path, directory, body.to_string()).await
     }
 
-    /// Whether OpenCode reports itself as healthy. The report is about the whole server, not about a directory.
-    pub(crate) async fn is_healthy(&self) -> Result<bool> {
+    /// OpenCode's report about its own health. The report is about the whole server, not about a directory.
+    pub(crate) async fn health(&self) -> Result<Health> {
         let request = self.call(Method::GET, "global/health")?;
         let health = self.json_within(Call::Health, request, HEALTH_TIMEOUT.min(self.shared.timeout)).await;
-        health.map(|health: Health| health.healthy).map_err(without_session)
+        health.map_err(without_session)
     }
 
     /// Whether any response comes from OpenCode's address within this time, even if OpenCode counts as down.

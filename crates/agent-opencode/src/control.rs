@@ -26,6 +26,7 @@ use tokio::sync::mpsc;
 
 pub(crate) use self::failure::{ForPurpose, Purpose};
 use crate::client::CallError;
+use crate::directories::DirectoryUse;
 use crate::{OpenCode, id};
 
 impl Control for OpenCode {
@@ -65,16 +66,22 @@ impl Control for OpenCode {
         session: Option<&'a Session>,
         query: &'a ControlQuery,
     ) -> BoxFuture<'a, Result<ControlResult>> {
-        Box::pin(async move { self.withhold(session, self.answer_query(at, session, query).await?).await })
+        Box::pin(async move {
+            let _in_use = self.enter_both(at, session).await?;
+            self.withhold(session, self.answer_query(at, session, query).await?).await
+        })
     }
 
     fn run_command<'a>(
         &'a self,
-        _at: &'a str,
+        at: &'a str,
         session: Option<&'a Session>,
         command: &'a ControlCommand,
     ) -> BoxFuture<'a, Result<ControlResult>> {
-        Box::pin(async move { self.withhold(session, self.execute(session, command).await?).await })
+        Box::pin(async move {
+            let _in_use = self.enter_both(at, session).await?;
+            self.withhold(session, self.execute(session, command).await?).await
+        })
     }
 
     fn forks<'a>(
@@ -93,7 +100,10 @@ impl Control for OpenCode {
         input: &'a [Input],
         options: &'a PromptOptions,
     ) -> BoxFuture<'a, Result<()>> {
-        Box::pin(self.check_prompt(session, native, input, options))
+        Box::pin(async move {
+            let _in_use = self.directories.enter_for_call(&session.directory).await?;
+            self.check_prompt(session, native, input, options).await
+        })
     }
 
     fn note<'a>(
@@ -103,7 +113,10 @@ impl Control for OpenCode {
         input: &'a [Input],
         options: &'a PromptOptions,
     ) -> BoxFuture<'a, Result<()>> {
-        Box::pin(self.send_note(session, native, input, options))
+        Box::pin(async move {
+            let _in_use = self.directories.enter_for_call(&session.directory).await?;
+            self.send_note(session, native, input, options).await
+        })
     }
 
     fn worktree<'a>(&'a self, wanted: &'a WorktreeRef) -> BoxFuture<'a, Result<String>> {
@@ -131,6 +144,17 @@ impl Control for OpenCode {
 
     fn external_turn<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<Option<ExternalTurn>>> {
         Box::pin(self.watch.external_turn(session))
+    }
+}
+
+impl OpenCode {
+    /// Uses the directory of a call, and that of its session.
+    async fn enter_both(&self, at: &str, session: Option<&Session>) -> Result<[Option<DirectoryUse>; 2]> {
+        let own = match session {
+            Some(session) => self.directories.enter_for_call(&session.directory).await?,
+            None => None,
+        };
+        Ok([self.directories.enter_for_call(at).await?, own])
     }
 }
 

@@ -13,6 +13,7 @@ mod catalog;
 mod clear;
 mod client;
 mod control;
+mod directories;
 mod disk;
 mod id;
 pub mod managed;
@@ -31,6 +32,7 @@ mod sse;
 mod stop;
 mod translate;
 mod turn;
+mod warm_up;
 mod watch;
 
 use std::fmt;
@@ -46,12 +48,15 @@ use longshore_engine::{ProtectedPaths, Tasks};
 use longshore_meter::Metrics;
 use longshore_model::{Answer, Ask, Error, ErrorKind, PromptId, Result, SessionId};
 use secrecy::SecretString;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 pub use crate::address::Address;
+use crate::address::Outage;
 use crate::admit::AccessPolicy;
 use crate::catalog::Catalog;
 use crate::client::{CallError, Client};
+use crate::directories::DirectoryKeeper;
+pub use crate::directories::DirectoryLimits;
 use crate::id::{PromptIds, ServerClock};
 use crate::prompt::Prompts;
 use crate::reader::Readers;
@@ -89,6 +94,7 @@ pub struct OpenCodeConfig {
     /// The number of directories in which the gateway watches for prompts of other OpenCode clients, including the root; 0
     /// means none. Each watched directory costs OpenCode as much memory as a directory in use. See [`WATCH_DIRECTORIES`].
     pub watch_directories: usize,
+    pub directories: DirectoryLimits,
     pub metrics: Arc<Metrics>,
 }
 
@@ -115,6 +121,7 @@ pub struct OpenCode {
     /// For calls of a caller who still waits for the response, so that a lack of call slots can be reported to the caller.
     for_callers: Client,
     access: AccessPolicy,
+    directories: Arc<DirectoryKeeper>,
     long_timeout: Option<Duration>,
     /// Whether the workspace root exists on this machine. Then the gateway resolves its paths before it sends them to OpenCode.
     is_root_here: bool,
@@ -162,6 +169,7 @@ impl OpenCode {
         let waiting = Arc::new(AtomicUsize::new(0));
         outage::spawn(&client, &readers, &waiting, &tasks);
         let catalog = Arc::new(Catalog::new(&client, root.clone()));
+        let directories = DirectoryKeeper::new(&client, &watch, &root, config.directories, &tasks);
         let rules = Arc::new(config.rules);
         let prompts = Prompts { catalog: Arc::clone(&catalog), rules: Arc::clone(&rules) };
         Ok(Self {
@@ -172,7 +180,9 @@ impl OpenCode {
                 allow_override: config.allow_directory_override,
                 protected: Arc::clone(&config.protected),
                 rules,
+                directories: Arc::clone(&directories),
             },
+            directories,
             long_timeout: config.long_timeout,
             is_root_here,
             clock,
@@ -207,28 +217,21 @@ impl OpenCode {
         self
     }
 
-    /// The reason of the outage that made a call fail. A call may fail just before the outage is noticed, so this waits for a
-    /// moment.
-    async fn why_down(&self, cause: &CallError) -> Option<String> {
-        match cause {
-            CallError::Down(reason) => Some(reason.clone()),
-            CallError::Unreachable(_) | CallError::Cut(_) | CallError::Ended => {
-                let outage = timeout(outage::NOTICED_WITHIN, self.client.address().until_down()).await;
-                outage.ok().map(|outage| outage.reason)
-            }
-            _ => None,
-        }
-    }
-
-    /// Opens a session. Waits for an OpenCode that is still starting.
+    /// Opens a session. Waits for an OpenCode that is still starting, and fails at once while it is known to be down.
     async fn create_session(&self, directory: &str) -> Result<api::Session> {
         let deadline = Instant::now() + turn::STREAM_TIMEOUT.min(self.starter.timeout);
+        let _in_use = self.directories.enter_for_call(directory).await?;
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            self.readers.attached(directory, left).await?;
+            // The supervisor knows when OpenCode answers requests. Of any other, only the event stream shows it.
+            if !self.client.address().is_supervised() {
+                let left = deadline.saturating_duration_since(Instant::now());
+                let attached = self.readers.attached(directory, left);
+                self.client.address().unless_down(attached).await.map_err(Outage::into_error)??;
+            }
             match self.starter.for_starts.create_session(directory).await {
                 // OpenCode is down and did not get the request, but its event stream has not reported the end yet.
-                Err(cause) if cause.was_not_sent() && Instant::now() + RETRY_PAUSE < deadline => {
+                Err(cause @ CallError::Unreachable(_)) if Instant::now() + RETRY_PAUSE < deadline => {
+                    tracing::debug!(%cause, "could not open a session; trying again");
                     sleep(RETRY_PAUSE).await;
                 }
                 made => return made.map_err(|cause| cause.into_error("open a session")),
@@ -312,7 +315,11 @@ impl Agent for OpenCode {
     }
 
     fn start_turn(&self, request: TurnRequest) -> BoxFuture<'_, Result<Turn>> {
-        Box::pin(turn::start(&self.starter, request))
+        Box::pin(async move {
+            // From then on the turn itself keeps the directory open.
+            let _in_use = self.directories.enter_for_call(&request.session.directory).await?;
+            turn::start(&self.starter, request).await
+        })
     }
 
     fn reply<'a>(
@@ -351,18 +358,11 @@ impl Agent for OpenCode {
     }
 
     fn check(&self) -> BoxFuture<'_, Result<()>> {
-        Box::pin(async move {
-            match self.client.is_healthy().await {
-                Ok(true) => Ok(()),
-                Ok(false) => {
-                    Err(Error::new(ErrorKind::AgentUnavailable, "OpenCode reports that it is not healthy."))
-                }
-                Err(cause) => Err(match self.why_down(&cause).await {
-                    Some(reason) => Error::new(ErrorKind::AgentUnavailable, reason),
-                    None => cause.into_error("check whether it is healthy"),
-                }),
-            }
-        })
+        Box::pin(async move { self.version().await.map(drop) })
+    }
+
+    fn is_restarted_by_gateway(&self) -> bool {
+        self.client.address().is_supervised()
     }
 
     fn until_back(&self) -> BoxFuture<'_, ()> {

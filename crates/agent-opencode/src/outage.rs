@@ -3,6 +3,7 @@
 //! The supervisor of a managed OpenCode reports when the process ends and when the next one responds. An attached OpenCode is
 //! probed when a call or a stream breaks, until it responds again.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -14,8 +15,13 @@ use crate::address::Address;
 use crate::client::{Client, Probe};
 use crate::reader::Readers;
 
-/// How long an OpenCode that was up may take to respond to a probe. Its one thread may be busy.
+/// How long an OpenCode that was up may take to respond to a probe, before it may have been replaced. Its one thread may be busy.
 const BUSY_PATIENCE: Duration = Duration::from_secs(3);
+
+/// An OpenCode that is busy for longer than this loses its open calls: they are looked up, not repeated.
+const LONGEST_BUSY: Duration = Duration::from_mins(1);
+
+const UNREACHABLE: &str = "OpenCode cannot be reached.";
 
 /// How long an OpenCode that may be starting may take to respond to a probe. Short, because it never responds to a request that
 /// arrives before it is ready.
@@ -72,26 +78,100 @@ async fn report(address: &Address, turns: impl Fn() -> usize) {
 
 /// Probes an attached OpenCode whenever it may be down.
 async fn probe(client: &Client) {
-    let address = client.address();
     loop {
         client.outage_suspected().await;
-        let (mut patience, mut is_first) = (BUSY_PATIENCE, true);
-        loop {
-            match client.probe(patience).await {
-                // OpenCode responds, so only a single connection broke.
-                Probe::Response if is_first => break,
-                // A call that began during the outage may never get a response. A new run ends such calls.
-                Probe::Response => {
-                    address.set_up();
-                    break;
-                }
-                Probe::Unreachable => address.set_down("OpenCode cannot be reached."),
-                Probe::NoResponse => {}
-            }
-            // The timeout grows with each probe, because the network may be slow.
-            patience = if is_first { START_PATIENCE } else { BUSY_PATIENCE.min(patience * 2) };
-            is_first = false;
+        probe_until_up(client.address(), |patience| client.probe(patience)).await;
+    }
+}
+
+/// A call to a process that ended, or was just starting, never gets a response. So the return of OpenCode ends all open calls.
+/// A process that was only busy responds to them, though late: it also responds to the first probe.
+async fn probe_until_up<F: Future<Output = Probe>>(address: &Address, probe: impl Fn(Duration) -> F) {
+    let mut first = pin!(probe(LONGEST_BUSY));
+    let mut may_be_busy = match timeout(BUSY_PATIENCE, first.as_mut()).await {
+        // A single connection broke.
+        Ok(Probe::Response) => return,
+        Ok(Probe::Unreachable) => {
+            address.set_down(UNREACHABLE);
+            false
+        }
+        Ok(Probe::NoResponse) => false,
+        Err(_) => true,
+    };
+    let mut patience = START_PATIENCE;
+    loop {
+        let next = async {
             sleep(PROBE_PAUSE).await;
+            probe(patience).await
+        };
+        let found = tokio::select! {
+            biased;
+            late = first.as_mut(), if may_be_busy => {
+                may_be_busy = false;
+                if late == Probe::Response {
+                    return;
+                }
+                continue;
+            }
+            found = next => found,
+        };
+        match found {
+            Probe::Response => {
+                let was_busy = may_be_busy && timeout(BUSY_PATIENCE, first).await == Ok(Probe::Response);
+                if !was_busy {
+                    address.set_up();
+                }
+                return;
+            }
+            Probe::Unreachable => {
+                may_be_busy = false;
+                address.set_down(UNREACHABLE);
+            }
+            Probe::NoResponse => {}
+        }
+        // Longer each time: the way to OpenCode may be slow.
+        patience = BUSY_PATIENCE.min(patience * 2);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use tokio::time::{Instant, sleep_until};
+
+    use super::*;
+
+    /// An OpenCode that responds after `busy`, except to the first probe if it `swallows` that.
+    async fn probed(busy: Duration, swallows: bool) -> (u32, Duration) {
+        let address: Address = "http://host".parse().unwrap();
+        let (run, began, probes) = (address.location().run, Instant::now(), Cell::new(0));
+        probe_until_up(&address, |patience| {
+            probes.set(probes.get() + 1);
+            let is_swallowed = swallows && probes.get() == 1;
+            async move {
+                let answer = async {
+                    sleep_until(began + busy).await;
+                    if is_swallowed {
+                        std::future::pending::<()>().await;
+                    }
+                };
+                match timeout(patience, answer).await {
+                    Ok(()) => Probe::Response,
+                    Err(_) => Probe::NoResponse,
+                }
+            }
+        })
+        .await;
+        (address.location().run - run, began.elapsed())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_busy_opencode_keeps_its_calls_and_one_that_was_starting_loses_them() {
+        for (busy, swallows, new_runs, within) in [(0, false, 0, 1), (20, false, 0, 21), (0, true, 1, 8)] {
+            let (runs, took) = probed(Duration::from_secs(busy), swallows).await;
+            assert_eq!(runs, new_runs, "busy for {busy} s, swallows: {swallows}");
+            assert!(took <= Duration::from_secs(within), "{took:?}");
         }
     }
 }

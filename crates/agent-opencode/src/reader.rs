@@ -252,7 +252,8 @@ impl Readers {
             Ok(run) => run,
             Err(reason) => return End::Failed(CallError::Down(reason)),
         };
-        let mut response = match self.client.events(&reader.directory, backoff.response_timeout()).await {
+        let response_timeout = backoff.response_timeout(self.client.address().is_supervised());
+        let mut response = match self.client.events(&reader.directory, response_timeout).await {
             Ok(response) => response,
             Err(cause @ CallError::NoAnswer) => {
                 backoff.timed_out();

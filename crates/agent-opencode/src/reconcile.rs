@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 
+use futures_util::future::{join, try_join, try_join_all};
 use longshore_engine::fail_point;
 use longshore_engine::port::Session;
 
@@ -91,11 +92,22 @@ async fn try_read(
 ) -> Result<Vec<Found>, CallError> {
     fail_point::hit("reconcile.before");
     let (directory, root) = (session.directory.as_str(), session.id.as_str());
-    // The status is read before the messages: if the session was idle, the messages that are read afterwards are final.
-    let statuses = client.statuses(directory).await?;
-    let busy = statuses.contains_key(root);
     let prompts: Vec<String> = translator.prompts().map(str::to_owned).collect();
-    match client.messages_since(directory, root, &prompts).await {
+    let messages = async {
+        // The status is read before the messages: if the session was idle, the messages that are read afterwards are final.
+        let statuses = client.statuses(directory).await?;
+        Ok::<_, CallError>((statuses, client.messages_since(directory, root, &prompts).await))
+    };
+    // Both reads run at the same time, because each response of a busy OpenCode takes a while.
+    let (messages, family) = if depth == Depth::Everything {
+        let (messages, family) = join(messages, family(client, directory, root)).await;
+        (messages, Some(family))
+    } else {
+        (messages.await, None)
+    };
+    let (statuses, messages) = messages?;
+    let busy = statuses.contains_key(root);
+    match messages {
         Ok(messages) => translator.merge_messages(messages),
         Err(cause @ CallError::NotFound) => return Err(cause),
         Err(cause) if cause.is_transient() => return Err(cause),
@@ -106,13 +118,14 @@ async fn try_read(
         }
     }
     translator.confirm_status(statuses.get(root));
-    if depth == Depth::Messages && !translator.has_open_asks() {
-        return Ok(Vec::new());
-    }
-    let named = client.session(directory, root).await?;
+    let (named, children) = match family {
+        Some(family) => family?,
+        None if translator.has_open_asks() => self::family(client, directory, root).await?,
+        None => return Ok(Vec::new()),
+    };
     translator.title(named.title.as_deref());
     let tree = Tree { client, directory, statuses: &statuses, since: translator.prompt_created() };
-    let found = tree.read(root).await?;
+    let found = tree.read(root, children).await?;
     for child in found.iter().filter(|child| !followed.contains(&child.session)) {
         if let Some(since) = tree.since {
             let messages =
@@ -127,12 +140,23 @@ async fn try_read(
     // If the root is idle, nobody waits for its sub-agents, so their asks do not count.
     busy_sessions.retain(|session| busy && statuses.contains_key(session));
     if busy || translator.has_open_asks() {
-        let permissions = client.permissions(directory).await?;
-        let questions = client.questions(directory).await?;
+        let (permissions, questions) =
+            try_join(client.permissions(directory), client.questions(directory)).await?;
         translator.merge_asks(&permissions, &questions, &busy_sessions);
     }
     fail_point::hit("reconcile.after");
     Ok(found)
+}
+
+/// The session itself and its children.
+async fn family(
+    client: &Client,
+    directory: &str,
+    root: &str,
+) -> Result<(api::Session, Vec<api::Session>), CallError> {
+    let children = async { none_if_deleted(client.children(directory, root).await) };
+    let (session, children) = try_join(client.session(directory, root), children).await?;
+    Ok((session, children.unwrap_or_default()))
 }
 
 /// The sub-agents below a session.
@@ -146,14 +170,13 @@ struct Tree<'a> {
 
 impl Tree<'_> {
     /// The sub-agents that work, or have worked, for the turn.
-    async fn read(&self, root: &str) -> Result<Vec<Found>, CallError> {
+    async fn read(&self, root: &str, children: Vec<api::Session>) -> Result<Vec<Found>, CallError> {
         let mut found: Vec<Found> = Vec::new();
-        let mut level = vec![root.to_owned()];
-        for _ in 0..MAX_TREE_DEPTH {
+        let mut level = vec![(root.to_owned(), children)];
+        for depth in 1.. {
             let mut next = Vec::new();
-            for parent in level {
-                let children = none_if_deleted(self.client.children(self.directory, &parent).await)?;
-                for child in children.unwrap_or_default() {
+            for (parent, children) in level {
+                for child in children {
                     let is_new = !found.iter().any(|found| found.session == child.id);
                     if is_new && self.belongs_to_turn(&child) {
                         next.push(child.id.clone());
@@ -161,9 +184,17 @@ impl Tree<'_> {
                     }
                 }
             }
-            level = next;
+            if next.is_empty() || depth == MAX_TREE_DEPTH {
+                break;
+            }
+            level = try_join_all(next.into_iter().map(|parent| self.children(parent))).await?;
         }
         Ok(found)
+    }
+
+    async fn children(&self, parent: String) -> Result<(String, Vec<api::Session>), CallError> {
+        let children = none_if_deleted(self.client.children(self.directory, &parent).await)?;
+        Ok((parent, children.unwrap_or_default()))
     }
 
     fn belongs_to_turn(&self, child: &api::Session) -> bool {

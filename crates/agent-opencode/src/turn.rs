@@ -136,7 +136,9 @@ impl Driver {
 
     async fn drive(&mut self, invalid_alarm: InvalidResponseAlarm) -> Result<(), Closed> {
         let check_after = CHECK_AFTER.min(self.limits.invalid_responses());
-        let mut signals = signals::signals(self.joins.changes(), invalid_alarm, check_after);
+        let (address, process) = (self.client.address().clone(), self.process);
+        let mut signals =
+            signals::signals(self.joins.changes(), invalid_alarm, check_after, address, process);
         // One timer for the whole turn. It is set anew only if a deadline is earlier than its own, or after it has fired.
         let mut alarm = pin!(sleep_until(Instant::now()));
         loop {
@@ -191,8 +193,9 @@ impl Driver {
                 biased;
                 routed = self.lease.next() => break routed,
                 signal = signals.next() => match signal {
-                    // The stream brings no events, so the state is read from OpenCode instead.
-                    Some(Signal::InvalidResponses) => {
+                    // The stream brings no events, so the state is read from OpenCode instead. A new process of OpenCode shows
+                    // everything that the killed turn left behind, before it serves a stream.
+                    Some(Signal::InvalidResponses | Signal::NewProcess) => {
                         self.consume(Routed::Reconnected);
                         return Consumed::Other;
                     }

@@ -151,6 +151,12 @@ impl Watch {
         self.failed.find(prompt)
     }
 
+    /// Stops watching a directory that is idle, so that it can be closed. Returns false if a turn runs or may run there. Its
+    /// sessions are watched again when a caller uses one of them.
+    pub(crate) fn release(&self, directory: &str) -> bool {
+        lock(&self.directories).release(directory, &self.readers)
+    }
+
     /// Whether external turns in this directory are reported.
     pub(crate) fn watches(&self, directory: &str) -> bool {
         lock(&self.directories).contains(directory)

@@ -25,7 +25,7 @@ use self::guard::{AdmittedSession, Guard, Intent, PendingClaim};
 pub use self::outcome::Outcome;
 use crate::control_errors;
 use crate::native_prompt::PromptContent;
-use crate::port::{Claim, Claimed, Control, KnownSession, Session, with_caller_trace};
+use crate::port::{Claim, Claimed, Control, KnownSession, Session, with_caller, with_caller_trace};
 use crate::service::Engine;
 
 /// The pauses before each search for a fork whose response was lost: the agent may still be creating it.
@@ -94,7 +94,7 @@ impl Engine {
     where
         F: FnOnce(&Result<ControlResult>) + Send + 'static,
     {
-        let (engine, caller) = (self.clone(), caller.clone());
+        let (engine, caller, principal) = (self.clone(), caller.clone(), caller.principal.clone());
         let ControlRequest { control: call, location } = request;
         let work = with_caller_trace(self.caller_trace(), async move {
             let result = match call {
@@ -115,6 +115,7 @@ impl Engine {
             done.report(&result);
             result
         });
+        let work = with_caller(principal, work);
         self.ctx().tasks.spawn("control", work)
     }
 

@@ -4,8 +4,8 @@
 use longshore_model::{
     AgentEvent, Artifact, ArtifactId, ArtifactUpdate, Ask, AskKind, BlockKind, BlockRef, Failure,
     InterruptNote, InterruptPhase, Json, Message, MessageId, Metadata, Notes, Outcome, Part, PartContent,
-    PermissionReply, PromptOptions, Resolution, Role, StatusUpdate, Task, TaskEvent, TaskId, TaskState,
-    TaskStatus, Timestamp, ToolCall, ToolStatus,
+    PermissionReply, PromptOptions, RemoteFile, Resolution, Role, StatusUpdate, Task, TaskEvent, TaskId,
+    TaskState, TaskStatus, Timestamp, ToolCall, ToolStatus,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -36,6 +36,8 @@ pub(crate) fn apply(task: &Task, report: AgentEvent, now: impl FnOnce() -> Times
             let append = task.artifact(block.id.as_str()).is_some();
             tool_update(task, block, &call, append)
         }
+        AgentEvent::RemoteFile { block, file } => remote_file(block, file),
+        AgentEvent::WithheldFile { block, name, reason } => file_dropped(block, name, reason),
         // Reported again after a restart of the gateway.
         AgentEvent::Session(session) if task.session.as_ref() == Some(&session) => return None,
         AgentEvent::Session(session) => noted(task, Notes { session: Some(session), ..Notes::default() }),
@@ -169,6 +171,14 @@ pub(crate) fn file_dropped(block: BlockRef, name: Option<String>, reason: String
     artifact_update(block, name.unwrap_or_else(|| "file".to_owned()), Part::text(reason), false, true)
 }
 
+/// A file at a URL that the agent named.
+fn remote_file(block: BlockRef, file: RemoteFile) -> TaskEvent {
+    let RemoteFile { name, media_type, url } = file;
+    let part =
+        Part { media_type: Some(media_type), filename: name.clone(), ..Part::new(PartContent::Url(url)) };
+    artifact_update(block, name.unwrap_or_else(|| "file".to_owned()), part, false, true)
+}
+
 /// The turn begins.
 pub(crate) fn working(now: Timestamp) -> TaskEvent {
     status(TaskState::Working, now, None, None)
@@ -181,13 +191,31 @@ pub(crate) fn waiting(task: &Task, now: Timestamp, why: String) -> TaskEvent {
     status(state, at, Some(explanation(task, state, why)), None)
 }
 
+/// The same, for an agent of which nobody knows when it can be reached: a blocking send returns.
+pub(crate) fn waiting_for_agent(task: &Task, now: Timestamp, why: String) -> TaskEvent {
+    let metadata = Json::from_value(&json!({"longshore": {"waitsFor": "agent"}}));
+    with_message_metadata(waiting(task, now, why), Metadata::try_from(metadata).ok())
+}
+
+/// Whether a blocking send returns at this status.
+pub(crate) fn is_settled(status: &TaskStatus) -> bool {
+    let metadata = status.message.as_ref().and_then(|message| message.metadata.as_ref());
+    let waits_for_agent =
+        |metadata: &Metadata| metadata.json().to_value().pointer("/longshore/waitsFor").is_some();
+    status.state.is_settled()
+        || (status.state == TaskState::Submitted && metadata.is_some_and(waits_for_agent))
+}
+
 /// The task waits until somebody decides that it may begin.
 pub(crate) fn held(task: &Task) -> TaskEvent {
-    let mut event = waiting(task, task.status.at, held::WHY.to_owned());
+    with_message_metadata(waiting(task, task.status.at, held::WHY.to_owned()), held::metadata())
+}
+
+fn with_message_metadata(mut event: TaskEvent, metadata: Option<Metadata>) -> TaskEvent {
     if let TaskEvent::Status(update) = &mut event
         && let Some(message) = &mut update.status.message
     {
-        message.metadata = held::metadata();
+        message.metadata = metadata;
     }
     event
 }

@@ -11,7 +11,7 @@ pub use agent::{
     Admission, Admitted, Agent, ContentFacts, FileSource, Input, InputFile, MAX_STEERING, NewSession,
     Prompting, Resume, ResumedChild, ResumedChildState, Session, Steering, Turn, TurnRequest,
 };
-pub use caller::{caller_trace, with_caller_trace};
+pub use caller::{caller, caller_trace, with_caller, with_caller_trace};
 pub use clock::{Clock, SystemClock};
 pub use control::{Control, ExternalTurn, KnownSession, MAX_OFFERS, WorkspaceContents, WorkspaceSession};
 pub use spans::{NoSpans, Span, SpanKind, SpanPosition, Spans, TurnAttributes};

@@ -18,12 +18,12 @@ use tokio::time::Instant;
 
 use crate::actor::{Actor, ActorParts};
 use crate::actor_request::{ActorRequest, AnswerMessage, GivenAnswer, Reply};
-use crate::asks;
 use crate::engine_context::{EngineContext, EngineParts};
 use crate::port::{FileFacts, Head, Spans, StoredTask, caller_trace};
 use crate::reader::TaskReader;
 use crate::snapshot::Snapshot;
 use crate::upstream_error::to_control_error;
+use crate::{asks, lifecycle};
 
 /// How long a cancel waits for the actor of the task, which answers at once unless the store cannot be reached.
 const CANCEL_PATIENCE: Duration = Duration::from_secs(10);
@@ -277,19 +277,19 @@ impl Engine {
         if reader.cursor() > Seq::START {
             // After a message that answered one of several asks, the task still waits for the others.
             let snapshot = self.get(caller, reader.task_id()).await?;
-            if snapshot.task.status.state.is_settled() {
+            if lifecycle::is_settled(&snapshot.task.status) {
                 return Ok(snapshot);
             }
         }
         while let Some(entries) = reader.next().await? {
             let newest = entries.iter().rev().find_map(|entry| entry.entry.event.status());
-            if newest.is_some_and(|status| status.state.is_settled()) {
+            if newest.is_some_and(lifecycle::is_settled) {
                 // An ask in the middle of a log may have been answered long ago.
                 let snapshot = match reader.snapshot(caller) {
                     Some(now) => now,
                     None => self.get(caller, reader.task_id()).await?,
                 };
-                if snapshot.task.status.state.is_settled() {
+                if lifecycle::is_settled(&snapshot.task.status) {
                     return Ok(snapshot);
                 }
             }

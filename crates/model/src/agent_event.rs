@@ -53,6 +53,17 @@ pub enum AgentEvent {
         block: BlockRef,
         file: AgentFile,
     },
+    /// A file that the agent refers to by a URL. The gateway does not fetch it.
+    RemoteFile {
+        block: BlockRef,
+        file: RemoteFile,
+    },
+    /// A file of the agent that is not handed over. The reason may be shown to anybody.
+    WithheldFile {
+        block: BlockRef,
+        name: Option<String>,
+        reason: String,
+    },
     /// A report of a sub-agent at any depth. The first event of a sub-agent is always `Started`, and comes before the tool
     /// call that names its session.
     Child {
@@ -98,6 +109,14 @@ impl std::fmt::Debug for AgentFile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "AgentFile({:?}, {}, {} bytes)", self.name, self.media_type, self.bytes.len())
     }
+}
+
+/// A file at a URL.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RemoteFile {
+    pub name: Option<String>,
+    pub media_type: String,
+    pub url: String,
 }
 
 /// Identifies a block of output.

@@ -30,8 +30,8 @@ pub mod time;
 pub mod trace;
 
 pub use agent_event::{
-    AgentEvent, AgentFile, BlockRef, ChildEvent, ChildStart, FailedCall, Failure, Outcome, ToolCall,
-    ToolStatus,
+    AgentEvent, AgentFile, BlockRef, ChildEvent, ChildStart, FailedCall, Failure, Outcome, RemoteFile,
+    ToolCall, ToolStatus,
 };
 pub use approval::{Approval, PermissionRequest};
 pub use artifact::{Artifact, ArtifactUpdate, BlockKind};

@@ -4,7 +4,7 @@
 //! prompt by itself: one report for each word, then the end.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use longshore_engine::port::{
@@ -39,6 +39,8 @@ pub struct ScriptedAgent {
     pub checks: Gate,
     /// Woken when the agent comes back.
     back: Notify,
+    /// The gateway starts the agent again when it is down.
+    pub is_restarted: AtomicBool,
 }
 
 /// Lets calls through, or holds them until the test releases some.
@@ -417,6 +419,10 @@ impl Agent for ScriptedAgent {
             }
             Ok(())
         })
+    }
+
+    fn is_restarted_by_gateway(&self) -> bool {
+        self.is_restarted.load(Ordering::Relaxed)
     }
 
     fn until_back(&self) -> BoxFuture<'_, ()> {

@@ -3,6 +3,6 @@
 
 mod caller;
 mod external_turns;
-mod fixture;
+pub(crate) mod fixture;
 mod resources;
 mod sessions;

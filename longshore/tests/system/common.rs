@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_agent_opencode::{Endpoint, OpenCode, OpenCodeConfig, PromptRules, UPSTREAM_CALLS, Watchdog};
+use longshore_agent_opencode::{
+    DirectoryLimits, Endpoint, OpenCode, OpenCodeConfig, PromptRules, UPSTREAM_CALLS, Watchdog,
+};
 use longshore_edge::contract::Deployment;
 use longshore_edge::{Credential, Credentials, Edge, EdgeConfig, PayloadLog};
 use longshore_engine::port::{Store, SystemClock};
@@ -102,6 +104,7 @@ impl TestGateway {
             written_files: false,
             upstream_calls: options.upstream_calls,
             watch_directories: options.watch_directories,
+            directories: DirectoryLimits::default(),
             metrics: Arc::default(),
         };
         let agent = OpenCode::new(config, clock.clone(), tasks.clone()).expect("the configuration is valid");

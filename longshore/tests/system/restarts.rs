@@ -7,3 +7,4 @@ mod installation;
 mod protocol;
 mod shutdown;
 mod streams;
+mod waiting;

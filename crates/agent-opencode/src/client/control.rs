@@ -15,7 +15,8 @@ use serde_json::json;
 
 use super::messages::{Paged, message_path};
 use super::{
-    CallError, CallSlot, Client, Result, check_accepted, decode, readable, session_path, without_session,
+    AnyMessage, CallError, CallSlot, Client, Result, check_accepted, decode, readable, session_path,
+    without_session,
 };
 use crate::api::control::{
     Command, FileDiff, Message, MessageChanges, MessageHead, MessageInfo, Project, Providers, Session, Todo,
@@ -211,6 +212,25 @@ impl Client {
             body["model"] = json!({"providerID": model.provider, "modelID": model.model});
         }
         self.change_slowly(&session_path(session, "shell")?, directory, &body, limit).await
+    }
+
+    /// Prompts a session, and returns when the turn is over.
+    pub(crate) async fn play_turn(&self, directory: &str, session: &str, text: &str) -> Result<()> {
+        let body = json!({"parts": [{"type": "text", "text": text}]});
+        let limit = Some(self.shared.timeout);
+        self.change_slowly::<AnyMessage>(&session_path(session, "message")?, directory, &body, limit).await?;
+        Ok(())
+    }
+
+    /// Closes a directory. Aborts what runs there.
+    pub(crate) async fn dispose(&self, directory: &str) -> Result<()> {
+        let closed: Result<bool> = self.change(Method::POST, "instance/dispose", directory, None).await;
+        closed.map(drop).map_err(without_session)
+    }
+
+    pub(crate) async fn delete_session(&self, directory: &str, session: &str) -> Result<bool> {
+        let path = format!("session/{}", segment(Kind::Session, session)?);
+        self.change(Method::DELETE, &path, directory, None).await
     }
 
     /// Adds a message to a session without prompting the model. The body must contain the option for this.

@@ -370,7 +370,7 @@ async fn an_opencode_whose_port_was_taken_moves_to_another_port() {
         "the program on the old port may have received the old password"
     );
     let client = crate::client::Client::new(endpoint, PATIENCE, 0, std::sync::Arc::default()).unwrap();
-    assert!(client.is_healthy().await.is_ok_and(|is_healthy| is_healthy), "the client uses the new address");
+    assert!(client.health().await.is_ok_and(|health| health.healthy), "the client uses the new address");
     tasks.stop().await;
     assert!(fixture.start("").await.is_adopted(), "the next start adopts it at the new address");
 }

@@ -17,6 +17,10 @@ const STEADY: Duration = Duration::from_secs(3);
 /// attempts are short. Each timeout doubles the next one, for an OpenCode that is only slow.
 const FIRST_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// The same for an OpenCode that Longshore supervises, which is up only when it has said that it answers requests. The first
+/// stream of a directory makes OpenCode load the directory, and a second attempt would begin behind the first.
+const SUPERVISED_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// The pause before the next attempt to connect, and the timeout for its response.
 pub(super) struct Backoff {
     pause: Duration,
@@ -31,8 +35,8 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    pub(super) fn response_timeout(&self) -> Duration {
-        self.response_timeout
+    pub(super) fn response_timeout(&self, is_supervised: bool) -> Duration {
+        if is_supervised { SUPERVISED_TIMEOUT.max(self.response_timeout) } else { self.response_timeout }
     }
 
     /// Called when no response came in time. Doubles the next timeout.
@@ -81,6 +85,20 @@ mod tests {
         assert_eq!(short, [100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000]);
         assert_eq!(pause_after(STEADY).await, 100, "a single cut is repaired at once");
         assert_eq!(pause_after(STEADY).await, 100);
+    }
+
+    #[test]
+    fn only_an_opencode_that_may_be_starting_gets_short_attempts() {
+        let mut backoff = Backoff::default();
+        assert_eq!(
+            [false, true].map(|is_supervised| backoff.response_timeout(is_supervised).as_secs()),
+            [1, 30]
+        );
+        backoff.timed_out();
+        assert_eq!(
+            [false, true].map(|is_supervised| backoff.response_timeout(is_supervised).as_secs()),
+            [2, 30]
+        );
     }
 
     #[test]

@@ -1,11 +1,14 @@
 //! Collects the files of a turn: those that its tools return, and the paths of the files that it wrote.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use longshore_model::{AgentEvent, AgentFile, ArtifactId, BlockKind, BlockRef, MessageId};
+use longshore_model::{AgentEvent, AgentFile, ArtifactId, BlockKind, BlockRef, MessageId, RemoteFile};
 use percent_encoding::percent_decode_str;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use url::Url;
 
 use super::Translator;
 use crate::api::{Attachment, Part};
@@ -16,6 +19,15 @@ pub(crate) const MAX_FILE_BYTES: usize = 25 * 1024 * 1024;
 /// How many paths of written files are kept per turn. Further files are left out.
 pub(crate) const MAX_WRITTEN: usize = 100;
 
+/// The longest URL of a file that is passed on. A longer one is left out.
+const MAX_URL_BYTES: usize = 4096;
+
+/// The longest path that an operating system accepts. A longer text is no path.
+const MAX_PATH_BYTES: usize = 4096;
+
+/// How many arguments of a tool call are checked. No tool that returns files has more.
+const MAX_PATHS: usize = 16;
+
 /// The media type of a file whose type is unknown.
 pub(crate) const ANY_TYPE: &str = "application/octet-stream";
 
@@ -25,6 +37,14 @@ pub(super) struct Files {
     reported: HashSet<String>,
     /// Absolute paths, in the order in which they were first written.
     written: Vec<String>,
+    /// The paths that a tool call names whose files are to be reported, by the ids of those files.
+    sources: HashMap<String, Vec<String>>,
+}
+
+/// What a tool returns as a file.
+enum Attached {
+    File(AgentFile),
+    Remote(RemoteFile),
 }
 
 impl Files {
@@ -42,15 +62,28 @@ impl Files {
             if !self.mark_reported(&id) {
                 continue;
             }
-            match (ArtifactId::parse(&id), file(attachment)) {
-                (Ok(id), Ok(file)) => {
-                    let message = MessageId::parse(&part.message).ok();
-                    let block = BlockRef { id, kind: BlockKind::File, message };
-                    out.push(AgentEvent::File { block, file });
+            let block = match ArtifactId::parse(&id) {
+                Ok(id) => {
+                    BlockRef { id, kind: BlockKind::File, message: MessageId::parse(&part.message).ok() }
                 }
-                (_, Err(why)) => tracing::warn!(id, why, "a file of a tool was left out"),
-                (Err(cause), _) => tracing::warn!(%cause, "a file of a tool was left out"),
-            }
+                Err(cause) => {
+                    tracing::warn!(%cause, "a file of a tool was left out");
+                    continue;
+                }
+            };
+            out.push(match attached(attachment) {
+                Ok(Attached::File(file)) => {
+                    self.sources.insert(id, named_paths(state.input.as_deref()));
+                    AgentEvent::File { block, file }
+                }
+                Ok(Attached::Remote(file)) => AgentEvent::RemoteFile { block, file },
+                Err(why) => {
+                    tracing::warn!(id, why, "a file of a tool was left out");
+                    let (name, reason) =
+                        (name_of(attachment), format!("A file of the agent was left out: {why}."));
+                    AgentEvent::WithheldFile { block, name, reason }
+                }
+            });
         }
         if matches!(part.tool.as_deref(), Some("write" | "edit" | "apply_patch"))
             && let Some(metadata) = &state.metadata
@@ -74,14 +107,21 @@ impl Translator {
         std::mem::take(&mut self.blocks.files().written)
     }
 
+    /// The paths that were named in the tool call that returned a file. They may be relative to the session's directory.
+    pub(crate) fn take_file_sources(&mut self, id: &str) -> Vec<String> {
+        self.blocks.files().sources.remove(id).unwrap_or_default()
+    }
+
     /// Marks a file as reported. Returns whether it was not reported before.
     pub(crate) fn mark_file_reported(&mut self, id: &str) -> bool {
         self.blocks.files().mark_reported(id)
     }
 }
 
-fn file(attachment: &Attachment) -> Result<AgentFile, &'static str> {
-    let data = attachment.url.strip_prefix("data:").ok_or("its URL is not a data: URL")?;
+fn attached(attachment: &Attachment) -> Result<Attached, &'static str> {
+    let Some(data) = attachment.url.strip_prefix("data:") else {
+        return remote(attachment).map(Attached::Remote);
+    };
     let (head, data) = data.split_once(',').ok_or("its data: URL has no comma")?;
     let is_base64 = head.ends_with(";base64");
     if data.len() / 4 * 3 > MAX_FILE_BYTES && is_base64 {
@@ -95,11 +135,44 @@ fn file(attachment: &Attachment) -> Result<AgentFile, &'static str> {
     if bytes.len() > MAX_FILE_BYTES {
         return Err("it is too large");
     }
-    let declared = [attachment.mime.as_str(), head.split(';').next().unwrap_or_default(), ANY_TYPE];
-    let media_type = declared.into_iter().find(|media_type| !media_type.is_empty()).unwrap_or(ANY_TYPE);
-    Ok(AgentFile {
-        name: attachment.filename.clone().filter(|name| !name.is_empty()),
-        media_type: media_type.to_owned(),
-        bytes: bytes.into(),
-    })
+    let media_type = media_type(&[attachment.mime.as_str(), head.split(';').next().unwrap_or_default()]);
+    Ok(Attached::File(AgentFile { name: name_of(attachment), media_type, bytes: bytes.into() }))
+}
+
+/// The gateway neither reads a file by its path nor fetches a URL. The client decides whether it fetches the URL.
+fn remote(attachment: &Attachment) -> Result<RemoteFile, &'static str> {
+    if attachment.url.len() > MAX_URL_BYTES {
+        return Err("its URL is too long");
+    }
+    let url = Url::parse(&attachment.url).map_err(|_| "its URL is not valid")?;
+    match url.scheme() {
+        "https" => {}
+        "file" => return Err("the agent named it by its path, and the gateway does not read it"),
+        _ => return Err("its URL is neither a data: URL nor an https: URL"),
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err("its URL contains a password");
+    }
+    let media_type = media_type(&[attachment.mime.as_str()]);
+    Ok(RemoteFile { name: name_of(attachment), media_type, url: url.into() })
+}
+
+fn name_of(attachment: &Attachment) -> Option<String> {
+    attachment.filename.clone().filter(|name| !name.is_empty())
+}
+
+/// The first media type that was declared.
+fn media_type(declared: &[&str]) -> String {
+    declared.iter().find(|media_type| !media_type.is_empty()).copied().unwrap_or(ANY_TYPE).to_owned()
+}
+
+/// The texts in the arguments of a tool call that may be paths.
+fn named_paths(input: Option<&RawValue>) -> Vec<String> {
+    let input = input.and_then(|input| serde_json::from_str::<Value>(input.get()).ok());
+    let Some(Value::Object(fields)) = input else { return Vec::new() };
+    let texts = fields.into_iter().filter_map(|(_, value)| match value {
+        Value::String(text) if text.len() <= MAX_PATH_BYTES => Some(text),
+        _ => None,
+    });
+    texts.take(MAX_PATHS).collect()
 }

@@ -20,8 +20,13 @@ use crate::translate::{Evidence, Translator};
 impl Driver {
     /// Sends an event of a member to the engine. `None`: the root.
     pub(super) async fn report(&mut self, member: Option<usize>, event: AgentEvent) -> Result<(), Closed> {
-        let (AgentEvent::Tool { .. } | AgentEvent::ToolOutput { .. }) = &event else {
-            return self.send(member, event).await;
+        let event = match event {
+            AgentEvent::Tool { .. } | AgentEvent::ToolOutput { .. } => event,
+            AgentEvent::File { block, file } => {
+                let event = self.unless_protected(member, block, file).await;
+                return self.send(member, event).await;
+            }
+            event => return self.send(member, event).await,
         };
         // In a box, because this may report the end of a sub-agent, which has tool calls of its own: the future would contain
         // itself.

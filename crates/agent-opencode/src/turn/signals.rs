@@ -5,6 +5,7 @@ use std::time::Duration;
 use futures_util::stream::{self, Stream};
 
 use super::joins::JoinChanges;
+use crate::address::Address;
 use crate::reader::InvalidResponseAlarm;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -13,6 +14,8 @@ pub(super) enum Signal {
     Joins,
     /// The event stream has had only invalid responses for some time.
     InvalidResponses,
+    /// OpenCode ended, and its next process responds.
+    NewProcess,
 }
 
 /// Merges all signals into one stream, which never ends.
@@ -20,15 +23,23 @@ pub(super) fn signals(
     joins: JoinChanges,
     invalid_alarm: InvalidResponseAlarm,
     check_after: Duration,
+    address: Address,
+    process: u32,
 ) -> impl Stream<Item = Signal> + Unpin {
-    let signals = stream::unfold((joins, invalid_alarm), move |(mut joins, mut invalid_alarm)| async move {
-        let signal = tokio::select! {
-            biased;
-            () = joins.next() => Signal::Joins,
-            () = invalid_alarm.ring_every(check_after) => Signal::InvalidResponses,
-        };
-        Some((signal, (joins, invalid_alarm)))
-    });
+    let state = (joins, invalid_alarm, address, process);
+    let signals =
+        stream::unfold(state, move |(mut joins, mut invalid_alarm, address, mut process)| async move {
+            let signal = tokio::select! {
+                biased;
+                () = joins.next() => Signal::Joins,
+                () = invalid_alarm.ring_every(check_after) => Signal::InvalidResponses,
+                next = address.next_process(process) => {
+                    process = next;
+                    Signal::NewProcess
+                }
+            };
+            Some((signal, (joins, invalid_alarm, address, process)))
+        });
     // `select_all` polls a stream only when it was woken.
     stream::select_all([Box::pin(signals)])
 }

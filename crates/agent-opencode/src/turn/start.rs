@@ -19,6 +19,7 @@ use super::missed::MissedEvents;
 use super::tree::{ChildState, LiveChild, SessionTree};
 use super::unprompted::UnpromptedSessions;
 use super::watchdog::{Silence, Watchdog};
+use crate::address::Outage;
 use crate::api::EventKind;
 use crate::api::control::Command;
 use crate::catalog::{Catalog, PURPOSE};
@@ -93,7 +94,8 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
     } else {
         with.readers.lease(&session.directory, id, patience()).await.ok_or_else(busy)?
     };
-    lease.connected(STREAM_TIMEOUT.min(with.timeout)).await?;
+    let connected = lease.connected(STREAM_TIMEOUT.min(with.timeout));
+    client.address().unless_down(connected).await.map_err(Outage::into_error)??;
     let mut process = client.address().process();
     let (sent, translator) = if let Some(resume) = &resume {
         let mut translator = Translator::resume(id, name, resume);

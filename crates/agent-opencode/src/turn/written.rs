@@ -52,6 +52,25 @@ impl Driver {
         Ok(())
     }
 
+    /// Withholds a file that a tool returned if the tool was to read a file of the gateway itself.
+    pub(super) async fn unless_protected(
+        &mut self,
+        member: Option<usize>,
+        block: BlockRef,
+        file: AgentFile,
+    ) -> AgentEvent {
+        let translator = self.translator_mut(member);
+        let sources = translator.map(|translator| translator.take_file_sources(block.id.as_str()));
+        let directory = Path::new(&self.session.directory);
+        let paths = sources.unwrap_or_default().into_iter().map(|path| directory.join(path));
+        if !disk::is_protected(&self.protected, paths).await {
+            return AgentEvent::File { block, file };
+        }
+        tracing::warn!(session = %self.session.id, id = %block.id, "withheld a file of the gateway that a tool returned");
+        let reason = "A file of the agent was withheld: it belongs to the gateway itself.".to_owned();
+        AgentEvent::WithheldFile { block, name: file.name, reason }
+    }
+
     /// Waits until the engine has taken all events, so that at most one file waits in memory.
     pub(super) async fn wait_for_file_slot(&self) -> Result<(), Closed> {
         if self.events.emptied().await { Ok(()) } else { Err(Closed) }

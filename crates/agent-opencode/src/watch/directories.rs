@@ -119,6 +119,17 @@ impl Directories {
         directory == self.root || others + 1 < self.max
     }
 
+    /// Returns whether the directory is idle. Then it is not watched any more.
+    pub(super) fn release(&mut self, directory: &str, readers: &Readers) -> bool {
+        if directory == self.root || !self.is_idle(directory, readers) {
+            return false;
+        }
+        if self.watched.contains_key(directory) {
+            self.evict(directory.to_owned(), readers);
+        }
+        true
+    }
+
     /// Returns whether a directory could be evicted.
     fn evict_oldest(&mut self, now: u64, readers: &Readers) -> bool {
         let is_evictable = |(directory, slot): &(&String, &Slot)| {
@@ -126,18 +137,22 @@ impl Directories {
         };
         let oldest = self.watched.iter().filter(is_evictable).min_by_key(|(_, slot)| slot.used);
         let Some(oldest) = oldest.map(|(directory, _)| directory.clone()) else { return false };
-        self.watched.remove(&oldest);
         tracing::info!(
             directory = oldest,
             most = self.max,
             "stopped watching a directory because another one needs its slot"
         );
-        let sessions = readers.unwatch(&oldest);
-        self.evicted.push_back((oldest, sessions));
+        self.evict(oldest, readers);
+        true
+    }
+
+    fn evict(&mut self, directory: String, readers: &Readers) {
+        self.watched.remove(&directory);
+        let sessions = readers.unwatch(&directory);
+        self.evicted.push_back((directory, sessions));
         while self.evicted.iter().map(|(_, sessions)| sessions.len()).sum::<usize>() > MAX_EVICTED_SESSIONS {
             self.evicted.pop_front();
         }
-        true
     }
 
     fn warn_full(&mut self) {

@@ -47,6 +47,7 @@ impl Stage {
             written_files: false,
             upstream_calls: UPSTREAM_CALLS,
             watch_directories,
+            directories: crate::DirectoryLimits::default(),
             metrics: Arc::default(),
         };
         let agent = OpenCode::new(config, Arc::new(SystemClock), tasks.clone()).unwrap();

@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_agent_opencode::{
-    Endpoint, OpenCode, OpenCodeConfig, PromptRules, UPSTREAM_CALLS, WATCH_DIRECTORIES, Watchdog,
+    DirectoryLimits, Endpoint, OpenCode, OpenCodeConfig, PromptRules, UPSTREAM_CALLS, WATCH_DIRECTORIES,
+    Watchdog,
 };
 use longshore_engine::port::{Control, Session, SystemClock};
 use longshore_engine::{ProtectedPaths, Tasks};
@@ -54,6 +55,7 @@ impl Fixture {
             written_files: false,
             upstream_calls: UPSTREAM_CALLS,
             watch_directories: WATCH_DIRECTORIES,
+            directories: DirectoryLimits::default(),
             metrics: Arc::default(),
         };
         change(&mut config);

@@ -6,6 +6,7 @@ use longshore_testkit::fake_opencode::{
 };
 
 use super::*;
+use crate::outages::{at_once, until_down, until_well};
 
 const WORDS: &str = "one two three four five six seven eight nine ten";
 
@@ -233,24 +234,31 @@ async fn an_opencode_that_is_down_is_unavailable_and_is_found_once_it_is_back() 
     assert_eq!(error.kind(), ErrorKind::AgentUnavailable);
     assert_eq!(bench.agent.open_session(root(&bench)).await.unwrap_err().kind(), ErrorKind::AgentUnavailable);
     bench.fake.restart();
+    until_well(&bench).await;
     bench.fake.queue(Script::new().text(WORDS, 3));
     let (_, turn) = bench.start(&session, "go").await.unwrap();
     assert_eq!(text_of(&all(turn).await), WORDS);
     bench.stop().await;
 }
 
-/// A context begins while OpenCode restarts: nothing else keeps the reader of its directory alive.
+/// The engine tells the caller why a task waits, and waits for the return of OpenCode itself.
 #[tokio::test]
-async fn a_session_is_opened_when_opencode_comes_back() {
+async fn a_session_and_a_turn_are_refused_at_once_while_opencode_is_known_to_be_down() {
     let bench = Bench::on(FakeOpenCode::start(), None, Duration::from_secs(30));
-    bench.session().await;
+    let session = bench.session().await;
     bench.fake.kill().await;
-    let mut opening = bench.agent.open_session(root(&bench));
-    // Several attempts to connect fail before OpenCode is back.
-    let waiting = tokio::time::timeout(Duration::from_millis(500), &mut opening).await;
-    assert!(waiting.is_err(), "gave up at once: {waiting:?}");
+    until_down(&bench).await;
+    let refused = at_once("the session", bench.agent.open_session(root(&bench))).await.unwrap_err();
+    assert_eq!(
+        (refused.kind(), refused.message()),
+        (ErrorKind::AgentUnavailable, "OpenCode cannot be reached.")
+    );
+    let refused = at_once("the turn", bench.start(&session, "go")).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::AgentUnavailable);
+    let back = bench.agent.until_back();
     bench.fake.restart();
-    opening.await.expect("a session");
+    at_once("the return", back).await;
+    bench.agent.open_session(root(&bench)).await.expect("a session");
     bench.stop().await;
 }
 

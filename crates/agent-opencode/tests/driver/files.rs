@@ -3,7 +3,7 @@
 use std::os::unix::fs::symlink;
 
 use longshore_model::BlockKind;
-use longshore_testkit::fake_opencode::{Gate, Play};
+use longshore_testkit::fake_opencode::{Gate, Play, Tool, Turn as Script};
 use serde_json::json;
 
 use super::stage::start_root;
@@ -109,6 +109,42 @@ async fn files_of_the_gateway_are_left_out() {
         bench.fake.play(&Play::new("tool_write"));
         let events = bench.run("go").await;
         assert_eq!(files(&events).len(), usize::from(what == "another file"), "{what}");
+        bench.stop().await;
+    }
+}
+
+/// A tool that reads a picture returns its content.
+#[tokio::test]
+async fn a_tool_hands_over_no_file_of_the_gateway() {
+    for (path, is_withheld) in [
+        ("secrets/token.png", true),
+        ("./deeper/../secrets/token.png", true),
+        ("a_link.png", true),
+        ("a_hard_link.png", true),
+        ("picture.png", false),
+    ] {
+        let fake = FakeOpenCode::start();
+        let (workspace, secrets) = (fake.workspace().to_owned(), fake.workspace().join("secrets"));
+        std::fs::create_dir(&secrets).unwrap();
+        std::fs::create_dir(workspace.join("deeper")).unwrap();
+        std::fs::write(secrets.join("token.png"), "s3cret").unwrap();
+        std::fs::write(workspace.join("picture.png"), "a picture").unwrap();
+        symlink("secrets/token.png", workspace.join("a_link.png")).unwrap();
+        std::fs::hard_link(secrets.join("token.png"), workspace.join("a_hard_link.png")).unwrap();
+        let change = |config: &mut OpenCodeConfig| {
+            config.protected = Arc::new(longshore_engine::ProtectedPaths::new([secrets]));
+        };
+        let bench = Bench::with(fake, None, Duration::from_secs(5), change);
+        for path in [path.to_owned(), workspace.join(path).to_str().expect("UTF-8").to_owned()] {
+            let tool = Tool::new("read", json!({"filePath": path}), "Image read successfully");
+            let tool = tool.handing("x.png", "image/png", b"s3cret");
+            bench.fake.queue(Script::new().tool(tool).text("done", 1));
+            let events = bench.run("go").await;
+            let has = |found: fn(&AgentEvent) -> bool| events.iter().any(found);
+            let withheld = has(|event| matches!(event, AgentEvent::WithheldFile { .. }));
+            let handed_over = has(|event| matches!(event, AgentEvent::File { .. }));
+            assert_eq!((withheld, handed_over), (is_withheld, !is_withheld), "{path}: {events:?}");
+        }
         bench.stop().await;
     }
 }

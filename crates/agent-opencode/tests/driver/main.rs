@@ -6,6 +6,7 @@ mod calls;
 mod child_faults;
 mod child_turns;
 mod children;
+mod directories;
 mod faults;
 mod files;
 mod hostile_commands;
@@ -30,7 +31,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_agent_opencode::{
-    Endpoint, OpenCode, OpenCodeConfig, PromptRules, UPSTREAM_CALLS, WATCH_DIRECTORIES, Watchdog,
+    DirectoryLimits, Endpoint, OpenCode, OpenCodeConfig, PromptRules, UPSTREAM_CALLS, WATCH_DIRECTORIES,
+    Watchdog,
 };
 use longshore_engine::Tasks;
 use longshore_engine::port::{
@@ -84,6 +86,7 @@ impl Bench {
             written_files: false,
             upstream_calls: UPSTREAM_CALLS,
             watch_directories: WATCH_DIRECTORIES,
+            directories: DirectoryLimits::default(),
             metrics: Arc::default(),
         };
         change(&mut config);

@@ -24,6 +24,10 @@ pub(crate) async fn at_once<T>(what: &str, work: impl Future<Output = T>) -> T {
     tokio::time::timeout(AT_ONCE, work).await.unwrap_or_else(|_| panic!("{what} hangs"))
 }
 
+pub(crate) async fn until_down(bench: &Bench) {
+    at_once("the end", async { while bench.agent.check().await.is_ok() {} }).await;
+}
+
 pub(crate) async fn until_well(bench: &Bench) {
     while bench.agent.check().await.is_err() {
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -156,6 +160,7 @@ async fn a_turn_that_waits_to_begin_begins_when_opencode_is_back() {
                 Ok((_, turn)) => return turn,
                 Err(error) => assert_eq!(error.kind(), ErrorKind::AgentUnavailable),
             }
+            tokio::task::yield_now().await;
         }
     };
     let (turn, ()) = at_once("the start", join(start, returns)).await;

@@ -146,9 +146,9 @@ async fn a_turn_without_a_receiver_ends_its_driver_and_not_the_agent() {
     let gate = Gate::new();
     let (_, _, turn) = bench.start_held(Script::new().text("abc", 3).hold(&gate).text("def", 3), &gate).await;
     drop(turn);
-    // The reader and the watch for outages stay; the driver ends.
+    // The reader, the watch for outages and the keeper of directories stay; the driver ends.
     tokio::time::timeout(PATIENCE, async {
-        while bench.tasks.running() > 2 {
+        while bench.tasks.running() > 3 {
             tokio::task::yield_now().await;
         }
     })

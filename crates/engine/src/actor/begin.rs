@@ -10,7 +10,7 @@ use super::patience::Patience;
 use super::start::EXTERNAL_TURN_POLL;
 use super::{ActiveTurn, Actor, ResumedTurn, StopReason, limit};
 use crate::intake::PartNames;
-use crate::port::{Bound, Input, Prompting, Resume, Session, Turn, TurnRecord};
+use crate::port::{Bound, Input, Prompting, Resume, Session, Turn, TurnRecord, with_caller};
 use crate::retry::Backoff;
 use crate::simulation::Flaw;
 use crate::turn_limiter::TurnPermit;
@@ -72,7 +72,7 @@ impl Actor {
             let request = self.turn_request(record, Vec::new(), Some(resume), prompting.clone());
             let agent = Arc::clone(&self.ctx.ports.agent);
             let back = agent.until_back();
-            match self.unless_stopped(agent.start_turn(request)).await? {
+            match self.unless_stopped(with_caller(self.owner.clone(), agent.start_turn(request))).await? {
                 Ok(turn) => return Ok(turn),
                 Err(error) if error.retry() == Retry::Later => {
                     if deadline.is_some_and(|deadline| Instant::now() >= deadline) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use longshore_model::{Error, ErrorKind, Result, SessionId, TaskState, TraceContext};
+use longshore_model::{Error, ErrorKind, Result, SessionId, TaskEvent, TaskState, TraceContext};
 use tokio::time::Instant;
 
 use super::patience::Patience;
@@ -12,7 +12,7 @@ use super::{Actor, StopReason};
 use crate::engine_context::EngineContext;
 use crate::port::{
     Admission, Agent, Binding, Bound, Input, NewSession, Prompting, Resume, Session, Turn, TurnRecord,
-    TurnRequest, with_caller_trace,
+    TurnRequest, with_caller, with_caller_trace,
 };
 use crate::retry::{FIRST_PAUSE, LONGEST_PAUSE};
 use crate::turn_limiter::TurnPermit;
@@ -128,20 +128,36 @@ impl Actor {
             let tried = Instant::now();
             let (agent, directory, options) =
                 (Arc::clone(&self.ctx.ports.agent), directory.clone(), options.clone());
-            let opened = self
-                .unless_stopped(with_caller_trace(self.turn_trace(), async move {
-                    let directory = if let Some(directory) = directory {
-                        directory
-                    } else {
-                        // The store knows no directory for the context: an earlier version of the gateway created it, and
-                        // it had no session yet.
-                        let admission =
-                            Admission { directory: None, workspace: None, current: None, options: &options };
-                        agent.admit(admission).await?.directory
-                    };
-                    agent.open_session(NewSession { directory }).await
-                }))
-                .await?;
+            let checked = Arc::clone(&agent);
+            let opening = with_caller_trace(self.turn_trace(), async move {
+                let directory = if let Some(directory) = directory {
+                    directory
+                } else {
+                    // The store knows no directory for the context: an earlier version of the gateway created it, and it had
+                    // no session yet.
+                    let admission =
+                        Admission { directory: None, workspace: None, current: None, options: &options };
+                    agent.admit(admission).await?.directory
+                };
+                agent.open_session(NewSession { directory }).await
+            });
+            let mut opening = Box::pin(with_caller(self.owner.clone(), opening));
+            let opened = async {
+                let nothing_sent = Prompting::default();
+                tokio::select! {
+                    biased;
+                    opened = &mut opening => Ok(opened),
+                    error = agent_unreachable(&*checked, &nothing_sent) => Err(error),
+                }
+            };
+            let opened = match self.unless_stopped(opened).await? {
+                Ok(opened) => opened,
+                // The agent may open the session all the same, so the call goes on.
+                Err(error) => {
+                    self.report_unreachable(&error).await?;
+                    self.unless_stopped(opening).await?
+                }
+            };
             match opened {
                 Ok(session) => break session,
                 Err(error) if self.waits_to_retry(&error, tried, patience).await? => {}
@@ -186,10 +202,7 @@ impl Actor {
         if is_first {
             tracing::info!(%task, error = ?error, "a turn waits for the agent, which cannot be reached");
         }
-        self.report_unsent(
-            "The agent cannot be reached now. Nothing was sent to it yet; the gateway goes on trying for a while.",
-        )
-        .await?;
+        self.report_unreachable(error).await?;
         let agent = Arc::clone(&self.ctx.ports.agent);
         let mut back = agent.until_back();
         loop {
@@ -214,10 +227,10 @@ impl Actor {
     /// Waits while the gateway has reached its own limit of calls to the agent. That wait ends sooner or later, so it is no
     /// reason to fail a task that was accepted.
     async fn wait_for_capacity(&mut self, error: &Error) -> Result<(), StopReason> {
-        tracing::warn!(task = %self.writer.task().id, error = ?error, "too many calls at once; will start the turn again");
+        tracing::warn!(task = %self.writer.task().id, error = ?error, "the agent has no room; will start the turn again");
         self.report_unsent(
-            "The gateway has as many calls to the agent under way as it may have. Nothing was sent for this task yet; it begins \
-             when there is room.",
+            "The agent has as many calls of the gateway under way, or as many directories open, as it may have. Nothing was sent \
+             for this task yet; it begins when there is room.",
         )
         .await?;
         let pause = error.retry_after().unwrap_or(LONGEST_PAUSE).max(FIRST_PAUSE);
@@ -227,12 +240,31 @@ impl Actor {
     /// Sets the task back to SUBMITTED, with a message that says why it waits. The recorded prompt was not sent, so after a
     /// restart the gateway begins the turn from the start.
     pub(super) async fn report_unsent(&mut self, why: &str) -> Result<(), StopReason> {
-        self.report_queued();
+        let waiting = lifecycle::waiting(self.writer.task(), self.writer.now(), why.to_owned());
+        self.report_waiting(waiting).await
+    }
+
+    /// The same for an agent that cannot be reached.
+    async fn report_unreachable(&mut self, error: &Error) -> Result<(), StopReason> {
+        let why = format!(
+            "The agent cannot be reached now. Nothing was sent to it yet; the gateway goes on trying for a while. The reason: \
+             {error}"
+        );
         let (task, now) = (self.writer.task(), self.writer.now());
-        if task.status.state == TaskState::Submitted && task.status.message.is_some() {
+        let waiting = if self.ctx.ports.agent.is_restarted_by_gateway() {
+            lifecycle::waiting(task, now, why)
+        } else {
+            lifecycle::waiting_for_agent(task, now, why)
+        };
+        self.report_waiting(waiting).await
+    }
+
+    async fn report_waiting(&mut self, waiting: TaskEvent) -> Result<(), StopReason> {
+        self.report_queued();
+        let status = &self.writer.task().status;
+        if status.state == TaskState::Submitted && status.message.is_some() {
             return Ok(());
         }
-        let waiting = lifecycle::waiting(task, now, why.to_owned());
         self.writer.push(waiting);
         self.flush(None).await
     }
@@ -246,7 +278,7 @@ impl Actor {
         prompting: &Prompting,
         may_wait: bool,
     ) -> Result<Result<Turn>, StopReason> {
-        let (ctx, running) = (self.ctx.clone(), prompting.clone());
+        let (ctx, running, owner) = (self.ctx.clone(), prompting.clone(), self.owner.clone());
         let bare = self.turn_request(record, Vec::new(), None, prompting.clone());
         let started = self.unless_stopped(async move {
             let (agent, session) = (&*ctx.ports.agent, &bare.session.id);
@@ -257,7 +289,7 @@ impl Actor {
                     // In this order, so that `start_turn` is polled first: when another branch ends the start, `prompting`
                     // says whether the prompt was sent.
                     biased;
-                    started = agent.start_turn(request) => return started,
+                    started = with_caller(owner.clone(), agent.start_turn(request)) => return started,
                     error = agent_unreachable(agent, &running), if may_wait => return Err(error),
                     orphaned = find_orphaned(&ctx, session, &running, &mut checks) => orphaned,
                 };

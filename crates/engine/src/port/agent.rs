@@ -67,6 +67,12 @@ pub trait Agent: Send + Sync + Debug {
     /// Whether the agent could work now. Sends the agent a request that costs it nothing.
     fn check(&self) -> BoxFuture<'_, Result<()>>;
 
+    /// Whether the gateway itself starts an agent again that is down. Then a blocking send goes on waiting; otherwise it returns,
+    /// because nobody knows when the agent comes back.
+    fn is_restarted_by_gateway(&self) -> bool {
+        false
+    }
+
     /// Waits until an agent that is down comes back. Waits for ever if the implementation cannot notice that, so callers
     /// add a timeout.
     fn until_back(&self) -> BoxFuture<'_, ()> {

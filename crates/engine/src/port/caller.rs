@@ -1,13 +1,24 @@
-//! The trace position of the request for which the agent is called.
+//! The request for which the agent is called: its position in its caller's trace, and its caller.
 //!
-//! A call can be deep below the request that it is made for. The trace has nothing to do with what the call does, so it
-//! is not among its arguments. A background task (a turn, an actor) is given the trace explicitly, and sets it again.
+//! A call can be deep below the request that it is made for. Neither has anything to do with what the call does, so they
+//! are not among its arguments. A background task (a turn, an actor) is given them explicitly, and sets them again.
 
-use longshore_model::TraceContext;
+use longshore_model::{Principal, TraceContext};
 use tokio::task_local;
 
 task_local! {
     static TRACE: Option<TraceContext>;
+    static CALLER: Principal;
+}
+
+/// Runs `work` for this caller. The agent counts what it uses for it.
+pub fn with_caller<F: Future>(caller: Principal, work: F) -> impl Future<Output = F::Output> {
+    CALLER.scope(caller, work)
+}
+
+/// The caller for which the current code runs. `None`: it runs for the gateway itself.
+pub fn caller() -> Option<Principal> {
+    CALLER.try_with(Clone::clone).ok()
 }
 
 /// Runs `work` for a request with this position in its caller's trace. `None`: `work` belongs to no request.

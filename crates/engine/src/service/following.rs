@@ -74,7 +74,7 @@ impl Engine {
                 check_session(&stored, options.session.as_ref())?;
                 let location =
                     self.ctx.ports.store.context_location(&caller, &stored.task.context_id).await?;
-                let Admitted { input, .. } = self.admit(&message, &options, &location).await?;
+                let Admitted { input, .. } = self.admit(&caller, &message, &options, &location).await?;
                 let prompt = options.prompt;
                 let joining = |message, reply| Joining { message, key, input, options: prompt, trace, reply };
                 match self.join(&caller, &task, message, joining).await? {

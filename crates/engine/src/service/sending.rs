@@ -13,7 +13,8 @@ use crate::actor::{ActorParts, PendingPrompt};
 use crate::actor_request::Joining;
 use crate::log_entry::Events;
 use crate::port::{
-    Admission, ContextLocation, Create, Created, IdempotencyKey, Input, Session, with_caller_trace,
+    Admission, ContextLocation, Create, Created, IdempotencyKey, Input, Session, with_caller,
+    with_caller_trace,
 };
 use crate::retry::Backoff;
 use crate::snapshot::Snapshot;
@@ -109,7 +110,7 @@ impl Engine {
             return Err(refusal(&Created::OtherSession));
         }
         let session = self.requested_session(&caller, &location, command.options.session.as_ref()).await?;
-        let admitted = self.admit(&command.message, &command.options, &location).await?;
+        let admitted = self.admit(&caller, &command.message, &command.options, &location).await?;
         if command.options.delivery == Delivery::Steer
             && let Some(sent) =
                 self.steer(&caller, &context, session.as_ref(), &mut command, &key, &admitted).await?
@@ -275,6 +276,7 @@ impl Engine {
     /// Checks everything that the caller requests, before anything is stored or done.
     pub(crate) async fn admit(
         &self,
+        caller: &Principal,
         message: &Message,
         options: &SendOptions,
         location: &ContextLocation,
@@ -285,7 +287,8 @@ impl Engine {
             current: location.directory.as_deref(),
             options: &options.prompt,
         };
-        let admitted = self.ctx.ports.agent.admit(admission).await?.directory;
+        let admitting = with_caller(caller.clone(), self.ctx.ports.agent.admit(admission));
+        let admitted = admitting.await?.directory;
         let directory_named = options.directory.is_some() || options.workspace.is_some();
         let current = location.directory.as_ref();
         if directory_named && current.is_some_and(|current| *current != admitted) {

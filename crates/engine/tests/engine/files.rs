@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use longshore_engine::EngineConfig;
-use longshore_model::{BlockKind, ErrorKind, FileId, PartContent, Principal, TaskState};
+use longshore_model::{
+    AgentEvent, ArtifactId, BlockKind, BlockRef, ErrorKind, FileId, PartContent, Principal, RemoteFile,
+    TaskState,
+};
 
 use crate::harness::{alice, start, start_with};
 
@@ -54,4 +57,27 @@ async fn a_file_over_the_limits_is_reported_and_not_stored() {
         .map(|artifact| (artifact.id.as_str(), artifact.parts[0].as_text().is_none()))
         .collect();
     assert_eq!(reported, [("large", false), ("fits", true), ("third", false)]);
+}
+
+#[tokio::test]
+async fn a_file_at_a_url_keeps_its_url_and_a_withheld_one_says_why() {
+    let mut h = start();
+    let sent = h.send("c", "m1").await;
+    let turn = h.turn().await;
+    let block =
+        |id: &str| BlockRef { id: ArtifactId::parse(id).unwrap(), kind: BlockKind::File, message: None };
+    let url = "https://example.org/x.png".to_owned();
+    let file =
+        RemoteFile { name: Some("x.png".to_owned()), media_type: "image/png".to_owned(), url: url.clone() };
+    turn.report(AgentEvent::RemoteFile { block: block("remote"), file }).await;
+    let reason = "It belongs to the gateway.".to_owned();
+    turn.report(AgentEvent::WithheldFile { block: block("withheld"), name: None, reason: reason.clone() })
+        .await;
+    turn.complete().await;
+    let task = h.reaches(&sent.task, TaskState::Completed).await;
+    let [remote, withheld] = task.artifacts.as_slice() else { panic!("{task:?}") };
+    let part = &remote.parts[0];
+    assert_eq!((part.media_type.as_deref(), part.filename.as_deref()), (Some("image/png"), Some("x.png")));
+    assert_eq!(part.content, PartContent::Url(url));
+    assert_eq!((withheld.kind, withheld.parts[0].as_text()), (BlockKind::File, Some(reason.as_str())));
 }

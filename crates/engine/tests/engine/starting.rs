@@ -1,6 +1,7 @@
 //! An agent that is away when a turn is to begin: the engine waits for it before the prompt, and never prompts twice.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use longshore_engine::EngineConfig;
@@ -194,6 +195,55 @@ async fn a_session_is_opened_when_the_agent_is_back() {
     ];
     assert_eq!(states(&log), expected);
     assert_eq!((h.agent.log().opened.len(), h.agent.log().prompted.len()), (1, 1));
+}
+
+/// Nobody knows when an agent comes back that the gateway does not start itself.
+#[tokio::test(start_paused = true)]
+async fn a_blocking_send_returns_with_the_reason_unless_the_gateway_restarts_the_agent() {
+    for is_restarted in [false, true] {
+        let mut h = start();
+        h.agent.is_restarted.store(is_restarted, Ordering::Relaxed);
+        h.agent.refuse_next_session(away());
+        h.agent.set_down(true);
+        let (sent, began) = (h.send("c", "m1").await, Instant::now());
+        let task = sent.task.clone();
+        let alice = alice();
+        let mut settled = Box::pin(h.engine.settled(&alice, sent.reader));
+        let early = tokio::time::timeout(Duration::from_secs(20), &mut settled).await;
+        if is_restarted {
+            assert!(early.is_err(), "the agent is on its way");
+        } else {
+            let early = early.expect("it returns at once").unwrap().task;
+            assert_eq!((early.status.state, began.elapsed()), (TaskState::Submitted, Duration::ZERO));
+            let words = reason_of(&early);
+            assert!(
+                words.contains("cannot be reached") && words.ends_with("OpenCode does not answer."),
+                "{words}"
+            );
+        }
+        drop(settled);
+        h.agent.set_down(false);
+        h.turn().await.complete().await;
+        h.reaches(&task, TaskState::Completed).await;
+    }
+}
+
+/// The call that opens the session goes on: the agent may open it all the same.
+#[tokio::test(start_paused = true)]
+async fn a_task_says_that_the_agent_does_not_respond_while_its_session_is_opened() {
+    let mut h = start();
+    h.agent.opens.hold();
+    h.agent.set_down(true);
+    let sent = h.send("c", "m1").await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let waiting = h.task(&sent.task).await;
+    assert_eq!(waiting.status.state, TaskState::Submitted);
+    assert!(reason_of(&waiting).contains("cannot be reached"), "{waiting:?}");
+    h.agent.set_down(false);
+    h.agent.opens.release(1);
+    h.turn().await.complete().await;
+    h.reaches(&sent.task, TaskState::Completed).await;
+    assert_eq!(h.agent.log().opened.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]

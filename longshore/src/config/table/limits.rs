@@ -131,6 +131,37 @@ pub const UPSTREAM_CALLS: Setting = Setting {
            the calls of running turns are never refused.",
 };
 
+pub const DIRECTORIES: Setting = Setting {
+    key: "limits.directories",
+    flag: Some("max-directories"),
+    env: Some("LONGSHORE_MAX_DIRECTORIES"),
+    kind: Kind::Count,
+    fallback: Value("32"),
+    help: "How many directories besides the workspace itself OpenCode may have open for callers. Each costs OpenCode 50 to \
+           75 MB of memory. When another is needed, Longshore makes OpenCode close the one that was not used for the longest \
+           time. If a turn runs in each of them, the request is refused with status 429 and Retry-After.",
+};
+
+pub const DIRECTORIES_PER_PRINCIPAL: Setting = Setting {
+    key: "limits.directories_per_principal",
+    flag: Some("max-directories-per-principal"),
+    env: Some("LONGSHORE_MAX_DIRECTORIES_PER_PRINCIPAL"),
+    kind: Kind::Count,
+    fallback: Value("16"),
+    help: "How many of these directories one principal may use.",
+};
+
+pub const DIRECTORY_IDLE: Setting = Setting {
+    key: "limits.directory_idle",
+    flag: Some("directory-idle"),
+    env: Some("LONGSHORE_DIRECTORY_IDLE"),
+    kind: Kind::SecondsOrOff,
+    fallback: Value("600"),
+    help: "After this time without use, Longshore makes OpenCode close a directory, unless a turn runs there, also of another \
+           client, or the directory is watched (control.watch_directories). The next message opens it again. 0: directories are \
+           closed only when another is needed.",
+};
+
 pub const UNFINISHED: Setting = Setting {
     key: "limits.unfinished",
     flag: Some("max-unfinished"),

@@ -27,6 +27,14 @@ const ROWS: &[Row] = &[
     (&table::MAX_TURNS, "7", |plan| format!("{:?}", plan.limits.turns), "Some(7)"),
     (&table::TURNS_PER_PRINCIPAL, "7", |plan| format!("{:?}", plan.limits.turns_per_principal), "Some(7)"),
     (&table::UPSTREAM_CALLS, "7", |plan| format!("{:?}", plan.limits.upstream_calls), "Some(7)"),
+    (&table::DIRECTORIES, "7", |plan| format!("{:?}", plan.limits.directories), "Some(7)"),
+    (
+        &table::DIRECTORIES_PER_PRINCIPAL,
+        "7",
+        |plan| format!("{:?}", plan.limits.directories_per_principal),
+        "Some(7)",
+    ),
+    (&table::DIRECTORY_IDLE, "1.5", |plan| format!("{:?}", plan.limits.directory_idle), "Some(1.5s)"),
     (&table::UNFINISHED, "7", |plan| format!("{:?}", plan.limits.unfinished), "Some(7)"),
     (
         &table::UNFINISHED_PER_PRINCIPAL,
@@ -125,6 +133,10 @@ fn the_defaults_are_those_of_the_crates_that_enforce_them() {
     assert_eq!(limits.connections_per_address, Some(edge.connections_per_address));
     assert_eq!(limits.body_bytes, Some(edge.body_bytes));
     assert_eq!(limits.upstream_calls, Some(longshore_agent_opencode::UPSTREAM_CALLS));
+    let directories = longshore_agent_opencode::DirectoryLimits::default();
+    assert_eq!(limits.directories, Some(directories.total));
+    assert_eq!(limits.directories_per_principal, Some(directories.per_principal));
+    assert_eq!(limits.directory_idle, directories.idle);
     let engine = longshore_engine::EngineConfig::default();
     assert_eq!(limits.turns, Some(engine.turns));
     assert_eq!(limits.turns_per_principal, Some(engine.turns_per_principal));

@@ -157,6 +157,11 @@ impl Gateway {
         }
     }
 
+    /// The lines of standard output that [`Self::says`] has read.
+    pub(crate) fn said(&self) -> String {
+        self.out.seen.join("\n")
+    }
+
     pub(crate) fn has_ended(&mut self) -> bool {
         self.child.try_wait().expect("a child can be waited for").is_some()
     }

@@ -52,17 +52,52 @@ fn files_of_a_tool_are_reported_once_and_after_its_call() {
 }
 
 #[test]
-fn invalid_and_too_large_files_are_left_out() {
+fn a_file_that_is_not_handed_over_is_reported_with_the_reason() {
     let large = format!("data:image/png;base64,{}", "A".repeat((MAX_FILE_BYTES + 3) / 3 * 4));
-    for url in ["https://example.org/x.png", "data:image/png;base64,%%%", "data:image/png", "", &large] {
+    let long = format!("https://example.org/{}", "x".repeat(5_000));
+    for (url, reason) in [
+        ("data:image/png;base64,%%%", "not valid base64"),
+        ("data:image/png", "no comma"),
+        ("", "not valid"),
+        (large.as_str(), "too large"),
+        ("file:///home/ada/longshore.toml", "named it by its path"),
+        ("http://example.org/x.png", "neither a data: URL nor an https: URL"),
+        ("javascript:alert(1)", "neither a data: URL nor an https: URL"),
+        ("https://ada:secret@example.org/x.png", "contains a password"),
+        (long.as_str(), "too long"),
+    ] {
         let mut translator = step();
         tool(&mut translator, "read", "completed", &attached(url));
-        assert_eq!(files(&translator.take()), [""; 0], "{}", &url[..url.len().min(40)]);
+        let events = translator.take();
+        let withheld = events.iter().find_map(|event| match event {
+            AgentEvent::WithheldFile { block, reason, .. } => Some((block.id.as_str(), reason.as_str())),
+            AgentEvent::File { .. } | AgentEvent::RemoteFile { .. } => panic!("{event:?}"),
+            _ => None,
+        });
+        let (id, told) = withheld.unwrap_or_else(|| panic!("nothing was reported: {events:?}"));
+        assert!(id == "prt_t.file.0" && told.contains(reason), "{told}");
+        assert!(!told.contains("ada") && !told.contains("secret"), "{told}");
     }
     let mut translator = step();
     tool(&mut translator, "read", "error", &attached("data:image/png;base64,AP8H"));
     tool(&mut translator, "read", "completed", &json!({"attachments": 7}));
     assert_eq!(files(&translator.take()), [""; 0]);
+}
+
+#[test]
+fn a_file_at_an_https_url_is_reported_with_its_url() {
+    let mut translator = step();
+    for _ in 0..2 {
+        tool(&mut translator, "fetch", "completed", &attached("https://example.org/x.png?size=2"));
+    }
+    let remote = |event: &AgentEvent| match event {
+        AgentEvent::RemoteFile { block, file } => {
+            Some(format!("{} {} {}", block.id, file.media_type, file.url))
+        }
+        _ => None,
+    };
+    let reported: Vec<_> = translator.take().iter().filter_map(remote).collect();
+    assert_eq!(reported, ["prt_t.file.0 image/png https://example.org/x.png?size=2"]);
 }
 
 #[test]
