@@ -191,14 +191,11 @@ impl Connection {
         self.deliver(&events, TurnEvent::Update(update), bytes).await;
     }
 
-    /// Waits until there is room for the event, or nobody reads the turn any more.
+    /// Waits until there is room for the event.
     async fn deliver(&self, events: &queue::Sender<Queued>, event: TurnEvent, bytes: usize) {
         let most = self.0.limits.queued_bytes;
         let bytes = u32::try_from(bytes.min(most)).unwrap_or(u32::MAX);
-        let permit = tokio::select! {
-            permit = Arc::clone(&self.0.queued).acquire_many_owned(bytes) => permit.ok(),
-            () = events.closed() => return,
-        };
+        let permit = Arc::clone(&self.0.queued).acquire_many_owned(bytes).await.ok();
         // An error means that nobody reads the turn any more.
         let _ = events.send(Queued { event, _bytes: permit }).await;
     }

@@ -270,6 +270,8 @@ async fn a_permission_request_is_answered_once_with_the_agents_own_option() {
     }
     peer.say(&json!({"id": prompt["id"], "result": {"stopReason": "end_turn"}})).await;
     assert_eq!(outcome(&rest(&mut turn).await), &Outcome::Completed { remark: None });
+    // The end of the turn closes open requests only: the next message is a new request.
+    open(&connection, &mut peer, "t", json!({})).await;
 }
 
 #[tokio::test]
